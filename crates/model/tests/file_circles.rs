@@ -1,11 +1,13 @@
 //! No circle between the files of a crate: what a file imports never leads back to it. A module and its own children may
 //! import each other. The test is here because `model` is the crate that builds first.
 
+#![allow(clippy::disallowed_methods, reason = "this test reads the sources")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Crates that still have circles. None is to be added.
-const NOT_YET: &[&str] = &["model", "agent", "store", "wire", "cluster", "sluice"];
+const NOT_YET: &[&str] = &["agent", "cluster", "sluice"];
 
 type ModulePath = Vec<String>;
 

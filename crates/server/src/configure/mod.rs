@@ -17,7 +17,7 @@ use model::partition::{Access, Partition};
 use model::select::{Select, Unit};
 use priority::priority_policy;
 use show_config::{parameters_shown, value_shown};
-use slurm::conf::choices::{
+use slurm::conf::keys::choices::{
     AccountingEnforce, Choice, EnforcePartLimits, SchedulerType, SelectParameter, SelectType,
 };
 use slurm::conf::{Conf, Files, MemoryFiles, RealFiles, load_dir};
@@ -130,7 +130,7 @@ fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
     let mut nodes: Vec<NodeConfig> = slurm.nodes.iter().map(|n| n.config.clone()).collect();
     for down in &slurm.down_nodes {
         for node in nodes.iter_mut().filter(|n| down.nodes.contains(&n.name)) {
-            node.initial = slurm::conf::node_conf::admin_state(down.state);
+            node.initial = slurm::conf::slurm_conf::node_conf::admin_state(down.state);
             node.initial_reason.clone_from(&down.reason);
         }
     }
@@ -237,7 +237,7 @@ fn parameters(conf: &Conf, nodes: &[NodeConfig]) -> Parameters {
 }
 
 /// `SelectType` and `SelectTypeParameters`.
-fn select(scheduling: &slurm::conf::globals::Scheduling) -> Select {
+fn select(scheduling: &slurm::conf::slurm_conf::globals::Scheduling) -> Select {
     let has = |parameter| scheduling.select_parameters.contains(&parameter);
     let linear = scheduling.select == SelectType::Linear;
     // The default with memory is not meant for whole nodes: there it must be asked for.
@@ -284,7 +284,7 @@ fn licenses(text: Option<&str>) -> Result<BTreeMap<String, u64>, ServerError> {
 
 fn limits(conf: &Conf) -> CgroupPolicy {
     let cgroup = &conf.cgroup;
-    let percent = |p: slurm::conf::value::Percent| p.of(100_000) as f64 / 1000.0;
+    let percent = |p: slurm::conf::keys::value::Percent| p.of(100_000) as f64 / 1000.0;
     CgroupPolicy {
         constrain_cores: cgroup.constrain_cores,
         constrain_memory: cgroup.constrain_ram,

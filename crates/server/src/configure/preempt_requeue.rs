@@ -4,8 +4,8 @@ use cluster::Parameters;
 use model::partition::Partition;
 use model::preempt::{PreemptBy, PreemptMode, PreemptPolicy};
 use sched::view::BackfillLimits;
-use slurm::conf::choices::{self as conf, Choice, PreemptType};
-use slurm::conf::globals::Globals;
+use slurm::conf::keys::choices::{self as conf, Choice, PreemptType};
+use slurm::conf::slurm_conf::globals::Globals;
 
 /// The parameters of these subjects; the others have their defaults.
 pub(super) fn parameters(globals: &Globals) -> Parameters {

@@ -2,10 +2,10 @@
 
 use model::priority::{PriorityFlags, PriorityPolicy, UsageReset, Weights};
 use model::tres::TresKind;
-use slurm::conf::choices::{PriorityFlag, PriorityType};
+use slurm::conf::keys::choices::{PriorityFlag, PriorityType};
 
 /// dstack's priority weighs as much as the QOS.
-pub(super) fn priority_policy(conf: &slurm::conf::globals::Priority) -> PriorityPolicy {
+pub(super) fn priority_policy(conf: &slurm::conf::slurm_conf::globals::Priority) -> PriorityPolicy {
     let has = |flag| conf.flags.contains(&flag);
     let no_normal = |flag| has(flag) || has(PriorityFlag::NoNormalAll);
     let tres = conf.weight_tres.iter();
@@ -28,13 +28,13 @@ pub(super) fn priority_policy(conf: &slurm::conf::globals::Priority) -> Priority
         calc_period_s: minute(conf.calc_period_min),
         half_life_s: conf.decay_half_life_min.map(minute),
         reset: match conf.usage_reset {
-            slurm::conf::choices::UsageReset::None => UsageReset::None,
-            slurm::conf::choices::UsageReset::Now => UsageReset::Now,
-            slurm::conf::choices::UsageReset::Daily => UsageReset::Daily,
-            slurm::conf::choices::UsageReset::Weekly => UsageReset::Weekly,
-            slurm::conf::choices::UsageReset::Monthly => UsageReset::Monthly,
-            slurm::conf::choices::UsageReset::Quarterly => UsageReset::Quarterly,
-            slurm::conf::choices::UsageReset::Yearly => UsageReset::Yearly,
+            slurm::conf::keys::choices::UsageReset::None => UsageReset::None,
+            slurm::conf::keys::choices::UsageReset::Now => UsageReset::Now,
+            slurm::conf::keys::choices::UsageReset::Daily => UsageReset::Daily,
+            slurm::conf::keys::choices::UsageReset::Weekly => UsageReset::Weekly,
+            slurm::conf::keys::choices::UsageReset::Monthly => UsageReset::Monthly,
+            slurm::conf::keys::choices::UsageReset::Quarterly => UsageReset::Quarterly,
+            slurm::conf::keys::choices::UsageReset::Yearly => UsageReset::Yearly,
         },
         flags: PriorityFlags {
             accrue_always: has(PriorityFlag::AccrueAlways),

@@ -3,7 +3,7 @@
 use model::binding::{BindPolicy, CpuBind, Level};
 use model::run::RlimitPolicy;
 use slurm::conf::Conf;
-use slurm::conf::choices::TaskPlugin;
+use slurm::conf::keys::choices::TaskPlugin;
 
 /// Tasks are bound unless `TaskPlugin` is set and does not have `task/affinity`.
 pub fn binding(conf: &Conf) -> BindPolicy {

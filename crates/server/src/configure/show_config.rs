@@ -2,7 +2,7 @@
 
 use cluster::Parameters;
 use model::partition::DefaultMemory;
-use slurm::conf::choices::{Choice, SelectParameter};
+use slurm::conf::keys::choices::{Choice, SelectParameter};
 use std::collections::BTreeMap;
 
 /// The values in effect, whether the file has them or not.

@@ -2,7 +2,7 @@
 
 use model::site::{SAMPLE_S_DEFAULT, Site};
 use slurm::conf::Conf;
-use slurm::conf::choices::PrologFlag;
+use slurm::conf::keys::choices::PrologFlag;
 
 pub fn site(conf: &Conf) -> Site {
     let globals = &conf.slurm.globals;

@@ -2,13 +2,13 @@
 
 use model::amount::Bytes;
 
-use super::choices::CgroupPlugin;
 use super::error::Findings;
-use super::fields::{Field, field};
-use super::lines::Line;
-use super::record::{Entry, Record};
-use super::record_keys::CGROUP;
-use super::value::Percent;
+use crate::conf::keys::choices::CgroupPlugin;
+use crate::conf::keys::fields::{Field, field};
+use crate::conf::keys::record::{Entry, Record};
+use crate::conf::keys::record_keys::CGROUP;
+use crate::conf::keys::value::Percent;
+use crate::conf::text::lines::ConfLine;
 
 /// A script with fewer processes could start no program.
 const PIDS_MIN: u64 = 8;
@@ -98,7 +98,7 @@ impl CgroupConf {
         }
     }
 
-    pub(super) fn read(lines: &[Line], findings: &mut Findings) -> CgroupConf {
+    pub(super) fn read(lines: &[ConfLine], findings: &mut Findings) -> CgroupConf {
         let mut record = Record::new(CGROUP);
         lines.iter().flatten().for_each(|pair| record.add(pair, findings));
         let mut conf = CgroupConf::UNHELD;

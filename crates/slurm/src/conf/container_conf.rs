@@ -9,15 +9,15 @@ use std::collections::BTreeMap;
 use model::site::PrivateFolders;
 
 use super::error::Findings;
-use super::lines::Line;
-use super::record::Record;
-use super::record_keys::CONTAINER;
+use crate::conf::keys::record::Record;
+use crate::conf::keys::record_keys::CONTAINER;
+use crate::conf::text::lines::ConfLine;
 
 const DIRS_DEFAULT: [&str; 2] = ["/tmp", "/dev/shm"];
 
 /// The nodes whose jobs have private folders, and where these are kept.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Private {
+pub struct PrivateFolderConf {
     /// The folders of nodes that no line names.
     pub all: Option<PrivateFolders>,
     /// The folders of named nodes. `None` is a node whose line says `BasePath=none`.
@@ -26,7 +26,7 @@ pub struct Private {
     has_line_for_all: bool,
 }
 
-impl Private {
+impl PrivateFolderConf {
     /// Names the first node that no line covers, as the end of an error; `None` if all are covered.
     pub(super) fn missing<'n>(&self, mut nodes: impl Iterator<Item = &'n str>) -> Option<String> {
         if self.has_line_for_all {
@@ -40,15 +40,15 @@ impl Private {
     }
 }
 
-pub fn read(lines: &[Line], findings: &mut Findings) -> Private {
-    let begins = |line: &&Line| {
+pub fn read(lines: &[ConfLine], findings: &mut Findings) -> PrivateFolderConf {
+    let begins = |line: &&ConfLine| {
         let key = line.first().map(|pair| pair.key.to_ascii_lowercase());
         matches!(key.as_deref(), Some("nodename" | "basepath"))
     };
-    let (own, general): (Vec<&Line>, Vec<&Line>) = lines.iter().partition(begins);
+    let (own, general): (Vec<&ConfLine>, Vec<&ConfLine>) = lines.iter().partition(begins);
     let general: Vec<_> = general.into_iter().flatten().cloned().collect();
     let general = Record::read(CONTAINER, &general, findings);
-    let mut private = Private::default();
+    let mut private = PrivateFolderConf::default();
     for line in own {
         let record = Record::read(CONTAINER, line, findings).over(&general, &[]);
         let Some(folders) = folders(&record, findings) else { continue };
@@ -114,11 +114,11 @@ fn is_below(path: &str, folder: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::Private;
+    use super::PrivateFolderConf;
     use crate::conf::{ConfError, MemoryFiles, load_dir};
     use std::path::Path;
 
-    fn load(slurm: &str, container: &str) -> Result<Private, Vec<ConfError>> {
+    fn load(slurm: &str, container: &str) -> Result<PrivateFolderConf, Vec<ConfError>> {
         let files = MemoryFiles::default()
             .with(Path::new("/c").join("slurm.conf"), slurm.to_owned())
             .with(Path::new("/c").join("job_container.conf"), container.to_owned());
@@ -135,9 +135,9 @@ mod tests {
         let private = load(ON, file).expect("a good file").all.expect("folders");
         assert_eq!((private.base.as_str(), private.make_base), ("/scratch", true));
         assert_eq!(private.dirs, ["/tmp", "/dev/shm"]);
-        assert_eq!(load("", file).expect("a good file"), Private::default());
+        assert_eq!(load("", file).expect("a good file"), PrivateFolderConf::default());
         let off = load("JobContainerType=job_container/none", file).expect("a good file");
-        assert_eq!(off, Private::default());
+        assert_eq!(off, PrivateFolderConf::default());
         assert!(load("JobContainerType=job_container/bogus", file).is_err(), "not taken for off");
     }
 

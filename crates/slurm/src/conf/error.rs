@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 /// A line of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Place {
+pub struct ConfLocation {
     /// The path as it was opened.
     pub file: Arc<str>,
     /// Counted from one.
     pub line: u32,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ConfLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file, self.line)
     }
@@ -24,19 +24,19 @@ impl fmt::Display for Place {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfError {
     #[error("{place}: {key}: {value:?}: {expected}")]
-    Value { place: Place, key: String, value: String, expected: String },
+    Value { place: ConfLocation, key: String, value: String, expected: String },
 
     #[error("{place}: {key}: not a key of {of}{}", suggestion(*nearest))]
-    UnknownKey { place: Place, key: String, of: &'static str, nearest: Option<&'static str> },
+    UnknownKey { place: ConfLocation, key: String, of: &'static str, nearest: Option<&'static str> },
 
     #[error("{place}: {text:?}: {expected}")]
-    Syntax { place: Place, text: String, expected: &'static str },
+    Syntax { place: ConfLocation, text: String, expected: &'static str },
 
     #[error("{file}: cannot be read: {reason}")]
     Unreadable { file: String, reason: String },
 
     #[error("{place}: Include: {file:?}: {reason}")]
-    Include { place: Place, file: String, reason: String },
+    Include { place: ConfLocation, file: String, reason: String },
 
     #[error("{file}: more than {max} lines: a configuration this long is refused")]
     TooLong { file: String, max: usize },
@@ -50,7 +50,7 @@ fn suggestion(nearest: Option<&str>) -> String {
 /// line, which the server writes to its log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
-    pub place: Place,
+    pub place: ConfLocation,
     /// A key, a key with one of its words (`PrologFlags=X11`), or the name of a resource.
     pub key: String,
     pub why: NoticeKind,
@@ -61,7 +61,7 @@ pub enum NoticeKind {
     NoEffect,
     Retired,
     Repeated {
-        first: Place,
+        first: ConfLocation,
     },
     /// A line of gres.conf names a node that has no such resource in slurm.conf.
     NoSuchNode {
@@ -112,7 +112,7 @@ impl Findings {
     /// Refuses the value of a key.
     pub fn wrong(
         &mut self,
-        place: &Place,
+        place: &ConfLocation,
         key: impl Into<String>,
         value: impl Into<String>,
         expected: impl Into<String>,
@@ -126,7 +126,7 @@ impl Findings {
     }
 
     /// Adds a notice, unless the same was made of the same key elsewhere.
-    pub fn notice(&mut self, place: &Place, key: impl Into<String>, why: NoticeKind) {
+    pub fn notice(&mut self, place: &ConfLocation, key: impl Into<String>, why: NoticeKind) {
         let key = key.into();
         if !self.notices.iter().any(|notice| notice.key == key && notice.why == why) {
             self.notices.push(Notice { place: place.clone(), key, why });

@@ -1,36 +1,20 @@
 //! The configuration of a cluster: slurm.conf, gres.conf and cgroup.conf as the manual pages of Slurm 22.05
 //! describe them, and job_container.conf and topology.conf where slurm.conf asks for them.
 //!
-//! Text becomes lines of pairs (`lines`, from `files`); pairs become records, by tables of keys (`keys`,
-//! `global_keys`, `record_keys`, `value`, `choices`, `record`); records become the typed configuration, by
-//! rows of `fields` and by rules: `globals`, `node_conf`, `partition_conf`, `slurm_conf`, `gres_conf`,
-//! `node_gres`, `cgroup_conf`, `container_conf`, `topology_conf`. Everything that is wrong is told at once
-//! (`error`).
+//! - `text`: the files, and their text as lines of `Key=Value` pairs.
+//! - `keys`: the tables of keys, and the record that pairs become when they are checked against a table.
+//! - `slurm_conf`, `gres_conf`, `cgroup_conf`, `container_conf`, `topology_conf`: one file each, from records
+//!   to the typed configuration, with the rules that join several keys.
+//! - `error`: every error and notice. Reading goes on after an error, so that all are reported at once.
 
-pub mod backfill;
 pub mod cgroup_conf;
-pub mod choices;
 pub mod container_conf;
 pub mod error;
-mod fields;
-pub mod files;
-mod global_keys;
-pub mod globals;
 pub mod gres_conf;
 pub mod keys;
-mod lines;
-mod memory_keys;
-pub mod node_conf;
-mod node_gres;
-mod node_shape;
-pub mod partition_conf;
-pub mod preemption;
-mod record;
-mod record_keys;
 pub mod slurm_conf;
+mod text;
 pub mod topology_conf;
-mod tres_weights;
-pub mod value;
 
 #[cfg(test)]
 mod tests;
@@ -42,17 +26,17 @@ use std::path::Path;
 use model::topology::Topology;
 
 pub use cgroup_conf::CgroupConf;
-use container_conf::Private;
+use container_conf::PrivateFolderConf;
 use error::Findings;
-pub use error::{ConfError, Notice, NoticeKind, Place};
-pub use files::{Files, MemoryFiles, RealFiles};
-pub use globals::Globals;
+pub use error::{ConfError, ConfLocation, Notice, NoticeKind};
 pub use gres_conf::GresConf;
-use lines::{Line, Pair};
-pub use node_conf::NodeConf;
-pub use partition_conf::PartitionConf;
 pub use slurm_conf::SlurmConf;
-use topology_conf::Plugin;
+pub use slurm_conf::globals::Globals;
+pub use slurm_conf::node_conf::NodeConf;
+pub use slurm_conf::partition_conf::PartitionConf;
+pub use text::files::{Files, MemoryFiles, RealFiles};
+use text::lines::{self, ConfLine, Pair};
+use topology_conf::TopologyPlugin;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conf {
@@ -60,7 +44,7 @@ pub struct Conf {
     pub slurm: SlurmConf,
     pub gres: GresConf,
     pub cgroup: CgroupConf,
-    pub private: Private,
+    pub private: PrivateFolderConf,
     pub topology: Option<Topology>,
     pub notices: Vec<Notice>,
 }
@@ -75,7 +59,7 @@ pub fn load_dir(files: &dyn Files, dir: &Path) -> Result<Conf, Vec<ConfError>> {
     let mut slurm = SlurmConf::read(&slurm_lines, &mut folder.findings);
     let private = folder.private_folders(&slurm_lines, &slurm);
     let gres = GresConf::read(&gres_lines, &mut folder.findings);
-    node_gres::fill(&gres, &mut slurm.nodes, &mut folder.findings);
+    gres_conf::node_gres::fill(&gres, &mut slurm.nodes, &mut folder.findings);
     let cgroup = cgroup(cgroup_lines.as_deref(), &slurm, &mut folder.findings);
     let topology = folder.topology(&slurm);
 
@@ -96,16 +80,16 @@ struct Folder<'a> {
 
 impl Folder<'_> {
     /// The lines of a file that must be there; `None` if it cannot be read, which is an error.
-    fn lines(&mut self, name: &str) -> Option<Vec<Line>> {
+    fn lines(&mut self, name: &str) -> Option<Vec<ConfLine>> {
         self.read(name, false)
     }
 
     /// The lines of a file; `None` if it is absent or cannot be read, of which only the second is an error.
-    fn optional_lines(&mut self, name: &str) -> Option<Vec<Line>> {
+    fn optional_lines(&mut self, name: &str) -> Option<Vec<ConfLine>> {
         self.read(name, true)
     }
 
-    fn read(&mut self, name: &str, may_be_absent: bool) -> Option<Vec<Line>> {
+    fn read(&mut self, name: &str, may_be_absent: bool) -> Option<Vec<ConfLine>> {
         let path = self.dir.join(name);
         match self.files.read(&path) {
             Ok(text) => Some(lines::read_lines(self.files, &path, &text, &mut self.findings)),
@@ -120,19 +104,25 @@ impl Folder<'_> {
     }
 
     /// job_container.conf, where `JobContainerType` asks for it: every node must be in it.
-    fn private_folders(&mut self, slurm_lines: &[Line], slurm: &SlurmConf) -> Private {
+    fn private_folders(
+        &mut self,
+        slurm_lines: &[ConfLine],
+        slurm: &SlurmConf,
+    ) -> PrivateFolderConf {
         const KEY: &str = "JobContainerType";
-        let Some(pair) = first_pair(slurm_lines, KEY) else { return Private::default() };
+        let Some(pair) = first_pair(slurm_lines, KEY) else { return PrivateFolderConf::default() };
         match pair.value.to_ascii_lowercase().as_str() {
-            "" | "(null)" | "job_container/none" => return Private::default(),
+            "" | "(null)" | "job_container/none" => return PrivateFolderConf::default(),
             "job_container/tmpfs" => {}
             _ => {
                 let expected = "expected job_container/tmpfs or job_container/none";
                 self.findings.wrong(&pair.place, KEY, &pair.value, expected);
-                return Private::default();
+                return PrivateFolderConf::default();
             }
         }
-        let Some(lines) = self.lines("job_container.conf") else { return Private::default() };
+        let Some(lines) = self.lines("job_container.conf") else {
+            return PrivateFolderConf::default();
+        };
         let errors_before = self.findings.errors.len();
         let private = container_conf::read(&lines, &mut self.findings);
         if self.findings.errors.len() == errors_before
@@ -148,14 +138,14 @@ impl Folder<'_> {
     fn topology(&mut self, slurm: &SlurmConf) -> Option<Topology> {
         const KEY: &str = "TopologyPlugin";
         let scheduling = &slurm.globals.scheduling;
-        let Some(plugin) = Plugin::from_word(&scheduling.topology_plugin) else {
+        let Some(plugin) = TopologyPlugin::from_word(&scheduling.topology_plugin) else {
             if let Some(raw) = slurm.raw.get(KEY) {
                 let expected = "expected topology/tree, topology/block or topology/default";
                 self.findings.wrong(&raw.place, KEY, &raw.text, expected);
             }
             return None;
         };
-        if plugin == Plugin::Flat {
+        if plugin == TopologyPlugin::Flat {
             return None;
         }
         let lines = self.lines("topology.conf")?;
@@ -166,7 +156,7 @@ impl Folder<'_> {
 }
 
 /// cgroup.conf, or what holds without it. Its plugin may be set in slurm.conf instead.
-fn cgroup(lines: Option<&[Line]>, slurm: &SlurmConf, findings: &mut Findings) -> CgroupConf {
+fn cgroup(lines: Option<&[ConfLine]>, slurm: &SlurmConf, findings: &mut Findings) -> CgroupConf {
     let mut cgroup =
         lines.map_or_else(CgroupConf::without_file, |lines| CgroupConf::read(lines, findings));
     let own = lines.and_then(|lines| first_pair(lines, "CgroupPlugin"));
@@ -176,7 +166,7 @@ fn cgroup(lines: Option<&[Line]>, slurm: &SlurmConf, findings: &mut Findings) ->
     cgroup
 }
 
-fn first_pair<'l>(lines: &'l [Line], key: &str) -> Option<&'l Pair> {
+fn first_pair<'l>(lines: &'l [ConfLine], key: &str) -> Option<&'l Pair> {
     lines.iter().flatten().find(|pair| pair.key.eq_ignore_ascii_case(key))
 }
 

@@ -4,29 +4,29 @@ use std::collections::BTreeSet;
 
 use model::topology::{Switch, Topology};
 
-use super::error::{Findings, Place};
-use super::lines::Line;
-use super::record::Record;
-use super::record_keys::TOPOLOGY;
+use super::error::{ConfLocation, Findings};
+use crate::conf::keys::record::Record;
+use crate::conf::keys::record_keys::TOPOLOGY;
+use crate::conf::text::lines::ConfLine;
 
 /// The most entries of `BlockSizes`.
 const BLOCK_SIZES_MAX: usize = 16;
 
 /// The kinds of topology that `TopologyPlugin` names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Plugin {
+pub enum TopologyPlugin {
     /// Nodes in the order in which they are declared.
     Flat,
     Tree,
     Block,
 }
 
-impl Plugin {
-    pub fn from_word(word: &str) -> Option<Plugin> {
+impl TopologyPlugin {
+    pub fn from_word(word: &str) -> Option<TopologyPlugin> {
         match word.to_ascii_lowercase().trim_start_matches("topology/") {
-            "none" | "default" | "flat" | "3d_torus" => Some(Plugin::Flat),
-            "tree" => Some(Plugin::Tree),
-            "block" => Some(Plugin::Block),
+            "none" | "default" | "flat" | "3d_torus" => Some(TopologyPlugin::Flat),
+            "tree" => Some(TopologyPlugin::Tree),
+            "block" => Some(TopologyPlugin::Block),
             _ => None,
         }
     }
@@ -34,16 +34,16 @@ impl Plugin {
 
 /// Reads the file of one plugin; `nodes` are those that slurm.conf declares.
 pub fn read(
-    lines: &[Line],
-    plugin: Plugin,
+    lines: &[ConfLine],
+    plugin: TopologyPlugin,
     optional: bool,
     nodes: &BTreeSet<&str>,
     findings: &mut Findings,
 ) -> Option<Topology> {
     let (leaf, other) = match plugin {
-        Plugin::Flat => return None,
-        Plugin::Tree => ("SwitchName", "BlockName"),
-        Plugin::Block => ("BlockName", "SwitchName"),
+        TopologyPlugin::Flat => return None,
+        TopologyPlugin::Tree => ("SwitchName", "BlockName"),
+        TopologyPlugin::Block => ("BlockName", "SwitchName"),
     };
     let mut read =
         TopologyReader { topology: Topology { optional, ..Topology::default() }, places: vec![] };
@@ -55,14 +55,14 @@ pub fn read(
             findings.wrong(&entry.place, other, &entry.text, expected);
         } else if record.has(leaf) {
             read.add(&record, leaf, place, nodes, findings);
-        } else if record.has("BlockSizes") && plugin == Plugin::Block {
+        } else if record.has("BlockSizes") && plugin == TopologyPlugin::Block {
             read.set_sizes(&record, findings);
         } else {
             findings.wrong(&place, leaf, "", format!("expected {leaf}= on the line"));
         }
     }
     read.check_children(findings);
-    if plugin == Plugin::Block && read.topology.block_sizes.is_empty() {
+    if plugin == TopologyPlugin::Block && read.topology.block_sizes.is_empty() {
         let smallest = read.topology.switches.iter().map(|block| block.nodes.len()).min();
         read.topology.block_sizes = vec![smallest.unwrap_or(1).max(1) as u32];
     }
@@ -72,7 +72,7 @@ pub fn read(
 struct TopologyReader {
     topology: Topology,
     /// The place of each switch's declaration.
-    places: Vec<Place>,
+    places: Vec<ConfLocation>,
 }
 
 impl TopologyReader {
@@ -80,7 +80,7 @@ impl TopologyReader {
         &mut self,
         record: &Record,
         leaf: &'static str,
-        place: Place,
+        place: ConfLocation,
         known: &BTreeSet<&str>,
         findings: &mut Findings,
     ) {

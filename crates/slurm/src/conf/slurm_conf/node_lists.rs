@@ -5,12 +5,12 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use model::hostlist;
 
-use super::super::choices::NodeState;
-use super::super::error::Findings;
-use super::super::node_conf::{NodeConf, admin_state};
-use super::super::partition_conf::PartitionConf;
-use super::super::record::Record;
+use super::node_conf::{NodeConf, admin_state};
+use super::partition_conf::PartitionConf;
 use super::{DownNodes, NodeSet};
+use crate::conf::error::Findings;
+use crate::conf::keys::choices::NodeState;
+use crate::conf::keys::record::Record;
 
 const UNDECLARED: &str = "no NodeName line declares this";
 

@@ -4,7 +4,7 @@ use model::cpuset::CpuSet;
 use model::node::NodeGres;
 
 use super::{accepted, refused};
-use crate::conf::choices::{AutoDetect, GresFlag};
+use crate::conf::keys::choices::{AutoDetect, GresFlag};
 
 /// The resources of the first node, as (name, kind, count, files, first index).
 type Units = (String, Option<String>, u64, usize, u32);

@@ -5,7 +5,7 @@ use model::partition::DefaultMemory;
 use model::time::TimeLimit;
 
 use super::accepted;
-use crate::conf::choices::{
+use crate::conf::keys::choices::{
     AccountingEnforce, CgroupPlugin, NodeState, PreemptMode, PreemptType, PriorityType,
     SelectParameter, SelectType,
 };

@@ -3,7 +3,7 @@
 use model::node::AdminState;
 
 use super::accepted;
-use crate::conf::choices::NodeState;
+use crate::conf::keys::choices::NodeState;
 
 #[test]
 fn default_lines_add_up_and_keys_of_the_node_override_them() {

@@ -5,7 +5,7 @@ use model::partition::{Access, DefaultMemory, OverSubscribe, PartitionState};
 use model::time::TimeLimit;
 
 use super::{accepted, refused};
-use crate::conf::choices::PreemptMode;
+use crate::conf::keys::choices::PreemptMode;
 use crate::conf::{Conf, NoticeKind};
 
 fn with_nodes(lines: &str) -> Conf {

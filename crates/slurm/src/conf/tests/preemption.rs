@@ -2,7 +2,7 @@
 
 use super::{accepted, refused};
 use crate::conf::NoticeKind;
-use crate::conf::backfill::Backfill;
+use crate::conf::slurm_conf::globals::backfill::Backfill;
 
 #[test]
 fn backfill_parameters_are_read_and_others_are_noticed_as_without_effect() {

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::accepted;
-use crate::conf::global_keys::GLOBAL;
-use crate::conf::keys::{KeyTable, Standing};
-use crate::conf::record_keys::{CGROUP, DOWN_NODES, GRES, NODE, NODE_SET, PARTITION};
+use crate::conf::keys::global_keys::GLOBAL;
+use crate::conf::keys::record_keys::{CGROUP, DOWN_NODES, GRES, NODE, NODE_SET, PARTITION};
+use crate::conf::keys::{KeySupport, KeyTable};
 use crate::conf::{Conf, NoticeKind};
 
 /// A value for each key, other than the default.
@@ -228,7 +228,7 @@ fn every_used_key_has_a_sample() {
     for (table, _, _, samples, apart) in BASES {
         let keys = samples.iter().map(|sample| sample.split_once('=').expect("a pair").0);
         let sampled: BTreeSet<&str> = keys.chain(apart.iter().copied()).collect();
-        let used = table.keys.iter().filter(|key| key.standing == Standing::Used);
+        let used = table.keys.iter().filter(|key| key.support == KeySupport::Used);
         let used: BTreeSet<&str> = used.map(|key| key.name).collect();
         assert_eq!(sampled, used, "of {}", table.of);
     }
@@ -266,7 +266,7 @@ fn other_keys_change_nothing_and_are_noticed() {
 #[test]
 fn node_sets_and_down_nodes_use_all_their_keys() {
     for table in [NODE_SET, DOWN_NODES] {
-        assert!(table.keys.iter().all(|key| key.standing == Standing::Used), "{}", table.of);
+        assert!(table.keys.iter().all(|key| key.support == KeySupport::Used), "{}", table.of);
     }
     let conf = load_with(
         "slurm.conf",

@@ -8,12 +8,12 @@ use model::gres::{self, DeclaredGres};
 use model::hostlist;
 use model::node::{AdminState, NodeConfig};
 
-use super::choices::{Choice, NodeState};
-use super::error::{Findings, Place};
-use super::lines::Pair;
 use super::node_shape::Shape;
-use super::record::Record;
-use super::record_keys::NODE;
+use crate::conf::error::{ConfLocation, Findings};
+use crate::conf::keys::choices::{Choice, NodeState};
+use crate::conf::keys::record::Record;
+use crate::conf::keys::record_keys::NODE;
+use crate::conf::text::lines::Pair;
 
 /// Keys of the same meaning: one on the line of a node replaces another in the defaults.
 const SAME_MEANING: &[&[&str]] = &[
@@ -40,7 +40,7 @@ pub struct NodeConf {
     /// `Gres=` as written, for `scontrol show node`.
     pub gres_text: Option<String>,
     pub cpu_bind: Option<String>,
-    pub place: Place,
+    pub place: ConfLocation,
 }
 
 impl NodeConf {
@@ -55,7 +55,7 @@ impl NodeConf {
 pub struct NodeLines {
     defaults: Record,
     /// The place of the first declaration of each name.
-    places: BTreeMap<String, Place>,
+    places: BTreeMap<String, ConfLocation>,
     pub nodes: Vec<NodeConf>,
 }
 
@@ -121,7 +121,7 @@ impl NodeLines {
 }
 
 /// The values that all nodes of a line have in common.
-fn common_values(record: &Record, place: &Place, findings: &mut Findings) -> NodeConf {
+fn common_values(record: &Record, place: &ConfLocation, findings: &mut Findings) -> NodeConf {
     let shape = Shape::read(record, findings);
     let mib = |key: &str, default: u64| Bytes::from_mib(record.number(key).unwrap_or(default));
     let state = record.choice("State").unwrap_or(NodeState::Unknown);

@@ -1,19 +1,25 @@
 //! slurm.conf: single keys, and lines that describe one thing each. A line may have both; the key that
 //! begins a description takes every pair after it.
 
+pub mod globals;
+mod memory_keys;
+pub mod node_conf;
 mod node_lists;
+mod node_shape;
+pub mod partition_conf;
+mod tres_weights;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::choices::NodeState;
-use super::error::{Findings, Place};
-use super::global_keys::GLOBAL;
-use super::globals::Globals;
-use super::lines::{Line, Pair};
-use super::node_conf::{NodeConf, NodeLines};
-use super::partition_conf::{PartitionConf, PartitionLines};
-use super::record::Record;
-use super::record_keys::{DOWN_NODES, FRONTEND, NODE_SET};
+use self::globals::Globals;
+use self::node_conf::{NodeConf, NodeLines};
+use self::partition_conf::{PartitionConf, PartitionLines};
+use super::error::{ConfLocation, Findings};
+use crate::conf::keys::choices::NodeState;
+use crate::conf::keys::global_keys::GLOBAL;
+use crate::conf::keys::record::Record;
+use crate::conf::keys::record_keys::{DOWN_NODES, FRONTEND, NODE_SET};
+use crate::conf::text::lines::{ConfLine, Pair};
 use node_lists::DeclaredNodes;
 
 /// The name of a cluster that is given none.
@@ -34,14 +40,14 @@ pub struct SlurmConf {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawValue {
     pub text: String,
-    pub place: Place,
+    pub place: ConfLocation,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeSet {
     pub name: String,
     pub nodes: Vec<String>,
-    pub place: Place,
+    pub place: ConfLocation,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +55,7 @@ pub struct DownNodes {
     pub nodes: Vec<String>,
     pub state: NodeState,
     pub reason: Option<String>,
-    pub place: Place,
+    pub place: ConfLocation,
 }
 
 impl SlurmConf {
@@ -65,7 +71,7 @@ impl SlurmConf {
         self.partitions.iter().find(|conf| conf.partition.default)
     }
 
-    pub(super) fn read(lines: &[Line], findings: &mut Findings) -> SlurmConf {
+    pub(super) fn read(lines: &[ConfLine], findings: &mut Findings) -> SlurmConf {
         let mut records = Records::default();
         lines.iter().for_each(|line| records.add(line, findings));
         records.finish(findings)
@@ -121,7 +127,7 @@ impl Default for Records {
 }
 
 impl Records {
-    fn add(&mut self, line: &Line, findings: &mut Findings) {
+    fn add(&mut self, line: &ConfLine, findings: &mut Findings) {
         for (at, pair) in line.iter().enumerate() {
             if let Some(description) = Description::beginning_with(pair) {
                 return self.add_description(description, &line[at..], findings);

@@ -8,8 +8,8 @@ use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::error::{ConfError, Findings, Place};
 use super::files::Files;
+use crate::conf::error::{ConfError, ConfLocation, Findings};
 
 /// The greatest depth of included files.
 const INCLUDE_DEPTH_MAX: usize = 10;
@@ -25,11 +25,11 @@ pub struct Pair {
     /// As written. Keys are looked up without regard to case.
     pub key: String,
     pub value: String,
-    pub place: Place,
+    pub place: ConfLocation,
 }
 
 /// The pairs of one line, with continuation lines joined. Never empty.
-pub type Line = Vec<Pair>;
+pub type ConfLine = Vec<Pair>;
 
 /// Reads the text of `path`, with included files in the place of their `Include`.
 pub fn read_lines(
@@ -37,7 +37,7 @@ pub fn read_lines(
     path: &Path,
     text: &str,
     findings: &mut Findings,
-) -> Vec<Line> {
+) -> Vec<ConfLine> {
     let mut reader = Reader {
         files,
         folder: path.parent().unwrap_or(Path::new("")),
@@ -60,7 +60,7 @@ struct Reader<'a> {
     lines_read: usize,
     /// The value of `%c`.
     cluster_name: Option<String>,
-    lines: Vec<Line>,
+    lines: Vec<ConfLine>,
     findings: &'a mut Findings,
 }
 
@@ -109,7 +109,7 @@ impl Reader<'_> {
         true
     }
 
-    fn include(&mut self, name: &str, place: &Place) -> bool {
+    fn include(&mut self, name: &str, place: &ConfLocation) -> bool {
         let named = match &self.cluster_name {
             Some(cluster) => name.replace("%c", cluster),
             None => name.to_owned(),
@@ -160,10 +160,10 @@ impl LogicalLine {
         joined.is_some()
     }
 
-    fn place_at(&self, offset: usize) -> Place {
+    fn place_at(&self, offset: usize) -> ConfLocation {
         let after = self.starts.partition_point(|(start, _)| *start <= offset);
         let line = self.starts[..after].last().map_or(1, |(_, number)| *number);
-        Place { file: self.file.clone(), line }
+        ConfLocation { file: self.file.clone(), line }
     }
 
     /// The file name, possibly empty, of a line that begins with the word `Include`.
@@ -174,8 +174,8 @@ impl LogicalLine {
     }
 
     /// The pairs up to the first error, and the error.
-    fn pairs(&self) -> (Line, Option<ConfError>) {
-        let mut line = Line::new();
+    fn pairs(&self) -> (ConfLine, Option<ConfError>) {
+        let mut line = ConfLine::new();
         let mut rest = self.text.trim_start();
         while !rest.is_empty() {
             let place = self.place_at(self.text.len() - rest.len());
@@ -228,15 +228,15 @@ fn split_pair(text: &str) -> Result<(&str, &str, &str), (&str, &'static str)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::files::MemoryFiles;
     use super::*;
+    use crate::conf::text::files::MemoryFiles;
 
     /// Each line as `LINE:key=value LINE:key=value`, and the errors.
     fn read(files: &MemoryFiles, text: &str) -> (Vec<String>, Vec<String>) {
         let mut findings = Findings::default();
         let lines = read_lines(files, Path::new("/c/slurm.conf"), text, &mut findings);
         let pair = |p: &Pair| format!("{}:{}={}", p.place.line, p.key, p.value);
-        let joined = |line: &Line| line.iter().map(pair).collect::<Vec<_>>().join(" ");
+        let joined = |line: &ConfLine| line.iter().map(pair).collect::<Vec<_>>().join(" ");
         let errors = findings.errors.iter().map(ToString::to_string).collect();
         (lines.iter().map(joined).collect(), errors)
     }

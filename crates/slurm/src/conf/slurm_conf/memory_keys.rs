@@ -4,8 +4,8 @@
 use model::amount::Bytes;
 use model::partition::DefaultMemory;
 
-use super::error::Findings;
-use super::record::Record;
+use crate::conf::error::Findings;
+use crate::conf::keys::record::Record;
 
 /// A key, and what its amount is for.
 pub type MemoryKey = (&'static str, fn(Bytes) -> DefaultMemory);

@@ -8,15 +8,15 @@ use model::partition::{Access, DefaultMemory, OverSubscribe, Partition};
 use model::select::{PartitionSelect, Unit};
 use model::time::TimeLimit;
 
-use super::choices::{Choice, PreemptMode, SelectParameter};
-use super::error::{Findings, NoticeKind, Place};
-use super::fields::{Field, field};
-use super::lines::Pair;
 use super::memory_keys::{self, DEFAULT_MEMORY, MAX_MEMORY};
-use super::record::Record;
-use super::record_keys::PARTITION;
 use super::tres_weights;
-use super::value;
+use crate::conf::error::{ConfLocation, Findings, NoticeKind};
+use crate::conf::keys::choices::{Choice, PreemptMode, SelectParameter};
+use crate::conf::keys::fields::{Field, field};
+use crate::conf::keys::record::Record;
+use crate::conf::keys::record_keys::PARTITION;
+use crate::conf::keys::value;
+use crate::conf::text::lines::Pair;
 
 /// Keys that say the same thing in different ways: one on a partition's own line replaces the default's.
 const SAME_MEANING: &[&[&str]] = &[
@@ -44,7 +44,7 @@ pub struct PartitionConf {
     pub def_cpu_per_gpu: Option<u64>,
     pub preempt_mode: Option<Vec<PreemptMode>>,
     pub select_parameters: Option<Vec<SelectParameter>>,
-    pub place: Place,
+    pub place: ConfLocation,
 }
 
 /// The keys that set one field and need no further check.
@@ -77,7 +77,12 @@ const FIELDS: &[Field<PartitionConf>] = &[
 impl PartitionConf {
     /// A partition by its line, with the defaults before it merged in. The order of the checks is that in
     /// which their errors are told.
-    fn read(name: &str, place: Place, record: &Record, findings: &mut Findings) -> PartitionConf {
+    fn read(
+        name: &str,
+        place: ConfLocation,
+        record: &Record,
+        findings: &mut Findings,
+    ) -> PartitionConf {
         let mut conf = PartitionConf {
             partition: Partition::over(name, Vec::new()),
             nodes_text: None,
@@ -241,7 +246,7 @@ fn alloc_nodes(record: &Record, findings: &mut Findings) -> Vec<String> {
 pub struct PartitionLines {
     defaults: Record,
     /// Where each name was declared.
-    places: BTreeMap<String, Place>,
+    places: BTreeMap<String, ConfLocation>,
     pub partitions: Vec<PartitionConf>,
 }
 
@@ -280,7 +285,7 @@ impl PartitionLines {
     }
 
     /// Only the last `Default=YES` makes a default partition.
-    fn take_over_default(&mut self, place: &Place, findings: &mut Findings) {
+    fn take_over_default(&mut self, place: &ConfLocation, findings: &mut Findings) {
         for former in self.partitions.iter_mut().filter(|conf| conf.partition.default) {
             former.partition.default = false;
             let former = former.partition.name.clone();

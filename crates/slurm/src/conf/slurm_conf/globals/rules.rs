@@ -3,16 +3,17 @@
 
 use model::run::NicePolicy;
 
-use super::super::backfill::{self, Backfill};
-use super::super::choices::{Choice, PriorityFlag, PrologFlag};
-use super::super::error::{Findings, NoticeKind};
-use super::super::global_keys::store_fields;
-use super::super::memory_keys::{self, DEFAULT_MEMORY, MAX_MEMORY};
-use super::super::preemption::Preemption;
-use super::super::record::Record;
-use super::super::tres_weights;
-use super::super::value::{self, Parameters};
+use super::backfill::Backfill;
+use super::preemption::Preemption;
+use super::requeue_exits;
 use super::{Globals, JobIds};
+use crate::conf::error::{Findings, NoticeKind};
+use crate::conf::keys::choices::{Choice, PriorityFlag, PrologFlag};
+use crate::conf::keys::global_keys::store_fields;
+use crate::conf::keys::record::Record;
+use crate::conf::keys::value::{self, Parameters};
+use crate::conf::slurm_conf::memory_keys::{self, DEFAULT_MEMORY, MAX_MEMORY};
+use crate::conf::slurm_conf::tres_weights;
 
 /// The largest number of a job that Slurm's packed ids can hold.
 const JOB_ID_MAX: u32 = 0x03ff_ffff;
@@ -50,8 +51,8 @@ impl Globals {
         globals.preemption = Preemption::read(record, findings);
         globals.accounting.sample_s = sample_interval(record, findings);
         let launch = &mut globals.launch;
-        launch.requeue_exit = backfill::read_exits(record, "RequeueExit", findings);
-        launch.requeue_exit_hold = backfill::read_exits(record, "RequeueExitHold", findings);
+        launch.requeue_exit = requeue_exits::read(record, "RequeueExit", findings);
+        launch.requeue_exit_hold = requeue_exits::read(record, "RequeueExitHold", findings);
         launch.requeue_wait_s = requeue_wait(record).unwrap_or(launch.requeue_wait_s);
         launch.propagate_nice = nice_policy(record);
         check_prolog_flags(record, &globals.programs.prolog_flags, findings);

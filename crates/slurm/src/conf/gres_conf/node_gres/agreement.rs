@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::error::{Findings, Place};
-use super::super::gres_conf::{GPUS_PER_NODE_MAX, GresLine};
-use super::super::node_conf::NodeConf;
 use super::{Resource, core_count};
+use crate::conf::error::{ConfLocation, Findings};
+use crate::conf::gres_conf::{GPUS_PER_NODE_MAX, GresLine};
+use crate::conf::slurm_conf::node_conf::NodeConf;
 
 /// Checks every node and tells what is wrong once for a range of nodes, which are alike.
 #[derive(Default)]
 pub struct AgreementCheck {
     /// The pairs of lines whose disagreement was told: in gres.conf and in slurm.conf.
-    told: BTreeSet<(Place, Place)>,
+    told: BTreeSet<(ConfLocation, ConfLocation)>,
     /// The lines of slurm.conf that were refused for their number of GPUs.
-    too_many_gpus: BTreeSet<Place>,
+    too_many_gpus: BTreeSet<ConfLocation>,
 }
 
 impl AgreementCheck {

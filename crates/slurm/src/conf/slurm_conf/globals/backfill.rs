@@ -1,8 +1,8 @@
-//! The backfill settings of `SchedulerParameters`, and the exit codes after which jobs are requeued.
+//! The backfill settings of `SchedulerParameters`.
 
-use super::error::{Findings, NoticeKind};
-use super::record::Record;
-use super::value::Parameters;
+use crate::conf::error::{Findings, NoticeKind};
+use crate::conf::keys::record::Record;
+use crate::conf::keys::value::Parameters;
 
 /// The words of `SchedulerParameters` that have an effect. A notice says of all others that they have none: they tune how
 /// Slurm's own scheduler walks its queue, while Sluice plans the whole queue.
@@ -68,20 +68,4 @@ impl Backfill {
             priority_min: number("bf_min_prio_reserve"),
         }
     }
-}
-
-/// `1-9,18`: ranges of exit codes from 0 to 255.
-pub fn read_exits(record: &Record, key: &str, findings: &mut Findings) -> Vec<(i32, i32)> {
-    let Some(entry) = record.entry(key) else { return Vec::new() };
-    let code = |text: &str| text.trim().parse::<u8>().ok().map(i32::from);
-    let range = |word: &str| match word.split_once('-') {
-        Some((from, to)) => Some((code(from)?, code(to)?)).filter(|(from, to)| from <= to),
-        None => code(word).map(|one| (one, one)),
-    };
-    let exits: Option<Vec<(i32, i32)>> = entry.text.split(',').map(range).collect();
-    if exits.is_none() {
-        let expected = "expected exit codes such as 1-9,18";
-        findings.wrong(&entry.place, key, &entry.text, expected);
-    }
-    exits.unwrap_or_default()
 }

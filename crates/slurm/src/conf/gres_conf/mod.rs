@@ -1,16 +1,18 @@
 //! gres.conf: the devices of the resources that nodes have, a line for devices that are alike.
 
+pub(super) mod node_gres;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::cpuset::CpuSet;
 use model::hostlist;
 
-use super::choices::{AutoDetect, GresFlag};
-use super::error::{Findings, Place};
-use super::lines::Line;
-use super::record::{Entry, Record};
-use super::record_keys::GRES;
-use super::value;
+use super::error::{ConfLocation, Findings};
+use crate::conf::keys::choices::{AutoDetect, GresFlag};
+use crate::conf::keys::record::{Entry, Record};
+use crate::conf::keys::record_keys::GRES;
+use crate::conf::keys::value;
+use crate::conf::text::lines::ConfLine;
 
 /// As many device files as the manual allows.
 const FILES_MAX: usize = 1024;
@@ -47,7 +49,7 @@ pub struct GresLine {
     /// Connections to each device of the node by its number; -1 stands for the device itself.
     pub links: Vec<i32>,
     pub flags: Vec<GresFlag>,
-    pub place: Place,
+    pub place: ConfLocation,
 }
 
 impl GresLine {
@@ -68,7 +70,7 @@ impl GresConf {
         own.or(self.auto_detect).unwrap_or(AutoDetect::Off)
     }
 
-    pub(super) fn read(lines: &[Line], findings: &mut Findings) -> GresConf {
+    pub(super) fn read(lines: &[ConfLine], findings: &mut Findings) -> GresConf {
         let mut conf = GresConf::default();
         for line in lines {
             let Some(first) = line.first() else { continue };
@@ -102,7 +104,7 @@ impl GresConf {
     }
 }
 
-fn read_line(record: &Record, place: &Place, findings: &mut Findings) -> Option<GresLine> {
+fn read_line(record: &Record, place: &ConfLocation, findings: &mut Findings) -> Option<GresLine> {
     let Some(name) = record.text("Name") else {
         let needs_no_name = ["AutoDetect", "NodeName"];
         if record.entries().any(|(key, _)| !needs_no_name.contains(&key)) {

@@ -1,8 +1,8 @@
 //! The keys of preemption: `PreemptType`, `PreemptMode`, `PreemptExemptTime` and `SchedulerTimeSlice`.
 
-use super::choices::{PreemptMode, PreemptType};
-use super::error::Findings;
-use super::record::Record;
+use crate::conf::error::Findings;
+use crate::conf::keys::choices::{PreemptMode, PreemptType};
+use crate::conf::keys::record::Record;
 use model::time::TimeLimit;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,17 +15,29 @@ pub struct Preemption {
     pub time_slice_s: u32,
 }
 
+impl Default for Preemption {
+    fn default() -> Self {
+        Self {
+            kind: PreemptType::None,
+            modes: vec![PreemptMode::Off],
+            exempt_time: TimeLimit::Minutes(0),
+            time_slice_s: 30,
+        }
+    }
+}
+
 impl Preemption {
     pub fn read(record: &Record, findings: &mut Findings) -> Preemption {
+        let default = Preemption::default();
         let preemption = Preemption {
-            kind: record.choice("PreemptType").unwrap_or(PreemptType::None),
-            modes: record.choices("PreemptMode").unwrap_or_else(|| vec![PreemptMode::Off]),
+            kind: record.choice("PreemptType").unwrap_or(default.kind),
+            modes: record.choices("PreemptMode").unwrap_or(default.modes),
             // -1 means no exemption.
             exempt_time: record
                 .time("PreemptExemptTime")
                 .filter(|_| record.text("PreemptExemptTime").as_deref() != Some("-1"))
-                .unwrap_or(TimeLimit::Minutes(0)),
-            time_slice_s: record.number("SchedulerTimeSlice").unwrap_or(30),
+                .unwrap_or(default.exempt_time),
+            time_slice_s: record.number("SchedulerTimeSlice").unwrap_or(default.time_slice_s),
         };
         let has = |mode| preemption.modes.contains(&mode);
         let acts =

@@ -24,7 +24,7 @@ impl<T> Field<T> {
 /// `field!("KillWait", number, times.kill_wait_s)`: the key, a method of `KeyValue`, and the field.
 macro_rules! field {
     ($key:literal, $how:ident, $($place:ident).+) => {
-        $crate::conf::fields::Field {
+        $crate::conf::keys::fields::Field {
             key: $key,
             set: |target, value| {
                 if let Some(value) = value.$how() {
@@ -34,7 +34,7 @@ macro_rules! field {
         }
     };
 }
-pub(super) use field;
+pub(in crate::conf) use field;
 
 /// The value of one key of a record. Each method reads it for one type of field; `None` is a key without
 /// a value.

@@ -11,10 +11,10 @@ use model::cpuset::CpuSet;
 use model::gres::DeclaredGres;
 use model::node::{NodeConfig, NodeGres};
 
-use super::choices::AutoDetect;
-use super::error::{Findings, NoticeKind};
-use super::gres_conf::{GresConf, GresLine};
-use super::node_conf::NodeConf;
+use crate::conf::error::{Findings, NoticeKind};
+use crate::conf::gres_conf::{GresConf, GresLine};
+use crate::conf::keys::choices::AutoDetect;
+use crate::conf::slurm_conf::node_conf::NodeConf;
 use agreement::AgreementCheck;
 
 /// Fills `config.gres` of every node.

@@ -1,11 +1,20 @@
 //! A configuration key: its name, the kind of value it takes, and whether it has an effect.
-//! The tables of keys are in `global_keys` and `record_keys`.
+//!
+//! `global_keys` and `record_keys` are the tables of keys, `choices` the words that a key may take, `value` parses a
+//! value by its kind, `record` checks pairs against a table, and `fields` says which field a key sets.
 
-use super::choices::Choice;
+pub mod choices;
+pub(super) mod fields;
+pub(super) mod global_keys;
+pub(super) mod record;
+pub(super) mod record_keys;
+pub mod value;
+
+use self::choices::Choice;
 
 /// The kind of value a key takes. A value is parsed once, by the kind in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueKind {
     Text,
     /// Comma-separated words.
     Words,
@@ -31,23 +40,24 @@ pub enum Kind {
     Percent,
 }
 
-pub const U16: Kind = Kind::Number { max: u16::MAX as u64 };
-pub const U32: Kind = Kind::Number { max: u32::MAX as u64 };
-pub const U64: Kind = Kind::Number { max: u64::MAX };
+pub const U16: ValueKind = ValueKind::Number { max: u16::MAX as u64 };
+pub const U32: ValueKind = ValueKind::Number { max: u32::MAX as u64 };
+pub const U64: ValueKind = ValueKind::Number { max: u64::MAX };
 
 /// The bound that the manual gives for many times and counts.
-pub const BOUNDED: Kind = Kind::Number { max: 65_533 };
+pub const BOUNDED: ValueKind = ValueKind::Number { max: 65_533 };
 
-pub const fn one_of<C: Choice>() -> Kind {
-    Kind::OneOf(C::WORDS)
+pub const fn one_of<C: Choice>() -> ValueKind {
+    ValueKind::OneOf(C::WORDS)
 }
 
-pub const fn words_of<C: Choice>() -> Kind {
-    Kind::WordsOf(C::WORDS)
+pub const fn words_of<C: Choice>() -> ValueKind {
+    ValueKind::WordsOf(C::WORDS)
 }
 
+/// Whether a key of Slurm has an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum KeySupport {
     /// Read into the typed configuration.
     Used,
     /// Valid in Slurm and checked. A notice says once that it has no effect.
@@ -59,22 +69,22 @@ pub enum Standing {
 #[derive(Debug, Clone, Copy)]
 pub struct Key {
     pub name: &'static str,
-    pub kind: Kind,
-    pub standing: Standing,
+    pub kind: ValueKind,
+    pub support: KeySupport,
     /// Whether a file may have the key more than once, each with its own meaning.
     pub repeats: bool,
 }
 
-pub const fn used(name: &'static str, kind: Kind) -> Key {
-    Key { name, kind, standing: Standing::Used, repeats: false }
+pub const fn used(name: &'static str, kind: ValueKind) -> Key {
+    Key { name, kind, support: KeySupport::Used, repeats: false }
 }
 
-pub const fn accepted(name: &'static str, kind: Kind) -> Key {
-    Key { name, kind, standing: Standing::Accepted, repeats: false }
+pub const fn accepted(name: &'static str, kind: ValueKind) -> Key {
+    Key { name, kind, support: KeySupport::Accepted, repeats: false }
 }
 
-pub const fn retired(name: &'static str, kind: Kind) -> Key {
-    Key { name, kind, standing: Standing::Retired, repeats: false }
+pub const fn retired(name: &'static str, kind: ValueKind) -> Key {
+    Key { name, kind, support: KeySupport::Retired, repeats: false }
 }
 
 pub const fn repeating(key: Key) -> Key {
@@ -130,11 +140,11 @@ fn edit_distance(a: &str, b: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::global_keys::GLOBAL;
-    use super::super::record_keys::{
+    use super::*;
+    use crate::conf::keys::global_keys::GLOBAL;
+    use crate::conf::keys::record_keys::{
         CGROUP, DOWN_NODES, FRONTEND, GRES, NODE, NODE_SET, PARTITION,
     };
-    use super::*;
 
     const TABLES: [KeyTable; 8] =
         [GLOBAL, NODE, PARTITION, NODE_SET, DOWN_NODES, FRONTEND, GRES, CGROUP];

@@ -1,21 +1,21 @@
 //! The cluster-wide settings of slurm.conf, and what holds where the file does not say.
-//! `global_keys` says which key sets which field; `rules` has those that need more than one row.
+//! `keys::global_keys` says which key sets which field; `rules` has the keys that need more than one row.
 
+pub mod backfill;
+pub mod preemption;
+mod requeue_exits;
 mod rules;
 
 use model::partition::DefaultMemory;
 use model::run::NicePolicy;
 
-use super::backfill::Backfill;
-use super::choices::{
+use self::backfill::Backfill;
+use self::preemption::Preemption;
+use crate::conf::keys::choices::{
     AccountingEnforce, CgroupPlugin, EnforcePartLimits, PriorityFlag, PriorityType, ProctrackType,
     PrologFlag, SchedulerType, SelectParameter, SelectType, TaskPlugin, UsageReset,
 };
-use super::error::Findings;
-use super::global_keys::GLOBAL;
-use super::preemption::Preemption;
-use super::record::Record;
-use super::value::Parameters;
+use crate::conf::keys::value::Parameters;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Globals {
@@ -175,8 +175,7 @@ impl Default for Globals {
             memory: MemoryDefaults { default: None, max: None, cpus_per_gpu: None },
             scheduling: Scheduling::default(),
             priority: Priority::default(),
-            // What an empty file says.
-            preemption: Preemption::read(&Record::new(GLOBAL), &mut Findings::default()),
+            preemption: Preemption::default(),
             accounting: Accounting {
                 enforce: Vec::new(),
                 tres: Vec::new(),

@@ -3,8 +3,8 @@
 
 use model::cpuset::CpuSet;
 
-use super::error::Findings;
-use super::record::{Entry, Record};
+use crate::conf::error::Findings;
+use crate::conf::keys::record::{Entry, Record};
 
 /// A bound on the CPUs of a node. A shape with more is refused as a mistake.
 const CPUS_MAX: u64 = 1 << 16;

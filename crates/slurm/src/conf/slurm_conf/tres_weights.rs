@@ -3,9 +3,9 @@
 use model::amount::Unit;
 use model::tres::TresKind;
 
-use super::error::Findings;
-use super::record::Record;
-use super::value;
+use crate::conf::error::Findings;
+use crate::conf::keys::record::Record;
+use crate::conf::keys::value;
 
 /// A key whose value is such a list.
 pub struct WeightsKey {

@@ -6,16 +6,16 @@ use model::cpuset::CpuSet;
 use model::time::TimeLimit;
 
 use super::choices::Choice;
-use super::error::{ConfError, Findings, NoticeKind, Place};
-use super::keys::{Key, KeyTable, Standing};
-use super::lines::Pair;
 use super::value::{self, Percent, Value};
+use crate::conf::error::{ConfError, ConfLocation, Findings, NoticeKind};
+use crate::conf::keys::{Key, KeySupport, KeyTable};
+use crate::conf::text::lines::Pair;
 
 #[derive(Debug, Clone)]
 pub struct Entry {
     /// The value as written.
     pub text: String,
-    pub place: Place,
+    pub place: ConfLocation,
     value: Value,
 }
 
@@ -56,10 +56,10 @@ impl Record {
     }
 
     fn notice(&self, key: &Key, pair: &Pair, findings: &mut Findings) {
-        match key.standing {
-            Standing::Used => {}
-            Standing::Accepted => findings.notice(&pair.place, key.name, NoticeKind::NoEffect),
-            Standing::Retired => findings.notice(&pair.place, key.name, NoticeKind::Retired),
+        match key.support {
+            KeySupport::Used => {}
+            KeySupport::Accepted => findings.notice(&pair.place, key.name, NoticeKind::NoEffect),
+            KeySupport::Retired => findings.notice(&pair.place, key.name, NoticeKind::Retired),
         }
         if let Some(former) = self.entries.get(key.name).filter(|_| !key.repeats) {
             let first = former.place.clone();

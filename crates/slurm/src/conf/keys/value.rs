@@ -1,4 +1,4 @@
-//! The values of keys: one grammar for each `Kind` of the tables.
+//! The values of keys: one grammar for each `ValueKind` of the tables.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use model::hostlist;
 use model::time::{self, TimeLimit};
 use serde::{Deserialize, Serialize};
 
-use super::keys::Kind;
+use crate::conf::keys::ValueKind;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
@@ -30,35 +30,37 @@ pub enum Value {
 const MEGABYTES_MAX: u64 = u64::MAX >> 20;
 
 /// Parses a value by its key's kind. The error says what is expected instead.
-pub fn parse(kind: Kind, text: &str) -> Result<Value, String> {
+pub fn parse(kind: ValueKind, text: &str) -> Result<Value, String> {
     match kind {
-        Kind::Text => Ok(Value::Text(text.to_owned())),
-        Kind::Words => Ok(Value::Words(words(text).map(str::to_owned).collect())),
-        Kind::YesNo => flag(text).map(Value::Flag).ok_or_else(|| "expected YES or NO".to_owned()),
-        Kind::Number { max } => or_unlimited(text, number(text).filter(|n| *n <= max))
+        ValueKind::Text => Ok(Value::Text(text.to_owned())),
+        ValueKind::Words => Ok(Value::Words(words(text).map(str::to_owned).collect())),
+        ValueKind::YesNo => {
+            flag(text).map(Value::Flag).ok_or_else(|| "expected YES or NO".to_owned())
+        }
+        ValueKind::Number { max } => or_unlimited(text, number(text).filter(|n| *n <= max))
             .ok_or_else(|| format!("expected a whole number from 0 to {max}")),
-        Kind::Megabytes => or_unlimited(text, digits(text).filter(|n| *n <= MEGABYTES_MAX))
+        ValueKind::Megabytes => or_unlimited(text, digits(text).filter(|n| *n <= MEGABYTES_MAX))
             .ok_or_else(|| megabytes_expected(text)),
-        Kind::Time => time::parse_time_limit(text)
+        ValueKind::Time => time::parse_time_limit(text)
             .map(Value::Time)
             .map_err(|e| format!("expected {}", e.expected)),
-        Kind::OneOf(list) => in_list(text, list)
+        ValueKind::OneOf(list) => in_list(text, list)
             .map(Value::Text)
             .ok_or_else(|| format!("expected one of {}", list.join(", "))),
-        Kind::WordsOf(list) => words(text)
+        ValueKind::WordsOf(list) => words(text)
             .map(|word| {
                 in_list(word, list)
                     .ok_or_else(|| format!("{word:?} is none of {}", list.join(", ")))
             })
             .collect::<Result<_, _>>()
             .map(Value::Words),
-        Kind::Hosts => {
+        ValueKind::Hosts => {
             hostlist::expand(text).map(Value::Hosts).map_err(|e| format!("expected {}", e.expected))
         }
-        Kind::Cpus => {
+        ValueKind::Cpus => {
             text.parse().map(Value::Cpus).map_err(|_| "expected numbers such as 0-3,8".to_owned())
         }
-        Kind::Percent => Percent::parse(text)
+        ValueKind::Percent => Percent::parse(text)
             .map(Value::Percent)
             .ok_or_else(|| "expected a percentage such as 100 or 97.5".to_owned()),
     }
@@ -179,8 +181,8 @@ impl Parameters {
 mod tests {
     use super::*;
 
-    const PETS: Kind = Kind::OneOf(&["CAT", "dog"]);
-    const MANY_PETS: Kind = Kind::WordsOf(&["CAT", "dog"]);
+    const PETS: ValueKind = ValueKind::OneOf(&["CAT", "dog"]);
+    const MANY_PETS: ValueKind = ValueKind::WordsOf(&["CAT", "dog"]);
 
     fn strings(words: &[&str]) -> Vec<String> {
         words.iter().map(|word| (*word).to_owned()).collect()
@@ -188,28 +190,28 @@ mod tests {
 
     #[test]
     fn each_kind_takes_its_own_values() {
-        let small = Kind::Number { max: 9999 };
+        let small = ValueKind::Number { max: 9999 };
         let percent = |thousandths| Value::Percent(Percent { thousandths });
         let table = [
-            (Kind::Text, "", Value::Text(String::new())),
-            (Kind::Words, "a, b,,c", Value::Words(strings(&["a", "b", "c"]))),
-            (Kind::YesNo, "Yes", Value::Flag(true)),
-            (Kind::YesNo, "0", Value::Flag(false)),
+            (ValueKind::Text, "", Value::Text(String::new())),
+            (ValueKind::Words, "a, b,,c", Value::Words(strings(&["a", "b", "c"]))),
+            (ValueKind::YesNo, "Yes", Value::Flag(true)),
+            (ValueKind::YesNo, "0", Value::Flag(false)),
             (small, "300", Value::Number(300)),
             (small, "2k", Value::Number(2048)),
             (small, "infinite", Value::Unlimited),
-            (Kind::Number { max: u64::MAX }, "1P", Value::Number(1 << 50)),
-            (Kind::Megabytes, "128000", Value::Number(128_000)),
-            (Kind::Megabytes, "Unlimited", Value::Unlimited),
-            (Kind::Time, "7-0", Value::Time(TimeLimit::Minutes(10_080))),
+            (ValueKind::Number { max: u64::MAX }, "1P", Value::Number(1 << 50)),
+            (ValueKind::Megabytes, "128000", Value::Number(128_000)),
+            (ValueKind::Megabytes, "Unlimited", Value::Unlimited),
+            (ValueKind::Time, "7-0", Value::Time(TimeLimit::Minutes(10_080))),
             (PETS, "Dog", Value::Text("dog".into())),
             (MANY_PETS, "cat,DOG", Value::Words(strings(&["CAT", "dog"]))),
             (MANY_PETS, "", Value::Words(Vec::new())),
-            (Kind::Hosts, "n[1-2]", Value::Hosts(strings(&["n1", "n2"]))),
-            (Kind::Cpus, "0-1", Value::Cpus(CpuSet::first(2))),
-            (Kind::Percent, "97.5", percent(97_500)),
-            (Kind::Percent, "100.", percent(100_000)),
-            (Kind::Percent, "0.00199", percent(1)),
+            (ValueKind::Hosts, "n[1-2]", Value::Hosts(strings(&["n1", "n2"]))),
+            (ValueKind::Cpus, "0-1", Value::Cpus(CpuSet::first(2))),
+            (ValueKind::Percent, "97.5", percent(97_500)),
+            (ValueKind::Percent, "100.", percent(100_000)),
+            (ValueKind::Percent, "0.00199", percent(1)),
         ];
         for (kind, text, value) in table {
             assert_eq!(parse(kind, text), Ok(value), "{text} as {kind:?}");
@@ -218,11 +220,11 @@ mod tests {
 
     #[test]
     fn a_refusal_says_what_is_expected() {
-        let port = Kind::Number { max: 65_535 };
+        let port = ValueKind::Number { max: 65_535 };
         let whole = "expected a whole number from 0 to 65535";
         let percentage = "expected a percentage such as 100 or 97.5";
         let table = [
-            (Kind::YesNo, "maybe", "expected YES or NO"),
+            (ValueKind::YesNo, "maybe", "expected YES or NO"),
             (port, "70000", whole),
             (port, "-3", whole),
             (port, "+3", whole),
@@ -231,19 +233,19 @@ mod tests {
             (port, "1E", whole),
             (port, "1µ", whole),
             (
-                Kind::Megabytes,
+                ValueKind::Megabytes,
                 "128G",
                 "expected a whole number of megabytes, without a suffix: 131072",
             ),
-            (Kind::Megabytes, "lots", "expected a whole number of megabytes"),
-            (Kind::Time, "1:2:3:4", "days-hours"),
-            (Kind::OneOf(&["UP", "DOWN"]), "OPEN", "expected one of UP, DOWN"),
-            (Kind::WordsOf(&["a", "b"]), "a,c", "\"c\" is none of a, b"),
-            (Kind::Hosts, "n[1-", "expected "),
-            (Kind::Cpus, "3-1", "expected numbers such as 0-3,8"),
-            (Kind::Percent, "1.x", percentage),
-            (Kind::Percent, ".5", percentage),
-            (Kind::Percent, "99999999999", percentage),
+            (ValueKind::Megabytes, "lots", "expected a whole number of megabytes"),
+            (ValueKind::Time, "1:2:3:4", "days-hours"),
+            (ValueKind::OneOf(&["UP", "DOWN"]), "OPEN", "expected one of UP, DOWN"),
+            (ValueKind::WordsOf(&["a", "b"]), "a,c", "\"c\" is none of a, b"),
+            (ValueKind::Hosts, "n[1-", "expected "),
+            (ValueKind::Cpus, "3-1", "expected numbers such as 0-3,8"),
+            (ValueKind::Percent, "1.x", percentage),
+            (ValueKind::Percent, ".5", percentage),
+            (ValueKind::Percent, "99999999999", percentage),
         ];
         for (kind, text, expected) in table {
             let said = parse(kind, text).expect_err(text);

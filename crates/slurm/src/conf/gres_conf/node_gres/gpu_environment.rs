@@ -1,7 +1,7 @@
 //! The environment variables that tell a process of its GPUs.
 
-use super::super::choices::{AutoDetect, GresFlag};
-use super::super::gres_conf::GresConf;
+use crate::conf::gres_conf::GresConf;
+use crate::conf::keys::choices::{AutoDetect, GresFlag};
 
 const VARIABLES: [(GresFlag, &str); 4] = [
     (GresFlag::NvidiaGpuEnv, "CUDA_VISIBLE_DEVICES"),

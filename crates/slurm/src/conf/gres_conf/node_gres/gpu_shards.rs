@@ -3,8 +3,8 @@
 use model::cpuset::CpuSet;
 use model::node::NodeGres;
 
-use super::super::gres_conf::GPUS_PER_NODE_MAX;
 use super::number_through;
+use crate::conf::gres_conf::GPUS_PER_NODE_MAX;
 
 /// One GPU of a node.
 struct Gpu<'a> {

@@ -1,0 +1,312 @@
+//! The cluster-wide keys of slurm.conf, a row each: name, kind of value, whether it is used, how it is read,
+//! and the field that it sets. They are those of the 22.05 manual page, three that `scontrol show config`
+//! lists besides (`JobCredentialPrivateKey`, `JobCredentialPublicCertificate`, `JobDefaults`), and two of
+//! our own: `ContainerType`, and `CgroupPlugin`, which is cgroup.conf's but taken here too.
+
+use super::choices;
+use super::fields::{Field, field};
+use super::record::Record;
+use crate::conf::keys::{
+    BOUNDED, Key, KeyTable, U16, U32, U64, ValueKind, accepted, one_of, repeating, retired, used,
+    words_of,
+};
+use crate::conf::slurm_conf::globals::Globals;
+
+pub const GLOBAL: KeyTable = KeyTable { of: "slurm.conf", keys: &KEYS };
+
+const ZERO_OR_ONE: ValueKind = ValueKind::Number { max: 1 };
+const UP_TO_TWO: ValueKind = ValueKind::Number { max: 2 };
+const HEALTH_STATES: ValueKind = ValueKind::WordsOf(&["ALLOC", "ANY", "CYCLE", "IDLE", "MIXED"]);
+const PRIVATE_DATA: ValueKind = ValueKind::WordsOf(&[
+    "none",
+    "accounts",
+    "cloud",
+    "events",
+    "jobs",
+    "nodes",
+    "partitions",
+    "reservations",
+    "usage",
+    "users",
+]);
+const RESOURCE_LIMITS: ValueKind = ValueKind::WordsOf(&[
+    "ALL", "NONE", "AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPROC", "RSS",
+    "STACK",
+]);
+
+struct Row {
+    key: Key,
+    /// The field that the key sets by itself.
+    field: Option<Field<Globals>>,
+}
+
+/// A used key that sets a field by itself.
+macro_rules! sets {
+    ($key:literal, $kind:expr, $how:ident, $($place:ident).+) => {
+        Row { key: used($key, $kind), field: Some(field!($key, $how, $($place).+)) }
+    };
+}
+
+/// A key without a field of its own: it has no effect, or a rule in `globals::rules` or `load_dir` reads it.
+const fn no_field(key: Key) -> Row {
+    Row { key, field: None }
+}
+
+/// Sets the fields of the keys that the record has.
+pub fn store_fields(record: &Record, globals: &mut Globals) {
+    for field in ROWS.iter().filter_map(|row| row.field.as_ref()) {
+        field.store(record, globals);
+    }
+}
+
+const KEYS: [Key; ROWS.len()] = {
+    let mut keys = [ROWS[0].key; ROWS.len()];
+    let mut at = 0;
+    while at < ROWS.len() {
+        keys[at] = ROWS[at].key;
+        at += 1;
+    }
+    keys
+};
+
+const ROWS: &[Row] = &[
+    no_field(accepted("AccountingStorageBackupHost", ValueKind::Text)),
+    sets!(
+        "AccountingStorageEnforce",
+        words_of::<choices::AccountingEnforce>(),
+        choices,
+        accounting.enforce
+    ),
+    no_field(accepted("AccountingStorageExternalHost", ValueKind::Words)),
+    no_field(accepted("AccountingStorageHost", ValueKind::Text)),
+    no_field(accepted("AccountingStorageParameters", ValueKind::Words)),
+    no_field(accepted("AccountingStoragePass", ValueKind::Text)),
+    no_field(accepted("AccountingStoragePort", U16)),
+    sets!("AccountingStorageTRES", ValueKind::Words, words, accounting.tres),
+    no_field(accepted("AccountingStorageType", ValueKind::Text)),
+    no_field(accepted("AccountingStorageUser", ValueKind::Text)),
+    no_field(accepted("AccountingStoreFlags", ValueKind::Words)),
+    no_field(accepted("AcctGatherEnergyType", ValueKind::Text)),
+    no_field(accepted("AcctGatherFilesystemType", ValueKind::Text)),
+    no_field(accepted("AcctGatherInterconnectType", ValueKind::Text)),
+    no_field(accepted("AcctGatherNodeFreq", U32)),
+    no_field(accepted("AcctGatherProfileType", ValueKind::Text)),
+    no_field(accepted("AllowSpecResourcesUsage", ValueKind::YesNo)),
+    no_field(accepted("AuthAltParameters", ValueKind::Words)),
+    no_field(accepted("AuthAltTypes", ValueKind::Words)),
+    no_field(used("AuthInfo", ValueKind::Words)),
+    no_field(accepted("AuthType", ValueKind::Text)),
+    no_field(retired("BackupAddr", ValueKind::Text)),
+    no_field(retired("BackupController", ValueKind::Text)),
+    no_field(accepted("BatchStartTimeout", U32)),
+    no_field(accepted("BcastExclude", ValueKind::Words)),
+    no_field(accepted("BcastParameters", ValueKind::Words)),
+    no_field(accepted("BurstBufferType", ValueKind::Text)),
+    sets!("CgroupPlugin", one_of::<choices::CgroupPlugin>(), some_choice, launch.cgroup_plugin),
+    no_field(accepted("CliFilterPlugins", ValueKind::Words)),
+    no_field(used("ClusterName", ValueKind::Text)),
+    no_field(accepted("CommunicationParameters", ValueKind::Words)),
+    sets!("CompleteWait", BOUNDED, number, times.complete_wait_s),
+    sets!("ContainerType", ValueKind::Text, some_text, launch.container_type),
+    no_field(retired("ControlAddr", ValueKind::Text)),
+    no_field(retired("ControlMachine", ValueKind::Text)),
+    no_field(accepted("CoreSpecPlugin", ValueKind::Text)),
+    no_field(accepted("CpuFreqDef", ValueKind::Text)),
+    no_field(accepted("CpuFreqGovernors", ValueKind::Words)),
+    no_field(accepted("CredType", ValueKind::Text)),
+    no_field(accepted("DebugFlags", ValueKind::Words)),
+    sets!("DefCpuPerGPU", U64, some_number, memory.cpus_per_gpu),
+    no_field(used("DefMemPerCPU", ValueKind::Megabytes)),
+    no_field(used("DefMemPerGPU", ValueKind::Megabytes)),
+    no_field(used("DefMemPerNode", ValueKind::Megabytes)),
+    sets!("DependencyParameters", ValueKind::Words, parameters, scheduling.dependency_parameters),
+    sets!("DisableRootJobs", ValueKind::YesNo, flag, disable_root_jobs),
+    no_field(accepted("EioTimeout", BOUNDED)),
+    sets!(
+        "EnforcePartLimits",
+        one_of::<choices::EnforcePartLimits>(),
+        choice,
+        scheduling.enforce_part_limits
+    ),
+    sets!("Epilog", ValueKind::Text, some_text, programs.epilog),
+    no_field(accepted("EpilogMsgTime", U32)),
+    sets!("EpilogSlurmctld", ValueKind::Text, some_text, programs.epilog_slurmctld),
+    no_field(accepted("ExtSensorsFreq", U32)),
+    no_field(accepted("ExtSensorsType", ValueKind::Text)),
+    no_field(accepted("FairShareDampeningFactor", U32)),
+    no_field(accepted("FederationParameters", ValueKind::Words)),
+    sets!("FirstJobId", U32, number, ids.first_job_id),
+    no_field(accepted("GetEnvTimeout", U32)),
+    no_field(accepted("GpuFreqDef", ValueKind::Text)),
+    sets!("GresTypes", ValueKind::Words, words, gres_types),
+    no_field(accepted("GroupUpdateForce", U32)),
+    no_field(accepted("GroupUpdateTime", U32)),
+    sets!("HealthCheckInterval", U32, number, times.health_check_interval_s),
+    sets!("HealthCheckNodeState", HEALTH_STATES, words, programs.health_check_node_state),
+    sets!("HealthCheckProgram", ValueKind::Text, some_text, programs.health_check),
+    sets!("InactiveLimit", BOUNDED, number, times.inactive_limit_s),
+    sets!("InteractiveStepOptions", ValueKind::Text, text, launch.interactive_step_options),
+    no_field(used("JobAcctGatherFrequency", ValueKind::Text)),
+    no_field(accepted("JobAcctGatherParams", ValueKind::Words)),
+    no_field(used("JobAcctGatherType", ValueKind::Text)),
+    no_field(accepted("JobCompHost", ValueKind::Text)),
+    no_field(accepted("JobCompLoc", ValueKind::Text)),
+    no_field(accepted("JobCompParams", ValueKind::Text)),
+    no_field(accepted("JobCompPass", ValueKind::Text)),
+    no_field(accepted("JobCompPort", U16)),
+    no_field(accepted("JobCompType", ValueKind::Text)),
+    no_field(accepted("JobCompUser", ValueKind::Text)),
+    no_field(used("JobContainerType", ValueKind::Text)),
+    no_field(accepted("JobCredentialPrivateKey", ValueKind::Text)),
+    no_field(accepted("JobCredentialPublicCertificate", ValueKind::Text)),
+    no_field(accepted("JobDefaults", ValueKind::Words)),
+    sets!("JobFileAppend", ZERO_OR_ONE, switch, launch.job_file_append),
+    sets!("JobRequeue", ZERO_OR_ONE, switch, launch.job_requeue),
+    no_field(accepted("JobSubmitPlugins", ValueKind::Words)),
+    sets!("KillOnBadExit", ZERO_OR_ONE, switch, launch.kill_on_bad_exit),
+    sets!("KillWait", BOUNDED, number, times.kill_wait_s),
+    sets!("LaunchParameters", ValueKind::Words, parameters, launch.parameters),
+    no_field(accepted("LaunchType", ValueKind::Text)),
+    sets!("Licenses", ValueKind::Text, some_text, licenses),
+    no_field(accepted("LogTimeFormat", ValueKind::Text)),
+    no_field(accepted("MailDomain", ValueKind::Text)),
+    sets!("MailProg", ValueKind::Text, some_text, programs.mail),
+    sets!("MaxArraySize", U32, number, ids.max_array_size),
+    no_field(accepted("MaxDBDMsgs", U32)),
+    sets!("MaxJobCount", U32, number, ids.max_job_count),
+    sets!("MaxJobId", U32, number, ids.max_job_id),
+    no_field(used("MaxMemPerCPU", ValueKind::Megabytes)),
+    no_field(used("MaxMemPerNode", ValueKind::Megabytes)),
+    no_field(accepted("MaxNodeCount", U32)),
+    sets!("MaxStepCount", U32, number, ids.max_step_count),
+    sets!("MaxTasksPerNode", BOUNDED, number, ids.max_tasks_per_node),
+    no_field(accepted("MCSParameters", ValueKind::Words)),
+    no_field(accepted("MCSPlugin", ValueKind::Text)),
+    sets!("MessageTimeout", U32, number, times.message_timeout_s),
+    sets!("MinJobAge", U32, number, times.min_job_age_s),
+    sets!("MpiDefault", ValueKind::Text, text, launch.mpi_default),
+    no_field(accepted("MpiParams", ValueKind::Text)),
+    no_field(accepted("NodeFeaturesPlugins", ValueKind::Words)),
+    sets!("OverTimeLimit", BOUNDED, limit, times.over_time_limit_min),
+    no_field(accepted("PluginDir", ValueKind::Text)),
+    no_field(accepted("PlugStackConfig", ValueKind::Text)),
+    no_field(accepted("PowerParameters", ValueKind::Words)),
+    no_field(accepted("PowerPlugin", ValueKind::Text)),
+    no_field(used("PreemptExemptTime", ValueKind::Time)),
+    no_field(used("PreemptMode", words_of::<choices::PreemptMode>())),
+    no_field(used("PreemptType", one_of::<choices::PreemptType>())),
+    no_field(accepted("PrEpParameters", ValueKind::Words)),
+    no_field(accepted("PrEpPlugins", ValueKind::Words)),
+    sets!("PriorityCalcPeriod", ValueKind::Time, minutes, priority.calc_period_min),
+    sets!(
+        "PriorityDecayHalfLife",
+        ValueKind::Time,
+        minutes_above_zero,
+        priority.decay_half_life_min
+    ),
+    sets!("PriorityFavorSmall", ValueKind::YesNo, flag, priority.favor_small),
+    sets!("PriorityFlags", words_of::<choices::PriorityFlag>(), choices, priority.flags),
+    sets!("PriorityMaxAge", ValueKind::Time, minutes, priority.max_age_min),
+    no_field(accepted("PriorityParameters", ValueKind::Text)),
+    no_field(accepted("PrioritySiteFactorParameters", ValueKind::Text)),
+    no_field(accepted("PrioritySiteFactorPlugin", ValueKind::Text)),
+    sets!("PriorityType", one_of::<choices::PriorityType>(), choice, priority.kind),
+    sets!(
+        "PriorityUsageResetPeriod",
+        one_of::<choices::UsageReset>(),
+        choice,
+        priority.usage_reset
+    ),
+    sets!("PriorityWeightAge", U32, number, priority.weight_age),
+    sets!("PriorityWeightAssoc", U32, number, priority.weight_assoc),
+    sets!("PriorityWeightFairshare", U32, number, priority.weight_fairshare),
+    sets!("PriorityWeightJobSize", U32, number, priority.weight_job_size),
+    sets!("PriorityWeightPartition", U32, number, priority.weight_partition),
+    sets!("PriorityWeightQOS", U32, number, priority.weight_qos),
+    no_field(used("PriorityWeightTRES", ValueKind::Words)),
+    no_field(used("PrivateData", PRIVATE_DATA)),
+    sets!("ProctrackType", one_of::<choices::ProctrackType>(), choice, launch.proctrack),
+    sets!("Prolog", ValueKind::Text, some_text, programs.prolog),
+    no_field(used("PrologEpilogTimeout", U32)),
+    sets!("PrologFlags", words_of::<choices::PrologFlag>(), choices, programs.prolog_flags),
+    sets!("PrologSlurmctld", ValueKind::Text, some_text, programs.prolog_slurmctld),
+    no_field(used("PropagatePrioProcess", UP_TO_TWO)),
+    sets!("PropagateResourceLimits", RESOURCE_LIMITS, words, launch.propagate_limits),
+    sets!("PropagateResourceLimitsExcept", RESOURCE_LIMITS, words, launch.propagate_limits_except),
+    no_field(accepted("RebootProgram", ValueKind::Text)),
+    no_field(accepted("ReconfigFlags", ValueKind::Words)),
+    no_field(used("RequeueExit", ValueKind::Text)),
+    no_field(used("RequeueExitHold", ValueKind::Text)),
+    no_field(accepted("ResumeFailProgram", ValueKind::Text)),
+    no_field(accepted("ResumeProgram", ValueKind::Text)),
+    no_field(accepted("ResumeRate", U32)),
+    no_field(accepted("ResumeTimeout", U32)),
+    no_field(accepted("ResvEpilog", ValueKind::Text)),
+    sets!("ResvOverRun", BOUNDED, limit, times.resv_over_run_min),
+    no_field(accepted("ResvProlog", ValueKind::Text)),
+    sets!("ReturnToService", UP_TO_TWO, number, return_to_service),
+    no_field(accepted("RoutePlugin", ValueKind::Text)),
+    sets!("SchedulerParameters", ValueKind::Words, parameters, scheduling.parameters),
+    no_field(used("SchedulerTimeSlice", BOUNDED)),
+    sets!("SchedulerType", one_of::<choices::SchedulerType>(), choice, scheduling.scheduler),
+    no_field(accepted("ScronParameters", ValueKind::Words)),
+    sets!("SelectType", one_of::<choices::SelectType>(), choice, scheduling.select),
+    sets!(
+        "SelectTypeParameters",
+        words_of::<choices::SelectParameter>(),
+        choices,
+        scheduling.select_parameters
+    ),
+    no_field(accepted("SlurmctldAddr", ValueKind::Text)),
+    no_field(accepted("SlurmctldDebug", ValueKind::Text)),
+    no_field(repeating(used("SlurmctldHost", ValueKind::Text))),
+    no_field(accepted("SlurmctldLogFile", ValueKind::Text)),
+    no_field(accepted("SlurmctldParameters", ValueKind::Words)),
+    no_field(accepted("SlurmctldPidFile", ValueKind::Text)),
+    no_field(accepted("SlurmctldPlugstack", ValueKind::Words)),
+    no_field(accepted("SlurmctldPort", ValueKind::Text)),
+    no_field(accepted("SlurmctldPrimaryOffProg", ValueKind::Text)),
+    no_field(accepted("SlurmctldPrimaryOnProg", ValueKind::Text)),
+    no_field(accepted("SlurmctldSyslogDebug", ValueKind::Text)),
+    no_field(accepted("SlurmctldTimeout", BOUNDED)),
+    no_field(accepted("SlurmdDebug", ValueKind::Text)),
+    no_field(accepted("SlurmdLogFile", ValueKind::Text)),
+    sets!("SlurmdParameters", ValueKind::Words, parameters, launch.slurmd_parameters),
+    no_field(accepted("SlurmdPidFile", ValueKind::Text)),
+    no_field(accepted("SlurmdPort", U16)),
+    no_field(accepted("SlurmdSpoolDir", ValueKind::Text)),
+    no_field(accepted("SlurmdSyslogDebug", ValueKind::Text)),
+    sets!("SlurmdTimeout", BOUNDED, number, times.slurmd_timeout_s),
+    no_field(accepted("SlurmdUser", ValueKind::Text)),
+    no_field(accepted("SlurmSchedLogFile", ValueKind::Text)),
+    no_field(accepted("SlurmSchedLogLevel", ZERO_OR_ONE)),
+    sets!("SlurmUser", ValueKind::Text, text, slurm_user),
+    sets!("SrunEpilog", ValueKind::Text, some_text, programs.srun_epilog),
+    no_field(accepted("SrunPortRange", ValueKind::Text)),
+    sets!("SrunProlog", ValueKind::Text, some_text, programs.srun_prolog),
+    no_field(accepted("StateSaveLocation", ValueKind::Text)),
+    no_field(accepted("SuspendExcNodes", ValueKind::Text)),
+    no_field(accepted("SuspendExcParts", ValueKind::Words)),
+    no_field(accepted("SuspendProgram", ValueKind::Text)),
+    no_field(accepted("SuspendRate", U32)),
+    no_field(accepted("SuspendTime", ValueKind::Text)),
+    no_field(accepted("SuspendTimeout", U32)),
+    no_field(accepted("SwitchParameters", ValueKind::Words)),
+    no_field(accepted("SwitchType", ValueKind::Text)),
+    sets!("TaskEpilog", ValueKind::Text, some_text, programs.task_epilog),
+    sets!("TaskPlugin", words_of::<choices::TaskPlugin>(), choices, launch.task_plugins),
+    sets!("TaskPluginParam", ValueKind::Words, parameters, launch.task_plugin_parameters),
+    sets!("TaskProlog", ValueKind::Text, some_text, programs.task_prolog),
+    no_field(accepted("TCPTimeout", U32)),
+    sets!("TmpFS", ValueKind::Text, text, launch.tmp_fs),
+    sets!("TopologyParam", ValueKind::Words, parameters, scheduling.topology_parameters),
+    sets!("TopologyPlugin", ValueKind::Text, text, scheduling.topology_plugin),
+    sets!("TrackWCKey", ValueKind::YesNo, flag, accounting.track_wckey),
+    no_field(accepted("TreeWidth", BOUNDED)),
+    sets!("UnkillableStepProgram", ValueKind::Text, some_text, programs.unkillable_step),
+    sets!("UnkillableStepTimeout", U32, number, times.unkillable_step_timeout_s),
+    no_field(accepted("UsePAM", ValueKind::YesNo)),
+    no_field(accepted("VSizeFactor", BOUNDED)),
+    sets!("WaitTime", BOUNDED, number, times.wait_time_s),
+    no_field(accepted("X11Parameters", ValueKind::Words)),
+];
