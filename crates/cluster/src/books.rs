@@ -1,15 +1,13 @@
 //! The books' record of a job, made from the state; the same for running and for ended attempts.
 
 use crate::billing::bill;
-use crate::requested::{self, default_memory, effective_limit, requested_tres};
+use crate::requested::{self, effective_limit, memory_per_unit, requested_tres};
 use crate::state::State;
-use crate::state::job::{EndRecord, Job};
-use model::amount::{Bytes, format_slurm_mb};
+use crate::state::job::EndRecord;
 use model::attempt::suspended_whole_s;
 use model::id::JobId;
 use model::partition::DefaultMemory;
 use model::record::{JobRecord, RecordState, StepRecord};
-use model::request::Memory;
 use model::run::{Outcome, Step};
 use model::time::Timestamp;
 use model::tres::TresKind;
@@ -76,7 +74,7 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobReco
         tasks: request.task_count(),
         req_cpus: req_tres.amount(&TresKind::Cpu) as u32,
         req_nodes: request.nodes.min,
-        req_mem: shown_memory(state, job),
+        req_mem: memory_per_unit(state, job).map(DefaultMemory::amount).unwrap_or_default(),
         req_tres,
         alloc_tres,
         priority: job.priority,
@@ -130,20 +128,5 @@ fn step_record(step: &Step, job_end: Option<(Outcome, Timestamp)>) -> StepRecord
         tasks: step.tasks,
         usage: step.usage.clone(),
         submit_line: step.submit_line.clone(),
-    }
-}
-
-fn shown_memory(state: &State, job: &Job) -> String {
-    let per = |bytes: Bytes| format_slurm_mb(bytes.mib());
-    match &job.spec.request().memory {
-        Memory::PerNode(range) => per(range.min),
-        Memory::PerCpu(each) | Memory::PerGpu(each) => per(*each),
-        Memory::WholeNode => "0".into(),
-        Memory::Default => match default_memory(state, job) {
-            Some(
-                DefaultMemory::PerCpu(b) | DefaultMemory::PerNode(b) | DefaultMemory::PerGpu(b),
-            ) => per(b),
-            None => "0".into(),
-        },
     }
 }

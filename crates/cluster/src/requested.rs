@@ -41,22 +41,27 @@ pub fn default_memory(state: &State, job: &Job) -> Option<DefaultMemory> {
     DefaultMemory::applicable(of_partition, cluster, job.spec.request().asks_for_gpus())
 }
 
+/// The memory that the job asks for by node, CPU or GPU, or the default if it named none. `None` if the job asks for
+/// whole nodes, or named none where there is no default.
+pub fn memory_per_unit(state: &State, job: &Job) -> Option<DefaultMemory> {
+    match &job.spec.request().memory {
+        Memory::PerNode(range) => Some(DefaultMemory::PerNode(range.min)),
+        Memory::PerCpu(each) => Some(DefaultMemory::PerCpu(*each)),
+        Memory::PerGpu(each) => Some(DefaultMemory::PerGpu(*each)),
+        Memory::WholeNode => None,
+        Memory::Default => default_memory(state, job),
+    }
+}
+
 /// The memory that the job asks for in total; `None` if it depends on the placement.
 fn requested_memory(state: &State, job: &Job, request: &Request) -> Option<Bytes> {
-    let cpus = u64::from(request.cpu_count());
-    let nodes = u64::from(request.nodes.min);
-    let gpus = requested_gres(request, "gpu");
-    match &request.memory {
-        Memory::PerNode(range) => Some(Bytes(range.min.0.saturating_mul(nodes))),
-        Memory::PerCpu(each) => Some(Bytes(each.0.saturating_mul(cpus))),
-        Memory::PerGpu(each) => Some(Bytes(each.0.saturating_mul(gpus))),
-        Memory::WholeNode => None,
-        Memory::Default => match default_memory(state, job)? {
-            DefaultMemory::PerCpu(each) => Some(Bytes(each.0.saturating_mul(cpus))),
-            DefaultMemory::PerNode(each) => Some(Bytes(each.0.saturating_mul(nodes))),
-            DefaultMemory::PerGpu(each) => Some(Bytes(each.0.saturating_mul(gpus))),
-        },
-    }
+    let per_unit = memory_per_unit(state, job)?;
+    let units = match per_unit {
+        DefaultMemory::PerNode(_) => u64::from(request.nodes.min),
+        DefaultMemory::PerCpu(_) => u64::from(request.cpu_count()),
+        DefaultMemory::PerGpu(_) => requested_gres(request, "gpu"),
+    };
+    Some(Bytes(per_unit.amount().0.saturating_mul(units)))
 }
 
 fn requested_gres(request: &Request, name: &str) -> u64 {

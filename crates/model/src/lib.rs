@@ -1,56 +1,31 @@
-//! The types of the domain and their grammars. No I/O, no clock, no randomness.
+//! The domain's types and their grammars. No I/O, no clock, no randomness.
 //!
-//! - From request to usage: [`request`] (asked) → [`allocation`] (granted) → [`limits`], `device`, [`binding`] (enforced) →
-//!   [`usage`] (used) → [`record`] (the books' entry).
-//! - What is run: [`run`] (run, job, step), [`attempt`], [`step`], [`id`], [`array`], [`dependency`].
-//! - What it runs on: [`node`], [`fleet`], [`partition`], [`topology`], [`reservation`], [`site`] (prolog, epilog, scratch).
-//! - Who may use how much: [`principal`], [`account`], [`qos`], [`priority`], [`raw_usage`], [`preempt`], [`select`].
-//! - Commands and refusals: [`change`] (`scontrol`), [`reservation_request`], [`reason`] (why a job waits or a command is
-//!   refused), [`shortage`] (what a node lacks).
-//! - Grammars of single values: [`amount`], [`range`], [`gpu`], [`gres`], [`tres`], [`hostlist`], [`cpuset`],
-//!   [`constraint`], [`time`], [`time_spec`], [`filename`]; [`grammar`] is the error of all of them.
+//! A job passes through four types: `Request` (asked) → `Allocation` (granted) → `Limits` (enforced) → `Usage` (used).
+//!
+//! - `values/`: amounts, times, names, sets of CPUs and hosts, each with its grammar.
+//! - `job/`: requests, runs, jobs, arrays, steps and attempts; dependencies, reasons for waiting, changes.
+//! - `nodes/`: nodes, partitions, fleets, topology, reservations, the site's programs.
+//! - `accounting/`: accounts, QOS, TRES, priority, preemption, the books' record.
+//! - `enforcement/`: allocation, limits, devices, CPU binding, usage.
+//! - `bounds`: how much users, jobs and nodes may send.
+//!
+//! Users name a module without its folder: `model::amount`, `model::request`.
 
-pub mod account;
-pub mod allocation;
-pub mod amount;
-pub mod array;
-pub mod attempt;
-pub mod binding;
+mod accounting;
 pub mod bounds;
-pub mod change;
-pub mod constraint;
-pub mod cpuset;
-pub mod dependency;
-mod device;
-pub mod filename;
-pub mod fleet;
-pub mod gpu;
-pub mod grammar;
-pub mod gres;
-pub mod hostlist;
-pub mod id;
-pub mod limits;
-pub mod node;
-pub mod node_reason;
-pub mod partition;
-pub mod preempt;
-pub mod principal;
-pub mod priority;
-pub mod qos;
-pub mod range;
-pub mod raw_usage;
-pub mod reason;
-pub mod record;
-pub mod request;
-pub mod reservation;
-pub mod reservation_request;
-pub mod run;
-pub mod select;
-pub mod shortage;
-pub mod site;
-pub mod step;
-pub mod time;
-pub mod time_spec;
-pub mod topology;
-pub mod tres;
-pub mod usage;
+mod enforcement;
+mod job;
+mod nodes;
+mod values;
+
+pub use accounting::{account, preempt, priority, qos, raw_usage, record, tres};
+pub use enforcement::{allocation, binding, limits, usage};
+pub use job::{
+    array, attempt, change, constraint, dependency, gpu, gres, reason, request, run, shortage, step,
+};
+pub use nodes::{
+    fleet, node, node_reason, partition, reservation, reservation_request, select, site, topology,
+};
+pub use values::{
+    amount, cpuset, filename, grammar, hostlist, id, principal, range, time, time_spec,
+};

@@ -81,7 +81,7 @@ fn job(id: u32, user: &str, outcome: Outcome) -> JobRecord {
         tasks: 1,
         req_cpus: 4,
         req_nodes: 2,
-        req_mem: "8G".into(),
+        req_mem: model::amount::Bytes::from_gib(8),
         req_tres: [(TresKind::Cpu, 4), (TresKind::gpu(), 1)].into_iter().fold(
             Tres::default(),
             |mut tres, (kind, count)| {

@@ -148,13 +148,15 @@ fn shortage_on(
     let plain = |what| missing(what, (0, 0, 0));
     let class = timelines.class(node);
     if !needs.admits(node) {
-        return plain(MissingResource::Name);
+        return plain(MissingResource::NodeList);
     }
     match info.availability {
         Availability::Available => {}
         Availability::Drained => return plain(MissingResource::Drained),
         Availability::Down => return plain(MissingResource::Down),
-        Availability::Silent | Availability::Reconciling => return plain(MissingResource::Silent),
+        Availability::Silent | Availability::Reconciling => {
+            return plain(MissingResource::NotResponding);
+        }
     }
     let timeline = timelines.of_node(node);
     let now = timeline.at(timelines.now);
@@ -162,7 +164,7 @@ fn shortage_on(
     let threads = u64::from(crate::free::cores::threads(&info.config));
     let asked = needs.amounts(class, free);
     if asked.is_empty() {
-        return plain(MissingResource::Sort);
+        return plain(MissingResource::Hardware);
     }
     for (column, (&asked, &free)) in asked.iter().zip(free).enumerate() {
         if asked > free {
@@ -184,7 +186,7 @@ fn shortage_on(
         }
     }
     if !there.admits(needs.holder) {
-        return plain(MissingResource::Company);
+        return plain(MissingResource::Exclusive);
     }
     if !needs.fits(class, free, there) {
         let gres = shape.demand.gres.first().map(|wanted| wanted.name.clone());

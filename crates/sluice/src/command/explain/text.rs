@@ -263,9 +263,9 @@ fn missing(missing: &Shortage, class: &NodeClassReport) -> String {
     let what = match what {
         MissingResource::Drained => "drained".to_owned(),
         MissingResource::Down => "down".to_owned(),
-        MissingResource::Silent => "does not answer, or must end something first".to_owned(),
-        MissingResource::Name => "not among the nodes that the job may use".to_owned(),
-        MissingResource::Sort => "not of the sort that was asked for".to_owned(),
+        MissingResource::NotResponding => "does not answer, or must end something first".to_owned(),
+        MissingResource::NodeList => "not among the nodes that the job may use".to_owned(),
+        MissingResource::Hardware => "not of the sort that was asked for".to_owned(),
         MissingResource::Cpus => amounts(&|count| counted(count, "CPU")),
         MissingResource::MemoryMib => format!(
             "at most {} of {} of memory free, {} asked",
@@ -275,7 +275,7 @@ fn missing(missing: &Shortage, class: &NodeClassReport) -> String {
         ),
         MissingResource::Gres(name) if *asked > 0 => amounts(&|count| units(count, name)),
         MissingResource::Gres(name) => format!("what is free of {name} does not go together"),
-        MissingResource::Company => {
+        MissingResource::Exclusive => {
             "somebody there has the node alone, or wants it alone".to_owned()
         }
         MissingResource::Reservation => "kept by a reservation".to_owned(),

@@ -7,7 +7,7 @@ use crate::output::text::usage_text::{
     self, Metric as M, Statistic as S, Units, UsageRow, memory_text, push_tres_in, push_tres_out,
 };
 use crate::words::{self, job as state_words};
-use model::amount::{self, Bytes, Unit};
+use model::amount::{self, Unit};
 use model::hostlist;
 use model::id::StepId;
 use model::record::{JobRecord, RecordState, StepRecord};
@@ -274,10 +274,11 @@ fn alloc_tres(row: &Row<'_>) -> Tres {
 }
 
 fn req_mem(row: &Row<'_>, job: &JobRecord) -> String {
-    match (row.units, Bytes::parse_slurm(&job.req_mem)) {
-        (Units::In(unit), Ok(bytes)) => amount::format_in(bytes.mib(), Unit::Mebi, unit),
-        (Units::Own, Ok(bytes)) => format!("{}M", bytes.mib()),
-        _ => job.req_mem.clone(),
+    let mib = job.req_mem.mib();
+    match row.units {
+        Units::In(unit) => amount::format_in(mib, Unit::Mebi, unit),
+        Units::Own => format!("{mib}M"),
+        Units::Exact => amount::format_slurm_mb(mib),
     }
 }
 

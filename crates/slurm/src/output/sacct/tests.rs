@@ -41,7 +41,7 @@ fn record(id: u32, name: &str, state: RecordState) -> JobRecord {
         tasks: 1,
         req_cpus: 1,
         req_nodes: 1,
-        req_mem: "1000M".into(),
+        req_mem: model::amount::Bytes::from_mib(1000),
         req_tres: Tres::default(),
         alloc_tres: Tres::default(),
         priority: 1000,
@@ -100,7 +100,7 @@ fn two_nodes() -> JobRecord {
     (job.req_tres, job.alloc_tres) = (tres.clone(), tres);
     (job.submit, job.start, job.end) = (at(0, 49, 16), Some(at(0, 49, 17)), Some(at(0, 49, 17)));
     job.nodes = vec!["node1".into(), "node2".into()];
-    (job.node_count, job.cpus, job.req_mem) = (2, 4, "4000M".into());
+    (job.node_count, job.cpus, job.req_mem) = (2, 4, model::amount::Bytes::from_mib(4000));
     job.usage.cpu_user_us = 84_500;
     let failed = RecordState::Ended(Outcome::Failed);
     let steps = [

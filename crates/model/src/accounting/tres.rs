@@ -1,0 +1,335 @@
+//! Trackable resources (TRES): what is counted, limited and billed, as `cpu=4,mem=8G,gres/gpu:h100=2`.
+
+use crate::amount::{Bytes, Unit, format_exact, parse_count};
+use crate::grammar::GrammarError;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+const WHAT: &str = "TRES list";
+
+/// A kind of trackable resource. The order of the variants is the order in which Slurm prints them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum TresKind {
+    Cpu,
+    /// In mebibytes.
+    Mem,
+    Energy,
+    Node,
+    Billing,
+    FsDisk,
+    /// In mebibytes.
+    Vmem,
+    Pages,
+    Gres {
+        name: String,
+        kind: Option<String>,
+    },
+    License(String),
+    /// A burst buffer, in mebibytes.
+    Bb(String),
+}
+
+const SIMPLE_KINDS: [(&str, TresKind); 8] = [
+    ("cpu", TresKind::Cpu),
+    ("mem", TresKind::Mem),
+    ("energy", TresKind::Energy),
+    ("node", TresKind::Node),
+    ("billing", TresKind::Billing),
+    ("fs/disk", TresKind::FsDisk),
+    ("vmem", TresKind::Vmem),
+    ("pages", TresKind::Pages),
+];
+
+impl TresKind {
+    /// GPUs of any kind.
+    pub fn gpu() -> Self {
+        Self::gres(crate::gres::GPU, None)
+    }
+
+    pub fn gres(name: &str, kind: Option<&str>) -> Self {
+        TresKind::Gres { name: name.to_owned(), kind: kind.map(str::to_owned) }
+    }
+
+    /// Counted in mebibytes, and so printed with a unit.
+    pub fn is_memory(&self) -> bool {
+        matches!(self, TresKind::Mem | TresKind::Vmem | TresKind::Bb(_))
+    }
+
+    fn parse_amount(&self, text: &str) -> Option<u64> {
+        if self.is_memory() {
+            Bytes::parse_slurm(text).ok().map(Bytes::mib)
+        } else {
+            parse_count(text)
+        }
+    }
+
+    fn format_amount(&self, amount: u64) -> String {
+        if self.is_memory() { format_exact(amount, Unit::Mebi) } else { amount.to_string() }
+    }
+}
+
+impl fmt::Display for TresKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TresKind::Gres { name, kind: None } => write!(f, "gres/{name}"),
+            TresKind::Gres { name, kind: Some(kind) } => write!(f, "gres/{name}:{kind}"),
+            TresKind::License(name) => write!(f, "license/{name}"),
+            TresKind::Bb(name) => write!(f, "bb/{name}"),
+            simple => {
+                let row = SIMPLE_KINDS.iter().find(|(_, kind)| kind == simple);
+                f.write_str(row.map_or("", |(name, _)| name))
+            }
+        }
+    }
+}
+
+impl FromStr for TresKind {
+    type Err = GrammarError;
+
+    fn from_str(text: &str) -> Result<Self, GrammarError> {
+        let row = SIMPLE_KINDS.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
+        if let Some((_, kind)) = row {
+            return Ok(kind.clone());
+        }
+        let named = match text.split_once('/') {
+            Some(("gres", rest)) => {
+                let (name, kind) =
+                    rest.split_once(':').map_or((rest, None), |(name, kind)| (name, Some(kind)));
+                let whole = !name.is_empty() && kind != Some("");
+                whole.then(|| TresKind::gres(name, kind))
+            }
+            Some(("license", name)) if !name.is_empty() => Some(TresKind::License(name.to_owned())),
+            Some(("bb", name)) if !name.is_empty() => Some(TresKind::Bb(name.to_owned())),
+            _ => None,
+        };
+        named.ok_or_else(|| {
+            let expected = "cpu, mem, node, billing, energy, fs/disk, vmem, pages, gres/NAME[:TYPE], license/NAME or bb/NAME";
+            GrammarError::new("TRES", text, expected)
+        })
+    }
+}
+
+impl TryFrom<String> for TresKind {
+    type Error = GrammarError;
+
+    fn try_from(text: String) -> Result<Self, GrammarError> {
+        text.parse()
+    }
+}
+
+impl From<TresKind> for String {
+    fn from(kind: TresKind) -> Self {
+        kind.to_string()
+    }
+}
+
+/// Amounts by kind. A kind that is absent is unlimited, not requested or zero, depending on the use.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Tres(BTreeMap<TresKind, u64>);
+
+impl Tres {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// `cpu=4,mem=8G,gres/gpu:h100=2,node=1`. Memory without a unit is in mebibytes.
+    pub fn parse(text: &str) -> Result<Self, GrammarError> {
+        let mut tres = Self::new();
+        for (kind, amount) in parse_limits(text)? {
+            let amount =
+                amount.ok_or_else(|| GrammarError::new(WHAT, text, "amounts of zero or more"))?;
+            tres.set(kind, amount);
+        }
+        Ok(tres)
+    }
+
+    pub fn get(&self, kind: &TresKind) -> Option<u64> {
+        self.0.get(kind).copied()
+    }
+
+    /// The amount, and zero for what is not there.
+    pub fn amount(&self, kind: &TresKind) -> u64 {
+        self.get(kind).unwrap_or(0)
+    }
+
+    pub fn set(&mut self, kind: TresKind, amount: u64) {
+        self.0.insert(kind, amount);
+    }
+
+    pub fn remove(&mut self, kind: &TresKind) -> Option<u64> {
+        self.0.remove(kind)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&TresKind, u64)> + '_ {
+        self.0.iter().map(|(kind, amount)| (kind, *amount))
+    }
+
+    pub fn add(&mut self, kind: TresKind, amount: u64) {
+        let held = self.0.entry(kind).or_insert(0);
+        *held = held.saturating_add(amount);
+    }
+
+    /// Adds all of `other`.
+    pub fn merge(&mut self, other: &Self) {
+        for (kind, amount) in other.iter() {
+            self.add(kind.clone(), amount);
+        }
+    }
+
+    /// Takes away, but never below zero.
+    pub fn subtract(&mut self, other: &Self) {
+        for (kind, amount) in other.iter() {
+            if let Some(held) = self.0.get_mut(kind) {
+                *held = held.saturating_sub(amount);
+            }
+        }
+    }
+
+    /// The first kind of which `self` has more than `limits` allows; what has no limit is allowed.
+    pub fn first_over<'a>(&self, limits: &'a Self) -> Option<&'a TresKind> {
+        limits.iter().find(|(kind, limit)| self.amount(kind) > *limit).map(|(kind, _)| kind)
+    }
+
+    /// As sacct prints it: in the order of the names.
+    pub fn display_by_name(&self) -> String {
+        let mut entries: Vec<(String, String)> = self
+            .iter()
+            .map(|(kind, amount)| (kind.to_string(), kind.format_amount(amount)))
+            .collect();
+        entries.sort();
+        let entries: Vec<String> =
+            entries.into_iter().map(|(name, amount)| format!("{name}={amount}")).collect();
+        entries.join(",")
+    }
+}
+
+impl fmt::Display for Tres {
+    /// As squeue and scontrol print it: `cpu=4,mem=8G,node=1,billing=4,gres/gpu=2`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (kind, amount)) in self.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            write!(f, "{comma}{kind}={}", kind.format_amount(amount))?;
+        }
+        Ok(())
+    }
+}
+
+impl FromIterator<(TresKind, u64)> for Tres {
+    /// Amounts of the same kind are added up.
+    fn from_iter<I: IntoIterator<Item = (TresKind, u64)>>(entries: I) -> Self {
+        let mut tres = Self::new();
+        entries.into_iter().for_each(|(kind, amount)| tres.add(kind, amount));
+        tres
+    }
+}
+
+/// sacctmgr's limits: an amount sets the limit, `-1` clears it.
+pub fn parse_limits(text: &str) -> Result<Vec<(TresKind, Option<u64>)>, GrammarError> {
+    let refused = |expected: String| GrammarError::new(WHAT, text, expected);
+    let mut limits: Vec<(TresKind, Option<u64>)> = Vec::new();
+    for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+        let (name, amount) = entry.split_once('=').ok_or_else(|| {
+            refused("NAME=AMOUNT between the commas, as in cpu=4,mem=8G".to_owned())
+        })?;
+        let kind: TresKind = name.trim().parse()?;
+        let amount = match amount.trim() {
+            "-1" => None,
+            amount => Some(
+                kind.parse_amount(amount)
+                    .ok_or_else(|| refused(format!("a whole number for {kind}")))?,
+            ),
+        };
+        if limits.iter().any(|(known, _)| *known == kind) {
+            return Err(refused(format!("{kind} only once")));
+        }
+        limits.push((kind, amount));
+    }
+    Ok(limits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_printed_in_slurms_order_and_units() {
+        let tres = Tres::parse("gres/gpu=2,billing=4,node=1,mem=8192,cpu=4").expect("a good list");
+        assert_eq!(tres.to_string(), "cpu=4,mem=8G,node=1,billing=4,gres/gpu=2");
+        let tres = Tres::parse("cpu=4,mem=4000M,node=2,billing=4,gres/gpu=4").expect("a good list");
+        assert_eq!(tres.display_by_name(), "billing=4,cpu=4,gres/gpu=4,mem=4000M,node=2");
+        let tres =
+            Tres::parse("gres/gpu:h100=1,gres/gpu=2,license/ansys=3,bb/cray=1G,fs/disk=7,CPU=1")
+                .expect("a good list");
+        assert_eq!(
+            tres.to_string(),
+            "cpu=1,fs/disk=7,gres/gpu=2,gres/gpu:h100=1,license/ansys=3,bb/cray=1G"
+        );
+        assert_eq!(Tres::parse(""), Ok(Tres::new()));
+    }
+
+    #[test]
+    fn broken_lists_are_refused() {
+        for text in [
+            "cpu",
+            "cpu=",
+            "cpu=x",
+            "foo=1",
+            "cpu=1,cpu=2",
+            "cpu=-1",
+            "cpu=-2",
+            "gres/=1",
+            "gres/gpu:=1",
+            "license/=1",
+            "=4",
+        ] {
+            assert!(Tres::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn minus_one_clears_a_limit() {
+        let limits = parse_limits("cpu=-1,gres/gpu=4").expect("good limits");
+        assert_eq!(limits, [(TresKind::Cpu, None), (TresKind::gpu(), Some(4))]);
+        assert!(parse_limits("cpu=-2").is_err());
+    }
+
+    #[test]
+    fn amounts_add_up_and_stop_at_the_ends() {
+        let mut tres = Tres::parse("cpu=4,node=1").expect("a good list");
+        tres.merge(&Tres::parse("cpu=2,gres/gpu=1").expect("a good list"));
+        assert_eq!(tres.to_string(), "cpu=6,node=1,gres/gpu=1");
+        tres.subtract(&Tres::parse("cpu=9,mem=1G").expect("a good list"));
+        assert_eq!(tres.to_string(), "cpu=0,node=1,gres/gpu=1");
+        tres.add(TresKind::Cpu, u64::MAX);
+        tres.add(TresKind::Cpu, 1);
+        assert_eq!(tres.amount(&TresKind::Cpu), u64::MAX);
+    }
+
+    #[test]
+    fn the_first_kind_over_a_limit_is_named() {
+        let limits = Tres::parse("cpu=8,gres/gpu=4").expect("good limits");
+        let used = |text| Tres::parse(text).expect("a good list");
+        assert_eq!(used("cpu=8,gres/gpu=5,mem=1T").first_over(&limits), Some(&TresKind::gpu()));
+        assert_eq!(used("cpu=8,gres/gpu=4").first_over(&limits), None);
+    }
+
+    #[test]
+    fn a_list_survives_json() {
+        let tres = Tres::parse("cpu=4,gres/gpu:h100=2").expect("a good list");
+        let json = serde_json::to_string(&tres).expect("writes");
+        assert_eq!(json, r#"{"cpu":4,"gres/gpu:h100":2}"#);
+        assert_eq!(serde_json::from_str::<Tres>(&json).expect("reads"), tres);
+    }
+}

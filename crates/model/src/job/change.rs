@@ -1,0 +1,179 @@
+//! Changes of jobs, and filters that select jobs, for `scontrol`, `scancel` and `squeue`.
+
+use crate::amount::Bytes;
+use crate::array::IndexSet;
+use crate::constraint::Constraint;
+use crate::dependency::Dependency;
+use crate::id::JobId;
+use crate::partition::PartitionState;
+use crate::range::Range;
+use crate::request::{GresRequest, Sharing, Switches};
+use crate::run::{HetComponent, Hold, JobState};
+use crate::time::{TimeLimit, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// `12`, `12_3`, `12_[1-5]`, `12+1`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobRef {
+    pub id: JobId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<IndexSet>,
+    /// `12+1` is the job 13, but only where 13 is a component of 12.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub component_of: Option<JobId>,
+}
+
+impl JobRef {
+    pub fn whole(id: JobId) -> Self {
+        Self { id, tasks: None, component_of: None }
+    }
+
+    pub fn tasks(id: JobId, tasks: IndexSet) -> Self {
+        Self { id, tasks: Some(tasks), component_of: None }
+    }
+
+    /// Whether the reference can name a job with this place in a het job.
+    pub fn admits(&self, het: Option<HetComponent>) -> bool {
+        self.component_of.is_none_or(|first| het.is_some_and(|of| of.first == first))
+    }
+
+    /// The id as it was written, without tasks.
+    pub fn shown_id(&self) -> String {
+        match self.component_of {
+            Some(first) => format!("{first}+{}", self.id.0.saturating_sub(first.0)),
+            None => self.id.to_string(),
+        }
+    }
+}
+
+/// Empty lists do not filter.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct JobFilter {
+    pub jobs: Vec<JobRef>,
+    pub users: Vec<String>,
+    pub accounts: Vec<String>,
+    pub partitions: Vec<String>,
+    pub names: Vec<String>,
+    pub qos: Vec<String>,
+    pub nodes: Vec<String>,
+    /// Reservations that the jobs run in or ask for.
+    pub reservations: Vec<String>,
+    /// Empty: all jobs that have not ended, or with `all_states` all jobs.
+    pub states: Vec<JobState>,
+    pub all_states: bool,
+}
+
+/// A change that `scontrol` makes to a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobChange {
+    Hold {
+        by: Hold,
+    },
+    Release,
+    Requeue(Requeue),
+    Suspend,
+    Resume,
+    /// Before all others of the same user, partition, account and QOS.
+    Top,
+    Fields(Vec<JobField>),
+}
+
+/// How a job is to run again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Requeue {
+    /// The job is held after the requeue.
+    pub hold: bool,
+    /// The job waits in Slurm's state SPECIAL_EXIT.
+    pub special_exit: bool,
+    /// A job that has ended is left alone.
+    pub incomplete: bool,
+}
+
+impl Requeue {
+    pub const PLAIN: Self = Self { hold: false, special_exit: false, incomplete: false };
+    pub const HELD: Self = Self { hold: true, special_exit: false, incomplete: false };
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobField {
+    TimeLimit(TimeLimit),
+    Name(String),
+    Partition(Vec<String>),
+    Qos(String),
+    Account(String),
+    Priority(u64),
+    Nice(i32),
+    /// Added to the priority as it is.
+    SiteFactor(i32),
+    Comment(String),
+    Begin(Timestamp),
+    Deadline(Timestamp),
+    Dependency(Option<Dependency>),
+    Nodes(Range<u32>),
+    Tasks(u32),
+    CpusPerTask(u32),
+    MemoryPerNode(Bytes),
+    MemoryPerCpu(Bytes),
+    Gres(Vec<GresRequest>),
+    Features(Option<Constraint>),
+    NodeList(Vec<String>),
+    Exclude(Vec<String>),
+    ArrayThrottle(Option<u32>),
+    Requeue(bool),
+    WorkDir(String),
+    Stdout(String),
+    Stderr(String),
+    Wckey(String),
+    /// Names separated by commas; `None` for no reservation.
+    Reservation(Option<String>),
+    AdminComment(String),
+    TimeMin(TimeLimit),
+    /// The end of a job that runs.
+    EndTime(Timestamp),
+    /// CPUs in all, as one task would have them.
+    Cpus(u32),
+    CpusPerNode(u32),
+    TasksPerNode(u32),
+    SocketsPerNode(u32),
+    CoresPerSocket(u32),
+    ThreadsPerCore(u32),
+    Disk(Bytes),
+    Sharing(Sharing),
+    Contiguous(bool),
+    Prefer(Option<Constraint>),
+    Licenses(Vec<(String, u32)>),
+    Switches(Option<Switches>),
+    SwitchWait(u32),
+    MailUser(String),
+    MailTypes(Vec<String>),
+    Stdin(String),
+    /// The age factor counts from now.
+    ResetAccrueTime,
+    /// Accepted as in Slurm, without effect.
+    WithoutEffect(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeChange {
+    Drain { reason: String },
+    Undrain,
+    Down { reason: String },
+    Fail { reason: String },
+    Resume,
+    Reason(String),
+    Weight(u32),
+    Features(Vec<String>),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PartitionChange {
+    State(PartitionState),
+    MaxTime(TimeLimit),
+    Default(bool),
+}

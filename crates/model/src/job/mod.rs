@@ -1,0 +1,15 @@
+//! What users submit and what becomes of it: the request, the run with its jobs, arrays and steps, each attempt to run a
+//! job, why a job waits, and how a job is changed.
+
+pub mod array;
+pub mod attempt;
+pub mod change;
+pub mod constraint;
+pub mod dependency;
+pub mod gpu;
+pub mod gres;
+pub mod reason;
+pub mod request;
+pub mod run;
+pub mod shortage;
+pub mod step;

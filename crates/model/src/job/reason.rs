@@ -1,0 +1,293 @@
+//! Why a job waits, and why a command is refused: typed, with parameters. The dialects hold the words.
+
+use crate::id::JobId;
+use crate::reservation_request::ReservationRefusal;
+use crate::step::StepRefusal;
+use crate::tres::TresKind;
+use serde::{Deserialize, Serialize};
+
+/// Why a job waits (or how it came to end).
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    #[default]
+    None,
+    /// The job is first in the queue and its resources are not free.
+    Resources,
+    /// Jobs of a higher priority wait for the same resources.
+    Priority,
+    Dependency,
+    DependencyNeverSatisfied,
+    BeginTime,
+    HeldByUser,
+    HeldByAdmin,
+    ArrayTaskLimit,
+    PartitionNodeLimit,
+    PartitionTimeLimit,
+    PartitionDown,
+    PartitionInactive,
+    /// Nodes named by the job are not available.
+    RequiredNodesUnavailable {
+        nodes: Vec<String>,
+    },
+    /// Every node that could run the job is down, drained or reserved for a higher tier.
+    NodesDown,
+    Licenses,
+    /// The requested reservation has not begun, or does not admit the job.
+    Reservation,
+    /// The requested reservation of this name was removed.
+    ReservationGone(Box<str>),
+    /// Nodes that the job needs are reserved for others.
+    NodesReserved,
+    BadConstraints,
+    InvalidAccount,
+    InvalidQos,
+    /// The partition does not take jobs of this account.
+    AccountNotAllowed(Box<PartitionDenial>),
+    /// The partition does not take jobs of this QOS.
+    QosNotAllowed(Box<PartitionDenial>),
+    /// The fair share is below what the QOS asks for.
+    UsageThreshold,
+    /// Boxed: a long queue holds one reason for each of its jobs.
+    Limit(Box<Limit>),
+    /// The launch failed on a node; the job is held after a requeue.
+    LaunchFailed,
+    /// A node could not start the job, which is held until somebody releases it.
+    LaunchFailedHeld,
+    NonZeroExit,
+    TimeLimit,
+    OutOfMemory,
+    NodeFail,
+    Deadline,
+    NoCapacity,
+    /// No plan has considered the job yet.
+    NotPlanned,
+    /// The job was requeued and held by request.
+    RequeuedHeld,
+    /// The job was preempted.
+    Preempted,
+    /// The job has its nodes, and their prologs run.
+    Prolog,
+}
+
+/// A partition's list of accounts or QOS that excludes a job.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PartitionDenial {
+    pub partition: String,
+    pub list: Vec<String>,
+    /// The list names who may not use the partition.
+    pub denies: bool,
+    pub name: String,
+}
+
+/// A limit that holds a job back.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Limit {
+    pub scope: LimitScope,
+    pub kind: LimitKind,
+    /// The QOS or association that carries the limit.
+    pub holder: String,
+    pub limit: u64,
+    pub in_use: u64,
+    pub asked: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitScope {
+    QosPerUser,
+    QosPerJob,
+    QosPerNode,
+    QosPerAccount,
+    QosGroup,
+    /// A minimum that each job must ask for.
+    QosLeast,
+    AssociationPerJob,
+    AssociationPerNode,
+    AssociationGroup,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitKind {
+    Tres(TresKind),
+    /// Minutes of it that were used.
+    TresMinutes(TresKind),
+    /// Minutes of it that running jobs may still use.
+    TresRunMinutes(TresKind),
+    Jobs,
+    SubmitJobs,
+    Wall,
+}
+
+/// Why a command changed nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    #[error("partition {0} does not exist")]
+    UnknownPartition(String),
+    #[error("no default partition is configured")]
+    NoDefaultPartition,
+    #[error("partition {0} takes no jobs")]
+    PartitionNotAvailable(String),
+    #[error("user or group may not use partition {0}")]
+    PartitionAccess(String),
+    #[error("node {0} does not exist")]
+    UnknownNode(String),
+    #[error("no node can ever satisfy the request: {0}")]
+    NodeConfiguration(UnmetConstraint),
+    #[error("feature {0} is on no node")]
+    UnknownFeature(String),
+    #[error("feature {0}, which is wished for, is on no node")]
+    UnknownPreference(String),
+    #[error("generic resource {0} is not configured")]
+    UnknownGres(String),
+    #[error("account {0:?} cannot be used")]
+    InvalidAccount(Option<String>),
+    #[error("QOS {0} cannot be used")]
+    InvalidQos(String),
+    #[error("reservation {0} cannot be used")]
+    InvalidReservation(String),
+    #[error("reservation: {0}")]
+    Reservation(ReservationRefusal),
+    #[error("the dependency cannot be read or names itself")]
+    InvalidDependency,
+    #[error("the array specification cannot be used")]
+    InvalidArray,
+    #[error("the time limit is beyond the partition's")]
+    TimeLimit(Option<PartitionBound>),
+    #[error("more nodes than the partition gives to one job")]
+    NodeCount(Option<PartitionBound>),
+    #[error("job {0} does not exist")]
+    UnknownJob(String),
+    #[error("job {0} has ended")]
+    JobEnded(JobId),
+    #[error("job {0} is not pending")]
+    JobNotPending(JobId),
+    #[error("job {0} is not running")]
+    JobNotRunning(JobId),
+    #[error("step {0} does not exist")]
+    UnknownStep(String),
+    #[error("the step cannot be had: {0}")]
+    Step(StepRefusal),
+    #[error("job {0} cannot be requeued")]
+    NotRequeueable(JobId),
+    #[error("job {0} was submitted so that it is not requeued")]
+    RequeueDisabled(JobId),
+    #[error("job {0} is not suspended")]
+    JobNotSuspended(JobId),
+    #[error("job {0} has not started")]
+    JobNotStarted(JobId),
+    /// As `JobEnded`, for a change that only jobs which have not ended accept.
+    #[error("job {0} has finished")]
+    JobFinished(JobId),
+    #[error("job {0} is held")]
+    JobHeld(JobId),
+    /// A pending component of a het job is not changed alone.
+    #[error("job {0} is one of several that start together: what waits is changed as a whole")]
+    #[serde(rename = "only_together")]
+    HetPendingComponent(JobId),
+    /// A het job is requeued by its leader alone.
+    #[error("job {0} is one of several that start together: the first of them stands for all")]
+    #[serde(rename = "not_first_together")]
+    NotHetLeader(JobId),
+    /// Operators alone may change this, even on their own jobs.
+    #[error("only operators may change this")]
+    OperatorsOnly,
+    #[error("a priority that is worked out cannot be set; nice can")]
+    PriorityNotKept,
+    #[error("jobs would wait for each other in a circle")]
+    CircularDependency,
+    #[error("the least time is beyond the time limit")]
+    TimeMin,
+    #[error("only operators may put a job before others")]
+    Nice,
+    #[error("that time has passed")]
+    TimePassed,
+    #[error("licence {0} does not exist")]
+    UnknownLicense(String),
+    #[error("{0} cannot be had here")]
+    NotSupported(String),
+    #[error("more CPUs than there are")]
+    CpuCount,
+    #[error("no task at all")]
+    TaskCount,
+    #[error("access denied")]
+    AccessDenied,
+    #[error("{key} cannot be updated")]
+    UpdateNotSupported { key: String },
+    #[error("{what}: {value:?} is not valid: {expected}")]
+    InvalidValue { what: String, value: String, expected: String },
+    #[error("the limit of {limit} jobs is reached")]
+    TooManyJobs { limit: u64 },
+    #[error("a submit limit is reached")]
+    SubmitLimit(Limit),
+    #[error("begin or deadline lies in the past")]
+    DeadlineImpossible,
+    #[error("resources are not available now")]
+    NoCapacityNow,
+    #[error("the server's disk is full: {0}")]
+    DiskFull(String),
+    #[error("the server's user may not read {0}")]
+    ConfigurationUnreadable(String),
+    #[error("{what} {name} does not exist")]
+    UnknownThing { what: String, name: String },
+    /// Each job with its account and user.
+    #[error("jobs are active, cancel them first")]
+    JobsActive(Vec<(JobId, String, String)>),
+    #[error("{what} {name} exists already")]
+    AlreadyExists { what: String, name: String },
+    #[error("{0}")]
+    Other(String),
+}
+
+/// A partition's limit that a job exceeds; a time limit is in minutes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PartitionBound {
+    pub partition: String,
+    pub most: u64,
+    pub asked: u64,
+}
+
+/// A constraint that no node of a partition meets.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
+#[error("{why}")]
+pub struct UnmetConstraint {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<String>,
+    pub why: NeverFits,
+}
+
+impl From<NeverFits> for UnmetConstraint {
+    fn from(why: NeverFits) -> Self {
+        Self { partition: None, why }
+    }
+}
+
+/// The constraint which no node of the partition meets.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum NeverFits {
+    #[error("{asked} CPUs on one node, the largest has {most}")]
+    Cpus { asked: u64, most: u64 },
+    #[error("{asked_mib} MiB of memory on one node, the largest has {most_mib}")]
+    Memory { asked_mib: u64, most_mib: u64 },
+    #[error("{asked} of {name} on one node, the largest has {most}")]
+    Gres { name: String, asked: u64, most: u64 },
+    #[error("{asked} nodes, the partition has {most} that fit")]
+    Nodes { asked: u64, most: u64 },
+    #[error("the features {0} are on no node")]
+    Features(String),
+    #[error("{asked_mib} MiB of local disk, the largest node has {most_mib}")]
+    Disk { asked_mib: u64, most_mib: u64 },
+    /// Sockets, cores per socket and threads per core.
+    #[error("no node is built of {0}")]
+    Layout(String),
+    #[error("the nodes named cannot hold it")]
+    NamedNodes,
+    #[error("as things stand it would wait for good")]
+    Waits(Box<Reason>),
+    /// `named`: counted over the nodes that the job names.
+    #[error("reservation {name} has {most} of the {asked} nodes")]
+    Reservation { name: String, asked: u64, most: u64, named: bool },
+}

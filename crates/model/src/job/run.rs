@@ -1,0 +1,440 @@
+//! Runs, jobs, het components, array tasks and steps: what they are made of and how they end.
+
+use crate::allocation::NodeShare;
+use crate::dependency::Dependency;
+use crate::id::{BlobRef, JobId, RunId, StepId};
+use crate::principal::Principal;
+use crate::request::Request;
+use crate::time::Timestamp;
+pub use crate::usage::Usage;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// A job as submitted. Running it changes nothing here, so that all tasks of an array share one.
+///
+/// Large parts are shared between equal jobs of a user.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct JobSpec {
+    pub name: Arc<str>,
+    pub owner: Arc<Principal>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qos: Option<String>,
+    /// Always one: the other components of a het job are jobs of their own ([`HetComponent`]).
+    pub components: Arc<[Component]>,
+    pub launch: Arc<Launch>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dependency: Option<Box<Dependency>>,
+    #[serde(default)]
+    pub kill_on_invalid_dependency: bool,
+    /// Subtracted from the priority.
+    #[serde(default)]
+    pub nice: i32,
+    /// dstack's 0–100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dstack_priority: Option<u8>,
+    /// `--requeue`: a node's failure makes a new attempt.
+    pub requeue: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<Box<Retry>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<SignalBefore>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wckey: Option<String>,
+    /// The submitting command line, as `scontrol show job` and `sacct` print it.
+    #[serde(default)]
+    pub submit_line: Arc<str>,
+    /// The host and session that submitted: `AllocNode:Sid`.
+    #[serde(default)]
+    pub submit_host: Arc<str>,
+    #[serde(default)]
+    pub submit_sid: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mail: Option<Box<Mail>>,
+}
+
+impl JobSpec {
+    pub fn request(&self) -> &Request {
+        &self.components[0].request
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Component {
+    pub request: Arc<Request>,
+}
+
+/// The processes to start on the allocation: script, environment, files.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Launch {
+    pub kind: LaunchKind,
+    /// The script, by content; `None` for an allocation that a client holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<BlobRef>,
+    /// The environment, by content: `NAME=value` ended by NUL each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<BlobRef>,
+    /// The step that `srun` starts with its job, by content, so that it survives a restart of the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_step: Option<Box<BlobRef>>,
+    /// `salloc --no-shell`: the allocation stays although no client holds it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unattended: bool,
+    /// The script's own arguments.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arguments: Vec<String>,
+    pub work_dir: Arc<str>,
+    /// The script's path as submitted (`Command=`); `None` for `--wrap` and standard input.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Arc<str>>,
+    /// Patterns of file names; `None` for the dialect's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdin: Option<Arc<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdout: Option<Arc<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stderr: Option<Arc<str>>,
+    #[serde(default)]
+    pub append_output: bool,
+    #[serde(default = "default_umask")]
+    pub umask: u32,
+    /// Soft limits to carry over: (RLIMIT name, value; `u64::MAX` is unlimited).
+    #[serde(default, skip_serializing_if = "no_limits")]
+    pub rlimits: Arc<[(String, u64)]>,
+    /// The user named them (`--propagate`): a limit that cannot be set is reported.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rlimits_asked: bool,
+    /// Seconds between two samples of its tasks' usage; none: the site's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample_s: Option<u32>,
+}
+
+/// `PropagateResourceLimits`: the limits that are carried over where the user named none.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RlimitPolicy {
+    /// Empty means all. `ALL` and `NONE` stand for themselves.
+    pub only: Vec<String>,
+    /// If not empty, all limits but these are carried over.
+    pub except: Vec<String>,
+}
+
+impl RlimitPolicy {
+    pub fn narrow(&self, limits: Rlimits) -> Rlimits {
+        if limits.asked {
+            return limits;
+        }
+        let named = |list: &[String], name: &str| {
+            list.iter().any(|word| {
+                let bare = word.strip_prefix("RLIMIT_").unwrap_or(word);
+                bare.eq_ignore_ascii_case(name) || bare.eq_ignore_ascii_case("ALL")
+            })
+        };
+        let is_carried = |name: &str| {
+            if self.except.is_empty() {
+                self.only.is_empty() || named(&self.only, name)
+            } else {
+                !named(&self.except, name)
+            }
+        };
+        let soft = limits.soft.into_iter().filter(|(name, _)| is_carried(name)).collect();
+        Rlimits { soft, asked: false }
+    }
+}
+
+/// `PropagatePrioProcess`: the nice value that processes run with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NicePolicy {
+    /// The nice value of the node's own daemon.
+    #[default]
+    Daemon,
+    /// The nice value of the command that submitted.
+    Submitter,
+    /// The submitter's, but at least one more than the daemon's.
+    BelowDaemon,
+}
+
+/// Soft limits that processes take over from the submitting command.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Rlimits {
+    pub soft: Vec<(String, u64)>,
+    /// The user named them: a limit that cannot be set is reported.
+    #[serde(default)]
+    pub asked: bool,
+}
+
+impl Launch {
+    /// A launch of this kind without script, environment, files or limits.
+    pub fn empty(kind: LaunchKind) -> Self {
+        Self {
+            kind,
+            script: None,
+            environment: None,
+            first_step: None,
+            unattended: false,
+            arguments: Vec::new(),
+            work_dir: Arc::from(""),
+            command: None,
+            stdin: None,
+            stdout: None,
+            stderr: None,
+            append_output: false,
+            umask: default_umask(),
+            rlimits: Arc::default(),
+            rlimits_asked: false,
+            sample_s: None,
+        }
+    }
+}
+
+fn no_limits(limits: &Arc<[(String, u64)]>) -> bool {
+    limits.is_empty()
+}
+
+fn default_umask() -> u32 {
+    0o022
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LaunchKind {
+    /// `sbatch`: the script on the first node.
+    Batch,
+    /// `salloc` and `srun`: a client holds the allocation and starts steps.
+    Interactive,
+    /// A dstack task: the commands on every node of the gang.
+    Task,
+}
+
+/// dstack's `retry`: which ends make a new attempt, and for how long.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Retry {
+    #[serde(default)]
+    pub on_no_capacity: bool,
+    #[serde(default)]
+    pub on_interruption: bool,
+    #[serde(default)]
+    pub on_error: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_s: Option<u64>,
+}
+
+/// `--signal=[RB:]SIG[@seconds]`: sent that long before the time limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SignalBefore {
+    pub signal: i32,
+    pub before_s: u32,
+    /// To the batch shell only.
+    pub batch_only: bool,
+    /// `R:`: the job may overlap the start of a reservation by its `MaxStartDelay`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub overlaps: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Mail {
+    pub types: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+}
+
+/// An array, a run of many jobs. A run of a single job has no record: the job carries its id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    pub id: RunId,
+    pub name: String,
+    pub kind: RunKind,
+    pub owner: String,
+    /// The job, or the record that holds an array's pending indices.
+    pub job: JobId,
+    /// All tasks as submitted. Older snapshots hold runs of a single job too, with no tasks.
+    #[serde(default)]
+    pub tasks: crate::array::IndexSet,
+    /// The tasks that were cancelled before they started, and so have no record of their own.
+    #[serde(default, skip_serializing_if = "crate::array::IndexSet::is_empty")]
+    pub cancelled: crate::array::IndexSet,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunKind {
+    Batch,
+    Array,
+    Interactive,
+    Task,
+}
+
+/// Who has put a hold on a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Hold {
+    User,
+    Admin,
+}
+
+/// A component of a Slurm heterogeneous job: its jobs start together or not at all, and end together. Their ids follow
+/// one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct HetComponent {
+    pub first: JobId,
+    pub offset: u32,
+    pub size: u32,
+}
+
+impl HetComponent {
+    pub fn jobs(self) -> impl Iterator<Item = JobId> {
+        (0..self.size).map(move |offset| JobId(self.first.0 + offset))
+    }
+
+    pub fn is_leader(self) -> bool {
+        self.offset == 0
+    }
+}
+
+/// Which task of which array a job is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ArrayTask {
+    pub array: JobId,
+    pub index: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    pub id: StepId,
+    pub name: String,
+    pub start: Timestamp,
+    pub nodes: Vec<String>,
+    pub tasks: u32,
+    pub cpus: u32,
+    /// Nodes that have not reported the step's end.
+    pub waiting: Vec<String>,
+    /// Per node, the global ranks of the tasks there; empty for a script.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layout: Vec<(String, Vec<u32>)>,
+    /// The step's share of each node; empty for a script.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<NodeShare>,
+    /// `--overlap`: it uses resources of other steps, so its own shares are counted to nobody.
+    #[serde(default)]
+    pub overlap: bool,
+    /// The number by which its `srun` asks for the same step again; 0 for none.
+    #[serde(default)]
+    pub ticket: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<StepEnd>,
+    #[serde(default)]
+    pub exit: ExitStatus,
+    #[serde(default)]
+    pub usage: Usage,
+    #[serde(default)]
+    pub submit_line: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepEnd {
+    pub time: Timestamp,
+    pub outcome: Outcome,
+}
+
+/// How an attempt, a step or a job ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    Completed,
+    Failed,
+    Cancelled {
+        by: u32,
+    },
+    Timeout,
+    OutOfMemory,
+    NodeFail,
+    Preempted,
+    Requeued,
+    Deadline,
+    /// The node could not start it: Slurm's `JobLaunchFailure`, 0:53.
+    LaunchFailed,
+    /// The request's wait policy ran out before it could start.
+    NoCapacity,
+}
+
+/// Slurm's pair `code:signal`.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
+)]
+pub struct ExitStatus {
+    pub code: i32,
+    pub signal: i32,
+}
+
+impl ExitStatus {
+    /// Slurm's pair for a job that was never started; no process exits with it.
+    pub const NOT_LAUNCHED: Self = Self { code: 0, signal: 53 };
+
+    /// Slurm's pair for a process that the kernel killed for its memory, whatever status it had.
+    pub const OUT_OF_MEMORY: Self = Self { code: 0, signal: 125 };
+
+    pub fn is_success(self) -> bool {
+        self.code == 0 && self.signal == 0
+    }
+}
+
+impl std::fmt::Display for ExitStatus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.code, self.signal)
+    }
+}
+
+/// The state of a job as Slurm names it; both dialects render from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobState {
+    Pending,
+    /// Requeued and held after an exit that somebody should look at.
+    SpecialExit,
+    /// Held, because the reservation that it asked for is gone.
+    ReservationGone,
+    Configuring,
+    Running,
+    Suspended,
+    Completing,
+    Completed,
+    Cancelled,
+    Failed,
+    Timeout,
+    NodeFail,
+    Preempted,
+    BootFail,
+    Deadline,
+    OutOfMemory,
+    Requeued,
+}
+
+impl JobState {
+    pub fn is_ended(self) -> bool {
+        self >= Self::Completed
+    }
+
+    pub fn is_waiting(self) -> bool {
+        matches!(self, Self::Pending | Self::SpecialExit | Self::ReservationGone)
+    }
+}
+
+impl Outcome {
+    pub fn state(self) -> JobState {
+        match self {
+            Self::Completed => JobState::Completed,
+            Self::Failed | Self::LaunchFailed | Self::NoCapacity => JobState::Failed,
+            Self::Cancelled { .. } => JobState::Cancelled,
+            Self::Timeout => JobState::Timeout,
+            Self::OutOfMemory => JobState::OutOfMemory,
+            Self::NodeFail => JobState::NodeFail,
+            Self::Preempted => JobState::Preempted,
+            Self::Requeued => JobState::Requeued,
+            Self::Deadline => JobState::Deadline,
+        }
+    }
+}

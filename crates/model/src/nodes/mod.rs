@@ -1,0 +1,12 @@
+//! Where jobs run: nodes, the partitions and fleets over them, the network between them, reservations of them, and what
+//! the site has configured to be done on them.
+
+pub mod fleet;
+pub mod node;
+pub mod node_reason;
+pub mod partition;
+pub mod reservation;
+pub mod reservation_request;
+pub mod select;
+pub mod site;
+pub mod topology;

@@ -1,0 +1,199 @@
+//! Nodes: their hardware, their state, and what the machine reports of itself.
+
+use crate::amount::Bytes;
+use crate::cpuset::CpuSet;
+use crate::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// A node as configured or detected.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeConfig {
+    pub name: String,
+    #[serde(default)]
+    pub address: String,
+    #[serde(default)]
+    pub hostname: String,
+    pub cpus: u32,
+    pub boards: u32,
+    pub sockets: u32,
+    pub cores_per_socket: u32,
+    pub threads_per_core: u32,
+    pub memory: Bytes,
+    #[serde(default)]
+    pub tmp_disk: Bytes,
+    #[serde(default)]
+    pub features: Vec<String>,
+    #[serde(default)]
+    pub gres: Vec<NodeGres>,
+    #[serde(default = "one")]
+    pub weight: u32,
+    /// `MemSpecLimit`: kept back for the system.
+    #[serde(default)]
+    pub memory_reserved: Bytes,
+    /// Cores that jobs do not get (`CpuSpecList`, `CoreSpecCount`).
+    #[serde(default)]
+    pub cpus_reserved: CpuSet,
+    /// The counts are declared, not measured: `doctor` and `scontrol show node` say so.
+    #[serde(default)]
+    pub declared: bool,
+    /// The fleet that owns the node.
+    #[serde(default = "static_fleet")]
+    pub fleet: String,
+    /// `State=` of the configuration for a node never seen before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initial: Option<AdminState>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initial_reason: Option<String>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn static_fleet() -> String {
+    crate::fleet::STATIC.to_string()
+}
+
+impl NodeConfig {
+    /// A node of `cpus` single-thread cores on one socket.
+    pub fn plain(name: &str, cpus: u32, memory: Bytes) -> Self {
+        Self {
+            name: name.to_string(),
+            address: String::new(),
+            hostname: String::new(),
+            cpus,
+            boards: 1,
+            sockets: 1,
+            cores_per_socket: cpus,
+            threads_per_core: 1,
+            memory,
+            tmp_disk: Bytes(0),
+            features: Vec::new(),
+            gres: Vec::new(),
+            weight: 1,
+            memory_reserved: Bytes(0),
+            cpus_reserved: CpuSet::new(),
+            declared: false,
+            fleet: static_fleet(),
+            initial: None,
+            initial_reason: None,
+        }
+    }
+
+    /// CPUs that jobs may get: `CPUEfctv`.
+    pub fn usable_cpus(&self) -> CpuSet {
+        let mut cpus = CpuSet::first(self.cpus);
+        cpus.subtract(&self.cpus_reserved);
+        cpus
+    }
+
+    pub fn usable_memory(&self) -> Bytes {
+        Bytes(self.memory.0.saturating_sub(self.memory_reserved.0))
+    }
+
+    pub fn gres_total(&self, name: &str) -> u64 {
+        self.gres.iter().filter(|g| g.name == name).map(|g| g.count).sum()
+    }
+}
+
+/// One line of a node's generic resources: units of one name and kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeGres {
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    pub count: u64,
+    /// The index of the first unit among the node's units of this name.
+    #[serde(default)]
+    pub first_index: u32,
+    /// Device files, one a unit; empty for a GRES that is only a count.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<String>,
+    /// The name of each unit for libraries, if its number is not enough (slices of a GPU); empty for numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub device_names: Vec<String>,
+    /// The device's links to each device of the node, by number; only on a line of one device.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<i32>,
+    /// CPUs close to these units, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores: Option<CpuSet>,
+    /// Memory of each device, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_memory: Option<Bytes>,
+    /// Environment variables that list the granted units; `None` for the usual ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variables: Option<Vec<String>>,
+    /// Never used up: any number of jobs may have it at once.
+    #[serde(default)]
+    pub no_consume: bool,
+    /// The units are shares of the GPU with this index, which is granted whole or in shares.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share_of: Option<u32>,
+}
+
+impl NodeGres {
+    /// `count` units of a name and a kind, with nothing else known.
+    pub fn plain(name: &str, kind: Option<&str>, count: u64) -> Self {
+        Self {
+            name: name.to_owned(),
+            kind: kind.map(str::to_owned),
+            count,
+            first_index: 0,
+            files: Vec::new(),
+            device_names: Vec::new(),
+            links: Vec::new(),
+            cores: None,
+            device_memory: None,
+            variables: None,
+            no_consume: false,
+            share_of: None,
+        }
+    }
+}
+
+/// The state of a fleet's slot. A slot exists before its machine does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SlotState {
+    Wanted,
+    Provisioning,
+    /// The machine is expected to answer; a static node that has never joined is here.
+    #[default]
+    Joining,
+    /// The agent answers.
+    Up,
+    /// The agent stopped answering less than `SlurmdTimeout` ago.
+    Silent,
+    /// The agent has not answered for `SlurmdTimeout`, or an administrator set the node down.
+    Down,
+    Leaving,
+}
+
+/// An administrator's state of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AdminState {
+    Drain,
+    Down,
+    Fail,
+    Future,
+}
+
+/// The machine as its agent reports it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct NodeFacts {
+    pub hostname: String,
+    pub address: String,
+    pub arch: String,
+    pub os: String,
+    pub version: String,
+    pub boot_time: Timestamp,
+    pub agent_start: Timestamp,
+    pub free_memory: Bytes,
+    /// Load average times 100.
+    pub cpu_load: u32,
+    /// One line for each limit that the agent cannot enforce.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_enforced: Vec<String>,
+}

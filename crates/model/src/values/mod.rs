@@ -1,0 +1,13 @@
+//! Values and their grammars: amounts, times, names, sets of CPUs and hosts. Every parse error is a
+//! [`grammar::GrammarError`]. The other groups build on this one, which uses none of them.
+
+pub mod amount;
+pub mod cpuset;
+pub mod filename;
+pub mod grammar;
+pub mod hostlist;
+pub mod id;
+pub mod principal;
+pub mod range;
+pub mod time;
+pub mod time_spec;

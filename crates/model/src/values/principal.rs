@@ -1,0 +1,43 @@
+//! Principals: the user of a request, with the kernel's numbers, and roles.
+
+use serde::{Deserialize, Serialize};
+
+/// A person or service as the kernel (peer credentials) or a token says it is.
+/// The same name is the same person in the books, whether the request came by socket or with a token.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Principal {
+    pub name: String,
+    pub uid: u32,
+    pub gid: u32,
+    /// The name of the primary group, as Slurm shows it.
+    #[serde(default)]
+    pub group: String,
+    #[serde(default)]
+    pub groups: Vec<u32>,
+    #[serde(default)]
+    pub role: Role,
+}
+
+/// A principal's rights beyond its own jobs.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    #[default]
+    User,
+    /// May hold, release and cancel anybody's job; may drain nodes.
+    Operator,
+    /// May do everything.
+    Admin,
+}
+
+impl Principal {
+    pub fn is_admin(&self) -> bool {
+        self.uid == 0 || self.role == Role::Admin
+    }
+
+    pub fn is_operator(&self) -> bool {
+        self.is_admin() || self.role >= Role::Operator
+    }
+}
