@@ -13,6 +13,8 @@
 //!   many licenses are free, who may do what.
 //! - `billing`, `books`: what resources cost, and the books' record of a job.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod authorise;
 pub mod billing;
 pub mod books;

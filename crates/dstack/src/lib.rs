@@ -8,6 +8,8 @@
 //! - `run_summary`: a job of the cluster in dstack's words (`status`); `node_offer` and `offer`: a share of a node as an
 //!   offer; `table`: what `ps` and `apply` print.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod environment;
 pub mod name;
 pub mod node_offer;

@@ -11,6 +11,8 @@
 //!
 //! Users name a module without its folder: `model::amount`, `model::request`.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod accounting;
 pub mod bounds;
 mod enforcement;

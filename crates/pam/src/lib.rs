@@ -5,6 +5,8 @@
 //! `module` has the functions that PAM calls, `options` the words of the PAM file, `verdict` the rules, `agent_socket`
 //! the request to the agent, `namespaces` the entry into private folders.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod agent_socket;
 mod namespaces;
 mod options;

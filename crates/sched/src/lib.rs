@@ -18,6 +18,8 @@
 //! Every caller uses the same `plan`: the daemon, `--test-only`, estimates and explanations. A refusal at submit
 //! ([`query::feasible::check`]) and dstack's offers ([`query::offers::offers`]) come from the same placement.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod accounting;
 pub mod memo;
 pub mod order;

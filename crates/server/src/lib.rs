@@ -14,6 +14,8 @@
 //! - `show/`: what clients are shown, a file for each kind of answer; `step/`: creating steps.
 //! - `auth/`: principals, tokens, keys; `configure/`: from configuration files to the state machine's configuration.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod agents;
 mod auth;
 pub mod clock;

@@ -3,6 +3,8 @@
 //! - `command/`: the commands and verbs
 //! - `client/`: the HTTP client with which they ask the server
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod client;
 mod command;
 

@@ -8,6 +8,8 @@
 //! - [`output`]: what the commands print, a folder for each. A column is a row of its `fields.rs`.
 //! - [`openapi`]: the objects of `--json`. The REST interface of slurmrestd belongs there.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod conf;
 pub mod environment;
 pub mod openapi;

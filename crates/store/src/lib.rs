@@ -5,6 +5,8 @@
 //! test or the simulator can make any access fail or crash there. The journal carries opaque bytes:
 //! this crate knows no event type and reads no clock; times come in from the caller.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod blob;
 pub mod books;
 pub mod disk;

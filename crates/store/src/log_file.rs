@@ -116,7 +116,7 @@ impl LogFile {
         disk.sync_dir("").map_err(JournalError::io("sync", "the journal"))?;
         let mut capacity = file.len().map_err(JournalError::io("size", &name))?;
         if capacity < options.segment_bytes {
-            // A segment that lost its preallocated end still works, with less room, if it cannot
+            // A segment that lost its preallocated end still works, with less space, if it cannot
             // be given back.
             let grown = file.preallocate(options.segment_bytes).and_then(|()| file.sync_data());
             match grown {
@@ -279,7 +279,7 @@ impl Journal for LogFile {
     }
 }
 
-/// A zeroed segment without a number, or `None` if the disk has no room for one.
+/// A zeroed segment without a number, or `None` if the disk has no space for one.
 fn make_spare(
     disk: &dyn Disk,
     options: &LogOptions,

@@ -4,11 +4,13 @@
 //!   they share once), [`explain`], [`diagnostics`], [`reservation`]; [`listing`] (squeue's options).
 //! - Server and agent: [`link`] (join, hello, heartbeat), [`order`] (signed), [`report`] (acknowledged).
 //! - Agent and supervisor: [`supervisor`]. PAM module and agent: [`login`].
-//! - Supervisor and `srun`: [`step`]. Byte streams over the agent's link with credit: [`stream`]; bytes that are resent
+//! - Supervisor and `srun`: [`step`], encrypted and proven by [`step_channel`]. Byte streams over the agent's link with credit: [`stream`]; bytes that are resent
 //!   after a broken connection: [`resume`].
 //! - All of them: [`frame`] (length, channel, payload) and [`version`].
 //!
 //! `golden` holds the JSON of each kind of message, word for word.
+
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod call_kind;
 pub mod client;
@@ -28,6 +30,7 @@ pub mod resume;
 #[cfg(test)]
 mod samples;
 pub mod step;
+pub mod step_channel;
 pub mod stream;
 pub mod supervisor;
 pub mod version;

@@ -36,8 +36,10 @@ fn root_a_full_disk_refuses_submits_and_the_server_keeps_running() {
     cluster.mount(&cluster.state(), 120);
     cluster.start();
     let kept = cluster.submit(&["-H", "--wrap", "true"]);
-    let running = cluster.submit(&["--wrap", "while [ ! -e go ]; do sleep 0.05; done"]);
-    cluster.await_state(running, "RUNNING");
+    let running =
+        cluster.submit(&["--wrap", "touch started; while [ ! -e go ]; do sleep 0.05; done"]);
+    // The server says RUNNING before the node has written the script; the disk must not fill in between.
+    cluster.await_file("started", |_| true);
     let filler = Filler::fill(&cluster.state());
     // The scripts differ, so that each needs space.
     let body = "#".repeat(300_000);

@@ -35,7 +35,11 @@ fn up_time_limits_end_jobs_except_with_over_time_limit_or_while_suspended() {
     let strict = submit("strict");
     // The extra time is in the launch that the supervisor was started with.
     for (id, more) in [(strict, "0"), (site, "60"), (patient, &u32::MAX.to_string())] {
-        let record = cluster.shell(&format!("cat ../state/nodes/*/spool/{id}.1/launch.json")).ok();
+        let line = format!("cat ../state/nodes/*/spool/{id}.1/launch.json");
+        let record = within(Duration::from_secs(30), "the node has the launch", || {
+            let read = cluster.shell(&line);
+            (read.code == 0).then_some(read.stdout)
+        });
         assert!(record.contains(&format!("\"over_time_s\":{more},")), "{more}: {record}");
     }
     let ended = within(Duration::from_secs(100), "the strict one reaches its limit", || {

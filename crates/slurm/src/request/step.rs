@@ -11,10 +11,12 @@ use model::run::Rlimits;
 use model::step::{StepShape, TaskDistribution};
 use wire::step::{StepInput, StepLaunch, StepStart};
 
-/// How the supervisors of the tasks reach the `srun`, and the key that they present.
+/// How the supervisors of the tasks reach the `srun`, and the key that both prove.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     pub listen: Vec<String>,
+    /// The network stack whose loopback is among the addresses.
+    pub network_stack: Option<String>,
     pub key: String,
     /// The number by which the server recognises this `srun` when it asks again.
     pub ticket: u64,
@@ -52,7 +54,9 @@ pub fn launch(
         tasks_per_node: counts.tasks_per_node,
         cpus_per_task: options.cpus_per_task,
         node_list: counts.node_list.clone(),
-        listen: endpoint.listen,
+        listen: Vec::new(),
+        encrypted_listen: endpoint.listen,
+        network_stack: endpoint.network_stack,
         key: endpoint.key,
         umask: submitter.umask,
         stdin: input,

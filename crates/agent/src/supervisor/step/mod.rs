@@ -3,6 +3,7 @@
 mod client_events;
 pub(super) mod client_link;
 mod client_set;
+mod dial;
 mod ending;
 mod limits;
 pub(super) mod listener;
@@ -82,7 +83,7 @@ enum Stage {
 impl Step {
     pub fn begin(order: StepOrder, oom_before: u64) -> Step {
         Step {
-            clients: StepClients::dial(&order.launch.listen),
+            clients: StepClients::dial(&order.launch),
             order,
             group: None,
             tasks: Vec::new(),

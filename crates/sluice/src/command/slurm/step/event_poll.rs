@@ -75,9 +75,8 @@ impl Step {
             (Source::Watch, readable(watch.as_fd())),
             (Source::Streams, readable(self.streams.as_fd())),
         ];
-        list.extend(
-            self.listener.as_ref().map(|listener| (Source::Listener, readable(listener.as_fd()))),
-        );
+        let listener = self.listener.as_ref().filter(|_| self.accepts());
+        list.extend(listener.map(|listener| (Source::Listener, readable(listener.as_fd()))));
         list.extend(self.gate.fd().map(|fd| (Source::StartGate, readable(fd))));
         let input = self.input.as_ref().filter(|_| self.reads_input());
         list.extend(input.map(|input| (Source::Input, readable(input.as_fd()))));

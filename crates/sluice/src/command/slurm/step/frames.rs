@@ -19,7 +19,7 @@ impl Step {
         let (link, _) = &mut self.links[index];
         link.flush();
         let known = link.peer.is_some() && link.is_open();
-        let frames = if readable { link.read(self.listener.as_ref()) } else { Vec::new() };
+        let frames = if readable { link.read(self.listener.is_some()) } else { Vec::new() };
         let Some(peer) = link.peer.clone() else {
             return if link.is_open() { Ok(()) } else { self.on_stream_closed(index) };
         };
