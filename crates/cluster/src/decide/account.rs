@@ -1,4 +1,4 @@
-//! What administrators set: accounts, associations, QOS, roles, partitions, tokens.
+//! Commands of administrators: accounts, associations, QOS, roles, partitions, tokens.
 
 use crate::authorise::{Act, authorise};
 use crate::command::{Command, Context, Decision, Reply};

@@ -134,7 +134,7 @@ impl State {
             Phase::Active(attempt) if attempt.ending.is_none() => {
                 if attempt.suspended {
                     if attempt.gang_suspended {
-                        // Its time slice comes by itself.
+                        // Gang scheduling resumes the job at its next time slice.
                         Ok(Vec::new())
                     } else if self.can_resume(job) {
                         Ok(vec![Event::Resumed { job: job.id, at: context.now }])

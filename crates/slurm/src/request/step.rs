@@ -63,7 +63,7 @@ pub fn launch(
         // `srun` itself writes the files, on the machine where it runs.
         stdout: None,
         stderr: None,
-        submit_line: submitter.words.join(" "),
+        submit_line: submitter.submit_line(),
         overcommit: options.overcommit,
         pty: options.step.pty,
         window: None,

@@ -84,6 +84,11 @@ fn step(why: &StepRefusal, context: RefusalContext) -> (Vec<String>, Option<&'st
             );
             (vec![line], Some(INVALID_GRES))
         }
+        StepRefusal::Count { .. } => (Vec::new(), Some("Step limit reached for this job")),
+        StepRefusal::OpenBytes { bytes, most } => {
+            let line = format!("the job's running steps take {bytes} bytes of {most} allowed");
+            (vec![line], Some("Step limit reached for this job"))
+        }
         StepRefusal::Hosts { tasks, hosts } => {
             let line = format!("You asked for {tasks} tasks but hostlist specified {hosts} nodes");
             (vec![line], None)
