@@ -4,10 +4,13 @@
 //! `hold`, `logs` and `step_stream` are streams.
 
 pub mod answer;
+#[cfg(test)]
+mod attack_tests;
 pub mod authenticate;
 pub mod await_job;
 pub mod body_limits;
 pub mod call;
+pub mod call_bounds;
 pub mod calls;
 pub mod hold;
 pub mod logs;

@@ -63,7 +63,7 @@ pub fn launch(
         // `srun` itself writes the files, on the machine where it runs.
         stdout: None,
         stderr: None,
-        submit_line: submitter.words.join(" "),
+        submit_line: submitter.submit_line(),
         overcommit: options.overcommit,
         pty: options.step.pty,
         window: None,
@@ -136,7 +136,7 @@ fn name(options: &JobOptions, argv: &[String], allocation: StepAllocation) -> St
 
 /// The numbers of nodes and tasks, and the nodes that were named.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Counts {
+struct StepCounts {
     tasks: Option<u32>,
     nodes: Option<Range<u32>>,
     tasks_per_node: Option<u32>,
@@ -145,16 +145,16 @@ struct Counts {
 
 /// The counts of a step in its own allocation, which has the nodes already. Only a node list with the host of each task is
 /// still needed.
-fn counts_in_own(options: &JobOptions) -> Counts {
+fn counts_in_own(options: &JobOptions) -> StepCounts {
     // The notes were printed when the allocation was requested.
     let (counts, _) = resources::counts(options);
     let node_list = if options.is_arbitrary() { options.nodelist.clone() } else { Vec::new() };
     let tasks_per_node = counts.tasks_per_node;
-    Counts { tasks: options.ntasks, nodes: None, tasks_per_node, node_list }
+    StepCounts { tasks: options.ntasks, nodes: None, tasks_per_node, node_list }
 }
 
 /// The counts of a step in an existing allocation. Most notes come from the job's own numbers, which the environment carries.
-fn counts_in_existing(options: &JobOptions) -> (Counts, Vec<String>) {
+fn counts_in_existing(options: &JobOptions) -> (StepCounts, Vec<String>) {
     let mut notes = Vec::new();
     let inherited = |key| options.step.inherited.contains(&key);
     let mut node_list = options.nodelist.clone();
@@ -188,13 +188,13 @@ fn counts_in_existing(options: &JobOptions) -> (Counts, Vec<String>) {
         ));
         tasks_per_node = None;
     }
-    (Counts { tasks, nodes, tasks_per_node, node_list }, notes)
+    (StepCounts { tasks, nodes, tasks_per_node, node_list }, notes)
 }
 
 fn shape(
     options: &JobOptions,
     allocation: StepAllocation,
-    counts: &Counts,
+    counts: &StepCounts,
     ticket: u64,
 ) -> StepShape {
     let distribution = options.distribution.unwrap_or_default();

@@ -30,8 +30,6 @@ use std::time::{Duration, Instant};
 use wire::order::StepOrder;
 use wire::step::{StepMessage, channel};
 
-/// The exit of a step whose tasks could not be started, as in Slurm.
-pub(super) const NOT_LAUNCHED: ExitStatus = ExitStatus { code: 0, signal: 53 };
 /// The exit of tasks that were ended before they started.
 const UNSTARTED: ExitStatus = ExitStatus { code: 0, signal: libc::SIGTERM };
 /// Tasks of one step on one node.
@@ -110,7 +108,7 @@ impl Step {
         self.stage == Stage::Over
     }
 
-    /// Whether it only waits for its last processes or bytes.
+    /// Whether the step only waits for its last processes or bytes.
     pub fn is_ending(&self) -> bool {
         let lately = self.over_since.is_some_and(|since| since.elapsed() <= OBSERVER_LINGER);
         matches!(self.stage, Stage::Emptying) || lately
@@ -168,7 +166,7 @@ impl Step {
     }
 
     /// Postpones its time limit by the time that it was suspended.
-    pub fn put_off(&mut self, by: Duration) {
+    pub fn postpone_limit(&mut self, by: Duration) {
         self.limit_at = self.limit_at.map(|at| at + by);
     }
 
@@ -182,7 +180,7 @@ impl Step {
                 self.clients.send_to_all(&StepMessage::Started { task: rank, pid: pid as u32 })
             }
             Readiness::Failed(reason) => {
-                task.exit = Some(NOT_LAUNCHED);
+                task.exit = Some(ExitStatus::NOT_LAUNCHED);
                 task.close_outputs();
                 self.report_failed_task(rank, &reason);
             }

@@ -144,7 +144,7 @@ impl Link {
     }
 
     /// How many bytes of input may be sent now.
-    pub fn input_room(&self) -> usize {
+    pub fn input_capacity(&self) -> usize {
         if self.out.len() < OUT_BYTES_MAX { self.input.left() } else { 0 }
     }
 

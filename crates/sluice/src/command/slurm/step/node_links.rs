@@ -4,7 +4,7 @@ use super::link::{Link, Peer};
 use super::listener::StepListener;
 use super::server_stream::StreamReply;
 use super::task_ends::TaskEnd;
-use super::{IndexSet, Step, complain};
+use super::{IndexSet, Step, print_error};
 use crate::client::UpgradedStream;
 use ::slurm::words::refusal;
 use model::reason::Refusal;
@@ -205,11 +205,11 @@ impl Step {
         if tasks.is_empty() {
             return Ok(());
         }
-        complain(self.command, &format!("{name}: {why}"));
+        print_error(self.command, &format!("{name}: {why}"));
         for task in tasks {
             self.end(&peer, task, TaskEnd::Lost)?;
         }
-        self.say_ends();
+        self.report_task_ends();
         Ok(())
     }
 }
