@@ -19,7 +19,7 @@ MaxArraySize=100001
 NodeName=node[1-2] CPUs=32 Sockets=2 CoresPerSocket=16 ThreadsPerCore=1 RealMemory=128000
 PartitionName=gpu Nodes=node[1-2] Default=YES MaxTime=7-00:00:00 DefaultTime=01:00:00 State=UP
 """
-# Two nodes that have room for a crowd.
+# Two nodes with a CPU for each of `node.JOBS_AT_ONCE` jobs.
 WIDE = CONF.replace('CPUs=32 Sockets=2 CoresPerSocket=16', 'CPUs=512 Sockets=2 CoresPerSocket=256')
 MANY, MOST = 10_000, 50_000
 ACCOUNTING = '/sys/fs/cgroup/cpuacct'
@@ -198,7 +198,7 @@ def sluice_alone(sluice, rate, bare):
 
 
 def sync_us(folder, times=300):
-    """One write of 600 bytes and one fdatasync, in a file whose room is there already."""
+    """One write of 600 bytes and one fdatasync, in a file that is allocated already."""
     path = f'{folder}/sync'
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     os.pwrite(fd, bytes(times * 4096), 0)
@@ -264,7 +264,7 @@ def table(ours, theirs, alone):
     rows += ['', 'Against the bare cost, in the same run:', '',
              f'- CPU of a job: {cpu:.1f} times a fork, exec and wait in the same groups ({alone["grouped_cpu_ms"]:.2f} ms; {alone["plain_cpu_ms"]:.2f} ms without groups).',
              f'- The launch path on a node, one job after another, from spool and supervisor to cleaning: {alone["launch_ratio"]:.1f} times the same (wanted at most 2.5), {alone["launch_wall_ms"]:.1f} ms from order to end (median, wanted under 10); a supervisor has {alone["supervisor_kb"]:,.0f} kB of its own (wanted at most 1,500).',
-             f'- {node.CROWD} jobs at once on one node, all running after {alone["crowd start"]:.1f} s: {alone["contained"]} in groups of their own, {alone["limited"]} with their limit of memory; the agent has {alone["agent MB"]:.0f} MB (wanted under 60). Cancelled, all were gone after {alone["crowd end"]:.1f} s, and {alone["left"]} groups were left.',
+             f'- {node.JOBS_AT_ONCE} jobs at once on one node, all running after {alone["all started"]:.1f} s: {alone["contained"]} in groups of their own, {alone["limited"]} with their limit of memory; the agent has {alone["agent MB"]:.0f} MB (wanted under 60). Cancelled, all were gone after {alone["all ended"]:.1f} s, and {alone["left"]} groups were left.',
              f'- A durable submit, one at a time: {sync:.1f} times one write and `fdatasync` ({alone["sync_us"]:.0f} µs), of which it makes two: the texts, then the event.',
              f'- `squeue` of {MANY:,}: {ours["squeue"] / alone["copy_ms"]:.1f} times one `cat` of the same {ours["answer"] / 1e6:.1f} MB ({alone["copy_ms"]:.1f} ms).']
     return '\n'.join(rows)
@@ -297,8 +297,8 @@ def main(program, rate, bare, plan_scale, cluster_scale, *options):
         sluice.down()
         sluice.configure(sluice.conf, WIDE)
         sluice.up()
-        progress('sluice', f'{node.CROWD} jobs at once on one node')
-        alone |= node.crowd(sluice)
+        progress('sluice', f'{node.JOBS_AT_ONCE} jobs at once on one node')
+        alone |= node.many_at_once(sluice)
         sluice.down()
         theirs = None
         if '--alone' not in options:

@@ -1,9 +1,9 @@
-"""What a node does with jobs that follow one another, and with many at once. Used by compare.py."""
+"""The figures of one node: jobs that follow one another, and many at once. Used by compare.py."""
 import os, statistics, time
 
 # Both stamps are the shell's own: no process is started for them.
 STAMPED = '#!/bin/bash\necho "begin $EPOCHREALTIME"\necho "end $EPOCHREALTIME"\n'
-CROWD = 500
+JOBS_AT_ONCE = 500
 MEMORY = 40 << 20
 # A number that no other `sleep` of the machine sleeps for.
 NAP = 3579
@@ -30,20 +30,20 @@ def stamps_of(path):
     return float(words[1]), float(words[3])
 
 
-def crowd(sluice):
-    """So many jobs at once on one node: each alone in its group, what the agent needs, and that nothing is left."""
+def many_at_once(sluice):
+    """`JOBS_AT_ONCE` jobs on one node: whether each has a group of its own, the memory of the agent, and that no group is left."""
     begin = time.perf_counter()
-    sluice.command('sbatch', '-Q', '-w', 'node1', f'--mem={MEMORY >> 20}M', '-t', '60', '-o', '/dev/null', f'--array=1-{CROWD}', '--wrap', f'exec sleep {NAP}')
-    until(lambda: len(groups()) >= CROWD, 60, f'{CROWD} running jobs')
+    sluice.command('sbatch', '-Q', '-w', 'node1', f'--mem={MEMORY >> 20}M', '-t', '60', '-o', '/dev/null', f'--array=1-{JOBS_AT_ONCE}', '--wrap', f'exec sleep {NAP}')
+    until(lambda: len(groups()) >= JOBS_AT_ONCE, 60, f'{JOBS_AT_ONCE} running jobs')
     started = time.perf_counter() - begin
     places = groups()
     limits = [open(f'/sys/fs/cgroup/memory{place}/memory.limit_in_bytes').read().strip() for place in places.values()]
-    seen = {'crowd start': started, 'contained': len(set(places.values())), 'limited': sum(limit == str(MEMORY) for limit in limits)}
+    seen = {'all started': started, 'contained': len(set(places.values())), 'limited': sum(limit == str(MEMORY) for limit in limits)}
     seen['agent MB'] = rss_kb(open(f'{sluice.state}/agent.pid').read().strip()) / 1024
     begin = time.perf_counter()
     sluice.command('scancel', '-u', 'root')
     until(lambda: not groups() and not sluice.command('squeue', '-h').strip(), 60, 'the end of all jobs')
-    seen['crowd end'] = time.perf_counter() - begin
+    seen['all ended'] = time.perf_counter() - begin
     seen['left'] = sum(os.path.exists(f'/sys/fs/cgroup/memory{place}') for place in places.values())
     return seen
 

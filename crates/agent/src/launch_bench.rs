@@ -67,7 +67,7 @@ impl LaunchPath {
         let private = text.lines().filter(|line| line.starts_with("Private_"));
         let kib = private.filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
         let bytes = kib.sum::<u64>() << 10;
-        connection.say(&ToSupervisor::Execute(Action::End(EndOrder::kill(None, None))))?;
+        connection.send(&ToSupervisor::Execute(Action::End(EndOrder::kill(None, None))))?;
         while !matches!(connection.next()?, FromSupervisor::Event(e) if is_end(&e.event)) {}
         self.node.spool.remove(attempt)?;
         Ok(bytes)
@@ -100,7 +100,7 @@ impl SupervisorConnection {
         }
     }
 
-    fn say(&mut self, word: &ToSupervisor) -> Result<(), AgentError> {
+    fn send(&mut self, word: &ToSupervisor) -> Result<(), AgentError> {
         let mut bytes = Vec::new();
         frame::encode_message(CHANNEL, word, &mut bytes)
             .map_err(|e| AgentError::Link(e.to_string()))?;

@@ -10,7 +10,7 @@
 //!
 //! What they share: `spool/` (the attempts on disk), `cgroup/` (control groups), `detect/` (the machine's processors,
 //! memory and GPUs), `device_access` (which device files a job may open). Small pieces: `launch_request`, `attempt_key`,
-//! `ownership` (files given to the user), `pidfd`, `kernel_file` (reads `/proc`), `wall_clock`.
+//! `ownership` (files given to the user), `pidfd`, `kernel_file` (reads `/proc`), `network_stack` (whose loopback it is), `wall_clock`.
 //!
 //! Where the next things belong: container runtimes start a process and go to `supervisor/container/`; the store of
 //! their images is the agent's, `images/`; the health of GPUs is a fact of the node, `node/gpu_health.rs`; their
@@ -32,6 +32,7 @@ mod launch_request;
 mod launcher;
 mod link;
 mod login_listener;
+mod network_stack;
 mod node;
 mod order_gate;
 mod ownership;
@@ -43,3 +44,4 @@ mod wall_clock;
 pub use agent::{AgentConfig, run};
 pub use error::AgentError;
 pub use launcher::Launcher;
+pub use network_stack::network_stack;

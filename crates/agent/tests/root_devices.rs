@@ -90,12 +90,12 @@ fn root_without_a_list_every_device_is_open_and_nothing_is_left() {
 fn root_a_group_beside_the_jobs_has_no_limits_and_is_found_like_it() {
     for (plugin, scratch) in trees() {
         let job = scratch.job(&limits(&[NULL]));
-        let beside = job.beside("job_1_1.prolog").expect("make it").expect("trees have groups");
+        let beside = job.sibling("job_1_1.prolog").expect("make it").expect("trees have groups");
         assert_eq!(said(&job, TRY), "null ", "{plugin}");
         assert_eq!(said(&beside, TRY), "null full zero ", "{plugin}");
         let found = scratch.hierarchy.leftovers().expect("list");
         assert_eq!(found, ["job_1_1", "job_1_1.prolog"], "{plugin}");
-        let again = job.beside("job_1_1.prolog").err().expect("a name is used once");
+        let again = job.sibling("job_1_1.prolog").err().expect("a name is used once");
         assert!(again.to_string().contains("job_1_1.prolog"), "{again}");
         // A daemon in it is killed with it, and the job's own group is not.
         said(&beside, "setsid sleep 1000 > /dev/null 2>&1 &");

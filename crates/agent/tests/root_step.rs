@@ -4,6 +4,7 @@ mod support;
 
 use model::id::StepId;
 use model::run::{ExitStatus, LaunchKind, Usage};
+use ring::rand::SystemRandom;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use support::{Cluster, FakeLink, TIMEOUT, attempt};
@@ -11,6 +12,9 @@ use wire::frame::{self, Decoder};
 use wire::order::{Action, EndOrder, JobLaunch, ProcessVariable, StepOrder};
 use wire::report::{Report, ReportEvent};
 use wire::step::{StepInput, StepLaunch, StepMessage, StepStart, channel};
+use wire::step_channel::StepChannel;
+
+const KEY: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 /// The client's end of one step.
 struct FakeSrun {
@@ -19,6 +23,7 @@ struct FakeSrun {
 
 struct PlayedStep {
     stream: TcpStream,
+    channel: StepChannel,
     decoder: Decoder,
 }
 
@@ -49,8 +54,10 @@ impl FakeSrun {
                 tasks_per_node: None,
                 cpus_per_task: None,
                 node_list: Vec::new(),
-                listen: vec![self.listener.local_addr().expect("an address").to_string()],
-                key: "secret".into(),
+                listen: Vec::new(),
+                encrypted_listen: vec![self.listener.local_addr().expect("bound").to_string()],
+                network_stack: agent::network_stack(),
+                key: KEY.into(),
                 umask: 0o022,
                 stdin: StepInput::All,
                 stdout: None,
@@ -93,9 +100,10 @@ impl FakeSrun {
     fn accept_at(&self, node_index: u32, waits: bool) -> PlayedStep {
         let (stream, _) = self.listener.accept().expect("the supervisor dials");
         stream.set_read_timeout(Some(TIMEOUT)).expect("bounded");
-        let mut step = PlayedStep { stream, decoder: Decoder::default() };
+        let channel = StepChannel::listener(KEY, &SystemRandom::new()).expect("a key");
+        let mut step = PlayedStep { stream, channel, decoder: Decoder::default() };
         let hello = step.next_message();
-        let (key, node) = ("secret".into(), support::NODE.into());
+        let (key, node) = (String::new(), support::NODE.into());
         let expected = StepMessage::Hello { key, node, node_index, waits };
         assert_eq!(hello, expected);
         step
@@ -111,8 +119,16 @@ impl PlayedStep {
             let mut buffer = [0; 4096];
             let length = self.stream.read(&mut buffer).expect("in time");
             assert!(length > 0, "the supervisor closed the step's link");
-            self.decoder.push(&buffer[..length]);
+            let mut plain = Vec::new();
+            self.channel.receive(&buffer[..length], &mut plain).expect("it knows the key");
+            self.decoder.push(&plain);
+            self.flush();
         }
+    }
+
+    fn flush(&mut self) {
+        self.stream.write_all(self.channel.unsent()).expect("sent");
+        self.channel.mark_sent(self.channel.unsent().len());
     }
 
     fn next_message(&mut self) -> StepMessage {
@@ -124,7 +140,8 @@ impl PlayedStep {
     fn send(&mut self, channel: u8, payload: &[u8]) {
         let mut bytes = Vec::new();
         frame::encode(channel, payload, &mut bytes).expect("encoded");
-        self.stream.write_all(&bytes).expect("sent");
+        assert_eq!(self.channel.seal(&bytes), Ok(bytes.len()));
+        self.flush();
     }
 
     fn say(&mut self, message: &StepMessage) {
@@ -360,4 +377,49 @@ fn root_time_limit_of_a_job_is_reported_to_its_steps() {
     }
     let line = "*** STEP 1.0 CANCELLED DUE TO TIME LIMIT ***\n";
     assert_eq!(told, ["ending 3", line, "signal 15"]);
+}
+
+/// Resident memory of a process.
+fn resident_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+#[test]
+fn root_huge_frames_of_a_users_own_sruns_leave_the_supervisor_small() {
+    const STEPS: u32 = 20;
+    const GROWTH_KIB_MAX: u64 = 8 << 10;
+    let mut cluster = Cluster::start();
+    let mut link = cluster.connect();
+    let launch = cluster.batch("#!/bin/sh\necho $PPID > supervisor; sleep 600\n");
+    cluster.order(&mut link, attempt(1, 1), Action::Launch(Box::new(launch)));
+    cluster.await_started(&mut link);
+    let mut open = |number: u32| {
+        let srun = FakeSrun::listen();
+        let mut order = srun.step(&cluster, &["sleep", "600"], &[0]);
+        order.step = StepId::Number(number);
+        cluster.order(&mut link, attempt(1, 1), Action::Step(Box::new(order)));
+        srun.accept()
+    };
+    let mut steps: Vec<PlayedStep> = (0..STEPS).map(&mut open).collect();
+    let path = cluster.home().join("supervisor");
+    let supervisor: u32 =
+        std::fs::read_to_string(path).expect("written").trim().parse().expect("a pid");
+    let before = resident_kib(supervisor);
+    let frame = [&(16u32 << 20).to_le_bytes()[..], &[channel::STDIN]].concat();
+    let piece = [7; 16 << 10];
+    for step in &mut steps {
+        // Fifteen of the sixteen megabytes; the supervisor may close the link at any time.
+        let pieces = std::iter::once(frame.as_slice()).chain([piece.as_slice(); 960]);
+        for piece in pieces {
+            step.channel.seal(piece).expect("proven");
+            if step.stream.write_all(step.channel.unsent()).is_err() {
+                break;
+            }
+            step.channel.mark_sent(usize::MAX);
+        }
+    }
+    let after = resident_kib(supervisor);
+    assert!(after < before + GROWTH_KIB_MAX, "{before} KiB before, {after} KiB after");
 }

@@ -10,8 +10,12 @@ use model::reason::Refusal;
 pub enum Act<'a> {
     /// Submit as this owner.
     SubmitAs(&'a Principal),
-    /// Cancel, signal, hold, requeue, update, read the script of this job.
-    OwnJob(&'a Job),
+    /// Act as this job's owner: create, launch, attach to or type into its steps, hold or give up its allocation, choose
+    /// the files that its processes open, read its script and output. Processes of a step run as the owner, so
+    /// whoever manages jobs has no part in it.
+    ActAsOwner(&'a Job),
+    /// Manage this job: cancel, signal, hold, release, requeue, update it, see what it uses.
+    ManageJob(&'a Job),
     /// Change this account: its users, the accounts below it, its coordinators.
     KeepBooks(&'a str),
     /// Operators' actions: raise a priority, lift an administrator's hold.
@@ -26,7 +30,8 @@ pub fn authorise(state: &State, who: &Principal, act: Act<'_>) -> Result<(), Ref
     let operator = admin || role >= Role::Operator;
     let allowed = match act {
         Act::SubmitAs(owner) => owner.uid == who.uid || admin,
-        Act::OwnJob(job) => {
+        Act::ActAsOwner(job) => job.spec.owner.uid == who.uid || admin,
+        Act::ManageJob(job) => {
             job.spec.owner.uid == who.uid || operator || coordinates(state, &who.name, &job.account)
         }
         Act::KeepBooks(account) => operator || coordinates(state, &who.name, account),

@@ -45,6 +45,8 @@ pub struct Parameters {
     pub min_job_age_s: u32,
     pub max_job_count: u32,
     pub max_array_size: u32,
+    /// Steps that one attempt of a job may create.
+    pub max_step_count: u32,
     pub first_job_id: u32,
     pub max_job_id: u32,
     pub job_requeue: bool,
@@ -120,6 +122,7 @@ impl Default for Parameters {
             min_job_age_s: 300,
             max_job_count: 10_000,
             max_array_size: 1001,
+            max_step_count: model::bounds::STEPS.most as u32,
             first_job_id: 1,
             max_job_id: 0x03ff_0000,
             job_requeue: true,

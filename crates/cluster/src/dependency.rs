@@ -22,11 +22,11 @@ pub fn state_of(state: &State, job: &Job, now: Timestamp) -> DependencyState {
 /// Whether task `index` of the array may start: `aftercorr` waits for the task of the same index.
 pub fn task_ready(state: &State, job: &Job, index: u32, now: Timestamp) -> bool {
     let Some(dependency) = &job.spec.dependency else { return true };
-    let standing = dependency.state(|term| match term.kind {
+    let current = dependency.state(|term| match term.kind {
         DependencyKind::AfterCorr => corresponding(state, term, index),
         _ => term_state(state, job, term, now),
     });
-    standing == DependencyState::Fulfilled
+    current == DependencyState::Fulfilled
 }
 
 /// How many of the array's pending tasks the dependency lets start.
@@ -188,14 +188,14 @@ pub struct UnmetTerm<'a> {
 pub fn unmet_terms<'a>(state: &'a State, job: &'a Job, now: Timestamp) -> Vec<UnmetTerm<'a>> {
     let terms = job.spec.dependency.iter().flat_map(|dependency| &dependency.terms);
     let open = terms.filter_map(|term| {
-        let standing = term_state(state, job, term, now);
+        let current = term_state(state, job, term, now);
         let jobs = || match term.job {
             Some(target) => records(state, target.id, target.task),
             None => namesakes(state, job).collect(),
         };
-        (standing != DependencyState::Fulfilled).then(|| UnmetTerm {
+        (current != DependencyState::Fulfilled).then(|| UnmetTerm {
             term: *term,
-            state: standing,
+            state: current,
             jobs: jobs(),
         })
     });

@@ -1,4 +1,4 @@
-//! What happened. The journal holds these events, and a release reads those of the release before: a renamed field or
+//! Events of the state machine. The journal holds these events, and a release reads those of the release before: a renamed field or
 //! variant keeps its serialised name.
 
 use crate::config::ClusterConfig;
@@ -265,7 +265,7 @@ pub struct Submitted {
     /// Somebody set the priority: it is not computed.
     #[serde(default)]
     pub priority_set: bool,
-    /// Its place in a het job.
+    /// The job's place in a het job.
     #[serde(default, rename = "together", skip_serializing_if = "Option::is_none")]
     pub het: Option<HetComponent>,
     pub at: Timestamp,

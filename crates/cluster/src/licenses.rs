@@ -45,7 +45,7 @@ impl State {
     pub fn licenses(&self, now: Timestamp) -> Vec<LicenseUsage> {
         let used = self.licenses_used();
         let active: Vec<_> = self.reservations.values().filter(|r| r.is_active(now)).collect();
-        let standing = |(name, total): (&String, &u64)| LicenseUsage {
+        let usage_of = |(name, total): (&String, &u64)| LicenseUsage {
             name: name.clone(),
             total: *total,
             used: used.get(name.as_str()).copied().unwrap_or(0),
@@ -56,7 +56,7 @@ impl State {
                 .map(|(_, c)| u64::from(*c))
                 .sum(),
         };
-        self.config.parameters.licenses.iter().map(standing).collect()
+        self.config.parameters.licenses.iter().map(usage_of).collect()
     }
 
     /// Refuses a job that asks for more licenses than exist.

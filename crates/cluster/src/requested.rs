@@ -1,4 +1,4 @@
-//! What a job asks for, with the defaults of its partition: partitions, time limit, memory, trackable resources.
+//! A job's request with the defaults of its partition: partitions, time limit, memory, trackable resources.
 
 use crate::state::State;
 use crate::state::job::Job;

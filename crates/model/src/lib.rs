@@ -7,12 +7,14 @@
 //! - `nodes/`: nodes, partitions, fleets, topology, reservations, the site's programs.
 //! - `accounting/`: accounts, QOS, TRES, priority, preemption, the books' record.
 //! - `enforcement/`: allocation, limits, devices, CPU binding, usage.
+//! - `bounds`: how much users, jobs and nodes may send.
 //!
 //! Users name a module without its folder: `model::amount`, `model::request`.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod accounting;
+pub mod bounds;
 mod enforcement;
 mod job;
 mod nodes;

@@ -45,11 +45,11 @@ impl From<io::Error> for LoginError {
 pub type LoginReply = (LoginAnswer, Vec<OwnedFd>);
 
 pub fn ask(state: &Path, ask: LoginRequest) -> Result<LoginReply, LoginError> {
-    ask_of(state, ask, 0)
+    ask_agent_of(state, ask, 0)
 }
 
 /// As [`ask`], for an agent that runs as this user.
-fn ask_of(state: &Path, ask: LoginRequest, agent_uid: u32) -> Result<LoginReply, LoginError> {
+fn ask_agent_of(state: &Path, ask: LoginRequest, agent_uid: u32) -> Result<LoginReply, LoginError> {
     let mut stream = UnixStream::connect(state.join(SOCKET))?;
     stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
     stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
@@ -116,20 +116,20 @@ mod tests {
     #[test]
     fn answer_must_be_one_complete_line() {
         let state = agent(b"jobs 2\n");
-        let (answer, namespaces) = ask_of(state.path(), LOOK, own_uid()).expect("an answer");
+        let (answer, namespaces) = ask_agent_of(state.path(), LOOK, own_uid()).expect("an answer");
         assert_eq!((answer, namespaces.len()), (LoginAnswer::Jobs(2), 0));
         for (name, answer) in
             [("cut", &b"jobs 2"[..]), ("odd", b"yes\n"), ("long", &[b'x'; 4096]), ("empty", b"")]
         {
             let state = agent(answer);
-            assert!(ask_of(state.path(), LOOK, own_uid()).is_err(), "{name}");
+            assert!(ask_agent_of(state.path(), LOOK, own_uid()).is_err(), "{name}");
         }
     }
 
     #[test]
     fn listener_that_is_not_root_is_refused() {
         let state = agent(b"entered 1\n");
-        let refused = ask_of(state.path(), LOOK, own_uid() + 1).expect_err("not the agent");
+        let refused = ask_agent_of(state.path(), LOOK, own_uid() + 1).expect_err("not the agent");
         assert!(matches!(refused, LoginError::NotRoot(uid) if uid == own_uid()), "{refused}");
     }
 

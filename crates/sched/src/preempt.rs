@@ -111,7 +111,7 @@ impl<'a> PreemptionSearch<'a> {
             || qos.preempt_mode.as_deref().is_some_and(PreemptMode::is_within)
     }
 
-    /// Whether it has run for longer than the exempt time.
+    /// Whether the job has run for longer than the exempt time.
     fn is_past_exempt_time(&self, running: &RunningJob, mode: PreemptMode) -> bool {
         let exempt = self.qos(&running.qos).and_then(|qos| qos.preempt_exempt_s);
         let exempt_s = exempt.unwrap_or(self.view.policy.preempt.exempt_s);

@@ -3,6 +3,7 @@
 //! Every connection is counted below the limit of descriptors, so that the journal, the books and the agents always
 //! have theirs.
 
+use crate::per_user::{CountedUser, UserCounts};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{Backlog, listen};
 use std::io;
@@ -121,12 +122,27 @@ impl ListenerSlots {
     }
 }
 
+/// Of a listener's connections, one in so many is kept for root and operators.
+const RESERVED_PART: usize = 8;
+
+/// One user has at most one in so many of a listener's connections.
+const USER_PART: usize = 2;
+
 /// The connections that one listener may have open.
 pub struct ConnectionSlots {
     name: &'static str,
     max: usize,
     free: Arc<Semaphore>,
+    /// The part that is not kept for root and operators.
+    unreserved: Arc<Semaphore>,
+    users: UserCounts,
     refusals: Mutex<Refusals>,
+}
+
+/// A user's connection, until it is dropped.
+pub struct UserSlot {
+    _user: CountedUser,
+    _permits: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
 }
 
 /// When refusals were last logged, and how many there were since.
@@ -138,7 +154,33 @@ struct Refusals {
 
 impl ConnectionSlots {
     fn new(name: &'static str, max: usize) -> Self {
-        Self { name, max, free: Arc::new(Semaphore::new(max)), refusals: Mutex::default() }
+        let unreserved = Arc::new(Semaphore::new(max - max / RESERVED_PART));
+        let free = Arc::new(Semaphore::new(max));
+        Self {
+            name,
+            max,
+            free,
+            unreserved,
+            users: Default::default(),
+            refusals: Default::default(),
+        }
+    }
+
+    /// A slot for a user's connection. Root and the user whom the server runs as may have all; others have a part each,
+    /// and the reserved part is for those of whom `is_operator` says so. It is asked only where the rest is taken.
+    pub fn take_for(&self, user: u32, is_operator: impl FnOnce() -> bool) -> Option<UserSlot> {
+        let trusted = user == 0 || user == nix::unistd::geteuid().as_raw();
+        let most = if trusted { self.max } else { self.max.div_ceil(USER_PART) };
+        let Some(counted) = self.users.enter(user, most) else {
+            self.log_refusal(&format!("user {user} has {most} open"));
+            return None;
+        };
+        let unreserved = self.unreserved.clone().try_acquire_owned().ok();
+        if !trusted && unreserved.is_none() && !is_operator() {
+            self.log_refusal("what is left is kept for root and operators");
+            return None;
+        }
+        Some(UserSlot { _user: counted, _permits: (self.take()?, unreserved) })
     }
 
     /// A slot, kept until it is dropped; `None` when all are taken, which is logged.
@@ -193,6 +235,25 @@ mod tests {
         assert_eq!(limits.body, ConnectionLimits::default().body);
         let wrong = "places=7,silence=9".parse::<ConnectionLimits>().unwrap_err();
         assert!(wrong.starts_with("'silence=9': expected NAME=NUMBER"), "{wrong}");
+    }
+
+    #[test]
+    fn one_user_has_half_of_the_slots_and_an_eighth_is_for_root_and_operators() {
+        let slots = ConnectionSlots::new("a listener", 16);
+        let take = |user, operator: bool, times: usize| -> Vec<UserSlot> {
+            (0..times).filter_map(|_| slots.take_for(user, || operator)).collect()
+        };
+        // Neither root nor whoever runs this test.
+        let (ada, bob, eve) = (1_900_000_001, 1_900_000_002, 1_900_000_003);
+        let of_ada = take(ada, false, 5000);
+        let of_bob = take(bob, false, 5000);
+        assert_eq!((of_ada.len(), of_bob.len()), (8, 6), "half, and what is not reserved");
+        assert_eq!(take(eve, false, 1).len(), 0);
+        let of_operator = take(eve, true, 1);
+        let of_root = take(0, false, 2);
+        assert_eq!((of_operator.len(), of_root.len()), (1, 1), "the reserved part, and no more");
+        drop(of_ada);
+        assert_eq!(take(eve, false, 5000).len(), 7);
     }
 
     #[test]

@@ -165,7 +165,13 @@ async fn serve(
     let limits = &options.connection_limits;
     let slots = ListenerSlots::new(connection_limits::raise_descriptors(), limits);
     let router = http::router(shared.clone(), BodyLimits::new(limits));
-    tokio::spawn(serve_socket(router.clone(), socket, slots.socket, limits.clone()));
+    tokio::spawn(serve_socket(
+        router.clone(),
+        socket,
+        slots.socket,
+        limits.clone(),
+        shared.clone(),
+    ));
     tokio::spawn(serve_port(router, port, slots.port, limits.clone()));
     tokio::spawn(listen::listen(shared.clone(), agents_port, slots.agents));
     tokio::spawn(tick::run(shared.clone()));

@@ -1,4 +1,4 @@
-//! The one road to the disk: a folder of files, named by relative paths with `/` between parts.
+//! The interface to the disk: a folder of files, named by relative paths with `/` between parts.
 //!
 //! What a caller may rely on after a crash is only what it has synced: a file's bytes after
 //! [`DiskFile::sync_data`], a name (created, renamed, removed) after [`Disk::sync_dir`] of its folder.

@@ -35,6 +35,8 @@ struct State {
     syncs: u64,
     crash_at: Option<u64>,
     fail_sync_at: Option<u64>,
+    writes: u64,
+    fail_write_at: Option<u64>,
     capacity: Option<u64>,
     crashed: bool,
 }
@@ -52,6 +54,12 @@ impl FaultyDisk {
     pub fn fail_sync_at(&self, count: u64) {
         let mut state = self.lock();
         state.fail_sync_at = Some(state.syncs + count);
+    }
+
+    /// The `count`-th write to a file from now fails with EIO; half of its bytes are seen afterwards.
+    pub fn fail_write_at(&self, count: u64) {
+        let mut state = self.lock();
+        state.fail_write_at = Some(state.writes + count);
     }
 
     /// All files together may hold this many bytes; `None` lifts the limit.
@@ -99,6 +107,7 @@ impl FaultyDisk {
         state.crashed = false;
         state.crash_at = None;
         state.fail_sync_at = None;
+        state.fail_write_at = None;
     }
 
     /// Changes a file behind everyone's back, as bit rot or a careless hand would.
@@ -312,7 +321,13 @@ impl DiskFile for FaultyFile {
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let offset = usize::try_from(offset).map_err(io::Error::other)?;
-        self.change(offset + bytes.len(), Change::Write { offset, bytes: bytes.to_vec() })
+        let fails = self.with(|state| {
+            state.writes += 1;
+            Ok(state.fail_write_at == Some(state.writes))
+        })?;
+        let written = if fails { &bytes[..bytes.len() / 2] } else { bytes };
+        self.change(offset + written.len(), Change::Write { offset, bytes: written.to_vec() })?;
+        if fails { Err(io::Error::from_raw_os_error(EIO)) } else { Ok(()) }
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {

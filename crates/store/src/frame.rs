@@ -13,7 +13,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::journal::{Hash, Position};
+use crate::journal::{EVENT_OVERHEAD, Hash, Position};
 
 pub(crate) const SEGMENT_HEADER: usize = 128;
 pub(crate) const FRAME_HEADER: usize = 72;
@@ -166,7 +166,7 @@ impl<'a> Frame<'a> {
 pub(crate) fn frame_len(events: &[&[u8]]) -> Option<usize> {
     let mut payload = 0_usize;
     for event in events {
-        payload = payload.checked_add(4)?.checked_add(event.len())?;
+        payload = payload.checked_add(EVENT_OVERHEAD)?.checked_add(event.len())?;
     }
     u32::try_from(payload).ok()?;
     u32::try_from(events.len()).ok()?;

@@ -4,6 +4,9 @@
 use std::fmt;
 use std::io;
 
+/// The bytes that a commit needs for each event beside the event itself.
+pub const EVENT_OVERHEAD: usize = 4;
+
 /// SHA-256 over a commit and the hash of the commit before it.
 pub type Hash = [u8; 32];
 
@@ -78,6 +81,10 @@ pub trait Journal: Send {
     /// Bytes that can still be appended without allocating anything, so also on a full disk. A
     /// commit is never split, so up to one commit's size of this may stay unused.
     fn free_bytes(&self) -> u64;
+
+    /// The most bytes that the events of one commit may take together, each counted with
+    /// [`EVENT_OVERHEAD`].
+    fn commit_bytes_max(&self) -> usize;
 
     /// Forgets what lies wholly at or before `upto_seq`, where a snapshot has it. May keep more.
     fn compact(&mut self, upto_seq: u64) -> Result<(), JournalError>;

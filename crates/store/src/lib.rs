@@ -23,7 +23,9 @@ pub use blob::{BlobError, BlobId, Blobs};
 pub use books::{BookReader, Books, BooksError};
 pub use disk::{Disk, DiskFile};
 pub use faulty_disk::FaultyDisk;
-pub use journal::{HighWater, Journal, JournalError, Loss, Position, Record, Recovery, TornTail};
+pub use journal::{
+    EVENT_OVERHEAD, HighWater, Journal, JournalError, Loss, Position, Record, Recovery, TornTail,
+};
 pub use log_file::{LogFile, LogOptions};
 pub use real_disk::RealDisk;
 pub use snapshot::{Snapshot, Snapshots};

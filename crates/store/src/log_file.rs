@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::disk::{Disk, DiskFile, is_full};
-use crate::frame::{SEGMENT_HEADER, SegmentHeader, encode, frame_len};
+use crate::frame::{ALIGN, FRAME_HEADER, SEGMENT_HEADER, SegmentHeader, encode, frame_len};
 use crate::high_water;
 use crate::journal::{HighWater, Journal, JournalError, Position, Record, Recovery};
 use crate::recovery::{Scan, Scanned, Segment, Tail, segment_name};
@@ -30,7 +30,7 @@ impl Default for LogOptions {
 }
 
 impl LogOptions {
-    fn commit_bytes_max(&self) -> u64 {
+    fn frame_bytes_max(&self) -> u64 {
         self.segment_bytes.saturating_sub(SEGMENT_HEADER as u64)
     }
 }
@@ -116,7 +116,7 @@ impl LogFile {
         disk.sync_dir("").map_err(JournalError::io("sync", "the journal"))?;
         let mut capacity = file.len().map_err(JournalError::io("size", &name))?;
         if capacity < options.segment_bytes {
-            // A segment that lost its preallocated end still works, with less room, if it cannot
+            // A segment that lost its preallocated end still works, with less space, if it cannot
             // be given back.
             let grown = file.preallocate(options.segment_bytes).and_then(|()| file.sync_data());
             match grown {
@@ -205,7 +205,7 @@ impl Journal for LogFile {
         if events.is_empty() {
             return Ok(self.end.seq);
         }
-        let max = self.options.commit_bytes_max();
+        let max = self.options.frame_bytes_max();
         let bytes = frame_len(events).map_or(u64::MAX, |len| len as u64);
         if bytes > max {
             return Err(JournalError::TooLarge { bytes, max });
@@ -230,8 +230,13 @@ impl Journal for LogFile {
     }
 
     fn free_bytes(&self) -> u64 {
-        let spare = if self.spare.is_some() { self.options.commit_bytes_max() } else { 0 };
+        let spare = if self.spare.is_some() { self.options.frame_bytes_max() } else { 0 };
         self.active.capacity - self.active.offset + spare
+    }
+
+    fn commit_bytes_max(&self) -> usize {
+        let frame = usize::try_from(self.options.frame_bytes_max()).unwrap_or(usize::MAX);
+        frame.saturating_sub(FRAME_HEADER + ALIGN)
     }
 
     fn compact(&mut self, upto_seq: u64) -> Result<(), JournalError> {
@@ -274,7 +279,7 @@ impl Journal for LogFile {
     }
 }
 
-/// A zeroed segment without a number, or `None` if the disk has no room for one.
+/// A zeroed segment without a number, or `None` if the disk has no space for one.
 fn make_spare(
     disk: &dyn Disk,
     options: &LogOptions,

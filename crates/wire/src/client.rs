@@ -24,10 +24,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The largest request that the server reads.
-pub const REQUEST_BYTES_MAX: usize = 16 << 20;
+pub const REQUEST_BYTES_MAX: usize = model::bounds::REQUEST_BYTES.most;
 
 /// The largest script: Slurm's own bound.
-pub const SCRIPT_BYTES_MAX: usize = 4 << 20;
+pub const SCRIPT_BYTES_MAX: usize = model::bounds::SCRIPT_BYTES.most;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Envelope {
@@ -81,7 +81,7 @@ pub enum Call {
     Usage {
         jobs: Vec<JobRef>,
     },
-    /// A job's script, its owner's and administrators' alone.
+    /// A job's script, for its owner and administrators alone.
     Script {
         job: JobId,
     },

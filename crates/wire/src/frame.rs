@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// The largest payload; a longer one is an error, never an allocation.
 pub const PAYLOAD_MAX: usize = 16 << 20;
 
-/// Consumed bytes are dropped from the front once there are this many.
+/// Consumed bytes are dropped from the front once there are this many, or as many as the largest payload.
 const COMPACT_AT: usize = 1 << 20;
 
 /// Length (4 bytes little-endian, of the payload), channel (1 byte).
@@ -13,8 +13,8 @@ pub const HEADER: usize = 5;
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FrameError {
-    #[error("a frame of {0} bytes is longer than the bound of {PAYLOAD_MAX}")]
-    TooLong(usize),
+    #[error("a frame of {length} bytes is longer than the bound of {bound}")]
+    TooLong { length: usize, bound: usize },
     #[error("a message cannot be read: {0}")]
     Malformed(String),
 }
@@ -27,8 +27,18 @@ pub struct Frame {
 
 /// Appends one frame to `out`.
 pub fn encode(channel: u8, payload: &[u8], out: &mut Vec<u8>) -> Result<(), FrameError> {
-    if payload.len() > PAYLOAD_MAX {
-        return Err(FrameError::TooLong(payload.len()));
+    encode_bounded(channel, payload, PAYLOAD_MAX, out)
+}
+
+/// As [`encode`], on a stream whose frames have a smaller bound.
+pub fn encode_bounded(
+    channel: u8,
+    payload: &[u8],
+    bound: usize,
+    out: &mut Vec<u8>,
+) -> Result<(), FrameError> {
+    if payload.len() > bound {
+        return Err(FrameError::TooLong { length: payload.len(), bound });
     }
     out.extend_from_slice(&(payload.len() as u32).to_le_bytes());
     out.push(channel);
@@ -51,13 +61,25 @@ pub fn decode_message<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, Fr
 }
 
 /// Takes bytes as they come and gives whole frames back.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Decoder {
     buffer: Vec<u8>,
     start: usize,
+    payload_max: usize,
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Self::bounded(PAYLOAD_MAX)
+    }
 }
 
 impl Decoder {
+    /// A decoder that refuses payloads beyond this bound. It holds little more than one such frame.
+    pub fn bounded(payload_max: usize) -> Self {
+        Self { buffer: Vec::new(), start: 0, payload_max }
+    }
+
     pub fn push(&mut self, bytes: &[u8]) {
         if self.start > 0 && self.start == self.buffer.len() {
             self.buffer.clear();
@@ -70,15 +92,15 @@ impl Decoder {
         let rest = &self.buffer[self.start..];
         let Some((head, body)) = rest.split_first_chunk::<HEADER>() else { return Ok(None) };
         let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
-        if length > PAYLOAD_MAX {
-            return Err(FrameError::TooLong(length));
+        if length > self.payload_max {
+            return Err(FrameError::TooLong { length, bound: self.payload_max });
         }
         if body.len() < length {
             return Ok(None);
         }
         let frame = Frame { channel: head[4], payload: body[..length].to_vec() };
         self.start += HEADER + length;
-        if self.start > COMPACT_AT {
+        if self.start > COMPACT_AT.min(self.payload_max) {
             self.buffer.drain(..self.start);
             self.start = 0;
         }
@@ -124,7 +146,12 @@ mod tests {
     fn length_beyond_the_bound_is_an_error_and_not_an_allocation() {
         let mut decoder = Decoder::default();
         decoder.push(&[0xff, 0xff, 0xff, 0xff, 0]);
-        assert_eq!(decoder.next_frame(), Err(FrameError::TooLong(u32::MAX as usize)));
+        let (length, bound) = (u32::MAX as usize, PAYLOAD_MAX);
+        assert_eq!(decoder.next_frame(), Err(FrameError::TooLong { length, bound }));
+        let mut decoder = Decoder::bounded(10);
+        decoder.push(&[11, 0, 0, 0, 0]);
+        assert_eq!(decoder.next_frame(), Err(FrameError::TooLong { length: 11, bound: 10 }));
+        assert!(encode_bounded(0, &[0; 11], 10, &mut Vec::new()).is_err());
     }
 
     #[test]
@@ -137,7 +164,10 @@ mod tests {
         assert_eq!((frame.channel, frame.payload.len()), (7, PAYLOAD_MAX));
         let mut bytes = Vec::new();
         let error = encode(7, &vec![1; PAYLOAD_MAX + 1], &mut bytes);
-        assert_eq!((error, bytes.len()), (Err(FrameError::TooLong(PAYLOAD_MAX + 1)), 0));
+        assert_eq!(
+            (error, bytes.len()),
+            (Err(FrameError::TooLong { length: PAYLOAD_MAX + 1, bound: PAYLOAD_MAX }), 0)
+        );
     }
 
     #[test]

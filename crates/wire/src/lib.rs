@@ -4,7 +4,7 @@
 //!   they share once), [`explain`], [`diagnostics`], [`reservation`]; [`listing`] (squeue's options).
 //! - Server and agent: [`link`] (join, hello, heartbeat), [`order`] (signed), [`report`] (acknowledged).
 //! - Agent and supervisor: [`supervisor`]. PAM module and agent: [`login`].
-//! - Supervisor and `srun`: [`step`]. Byte streams over the agent's link with credit: [`stream`]; bytes that are resent
+//! - Supervisor and `srun`: [`step`], encrypted and proven by [`step_channel`]. Byte streams over the agent's link with credit: [`stream`]; bytes that are resent
 //!   after a broken connection: [`resume`].
 //! - All of them: [`frame`] (length, channel, payload) and [`version`].
 //!
@@ -30,6 +30,7 @@ pub mod resume;
 #[cfg(test)]
 mod samples;
 pub mod step;
+pub mod step_channel;
 pub mod stream;
 pub mod supervisor;
 pub mod version;

@@ -7,7 +7,11 @@ use model::step::StepShape;
 use model::time::TimeLimit;
 use serde::{Deserialize, Serialize};
 
-/// A step as `srun` asks for it. `srun` listens at `listen`; the supervisors dial it and show `key`.
+/// The largest payload of a frame on a step's links. The largest that is sent is `GoAs` with the variables of all
+/// components of a heterogeneous job; output and input come in smaller pieces.
+pub const STEP_PAYLOAD_MAX: usize = 256 << 10;
+
+/// A step as `srun` asks for it. `srun` listens at `encrypted_listen`; the supervisors dial it, and both prove `key`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepLaunch {
     pub name: String,
@@ -25,8 +29,17 @@ pub struct StepLaunch {
     pub cpus_per_task: Option<u32>,
     #[serde(default)]
     pub node_list: Vec<String>,
-    /// Addresses to try in turn, `host:port`.
+    /// Where an `srun` of a build without encryption listens. Nobody dials it: such an `srun` asks for a stream through
+    /// the server, and a supervisor of that build finds nothing to dial here and waits for one.
+    #[serde(default)]
     pub listen: Vec<String>,
+    /// Where `srun` listens for encrypted links (`step_channel.rs`), each `IP:PORT`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub encrypted_listen: Vec<String>,
+    /// The network stack in which `srun` listens, as that machine names it: a loopback address is dialled in the same
+    /// one alone. `None`: no loopback address is dialled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_stack: Option<String>,
     /// 32 random bytes as hex, for this step alone.
     pub key: String,
     #[serde(default)]
@@ -156,6 +169,7 @@ pub struct StepNode {
 #[serde(rename_all = "snake_case")]
 pub enum StepMessage {
     Hello {
+        /// Empty: an encrypted link has proven the key, and a stream was opened with it.
         key: String,
         node: String,
         node_index: u32,

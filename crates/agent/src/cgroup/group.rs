@@ -137,7 +137,7 @@ impl JobGroup {
     /// Makes a group without limits next to this one, for prolog and epilog. It is only in the first tree; in the
     /// others its processes stay in their parent's group. `None` where processes are only tracked, and nothing is
     /// limited.
-    pub fn beside(&self, name: &str) -> Result<Option<JobGroup>, CgroupError> {
+    pub fn sibling(&self, name: &str) -> Result<Option<JobGroup>, CgroupError> {
         check_name(name)?;
         let Some(first) = self.members().first() else { return Ok(None) };
         let mut group = JobGroup { name: name.into(), backing: Backing::Groups(Vec::new()) };

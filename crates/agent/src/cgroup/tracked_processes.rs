@@ -26,7 +26,7 @@ pub(super) struct ProcessSet {
 }
 
 #[derive(Clone, Debug)]
-struct Process {
+struct TrackedProcess {
     pid: i32,
     parent: i32,
     session: i32,
@@ -73,9 +73,9 @@ pub(super) fn marked_groups(root_name: &str) -> Result<Vec<String>, CgroupError>
     Ok(strangers.filter_map(|process| group(process.mark.as_ref()?)).collect())
 }
 
-fn members(all: &[Process], mark: &str, owner: Option<i32>, own: i32) -> Vec<i32> {
+fn members(all: &[TrackedProcess], mark: &str, owner: Option<i32>, own: i32) -> Vec<i32> {
     let above = ancestors(all, own);
-    let carries = |process: &Process| {
+    let carries = |process: &TrackedProcess| {
         let rest = process.mark.as_deref().and_then(|value| value.strip_prefix(mark));
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
@@ -101,7 +101,7 @@ fn members(all: &[Process], mark: &str, owner: Option<i32>, own: i32) -> Vec<i32
 }
 
 /// `pid` and its ancestors: never members, even if they inherited the mark of an outer cluster.
-fn ancestors(all: &[Process], pid: i32) -> HashSet<i32> {
+fn ancestors(all: &[TrackedProcess], pid: i32) -> HashSet<i32> {
     let mut above = HashSet::from([pid]);
     let mut at = pid;
     while let Some(process) = all.iter().find(|process| process.pid == at) {
@@ -113,7 +113,7 @@ fn ancestors(all: &[Process], pid: i32) -> HashSet<i32> {
     above
 }
 
-fn scan() -> Result<Vec<Process>, CgroupError> {
+fn scan() -> Result<Vec<TrackedProcess>, CgroupError> {
     let entries =
         fs::read_dir("/proc").map_err(|source| CgroupError::io("list", "/proc", source))?;
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -121,14 +121,14 @@ fn scan() -> Result<Vec<Process>, CgroupError> {
 }
 
 /// `None` if the process ended meanwhile.
-fn read_process(pid: i32) -> Result<Option<Process>, CgroupError> {
+fn read_process(pid: i32) -> Result<Option<TrackedProcess>, CgroupError> {
     let Some(stat) = read_page(pid, "stat")? else { return Ok(None) };
     let Some((state, parent, session)) = parse_stat(&String::from_utf8_lossy(&stat)) else {
         return Ok(None);
     };
     let dead = matches!(state, 'Z' | 'X' | 'x');
     let mark = read_page(pid, "environ")?.as_deref().and_then(find_mark);
-    Ok(Some(Process { pid, parent, session, dead, mark }))
+    Ok(Some(TrackedProcess { pid, parent, session, dead, mark }))
 }
 
 /// Reads a file in `/proc/PID`; `None` if the process has ended or the file is not readable by us. Other errors are
@@ -167,9 +167,9 @@ fn find_mark(environ: &[u8]) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn process(pid: i32, parent: i32, session: i32, mark: &str) -> Process {
+    fn process(pid: i32, parent: i32, session: i32, mark: &str) -> TrackedProcess {
         let mark = (!mark.is_empty()).then(|| mark.to_owned());
-        Process { pid, parent, session, dead: false, mark }
+        TrackedProcess { pid, parent, session, dead: false, mark }
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub(super) fn close_in_child() {
     }
 }
 
-struct Connection {
+struct AgentConnection {
     stream: UnixStream,
     decoder: Decoder,
     out: Vec<u8>,
@@ -56,7 +56,7 @@ pub(super) struct AgentConnections {
     path: PathBuf,
     /// `None` while an agent is connected: the socket is made only once the agent is lost.
     listener: Option<UnixListener>,
-    connections: Vec<Connection>,
+    connections: Vec<AgentConnection>,
     events: Vec<SupervisorEvent>,
     last_number: u64,
     slots: Slots,
@@ -124,7 +124,7 @@ impl AgentConnections {
             self.connections.remove(0);
         }
         let connection =
-            Connection { stream, decoder: Decoder::default(), out: Vec::new(), broken: false };
+            AgentConnection { stream, decoder: Decoder::default(), out: Vec::new(), broken: false };
         self.connections.push(connection);
         self.note_first();
         let index = self.connections.len() - 1;
@@ -223,7 +223,7 @@ impl AgentConnections {
     }
 }
 
-impl Connection {
+impl AgentConnection {
     fn flush(&mut self) {
         while !self.out.is_empty() && !self.broken {
             match self.stream.write(&self.out) {

@@ -4,16 +4,16 @@
 //! that breaks one stops and names the event, rather than go on with a state that cannot be.
 
 mod array;
+mod end;
 mod field;
 mod requeue;
 mod site;
 mod suspend;
 mod usage;
 
-use crate::books;
 use crate::event::{Event, Started, Submitted};
 use crate::state::State;
-use crate::state::job::{EndRecord, Job, PendingTasks, Phase};
+use crate::state::job::{Job, PendingTasks, Phase};
 use crate::state::node::Node;
 use model::allocation::{Allocation, NodeShare};
 use model::attempt::Attempt;
@@ -293,18 +293,6 @@ impl State {
             let allocation = self.attempt_of(holder.job).allocation.clone();
             self.occupy(holder.job, &allocation, &[name.to_string()]);
         }
-    }
-
-    fn apply_ended(&mut self, id: JobId, ended: &EndRecord) -> JobRecord {
-        self.charge(id, ended.end);
-        let record = books::record_of(self, id, Some(ended));
-        if let Some(attempt) = self.jobs[&id].attempt() {
-            assert!(attempt.held_nodes.is_empty(), "job {id} ends while it holds nodes");
-        }
-        self.active.remove(&id);
-        self.ended.insert((ended.end, id));
-        self.job_mut(id).phase = Phase::Ended(Box::new(ended.clone()));
-        record
     }
 
     fn purge(&mut self, id: JobId) {

@@ -1,4 +1,4 @@
-//! What administrators set: accounts, associations, QOS, roles, partitions, tokens.
+//! Commands of administrators: accounts, associations, QOS, roles, partitions, tokens.
 
 use crate::authorise::{Act, authorise};
 use crate::command::{Command, Context, Decision, Reply};
@@ -57,7 +57,7 @@ impl State {
     }
 
     /// The parent of an account; empty for `root` and for unknown accounts, which nobody coordinates.
-    fn parent_of(&self, account: &str) -> &str {
+    pub(super) fn parent_of(&self, account: &str) -> &str {
         self.accounts.get(account).and_then(|known| known.parent.as_deref()).unwrap_or_default()
     }
 
@@ -77,6 +77,7 @@ impl State {
             Command::SetAccount(account) => self.account_set(account)?,
             Command::RemoveAccount { name } => self.account_removed(name)?,
             Command::SetAssociation(association) => {
+                self.check_coordinator_grant(association, &context.by)?;
                 return Ok(self.association_set(association)?.into());
             }
             Command::RemoveAssociation(key) => self.association_removed(key)?,

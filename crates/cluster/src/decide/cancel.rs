@@ -34,7 +34,7 @@ impl State {
                 continue;
             }
             let name = shown_chosen(&chosen, cancel.filter.jobs.is_empty());
-            if let Err(why) = authorise(self, &context.by, Act::OwnJob(chosen.job)) {
+            if let Err(why) = authorise(self, &context.by, Act::ManageJob(chosen.job)) {
                 results.push((name, Err(why)));
                 continue;
             }
@@ -92,7 +92,7 @@ impl State {
         context: &Context,
     ) -> Result<Decision, Refusal> {
         let job = self.jobs.get(&id).ok_or_else(|| Refusal::UnknownJob(id.to_string()))?;
-        authorise(self, &context.by, Act::OwnJob(job))?;
+        authorise(self, &context.by, Act::ActAsOwner(job))?;
         if job.spec.launch.kind != LaunchKind::Interactive {
             return Err(Refusal::AccessDenied);
         }

@@ -40,7 +40,7 @@ impl State {
             if chosen.len() > 1 && one.job.has_ended() || follows(one) {
                 continue;
             }
-            let changed = authorise(self, &context.by, Act::OwnJob(one.job))
+            let changed = authorise(self, &context.by, Act::ManageJob(one.job))
                 .and_then(|()| self.change_one(one, change, context, &mut next_id));
             results.push((one.job.shown_id(), changed.map(|more| events.extend(more))));
         }
@@ -134,7 +134,7 @@ impl State {
             Phase::Active(attempt) if attempt.ending.is_none() => {
                 if attempt.suspended {
                     if attempt.gang_suspended {
-                        // Its time slice comes by itself.
+                        // Gang scheduling resumes the job at its next time slice.
                         Ok(Vec::new())
                     } else if self.can_resume(job) {
                         Ok(vec![Event::Resumed { job: job.id, at: context.now }])

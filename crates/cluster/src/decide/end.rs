@@ -7,7 +7,7 @@ use crate::state::job::{EndRecord, Job};
 use model::attempt::{Attempt, Ending, RequeueAs};
 use model::id::StepId;
 use model::reason::Reason;
-use model::run::{ExitStatus, Outcome};
+use model::run::{ExitStatus, Outcome, Step};
 use model::time::Timestamp;
 
 /// Begins the end of a job's attempt; `None` if it is ending already.
@@ -59,7 +59,7 @@ pub(super) fn closing(
         start: Some(attempt.start),
         end,
         allocation: Some(attempt.allocation.clone()),
-        steps: attempt.steps.clone(),
+        steps: changed_steps(job, attempt),
         usage: attempt.usage.clone(),
         reason: reason_of(outcome),
         suspended_ms: attempt.suspended_total_ms(end),
@@ -70,6 +70,14 @@ pub(super) fn closing(
     let RequeuedWait { begin, hold, reason, special_exit } =
         RequeuedWait::after(parameters, job, ending, requeue, at);
     Event::Requeued { job: job.id, ended, begin, hold, reason, special_exit }
+}
+
+/// The steps whose ends the state does not have yet. The record's event carries these alone, and `apply` adds the others:
+/// an event with every step of a job could be larger than a commit.
+fn changed_steps(job: &Job, closed: &Attempt) -> Vec<Step> {
+    let stored = job.attempt().map_or(&[][..], |attempt| &attempt.steps);
+    let changed = closed.steps.iter().enumerate().filter(|(n, step)| stored.get(*n) != Some(*step));
+    changed.map(|(_, step)| step.clone()).collect()
 }
 
 /// The reason that an ended job shows.

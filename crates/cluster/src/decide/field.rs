@@ -38,8 +38,12 @@ impl State {
         for field in fields {
             self.check_field(job, field, context)?;
         }
-        let fields: Vec<JobField> =
-            fields.iter().map(|field| self.resolved(job, field)).collect::<Result<_, _>>()?;
+        let assignment = self.reassign(chosen, fields, context)?;
+        let stored = |field: &JobField| match (field, &assignment) {
+            (JobField::Qos(_), Some(assignment)) => Ok(JobField::Qos(assignment.qos.to_string())),
+            _ => self.resolved(job, field),
+        };
+        let fields: Vec<JobField> = fields.iter().map(stored).collect::<Result<_, _>>()?;
         let changed = |job| Event::Changed { job, fields: fields.clone(), at: context.now };
         let mut events = self.each_task(chosen, next_id, changed);
         // A priority of zero is a hold by whoever sets it.
@@ -85,6 +89,9 @@ impl State {
     }
 
     fn check_field(&self, job: &Job, field: &JobField, context: &Context) -> Result<(), Refusal> {
+        if chooses_files(field) {
+            authorise(self, &context.by, Act::ActAsOwner(job))?;
+        }
         let running = !job.is_waiting();
         match field {
             JobField::TimeLimit(limit) => self.check_limit(job, *limit, context),
@@ -154,14 +161,6 @@ impl State {
                 let partition = partition.ok_or_else(|| Refusal::UnknownPartition(name.clone()))?;
                 check_access(partition, &job.spec)
             }),
-            JobField::Qos(name) if !name.is_empty() => {
-                let spec = JobSpec { qos: Some(name.clone()), ..(*job.spec).clone() };
-                self.qos_for(&spec, job).map(|_| ())
-            }
-            JobField::Account(name) => {
-                let spec = JobSpec { account: Some(name.clone()), ..(*job.spec).clone() };
-                self.effective_account(&spec).map(|_| ())
-            }
             JobField::NodeList(names) | JobField::Exclude(names) => {
                 match names.iter().find(|n| !self.nodes.contains_key(*n)) {
                     Some(unknown) => Err(Refusal::UnknownNode(unknown.clone())),
@@ -278,5 +277,17 @@ impl State {
             );
         }
         Ok(())
+    }
+}
+
+/// Whether the field decides which files the owner's processes open. A name does so through `%x`, which is replaced in
+/// file names, when it leads into another folder.
+fn chooses_files(field: &JobField) -> bool {
+    match field {
+        JobField::WorkDir(_) | JobField::Stdin(_) | JobField::Stdout(_) | JobField::Stderr(_) => {
+            true
+        }
+        JobField::Name(name) => name.contains('/'),
+        _ => false,
     }
 }

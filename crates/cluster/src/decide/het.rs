@@ -37,13 +37,13 @@ impl State {
             return Err(Refusal::InvalidArray);
         }
         let parameters = &self.config.parameters;
-        let room = (parameters.max_job_count as usize)
+        let free_slots = (parameters.max_job_count as usize)
             .saturating_sub(self.jobs.len() - self.ended.len())
             .min((u64::from(parameters.max_job_id) + 1).saturating_sub(self.next_job.into())
                 as usize)
             .min(TOGETHER_MAX);
-        if size > room {
-            return Err(Refusal::TooManyJobs { limit: room as u64 });
+        if size > free_slots {
+            return Err(Refusal::TooManyJobs { limit: free_slots as u64 });
         }
         let first = JobId(self.next_job);
         let mut events = Vec::with_capacity(size);
@@ -57,7 +57,7 @@ impl State {
                 priority,
                 test_only,
             };
-            // As the first is, so are all; a new attempt of one alone would not be one of all.
+            // The leader's setting counts for all: a component is never requeued alone.
             one.spec.requeue = submit.spec.requeue;
             one.spec.retry = None;
             let Decision { events: of_one, .. } =

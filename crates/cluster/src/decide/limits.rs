@@ -1,11 +1,13 @@
 //! Limits that refuse a job at submit: how many jobs may be submitted, and what a QOS denies outright.
 
+use crate::command::Context;
 use crate::state::State;
 use crate::state::job::Job;
+use crate::view;
 use model::account::{Association, Qos};
+use model::id::JobId;
 use model::reason::{Limit, LimitKind, LimitScope, Refusal};
 use model::run::JobSpec;
-use sched::PendingJob;
 
 /// The submitter, with the account, QOS and partitions that apply.
 pub(super) struct Submitter<'a> {
@@ -14,6 +16,8 @@ pub(super) struct Submitter<'a> {
     pub qos: &'a str,
     /// The partitions that admit the job.
     pub partitions: &'a [u32],
+    /// A waiting job that is to come under these rules, with the number of its tasks that are. They count once.
+    pub moved: Option<(JobId, u64)>,
 }
 
 impl State {
@@ -45,7 +49,7 @@ impl State {
             &*job.qos == qos || partition == Some(qos)
         };
         let over = |scope, holder: &str, most: u32, counts: &dyn Fn(&Job) -> bool| {
-            let in_use = self.count_tasks(counts);
+            let in_use = self.count_tasks(who.moved, counts);
             (in_use + asked > u64::from(most)).then(|| Limit {
                 scope,
                 kind: LimitKind::SubmitJobs,
@@ -104,18 +108,26 @@ impl State {
     }
 
     /// Counts jobs that wait or run; each task of an array counts.
-    fn count_tasks(&self, counts: &dyn Fn(&Job) -> bool) -> u64 {
+    fn count_tasks(&self, moved: Option<(JobId, u64)>, counts: &dyn Fn(&Job) -> bool) -> u64 {
         let alive = self.jobs.values().filter(|job| !job.has_ended() && counts(job));
-        alive.map(|job| job.pending.as_ref().map_or(1, |p| p.indices.len())).sum()
+        let tasks = |job: &Job| job.pending.as_ref().map_or(1, |p| p.indices.len());
+        let leaving = |job: &Job| moved.filter(|(id, _)| *id == job.id).map_or(0, |(_, n)| n);
+        alive.map(|job| tasks(job).saturating_sub(leaving(job))).sum()
     }
 
     /// Where a QOS refuses what could never run under its limits.
     pub(super) fn check_alone(
         &self,
-        view: &sched::View,
-        waiting: &PendingJob,
+        spec: &JobSpec,
+        account: &str,
+        qos: &str,
+        partitions: &[u32],
+        context: &Context,
     ) -> Result<(), Refusal> {
-        let refused = |at: &u32| sched::limit_broken_alone(view, waiting, *at);
+        let waiting = self.probe_entry(spec, account, qos, partitions, context);
+        let known = self.hardware().view.partitions.clone();
+        let view = sched::View { partitions: known, ..view::site(self) };
+        let refused = |at: &u32| sched::limit_broken_alone(&view, &waiting, *at);
         let mut refusals = waiting.partitions.iter().map(refused);
         match refusals.next() {
             Some(Some(limit)) if refusals.all(|other| other.is_some()) => {

@@ -1,8 +1,10 @@
 //! `decide`: from a command and the state to events, or to a refusal that changes nothing.
 
 mod account;
+mod assign;
 mod cancel;
 mod change;
+mod coordinator;
 mod end;
 mod field;
 mod gang;

@@ -365,7 +365,7 @@ fn of_step(outcome: Outcome, exit: ExitStatus) -> Outcome {
     }
 }
 
-/// What the kernel killed for its memory has one exit status, whatever the process made of it.
+/// A process that the kernel killed for its memory has one exit status, whatever it returned.
 fn shown_exit(outcome: Outcome, exit: ExitStatus) -> ExitStatus {
     match outcome {
         Outcome::OutOfMemory => ExitStatus::OUT_OF_MEMORY,

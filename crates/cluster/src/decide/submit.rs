@@ -1,11 +1,10 @@
 //! A new job: whatever is refused is refused here, before an id is used.
 
-use super::limits::Submitter;
+use super::assign::Assignment;
 use crate::authorise::{Act, authorise};
 use crate::command::{Command, Context, Decision, Reply, Submit};
 use crate::event::{Event, Submitted};
 use crate::state::State;
-use crate::view;
 use model::account::{NORMAL_QOS, QosFlag};
 use model::id::{JobId, RunId};
 use model::partition::{Partition, PartitionState};
@@ -37,14 +36,9 @@ impl State {
         let mut spec = submit.spec.clone();
         authorise(self, &context.by, Act::SubmitAs(&spec.owner))?;
         self.check_size(submit)?;
-        let account = self.effective_account(&spec)?;
-        let mut partitions = self.admitted_partitions(&spec, &account)?;
-        let qos = self.effective_qos(&spec, &account, &partitions)?;
-        self.keep_admitted(&mut partitions, &account, &qos);
-        self.keep_partitions(&mut spec, &partitions);
-        let who = Submitter { spec: &spec, account: &account, qos: &qos, partitions: &partitions };
         let asked = submit.array.as_ref().map_or(jobs, |array| array.indices.len());
-        self.check_submit_limits(&who, asked)?;
+        let Assignment { account, qos, partitions } = self.assign(&spec, asked, None, context)?;
+        self.keep_partitions(&mut spec, &partitions);
         self.check_request(&spec, &account, &qos, &partitions, context)?;
         let computed = if self.config.parameters.priority.multifactor {
             self.probe_entry(&spec, &account, &qos, &partitions, context).priority
@@ -138,6 +132,7 @@ impl State {
         Ok(())
     }
 
+    /// The account that a job is charged to.
     pub(super) fn effective_account(&self, spec: &JobSpec) -> Result<Arc<str>, Refusal> {
         let of_user =
             |a: &&model::account::Association| a.user.as_deref() == Some(spec.owner.name.as_str());
@@ -186,7 +181,11 @@ impl State {
     }
 
     /// The requested partitions that admit the job; refused if none does.
-    fn admitted_partitions(&self, spec: &JobSpec, account: &str) -> Result<Vec<u32>, Refusal> {
+    pub(super) fn admitted_partitions(
+        &self,
+        spec: &JobSpec,
+        account: &str,
+    ) -> Result<Vec<u32>, Refusal> {
         let asked = &spec.request().partitions;
         if asked.is_empty() && self.default_partition().is_none() {
             return Err(Refusal::NoDefaultPartition);
@@ -211,7 +210,7 @@ impl State {
 
     /// Keeps the partitions that are open to the account and the QOS, if any is. A job that none is open to waits, as it
     /// would in Slurm.
-    fn keep_admitted(&self, partitions: &mut Vec<u32>, account: &str, qos: &str) {
+    pub(super) fn keep_admitted(&self, partitions: &mut Vec<u32>, account: &str, qos: &str) {
         let open = |at: &u32| {
             let partition = &self.partitions[*at as usize];
             partition.allow_qos.admits(qos)
@@ -284,8 +283,7 @@ impl State {
                 return Err(Refusal::UnknownGres(gres.name.clone()));
             }
         }
-        if let Some(asked) = &request.reservation {
-            self.check_reservations(asked, &spec.owner, account)?;
+        if request.reservation.is_some() {
             self.check_fits_reservation(request)?;
         }
         self.check_licenses(&request.licenses)?;
@@ -295,11 +293,8 @@ impl State {
         if request.deadline.is_some_and(|d| d < request.begin.unwrap_or(context.now)) {
             return Err(Refusal::DeadlineImpossible);
         }
-        let hardware = self.hardware();
-        hardware.check(spec, partitions)?;
-        let entry = self.probe_entry(spec, account, qos, partitions, context);
-        let site = sched::View { partitions: hardware.view.partitions.clone(), ..view::site(self) };
-        self.check_alone(&site, &entry)?;
+        self.hardware().check(spec, partitions)?;
+        self.check_alone(spec, account, qos, partitions, context)?;
         self.check_wait_policy(request, spec, partitions, context)
     }
 

@@ -1,4 +1,4 @@
-//! What the passing of time brings about: deadlines, limits, gang slices, reservations, and the purge of old records.
+//! Decisions that the clock alone makes: deadlines, limits, gang slices, reservations, and the purge of old records.
 
 use super::end::{ended_unstarted, ending};
 use crate::command::Context;

@@ -20,7 +20,7 @@ pub struct Job {
     /// Set for one task of an array.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<ArrayTask>,
-    /// Set for the record that stands for an array's pending tasks.
+    /// Set for the record that holds an array's pending tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending: Option<Box<PendingTasks>>,
     pub spec: Arc<JobSpec>,
@@ -55,7 +55,7 @@ pub struct Job {
     /// Since when its age counts towards its priority; none: since it could start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accrues_from: Option<Timestamp>,
-    /// Its place in a het job.
+    /// The job's place in a het job.
     #[serde(default, rename = "together", skip_serializing_if = "Option::is_none")]
     pub het: Option<HetComponent>,
     pub phase: Phase,
@@ -171,7 +171,7 @@ impl Job {
         }
     }
 
-    /// What its attempt holds, or held when the job ended.
+    /// The allocation of the present attempt, or of the last one when the job ended.
     pub fn allocation(&self) -> Option<&Allocation> {
         match &self.phase {
             Phase::Waiting => None,

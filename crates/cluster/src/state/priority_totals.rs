@@ -9,7 +9,7 @@ use sched::order::multifactor::Scale;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// They change with the configuration and the accounts alone.
+/// The totals change with the configuration and the accounts alone.
 #[derive(Debug)]
 pub struct PriorityTotals {
     pub scale: Scale,

@@ -20,7 +20,7 @@ use model::select::Select;
 use model::time::Timestamp;
 use priority::Ranking;
 use sched::view::{
-    Availability, DependencyState as Standing, NodeInfo, NodeUse, PartitionInfo, PendingJob,
+    Availability, DependencyState as JobDependency, NodeInfo, NodeUse, PartitionInfo, PendingJob,
     RunningJob, SchedulerPolicy, View,
 };
 use std::collections::BTreeMap;
@@ -243,17 +243,17 @@ pub fn waiting(
         });
         p.throttle.map(|limit| limit.saturating_sub(running))
     });
-    let standing = match dependency::state_of(state, job, now) {
-        DependencyState::Fulfilled => Standing::Met,
-        DependencyState::Unfulfilled => Standing::Waiting,
-        DependencyState::Failed => Standing::Never,
+    let dependency_state = match dependency::state_of(state, job, now) {
+        DependencyState::Fulfilled => JobDependency::Met,
+        DependencyState::Unfulfilled => JobDependency::Waiting,
+        DependencyState::Failed => JobDependency::Never,
     };
     let asked = state.partition_indices(&job.spec.request().partitions)?;
     let (partitions, closed) = open_partitions(state, job, asked);
     let priorities = ranking.priorities(job, &partitions, now);
     let first = partitions.first().map(|at| state.partitions[*at as usize].name.as_str());
-    let (awaits, awaits_any) = match standing {
-        Standing::Waiting => dependency::awaited_events(state, job, now),
+    let (awaits, awaits_any) = match dependency_state {
+        JobDependency::Waiting => dependency::awaited_events(state, job, now),
         _ if tasks_allowed == Some(0) => (dependency::own_tasks(state, job), true),
         _ => (Vec::new(), false),
     };
@@ -266,7 +266,7 @@ pub fn waiting(
         priorities: if priorities.len() > 1 { priorities } else { Vec::new() },
         submit: job.submit,
         hold: job.hold,
-        dependency: standing,
+        dependency: dependency_state,
         begin: job.begin,
         partitions,
         account: job.account.to_string(),

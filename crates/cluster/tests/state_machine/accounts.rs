@@ -139,7 +139,7 @@ fn usage_is_reset_at_the_period_boundary_except_for_a_no_decay_qos() {
     assert_eq!(world.state.charged_usage.qos["t"].seconds(&TresKind::Cpu), 300.0);
 }
 
-/// Who has used less of a larger share comes first, whoever submitted first.
+/// The user who has used less of a larger share comes first, in any order of submission.
 #[test]
 fn queue_is_ordered_by_fair_share() {
     let mut world = lab();
@@ -226,7 +226,7 @@ fn removed_qos_leaves_no_name_behind() {
     let left = left.expect("she is a member").clone();
     assert_eq!((left.qos.as_slice(), &left.default_qos), (&["normal".to_owned()][..], &None));
     assert!(world.state.qos["high"].preempt.is_empty());
-    // What is left of it can be changed as before.
+    // The other limits can be changed as before.
     set(&mut world, left);
 }
 

@@ -11,7 +11,7 @@ fn standing(w: &crate::testbed::World, job: JobId) -> DependencyState {
     cluster::dependency::state_of(&w.state, w.job(job), w.now)
 }
 
-/// How a first job may stand when the second one looks at it.
+/// The state of the first job when the dependency of the second is evaluated.
 #[derive(Debug, Clone, Copy)]
 enum First {
     Waits,

@@ -241,7 +241,7 @@ fn lost_srun_whose_step_had_ended_ends_its_job_as_the_step() {
     let table = [
         (exited(0), JobState::Completed, exited(0)),
         (exited(6), JobState::Failed, exited(6)),
-        // As for the loss of its `srun`, of which the server may hear last.
+        // The same holds for the loss of its `srun`, which the server may learn last.
         (killed(), JobState::Cancelled, exited(0)),
         (not_launched, JobState::Cancelled, exited(0)),
     ];

@@ -220,7 +220,7 @@ fn cancelled_leader_takes_back_the_requeue_of_all_components() {
         let first = w.submit(asked);
         w.plan();
         w.change(first, JobChange::Requeue(Requeue::PLAIN)).expect("it runs");
-        // One of them waits again already, the others are on their way.
+        // One component is requeued already, the others are being ended.
         w.end(JobId(first.0 + ended), 0);
         cancel(&mut w, first);
         close(&mut w, first);

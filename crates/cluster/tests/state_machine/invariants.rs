@@ -1,4 +1,4 @@
-//! What must hold after every event, computed anew from the jobs and compared with the state.
+//! Invariants that hold after every event, computed anew from the jobs and compared with the state.
 
 use cluster::{Event, Job, Phase, State};
 use model::allocation::Allocation;
@@ -31,7 +31,7 @@ impl Watch {
         queue_holds_the_jobs_that_wait(state);
     }
 
-    /// What may be open in the middle of a decision, and not after it.
+    /// Invariants that may be broken in the middle of a decision, and not after it.
     pub fn between_commands(&self, state: &State) {
         for job in state.jobs.values() {
             match &job.phase {
@@ -121,7 +121,7 @@ fn node_use_is_the_sum_of_active_attempts(state: &State) {
             used.memory.0 += share.memory.0;
             used.gres.extend(share.gres.iter().cloned());
             holders.push(AttemptId { job: job.id, number: attempt.number });
-            // One that stands still leaves its cores to others.
+            // A suspended job leaves its cores to others.
             if attempt.has_released_cores() {
                 continue;
             }
@@ -252,7 +252,7 @@ fn steps_share_no_resources(state: &State) {
     }
 }
 
-/// Those that start together wait together, or are on their way to it, and none goes on when the first has ended.
+/// The components of a het job wait together, or are being requeued, and none runs once the leader has ended.
 fn components_share_their_state(state: &State, job: &Job) {
     let Some(het) = job.het else { return };
     for other in het.jobs().filter_map(|id| state.jobs.get(&id)) {

@@ -1,4 +1,4 @@
-//! What is submitted, in a few words: `ask().cpus(2).array("0-3%2").after("afterok:1")`.
+//! A builder of submissions: `ask().cpus(2).array("0-3%2").after("afterok:1")`.
 
 use cluster::command::Submit;
 use model::amount::Bytes;

@@ -10,6 +10,7 @@ mod het;
 mod invariants;
 mod job_builder;
 mod nodes;
+mod policy;
 mod preempt;
 mod properties;
 mod random_history;

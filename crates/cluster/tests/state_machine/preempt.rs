@@ -1,4 +1,4 @@
-//! Jobs that make room for others: requeued, cancelled, suspended; with a grace, and over a restart.
+//! Preempted jobs: requeued, cancelled, suspended; with a grace, and over a restart.
 
 use crate::job_builder::{Ask, ask, bob};
 use crate::testbed::{World, world_with};
@@ -117,7 +117,7 @@ fn overtaken_plan_preempts_no_job() {
     let preempt = Command::Preempt(Preempt { preemption, planned });
     let mut other = tiers(PreemptMode::Cancel, 0);
     std::mem::swap(&mut w, &mut other);
-    // The job that needed the room is gone.
+    // The preempting job is gone.
     let mut gone = other;
     gone.cancel(&[JobRef::whole(high)]);
     let refused = gone.try_as(crate::job_builder::root(), preempt.clone());
@@ -152,7 +152,7 @@ fn suspended_job_keeps_its_memory_and_resumes_when_its_cores_are_free() {
     assert_eq!(state(&w, [low, high]), [Suspended, Running]);
     w.restart();
     w.pass(60);
-    // Its own will to go on does not help while another has its cores.
+    // A resume has no effect while another job has the cores.
     w.change(low, JobChange::Resume).expect("root may");
     assert_eq!(w.is(low), Suspended);
     w.end(high, 0);
@@ -217,7 +217,7 @@ fn gang_jobs_on_the_same_cores_take_turns() {
     w.plan();
     w.tick();
     assert_eq!((w.is(jobs[1]), w.is(jobs[2])), (Running, Suspended));
-    // One that is stopped by hand is out of the turns.
+    // A job that a user suspended gets no time slices.
     w.change(jobs[1], JobChange::Suspend).expect("root may");
     w.tick();
     assert_eq!((w.is(jobs[1]), w.is(jobs[2])), (Suspended, Running));

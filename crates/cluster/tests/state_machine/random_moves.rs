@@ -62,7 +62,7 @@ pub enum Move {
     ClientLost {
         job: u8,
     },
-    /// A plan wants a job to make room for another, rightly or not.
+    /// A plan preempts a job for another, rightly or not.
     Preempt {
         job: u8,
         by: u8,
@@ -72,7 +72,7 @@ pub enum Move {
     Restart,
 }
 
-/// What a random submit asks for.
+/// The request of a random submit.
 #[derive(Debug, Clone)]
 pub struct Shape {
     pub kind: u8,

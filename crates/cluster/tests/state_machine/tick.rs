@@ -1,4 +1,4 @@
-//! What time alone brings about: deadlines, patience, time limits, and records that are forgotten.
+//! Decisions of the clock alone: deadlines, wait policies, time limits, and the purge of old records.
 
 use crate::job_builder::{alice, ask};
 use crate::testbed::{START, World, ended, world};

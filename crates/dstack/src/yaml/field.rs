@@ -82,7 +82,7 @@ impl<'a> Field<'a> {
     }
 
     /// Nothing, `false`, or an empty list or mapping: the value that asks for nothing.
-    pub fn asks_nothing(&self) -> bool {
+    pub fn is_off(&self) -> bool {
         self.is_nothing()
             || self.boolean() == Some(false)
             || match &self.node.value {

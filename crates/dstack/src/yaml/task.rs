@@ -96,14 +96,14 @@ pub(super) fn read(top: &Field<'_>, notices: &mut Notices) -> Result<Task, Fault
             PropertySupport::Acts
             | PropertySupport::ActsInPart
             | PropertySupport::NotApplied(_) => set(&mut task, property.name, &field, notices)?,
-            PropertySupport::Refused(_) if field.asks_nothing() => {}
+            PropertySupport::Refused(_) if field.is_off() => {}
             PropertySupport::Refused(why) => return Err(field.refused(why)),
             PropertySupport::Notice(why) => {
                 if property.name == "ports" {
                     task.ports = ports(&field)?;
                 }
                 task.profile.set(property.name, &field)?;
-                if !field.asks_nothing() {
+                if !field.is_off() {
                     notices.add(&field, why);
                 }
             }

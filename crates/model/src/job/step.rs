@@ -78,6 +78,10 @@ pub enum StepRefusal {
     GresUnknown { name: String },
     #[error("{asked} of {name} for {nodes} nodes")]
     GresBelowNodes { name: String, asked: u64, nodes: u32 },
+    #[error("the job has created {most} steps, and may create no more")]
+    Count { most: u32 },
+    #[error("the job's open steps take {bytes} bytes, {most} are allowed")]
+    OpenBytes { bytes: usize, most: usize },
     #[error("{tasks} tasks for {hosts} named nodes")]
     Hosts { tasks: u32, hosts: u32 },
 }

@@ -1,4 +1,4 @@
-//! What a plan of dstack's lists: the share that each node would give, and whether it is free now.
+//! dstack's offers: the share that each node would give, and whether it is free now.
 
 use crate::free::node_free::NodeFree;
 use crate::place::demand::Demand;

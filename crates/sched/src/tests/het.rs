@@ -122,7 +122,7 @@ fn view() -> impl Strategy<Value = View> {
     })
 }
 
-/// Of each group all start, in one row, or none does.
+/// All components of each het job start, one after the other, or none does.
 fn all_or_none(view: &View, plan: &Plan) -> Result<(), TestCaseError> {
     for waiting in &view.queue {
         let Some(het) = waiting.het.filter(|of| of.is_leader()) else { continue };

@@ -146,7 +146,7 @@ proptest! {
                 "{:?} was taken away and is named again", reason
             );
             let Some(next) = lifted(&view, &reason) else {
-                // It could not start on an empty cluster either.
+                // The job could not start on an empty cluster either.
                 prop_assert!(
                     matches!(reason, Reason::BadConstraints | Reason::PartitionNodeLimit),
                     "{reason:?}"

@@ -6,6 +6,7 @@ use crate::shared::Shared;
 use crate::shared::writer_queue;
 use cluster::Command;
 use cluster::command::AttemptReport;
+use model::bounds;
 use model::id::AttemptId;
 use std::io;
 use std::sync::Arc;
@@ -50,6 +51,17 @@ pub async fn acknowledge(
         }
     }
     Ok(())
+}
+
+/// Holds the texts of a node's report to their bound: what is longer is cut with a mark, and that is logged.
+fn cut_texts<const N: usize>(node: &str, texts: [Option<&mut String>; N]) {
+    for text in texts.into_iter().flatten() {
+        let length = text.len();
+        if bounds::cut(text, bounds::NODE_TEXT_BYTES) {
+            let most = bounds::NODE_TEXT_BYTES.most;
+            tracing::warn!("a text of {length} bytes from {node} was cut to {most}");
+        }
+    }
 }
 
 /// Reads what one agent sends.
@@ -100,9 +112,10 @@ impl LinkReceiver<'_> {
                 facts.extend(beats.into_iter().filter(|(name, _)| self.nodes.contains(name)));
                 Ok(())
             }
-            ToServer::OrderRefused { attempt, node, order, why, unfit, .. }
+            ToServer::OrderRefused { attempt, node, order, mut why, mut unfit, .. }
                 if self.nodes.contains(&node) =>
             {
+                cut_texts(&node, [Some(&mut why), unfit.as_mut()]);
                 tracing::warn!("{node} refuses an order for attempt {attempt}: {why}");
                 let what = match order {
                     RefusedOrder::LaunchedBefore | RefusedOrder::UnknownAttempt => {
@@ -159,7 +172,8 @@ impl LinkReceiver<'_> {
                 let nothing = Command::Report { node, attempt, at, what: AttemptReport::Started };
                 return self.enqueue(nothing, Some(serial), None).await;
             }
-            ReportEvent::LaunchFailed { what, unfit, hold } => {
+            ReportEvent::LaunchFailed { mut what, mut unfit, hold } => {
+                cut_texts(&node, [Some(&mut what), unfit.as_mut()]);
                 match &unfit {
                     Some(why) => tracing::warn!(
                         "{node} could not launch attempt {attempt} and is drained ({why}): {what}"
@@ -168,7 +182,8 @@ impl LinkReceiver<'_> {
                 }
                 AttemptReport::LaunchFailed { what, unfit, hold }
             }
-            ReportEvent::Unfit { why } => {
+            ReportEvent::Unfit { mut why } => {
+                cut_texts(&node, [Some(&mut why)]);
                 tracing::warn!("{node} is drained after attempt {attempt}: {why}");
                 AttemptReport::Unfit { why }
             }
@@ -197,5 +212,39 @@ impl LinkReceiver<'_> {
         // An agent's clock may be off: an end does not lie in the future.
         let at = at.min(clock::now());
         self.enqueue(Command::Report { node, attempt, at, what }, Some(serial), forget).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{NODE, TestServer};
+    use model::bounds::{CUT_MARK, NODE_TEXT_BYTES};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn long_texts_of_a_node_are_cut_and_the_server_goes_on() {
+        let server = TestServer::start().await;
+        server.node_up().await;
+        let job = server.submit("name: runs").await.expect("a job");
+        server.plan();
+        let nodes = [NODE.to_string()];
+        let (settled, mut pending) = mpsc::channel(8);
+        let receiver = LinkReceiver { shared: &server.shared, nodes: &nodes, link: 1, settled };
+        let long = "x".repeat(16_000_000);
+        let event =
+            ReportEvent::LaunchFailed { what: long.clone(), unfit: Some(long), hold: false };
+        let attempt = AttemptId { job, number: 1 };
+        for serial in 1..=3 {
+            let (node, event) = (NODE.to_string(), event.clone());
+            let report = Report { serial, node, attempt, at: clock::now(), event };
+            receiver.handle(ToServer::Report(report)).await.expect("taken");
+            let one = pending.recv().await.expect("a report");
+            one.answer.await.expect("an answer").expect("it is kept");
+        }
+        let state = server.state_in_memory();
+        assert!(state.contains(&format!("xxx{CUT_MARK}")), "the node is drained with the reason");
+        assert!(!state.contains(&"x".repeat(NODE_TEXT_BYTES.most)));
+        assert_eq!(state, server.state_on_disk());
+        server.submit("name: later").await.expect("the server goes on");
     }
 }

@@ -194,6 +194,7 @@ fn parameters(conf: &Conf, nodes: &[NodeConfig]) -> Parameters {
         min_job_age_s: globals.times.min_job_age_s,
         max_job_count: globals.ids.max_job_count,
         max_array_size: globals.ids.max_array_size,
+        max_step_count: globals.ids.max_step_count,
         first_job_id: globals.ids.first_job_id,
         max_job_id: globals.ids.max_job_id,
         job_requeue: globals.launch.job_requeue,

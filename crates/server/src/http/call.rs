@@ -1,7 +1,7 @@
 //! `POST /api/v1/call`: the envelope of a client's call, and the answer as a response.
 
-use crate::http::answer::refused;
-use crate::http::calls;
+use crate::http::answer::{answer_json, refused};
+use crate::http::{call_bounds, calls};
 use crate::shared::Shared;
 use crate::show::job_list::EncodedAnswer;
 use axum::body::Bytes;
@@ -10,13 +10,16 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use model::principal::Principal;
 use std::sync::Arc;
-use wire::client::Envelope;
+use wire::client::{Answer, Envelope};
 
 pub async fn call(
     State(shared): State<Arc<Shared>>,
     axum::Extension(by): axum::Extension<Principal>,
     body: Bytes,
 ) -> Response {
+    if let Err(refusal) = call_bounds::check(&body) {
+        return answer_json(&Answer::Refused(refusal));
+    }
     let envelope: Envelope = match serde_json::from_slice(&body) {
         Ok(envelope) => envelope,
         Err(error) => {

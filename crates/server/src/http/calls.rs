@@ -6,6 +6,7 @@ use crate::clock;
 use crate::configure;
 use crate::dispatch::launch::srun_prolog_epilog;
 use crate::http::await_job::{await_end, await_start};
+use crate::per_user::CountedUser;
 use crate::shared::Shared;
 use crate::show::job_list::{self, EncodedAnswer};
 use crate::show::{
@@ -17,6 +18,7 @@ use cluster::authorise::{Act, authorise};
 use cluster::command::CancelJobs;
 use cluster::event::UserToken;
 use cluster::{Command, Reply};
+use model::bounds;
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
 use model::principal::{Principal, Role};
@@ -72,20 +74,24 @@ async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answe
         }
         Call::Offers(submission) => block_in_place(|| submit_test::offers(shared, by, *submission)),
         Call::AwaitStart { job, timeout_ms, ready } => {
+            let _waits = waiting_call(shared, &by)?;
             await_start(shared, &by, job, timeout_ms, ready).await
         }
-        Call::AwaitEnd { job, timeout_ms } => await_end(shared, job, timeout_ms).await,
+        Call::AwaitEnd { job, timeout_ms } => {
+            let _waits = waiting_call(shared, &by)?;
+            await_end(shared, job, timeout_ms).await
+        }
         Call::Cluster => Ok(Answer::Cluster(cluster_view::cluster(shared, now))),
         Call::Config => Ok(Answer::Config(cluster_view::config(shared, now))),
         Call::Cancel(cancel) => cancel_jobs(shared, by, cancel).await,
         Call::UpdateJob { job, change } => {
-            done(shared.writer.run(Command::ChangeJob { job, change }, by).await?)
+            change_answer(shared.writer.run(Command::ChangeJob { job, change }, by).await?)
         }
         Call::UpdateNode { nodes, change } => {
-            done(shared.writer.run(Command::ChangeNode { nodes, change }, by).await?)
+            change_answer(shared.writer.run(Command::ChangeNode { nodes, change }, by).await?)
         }
         Call::UpdatePartition { name, change } => {
-            done(shared.writer.run(Command::ChangePartition { name, change }, by).await?)
+            change_answer(shared.writer.run(Command::ChangePartition { name, change }, by).await?)
         }
         Call::Reconfigure { files } => reconfigure(shared, by, files).await,
         Call::History(filter) => {
@@ -93,7 +99,10 @@ async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answe
         }
         Call::Usage { jobs } => sstat::usage(shared, &by, &jobs).await,
         Call::Script { job } => script(shared, &by, job),
-        Call::CreateStep(create) => create::create(shared, by, *create).await,
+        Call::CreateStep(create) => {
+            let _waits = waiting_call(shared, &by)?;
+            create::create(shared, by, *create).await
+        }
         Call::LeaveStep { job, ticket } => create::leave(shared, &by, job, ticket),
         Call::LaunchStep { job, step, launch } => {
             create::resend_launch(shared, &by, job, step, *launch)
@@ -106,13 +115,23 @@ async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answe
                 batch_only: false,
                 full: false,
             };
-            done(shared.writer.run(Command::Cancel(Box::new(cancel)), by).await?)
+            change_answer(shared.writer.run(Command::Cancel(Box::new(cancel)), by).await?)
         }
         Call::Relinquish { job, exit } => {
-            done(shared.writer.run(Command::Relinquish { job, exit }, by).await?)
+            change_answer(shared.writer.run(Command::Relinquish { job, exit }, by).await?)
         }
         other => administer(shared, by, other).await,
     }
+}
+
+/// Counts a call that waits. One user has a bounded number of them; an administrator as many as there are connections.
+fn waiting_call(shared: &Shared, by: &Principal) -> Result<CountedUser, Refusal> {
+    let most = if by.is_admin() { usize::MAX } else { bounds::WAITING_CALLS.most };
+    shared.volatile.waiting_calls.enter(by.uid, most).ok_or_else(|| Refusal::InvalidValue {
+        what: bounds::WAITING_CALLS.what.into(),
+        value: (most + 1).to_string(),
+        expected: format!("at most {most}"),
+    })
 }
 
 async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answer, Refusal> {
@@ -147,14 +166,19 @@ async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         Call::RemoveQos { name } => Command::RemoveQos { name },
         other => unreachable!("{other:?} is answered above"),
     };
-    done(shared.writer.run(command, by).await?)
+    change_answer(shared.writer.run(command, by).await?)
 }
 
-fn done(reply: Reply) -> Result<Answer, Refusal> {
-    Ok(match reply {
-        Reply::PerJob(results) => Answer::Updated(results),
-        _ => Answer::Done,
-    })
+fn change_answer(reply: Reply) -> Result<Answer, Refusal> {
+    match reply {
+        Reply::PerJob(results) => Ok(Answer::Updated(results)),
+        // The signal for one step of one job: a refusal there refuses the call.
+        Reply::Signals { results, .. } => {
+            let refusal = results.into_iter().find_map(|(_, result)| result.err());
+            refusal.map_or(Ok(Answer::Done), Err)
+        }
+        _ => Ok(Answer::Done),
+    }
 }
 
 fn one_job(job: JobId) -> JobFilter {
@@ -166,7 +190,7 @@ async fn submit(
     by: Principal,
     mut submission: Box<Submission>,
 ) -> Result<Answer, Refusal> {
-    settle_owner(&mut submission, &by)?;
+    settle_owner(&shared.read(), &mut submission, &by)?;
     let name = submission.spec.name.to_string();
     match shared.writer.submit(submission, by).await? {
         Reply::Submitted { job, run } => {
@@ -223,7 +247,7 @@ fn script(shared: &Shared, by: &Principal, job: JobId) -> Result<Answer, Refusal
     let blob = {
         let state = shared.read();
         let found = state.jobs.get(&job).ok_or_else(|| Refusal::UnknownJob(job.to_string()))?;
-        authorise(&state, by, Act::OwnJob(found))?;
+        authorise(&state, by, Act::ActAsOwner(found))?;
         found.spec.launch.script
     };
     let missing = || Refusal::Other(format!("job {job} has no script"));

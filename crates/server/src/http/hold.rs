@@ -34,7 +34,7 @@ pub async fn hold(
     if let Err(why) = may_hold(&shared, &by, job) {
         return answer_json(&Answer::Refused(why));
     }
-    let guard = Holder::new(shared, job);
+    let guard = HolderGuard::new(shared, job);
     let stream = futures_util::stream::unfold(guard, |guard| async move {
         tokio::time::sleep(KEEP_ALIVE).await;
         Some((Ok::<_, std::convert::Infallible>(Bytes::from_static(b"\n")), guard))
@@ -43,12 +43,12 @@ pub async fn hold(
 }
 
 /// Counts as one holder of the job until it is dropped.
-struct Holder {
+struct HolderGuard {
     shared: Arc<Shared>,
     job: JobId,
 }
 
-impl Holder {
+impl HolderGuard {
     fn new(shared: Arc<Shared>, job: JobId) -> Self {
         let mut holders = shared.volatile.holders.lock().expect("no panic with it held");
         *holders.entry(job).or_default() += 1;
@@ -57,7 +57,7 @@ impl Holder {
     }
 }
 
-impl Drop for Holder {
+impl Drop for HolderGuard {
     fn drop(&mut self) {
         let mut holders = self.shared.volatile.holders.lock().expect("no panic with it held");
         let left = holders.get_mut(&self.job).map_or(0, |n| {
@@ -75,7 +75,7 @@ impl Drop for Holder {
 fn may_hold(shared: &Shared, by: &Principal, job: JobId) -> Result<(), Refusal> {
     let state = shared.read();
     let found = state.jobs.get(&job).ok_or_else(|| Refusal::UnknownJob(job.to_string()))?;
-    authorise(&state, by, Act::OwnJob(found))?;
+    authorise(&state, by, Act::ActAsOwner(found))?;
     match (found.spec.launch.kind, found.state()) {
         (LaunchKind::Interactive, s) if s != JobState::Completing && !s.is_ended() => Ok(()),
         _ => Err(Refusal::JobEnded(job)),

@@ -63,7 +63,7 @@ fn log_source(
     let id = JobId(query.job);
     let state = shared.read();
     let job = state.jobs.get(&id).ok_or_else(|| Refusal::UnknownJob(id.to_string()))?;
-    authorise(&state, by, Act::OwnJob(job))?;
+    authorise(&state, by, Act::ActAsOwner(job))?;
     let allocation = match (job.attempt(), job.ended()) {
         (Some(attempt), _) => Some(&attempt.allocation),
         (None, Some(ended)) => ended.allocation.as_ref(),

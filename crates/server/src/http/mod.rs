@@ -4,14 +4,20 @@
 //! `hold`, `logs` and `step_stream` are streams.
 
 pub mod answer;
+#[cfg(test)]
+mod attack_tests;
 pub mod authenticate;
 pub mod await_job;
 pub mod body_limits;
 pub mod call;
+pub mod call_bounds;
 pub mod calls;
 pub mod hold;
 pub mod logs;
 pub mod peer;
+#[cfg(test)]
+mod rights_tests;
+pub mod route;
 pub mod serve;
 pub mod stall_timeout;
 pub mod step_stream;
@@ -22,15 +28,15 @@ use crate::shared::Shared;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware;
-use axum::routing::{get, post};
+use axum::routing::get;
 use body_limits::BodyLimits;
-use serve::CALL_PATH;
+use route::Route;
 use std::sync::Arc;
 use wire::client::REQUEST_BYTES_MAX;
 
 /// Everything that is served. Another API, dstack's for one, is a router of its own that is merged here.
 pub fn router(shared: Arc<Shared>, bodies: BodyLimits) -> Router {
-    native_api(bodies)
+    native_api(&bodies)
         .layer(middleware::from_fn_with_state(shared.clone(), authenticate::authenticate))
         .route("/", get(|| async { "sluice\n" }))
         .route("/healthz", get(|| async { "ok\n" }))
@@ -39,11 +45,9 @@ pub fn router(shared: Arc<Shared>, bodies: BodyLimits) -> Router {
 }
 
 /// The API that Sluice's own commands use.
-fn native_api(bodies: BodyLimits) -> Router<Arc<Shared>> {
-    let whole_body = middleware::from_fn_with_state(bodies, body_limits::read_whole);
-    Router::new()
-        .route(CALL_PATH, post(call::call).layer(whole_body))
-        .route("/api/v1/hold", get(hold::hold))
-        .route("/api/v1/logs", get(logs::logs))
-        .route("/api/v1/step", get(step_stream::open))
+fn native_api(bodies: &BodyLimits) -> Router<Arc<Shared>> {
+    let add = |router: Router<Arc<Shared>>, route: Route| {
+        router.route(route.path(), route.handler(bodies))
+    };
+    Route::ALL.into_iter().fold(Router::new(), add)
 }

@@ -4,13 +4,14 @@ use crate::auth::principal;
 use crate::connection_limits::{ConnectionLimits, ConnectionSlots};
 use crate::http::peer::Peer;
 use crate::http::stall_timeout::{StallTimeout, TimedStream};
+use crate::shared::Shared;
 use axum::Router;
+use cluster::authorise::{Act, authorise};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use std::sync::{Arc, OnceLock};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::OwnedSemaphorePermit;
 
 /// The one path whose answers are whole; all others are streams.
 pub const CALL_PATH: &str = "/api/v1/call";
@@ -27,12 +28,17 @@ pub async fn serve_socket(
     listener: UnixListener,
     slots: Arc<ConnectionSlots>,
     limits: ConnectionLimits,
+    shared: Arc<Shared>,
 ) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let Some(slot) = slots.take() else { continue };
                 let Ok(peer) = stream.peer_cred() else { continue };
+                let is_operator = || {
+                    let who = principal::of_uid(peer.uid(), peer.gid());
+                    authorise(&shared.read(), &who, Act::Operate).is_ok()
+                };
+                let Some(slot) = slots.take_for(peer.uid(), is_operator) else { continue };
                 // Looked up with the first request: names and groups of users are read from files.
                 let who = move || Peer::Socket(principal::of_uid(peer.uid(), peer.gid()));
                 serve(&router, stream, who, slot, &limits);
@@ -65,7 +71,7 @@ fn serve<S>(
     router: &Router,
     stream: S,
     who: impl Fn() -> Peer + Send + 'static,
-    slot: OwnedSemaphorePermit,
+    slot: impl Send + 'static,
     limits: &ConnectionLimits,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

@@ -84,7 +84,7 @@ fn find_step(
     let step: StepId = StepId::parse(&query.step).ok_or_else(unknown)?;
     let state = shared.read();
     let job = state.jobs.get(&id).ok_or_else(|| Refusal::UnknownJob(id.to_string()))?;
-    authorise(&state, by, Act::OwnJob(job))?;
+    authorise(&state, by, Act::ActAsOwner(job))?;
     let attempt = match job.attempt() {
         Some(attempt) => attempt,
         None if job.has_ended() => return Err(Refusal::JobEnded(id)),

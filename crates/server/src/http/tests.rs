@@ -22,13 +22,13 @@ use tower_service::Service;
 use wire::client::{Answer, Call, Cancel, Envelope, JobsQuery};
 use wire::version::PROTOCOL;
 
-struct Client {
-    server: TestServer,
+pub(super) struct Client {
+    pub(super) server: TestServer,
     router: Router,
 }
 
 impl Client {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         Self::with_limits("").await
     }
 
@@ -66,7 +66,7 @@ impl Client {
     }
 
     /// Makes a call on the local socket as an ordinary user.
-    async fn call(&self, call: Call) -> Answer {
+    pub(super) async fn call(&self, call: Call) -> Answer {
         let peer = Some(Peer::Socket(user()));
         let (status, body) = self.post(envelope(PROTOCOL, call), peer, None).await;
         assert_eq!(status, StatusCode::OK, "{body}");

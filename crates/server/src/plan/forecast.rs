@@ -48,7 +48,7 @@ impl ForecastThread {
     pub fn run(mut self, shared: &Shared) {
         while let Ok(question) = self.questions.recv() {
             match question {
-                // Nobody waits for it any more.
+                // The client that asked has gone.
                 Question::Estimates { reply, .. } if reply.is_closed() => {}
                 Question::Estimates { position, reply } => {
                     let _ = reply.send(self.estimates(shared, position));

@@ -21,6 +21,7 @@ pub mod writer_queue;
 use crate::auth::identity::Identity;
 use crate::configure::Machine;
 use crate::error::ServerError;
+use crate::per_user::UserCounts;
 use agent_links::AgentLinks;
 use books_queue::BooksQueue;
 use cluster::State;
@@ -59,6 +60,8 @@ pub struct Shared {
 /// Handles to what is lost with the process without harm: it is found out again.
 #[derive(Default)]
 pub struct Volatile {
+    /// Calls that wait for a job, by user.
+    pub waiting_calls: UserCounts,
     /// Replaced whole, so that a reader never holds up the planner.
     last_plan: RwLock<Arc<LastPlan>>,
     /// Load and memory of nodes, from their beats.

@@ -150,7 +150,7 @@ impl WaitExplainer<'_> {
             term: open.term.to_string(),
             failed: open.state == DependencyState::Failed,
             count: open.jobs.len() as u32,
-            jobs: open.jobs.iter().take(NAMED_MAX).map(|job| other(job)).collect(),
+            jobs: open.jobs.iter().take(NAMED_MAX).map(|job| term_job(job)).collect(),
         };
         terms.map(term).collect()
     }
@@ -185,7 +185,7 @@ impl WaitExplainer<'_> {
     }
 }
 
-fn other(job: &Job) -> TermJob {
+fn term_job(job: &Job) -> TermJob {
     let limit = job.attempt().and_then(|attempt| attempt.end_limit);
     TermJob {
         job: job.shown_id(),

@@ -57,7 +57,7 @@ struct List<'a> {
     wanted: &'a JobsQuery,
     estimates: Option<&'a Estimates>,
     now: Timestamp,
-    chosen: Vec<Chosen>,
+    chosen: Vec<ListedJob>,
 }
 
 impl List<'_> {
@@ -117,9 +117,9 @@ impl List<'_> {
     }
 }
 
-type Chosen = (Arc<Job>, Option<IndexSet>);
+type ListedJob = (Arc<Job>, Option<IndexSet>);
 
-fn choose(shared: &Shared, wanted: &JobsQuery) -> Result<Vec<Chosen>, Refusal> {
+fn choose(shared: &Shared, wanted: &JobsQuery) -> Result<Vec<ListedJob>, Refusal> {
     let state = shared.read();
     // A task that an array does not have is nothing to show; a job that is not there is said.
     if let [only] = wanted.filter.jobs.as_slice()

@@ -33,7 +33,7 @@ pub async fn usage(
         let mut asked = Vec::new();
         for wanted in jobs.iter().take(JOBS_MAX) {
             for chosen in job_selection::resolve(&state, wanted) {
-                authorise(&state, by, Act::OwnJob(chosen.job))?;
+                authorise(&state, by, Act::ManageJob(chosen.job))?;
                 asked.extend(running_job(chosen.job));
             }
         }

@@ -14,16 +14,16 @@ use tokio::task::block_in_place;
 use wire::client::{Answer, Offer, Submission, SubmitForecast};
 
 /// The view with the job, or with all components of a het job, and their ids.
-type Probed = (sched::View, Vec<JobId>);
+type TestView = (sched::View, Vec<JobId>);
 
 /// Checks the job as a submit would, and puts it into a view of its own.
 fn probe(
     shared: &Shared,
     by: &Principal,
     submission: Submission,
-) -> Result<(Submit, Probed, Vec<u32>, Context), Refusal> {
+) -> Result<(Submit, TestView, Vec<u32>, Context), Refusal> {
     let mut submission = submission;
-    settle_owner(&mut submission, by)?;
+    settle_owner(&shared.read(), &mut submission, by)?;
     let Submission { spec, het_components, array, hold, priority, .. } = submission;
     let submit = Submit { spec, array, hold, priority, het_components, test_only: true };
     let context = clock::context(by.clone());

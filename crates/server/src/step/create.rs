@@ -110,7 +110,7 @@ pub fn resend_launch(
     {
         let state = shared.read();
         let found = state.jobs.get(&job).ok_or_else(|| Refusal::UnknownJob(job.to_string()))?;
-        authorise(&state, by, Act::OwnJob(found))?;
+        authorise(&state, by, Act::ActAsOwner(found))?;
         let attempt = found.attempt().ok_or(Refusal::JobNotRunning(job))?;
         let known = attempt.steps.iter().any(|s| s.id == step && s.end.is_none());
         if !known || !matches!(step, StepId::Number(_)) {
@@ -125,5 +125,5 @@ pub fn resend_launch(
 fn may_have_steps(shared: &Shared, by: &Principal, job: JobId) -> Result<(), Refusal> {
     let state = shared.read();
     let found = state.jobs.get(&job).ok_or_else(|| Refusal::UnknownJob(job.to_string()))?;
-    authorise(&state, by, Act::OwnJob(found))
+    authorise(&state, by, Act::ActAsOwner(found))
 }

@@ -1,9 +1,12 @@
 //! The single writer: `thread` decides, journals, applies and answers; `recover` reads the state back from disk.
+//! `commit` holds what a batch is to write, as commits that each fit into the journal.
 //!
 //! `submission` is what is checked before a job is queued, `books` the thread behind the writer, `tick` the timer.
 
 pub mod books;
+mod commit;
 pub mod recover;
+mod roll_back;
 pub mod snapshot;
 pub mod submission;
 #[cfg(test)]

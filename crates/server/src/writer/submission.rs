@@ -1,6 +1,8 @@
 //! Checks of a submission, and its owner, before it goes to the writer.
 
 use crate::auth::principal;
+use cluster::State;
+use cluster::authorise::{Act, authorise};
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
 use model::run::{Launch, LaunchKind};
@@ -11,9 +13,14 @@ use wire::client::{SCRIPT_BYTES_MAX, Submission};
 const ORDER_TEXT_MAX: usize = wire::frame::PAYLOAD_MAX - (2 << 20);
 
 /// Sets the job's owner: the caller, unless an administrator submits for another. Refuses what no order could carry.
-pub fn settle_owner(submission: &mut Submission, by: &Principal) -> Result<(), Refusal> {
+pub fn settle_owner(
+    state: &State,
+    submission: &mut Submission,
+    by: &Principal,
+) -> Result<(), Refusal> {
     let named = &submission.spec.owner;
-    if by.is_admin() && named.uid != by.uid && !named.name.is_empty() {
+    let for_another = named.uid != by.uid && !named.name.is_empty();
+    if for_another && authorise(state, by, Act::SubmitAs(named)).is_ok() {
         submission.spec.owner = Arc::new(principal::of_uid(named.uid, named.gid));
     } else {
         submission.spec.owner = Arc::new(Principal { role: Role::User, ..by.clone() });
@@ -87,10 +94,10 @@ mod tests {
     fn only_an_administrator_may_submit_for_another() {
         let mut of_user = submission("");
         of_user.spec.owner = Arc::new(Principal { uid: 2000, ..user() });
-        settle_owner(&mut of_user, &user()).expect("settled");
+        settle_owner(&State::default(), &mut of_user, &user()).expect("settled");
         assert_eq!(of_user.spec.owner.uid, user().uid, "it is the caller's");
         let mut of_admin = submission("");
-        settle_owner(&mut of_admin, &server_principal()).expect("settled");
+        settle_owner(&State::default(), &mut of_admin, &server_principal()).expect("settled");
         assert_eq!(of_admin.spec.owner.uid, user().uid, "it stays the named owner's");
         assert_eq!(of_admin.spec.owner.role, Role::User);
     }
@@ -105,6 +112,6 @@ mod tests {
         assert!(matches!(refused, Err(Refusal::InvalidValue { .. })));
         let mut long = submission("");
         long.script = Some("x".repeat(SCRIPT_BYTES_MAX + 1));
-        assert!(settle_owner(&mut long, &user()).is_err());
+        assert!(settle_owner(&State::default(), &mut long, &user()).is_err());
     }
 }

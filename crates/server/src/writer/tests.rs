@@ -97,3 +97,117 @@ async fn script_and_environment_are_stored_as_blobs_by_their_content() {
     assert_eq!(server.shared.blob_text(&blob).expect("its text"), script);
     assert_eq!(server.shared.read().jobs[&job].spec.owner.name, user().name);
 }
+
+/// A command that takes a little more than `bytes` in the journal.
+fn long_token(name: &str, bytes: usize) -> Command {
+    Command::SetUserToken(Box::new(UserToken {
+        hash: name.into(),
+        name: "x".repeat(bytes),
+        account: None,
+        unix_user: None,
+        role: Role::User,
+    }))
+}
+
+#[tokio::test]
+async fn command_larger_than_a_commit_is_refused_alone_and_changes_nothing() {
+    let mut server = TestServer::without_writer();
+    let mut answers = Vec::new();
+    for (name, mib) in [("before", 0), ("too large", 17), ("after", 0)] {
+        let command = long_token(name, mib << 20);
+        answers.push(server.shared.writer.enqueue(command, server_principal()).await);
+    }
+    server.start_writer();
+    let mut verdicts = Vec::new();
+    for answer in answers.into_iter().flatten() {
+        verdicts.push(answer.await.expect("an answer"));
+    }
+    assert!(verdicts[0].is_ok() && verdicts[2].is_ok(), "{verdicts:?}");
+    let Err(refusal @ Refusal::InvalidValue { .. }) = &verdicts[1] else { panic!("{verdicts:?}") };
+    assert_eq!(refusal.to_string().lines().count(), 1, "{refusal}");
+    assert!(!server.shared.read().user_tokens.contains_key("too large"));
+    assert_eq!(server.state_in_memory(), server.state_on_disk());
+}
+
+#[tokio::test]
+async fn commands_too_large_together_go_into_several_commits() {
+    let mut server = TestServer::without_writer();
+    let mut answers = Vec::new();
+    // The second comes before the batch is full, and with the first it is more than a commit.
+    for name in ["a", "b"] {
+        let bytes = if name == "a" { 3 << 20 } else { 14 << 20 };
+        let command = long_token(name, bytes);
+        answers.push(server.shared.writer.enqueue(command, server_principal()).await);
+    }
+    server.start_writer();
+    for answer in answers.into_iter().flatten() {
+        answer.await.expect("an answer").expect("a token");
+    }
+    assert_eq!(server.shared.read().user_tokens.len(), 2);
+    assert_eq!(server.state_in_memory(), server.state_on_disk());
+}
+
+/// Sends three commands that go into one commit, which fails in the way that `fault` sets up; the writer has to go on.
+#[allow(clippy::await_holding_lock)]
+async fn batch_fails(fault: impl FnOnce(&TestServer)) -> TestServer {
+    let server = TestServer::start().await;
+    // While somebody reads the state, the writer waits with its batch.
+    let reader = server.shared.read();
+    let mut answers = Vec::new();
+    for name in ["a", "b", "c"] {
+        let command = long_token(name, 10);
+        answers.push(server.shared.writer.enqueue(command, server_principal()).await);
+    }
+    fault(&server);
+    drop(reader);
+    for answer in answers.into_iter().flatten() {
+        let answer = answer.await.expect("an answer");
+        assert!(matches!(answer, Err(Refusal::DiskFull(_))), "{answer:?}");
+    }
+    server.run(long_token("later", 10)).await.expect("the next batch works");
+    assert_eq!(server.state_in_memory(), server.state_on_disk());
+    server
+}
+
+#[tokio::test]
+async fn every_caller_of_a_failed_batch_is_told_and_the_next_batch_works() {
+    let server = batch_fails(|server| server.journal.fail_write_at(1)).await;
+    assert_eq!(server.shared.read().user_tokens.len(), 1, "nothing of the batch is there");
+    // What a failed sync has left is not known; memory and disk agree on it.
+    batch_fails(|server| server.journal.fail_sync_at(1)).await;
+}
+
+#[tokio::test]
+async fn disk_that_fails_for_a_moment_is_read_again() {
+    let server = TestServer::start().await;
+    server.journal.crash_at(1);
+    let answer = server.shared.writer.enqueue(long_token("lost", 10), server_principal()).await;
+    // The state cannot be read back either, until the disk works again.
+    while !server.journal.crashed() {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    server.journal.restart_program();
+    let answer = answer.expect("a queue").await.expect("an answer");
+    assert!(matches!(answer, Err(Refusal::DiskFull(_))), "{answer:?}");
+    server.run(long_token("later", 10)).await.expect("the next batch works");
+    assert_eq!(server.state_in_memory(), server.state_on_disk());
+}
+
+#[tokio::test]
+async fn full_disk_refuses_what_does_not_fit_and_works_again_with_space() {
+    let server = TestServer::start().await;
+    server.journal.set_capacity(Some(server.journal.used_bytes()));
+    let mut kept = 0;
+    let refused = loop {
+        match server.run(long_token(&format!("t{kept}"), 14 << 20)).await {
+            Ok(_) => kept += 1,
+            Err(refused) => break refused,
+        }
+        assert!(kept < 100, "a full disk refuses at some point");
+    };
+    assert!(matches!(refused, Refusal::DiskFull(_)), "{refused:?}");
+    assert_eq!(server.shared.read().user_tokens.len(), kept);
+    server.journal.set_capacity(None);
+    server.run(long_token("later", 14 << 20)).await.expect("there is space again");
+    assert_eq!(server.state_in_memory(), server.state_on_disk());
+}

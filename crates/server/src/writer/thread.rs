@@ -9,6 +9,7 @@ use crate::error::ServerError;
 use crate::shared::Shared;
 use crate::shared::writer_queue::{Answer, NamedSubmission, Text, Work, WriterRequest};
 use crate::step::ask::step_ask;
+use crate::writer::commit::{EncodedEvent, PendingBatch, PendingCommit};
 use crate::writer::recover::{Recovered, StateDisks};
 use crate::writer::snapshot::SnapshotWriter;
 use cluster::command::Submit;
@@ -19,8 +20,7 @@ use model::record::JobRecord;
 use model::run::LaunchKind;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, OnceLock};
-use store::{Journal, JournalError, LogFile};
-use tokio::sync::oneshot;
+use store::{Journal, LogFile};
 use wire::client::Submission;
 use wire::step::StepLaunch;
 
@@ -29,6 +29,9 @@ const BATCH: usize = 1024;
 
 /// Bytes of events that go into one commit, well below a segment of the journal.
 const BATCH_BYTES: usize = 4 << 20;
+
+/// Bytes left in a commit for the step that starts with its job.
+const FIRST_STEP_BYTES: usize = 8 << 20;
 
 /// Ids are leased from the high-water mark in blocks of this many.
 const ID_BLOCK: u64 = 1000;
@@ -39,24 +42,13 @@ const RESERVED_FOR_ENDS: u64 = 6 << 20;
 /// The thread's own side: the journal, the snapshots and the lease of ids.
 pub struct WriterThread {
     shared: OnceLock<Arc<Shared>>,
-    disks: StateDisks,
-    journal: LogFile,
-    snapshots: SnapshotWriter,
+    pub(super) disks: StateDisks,
+    pub(super) journal: LogFile,
+    pub(super) snapshots: SnapshotWriter,
     term: u64,
-    leased: u64,
+    pub(super) leased: u64,
     /// No id below this is given out: after a loss, those may have been given out before.
-    id_floor: u32,
-}
-
-/// The events and answers of one batch, before they are committed.
-#[derive(Default)]
-struct PendingCommit {
-    events: Vec<Event>,
-    bytes: Vec<Vec<u8>>,
-    size: usize,
-    records: Vec<JobRecord>,
-    answers: Vec<(Option<oneshot::Sender<Answer>>, Answer)>,
-    signals: Vec<cluster::command::SignalJob>,
+    pub(super) id_floor: u32,
 }
 
 impl WriterThread {
@@ -94,7 +86,7 @@ impl WriterThread {
         let _ = self.shared.set(shared);
         while let Ok(first) = work.recv() {
             self.batch(first, work)?;
-            self.after_batch()?;
+            self.after_batch();
         }
         Ok(())
     }
@@ -105,7 +97,7 @@ impl WriterThread {
 
     fn batch(&mut self, first: Work, work: &Receiver<Work>) -> Result<(), ServerError> {
         let shared = self.shared();
-        let mut pending = PendingCommit::default();
+        let mut pending = PendingBatch::new(self.journal.commit_bytes_max());
         // Held until the commit is on disk: nobody is shown what could still be lost.
         let mut state = shared.state.write();
         let mut next = Some(first);
@@ -113,50 +105,60 @@ impl WriterThread {
         while let Some(one) = next.take() {
             self.add_work(&mut state, one, &mut pending, &shared);
             taken += 1;
-            if taken < BATCH && pending.size < BATCH_BYTES {
+            if taken < BATCH && pending.size() < BATCH_BYTES {
                 next = work.try_recv().ok();
             }
         }
-        match self.commit(&pending, &shared) {
-            Ok(()) => {
-                drop(state);
-                self.publish(pending, &shared);
-                Ok(())
+        let mut committed = Vec::new();
+        let mut commits = pending.into_commits().into_iter();
+        let mut rolled_back = Ok(());
+        while let Some(mut commit) = commits.next() {
+            match self.commit(&mut commit, &shared) {
+                Ok(()) => committed.push(commit),
+                Err(error) => {
+                    // Later commits build on the one that failed.
+                    let lost = std::iter::once(commit).chain(commits.by_ref()).collect();
+                    rolled_back = self.roll_back(lost, error, &mut state, &shared);
+                }
             }
-            Err(error) => self.roll_back(pending, error, &mut state, &shared),
         }
+        drop(state);
+        for commit in committed {
+            self.publish(commit, &shared);
+        }
+        rolled_back
     }
 
     fn add_work(
         &mut self,
         state: &mut State,
         work: Work,
-        pending: &mut PendingCommit,
+        pending: &mut PendingBatch,
         shared: &Shared,
     ) {
         let context = clock::context(work.by);
         match work.request {
             WriterRequest::Command(command) => {
                 let answer = self.execute(state, &command, &context, pending, shared);
-                pending.answers.push((work.reply, answer));
+                pending.answer(work.reply, answer);
             }
             WriterRequest::Batch(commands) => {
                 for command in commands {
                     // A start that has been overtaken is no error: the next plan sees why.
                     let _ = self.execute(state, &command, &context, pending, shared);
                 }
-                pending.answers.push((work.reply, Ok(Reply::Done)));
+                pending.answer(work.reply, Ok(Reply::Done));
             }
             WriterRequest::Step { command, job, launch } => {
                 let answer = self.execute(state, &command, &context, pending, shared);
                 if let Ok(Reply::Step(placed)) = &answer {
                     shared.volatile.step_launches.put(job, placed.step, *launch);
                 }
-                pending.answers.push((work.reply, answer));
+                pending.answer(work.reply, answer);
             }
             WriterRequest::Submit(submission) => {
                 let answer = self.submit(state, *submission, &context, pending, shared);
-                pending.answers.push((work.reply, answer));
+                pending.answer(work.reply, answer);
             }
         }
     }
@@ -166,10 +168,10 @@ impl WriterThread {
         state: &mut State,
         named: NamedSubmission,
         context: &Context,
-        pending: &mut PendingCommit,
+        pending: &mut PendingBatch,
         shared: &Shared,
     ) -> Answer {
-        if self.journal.free_bytes() < RESERVED_FOR_ENDS + pending.size as u64 {
+        if self.journal.free_bytes() < RESERVED_FOR_ENDS + pending.size() as u64 {
             return Err(Refusal::DiskFull("no room is left in the journal".into()));
         }
         let NamedSubmission { submission, script, environment, first_step } = named;
@@ -200,38 +202,27 @@ impl WriterThread {
         state: &mut State,
         command: &Command,
         context: &Context,
-        pending: &mut PendingCommit,
+        pending: &mut PendingBatch,
         shared: &Shared,
     ) -> Answer {
         let Decision { events, reply } = state.decide(command, context)?;
         self.lease(
             u64::from(state.next_job) + events.iter().filter(|e| uses_job_id(e)).count() as u64,
         )?;
-        for event in events {
-            self.add_event(state, event, pending)?;
+        let starts = matches!(command, Command::Start(_));
+        // The step that starts with its job goes into the same commit.
+        let more = if starts { FIRST_STEP_BYTES } else { 0 };
+        for group in pending.groups(command, events)? {
+            pending.make_room(&group, more);
+            apply_group(state, group, pending);
         }
-        if let Command::Start(_) = command {
+        if starts {
             self.create_first_step(state, context, pending, shared)?;
         }
         if let Reply::Signals { signals, .. } = &reply {
-            pending.signals.extend(signals.iter().cloned());
+            pending.last().signals.extend(signals.iter().cloned());
         }
         Ok(reply)
-    }
-
-    fn add_event(
-        &self,
-        state: &mut State,
-        event: Event,
-        pending: &mut PendingCommit,
-    ) -> Result<(), Refusal> {
-        let bytes = serde_json::to_vec(&event)
-            .map_err(|e| Refusal::Other(format!("an event cannot be written: {e}")))?;
-        pending.size += bytes.len();
-        pending.bytes.push(bytes);
-        pending.records.extend(state.apply(&event));
-        pending.events.push(event);
-        Ok(())
     }
 
     /// `srun` outside an allocation: its step starts in the same commit as its job.
@@ -239,10 +230,10 @@ impl WriterThread {
         &self,
         state: &mut State,
         context: &Context,
-        pending: &mut PendingCommit,
+        pending: &mut PendingBatch,
         shared: &Shared,
     ) -> Result<(), Refusal> {
-        let Some(Event::Started(started)) = pending.events.last() else { return Ok(()) };
+        let Some(Event::Started(started)) = pending.last().events.last() else { return Ok(()) };
         let job = started.attempt.job;
         let Some(blob) = state.jobs.get(&job).and_then(|j| j.spec.launch.first_step.clone()) else {
             return Ok(());
@@ -253,8 +244,8 @@ impl WriterThread {
         let launch: StepLaunch = serde_json::from_str(&text).map_err(|e| unread(e.to_string()))?;
         let command = Command::CreateStep { job, ask: Box::new(step_ask(&launch)) };
         let Decision { events, reply } = state.decide(&command, context)?;
-        for event in events {
-            self.add_event(state, event, pending)?;
+        for group in pending.groups(&command, events)? {
+            apply_group(state, group, pending);
         }
         if let Reply::Step(placed) = reply {
             shared.volatile.step_launches.put(job, placed.step, launch);
@@ -273,15 +264,15 @@ impl WriterThread {
         Ok(())
     }
 
-    fn commit(&mut self, pending: &PendingCommit, shared: &Shared) -> Result<(), ServerError> {
+    fn commit(&mut self, pending: &mut PendingCommit, shared: &Shared) -> Result<(), ServerError> {
+        pending.seq = self.journal.last_seq();
         if pending.events.is_empty() {
             shared.blobs.lock().expect("no panic with the blobs held").discard_staged();
             return Ok(());
         }
         shared.blobs.lock().expect("no panic with the blobs held").commit_staged()?;
-        let seq = self.journal.last_seq();
         let events: Vec<&[u8]> = pending.bytes.iter().map(Vec::as_slice).collect();
-        self.journal.append(self.term, seq, &events)?;
+        pending.seq = self.journal.append(self.term, pending.seq, &events)?;
         Ok(())
     }
 
@@ -291,7 +282,7 @@ impl WriterThread {
             shared.forecasts.state_changed();
         }
         pending.events.iter().for_each(|event| shared.volatile.counters.add_event(event));
-        shared.books.add(self.journal.last_seq(), pending.records);
+        shared.books.add(pending.seq, pending.records);
         shared.dispatch.committed(pending.events, pending.signals);
         for (reply, answer) in pending.answers {
             if let Some(reply) = reply {
@@ -305,45 +296,15 @@ impl WriterThread {
         }
     }
 
-    /// The commit did not reach the disk: everybody in it is told so, and the state goes back to
-    /// what the disk has.
-    fn roll_back(
-        &mut self,
-        pending: PendingCommit,
-        error: ServerError,
-        state: &mut State,
-        shared: &Arc<Shared>,
-    ) -> Result<(), ServerError> {
-        tracing::error!("nothing of {} events was kept: {error}", pending.events.len());
-        shared.blobs.lock().expect("no panic with the blobs held").discard_staged();
-        let recovered = self.disks.recover()?;
-        self.journal = recovered.journal;
-        self.snapshots.reopen(recovered.snapshots);
-        self.leased = self.leased.max(self.journal.high_water().leased_ids);
-        *state = recovered.state;
-        state.next_job = state.next_job.max(self.id_floor);
-        let why = match &error {
-            ServerError::Journal(JournalError::Full { .. }) => {
-                "no space left on device".to_string()
-            }
-            other => other.to_string(),
-        };
-        for (reply, answer) in pending.answers {
-            let answer = match answer {
-                Ok(_) => Err(Refusal::DiskFull(why.clone())),
-                refused => refused,
-            };
-            if let Some(reply) = reply {
-                let _ = reply.send(answer);
-            }
+    /// Work ahead of need. What fails here is tried again after the next batch: nothing acknowledged depends on it.
+    fn after_batch(&mut self) {
+        if let Err(error) = self.journal.maintain() {
+            tracing::warn!("the journal has no spare segment: {error}");
         }
-        Ok(())
-    }
-
-    fn after_batch(&mut self) -> Result<(), ServerError> {
-        self.journal.maintain()?;
-        if let Some(upto) = self.snapshots.take_finished() {
-            self.journal.compact(upto)?;
+        if let Some(upto) = self.snapshots.take_finished()
+            && let Err(error) = self.journal.compact(upto)
+        {
+            tracing::warn!("the journal keeps what a snapshot has: {error}");
         }
         let shared = self.shared();
         let due = self.snapshots.is_due(self.journal.last_seq(), shared.setup.snapshot_events);
@@ -351,7 +312,13 @@ impl WriterThread {
         if due && shared.books.is_settled() {
             self.snapshots.start(self.journal.position(), shared.read().clone());
         }
-        Ok(())
+    }
+}
+
+fn apply_group(state: &mut State, group: Vec<EncodedEvent>, pending: &mut PendingBatch) {
+    for event in group {
+        let records = state.apply(&event.event);
+        pending.add(event, records);
     }
 }
 

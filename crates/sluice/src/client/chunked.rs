@@ -1,4 +1,4 @@
-//! Chunked transfer coding: the body's bytes out of the pieces in which they arrive.
+//! Chunked transfer coding: takes the framing off the bytes of a body, in whatever portions they arrive.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use std::io;
 const LINE_BYTES_MAX: usize = 4 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum DecoderState {
     Size,
     Data {
         left: u64,
@@ -19,7 +19,7 @@ enum State {
 
 /// What the next bytes of the body are. A number is a count of bytes of the input, to be consumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Piece {
+pub enum ChunkedPart {
     /// Bytes of the coding itself.
     Framing(usize),
     Data(usize),
@@ -29,47 +29,52 @@ pub enum Piece {
 }
 
 pub struct ChunkedDecoder {
-    state: State,
+    state: DecoderState,
 }
 
 impl ChunkedDecoder {
     pub fn new() -> Self {
-        Self { state: State::Size }
+        Self { state: DecoderState::Size }
     }
 
     /// What `unread` begins with. The caller consumes those bytes and asks again.
-    pub fn next_piece(&mut self, unread: &[u8]) -> io::Result<Piece> {
+    pub fn next_part(&mut self, unread: &[u8]) -> io::Result<ChunkedPart> {
         match self.state {
-            State::Size => self.size(unread),
-            State::Data { .. } if unread.is_empty() => Ok(Piece::Incomplete),
-            State::Data { left } => {
+            DecoderState::Size => self.size(unread),
+            DecoderState::Data { .. } if unread.is_empty() => Ok(ChunkedPart::Incomplete),
+            DecoderState::Data { left } => {
                 let length = usize::try_from(left).unwrap_or(usize::MAX).min(unread.len());
                 let left = left - length as u64;
-                self.state = if left == 0 { State::DataEnd } else { State::Data { left } };
-                Ok(Piece::Data(length))
+                self.state =
+                    if left == 0 { DecoderState::DataEnd } else { DecoderState::Data { left } };
+                Ok(ChunkedPart::Data(length))
             }
-            State::DataEnd => match unread {
+            DecoderState::DataEnd => match unread {
                 [b'\r', b'\n', ..] => {
-                    self.state = State::Size;
-                    Ok(Piece::Framing(2))
+                    self.state = DecoderState::Size;
+                    Ok(ChunkedPart::Framing(2))
                 }
-                [] | [b'\r'] => Ok(Piece::Incomplete),
+                [] | [b'\r'] => Ok(ChunkedPart::Incomplete),
                 _ => Err(invalid("a chunk is longer than its size says")),
             },
-            State::Trailer => self.trailer(unread),
-            State::End => Ok(Piece::End),
+            DecoderState::Trailer => self.trailer(unread),
+            DecoderState::End => Ok(ChunkedPart::End),
         }
     }
 
-    fn size(&mut self, unread: &[u8]) -> io::Result<Piece> {
+    fn size(&mut self, unread: &[u8]) -> io::Result<ChunkedPart> {
         // `httparse` takes an empty line for a size of zero.
         if unread.first().is_some_and(|byte| !byte.is_ascii_hexdigit()) {
             return Err(invalid("a chunk has no size"));
         }
         match httparse::parse_chunk_size(unread) {
             Ok(httparse::Status::Complete((length, size))) => {
-                self.state = if size == 0 { State::Trailer } else { State::Data { left: size } };
-                Ok(Piece::Framing(length))
+                self.state = if size == 0 {
+                    DecoderState::Trailer
+                } else {
+                    DecoderState::Data { left: size }
+                };
+                Ok(ChunkedPart::Framing(length))
             }
             Ok(httparse::Status::Partial) => incomplete_line(unread),
             Err(_) => Err(invalid("a chunk has no size")),
@@ -77,22 +82,22 @@ impl ChunkedDecoder {
     }
 
     /// Trailers are skipped: the server sends none that matter here.
-    fn trailer(&mut self, unread: &[u8]) -> io::Result<Piece> {
+    fn trailer(&mut self, unread: &[u8]) -> io::Result<ChunkedPart> {
         let Some(end) = unread.iter().position(|byte| *byte == b'\n') else {
             return incomplete_line(unread);
         };
         if matches!(&unread[..end], [] | [b'\r']) {
-            self.state = State::End;
+            self.state = DecoderState::End;
         }
-        Ok(Piece::Framing(end + 1))
+        Ok(ChunkedPart::Framing(end + 1))
     }
 }
 
-fn incomplete_line(unread: &[u8]) -> io::Result<Piece> {
+fn incomplete_line(unread: &[u8]) -> io::Result<ChunkedPart> {
     if unread.len() > LINE_BYTES_MAX {
         return Err(invalid("a line of the chunked answer is too long"));
     }
-    Ok(Piece::Incomplete)
+    Ok(ChunkedPart::Incomplete)
 }
 
 fn invalid(what: &str) -> io::Error {
@@ -110,11 +115,11 @@ mod tests {
         for piece in pieces {
             unread.extend_from_slice(piece);
             loop {
-                match decoder.next_piece(&unread)? {
-                    Piece::Framing(length) => drop(unread.drain(..length)),
-                    Piece::Data(length) => body.extend(unread.drain(..length)),
-                    Piece::Incomplete => break,
-                    Piece::End => return Ok((body, true)),
+                match decoder.next_part(&unread)? {
+                    ChunkedPart::Framing(length) => drop(unread.drain(..length)),
+                    ChunkedPart::Data(length) => body.extend(unread.drain(..length)),
+                    ChunkedPart::Incomplete => break,
+                    ChunkedPart::End => return Ok((body, true)),
                 }
             }
         }

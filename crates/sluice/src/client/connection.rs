@@ -1,6 +1,6 @@
 //! One connection to the server: requests out, heads and bodies of responses in.
 
-use super::chunked::{ChunkedDecoder, Piece};
+use super::chunked::{ChunkedDecoder, ChunkedPart};
 use super::location::ServerLocation;
 use super::response::{self, BodyLength, Head};
 use super::retry::retry;
@@ -221,11 +221,11 @@ impl Connection {
     ) -> io::Result<()> {
         let mut framing = Framing::of(head)?;
         loop {
-            let (consumed, goes_on) = match framing.next_piece(&self.unread)? {
-                Piece::End => return Ok(()),
-                Piece::Framing(length) => (length, true),
-                Piece::Data(length) => (length, take(&self.unread[..length])),
-                Piece::Incomplete => {
+            let (consumed, goes_on) = match framing.next_part(&self.unread)? {
+                ChunkedPart::End => return Ok(()),
+                ChunkedPart::Framing(length) => (length, true),
+                ChunkedPart::Data(length) => (length, take(&self.unread[..length])),
+                ChunkedPart::Incomplete => {
                     self.read_more("the answer was cut")?;
                     (0, true)
                 }
@@ -276,15 +276,15 @@ impl Framing {
         }
     }
 
-    fn next_piece(&mut self, unread: &[u8]) -> io::Result<Piece> {
+    fn next_part(&mut self, unread: &[u8]) -> io::Result<ChunkedPart> {
         match self {
-            Self::Chunked(decoder) => decoder.next_piece(unread),
-            Self::Length { left: 0 } => Ok(Piece::End),
-            Self::Length { .. } if unread.is_empty() => Ok(Piece::Incomplete),
+            Self::Chunked(decoder) => decoder.next_part(unread),
+            Self::Length { left: 0 } => Ok(ChunkedPart::End),
+            Self::Length { .. } if unread.is_empty() => Ok(ChunkedPart::Incomplete),
             Self::Length { left } => {
                 let length = unread.len().min(*left);
                 *left -= length;
-                Ok(Piece::Data(length))
+                Ok(ChunkedPart::Data(length))
             }
         }
     }

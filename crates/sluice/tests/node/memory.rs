@@ -167,9 +167,8 @@ fn root_cgroup_conf_sets_the_share_of_the_allocated_memory() {
     let mib = |n: u64| n << 20;
     // v2 has no swappiness for a group.
     let pure = std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
-    let with = |memory: u64, soft: u64| match pure {
-        true => vec![mib(memory), mib(soft), 77],
-        false => vec![mib(memory), mib(soft), 10, 77],
+    let with = |memory: u64, soft: u64| {
+        if pure { vec![mib(memory), mib(soft), 77] } else { vec![mib(memory), mib(soft), 10, 77] }
     };
     assert_eq!(held("--mem=100"), with(150, 100), "half as much again");
     assert_eq!(held("--mem=1800"), with(2000, 1800), "but no more than half of the node");

@@ -273,9 +273,10 @@ fn root_up_without_prolog_flags_alloc_the_prolog_runs_before_the_first_step() {
         let cluster = up_with(&[("Prolog", "prolog", text)], flags);
         let alloc = flags.contains("Alloc");
         // With `Alloc` the prolog runs without any step.
-        let inner = match alloc {
-            true => "until [ -e order ]; do sleep 0.05; done",
-            false => "echo shell >> order; srun sh -c \"echo step >> order\"",
+        let inner = if alloc {
+            "until [ -e order ]; do sleep 0.05; done"
+        } else {
+            "echo shell >> order; srun sh -c \"echo step >> order\""
         };
         cluster.shell(&format!("salloc -n1 sh -c '{inner}'")).ok();
         assert_eq!(cluster.read("order"), order, "{flags}");
@@ -369,9 +370,10 @@ fn root_up_a_step_that_waits_for_the_srun_prolog_can_be_cancelled() {
     for job in [job + 1, job + 2] {
         let srun = cluster.spawn_shell_with_errors("exec srun touch ran");
         let program = await_program();
-        match job % 2 == 0 {
-            true => drop(cluster.shell(&format!("scancel {job}")).ok()),
-            false => crate::harness::signal(srun.id() as i32, "INT"),
+        if job % 2 == 0 {
+            drop(cluster.shell(&format!("scancel {job}")).ok())
+        } else {
+            crate::harness::signal(srun.id() as i32, "INT")
         }
         let said = srun.wait_with_output().expect("srun ends");
         assert!(!said.status.success(), "{said:?}");

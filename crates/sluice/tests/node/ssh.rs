@@ -83,9 +83,10 @@ impl Sshd {
         std::fs::write(at("etc/pam.d/sshd"), pam).unwrap();
         let users = std::fs::read_to_string(at("etc/passwd")).unwrap();
         let users = users.replace("/usr/sbin/nologin", "/bin/sh");
-        let own = match users.contains("\nsshd:") {
-            true => "",
-            false => "sshd:x:65533:65534::/run/sshd:/bin/false\n",
+        let own = if users.contains("\nsshd:") {
+            ""
+        } else {
+            "sshd:x:65533:65534::/run/sshd:/bin/false\n"
         };
         std::fs::write(at("etc/passwd"), users + own).unwrap();
         let script = format!(

@@ -12,10 +12,7 @@ fn plain(text: &str) -> String {
     let mut out = String::new();
     for word in words.split_inclusive([' ', '\n']) {
         let time = word.len() > 18 && word.as_bytes()[4] == b'-' && word.as_bytes()[10] == b'T';
-        match time {
-            true => out.push_str(&format!("TIME{}", &word[19..])),
-            false => out.push_str(word),
-        }
+        if time { out.push_str(&format!("TIME{}", &word[19..])) } else { out.push_str(word) }
     }
     out
 }

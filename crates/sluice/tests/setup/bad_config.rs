@@ -147,10 +147,7 @@ fn assert_refused(cluster: &Cluster, said: &CommandOutput, words: &str) {
 fn up_a_bad_slurm_conf_is_reported_by_line_and_key_and_starts_nothing() {
     let cluster = Cluster::folder(GOOD);
     for (from, to, words) in SLURM_CONF {
-        let text = match from.is_empty() {
-            true => format!("{GOOD}{to}\n"),
-            false => GOOD.replace(from, to),
-        };
+        let text = if from.is_empty() { format!("{GOOD}{to}\n") } else { GOOD.replace(from, to) };
         cluster.write_conf("slurm.conf", &text);
         assert_refused(&cluster, &cluster.try_start(), words);
     }

@@ -1,63 +1,7 @@
 //! Several hosts as network namespaces: agents join by token, and jobs run on two of them.
 
+use crate::harness::hosts::Hosts;
 use crate::harness::{Cluster, CommandOutput, until};
-use std::process::{Child, Command, Stdio};
-
-/// The hosts of one test, removed on drop.
-struct Hosts {
-    prefix: String,
-    dir: std::path::PathBuf,
-    count: u32,
-    children: Vec<Child>,
-}
-
-const TOOL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/netns-hosts");
-
-impl Hosts {
-    fn up(count: u32) -> Self {
-        // The prefix is short because interface names must be.
-        let prefix = format!("s{}", std::process::id() % 10_000);
-        let dir = std::env::temp_dir().join(format!("sluice-hosts-{prefix}"));
-        let hosts = Self { prefix, dir, count, children: Vec::new() };
-        let said = hosts.tool(&["up", &count.to_string()]);
-        assert_eq!(said.code, 0, "{}", said.stderr);
-        hosts
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(TOOL);
-        command.args(args).env("NSPREFIX", &self.prefix).env("NSDIR", &self.dir);
-        command.stdin(Stdio::null());
-        command
-    }
-
-    fn tool(&self, args: &[&str]) -> CommandOutput {
-        self.command(args).output().expect("the tool runs").into()
-    }
-
-    fn spawn(&mut self, args: &[&str], log: &std::path::Path) {
-        let log = std::fs::File::create(log).unwrap();
-        let child =
-            self.command(args).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
-        self.children.push(child);
-    }
-}
-
-impl Drop for Hosts {
-    fn drop(&mut self) {
-        // Agents first: a clean stop removes their control groups.
-        for child in self.children.iter_mut().rev() {
-            crate::harness::signal(child.id() as i32, "TERM");
-            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
-            while matches!(child.try_wait(), Ok(None)) && std::time::Instant::now() < deadline {
-                std::thread::sleep(std::time::Duration::from_millis(10));
-            }
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-        let _ = self.tool(&["down", &self.count.to_string()]);
-    }
-}
 
 const CONF: &str = "\
 ClusterName=hosts
@@ -69,61 +13,16 @@ NodeName=node[01-02] CPUs=2 CoresPerSocket=2 RealMemory=1000
 PartitionName=main Nodes=node[01-02] Default=YES State=UP
 ";
 
-/// Runs a command of the cluster on the server's host.
 fn in_hub(hosts: &Hosts, cluster: &Cluster, line: &str) -> CommandOutput {
-    let line = format!(
-        "export SLUICE_STATE={} PATH={}:$PATH; cd {}; {line}",
-        cluster.state().display(),
-        cluster.path("bin").display(),
-        cluster.path("work").display()
-    );
-    hosts.tool(&["ctl", "sh", "-c", &line])
+    hosts.in_hub(cluster, line)
 }
 
 fn start(hosts: &mut Hosts, cluster: &Cluster) {
-    let program = crate::harness::program();
-    let (state, conf) = (cluster.state(), cluster.path("conf"));
-    hosts.spawn(
-        &[
-            "ctl",
-            program,
-            "server",
-            "--state",
-            state.to_str().unwrap(),
-            "--config",
-            conf.to_str().unwrap(),
-            "--listen",
-            "127.0.0.1:6830",
-            "--agents",
-            "10.77.0.254:6831",
-        ],
-        &cluster.path("server.out"),
-    );
-    until("the server answers", || {
-        (in_hub(hosts, cluster, "scontrol ping").stdout.contains("is UP")).then_some(())
-    });
+    hosts.start(cluster);
 }
 
 fn join(hosts: &mut Hosts, cluster: &Cluster, host: u32) {
-    let name = format!("node{host:02}");
-    let file = cluster.path(&format!("{name}.join"));
-    let line = format!("{} token node {name} > {}", crate::harness::program(), file.display());
-    let said = in_hub(hosts, cluster, &line);
-    assert_eq!(said.code, 0, "{}", said.stderr);
-    let state = cluster.path(&format!("agent-{name}"));
-    hosts.spawn(
-        &[
-            "exec",
-            &host.to_string(),
-            crate::harness::program(),
-            "agent",
-            "--state",
-            state.to_str().unwrap(),
-            "--join",
-            file.to_str().unwrap(),
-        ],
-        &cluster.path(&format!("{name}.out")),
-    );
+    hosts.join(cluster, host);
 }
 
 /// A server and two hosts that have joined and are idle.

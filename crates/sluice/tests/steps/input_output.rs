@@ -16,9 +16,10 @@ fn sorted(text: &str) -> String {
 fn begun(cluster: &Cluster, options: &[&str], tasks: usize, script: &str) -> Running {
     let count = tasks.to_string();
     // A script marks with `:ready` when it may be signalled.
-    let script = match script.contains(":ready") {
-        true => script.replace(":ready", "echo up"),
-        false => format!("echo up; {script}"),
+    let script = if script.contains(":ready") {
+        script.replace(":ready", "echo up")
+    } else {
+        format!("echo up; {script}")
     };
     let mut args = vec!["srun", "-n", &count];
     args.extend(options);

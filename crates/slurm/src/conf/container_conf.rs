@@ -50,7 +50,7 @@ pub fn read(lines: &[ConfLine], findings: &mut Findings) -> PrivateFolderConf {
     let general = Record::read(CONTAINER, &general, findings);
     let mut private = PrivateFolderConf::default();
     for line in own {
-        let record = Record::read(CONTAINER, line, findings).over(&general, &[]);
+        let record = Record::read(CONTAINER, line, findings).with_defaults(&general, &[]);
         let Some(folders) = folders(&record, findings) else { continue };
         match record.hosts("NodeName") {
             Some(hosts) => {

@@ -138,8 +138,9 @@ fn set_layout(env: &mut Environment, layout: &StepLayout) {
 
 /// The address on which the `srun` of the step listens.
 fn set_launcher(env: &mut Environment, launch: &StepLaunch) {
-    let Some((host, port)) = launch.listen.first().and_then(|address| address.rsplit_once(':'))
-    else {
+    // An `srun` of a build without encryption has only the other addresses.
+    let address = launch.encrypted_listen.first().or(launch.listen.first());
+    let Some((host, port)) = address.and_then(|address| address.rsplit_once(':')) else {
         return;
     };
     for name in ["SLURM_LAUNCH_NODE_IPADDR", "SLURM_SRUN_COMM_HOST"] {

@@ -69,7 +69,7 @@ pub fn parse<S: AsRef<str>>(command: Command, args: &[S]) -> Result<Parsed, Opti
         .iter()
         .map(|arg| Word { text: arg.as_ref().to_owned(), source: Source::CommandLine })
         .collect();
-    let mut reader = Reader::new(command, words);
+    let mut reader = WordReader::new(command, words);
     let mut parsed = Parsed::default();
     while let Some(word) = reader.next() {
         match classify(&word.text) {
@@ -100,7 +100,7 @@ pub fn parse<S: AsRef<str>>(command: Command, args: &[S]) -> Result<Parsed, Opti
 /// Reads the words of a component's `#SBATCH` lines. Every word must be an option or its argument. Options that have no effect in
 /// a script are dropped.
 pub fn parse_directives(words: Vec<Word>) -> Result<Vec<Setting>, OptionError> {
-    let mut reader = Reader::new(Command::Sbatch, words);
+    let mut reader = WordReader::new(Command::Sbatch, words);
     let mut settings = Vec::new();
     while let Some(word) = reader.next() {
         match classify(&word.text) {
@@ -171,14 +171,14 @@ fn classify(word: &str) -> Form {
 }
 
 /// The words still to be read, and the table to read them by.
-struct Reader {
+struct WordReader {
     command: Command,
     words: std::vec::IntoIter<Word>,
 }
 
-impl Reader {
-    fn new(command: Command, words: Vec<Word>) -> Reader {
-        Reader { command, words: words.into_iter() }
+impl WordReader {
+    fn new(command: Command, words: Vec<Word>) -> WordReader {
+        WordReader { command, words: words.into_iter() }
     }
 
     fn next(&mut self) -> Option<Word> {

@@ -7,7 +7,7 @@ use super::parse::{self, Word};
 use super::setting::{Setting, Source};
 
 /// The largest script that is taken, in bytes (Slurm's `max_script_size`).
-pub const SCRIPT_BYTES_MAX: usize = 4 << 20;
+pub const SCRIPT_BYTES_MAX: usize = model::bounds::SCRIPT_BYTES.most;
 
 const DIRECTIVE: &str = "#SBATCH";
 /// Directives of other batch systems, which are not read.

@@ -14,6 +14,7 @@ use crate::option::invocation::Batch;
 use crate::option::job_options::{Export, OpenMode, PriorityOption, conflicts};
 use crate::option::{Command, JobOptions, OptionError, OptionKey};
 use crate::words::refusal;
+use model::bounds;
 use model::principal::Principal;
 use model::run::{Component, Hold, JobSpec, Launch, LaunchKind, Mail, SignalBefore};
 use model::time::Timestamp;
@@ -53,6 +54,15 @@ pub struct Submitter {
     /// Read only if [`wants_login`].
     pub login: LoginUser,
     pub now: Timestamp,
+}
+
+impl Submitter {
+    /// The command as it was typed, for those who look at the job; a long one is cut.
+    pub fn submit_line(&self) -> String {
+        let mut line = self.words.join(" ");
+        bounds::cut(&mut line, bounds::SUBMIT_LINE_BYTES);
+        line
+    }
 }
 
 /// A submission, and what the user is told about it.
@@ -155,7 +165,7 @@ fn draft(
         signal: signal(options),
         comment: options.comment.clone(),
         wckey: options.wckey.clone(),
-        submit_line: submitter.words.join(" ").into(),
+        submit_line: submitter.submit_line().into(),
         submit_host: submitter.host.as_str().into(),
         submit_sid: submitter.session,
         mail: mail(options).map(Box::new),

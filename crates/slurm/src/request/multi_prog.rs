@@ -6,7 +6,7 @@ pub const FILE_BYTES_MAX: u64 = 1 << 20;
 const TASKS_MAX: u32 = 1 << 20;
 
 /// A line of the file after its ranks.
-struct Record {
+struct RankProgram {
     /// In the order of the line; `None` for `*`.
     ranks: Option<Vec<u32>>,
     command: String,
@@ -96,7 +96,7 @@ fn logical_lines(text: &str) -> Vec<(usize, String)> {
 }
 
 /// Reads one line. The error has a detail if there is more to say than that the line is invalid.
-fn record(line: &str, tasks: u32) -> Result<Record, Option<String>> {
+fn record(line: &str, tasks: u32) -> Result<RankProgram, Option<String>> {
     let line = line.trim();
     let (ranks, command) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let ranks = if ranks == "*" { None } else { Some(rank_list(ranks, tasks)?) };
@@ -104,7 +104,7 @@ fn record(line: &str, tasks: u32) -> Result<Record, Option<String>> {
     if command.is_empty() {
         return Err(None);
     }
-    Ok(Record { ranks, command: command.to_owned() })
+    Ok(RankProgram { ranks, command: command.to_owned() })
 }
 
 fn rank_list(text: &str, tasks: u32) -> Result<Vec<u32>, Option<String>> {

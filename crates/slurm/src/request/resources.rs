@@ -89,16 +89,17 @@ fn threads_by_hint(options: &JobOptions) -> Option<u32> {
 
 /// Numbers of nodes and tasks that agree with each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(super) struct NodeTaskCounts {
     /// `None` if no number of nodes was given.
     pub nodes: Option<Range<u32>>,
     pub tasks_per_node: Option<u32>,
 }
 
-/// Takes nodes away until each has a task. A bound on the tasks of a node that leaves too little room is refused by the
+/// Takes nodes away until each has a task. A bound on the tasks of a node that leaves too few slots is refused by the
 /// server.
-pub(super) fn counts(options: &JobOptions) -> (Counts, Vec<String>) {
-    let mut counts = Counts { nodes: options.nodes, tasks_per_node: options.ntasks_per_node };
+pub(super) fn counts(options: &JobOptions) -> (NodeTaskCounts, Vec<String>) {
+    let mut counts =
+        NodeTaskCounts { nodes: options.nodes, tasks_per_node: options.ntasks_per_node };
     let mut notes = Vec::new();
     let (Some(tasks), Some(nodes)) = (options.ntasks, options.nodes) else {
         return (counts, notes);
@@ -127,7 +128,7 @@ fn tasks_by_node_list(options: &JobOptions) -> Option<u32> {
 /// `-w`, cut to the number of nodes.
 fn fitting_node_list(
     options: &JobOptions,
-    counts: &Counts,
+    counts: &NodeTaskCounts,
     notes: &mut Vec<String>,
 ) -> Vec<String> {
     let named = options.nodelist.len();

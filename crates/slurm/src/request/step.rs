@@ -11,10 +11,12 @@ use model::run::Rlimits;
 use model::step::{StepShape, TaskDistribution};
 use wire::step::{StepInput, StepLaunch, StepStart};
 
-/// How the supervisors of the tasks reach the `srun`, and the key that they present.
+/// How the supervisors of the tasks reach the `srun`, and the key that both prove.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     pub listen: Vec<String>,
+    /// The network stack whose loopback is among the addresses.
+    pub network_stack: Option<String>,
     pub key: String,
     /// The number by which the server recognises this `srun` when it asks again.
     pub ticket: u64,
@@ -52,14 +54,16 @@ pub fn launch(
         tasks_per_node: counts.tasks_per_node,
         cpus_per_task: options.cpus_per_task,
         node_list: counts.node_list.clone(),
-        listen: endpoint.listen,
+        listen: Vec::new(),
+        encrypted_listen: endpoint.listen,
+        network_stack: endpoint.network_stack,
         key: endpoint.key,
         umask: submitter.umask,
         stdin: input,
         // `srun` itself writes the files, on the machine where it runs.
         stdout: None,
         stderr: None,
-        submit_line: submitter.words.join(" "),
+        submit_line: submitter.submit_line(),
         overcommit: options.overcommit,
         pty: options.step.pty,
         window: None,
@@ -132,7 +136,7 @@ fn name(options: &JobOptions, argv: &[String], allocation: StepAllocation) -> St
 
 /// The numbers of nodes and tasks, and the nodes that were named.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Counts {
+struct StepCounts {
     tasks: Option<u32>,
     nodes: Option<Range<u32>>,
     tasks_per_node: Option<u32>,
@@ -141,16 +145,16 @@ struct Counts {
 
 /// The counts of a step in its own allocation, which has the nodes already. Only a node list with the host of each task is
 /// still needed.
-fn counts_in_own(options: &JobOptions) -> Counts {
+fn counts_in_own(options: &JobOptions) -> StepCounts {
     // The notes were printed when the allocation was requested.
     let (counts, _) = resources::counts(options);
     let node_list = if options.is_arbitrary() { options.nodelist.clone() } else { Vec::new() };
     let tasks_per_node = counts.tasks_per_node;
-    Counts { tasks: options.ntasks, nodes: None, tasks_per_node, node_list }
+    StepCounts { tasks: options.ntasks, nodes: None, tasks_per_node, node_list }
 }
 
 /// The counts of a step in an existing allocation. Most notes come from the job's own numbers, which the environment carries.
-fn counts_in_existing(options: &JobOptions) -> (Counts, Vec<String>) {
+fn counts_in_existing(options: &JobOptions) -> (StepCounts, Vec<String>) {
     let mut notes = Vec::new();
     let inherited = |key| options.step.inherited.contains(&key);
     let mut node_list = options.nodelist.clone();
@@ -184,13 +188,13 @@ fn counts_in_existing(options: &JobOptions) -> (Counts, Vec<String>) {
         ));
         tasks_per_node = None;
     }
-    (Counts { tasks, nodes, tasks_per_node, node_list }, notes)
+    (StepCounts { tasks, nodes, tasks_per_node, node_list }, notes)
 }
 
 fn shape(
     options: &JobOptions,
     allocation: StepAllocation,
-    counts: &Counts,
+    counts: &StepCounts,
     ticket: u64,
 ) -> StepShape {
     let distribution = options.distribution.unwrap_or_default();

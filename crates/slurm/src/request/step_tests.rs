@@ -18,7 +18,12 @@ fn a_step_asks_for_nodes_only_in_an_existing_allocation() {
     };
     let argv = ["/bin/echo".to_owned(), "hi".to_owned()];
     let of = |within| {
-        let endpoint = Endpoint { listen: vec!["127.0.0.1:1".into()], key: "k".into(), ticket: 7 };
+        let endpoint = Endpoint {
+            listen: vec!["127.0.0.1:1".into()],
+            network_stack: None,
+            key: "k".into(),
+            ticket: 7,
+        };
         step::launch(&options, &argv, &submitter(Command::Srun), within, endpoint, StepInput::All)
     };
     let (given, notes) = of(StepAllocation::Existing);
@@ -56,7 +61,8 @@ fn given(args: &[&str], variables: &[(&str, &str)]) -> (wire::step::StepLaunch, 
         panic!("{args:?} is refused");
     };
     let (options, argv) = &read.components[0];
-    let endpoint = Endpoint { listen: Vec::new(), key: String::new(), ticket: 7 };
+    let endpoint =
+        Endpoint { listen: Vec::new(), network_stack: None, key: String::new(), ticket: 7 };
     let submitter = submitter(Command::Srun);
     step::launch(options, argv, &submitter, StepAllocation::Existing, endpoint, StepInput::All)
 }

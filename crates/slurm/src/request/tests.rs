@@ -159,8 +159,8 @@ fn each_memory_option_gives_its_form_of_request() {
 
 #[test]
 fn generic_resources_are_requested_per_node_job_socket_or_task() {
-    type Asked<'a> = (Per, &'a str, Option<&'a str>, u64);
-    let table: [(&[&str], &[Asked<'_>]); 6] = [
+    type ExpectedGres<'a> = (Per, &'a str, Option<&'a str>, u64);
+    let table: [(&[&str], &[ExpectedGres<'_>]); 6] = [
         (
             &["--gres=gpu:h100:2,fpga:1"],
             &[(Per::Node, "gpu", Some("h100"), 2), (Per::Node, "fpga", None, 1)],

@@ -84,6 +84,11 @@ fn step(why: &StepRefusal, context: RefusalContext) -> (Vec<String>, Option<&'st
             );
             (vec![line], Some(INVALID_GRES))
         }
+        StepRefusal::Count { .. } => (Vec::new(), Some("Step limit reached for this job")),
+        StepRefusal::OpenBytes { bytes, most } => {
+            let line = format!("the job's running steps take {bytes} bytes of {most} allowed");
+            (vec![line], Some("Step limit reached for this job"))
+        }
         StepRefusal::Hosts { tasks, hosts } => {
             let line = format!("You asked for {tasks} tasks but hostlist specified {hosts} nodes");
             (vec![line], None)
@@ -102,7 +107,7 @@ pub fn created(job: JobId) -> String {
 }
 
 /// The lines after a signal ended the wait.
-pub fn given_up(job: JobId, signal: i32) -> Vec<String> {
+pub fn wait_cancelled(job: JobId, signal: i32) -> Vec<String> {
     let context = RefusalContext { waited: true, ..RefusalContext::default() };
     let mut lines = vec![format!("Cancelled pending job step with signal {signal}")];
     lines.extend(refused(job, &Refusal::JobEnded(job), context));
@@ -166,7 +171,7 @@ mod tests {
             assert_eq!(refused(job, &why, RefusalContext::default()), lines);
         }
         assert_eq!(
-            given_up(job, 2),
+            wait_cancelled(job, 2),
             [
                 "Cancelled pending job step with signal 2".to_owned(),
                 create("Job/step already completing or completed")

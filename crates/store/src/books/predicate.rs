@@ -31,7 +31,7 @@ fn any<T>(wanted: &[T], fits: impl Fn(&T) -> bool) -> bool {
     wanted.is_empty() || wanted.iter().any(fits)
 }
 
-/// Slurm's word for where the record stands.
+/// Slurm's state for the record.
 pub fn state_of(state: RecordState) -> JobState {
     match state {
         RecordState::Pending => JobState::Pending,

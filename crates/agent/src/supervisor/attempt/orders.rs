@@ -3,10 +3,10 @@
 use super::{Attempt, own_kills};
 use crate::cgroup::signal_listed;
 use crate::supervisor::notice;
-use crate::supervisor::step::{NOT_LAUNCHED, Step};
+use crate::supervisor::step::Step;
 use crate::wall_clock;
 use model::id::StepId;
-use model::run::Usage;
+use model::run::{ExitStatus, Usage};
 use model::time::Timestamp;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -71,7 +71,7 @@ impl Attempt {
                 None => format!("step {id}: {STEPS_MAX} steps run on this node already"),
             };
             self.agents.report_refusal(why);
-            let (exit, usage) = (NOT_LAUNCHED, Usage::default());
+            let (exit, usage) = (ExitStatus::NOT_LAUNCHED, Usage::default());
             self.agents.report(ReportEvent::StepEnded { step: id, exit, usage, oom: false });
             return;
         }
@@ -89,7 +89,7 @@ impl Attempt {
         if let StepId::Number(number) = id
             && self.steps_seen.insert(number)
         {
-            let (exit, usage) = (NOT_LAUNCHED, Usage::default());
+            let (exit, usage) = (ExitStatus::NOT_LAUNCHED, Usage::default());
             self.agents.report(ReportEvent::StepEnded { step: id, exit, usage, oom: false });
         }
     }
@@ -240,7 +240,7 @@ impl Attempt {
     fn resume(&mut self) {
         self.suspended = false;
         let stood = self.deadlines.resume(wall_clock::now());
-        self.steps.iter_mut().for_each(|step| step.put_off(stood));
+        self.steps.iter_mut().for_each(|step| step.postpone_limit(stood));
         if let Err(error) = self.group.thaw() {
             self.agents.report_refusal(error.to_string());
         }

@@ -15,7 +15,7 @@ impl Attempt {
             Hook::Prolog => (prolog, "prolog"),
             _ => (epilog, "epilog"),
         };
-        match self.group.beside(&name) {
+        match self.group.sibling(&name) {
             Ok(Some(group)) => return Ok(group),
             Ok(None) => {}
             Err(error) => {

@@ -60,7 +60,7 @@ nix::ioctl_write_ptr!(set_attributes, b'X', 32, Attributes);
 /// `struct if_dqblk` of the kernel.
 #[repr(C)]
 #[derive(Default)]
-struct Record {
+struct QuotaRecord {
     blocks_hard: u64,
     blocks_soft: u64,
     bytes: u64,
@@ -74,7 +74,7 @@ struct Record {
 
 /// Space for `struct fs_quota_statv`, whose first byte is the requested version.
 #[repr(C, align(8))]
-struct State([u8; 256]);
+struct QuotaStateBuffer([u8; 256]);
 
 /// The project of a folder with a quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,7 +96,7 @@ fn unsupported(folder: BorrowedFd<'_>) -> Option<&'static str> {
     if !Uid::effective().is_root() {
         return Some("only root sets quotas");
     }
-    let mut state = State([0; 256]);
+    let mut state = QuotaStateBuffer([0; 256]);
     state.0[0] = 1;
     match ask(folder, STATE, 0, (&raw mut state).cast()) {
         Ok(()) if u16::from_ne_bytes([state.0[2], state.0[3]]) & ENFORCED != 0 => None,
@@ -157,7 +157,7 @@ pub(crate) fn project_of(folder: BorrowedFd<'_>) -> Option<Project> {
 /// Removes the limits of an ended job's project; its number is free once its last file is gone. `folder` may be any
 /// folder of that file system.
 pub(crate) fn release(folder: BorrowedFd<'_>, project: Project) {
-    let mut none = Record { valid: LIMITS, ..Record::default() };
+    let mut none = QuotaRecord { valid: LIMITS, ..QuotaRecord::default() };
     // A project that cannot be released counts as used.
     let _ = ask(folder, SET, project.0, (&raw mut none).cast());
 }
@@ -170,7 +170,7 @@ fn number(group_root: &str, job: u32) -> u32 {
 }
 
 fn is_free(folder: BorrowedFd<'_>, project: Project) -> Result<bool, Errno> {
-    let mut record = Record::default();
+    let mut record = QuotaRecord::default();
     match ask(folder, GET, project.0, (&raw mut record).cast()) {
         Ok(()) => Ok(record.blocks_hard == 0 && record.bytes == 0 && record.files == 0),
         // XFS has no record of a project that was never used.
@@ -185,11 +185,11 @@ fn set(folder: BorrowedFd<'_>, project: Project, limit: Bytes) -> Result<(), Err
     let whole = fstatvfs(folder)?;
     let size = u128::from(whole.blocks()) * u128::from(whole.fragment_size());
     let files = u128::from(whole.files()) * u128::from(bytes) / size.max(1);
-    let mut record = Record {
+    let mut record = QuotaRecord {
         blocks_hard: bytes.div_ceil(BLOCK),
         files_hard: u64::try_from(files).unwrap_or(u64::MAX).max(FILES_MIN),
         valid: LIMITS,
-        ..Record::default()
+        ..QuotaRecord::default()
     };
     ask(folder, SET, project.0, (&raw mut record).cast())
 }
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn structs_have_the_sizes_of_the_kernels() {
         assert_eq!(size_of::<Attributes>(), 28);
-        assert_eq!(size_of::<Record>(), 72);
+        assert_eq!(size_of::<QuotaRecord>(), 72);
     }
 
     #[test]

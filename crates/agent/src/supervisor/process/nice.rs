@@ -7,7 +7,7 @@ use wire::order::Niceness;
 /// user's limit. Returns a refused value.
 pub(crate) fn apply(nice: Niceness) -> Result<(), (i32, Errno)> {
     let own = own();
-    let wanted = wanted(nice, own);
+    let wanted = allowed_nice(nice, own);
     if wanted == own {
         return Ok(());
     }
@@ -21,7 +21,7 @@ fn own() -> i32 {
     unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
 }
 
-fn wanted(nice: Niceness, own: i32) -> i32 {
+fn allowed_nice(nice: Niceness, own: i32) -> i32 {
     let least = if nice.below_daemon { own + 1 } else { i32::MIN };
     nice.value.max(least).clamp(-20, 19)
 }
@@ -32,7 +32,7 @@ mod tests {
 
     #[test]
     fn nice_value_is_as_asked_or_below_the_daemon() {
-        let nice = |value, below_daemon| wanted(Niceness { value, below_daemon }, 2);
+        let nice = |value, below_daemon| allowed_nice(Niceness { value, below_daemon }, 2);
         assert_eq!([nice(7, false), nice(0, false), nice(-5, false)], [7, 0, -5]);
         assert_eq!([nice(7, true), nice(0, true), nice(-5, true)], [7, 3, 3]);
         assert_eq!(nice(i32::MAX, true), 19);

@@ -17,7 +17,7 @@ impl Step {
         match self.clients.advance_srun() {
             Progress::Waiting | Progress::Lost => {}
             Progress::Opened => {
-                let hello = self.hello(job.record, &self.order.launch.key);
+                let hello = self.hello(job.record);
                 self.clients.send_to_srun(&hello);
                 self.on_srun(job);
                 self.clients.flush();
@@ -38,8 +38,9 @@ impl Step {
         }
     }
 
-    fn hello(&self, record: &LaunchRecord, key: &str) -> StepMessage {
-        let (key, node) = (key.to_owned(), record.node.clone());
+    fn hello(&self, record: &LaunchRecord) -> StepMessage {
+        // The key itself is never sent: a dialled link has proven it, a stream was opened with it.
+        let (key, node) = (String::new(), record.node.clone());
         let unstarted = matches!(self.stage, Stage::Dialling | Stage::Awaiting);
         let waits = unstarted && self.order.launch.starts == StepStart::OnGo;
         StepMessage::Hello { key, node, node_index: self.order.node_index, waits }
@@ -48,7 +49,7 @@ impl Step {
     /// Takes a client that connects by a stream: an `srun` that could not be dialled, or an observer (`sattach`).
     pub fn join(&mut self, joined: StepConnection, job: JobContext) {
         match joined.ask.role.clone() {
-            StepRole::Srun { key, .. } if key != self.order.launch.key => {
+            StepRole::Srun { key, .. } if !same_key(&key, &self.order.launch.key) => {
                 joined.refuse("the step is another srun's", false);
             }
             StepRole::Srun { received, .. } => match self.clients.srun().check_resume(received) {
@@ -60,7 +61,7 @@ impl Step {
                 joined.refuse("too many are attached to this step already", false);
             }
             StepRole::Attached => {
-                let mut catch_up = vec![self.hello(job.record, "")];
+                let mut catch_up = vec![self.hello(job.record)];
                 catch_up.extend(self.tasks.iter().flat_map(Task::catch_up));
                 self.clients.add(joined, &catch_up);
                 self.on_observers();
@@ -69,7 +70,7 @@ impl Step {
     }
 
     fn resume_srun(&mut self, joined: StepConnection, received: u64, job: JobContext) {
-        let hello = self.hello(job.record, "");
+        let hello = self.hello(job.record);
         if self.clients.resume_srun(joined, received, &hello).is_err() {
             // Its count of received bytes does not fit what was sent: it is not the `srun` that was connected before.
             return self.clients.close_srun();
@@ -136,4 +137,11 @@ impl Step {
             Ok(_) | Err(_) => {}
         }
     }
+}
+
+/// Compares two keys in constant time.
+fn same_key(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    let differing = one.iter().zip(other).fold(0, |sum, (a, b)| sum | (a ^ b));
+    one.len() == other.len() && differing == 0
 }

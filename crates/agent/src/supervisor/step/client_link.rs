@@ -1,35 +1,33 @@
 //! The connection from a step to one client: its `srun`, dialled without blocking, or a client that comes by a stream
-//! through the agent: an `srun` that cannot be dialled, or an observer (`sattach`).
+//! through the agent: an `srun` that cannot be dialled, or an observer (`sattach`). A dialled connection is encrypted and
+//! proven by the step's key before it counts as open; a stream is authenticated by agent and server.
 
-use nix::errno::Errno;
-use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, SockaddrStorage, connect, getsockopt, setsockopt, socket,
-    sockopt,
-};
+use crate::network_stack::network_stack;
+use crate::supervisor::step::dial::{Dials, ProvenConnection};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use wire::frame::{self, Decoder, Frame};
 use wire::resume::{ReceiveCounter, ResendBuffer, ResumeGap};
-use wire::step::{StepMessage, channel};
+use wire::step::{STEP_PAYLOAD_MAX, StepLaunch, StepMessage, channel};
+use wire::step_channel::StepChannel;
 
-/// How long the addresses, dialled together, may take to answer.
-const DIAL_TIMEOUT: Duration = Duration::from_millis(2500);
+/// How long the addresses, dialled together, may take to answer and to prove the key. An `srun` that is not reached sooner
+/// connects by a stream meanwhile.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an `srun` that could not be dialled may take to connect by a stream, and one whose stream broke to
 /// reconnect.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(10);
 const RESUME_TIMEOUT: Duration = Duration::from_secs(60);
-/// Addresses that are dialled at most.
-const ADDRESSES_MAX: usize = 16;
 /// Tasks' output is not read while this many bytes wait to be sent or acknowledged.
 const OUT_BYTES_MAX: usize = 256 << 10;
 const READ_BYTES: usize = 64 << 10;
 
 enum State {
     Dialling {
-        dials: Vec<OwnedFd>,
+        dials: Dials,
         until: Instant,
     },
     Open {
@@ -44,7 +42,8 @@ enum State {
 }
 
 enum Connection {
-    Direct(TcpStream),
+    /// Dialled, encrypted and proven.
+    Direct { stream: TcpStream, channel: Box<StepChannel> },
     /// Forwarded by the agent and the server.
     Stream(UnixStream),
 }
@@ -52,23 +51,62 @@ enum Connection {
 impl Connection {
     fn fd(&self) -> BorrowedFd<'_> {
         match self {
-            Connection::Direct(stream) => stream.as_fd(),
+            Connection::Direct { stream, .. } => stream.as_fd(),
             Connection::Stream(stream) => stream.as_fd(),
         }
     }
 
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        match self {
-            Connection::Direct(stream) => stream.read(buffer),
-            Connection::Stream(stream) => stream.read(buffer),
+    /// Appends what has arrived to `plain`. Returns false if nothing more can come: the other end has closed the
+    /// connection, or it was tampered with.
+    fn read(&mut self, plain: &mut Vec<u8>) -> bool {
+        let mut buffer = vec![0; READ_BYTES];
+        let read = match self {
+            Connection::Direct { stream, .. } => stream.read(&mut buffer),
+            Connection::Stream(stream) => stream.read(&mut buffer),
+        };
+        match (read, self) {
+            (Ok(0), _) => false,
+            (Ok(length), Connection::Direct { channel, .. }) => {
+                channel.receive(&buffer[..length], plain).is_ok()
+            }
+            (Ok(length), Connection::Stream(_)) => {
+                plain.extend_from_slice(&buffer[..length]);
+                true
+            }
+            (Err(e), _) => matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
         }
     }
 
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        match self {
-            Connection::Direct(stream) => stream.write(bytes),
-            Connection::Stream(stream) => stream.write(bytes),
+    /// Writes from the front of `plain`, and what is left of earlier writes first. Returns how many bytes it has taken
+    /// over: with an empty `plain` none.
+    fn write(&mut self, plain: &[u8]) -> std::io::Result<usize> {
+        let (stream, channel) = match self {
+            Connection::Stream(stream) => return stream.write(plain),
+            Connection::Direct { stream, channel } => (stream, channel),
+        };
+        let taken = match channel.unsent() {
+            [] => channel.seal(plain).map_err(std::io::Error::other)?,
+            _ => 0,
+        };
+        while !channel.unsent().is_empty() {
+            match stream.write(channel.unsent()) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(written) => channel.mark_sent(written),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock && taken > 0 => break,
+                Err(e) => return Err(e),
+            }
         }
+        Ok(taken)
+    }
+
+    fn is_direct(&self) -> bool {
+        matches!(self, Connection::Direct { .. })
+    }
+
+    /// Whether encrypted bytes wait to be written.
+    fn has_unsent(&self) -> bool {
+        matches!(self, Connection::Direct { channel, .. } if !channel.unsent().is_empty())
     }
 }
 
@@ -97,11 +135,9 @@ pub(crate) enum Progress {
 }
 
 impl ClientLink {
-    /// Starts to dial an `srun` at all its addresses. Only `IP:PORT` is accepted: a supervisor resolves no names.
-    pub fn dial(addresses: &[String]) -> ClientLink {
-        let addresses = addresses.iter().filter_map(|text| text.parse().ok()).take(ADDRESSES_MAX);
-        let dials: Vec<OwnedFd> =
-            addresses.filter_map(|address| begin_dial(&address).ok()).collect();
+    /// Starts to dial an `srun` at all its addresses.
+    pub fn dial(launch: &StepLaunch) -> ClientLink {
+        let dials = Dials::start(launch, network_stack().as_deref());
         let until = Instant::now() + DIAL_TIMEOUT;
         ClientLink::new(State::Dialling { dials, until }, true)
     }
@@ -128,7 +164,7 @@ impl ClientLink {
     /// Whether an `srun` that has received so many bytes may connect by a stream now.
     pub fn check_resume(&self, received: u64) -> Result<(), &'static str> {
         match &self.state {
-            State::Open { connection: Connection::Direct(_), .. } => {
+            State::Open { connection: Connection::Direct { .. }, .. } => {
                 Err("the step has its srun already")
             }
             State::Closed => Err("the step is ending"),
@@ -160,7 +196,8 @@ impl ClientLink {
 
     /// Closes the link if this stream is its own: the client does not come back. Returns whether it was.
     pub fn client_gone(&mut self, number: u32) -> bool {
-        let direct = matches!(&self.state, State::Open { connection: Connection::Direct(_), .. });
+        let direct =
+            matches!(&self.state, State::Open { connection: Connection::Direct { .. }, .. });
         let mine = self.last_stream == Some(number) && !direct && !self.is_closed();
         if mine {
             self.close();
@@ -171,14 +208,18 @@ impl ClientLink {
     /// The descriptors to poll, and whether for writing.
     pub fn interests(&self) -> Vec<(BorrowedFd<'_>, bool)> {
         match &self.state {
-            State::Dialling { dials, .. } => dials.iter().map(|fd| (fd.as_fd(), true)).collect(),
+            State::Dialling { dials, .. } => dials.interests(),
             State::Open { connection, .. } => vec![(connection.fd(), self.has_unwritten())],
             State::Awaiting { .. } | State::Closed => Vec::new(),
         }
     }
 
     fn has_unwritten(&self) -> bool {
-        !self.preface.is_empty() || self.out.has_unwritten()
+        !self.preface.is_empty() || self.out.has_unwritten() || self.has_unsent()
+    }
+
+    fn has_unsent(&self) -> bool {
+        matches!(&self.state, State::Open { connection, .. } if connection.has_unsent())
     }
 
     pub fn deadline(&self) -> Option<Instant> {
@@ -198,7 +239,7 @@ impl ClientLink {
 
     /// Whether everything was sent, and acknowledged where the client does that.
     pub fn is_flushed(&self) -> bool {
-        self.out.is_empty() && self.preface.is_empty()
+        self.out.is_empty() && self.preface.is_empty() && !self.has_unsent()
     }
 
     /// Advances the connection without blocking.
@@ -220,20 +261,11 @@ impl ClientLink {
 
     fn advance_dials(&mut self) -> Progress {
         let State::Dialling { dials, until } = &mut self.state else { return Progress::Waiting };
-        let mut index = 0;
-        while index < dials.len() {
-            match dial_result(&dials[index]) {
-                Ok(true) => {
-                    let stream = TcpStream::from(dials.swap_remove(index));
-                    // Without this small frames wait for an acknowledgement and the step is slower, but works.
-                    let _ = stream.set_nodelay(true);
-                    let connection = Connection::Direct(stream);
-                    self.state = State::Open { connection, decoder: Decoder::default() };
-                    return Progress::Opened;
-                }
-                Ok(false) => index += 1,
-                Err(_) => drop(dials.swap_remove(index)),
-            }
+        if let Some(ProvenConnection { stream, channel }) = dials.advance() {
+            let connection = Connection::Direct { stream, channel: Box::new(channel) };
+            let decoder = Decoder::bounded(STEP_PAYLOAD_MAX);
+            self.state = State::Open { connection, decoder };
+            return Progress::Opened;
         }
         if dials.is_empty() || Instant::now() >= *until {
             self.state = State::Awaiting { until: Instant::now() + STREAM_TIMEOUT };
@@ -253,7 +285,7 @@ impl ClientLink {
             return;
         }
         let mut encoded = Vec::with_capacity(frame::HEADER + payload.len());
-        if frame::encode(channel, payload, &mut encoded).is_ok() {
+        if frame::encode_bounded(channel, payload, STEP_PAYLOAD_MAX, &mut encoded).is_ok() {
             self.out.push(&encoded);
         }
     }
@@ -267,10 +299,16 @@ impl ClientLink {
         while self.has_unwritten() {
             let State::Open { connection, .. } = &mut self.state else { return };
             let first = !self.preface.is_empty();
-            let piece = if first { &self.preface } else { self.out.next_chunk() };
+            let piece = match self.out.has_unwritten() {
+                _ if first => self.preface.as_slice(),
+                true => self.out.next_chunk(),
+                false => &[],
+            };
             match connection.write(piece) {
-                Ok(written) if written > 0 && first => drop(self.preface.drain(..written)),
-                Ok(written) if written > 0 => self.out.mark_written(written),
+                Ok(taken) if taken > 0 && first => drop(self.preface.drain(..taken)),
+                Ok(taken) if taken > 0 => self.out.mark_written(taken),
+                // The rest of an earlier record was written.
+                Ok(_) if connection.is_direct() => {}
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 // The client's last messages may still be read.
@@ -283,15 +321,9 @@ impl ClientLink {
         let State::Open { connection, decoder } = &mut self.state else {
             return if self.is_closed() { Progress::Lost } else { Progress::Waiting };
         };
-        let mut buffer = vec![0; READ_BYTES];
-        let ended = match connection.read(&mut buffer) {
-            Ok(length) if length > 0 => {
-                decoder.push(&buffer[..length]);
-                false
-            }
-            Err(e) => !matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
-            Ok(_) => true,
-        };
+        let mut plain = Vec::new();
+        let ended = !connection.read(&mut plain);
+        decoder.push(&plain);
         let mut frames = Vec::new();
         let sound = loop {
             match decoder.next_frame() {
@@ -334,31 +366,6 @@ impl ClientLink {
         self.state = State::Closed;
         self.out.clear();
         self.preface.clear();
-    }
-}
-
-fn begin_dial(address: &SocketAddr) -> nix::Result<OwnedFd> {
-    let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let fd = socket(family, SockType::Stream, flags, None)?;
-    // Keepalive detects a host that vanished without closing the connection.
-    setsockopt(&fd, sockopt::KeepAlive, &true)?;
-    match connect(fd.as_raw_fd(), &SockaddrStorage::from(*address)) {
-        Ok(()) | Err(Errno::EINPROGRESS) => Ok(fd),
-        Err(errno) => Err(errno),
-    }
-}
-
-/// Whether the connection is established; an error if it was refused.
-fn dial_result(fd: &OwnedFd) -> nix::Result<bool> {
-    let error = getsockopt(fd, sockopt::SocketError)?;
-    if error != 0 {
-        return Err(Errno::from_raw(error));
-    }
-    match nix::sys::socket::getpeername::<SockaddrStorage>(fd.as_raw_fd()) {
-        Ok(_) => Ok(true),
-        Err(Errno::ENOTCONN) => Ok(false),
-        Err(errno) => Err(errno),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::supervisor::step::listener::StepConnection;
 use std::collections::VecDeque;
 use wire::frame::Frame;
 use wire::resume::ResumeGap;
-use wire::step::{StepMessage, channel};
+use wire::step::{StepLaunch, StepMessage, channel};
 use wire::stream::ReceiveWindow;
 
 /// Observers of one step on one node; further ones are refused.
@@ -34,8 +34,8 @@ pub(crate) struct StepClients {
 
 impl StepClients {
     /// Starts to dial the step's `srun`.
-    pub fn dial(addresses: &[String]) -> StepClients {
-        let srun = ClientLink::dial(addresses);
+    pub fn dial(launch: &StepLaunch) -> StepClients {
+        let srun = ClientLink::dial(launch);
         StepClients {
             srun,
             recent: VecDeque::new(),

@@ -1,6 +1,6 @@
 //! The end of a step: its group is killed until it is empty, its last output is sent, and its end is reported.
 
-use super::{NOT_LAUNCHED, Stage, Step};
+use super::{Stage, Step};
 use crate::supervisor::step::task::Task;
 use model::id::StepId;
 use model::run::{ExitStatus, Usage};
@@ -84,6 +84,6 @@ impl Step {
     /// The worst exit of its tasks: a signal is worse than a code, a higher number than a lower.
     fn exit(&self) -> ExitStatus {
         let exits = self.tasks.iter().filter_map(|task| task.exit);
-        exits.max_by_key(|exit| (exit.signal, exit.code)).unwrap_or(NOT_LAUNCHED)
+        exits.max_by_key(|exit| (exit.signal, exit.code)).unwrap_or(ExitStatus::NOT_LAUNCHED)
     }
 }

@@ -8,7 +8,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use wire::frame::{self, Decoder};
-use wire::step::{StepMessage, channel};
+use wire::step::{STEP_PAYLOAD_MAX, StepMessage, channel};
 use wire::supervisor::StepStream;
 
 /// Connections that have not sent their request yet; a further one closes the oldest.
@@ -72,7 +72,10 @@ impl StepListener {
                 if self.pending.len() >= PENDING_MAX {
                     self.pending.remove(0);
                 }
-                self.pending.push(PendingConnection { stream, decoder: Decoder::default() });
+                self.pending.push(PendingConnection {
+                    stream,
+                    decoder: Decoder::bounded(STEP_PAYLOAD_MAX),
+                });
             }
         }
         let mut joined = Vec::new();

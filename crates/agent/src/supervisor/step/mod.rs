@@ -3,6 +3,7 @@
 mod client_events;
 pub(super) mod client_link;
 mod client_set;
+mod dial;
 mod ending;
 mod limits;
 pub(super) mod listener;
@@ -29,8 +30,6 @@ use std::time::{Duration, Instant};
 use wire::order::StepOrder;
 use wire::step::{StepMessage, channel};
 
-/// The exit of a step whose tasks could not be started, as in Slurm.
-pub(super) const NOT_LAUNCHED: ExitStatus = ExitStatus { code: 0, signal: 53 };
 /// The exit of tasks that were ended before they started.
 const UNSTARTED: ExitStatus = ExitStatus { code: 0, signal: libc::SIGTERM };
 /// Tasks of one step on one node.
@@ -82,7 +81,7 @@ enum Stage {
 impl Step {
     pub fn begin(order: StepOrder, oom_before: u64) -> Step {
         Step {
-            clients: StepClients::dial(&order.launch.listen),
+            clients: StepClients::dial(&order.launch),
             order,
             group: None,
             tasks: Vec::new(),
@@ -109,7 +108,7 @@ impl Step {
         self.stage == Stage::Over
     }
 
-    /// Whether it only waits for its last processes or bytes.
+    /// Whether the step only waits for its last processes or bytes.
     pub fn is_ending(&self) -> bool {
         let lately = self.over_since.is_some_and(|since| since.elapsed() <= OBSERVER_LINGER);
         matches!(self.stage, Stage::Emptying) || lately
@@ -167,7 +166,7 @@ impl Step {
     }
 
     /// Postpones its time limit by the time that it was suspended.
-    pub fn put_off(&mut self, by: Duration) {
+    pub fn postpone_limit(&mut self, by: Duration) {
         self.limit_at = self.limit_at.map(|at| at + by);
     }
 
@@ -181,7 +180,7 @@ impl Step {
                 self.clients.send_to_all(&StepMessage::Started { task: rank, pid: pid as u32 })
             }
             Readiness::Failed(reason) => {
-                task.exit = Some(NOT_LAUNCHED);
+                task.exit = Some(ExitStatus::NOT_LAUNCHED);
                 task.close_outputs();
                 self.report_failed_task(rank, &reason);
             }

@@ -1,6 +1,6 @@
 //! Starts a step's tasks: makes its group with its limits, and for each task its files, environment and process.
 
-use super::{NOT_LAUNCHED, Stage, Step, TASKS_MAX};
+use super::{Stage, Step, TASKS_MAX};
 use crate::cgroup::GroupLimits;
 use crate::supervisor::job_context::JobContext;
 use crate::supervisor::process::binding::{self, ProcessBinding};
@@ -10,6 +10,7 @@ use crate::supervisor::step::limits::step_limits;
 use crate::supervisor::step::task::{Task, TaskStreams};
 use crate::wall_clock;
 use model::binding::NodeBindings;
+use model::run::ExitStatus;
 use wire::step::{StepInput, StepMessage};
 
 impl Step {
@@ -45,7 +46,7 @@ impl Step {
                 Ok(task) => task,
                 Err(reason) => {
                     self.report_failed_task(*rank, &reason);
-                    Task::not_started(*rank, NOT_LAUNCHED)
+                    Task::not_started(*rank, ExitStatus::NOT_LAUNCHED)
                 }
             };
             self.tasks.push(task);
@@ -136,7 +137,7 @@ impl Step {
     fn fail_all(&mut self, reason: &str) {
         for rank in self.order.tasks.clone().into_iter().take(TASKS_MAX) {
             self.report_failed_task(rank, reason);
-            self.tasks.push(Task::not_started(rank, NOT_LAUNCHED));
+            self.tasks.push(Task::not_started(rank, ExitStatus::NOT_LAUNCHED));
         }
     }
 

@@ -14,6 +14,7 @@ use crate::state::job::Job;
 use demand::StepDemand;
 use model::allocation::NodeShare;
 use model::attempt::Attempt;
+use model::bounds;
 use model::id::{AttemptId, JobId, StepId};
 use model::partition::DefaultMemory;
 use model::reason::Refusal;
@@ -30,7 +31,7 @@ impl State {
         context: &Context,
     ) -> Result<Decision, Refusal> {
         let job = self.jobs.get(&id).ok_or_else(|| Refusal::UnknownJob(id.to_string()))?;
-        authorise(self, &context.by, Act::OwnJob(job))?;
+        authorise(self, &context.by, Act::ActAsOwner(job))?;
         let attempt = active(job)?;
         let cpus_per_task = self.cpus_per_task(job, ask);
         let attempt_id = AttemptId { job: id, number: attempt.number };
@@ -44,6 +45,10 @@ impl State {
                 known: true,
             };
             return Ok(Decision { events: Vec::new(), reply: Reply::Step(placed) });
+        }
+        let most = self.config.parameters.max_step_count;
+        if attempt.next_step >= most {
+            return Err(Refusal::Step(StepRefusal::Count { most }));
         }
         let placed = self.place_step(job, attempt, ask)?;
         let step = Step {
@@ -63,6 +68,7 @@ impl State {
             usage: Default::default(),
             submit_line: ask.submit_line.clone(),
         };
+        check_open_bytes(attempt, &step)?;
         let nodes = placed_nodes(&step);
         let reply = StepPlacement {
             attempt: attempt_id,
@@ -112,6 +118,33 @@ impl State {
         let of_job = job.spec.request().cpus_per_task.min;
         ask.cpus_per_task.unwrap_or(if ask.shape.own { of_job } else { 1 })
     }
+}
+
+/// Refuses a step whose record would not fit into one commit with those of the other open steps: the event that closes
+/// the attempt carries all of them.
+fn check_open_bytes(attempt: &Attempt, step: &Step) -> Result<(), Refusal> {
+    let open = attempt.steps.iter().filter(|step| step.end.is_none());
+    let bytes: usize = open.chain([step]).map(record_bytes).sum();
+    let most = bounds::OPEN_STEPS_BYTES.most;
+    if bytes > most { Err(Refusal::Step(StepRefusal::OpenBytes { bytes, most })) } else { Ok(()) }
+}
+
+/// At least as many bytes as a step's record takes in an event.
+fn record_bytes(step: &Step) -> usize {
+    /// What does not depend on the step, its use by task included.
+    const FIXED: usize = 2048;
+    /// What a node's share takes beside its name, CPUs and ranks.
+    const NODE: usize = 256;
+    /// A number and its comma.
+    const NUMBER: usize = 11;
+    /// A control character takes six bytes in JSON.
+    const CHARACTER: usize = 6;
+    /// A node's name is among the nodes, those waited for, the layout and the shares.
+    const NAMES: usize = 4;
+    let texts = CHARACTER * (step.name.len() + step.submit_line.len());
+    let ranks: usize = step.layout.iter().map(|(_, ranks)| NUMBER * ranks.len()).sum();
+    let names: usize = step.nodes.iter().map(|name| NODE + NAMES * name.len()).sum();
+    FIXED + texts + ranks + names + NUMBER * step.cpus as usize
 }
 
 fn active(job: &Job) -> Result<&Attempt, Refusal> {

@@ -123,7 +123,7 @@ impl StepDemand<'_> {
                 *got += more;
                 left -= more;
             }
-            // What no node has is asked of the last one, where it is missing.
+            // An amount that no node has is asked of the last node, so that the refusal names it.
             if index + 1 == given.len() { given[index] + left } else { given[index] }
         }
     }

@@ -331,7 +331,7 @@ fn nodes(total: &UsageTotals, job: &JobUsage) -> (u64, u64) {
     (in_use, more)
 }
 
-/// Who has the limit, and what is compared with it.
+/// The holder of a limit, and the amount that is compared with it.
 #[derive(Clone, Copy)]
 struct LimitHolder<'h> {
     total: &'h UsageTotals,

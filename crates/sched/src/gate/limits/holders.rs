@@ -54,7 +54,7 @@ impl<'a> Total<'a> {
                 let (at, _) = chain.find(|(_, member)| member.name() == limit.holder)?;
                 Some(Self::Association(at))
             }
-            // Whoever says it, the jobs of the job's own association are counted.
+            // Whichever association carries the limit, the jobs of the job's own association are counted.
             LimitScope::AssociationPerJob if limit.kind == LimitKind::Jobs => {
                 claimant.association.map(Self::Association)
             }

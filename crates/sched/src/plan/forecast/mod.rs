@@ -156,7 +156,7 @@ impl<'a> Planner<'a> {
     fn tasks_ahead(&self, deferred: &DeferredSlot<'a>) -> u32 {
         let slot = &self.queue.slots[deferred.slot as usize];
         let left = self.left[slot.entry.waiting as usize];
-        // Of a throttled array only the next task is forecast.
+        // Only the next task of a throttled array is forecast.
         let most = match deferred.why {
             DeferReason::OtherJobs => 1,
             DeferReason::Blocked(_) | DeferReason::LimitAtStart => {

@@ -38,14 +38,14 @@ pub fn run(args: StopArgs) -> VerbResult {
             print("Exiting...\n")?;
             return Ok(ExitCode::FAILURE);
         }
-        end(&mut client, whole(&job), args.abort)?;
+        end(&mut client, stop_target(&job), args.abort)?;
         print(if args.abort { "Aborted\n" } else { "Stopped\n" })?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// The job, or the array job that it is a task of: a run is stopped as a whole.
-fn whole(job: &JobView) -> JobId {
+fn stop_target(job: &JobView) -> JobId {
     job.array.as_ref().map_or(job.id, |array| array.array)
 }
 

@@ -26,7 +26,7 @@ pub struct ExplainArgs {
 
 pub fn run(args: ExplainArgs) -> VerbResult {
     let mut client = args.server.client()?;
-    let explained = match client.call(Call::Explain(wanted(&args.jobs)?))? {
+    let explained = match client.call(Call::Explain(read_query(&args.jobs)?))? {
         Answer::Explained(explained) => explained,
         Answer::Refused(why) => return Err(why.into()),
         other => {
@@ -54,7 +54,7 @@ pub fn run(args: ExplainArgs) -> VerbResult {
 }
 
 /// A word that begins with a digit is a job id; the name of a run begins with a letter.
-fn wanted(words: &[String]) -> Result<ExplainQuery, VerbError> {
+fn read_query(words: &[String]) -> Result<ExplainQuery, VerbError> {
     let mut wanted = ExplainQuery::default();
     for word in words {
         if !word.starts_with(|c: char| c.is_ascii_digit()) {
@@ -79,10 +79,10 @@ mod tests {
     #[test]
     fn numeric_words_are_jobs_and_others_are_runs() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let both = wanted(&words("12 hello 13_3")).unwrap();
+        let both = read_query(&words("12 hello 13_3")).unwrap();
         assert_eq!((both.jobs.len(), both.names), (2, vec!["hello".to_owned()]));
         for bad in ["0", "12.0", "12_", "12x", "12_[5-"] {
-            let why = wanted(&words(bad)).err().map(|e| e.to_string()).unwrap_or_default();
+            let why = read_query(&words(bad)).err().map(|e| e.to_string()).unwrap_or_default();
             assert!(why.starts_with(&format!("{bad:?} names no job")), "{bad}: {why}");
         }
     }

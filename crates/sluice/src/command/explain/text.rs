@@ -128,7 +128,7 @@ fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<String> {
     }
     if let Some(LimitHolders { limit, holders, others, others_amount }) = &wait.limit {
         let of = |count| amount(limit, count);
-        lines.extend(held_by(holders, *others, *others_amount, &of));
+        lines.extend(holder_lines(holders, *others, *others_amount, &of));
     }
     wait.licenses.iter().for_each(|license| lines.extend(license_lines(license)));
     if let Some(reservation) = &wait.reservation {
@@ -204,7 +204,7 @@ fn open_term(term: &UnmetTerm, moment: Moment<'_>) -> String {
     format!("{}{verdict}: {}.", term.term, jobs.join("; "))
 }
 
-fn held_by(
+fn holder_lines(
     holders: &[ResourceHolder],
     others: u32,
     others_amount: u64,
@@ -224,7 +224,7 @@ fn held_by(
 fn license_lines(license: &LicenseShortage) -> Vec<String> {
     let LicenseShortage { name, asked, free, holders, others, others_amount } = license;
     let mut lines = vec![format!("Licence {name}: {free} free, {asked} asked.")];
-    lines.extend(held_by(holders, *others, *others_amount, &|count| count.to_string()));
+    lines.extend(holder_lines(holders, *others, *others_amount, &|count| count.to_string()));
     lines
 }
 

@@ -1,7 +1,9 @@
 //! `sbatch`: submits a batch script and prints its job id.
 
 use super::submit::caller::{self, ProcessSurroundings};
-use super::submit::messages::{self, FAILURE, failure, refused, say, unexpected, unreachable};
+use super::submit::messages::{
+    self, FAILURE, failure, print_line, refused, unexpected, unreachable,
+};
 use super::submit::test_only::{check_clusters, tested};
 use crate::client::{Client, ClientError};
 use ::slurm::option::invocation::{self, Batch, Invocation};
@@ -31,7 +33,7 @@ pub fn run(args: &[String]) -> ExitCode {
         Err(error) => return messages::refuse_option(COMMAND, &error),
     };
     if !options.quiet {
-        batch.notes.iter().chain(&draft.notes).for_each(|line| say(COMMAND, line));
+        batch.notes.iter().chain(&draft.notes).for_each(|line| print_line(COMMAND, line));
     }
     submit(&batch, options, draft).unwrap_or_else(|error| unreachable(COMMAND, &error))
 }

@@ -3,7 +3,7 @@
 use super::query::{self, CommandError, Server};
 use ::slurm::option::{Command, OptionKey as K, Parsed, value};
 use ::slurm::output::Moment;
-use ::slurm::output::sdiag::{self as output, Order};
+use ::slurm::output::sdiag::{self as output, CallOrder};
 use ::slurm::words::refusal;
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
@@ -43,11 +43,11 @@ fn show(args: &[String]) -> Result<ExitCode, CommandError> {
 }
 
 /// The sort order; the last option counts.
-fn order(parsed: &Parsed) -> Order {
+fn order(parsed: &Parsed) -> CallOrder {
     let said = parsed.values.iter().rev().find_map(|setting| match setting.key {
-        K::SortById => Some(Order::Number),
-        K::SortByTime => Some(Order::TotalTime),
-        K::SortByTime2 => Some(Order::MeanTime),
+        K::SortById => Some(CallOrder::Number),
+        K::SortByTime => Some(CallOrder::TotalTime),
+        K::SortByTime2 => Some(CallOrder::MeanTime),
         _ => None,
     });
     said.unwrap_or_default()

@@ -112,17 +112,17 @@ mod tests {
         };
         let steps = vec![step(StepId::Batch), step(StepId::Number(2)), step(StepId::Number(1))];
         let found = [JobUsage { job: JobId(9), shown: "7_3".into(), steps }];
-        let say = |text: &str, all| {
+        let shown = |text: &str, all| {
             let named = job_names::parse_jobs(text).expect("names");
             let (steps, missing) = select_steps(&named, &found, all);
             let shown: Vec<String> =
                 steps.iter().map(|(job, step)| format!("{job}.{}", step.step)).collect();
             (shown.join(" "), missing)
         };
-        assert_eq!(say("9", false), ("7_3.1".into(), vec![]));
-        assert_eq!(say("7_3.batch", false), ("7_3.batch".into(), vec![]));
-        assert_eq!(say("9", true).0, "7_3.batch 7_3.2 7_3.1");
+        assert_eq!(shown("9", false), ("7_3.1".into(), vec![]));
+        assert_eq!(shown("7_3.batch", false), ("7_3.batch".into(), vec![]));
+        assert_eq!(shown("9", true).0, "7_3.batch 7_3.2 7_3.1");
         let none = vec!["couldn't get steps for job 9.5".to_owned()];
-        assert_eq!(say("9.5", false), (String::new(), none));
+        assert_eq!(shown("9.5", false), (String::new(), none));
     }
 }

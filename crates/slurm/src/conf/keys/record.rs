@@ -69,7 +69,7 @@ impl Record {
 
     /// The values of `self`, and those of `defaults` for the keys that `self` does not have. The
     /// keys of a group have the same meaning: one of them in `self` replaces all of them.
-    pub fn over(mut self, defaults: &Record, groups: &[&[&str]]) -> Record {
+    pub fn with_defaults(mut self, defaults: &Record, groups: &[&[&str]]) -> Record {
         let is_set = |name: &str, record: &Record| {
             let group = groups.iter().find(|group| group.contains(&name));
             group

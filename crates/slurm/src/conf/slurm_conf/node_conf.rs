@@ -8,7 +8,7 @@ use model::gres::{self, DeclaredGres};
 use model::hostlist;
 use model::node::{AdminState, NodeConfig};
 
-use super::node_shape::Shape;
+use super::node_shape::NodeShape;
 use crate::conf::error::{ConfLocation, Findings};
 use crate::conf::keys::choices::{Choice, NodeState};
 use crate::conf::keys::record::Record;
@@ -85,7 +85,7 @@ impl NodeLines {
             let why = "ALL means every node and can name none";
             return findings.wrong(&place, "NodeName", all, why);
         }
-        let record = record.over(&self.defaults, SAME_MEANING);
+        let record = record.with_defaults(&self.defaults, SAME_MEANING);
         let common = common_values(&record, &place, findings);
         let hosts = per_node(&record, "NodeHostname", &names, findings);
         let addresses = per_node(&record, "NodeAddr", &names, findings);
@@ -116,13 +116,13 @@ impl NodeLines {
                 findings.wrong(&entry.place, key, &entry.text, why);
             }
         }
-        self.defaults = record.over(&self.defaults, SAME_MEANING);
+        self.defaults = record.with_defaults(&self.defaults, SAME_MEANING);
     }
 }
 
 /// The values that all nodes of a line have in common.
 fn common_values(record: &Record, place: &ConfLocation, findings: &mut Findings) -> NodeConf {
-    let shape = Shape::read(record, findings);
+    let shape = NodeShape::read(record, findings);
     let mib = |key: &str, default: u64| Bytes::from_mib(record.number(key).unwrap_or(default));
     let state = record.choice("State").unwrap_or(NodeState::Unknown);
     let reason = record.text("Reason");

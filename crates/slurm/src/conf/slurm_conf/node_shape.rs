@@ -10,7 +10,7 @@ use crate::conf::keys::record::{Entry, Record};
 const CPUS_MAX: u64 = 1 << 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
+pub struct NodeShape {
     /// What jobs are given: the threads, or the cores if `CPUs` counts those.
     pub cpus: u32,
     pub boards: u32,
@@ -26,16 +26,16 @@ type Count<'a> = (&'static str, &'a Entry, u64);
 /// A key, its entry, and what would be right.
 type WrongCount<'a> = (&'static str, &'a Entry, String);
 
-impl Shape {
-    const ONE_CPU: Shape =
-        Shape { cpus: 1, boards: 1, sockets: 1, cores_per_socket: 1, threads_per_core: 1 };
+impl NodeShape {
+    const ONE_CPU: NodeShape =
+        NodeShape { cpus: 1, boards: 1, sockets: 1, cores_per_socket: 1, threads_per_core: 1 };
 
     /// The shape that a node's keys describe; one CPU if there is an error.
-    pub fn read(record: &Record, findings: &mut Findings) -> Shape {
+    pub fn read(record: &Record, findings: &mut Findings) -> NodeShape {
         GivenCounts::read(record).and_then(|given| given.complete()).unwrap_or_else(
             |(key, entry, expected)| {
                 findings.wrong(&entry.place, key, &entry.text, expected);
-                Shape::ONE_CPU
+                NodeShape::ONE_CPU
             },
         )
     }
@@ -131,7 +131,7 @@ impl<'a> GivenCounts<'a> {
 
     /// Without `CPUs` it is the number of threads; without `Sockets` they follow from `CPUs`; any other
     /// missing count is one.
-    fn complete(&self) -> Result<Shape, WrongCount<'a>> {
+    fn complete(&self) -> Result<NodeShape, WrongCount<'a>> {
         let boards = or_one(self.boards);
         let cores_per_socket = or_one(self.cores_per_socket);
         let threads_per_core = or_one(self.threads_per_core);
@@ -154,7 +154,7 @@ impl<'a> GivenCounts<'a> {
             }
         };
         let narrow = |count: u64| u32::try_from(count).expect("bounded by CPUS_MAX");
-        Ok(Shape {
+        Ok(NodeShape {
             cpus: narrow(cpus),
             boards: narrow(boards),
             sockets: narrow(sockets),

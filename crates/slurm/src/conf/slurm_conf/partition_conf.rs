@@ -197,7 +197,7 @@ impl GpuDefaults {
             });
             match setting.as_ref().map(|(name, number)| (name.as_str(), *number)) {
                 Some(("defcpupergpu", cpus)) => defaults.cpus = Some(cpus),
-                // Of several, the first counts.
+                // The first of several DefMemPerGPU counts.
                 Some(("defmempergpu", mib)) => {
                     let memory = DefaultMemory::PerGpu(Bytes::from_mib(mib));
                     defaults.memory.get_or_insert(memory);
@@ -263,7 +263,7 @@ impl PartitionLines {
         let record = Record::read(PARTITION, line, findings);
         let Some(entry) = record.entry(KEY) else { return };
         let (name, place) = (entry.text.clone(), entry.place.clone());
-        let record = record.over(&self.defaults, SAME_MEANING);
+        let record = record.with_defaults(&self.defaults, SAME_MEANING);
         if name.eq_ignore_ascii_case("DEFAULT") {
             self.defaults = record;
             return;

@@ -38,7 +38,7 @@ pub fn read_lines(
     text: &str,
     findings: &mut Findings,
 ) -> Vec<ConfLine> {
-    let mut reader = Reader {
+    let mut reader = IncludeReader {
         files,
         folder: path.parent().unwrap_or(Path::new("")),
         open: Vec::new(),
@@ -51,7 +51,7 @@ pub fn read_lines(
     reader.lines
 }
 
-struct Reader<'a> {
+struct IncludeReader<'a> {
     files: &'a dyn Files,
     /// The folder of included files without an absolute path, whichever file includes them.
     folder: &'a Path,
@@ -64,7 +64,7 @@ struct Reader<'a> {
     findings: &'a mut Findings,
 }
 
-impl Reader<'_> {
+impl IncludeReader<'_> {
     /// Returns `false` if there were too many lines: nothing more is read then.
     fn read_file(&mut self, path: &Path, text: &str) -> bool {
         let file: Arc<str> = path.to_string_lossy().into();

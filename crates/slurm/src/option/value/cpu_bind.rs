@@ -105,7 +105,7 @@ fn cpu_list<T: Clone>(
     })
 }
 
-struct Item<'a> {
+struct BindingWord<'a> {
     whole: &'a str,
     word: &'a str,
     /// The list after a colon, up to the next word.
@@ -113,23 +113,23 @@ struct Item<'a> {
 }
 
 /// Splits at commas. A part that could be an entry of the list before it belongs to that list.
-fn items(text: &str) -> Vec<Item<'_>> {
-    let mut items: Vec<Item<'_>> = Vec::new();
+fn items(text: &str) -> Vec<BindingWord<'_>> {
+    let mut items: Vec<BindingWord<'_>> = Vec::new();
     for part in text.split(',') {
         let open = items.last_mut().and_then(|item| item.list.as_mut());
         match (part.split_once(':'), open) {
             (Some((word, first)), _) => {
-                items.push(Item { whole: part, word, list: Some(vec![first]) })
+                items.push(BindingWord { whole: part, word, list: Some(vec![first]) })
             }
-            (None, Some(list)) if looks_listed(part) => list.push(part),
-            _ => items.push(Item { whole: part, word: part, list: None }),
+            (None, Some(list)) if is_list_entry(part) => list.push(part),
+            _ => items.push(BindingWord { whole: part, word: part, list: None }),
         }
     }
     items
 }
 
 /// A number, a mask such as `0x3f`, or one of them repeated, as in `0*4`.
-fn looks_listed(text: &str) -> bool {
+fn is_list_entry(text: &str) -> bool {
     let (item, times) = text.split_once('*').unwrap_or((text, "1"));
     let digits = item.strip_prefix("0x").unwrap_or(item);
     number(times).is_some() && !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit())

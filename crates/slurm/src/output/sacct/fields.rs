@@ -1,7 +1,7 @@
 //! The columns of `sacct`.
 
 use crate::output::Moment;
-use crate::output::table::field_table::NamedColumn;
+use crate::output::table::field_table::named_column;
 use crate::output::text::push;
 use crate::output::text::usage_text::{
     self, Metric as M, Statistic as S, Units, UsageRow, memory_text, push_tres_in, push_tres_out,
@@ -31,17 +31,7 @@ pub struct AcctField {
     pub render: fn(&Row<'_>, &mut String),
 }
 
-impl NamedColumn for AcctField {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-    fn header(&self) -> &'static str {
-        self.name
-    }
-    fn width(&self) -> i16 {
-        self.width
-    }
-}
+named_column!(AcctField);
 
 const fn field(width: i16, name: &'static str, render: fn(&Row<'_>, &mut String)) -> AcctField {
     AcctField { name, width, render }

@@ -1,7 +1,7 @@
 //! `scontrol show job`.
 
 use super::Options;
-use super::record::Record;
+use super::record::RecordWriter;
 use crate::output::Moment;
 use crate::output::text::{job_text, push};
 use crate::words::{self, NULL};
@@ -19,7 +19,7 @@ const SWITCH_WAIT_S: u32 = 300;
 
 /// The record of one job, or of the pending tasks of an array.
 pub fn push(out: &mut String, job: &JobView, moment: Moment<'_>, options: Options) {
-    let mut record = Record::new(out, options.oneliner);
+    let mut record = RecordWriter::new(out, options.oneliner);
     push_identity(&mut record, job, options);
     push_times(&mut record, job, moment);
     push_placement(&mut record, job, options);
@@ -28,7 +28,7 @@ pub fn push(out: &mut String, job: &JobView, moment: Moment<'_>, options: Option
     record.end();
 }
 
-fn push_identity(record: &mut Record<'_>, job: &JobView, options: Options) {
+fn push_identity(record: &mut RecordWriter<'_>, job: &JobView, options: Options) {
     let spec = &job.spec;
     let owner = &spec.owner;
     record.line(title(job));
@@ -82,7 +82,7 @@ fn title(job: &JobView) -> String {
     title
 }
 
-fn push_times(record: &mut Record<'_>, job: &JobView, moment: Moment<'_>) {
+fn push_times(record: &mut RecordWriter<'_>, job: &JobView, moment: Moment<'_>) {
     let time = |time: Option<Timestamp>| time.map_or_else(|| "Unknown".into(), |t| moment.iso(t));
     let request = job.spec.request();
     let extras = job.extras.as_deref().cloned().unwrap_or_default();
@@ -113,7 +113,7 @@ fn push_times(record: &mut Record<'_>, job: &JobView, moment: Moment<'_>) {
     ));
 }
 
-fn push_placement(record: &mut Record<'_>, job: &JobView, options: Options) {
+fn push_placement(record: &mut RecordWriter<'_>, job: &JobView, options: Options) {
     let spec = &job.spec;
     let request = spec.request();
     record.line(format!(
@@ -194,7 +194,7 @@ fn share_line(share: &NodeShare) -> String {
     format!("Nodes={} CPU_IDs={} Mem={} GRES={gres}", share.node, share.cpus, share.memory.mib())
 }
 
-fn push_demand(record: &mut Record<'_>, job: &JobView) {
+fn push_demand(record: &mut RecordWriter<'_>, job: &JobView) {
     let request = job.spec.request();
     let memory = job_text::memory(job);
     let per = if matches!(memory, DefaultMemory::PerCpu(_)) { "CPU" } else { "Node" };
@@ -220,7 +220,7 @@ fn push_demand(record: &mut Record<'_>, job: &JobView) {
     ));
 }
 
-fn push_launch(record: &mut Record<'_>, job: &JobView) {
+fn push_launch(record: &mut RecordWriter<'_>, job: &JobView) {
     let spec = &job.spec;
     let request = spec.request();
     record.line(format!("Command={}", job_text::command(job)));

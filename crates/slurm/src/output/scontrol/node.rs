@@ -1,7 +1,7 @@
 //! `scontrol show node`.
 
 use super::Options;
-use super::record::Record;
+use super::record::RecordWriter;
 use crate::output::Moment;
 use crate::output::text::node_text;
 use crate::words::{self, node::NodeState};
@@ -10,13 +10,13 @@ use model::time::Timestamp;
 use wire::view::NodeView;
 
 pub fn push(out: &mut String, node: &NodeView, moment: Moment<'_>, options: Options) {
-    let mut record = Record::new(out, options.oneliner);
+    let mut record = RecordWriter::new(out, options.oneliner);
     push_machine(&mut record, node, options);
     push_state(&mut record, node, moment);
     record.end();
 }
 
-fn push_machine(record: &mut Record<'_>, node: &NodeView, options: Options) {
+fn push_machine(record: &mut RecordWriter<'_>, node: &NodeView, options: Options) {
     let (config, facts) = (&node.config, &node.facts);
     let arch = if facts.arch.is_empty() { String::new() } else { format!("Arch={} ", facts.arch) };
     record.line(format!(
@@ -50,7 +50,7 @@ fn push_machine(record: &mut Record<'_>, node: &NodeView, options: Options) {
     }
 }
 
-fn push_state(record: &mut Record<'_>, node: &NodeView, moment: Moment<'_>) {
+fn push_state(record: &mut RecordWriter<'_>, node: &NodeView, moment: Moment<'_>) {
     let (config, facts) = (&node.config, &node.facts);
     record.line(format!(
         "RealMemory={} AllocMem={} FreeMem={} Sockets={} Boards={}",

@@ -1,7 +1,7 @@
 //! `scontrol show partition`.
 
 use super::Options;
-use super::record::Record;
+use super::record::RecordWriter;
 use crate::output::text::node_text;
 use crate::words::partition as words;
 use model::hostlist;
@@ -11,7 +11,7 @@ use model::tres::{Tres, TresKind};
 use wire::view::ClusterView;
 
 pub fn push(out: &mut String, partition: &Partition, cluster: &ClusterView, options: Options) {
-    let mut record = Record::new(out, options.oneliner);
+    let mut record = RecordWriter::new(out, options.oneliner);
     push_access(&mut record, partition);
     push_limits(&mut record, partition);
     push_resources(&mut record, partition, cluster);
@@ -26,7 +26,7 @@ fn or_unlimited(count: Option<u32>) -> String {
     count.map_or_else(|| "UNLIMITED".to_owned(), |count| count.to_string())
 }
 
-fn push_access(record: &mut Record<'_>, partition: &Partition) {
+fn push_access(record: &mut RecordWriter<'_>, partition: &Partition) {
     record.line(format!("PartitionName={}", partition.name));
     record.line(format!(
         "{} {} {}",
@@ -49,7 +49,7 @@ fn push_access(record: &mut Record<'_>, partition: &Partition) {
     ));
 }
 
-fn push_limits(record: &mut Record<'_>, partition: &Partition) {
+fn push_limits(record: &mut RecordWriter<'_>, partition: &Partition) {
     record.line(format!(
         "MaxNodes={} MaxTime={} MinNodes={} LLN={} MaxCPUsPerNode={}",
         or_unlimited(partition.max_nodes),
@@ -76,7 +76,7 @@ fn push_limits(record: &mut Record<'_>, partition: &Partition) {
     record.line(format!("OverTimeLimit={over_time} PreemptMode={preempt}"));
 }
 
-fn push_resources(record: &mut Record<'_>, partition: &Partition, cluster: &ClusterView) {
+fn push_resources(record: &mut RecordWriter<'_>, partition: &Partition, cluster: &ClusterView) {
     let mut tres = Tres::new();
     let mut nodes = 0u64;
     let members = cluster.nodes.iter().filter(|node| partition.nodes.contains(&node.config.name));

@@ -1,13 +1,13 @@
 //! One record of `scontrol show`: lines that begin with three spaces, or all on one line.
 
 /// A record being written. An empty line ends it, unless it is on one line.
-pub struct Record<'a> {
+pub struct RecordWriter<'a> {
     out: &'a mut String,
     oneliner: bool,
     begun: bool,
 }
 
-impl<'a> Record<'a> {
+impl<'a> RecordWriter<'a> {
     pub fn new(out: &'a mut String, oneliner: bool) -> Self {
         Self { out, oneliner, begun: false }
     }

@@ -1,7 +1,7 @@
 //! `scontrol show reservation`.
 
 use super::Options;
-use super::record::Record;
+use super::record::RecordWriter;
 use crate::output::Moment;
 use crate::words::{NULL, reservation as words};
 use model::hostlist;
@@ -20,7 +20,7 @@ pub fn no_reservation(name: &str) -> String {
 pub fn push(out: &mut String, view: &ReservationView, moment: Moment<'_>, options: Options) {
     let r = &view.reservation;
     let or_null = |text: Option<String>| text.unwrap_or_else(|| NULL.to_owned());
-    let mut record = Record::new(out, options.oneliner);
+    let mut record = RecordWriter::new(out, options.oneliner);
     record.line(format!(
         "ReservationName={} StartTime={} EndTime={} Duration={}",
         r.name,

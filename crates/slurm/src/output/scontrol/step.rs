@@ -1,7 +1,7 @@
 //! `scontrol show step`.
 
 use super::Options;
-use super::record::Record;
+use super::record::RecordWriter;
 use crate::output::Moment;
 use crate::words::NULL;
 use model::hostlist;
@@ -25,7 +25,7 @@ pub fn push(
 }
 
 fn push_one(out: &mut String, job: &JobView, step: &Step, moment: Moment<'_>, options: Options) {
-    let mut record = Record::new(out, options.oneliner);
+    let mut record = RecordWriter::new(out, options.oneliner);
     record.line(format!(
         "StepId={}.{} UserId={} StartTime={} TimeLimit=UNLIMITED",
         job.id,

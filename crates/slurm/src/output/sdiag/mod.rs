@@ -10,7 +10,7 @@ use wire::diagnostics::{DiagnosticsView, PlanCounts};
 
 /// The order of the lines about RPCs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Order {
+pub enum CallOrder {
     #[default]
     Count,
     /// `-i`
@@ -23,7 +23,7 @@ pub enum Order {
 
 const RULE: &str = "*******************************************************";
 
-pub fn render(view: &DiagnosticsView, order: Order, moment: Moment<'_>) -> String {
+pub fn render(view: &DiagnosticsView, order: CallOrder, moment: Moment<'_>) -> String {
     let mut text = String::new();
     let date = |time: Timestamp| {
         let line = Moment { now: time, ..moment }.date_line();
@@ -112,7 +112,7 @@ impl CallRow {
     }
 }
 
-fn push_calls(text: &mut String, view: &DiagnosticsView, order: Order) {
+fn push_calls(text: &mut String, view: &DiagnosticsView, order: CallOrder) {
     let calls = view.calls.iter().map(|call| {
         let (name, number) = rpc::name(call.kind);
         CallRow { name: name.to_owned(), number, count: call.count, total_us: call.total_us }
@@ -140,13 +140,13 @@ fn push_figures(text: &mut String, line: &CallRow) {
     push!(text, "count:{count:<6} ave_time:{mean:<6} total_time:{total}\n");
 }
 
-fn sorted(mut lines: Vec<CallRow>, order: Order) -> Vec<CallRow> {
+fn sorted(mut lines: Vec<CallRow>, order: CallOrder) -> Vec<CallRow> {
     lines.sort_by_key(|line| {
         let by = match order {
-            Order::Count => line.count,
-            Order::Number => 0,
-            Order::TotalTime => line.total_us,
-            Order::MeanTime => line.mean(),
+            CallOrder::Count => line.count,
+            CallOrder::Number => 0,
+            CallOrder::TotalTime => line.total_us,
+            CallOrder::MeanTime => line.mean(),
         };
         (Reverse(by), line.number)
     });

@@ -44,7 +44,7 @@ fn captured() -> DiagnosticsView {
     }
 }
 
-fn text(view: &DiagnosticsView, order: Order) -> String {
+fn text(view: &DiagnosticsView, order: CallOrder) -> String {
     let moment = Moment { now: view.now, tz: &TimeZone::UTC };
     render(view, order, moment)
 }
@@ -113,14 +113,14 @@ Remote Procedure Call statistics by user
 Pending RPC statistics
 \tNo pending RPCs
 ";
-    assert_eq!(text(&captured(), Order::Count), expected);
+    assert_eq!(text(&captured(), CallOrder::Count), expected);
 }
 
 #[test]
 fn without_plans_the_means_are_left_out() {
     let view = DiagnosticsView { plans: PlanCounts::default(), ..captured() };
     let view = DiagnosticsView { since: view.now, ..view };
-    let text = text(&view, Order::Count);
+    let text = text(&view, CallOrder::Count);
     assert!(text.contains("\tLast cycle when: N/A\n"), "{text}");
     for absent in ["Mean cycle", "Cycles per minute", "Depth Mean", "Mean table size"] {
         assert!(!text.contains(absent), "{absent}: {text}");
@@ -136,7 +136,7 @@ fn calls_are_sorted_by_the_chosen_order() {
         let lines = text.lines().filter(|line| line.contains("total_time:"));
         lines.filter_map(inside).collect::<Vec<_>>().join(" ")
     };
-    assert_eq!(numbers(Order::Number), "2021 4003 10001 0 1001");
-    assert_eq!(numbers(Order::TotalTime), "4003 2021 10001 0 1001");
-    assert_eq!(numbers(Order::MeanTime), "4003 2021 10001 0 1001");
+    assert_eq!(numbers(CallOrder::Number), "2021 4003 10001 0 1001");
+    assert_eq!(numbers(CallOrder::TotalTime), "4003 2021 10001 0 1001");
+    assert_eq!(numbers(CallOrder::MeanTime), "4003 2021 10001 0 1001");
 }

@@ -1,7 +1,7 @@
 //! The columns of `sinfo`: letters of `-o`, names of `-O`, and how each bears on the grouping of nodes.
 
 use crate::output::Moment;
-use crate::output::table::format::Column;
+use crate::output::table::format::column;
 use crate::output::text::node_text;
 use crate::output::text::push;
 use crate::words::{self, node::NodeState};
@@ -38,17 +38,7 @@ pub struct NodeField {
     pub render: fn(&Group<'_>, &mut String),
 }
 
-impl Column for NodeField {
-    fn letter(&self) -> Option<char> {
-        self.letter
-    }
-    fn name(&self) -> &'static str {
-        self.name
-    }
-    fn header(&self) -> &'static str {
-        self.header
-    }
-}
+column!(NodeField);
 
 type Render = fn(&Group<'_>, &mut String);
 

@@ -34,11 +34,11 @@ pub struct Field {
     job: fn(&PriorityView, &Weights, &mut String),
     weight: fn(&Weights, &mut String),
     /// The sort key.
-    key: fn(&PriorityView, &Weights) -> Key,
+    key: fn(&PriorityView, &Weights) -> SortValue,
 }
 
 #[derive(Debug, PartialEq, PartialOrd)]
-pub enum Key {
+pub enum SortValue {
     Number(f64),
     Text(String),
 }
@@ -91,7 +91,7 @@ macro_rules! weighted {
             header: $header,
             job: |j, w, c| push!(c, "{:.0}", j.factors.$name * f64::from(w.$name)),
             weight: |w, c| push!(c, "{}", w.$name),
-            key: |j, w| Key::Number(j.factors.$name * f64::from(w.$name)),
+            key: |j, w| SortValue::Number(j.factors.$name * f64::from(w.$name)),
         }
     };
 }
@@ -104,7 +104,7 @@ macro_rules! plain {
             header: $header,
             job: |j, _, c| push!(c, "{:.7}", j.factors.$name),
             weight: |w, c| push!(c, "{}", w.$name),
-            key: |j, _| Key::Number(j.factors.$name),
+            key: |j, _| SortValue::Number(j.factors.$name),
         }
     };
 }
@@ -112,22 +112,22 @@ macro_rules! plain {
 /// Not formatted by rustfmt: a row is one line.
 #[rustfmt::skip]
 static FIELDS: [Field; 22] = [
-    Field { letter: 'i', header: "JOBID", job: |j, _, c| push!(c, "{}", j.job), weight: |_, c| c.push_str("Weights"), key: |j, _| Key::Number(f64::from(j.job.0)) },
-    Field { letter: 'r', header: "PARTITION", job: |j, _, c| c.push_str(&j.partition), weight: nothing, key: |j, _| Key::Text(j.partition.clone()) },
-    Field { letter: 'u', header: "USER", job: |j, _, c| c.push_str(&j.user), weight: nothing, key: |j, _| Key::Text(j.user.clone()) },
-    Field { letter: 'c', header: "CLUSTER", job: |_, _, c| c.push_str("(null)"), weight: nothing, key: |_, _| Key::Number(0.0) },
-    Field { letter: 'Y', header: "PRIORITY", job: |j, _, c| push!(c, "{}", j.priority), weight: nothing, key: |j, _| Key::Number(j.priority as f64) },
-    Field { letter: 'y', header: "PRIORITY", job: |j, _, c| push!(c, "{:.14}", normal(j)), weight: nothing, key: |j, _| Key::Number(j.priority as f64) },
-    Field { letter: 'S', header: "SITE", job: |j, w, c| push!(c, "{:.0}", site(j, w)), weight: |_, c| c.push('1'), key: |j, w| Key::Number(site(j, w)) },
+    Field { letter: 'i', header: "JOBID", job: |j, _, c| push!(c, "{}", j.job), weight: |_, c| c.push_str("Weights"), key: |j, _| SortValue::Number(f64::from(j.job.0)) },
+    Field { letter: 'r', header: "PARTITION", job: |j, _, c| c.push_str(&j.partition), weight: nothing, key: |j, _| SortValue::Text(j.partition.clone()) },
+    Field { letter: 'u', header: "USER", job: |j, _, c| c.push_str(&j.user), weight: nothing, key: |j, _| SortValue::Text(j.user.clone()) },
+    Field { letter: 'c', header: "CLUSTER", job: |_, _, c| c.push_str("(null)"), weight: nothing, key: |_, _| SortValue::Number(0.0) },
+    Field { letter: 'Y', header: "PRIORITY", job: |j, _, c| push!(c, "{}", j.priority), weight: nothing, key: |j, _| SortValue::Number(j.priority as f64) },
+    Field { letter: 'y', header: "PRIORITY", job: |j, _, c| push!(c, "{:.14}", normal(j)), weight: nothing, key: |j, _| SortValue::Number(j.priority as f64) },
+    Field { letter: 'S', header: "SITE", job: |j, w, c| push!(c, "{:.0}", site(j, w)), weight: |_, c| c.push('1'), key: |j, w| SortValue::Number(site(j, w)) },
     weighted!('A', "AGE", age), plain!('a', "AGE", age),
     weighted!('B', "ASSOC", association), plain!('b', "ASSOC", association),
     weighted!('F', "FAIRSHARE", fair_share), plain!('f', "FAIRSHARE", fair_share),
     weighted!('J', "JOBSIZE", job_size), plain!('j', "JOBSIZE", job_size),
     weighted!('P', "PARTITION", partition), plain!('p', "PARTITION", partition),
     weighted!('Q', "QOS", qos), plain!('q', "QOS", qos),
-    Field { letter: 'N', header: "NICE", job: |j, _, c| push!(c, "{}", j.factors.nice), weight: nothing, key: |j, _| Key::Number(j.factors.nice as f64) },
-    Field { letter: 'T', header: "TRES", job: |j, w, c| tres(j, w, 0, c), weight: tres_weights, key: |_, _| Key::Number(0.0) },
-    Field { letter: 't', header: "TRES", job: |j, w, c| tres(j, w, 2, c), weight: nothing, key: |_, _| Key::Number(0.0) },
+    Field { letter: 'N', header: "NICE", job: |j, _, c| push!(c, "{}", j.factors.nice), weight: nothing, key: |j, _| SortValue::Number(j.factors.nice as f64) },
+    Field { letter: 'T', header: "TRES", job: |j, w, c| tres(j, w, 0, c), weight: tres_weights, key: |_, _| SortValue::Number(0.0) },
+    Field { letter: 't', header: "TRES", job: |j, w, c| tres(j, w, 2, c), weight: nothing, key: |_, _| SortValue::Number(0.0) },
 ];
 
 /// The default columns. Only the long listing shows a factor that has no weight.

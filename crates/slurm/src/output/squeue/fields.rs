@@ -1,7 +1,7 @@
 //! The columns of `squeue` for jobs: letters of `-o`, names of `-O`.
 
 use crate::output::Moment;
-use crate::output::table::format::Column;
+use crate::output::table::format::column;
 use crate::output::text::job_text::push_number;
 use crate::output::text::{job_text, push};
 use crate::words::{self, NULL};
@@ -28,17 +28,7 @@ pub struct JobField {
     pub render: fn(&JobRow<'_>, &mut String),
 }
 
-impl Column for JobField {
-    fn letter(&self) -> Option<char> {
-        self.letter
-    }
-    fn name(&self) -> &'static str {
-        self.name
-    }
-    fn header(&self) -> &'static str {
-        self.header
-    }
-}
+column!(JobField);
 
 type Render = fn(&JobRow<'_>, &mut String);
 

@@ -1,7 +1,7 @@
 //! The lines of one listing: made job by job as the jobs come, and put into order at the end.
 
 use super::fields::JobRow;
-use super::sort::Order;
+use super::sort::JobOrder;
 use super::steps;
 use super::{Columns, Listing};
 use crate::output::Moment;
@@ -23,7 +23,7 @@ pub struct Page<'a> {
     ends: Vec<usize>,
     /// The length of the header in `text`.
     header_len: usize,
-    order: Order,
+    order: JobOrder,
     cell: String,
     cell_count: usize,
     bytes_max: usize,
@@ -48,7 +48,7 @@ impl<'a> Page<'a> {
             header_len: text.len(),
             text,
             ends: Vec::new(),
-            order: Order::new(&listing.sort),
+            order: JobOrder::new(&listing.sort),
             cell: String::new(),
             cell_count: 0,
             bytes_max,

@@ -16,7 +16,7 @@ pub const BY_START: &str = "S";
 pub const BY_PRIORITY: &str = "-p";
 
 /// The value that lines are compared by.
-enum Key<'a> {
+enum SortValue<'a> {
     Number(i64),
     Text(Cow<'a, str>),
 }
@@ -42,8 +42,8 @@ pub fn parse(text: &str) -> Result<Vec<SortBy>, BadSort> {
 
 /// The order of lines that come one by one: by the keys in turn, and then by job id.
 ///
-/// All keys are numbers. A text is numbered when it is first seen. [`Order::finish`] replaces that number with its rank.
-pub struct Order {
+/// All keys are numbers. A text is numbered when it is first seen. [`JobOrder::finish`] replaces that number with its rank.
+pub struct JobOrder {
     by: Vec<SortBy>,
     /// The texts of each key, with their numbers.
     texts: Vec<BTreeMap<Box<str>, i64>>,
@@ -52,7 +52,7 @@ pub struct Order {
     ids: Vec<(u32, u32)>,
 }
 
-impl Order {
+impl JobOrder {
     pub fn new(by: &[SortBy]) -> Self {
         let texts = vec![BTreeMap::new(); by.len()];
         Self { by: by.to_vec(), texts, keys: Vec::new(), ids: Vec::new() }
@@ -66,8 +66,8 @@ impl Order {
     pub fn push(&mut self, row: &JobRow<'_>) {
         for (by, texts) in self.by.iter().zip(&mut self.texts) {
             self.keys.push(match key(row, *by) {
-                Key::Number(number) => number,
-                Key::Text(text) => match texts.get(&*text) {
+                SortValue::Number(number) => number,
+                SortValue::Text(text) => match texts.get(&*text) {
                     Some(number) => *number,
                     None => {
                         let number = texts.len() as i64;
@@ -110,7 +110,7 @@ fn id(row: &JobRow<'_>) -> (u32, u32) {
     (array.array.0, row.task.or(array.index).unwrap_or(u32::MAX))
 }
 
-fn key<'a>(row: &JobRow<'a>, by: SortBy) -> Key<'a> {
+fn key<'a>(row: &JobRow<'a>, by: SortBy) -> SortValue<'a> {
     let job = row.job;
     let request = job.spec.request();
     // An unknown time sorts after all known ones.
@@ -139,15 +139,15 @@ fn key<'a>(row: &JobRow<'a>, by: SortBy) -> Key<'a> {
         'V' => time(Some(job.submit)),
         'U' => i64::from(job.spec.owner.uid),
         'y' => i64::from(job.spec.nice),
-        'P' => return Key::Text(Cow::Borrowed(&job.partition)),
-        't' => return Key::Text(Cow::Borrowed(words::job::compact(job.state))),
-        'T' => return Key::Text(Cow::Borrowed(words::job::long(job.state))),
-        'u' => return Key::Text(Cow::Borrowed(&job.spec.owner.name)),
+        'P' => return SortValue::Text(Cow::Borrowed(&job.partition)),
+        't' => return SortValue::Text(Cow::Borrowed(words::job::compact(job.state))),
+        'T' => return SortValue::Text(Cow::Borrowed(words::job::long(job.state))),
+        'u' => return SortValue::Text(Cow::Borrowed(&job.spec.owner.name)),
         _ => {
             let mut text = String::new();
             (by.field.render)(row, &mut text);
-            return Key::Text(Cow::Owned(text));
+            return SortValue::Text(Cow::Owned(text));
         }
     };
-    Key::Number(number)
+    SortValue::Number(number)
 }

@@ -1,7 +1,7 @@
 //! `squeue -s`: the steps that run, one a line.
 
 use crate::output::Moment;
-use crate::output::table::format::{Column, Format};
+use crate::output::table::format::{Format, column};
 use crate::output::text::{job_text, push};
 use model::run::Step;
 use model::time::push_elapsed;
@@ -17,23 +17,13 @@ struct StepRow<'a> {
 }
 
 pub struct StepField {
-    letter: char,
+    letter: Option<char>,
     name: &'static str,
     header: &'static str,
     render: fn(&StepRow<'_>, &mut String),
 }
 
-impl Column for StepField {
-    fn letter(&self) -> Option<char> {
-        Some(self.letter)
-    }
-    fn name(&self) -> &'static str {
-        self.name
-    }
-    fn header(&self) -> &'static str {
-        self.header
-    }
-}
+column!(StepField);
 
 const fn field(
     letter: char,
@@ -41,7 +31,7 @@ const fn field(
     header: &'static str,
     render: fn(&StepRow<'_>, &mut String),
 ) -> StepField {
-    StepField { letter, name, header, render }
+    StepField { letter: Some(letter), name, header, render }
 }
 
 /// Not formatted by rustfmt: a row is one line.

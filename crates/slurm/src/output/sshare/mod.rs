@@ -1,6 +1,6 @@
 //! `sshare`: the shares and the usage of each association.
 
-use crate::output::table::field_table::{self, ChosenColumn, Layout, NamedColumn, Table};
+use crate::output::table::field_table::{self, ChosenColumn, Layout, Table, named_column};
 use crate::output::text::push;
 use model::account::Shares;
 use model::tres::TresKind;
@@ -46,17 +46,7 @@ struct Field {
     render: fn(&Row<'_>, &mut String),
 }
 
-impl NamedColumn for Field {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-    fn header(&self) -> &'static str {
-        self.name
-    }
-    fn width(&self) -> i16 {
-        self.width
-    }
-}
+named_column!(Field);
 
 const fn field(name: &'static str, width: i16, render: fn(&Row<'_>, &mut String)) -> Field {
     Field { name, width, render }

@@ -1,7 +1,7 @@
 //! `sstat`: what running steps use now.
 
 use crate::output::table::field_table::{
-    self, ChosenColumn, Layout, NamedColumn, Table, UnknownField,
+    self, ChosenColumn, Layout, Table, UnknownField, named_column,
 };
 use crate::output::text::push;
 use crate::output::text::usage_text::{
@@ -27,17 +27,7 @@ pub struct StatField {
     render: fn(&Row<'_>, &mut String),
 }
 
-impl NamedColumn for StatField {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-    fn header(&self) -> &'static str {
-        self.name
-    }
-    fn width(&self) -> i16 {
-        self.width
-    }
-}
+named_column!(StatField);
 
 const fn field(width: i16, name: &'static str, render: fn(&Row<'_>, &mut String)) -> StatField {
     StatField { name, width, render }

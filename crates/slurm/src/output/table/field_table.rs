@@ -9,6 +9,24 @@ pub trait NamedColumn: 'static {
     fn width(&self) -> i16;
 }
 
+/// `named_column!(StatField)`: the column that a struct with the fields `name` and `width` is. Its header is its name.
+macro_rules! named_column {
+    ($field:ty) => {
+        impl $crate::output::table::field_table::NamedColumn for $field {
+            fn name(&self) -> &'static str {
+                self.name
+            }
+            fn header(&self) -> &'static str {
+                self.name
+            }
+            fn width(&self) -> i16 {
+                self.width
+            }
+        }
+    };
+}
+pub(in crate::output) use named_column;
+
 /// How the cells of a line are put together.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Layout {

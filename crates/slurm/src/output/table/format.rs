@@ -11,6 +11,24 @@ pub trait Column: 'static {
     fn header(&self) -> &'static str;
 }
 
+/// `column!(JobField)`: the column that a struct with the fields `letter`, `name` and `header` is.
+macro_rules! column {
+    ($field:ty) => {
+        impl $crate::output::table::format::Column for $field {
+            fn letter(&self) -> Option<char> {
+                self.letter
+            }
+            fn name(&self) -> &'static str {
+                self.name
+            }
+            fn header(&self) -> &'static str {
+                self.header
+            }
+        }
+    };
+}
+pub(in crate::output) use column;
+
 /// The default width of a column of `-O`.
 const LONG_WIDTH: usize = 20;
 

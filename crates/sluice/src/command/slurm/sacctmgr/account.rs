@@ -2,7 +2,7 @@
 
 use super::Books;
 use super::association_key as key;
-use super::line::{Line, Term, unknown_option};
+use super::command_line::{CommandLine, Term, unknown_option};
 use super::value;
 use crate::command::slurm::query::CommandError;
 use model::account::{Account, Association};
@@ -57,13 +57,13 @@ fn with_terms(
     Ok(Changed { account, association })
 }
 
-pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> {
+pub fn add(books: &mut Books, line: &CommandLine) -> Result<ExitCode, CommandError> {
     if line.names.is_empty() {
         return Err(CommandError::message(" Need name of account to add."));
     }
     let mut terms: Vec<Term> = line.terms.iter().chain(&line.set).cloned().collect();
     // The key is accepted and has no effect: there is one cluster.
-    Line::take(&mut terms, &["Cluster", "Clusters"]);
+    CommandLine::take(&mut terms, &["Cluster", "Clusters"]);
     let mut added = Vec::new();
     for name in line.names.iter().map(|name| name.to_ascii_lowercase()) {
         if books.view.accounts.iter().any(|account| account.name == name) {
@@ -129,11 +129,14 @@ fn added_text(added: &[Changed], cluster: &str) -> String {
     said
 }
 
-fn chosen<'a>(view: &'a AccountsView, line: &Line) -> Result<Vec<&'a Account>, CommandError> {
+fn chosen<'a>(
+    view: &'a AccountsView,
+    line: &CommandLine,
+) -> Result<Vec<&'a Account>, CommandError> {
     let mut terms = line.terms.clone();
-    Line::take(&mut terms, &["Cluster", "Clusters"]);
+    CommandLine::take(&mut terms, &["Cluster", "Clusters"]);
     let mut names = line.names.clone();
-    names.extend(Line::take(&mut terms, &["Account", "Accounts"]));
+    names.extend(CommandLine::take(&mut terms, &["Account", "Accounts"]));
     if let Some(term) = terms.first() {
         return Err(unknown_option(&term.typed));
     }
@@ -148,7 +151,7 @@ fn own_association(view: &AccountsView, account: &str) -> Association {
     own.cloned().unwrap_or_else(|| key::plain(account, None))
 }
 
-pub fn modify(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> {
+pub fn modify(books: &mut Books, line: &CommandLine) -> Result<ExitCode, CommandError> {
     let mut set = line.set.clone();
     let resets_usage = value::take_raw_usage(&mut set)?;
     if set.is_empty() && !resets_usage {
@@ -214,7 +217,7 @@ fn move_new_parent_up(view: &AccountsView, old: &Account, new: &Account) -> Opti
     None
 }
 
-pub fn delete(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> {
+pub fn delete(books: &mut Books, line: &CommandLine) -> Result<ExitCode, CommandError> {
     if line.names.is_empty() && line.terms.is_empty() {
         return Err(CommandError::message(
             " Need name of account to delete: sacctmgr delete account NAME",

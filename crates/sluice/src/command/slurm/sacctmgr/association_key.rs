@@ -1,6 +1,6 @@
 //! The keys of an association: of a user in an account, or of an account itself.
 
-use super::line::{Operator, Term};
+use super::command_line::{Operator, Term};
 use super::value::{self, Fault};
 use crate::command::slurm::query::CommandError;
 use model::account::{Association, NORMAL_QOS, Shares};
@@ -10,11 +10,11 @@ use std::fmt::Write;
 use wire::view::AccountsView;
 
 /// Sets a field of an association.
-type Setter = fn(&mut Association, &Term) -> Result<(), Fault>;
+type AssociationSetter = fn(&mut Association, &Term) -> Result<(), Fault>;
 
 /// The keys with their synonyms; the first is how a setting is shown. Not formatted by rustfmt: a row is one line.
 #[rustfmt::skip]
-const KEYS: &[(&[&str], Setter)] = &[
+const KEYS: &[(&[&str], AssociationSetter)] = &[
     (&["DefaultQOS"], |a, t| { a.default_qos = Some(t.value.clone()).filter(|v| !v.is_empty() && v != "-1"); Ok(()) }),
     (&["Fairshare", "Shares", "Share"], |a, t| { a.shares = value::shares(t)?; Ok(()) }),
     (&["GrpJobs"], |a, t| { a.limits.group_jobs = value::count(t)?; Ok(()) }),
@@ -60,7 +60,7 @@ pub fn apply(
     view: &AccountsView,
 ) -> Result<(), CommandError> {
     let row = KEYS.iter().find(|(names, _)| term.is(names));
-    let (_, set) = row.ok_or_else(|| super::line::unknown_option(&term.typed))?;
+    let (_, set) = row.ok_or_else(|| super::command_line::unknown_option(&term.typed))?;
     check_qos(term, view)?;
     let changes_list = matches!(term.operator, Operator::Add | Operator::Remove);
     // An empty list inherits from the account. Adding or removing starts from the inherited list.
@@ -71,7 +71,7 @@ pub fn apply(
 }
 
 fn refused(term: &Term, lines: &str) -> CommandError {
-    CommandError::message(format!("{lines}\n{}", super::line::unknown_option(&term.typed)))
+    CommandError::message(format!("{lines}\n{}", super::command_line::unknown_option(&term.typed)))
 }
 
 /// The named QOS must exist.
@@ -100,7 +100,7 @@ pub fn bad_qos(unknown: &str, view: &AccountsView) -> String {
 }
 
 /// The name of a setting and its value; `None` if it is not set.
-type Shown = (&'static str, fn(&Association) -> Option<String>);
+type ShownSetting = (&'static str, fn(&Association) -> Option<String>);
 
 fn tres(tres: &Tres) -> Option<String> {
     (!tres.is_empty()).then(|| tres.to_string())
@@ -116,7 +116,7 @@ fn wall(value: Option<TimeLimit>) -> Option<String> {
 
 /// In Slurm's order. Not formatted by rustfmt: a row is one line.
 #[rustfmt::skip]
-const SHOWN: &[Shown] = &[
+const SHOWN: &[ShownSetting] = &[
     ("Fairshare", |a| (a.shares != Shares::default()).then(|| a.shares.to_string())),
     ("GrpJobs", |a| text(a.limits.group_jobs)),
     ("GrpJobsAccrue            ", |a| text(a.limits.group_jobs_accrue)),
@@ -136,7 +136,7 @@ const SHOWN: &[Shown] = &[
 
 /// The settings that are shown after the parent.
 #[rustfmt::skip]
-const SHOWN_LAST: &[Shown] = &[
+const SHOWN_LAST: &[ShownSetting] = &[
     ("Priority", |a| text(a.priority)),
     ("DefQOS", |a| a.default_qos.clone()),
     ("QOS", |a| (!a.qos.is_empty()).then(|| a.qos.join(","))),
@@ -145,14 +145,14 @@ const SHOWN_LAST: &[Shown] = &[
 /// The settings of a new association, a line each.
 pub fn shown(association: &Association, parent: Option<&str>) -> String {
     let mut lines = String::new();
-    let mut say = |name: &str, value: Option<String>| {
+    let mut push_setting = |name: &str, value: Option<String>| {
         if let Some(value) = value {
             writeln!(lines, "  {name:<14}= {value}").expect("a string grows");
         }
     };
-    SHOWN.iter().for_each(|(name, value)| say(name, value(association)));
-    say("Parent", parent.map(str::to_owned));
-    SHOWN_LAST.iter().for_each(|(name, value)| say(name, value(association)));
+    SHOWN.iter().for_each(|(name, value)| push_setting(name, value(association)));
+    push_setting("Parent", parent.map(str::to_owned));
+    SHOWN_LAST.iter().for_each(|(name, value)| push_setting(name, value(association)));
     lines
 }
 

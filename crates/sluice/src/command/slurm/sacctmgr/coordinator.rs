@@ -1,24 +1,24 @@
 //! `sacctmgr add|delete coordinator`: users who may change an account and all accounts below it.
 
 use super::Books;
-use super::line::{Line, unknown_option};
+use super::command_line::{CommandLine, unknown_option};
 use crate::command::slurm::query::CommandError;
 use model::account::Account;
 use std::process::ExitCode;
 use wire::client::Call;
 
 /// The users and accounts of a line: `coordinator alice account=physics`.
-struct Named {
+struct UsersAndAccounts {
     users: Vec<String>,
     accounts: Vec<String>,
 }
 
-impl Named {
-    fn of(line: &Line) -> Result<Self, CommandError> {
+impl UsersAndAccounts {
+    fn of(line: &CommandLine) -> Result<Self, CommandError> {
         let mut terms: Vec<_> = line.terms.iter().chain(&line.set).cloned().collect();
-        let accounts = Line::take(&mut terms, &["Account", "Accounts", "Acc", "Acct"]);
+        let accounts = CommandLine::take(&mut terms, &["Account", "Accounts", "Acc", "Acct"]);
         let mut users = line.names.clone();
-        users.extend(Line::take(&mut terms, &["User", "Users"]));
+        users.extend(CommandLine::take(&mut terms, &["User", "Users"]));
         match terms.first() {
             Some(term) => Err(unknown_option(&term.typed)),
             None => Ok(Self { users, accounts }),
@@ -30,8 +30,8 @@ fn listed(names: &[String]) -> String {
     names.iter().map(|name| format!("  {name}\n")).collect()
 }
 
-pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> {
-    let Named { users, accounts } = Named::of(line)?;
+pub fn add(books: &mut Books, line: &CommandLine) -> Result<ExitCode, CommandError> {
+    let UsersAndAccounts { users, accounts } = UsersAndAccounts::of(line)?;
     if users.is_empty() {
         return Err(CommandError::message(" You need to specify a user list here."));
     }
@@ -65,8 +65,8 @@ pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> {
     books.commit(&said, calls)
 }
 
-pub fn delete(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> {
-    let Named { users, accounts } = Named::of(line)?;
+pub fn delete(books: &mut Books, line: &CommandLine) -> Result<ExitCode, CommandError> {
+    let UsersAndAccounts { users, accounts } = UsersAndAccounts::of(line)?;
     if users.is_empty() && accounts.is_empty() {
         return Err(CommandError::message(
             " You need to specify a user list or account list here.",

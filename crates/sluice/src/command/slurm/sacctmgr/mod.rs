@@ -2,8 +2,8 @@
 
 mod account;
 mod association_key;
+mod command_line;
 mod coordinator;
-mod line;
 mod qos;
 mod show;
 mod user;
@@ -13,7 +13,7 @@ use super::query::{self, CommandError, Server};
 use ::slurm::option::{Command, OptionKey as K, Parsed, help};
 use ::slurm::output::sacctmgr::Entity;
 use ::slurm::words::refusal;
-use line::{Line, Verb};
+use command_line::{CommandLine, SacctmgrVerb};
 use model::reason::Refusal;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{self, BufRead};
@@ -39,8 +39,8 @@ fn act(args: &[String]) -> Result<ExitCode, CommandError> {
         query::print(&help::version())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let line = Line::parse(&parsed.rest)?;
-    if line.verb == Verb::Show {
+    let line = CommandLine::parse(&parsed.rest)?;
+    if line.verb == SacctmgrVerb::Show {
         return show::run(&line, &parsed);
     }
     if parsed.has(K::ReadOnly) {
@@ -48,20 +48,20 @@ fn act(args: &[String]) -> Result<ExitCode, CommandError> {
     }
     let mut books = Books::open(&parsed)?;
     match (line.entity, line.verb) {
-        (Entity::Qos, Verb::Add) => qos::add(&mut books, &line),
-        (Entity::Qos, Verb::Modify) => qos::modify(&mut books, &line),
-        (Entity::Qos, Verb::Delete) => qos::delete(&mut books, &line),
-        (Entity::Account, Verb::Add) => account::add(&mut books, &line),
-        (Entity::Account, Verb::Modify) => account::modify(&mut books, &line),
-        (Entity::Account, Verb::Delete) => account::delete(&mut books, &line),
-        (Entity::Coordinator, Verb::Add) => coordinator::add(&mut books, &line),
-        (Entity::Coordinator, Verb::Delete) => coordinator::delete(&mut books, &line),
-        (Entity::User, Verb::Add) => user::add(&mut books, &line),
-        (Entity::User, Verb::Modify) => user::modify(&mut books, &line),
-        (Entity::User, Verb::Delete) => user::delete(&mut books, &line),
+        (Entity::Qos, SacctmgrVerb::Add) => qos::add(&mut books, &line),
+        (Entity::Qos, SacctmgrVerb::Modify) => qos::modify(&mut books, &line),
+        (Entity::Qos, SacctmgrVerb::Delete) => qos::delete(&mut books, &line),
+        (Entity::Account, SacctmgrVerb::Add) => account::add(&mut books, &line),
+        (Entity::Account, SacctmgrVerb::Modify) => account::modify(&mut books, &line),
+        (Entity::Account, SacctmgrVerb::Delete) => account::delete(&mut books, &line),
+        (Entity::Coordinator, SacctmgrVerb::Add) => coordinator::add(&mut books, &line),
+        (Entity::Coordinator, SacctmgrVerb::Delete) => coordinator::delete(&mut books, &line),
+        (Entity::User, SacctmgrVerb::Add) => user::add(&mut books, &line),
+        (Entity::User, SacctmgrVerb::Modify) => user::modify(&mut books, &line),
+        (Entity::User, SacctmgrVerb::Delete) => user::delete(&mut books, &line),
         // The cluster and its TRES are configured in files. An association is changed through its user or account.
         (Entity::Association | Entity::Tres | Entity::Cluster | Entity::Coordinator, _)
-        | (_, Verb::Show) => Err(CommandError::message(format!(
+        | (_, SacctmgrVerb::Show) => Err(CommandError::message(format!(
             "sacctmgr: error: {} of this entity is not supported",
             line.verb_word
         ))),
@@ -85,15 +85,15 @@ impl Books {
         Ok(Self { server, view, immediate, quiet })
     }
 
-    fn say(&self, text: &str) -> Result<(), CommandError> {
+    fn print_unless_quiet(&self, text: &str) -> Result<(), CommandError> {
         if self.quiet { Ok(()) } else { query::print(text) }
     }
 
     /// Prints what would change, asks for confirmation, and sends the calls.
     fn commit(&mut self, said: &str, calls: Vec<Call>) -> Result<ExitCode, CommandError> {
-        self.say(said)?;
+        self.print_unless_quiet(said)?;
         if !self.immediate && !agreed()? {
-            self.say(" Changes Discarded\n")?;
+            self.print_unless_quiet(" Changes Discarded\n")?;
             return Ok(ExitCode::SUCCESS);
         }
         for call in calls {
@@ -106,7 +106,7 @@ impl Books {
 
     /// Nothing was selected: prints so on standard output, with exit code 1.
     fn nothing(&self, text: &str) -> Result<ExitCode, CommandError> {
-        self.say(text)?;
+        self.print_unless_quiet(text)?;
         Ok(ExitCode::FAILURE)
     }
 }

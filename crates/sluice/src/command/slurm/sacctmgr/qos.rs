@@ -2,7 +2,7 @@
 
 use super::Books;
 use super::association_key as key;
-use super::line::{Line, Operator, Term, unknown_option};
+use super::command_line::{CommandLine, Operator, Term, unknown_option};
 use super::value::{self, Fault};
 use crate::command::slurm::query::CommandError;
 use model::account::{Association, Qos};
@@ -13,11 +13,11 @@ use wire::client::Call;
 use wire::view::AccountsView;
 
 /// Sets a field of a QOS.
-type Setter = fn(&mut Qos, &Term) -> Result<(), Fault>;
+type QosSetter = fn(&mut Qos, &Term) -> Result<(), Fault>;
 
 /// The keys with their synonyms; the first is how a setting is shown. Not formatted by rustfmt: a row is one line.
 #[rustfmt::skip]
-const KEYS: &[(&[&str], Setter)] = &[
+const KEYS: &[(&[&str], QosSetter)] = &[
     (&["Description"], |q, t| { q.description = t.value.clone(); Ok(()) }),
     (&["Flags"], |q, t| value::flags(&mut q.flags, t)),
     (&["GraceTime"], |q, t| { q.grace_time_s = value::count(t)?.unwrap_or(0); Ok(()) }),
@@ -111,7 +111,7 @@ fn refused(term: &Term, fault: &Fault) -> CommandError {
     }
 }
 
-pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> {
+pub fn add(books: &mut Books, line: &CommandLine) -> Result<ExitCode, CommandError> {
     if line.names.is_empty() {
         return Err(CommandError::message(" Need name of qos to add."));
     }
@@ -138,7 +138,7 @@ pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> {
 }
 
 /// The QOS that the line names; all if it names none.
-fn chosen<'a>(books: &'a Books, line: &Line) -> Result<Vec<&'a Qos>, CommandError> {
+fn chosen<'a>(books: &'a Books, line: &CommandLine) -> Result<Vec<&'a Qos>, CommandError> {
     if let Some(term) = line.terms.first() {
         return Err(unknown_option(&term.typed));
     }
@@ -148,7 +148,7 @@ fn chosen<'a>(books: &'a Books, line: &Line) -> Result<Vec<&'a Qos>, CommandErro
     Ok(books.view.qos.iter().filter(named).collect())
 }
 
-pub fn modify(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> {
+pub fn modify(books: &mut Books, line: &CommandLine) -> Result<ExitCode, CommandError> {
     let mut set = line.set.clone();
     let resets_usage = value::take_raw_usage(&mut set)?;
     if set.is_empty() && !resets_usage {
@@ -171,7 +171,7 @@ pub fn modify(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> 
     books.commit(&said, calls)
 }
 
-pub fn delete(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> {
+pub fn delete(books: &mut Books, line: &CommandLine) -> Result<ExitCode, CommandError> {
     if line.names.is_empty() {
         return Err(CommandError::message(" Need name of qos to delete: sacctmgr delete qos NAME"));
     }

@@ -1,6 +1,6 @@
 //! `sacctmgr show|list`.
 
-use super::line::{Line, unknown_option};
+use super::command_line::{CommandLine, unknown_option};
 use super::load;
 use crate::command::slurm::query::{CommandError, Server};
 use ::slurm::option::{OptionKey as K, Parsed};
@@ -17,12 +17,12 @@ const ACCOUNT_KEYS: [&str; 2] = ["Account", "Accounts"];
 const USER_KEYS: [&str; 2] = ["User", "Users"];
 const CLUSTER_KEYS: [&str; 2] = ["Cluster", "Clusters"];
 
-pub fn run(line: &Line, parsed: &Parsed) -> Result<ExitCode, CommandError> {
+pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError> {
     let mut terms = line.terms.clone();
-    let format = Line::take(&mut terms, &["Format"]);
-    let accounts = Line::take(&mut terms, &ACCOUNT_KEYS);
-    let users = Line::take(&mut terms, &USER_KEYS);
-    Line::take(&mut terms, &CLUSTER_KEYS);
+    let format = CommandLine::take(&mut terms, &["Format"]);
+    let accounts = CommandLine::take(&mut terms, &ACCOUNT_KEYS);
+    let users = CommandLine::take(&mut terms, &USER_KEYS);
+    CommandLine::take(&mut terms, &CLUSTER_KEYS);
     if let Some(term) = terms.first() {
         return Err(unknown_option(&term.typed));
     }
@@ -66,7 +66,7 @@ fn layout(parsed: &Parsed) -> Layout {
 }
 
 /// The named entities: `show account physics` and `show account where account=physics` mean the same.
-fn named(line: &Line, accounts: &[String], users: &[String]) -> Vec<String> {
+fn named(line: &CommandLine, accounts: &[String], users: &[String]) -> Vec<String> {
     let same = match line.entity {
         Entity::Account => accounts,
         Entity::User => users,

@@ -2,7 +2,7 @@
 
 use super::Books;
 use super::association_key as key;
-use super::line::{Line, Term, unknown_option};
+use super::command_line::{CommandLine, Term, unknown_option};
 use super::value;
 use crate::command::slurm::query::CommandError;
 use model::account::Association;
@@ -26,15 +26,15 @@ fn shown(cluster: &str, association: &Association) -> String {
     format!("  C = {cluster:<10} A = {:<20} U = {user:<9}{partition}\n", association.account)
 }
 
-pub fn add(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> {
+pub fn add(books: &mut Books, line: &CommandLine) -> Result<ExitCode, CommandError> {
     let mut terms: Vec<Term> = line.terms.iter().chain(&line.set).cloned().collect();
-    Line::take(&mut terms, &CLUSTER_KEYS);
-    let mut accounts = Line::take(&mut terms, &ACCOUNT_KEYS);
-    let default = Line::take(&mut terms, &[DEFAULT_ACCOUNT]).pop();
+    CommandLine::take(&mut terms, &CLUSTER_KEYS);
+    let mut accounts = CommandLine::take(&mut terms, &ACCOUNT_KEYS);
+    let default = CommandLine::take(&mut terms, &[DEFAULT_ACCOUNT]).pop();
     accounts.extend(default.clone());
     accounts.dedup();
-    let partitions = Line::take(&mut terms, &PARTITION_KEYS);
-    let level = Line::take(&mut terms, &["AdminLevel", "Admin"]).pop();
+    let partitions = CommandLine::take(&mut terms, &PARTITION_KEYS);
+    let level = CommandLine::take(&mut terms, &["AdminLevel", "Admin"]).pop();
     let role = level.map(|level| admin_level(&level)).transpose()?;
     if line.names.is_empty() {
         return Err(CommandError::message(" Need name of user to add."));
@@ -128,13 +128,16 @@ fn added_text(view: &AccountsView, added: &[Association]) -> String {
 }
 
 /// The associations of the named users, in the named accounts.
-fn chosen<'a>(view: &'a AccountsView, line: &Line) -> Result<Vec<&'a Association>, CommandError> {
+fn chosen<'a>(
+    view: &'a AccountsView,
+    line: &CommandLine,
+) -> Result<Vec<&'a Association>, CommandError> {
     let mut terms = line.terms.clone();
-    Line::take(&mut terms, &CLUSTER_KEYS);
-    let accounts = Line::take(&mut terms, &ACCOUNT_KEYS);
-    let partitions = Line::take(&mut terms, &PARTITION_KEYS);
+    CommandLine::take(&mut terms, &CLUSTER_KEYS);
+    let accounts = CommandLine::take(&mut terms, &ACCOUNT_KEYS);
+    let partitions = CommandLine::take(&mut terms, &PARTITION_KEYS);
     let mut users = line.names.clone();
-    users.extend(Line::take(&mut terms, &["User", "Users"]));
+    users.extend(CommandLine::take(&mut terms, &["User", "Users"]));
     if let Some(term) = terms.first() {
         return Err(unknown_option(&term.typed));
     }
@@ -147,11 +150,11 @@ fn chosen<'a>(view: &'a AccountsView, line: &Line) -> Result<Vec<&'a Association
     Ok(view.associations.iter().filter(fits).collect())
 }
 
-pub fn modify(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> {
+pub fn modify(books: &mut Books, line: &CommandLine) -> Result<ExitCode, CommandError> {
     let mut set = line.set.clone();
     let resets_usage = value::take_raw_usage(&mut set)?;
-    let default = Line::take(&mut set, &[DEFAULT_ACCOUNT]).pop();
-    let level = Line::take(&mut set, &["AdminLevel", "Admin"]).pop();
+    let default = CommandLine::take(&mut set, &[DEFAULT_ACCOUNT]).pop();
+    let level = CommandLine::take(&mut set, &["AdminLevel", "Admin"]).pop();
     if set.is_empty() && default.is_none() && level.is_none() && !resets_usage {
         return Err(CommandError::message(" You didn't give me anything to set"));
     }
@@ -240,7 +243,7 @@ fn admin_level(text: &str) -> Result<Role, CommandError> {
     }
 }
 
-pub fn delete(books: &mut Books, line: &Line) -> Result<ExitCode, CommandError> {
+pub fn delete(books: &mut Books, line: &CommandLine) -> Result<ExitCode, CommandError> {
     if line.names.is_empty() {
         return Err(CommandError::message(
             " Need name of user to delete: sacctmgr delete user NAME",
@@ -301,7 +304,9 @@ mod tests {
         let view = key::view();
         let count = |text: &str| {
             let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
-            chosen(&view, &Line::parse(&words).expect("a line")).map(|found| found.len()).ok()
+            chosen(&view, &CommandLine::parse(&words).expect("a line"))
+                .map(|found| found.len())
+                .ok()
         };
         assert_eq!(count("modify user alice set x=1"), Some(1));
         assert_eq!(count("modify user where user=alice account=physics set x=1"), Some(1));

@@ -1,6 +1,6 @@
 //! The values of `sacctmgr`'s keys: counts, limits, lists.
 
-use super::line::{Operator, Term};
+use super::command_line::{Operator, Term};
 use crate::command::slurm::query::CommandError;
 use ::slurm::option::value;
 use model::account::{QosFlag, Shares};

@@ -6,7 +6,7 @@ use super::submit::caller::{self, ProcessSurroundings};
 use super::submit::het_components;
 use super::submit::job_watch::{self, JobEvent, Watch};
 use super::submit::messages::{
-    self, FAILURE, complain, failure, refused, say, unexpected, unreachable,
+    self, FAILURE, failure, print_error, print_line, refused, unexpected, unreachable,
 };
 use super::submit::test_only::{check_clusters, tested};
 use crate::client::{Client, ClientError, ServerLocation};
@@ -58,7 +58,7 @@ pub fn run(args: &[String]) -> ExitCode {
         Ok(code) => code,
         Err(AllocError::Client(error)) => unreachable(COMMAND, &error),
         Err(AllocError::Io(error)) => {
-            complain(COMMAND, &error.to_string());
+            print_error(COMMAND, &error.to_string());
             failure()
         }
     }
@@ -96,7 +96,7 @@ impl AllocationRequest<'_> {
             Ok(draft) => draft,
             Err(error) => return Ok(messages::refuse_option(COMMAND, &error)),
         };
-        draft.notes.iter().for_each(|line| self.tell(line));
+        draft.notes.iter().for_each(|line| self.print_unless_quiet(line));
         let submission = Box::new(draft.submission);
         if self.options.test_only {
             return Ok(tested(COMMAND, client.call(Call::TestSubmit(submission))?));
@@ -115,7 +115,7 @@ impl AllocationRequest<'_> {
         let Some(view) = self.await_grant(&mut client, job, &mut watch)? else {
             return Ok(failure());
         };
-        self.tell(&format!("Granted job allocation {job}"));
+        self.print_unless_quiet(&format!("Granted job allocation {job}"));
         self.ring_bell(asked.elapsed());
         if self.options.no_shell {
             return Ok(ExitCode::SUCCESS);
@@ -138,9 +138,9 @@ impl AllocationRequest<'_> {
         }
     }
 
-    fn tell(&self, line: &str) {
+    fn print_unless_quiet(&self, line: &str) {
         if !self.options.quiet {
-            say(COMMAND, line);
+            print_line(COMMAND, line);
         }
     }
 
@@ -155,37 +155,37 @@ impl AllocationRequest<'_> {
         loop {
             if SIGNALLED.load(Ordering::Relaxed) != 0 {
                 cancel_job(client, job)?;
-                self.tell(&format!("Job allocation {job} has been revoked."));
-                self.tell("Job aborted due to signal");
+                self.print_unless_quiet(&format!("Job allocation {job} has been revoked."));
+                self.print_unless_quiet("Job aborted due to signal");
                 return Ok(None);
             }
             match watch.wait_for(SIGNAL_CHECK_INTERVAL) {
                 None | Some(JobEvent::Ready) => {}
                 Some(JobEvent::Queued) => {
                     queued = true;
-                    self.tell(&format!("Pending job allocation {job}"));
-                    self.tell(&format!("job {job} queued and waiting for resources"));
+                    self.print_unless_quiet(&format!("Pending job allocation {job}"));
+                    self.print_unless_quiet(&format!("job {job} queued and waiting for resources"));
                 }
                 Some(JobEvent::Started(view)) => {
                     if queued {
-                        self.tell(&format!("job {job} has been allocated resources"));
+                        self.print_unless_quiet(&format!("job {job} has been allocated resources"));
                     }
                     return Ok(Some(view));
                 }
                 Some(JobEvent::Ended { outcome: Some(Outcome::NoCapacity), .. }) => {
                     let text = "Requested nodes are busy";
-                    complain(COMMAND, &format!("{}: {text}", COMMAND.refusal_prefix()));
+                    print_error(COMMAND, &format!("{}: {text}", COMMAND.refusal_prefix()));
                     return Ok(None);
                 }
                 Some(JobEvent::Ended { .. }) => {
-                    self.tell("Job has been cancelled");
-                    self.tell(&format!("Job allocation {job} has been revoked."));
+                    self.print_unless_quiet("Job has been cancelled");
+                    self.print_unless_quiet(&format!("Job allocation {job} has been revoked."));
                     let text = "Job/step already completing or completed";
-                    complain(COMMAND, &format!("{}: {text}", COMMAND.refusal_prefix()));
+                    print_error(COMMAND, &format!("{}: {text}", COMMAND.refusal_prefix()));
                     return Ok(None);
                 }
                 Some(JobEvent::Refused(why)) => {
-                    complain(COMMAND, &refusal::text(&why));
+                    print_error(COMMAND, &refusal::text(&why));
                     return Ok(None);
                 }
                 Some(JobEvent::Unreachable(error)) => return Err(error),
@@ -212,20 +212,20 @@ impl AllocationRequest<'_> {
             Ok(child) => self.wait(client.location().clone(), child, job, watch)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let text = format!("_fork_command: Unable to find command \"{}\"", argv[0]);
-                complain(COMMAND, &text);
+                print_error(COMMAND, &text);
                 (ExitStatus { code: i32::from(FAILURE), signal: 0 }, false)
             }
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                complain(COMMAND, &format!("Unable to find command \"{}\"", argv[0]));
+                print_error(COMMAND, &format!("Unable to find command \"{}\"", argv[0]));
                 (ExitStatus { code: i32::from(FAILURE), signal: 0 }, false)
             }
             Err(error) => {
-                complain(COMMAND, &format!("_fork_command: Unable to run {}: {error}", argv[0]));
+                print_error(COMMAND, &format!("_fork_command: Unable to run {}: {error}", argv[0]));
                 (ExitStatus { code: i32::from(FAILURE), signal: 0 }, false)
             }
         };
         if !revoked {
-            self.tell(&format!("Relinquishing job allocation {job}"));
+            self.print_unless_quiet(&format!("Relinquishing job allocation {job}"));
             // If it is refused, the job has ended by itself. If it is lost, the hold on the job is lost too, which ends it.
             let _ = client.call(Call::Relinquish { job, exit: status });
         }
@@ -296,7 +296,7 @@ fn handle_signals(location: ServerLocation, job: JobId, quiet: bool) {
             0 => {}
             libc::SIGHUP => {
                 if !quiet {
-                    say(COMMAND, &format!("Relinquishing job allocation {job}"));
+                    print_line(COMMAND, &format!("Relinquishing job allocation {job}"));
                 }
                 // If it fails, the hold ends with this process, and the allocation with it.
                 let exit = ExitStatus { code: i32::from(FAILURE), signal: 0 };
@@ -324,7 +324,7 @@ fn report_revocation(
             if seen.swap(true, Ordering::AcqRel) {
                 return;
             }
-            say(COMMAND, &format!("Job allocation {job} has been revoked."));
+            print_line(COMMAND, &format!("Job allocation {job} has been revoked."));
             if let Some(signal) = signal.and_then(|number| Signal::try_from(number).ok()) {
                 // The command may have ended in the meantime.
                 let _ = kill(command, signal);

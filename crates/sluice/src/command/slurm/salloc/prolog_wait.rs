@@ -1,6 +1,8 @@
 //! `salloc` while the prolog runs on the nodes of its allocation.
 
-use super::{AllocationRequest, COMMAND, SIGNAL_CHECK_INTERVAL, SIGNALLED, cancel_job, complain};
+use super::{
+    AllocationRequest, COMMAND, SIGNAL_CHECK_INTERVAL, SIGNALLED, cancel_job, print_error,
+};
 use crate::client::{Client, ClientError};
 use crate::command::slurm::submit::job_watch::{JobEvent, Watch};
 use ::slurm::words::refusal;
@@ -18,27 +20,27 @@ impl AllocationRequest<'_> {
         view: &JobView,
         watch: &mut Watch,
     ) -> Result<bool, ClientError> {
-        self.tell("Waiting for resource configuration");
+        self.print_unless_quiet("Waiting for resource configuration");
         loop {
             if SIGNALLED.load(Ordering::Relaxed) != 0 {
                 cancel_job(client, job)?;
-                self.tell(&format!("Job allocation {job} has been revoked."));
+                self.print_unless_quiet(&format!("Job allocation {job} has been revoked."));
                 return Ok(false);
             }
             match watch.wait_for(SIGNAL_CHECK_INTERVAL) {
                 Some(JobEvent::Ready) => {
                     let nodes = view.allocation.iter().flat_map(|granted| granted.node_names());
                     let nodes = hostlist::compress(nodes);
-                    self.tell(&format!("Nodes {nodes} are ready for job"));
+                    self.print_unless_quiet(&format!("Nodes {nodes} are ready for job"));
                     return Ok(true);
                 }
                 Some(JobEvent::Ended { .. }) => {
-                    self.tell(&format!("Job allocation {job} has been revoked."));
-                    complain(COMMAND, "Allocation was revoked before the nodes were ready");
+                    self.print_unless_quiet(&format!("Job allocation {job} has been revoked."));
+                    print_error(COMMAND, "Allocation was revoked before the nodes were ready");
                     return Ok(false);
                 }
                 Some(JobEvent::Refused(why)) => {
-                    complain(COMMAND, &refusal::text(&why));
+                    print_error(COMMAND, &refusal::text(&why));
                     return Ok(false);
                 }
                 Some(JobEvent::Unreachable(error)) => return Err(error),

@@ -22,9 +22,9 @@ use model::time::Timestamp;
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
 
-/// What a keyword does.
+/// The first word of a command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verb {
+enum Keyword {
     Show,
     Update,
     Create,
@@ -75,41 +75,41 @@ impl JobVerb {
 
 /// The keywords. Not formatted by rustfmt: a row is one line.
 #[rustfmt::skip]
-const KEYWORDS: &[(&str, Verb)] = &[
-    ("show",          Verb::Show),
-    ("sh",            Verb::Show),
-    ("update",        Verb::Update),
-    ("hold",          Verb::Job(JobVerb::Hold)),
-    ("holdu",         Verb::Job(JobVerb::UserHold)),
-    ("uhold",         Verb::Job(JobVerb::UserHold)),
-    ("release",       Verb::Job(JobVerb::Release)),
-    ("requeue",       Verb::Job(JobVerb::Requeue)),
-    ("requeuehold",   Verb::Job(JobVerb::RequeueHold)),
-    ("suspend",       Verb::Job(JobVerb::Suspend)),
-    ("resume",        Verb::Job(JobVerb::Resume)),
-    ("write",         Verb::Write),
-    ("ping",          Verb::Ping),
-    ("reconfigure",   Verb::Reconfigure),
-    ("version",       Verb::Version),
-    ("help",          Verb::Help),
-    ("abort",         Verb::Unsupported),
-    ("cancel_reboot", Verb::Unsupported),
-    ("completing",    Verb::Unsupported),
-    ("create",        Verb::Create),
-    ("delete",        Verb::Delete),
-    ("errnumstr",     Verb::Unsupported),
-    ("listpids",      Verb::Unsupported),
-    ("notify",        Verb::Unsupported),
-    ("pidinfo",       Verb::Unsupported),
-    ("reboot",        Verb::Unsupported),
-    ("schedloglevel", Verb::Unsupported),
-    ("setdebug",      Verb::Unsupported),
-    ("setdebugflags", Verb::Unsupported),
-    ("shutdown",      Verb::Unsupported),
-    ("takeover",      Verb::Unsupported),
-    ("token",         Verb::Unsupported),
-    ("top",           Verb::Job(JobVerb::Top)),
-    ("wait_job",      Verb::Unsupported),
+const KEYWORDS: &[(&str, Keyword)] = &[
+    ("show",          Keyword::Show),
+    ("sh",            Keyword::Show),
+    ("update",        Keyword::Update),
+    ("hold",          Keyword::Job(JobVerb::Hold)),
+    ("holdu",         Keyword::Job(JobVerb::UserHold)),
+    ("uhold",         Keyword::Job(JobVerb::UserHold)),
+    ("release",       Keyword::Job(JobVerb::Release)),
+    ("requeue",       Keyword::Job(JobVerb::Requeue)),
+    ("requeuehold",   Keyword::Job(JobVerb::RequeueHold)),
+    ("suspend",       Keyword::Job(JobVerb::Suspend)),
+    ("resume",        Keyword::Job(JobVerb::Resume)),
+    ("write",         Keyword::Write),
+    ("ping",          Keyword::Ping),
+    ("reconfigure",   Keyword::Reconfigure),
+    ("version",       Keyword::Version),
+    ("help",          Keyword::Help),
+    ("abort",         Keyword::Unsupported),
+    ("cancel_reboot", Keyword::Unsupported),
+    ("completing",    Keyword::Unsupported),
+    ("create",        Keyword::Create),
+    ("delete",        Keyword::Delete),
+    ("errnumstr",     Keyword::Unsupported),
+    ("listpids",      Keyword::Unsupported),
+    ("notify",        Keyword::Unsupported),
+    ("pidinfo",       Keyword::Unsupported),
+    ("reboot",        Keyword::Unsupported),
+    ("schedloglevel", Keyword::Unsupported),
+    ("setdebug",      Keyword::Unsupported),
+    ("setdebugflags", Keyword::Unsupported),
+    ("shutdown",      Keyword::Unsupported),
+    ("takeover",      Keyword::Unsupported),
+    ("token",         Keyword::Unsupported),
+    ("top",           Keyword::Job(JobVerb::Top)),
+    ("wait_job",      Keyword::Unsupported),
 ];
 
 /// What relative times on the command line depend on.
@@ -150,17 +150,17 @@ fn act(args: &[String]) -> Result<ExitCode, CommandError> {
         return Err(CommandError::message(format!("invalid keyword: {keyword}")));
     };
     match verb {
-        Verb::Show => show::run(words, shown(&parsed)),
-        Verb::Update => update::run(words),
-        Verb::Create => reservation::create(words),
-        Verb::Delete => reservation::delete(words),
-        Verb::Job(verb) => job_action::run(name, *verb, words),
-        Verb::Write => job_action::write(words),
-        Verb::Ping => ping(),
-        Verb::Reconfigure => reconfigure(),
-        Verb::Version => query::print(&help::version()).map(|()| ExitCode::SUCCESS),
-        Verb::Help => query::print(&help::help(Command::Scontrol)).map(|()| ExitCode::SUCCESS),
-        Verb::Unsupported => {
+        Keyword::Show => show::run(words, shown(&parsed)),
+        Keyword::Update => update::run(words),
+        Keyword::Create => reservation::create(words),
+        Keyword::Delete => reservation::delete(words),
+        Keyword::Job(verb) => job_action::run(name, *verb, words),
+        Keyword::Write => job_action::write(words),
+        Keyword::Ping => ping(),
+        Keyword::Reconfigure => reconfigure(),
+        Keyword::Version => query::print(&help::version()).map(|()| ExitCode::SUCCESS),
+        Keyword::Help => query::print(&help::help(Command::Scontrol)).map(|()| ExitCode::SUCCESS),
+        Keyword::Unsupported => {
             Err(CommandError::message(format!("scontrol: error: {name} is not supported")))
         }
     }

@@ -7,50 +7,50 @@ use ::slurm::option::value;
 use model::change::NodeChange;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Key {
+enum NodeKey {
     State,
     Reason,
     Weight,
     Features,
 }
 
-const KEYS: &[(&str, Key)] = &[
-    ("State", Key::State),
-    ("Reason", Key::Reason),
-    ("Weight", Key::Weight),
-    ("AvailableFeatures", Key::Features),
-    ("ActiveFeatures", Key::Features),
-    ("Features", Key::Features),
+const KEYS: &[(&str, NodeKey)] = &[
+    ("State", NodeKey::State),
+    ("Reason", NodeKey::Reason),
+    ("Weight", NodeKey::Weight),
+    ("AvailableFeatures", NodeKey::Features),
+    ("ActiveFeatures", NodeKey::Features),
+    ("Features", NodeKey::Features),
 ];
 
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum StateAction {
     /// Needs a reason.
     Set(fn(String) -> NodeChange),
-    Cleared(Clear),
+    Cleared(ClearAction),
     /// Slurm has it, Sluice does not.
     Unsupported,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Clear {
+enum ClearAction {
     Resume,
     Undrain,
 }
 
 /// Not formatted by rustfmt: a row is one line.
 #[rustfmt::skip]
-const STATES: &[(&str, State)] = &[
-    ("DRAIN",      State::Set(|reason| NodeChange::Drain { reason })),
-    ("DOWN",       State::Set(|reason| NodeChange::Down { reason })),
-    ("FAIL",       State::Set(|reason| NodeChange::Fail { reason })),
-    ("RESUME",     State::Cleared(Clear::Resume)),
-    ("IDLE",       State::Cleared(Clear::Resume)),
-    ("UNDRAIN",    State::Cleared(Clear::Undrain)),
-    ("NoResp",     State::Unsupported),
-    ("FUTURE",     State::Unsupported),
-    ("POWER_DOWN", State::Unsupported),
-    ("POWER_UP",   State::Unsupported),
+const STATES: &[(&str, StateAction)] = &[
+    ("DRAIN",      StateAction::Set(|reason| NodeChange::Drain { reason })),
+    ("DOWN",       StateAction::Set(|reason| NodeChange::Down { reason })),
+    ("FAIL",       StateAction::Set(|reason| NodeChange::Fail { reason })),
+    ("RESUME",     StateAction::Cleared(ClearAction::Resume)),
+    ("IDLE",       StateAction::Cleared(ClearAction::Resume)),
+    ("UNDRAIN",    StateAction::Cleared(ClearAction::Undrain)),
+    ("NoResp",     StateAction::Unsupported),
+    ("FUTURE",     StateAction::Unsupported),
+    ("POWER_DOWN", StateAction::Unsupported),
+    ("POWER_UP",   StateAction::Unsupported),
 ];
 
 /// The changes in the order in which they are sent. A state and its reason are one change.
@@ -60,28 +60,28 @@ pub fn changes(pairs: &[Pair]) -> Result<Vec<NodeChange>, CommandError> {
     let mut changes = Vec::new();
     for pair in pairs {
         match lookup(KEYS, &pair.key).map(|(_, key)| *key) {
-            Some(Key::State) => state = Some(parse_state(pair)?),
-            Some(Key::Reason) => reason = Some(pair.value.clone()),
-            Some(Key::Weight) => {
+            Some(NodeKey::State) => state = Some(parse_state(pair)?),
+            Some(NodeKey::Reason) => reason = Some(pair.value.clone()),
+            Some(NodeKey::Weight) => {
                 let weight = pair.value.parse();
                 let weight = weight.map_err(|_| invalid(pair, "expected a whole number"))?;
                 changes.push(NodeChange::Weight(weight));
             }
-            Some(Key::Features) => changes.push(NodeChange::Features(value::list(&pair.value))),
+            Some(NodeKey::Features) => changes.push(NodeChange::Features(value::list(&pair.value))),
             None => return Err(unsupported(pair)),
         }
     }
     let reason = reason.filter(|reason| !reason.is_empty());
     let stated = match (state, reason) {
-        (Some(State::Set(change)), Some(reason)) => Some(change(reason)),
-        (Some(State::Set(_)), None) => {
+        (Some(StateAction::Set(change)), Some(reason)) => Some(change(reason)),
+        (Some(StateAction::Set(_)), None) => {
             let words = "You must specify a reason when DOWNING or DRAINING a node. Request denied";
             return Err(CommandError::message(words));
         }
         // Resuming a node clears its reason too.
-        (Some(State::Cleared(Clear::Resume)), _) => Some(NodeChange::Resume),
-        (Some(State::Cleared(Clear::Undrain)), _) => Some(NodeChange::Undrain),
-        (Some(State::Unsupported), _) => None,
+        (Some(StateAction::Cleared(ClearAction::Resume)), _) => Some(NodeChange::Resume),
+        (Some(StateAction::Cleared(ClearAction::Undrain)), _) => Some(NodeChange::Undrain),
+        (Some(StateAction::Unsupported), _) => None,
         (None, Some(reason)) => Some(NodeChange::Reason(reason)),
         (None, None) => None,
     };
@@ -89,10 +89,10 @@ pub fn changes(pairs: &[Pair]) -> Result<Vec<NodeChange>, CommandError> {
     Ok(changes)
 }
 
-fn parse_state(pair: &Pair) -> Result<State, CommandError> {
+fn parse_state(pair: &Pair) -> Result<StateAction, CommandError> {
     let row = STATES.iter().find(|(name, _)| name.eq_ignore_ascii_case(&pair.value));
     match row {
-        Some((name, State::Unsupported)) => {
+        Some((name, StateAction::Unsupported)) => {
             Err(CommandError::message(format!("State={name} is not supported\nRequest aborted")))
         }
         Some((_, state)) => Ok(*state),

@@ -8,14 +8,17 @@ use model::partition::PartitionState;
 use model::time::parse_time_limit;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Key {
+enum PartitionKey {
     State,
     MaxTime,
     Default,
 }
 
-const KEYS: &[(&str, Key)] =
-    &[("State", Key::State), ("MaxTime", Key::MaxTime), ("Default", Key::Default)];
+const KEYS: &[(&str, PartitionKey)] = &[
+    ("State", PartitionKey::State),
+    ("MaxTime", PartitionKey::MaxTime),
+    ("Default", PartitionKey::Default),
+];
 
 const STATES: &[(&str, PartitionState)] = &[
     ("UP", PartitionState::Up),
@@ -27,16 +30,16 @@ const STATES: &[(&str, PartitionState)] = &[
 pub fn parse(pair: &Pair) -> Result<PartitionChange, CommandError> {
     let (_, key) = lookup(KEYS, &pair.key).ok_or_else(|| unsupported(pair))?;
     match key {
-        Key::State => {
+        PartitionKey::State => {
             let row = STATES.iter().find(|(name, _)| name.eq_ignore_ascii_case(&pair.value));
             let expected = "expected UP, DOWN, DRAIN or INACTIVE";
             row.map(|(_, state)| PartitionChange::State(*state))
                 .ok_or_else(|| invalid(pair, expected))
         }
-        Key::MaxTime => parse_time_limit(&pair.value)
+        PartitionKey::MaxTime => parse_time_limit(&pair.value)
             .map(PartitionChange::MaxTime)
             .map_err(|error| invalid(pair, error)),
-        Key::Default => match pair.value.to_ascii_lowercase().as_str() {
+        PartitionKey::Default => match pair.value.to_ascii_lowercase().as_str() {
             "yes" => Ok(PartitionChange::Default(true)),
             "no" => Ok(PartitionChange::Default(false)),
             _ => Err(invalid(pair, "expected YES or NO")),

@@ -30,7 +30,7 @@ pub fn create(words: &[String]) -> Result<ExitCode, CommandError> {
     }
     // Without a value, the server makes up a name.
     let named = first.contains('=').then_some(first);
-    let ask = asked(named.into_iter().chain(rest), "created")?;
+    let ask = read_request(named.into_iter().chain(rest), "created")?;
     check_new(&ask).map_err(|text| error(format!("{text}  No reservation created.")))?;
     let mut server = Server::find("Error creating the reservation")?;
     match server.try_ask(Call::CreateReservation(Box::new(ask)))? {
@@ -51,7 +51,7 @@ pub fn create(words: &[String]) -> Result<ExitCode, CommandError> {
 
 /// `scontrol update ReservationName=… …`.
 pub fn update(words: &[String]) -> Result<ExitCode, CommandError> {
-    let mut ask = asked(words.iter(), "update")
+    let mut ask = read_request(words.iter(), "update")
         .map_err(|wrong| CommandError::message(format!("{wrong}\n{UPDATE_ERROR}: No error")))?;
     let name = ask.name.take().unwrap_or_default();
     let mut server = Server::find(UPDATE_ERROR)?;
@@ -139,7 +139,7 @@ fn error(text: String) -> CommandError {
 }
 
 /// Reads all words. Nothing is sent if one of them is invalid.
-fn asked<'a>(
+fn read_request<'a>(
     words: impl Iterator<Item = &'a String>,
     done: &str,
 ) -> Result<ReservationRequest, CommandError> {

@@ -24,7 +24,7 @@ pub enum KeyError {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Key {
+enum ReservationKey {
     Name,
     Accounts,
     CoreCount,
@@ -48,33 +48,34 @@ enum Key {
 
 /// Not formatted by rustfmt: a row is one line.
 #[rustfmt::skip]
-const KEYS: &[(&str, Key)] = &[
-    ("Accounts",        Key::Accounts),
-    ("BurstBuffer",     Key::Unsupported),
-    ("CoreCnt",         Key::CoreCount),
-    ("Duration",        Key::Duration),
-    ("EndTime",         Key::EndTime),
-    ("Features",        Key::Features),
-    ("Flags",           Key::Flags),
-    ("Groups",          Key::Groups),
-    ("Licenses",        Key::Licenses),
-    ("MaxStartDelay",   Key::MaxStartDelay),
-    ("NodeCnt",         Key::NodeCount),
-    ("Nodes",           Key::Nodes),
-    ("PartitionName",   Key::Partition),
-    ("Reservation",     Key::Name),
-    ("ReservationName", Key::Name),
-    ("Skip",            Key::Skip),
-    ("StartTime",       Key::StartTime),
-    ("TRES",            Key::Tres),
-    ("Users",           Key::Users),
-    ("Watts",           Key::Unsupported),
+const KEYS: &[(&str, ReservationKey)] = &[
+    ("Accounts",        ReservationKey::Accounts),
+    ("BurstBuffer",     ReservationKey::Unsupported),
+    ("CoreCnt",         ReservationKey::CoreCount),
+    ("Duration",        ReservationKey::Duration),
+    ("EndTime",         ReservationKey::EndTime),
+    ("Features",        ReservationKey::Features),
+    ("Flags",           ReservationKey::Flags),
+    ("Groups",          ReservationKey::Groups),
+    ("Licenses",        ReservationKey::Licenses),
+    ("MaxStartDelay",   ReservationKey::MaxStartDelay),
+    ("NodeCnt",         ReservationKey::NodeCount),
+    ("Nodes",           ReservationKey::Nodes),
+    ("PartitionName",   ReservationKey::Partition),
+    ("Reservation",     ReservationKey::Name),
+    ("ReservationName", ReservationKey::Name),
+    ("Skip",            ReservationKey::Skip),
+    ("StartTime",       ReservationKey::StartTime),
+    ("TRES",            ReservationKey::Tres),
+    ("Users",           ReservationKey::Users),
+    ("Watts",           ReservationKey::Unsupported),
 ];
 
 /// Whether a word is the key that names a reservation.
 pub fn names_one(word: &str) -> bool {
     let key = word.split_once('=').map_or(word, |(key, _)| key);
-    key.len() >= "res".len() && lookup(KEYS, key).is_some_and(|(_, key)| *key == Key::Name)
+    key.len() >= "res".len()
+        && lookup(KEYS, key).is_some_and(|(_, key)| *key == ReservationKey::Name)
 }
 
 /// Applies one word to the request.
@@ -85,7 +86,9 @@ pub fn read(
 ) -> Result<(), KeyError> {
     let (key, text) = match word.split_once('=') {
         Some(pair) => pair,
-        None if lookup(KEYS, word).is_some_and(|(_, key)| *key == Key::Skip) => (word, ""),
+        None if lookup(KEYS, word).is_some_and(|(_, key)| *key == ReservationKey::Skip) => {
+            (word, "")
+        }
         None => {
             return Err(sentence(format!(
                 "Misformatted parameter '{word}', most options have a parameter after '='"
@@ -100,41 +103,47 @@ pub fn read(
     let unknown = || sentence(format!("Unknown parameter {word}"));
     let (name, key) = lookup(KEYS, bare).ok_or_else(unknown)?;
     let names = || Some(NamesEdit { edit, names: value::list(text) });
-    let edited =
-        matches!(key, Key::Accounts | Key::Users | Key::Groups | Key::Flags | Key::Duration);
+    let edited = matches!(
+        key,
+        ReservationKey::Accounts
+            | ReservationKey::Users
+            | ReservationKey::Groups
+            | ReservationKey::Flags
+            | ReservationKey::Duration
+    );
     if edit != EditMode::Set && !edited {
         return Err(unknown());
     }
     match key {
-        Key::Name => ask.name = Some(text.to_owned()).filter(|name| !name.is_empty()),
-        Key::Accounts => ask.accounts = names(),
-        Key::Users => ask.users = names(),
-        Key::Groups => ask.groups = names(),
-        Key::Features => ask.features = Some(text.to_owned()),
-        Key::Partition => ask.partition = Some(text.to_owned()),
-        Key::Skip => ask.skip = true,
-        Key::StartTime => ask.start = Some(when(word, text, "start", context)?),
-        Key::EndTime => ask.end = Some(when(word, text, "end", context)?),
-        Key::Duration => ask.duration = Some(duration(word, text, edit)?),
-        Key::MaxStartDelay => {
+        ReservationKey::Name => ask.name = Some(text.to_owned()).filter(|name| !name.is_empty()),
+        ReservationKey::Accounts => ask.accounts = names(),
+        ReservationKey::Users => ask.users = names(),
+        ReservationKey::Groups => ask.groups = names(),
+        ReservationKey::Features => ask.features = Some(text.to_owned()),
+        ReservationKey::Partition => ask.partition = Some(text.to_owned()),
+        ReservationKey::Skip => ask.skip = true,
+        ReservationKey::StartTime => ask.start = Some(when(word, text, "start", context)?),
+        ReservationKey::EndTime => ask.end = Some(when(word, text, "end", context)?),
+        ReservationKey::Duration => ask.duration = Some(duration(word, text, edit)?),
+        ReservationKey::MaxStartDelay => {
             let delay = parse_time_limit(text).ok().and_then(TimeLimit::minutes);
             let delay = delay.ok_or_else(|| sentence(format!("Invalid duration {word}")))?;
             ask.max_start_delay_s = Some(delay.saturating_mul(60));
         }
-        Key::NodeCount => {
+        ReservationKey::NodeCount => {
             let wrong = || KeyError::Whole(format!("Invalid node count {text}"));
             ask.node_count = Some(count(text).ok_or_else(wrong)?);
         }
-        Key::CoreCount => {
+        ReservationKey::CoreCount => {
             let wrong = || KeyError::Whole(format!("Invalid core count {text}"));
             let counts = text.split(',').map(count).collect::<Option<Vec<u32>>>();
             ask.cores = Some(counts.ok_or_else(wrong)?);
         }
-        Key::Nodes => ask.nodes = Some(nodes(text)?),
-        Key::Licenses => ask.licenses = Some(licenses(text)?),
-        Key::Flags => flags(ask, text, edit)?,
-        Key::Tres => tres(ask, text)?,
-        Key::Unsupported => {
+        ReservationKey::Nodes => ask.nodes = Some(nodes(text)?),
+        ReservationKey::Licenses => ask.licenses = Some(licenses(text)?),
+        ReservationKey::Flags => flags(ask, text, edit)?,
+        ReservationKey::Tres => tres(ask, text)?,
+        ReservationKey::Unsupported => {
             return Err(sentence(format!("{name} is not supported here: {word}")));
         }
     }

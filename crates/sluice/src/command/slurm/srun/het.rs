@@ -10,7 +10,9 @@ use crate::command::slurm::step::server_stream::ServerStreams;
 use crate::command::slurm::step::{HetPlacement, Step, StepOutcome, prolog_epilog};
 use crate::command::slurm::submit::het_components::{self, Component};
 use crate::command::slurm::submit::job_watch::{self, JobEvent, Watch};
-use crate::command::slurm::submit::messages::{self, complain, failure, refused, say, unexpected};
+use crate::command::slurm::submit::messages::{
+    self, failure, print_error, print_line, refused, unexpected,
+};
 use crate::command::slurm::submit::test_only::{check_clusters, tested};
 use ::slurm::environment::het_job;
 use ::slurm::environment::het_step::{self, HetStepComponent as Placed};
@@ -285,11 +287,11 @@ fn not_granted(outcome: Option<Outcome>) -> RunError {
     if outcome == Some(Outcome::NoCapacity) {
         return unable("Requested nodes are busy");
     }
-    say(COMMAND, "Job has been cancelled");
+    print_line(COMMAND, "Job has been cancelled");
     unable("Job/step already completing or completed")
 }
 
 fn unable(why: &str) -> RunError {
-    complain(COMMAND, &format!("{}: {why}", COMMAND.refusal_prefix()));
+    print_error(COMMAND, &format!("{}: {why}", COMMAND.refusal_prefix()));
     RunError::Reported(failure())
 }

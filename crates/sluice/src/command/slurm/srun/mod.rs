@@ -18,7 +18,7 @@ use super::step::{Plan, Step, StepOutcome, prolog_epilog, terminal};
 use super::submit::caller::{self, ProcessSurroundings};
 use super::submit::job_watch::{self, Watch};
 use super::submit::messages::{
-    self, FAILURE, complain, failure, refused, say, unexpected, unreachable,
+    self, FAILURE, failure, print_error, print_line, refused, unexpected, unreachable,
 };
 use super::submit::test_only::{check_clusters, tested};
 use crate::client::{Client, ClientError};
@@ -103,7 +103,7 @@ pub fn run(args: &[String]) -> ExitCode {
         Ok(code) | Err(RunError::Reported(code)) => code,
         Err(RunError::Client(error)) => unreachable(COMMAND, &error),
         Err(error @ RunError::Io(_)) => {
-            complain(COMMAND, &error.to_string());
+            print_error(COMMAND, &error.to_string());
             failure()
         }
     }
@@ -129,17 +129,17 @@ impl SrunComponent {
             return Err(ExitCode::SUCCESS);
         }
         if let Some(line) = unsupported::refused(&options) {
-            complain(COMMAND, &line);
+            print_error(COMMAND, &line);
             return Err(failure());
         }
-        unsupported::ignored(&options).iter().for_each(|line| complain(COMMAND, line));
+        unsupported::ignored(&options).iter().for_each(|line| print_error(COMMAND, line));
         if let Err(lines) = task_files::take_host_file(&mut options, here) {
-            lines.iter().for_each(|line| complain(COMMAND, line));
+            lines.iter().for_each(|line| print_error(COMMAND, line));
             return Err(failure());
         }
         task_files::count_programs(&mut options, &argv);
         if let Err(line) = step_create::check_relative(&options, options.step.job_id.is_some()) {
-            say(COMMAND, &line);
+            print_line(COMMAND, &line);
             return Err(failure());
         }
         let submitter = caller::submitter(COMMAND, args, &options);
@@ -261,7 +261,7 @@ impl StepRequest<'_> {
 
     pub(super) fn note(&self, notes: &[String]) {
         if !self.options.quiet {
-            notes.iter().for_each(|line| say(COMMAND, line));
+            notes.iter().for_each(|line| print_line(COMMAND, line));
         }
     }
 
@@ -357,6 +357,6 @@ pub(super) fn take_signals() -> nix::Result<SignalFd> {
 
 /// Prints the lines as errors.
 fn report(lines: &[String]) -> RunError {
-    lines.iter().for_each(|line| complain(COMMAND, line));
+    lines.iter().for_each(|line| print_error(COMMAND, line));
     RunError::Reported(failure())
 }

@@ -2,7 +2,7 @@
 
 use crate::client::{Client, ClientError, ServerLocation};
 use crate::command::slurm::pollable_channel::{PollableReceiver, PollableSender, pollable_channel};
-use crate::command::slurm::submit::messages::say;
+use crate::command::slurm::submit::messages::print_line;
 use ::slurm::option::key::OptionKey;
 use ::slurm::option::{Command, JobOptions};
 use ::slurm::words::step::{self as words, RefusalContext};
@@ -73,13 +73,13 @@ pub fn create(
         Err(why) => return Err(refused(job, &why, asked)),
     }
     let quiet = options.quiet || wait.is_some();
-    tell(quiet, &words::busy(job, false));
+    print_unless_quiet(quiet, &words::busy(job, false));
     let mut queued = QueuedStep::ask(client.location().clone(), job, launch.clone(), wait)?;
     let layout = loop {
         match queued.wait(signals)? {
             WaitEvent::Reply(Ok(layout)) => break layout,
             WaitEvent::Reply(Err(why)) if is_busy(&why) && !queued.is_over() => {
-                tell(quiet, &words::busy(job, true));
+                print_unless_quiet(quiet, &words::busy(job, true));
             }
             WaitEvent::Reply(Err(why)) => {
                 return Err(refused(job, &why, RefusalContext { waited: true, ..asked }));
@@ -87,12 +87,14 @@ pub fn create(
             WaitEvent::Signal(signal) => {
                 // If it does not arrive, the server drops the waiting step by itself.
                 let _ = client.call(Call::LeaveStep { job, ticket: launch.shape.ticket });
-                words::given_up(job, signal).iter().for_each(|line| say(COMMAND, line));
+                words::wait_cancelled(job, signal)
+                    .iter()
+                    .for_each(|line| print_line(COMMAND, line));
                 return Err(StepCreateError::Reported);
             }
         }
     };
-    tell(quiet, &words::created(job));
+    print_unless_quiet(quiet, &words::created(job));
     Ok(layout)
 }
 
@@ -109,14 +111,14 @@ fn owner(client: &mut Client, job: JobId) -> Result<Option<u32>, StepCreateError
     }
 }
 
-fn tell(quiet: bool, line: &str) {
+fn print_unless_quiet(quiet: bool, line: &str) {
     if !quiet {
-        say(COMMAND, line);
+        print_line(COMMAND, line);
     }
 }
 
 fn refused(job: JobId, why: &Refusal, asked: RefusalContext) -> StepCreateError {
-    words::refused(job, why, asked).iter().for_each(|line| say(COMMAND, line));
+    words::refused(job, why, asked).iter().for_each(|line| print_line(COMMAND, line));
     StepCreateError::Reported
 }
 

@@ -22,9 +22,9 @@ pub(super) enum Source {
     Link(usize),
 }
 
-/// What `poll` found.
+/// The descriptors that `poll` reported.
 #[derive(Default)]
-pub(super) struct Ready {
+pub(super) struct ReadyDescriptors {
     pub watch: bool,
     pub streams: bool,
     pub listener: bool,
@@ -34,7 +34,7 @@ pub(super) struct Ready {
     pub links: Vec<(usize, bool)>,
 }
 
-impl Ready {
+impl ReadyDescriptors {
     pub fn of<'a>(found: impl Iterator<Item = (Source, &'a PollFd<'a>)>) -> Self {
         let mut ready = Self::default();
         for (source, fd) in found.filter(|(_, fd)| fd.any().unwrap_or(false)) {
@@ -56,17 +56,21 @@ impl Ready {
 
 impl Step {
     /// Waits; returns whether signals have arrived, and what else is ready.
-    pub(super) fn wait(&self, watch: &Watch, signals: &SignalFd) -> io::Result<(bool, Ready)> {
+    pub(super) fn wait(
+        &self,
+        watch: &Watch,
+        signals: &SignalFd,
+    ) -> io::Result<(bool, ReadyDescriptors)> {
         let (sources, own): (Vec<_>, Vec<_>) = self.sources(watch).into_iter().unzip();
         let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
         fds.extend(own);
         match poll(&mut fds, self.poll_timeout()) {
             Ok(_) => {}
-            Err(Errno::EINTR) => return Ok((false, Ready::default())),
+            Err(Errno::EINTR) => return Ok((false, ReadyDescriptors::default())),
             Err(errno) => return Err(errno.into()),
         }
         let signalled = fds[0].any().unwrap_or(false);
-        Ok((signalled, Ready::of(sources.into_iter().zip(&fds[1..]))))
+        Ok((signalled, ReadyDescriptors::of(sources.into_iter().zip(&fds[1..]))))
     }
 
     pub(super) fn sources<'a>(&'a self, watch: &'a Watch) -> Vec<(Source, PollFd<'a>)> {
@@ -75,9 +79,8 @@ impl Step {
             (Source::Watch, readable(watch.as_fd())),
             (Source::Streams, readable(self.streams.as_fd())),
         ];
-        list.extend(
-            self.listener.as_ref().map(|listener| (Source::Listener, readable(listener.as_fd()))),
-        );
+        let listener = self.listener.as_ref().filter(|_| self.accepts());
+        list.extend(listener.map(|listener| (Source::Listener, readable(listener.as_fd()))));
         list.extend(self.gate.fd().map(|fd| (Source::StartGate, readable(fd))));
         let input = self.input.as_ref().filter(|_| self.reads_input());
         list.extend(input.map(|input| (Source::Input, readable(input.as_fd()))));
@@ -101,7 +104,7 @@ impl Step {
     }
 
     fn timeout(&self) -> PollTimeout {
-        if let Some(at) = self.say_at {
+        if let Some(at) = self.report_at {
             let left = at.saturating_duration_since(Instant::now()).as_millis();
             return PollTimeout::from(u16::try_from(left).unwrap_or(TICK_MS) + 1);
         }

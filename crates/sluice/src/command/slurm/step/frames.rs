@@ -5,21 +5,21 @@ use super::output::OutputStream;
 use super::signals::Abort;
 use super::task_ends::TaskEnd;
 use super::{IndexSet, Step, terminal};
-use crate::command::slurm::submit::messages::complain;
+use crate::command::slurm::submit::messages::print_error;
 use std::io;
 use std::time::{Duration, Instant};
 use wire::frame::{self, Frame};
 use wire::step::{StepMessage, channel};
 
 /// Tasks that end in the same way within this time share a line.
-const SAY_AFTER: Duration = Duration::from_millis(50);
+const REPORT_DELAY: Duration = Duration::from_millis(50);
 
 impl Step {
     pub(super) fn on_link(&mut self, index: usize, readable: bool) -> io::Result<()> {
         let (link, _) = &mut self.links[index];
         link.flush();
         let known = link.peer.is_some() && link.is_open();
-        let frames = if readable { link.read(self.listener.as_ref()) } else { Vec::new() };
+        let frames = if readable { link.read(self.listener.is_some()) } else { Vec::new() };
         let Some(peer) = link.peer.clone() else {
             return if link.is_open() { Ok(()) } else { self.on_stream_closed(index) };
         };
@@ -46,18 +46,18 @@ impl Step {
                 self.end(&peer, task, TaskEnd::Lost)?;
             }
         }
-        if self.ends.has_unsaid() {
-            self.say_at.get_or_insert(Instant::now() + SAY_AFTER);
+        if self.ends.has_unreported() {
+            self.report_at.get_or_insert(Instant::now() + REPORT_DELAY);
         }
         Ok(())
     }
 
-    pub(super) fn say_ends(&mut self) {
-        self.say_at = None;
+    pub(super) fn report_task_ends(&mut self) {
+        self.report_at = None;
         let command = self.command;
         let lines = self.ends.take_lines(command);
-        if !self.ends_unsaid {
-            lines.iter().for_each(|line| complain(command, line));
+        if !self.hides_task_ends {
+            lines.iter().for_each(|line| print_error(command, line));
         }
     }
 
@@ -102,7 +102,7 @@ impl Step {
             StepMessage::Skipped { bytes } => {
                 let text =
                     format!("{}: {bytes} bytes are missing: this end reads too slowly", peer.node);
-                complain(self.command, &text);
+                print_error(self.command, &text);
             }
             _ => {}
         }

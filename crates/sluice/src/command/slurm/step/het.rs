@@ -1,7 +1,7 @@
 //! One `srun` over several components of a het job: their steps run as one. No task starts before all can, and signals,
 //! `-K` and `-W` apply to all.
 
-use super::event_poll::{Ready, Source, earlier, tick};
+use super::event_poll::{ReadyDescriptors, Source, earlier, tick};
 use super::input::InputChunk;
 use super::task_ends::worse;
 use super::{Step, StepOutcome, Watch};
@@ -99,7 +99,7 @@ impl HetStepRunner {
         self.parts.iter_mut().map(|part| &mut part.step)
     }
 
-    fn await_any(&self, signals: &SignalFd) -> io::Result<(bool, Vec<Ready>)> {
+    fn await_any(&self, signals: &SignalFd) -> io::Result<(bool, Vec<ReadyDescriptors>)> {
         let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
         let mut sources: Vec<Vec<Source>> = Vec::with_capacity(self.parts.len());
         let mut timeout = if self.wait_asked.is_some() || self.terminate_at().is_some() {
@@ -115,14 +115,16 @@ impl HetStepRunner {
             fds.extend(descriptors);
             timeout = if over { timeout } else { earlier(timeout, part.step.poll_timeout()) };
         }
-        let nothing = || self.parts.iter().map(|_| Ready::default()).collect();
+        let nothing = || self.parts.iter().map(|_| ReadyDescriptors::default()).collect();
         match poll(&mut fds, timeout) {
             Ok(_) => {}
             Err(Errno::EINTR) => return Ok((false, nothing())),
             Err(errno) => return Err(errno.into()),
         }
         let mut found = fds[1..].iter();
-        let ready = sources.into_iter().map(|own| Ready::of(own.into_iter().zip(found.by_ref())));
+        let ready = sources
+            .into_iter()
+            .map(|own| ReadyDescriptors::of(own.into_iter().zip(found.by_ref())));
         Ok((fds[0].any().unwrap_or(false), ready.collect()))
     }
 
@@ -136,11 +138,11 @@ impl HetStepRunner {
         let reads = |part: &HetStep| shares(part) && part.step.input.is_some();
         let reader = self.parts.iter().position(reads);
         let Some(reader) = reader.or_else(|| self.parts.iter().position(shares)) else { return };
-        let room =
-            |part: &HetStep| if part.step.takes_input() { part.step.input_room() } else { 0 };
+        let capacity =
+            |part: &HetStep| if part.step.takes_input() { part.step.input_capacity() } else { 0 };
         let others = self.parts.iter().enumerate().filter(|(at, _)| *at != reader);
-        let rooms = others.filter(|(_, part)| shares(part)).map(|(_, part)| room(part));
-        let bound = rooms.min().unwrap_or(usize::MAX);
+        let capacities = others.filter(|(_, part)| shares(part)).map(|(_, part)| capacity(part));
+        let bound = capacities.min().unwrap_or(usize::MAX);
         let step = &mut self.parts[reader].step;
         step.input_bound = Some(bound);
         step.input = step.input.take().or_else(|| self.input.take());
@@ -186,7 +188,7 @@ impl HetStepRunner {
         let asked = |part: &HetStep| part.step.streams.kill_on_bad_exit();
         let kills = self.kill_on_bad_exit.or_else(|| self.parts.first().map(asked));
         if kills == Some(true) {
-            self.steps().for_each(Step::say_ends);
+            self.steps().for_each(Step::report_task_ends);
             self.steps().for_each(Step::terminate_rest);
         }
     }
@@ -211,8 +213,8 @@ impl HetStepRunner {
         }
         if self.terminate_at().is_some_and(|at| Instant::now() >= at) {
             let waited = self.wait.replace(Duration::ZERO).unwrap_or_default();
-            self.steps().take(1).for_each(|step| step.tell_waited(waited));
-            self.steps().for_each(|step| step.tell_tasks());
+            self.steps().take(1).for_each(|step| step.report_waited(waited));
+            self.steps().for_each(|step| step.report_tasks());
             self.steps().for_each(Step::end_waited);
         }
         Ok(())

@@ -17,24 +17,24 @@ impl Step {
     /// Whether input may be read: every task has started, so none misses the first bytes, and every node has credit.
     pub(super) fn takes_input(&self) -> bool {
         self.plan.tasks.is_some_and(|tasks| self.started >= u64::from(tasks))
-            && self.input_room() > 0
+            && self.input_capacity() > 0
     }
 
     /// How many bytes of input every node takes now.
-    pub(super) fn input_room(&self) -> usize {
+    pub(super) fn input_capacity(&self) -> usize {
         let takers = self.links.iter().filter(|(link, _)| link.peer.is_some() && !link.gone);
         let takers = takers.filter(|(link, _)| link.is_open() || link.may_resume());
-        let rooms = takers.map(|(link, _)| link.input_room()).chain(self.input_bound);
-        rooms.min().unwrap_or(INPUT_BYTES).min(INPUT_BYTES)
+        let capacities = takers.map(|(link, _)| link.input_capacity()).chain(self.input_bound);
+        capacities.min().unwrap_or(INPUT_BYTES).min(INPUT_BYTES)
     }
 
     pub(super) fn on_input(&mut self) {
-        let room = self.input_room();
-        if room == 0 {
+        let capacity = self.input_capacity();
+        if capacity == 0 {
             return;
         }
         let Some(input) = &mut self.input else { return };
-        let mut buffer = vec![0; room];
+        let mut buffer = vec![0; capacity];
         let read = match input.read(&mut buffer) {
             Ok(length) if length > 0 => {
                 buffer.truncate(length);

@@ -1,6 +1,7 @@
 //! One supervisor's connection to the client: frames both ways, non-blocking, with bounded buffers.
+//!
+//! A connection that the listener accepted is encrypted, and gives no frame before its other end has proven the key.
 
-use super::listener::StepListener;
 use crate::client::UpgradedStream;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -9,10 +10,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use wire::frame::{self, Decoder, Frame};
 use wire::resume::{ReceiveCounter, ResendBuffer};
-use wire::step::{StepMessage, channel};
+use wire::step::{STEP_PAYLOAD_MAX, StepMessage, channel};
+use wire::step_channel::StepChannel;
 use wire::stream::SendCredit;
 
-/// How long a new connection may take to send its hello, and how many bytes that may be.
+/// How long a new connection may take to prove the key and to send its hello, and how many bytes that may be.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 const HELLO_BYTES_MAX: usize = 4 << 10;
 /// Input is not read while this much waits to be sent.
@@ -27,10 +29,9 @@ pub struct Peer {
 }
 
 /// How the bytes of a link travel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Transport {
-    /// The supervisor dialled, and must show the key.
-    Direct,
+    /// The supervisor dialled, and proves the key.
+    Direct(Box<StepChannel>),
     /// Through the server and the agent, which have authenticated the client.
     Stream,
 }
@@ -49,7 +50,7 @@ pub struct Link {
     since: Instant,
     /// The other end has sent its hello, and on a stream how many bytes it has received.
     handshake_done: bool,
-    /// `None` until it has shown the key.
+    /// `None` until it has proven the key and sent its hello.
     pub peer: Option<Peer>,
     /// Its tasks wait for a message to start.
     pub waits: bool,
@@ -63,8 +64,9 @@ pub struct Link {
 
 impl Link {
     /// A connection that the listener accepted.
-    pub fn new(stream: TcpStream) -> Self {
-        Self::over(Transport::Direct, File::from(OwnedFd::from(stream)))
+    pub fn new(stream: TcpStream, channel: StepChannel) -> Self {
+        let way = Transport::Direct(Box::new(channel));
+        Self::over(way, File::from(OwnedFd::from(stream)))
     }
 
     /// A stream through the server to this node.
@@ -78,7 +80,7 @@ impl Link {
             way,
             stream: Some(stream),
             early: Vec::new(),
-            decoder: Decoder::default(),
+            decoder: Decoder::bounded(STEP_PAYLOAD_MAX),
             out: ResendBuffer::default(),
             incoming: ReceiveCounter::default(),
             input: SendCredit::default(),
@@ -97,7 +99,7 @@ impl Link {
     pub fn resume(&mut self, opened: UpgradedStream) {
         self.stream = Some(opened.stream);
         self.early = opened.early;
-        self.decoder = Decoder::default();
+        self.decoder = Decoder::bounded(STEP_PAYLOAD_MAX);
         self.handshake_done = false;
         self.refused = None;
     }
@@ -109,7 +111,11 @@ impl Link {
 
     /// Whether a broken stream may be replaced by another.
     pub fn may_resume(&self) -> bool {
-        self.way == Transport::Stream && !self.gone
+        self.is_stream() && !self.gone
+    }
+
+    fn is_stream(&self) -> bool {
+        matches!(self.way, Transport::Stream)
     }
 
     pub fn is_open(&self) -> bool {
@@ -121,7 +127,15 @@ impl Link {
     }
 
     pub fn has_to_send(&self) -> bool {
-        self.may_write() && self.out.has_unwritten()
+        self.is_open() && !self.unsent().is_empty() || self.may_write() && self.out.has_unwritten()
+    }
+
+    /// Encrypted bytes, or bytes of the proof, that wait to be written.
+    fn unsent(&self) -> &[u8] {
+        match &self.way {
+            Transport::Direct(channel) => channel.unsent(),
+            Transport::Stream => &[],
+        }
     }
 
     /// On a stream nothing is sent before the other end has said how many bytes it has received.
@@ -130,17 +144,18 @@ impl Link {
     }
 
     /// How many bytes of input may be sent now.
-    pub fn input_room(&self) -> usize {
+    pub fn input_capacity(&self) -> usize {
         if self.out.len() < OUT_BYTES_MAX { self.input.left() } else { 0 }
     }
 
     /// Whether the hello has not come in time.
     pub fn is_overdue(&self) -> bool {
-        self.way == Transport::Direct && self.peer.is_none() && self.since.elapsed() > HELLO_TIMEOUT
+        !self.is_stream() && self.peer.is_none() && self.since.elapsed() > HELLO_TIMEOUT
     }
 
     /// The whole frames that have arrived. The link closes itself at the end of the stream or on invalid data.
-    pub fn read(&mut self, listener: Option<&StepListener>) -> Vec<Frame> {
+    /// `is_srun`: whether this is the step's own `srun`, not an observer.
+    pub fn read(&mut self, is_srun: bool) -> Vec<Frame> {
         let Some(stream) = &mut self.stream else { return Vec::new() };
         let mut bytes = std::mem::take(&mut self.early);
         if bytes.is_empty() {
@@ -156,14 +171,28 @@ impl Link {
                 }
             }
         }
-        self.hello_bytes += if self.peer.is_none() { bytes.len() } else { 0 };
-        self.decoder.push(&bytes);
-        let frames = self.frames(listener);
+        let Some(plain) = self.decrypt(bytes) else {
+            self.close();
+            return Vec::new();
+        };
+        self.hello_bytes += if self.peer.is_none() { plain.len() } else { 0 };
+        self.decoder.push(&plain);
+        let frames = self.frames(is_srun);
         self.acknowledge(false);
         frames
     }
 
-    fn frames(&mut self, listener: Option<&StepListener>) -> Vec<Frame> {
+    /// What bytes of the connection say; `None` if the other end does not know the key, or they were changed.
+    fn decrypt(&mut self, bytes: Vec<u8>) -> Option<Vec<u8>> {
+        let Transport::Direct(channel) = &mut self.way else { return Some(bytes) };
+        let mut plain = Vec::new();
+        channel.receive(&bytes, &mut plain).ok()?;
+        // The answer to a greeting.
+        self.flush();
+        Some(plain)
+    }
+
+    fn frames(&mut self, is_srun: bool) -> Vec<Frame> {
         let mut frames = Vec::new();
         loop {
             match self.decoder.next_frame() {
@@ -172,7 +201,7 @@ impl Link {
                     frames.push(frame);
                 }
                 Ok(Some(frame)) => {
-                    if !self.handshake(&frame, listener) {
+                    if !self.handshake(&frame, is_srun) {
                         self.close();
                         return frames;
                     }
@@ -191,29 +220,25 @@ impl Link {
     }
 
     /// Handles what precedes the step's own frames; false if it is invalid.
-    fn handshake(&mut self, frame: &Frame, listener: Option<&StepListener>) -> bool {
+    fn handshake(&mut self, frame: &Frame, is_srun: bool) -> bool {
         let message = match frame::decode_message(&frame.payload) {
             Ok(message) if frame.channel == channel::CONTROL => message,
             _ => return false,
         };
-        match (message, self.way) {
-            (StepMessage::Hello { key, node, node_index, waits }, way) => {
-                let admitted = way == Transport::Stream
-                    || listener.is_some_and(|listener| listener.admits(&key));
-                if admitted {
-                    self.peer = Some(Peer { node, node_index });
-                    // `sattach` starts nothing, and does not say how many bytes it has received.
-                    self.waits = waits && listener.is_some();
-                    self.handshake_done = way == Transport::Direct || listener.is_none();
-                }
-                admitted
+        match (message, self.is_stream()) {
+            (StepMessage::Hello { node, node_index, waits, .. }, stream) => {
+                self.peer = Some(Peer { node, node_index });
+                // `sattach` starts nothing, and does not say how many bytes it has received.
+                self.waits = waits && is_srun;
+                self.handshake_done = !stream || !is_srun;
+                true
             }
-            (StepMessage::Received { bytes }, Transport::Stream) if self.peer.is_some() => {
+            (StepMessage::Received { bytes }, true) if self.peer.is_some() => {
                 self.handshake_done = self.out.resume(bytes).is_ok();
                 self.flush();
                 self.handshake_done
             }
-            (StepMessage::Refused { why, again }, Transport::Stream) => {
+            (StepMessage::Refused { why, again }, true) => {
                 self.refused = Some((why, again));
                 false
             }
@@ -223,7 +248,7 @@ impl Link {
 
     /// Acknowledges received bytes, so that the other end need not keep them; with `all`, also a small amount.
     pub fn acknowledge(&mut self, all: bool) {
-        if self.way == Transport::Stream
+        if self.is_stream()
             && let Some(bytes) = self.incoming.due_acknowledgement(all)
         {
             self.send(&StepMessage::Received { bytes });
@@ -264,90 +289,51 @@ impl Link {
             return;
         }
         let mut encoded = Vec::with_capacity(frame::HEADER + payload.len());
-        if frame::encode(channel, payload, &mut encoded).is_ok() {
+        if frame::encode_bounded(channel, payload, STEP_PAYLOAD_MAX, &mut encoded).is_ok() {
             self.out.push(&encoded);
         }
     }
 
+    /// Encrypts the next bytes, if those before are written. Returns false if the channel cannot carry more.
+    fn encrypt(&mut self) -> bool {
+        let may_write = self.may_write() && self.out.has_unwritten();
+        let Transport::Direct(channel) = &mut self.way else { return true };
+        if !may_write || !channel.unsent().is_empty() {
+            return true;
+        }
+        let sealed = channel.seal(self.out.next_chunk());
+        sealed.map(|taken| self.out.mark_written(taken)).is_ok()
+    }
+
     pub fn flush(&mut self) {
         while self.has_to_send() {
+            if !self.encrypt() {
+                return self.close();
+            }
             let Some(stream) = &mut self.stream else { return };
-            match stream.write(self.out.next_chunk()) {
-                Ok(written) if written > 0 => self.out.mark_written(written),
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
-                Ok(_) | Err(_) => return self.close(),
+            let written = match &self.way {
+                Transport::Direct(channel) => stream.write(channel.unsent()),
+                Transport::Stream => stream.write(self.out.next_chunk()),
+            };
+            match (written, &mut self.way) {
+                (Ok(written), Transport::Direct(channel)) if written > 0 => {
+                    channel.mark_sent(written);
+                }
+                (Ok(written), Transport::Stream) if written > 0 => self.out.mark_written(written),
+                (Err(e), _) if e.kind() == ErrorKind::Interrupted => {}
+                (Err(e), _) if e.kind() == ErrorKind::WouldBlock => return,
+                (Ok(_) | Err(_), _) => return self.close(),
             }
         }
     }
 
     pub fn close(&mut self) {
         self.stream = None;
-        if self.way == Transport::Direct {
+        if !self.is_stream() {
             self.out.clear();
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A supervisor's end and ours.
-    fn connect(listener: &StepListener) -> (TcpStream, Link) {
-        let endpoint = listener.endpoint().expect("addresses");
-        let theirs = TcpStream::connect(endpoint.listen.last().expect("loopback").as_str());
-        let theirs = theirs.expect("the listener is open");
-        wait_for(listener.as_fd());
-        (theirs, Link::new(listener.accept().expect("one knocks")))
-    }
-
-    fn wait_for(fd: BorrowedFd<'_>) {
-        let mut fds = [nix::poll::PollFd::new(fd, nix::poll::PollFlags::POLLIN)];
-        assert_eq!(nix::poll::poll(&mut fds, 5_000u16), Ok(1));
-    }
-
-    fn hello(key: &str) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        let (key, node) = (key.into(), "n1".into());
-        let message = StepMessage::Hello { key, node, node_index: 0, waits: false };
-        frame::encode_message(channel::CONTROL, &message, &mut bytes).expect("small");
-        bytes
-    }
-
-    fn read(link: &mut Link, listener: &StepListener) -> Vec<Frame> {
-        wait_for(link.fd().expect("open"));
-        link.read(Some(listener))
-    }
-
-    #[test]
-    fn a_connection_without_the_key_is_closed() {
-        let listener = StepListener::open().expect("a port");
-        let key = listener.endpoint().expect("addresses").key;
-        let (mut theirs, mut link) = connect(&listener);
-        let mut bytes = hello(&key);
-        frame::encode(channel::STDOUT, b"\0\0\0\0hi", &mut bytes).expect("small");
-        theirs.write_all(&bytes).expect("sent");
-        let frames = read(&mut link, &listener);
-        assert_eq!(frames.len(), 1, "what follows the hello");
-        assert_eq!(link.peer.as_ref().map(|peer| peer.node.as_str()), Some("n1"));
-
-        for wrong in [hello("wrong"), b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0; 8192]] {
-            let (mut theirs, mut link) = connect(&listener);
-            theirs.write_all(&wrong).expect("sent");
-            while link.is_open() {
-                assert!(read(&mut link, &listener).is_empty());
-                assert!(link.peer.is_none());
-            }
-        }
-    }
-
-    #[test]
-    fn the_link_closes_when_the_other_end_does() {
-        let listener = StepListener::open().expect("a port");
-        let (theirs, mut link) = connect(&listener);
-        drop(theirs);
-        assert!(read(&mut link, &listener).is_empty());
-        assert!(!link.is_open());
-    }
-}
+mod tests;

@@ -19,7 +19,7 @@ mod start_gate;
 mod task_ends;
 pub mod terminal;
 
-use self::event_poll::Ready;
+use self::event_poll::ReadyDescriptors;
 use self::input::InputChunk;
 use self::link::Link;
 use self::listener::StepListener;
@@ -31,7 +31,7 @@ use self::signals::Abort;
 use self::start_gate::StartGate;
 use self::task_ends::TaskEnds;
 use super::submit::job_watch::Watch;
-use super::submit::messages::{complain, say};
+use super::submit::messages::{print_error, print_line};
 use ::slurm::option::Command;
 use model::array::IndexSet;
 use model::id::JobId;
@@ -118,9 +118,9 @@ pub struct Step {
     interrupted: Option<Instant>,
     abort: Abort,
     /// The ends of tasks are not reported any more.
-    ends_unsaid: bool,
+    hides_task_ends: bool,
     /// When the ends of tasks are reported.
-    say_at: Option<Instant>,
+    report_at: Option<Instant>,
     /// When the step is given up.
     give_up_at: Option<Instant>,
     terminate_at: Option<Instant>,
@@ -172,8 +172,8 @@ impl Step {
             started: 0,
             interrupted: None,
             abort: Abort::No,
-            ends_unsaid: false,
-            say_at: None,
+            hides_task_ends: false,
+            report_at: None,
             give_up_at: None,
             terminate_at: None,
             first_end: None,
@@ -234,7 +234,7 @@ impl Step {
     }
 
     /// Handles what `poll` found.
-    fn handle(&mut self, ready: Ready, watch: &mut Watch) -> io::Result<()> {
+    fn handle(&mut self, ready: ReadyDescriptors, watch: &mut Watch) -> io::Result<()> {
         if ready.watch {
             while let Some(event) = watch.take() {
                 self.on_job_event(event)?;
@@ -263,7 +263,7 @@ impl Step {
 
     fn finish(mut self) -> io::Result<StepOutcome> {
         self.outputs.settle()?;
-        self.say_ends();
+        self.report_task_ends();
         Ok(self.outcome())
     }
 
@@ -303,9 +303,9 @@ impl Step {
         if self.plan.label { self.outputs.label(of_all) } else { Ok(()) }
     }
 
-    fn tell(&self, line: &str) {
+    fn print_unless_quiet(&self, line: &str) {
         if !self.plan.quiet {
-            say(self.command, line);
+            print_line(self.command, line);
         }
     }
 

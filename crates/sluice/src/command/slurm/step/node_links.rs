@@ -4,7 +4,7 @@ use super::link::{Link, Peer};
 use super::listener::StepListener;
 use super::server_stream::StreamReply;
 use super::task_ends::TaskEnd;
-use super::{IndexSet, Step, complain};
+use super::{IndexSet, Step, print_error};
 use crate::client::UpgradedStream;
 use ::slurm::words::refusal;
 use model::reason::Refusal;
@@ -18,8 +18,8 @@ const ASK_PAUSE: Duration = Duration::from_secs(1);
 const REFUSALS_MAX: u32 = 3;
 /// How long a broken stream is asked for again. A server or agent that restarts needs less.
 const RESUME_TIMEOUT: Duration = Duration::from_secs(60);
-/// Connections that have not shown the key yet. More are closed.
-const UNAUTHENTICATED_MAX: usize = 1_024;
+/// Connections that have not proven the key yet. More wait in the listener's backlog.
+const UNAUTHENTICATED_MAX: usize = 512;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NodeLink {
@@ -61,13 +61,17 @@ impl Step {
 
     pub(super) fn on_listener(&mut self) {
         let mut unauthenticated = self.unauthenticated();
-        // Bounded by the listen backlog: each is a connection that the kernel has made.
-        while let Some(stream) = self.listener.as_ref().and_then(StepListener::accept) {
-            if unauthenticated < UNAUTHENTICATED_MAX {
-                self.links.push((Link::new(stream), IndexSet::new()));
-                unauthenticated += 1;
-            }
+        while unauthenticated < UNAUTHENTICATED_MAX
+            && let Some((stream, channel)) = self.listener.as_ref().and_then(StepListener::accept)
+        {
+            self.links.push((Link::new(stream, channel), IndexSet::new()));
+            unauthenticated += 1;
         }
+    }
+
+    /// Whether further connections may be accepted.
+    pub(super) fn accepts(&self) -> bool {
+        self.unauthenticated() < UNAUTHENTICATED_MAX
     }
 
     pub(super) fn unauthenticated(&self) -> usize {
@@ -201,11 +205,11 @@ impl Step {
         if tasks.is_empty() {
             return Ok(());
         }
-        complain(self.command, &format!("{name}: {why}"));
+        print_error(self.command, &format!("{name}: {why}"));
         for task in tasks {
             self.end(&peer, task, TaskEnd::Lost)?;
         }
-        self.say_ends();
+        self.report_task_ends();
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{DRAIN_TIMEOUT, Step, StepOutcome};
 use crate::command::slurm::submit::job_watch::JobEvent;
-use crate::command::slurm::submit::messages::{complain, contact};
+use crate::command::slurm::submit::messages::{contact, print_error};
 use ::slurm::words::refusal;
 use model::run::{ExitStatus, Outcome};
 use std::io;
@@ -15,11 +15,11 @@ impl Step {
         match event {
             JobEvent::Queued => {
                 self.queued = true;
-                self.tell(&format!("job {job} queued and waiting for resources"));
+                self.print_unless_quiet(&format!("job {job} queued and waiting for resources"));
             }
             JobEvent::Started(view) => {
                 if self.queued {
-                    self.tell(&format!("job {job} has been allocated resources"));
+                    self.print_unless_quiet(&format!("job {job} has been allocated resources"));
                 }
                 self.on_granted()?;
                 if self.plan.tasks.is_none() {
@@ -42,7 +42,7 @@ impl Step {
     }
 
     fn abandon(&mut self, why: &str) {
-        complain(self.command, &format!("{}: {why}", self.command.refusal_prefix()));
+        print_error(self.command, &format!("{}: {why}", self.command.refusal_prefix()));
         self.over = true;
     }
 
@@ -53,31 +53,31 @@ impl Step {
             return StepOutcome { code, exit: self.ends.worst(), job_ended };
         }
         if self.all_ended() {
-            self.say_terminated();
+            self.report_terminated();
             return StepOutcome { code: self.ends.code(), exit: self.ends.worst(), job_ended };
         }
         if let Some((_, outcome)) = self.job_ended {
-            self.say_ended(outcome);
+            self.report_job_ended(outcome);
         }
         let code = self.ends.code().max(1);
         StepOutcome { code, exit: ExitStatus { code: i32::from(code), signal: 0 }, job_ended }
     }
 
     /// Reports that the job ended before the step.
-    fn say_ended(&self, outcome: Option<Outcome>) {
+    fn report_job_ended(&self, outcome: Option<Outcome>) {
         let unable = self.command.refusal_prefix();
         match outcome {
             Some(Outcome::NoCapacity) => {
-                complain(self.command, &format!("{unable}: Requested nodes are busy"));
+                print_error(self.command, &format!("{unable}: Requested nodes are busy"));
             }
             Some(Outcome::Cancelled { .. }) if !self.granted => {
-                self.tell("Job has been cancelled");
+                self.print_unless_quiet("Job has been cancelled");
                 let words = "Job/step already completing or completed";
-                complain(self.command, &format!("{unable}: {words}"));
+                print_error(self.command, &format!("{unable}: {words}"));
             }
             _ => {
                 let job = self.plan.job;
-                complain(self.command, &format!("Job allocation {job} has been revoked"));
+                print_error(self.command, &format!("Job allocation {job} has been revoked"));
             }
         }
     }

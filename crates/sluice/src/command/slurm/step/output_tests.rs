@@ -120,7 +120,7 @@ fn lines_are_held_back_until_the_label_width_is_known() {
     untold.settle().expect("written");
     assert_eq!(read("untold"), "3: early\n");
 
-    // What is held back is bounded. Beyond that the width is guessed.
+    // The output that is held back is bounded. Beyond the bound the width is guessed.
     let mut much = outputs("much");
     for _ in 0..=HELD_MAX {
         much.write(OutputStream::Stdout, &peer(), 0, b"x\n").expect("written");

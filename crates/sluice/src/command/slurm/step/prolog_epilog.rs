@@ -1,7 +1,7 @@
 //! `srun --prolog` and `--epilog`, or the site's `SrunProlog` and `SrunEpilog`: programs that `srun` runs on its own host, as
 //! its user, before and after the step.
 
-use crate::command::slurm::submit::messages::complain;
+use crate::command::slurm::submit::messages::print_error;
 use ::slurm::option::Command;
 use ::slurm::option::JobOptions;
 use model::id::{JobId, StepId};
@@ -47,7 +47,7 @@ impl Program {
 
     /// Runs it and waits for it. A failure is reported and has no other effect, as in Slurm.
     pub fn run(mut self) {
-        say(&self.path, self.command.status());
+        report_failure(&self.path, self.command.status());
     }
 
     /// Starts it. `None` if it cannot be started, which has been reported.
@@ -62,7 +62,7 @@ impl Program {
         match started {
             Ok((child, watch)) => Some(Running { path: self.path, child, watch, ended: false }),
             Err(error) => {
-                say(&self.path, Err(error));
+                report_failure(&self.path, Err(error));
                 None
             }
         }
@@ -80,7 +80,7 @@ pub struct Running {
 impl Running {
     pub fn finish(mut self) {
         self.ended = true;
-        say(&self.path, self.child.wait());
+        report_failure(&self.path, self.child.wait());
     }
 }
 
@@ -110,11 +110,11 @@ fn end(child: &mut process::Child) {
     let _ = child.kill().and_then(|()| child.wait());
 }
 
-fn say(path: &str, ended: io::Result<process::ExitStatus>) {
+fn report_failure(path: &str, ended: io::Result<process::ExitStatus>) {
     match ended {
         Ok(status) if status.success() => {}
-        Ok(status) => complain(Command::Srun, &format!("{path}: {status}")),
-        Err(error) => complain(Command::Srun, &format!("{path}: {error}")),
+        Ok(status) => print_error(Command::Srun, &format!("{path}: {status}")),
+        Err(error) => print_error(Command::Srun, &format!("{path}: {error}")),
     }
 }
 

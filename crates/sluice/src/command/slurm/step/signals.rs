@@ -1,7 +1,7 @@
 //! Signals and deadlines of a step: interrupts, termination that is requested, and termination that is enforced.
 
 use super::{Step, terminal};
-use crate::command::slurm::submit::messages::{complain, say};
+use crate::command::slurm::submit::messages::{print_error, print_line};
 use model::array::IndexSet;
 use std::io;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -31,7 +31,7 @@ impl Step {
             libc::SIGINT => self.on_interrupt(),
             libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT => {
                 if signal == libc::SIGQUIT {
-                    self.tell_once("Quit");
+                    self.print_once("Quit");
                 }
                 self.force();
             }
@@ -55,19 +55,19 @@ impl Step {
         let again = self.interrupted.is_some_and(|at| at.elapsed() < INTERRUPT_WITHIN);
         self.interrupted = Some(Instant::now());
         if !again && !self.plan.disable_status && !self.plan.quit_on_interrupt {
-            self.tell_once("interrupt (one more within 1 sec to abort)");
-            return self.tell_tasks();
+            self.print_once("interrupt (one more within 1 sec to abort)");
+            return self.report_tasks();
         }
         if self.abort >= Abort::Forced {
             return;
         }
-        self.tell_once(&format!("sending Ctrl-C to StepId={}", self.plan.name));
+        self.print_once(&format!("sending Ctrl-C to StepId={}", self.plan.name));
         // The interrupt and the end go out in one piece. A task that ended on the interrupt alone would end the step first.
         let interrupt = StepMessage::Signal { signal: libc::SIGINT };
         self.links.iter_mut().for_each(|(link, _)| link.queue(&interrupt));
         if again || self.plan.quit_on_interrupt {
             // The user asked for the end, so the tasks' exits are not reported.
-            self.ends_unsaid = true;
+            self.hides_task_ends = true;
             self.force();
         } else {
             self.links.iter_mut().for_each(|(link, _)| link.flush());
@@ -75,7 +75,7 @@ impl Step {
     }
 
     /// Prints which tasks are running and which have exited.
-    pub(super) fn tell_tasks(&self) {
+    pub(super) fn report_tasks(&self) {
         let started: IndexSet = self.links.iter().flat_map(|(_, tasks)| tasks.iter()).collect();
         let (exited, running): (Vec<u32>, Vec<u32>) =
             started.iter().partition(|task| self.ends.has(*task));
@@ -84,7 +84,10 @@ impl Step {
             let noun = if tasks.len() == 1 { "task" } else { "tasks" };
             if !tasks.is_empty() {
                 let list = tasks.range_text();
-                self.tell(&format!("StepId={} {noun} {list}: {state}", self.plan.name));
+                self.print_unless_quiet(&format!(
+                    "StepId={} {noun} {list}: {state}",
+                    self.plan.name
+                ));
             }
         }
     }
@@ -93,13 +96,13 @@ impl Step {
     fn force(&mut self) {
         if !self.has_begun() {
             let job = self.plan.job;
-            self.tell_once(&format!("Job allocation {job} has been revoked"));
-            self.tell_once(&format!("Force Terminated JobId={job}"));
+            self.print_once(&format!("Job allocation {job} has been revoked"));
+            self.print_once(&format!("Force Terminated JobId={job}"));
             self.over = true;
             return;
         }
         if self.abort < Abort::Forced {
-            self.tell_once("forcing job termination");
+            self.print_once("forcing job termination");
         }
         self.kill();
     }
@@ -115,8 +118,11 @@ impl Step {
         if self.abort > Abort::No {
             return;
         }
-        self.say_ends();
-        self.tell(&format!("launch/slurm: _step_signal: Terminating StepId={}", self.plan.name));
+        self.report_task_ends();
+        self.print_unless_quiet(&format!(
+            "launch/slurm: _step_signal: Terminating StepId={}",
+            self.plan.name
+        ));
         self.send(&StepMessage::End { at_once: false });
         self.abort = Abort::Asked;
     }
@@ -127,7 +133,7 @@ impl Step {
             return;
         }
         self.abort = Abort::Said;
-        self.tell(&format!(
+        self.print_unless_quiet(&format!(
             "Job step aborted: Waiting up to {wait_s} seconds for job step to finish."
         ));
         self.give_up_at = Some(Instant::now() + Duration::from_secs(u64::from(wait_s)));
@@ -148,7 +154,7 @@ impl Step {
         self.terminate_at = self.first_end.filter(|_| !wait.is_zero()).map(|first| first + wait);
     }
 
-    fn hear_wait(&mut self) {
+    fn receive_wait(&mut self) {
         match self.wait_asked.as_ref().map(Receiver::try_recv) {
             Some(Ok(wait)) => self.set_wait(wait),
             Some(Err(TryRecvError::Disconnected)) => self.wait_asked = None,
@@ -161,43 +167,46 @@ impl Step {
         if self.abort > Abort::No {
             return;
         }
-        self.tell_waited(since);
-        self.tell_tasks();
+        self.report_waited(since);
+        self.report_tasks();
         self.end_waited();
     }
 
-    pub(super) fn tell_waited(&self, since: Duration) {
-        self.tell(&format!("First task exited {}s ago", since.as_secs()));
+    pub(super) fn report_waited(&self, since: Duration) {
+        self.print_unless_quiet(&format!("First task exited {}s ago", since.as_secs()));
     }
 
     pub(super) fn end_waited(&mut self) {
         if self.abort > Abort::No {
             return;
         }
-        self.tell(&format!("launch/slurm: _step_signal: Terminating StepId={}", self.plan.name));
+        self.print_unless_quiet(&format!(
+            "launch/slurm: _step_signal: Terminating StepId={}",
+            self.plan.name
+        ));
         self.kill();
     }
 
     /// Prints a line that is printed once for all components.
-    fn tell_once(&self, line: &str) {
+    fn print_once(&self, line: &str) {
         if self.is_leader() {
-            self.tell(line);
+            self.print_unless_quiet(line);
         }
     }
 
     pub(super) fn on_deadlines(&mut self) {
         let passed = |deadline: Option<Instant>| deadline.is_some_and(|at| Instant::now() >= at);
-        if passed(self.say_at) {
-            self.say_ends();
+        if passed(self.report_at) {
+            self.report_task_ends();
         }
-        self.hear_wait();
+        self.receive_wait();
         if passed(self.terminate_at) {
             self.terminate_at = None;
             self.on_waited(self.plan.wait.unwrap_or_default());
         }
         if passed(self.give_up_at) {
             if self.job_ended.is_none() {
-                complain(self.command, "Timed out waiting for job step to complete");
+                print_error(self.command, "Timed out waiting for job step to complete");
             }
             self.over = true;
         }
@@ -209,11 +218,11 @@ impl Step {
     }
 
     /// The last line of a step whose tasks were killed or terminated, unless this `srun` did it.
-    pub(super) fn say_terminated(&self) {
+    pub(super) fn report_terminated(&self) {
         let forced = matches!(self.ends.worst().signal, libc::SIGKILL | libc::SIGTERM);
         let quiet = self.plan.quiet || self.abort >= Abort::Forced;
         if forced && !quiet {
-            say(self.command, &format!("Force Terminated StepId={}", self.plan.name));
+            print_line(self.command, &format!("Force Terminated StepId={}", self.plan.name));
         }
     }
 }

@@ -78,7 +78,7 @@ pub struct TaskEnds {
     /// The worst end, which is recorded for the step.
     worst: ExitStatus,
     /// Ends on one node within a short time, not reported yet.
-    unsaid: Vec<(String, TaskEnd, IndexSet)>,
+    unreported: Vec<(String, TaskEnd, IndexSet)>,
 }
 
 impl TaskEnds {
@@ -100,8 +100,8 @@ impl TaskEnds {
         self.exit_code
     }
 
-    pub fn has_unsaid(&self) -> bool {
-        !self.unsaid.is_empty()
+    pub fn has_unreported(&self) -> bool {
+        !self.unreported.is_empty()
     }
 
     pub fn worst(&self) -> ExitStatus {
@@ -122,12 +122,12 @@ impl TaskEnds {
             self.code = end.code();
         }
         let same =
-            self.unsaid.iter_mut().find(|(node, known, _)| *node == peer.node && *known == end);
+            self.unreported.iter_mut().find(|(node, known, _)| *node == peer.node && *known == end);
         match same {
             Some((_, _, tasks)) => {
                 tasks.insert(task);
             }
-            None => self.unsaid.push((peer.node.clone(), end, [task].into_iter().collect())),
+            None => self.unreported.push((peer.node.clone(), end, [task].into_iter().collect())),
         }
     }
 
@@ -144,7 +144,7 @@ impl TaskEnds {
             };
             Some(format!("{node}: {noun} {list}: {words}"))
         };
-        self.unsaid.drain(..).filter_map(said).collect()
+        self.unreported.drain(..).filter_map(said).collect()
     }
 
     /// A line for each task.
@@ -155,7 +155,7 @@ impl TaskEnds {
                 tasks.iter().map(|task| format!("task {task} {words}")).collect::<Vec<_>>()
             })
         };
-        self.unsaid.drain(..).flat_map(said).collect()
+        self.unreported.drain(..).flat_map(said).collect()
     }
 }
 

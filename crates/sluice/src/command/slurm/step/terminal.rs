@@ -42,6 +42,6 @@ pub fn size() -> Option<(u16, u16)> {
 
 /// Whether this process may read its input: a terminal is read only by its foreground group.
 pub fn is_ours(input: &File) -> bool {
-    // What is no terminal of this session has no foreground group.
+    // An input that is not a terminal of this session has no foreground group, and may be read.
     tcgetpgrp(input).map_or(true, |group| group == getpgrp())
 }

@@ -5,6 +5,7 @@ use super::*;
 use crate::client::ServerLocation;
 use model::id::StepId;
 use nix::sys::signal::SigSet;
+use ring::rand::SystemRandom;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
@@ -12,6 +13,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use wire::frame::{self, Decoder, Frame};
 use wire::step::channel;
+use wire::step_channel::StepChannel;
 
 struct StepFixture {
     dir: tempfile::TempDir,
@@ -68,8 +70,11 @@ impl StepFixture {
 
     fn supervisor_with(&self, node: &str, waits: bool) -> Supervisor {
         let stream = TcpStream::connect(&self.address).expect("the listener is open");
-        let mut supervisor = Supervisor { stream, decoder: Decoder::default() };
-        let (key, node) = (self.key.clone(), node.to_owned());
+        let channel = StepChannel::dialler(&self.key, &SystemRandom::new()).expect("a key");
+        let (key, node) = (String::new(), node.to_owned());
+        let mut supervisor =
+            Supervisor { stream, channel, decoder: Decoder::default(), waiting: Vec::new() };
+        supervisor.send();
         supervisor.say(&StepMessage::Hello { key, node, node_index: 0, waits });
         supervisor
     }
@@ -96,21 +101,44 @@ fn read(path: &Path) -> String {
 
 struct Supervisor {
     stream: TcpStream,
+    channel: StepChannel,
     decoder: Decoder,
+    /// Said before the `srun` has run and proven the key.
+    waiting: Vec<u8>,
 }
 
 impl Supervisor {
     fn say(&mut self, message: &StepMessage) {
         let mut bytes = Vec::new();
         frame::encode_message(channel::CONTROL, message, &mut bytes).expect("small");
-        self.stream.write_all(&bytes).expect("srun listens");
+        self.waiting.extend(bytes);
+        self.send();
+    }
+
+    /// Sends what was said; before the proof it waits.
+    fn send(&mut self) {
+        let taken = self.channel.seal(&self.waiting).expect("few records");
+        self.waiting.drain(..taken);
+        self.stream.write_all(self.channel.unsent()).expect("srun listens");
+        self.channel.mark_sent(self.channel.unsent().len());
+    }
+
+    /// Waits for the proof of the `srun`, which must run, and sends what was said so far.
+    fn prove(&mut self) {
+        let mut answer = [0; 64];
+        if !self.channel.is_proven() {
+            self.stream.read_exact(&mut answer).expect("srun answers");
+            self.channel.receive(&answer, &mut Vec::new()).expect("it knows the key");
+            self.send();
+        }
     }
 
     fn output(&mut self, channel: u8, task: u32, text: &str) {
         let mut bytes = Vec::new();
         let payload = [&task.to_le_bytes()[..], text.as_bytes()].concat();
         frame::encode(channel, &payload, &mut bytes).expect("small");
-        self.stream.write_all(&bytes).expect("srun listens");
+        self.waiting.extend(bytes);
+        self.send();
     }
 
     fn exited(&mut self, task: u32, code: i32) {
@@ -120,6 +148,7 @@ impl Supervisor {
 
     /// The next frame from `srun`.
     fn hear(&mut self) -> Frame {
+        self.prove();
         loop {
             if let Some(frame) = self.decoder.next_frame().expect("well formed") {
                 return frame;
@@ -127,7 +156,9 @@ impl Supervisor {
             let mut buffer = [0; 4096];
             let length = self.stream.read(&mut buffer).expect("srun speaks");
             assert!(length > 0, "srun hung up");
-            self.decoder.push(&buffer[..length]);
+            let mut plain = Vec::new();
+            self.channel.receive(&buffer[..length], &mut plain).expect("whole records");
+            self.decoder.push(&plain);
         }
     }
 
@@ -141,6 +172,8 @@ fn output_is_passed_on_and_the_highest_code_is_the_outcome() {
     let fixture = StepFixture::new(2, None);
     let (mut one, mut two) = (fixture.supervisor("n1"), fixture.supervisor("n2"));
     let tasks = std::thread::spawn(move || {
+        one.prove();
+        two.prove();
         one.say(&StepMessage::Started { task: 0, pid: 1 });
         two.say(&StepMessage::Started { task: 1, pid: 1 });
         one.output(channel::STDOUT, 0, "zero\n");
@@ -164,6 +197,8 @@ fn input_and_its_end_go_to_every_task_once_all_have_started() {
     let fixture = StepFixture::new(2, Some("hello"));
     let (mut one, mut two) = (fixture.supervisor("n1"), fixture.supervisor("n2"));
     let tasks = std::thread::spawn(move || {
+        one.prove();
+        two.prove();
         one.say(&StepMessage::Started { task: 0, pid: 1 });
         two.say(&StepMessage::Started { task: 1, pid: 1 });
         for (task, supervisor) in [(0, &mut one), (1, &mut two)] {
@@ -205,8 +240,9 @@ fn tasks_of_a_lost_node_count_as_failed() {
     let fixture = StepFixture::new(1, None);
     let mut one = fixture.supervisor("n1");
     one.say(&StepMessage::Started { task: 0, pid: 1 });
-    drop(one);
+    let lost = std::thread::spawn(move || one.prove());
     let (outcome, _) = fixture.run();
+    lost.join().expect("no panic");
     assert_eq!(outcome.code, 1);
 }
 
@@ -271,12 +307,18 @@ fn no_het_component_starts_if_another_cannot() {
     let (fixtures, run) = two_het_steps();
     let mut one = fixtures[0].supervisor_with("n0", true);
     let mut two = fixtures[1].supervisor_with("n1", true);
-    // As a supervisor reports it whose step is ended before its tasks start.
-    two.exited(0, 1);
+    let tasks = std::thread::spawn(move || {
+        one.prove();
+        // As a supervisor reports it whose step is ended before its tasks start.
+        two.exited(0, 1);
+        two.prove();
+        let mut rest = Vec::new();
+        // Unread data when the other end closes may show as an error or as an end of file.
+        let _ = one.stream.read_to_end(&mut rest);
+        rest
+    });
     assert_eq!(run(fixtures), None);
-    let mut rest = Vec::new();
-    // Unread data when the other end closes may show as an error or as an end of file.
-    let _ = one.stream.read_to_end(&mut rest);
+    let rest = tasks.join().expect("no panic");
     assert!(rest.is_empty(), "{rest:?}");
 }
 
@@ -284,6 +326,8 @@ fn no_het_component_starts_if_another_cannot() {
 fn tasks_of_a_node_lost_before_their_start_count_as_failed() {
     let mut fixture = StepFixture::new(1, None);
     fixture.step.expect_nodes(&[("n1".to_owned(), vec![0])]);
-    drop(fixture.supervisor("n1"));
+    let mut one = fixture.supervisor("n1");
+    let lost = std::thread::spawn(move || one.prove());
     assert_eq!(fixture.run().0.code, 1);
+    lost.join().expect("no panic");
 }

@@ -17,11 +17,11 @@ pub fn failure() -> ExitCode {
 }
 
 /// Prints a line on standard error after the command's name.
-pub fn say(command: Command, line: &str) {
+pub fn print_line(command: Command, line: &str) {
     eprintln!("{}: {line}", command.name());
 }
 
-pub fn complain(command: Command, line: &str) {
+pub fn print_error(command: Command, line: &str) {
     eprintln!("{}: error: {line}", command.name());
 }
 
@@ -45,13 +45,13 @@ pub fn answer(command: Command, question: Question) -> ExitCode {
 /// Reports a submission that the server refused.
 pub fn refused(command: Command, refusal: &Refusal) -> ExitCode {
     if let Some(hint) = refusal::hint(refusal) {
-        complain(command, &hint);
+        print_error(command, &hint);
     }
     let text = refusal::text(refusal);
     match refusal {
         // Slurm's client knows the names of gres itself and refuses before it submits.
-        Refusal::UnknownGres(_) => complain(command, &text),
-        _ => complain(command, &format!("{}: {text}", command.refusal_prefix())),
+        Refusal::UnknownGres(_) => print_error(command, &text),
+        _ => print_error(command, &format!("{}: {text}", command.refusal_prefix())),
     }
     note_refused(command, refusal);
     failure()
@@ -60,13 +60,13 @@ pub fn refused(command: Command, refusal: &Refusal) -> ExitCode {
 /// Prints one line more than Slurm: the constraint that was not met.
 pub fn note_refused(command: Command, refusal: &Refusal) {
     if let Some(line) = note::text(refusal) {
-        say(command, &format!("note: {line}"));
+        print_line(command, &format!("note: {line}"));
     }
 }
 
 /// Reports that the server could not be reached.
 pub fn unreachable(command: Command, error: &ClientError) -> ExitCode {
-    complain(command, &format!("{}: {}", command.refusal_prefix(), contact(error)));
+    print_error(command, &format!("{}: {}", command.refusal_prefix(), contact(error)));
     failure()
 }
 
@@ -82,6 +82,6 @@ pub fn contact(error: &ClientError) -> String {
 
 /// Reports an answer that does not belong to the request.
 pub fn unexpected(command: Command, answer: &wire::client::Answer) -> ExitCode {
-    complain(command, &format!("the server's answer was not expected: {answer:?}"));
+    print_error(command, &format!("the server's answer was not expected: {answer:?}"));
     failure()
 }

@@ -1,6 +1,6 @@
 //! `--test-only` and `-M`, which `sbatch`, `salloc` and `srun` answer alike.
 
-use super::messages::{complain, failure, note_refused, refused, say, unexpected};
+use super::messages::{failure, note_refused, print_error, print_line, refused, unexpected};
 use crate::client::{Client, ClientError};
 use ::slurm::option::{Command, JobOptions};
 use ::slurm::words::refusal;
@@ -26,8 +26,8 @@ pub fn check_clusters(
     let Some(unknown) = options.clusters.iter().find(|asked| **asked != name) else {
         return Ok(None);
     };
-    complain(command, &format!("No cluster '{unknown}' known by database."));
-    complain(
+    print_error(command, &format!("No cluster '{unknown}' known by database."));
+    print_error(
         command,
         &format!(
             "'{unknown}' can't be reached now, or it is an invalid entry for --cluster.  \
@@ -41,13 +41,13 @@ pub fn check_clusters(
 pub fn tested(command: Command, answer: Answer) -> ExitCode {
     match answer {
         Answer::Tested(parts) => {
-            tested_lines(command, &parts).iter().for_each(|line| say(command, line));
+            tested_lines(command, &parts).iter().for_each(|line| print_line(command, line));
             ExitCode::SUCCESS
         }
         Answer::Refused(refusal @ Refusal::UnknownGres(_)) => refused(command, &refusal),
         Answer::Refused(refusal) => {
             if let Some(hint) = refusal::hint(&refusal) {
-                complain(command, &hint);
+                print_error(command, &hint);
             }
             eprintln!("allocation failure: {}", refusal::text(&refusal));
             note_refused(command, &refusal);

@@ -29,7 +29,7 @@ pub struct Globals {
     pub priority: Priority,
     pub preemption: Preemption,
     pub accounting: Accounting,
-    pub launch: Launch,
+    pub launch: LaunchSettings,
     pub programs: Programs,
     /// `GresTypes`, or the names of all resources that nodes have.
     pub gres_types: Vec<String>,
@@ -123,7 +123,7 @@ pub struct Accounting {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Launch {
+pub struct LaunchSettings {
     pub parameters: Parameters,
     pub slurmd_parameters: Parameters,
     pub interactive_step_options: String,
@@ -182,7 +182,7 @@ impl Default for Globals {
                 track_wckey: false,
                 sample_s: None,
             },
-            launch: Launch::default(),
+            launch: LaunchSettings::default(),
             programs: Programs::default(),
             gres_types: Vec::new(),
             licenses: None,
@@ -263,7 +263,7 @@ impl Default for Priority {
     }
 }
 
-impl Default for Launch {
+impl Default for LaunchSettings {
     fn default() -> Self {
         Self {
             parameters: Parameters::default(),

@@ -5,22 +5,22 @@ use ::slurm::option::value;
 use ::slurm::output::sacctmgr::Entity;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
+pub enum SacctmgrVerb {
     Show,
     Add,
     Modify,
     Delete,
 }
 
-const VERBS: &[(&str, Verb)] = &[
-    ("show", Verb::Show),
-    ("list", Verb::Show),
-    ("add", Verb::Add),
-    ("create", Verb::Add),
-    ("modify", Verb::Modify),
-    ("update", Verb::Modify),
-    ("delete", Verb::Delete),
-    ("remove", Verb::Delete),
+const VERBS: &[(&str, SacctmgrVerb)] = &[
+    ("show", SacctmgrVerb::Show),
+    ("list", SacctmgrVerb::Show),
+    ("add", SacctmgrVerb::Add),
+    ("create", SacctmgrVerb::Add),
+    ("modify", SacctmgrVerb::Modify),
+    ("update", SacctmgrVerb::Modify),
+    ("delete", SacctmgrVerb::Delete),
+    ("remove", SacctmgrVerb::Delete),
 ];
 
 /// How a value changes a field.
@@ -61,8 +61,8 @@ impl Term {
 
 /// A parsed command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
-    pub verb: Verb,
+pub struct CommandLine {
+    pub verb: SacctmgrVerb,
     pub verb_word: String,
     pub entity: Entity,
     /// Names without a key.
@@ -91,7 +91,7 @@ const FLAGS: [&str; 10] = [
 /// Keys whose value is a name.
 const NAME_KEYS: [&str; 2] = ["name", "names"];
 
-impl Line {
+impl CommandLine {
     pub fn parse(words: &[String]) -> Result<Self, CommandError> {
         let Some((verb_word, rest)) = words.split_first() else {
             let text = "sacctmgr: error: no keyword given, as in: sacctmgr show qos";
@@ -104,7 +104,7 @@ impl Line {
         let entity = |word: &str| {
             let found = Entity::parse(word)?;
             // Coordinators are shown with their accounts or users.
-            (found != Entity::Coordinator || *verb != Verb::Show).then_some(found)
+            (found != Entity::Coordinator || *verb != SacctmgrVerb::Show).then_some(found)
         };
         let Some((entity, rest)) =
             rest.split_first().and_then(|(word, rest)| Some((entity(word)?, rest)))
@@ -114,7 +114,7 @@ impl Line {
                  Input line must include \"Account\", \"Association\", \"Cluster\", \"QOS\", \"TRES\" or \"User\""
             )));
         };
-        let mut line = Line {
+        let mut line = CommandLine {
             verb: *verb,
             verb_word: verb_word.clone(),
             entity,
@@ -166,9 +166,9 @@ pub fn unknown_option(word: &str) -> CommandError {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Line, CommandError> {
+    fn read(text: &str) -> Result<CommandLine, CommandError> {
         let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
-        Line::parse(&words)
+        CommandLine::parse(&words)
     }
 
     fn terms(terms: &[Term]) -> Vec<(&str, Operator, &str)> {
@@ -180,7 +180,7 @@ mod tests {
         let line =
             read("modify user where name=alice account=physics set QOS+=capped,high Fairshare=3");
         let line = line.expect("right");
-        assert_eq!((line.verb, line.entity), (Verb::Modify, Entity::User));
+        assert_eq!((line.verb, line.entity), (SacctmgrVerb::Modify, Entity::User));
         assert_eq!(line.names, ["alice"]);
         assert_eq!(terms(&line.terms), [("account", Operator::Set, "physics")]);
         assert_eq!(
@@ -211,6 +211,6 @@ mod tests {
             let error = read(text).expect_err(text).to_string();
             assert!(error.starts_with(said), "{text}: {error}");
         }
-        assert!(Line::parse(&[]).is_err());
+        assert!(CommandLine::parse(&[]).is_err());
     }
 }

@@ -1,0 +1,38 @@
+//! Ended jobs: their record, with all their steps.
+
+use crate::books;
+use crate::state::State;
+use crate::state::job::{EndRecord, Phase};
+use model::id::JobId;
+use model::record::JobRecord;
+use model::run::Step;
+
+impl State {
+    pub(super) fn apply_ended(&mut self, id: JobId, ended: &EndRecord) -> JobRecord {
+        self.charge(id, ended.end);
+        let record = books::record_of(self, id, Some(ended));
+        if let Some(attempt) = self.jobs[&id].attempt() {
+            assert!(attempt.held_nodes.is_empty(), "job {id} ends while it holds nodes");
+        }
+        self.active.remove(&id);
+        self.ended.insert((ended.end, id));
+        let mut ended = ended.clone();
+        let job = self.job_mut(id);
+        if let Phase::Active(attempt) = &mut job.phase {
+            ended.steps = with_changed_steps(std::mem::take(&mut attempt.steps), ended.steps);
+        }
+        job.phase = Phase::Ended(Box::new(ended));
+        record
+    }
+}
+
+/// The steps of an attempt, with those in `changed` as they are there. Both are in the order of their creation.
+fn with_changed_steps(stored: Vec<Step>, changed: Vec<Step>) -> Vec<Step> {
+    let mut changed = changed.into_iter().peekable();
+    let mut steps: Vec<Step> = stored
+        .into_iter()
+        .map(|step| changed.next_if(|other| other.id == step.id).unwrap_or(step))
+        .collect();
+    steps.extend(changed);
+    steps
+}

@@ -1,0 +1,104 @@
+//! The bounds of what users, jobs and nodes may send, in one table. docs/limits.md has the same rows; a test of the server
+//! compares them.
+
+/// One bound: what it holds, how much, and Slurm's own where it has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bound {
+    /// What a refusal calls it.
+    pub what: &'static str,
+    pub most: usize,
+    pub unit: Unit,
+    /// Slurm's own bound, or why this one was chosen.
+    pub slurm: &'static str,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    Bytes,
+    Items,
+}
+
+impl Unit {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::Items => "items",
+        }
+    }
+}
+
+const fn bytes(what: &'static str, most: usize, slurm: &'static str) -> Bound {
+    Bound { what, most, unit: Unit::Bytes, slurm }
+}
+
+const fn items(what: &'static str, most: usize, slurm: &'static str) -> Bound {
+    Bound { what, most, unit: Unit::Items, slurm }
+}
+
+pub const REQUEST_BYTES: Bound = bytes("a request", 16 << 20, "");
+pub const REQUEST_TEXT_BYTES: Bound =
+    bytes("all texts of a request without script, environment and arguments", 1 << 20, "");
+pub const SCRIPT_BYTES: Bound = bytes("script", 4 << 20, "`max_script_size`, 4 MiB");
+pub const ENVIRONMENT_BYTES: Bound = bytes("environment", 12 << 20, "");
+pub const ARGUMENT_BYTES: Bound = bytes("an argument of a program", 128 << 10, "");
+pub const JOB_NAME_BYTES: Bound = bytes("name", 1024, "1,024 characters");
+pub const COMMENT_BYTES: Bound = bytes("comment", 4096, "");
+pub const SUBMIT_LINE_BYTES: Bound = bytes("submit line", 16 << 10, "");
+pub const CONFIGURATION_BYTES: Bound = bytes("a configuration file", 8 << 20, "");
+pub const TEXT_BYTES: Bound = bytes("any other text", 16 << 10, "");
+pub const LIST_ITEMS: Bound = items("a list", 65_536, "");
+pub const ARRAY_RANGES: Bound =
+    items("ranges of an array's indices", 2_000_001, "`MaxArraySize`, at most 4000001 indices");
+pub const DEPENDENCY_ITEMS: Bound = items("dependency", 4096, "");
+pub const STEPS: Bound = items("steps of a job", 40_000, "`MaxStepCount`, 40000");
+pub const OPEN_STEPS_BYTES: Bound = bytes("records of a job's running steps", 12 << 20, "");
+pub const WAITING_CALLS: Bound = items("calls of one user that wait for a job", 2000, "");
+pub const NODE_TEXT_BYTES: Bound = bytes("a text in a node's report", 1024, "");
+
+/// Every bound, in the order of docs/limits.md.
+pub const ALL: &[Bound] = &[
+    REQUEST_BYTES,
+    REQUEST_TEXT_BYTES,
+    SCRIPT_BYTES,
+    ENVIRONMENT_BYTES,
+    ARGUMENT_BYTES,
+    JOB_NAME_BYTES,
+    COMMENT_BYTES,
+    SUBMIT_LINE_BYTES,
+    CONFIGURATION_BYTES,
+    TEXT_BYTES,
+    LIST_ITEMS,
+    ARRAY_RANGES,
+    DEPENDENCY_ITEMS,
+    STEPS,
+    OPEN_STEPS_BYTES,
+    WAITING_CALLS,
+    NODE_TEXT_BYTES,
+];
+
+/// What a text that was cut ends with.
+pub const CUT_MARK: &str = "...";
+
+/// The text, cut with a mark where it is longer than `bound`.
+pub fn cut(text: &mut String, bound: Bound) -> bool {
+    if text.len() <= bound.most {
+        return false;
+    }
+    text.truncate(text.floor_char_boundary(bound.most - CUT_MARK.len()));
+    text.push_str(CUT_MARK);
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cut_text_has_a_mark_and_whole_characters() {
+        let mut long = "é".repeat(NODE_TEXT_BYTES.most);
+        assert!(cut(&mut long, NODE_TEXT_BYTES));
+        assert!(long.len() <= NODE_TEXT_BYTES.most && long.ends_with("é..."), "{long}");
+        let mut short = "é".repeat(NODE_TEXT_BYTES.most / 2);
+        assert!(!cut(&mut short, NODE_TEXT_BYTES));
+    }
+}

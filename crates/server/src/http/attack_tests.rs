@@ -1,0 +1,141 @@
+//! Calls that once ended the server: each is refused in one line, and the server goes on.
+
+use super::tests::Client;
+use crate::testing::NODE;
+use cluster::Command;
+use cluster::command::AttemptReport;
+use model::bounds;
+use model::change::{JobChange, JobField, JobRef};
+use model::id::{AttemptId, JobId};
+use model::reason::Refusal;
+use model::run::ExitStatus;
+use model::step::StepRefusal;
+use wire::client::{Answer, Call, CreateStep};
+use wire::step::StepLaunch;
+
+/// A step beside others, with a submit line of so many bytes.
+fn launch(submit_line_bytes: usize) -> StepLaunch {
+    let launch = serde_json::json!({
+        "name": "step", "argv": ["true"], "environment": "", "work_dir": "/", "listen": [], "key": "",
+        "submit_line": "x".repeat(submit_line_bytes), "shape": {"overlap": true},
+    });
+    serde_json::from_value(launch).expect("a launch")
+}
+
+async fn create_step(client: &Client, job: JobId, submit_line_bytes: usize) -> Answer {
+    let create = CreateStep { job, launch: launch(submit_line_bytes), wait_ms: 0 };
+    client.call(Call::CreateStep(Box::new(create))).await
+}
+
+async fn running_job(client: &Client) -> JobId {
+    client.server.node_up().await;
+    let job = client.server.submit("name: runs").await.expect("a job");
+    client.server.plan();
+    job
+}
+
+/// What the node reports again and again until it is acknowledged.
+fn end_of(job: JobId) -> Command {
+    let what = AttemptReport::Ended {
+        exit: ExitStatus::default(),
+        usage: Default::default(),
+        oom: false,
+        timed_out: false,
+        lost: false,
+    };
+    let attempt = AttemptId { job, number: 1 };
+    Command::Report { node: NODE.into(), attempt, at: crate::clock::now(), what }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_submit_lines_of_steps_are_refused_and_the_jobs_end_is_kept() {
+    let client = Client::new().await;
+    let job = running_job(&client).await;
+    for _ in 0..3 {
+        let answer = create_step(&client, job, 6 << 20).await;
+        let Answer::Refused(why) = answer else { panic!("{answer:?}") };
+        assert_eq!(why.to_string().lines().count(), 1, "{why}");
+        assert!(why.to_string().contains("submit_line"), "{why}");
+    }
+    client.server.run(end_of(job)).await.expect("the end is kept");
+    assert!(client.server.shared.read().jobs[&job].has_ended());
+    assert_eq!(client.server.state_in_memory(), client.server.state_on_disk());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn running_steps_have_room_in_the_record_of_the_jobs_end() {
+    let client = Client::new().await;
+    let job = running_job(&client).await;
+    let mut created = 0;
+    let refused = loop {
+        match create_step(&client, job, bounds::SUBMIT_LINE_BYTES.most).await {
+            Answer::Step(_) => created += 1,
+            Answer::Refused(why) => break why,
+            other => panic!("{other:?}"),
+        }
+        assert!(created < 10_000, "they are bounded");
+    };
+    assert!(matches!(refused, Refusal::Step(StepRefusal::OpenBytes { .. })), "{refused:?}");
+    client.server.run(end_of(job)).await.expect("the end is kept");
+    let state = client.server.shared.read();
+    let steps = &state.jobs[&job].ended().expect("an end").steps;
+    assert!(steps.len() >= created && steps.iter().all(|step| step.end.is_some()));
+    drop(state);
+    assert_eq!(client.server.state_in_memory(), client.server.state_on_disk());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ended_steps_are_not_in_the_event_of_the_jobs_end_and_stay_in_its_record() {
+    let client = Client::new().await;
+    let job = running_job(&client).await;
+    for _ in 0..3 {
+        assert!(matches!(create_step(&client, job, 10).await, Answer::Step(_)));
+    }
+    let numbered = client.server.shared.read().jobs[&job].attempt().expect("runs").steps.clone();
+    let ended = numbered.iter().find(|step| matches!(step.id, model::id::StepId::Number(_)));
+    let step = ended.expect("a step").id;
+    let exit = ExitStatus { code: 3, signal: 0 };
+    let what = AttemptReport::StepEnded { step, exit, usage: Default::default(), oom: false };
+    let attempt = AttemptId { job, number: 1 };
+    let at = crate::clock::now();
+    client
+        .server
+        .run(Command::Report { node: NODE.into(), attempt, at, what })
+        .await
+        .expect("kept");
+    client.server.run(end_of(job)).await.expect("the end is kept");
+    let state = client.server.shared.read();
+    let steps = &state.jobs[&job].ended().expect("an end").steps;
+    assert_eq!(steps.len(), numbered.len());
+    assert!(steps.iter().any(|s| s.id == step && s.exit == exit && s.end.is_some()), "{steps:?}");
+    drop(state);
+    assert_eq!(client.server.state_in_memory(), client.server.state_on_disk());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_comment_is_refused_before_it_is_copied_to_tasks() {
+    let client = Client::new().await;
+    let job = client.server.submit("name: array").await.expect("a job");
+    let before = client.server.state_in_memory();
+    let change = JobChange::Fields(vec![JobField::Comment("x".repeat(1 << 20))]);
+    let answer = client.call(Call::UpdateJob { job: JobRef::whole(job), change }).await;
+    let Answer::Refused(why) = answer else { panic!("{answer:?}") };
+    assert!(why.to_string().contains("comment"), "{why}");
+    assert_eq!(client.server.state_in_memory(), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn steps_beyond_the_sites_number_are_refused() {
+    let client = Client::new().await;
+    let mut config = (*client.server.shared.read().config).clone();
+    config.parameters.max_step_count = 2;
+    client.server.run(Command::Configure(Box::new(config))).await.expect("a configuration");
+    let job = running_job(&client).await;
+    for _ in 0..2 {
+        assert!(matches!(create_step(&client, job, 10).await, Answer::Step(_)));
+    }
+    let answer = create_step(&client, job, 10).await;
+    let Answer::Refused(Refusal::Step(StepRefusal::Count { most: 2 })) = answer else {
+        panic!("{answer:?}")
+    };
+}

@@ -1,0 +1,213 @@
+//! The bounds of a client's call: every text and list in it is held to its row of `model::bounds`, by the name of its field.
+//!
+//! The check reads the JSON and not the types: a field that is added to a call has the bounds of any text and any list.
+
+use model::bounds::{self, Bound};
+use model::reason::Refusal;
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use std::cell::{Cell, RefCell};
+use std::fmt;
+
+/// The rows of fields that have bounds of their own; they hold for all that is within the field.
+struct FieldBounds {
+    fields: &'static [&'static str],
+    text: Bound,
+    list: Bound,
+    /// Whether its texts count to all texts of a request.
+    counted: bool,
+}
+
+const ANY: FieldBounds =
+    FieldBounds { fields: &[], text: bounds::TEXT_BYTES, list: bounds::LIST_ITEMS, counted: true };
+
+const FIELDS: &[FieldBounds] = &[
+    FieldBounds { fields: &["script"], text: bounds::SCRIPT_BYTES, counted: false, ..ANY },
+    FieldBounds {
+        fields: &["environment"],
+        text: bounds::ENVIRONMENT_BYTES,
+        counted: false,
+        ..ANY
+    },
+    FieldBounds {
+        fields: &["argv", "arguments", "programs"],
+        text: bounds::ARGUMENT_BYTES,
+        counted: false,
+        ..ANY
+    },
+    FieldBounds { fields: &["name"], text: bounds::JOB_NAME_BYTES, ..ANY },
+    FieldBounds { fields: &["comment", "admin_comment"], text: bounds::COMMENT_BYTES, ..ANY },
+    FieldBounds { fields: &["submit_line"], text: bounds::SUBMIT_LINE_BYTES, ..ANY },
+    FieldBounds { fields: &["files"], text: bounds::CONFIGURATION_BYTES, counted: false, ..ANY },
+    FieldBounds { fields: &["array", "tasks", "indices"], list: bounds::ARRAY_RANGES, ..ANY },
+    FieldBounds { fields: &["dependency"], list: bounds::DEPENDENCY_ITEMS, ..ANY },
+];
+
+/// Refuses a call of which a text or a list is beyond its bound. What is not JSON passes: reading the call refuses it.
+pub fn check(body: &[u8]) -> Result<(), Refusal> {
+    let sums = Sums::default();
+    let mut reader = serde_json::Deserializer::from_slice(body);
+    let _ = Value { bounds: &ANY, field: "", sums: &sums }.deserialize(&mut reader);
+    sums.refusal.into_inner().map_or(Ok(()), Err)
+}
+
+/// What was counted so far, and the first bound that was passed.
+#[derive(Default)]
+struct Sums {
+    text_bytes: Cell<usize>,
+    refusal: RefCell<Option<Refusal>>,
+}
+
+/// Any value within a field.
+#[derive(Clone, Copy)]
+struct Value<'a> {
+    bounds: &'static FieldBounds,
+    field: &'a str,
+    sums: &'a Sums,
+}
+
+impl Value<'_> {
+    fn hold<E: Error>(&self, bound: Bound, found: usize) -> Result<(), E> {
+        if found <= bound.most {
+            return Ok(());
+        }
+        let what = if self.field.is_empty() { bound.what } else { self.field };
+        *self.sums.refusal.borrow_mut() = Some(Refusal::InvalidValue {
+            what: what.to_string(),
+            value: format!("{found} {}", bound.unit.word()),
+            expected: format!("at most {} {}", bound.most, bound.unit.word()),
+        });
+        Err(E::custom("beyond a bound"))
+    }
+
+    fn text<E: Error>(&self, text: &str) -> Result<(), E> {
+        self.hold(self.bounds.text, text.len())?;
+        if self.bounds.counted {
+            let sum = self.sums.text_bytes.get() + text.len();
+            self.sums.text_bytes.set(sum);
+            let all = Value { field: "", ..*self };
+            all.hold(bounds::REQUEST_TEXT_BYTES, sum)?;
+        }
+        Ok(())
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Value<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Value<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E: Error>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
+        self.text(text)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        let mut count = 0;
+        while items.next_element_seed(self)?.is_some() {
+            count += 1;
+            self.hold(self.bounds.list, count)?;
+        }
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        let mut count = 0;
+        while let Some(name) = entries.next_key::<String>()? {
+            count += 1;
+            self.hold(self.bounds.list, count)?;
+            self.text(&name)?;
+            let own = FIELDS.iter().find(|row| row.fields.contains(&name.as_str()));
+            let bounds = own.unwrap_or(self.bounds);
+            entries.next_value_seed(Value { bounds, field: &name, sums: self.sums })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(body: &serde_json::Value) -> Option<String> {
+        let refused = check(body.to_string().as_bytes()).err()?.to_string();
+        assert_eq!(refused.lines().count(), 1, "{refused}");
+        Some(refused)
+    }
+
+    /// A call with this value in this field, somewhere below the top.
+    fn call(field: &str, value: impl Into<serde_json::Value>) -> serde_json::Value {
+        let mut inner = serde_json::Map::new();
+        inner.insert(field.into(), value.into());
+        serde_json::json!({"version": 1, "call": {"any": [1, null, inner, true, 1.5, -1]}})
+    }
+
+    #[test]
+    fn text_at_its_bound_passes_and_one_byte_more_is_refused_by_its_name() {
+        let rows = FIELDS.iter().flat_map(|row| row.fields.iter().map(move |f| (*f, row.text)));
+        for (field, bound) in rows.chain([("new_field", bounds::TEXT_BYTES)]) {
+            assert_eq!(refusal(&call(field, "x".repeat(bound.most))), None, "{field}");
+            let said = refusal(&call(field, "x".repeat(bound.most + 1))).expect(field);
+            assert!(said.contains(field) && said.contains("at most"), "{said}");
+        }
+    }
+
+    #[test]
+    fn lists_and_the_sum_of_texts_have_bounds() {
+        let list = |n: usize| vec![serde_json::Value::from(1); n];
+        assert_eq!(refusal(&call("jobs", list(bounds::LIST_ITEMS.most))), None);
+        assert!(refusal(&call("jobs", list(bounds::LIST_ITEMS.most + 1))).is_some());
+        assert!(refusal(&call("dependency", list(bounds::DEPENDENCY_ITEMS.most + 1))).is_some());
+        let texts = |n: usize| vec![serde_json::Value::from("x".repeat(16 << 10)); n];
+        assert_eq!(refusal(&call("nodes", texts(63))), None);
+        let said = refusal(&call("nodes", texts(65))).expect("a refusal");
+        assert!(said.contains("all texts of a request"), "{said}");
+        // What travels as blobs or in orders has its own bounds.
+        assert_eq!(refusal(&call("argv", texts(65))), None);
+    }
+
+    #[test]
+    fn what_is_no_json_passes_to_the_reader_that_refuses_it() {
+        assert!(check(b"{").is_ok());
+        assert!(check(b"").is_ok());
+    }
+
+    #[test]
+    fn every_bound_is_a_row_of_the_documents() {
+        let text = include_str!("../../../../docs/limits.md");
+        for bound in bounds::ALL {
+            let slurm = if bound.slurm.is_empty() { "none" } else { bound.slurm };
+            let row =
+                format!("| {} | {} {} | {slurm} |", bound.what, bound.most, bound.unit.word());
+            assert!(text.lines().any(|line| line == row), "missing: {row}");
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Who may do what: one table of every call of the wire and of every other route, by role, through the real router.
+
+use super::body_limits::BodyLimits;
+use super::peer::Peer;
+use super::route::Route;
+use super::router;
+use crate::auth::principal::server_principal;
+use crate::connection_limits::ConnectionLimits;
+use crate::testing::{NODE, TestServer, submission, user};
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use cluster::{Command, Reply};
+use http_body_util::BodyExt;
+use model::account::{Account, Association, Qos, ROOT_ACCOUNT};
+use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
+use model::id::{JobId, StepId};
+use model::partition::PartitionState;
+use model::principal::{Principal, Role};
+use model::raw_usage::UsageOwner;
+use model::reason::Refusal;
+use model::reservation_request::ReservationRequest;
+use model::run::{Hold, LaunchKind};
+use std::sync::Arc;
+use std::time::Duration;
+use tower_service::Service;
+use wire::client::{Answer, Call, Cancel, CreateStep, Envelope, HistoryFilter, JobsQuery};
+use wire::explain::ExplainQuery;
+use wire::step::StepLaunch;
+use wire::version::PROTOCOL;
+
+/// How long an answer may take; a stream that says nothing for this long is open.
+const STREAM_SILENCE: Duration = Duration::from_millis(100);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Caller {
+    Anonymous,
+    Stranger,
+    Owner,
+    Coordinator,
+    Operator,
+    Administrator,
+    Root,
+}
+use Caller::*;
+
+const CALLERS: [Caller; 7] =
+    [Anonymous, Stranger, Owner, Coordinator, Operator, Administrator, Root];
+
+/// Everybody with an account.
+const EVERYBODY: &[Caller] = &[Stranger, Owner, Coordinator, Operator, Administrator, Root];
+/// To act as the job's owner.
+const AS_OWNER: &[Caller] = &[Owner, Administrator, Root];
+/// To manage the job.
+const MANAGE: &[Caller] = &[Owner, Coordinator, Operator, Administrator, Root];
+/// To keep the account's books.
+const BOOKS: &[Caller] = &[Coordinator, Operator, Administrator, Root];
+const OPERATE: &[Caller] = &[Operator, Administrator, Root];
+const ADMINISTER: &[Caller] = &[Administrator, Root];
+
+impl Caller {
+    /// Who connects to the socket; nobody does so anonymously.
+    fn principal(self) -> Option<Principal> {
+        let plain = |name: &str, uid| Principal { name: name.into(), uid, gid: uid, ..user() };
+        Some(match self {
+            Anonymous => return None,
+            Stranger => plain("sam", 2001),
+            Owner => user(),
+            Coordinator => plain("cora", 2002),
+            Operator => plain("olga", 2003),
+            Administrator => plain("adam", 2004),
+            Root => server_principal(),
+        })
+    }
+}
+
+/// The owner's jobs in a cluster with an account `lab`.
+struct World {
+    server: TestServer,
+    router: Router,
+    /// Runs, and has a script.
+    batch: JobId,
+    /// Runs, and is held by a client.
+    allocation: JobId,
+    /// Runs, to be cancelled.
+    cancelled: JobId,
+}
+
+impl World {
+    async fn new() -> Self {
+        let server = TestServer::start().await;
+        server.node_up().await;
+        let account = |name: &str, parent: &str, coordinators: Vec<String>| {
+            let (description, organization) = (String::new(), String::new());
+            let (name, parent) = (name.into(), Some(parent.into()));
+            Command::SetAccount(Account { name, description, organization, parent, coordinators })
+        };
+        let member = |account: &str, user: &str| {
+            Command::SetAssociation(Box::new(Association::plain(account, Some(user))))
+        };
+        let setup = [
+            account("lab", ROOT_ACCOUNT, vec!["cora".into()]),
+            account("bench", "lab", Vec::new()),
+            member("lab", &user().name),
+            member("lab", "cora"),
+            member("lab", "idle"),
+            Command::SetRole { name: "olga".into(), role: Role::Operator },
+            Command::SetRole { name: "adam".into(), role: Role::Admin },
+            Command::SetQos(Box::new(Qos::named("spare"))),
+        ];
+        for command in setup {
+            server.run(command).await.expect("the cluster is set up");
+        }
+        let batch = submit(&server, LaunchKind::Batch).await;
+        let allocation = submit(&server, LaunchKind::Interactive).await;
+        let cancelled = submit(&server, LaunchKind::Batch).await;
+        server.plan();
+        for job in [batch, allocation, cancelled] {
+            assert!(server.shared.read().jobs[&job].attempt().is_some(), "job {job} runs");
+        }
+        let limits: ConnectionLimits = "".parse().expect("limits");
+        let router = router(server.shared.clone(), BodyLimits::new(&limits));
+        Self { server, router, batch, allocation, cancelled }
+    }
+
+    /// The answer as JSON; `None` for one that is no JSON, or a stream.
+    async fn send(
+        &self,
+        mut request: Request<Body>,
+        caller: Caller,
+    ) -> (StatusCode, Option<Answer>) {
+        if let Some(principal) = caller.principal() {
+            request.extensions_mut().insert(Peer::Socket(principal));
+        }
+        let response = self.router.clone().call(request).await.expect("a response");
+        let status = response.status();
+        let body = tokio::time::timeout(STREAM_SILENCE, response.into_body().collect()).await;
+        let body = body.ok().map(|body| body.expect("a body").to_bytes());
+        (status, body.and_then(|body| serde_json::from_slice(&body).ok()))
+    }
+
+    async fn call(&self, call: Call, caller: Caller) -> (StatusCode, Option<Answer>) {
+        let body = serde_json::to_vec(&Envelope { version: PROTOCOL, call }).expect("JSON");
+        let request = Request::post(Route::Call.path()).body(body.into()).expect("a request");
+        self.send(request, caller).await
+    }
+
+    async fn get(&self, path: &str, caller: Caller) -> (StatusCode, Option<Answer>) {
+        let request = Request::get(path).body(Body::empty()).expect("a request");
+        self.send(request, caller).await
+    }
+}
+
+async fn submit(server: &TestServer, kind: LaunchKind) -> JobId {
+    let mut submission = submission("");
+    Arc::make_mut(&mut submission.spec.launch).kind = kind;
+    submission.script = Some("#!/bin/sh\n".into());
+    match server.shared.writer.submit(Box::new(submission), user()).await {
+        Ok(Reply::Submitted { job, .. }) => job,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Whether the answer refuses for want of a right.
+fn is_denied((status, answer): &(StatusCode, Option<Answer>)) -> bool {
+    let denied = |why: &Refusal| matches!(why, Refusal::AccessDenied | Refusal::OperatorsOnly);
+    *status == StatusCode::UNAUTHORIZED
+        || match answer {
+            Some(Answer::Refused(why)) => denied(why),
+            Some(Answer::Cancelled(results)) => {
+                results.iter().any(|r| r.refusal.as_ref().is_some_and(denied))
+            }
+            Some(Answer::Updated(results)) => {
+                results.iter().any(|(_, r)| r.as_ref().err().is_some_and(denied))
+            }
+            _ => false,
+        }
+}
+
+fn whole(job: JobId) -> JobRef {
+    JobRef::whole(job)
+}
+
+fn step() -> StepLaunch {
+    let text = r#"{"name":"a","argv":["a"],"environment":"","work_dir":"/","listen":[],"key":""}"#;
+    serde_json::from_str(text).expect("a step's launch")
+}
+
+/// One cluster serves all rows in turn: a call that is refused changes nothing, and none that is allowed takes a right away.
+/// Makes `allowed`, which says of every call who may make it, and `sample`, which has a call for each row. The match has
+/// no wildcard: a call that is added without a row does not compile.
+macro_rules! authorisation_table {
+    ($world:ident; $($call:pat => $callers:expr, $sample:expr;)+) => {
+        fn allowed(call: &Call) -> &'static [Caller] {
+            match call { $($call => $callers,)+ }
+        }
+
+        type Sample = fn(&World) -> Call;
+
+        /// A call of each row, and whether it is of that row.
+        const SAMPLES: &[(Sample, fn(&Call) -> bool)] =
+            &[$((|$world: &World| { let _ = $world; $sample }, |call| matches!(call, $call)),)+];
+    };
+}
+
+authorisation_table! { w;
+    Call::Ping => EVERYBODY, Call::Ping;
+    // Whose job it becomes: `submitted_job_is_the_callers_unless_an_administrator_names_another`.
+    Call::Submit(_) => EVERYBODY, Call::Submit(Box::new(submission("")));
+    Call::TestSubmit(_) => EVERYBODY, Call::TestSubmit(Box::new(submission("")));
+    Call::Offers(_) => EVERYBODY, Call::Offers(Box::new(submission("")));
+    Call::AwaitStart { .. } => MANAGE, Call::AwaitStart { job: w.batch, timeout_ms: 0, ready: false };
+    Call::AwaitEnd { .. } => EVERYBODY, Call::AwaitEnd { job: w.batch, timeout_ms: 0 };
+    Call::Jobs(_) => EVERYBODY, Call::Jobs(JobsQuery::default());
+    Call::Cluster => EVERYBODY, Call::Cluster;
+    Call::Config => EVERYBODY, Call::Config;
+    Call::History(_) => EVERYBODY, Call::History(HistoryFilter::default());
+    Call::Explain(_) => EVERYBODY, Call::Explain(ExplainQuery::default());
+    Call::Reservations => EVERYBODY, Call::Reservations;
+    Call::Licenses => EVERYBODY, Call::Licenses;
+    Call::Accounts => EVERYBODY, Call::Accounts;
+    Call::Shares => EVERYBODY, Call::Shares;
+    Call::Priorities => EVERYBODY, Call::Priorities;
+    Call::Diagnostics { reset: false } => EVERYBODY, Call::Diagnostics { reset: false };
+
+    Call::Script { .. } => AS_OWNER, Call::Script { job: w.batch };
+    Call::CreateStep(_) => AS_OWNER,
+        Call::CreateStep(Box::new(CreateStep { job: w.batch, launch: step(), wait_ms: 0 }));
+    Call::LaunchStep { .. } => AS_OWNER, {
+        let launch = Box::new(step());
+        Call::LaunchStep { job: w.batch, step: StepId::Number(0), launch }
+    };
+    Call::LeaveStep { .. } => AS_OWNER, Call::LeaveStep { job: w.batch, ticket: 1 };
+    Call::Relinquish { .. } => AS_OWNER,
+        Call::Relinquish { job: w.allocation, exit: Default::default() };
+
+    Call::Cancel(_) => MANAGE, {
+        let filter = JobFilter { jobs: vec![whole(w.cancelled)], ..JobFilter::default() };
+        Call::Cancel(Cancel { filter, step: None, signal: None, batch_only: false, full: false })
+    };
+    Call::SignalStep { .. } => MANAGE,
+        Call::SignalStep { job: w.batch, step: StepId::Number(0), signal: 15 };
+    Call::UpdateJob { .. } => MANAGE,
+        Call::UpdateJob { job: whole(w.batch), change: JobChange::Hold { by: Hold::User } };
+    Call::Usage { .. } => MANAGE, Call::Usage { jobs: vec![whole(w.batch)] };
+
+    Call::SetAccount(_) => BOOKS, {
+        let bench = w.server.shared.read().accounts["bench"].clone();
+        Call::SetAccount(Account { description: "benches".into(), ..bench })
+    };
+    Call::RemoveAccount { .. } => BOOKS, Call::RemoveAccount { name: "bench".into() };
+    Call::SetAssociation(_) => BOOKS, Call::SetAssociation(Association::plain("lab", Some("new")));
+    Call::RemoveAssociation(_) => BOOKS,
+        Call::RemoveAssociation(Association::plain("lab", Some("idle")).key());
+    Call::ForgetUsage(_) => BOOKS,
+        Call::ForgetUsage(UsageOwner::User { account: "lab".into(), user: "idle".into() });
+
+    Call::SetQos(_) => OPERATE, Call::SetQos(Qos::named("long"));
+    Call::RemoveQos { .. } => OPERATE, Call::RemoveQos { name: "spare".into() };
+    Call::CreateReservation(_) => OPERATE, Call::CreateReservation(Box::new(reservation()));
+    Call::UpdateReservation { .. } => OPERATE,
+        Call::UpdateReservation { name: "none".into(), ask: Box::new(reservation()) };
+    Call::RemoveReservation { .. } => OPERATE, Call::RemoveReservation { name: "none".into() };
+    Call::Diagnostics { reset: true } => OPERATE, Call::Diagnostics { reset: true };
+
+    Call::UpdateNode { .. } => ADMINISTER,
+        Call::UpdateNode { nodes: vec![NODE.into()], change: NodeChange::Undrain };
+    Call::UpdatePartition { .. } => ADMINISTER, {
+        let name = w.server.shared.read().partitions[0].name.clone();
+        Call::UpdatePartition { name, change: PartitionChange::State(PartitionState::Up) }
+    };
+    Call::SetRole { .. } => ADMINISTER, Call::SetRole { name: "idle".into(), role: Role::Admin };
+    Call::NodeToken { .. } => ADMINISTER, Call::NodeToken { nodes: vec![NODE.into()] };
+    Call::UserToken { .. } => ADMINISTER,
+        Call::UserToken { name: "root".into(), account: None, unix_user: None, role: None };
+    Call::Reconfigure { .. } => ADMINISTER, Call::Reconfigure { files: None };
+}
+
+fn reservation() -> ReservationRequest {
+    ReservationRequest::default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_call_is_allowed_to_the_roles_of_its_row_and_to_no_other() {
+    let world = World::new().await;
+    for (sample, is_of_row) in SAMPLES {
+        for caller in CALLERS {
+            let call = sample(&world);
+            assert!(is_of_row(&call), "{call:?} stands in another row");
+            let (shown, expected) = (format!("{call:?}"), allowed(&call).contains(&caller));
+            let answer = world.call(call, caller).await;
+            assert_eq!(!is_denied(&answer), expected, "{caller:?}: {shown}: {answer:?}");
+            if caller == Anonymous {
+                assert_eq!(answer.0, StatusCode::UNAUTHORIZED, "{shown}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_are_for_the_owner_of_the_job() {
+    let world = World::new().await;
+    let (batch, allocation) = (world.batch, world.allocation);
+    for route in Route::ALL {
+        let query = match route {
+            // Its rows are those of `authorisation_table`.
+            Route::Call => continue,
+            Route::Hold => format!("job={allocation}"),
+            Route::Logs => format!("job={batch}"),
+            Route::Step => format!("job={batch}&step=batch&node={NODE}"),
+        };
+        let path = format!("{}?{query}", route.path());
+        for caller in CALLERS {
+            let answer = world.get(&path, caller).await;
+            let expected = AS_OWNER.contains(&caller);
+            assert_eq!(!is_denied(&answer), expected, "{caller:?}: {path}: {answer:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn submitted_job_is_the_callers_unless_an_administrator_names_another() {
+    let world = World::new().await;
+    for caller in EVERYBODY {
+        let mut submission = submission("");
+        let nobody = Principal { name: "nobody".into(), uid: 65_534, gid: 65_534, ..user() };
+        submission.spec.owner = Arc::new(nobody);
+        let (_, answer) = world.call(Call::Submit(Box::new(submission)), *caller).await;
+        let Some(Answer::Submitted { job, .. }) = answer else { panic!("{caller:?}: {answer:?}") };
+        let owner = world.server.shared.read().jobs[&job].spec.owner.uid;
+        let own = caller.principal().expect("somebody").uid;
+        let expected = if ADMINISTER.contains(caller) { 65_534 } else { own };
+        assert_eq!(owner, expected, "{caller:?}");
+    }
+}

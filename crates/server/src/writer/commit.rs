@@ -1,0 +1,151 @@
+//! What one batch is to write: commits that each fit into the journal, and the answers that wait for each.
+
+use crate::shared::writer_queue::Answer;
+use cluster::command::SignalJob;
+use cluster::{Command, Event};
+use model::id::JobId;
+use model::reason::Refusal;
+use model::record::JobRecord;
+use store::EVENT_OVERHEAD;
+use tokio::sync::oneshot;
+
+/// The events of one commit, and who is answered once it is on disk.
+#[derive(Default)]
+pub struct PendingCommit {
+    pub events: Vec<Event>,
+    pub bytes: Vec<Vec<u8>>,
+    pub size: usize,
+    pub records: Vec<JobRecord>,
+    pub answers: Vec<(Option<oneshot::Sender<Answer>>, Answer)>,
+    pub signals: Vec<SignalJob>,
+    /// The journal's end after this commit.
+    pub seq: u64,
+}
+
+/// An event and its bytes in the journal.
+pub struct EncodedEvent {
+    pub event: Event,
+    pub bytes: Vec<u8>,
+}
+
+impl EncodedEvent {
+    fn size(&self) -> usize {
+        self.bytes.len() + EVENT_OVERHEAD
+    }
+}
+
+/// The commits of one batch. The state has all their events already; they go to the disk in order.
+pub struct PendingBatch {
+    commits: Vec<PendingCommit>,
+    /// The journal's bound on the bytes of one commit.
+    commit_bytes_max: usize,
+}
+
+impl PendingBatch {
+    pub fn new(commit_bytes_max: usize) -> Self {
+        Self { commits: vec![PendingCommit::default()], commit_bytes_max }
+    }
+
+    /// The bytes of all commits together.
+    pub fn size(&self) -> usize {
+        self.commits.iter().map(|commit| commit.size).sum()
+    }
+
+    pub fn last(&mut self) -> &mut PendingCommit {
+        self.commits.last_mut().expect("there is always one commit")
+    }
+
+    pub fn into_commits(self) -> Vec<PendingCommit> {
+        self.commits
+    }
+
+    /// The events of a command, as groups that each have to be in one commit. Refused if a group is larger than that.
+    pub fn groups(
+        &self,
+        command: &Command,
+        events: Vec<Event>,
+    ) -> Result<Vec<Vec<EncodedEvent>>, Refusal> {
+        let mut groups: Vec<Vec<EncodedEvent>> = Vec::new();
+        for event in events {
+            let bytes = serde_json::to_vec(&event)
+                .map_err(|e| Refusal::Other(format!("an event cannot be written: {e}")))?;
+            let encoded = EncodedEvent { event, bytes };
+            match groups.last_mut() {
+                Some(group) if !may_part(command, group, &encoded.event) => group.push(encoded),
+                _ => groups.push(vec![encoded]),
+            }
+        }
+        let largest = groups.iter().map(|group| size_of_group(group)).max().unwrap_or(0);
+        if largest > self.commit_bytes_max {
+            return Err(Refusal::InvalidValue {
+                what: "the request".into(),
+                value: format!("{largest} bytes of changes"),
+                expected: format!("at most {} at once", self.commit_bytes_max),
+            });
+        }
+        Ok(groups)
+    }
+
+    /// Begins another commit where the last one has no room for this group and for `more` bytes after it.
+    pub fn make_room(&mut self, group: &[EncodedEvent], more: usize) {
+        let last = self.last();
+        let size = last.size + size_of_group(group) + more;
+        if !last.events.is_empty() && size > self.commit_bytes_max {
+            self.commits.push(PendingCommit::default());
+        }
+    }
+
+    /// Adds an event that the state has, with the records that it gave.
+    pub fn add(&mut self, event: EncodedEvent, records: impl IntoIterator<Item = JobRecord>) {
+        let size = event.size();
+        let last = self.last();
+        last.size += size;
+        last.bytes.push(event.bytes);
+        last.events.push(event.event);
+        last.records.extend(records);
+    }
+
+    /// Answers once everything up to here is on disk.
+    pub fn answer(&mut self, reply: Option<oneshot::Sender<Answer>>, answer: Answer) {
+        self.last().answers.push((reply, answer));
+    }
+}
+
+fn size_of_group(group: &[EncodedEvent]) -> usize {
+    group.iter().map(EncodedEvent::size).sum()
+}
+
+/// Whether a commit may end between a group and the next event, so that a crash there leaves a consistent state: the end of
+/// a step stands alone, and so do the ends of different jobs. What is missing then comes with the repeated report, the next
+/// tick or the repeated command.
+fn may_part(command: &Command, group: &[EncodedEvent], next: &Event) -> bool {
+    let several = matches!(
+        command,
+        Command::Report { .. }
+            | Command::Cancel(_)
+            | Command::Tick { .. }
+            | Command::NodeLost { .. }
+            | Command::NodeHello { .. }
+    );
+    let Some(last) = group.last() else { return true };
+    match (several, &last.event) {
+        (false, _) => false,
+        (true, Event::StepEndedOnNode { .. }) => true,
+        (true, last) => match (ended_job(last), ended_job(next)) {
+            (Some(last), Some(next)) => last != next,
+            _ => false,
+        },
+    }
+}
+
+/// The job whose end an event is a part of.
+fn ended_job(event: &Event) -> Option<JobId> {
+    match event {
+        Event::Ending { job, .. } | Event::Ended { job, .. } | Event::Requeued { job, .. } => {
+            Some(*job)
+        }
+        Event::AttemptEndedOnNode { attempt, .. }
+        | Event::AttemptAbandonedOnNode { attempt, .. } => Some(attempt.job),
+        _ => None,
+    }
+}

@@ -1,0 +1,7 @@
+//! Attacks on a cluster of the built program, each by somebody with an account of its own and nothing more than it says.
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod impersonation;
+mod step_links;

@@ -1,0 +1,133 @@
+//! Several hosts as network namespaces, made by `scripts/netns-hosts`: one for the server, and one for each agent.
+
+use super::{Cluster, CommandOutput, until};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+/// The hosts of one test, removed on drop.
+pub struct Hosts {
+    prefix: String,
+    dir: std::path::PathBuf,
+    count: u32,
+    children: Vec<Child>,
+}
+
+const TOOL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/netns-hosts");
+
+impl Hosts {
+    pub fn up(count: u32) -> Self {
+        // The prefix is short because interface names must be.
+        let prefix = format!("s{}", std::process::id() % 10_000);
+        let dir = std::env::temp_dir().join(format!("sluice-hosts-{prefix}"));
+        let hosts = Self { prefix, dir, count, children: Vec::new() };
+        let said = hosts.tool(&["up", &count.to_string()]);
+        assert_eq!(said.code, 0, "{}", said.stderr);
+        hosts
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(TOOL);
+        command.args(args).env("NSPREFIX", &self.prefix).env("NSDIR", &self.dir);
+        command.stdin(Stdio::null());
+        command
+    }
+
+    pub fn tool(&self, args: &[&str]) -> CommandOutput {
+        self.command(args).output().expect("the tool runs").into()
+    }
+
+    fn spawn(&mut self, args: &[&str], log: &std::path::Path) {
+        let log = std::fs::File::create(log).unwrap();
+        let child =
+            self.command(args).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+        self.children.push(child);
+    }
+
+    /// The network namespace of a host.
+    pub fn namespace(&self, host: u32) -> PathBuf {
+        PathBuf::from(format!("/run/netns/{}{host}", self.prefix))
+    }
+
+    /// That of the server's host.
+    pub fn hub_namespace(&self) -> PathBuf {
+        PathBuf::from(format!("/run/netns/{}hub", self.prefix))
+    }
+
+    /// A shell line with the environment of the cluster.
+    pub fn line(&self, cluster: &Cluster, line: &str) -> String {
+        format!(
+            "export SLUICE_STATE={} PATH={}:$PATH; cd {}; {line}",
+            cluster.state().display(),
+            cluster.path("bin").display(),
+            cluster.path("work").display()
+        )
+    }
+
+    /// Runs a command of the cluster on the server's host.
+    pub fn in_hub(&self, cluster: &Cluster, line: &str) -> CommandOutput {
+        self.tool(&["ctl", "sh", "-c", &self.line(cluster, line)])
+    }
+
+    pub fn start(&mut self, cluster: &Cluster) {
+        let program = super::program();
+        let (state, conf) = (cluster.state(), cluster.path("conf"));
+        self.spawn(
+            &[
+                "ctl",
+                program,
+                "server",
+                "--state",
+                state.to_str().unwrap(),
+                "--config",
+                conf.to_str().unwrap(),
+                "--listen",
+                "127.0.0.1:6830",
+                "--agents",
+                "10.77.0.254:6831",
+            ],
+            &cluster.path("server.out"),
+        );
+        until("the server answers", || {
+            (self.in_hub(cluster, "scontrol ping").stdout.contains("is UP")).then_some(())
+        });
+    }
+
+    /// Starts the agent of a host, which joins by a token.
+    pub fn join(&mut self, cluster: &Cluster, host: u32) {
+        let name = format!("node{host:02}");
+        let file = cluster.path(&format!("{name}.join"));
+        let line = format!("{} token node {name} > {}", super::program(), file.display());
+        let said = self.in_hub(cluster, &line);
+        assert_eq!(said.code, 0, "{}", said.stderr);
+        let state = cluster.path(&format!("agent-{name}"));
+        self.spawn(
+            &[
+                "exec",
+                &host.to_string(),
+                super::program(),
+                "agent",
+                "--state",
+                state.to_str().unwrap(),
+                "--join",
+                file.to_str().unwrap(),
+            ],
+            &cluster.path(&format!("{name}.out")),
+        );
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        // Agents first: a clean stop removes their control groups.
+        for child in self.children.iter_mut().rev() {
+            super::signal(child.id() as i32, "TERM");
+            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+            while matches!(child.try_wait(), Ok(None)) && std::time::Instant::now() < deadline {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let _ = self.tool(&["down", &self.count.to_string()]);
+    }
+}
