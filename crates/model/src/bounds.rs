@@ -84,7 +84,9 @@ pub fn cut(text: &mut String, bound: Bound) -> bool {
     if text.len() <= bound.most {
         return false;
     }
-    text.truncate(text.floor_char_boundary(bound.most - CUT_MARK.len()));
+    let most = bound.most - CUT_MARK.len();
+    let end = (0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    text.truncate(end);
     text.push_str(CUT_MARK);
     true
 }
