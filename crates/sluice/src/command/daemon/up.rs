@@ -44,9 +44,7 @@ fn detached(args: &UpArgs, state: &StateDir) -> VerbResult {
         )));
     }
     let log_path = state.path.join("server.log");
-    let mut options = std::fs::OpenOptions::new();
-    let log =
-        options.create(true).append(true).open(&log_path).map_err(VerbError::file(&log_path))?;
+    let log = state.open_log("server")?;
     let before = log.metadata().map(|m| m.len()).unwrap_or(0);
     let program = std::env::current_exe().map_err(VerbError::file("sluice"))?;
     let mut command = Command::new(program);
@@ -115,10 +113,7 @@ fn start_agent(state: &StateDir, local: &LocalNodes) -> Result<(), VerbError> {
     if !fits && join.exists() {
         std::fs::remove_file(&join).map_err(VerbError::file(&join))?;
     }
-    let log_path = state.path.join("agent.log");
-    let mut options = std::fs::OpenOptions::new();
-    let log =
-        options.create(true).append(true).open(&log_path).map_err(VerbError::file(log_path))?;
+    let log = state.open_log("agent")?;
     let program = std::env::current_exe().map_err(VerbError::file("sluice"))?;
     let mut command = Command::new(program);
     command.args(["agent", "--keep", "--state"]).arg(&state.path).arg("--join").arg(join);

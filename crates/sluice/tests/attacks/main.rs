@@ -1,0 +1,6 @@
+//! The attacks that were tried on the program, each as a test that it holds.
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod planted_links;
