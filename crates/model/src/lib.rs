@@ -26,6 +26,7 @@ pub mod node_reason;
 pub mod partition;
 pub mod preempt;
 pub mod principal;
+pub mod printable;
 pub mod priority;
 pub mod qos;
 pub mod range;

@@ -88,9 +88,8 @@ impl StateDir {
     }
 
     /// The log of a process in the background. Its lines tell what users ask for, so it is not for everybody.
-    pub fn open_log(&self, of: &str) -> Result<std::fs::File, VerbError> {
-        let name = format!("{of}.log");
-        let opened = self.trusted()?.append(&name, LOG_MODE);
+    pub fn open_log(&self, name: &str) -> Result<std::fs::File, VerbError> {
+        let opened = self.trusted()?.append(name, LOG_MODE);
         opened.map_err(VerbError::file(self.path.join(name)))
     }
 
