@@ -3,6 +3,11 @@
 //!
 //! `cargo run --release -p cluster --example cluster_scale [nodes] [jobs]`
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a benchmark reads the clock, its arguments and its own memory"
+)]
+
 #[path = "../tests/state_machine/job_builder.rs"]
 #[allow(dead_code)]
 mod job_builder;

@@ -1,4 +1,4 @@
-//! One launch of a job: where it runs, whether it stands still, how it comes to its end.
+//! One attempt of a job: its allocation, whether it is suspended, how it ends.
 
 use crate::allocation::Allocation;
 use crate::id::JobId;
@@ -19,9 +19,9 @@ pub struct Attempt {
     /// The reservation that it runs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<String>,
-    /// Nodes that still hold a part of it.
+    /// Nodes that have not reported the end of their part.
     pub held_nodes: Vec<String>,
-    /// Nodes on which the site's program before it is not over, where somebody waits for all of them.
+    /// Nodes on which the prolog is not over, where the job or its client waits for the prologs of all nodes.
     #[serde(default, rename = "preparing", skip_serializing_if = "Vec::is_empty")]
     pub prolog_nodes: Vec<String>,
     /// Set once it is to end: how it will be recorded.
@@ -32,22 +32,23 @@ pub struct Attempt {
     pub charged_until: Option<Timestamp>,
     #[serde(default)]
     pub suspended: bool,
-    /// Since when; that time does not count against the limit.
+    /// When the suspension began; suspended time does not count against the time limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspended_since: Option<Timestamp>,
-    /// It goes on by itself when its cores are free again: it made room, or was told to go on while others had them.
+    /// It is resumed by the scheduler when its cores are free again: it was suspended by preemption, or resumed by a user
+    /// while others had its cores.
     #[serde(default, rename = "resumes_itself", skip_serializing_if = "std::ops::Not::not")]
     pub auto_resume: bool,
-    /// It stands still until its turn comes again on cores that it shares; they count as its own all the while.
+    /// It is suspended by gang scheduling until its time slice on shared cores comes; the cores still count as its own.
     #[serde(default, rename = "waits_turn", skip_serializing_if = "std::ops::Not::not")]
     pub gang_suspended: bool,
-    /// How long it was suspended before the last time, milliseconds.
+    /// Milliseconds of all suspensions but the current one.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub suspended_ms: u64,
     /// When it was last suspended or resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend_changed: Option<Timestamp>,
-    /// It was told to make room, and has a little time left for that.
+    /// Set while it has been told of its preemption and its grace time runs.
     #[serde(default, rename = "leaving", skip_serializing_if = "Option::is_none")]
     pub preemption_grace: Option<PreemptionGrace>,
     #[serde(default)]
@@ -65,25 +66,25 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl Attempt {
-    /// How long it was suspended in all, milliseconds.
+    /// Milliseconds of all suspensions until `now`.
     pub fn suspended_total_ms(&self, now: Timestamp) -> u64 {
         let open = self.suspended_since.filter(|_| self.suspended);
         let open = open.map_or(0, |since| now.since(since).as_millis() as u64);
         self.suspended_ms.saturating_add(open)
     }
 
-    /// It stands still and has left its cores to others.
+    /// Whether it is suspended and others may use its cores.
     pub fn has_released_cores(&self) -> bool {
         self.suspended && !self.gang_suspended
     }
 
-    /// It is being ended, or was told that it will be.
+    /// Whether it is being ended, or its grace time before preemption runs.
     pub fn is_ending_or_preempted(&self) -> bool {
         self.ending.is_some() || self.preemption_grace.is_some()
     }
 }
 
-/// The whole seconds that were not run between two times: what is left of the seconds between them are those that were.
+/// Whole suspended seconds between two times, rounded so that they and the seconds run add up to the seconds between.
 pub fn suspended_whole_s(start: Timestamp, end: Timestamp, suspended_ms: u64) -> u64 {
     if suspended_ms == 0 {
         return 0;
@@ -93,12 +94,12 @@ pub fn suspended_whole_s(start: Timestamp, end: Timestamp, suspended_ms: u64) ->
     all_s.saturating_sub(ran_ms / 1000)
 }
 
-/// A job that makes room for another: it was told, and ends at `until`.
+/// The grace time of a job that is preempted: it was told at `since`, and ends at `until`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreemptionGrace {
     pub since: Timestamp,
     pub until: Timestamp,
-    /// The job that needs the room.
+    /// The job that preempts it.
     pub by: JobId,
     /// A new attempt follows.
     pub requeue: bool,

@@ -31,9 +31,10 @@ impl DeviceLine {
             name: line.name.clone(),
             first_index: line.first_index,
             count: line.count,
-            files: match line.files.is_empty() && SHARING.contains(&line.name.as_str()) {
-                true => shared.clone(),
-                false => line.files.clone(),
+            files: if line.files.is_empty() && SHARING.contains(&line.name.as_str()) {
+                shared.clone()
+            } else {
+                line.files.clone()
             },
         };
         gres.iter().map(line).filter(|line| line.count > 0 && !line.files.is_empty()).collect()

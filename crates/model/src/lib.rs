@@ -1,6 +1,14 @@
-//! The words of the domain and their grammars. No I/O, no clock, no randomness.
+//! The types of the domain and their grammars. No I/O, no clock, no randomness.
 //!
-//! `Request` (asked) → `Allocation` (granted) → `Limits` (enforced) → `Usage` (used): one road.
+//! - From request to usage: [`request`] (asked) → [`allocation`] (granted) → [`limits`], `device`, [`binding`] (enforced) →
+//!   [`usage`] (used) → [`record`] (the books' entry).
+//! - What is run: [`run`] (run, job, step), [`attempt`], [`step`], [`id`], [`array`], [`dependency`].
+//! - What it runs on: [`node`], [`fleet`], [`partition`], [`topology`], [`reservation`], [`site`] (prolog, epilog, scratch).
+//! - Who may use how much: [`principal`], [`account`], [`qos`], [`priority`], [`raw_usage`], [`preempt`], [`select`].
+//! - Commands and refusals: [`change`] (`scontrol`), [`reservation_request`], [`reason`] (why a job waits or a command is
+//!   refused), [`shortage`] (what a node lacks).
+//! - Grammars of single values: [`amount`], [`range`], [`gpu`], [`gres`], [`tres`], [`hostlist`], [`cpuset`],
+//!   [`constraint`], [`time`], [`time_spec`], [`filename`]; [`grammar`] is the error of all of them.
 
 pub mod account;
 pub mod allocation;

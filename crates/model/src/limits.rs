@@ -174,9 +174,10 @@ fn memory_of(granted: Bytes, policy: &CgroupPolicy) -> (Option<Bytes>, Option<By
         (_, false) => ram.min(most_with_swap),
     };
     let both = both.max(floor);
-    match policy.constrain_swap {
-        true => (Some(ram.max(floor).min(both)), Some(both)),
-        false => (Some(ram.max(floor)), None),
+    if policy.constrain_swap {
+        (Some(ram.max(floor).min(both)), Some(both))
+    } else {
+        (Some(ram.max(floor)), None)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What was used over time: amounts times seconds, as they decay.
+//! Raw usage (Slurm's RawUsage): amounts times seconds that an account or a QOS has used, as they decay.
 
 use crate::tres::{Tres, TresKind};
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,7 @@ impl RawUsage {
         self.wall_s += other.wall_s;
     }
 
-    /// Keeps this part of it, from 0 to 1.
+    /// Multiplies all usage by a factor from 0 to 1.
     pub fn scale(&mut self, part: f64) {
         self.tres_s.values_mut().for_each(|amount| *amount *= part);
         self.wall_s *= part;
@@ -40,7 +40,7 @@ impl RawUsage {
         self.tres_s.get(kind).copied().unwrap_or(0.0)
     }
 
-    /// Whole minutes of it.
+    /// Whole minutes of this kind.
     pub fn minutes(&self, kind: &TresKind) -> u64 {
         (self.seconds(kind) / 60.0) as u64
     }
@@ -54,11 +54,11 @@ impl RawUsage {
     }
 }
 
-/// Whose usage is meant.
+/// An association or QOS that usage is counted for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UsageOwner {
-    /// And of all below it.
+    /// The account and all below it.
     Account(String),
     User {
         account: String,
@@ -67,7 +67,7 @@ pub enum UsageOwner {
     Qos(String),
 }
 
-/// What is left of usage after so many seconds.
+/// The factor that usage decays by in `passed_s` seconds.
 pub fn decay_factor(half_life_s: Option<u64>, passed_s: f64) -> f64 {
     match half_life_s {
         Some(half) if half > 0 => 0.5_f64.powf(passed_s / half as f64),

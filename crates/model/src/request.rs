@@ -1,4 +1,4 @@
-//! What was asked, in both languages: every amount is a range.
+//! A job's request, from either dialect: every amount is a range.
 
 use crate::amount::Bytes;
 use crate::constraint::Constraint;
@@ -13,13 +13,13 @@ pub struct Request {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub partitions: Vec<String>,
     pub nodes: Range<u32>,
-    /// Whether `nodes` was said, or follows from tasks and what fits.
+    /// Whether the user gave `nodes`; else it follows from the tasks and what fits.
     #[serde(default)]
     pub nodes_given: bool,
-    /// Only these numbers of nodes will do (`-N 1,2,4`); empty: any within `nodes`.
+    /// The only acceptable node counts (`-N 1,2,4`); empty: any within `nodes`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub node_counts: Vec<u32>,
-    /// Of a range of nodes the few rather than the many.
+    /// Prefers the smallest node count within `nodes`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub fewest_nodes: bool,
     /// Over as many nodes as there are, evenly (`--spread-job`).
@@ -36,7 +36,7 @@ pub struct Request {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks_per_gpu: Option<u32>,
     pub cpus_per_task: Range<u32>,
-    /// Whether `-c` was said: Slurm sets SLURM_CPUS_PER_TASK only then.
+    /// Whether the user gave `-c`: Slurm sets SLURM_CPUS_PER_TASK only then.
     #[serde(default)]
     pub cpus_per_task_given: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -151,7 +151,7 @@ impl Default for Request {
 }
 
 impl Request {
-    /// The same but for when, and for licences: what is asked of nodes.
+    /// The request without its times and licenses: what it asks of nodes.
     pub fn without_times(&self) -> Self {
         Self {
             time_limit: None,
@@ -190,7 +190,7 @@ impl Request {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Memory {
-    /// Nothing said: `DefMemPer*`, or the node's memory over its cores.
+    /// None was given: `DefMemPer*`, or the node's memory divided by its cores.
     Default,
     PerNode(Range<Bytes>),
     PerCpu(Bytes),
@@ -225,7 +225,7 @@ pub enum Per {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sharing {
-    /// Beside others, on resources of its own.
+    /// Shares nodes with other jobs, but not CPUs, memory or devices.
     #[default]
     Share,
     /// `--exclusive`: whole nodes.
@@ -240,7 +240,7 @@ pub enum Sharing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GresBinding {
-    /// Where there is a choice.
+    /// Prefers close devices and cores where there is a choice.
     #[default]
     Prefer,
     /// `enforce-binding`
@@ -261,7 +261,7 @@ pub enum WaitPolicy {
     Now,
 }
 
-/// What the dialect is granted within its ranges.
+/// Which end of its ranges the request is granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Grant {

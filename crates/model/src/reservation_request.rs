@@ -1,4 +1,4 @@
-//! What is asked of a reservation: what `scontrol create` and `update` say of it, and why it is refused.
+//! Requests for reservations: the fields of `scontrol create` and `update reservation`, and why one is refused.
 
 use crate::partition::Access;
 use crate::reservation::ReservationFlag;
@@ -6,11 +6,11 @@ use crate::time::{TimeLimit, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// What is none was not said.
+/// A field that is `None` was not given.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ReservationRequest {
-    /// Of a new one, none: a name is made up.
+    /// `None` for a new reservation: a name is made up.
     pub name: Option<String>,
     pub start: Option<Timestamp>,
     pub end: Option<Timestamp>,
@@ -28,13 +28,13 @@ pub struct ReservationRequest {
     pub group_ids: Vec<(String, u32)>,
     pub accounts: Option<NamesEdit>,
     pub licenses: Option<Vec<(String, u32)>>,
-    /// Empty: none any more.
+    /// Empty takes the features away.
     pub features: Option<String>,
     pub flags: Option<FlagsEdit>,
     pub purge_after_s: Option<u32>,
-    /// Zero: none any more.
+    /// Zero takes the delay away.
     pub max_start_delay_s: Option<u32>,
-    /// Leave out the window that comes next.
+    /// The next window of a recurring reservation is left out.
     pub skip: bool,
 }
 
@@ -50,7 +50,7 @@ pub enum DurationEdit {
 #[serde(rename_all = "snake_case")]
 pub enum NodesChoice {
     All,
-    /// None at all: others are chosen.
+    /// An empty list lets the scheduler choose others.
     Named(Vec<String>),
 }
 
@@ -77,7 +77,7 @@ pub struct FlagsEdit {
     pub flags: BTreeSet<ReservationFlag>,
 }
 
-/// Some names let in and some kept out: which of the two is meant cannot be told.
+/// A list that both admits and denies names cannot be applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MixedAccess;
 
@@ -87,7 +87,7 @@ impl NamesEdit {
         self.names.iter().map(|name| name.strip_prefix('-').unwrap_or(name))
     }
 
-    /// Who is let in after this; none: nobody is named any more.
+    /// The access list after this edit; `None` when it names nobody any more.
     pub fn edited(&self, before: Option<&Access>) -> Result<Option<Access>, MixedAccess> {
         let denied = self.names.iter().filter(|name| name.starts_with('-')).count();
         if denied > 0 && denied < self.names.len() {
@@ -103,7 +103,7 @@ impl NamesEdit {
             known.iter().filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>()
         };
         let after = match (self.edit, before) {
-            // To say of some who were let in that they are not is to take them off the list.
+            // Denying names of an allow list takes them off it.
             (EditMode::Set, Some(Access::Only(known))) if denies => Access::Only(without(known)),
             (EditMode::Set, _) | (EditMode::Add, None | Some(Access::All)) if denies => {
                 Access::Except(names)
@@ -114,7 +114,7 @@ impl NamesEdit {
             (EditMode::Remove, Some(Access::Only(known))) => Access::Only(without(known)),
             (EditMode::Add, Some(Access::Except(known))) if denies => Access::Except(joined(known)),
             (EditMode::Remove, Some(Access::Except(known))) => Access::Except(joined(known)),
-            // Let in again.
+            // Adding a denied name takes it off the deny list.
             (EditMode::Add, Some(Access::Except(known))) => Access::Except(without(known)),
             (EditMode::Add, Some(Access::Only(_))) => return Err(MixedAccess),
         };
@@ -126,7 +126,7 @@ impl NamesEdit {
 }
 
 impl FlagsEdit {
-    /// Slurm adds those that are said with `=` as well.
+    /// Slurm treats `=` as `+=` for flags.
     pub fn edited(&self, before: &BTreeSet<ReservationFlag>) -> BTreeSet<ReservationFlag> {
         match self.edit {
             EditMode::Set | EditMode::Add => before.union(&self.flags).copied().collect(),

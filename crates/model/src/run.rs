@@ -1,4 +1,4 @@
-//! Run, job, component, attempt, array task, step: the things that are run.
+//! Runs, jobs, het components, array tasks and steps: what they are made of and how they end.
 
 use crate::allocation::NodeShare;
 use crate::dependency::Dependency;
@@ -21,7 +21,7 @@ pub struct JobSpec {
     pub account: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qos: Option<String>,
-    /// One: what starts together with it is a job of its own ([`HetComponent`]).
+    /// Always one: the other components of a het job are jobs of their own ([`HetComponent`]).
     pub components: Arc<[Component]>,
     pub launch: Arc<Launch>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -104,21 +104,21 @@ pub struct Launch {
     /// Soft limits to carry over: (RLIMIT name, value; `u64::MAX` is unlimited).
     #[serde(default, skip_serializing_if = "no_limits")]
     pub rlimits: Arc<[(String, u64)]>,
-    /// They were asked for by name: one that cannot be had is said.
+    /// The user named them (`--propagate`): a limit that cannot be set is reported.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rlimits_asked: bool,
-    /// Between two looks at what its tasks use; none: as the site has it.
+    /// Seconds between two samples of its tasks' usage; none: the site's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample_s: Option<u32>,
 }
 
-/// Which limits are carried over where nobody asked by name.
+/// `PropagateResourceLimits`: the limits that are carried over where the user named none.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RlimitPolicy {
-    /// Empty: all. `ALL` and `NONE` are words for themselves.
+    /// Empty means all. `ALL` and `NONE` stand for themselves.
     pub only: Vec<String>,
-    /// If there are any, all but these.
+    /// If not empty, all limits but these are carried over.
     pub except: Vec<String>,
 }
 
@@ -133,9 +133,12 @@ impl RlimitPolicy {
                 bare.eq_ignore_ascii_case(name) || bare.eq_ignore_ascii_case("ALL")
             })
         };
-        let wanted = |name: &str| match self.except.is_empty() {
-            true => self.only.is_empty() || named(&self.only, name),
-            false => !named(&self.except, name),
+        let wanted = |name: &str| {
+            if self.except.is_empty() {
+                self.only.is_empty() || named(&self.only, name)
+            } else {
+                !named(&self.except, name)
+            }
         };
         let soft = limits.soft.into_iter().filter(|(name, _)| wanted(name)).collect();
         Rlimits { soft, asked: false }
@@ -146,12 +149,12 @@ impl RlimitPolicy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NicePolicy {
-    /// That of the node's own daemon.
+    /// The nice value of the node's own daemon.
     #[default]
     Daemon,
-    /// That of the command that asked for them.
+    /// The nice value of the command that submitted.
     Submitter,
-    /// The same, and at least one more than the daemon's.
+    /// The submitter's, but at least one more than the daemon's.
     BelowDaemon,
 }
 
@@ -159,13 +162,13 @@ pub enum NicePolicy {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Rlimits {
     pub soft: Vec<(String, u64)>,
-    /// By name: one that cannot be had is said.
+    /// The user named them: a limit that cannot be set is reported.
     #[serde(default)]
     pub asked: bool,
 }
 
 impl Launch {
-    /// Says how, and leaves out what.
+    /// A launch of this kind without script, environment, files or limits.
     pub fn empty(kind: LaunchKind) -> Self {
         Self {
             kind,
@@ -251,7 +254,7 @@ pub struct Run {
     /// All its tasks, as submitted. Snapshots of before have runs of one job too, without any.
     #[serde(default)]
     pub tasks: crate::array::IndexSet,
-    /// Of these the ones that were cancelled before they started, and have no record of their own.
+    /// The tasks that were cancelled before they started, and so have no record of their own.
     #[serde(default, skip_serializing_if = "crate::array::IndexSet::is_empty")]
     pub cancelled: crate::array::IndexSet,
 }
@@ -265,7 +268,7 @@ pub enum RunKind {
     Task,
 }
 
-/// Who holds a job back.
+/// Who has put a hold on a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Hold {
@@ -273,8 +276,8 @@ pub enum Hold {
     Admin,
 }
 
-/// One of several jobs that start together or not at all, and end together: a component of Slurm's heterogeneous job.
-/// Their ids follow one another.
+/// A component of a Slurm heterogeneous job: its jobs start together or not at all, and end together. Their ids follow
+/// one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HetComponent {
     pub first: JobId,
@@ -315,10 +318,10 @@ pub struct Step {
     /// What it has on each node; empty for a script.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<NodeShare>,
-    /// It uses what others use: what it has is counted to nobody.
+    /// `--overlap`: it uses resources of other steps, so its own shares are counted to nobody.
     #[serde(default)]
     pub overlap: bool,
-    /// By which its `srun` knows it again; 0 for none.
+    /// The number by which its `srun` asks for the same step again; 0 for none.
     #[serde(default)]
     pub ticket: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -354,7 +357,7 @@ pub enum Outcome {
     Deadline,
     /// The node could not start it: Slurm's `JobLaunchFailure`, 0:53.
     LaunchFailed,
-    /// No capacity within its patience.
+    /// The request's wait policy ran out before it could start.
     NoCapacity,
 }
 
@@ -385,14 +388,14 @@ impl std::fmt::Display for ExitStatus {
     }
 }
 
-/// Slurm's word for where a job stands; both dialects render from it.
+/// The state of a job as Slurm names it; both dialects render from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
     Pending,
-    /// Waits, held, after an end that somebody should look at.
+    /// Requeued and held after an exit that somebody should look at.
     SpecialExit,
-    /// Waits, held, since the reservation that it asked for is gone.
+    /// Held, because the reservation that it asked for is gone.
     ReservationGone,
     Configuring,
     Running,

@@ -1,10 +1,10 @@
-//! What a site has done around jobs on its nodes: its programs, its samples of usage, its scratch folders.
+//! What a site does around jobs on its nodes: prolog and epilog, sampling of usage, scratch and private folders.
 
 use crate::run::LaunchKind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How often usage is looked at if nothing is said.
+/// The default of [`Site::sample_s`].
 pub const SAMPLE_S_DEFAULT: u32 = 30;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,11 +28,11 @@ pub struct Site {
     pub controller_prolog: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller_epilog: Option<String>,
-    /// The prolog comes with the allocation, not with the first thing that is started on the node.
+    /// `Alloc`: the prolog runs with the allocation, not before the first step on the node.
     pub prolog_at_allocation: bool,
-    /// Who holds an allocation does not wait for the prologs; only its steps do.
+    /// `NoHold`: the client of an allocation does not wait for the prologs; only its steps do.
     pub no_hold: bool,
-    /// A script waits for the prologs of all its nodes, and not for its own node's alone.
+    /// `DeferBatch`: a script waits for the prologs of all its nodes, not only of its own.
     pub defer_batch: bool,
     /// One prolog or epilog at a time on a node.
     pub one_at_a_time: bool,
@@ -41,14 +41,14 @@ pub struct Site {
     pub timeout_s: Option<u32>,
     /// A job whose prolog failed waits held.
     pub hold_on_failure: bool,
-    /// Between two looks at what tasks use; 0: only at their ends.
+    /// Seconds between two samples of tasks' usage; 0: only at their ends.
     pub sample_s: u32,
     /// Where each job has a folder of its own while it runs; none: with the node's own files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scratch: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub private: Option<PrivateFolders>,
-    /// The same for the nodes where it is otherwise.
+    /// Nodes whose private folders differ from `private`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub private_of: BTreeMap<String, Option<PrivateFolders>>,
 }
@@ -85,13 +85,13 @@ impl Site {
         !self.prolog.is_empty() || !self.epilog.is_empty() || inits > 0
     }
 
-    /// As it is on one node.
+    /// The settings of one node.
     pub fn on(&self, node: &str) -> Site {
         let private = self.private_of.get(node).unwrap_or(&self.private).clone();
         Site { private, private_of: BTreeMap::new(), ..self.clone() }
     }
 
-    /// Whether somebody waits until the prolog is over on all nodes of a job.
+    /// Whether a job's script or client waits until the prolog is over on all its nodes.
     pub fn prolog_is_awaited(&self, kind: LaunchKind, nodes: usize) -> bool {
         let waited = match kind {
             LaunchKind::Interactive => !self.no_hold,
@@ -103,7 +103,7 @@ impl Site {
     }
 }
 
-/// `job_container.conf`: folders that each job sees a version of its own of.
+/// `job_container.conf`: folders of which each job has its own version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrivateFolders {
     /// Where the jobs' versions are kept while they run.

@@ -33,7 +33,7 @@ impl CpuTime {
 }
 
 impl Usage {
-    /// What is left of an attempt's use without that of its steps: the script's own.
+    /// The usage of an attempt without that of its steps: the script's own.
     pub fn without_steps(&self) -> Usage {
         let steps = self.steps_cpu.as_deref().copied().unwrap_or_default();
         Usage {
@@ -57,13 +57,13 @@ impl Usage {
         }
     }
 
-    /// Without what is said of single tasks.
+    /// The usage without its split by task.
     pub fn without_tasks(&self) -> Usage {
         Usage { tasks: None, ..self.clone() }
     }
 }
 
-/// What one task has used so far.
+/// One task's usage up to now, from a look at its processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TaskSample {
     pub cpu_ms: u64,
@@ -79,7 +79,7 @@ pub struct TaskSample {
 }
 
 impl TaskSample {
-    /// A later look at the same task: what only grows has grown, what was higher before was higher.
+    /// Takes in a later sample of the same task. Counters and peaks never fall.
     pub fn update(&mut self, now: &TaskSample) {
         self.cpu_ms = self.cpu_ms.max(now.cpu_ms);
         self.pages = self.pages.max(now.pages);
@@ -92,7 +92,7 @@ impl TaskSample {
     }
 }
 
-/// One amount over the tasks of a step: all of it, and who had most and least. A node is its place among the step's.
+/// One amount over the tasks of a step: the total, and which task had most and least. A node is its index among the step's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct UsageSpread {
     pub total: u64,

@@ -1,12 +1,13 @@
 //! No circle between the files of a crate: what a file imports never leads back to it. A module and its own children may
 //! import each other. The test is here because `model` is the crate that builds first.
 
+#![allow(clippy::disallowed_methods, reason = "this test reads the sources")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Crates that still have circles. None is to be added.
-const NOT_YET: &[&str] =
-    &["model", "slurm", "sched", "agent", "store", "wire", "cluster", "sluice"];
+const NOT_YET: &[&str] = &["agent", "cluster", "sluice"];
 
 type ModulePath = Vec<String>;
 
@@ -70,7 +71,7 @@ impl Modules {
     fn read(src: &Path) -> Self {
         let (mut files, mut modules) = (Vec::new(), Self::default());
         rust_files(src, &mut files);
-        for file in files {
+        for file in files.into_iter().filter(|f| !module_of(src, f).contains(&"tests".into())) {
             let (code, module) = (code_of(&file), module_of(src, &file));
             let paths = modules.0.entry(module.clone()).or_default();
             // A `pub use` may begin with a child's name: how an item is named from outside.

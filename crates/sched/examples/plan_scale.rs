@@ -3,6 +3,11 @@
 //! `cargo run --release -p sched --example plan_scale [seed]`: 100,000 pending jobs of 1,000
 //! users in 200 shapes (a fifth on several nodes), 10,000 nodes of 8 GPUs in 8 classes, 90 % busy.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a benchmark reads the clock, its arguments and its own memory"
+)]
+
 use model::allocation::{GresShare, NodeShare};
 use model::amount::Bytes;
 use model::cpuset::CpuSet;

@@ -1,4 +1,4 @@
-//! What a client asks and what the server answers: `POST /api/v1/call`, JSON both ways.
+//! The calls of clients and the server's answers: `POST /api/v1/call`, JSON both ways.
 
 use crate::diagnostics::DiagnosticsView;
 use crate::explain::{ExplainQuery, ExplainedJob};
@@ -46,7 +46,7 @@ pub enum Call {
     AwaitStart {
         job: JobId,
         timeout_ms: u64,
-        /// Not before the site's programs before it are over on all its nodes, where they are waited for.
+        /// Waits also for the prologs on all its nodes, where the site has them waited for.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         ready: bool,
     },
@@ -86,12 +86,12 @@ pub enum Call {
         job: JobId,
     },
     CreateStep(Box<CreateStep>),
-    /// A step that waited is not wanted any more.
+    /// Withdraws a step that waits.
     LeaveStep {
         job: JobId,
         ticket: u64,
     },
-    /// The launch of a step that exists, said again: the server that took it may be gone.
+    /// Repeats the launch of a step that exists: the server that took it may be gone.
     LaunchStep {
         job: JobId,
         step: StepId,
@@ -231,7 +231,7 @@ pub struct JobUsage {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepUsage {
     pub step: StepId,
-    /// Those that its parts are counted by.
+    /// The nodes that `used` refers to by index.
     pub nodes: Vec<String>,
     pub tasks: u32,
     pub used: TaskUsage,
@@ -256,7 +256,7 @@ pub struct Submission {
     /// `spec.owner` is overwritten by who the connection says is asking,
     /// unless that is root submitting for another (`--uid`).
     pub spec: JobSpec,
-    /// Further jobs that start and end with it: they have no script.
+    /// The other components of a het job; they have no script.
     #[serde(default, rename = "with", skip_serializing_if = "Vec::is_empty")]
     pub het_components: Vec<JobSpec>,
     #[serde(default)]
@@ -265,7 +265,7 @@ pub struct Submission {
     pub hold: Option<Hold>,
     #[serde(default)]
     pub priority: Option<u64>,
-    /// Nothing was said of requeueing: the server's `JobRequeue` decides.
+    /// Neither `--requeue` nor `--no-requeue` was given: the server's `JobRequeue` decides.
     #[serde(default)]
     pub requeue_unsaid: bool,
     /// The script's bytes; stored by content.
@@ -299,7 +299,7 @@ pub struct JobsQuery {
     pub lines: Option<Box<ListingQuery>>,
 }
 
-/// How much of each job is wanted.
+/// How much of each job the answer holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Detail {

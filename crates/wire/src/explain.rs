@@ -27,21 +27,21 @@ pub struct ExplainedJob {
     /// `12`, `12_3` or `12_[4-7]`.
     pub shown: String,
     pub job: JobView,
-    /// What must be known of one that waits.
+    /// Only for a job that waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<Box<WaitView>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct WaitView {
-    /// None: nothing is in its way.
+    /// `None` when nothing holds it back.
     pub reason: Option<Reason>,
     /// How many are before it in the first of its partitions, and the first few of them.
     pub ahead: u32,
     pub ahead_first: Vec<NamedJob>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<LimitHolders>,
-    /// The place that is kept for it, and when it is expected to start.
+    /// The slot that backfill keeps for it, and its expected start.
     #[serde(default, rename = "kept", skip_serializing_if = "Option::is_none")]
     pub backfill_slot: Option<ExpectedStart>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,7 +64,7 @@ pub struct NamedJob {
     pub user: String,
 }
 
-/// A limit, and who holds what it counts.
+/// A limit that holds a job back, and the jobs that use it up.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LimitHolders {
     pub limit: Limit,

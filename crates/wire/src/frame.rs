@@ -93,7 +93,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_come_back_whole_however_the_bytes_are_cut(
+        fn frames_are_decoded_however_the_bytes_are_cut(
             frames in prop::collection::vec((any::<u8>(), prop::collection::vec(any::<u8>(), 0..50)), 0..20),
             cut in 1usize..17,
         ) {
@@ -113,7 +113,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_the_decoder_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn garbage_never_makes_the_decoder_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut decoder = Decoder::default();
             decoder.push(&bytes);
             while let Ok(Some(_)) = decoder.next_frame() {}
@@ -121,9 +121,64 @@ mod tests {
     }
 
     #[test]
-    fn a_length_beyond_the_bound_is_an_error_and_not_an_allocation() {
+    fn length_beyond_the_bound_is_an_error_and_not_an_allocation() {
         let mut decoder = Decoder::default();
         decoder.push(&[0xff, 0xff, 0xff, 0xff, 0]);
         assert_eq!(decoder.next_frame(), Err(FrameError::TooLong(u32::MAX as usize)));
+    }
+
+    #[test]
+    fn largest_payload_travels_and_a_larger_one_is_refused_unwritten() {
+        let mut bytes = Vec::new();
+        encode(7, &vec![1; PAYLOAD_MAX], &mut bytes).unwrap();
+        let mut decoder = Decoder::default();
+        decoder.push(&bytes);
+        let frame = decoder.next_frame().unwrap().expect("a whole frame");
+        assert_eq!((frame.channel, frame.payload.len()), (7, PAYLOAD_MAX));
+        let mut bytes = Vec::new();
+        let error = encode(7, &vec![1; PAYLOAD_MAX + 1], &mut bytes);
+        assert_eq!((error, bytes.len()), (Err(FrameError::TooLong(PAYLOAD_MAX + 1)), 0));
+    }
+
+    #[test]
+    fn truncated_frame_waits_for_its_last_byte() {
+        let mut bytes = Vec::new();
+        encode(1, b"abc", &mut bytes).unwrap();
+        let mut decoder = Decoder::default();
+        for byte in &bytes[..bytes.len() - 1] {
+            decoder.push(&[*byte]);
+            assert_eq!(decoder.next_frame(), Ok(None));
+        }
+        decoder.push(&bytes[bytes.len() - 1..]);
+        let frame = Frame { channel: 1, payload: b"abc".to_vec() };
+        assert_eq!(decoder.next_frame(), Ok(Some(frame)));
+        assert_eq!(decoder.next_frame(), Ok(None));
+    }
+
+    #[test]
+    fn decoded_bytes_are_dropped_from_the_buffer() {
+        let mut bytes = Vec::new();
+        encode(1, &vec![5; COMPACT_AT / 4], &mut bytes).unwrap();
+        let mut decoder = Decoder::default();
+        for _ in 0..20 {
+            decoder.push(&bytes);
+            decoder.push(&bytes[..HEADER]);
+            assert!(decoder.next_frame().unwrap().is_some());
+            assert_eq!(decoder.next_frame(), Ok(None));
+            decoder.push(&bytes[HEADER..]);
+            assert!(decoder.next_frame().unwrap().is_some());
+        }
+        assert!(decoder.buffer.len() <= COMPACT_AT + 2 * bytes.len(), "{}", decoder.buffer.len());
+    }
+
+    #[test]
+    fn message_that_is_no_json_of_its_type_is_malformed() {
+        let mut bytes = Vec::new();
+        encode_message(0, &vec![1, 2], &mut bytes).unwrap();
+        assert_eq!(decode_message::<Vec<u8>>(&bytes[HEADER..]), Ok(vec![1, 2]));
+        for payload in [&b""[..], b"[1,", b"{}", b"\xff"] {
+            let error = decode_message::<Vec<u8>>(payload).unwrap_err();
+            assert!(matches!(error, FrameError::Malformed(_)), "{error}");
+        }
     }
 }

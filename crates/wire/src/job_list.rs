@@ -1,8 +1,8 @@
 //! Many jobs in one answer: what jobs have in common travels once.
 //!
-//! A queue of ten thousand is a few dozen different requests ten thousand times. So a list is sent
-//! as those, and rows that point at them: `{"common":[…],"rows":[{"of":0,"id":12,…},…]}`. Both sides
-//! work with plain [`JobView`]s, which share what is equal; neither ever holds the rows themselves.
+//! A queue of ten thousand jobs holds a few dozen different requests. So a list is sent as those, and as rows that point
+//! at them: `{"common":[…],"rows":[{"of":0,"id":12,…},…]}`. Both sides work with plain [`JobView`]s, which share what is
+//! equal; neither holds all rows at once.
 
 use crate::view::{ArrayView, JobExtras, JobView};
 use foldhash::fast::RandomState;
@@ -25,81 +25,108 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JobList(pub Vec<JobView>);
 
-#[derive(Clone, Serialize, Deserialize)]
-struct Common {
-    spec: Arc<JobSpec>,
-    partition: Arc<str>,
-    account: Arc<str>,
-    qos: Arc<str>,
-    time_limit: TimeLimit,
-    nodes: Range<u32>,
-    cpus: u32,
-    tasks: u32,
-    tres: Arc<Tres>,
-    state: JobState,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    hold: Option<Hold>,
-    /// Why those of them wait that say nothing else.
-    reason: Reason,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    default_memory: Option<DefaultMemory>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    last_planned: Option<Timestamp>,
-}
-
-/// What tells one `Common` from another, by identity and not by content: what happens to be equal
-/// without being shared is sent twice, and nothing is lost by that.
-#[derive(PartialEq, Eq, Hash)]
-struct Key {
-    shared: [usize; 5],
-    time_limit: TimeLimit,
-    nodes: Range<u32>,
-    cpus: u32,
-    tasks: u32,
-    default_memory: Option<DefaultMemory>,
-    state: JobState,
-    hold: Option<Hold>,
-}
-
-impl Common {
-    fn key(view: &JobView) -> Key {
-        let address = |text: &Arc<str>| Arc::as_ptr(text).addr();
-        let shared = [
-            Arc::as_ptr(&view.spec).addr(),
-            Arc::as_ptr(&view.tres).addr(),
-            address(&view.partition),
-            address(&view.account),
-            address(&view.qos),
-        ];
-        Key {
-            shared,
-            time_limit: view.time_limit,
-            nodes: view.nodes,
-            cpus: view.cpus,
-            tasks: view.tasks,
-            default_memory: view.default_memory,
-            state: view.state,
-            hold: view.hold,
+/// States once which fields of a [`JobView`] jobs share. It makes:
+/// - `Common`, which holds those fields, and `Common::of` a job;
+/// - `Key`, which tells one `Common` from another: by address where the value is shared memory, so that values that are
+///   equal without being shared are sent twice, and nothing is lost by that; else by value;
+/// - `whole`, which puts a job together again from its row and its `Common`.
+///
+/// The fields `of_first` are those of the first job that has the key; what `whole` does with them is said among its own.
+macro_rules! shared_fields {
+    (
+        by_address { $($address:ident: $address_type:ty,)* }
+        by_value { $($(#[$value_attr:meta])* $value:ident: $value_type:ty,)* }
+        of_first { $($(#[$first_attr:meta])* $first:ident: $first_type:ty,)* }
+        whole($row:ident, $common:ident) { $($own:ident: $own_value:expr,)* }
+    ) => {
+        #[derive(Serialize, Deserialize)]
+        struct Common {
+            $($address: $address_type,)*
+            $($(#[$value_attr])* $value: $value_type,)*
+            $($(#[$first_attr])* $first: $first_type,)*
         }
+
+        #[derive(PartialEq, Eq, Hash)]
+        struct Key {
+            $($address: usize,)*
+            $($value: $value_type,)*
+        }
+
+        impl Common {
+            fn key(view: &JobView) -> Key {
+                Key {
+                    $($address: Arc::as_ptr(&view.$address).addr(),)*
+                    $($value: view.$value,)*
+                }
+            }
+
+            fn of(view: &JobView) -> Self {
+                Self {
+                    $($address: view.$address.clone(),)*
+                    $($value: view.$value,)*
+                    $($first: view.$first.clone(),)*
+                }
+            }
+        }
+
+        fn whole($row: Row<'_>, $common: &Common) -> JobView {
+            JobView {
+                $($address: $common.$address.clone(),)*
+                $($value: $common.$value,)*
+                $($own: $own_value,)*
+            }
+        }
+    };
+}
+
+shared_fields! {
+    by_address {
+        spec: Arc<JobSpec>,
+        partition: Arc<str>,
+        account: Arc<str>,
+        qos: Arc<str>,
+        tres: Arc<Tres>,
     }
-
-    fn of(view: &JobView) -> Self {
-        Self {
-            spec: view.spec.clone(),
-            partition: view.partition.clone(),
-            account: view.account.clone(),
-            qos: view.qos.clone(),
-            time_limit: view.time_limit,
-            nodes: view.nodes,
-            cpus: view.cpus,
-            tasks: view.tasks,
-            tres: view.tres.clone(),
-            state: view.state,
-            hold: view.hold,
-            reason: view.reason.clone(),
-            default_memory: view.default_memory,
-            last_planned: view.last_planned,
-        }
+    by_value {
+        time_limit: TimeLimit,
+        nodes: Range<u32>,
+        cpus: u32,
+        tasks: u32,
+        state: JobState,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hold: Option<Hold>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        default_memory: Option<DefaultMemory>,
+    }
+    of_first {
+        reason: Reason,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        last_planned: Option<Timestamp>,
+    }
+    whole(row, common) {
+        id: row.id,
+        run: row.run,
+        name: row.name,
+        array: row.array.map(|array| Box::new(array.into_owned())),
+        het: row.het,
+        reason: row.reason.map_or_else(|| common.reason.clone(), Cow::into_owned),
+        priority: row.priority,
+        submit: row.submit,
+        eligible: row.eligible,
+        start: row.start,
+        end: row.end,
+        restarts: row.restarts,
+        exit: row.exit,
+        derived_exit: row.derived_exit,
+        allocation: row.allocation.map(|allocation| Box::new(allocation.into_owned())),
+        steps: row.steps.map(Cow::into_owned).unwrap_or_default(),
+        usage: row.usage,
+        suspended_s: row.suspended_s,
+        dependency: row.dependency.map(Cow::into_owned),
+        last_planned: common.last_planned,
+        cancelled_by: row.cancelled_by,
+        extras: row.extras.map(|extras| Box::new(extras.into_owned())),
+        sched_nodes: row.sched_nodes,
     }
 }
 
@@ -107,10 +134,10 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// One job apart from what it has in common: borrowed while it is sent, owned when it has come.
+/// A job's fields that are not in its [`Common`]: borrowed while it is sent, owned when it has come.
 #[derive(Serialize, Deserialize)]
 struct Row<'a> {
-    /// Its place among the common parts.
+    /// The index of its [`Common`].
     of: u32,
     id: JobId,
     name: Arc<str>,
@@ -120,6 +147,7 @@ struct Row<'a> {
     array: Option<Cow<'a, ArrayView>>,
     #[serde(default, rename = "together", skip_serializing_if = "Option::is_none")]
     het: Option<HetComponent>,
+    /// None: that of its [`Common`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reason: Option<Cow<'a, Reason>>,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -183,58 +211,17 @@ fn row<'a>(view: &'a JobView, of: u32, common: &Common) -> Row<'a> {
     }
 }
 
-fn whole(row: Row<'_>, common: &Common) -> JobView {
-    let Common { spec, partition, account, qos, tres, .. } = common.clone();
-    JobView {
-        id: row.id,
-        run: row.run,
-        name: row.name,
-        array: row.array.map(|array| Box::new(array.into_owned())),
-        het: row.het,
-        spec,
-        state: common.state,
-        reason: row.reason.map_or_else(|| common.reason.clone(), Cow::into_owned),
-        hold: common.hold,
-        partition,
-        account,
-        qos,
-        priority: row.priority,
-        submit: row.submit,
-        eligible: row.eligible,
-        start: row.start,
-        end: row.end,
-        time_limit: common.time_limit,
-        restarts: row.restarts,
-        exit: row.exit,
-        derived_exit: row.derived_exit,
-        allocation: row.allocation.map(|share| Box::new(share.into_owned())),
-        nodes: common.nodes,
-        cpus: common.cpus,
-        tasks: common.tasks,
-        tres,
-        steps: row.steps.map(Cow::into_owned).unwrap_or_default(),
-        usage: row.usage,
-        suspended_s: row.suspended_s,
-        dependency: row.dependency.map(Cow::into_owned),
-        last_planned: common.last_planned,
-        default_memory: common.default_memory,
-        cancelled_by: row.cancelled_by,
-        extras: row.extras.map(|extras| Box::new(extras.into_owned())),
-        sched_nodes: row.sched_nodes,
-    }
-}
-
 /// Writes a list, job by job, as bytes of JSON.
 #[derive(Default)]
 pub struct ListWriter {
-    places: HashMap<Key, u32, RandomState>,
+    index: HashMap<Key, u32, RandomState>,
     common: Vec<Common>,
     rows: Vec<u8>,
 }
 
 impl ListWriter {
     pub fn push(&mut self, view: &JobView) -> serde_json::Result<()> {
-        let of = *self.places.entry(Common::key(view)).or_insert_with(|| {
+        let of = *self.index.entry(Common::key(view)).or_insert_with(|| {
             self.common.push(Common::of(view));
             self.common.len() as u32 - 1
         });
@@ -242,7 +229,7 @@ impl ListWriter {
         serde_json::to_writer(&mut self.rows, &row(view, of, &self.common[of as usize]))
     }
 
-    /// The answer to a question for jobs: `Answer::Jobs`, as it is read.
+    /// The bytes of `Answer::Jobs`.
     pub fn answer(self, now: Timestamp) -> serde_json::Result<Vec<u8>> {
         let common = serde_json::to_string(&self.common)?;
         let now = serde_json::to_string(&now)?;
@@ -252,7 +239,7 @@ impl ListWriter {
     }
 }
 
-/// As it is read; a server uses [`ListWriter`], which does not need all of it at once.
+/// The form that [`ListWriter`] writes too, which does not need the whole list at once. Nothing is shared here.
 impl Serialize for JobList {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
@@ -329,3 +316,6 @@ impl<'de> Visitor<'de> for Rows<'_> {
         Ok(jobs)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,22 @@
 //! What travels between client, server, agent and supervisor: versioned, bounded, and free of I/O.
+//!
+//! - Client and server: [`client`] (calls and answers), `call_kind`; the views in [`view`], [`job_list`] (many jobs, what
+//!   they share once), [`explain`], [`diagnostics`], [`reservation`]; [`listing`] (squeue's options).
+//! - Server and agent: [`link`] (join, hello, heartbeat), [`order`] (signed), [`report`] (acknowledged).
+//! - Agent and supervisor: [`supervisor`]. PAM module and agent: [`login`].
+//! - Supervisor and `srun`: [`step`]. Byte streams over the agent's link with credit: [`stream`]; bytes that are resent
+//!   after a broken connection: [`resume`].
+//! - All of them: [`frame`] (length, channel, payload) and [`version`].
+//!
+//! `golden` holds the JSON of each kind of message, word for word.
 
 mod call_kind;
 pub mod client;
 pub mod diagnostics;
 pub mod explain;
 pub mod frame;
+#[cfg(test)]
+mod golden;
 pub mod job_list;
 pub mod link;
 pub mod listing;
@@ -13,6 +25,8 @@ pub mod order;
 pub mod report;
 pub mod reservation;
 pub mod resume;
+#[cfg(test)]
+mod samples;
 pub mod step;
 pub mod stream;
 pub mod supervisor;

@@ -1,4 +1,4 @@
-//! The link between agent and server: who says what, on channel 0 of the frames.
+//! The messages between agent and server, on channel 0 of the frames.
 
 use crate::order::SignedOrder;
 use crate::report::Report;
@@ -27,7 +27,7 @@ pub enum ToServer {
     Join(JoinRequest),
     Hello(Hello),
     Report(Report),
-    /// Still here; each node's load and memory.
+    /// Sent at the interval of the welcome, with each node's load and memory.
     #[serde(rename = "beat")]
     Heartbeat {
         nodes: Vec<(String, NodeFacts)>,
@@ -108,7 +108,7 @@ pub enum ToAgent {
         stream: u32,
         bytes: u32,
     },
-    /// What do the steps of this attempt use now?
+    /// Asks what the steps of this attempt use now.
     Measure {
         #[serde(rename = "ask")]
         request: u64,

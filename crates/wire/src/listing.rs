@@ -1,5 +1,5 @@
-//! How `squeue` was asked to show jobs. With this a server answers with the lines themselves, so that
-//! ten thousand views need not travel and be read only to become text.
+//! The options of a `squeue` listing. With them a server answers with the lines themselves, so that ten thousand views
+//! need not travel and be read only to become text.
 
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +31,7 @@ pub struct ListingOptions {
     pub repeated: bool,
 }
 
-/// Lines instead of views, where the server can make them.
+/// Asks for lines instead of views.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListingQuery {
     pub options: ListingOptions,

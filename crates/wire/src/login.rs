@@ -1,22 +1,22 @@
-//! What the PAM module and the agent of the same machine say to each other: a line each way, over a socket that only
-//! root can reach. Plain words, so that the module stays small.
+//! The protocol between the PAM module and the agent of the same machine: a line each way, over a socket that only root
+//! can reach. The lines are plain words and not JSON, so that the module stays small.
 
 use model::id::JobId;
 use std::fmt;
 use std::str::FromStr;
 
-/// Where the agent listens, below its state folder.
+/// The agent's socket for logins, below its state folder.
 pub const SOCKET: &str = "agent/login.sock";
-/// The longest line of either side; a longer one is not of ours.
+/// The longest line of either side; a longer one is refused.
 pub const LINE_BYTES_MAX: usize = 512;
 
 const PROTOCOL: &str = "login1";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoginAction {
-    /// How many jobs does the user have here?
+    /// Says how many jobs the user has here.
     Count,
-    /// Move the asking process into the newest of them.
+    /// Moves the asking process into the newest of them.
     Enter,
 }
 
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_go_both_ways() {
+    fn requests_and_answers_are_read_back() {
         for request in [
             LoginRequest { action: LoginAction::Count, uid: 0 },
             LoginRequest { action: LoginAction::Enter, uid: u32::MAX },
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_whole_lets_nobody_in() {
+    fn malformed_line_lets_nobody_in() {
         for line in ["", "jobs", "jobs 0", "jobs -1", "entered", "entered x", "none 1", "Entered 1"]
         {
             assert!(line.parse::<LoginAnswer>().is_err(), "{line:?}");

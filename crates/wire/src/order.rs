@@ -48,7 +48,7 @@ pub enum Action {
     ExtendTo {
         end: Option<Timestamp>,
     },
-    /// Nobody will start this step any more: if no order for it ever came, it is over.
+    /// No order for this step will come any more: if none came yet, the step is over.
     Disown {
         step: StepId,
     },
@@ -112,10 +112,10 @@ pub struct JobLaunch {
     pub first_step: Option<Box<StepOrder>>,
     /// Lines for the job's error output, in the dialect's words, with `{time}` to fill in.
     pub notices: Notices,
-    /// Between two looks at what its tasks use; none: as the site has it.
+    /// Seconds between two samples of its tasks' usage; none: the site's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample_s: Option<u32>,
-    /// What the site's programs around the job are told of it.
+    /// The environment of the site's prolog and epilog.
     #[serde(default, rename = "around")]
     pub prolog_epilog: PrologEpilogEnvironment,
 }
@@ -128,7 +128,7 @@ pub struct Niceness {
     pub below_daemon: bool,
 }
 
-/// The environment of the programs that a site runs before and after a job.
+/// The environment of a site's prolog and epilog on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PrologEpilogEnvironment {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -141,11 +141,11 @@ pub struct PrologEpilogEnvironment {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PrologEpilogVariable {
-    /// One word before the job, another after it.
+    /// One word in the prolog, another in the epilog.
     Context { before: String, after: String },
-    /// The script's end as `wait` gives it; after the job alone.
+    /// The script's wait status; only in the epilog.
     WaitStatus,
-    /// The same as `code:signal`.
+    /// The script's end as `code:signal`; only in the epilog.
     Exit,
     /// Where the job's versions of private folders are kept; before they are shown to it alone.
     PrivateFolder,
@@ -222,7 +222,7 @@ pub struct Notices {
     /// The working directory `{what}` could not be entered because of `{error}`; the job runs in /tmp.
     #[serde(default)]
     pub work_dir_failed: String,
-    /// The site's program before a task ended with `{error}`, and the user's own.
+    /// The site's task prolog ended with `{error}`; then the same for the user's own.
     #[serde(default)]
     pub task_prolog_failed: String,
     #[serde(default)]
@@ -266,7 +266,7 @@ pub struct StepOrder {
     /// None: tasks are not bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_bind: Option<CpuBinding>,
-    /// Beside each task here, a program and variables of its own; empty: the launch's.
+    /// For each task here, a program and variables of its own; empty: those of the launch.
     #[serde(default, rename = "of_tasks", skip_serializing_if = "Vec::is_empty")]
     pub task_orders: Vec<TaskOrder>,
 }

@@ -32,7 +32,7 @@ pub struct LicenseView {
     pub reserved: u64,
 }
 
-/// What a node is kept for at the moment.
+/// What an active reservation of a node is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReservationPurpose {

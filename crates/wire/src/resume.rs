@@ -1,4 +1,4 @@
-//! Bytes that go on where they stopped after their connection broke: what was sent is kept until it is acknowledged.
+//! Resumption of a byte stream after its connection broke: what was sent is kept until it is acknowledged.
 //!
 //! Both ends count the bytes of the frames that they were sent. On a new connection each says its count, and the other
 //! goes on from there: nothing is lost and nothing comes twice.
@@ -6,13 +6,13 @@
 use crate::frame::{Frame, HEADER};
 use std::collections::VecDeque;
 
-/// How much is taken in before it is acknowledged; far below what a sender keeps.
+/// An acknowledgement is due after this many bytes; far below what a sender keeps.
 const ACKNOWLEDGE_EVERY: u64 = 64 << 10;
 
 /// The sending end.
 #[derive(Debug, Default)]
 pub struct ResendBuffer {
-    /// What is not acknowledged, and what is not even written.
+    /// Bytes that are not acknowledged, then bytes that are not written yet.
     kept: VecDeque<u8>,
     /// The number of the first byte kept.
     base: u64,
@@ -47,7 +47,7 @@ impl ResendBuffer {
         self.written < self.kept.len()
     }
 
-    /// The next bytes to write; all of them may take several turns.
+    /// The next bytes to write; there may be more behind them.
     pub fn next_chunk(&self) -> &[u8] {
         let (front, back) = self.kept.as_slices();
         match front.get(self.written..) {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn without_resuming_what_is_written_is_gone_and_a_gap_is_said() {
+    fn written_bytes_are_kept_only_once_the_connection_is_resumable() {
         let mut out = ResendBuffer::default();
         out.push(b"hello");
         out.mark_written(2);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledgements_are_few() {
+    fn acknowledgement_is_due_after_each_64_kib_and_on_request() {
         let mut incoming = ReceiveCounter::default();
         let frame = Frame { channel: 0, payload: vec![0; 1000] };
         let told = (0..200).filter(|_| {
@@ -190,5 +190,57 @@ mod tests {
         });
         assert_eq!(told.count(), 3);
         assert!(incoming.due_acknowledgement(true).is_some());
+    }
+
+    fn resumable(bytes: &[u8]) -> ResendBuffer {
+        let mut out = ResendBuffer::default();
+        out.resume(0).unwrap();
+        out.push(bytes);
+        out
+    }
+
+    #[test]
+    fn acknowledged_bytes_are_dropped_and_the_rest_is_sent_again_after_a_loss() {
+        let mut out = resumable(b"abcdef");
+        out.mark_written(4);
+        out.acknowledge(2);
+        assert_eq!((out.len(), out.next_chunk()), (4, b"ef".as_slice()));
+        // The connection broke; the other end had three bytes.
+        assert_eq!(out.resume(3), Ok(()));
+        assert_eq!((out.has_unwritten(), out.next_chunk()), (true, b"def".as_slice()));
+        out.mark_written(3);
+        assert!(!out.has_unwritten() && !out.is_empty());
+        out.acknowledge(6);
+        assert!(out.is_empty());
+    }
+
+    #[test]
+    fn acknowledgement_of_what_was_never_written_drops_nothing_unwritten() {
+        let mut out = resumable(b"abcdef");
+        out.mark_written(2);
+        out.acknowledge(u64::MAX);
+        assert_eq!(out.next_chunk(), b"cdef");
+        out.acknowledge(1);
+        assert_eq!(out.len(), 4, "an old acknowledgement changes nothing");
+    }
+
+    #[test]
+    fn resuming_before_or_behind_the_kept_bytes_is_a_gap() {
+        let mut out = resumable(b"abcdef");
+        out.mark_written(6);
+        out.acknowledge(4);
+        assert_eq!(out.resume(3), Err(ResumeGap { said: 3, from: 4, to: 6 }));
+        assert_eq!(out.resume(7), Err(ResumeGap { said: 7, from: 4, to: 6 }));
+        assert_eq!(out.resume(4), Ok(()));
+        assert_eq!(out.next_chunk(), b"ef", "a gap has changed nothing");
+    }
+
+    #[test]
+    fn cleared_bytes_count_as_sent() {
+        let mut out = resumable(b"abc");
+        out.clear();
+        out.push(b"de");
+        assert!(out.resume(2).is_err());
+        assert_eq!((out.resume(3), out.next_chunk()), (Ok(()), b"de".as_slice()));
     }
 }

@@ -1,4 +1,4 @@
-//! A step's launch, and the bytes between its tasks and the `srun` that waits for them.
+//! The launch of a step, and the frames between its tasks and its `srun`.
 
 use model::binding::{CpuBinding, MemBinding};
 use model::id::{JobId, StepId};
@@ -7,7 +7,7 @@ use model::step::StepShape;
 use model::time::TimeLimit;
 use serde::{Deserialize, Serialize};
 
-/// What `srun` wants started. It listens at `listen`; the supervisors dial it under `key`.
+/// A step as `srun` asks for it. `srun` listens at `listen`; the supervisors dial it and show `key`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepLaunch {
     pub name: String,
@@ -128,7 +128,7 @@ pub struct StepLayout {
     pub srun_prolog_epilog: SrunPrologEpilog,
 }
 
-/// What the site has `srun` run around its step, where it is and as its user.
+/// `SrunProlog` and `SrunEpilog`: `srun` runs them around its step, on its own machine and as its user.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SrunPrologEpilog {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -159,7 +159,7 @@ pub enum StepMessage {
         key: String,
         node: String,
         node_index: u32,
-        /// Tasks start when they are told to `Go`; who has not said this is not told.
+        /// The tasks start on `Go`. An older supervisor does not say this, and is not sent `Go`.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         waits: bool,
     },
@@ -193,7 +193,7 @@ pub enum StepMessage {
     InputCredit {
         bytes: u32,
     },
-    /// One that looks on read too slowly, and missed so many bytes.
+    /// An attached client read too slowly, and missed so many bytes.
     Skipped {
         bytes: u64,
     },

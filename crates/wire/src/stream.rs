@@ -5,7 +5,7 @@
 use model::id::StepId;
 use serde::{Deserialize, Serialize};
 
-/// What a receiver grants at first, and keeps granted.
+/// The bytes that a receiver grants at first, and the most that it grants.
 pub const WINDOW_BYTES: u32 = 256 << 10;
 
 /// What a client's connection is upgraded to for a step's stream.
@@ -24,13 +24,13 @@ pub enum StreamKind {
     Step { step: StepId, role: StepRole },
 }
 
-/// Who is at the client's end of a step's stream.
+/// Which client is at the end of a step's stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepRole {
     /// The step's own `srun`, which its nodes cannot reach. It has had this many bytes already.
     Srun { key: String, received: u64 },
-    /// Somebody who looks on, and may type.
+    /// `sattach`: reads along, and may type.
     Attached,
 }
 
@@ -84,7 +84,7 @@ impl ReceiveWindow {
         Ok(())
     }
 
-    /// As `consumed`, of everything that came so far.
+    /// As [`Self::consumed`], for everything received so far.
     pub fn consumed_all(&mut self) -> Option<u32> {
         let open = self.under_way - self.consumed;
         self.consumed(open as usize)
@@ -104,9 +104,10 @@ impl ReceiveWindow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
-    fn a_sender_stops_at_its_credit_and_goes_on_when_granted() {
+    fn sender_stops_at_its_credit_and_goes_on_when_granted() {
         let mut credit = SendCredit::default();
         let mut window = ReceiveWindow::default();
         let sent = credit.take(WINDOW_BYTES as usize + 10);
@@ -117,5 +118,51 @@ mod tests {
         let back = window.consumed(sent).expect("a whole window was consumed");
         credit.grant(back);
         assert_eq!(credit.take(5), 5);
+    }
+
+    #[test]
+    fn overrun_is_refused_and_counts_nothing() {
+        let mut window = ReceiveWindow::default();
+        window.received(WINDOW_BYTES as usize - 1).unwrap();
+        assert_eq!(window.received(2), Err(CreditOverrun));
+        assert_eq!(window.received(1), Ok(()));
+    }
+
+    #[test]
+    fn credit_comes_back_in_halves_of_a_window_and_never_exceeds_one() {
+        let mut window = ReceiveWindow::default();
+        let half = WINDOW_BYTES / 2;
+        window.received(WINDOW_BYTES as usize).unwrap();
+        assert_eq!(window.consumed(half as usize - 1), None);
+        assert_eq!(window.consumed(1), Some(half));
+        assert_eq!(window.consumed_all(), Some(half));
+        let mut credit = SendCredit::default();
+        credit.grant(u32::MAX);
+        assert_eq!(credit.left(), WINDOW_BYTES as usize);
+    }
+
+    proptest! {
+        /// A sender that keeps to its credit is never refused, and is never stuck once everything was consumed.
+        #[test]
+        fn credit_and_window_agree(
+            turns in prop::collection::vec((0usize..300_000, 0usize..300_000), 0..60),
+        ) {
+            let (mut credit, mut window) = (SendCredit::default(), ReceiveWindow::default());
+            let mut unread = 0;
+            for (wanted, read) in turns {
+                let sent = credit.take(wanted);
+                prop_assert_eq!(window.received(sent), Ok(()));
+                unread += sent;
+                let read = read.min(unread);
+                unread -= read;
+                if let Some(bytes) = window.consumed(read) {
+                    credit.grant(bytes);
+                }
+            }
+            if let Some(bytes) = window.consumed(unread) {
+                credit.grant(bytes);
+            }
+            prop_assert!(credit.left() > 0);
+        }
     }
 }

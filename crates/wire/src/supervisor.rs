@@ -24,7 +24,7 @@ pub enum ToSupervisor {
     Acknowledge { number: u64 },
     /// The client at the end of this stream is gone for good.
     ClientGone { step: StepId, stream: u32 },
-    /// What do the steps use now?
+    /// Asks what the steps use now.
     Measure {
         #[serde(rename = "ask")]
         request: u64,

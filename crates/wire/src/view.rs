@@ -1,4 +1,4 @@
-//! What the server shows of its state; both dialects render from these.
+//! Views of the server's state; both dialects render from these.
 
 use model::account::{Account, Association, Qos};
 use model::allocation::Allocation;
@@ -28,7 +28,7 @@ pub struct JobView {
     pub name: Arc<str>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub array: Option<Box<ArrayView>>,
-    /// It starts and ends with others.
+    /// Set for a component of a het job.
     #[serde(default, rename = "together", skip_serializing_if = "Option::is_none")]
     pub het: Option<HetComponent>,
     /// In a listing only what its columns show: no name, no launch.
@@ -81,7 +81,7 @@ pub struct JobView {
     /// Who cancelled it, for a job that was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancelled_by: Option<u32>,
-    /// What few jobs have.
+    /// Fields that few jobs have.
     #[serde(default, rename = "further", skip_serializing_if = "Option::is_none")]
     pub extras: Option<Box<JobExtras>>,
     /// The nodes on which it is expected to start.
@@ -89,7 +89,7 @@ pub struct JobView {
     pub sched_nodes: Option<Arc<str>>,
 }
 
-/// What few jobs have, for `scontrol show job`.
+/// Fields that few jobs have, for `scontrol show job`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JobExtras {
@@ -97,10 +97,10 @@ pub struct JobExtras {
     pub suspend_time: Option<Timestamp>,
     #[serde(rename = "ran_before_s")]
     pub pre_suspend_s: u64,
-    /// When it was told to make room.
+    /// When its grace time before preemption began.
     pub preempt_time: Option<Timestamp>,
     pub admin_comment: Option<Arc<str>>,
-    /// The reservation that drew it in, which it had not asked for.
+    /// The magnetic reservation that it runs in without having asked for it.
     #[serde(rename = "drawn_into")]
     pub magnetic_reservation: Option<String>,
 }
@@ -153,7 +153,7 @@ pub struct NodeView {
     pub partitions: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_busy: Option<Timestamp>,
-    /// By a reservation that lasts at the moment.
+    /// Set while a reservation of the node is active.
     #[serde(default, rename = "kept_for", skip_serializing_if = "Option::is_none")]
     pub reserved_for: Option<crate::reservation::ReservationPurpose>,
 }

@@ -1,6 +1,6 @@
-//! Where a step's tasks may run and from where they get memory: what was asked for, and what comes of it on one node.
+//! Bindings of a step's tasks to CPUs and memory domains: the request, and its result on one node.
 //!
-//! Like the limits of a job, a binding is a pure function of what the step has there: [`bind`].
+//! Like the limits of a job, a binding is a pure function of what the step has on the node: [`bind`].
 
 mod distribution;
 mod policy;
@@ -65,7 +65,7 @@ pub struct CpuBinding {
     /// Of each core only the first thread is used.
     #[serde(default)]
     pub one_thread: bool,
-    /// What is done where the numbers fit nothing.
+    /// The level to bind to when no level has exactly as many parts as the tasks need.
     #[serde(default, rename = "otherwise", skip_serializing_if = "Option::is_none")]
     pub fallback: Option<Level>,
 }
@@ -107,12 +107,12 @@ pub struct CpuPlace {
     pub ldom: u32,
 }
 
-/// What tasks can be bound to: the CPUs that a step has on a node, and what surrounds them.
+/// The CPUs that a step has on a node, which its tasks can be bound to.
 #[derive(Debug, Clone, Copy)]
 pub struct BindableCpus<'a> {
-    /// By socket, core and thread.
+    /// Sorted by socket, core and thread.
     pub places: &'a [CpuPlace],
-    /// These are all CPUs of the node.
+    /// Whether these are all CPUs of the node.
     pub whole: bool,
     /// How many CPUs the machine has, for the width of masks.
     pub cpus: u32,
@@ -142,7 +142,7 @@ pub enum BindRefusal {
     NotWhole(String),
 }
 
-/// Binds so many tasks, each of which has so many CPUs.
+/// Binds `tasks` tasks of `cpus_per_task` CPUs each.
 pub fn bind(
     binding: &CpuBinding,
     ground: BindableCpus<'_>,
@@ -212,7 +212,7 @@ impl Maker<'_> {
         NodeBindings { list, ..self.plain("MASK", "mask_cpu:", masks) }
     }
 
-    /// Every task has all that the step has; said once.
+    /// Binds every task to all CPUs of the step.
     fn all_together(&self, missed: Option<Level>) -> NodeBindings {
         let bound = self.masks(vec![self.all.clone()]);
         match missed {
@@ -256,14 +256,14 @@ impl Maker<'_> {
         ldoms
     }
 
-    /// A domain that is not there is passed over; where none is, all are meant.
+    /// The CPUs of these domains. Domains that do not exist are skipped; if none exists, all CPUs.
     fn of_ldoms(&self, wanted: &[u32]) -> CpuSet {
         let places = self.ground.places.iter().filter(|place| wanted.contains(&place.ldom));
         let cpus: CpuSet = places.flat_map(|place| place.kernel.iter().copied()).collect();
         if cpus.is_empty() { self.all.clone() } else { cpus }
     }
 
-    /// What was named, as far as the step has it. A mask of nothing is all of it.
+    /// Binds to the listed masks as far as the step has their CPUs. An empty mask means all CPUs.
     fn listed(
         &self,
         label: &'static str,
@@ -273,9 +273,10 @@ impl Maker<'_> {
     ) -> Result<NodeBindings, BindRefusal> {
         let mut masks = Vec::new();
         for mask in named.iter().cycle().take(if named.is_empty() { 0 } else { tasks as usize }) {
-            let had: CpuSet = match mask.is_empty() {
-                true => self.all.clone(),
-                false => mask.iter().filter(|cpu| self.all.contains(*cpu)).collect(),
+            let had: CpuSet = if mask.is_empty() {
+                self.all.clone()
+            } else {
+                mask.iter().filter(|cpu| self.all.contains(*cpu)).collect()
             };
             if had.is_empty() {
                 let all = text::mask_wide(self.all, self.ground.cpus);
@@ -289,7 +290,7 @@ impl Maker<'_> {
 }
 
 impl NodeBindings {
-    /// The CPUs of the task with this number on the node; none: whatever it has anyway.
+    /// The CPUs of a task; `None` when it is not bound.
     pub fn mask(&self, local_rank: u32) -> Option<&CpuSet> {
         let last = self.masks.len().checked_sub(1)?;
         self.masks.get((local_rank as usize).min(last))

@@ -177,9 +177,10 @@ impl MemBinding {
             Some(MemBind::Mask(_)) => "MASK",
         };
         let set = !matches!(self.kind, None | Some(MemBind::None));
-        let what = match self.prefer {
-            true => format!("mem-bind PREFER {label}"),
-            false => format!("mem-bind={label}"),
+        let what = if self.prefer {
+            format!("mem-bind PREFER {label}")
+        } else {
+            format!("mem-bind={label}")
         };
         who.says(&what, &mask(domains), set)
     }

@@ -63,11 +63,9 @@ pub fn priorities(shared: &Shared, now: Timestamp) -> PrioritiesView {
         partitions.sort_by_key(|at| Reverse(state.partitions[*at as usize].priority_tier));
         for at in partitions {
             let priority = ranking.priorities(job, &[at], now).first().copied().unwrap_or(0);
-            let factors = match job.priority_set {
-                // What was set is all that there is.
-                true => Default::default(),
-                false => ranking.factors(job, at, now),
-            };
+            // A priority that was set by hand has no factors.
+            let factors =
+                if job.priority_set { Default::default() } else { ranking.factors(job, at, now) };
             jobs.push(PriorityView {
                 job: job.id,
                 array: array_view(job, None).map(|array| *array),
@@ -76,9 +74,10 @@ pub fn priorities(shared: &Shared, now: Timestamp) -> PrioritiesView {
                 qos: job.qos.to_string(),
                 partition: state.partitions[at as usize].name.clone(),
                 priority,
-                sum: match job.priority_set {
-                    true => priority as f64,
-                    false => multifactor::sum(&policy.weights, &factors),
+                sum: if job.priority_set {
+                    priority as f64
+                } else {
+                    multifactor::sum(&policy.weights, &factors)
                 },
                 set: job.priority_set,
                 factors,

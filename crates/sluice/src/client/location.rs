@@ -1,6 +1,6 @@
 //! Where the server is: named by options, by the environment, or found in the default state folders.
 
-use super::ClientError;
+use super::error::ClientError;
 use std::fmt;
 use std::path::{Path, PathBuf};
 

@@ -4,11 +4,13 @@
 
 mod chunked;
 mod connection;
+mod error;
 mod location;
 mod response;
 mod retry;
 
 pub use self::connection::UpgradedStream;
+pub use self::error::ClientError;
 pub use self::location::{ServerLocation, default_state_dir};
 
 use self::connection::{Connection, Request};
@@ -19,14 +21,6 @@ use std::time::Duration;
 use wire::client::{Answer, Call, Envelope};
 
 const CALL_PATH: &str = "/api/v1/call";
-
-#[derive(Debug, thiserror::Error)]
-pub enum ClientError {
-    #[error("no server answers at {place}: {why}")]
-    Unreachable { place: String, why: String },
-    #[error("{0}")]
-    Protocol(String),
-}
 
 /// What a listing command gets: the lines ready made, or the data to make them from.
 pub enum ListingReply {

@@ -260,9 +260,8 @@ fn root_a_suspended_job_admits_no_login() {
     assert_eq!(sshd.ssh(USER, "echo in").ok(), "in\n");
 }
 
-#[test]
-fn root_an_ssh_login_sees_the_private_folders_of_its_job() {
-    let Some(parts) = parts() else { return };
+/// A cluster whose jobs have a private view of the folder `shown`, and of `more`.
+fn with_private_folders(more: &str) -> Cluster {
     let cluster = Cluster::folder("");
     let shown = cluster.path("shown");
     std::fs::create_dir(&shown).unwrap();
@@ -270,9 +269,17 @@ fn root_an_ssh_login_sees_the_private_folders_of_its_job() {
     cluster
         .write_conf("slurm.conf", &format!("{TWO_NODES}\nJobContainerType=job_container/tmpfs\n"));
     let base = cluster.path("base");
-    let dirs = format!("BasePath={} Dirs={},/dev/shm\n", base.display(), shown.display());
+    let dirs = format!("BasePath={} Dirs={}{more}\n", base.display(), shown.display());
     cluster.write_conf("job_container.conf", &format!("AutoBasePath=true\n{dirs}"));
     cluster.start();
+    cluster
+}
+
+#[test]
+fn root_an_ssh_login_sees_the_private_folders_of_its_job() {
+    let Some(parts) = parts() else { return };
+    let cluster = with_private_folders(",/dev/shm");
+    let (shown, base) = (cluster.path("shown"), cluster.path("base"));
     let sshd = Sshd::start(&cluster, &parts, "");
     let (dir, memory) = (shown.display(), "/dev/shm/sluice-login-test");
     let body = format!("echo own > {dir}/file; echo memory > {memory}; touch ready; sleep 600");
@@ -299,15 +306,8 @@ fn root_an_ssh_login_sees_the_private_folders_of_its_job() {
 #[test]
 fn root_an_ssh_login_sees_the_private_folders_of_a_job_without_processes() {
     let Some(parts) = parts() else { return };
-    let cluster = Cluster::folder("");
+    let cluster = with_private_folders("");
     let shown = cluster.path("shown");
-    std::fs::create_dir(&shown).unwrap();
-    std::fs::write(shown.join("machines"), "").unwrap();
-    cluster
-        .write_conf("slurm.conf", &format!("{TWO_NODES}\nJobContainerType=job_container/tmpfs\n"));
-    let dirs = format!("BasePath={} Dirs={}\n", cluster.path("base").display(), shown.display());
-    cluster.write_conf("job_container.conf", &format!("AutoBasePath=true\n{dirs}"));
-    cluster.start();
     let sshd = Sshd::start(&cluster, &parts, "");
     let said = cluster.shell_as(USER, "salloc --no-shell -n1 2>&1").ok();
     assert!(said.contains("Granted job allocation"), "{said}");

@@ -126,8 +126,8 @@ fn join(hosts: &mut Hosts, cluster: &Cluster, host: u32) {
     );
 }
 
-#[test]
-fn root_two_hosts_join_by_token_and_run_a_job_of_two_nodes() {
+/// A server and two hosts that have joined and are idle.
+fn two_hosts() -> (Cluster, Hosts) {
     let cluster = Cluster::folder(CONF);
     let mut hosts = Hosts::up(2);
     start(&mut hosts, &cluster);
@@ -137,6 +137,12 @@ fn root_two_hosts_join_by_token_and_run_a_job_of_two_nodes() {
         let states = in_hub(&hosts, &cluster, "sinfo -h -o '%D %t'").stdout;
         (states.trim() == "2 idle").then_some(())
     });
+    (cluster, hosts)
+}
+
+#[test]
+fn root_two_hosts_join_by_token_and_run_a_job_of_two_nodes() {
+    let (cluster, hosts) = two_hosts();
     let said = in_hub(&hosts, &cluster, "srun -N2 -n2 hostname");
     let mut names: Vec<&str> = said.stdout.lines().collect();
     names.sort();
@@ -273,15 +279,7 @@ fn root_a_join_token_works_once_and_a_wrong_one_never() {
 
 #[test]
 fn root_an_srun_that_no_host_can_dial_works_through_the_server() {
-    let cluster = Cluster::folder(CONF);
-    let mut hosts = Hosts::up(2);
-    start(&mut hosts, &cluster);
-    join(&mut hosts, &cluster, 1);
-    join(&mut hosts, &cluster, 2);
-    until("both nodes are idle", || {
-        let states = in_hub(&hosts, &cluster, "sinfo -h -o '%D %t'").stdout;
-        (states.trim() == "2 idle").then_some(())
-    });
+    let (cluster, hosts) = two_hosts();
     // In an empty network namespace it reaches the server's Unix socket, and nobody reaches it.
     let line = "seq 400000 > in; unshare -n srun -N2 -n2 -i in sh -c 'cat | md5sum; hostname; exit 5' > out; \
                 echo $?; md5sum < in";
@@ -313,15 +311,7 @@ fn job_folders(cgroup: &str) -> Vec<std::path::PathBuf> {
 
 #[test]
 fn root_each_host_enforces_limits_on_its_own_share_of_a_job() {
-    let cluster = Cluster::folder(CONF);
-    let mut hosts = Hosts::up(2);
-    start(&mut hosts, &cluster);
-    join(&mut hosts, &cluster, 1);
-    join(&mut hosts, &cluster, 2);
-    until("both nodes are idle", || {
-        let states = in_hub(&hosts, &cluster, "sinfo -h -o '%D %t'").stdout;
-        (states.trim() == "2 idle").then_some(())
-    });
+    let (cluster, hosts) = two_hosts();
     // On each node a task with a daemon that has left its session and ignores SIGTERM.
     cluster.write(
         "task",

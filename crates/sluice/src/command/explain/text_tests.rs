@@ -43,8 +43,8 @@ fn names(list: &str) -> Vec<String> {
     hostlist::expand(list).expect("a host list")
 }
 
-fn expected() -> Option<Expected> {
-    Some(Expected { start: NOW, partition: "gpu".into(), nodes: names("n[1-2]") })
+fn expected() -> Option<ExpectedStart> {
+    Some(ExpectedStart { start: NOW, partition: "gpu".into(), nodes: names("n[1-2]") })
 }
 
 #[test]
@@ -57,7 +57,8 @@ fn a_limit_is_explained_with_the_jobs_that_use_it() {
         in_use: 4,
         asked: 2,
     };
-    let holder = |job: &str, amount| Holder { job: job.into(), user: "alice".into(), amount };
+    let holder =
+        |job: &str, amount| ResourceHolder { job: job.into(), user: "alice".into(), amount };
     let wait = WaitView {
         reason: Some(Reason::Limit(Box::new(limit.clone()))),
         limit: Some(LimitHolders {
@@ -152,7 +153,7 @@ fn dependencies_licenses_and_reservations_are_explained() {
         state,
         end: Some(NOW).filter(|_| end),
     };
-    let term = |term: &str, failed, jobs: Vec<TermJob>, count| OpenTerm {
+    let term = |term: &str, failed, jobs: Vec<TermJob>, count| UnmetTerm {
         term: term.into(),
         failed,
         jobs,
@@ -169,7 +170,7 @@ fn dependencies_licenses_and_reservations_are_explained() {
             name: "matlab".into(),
             asked: 2,
             free: 1,
-            holders: vec![Holder { job: "5".into(), user: "bob".into(), amount: 3 }],
+            holders: vec![ResourceHolder { job: "5".into(), user: "bob".into(), amount: 3 }],
             others: 0,
             others_amount: 0,
         }],

@@ -1,6 +1,6 @@
 //! The keys of `scontrol update JobId=…`: each with the grammar of its value.
 
-use super::update::{Pair, invalid, unsupported};
+use super::pair::{Pair, invalid, unsupported};
 use super::{TimeContext, lookup};
 use crate::command::slurm::query::CommandError;
 use ::slurm::option::value;

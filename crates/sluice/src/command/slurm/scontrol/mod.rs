@@ -3,6 +3,7 @@
 mod job_action;
 mod job_key;
 mod node_key;
+mod pair;
 mod partition_key;
 pub mod reservation;
 mod reservation_key;

@@ -1,7 +1,7 @@
 //! The keys of `scontrol update PartitionName=…`.
 
 use super::lookup;
-use super::update::{Pair, invalid, unsupported};
+use super::pair::{Pair, invalid, unsupported};
 use crate::command::slurm::query::CommandError;
 use model::change::PartitionChange;
 use model::partition::PartitionState;

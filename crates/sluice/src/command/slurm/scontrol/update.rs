@@ -1,6 +1,7 @@
 //! `scontrol update`: changes a job, a node, a partition or a reservation.
 
 use super::job_action::{refusals, shown};
+use super::pair::{Pair, pairs, take};
 use super::{
     TimeContext, job_key, node_key, partition_key, reservation, reservation_key, show, update_text,
 };
@@ -15,55 +16,6 @@ use wire::client::{Answer, Call, JobsQuery};
 use wire::job_list::JobList;
 
 const REQUEST: &str = "slurm_update error";
-
-/// `Key=Value` as it was typed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pair {
-    pub key: String,
-    pub value: String,
-    pub typed: String,
-}
-
-/// The words as pairs. A word without `=` is a key whose value is the next word (`update job 5 nice=3`), or empty.
-fn pairs(words: &[String]) -> Vec<Pair> {
-    let mut pairs = Vec::new();
-    let mut words = words.iter().peekable();
-    while let Some(word) = words.next() {
-        let pair = match word.split_once('=') {
-            // `TimeLimit+=30`: the sign belongs to the value.
-            Some((key, value)) => match key.strip_suffix(['+', '-']) {
-                Some(bare) => {
-                    let sign = &key[bare.len()..];
-                    (bare.to_owned(), format!("{sign}{value}"), word.clone())
-                }
-                None => (key.to_owned(), value.to_owned(), word.clone()),
-            },
-            None => {
-                let value = words.next_if(|next| !next.contains('=')).cloned().unwrap_or_default();
-                (word.clone(), value, word.clone())
-            }
-        };
-        pairs.push(Pair { key: pair.0, value: pair.1, typed: pair.2 });
-    }
-    pairs
-}
-
-pub(super) fn unsupported(pair: &Pair) -> CommandError {
-    CommandError::message(format!(
-        "Update of this parameter is not supported: {}\nRequest aborted",
-        pair.typed
-    ))
-}
-
-pub(super) fn invalid(pair: &Pair, expected: impl std::fmt::Display) -> CommandError {
-    CommandError::message(format!("Invalid input: {}: {expected}\nRequest aborted", pair.typed))
-}
-
-/// Removes the first pair with one of these keys.
-fn take(pairs: &mut Vec<Pair>, keys: &[&str]) -> Option<Pair> {
-    let at = pairs.iter().position(|p| keys.iter().any(|key| p.key.eq_ignore_ascii_case(key)))?;
-    Some(pairs.remove(at))
-}
 
 pub fn run(words: &[String]) -> Result<ExitCode, CommandError> {
     let mut pairs = pairs(words);
@@ -245,21 +197,6 @@ mod tests {
 
     fn words(text: &[&str]) -> Vec<String> {
         text.iter().map(|word| (*word).to_owned()).collect()
-    }
-
-    #[test]
-    fn pairs_may_be_written_with_or_without_an_equals_sign() {
-        let pairs =
-            pairs(&words(&["job", "5", "Nice", "TimeLimit=1-0", "TimeMin+=5", "Reason=bad gpu 3"]));
-        let shown: Vec<_> = pairs.iter().map(|p| (p.key.as_str(), p.value.as_str())).collect();
-        let expected = [
-            ("job", "5"),
-            ("Nice", ""),
-            ("TimeLimit", "1-0"),
-            ("TimeMin", "+5"),
-            ("Reason", "bad gpu 3"),
-        ];
-        assert_eq!(shown, expected);
     }
 
     #[test]

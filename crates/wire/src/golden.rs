@@ -1,0 +1,366 @@
+//! The JSON of one message of each kind, word for word: a renamed field or variant is found here before a neighbouring
+//! version misses it. A change of these texts is a change of the protocol (`version.rs`).
+
+use crate::client::{Answer, Call, Cancel, Envelope, SubmitForecast};
+use crate::diagnostics::{DiagnosticsView, PlanCounts};
+use crate::explain::{ExpectedStart, WaitView};
+use crate::link::{
+    Hello, JoinRequest, NodeHello, RefusedOrder, SpooledAttempt, ToAgent, ToServer, Welcome,
+};
+use crate::order::{Action, EndOrder, Order, SignalOrder, SignedOrder};
+use crate::report::{AttemptEnd, Report, ReportEvent};
+use crate::reservation::ReservationPurpose;
+use crate::samples::{attempt, job_view, order};
+use crate::step::{SrunPrologEpilog, StepLayout, StepMessage, StepNode};
+use crate::stream::{StepRole, StreamKind};
+use crate::supervisor::{FromSupervisor, StepStream, SupervisorEvent, ToSupervisor};
+use crate::view::JobExtras;
+use model::change::{JobFilter, JobRef};
+use model::id::{JobId, RunId, StepId};
+use model::run::{ExitStatus, HetComponent, Usage};
+use model::time::Timestamp;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+
+/// `value` is written as `json`, and what is read from `json` is written as `json` again.
+#[track_caller]
+fn travels<T: Serialize + DeserializeOwned>(value: &T, json: &str) {
+    assert_eq!(serde_json::to_string(value).unwrap(), json);
+    let read: T = serde_json::from_str(json).unwrap();
+    assert_eq!(serde_json::to_string(&read).unwrap(), json);
+}
+
+#[test]
+fn calls_of_clients_keep_their_names() {
+    travels(&Envelope { version: 1, call: Call::Ping }, r#"{"version":1,"call":"ping"}"#);
+    let filter = JobFilter { jobs: vec![JobRef::whole(JobId(12))], ..JobFilter::default() };
+    let cancel = Cancel { filter, step: None, signal: Some(15), batch_only: false, full: true };
+    travels(
+        &Call::Cancel(cancel),
+        concat!(
+            r#"{"cancel":{"filter":{"jobs":[{"id":12}],"users":[],"accounts":[],"partitions":[],"names":[],"qos":[],"#,
+            r#""nodes":[],"reservations":[],"states":[],"all_states":false},"step":null,"signal":15,"#,
+            r#""batch_only":false,"full":true}}"#
+        ),
+    );
+    let step = StepId::Number(0);
+    travels(
+        &Call::SignalStep { job: JobId(12), step, signal: 2 },
+        r#"{"signal_step":{"job":12,"step":{"number":0},"signal":2}}"#,
+    );
+}
+
+#[test]
+fn answers_to_clients_keep_their_names() {
+    let srun = SrunPrologEpilog { prolog: Some("/p".into()), epilog: None };
+    travels(
+        &Answer::Submitted {
+            job: JobId(12),
+            run: RunId(1),
+            name: "sweep".into(),
+            srun_prolog_epilog: srun.clone(),
+        },
+        concat!(
+            r#"{"submitted":{"job":12,"run":"00000000-0000-0000-0000-000000000001","name":"sweep","#,
+            r#""programs":{"prolog":"/p"}}}"#
+        ),
+    );
+    let forecast = SubmitForecast {
+        job: None,
+        start: Timestamp(5),
+        nodes: vec!["n1".into()],
+        cpus: 2,
+        partition: "main".into(),
+    };
+    travels(
+        &Answer::Tested(vec![forecast]),
+        r#"{"tested":[{"job":null,"start":5,"nodes":["n1"],"cpus":2,"partition":"main"}]}"#,
+    );
+    let node = StepNode { node: "n1".into(), tasks: vec![0, 1], cpus: 2 };
+    travels(
+        &Answer::Step(StepLayout {
+            job: JobId(12),
+            step: StepId::Number(0),
+            attempt: 1,
+            nodes: vec![node],
+            cpus_per_task: 1,
+            srun_prolog_epilog: srun,
+        }),
+        concat!(
+            r#"{"step":{"job":12,"step":{"number":0},"attempt":1,"nodes":[{"node":"n1","tasks":[0,1],"cpus":2}],"#,
+            r#""cpus_per_task":1,"programs":{"prolog":"/p"}}}"#
+        ),
+    );
+}
+
+#[test]
+fn views_keep_their_names() {
+    let mut job = job_view(12);
+    job.array = None;
+    job.het = Some(HetComponent { first: JobId(12), offset: 0, size: 2 });
+    job.extras = Some(Box::new(JobExtras {
+        suspend_time: Some(Timestamp(4)),
+        pre_suspend_s: 3,
+        preempt_time: None,
+        admin_comment: None,
+        magnetic_reservation: Some("maint".into()),
+    }));
+    let json = serde_json::to_value(&job).unwrap();
+    assert_eq!(json["together"], serde_json::json!({"first": 12, "offset": 0, "size": 2}));
+    let extras = serde_json::json!({"suspend_time": 4, "ran_before_s": 3, "preempt_time": null,
+        "admin_comment": null, "drawn_into": "maint"});
+    assert_eq!(json["further"], extras);
+    assert_eq!(json["spec"]["components"][0]["request"]["patience"], "forever");
+    assert_eq!(serde_json::from_value::<crate::view::JobView>(json).unwrap(), job);
+
+    travels(&ReservationPurpose::Users, r#""somebody""#);
+    let slot = ExpectedStart { start: Timestamp(5), partition: "main".into(), nodes: Vec::new() };
+    travels(
+        &WaitView { backfill_slot: Some(slot), ..WaitView::default() },
+        concat!(
+            r#"{"reason":null,"ahead":0,"ahead_first":[],"#,
+            r#""kept":{"start":5,"partition":"main","nodes":[]}}"#
+        ),
+    );
+    let plans = PlanCounts { last_slots: 1, total_slots: 2, ..PlanCounts::default() };
+    let json = serde_json::to_value(DiagnosticsView { plans, ..Default::default() }).unwrap();
+    assert_eq!((&json["plans"]["last_kept"], &json["plans"]["total_kept"]), (&1.into(), &2.into()));
+    assert_eq!(json["plans"]["backfilled_ever"], 0);
+}
+
+#[test]
+fn orders_keep_their_names() {
+    let head = concat!(
+        r#"{"version":1,"term":2,"serial":3,"node":"n1","attempt":{"job":12,"number":1},"#,
+        r#""uid":1000,"expires":120000,"action":"#
+    );
+    let signal = SignalOrder { step: None, signal: 10, leader_only: true, steps_only: false };
+    let table = [
+        (Action::Suspend, r#""suspend""#),
+        (Action::Begin, r#""begin""#),
+        (Action::Forget, r#""forget""#),
+        (Action::ExtendTo { end: Some(Timestamp(9)) }, r#"{"extend_to":{"end":9}}"#),
+        (Action::Disown { step: StepId::Batch }, r#"{"disown":{"step":"batch"}}"#),
+        (
+            Action::Signal(signal),
+            r#"{"signal":{"step":null,"signal":10,"leader_only":true,"steps_only":false}}"#,
+        ),
+        (
+            Action::End(EndOrder::kill(Some(StepId::Number(2)), None)),
+            r#"{"end":{"step":{"number":2},"grace_s":0,"notice":null,"step_notice":null,"exit":null}}"#,
+        ),
+    ];
+    for (action, json) in table {
+        travels::<Order>(&order(action), &format!("{head}{json}}}"));
+    }
+    travels(
+        &SignedOrder { body: "{}".into(), signature: "c2ln".into() },
+        r#"{"body":"{}","signature":"c2ln"}"#,
+    );
+}
+
+#[test]
+fn launch_of_a_job_keeps_its_names() {
+    let json = concat!(
+        r#"{"launch":{"kind":"batch","user":{"name":"alice","uid":1000,"gid":1000,"groups":[]},"#,
+        r#""share":{"node":"n1","cpus":"0-1","memory":1024,"tasks":1},"node_index":0,"nodes":1,"script":"true","#,
+        r#""arguments":[],"environment":["A=1"],"process_variables":[["RANK","rank"]],"work_dir":"/","stdin":"/dev/null","#,
+        r#""stdout":{"file":{"pattern":"o","append":false}},"stderr":"same_as_stdout","umask":18,"#,
+        r#""rlimits":{"soft":[],"asked":false},"bound":false,"name":"sweep","end_limit":null,"kill_wait_s":30,"#,
+        r#""over_time_s":0,"unkillable_s":0,"signal":null,"#,
+        r#""names":{"job_id":12,"array_job_id":null,"array_task_id":null,"user":"alice","job_name":"sweep"},"#,
+        r#""first_step":null,"notices":{"time_limit":"t","out_of_memory":"m","node_failure":"n","step_time_limit":"","#,
+        r#""cpu_time_limit":"","step_cpu_time_limit":"","step_cancelled":"","exec_failed":"","limit_refused":"","#,
+        r#""nice_refused":"","work_dir_failed":"","task_prolog_failed":"","own_prolog_failed":""},"#,
+        r#""around":{"environment":["B=2"],"variables":[["C",{"context":{"before":"prolog","after":"epilog"}}]]}}}"#
+    );
+    let Action::Launch(launch) = serde_json::from_str(json).unwrap() else { panic!("a launch") };
+    assert_eq!(launch.prolog_epilog.environment, ["B=2"]);
+    travels(&Action::Launch(launch), json);
+}
+
+#[test]
+fn reports_keep_their_names() {
+    let report = |event| Report {
+        serial: 7,
+        node: "n1".into(),
+        attempt: attempt(),
+        at: Timestamp(5),
+        event,
+    };
+    let head = r#"{"serial":7,"node":"n1","attempt":{"job":12,"number":1},"at":5,"event":"#;
+    let usage = Usage { cpu_user_us: 1, ..Usage::default() };
+    let used = r#"{"cpu_user_us":1,"cpu_system_us":0,"memory_peak_bytes":0,"oom_kills":0}"#;
+    let exit = ExitStatus { code: 1, signal: 0 };
+    let end = AttemptEnd {
+        exit,
+        usage: usage.clone(),
+        oom: false,
+        timed_out: true,
+        supervisor_lost: false,
+    };
+    let table = [
+        (ReportEvent::Started, r#""started""#.to_owned()),
+        (
+            ReportEvent::LaunchFailed { what: "no script".into(), unfit: None, hold: true },
+            r#"{"launch_failed":{"what":"no script","hold":true}}"#.to_owned(),
+        ),
+        (ReportEvent::Unfit { why: "disk".into() }, r#"{"unfit":{"why":"disk"}}"#.to_owned()),
+        (
+            ReportEvent::StepEnded { step: StepId::Batch, exit, usage, oom: false },
+            format!(
+                r#"{{"step_ended":{{"step":"batch","exit":{{"code":1,"signal":0}},"usage":{used},"oom":false}}}}"#
+            ),
+        ),
+        (
+            ReportEvent::ScriptEnded { exit, oom: false, timed_out: true },
+            r#"{"script_ended":{"exit":{"code":1,"signal":0},"oom":false,"timed_out":true}}"#
+                .to_owned(),
+        ),
+        (
+            ReportEvent::Ended(end),
+            format!(
+                r#"{{"ended":{{"exit":{{"code":1,"signal":0}},"usage":{used},"oom":false,"timed_out":true,"supervisor_lost":false}}}}"#
+            ),
+        ),
+    ];
+    for (event, json) in table {
+        travels(&report(event), &format!("{head}{json}}}"));
+    }
+}
+
+#[test]
+fn messages_of_the_agent_link_keep_their_names() {
+    let join = JoinRequest { version: 1, token: "t".into(), certificate_request: "PEM".into() };
+    travels(
+        &ToServer::Join(join),
+        r#"{"join":{"version":1,"token":"t","certificate_request":"PEM"}}"#,
+    );
+    let node = NodeHello {
+        name: "n1".into(),
+        facts: Default::default(),
+        detected: model::node::NodeConfig::plain("n1", 1, model::amount::Bytes(1)),
+        attempts: vec![SpooledAttempt { attempt: attempt(), alive: true }],
+    };
+    let hello = Hello { version: 1, program: "sluice 1".into(), nodes: vec![node] };
+    let json = serde_json::to_value(ToServer::Hello(hello)).unwrap();
+    let attempts = &json["hello"]["nodes"][0]["attempts"];
+    assert_eq!(attempts.to_string(), r#"[{"alive":true,"attempt":{"job":12,"number":1}}]"#);
+    travels(&ToServer::Heartbeat { nodes: Vec::new() }, r#"{"beat":{"nodes":[]}}"#);
+    travels(
+        &ToServer::StepAccepted { node: "n1".into(), attempt: attempt(), step: StepId::Batch },
+        r#"{"step_taken":{"node":"n1","attempt":{"job":12,"number":1},"step":"batch"}}"#,
+    );
+    let refused = ToServer::OrderRefused {
+        serial: 3,
+        attempt: attempt(),
+        node: "n1".into(),
+        order: RefusedOrder::LaunchedBefore,
+        why: "late".into(),
+        unfit: None,
+    };
+    travels(
+        &refused,
+        concat!(
+            r#"{"order_refused":{"serial":3,"attempt":{"job":12,"number":1},"node":"n1","#,
+            r#""order":"launched_before","why":"late"}}"#
+        ),
+    );
+    travels(
+        &ToServer::Measured { request: 4, steps: Vec::new() },
+        r#"{"measured":{"ask":4,"steps":[]}}"#,
+    );
+    let welcome = Welcome {
+        version: 1,
+        term: 2,
+        now: Timestamp(5),
+        heartbeat_interval_ms: 1000,
+        policies: BTreeMap::new(),
+    };
+    travels(
+        &ToAgent::Welcome(welcome),
+        r#"{"welcome":{"version":1,"term":2,"now":5,"beat_interval_ms":1000,"policies":{}}}"#,
+    );
+    travels(&ToAgent::Ack { serial: 7 }, r#"{"ack":{"serial":7}}"#);
+    let role = StepRole::Srun { key: "k".into(), received: 9 };
+    let open = ToAgent::Open {
+        stream: 1,
+        node: "n1".into(),
+        attempt: attempt(),
+        kind: StreamKind::Step { step: StepId::Number(0), role },
+    };
+    travels(
+        &open,
+        concat!(
+            r#"{"open":{"stream":1,"node":"n1","attempt":{"job":12,"number":1},"#,
+            r#""kind":{"step":{"step":{"number":0},"role":{"srun":{"key":"k","received":9}}}}}}"#
+        ),
+    );
+    travels(
+        &ToAgent::Measure { request: 4, node: "n1".into(), attempt: attempt() },
+        r#"{"measure":{"ask":4,"node":"n1","attempt":{"job":12,"number":1}}}"#,
+    );
+}
+
+#[test]
+fn messages_of_supervisors_keep_their_names() {
+    travels(&ToSupervisor::Execute(Action::Resume), r#"{"do":"resume"}"#);
+    travels(&ToSupervisor::Acknowledge { number: 3 }, r#"{"taken":{"number":3}}"#);
+    travels(&ToSupervisor::Measure { request: 4 }, r#"{"measure":{"ask":4}}"#);
+    travels(
+        &FromSupervisor::Hello { version: 1, attempt: attempt(), pid: 71 },
+        r#"{"hello":{"version":1,"attempt":{"job":12,"number":1},"pid":71}}"#,
+    );
+    travels(
+        &FromSupervisor::StepAccepted { step: StepId::Number(0) },
+        r#"{"step_taken":{"step":{"number":0}}}"#,
+    );
+    let event = SupervisorEvent { number: 1, at: Timestamp(5), event: ReportEvent::Started };
+    assert!(!event.is_last());
+    travels(&FromSupervisor::Event(event), r#"{"event":{"number":1,"at":5,"event":"started"}}"#);
+    travels(
+        &StepStream { step: StepId::Number(0), role: StepRole::Attached, stream: 2 },
+        r#"{"step":{"number":0},"role":"attached","stream":2}"#,
+    );
+}
+
+#[test]
+fn messages_of_steps_keep_their_names() {
+    let table = [
+        (
+            StepMessage::Hello { key: "k".into(), node: "n1".into(), node_index: 0, waits: true },
+            r#"{"hello":{"key":"k","node":"n1","node_index":0,"waits":true}}"#,
+        ),
+        (StepMessage::Started { task: 0, pid: 71 }, r#"{"started":{"task":0,"pid":71}}"#),
+        (
+            StepMessage::Failed { task: 0, errno: 2, what: "x".into() },
+            r#"{"failed":{"task":0,"errno":2,"what":"x"}}"#,
+        ),
+        (
+            StepMessage::Exited { task: 0, exit: ExitStatus { code: 0, signal: 9 }, oom: true },
+            r#"{"exited":{"task":0,"exit":{"code":0,"signal":9},"oom":true}}"#,
+        ),
+        (StepMessage::Gone, r#""gone""#),
+        (StepMessage::Received { bytes: 5 }, r#"{"received":{"bytes":5}}"#),
+        (
+            StepMessage::Refused { why: "w".into(), again: true },
+            r#"{"refused":{"why":"w","again":true}}"#,
+        ),
+        (StepMessage::InputCredit { bytes: 5 }, r#"{"input_credit":{"bytes":5}}"#),
+        (StepMessage::Skipped { bytes: 5 }, r#"{"skipped":{"bytes":5}}"#),
+        (StepMessage::Signal { signal: 2 }, r#"{"signal":{"signal":2}}"#),
+        (StepMessage::End { at_once: true }, r#"{"end":{"at_once":true}}"#),
+        (StepMessage::Ending { wait_s: 30 }, r#"{"ending":{"wait_s":30}}"#),
+        (StepMessage::InputEnd, r#""input_end""#),
+        (StepMessage::Go, r#""go""#),
+        (
+            StepMessage::GoAs { first_rank: 2, environment: vec!["A=1".into()] },
+            r#"{"go_as":{"first_rank":2,"environment":["A=1"]}}"#,
+        ),
+        (StepMessage::Resize { rows: 24, columns: 80 }, r#"{"resize":{"rows":24,"columns":80}}"#),
+    ];
+    for (message, json) in table {
+        travels(&message, json);
+    }
+}
