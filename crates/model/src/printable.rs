@@ -11,7 +11,9 @@ pub fn is_unprintable(c: char) -> bool {
 
 /// The text with its unprintable characters escaped, as Rust writes them: `\n`, `\u{1b}`.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    if !text.contains(is_unprintable) {
+    // Most texts are printable ASCII, which is quickly seen.
+    let plain = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    if plain || !text.contains(is_unprintable) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len() + 16);

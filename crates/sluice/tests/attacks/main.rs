@@ -3,4 +3,5 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod forged_lines;
 mod planted_links;
