@@ -2,6 +2,7 @@
 //! only there: a path is walked one part at a time by handle, and a part that another user made, owns or could replace
 //! is refused.
 
+use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, readlinkat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
@@ -32,7 +33,8 @@ pub struct TrustedDir {
 }
 
 impl TrustedDir {
-    /// Opens the folder, and makes what is missing of its path with mode 755.
+    /// Opens the folder, and makes what is missing of its path with mode 755. An empty folder of this process's user that
+    /// is open to others (a fresh tmpfs is) gets that mode too.
     pub fn make(path: &Path) -> io::Result<Self> {
         walk(path, true)
     }
@@ -144,12 +146,27 @@ fn walk(path: &Path, make: bool) -> io::Result<TrustedDir> {
             Err(errno) => return Err(errno.into()),
         }
     }
+    dir.fd = openat(&dir.fd, ".", READABLE, Mode::empty())?;
     let stat = fstat(&dir.fd)?;
-    if writable_by_others(&stat) {
+    if writable_by_others(&stat) && !(make && close_if_empty(&dir.fd, &stat)?) {
         return Err(refused(format!("{} is writable by other users", dir.path.display())));
     }
-    dir.fd = openat(&dir.fd, ".", READABLE, Mode::empty())?;
     Ok(dir)
+}
+
+/// Takes the others' right to write from an empty folder of ours. Looks again afterwards: somebody may have been faster.
+fn close_if_empty(fd: &OwnedFd, stat: &FileStat) -> io::Result<bool> {
+    if stat.st_uid != Uid::effective().as_raw() || !is_empty(fd)? {
+        return Ok(false);
+    }
+    fchmod(fd, PASSABLE)?;
+    is_empty(fd)
+}
+
+fn is_empty(fd: &OwnedFd) -> io::Result<bool> {
+    let mut entries = Dir::from_fd(openat(fd, ".", READABLE, Mode::empty())?)?;
+    let named = |entry: &nix::dir::Entry| ![c".", c".."].contains(&entry.file_name());
+    Ok(entries.iter().all(|entry| entry.is_ok_and(|entry| !named(&entry))))
 }
 
 fn root() -> io::Result<TrustedDir> {
@@ -262,9 +279,21 @@ mod tests {
             let open = base.path().join(format!("{mode:o}"));
             std::fs::create_dir(&open).expect("a folder");
             std::fs::set_permissions(&open, std::fs::Permissions::from_mode(mode)).expect("a mode");
+            std::fs::write(open.join("planted"), "").expect("a file");
             assert!(refusal(&open).contains("is writable by other users; expected"));
             assert_eq!(TrustedDir::make(&open.join("own")).is_ok(), below, "{mode:o}");
         }
+    }
+
+    #[test]
+    fn empty_folder_of_our_own_is_closed_to_others_before_it_is_used() {
+        let base = tempfile::tempdir().expect("a folder");
+        std::fs::set_permissions(base.path(), std::fs::Permissions::from_mode(0o1777))
+            .expect("a mode");
+        assert!(TrustedDir::open(base.path()).is_err(), "only who makes a folder may change it");
+        TrustedDir::make(base.path()).expect("made");
+        let mode = std::fs::metadata(base.path()).expect("there").permissions().mode();
+        assert_eq!(mode & 0o7777, 0o755);
     }
 
     #[test]

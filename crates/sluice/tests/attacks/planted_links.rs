@@ -119,6 +119,7 @@ fn root_no_command_makes_its_files_in_a_folder_that_another_user_controls() {
     let shared = open.path.join("shared");
     std::fs::create_dir(&shared).unwrap();
     std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o777)).unwrap();
+    open.plant_link(&shared.join("server.log"), &open.target);
     let places =
         [&theirs, &theirs.join("below"), &link, &shared, &shared.join("below"), &open.path];
     for command in COMMANDS {
@@ -140,7 +141,7 @@ fn root_no_command_makes_its_files_in_a_folder_that_another_user_controls() {
             open.assert_untouched(&line);
         }
     }
-    assert_eq!(std::fs::read_dir(&shared).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(&shared).unwrap().count(), 1);
 }
 
 #[test]
