@@ -10,7 +10,8 @@
 //!
 //! What they share: `spool/` (the attempts on disk), `cgroup/` (control groups), `detect/` (the machine's processors,
 //! memory and GPUs), `device_access` (which device files a job may open). Small pieces: `launch_request`, `attempt_key`,
-//! `ownership` (files given to the user), `pidfd`, `kernel_file` (reads `/proc`), `network_stack` (whose loopback it is), `wall_clock`.
+//! `ownership` (files given to the user), `trusted_dir` (where root may make files), `pidfd`, `kernel_file` (reads `/proc`),
+//! `network_stack` (whose loopback it is), `wall_clock`.
 //!
 //! Where the next things belong: container runtimes start a process and go to `supervisor/container/`; the store of
 //! their images is the agent's, `images/`; the health of GPUs is a fact of the node, `node/gpu_health.rs`; their
@@ -22,6 +23,7 @@ pub mod cgroup;
 pub mod detect;
 #[doc(hidden)]
 pub mod launch_bench;
+pub mod trusted_dir;
 
 mod agent;
 mod attempt_key;

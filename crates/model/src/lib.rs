@@ -29,5 +29,5 @@ pub use nodes::{
     fleet, node, node_reason, partition, reservation, reservation_request, select, site, topology,
 };
 pub use values::{
-    amount, cpuset, filename, grammar, hostlist, id, principal, range, time, time_spec,
+    amount, cpuset, filename, grammar, hostlist, id, principal, printable, range, time, time_spec,
 };

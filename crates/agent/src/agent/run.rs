@@ -10,6 +10,7 @@ use crate::link::credentials::Credentials;
 use crate::node::Node;
 use crate::order_gate::Gate;
 use crate::order_gate::replay_guard::ReplayGuard;
+use crate::trusted_dir::TrustedDir;
 use crate::wall_clock;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -56,7 +57,7 @@ async fn run_async(config: AgentConfig, launcher: Launcher) -> Result<(), AgentE
     let state =
         fs::canonicalize(&config.state).map_err(|e| AgentError::file("find", &config.state, e))?;
     let folder = state.join("agent");
-    fs::create_dir_all(&folder).map_err(|e| AgentError::file("make", &folder, e))?;
+    TrustedDir::make(&folder).map_err(|e| AgentError::file("make", &folder, e))?;
     let _lock = lock(&folder)?;
     let mut stop = Stop::new()?;
     let credentials = Credentials::obtain(&folder, config.join_file.as_deref()).await?;

@@ -10,6 +10,7 @@ mod field;
 mod gang;
 mod het;
 mod limits;
+mod names;
 mod node;
 mod preempt;
 mod probe;
@@ -31,6 +32,7 @@ use model::reason::Refusal;
 impl State {
     /// Decides on a command. The state is not changed: `apply` does that with the events.
     pub fn decide(&self, command: &Command, context: &Context) -> Result<Decision, Refusal> {
+        names::check_names(command)?;
         let mut decision = self.decide_without_het(command, context)?;
         self.end_het_jobs(&mut decision.events, context.now);
         Ok(decision)

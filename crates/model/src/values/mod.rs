@@ -8,6 +8,7 @@ pub mod grammar;
 pub mod hostlist;
 pub mod id;
 pub mod principal;
+pub mod printable;
 pub mod range;
 pub mod time;
 pub mod time_spec;

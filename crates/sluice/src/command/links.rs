@@ -1,6 +1,7 @@
 //! `sluice links DIR`: makes a link to this program for every Slurm command.
 
 use super::verb::{VerbError, VerbResult};
+use ::agent::trusted_dir::TrustedDir;
 use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,9 +18,9 @@ pub struct LinksArgs {
 
 pub fn run(args: &LinksArgs) -> VerbResult {
     let program = std::env::current_exe().map_err(VerbError::file("sluice"))?;
-    std::fs::create_dir_all(&args.dir).map_err(VerbError::file(&args.dir))?;
+    let dir = TrustedDir::make(&args.dir).map_err(VerbError::file(&args.dir))?;
     for name in NAMES {
-        let link = args.dir.join(name);
+        let link = dir.path().join(name);
         match std::fs::symlink_metadata(&link) {
             Ok(found) if found.is_symlink() => {
                 std::fs::remove_file(&link).map_err(VerbError::file(&link))?;

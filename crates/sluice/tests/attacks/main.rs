@@ -3,5 +3,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod forged_lines;
 mod impersonation;
+mod planted_links;
 mod step_links;

@@ -6,6 +6,7 @@ use crate::spool::LaunchRecord;
 use crate::supervisor::agent_connections;
 use crate::supervisor::folders::scratch::{Scratch, ScratchLocation};
 use crate::supervisor::process_title::is_title_of;
+use crate::trusted_dir::TrustedDir;
 use model::id::AttemptId;
 use model::site::PrivateFolders;
 use nix::errno::Errno;
@@ -18,7 +19,7 @@ use nix::sys::stat::{Mode, mkdirat};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, pipe2, read, write};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Private as a tmpfs, together with an IPC namespace for System V objects.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -123,10 +124,11 @@ pub(crate) fn mount_private_folders(
 }
 
 fn make_base(base: &str) -> Result<(), String> {
-    match std::fs::create_dir_all(base) {
-        Ok(()) => Ok(()),
-        Err(e) => Err(format!("cannot make {base}: {e}")),
+    // One that exists may be open to everybody: the jobs' own folder in it is checked.
+    if Path::new(base).is_dir() {
+        return Ok(());
     }
+    TrustedDir::make(Path::new(base)).map(drop).map_err(|e| format!("cannot make {base}: {e}"))
 }
 
 /// Makes the namespaces in a short-lived child. Held by descriptor, they outlive it.

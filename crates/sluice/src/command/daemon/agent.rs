@@ -1,7 +1,7 @@
 //! `sluice agent`: this machine's nodes.
 
 use super::state_dir::StateDir;
-use super::{keeper, server};
+use super::{keeper, log};
 use crate::command::verb::{VerbError, VerbResult};
 use ::agent::detect::{Machine, node_config_line};
 use ::agent::{AgentConfig, Launcher};
@@ -43,9 +43,9 @@ pub fn run(args: AgentArgs) -> VerbResult {
         println!("{}", node_config_line(&machine));
         return Ok(ExitCode::SUCCESS);
     }
-    server::log_to_stderr();
     let path = args.state.unwrap_or_else(crate::client::default_state_dir);
     let state = StateDir::prepare(&path)?;
+    log::start(&state, "agent");
     if let Some(pid) =
         state.running_pid("agent").filter(|p| p.as_raw() != std::process::id() as i32)
     {

@@ -34,6 +34,10 @@ pub struct DownArgs {
 pub fn run(args: &DownArgs) -> VerbResult {
     let path = args.state.clone().unwrap_or_else(crate::client::default_state_dir);
     let state = StateDir::open(&path);
+    // A pid file that another user wrote must not tell root what to signal.
+    if path.exists() {
+        state.trusted()?;
+    }
     for of in PROCESSES {
         if let Some(pid) = state.running_pid(of).filter(|pid| !state_dir::may_signal(*pid)) {
             let text =

@@ -4,6 +4,7 @@ pub mod agent;
 pub mod down;
 mod keeper;
 mod listen_addresses;
+mod log;
 pub mod server;
 mod state_dir;
 mod state_mount;

@@ -1,7 +1,7 @@
 //! `sluice server`: runs a server alone. Agents of other machines connect to it.
 
 use super::state_dir::{self, StateDir};
-use super::{listen_addresses, state_mount};
+use super::{listen_addresses, log, state_mount};
 use crate::command::verb::{VerbError, VerbResult};
 use ::server::configure::{self, Machine};
 use ::server::{ConnectionLimits, ServerOptions};
@@ -42,8 +42,8 @@ impl ServerArgs {
 }
 
 pub fn run(args: ServerArgs) -> VerbResult {
-    log_to_stderr();
     let state = StateDir::prepare(&args.state_path())?;
+    log::start(&state, "server");
     start(&args, state, None, |_| Ok(()))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -52,16 +52,6 @@ pub fn run(args: ServerArgs) -> VerbResult {
 pub struct LocalNodes {
     pub nodes: Vec<String>,
     pub servers: Vec<String>,
-}
-
-/// The log goes to standard error. `SLUICE_LOG` sets its level, for all (`debug`) or by crate (`info,server=debug`).
-pub fn log_to_stderr() {
-    use tracing_subscriber::filter::Targets;
-    use tracing_subscriber::{fmt, layer::SubscriberExt, util::SubscriberInitExt};
-    let wanted = std::env::var("SLUICE_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
-    let levels = wanted.unwrap_or_else(|| Targets::new().with_default(tracing::Level::INFO));
-    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(false);
-    let _ = tracing_subscriber::registry().with(lines).with(levels).try_init();
 }
 
 /// Runs the server in this process until it is told to stop. With `machine`, every node of the configuration is on this

@@ -1,11 +1,15 @@
 //! The state folder: its layout and owners, and the processes that run in it.
 
 use crate::command::verb::VerbError;
+use ::agent::trusted_dir::TrustedDir;
+use nix::dir::Dir;
 use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Gid, Group, Pid, Uid, User, chown};
+use nix::sys::stat::{Mode, SFlag, fstat};
+use nix::unistd::{Gid, Group, Pid, Uid, User, fchown, fchownat};
 use std::ops::RangeInclusive;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -15,6 +19,9 @@ const SERVER_ACCOUNT: &str = "sluice";
 /// Without the account, the server takes a free user id from this range. Never `nobody`: other programs of that user could
 /// read the keys that sign orders.
 const SERVER_IDS: RangeInclusive<u32> = 61_184..=65_519;
+
+/// The mode of the logs.
+const LOG_MODE: u32 = 0o640;
 
 pub struct StateDir {
     pub path: PathBuf,
@@ -28,19 +35,20 @@ pub struct ServerUser {
 }
 
 impl StateDir {
-    /// Makes the folder with mode 755, and the server's own part with mode 700.
+    /// Makes the folder with mode 755, and the server's own part with mode 700. Refuses a folder in which another user
+    /// could plant links: whatever this process makes in it, it makes as root.
     pub fn prepare(path: &Path) -> Result<Self, VerbError> {
-        let make = |dir: &Path, mode: u32| {
-            std::fs::DirBuilder::new().recursive(true).mode(mode).create(dir)?;
-            std::fs::set_permissions(dir, std::fs::Permissions::from_mode(mode))
-        };
-        make(path, 0o755).map_err(VerbError::file(path))?;
-        let path = path.canonicalize().map_err(VerbError::file(path))?;
+        let trusted = TrustedDir::make(path).map_err(VerbError::file(path))?;
+        trusted.set_mode(0o755).map_err(VerbError::file(path))?;
         for (name, mode) in [("server", 0o700), ("nodes", 0o755)] {
-            let dir = path.join(name);
-            make(&dir, mode).map_err(VerbError::file(dir))?;
+            trusted.folder(name, mode).map_err(VerbError::file(trusted.path().join(name)))?;
         }
-        Ok(Self { path })
+        Ok(Self { path: trusted.path().to_path_buf() })
+    }
+
+    /// The open folder, to make files in it.
+    pub fn trusted(&self) -> Result<TrustedDir, VerbError> {
+        TrustedDir::open(&self.path).map_err(VerbError::file(&self.path))
     }
 
     pub fn open(path: &Path) -> Self {
@@ -73,18 +81,20 @@ impl StateDir {
     }
 
     pub fn write_pid(&self, of: &str) -> Result<(), VerbError> {
-        // Written and renamed, so that nobody reads half a number.
-        let path = self.pid_file(of);
-        let new = path.with_extension("pid.new");
-        std::fs::write(&new, format!("{}\n", std::process::id()))
-            .and_then(|()| std::fs::rename(&new, &path))
-            .map_err(VerbError::file(path))
+        let text = format!("{}\n", std::process::id());
+        self.trusted()?
+            .replace(&format!("{of}.pid"), 0o644, text.as_bytes())
+            .map_err(VerbError::file(self.pid_file(of)))
+    }
+
+    /// The log of a process in the background. Its lines tell what users ask for, so it is not for everybody.
+    pub fn open_log(&self, name: &str) -> Result<std::fs::File, VerbError> {
+        let opened = self.trusted()?.append(name, LOG_MODE);
+        opened.map_err(VerbError::file(self.path.join(name)))
     }
 
     /// The administrator's token, which is made at the first start.
     pub fn admin_token(&self) -> Result<String, VerbError> {
-        use std::io::Write;
-        use std::os::unix::fs::OpenOptionsExt;
         let path = self.path.join("admin.token");
         if let Ok(text) = std::fs::read_to_string(&path)
             && !text.trim().is_empty()
@@ -93,32 +103,49 @@ impl StateDir {
         }
         let token: String =
             ::server::clock::random::<32>().iter().map(|b| format!("{b:02x}")).collect();
-        let mut options = std::fs::OpenOptions::new();
-        let opened = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
-        opened.and_then(|mut file| writeln!(file, "{token}")).map_err(VerbError::file(&path))?;
+        let text = format!("{token}\n");
+        let written = self.trusted()?.replace("admin.token", 0o600, text.as_bytes());
+        written.map_err(VerbError::file(&path))?;
         Ok(token)
     }
 
-    /// Makes the server's user the owner of its folder.
+    /// Makes the server's user the owner of its folder. The folder belongs to that user already at a second start, so
+    /// it is walked by handle: a link in it is left alone, and so is a file with a second name elsewhere.
     pub fn give_server_dir(&self, user: ServerUser) -> Result<(), VerbError> {
-        let mut dirs = vec![self.server_dir()];
-        while let Some(dir) = dirs.pop() {
-            chown(&dir, Some(user.uid), Some(user.gid))
-                .map_err(|e| VerbError::file(&dir)(e.into()))?;
-            for entry in std::fs::read_dir(&dir).map_err(VerbError::file(&dir))? {
-                let entry = entry.map_err(VerbError::file(&dir))?;
-                let kind = entry.file_type().map_err(VerbError::file(&dir))?;
-                if kind.is_dir() {
-                    dirs.push(entry.path());
-                } else if kind.is_file() {
-                    let path = entry.path();
-                    chown(&path, Some(user.uid), Some(user.gid))
-                        .map_err(|e| VerbError::file(&path)(e.into()))?;
+        let dir = self.server_dir();
+        let given = self.trusted()?.folder("server", 0o700).and_then(|own| give_tree(own, user));
+        given.map_err(VerbError::file(dir))
+    }
+}
+
+fn give_tree(top: OwnedFd, user: ServerUser) -> std::io::Result<()> {
+    let own = OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let mut dirs = vec![top];
+    while let Some(dir) = dirs.pop() {
+        fchown(&dir, Some(user.uid), Some(user.gid))?;
+        let mut entries =
+            Dir::from_fd(openat(&dir, ".", own | OFlag::O_DIRECTORY, Mode::empty())?)?;
+        for entry in entries.iter() {
+            let entry = entry?;
+            let name = entry.file_name();
+            if [c".", c".."].contains(&name) {
+                continue;
+            }
+            let handle = openat(&dir, name, own | OFlag::O_PATH, Mode::empty())?;
+            let stat = fstat(&handle)?;
+            match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
+                SFlag::S_IFDIR => {
+                    dirs.push(openat(&handle, ".", own | OFlag::O_DIRECTORY, Mode::empty())?);
                 }
+                SFlag::S_IFREG if stat.st_nlink == 1 => {
+                    let empty = AtFlags::AT_EMPTY_PATH;
+                    fchownat(&handle, c"", Some(user.uid), Some(user.gid), empty)?;
+                }
+                _ => {}
             }
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// The user to run as instead of root; `None` if this process is not root.

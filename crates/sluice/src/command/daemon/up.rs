@@ -1,6 +1,7 @@
 //! `sluice up`: starts a server and an agent. This process becomes the server and gives up root; the agent stays root.
 
 use super::keeper::KEEPER;
+use super::log;
 use super::server::{self, LocalNodes, ServerArgs};
 use super::state_dir::{self, StateDir};
 use crate::command::verb::{VerbError, VerbResult};
@@ -25,7 +26,7 @@ pub fn run(args: UpArgs) -> VerbResult {
     if args.detach {
         return detached(&args, &state);
     }
-    server::log_to_stderr();
+    log::start(&state, "server");
     let detected =
         ::agent::detect::Machine::detect().map_err(|e| VerbError::Message(e.to_string()))?;
     let machine = Machine { node: super::agent::node_config(&detected) };
@@ -44,9 +45,7 @@ fn detached(args: &UpArgs, state: &StateDir) -> VerbResult {
         )));
     }
     let log_path = state.path.join("server.log");
-    let mut options = std::fs::OpenOptions::new();
-    let log =
-        options.create(true).append(true).open(&log_path).map_err(VerbError::file(&log_path))?;
+    let log = state.open_log("server.log")?;
     let before = log.metadata().map(|m| m.len()).unwrap_or(0);
     let program = std::env::current_exe().map_err(VerbError::file("sluice"))?;
     let mut command = Command::new(program);
@@ -115,10 +114,7 @@ fn start_agent(state: &StateDir, local: &LocalNodes) -> Result<(), VerbError> {
     if !fits && join.exists() {
         std::fs::remove_file(&join).map_err(VerbError::file(&join))?;
     }
-    let log_path = state.path.join("agent.log");
-    let mut options = std::fs::OpenOptions::new();
-    let log =
-        options.create(true).append(true).open(&log_path).map_err(VerbError::file(log_path))?;
+    let log = state.open_log("agent.log")?;
     let program = std::env::current_exe().map_err(VerbError::file("sluice"))?;
     let mut command = Command::new(program);
     command.args(["agent", "--keep", "--state"]).arg(&state.path).arg("--join").arg(join);

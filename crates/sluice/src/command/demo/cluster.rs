@@ -1,7 +1,8 @@
 //! The scratch cluster of the demo, and the commands run on it.
 
 use crate::command::verb::VerbError;
-use std::path::PathBuf;
+use ::agent::trusted_dir::TrustedDir;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
@@ -22,32 +23,31 @@ PartitionName=gpu Nodes=gpu[1-2] Default=YES MaxTime=1-00:00:00 DefaultTime=01:0
 ";
 
 pub struct DemoCluster {
-    pub out: PathBuf,
+    /// Where the evidence goes, and where the commands run.
+    out: TrustedDir,
     state: PathBuf,
     program: PathBuf,
 }
 
 impl DemoCluster {
     pub fn start(out: Option<PathBuf>) -> Result<Self, VerbError> {
-        use std::os::unix::fs::PermissionsExt;
-        let base = std::env::temp_dir().join(format!("sluice-demo-{}", std::process::id()));
-        let out = out.unwrap_or_else(|| base.join("evidence"));
-        let conf = base.join("conf");
-        for dir in [&base, &out, &conf] {
-            std::fs::create_dir_all(dir).map_err(VerbError::file(dir))?;
-            let open = std::fs::Permissions::from_mode(0o755);
-            std::fs::set_permissions(dir, open).map_err(VerbError::file(dir))?;
-        }
-        let file = conf.join("slurm.conf");
-        std::fs::write(&file, SLURM_CONF).map_err(VerbError::file(file))?;
+        // Nobody else can know the name or look inside: root must not meet there what another user has planted.
+        let temporary = std::env::temp_dir();
+        let base =
+            TrustedDir::make_temporary("sluice-demo-").map_err(VerbError::file(temporary))?;
+        let make = |dir: &Path| TrustedDir::make(dir).map_err(VerbError::file(dir));
+        let out = make(&out.unwrap_or_else(|| base.path().join("evidence")))?;
+        let conf = make(&base.path().join("conf"))?;
+        conf.replace("slurm.conf", 0o644, SLURM_CONF.as_bytes())
+            .map_err(VerbError::file(conf.path()))?;
         let program = std::env::current_exe().map_err(VerbError::file("sluice"))?;
-        let cluster = Self { out, state: base.join("state"), program };
+        let cluster = Self { out, state: base.path().join("state"), program };
         println!("A scratch cluster: gpu1 and gpu2, eight GPUs each. They are only declared:");
         println!("nothing here has a GPU, and everything else is real.");
         let up = Command::new(&cluster.program)
             .args(["up", "--detach", "--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"])
             .arg("--config")
-            .arg(&conf)
+            .arg(conf.path())
             .arg("--state")
             .arg(&cluster.state)
             .output()
@@ -63,7 +63,7 @@ impl DemoCluster {
     fn output(&self, line: &[&str]) -> Result<Output, String> {
         Command::new(&self.program)
             .args(line)
-            .current_dir(&self.out)
+            .current_dir(self.out.path())
             .env("SLUICE_STATE", &self.state)
             .env_remove("SLUICE_SERVER")
             .output()
@@ -133,8 +133,12 @@ impl DemoCluster {
         for line in lines {
             text += &format!("$ {}\n{}\n", shown(line), self.quietly(line)?);
         }
-        let path = self.out.join(file);
-        std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))
+        let written = self.out.replace(file, 0o644, text.as_bytes());
+        written.map_err(|e| format!("{}: {e}", self.evidence().join(file).display()))
+    }
+
+    pub fn evidence(&self) -> &Path {
+        self.out.path()
     }
 
     /// Stops the cluster and removes its state; the evidence stays.

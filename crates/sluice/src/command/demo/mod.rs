@@ -20,7 +20,7 @@ pub struct DemoArgs {
 pub fn run(args: DemoArgs) -> VerbResult {
     let cluster = DemoCluster::start(args.out)?;
     let result = tour::run(&cluster);
-    let evidence = cluster.out.display().to_string();
+    let evidence = cluster.evidence().display().to_string();
     cluster.stop()?;
     println!("\nevidence: {evidence}");
     match result {

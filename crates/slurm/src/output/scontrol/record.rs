@@ -1,5 +1,7 @@
 //! One record of `scontrol show`: lines that begin with three spaces, or all on one line.
 
+use model::printable::printable;
+
 /// A record being written. An empty line ends it, unless it is on one line.
 pub struct RecordWriter<'a> {
     out: &'a mut String,
@@ -26,7 +28,7 @@ impl<'a> RecordWriter<'a> {
             self.out.push_str(if self.oneliner { " " } else { lead });
         }
         self.begun = true;
-        self.out.push_str(text);
+        self.out.push_str(&printable(text));
     }
 
     pub fn end(self) {

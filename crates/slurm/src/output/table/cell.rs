@@ -1,5 +1,7 @@
 //! A cell: a text cut and padded to the width of its column.
 
+use model::printable::printable;
+
 /// The side of the column that the text is put on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
@@ -18,6 +20,7 @@ pub enum Cut {
 
 /// Writes `text` into a column of `width` characters; width zero fits the text.
 pub fn push(out: &mut String, text: &str, width: usize, align: Align, cut: Cut) {
+    let text = &*printable(text);
     if width == 0 {
         out.push_str(text);
         return;
@@ -60,6 +63,8 @@ mod tests {
     fn texts_are_cut_and_padded_to_the_width() {
         let table = [
             ("abc", 0, Align::Left, Cut::Silent, "abc"),
+            ("a\nb\u{1b}[2J", 0, Align::Left, Cut::Silent, r"a\nb\u{1b}[2J"),
+            ("a\nb", 5, Align::Left, Cut::Silent, r"a\nb "),
             ("abc", 5, Align::Left, Cut::Silent, "abc  "),
             ("abc", 5, Align::Right, Cut::Silent, "  abc"),
             ("abcdef", 5, Align::Right, Cut::Silent, "abcde"),

@@ -1,6 +1,7 @@
 //! The tables of `sacct`, `sacctmgr`, `sshare` and `sstat`: a header, a line of dashes, and a `+` in cells that were cut.
 
 use super::cell::{self, Align, Cut};
+use model::printable::printable;
 
 /// One column: its name for `format=`, its header, and its default width (negative: text on the left).
 pub trait NamedColumn: 'static {
@@ -126,14 +127,14 @@ impl<C: NamedColumn> Table<'_, C> {
                     out.push(' ');
                 }
                 Layout::Ended(separator) => {
-                    out.push_str(&text);
+                    out.push_str(&printable(&text));
                     out.push_str(separator);
                 }
                 Layout::Separated(separator) => {
                     if at > 0 {
                         out.push_str(separator);
                     }
-                    out.push_str(&text);
+                    out.push_str(&printable(&text));
                 }
             }
         }

@@ -7,7 +7,7 @@ use ::slurm::words::refusal;
 use model::change::{JobFilter, JobRef, Requeue};
 use model::reason::Refusal;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::process::ExitCode;
 use wire::client::{Answer, Call, JobsQuery};
 use wire::job_list::JobList;
@@ -134,17 +134,29 @@ pub fn write(words: &[String]) -> Result<ExitCode, CommandError> {
         return Ok(ExitCode::SUCCESS);
     }
     let path = file.map_or_else(|| format!("slurm-{}.sh", job.id), str::to_owned);
-    let opened = std::fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(SCRIPT_MODE)
-        .open(&path);
-    opened.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
+    let written = if file.is_some() {
+        let mut how = std::fs::OpenOptions::new();
+        how.write(true).create(true).truncate(true).mode(SCRIPT_MODE).open(&path)
+    } else {
+        open_own(&path)
+    };
+    written.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
         CommandError::message(format!("failed to write file `{path}`: {error}"))
     })?;
     query::print(&format!("batch script for job {} written to {path}\n", job.id))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Opens the file whose name everybody can guess: not through a link, and not another user's.
+fn open_own(path: &str) -> std::io::Result<std::fs::File> {
+    let mut how = std::fs::OpenOptions::new();
+    let how = how.write(true).create(true).truncate(false).mode(SCRIPT_MODE);
+    let file = how.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
+    if file.metadata()?.uid() != nix::unistd::geteuid().as_raw() {
+        return Err(std::io::ErrorKind::PermissionDenied.into());
+    }
+    file.set_len(0)?;
+    Ok(file)
 }
 
 #[cfg(test)]
