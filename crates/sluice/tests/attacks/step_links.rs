@@ -6,7 +6,7 @@ use crate::harness::{Cluster, CommandOutput, until};
 use nix::sched::{CloneFlags, setns};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -31,7 +31,7 @@ const GREETING_BYTES: usize = 40;
 const SPEAK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Enters a host's network in this thread; sockets that it makes are there for good.
-fn enter(namespace: &PathBuf) {
+fn enter(namespace: &Path) {
     let file = std::fs::File::open(namespace).expect("a network namespace");
     setns(file, CloneFlags::CLONE_NEWNET).expect("root may enter it");
 }
