@@ -287,6 +287,9 @@ fn het_components_start_together_and_the_highest_code_is_the_outcome() {
     let mut one = fixtures[0].supervisor_with("n0", true);
     let mut two = fixtures[1].supervisor_with("n1", true);
     let tasks = std::thread::spawn(move || {
+        // The start is said when both have proven themselves.
+        one.prove();
+        two.prove();
         for (at, supervisor) in [(0, &mut one), (1, &mut two)] {
             let environment = vec!["A=b".to_owned(), format!("SLURM_NODEID={at}")];
             let word = StepMessage::GoAs { first_rank: at, environment };
