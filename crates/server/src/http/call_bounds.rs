@@ -29,7 +29,7 @@ const FIELDS: &[FieldBounds] = &[
         ..ANY
     },
     FieldBounds {
-        fields: &["argv", "arguments", "programs"],
+        fields: &["argv", "arguments", "programs", "format"],
         text: bounds::ARGUMENT_BYTES,
         counted: false,
         ..ANY
