@@ -122,10 +122,10 @@ impl ListenerSlots {
     }
 }
 
-/// Of a listener's connections, one in so many is kept for root and operators.
+/// A listener keeps this part of its connections (an eighth) for root and operators.
 const RESERVED_PART: usize = 8;
 
-/// One user has at most one in so many of a listener's connections.
+/// One user has at most this part (a half) of a listener's connections.
 const USER_PART: usize = 2;
 
 /// The connections that one listener may have open.

@@ -202,7 +202,7 @@ impl<'a> Ranking<'a> {
     }
 }
 
-/// Whose ageing jobs a limit counts.
+/// The QOS, user or account whose ageing jobs a limit on accrual counts.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum AccrualScope {
     Qos(String),

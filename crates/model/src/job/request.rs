@@ -190,7 +190,7 @@ impl Request {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Memory {
-    /// None was given: `DefMemPer*`, or the node's memory divided by its cores.
+    /// The job asked for no memory: it gets `DefMemPer*`, or the node's memory divided by its cores.
     Default,
     PerNode(Range<Bytes>),
     PerCpu(Bytes),

@@ -37,7 +37,7 @@ pub struct GresLineFree {
     pub indices: Vec<u32>,
 }
 
-/// Whose job takes a share, and whether others may be on the node beside it.
+/// The user whose job takes a share, and whether jobs of others may be on the node beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShareHolder {
     pub uid: u32,

@@ -205,7 +205,7 @@ macro_rules! authorisation_table {
 
 authorisation_table! { w;
     Call::Ping => EVERYBODY, Call::Ping;
-    // Whose job it becomes: `submitted_job_is_the_callers_unless_an_administrator_names_another`.
+    // The owner of the new job has a test of its own: `submitted_job_is_the_callers_unless_an_administrator_names_another`.
     Call::Submit(_) => EVERYBODY, Call::Submit(Box::new(submission("")));
     Call::TestSubmit(_) => EVERYBODY, Call::TestSubmit(Box::new(submission("")));
     Call::Offers(_) => EVERYBODY, Call::Offers(Box::new(submission("")));

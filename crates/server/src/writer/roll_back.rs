@@ -1,4 +1,4 @@
-//! After a commit that did not reach the disk: the state is read back, and who waited is told.
+//! Rolls back a commit that did not reach the disk: the state is read back, and every waiting caller gets the error.
 
 use crate::error::ServerError;
 use crate::shared::Shared;

@@ -214,7 +214,7 @@ fn up_a_job_in_a_partition_closed_to_its_account_waits_with_slurms_reason() {
     let wanted =
         "PENDING|Job's account not permitted to use this partition (acc allows chem not physics)";
     until("the job waits", || (cluster.state_of(id) == wanted).then_some(()));
-    // Of several partitions, only those that admit the account are used.
+    // A job that names several partitions uses those that admit its account.
     let id = cluster.submit_sleeper("-p acc,gpu -A physics");
     cluster.await_state(id, "RUNNING");
     assert_eq!(cluster.shell(&format!("squeue -h -j {id} -o %P")).ok().trim(), "gpu");

@@ -1,6 +1,7 @@
 //! Dials an `srun` at all its addresses at once, until one of them has proven that it knows the step's key.
 //!
-//! Whoever else holds one of the addresses is told a random public key and nothing more, and the others are waited for.
+//! A listener that is not this `srun` receives a random public key and nothing more; the supervisor then goes on with the
+//! other addresses.
 
 use nix::errno::Errno;
 use nix::sys::socket::{

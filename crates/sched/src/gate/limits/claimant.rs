@@ -1,4 +1,4 @@
-//! Whose limits apply to a job.
+//! The QOS, associations and users whose limits apply to a job.
 
 use crate::gate;
 use crate::view::{PendingJob, RunningJob, View};
