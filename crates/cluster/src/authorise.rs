@@ -14,6 +14,8 @@ pub enum Act<'a> {
     /// the files that its processes open, read its script and output. Processes of a step run as the owner, so
     /// whoever manages jobs has no part in it.
     ActAsOwner(&'a Job),
+    /// Read the scripts and environments of this user's ended jobs.
+    ReadTextsOf(u32),
     /// Manage this job: cancel, signal, hold, release, requeue, update it, see what it uses.
     ManageJob(&'a Job),
     /// Change this account: its users, the accounts below it, its coordinators.
@@ -31,6 +33,7 @@ pub fn authorise(state: &State, who: &Principal, act: Act<'_>) -> Result<(), Ref
     let allowed = match act {
         Act::SubmitAs(owner) => owner.uid == who.uid || admin,
         Act::ActAsOwner(job) => job.spec.owner.uid == who.uid || admin,
+        Act::ReadTextsOf(owner) => owner == who.uid || admin,
         Act::ManageJob(job) => {
             job.spec.owner.uid == who.uid || operator || coordinates(state, &who.name, &job.account)
         }

@@ -1,0 +1,98 @@
+//! Whether the server has room for what a user asks it to hold: one user cannot fill its memory or its disk, and a part of
+//! both is kept for root and operators.
+
+use crate::authorise::{Act, authorise};
+use crate::command::Context;
+use crate::event::Event;
+use crate::state::State;
+use crate::state::held_bytes::{Bytes, json_bytes, step_bytes};
+use crate::state::job::Job;
+use model::array::ArraySpec;
+use model::bounds::{self, Bound};
+use model::principal::Principal;
+use model::reason::Refusal;
+use model::run::{JobSpec, Step};
+
+/// An eighth of what all jobs may hold is kept for root and operators.
+const RESERVED_PART: u64 = 8;
+
+impl State {
+    pub(super) fn check_room_for_job(
+        &self,
+        spec: &JobSpec,
+        array: Option<&ArraySpec>,
+        context: &Context,
+    ) -> Result<(), Refusal> {
+        let blobs = self.held_bytes.new_blobs(spec);
+        // A request has a bound of its own: far from the other bounds nothing need be measured.
+        let most = bounds::REQUEST_BYTES.most as u64;
+        self.check_room(&spec.owner, Bytes { text: most, blobs }, context).or_else(|_| {
+            let ranges = array.map_or(0, |array| json_bytes(&array.indices));
+            let text = json_bytes(spec) + ranges;
+            self.check_room(&spec.owner, Bytes { text, blobs }, context)
+        })
+    }
+
+    /// Each changed job gets a specification of its own.
+    pub(super) fn check_room_for_changes(
+        &self,
+        job: &Job,
+        events: &[Event],
+        context: &Context,
+    ) -> Result<(), Refusal> {
+        let added = |event: &Event| match event {
+            Event::Changed { fields, .. } => Some(json_bytes(fields)),
+            _ => None,
+        };
+        let fields: Vec<u64> = events.iter().filter_map(added).collect();
+        if fields.is_empty() {
+            return Ok(());
+        }
+        let shared = if fields.len() > 1 { json_bytes(&*job.spec) } else { 0 };
+        let text = fields.iter().map(|bytes| bytes + shared).sum();
+        self.check_room(&job.spec.owner, Bytes { text, blobs: 0 }, context)
+    }
+
+    pub(super) fn check_room_for_step(
+        &self,
+        job: &Job,
+        step: &Step,
+        context: &Context,
+    ) -> Result<(), Refusal> {
+        self.check_room(&job.spec.owner, Bytes { text: step_bytes(step), blobs: 0 }, context)
+    }
+
+    fn check_room(&self, owner: &Principal, more: Bytes, context: &Context) -> Result<(), Refusal> {
+        let operates = authorise(self, &context.by, Act::Operate).is_ok();
+        let of_user = self.held_bytes.of_user(owner.uid);
+        let of_all = self.held_bytes.of_all();
+        let user = &owner.name;
+        if !operates {
+            let said = |bound: Bound| format!("user {user}: {}", bound.what);
+            within(of_user.text + more.text, bounds::USER_TEXT_BYTES, 0, said)?;
+            within(of_user.blobs + more.blobs, bounds::USER_BLOB_BYTES, 0, said)?;
+        }
+        let reserved = |bound: Bound| if operates { 0 } else { bound.most as u64 / RESERVED_PART };
+        for (bytes, bound) in [
+            (of_all.text + more.text, bounds::ALL_TEXT_BYTES),
+            (of_all.blobs + more.blobs, bounds::ALL_BLOB_BYTES),
+        ] {
+            within(bytes, bound, reserved(bound), |bound| bound.what.to_owned())?;
+        }
+        Ok(())
+    }
+}
+
+fn within(
+    bytes: u64,
+    bound: Bound,
+    reserved: u64,
+    what: impl Fn(Bound) -> String,
+) -> Result<(), Refusal> {
+    let most = bound.most as u64 - reserved;
+    if bytes <= most {
+        return Ok(());
+    }
+    let kept = if reserved > 0 { ", the rest is kept for root and operators" } else { "" };
+    Err(Refusal::Other(format!("{}: {bytes} bytes: expected at most {most}{kept}", what(bound))))
+}
