@@ -13,7 +13,9 @@ type Samples<'a> = &'a [&'a str];
 
 const GLOBALS: Samples = &[
     "AccountingStorageEnforce=limits",
+    "AccountingStorageParameters=kept_text_days=7",
     "AccountingStorageTRES=gres/gpu",
+    "AccountingStoreFlags=job_script",
     "AuthInfo=cred_expire=7",
     "CgroupPlugin=cgroup/v2",
     "ClusterName=lab",

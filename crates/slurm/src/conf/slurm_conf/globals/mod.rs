@@ -2,6 +2,7 @@
 //! `keys::global_keys` says which key sets which field; `rules` has the keys that need more than one row.
 
 pub mod backfill;
+pub mod kept_texts;
 pub mod preemption;
 mod requeue_exits;
 mod rules;
@@ -10,10 +11,11 @@ use model::partition::DefaultMemory;
 use model::run::NicePolicy;
 
 use self::backfill::Backfill;
+use self::kept_texts::KeptTexts;
 use self::preemption::Preemption;
 use crate::conf::keys::choices::{
     AccountingEnforce, CgroupPlugin, EnforcePartLimits, PriorityFlag, PriorityType, ProctrackType,
-    PrologFlag, SchedulerType, SelectParameter, SelectType, TaskPlugin, UsageReset,
+    PrologFlag, SchedulerType, SelectParameter, SelectType, StoreFlag, TaskPlugin, UsageReset,
 };
 use crate::conf::keys::value::Parameters;
 
@@ -116,6 +118,10 @@ pub struct Priority {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accounting {
     pub enforce: Vec<AccountingEnforce>,
+    pub store_flags: Vec<StoreFlag>,
+    /// `AccountingStorageParameters`
+    pub parameters: Parameters,
+    pub kept_texts: KeptTexts,
     pub tres: Vec<String>,
     pub track_wckey: bool,
     /// Seconds between two samples of a task's usage: zero is no samples, `None` is not configured.
@@ -178,6 +184,9 @@ impl Default for Globals {
             preemption: Preemption::default(),
             accounting: Accounting {
                 enforce: Vec::new(),
+                store_flags: Vec::new(),
+                parameters: Parameters::default(),
+                kept_texts: KeptTexts::default(),
                 tres: Vec::new(),
                 track_wckey: false,
                 sample_s: None,
