@@ -212,6 +212,7 @@ impl Blobs {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(BlobError::io("list", &dir)(error)),
         };
+        let mut removed = false;
         for entry in entries {
             let Ok(id) = entry.name.parse::<BlobId>() else { continue };
             let is_large = matches!(self.known.get(&id), Some(BlobLocation::Big { .. }));
@@ -225,6 +226,10 @@ impl Blobs {
             }
             collected.blobs += 1;
             collected.bytes += entry.len;
+            removed = true;
+        }
+        if removed {
+            self.disk.sync_dir(&dir).map_err(BlobError::io("sync", &dir))?;
         }
         Ok(())
     }
