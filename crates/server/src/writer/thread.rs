@@ -151,7 +151,9 @@ impl WriterThread {
                 pending.answer(work.reply, Ok(Reply::Done));
             }
             WriterRequest::Step { command, job, launch } => {
-                let answer = self.execute(state, &command, &context, pending, shared);
+                let room = shared.volatile.step_launches.check_room(job, &launch);
+                let answer =
+                    room.and_then(|()| self.execute(state, &command, &context, pending, shared));
                 if let Ok(Reply::Step(placed)) = &answer {
                     shared.volatile.step_launches.put(job, placed.step, *launch);
                 }
