@@ -134,7 +134,7 @@ mod tests {
             launches.put(JobId(1), StepId::Number(taken), large.clone());
             taken += 1;
         }
-        assert_eq!(taken, 5);
+        assert_eq!(taken, 21);
         launches.check_room(JobId(1), &small).expect("a small one fits still");
         launches.check_room(JobId(2), &large).expect("another job has its own");
         launches.forget(JobId(1));
