@@ -7,7 +7,7 @@ use crate::testing::{TestServer, submission, user};
 use crate::writer::collect;
 use cluster::command::CancelJobs;
 use cluster::event::UserToken;
-use cluster::{Command, Event};
+use cluster::{Command, Event, Reply};
 use model::change::{JobFilter, JobRef};
 use model::id::{BlobRef, JobId};
 use model::principal::{Principal, Role};
@@ -227,6 +227,21 @@ fn collect(server: &TestServer) -> u64 {
     collect::pass(&server.shared, &kept, true, Duration::ZERO).expect("a pass").blobs
 }
 
+/// A job with the same script as all others, and an environment of its own.
+async fn submit_with(
+    server: &TestServer,
+    lines: &str,
+    environment: &str,
+) -> Result<JobId, Refusal> {
+    let mut submission = submission(lines);
+    submission.script = Some("#!/bin/sh\nmake\n".into());
+    submission.environment = Some(environment.into());
+    match server.shared.writer.submit(Box::new(submission), user()).await? {
+        Reply::Submitted { job, .. } => Ok(job),
+        other => panic!("a submit was answered with {other:?}"),
+    }
+}
+
 fn texts_of(server: &TestServer, job: JobId) -> [Option<BlobRef>; 2] {
     let state = server.shared.read();
     let launch = &state.jobs[&job].spec.launch;
@@ -241,10 +256,10 @@ fn is_stored(server: &TestServer, blob: &Option<BlobRef>) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn texts_of_purged_jobs_leave_the_disk_and_those_of_jobs_in_memory_stay() {
     let server = TestServer::start().await;
-    let gone = server.submit("name: gone\nenv: [TOKEN=of-gone]").await.expect("a job");
-    let stays = server.submit("name: stays\nenv: [TOKEN=of-stays]").await.expect("a job");
+    let gone = submit_with(&server, "name: gone", "TOKEN=of-gone\0").await.expect("a job");
+    let stays = submit_with(&server, "name: stays", "TOKEN=of-stays\0").await.expect("a job");
     let (of_gone, of_stays) = (texts_of(&server, gone), texts_of(&server, stays));
-    server.submit("fleets: [nowhere]\nenv: [TOKEN=refused]").await.expect_err("refused");
+    submit_with(&server, "fleets: [nowhere]", "TOKEN=refused\0").await.expect_err("refused");
     assert_eq!(server.shared.blobs.lock().expect("blobs").staged_len(), 0, "it left nothing");
     assert_eq!(collect(&server), 0, "every job is in memory");
     server.shared.state.write().apply(&Event::Purged { jobs: vec![gone] });
@@ -260,7 +275,7 @@ async fn texts_that_are_kept_stay_until_their_time_is_over_and_only_their_owner_
     let mut config = (*server.shared.read().config).clone();
     config.parameters.keep_environments = true;
     server.run(Command::Configure(Box::new(config))).await.expect("configured");
-    let job = server.submit("name: kept\nenv: [TOKEN=of-kept]").await.expect("a job");
+    let job = submit_with(&server, "name: kept", "TOKEN=of-kept\0").await.expect("a job");
     let texts = texts_of(&server, job);
     let cancel = JobFilter { jobs: vec![JobRef::whole(job)], ..JobFilter::default() };
     let cancel =
@@ -276,11 +291,13 @@ async fn texts_that_are_kept_stay_until_their_time_is_over_and_only_their_owner_
     let environment = read(&user(), KeptText::Environment).expect("the owner's");
     let Answer::KeptText { text: Some(text) } = environment else { panic!("{environment:?}") };
     assert!(text.split('\0').any(|line| line == "TOKEN=of-kept"), "{text}");
-    assert_eq!(read(&user(), KeptText::Script), Ok(Answer::KeptText { text: None }));
+    let script = read(&user(), KeptText::Script);
+    assert!(matches!(script, Ok(Answer::KeptText { text: None })), "{script:?}");
     let operator = Principal { uid: 2000, name: "op".into(), role: Role::Operator, ..user() };
     let stranger = Principal { uid: 2001, name: "eve".into(), ..user() };
     for other in [operator, stranger] {
-        assert_eq!(read(&other, KeptText::Environment), Err(Refusal::AccessDenied));
+        let denied = read(&other, KeptText::Environment);
+        assert!(matches!(denied, Err(Refusal::AccessDenied)), "{denied:?}");
     }
     read(&server_principal(), KeptText::Environment).expect("an administrator may");
     server.shared.books.expire(Retention { before: Timestamp(i64::MAX), bytes_max: u64::MAX });
