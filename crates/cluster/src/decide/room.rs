@@ -23,13 +23,13 @@ impl State {
         array: Option<&ArraySpec>,
         context: &Context,
     ) -> Result<(), Refusal> {
-        let blobs = self.held_bytes.new_blobs(spec);
+        let (of_user, of_all) = self.held_bytes.new_blobs(spec);
+        let with = |text| (Bytes { text, blobs: of_user }, Bytes { text, blobs: of_all });
         // A request has a bound of its own: far from the other bounds nothing need be measured.
         let most = bounds::REQUEST_BYTES.most as u64;
-        self.check_room(&spec.owner, Bytes { text: most, blobs }, context).or_else(|_| {
+        self.check_room(&spec.owner, with(most), context).or_else(|_| {
             let ranges = array.map_or(0, |array| json_bytes(&array.indices));
-            let text = json_bytes(spec) + ranges;
-            self.check_room(&spec.owner, Bytes { text, blobs }, context)
+            self.check_room(&spec.owner, with(json_bytes(spec) + ranges), context)
         })
     }
 
@@ -50,7 +50,7 @@ impl State {
         }
         let shared = if fields.len() > 1 { json_bytes(&*job.spec) } else { 0 };
         let text = fields.iter().map(|bytes| bytes + shared).sum();
-        self.check_room(&job.spec.owner, Bytes { text, blobs: 0 }, context)
+        self.check_room_for_text(job, text, context)
     }
 
     pub(super) fn check_room_for_step(
@@ -59,18 +59,29 @@ impl State {
         step: &Step,
         context: &Context,
     ) -> Result<(), Refusal> {
-        self.check_room(&job.spec.owner, Bytes { text: step_bytes(step), blobs: 0 }, context)
+        self.check_room_for_text(job, step_bytes(step), context)
     }
 
-    fn check_room(&self, owner: &Principal, more: Bytes, context: &Context) -> Result<(), Refusal> {
+    fn check_room_for_text(&self, job: &Job, text: u64, context: &Context) -> Result<(), Refusal> {
+        let more = Bytes { text, blobs: 0 };
+        self.check_room(&job.spec.owner, (more, more), context)
+    }
+
+    /// `more` is what the user would hold besides, and what all would.
+    fn check_room(
+        &self,
+        owner: &Principal,
+        (more_of_user, more): (Bytes, Bytes),
+        context: &Context,
+    ) -> Result<(), Refusal> {
         let operates = authorise(self, &context.by, Act::Operate).is_ok();
         let of_user = self.held_bytes.of_user(owner.uid);
         let of_all = self.held_bytes.of_all();
         let user = &owner.name;
         if !operates {
             let said = |bound: Bound| format!("user {user}: {}", bound.what);
-            within(of_user.text + more.text, bounds::USER_TEXT_BYTES, 0, said)?;
-            within(of_user.blobs + more.blobs, bounds::USER_BLOB_BYTES, 0, said)?;
+            within(of_user.text + more_of_user.text, bounds::USER_TEXT_BYTES, 0, said)?;
+            within(of_user.blobs + more_of_user.blobs, bounds::USER_BLOB_BYTES, 0, said)?;
         }
         let reserved = |bound: Bound| if operates { 0 } else { bound.most as u64 / RESERVED_PART };
         for (bytes, bound) in [

@@ -80,11 +80,14 @@ impl HeldBytes {
         self.blobs.contains_key(blob)
     }
 
-    /// What a specification would add to its owner's blobs: those that he holds already count no more.
-    pub fn new_blobs(&self, spec: &JobSpec) -> u64 {
-        let is_new = |blob: &BlobRef| !self.user_blobs.contains_key(&(*blob, spec.owner.uid));
-        let new = spec.launch.blobs().into_iter().flatten().filter(|(blob, _)| is_new(blob));
-        new.map(|(_, bytes)| u64::from(bytes)).sum()
+    /// What a specification would add to its owner's blobs, and to those of all: what is held already counts no more.
+    pub fn new_blobs(&self, spec: &JobSpec) -> (u64, u64) {
+        let uid = spec.owner.uid;
+        let blobs = || spec.launch.blobs().into_iter().flatten();
+        let of_user = blobs().filter(|(blob, _)| !self.user_blobs.contains_key(&(*blob, uid)));
+        let of_all = blobs().filter(|(blob, _)| !self.blobs.contains_key(blob));
+        let bytes = |(_, bytes): (BlobRef, u32)| u64::from(bytes);
+        (of_user.map(bytes).sum(), of_all.map(bytes).sum())
     }
 
     pub(crate) fn add(&mut self, job: &Job) {

@@ -248,9 +248,11 @@ mod tests {
         let (settled, _pending) = mpsc::channel(8);
         let receiver = LinkReceiver { shared: &server.shared, nodes: &nodes, link: 1, settled };
         let long = "x".repeat(5000);
-        let mut facts = server.shared.volatile.facts.read().expect("facts")[NODE].clone();
-        facts.os.clone_from(&long);
-        facts.not_enforced = vec![long.clone(); 500];
+        let facts = NodeFacts {
+            os: long.clone(),
+            not_enforced: vec![long.clone(); 500],
+            ..NodeFacts::default()
+        };
         let beat = |name: &str| (name.to_string(), facts.clone());
         let beats = vec![beat(NODE), beat("of-another"), beat(&long)];
         receiver.handle(ToServer::Heartbeat { nodes: beats }).await.expect("taken");

@@ -21,7 +21,7 @@ const BEYOND: usize = 20;
 fn connect_as(uid: u32, socket: &Path) -> UnixStream {
     let set = |to: u32| {
         // SAFETY: only this thread's effective user changes; the raw call does not touch the others.
-        unsafe { libc::syscall(libc::SYS_setresuid, -1, to, -1) }
+        unsafe { libc::syscall(libc::SYS_setresuid, -1_i64, i64::from(to), -1_i64) }
     };
     assert_eq!(set(uid), 0, "root may");
     let stream = UnixStream::connect(socket);
