@@ -32,8 +32,8 @@ impl State {
     /// Applies one event. Returns the books' record of the attempt that the event closed, if jobs are recorded.
     pub fn apply(&mut self, event: &Event) -> Option<JobRecord> {
         let changed = changed_jobs(event);
-        for id in &changed {
-            self.held_bytes.remove(*id);
+        for job in changed.iter().filter_map(|id| self.jobs.get(id)) {
+            self.held_bytes.remove(job);
         }
         let record = self.change(event);
         for id in changed {
@@ -88,7 +88,7 @@ impl State {
                     attempt.next_step = attempt.next_step.max(n + 1);
                 }
                 attempt.steps.push((**step).clone());
-                self.held_bytes.add_step(*job, step);
+                self.held_bytes.add_step(&self.jobs[job], step);
             }
             Event::StepEndedOnNode { job, step, node, exit, usage, end } => {
                 let attempt = self.attempt_mut(*job);

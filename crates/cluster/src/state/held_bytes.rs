@@ -1,13 +1,14 @@
 //! What the jobs in memory make the server hold, by user: texts in memory (and with them in journal and snapshots), and blobs
-//! on disk. A job counts until its record is purged; what jobs share counts once.
+//! on disk. A job counts until its record is purged. A blob that several jobs have counts once, for the first of their users.
+//!
+//! Small on purpose: long queues of jobs with scripts of their own have an entry for each blob.
 
 use super::job::{Job, Phase};
 use foldhash::fast::RandomState;
-use model::id::{BlobRef, JobId};
-use model::run::{JobSpec, Step};
-use serde::Serialize;
+use model::id::BlobRef;
+use model::request::Request;
+use model::run::{JobSpec, Launch, Step};
 use std::collections::HashMap;
-use std::sync::Arc;
 
 /// What a step's record takes in memory beside its texts.
 const STEP_BYTES: u64 = 512;
@@ -15,8 +16,8 @@ const STEP_BYTES: u64 = 512;
 /// What a step's record takes for each node, beside its name.
 const STEP_NODE_BYTES: u64 = 128;
 
-/// What a range of an array's indices takes.
-const RANGE_BYTES: u64 = 32;
+/// What an item of a list takes beside its text: a range of indices, a term of a dependency, a name.
+const ITEM_BYTES: u64 = 32;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bytes {
@@ -24,42 +25,36 @@ pub struct Bytes {
     pub blobs: u64,
 }
 
-type Map<K, V> = HashMap<K, V, RandomState>;
-
-/// Kept up to date by `apply`, in constant time for each event and step.
+/// Kept up to date by `apply`.
 #[derive(Debug, Clone, Default)]
 pub struct HeldBytes {
-    users: Map<u32, Bytes>,
+    users: HashMap<u32, Bytes, RandomState>,
     all: Bytes,
-    jobs: Map<JobId, HeldJob>,
-    /// By address: a job that is counted keeps its specification where it is.
-    specs: Map<usize, HeldSpec>,
-    user_blobs: Map<(BlobRef, u32), HeldBlob>,
-    blobs: Map<BlobRef, HeldBlob>,
+    blobs: HashMap<BlobKey, HeldBlob, RandomState>,
+}
+
+/// The first bytes of a blob's name. Two blobs with the same ones would only seem to be held for longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct BlobKey([u8; 8]);
+
+impl From<&BlobRef> for BlobKey {
+    fn from(blob: &BlobRef) -> Self {
+        let mut key = [0; 8];
+        key.copy_from_slice(&blob.0[..8]);
+        Self(key)
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
-struct HeldJob {
-    user: u32,
-    spec: usize,
-    /// What the job shares with no other.
-    own: u64,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct HeldSpec {
-    jobs: u32,
-    text: u64,
-    blobs: [Option<BlobRef>; 3],
-}
-
-#[derive(Debug, Clone, Copy, Default)]
 struct HeldBlob {
-    holders: u32,
-    bytes: u64,
+    jobs: u32,
+    /// The user for whom it counts.
+    user: u32,
 }
 
-/// Two states are equal however their parts are shared.
+const _: () = assert!(size_of::<(BlobKey, HeldBlob)>() == 16);
+
+/// Derived: equal states may have seen their jobs in another order.
 impl PartialEq for HeldBytes {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -77,108 +72,67 @@ impl HeldBytes {
 
     /// Whether a job in memory needs the blob.
     pub fn holds(&self, blob: &BlobRef) -> bool {
-        self.blobs.contains_key(blob)
+        self.blobs.contains_key(&blob.into())
     }
 
-    /// What a specification would add to its owner's blobs, and to those of all: what is held already counts no more.
-    pub fn new_blobs(&self, spec: &JobSpec) -> (u64, u64) {
-        let uid = spec.owner.uid;
-        let blobs = || spec.launch.blobs().into_iter().flatten();
-        let of_user = blobs().filter(|(blob, _)| !self.user_blobs.contains_key(&(*blob, uid)));
-        let of_all = blobs().filter(|(blob, _)| !self.blobs.contains_key(blob));
-        let bytes = |(_, bytes): (BlobRef, u32)| u64::from(bytes);
-        (of_user.map(bytes).sum(), of_all.map(bytes).sum())
+    /// What a specification would add: blobs that are held already count no more.
+    pub(crate) fn added_by(&self, spec: &JobSpec) -> Bytes {
+        let blobs = spec.launch.blobs().into_iter().flatten();
+        let new = blobs.filter(|(blob, _)| !self.holds(blob)).map(|(_, bytes)| u64::from(bytes));
+        Bytes { text: spec_bytes(spec), blobs: new.sum() }
     }
 
     pub(crate) fn add(&mut self, job: &Job) {
-        let (user, address) = (job.spec.owner.uid, Arc::as_ptr(&job.spec) as usize);
-        let own = own_bytes(job);
-        self.jobs.insert(job.id, HeldJob { user, spec: address, own });
-        self.add_text(user, own);
-        if let Some(spec) = self.specs.get_mut(&address) {
-            spec.jobs += 1;
-            return;
-        }
-        let blobs = job.spec.launch.blobs();
-        let text = json_bytes(&*job.spec);
-        let names = blobs.map(|blob| blob.map(|(name, _)| name));
-        self.specs.insert(address, HeldSpec { jobs: 1, text, blobs: names });
-        self.add_text(user, text);
-        for (blob, bytes) in blobs.into_iter().flatten() {
-            self.add_blob(user, blob, u64::from(bytes));
+        let user = job.spec.owner.uid;
+        self.add_text(user, job_bytes(job));
+        for (blob, bytes) in job.spec.launch.blobs().into_iter().flatten() {
+            let held = self.blobs.entry((&blob).into()).or_insert(HeldBlob { jobs: 0, user });
+            held.jobs += 1;
+            if held.jobs == 1 {
+                self.users.entry(user).or_default().blobs += u64::from(bytes);
+                self.all.blobs += u64::from(bytes);
+            }
         }
     }
 
-    pub(crate) fn remove(&mut self, id: JobId) {
-        let Some(HeldJob { user, spec: address, own }) = self.jobs.remove(&id) else { return };
-        self.remove_text(user, own);
-        let Some(spec) = self.specs.get_mut(&address) else { return };
-        spec.jobs -= 1;
-        if spec.jobs > 0 {
-            return;
-        }
-        let HeldSpec { text, blobs, .. } = *spec;
-        self.specs.remove(&address);
-        self.remove_text(user, text);
-        for blob in blobs.into_iter().flatten() {
-            self.remove_blob(user, blob);
+    /// Takes a job out that was added as it is now.
+    pub(crate) fn remove(&mut self, job: &Job) {
+        let (user, text) = (job.spec.owner.uid, job_bytes(job));
+        let own = self.users.entry(user).or_default();
+        own.text = own.text.saturating_sub(text);
+        self.all.text = self.all.text.saturating_sub(text);
+        for (blob, bytes) in job.spec.launch.blobs().into_iter().flatten() {
+            let key = BlobKey::from(&blob);
+            let Some(held) = self.blobs.get_mut(&key) else { continue };
+            held.jobs -= 1;
+            if held.jobs > 0 {
+                continue;
+            }
+            let payer = held.user;
+            self.blobs.remove(&key);
+            let of_payer = self.users.entry(payer).or_default();
+            of_payer.blobs = of_payer.blobs.saturating_sub(u64::from(bytes));
+            self.all.blobs = self.all.blobs.saturating_sub(u64::from(bytes));
+            if *of_payer == Bytes::default() {
+                self.users.remove(&payer);
+            }
         }
         if self.of_user(user) == Bytes::default() {
             self.users.remove(&user);
         }
     }
 
-    pub(crate) fn add_step(&mut self, id: JobId, step: &Step) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
-        let bytes = step_bytes(step);
-        job.own += bytes;
-        let user = job.user;
-        self.add_text(user, bytes);
+    pub(crate) fn add_step(&mut self, job: &Job, step: &Step) {
+        self.add_text(job.spec.owner.uid, step_bytes(step));
     }
 
     fn add_text(&mut self, user: u32, bytes: u64) {
         self.users.entry(user).or_default().text += bytes;
         self.all.text += bytes;
     }
-
-    fn remove_text(&mut self, user: u32, bytes: u64) {
-        self.users.entry(user).or_default().text -= bytes;
-        self.all.text -= bytes;
-    }
-
-    fn add_blob(&mut self, user: u32, blob: BlobRef, bytes: u64) {
-        let of_user = self.user_blobs.entry((blob, user)).or_insert(HeldBlob { holders: 0, bytes });
-        of_user.holders += 1;
-        if of_user.holders > 1 {
-            return;
-        }
-        self.users.entry(user).or_default().blobs += of_user.bytes;
-        let of_all = self.blobs.entry(blob).or_insert(HeldBlob { holders: 0, bytes });
-        of_all.holders += 1;
-        if of_all.holders == 1 {
-            self.all.blobs += of_all.bytes;
-        }
-    }
-
-    fn remove_blob(&mut self, user: u32, blob: BlobRef) {
-        let Some(of_user) = self.user_blobs.get_mut(&(blob, user)) else { return };
-        of_user.holders -= 1;
-        if of_user.holders > 0 {
-            return;
-        }
-        let bytes = of_user.bytes;
-        self.user_blobs.remove(&(blob, user));
-        self.users.entry(user).or_default().blobs -= bytes;
-        let Some(of_all) = self.blobs.get_mut(&blob) else { return };
-        of_all.holders -= 1;
-        if of_all.holders == 0 {
-            self.all.blobs -= of_all.bytes;
-            self.blobs.remove(&blob);
-        }
-    }
 }
 
-fn own_bytes(job: &Job) -> u64 {
+fn job_bytes(job: &Job) -> u64 {
     let comment = job.admin_comment.as_ref().map_or(0, |text| text.len() as u64);
     let ranges = job.pending.as_ref().map_or(0, |pending| pending.indices.range_count() as u64);
     let steps = match &job.phase {
@@ -186,28 +140,45 @@ fn own_bytes(job: &Job) -> u64 {
         Phase::Active(attempt) => attempt.steps.as_slice(),
         Phase::Ended(ended) => ended.steps.as_slice(),
     };
-    comment + RANGE_BYTES * ranges + steps.iter().map(step_bytes).sum::<u64>()
+    let steps: u64 = steps.iter().map(step_bytes).sum();
+    spec_bytes(&job.spec) + comment + ITEM_BYTES * ranges + steps
 }
 
 pub(crate) fn step_bytes(step: &Step) -> u64 {
-    let names = step.nodes.iter().map(|name| STEP_NODE_BYTES + name.len() as u64).sum::<u64>();
+    let names: u64 = step.nodes.iter().map(|name| STEP_NODE_BYTES + name.len() as u64).sum();
     STEP_BYTES + (step.name.len() + step.submit_line.len()) as u64 + names
 }
 
-/// The length of a value as it is written to the journal.
-pub(crate) fn json_bytes(value: &impl Serialize) -> u64 {
-    struct Count(u64);
-    impl std::io::Write for Count {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0 += bytes.len() as u64;
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut count = Count(0);
-    // What cannot be written is refused before it is applied.
-    let _ = serde_json::to_writer(&mut count, value);
-    count.0
+/// The texts and lists of a specification; what else it has is of fixed size.
+fn spec_bytes(spec: &JobSpec) -> u64 {
+    let JobSpec { name, account, qos, components, launch, comment, wckey, mail, .. } = spec;
+    let optional = [account, qos, comment, wckey].into_iter().flatten().map(String::len);
+    let texts = name.len() + spec.submit_line.len() + spec.submit_host.len();
+    let mail = mail.as_ref().map_or(0, |mail| format!("{mail:?}").len());
+    let terms = spec.dependency.as_ref().map_or(0, |dependency| dependency.terms.len() as u64);
+    let requests: u64 = components.iter().map(|component| request_bytes(&component.request)).sum();
+    let texts = (texts + optional.sum::<usize>() + mail) as u64;
+    texts + ITEM_BYTES * terms + launch_bytes(launch) + requests
+}
+
+fn launch_bytes(launch: &Launch) -> u64 {
+    let Launch { arguments, work_dir, command, stdin, stdout, stderr, rlimits, .. } = launch;
+    let files = [command, stdin, stdout, stderr].into_iter().flatten().map(|file| file.len());
+    list_bytes(arguments)
+        + (work_dir.len() + files.sum::<usize>()) as u64
+        + ITEM_BYTES * rlimits.len() as u64
+}
+
+fn request_bytes(request: &Request) -> u64 {
+    let Request { partitions, node_counts, gres, node_list, exclude, licenses, .. } = request;
+    let constraints = [&request.constraint, &request.prefer].into_iter().flatten();
+    let texts = constraints.map(|constraint| constraint.to_string().len()).sum::<usize>()
+        + request.reservation.as_ref().map_or(0, String::len);
+    let items = node_counts.len() + gres.len() + licenses.len();
+    let lists = [partitions, node_list, exclude].into_iter().map(|list| list_bytes(list));
+    lists.sum::<u64>() + texts as u64 + ITEM_BYTES * items as u64
+}
+
+fn list_bytes(list: &[String]) -> u64 {
+    list.iter().map(|item| ITEM_BYTES + item.len() as u64).sum()
 }
