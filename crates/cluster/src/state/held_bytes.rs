@@ -174,9 +174,12 @@ fn request_bytes(request: &Request) -> u64 {
     let constraints = [&request.constraint, &request.prefer].into_iter().flatten();
     let texts = constraints.map(|constraint| constraint.to_string().len()).sum::<usize>()
         + request.reservation.as_ref().map_or(0, String::len);
+    let gres_texts = gres.iter().map(|one| list_bytes(&one.kinds) + one.name.len() as u64);
+    let license_texts = licenses.iter().map(|(name, _)| name.len() as u64);
     let items = node_counts.len() + gres.len() + licenses.len();
     let lists = [partitions, node_list, exclude].into_iter().map(|list| list_bytes(list));
-    lists.sum::<u64>() + texts as u64 + ITEM_BYTES * items as u64
+    let named = lists.chain(gres_texts).chain(license_texts).sum::<u64>();
+    named + texts as u64 + ITEM_BYTES * items as u64
 }
 
 fn list_bytes(list: &[String]) -> u64 {

@@ -45,7 +45,7 @@ fn scripts_of_one_user_have_a_bound_and_shared_ones_count_once() {
         "user alice: scripts and environments of one user's jobs in memory: 2147483649 bytes: expected at most 2147483648"
     );
     assert!(w.state == before, "nothing has changed");
-    submit_as(&mut w, &bob(), with_script(3, half)).expect("another user has his own bound");
+    submit_as(&mut w, &bob(), with_script(9, half)).expect("another user has his own bound");
     // A job that leaves makes room, when its record is purged and not before.
     let first = *w.state.jobs.keys().next().expect("a job");
     let third = model::id::JobId(first.0 + 2);
