@@ -63,6 +63,9 @@ pub const ALL_BLOB_BYTES: Bound =
 pub const WAITING_CALLS: Bound = items("calls of one user that wait for a job", 2000, "");
 pub const JOB_INPUT_BYTES: Bound =
     bytes("input of a job's steps that its tasks on one node have not read", 128 << 20, "");
+pub const TOKENS: Bound = items("tokens of one user", 100, "");
+pub const JOIN_TOKENS: Bound = items("join tokens that wait to be used", 65_536, "");
+pub const TOKEN_NAME_BYTES: Bound = bytes("token name", 64, "");
 pub const NODE_TEXT_BYTES: Bound = bytes("a text in a node's report", 1024, "");
 pub const NODE_LINES: Bound = items("lines about a node from its agent", 64, "");
 pub const NODE_DEVICES: Bound = items("devices of a node from its agent", 1024, "");
@@ -91,6 +94,9 @@ pub const ALL: &[Bound] = &[
     ALL_BLOB_BYTES,
     WAITING_CALLS,
     JOB_INPUT_BYTES,
+    TOKENS,
+    JOIN_TOKENS,
+    TOKEN_NAME_BYTES,
     NODE_TEXT_BYTES,
     NODE_LINES,
     NODE_DEVICES,

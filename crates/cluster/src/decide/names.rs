@@ -34,7 +34,7 @@ pub(super) fn check_names(command: &Command) -> Result<(), Refusal> {
             check_all("node name", config.nodes.iter().map(|node| &node.name))?;
             check_all("partition name", config.partitions.iter().map(|p| &p.name))
         }
-        Command::SetUserToken(token) => check("token name", &token.name),
+        Command::SetUserToken(token) => check("user name", &token.name),
         _ => Ok(()),
     }
 }

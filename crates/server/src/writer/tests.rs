@@ -6,7 +6,7 @@ use crate::show::kept_text;
 use crate::testing::{TestServer, submission, user};
 use crate::writer::collect;
 use cluster::command::CancelJobs;
-use cluster::event::UserToken;
+use cluster::token::UserToken;
 use cluster::{Command, Event, Reply};
 use model::change::{JobFilter, JobRef};
 use model::id::{BlobRef, JobId};
@@ -60,13 +60,7 @@ async fn commands_that_wait_for_the_writer_go_into_one_commit() {
     let mut commits = server.shared.commits.subscribe();
     let mut answers = Vec::new();
     for n in 1..=3 {
-        let token = UserToken {
-            hash: n.to_string(),
-            name: "ada".into(),
-            account: None,
-            unix_user: None,
-            role: Role::User,
-        };
+        let token = UserToken { hash: n.to_string(), name: "ada".into(), ..UserToken::default() };
         let command = Command::SetUserToken(Box::new(token));
         let answer = server.shared.writer.enqueue(command, server_principal()).await;
         answers.push(answer.expect("a queue that is open"));
@@ -112,9 +106,7 @@ fn long_token(name: &str, bytes: usize) -> Command {
     Command::SetUserToken(Box::new(UserToken {
         hash: name.into(),
         name: "x".repeat(bytes),
-        account: None,
-        unix_user: None,
-        role: Role::User,
+        ..UserToken::default()
     }))
 }
 
