@@ -22,3 +22,4 @@ mod submit;
 mod testbed;
 mod tick;
 mod update;
+mod update_like_submit;
