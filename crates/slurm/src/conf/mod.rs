@@ -12,6 +12,8 @@ pub mod container_conf;
 pub mod error;
 pub mod gres_conf;
 pub mod keys;
+#[doc(hidden)]
+pub mod samples;
 pub mod slurm_conf;
 mod text;
 pub mod topology_conf;
