@@ -64,7 +64,7 @@ pub const GLOBALS: Samples = &[
     "RequeueExitHold=4",
     "ResvOverRun=7",
     "ReturnToService=1",
-    "SchedulerParameters=bf_continue",
+    "SchedulerParameters=max_array_tasks=7",
     "SchedulerTimeSlice=7",
     "SchedulerType=sched/builtin",
     "SelectType=select/linear",

@@ -59,7 +59,7 @@ pub fn store_fields(record: &Record, globals: &mut Globals) {
     }
 }
 
-const KEYS: [Key; ROWS.len()] = {
+static KEYS: [Key; ROWS.len()] = {
     let mut keys = [ROWS[0].key; ROWS.len()];
     let mut at = 0;
     while at < ROWS.len() {
