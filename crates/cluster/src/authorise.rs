@@ -22,7 +22,10 @@ pub enum Act<'a> {
     KeepBooks(&'a str),
     /// Operators' actions: raise a priority, lift an administrator's hold.
     Operate,
-    /// Administrators' actions: nodes, partitions, accounts, configuration, tokens.
+    /// Make, list and revoke the tokens of this user. Not by a token, unless an administrator's: a token that leaked could
+    /// otherwise make another and outlive its own end.
+    ManageTokens(&'a str),
+    /// Administrators' actions: nodes, partitions, accounts, configuration, join tokens.
     Administer,
 }
 
@@ -34,6 +37,7 @@ pub fn authorise(state: &State, who: &Principal, act: Act<'_>) -> Result<(), Ref
         Act::ManageJob(job) => rights.manages(job.spec.owner.uid, &job.account),
         Act::KeepBooks(account) => rights.operator || rights.coordinates(account),
         Act::Operate => rights.operator,
+        Act::ManageTokens(user) => rights.admin || (who.name == user && who.token_limit.is_none()),
         Act::Administer => rights.admin,
     };
     match act {

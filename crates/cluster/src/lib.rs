@@ -12,7 +12,7 @@
 //! - `dependency`, `job_selection`, `licenses`: whether a dependency is met, which jobs a filter selects, how many licenses
 //!   are free.
 //! - `rights`, `authorise`, `visibility`: somebody's roles, who may do what, who sees what.
-//! - `billing`, `books`: what resources cost, and the books' record of a job.
+//! - `token`: what is kept of tokens. `billing`, `books`: what resources cost, and the books' record of a job.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -29,6 +29,7 @@ pub mod licenses;
 pub mod requested;
 pub mod rights;
 pub mod state;
+pub mod token;
 pub mod view;
 pub mod visibility;
 

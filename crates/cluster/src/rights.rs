@@ -2,7 +2,18 @@
 //! for actions, `visibility` for what is shown.
 
 use crate::state::State;
+use model::account::Account;
 use model::principal::{Principal, Role};
+
+/// What a principal may do beyond its own jobs, within the limit of its token.
+pub fn role_of(state: &State, who: &Principal) -> Role {
+    let role = if who.uid == 0 || who.role == Role::Admin {
+        Role::Admin
+    } else {
+        state.roles.get(&who.name).copied().unwrap_or(who.role)
+    };
+    who.token_limit.map_or(role, |limit| role.min(limit))
+}
 
 #[derive(Clone, Copy)]
 pub struct Rights<'a> {
@@ -15,9 +26,8 @@ pub struct Rights<'a> {
 
 impl<'a> Rights<'a> {
     pub fn of(state: &'a State, who: &'a Principal) -> Self {
-        let role = state.roles.get(&who.name).copied().unwrap_or(who.role);
-        let admin = who.is_admin() || role == Role::Admin;
-        let operator = admin || role >= Role::Operator;
+        let role = role_of(state, who);
+        let (admin, operator) = (role == Role::Admin, role >= Role::Operator);
         Self { state, who, admin, operator }
     }
 
@@ -28,19 +38,20 @@ impl<'a> Rights<'a> {
 
     /// Whether they coordinate the account or one above it.
     pub fn coordinates(&self, account: &str) -> bool {
-        let is_coordinator = |name: &String| *name == self.who.name;
-        self.accounts_up_from(account).any(|account| {
-            self.state
-                .accounts
-                .get(account)
-                .is_some_and(|a| a.coordinators.iter().any(is_coordinator))
-        })
+        let accounts = &self.state.accounts;
+        let mut above = self.accounts_up_from(account).filter_map(|name| accounts.get(name));
+        above.any(|account| self.is_coordinator(account))
     }
 
     /// Whether they coordinate any account.
     pub fn coordinates_any(&self) -> bool {
-        let is_coordinator = |name: &String| *name == self.who.name;
-        self.state.accounts.values().any(|a| a.coordinators.iter().any(is_coordinator))
+        self.state.accounts.values().any(|account| self.is_coordinator(account))
+    }
+
+    /// A token that is limited to what users may do is not a coordinator's either.
+    fn is_coordinator(&self, account: &Account) -> bool {
+        let named = || account.coordinators.contains(&self.who.name);
+        self.who.token_permits(Role::Operator) && named()
     }
 
     /// Whether one of their associations is in the account or below it.
