@@ -7,4 +7,5 @@ mod floods;
 mod forged_lines;
 mod impersonation;
 mod planted_links;
+mod private_data;
 mod step_links;
