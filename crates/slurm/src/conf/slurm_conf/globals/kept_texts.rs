@@ -1,7 +1,7 @@
 //! The settings of `AccountingStorageParameters` for how long, and how much of, the scripts and environments of ended jobs are
 //! kept. These two words are Sluice's own; Slurm has a purge in slurmdbd.conf.
 
-use crate::conf::error::{Findings, NoticeKind};
+use crate::conf::error::Findings;
 use crate::conf::keys::record::Record;
 use crate::conf::keys::value::Parameters;
 
@@ -26,12 +26,6 @@ impl KeptTexts {
     pub fn read(record: &Record, parameters: &Parameters, findings: &mut Findings) -> KeptTexts {
         const KEY: &str = "AccountingStorageParameters";
         let Some(entry) = record.entry(KEY) else { return KeptTexts::default() };
-        for word in parameters.iter() {
-            let name = word.split('=').next().unwrap_or_default();
-            if ![DAYS, MIB].iter().any(|known| known.eq_ignore_ascii_case(name)) {
-                findings.notice(&entry.place, format!("{KEY}={name}"), NoticeKind::NoEffect);
-            }
-        }
         let mut number = |name: &str, otherwise: u32| -> u32 {
             let Some(text) = parameters.get(name) else { return otherwise };
             text.parse().unwrap_or_else(|_| {

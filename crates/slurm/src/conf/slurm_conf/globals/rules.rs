@@ -10,7 +10,7 @@ use super::preemption::Preemption;
 use super::requeue_exits;
 use super::{Globals, JobIds};
 use crate::conf::error::{Findings, NoticeKind};
-use crate::conf::keys::choices::{AccountingEnforce, Choice, PrologFlag, StoreFlag};
+use crate::conf::keys::choices::{AccountingEnforce, Choice, PrologFlag};
 use crate::conf::keys::global_keys::store_fields;
 use crate::conf::keys::record::Record;
 use crate::conf::keys::value::{self, Parameters};
@@ -41,7 +41,6 @@ impl Globals {
         globals.preemption = Preemption::read(record, findings);
         let accounting = &mut globals.accounting;
         accounting.kept_texts = KeptTexts::read(record, &accounting.parameters, findings);
-        notice_store_flags(record, &accounting.store_flags, findings);
         globals.accounting.sample_s = sample_interval(record, findings);
         let launch = &mut globals.launch;
         launch.requeue_exit = requeue_exits::read(record, "RequeueExit", findings);
@@ -77,17 +76,6 @@ fn check_job_ids(record: &Record, ids: &JobIds, findings: &mut Findings) {
 fn prolog_timeout(record: &Record) -> Option<u32> {
     let timeout_s: Option<u32> = record.limit("PrologEpilogTimeout")?;
     timeout_s.filter(|timeout_s| *timeout_s < PROLOG_TIMEOUT_UNLIMITED_S)
-}
-
-/// A job's comment is always recorded, its output's file names never.
-fn notice_store_flags(record: &Record, flags: &[StoreFlag], findings: &mut Findings) {
-    const KEY: &str = "AccountingStoreFlags";
-    let Some(entry) = record.entry(KEY) else { return };
-    for flag in [StoreFlag::JobComment, StoreFlag::JobExtra, StoreFlag::NoStdio] {
-        if flags.contains(&flag) {
-            findings.notice(&entry.place, format!("{KEY}={}", flag.word()), NoticeKind::NoEffect);
-        }
-    }
 }
 
 /// The seconds between two samples of a task's usage, by `JobAcctGatherType` and `JobAcctGatherFrequency`.
