@@ -18,7 +18,7 @@ pub fn kept_text(
 ) -> Result<Answer, Refusal> {
     let unknown = Refusal::UnknownJob(job.shown_id());
     let filter = HistoryFilter { jobs: vec![job], ..HistoryFilter::default() };
-    let records = history::history(shared, &filter)?;
+    let records = history::history(shared, by, &filter)?;
     let owner = records.first().ok_or(unknown)?.uid;
     authorise(&shared.read(), by, Act::ReadTextsOf(owner))?;
     let named = |blob: Option<BlobRef>| blob.and_then(|blob| shared.blob_text(&blob).ok());
