@@ -50,11 +50,12 @@ fn task(top: &Field<'_>, value: &mut Value, reading: &mut Reading) -> Result<(),
         }));
     }
     let several = value.get("nodes") != &Value::Integer(1);
-    if several && value.get("stop_criteria").as_text() == Some("master-done") {
-        if let Some(field) = property(top, "stop_criteria") {
-            let why = "`master-done` is not available yet on several nodes: a run ends when all its nodes have";
-            reading.refuse(&field, why);
-        }
+    if several
+        && value.get("stop_criteria").as_text() == Some("master-done")
+        && let Some(field) = property(top, "stop_criteria")
+    {
+        let why = "`master-done` is not available yet on several nodes: a run ends when all its nodes have";
+        reading.refuse(&field, why);
     }
     if value.get("runtime").as_text() == Some("container")
         && let Some(field) = property(top, "runtime")

@@ -3,10 +3,11 @@
 //! - `slurm/`: Slurm's commands
 //! - `dstack/`: `apply`, `ps`, `logs`, `stop`
 //! - `daemon/`: `up`, `down`, `server`, `agent`, and the state folder
-//! - `explain/`, `demo/`, `check`, `doctor`, `links`, `token`: one verb each
+//! - `explain/`, `demo/`, `convert/`, `check`, `doctor`, `links`, `token`: one verb each
 //! - `verb`: what the verbs of `sluice` share
 
 mod check;
+mod convert;
 mod daemon;
 mod demo;
 mod doctor;
@@ -59,6 +60,8 @@ enum Verb {
     Explain(explain::ExplainArgs),
     /// Say what is wrong with batch scripts, slurm.conf folders and .dstack.yml files
     Check(check::CheckArgs),
+    /// Turn a batch script into a .dstack.yml, or the other way
+    Convert(convert::ConvertArgs),
     /// Put links for all Slurm commands into a folder
     Links(links::LinksArgs),
 }
@@ -93,6 +96,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
         Verb::Stop(args) => dstack::stop::run(args),
         Verb::Explain(args) => explain::run(args),
         Verb::Check(args) => check::run(args),
+        Verb::Convert(args) => convert::run(args),
         Verb::Links(args) => links::run(&args),
     };
     match done {

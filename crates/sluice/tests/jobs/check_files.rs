@@ -1,4 +1,5 @@
-//! `sluice check` reads files without a server, and names file and line of what is wrong.
+//! `sluice check` reads files without a server, and names file and line of what is wrong; `sluice convert` turns each language
+//! into the other.
 
 use crate::harness::program;
 use std::path::{Path, PathBuf};
@@ -84,4 +85,51 @@ fn examples_that_people_bring_along_are_understood() {
         let (said, good) = check(Path::new("/"), &[&path.display().to_string()]);
         assert!(good, "{said}");
     }
+}
+
+/// What `sluice convert` makes of the file.
+fn convert(dir: &Path, name: &str) -> String {
+    let output = Command::new(program()).args(["convert", name]).current_dir(dir).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn script_becomes_a_task_and_a_task_a_script_and_both_are_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "#!/bin/bash\n#SBATCH -J Train_1 -N 2-4 -c 8 --mem=32G --gres=gpu:a100:4 -t 2:00:00\n#SBATCH -p gpu -A physics --array=0-3 -o out.txt\n\necho hi\n";
+    std::fs::write(dir.path().join("job.sbatch"), script).unwrap();
+    let yaml = convert(dir.path(), "job.sbatch");
+    for line in [
+        "name: train-1",
+        "nodes: 2..4",
+        "    echo hi",
+        "  cpu: 8..",
+        "  memory: 32GB..",
+        "  gpu: a100:4",
+        "max_duration: 120m",
+        "fleets: [gpu]",
+        "array: \"0-3\"",
+        "account: \"physics\"",
+        "# --output=out.txt: has no counterpart",
+    ] {
+        assert!(yaml.lines().any(|found| found == line), "{line}\n{yaml}");
+    }
+    std::fs::write(dir.path().join("back.dstack.yml"), &yaml).unwrap();
+    assert!(check(dir.path(), &["back.dstack.yml"]).1, "{yaml}");
+    let back = convert(dir.path(), "back.dstack.yml");
+    for line in [
+        "#SBATCH --nodes=2-4",
+        "#SBATCH --cpus-per-task=8",
+        "#SBATCH --mem=32768M",
+        "#SBATCH --gpus-per-node=a100:4",
+        "#SBATCH --time=120",
+        "#SBATCH --partition=gpu",
+        "#SBATCH --array=0-3",
+        "echo hi",
+    ] {
+        assert!(back.lines().any(|found| found == line), "{line}\n{back}");
+    }
+    std::fs::write(dir.path().join("back.sbatch"), &back).unwrap();
+    assert!(check(dir.path(), &["back.sbatch"]).1, "{back}");
 }
