@@ -3,7 +3,7 @@
 //! - `slurm/`: Slurm's commands
 //! - `dstack/`: `apply`, `ps`, `logs`, `stop`
 //! - `daemon/`: `up`, `down`, `server`, `agent`, and the state folder
-//! - `explain/`, `demo/`, `convert/`, `check`, `doctor`, `links`, `token`: one verb each
+//! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`: one verb each
 //! - `verb`: what the verbs of `sluice` share
 
 mod check;
@@ -42,7 +42,7 @@ enum Verb {
     Server(server::ServerArgs),
     /// Run this machine's agent alone
     Agent(agent::AgentArgs),
-    /// Make a join file for a node, or a token for a user
+    /// Make, list and revoke tokens of users and join files of nodes
     Token(token::TokenArgs),
     /// The guided tour, in a scratch cluster with declared GPUs
     Demo(demo::DemoArgs),
@@ -102,9 +102,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
     match done {
         Ok(code) => code,
         Err(error) => {
-            for line in error.to_string().lines() {
-                eprintln!("sluice: error: {line}");
-            }
+            error.print();
             ExitCode::FAILURE
         }
     }
