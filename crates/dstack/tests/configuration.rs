@@ -504,6 +504,13 @@ fn profile_gives_what_the_configuration_leaves_open() {
     let Configuration::Task(task) = loaded.configuration else { panic!() };
     assert_eq!(task.max_duration, Some(Duration::from_secs(3_600)));
     assert!(task.retry.is_some());
+    // What is not available in a profile is refused as well.
+    let cloud =
+        dstack::configuration::parse_profiles("p.yml", b"profiles: [{name: c, backends: [aws]}]");
+    let loaded =
+        dstack::configuration::load::parse_with_profile("t.yml", text, &cloud.unwrap()[0]).unwrap();
+    let refused = loaded.applicable().unwrap_err().in_file("t.yml");
+    assert!(refused.starts_with("t.yml: `backends`: no such backend here"), "{refused}");
     let usual = dstack::configuration::load::select_profile(&profiles, None).unwrap();
     assert_eq!(usual.get("name").as_text(), Some("usual"));
     let error =

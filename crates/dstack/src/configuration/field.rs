@@ -30,6 +30,11 @@ impl<'a> Field<'a> {
         Self { node, name }
     }
 
+    /// The value of a property of the top.
+    pub fn named(node: &'a Node, name: &str) -> Self {
+        Self { node, name: name.to_owned() }
+    }
+
     pub fn position(&self) -> Position {
         self.node.position
     }

@@ -5,7 +5,7 @@ use super::fault::{ConfigurationError, Fault, Notice, Problem};
 use super::field::Field;
 use super::fleet::Fleet;
 use super::property::Table;
-use super::reader::mapping;
+use super::reader::{self, mapping};
 use super::reading::{Reading, Source};
 use super::tables::fleet::FLEET;
 use super::tables::gateway::GATEWAY;
@@ -140,7 +140,7 @@ fn read(document: &Node, source: Source, profile: Option<&Value>) -> Result<Load
     let kind = type_of(&top, &mut reading)?;
     let mut value = mapping(&top, table(kind, &top)?, &mut reading)?;
     if let Some(profile) = profile {
-        take_from_profile(&mut value, profile);
+        take_from_profile(&mut value, profile, &mut reading)?;
     }
     match kind {
         Type::Task | Type::DevEnvironment | Type::Service => {
@@ -203,12 +203,21 @@ fn table(kind: Type, top: &Field<'_>) -> Result<&'static Table, Fault> {
     })
 }
 
-/// What the configuration leaves open is what the profile says.
-fn take_from_profile(value: &mut Value, profile: &Value) {
+/// What the configuration leaves open is what the profile says. It is read once more, so that what is not available in it is
+/// told of as if the configuration had it.
+fn take_from_profile(
+    value: &mut Value,
+    profile: &Value,
+    reading: &mut Reading,
+) -> Result<(), Fault> {
     for property in PROFILE {
         let said = profile.get(property.name);
-        if let Some(open @ Value::Null) = value.get_mut(property.name) {
-            *open = said.clone();
+        if let Some(open @ Value::Null) = value.get_mut(property.name)
+            && !said.is_null()
+        {
+            let node = json::tree(&said.to_json())?;
+            *open = reader::property(property, &Field::named(&node, property.name), reading)?;
         }
     }
+    Ok(())
 }

@@ -66,9 +66,7 @@ pub fn mapping(
             }
             continue;
         }
-        let value = value(&property.form, &field, reading)?;
-        judge(property, &field, &value, reading);
-        found.push((property.name, value));
+        found.push((property.name, self::property(property, &field, reading)?));
     }
     let mut entries = Vec::new();
     for property in table.properties() {
@@ -85,6 +83,17 @@ pub fn mapping(
         entries.push((property.name.to_owned(), value));
     }
     Ok(Value::Map(entries))
+}
+
+/// Reads the value of a property, and tells of what has no effect or is not available.
+pub fn property(
+    property: &Property,
+    field: &Field<'_>,
+    reading: &mut Reading,
+) -> Result<Value, Fault> {
+    let value = value(&property.form, field, reading)?;
+    judge(property, field, &value, reading);
+    Ok(value)
 }
 
 /// Tells of a property that has no effect or is not available, unless its value asks for nothing.
