@@ -1,6 +1,7 @@
 //! The long-running processes: `sluice up`, `down`, `server` and `agent`, and the state folder they share.
 
 pub mod agent;
+mod core_dump;
 pub mod down;
 mod keeper;
 mod listen_addresses;
