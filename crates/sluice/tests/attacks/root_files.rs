@@ -153,7 +153,8 @@ fn root_processes_make_files_only_where_nobody_else_changes_names() {
     let conf = format!("{}{TWO_NODES}", scratch.replace("@scratch", open.to_str().unwrap()));
     cluster.write_conf("slurm.conf", &conf);
     let base = cluster.path("private");
-    let container = format!("AutoBasePath=true\nBasePath={}\nDirs=/tmp,/dev/shm\n", base.display());
+    let container =
+        format!("AutoBasePath=true\nBasePath={}\nDirs=/var/tmp,/dev/shm\n", base.display());
     cluster.write_conf("job_container.conf", &container);
     let (log, state, conf) = (cluster.path("trace"), cluster.state(), cluster.path("conf"));
     let mut command = Command::new("strace");
@@ -167,7 +168,7 @@ fn root_processes_make_files_only_where_nobody_else_changes_names() {
     BufReader::new(traced.stdout.take().unwrap()).read_line(&mut said).unwrap();
     assert!(said.starts_with("sluice is up"), "{said}{}", cluster.log("server"));
     let script = "#!/bin/bash\nmkdir -p $SLURM_TMPDIR/a/b; ln -s /etc $SLURM_TMPDIR/a/link\n\
-                  echo > /tmp/own; srun true\n";
+                  echo > /var/tmp/own; srun true\n";
     cluster.write("job.sh", script);
     let job = cluster.submit_as(USER, "-o out job.sh");
     assert_eq!(cluster.await_end(job), "COMPLETED|0:0", "{}", cluster.read("out"));
