@@ -6,6 +6,7 @@ mod harness;
 mod forged_lines;
 mod impersonation;
 mod planted_links;
+mod private_data;
 mod privileges;
 mod root_files;
 mod stale_identity;
