@@ -1,6 +1,7 @@
 //! The agents' port: agents dial in over TLS, join once with a token, and then speak for their nodes by certificate.
 
 use crate::agents::join::admit;
+use crate::agents::message_bounds;
 use crate::agents::policies::policies;
 use crate::agents::receive::{LinkReceiver, REPORTS_MAX, acknowledge};
 use crate::auth::identity;
@@ -66,7 +67,8 @@ async fn connection(
     let greeting = async {
         let mut stream = acceptor.accept(socket).await?;
         let mut decoder = Decoder::default();
-        let first = next_message(&mut stream, &mut decoder).await?;
+        let mut first = next_message(&mut stream, &mut decoder).await?;
+        message_bounds::cut_to_bounds("an agent that connects", &mut first);
         Ok::<_, io::Error>((stream, decoder, first))
     };
     let greeted = tokio::time::timeout(HELLO_TIMEOUT, greeting).await.map_err(|_| late())??;

@@ -3,5 +3,6 @@
 pub mod devices;
 pub mod join;
 pub mod listen;
+mod message_bounds;
 pub mod policies;
 pub mod receive;

@@ -3,8 +3,12 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod floods;
 mod forged_lines;
 mod impersonation;
 mod planted_links;
 mod private_data;
+mod privileges;
+mod root_files;
+mod stale_identity;
 mod step_links;

@@ -38,6 +38,10 @@ impl Attempt {
 
     pub(super) fn start_step(&mut self, order: StepOrder) {
         self.agents.step_taken(order.step);
+        self.begin_or_delay_step(order);
+    }
+
+    pub(super) fn begin_or_delay_step(&mut self, order: StepOrder) {
         // A step that waits for the prolog does not exist yet: its `srun` is told to try again.
         if self.emptying.is_none() && self.waits_for_prolog() {
             let known = self.hooks.delayed_steps.iter().any(|delayed| delayed.step == order.step);
@@ -79,7 +83,7 @@ impl Attempt {
             // The step can still dial its `srun`; only streams over the agent are missing.
             self.agents.report_refusal(error.to_string());
         }
-        self.steps.push(Step::begin(order, own_kills(&self.group)));
+        self.steps.push(Step::begin(order, own_kills(&self.group), self.held_input.clone()));
         // An `srun` on the same machine is connected at once, without another round of the loop.
         self.on_step_link(self.steps.len() - 1);
     }

@@ -9,6 +9,14 @@ fn each_error_is_one_line_with_file_and_line_number() {
             "SlurmdTimeot=300",
             "/c/slurm.conf:1: SlurmdTimeot: not a key of slurm.conf; the nearest is SlurmdTimeout",
         ),
+        (
+            "NodeName=n\u{1b}2 CPUs=1",
+            "/c/slurm.conf:1: NodeName: \"n\\u{1b}2\": expected no control characters",
+        ),
+        (
+            "NodeName=n1\nPartitionName=p\u{202e}q Nodes=n1",
+            "/c/slurm.conf:2: PartitionName: \"p\\u{202e}q\": expected no control characters",
+        ),
         ("Zzzzzzzz=1", "/c/slurm.conf:1: Zzzzzzzz: not a key of slurm.conf"),
         (
             "\n\nKillWait=soon",
@@ -217,6 +225,10 @@ fn impossible_limits_are_refused_with_their_place() {
         ("MaxScratch=much", "MaxScratch: \"much\": expected"),
         ("MaxPids=3", "MaxPids: \"3\": expected at least 8"),
         ("MaxPids=4194305", "MaxPids: \"4194305\": expected at most 4194304"),
+        ("MaxOpenFiles=63", "MaxOpenFiles: \"63\": expected at least 64"),
+        ("MaxOpenFiles=1073741825", "MaxOpenFiles: \"1073741825\": expected at most 1073741824"),
+        ("MaxOpenFiles=unlimited", "MaxOpenFiles: \"unlimited\": expected"),
+        ("NoNewPrivs=maybe", "NoNewPrivs: \"maybe\": expected"),
         ("MaxCPUTime=0", "MaxCPUTime: \"0\": expected seconds of CPU time, at least 1"),
         ("MaxCPUTime=1-0", "MaxCPUTime: \"1-0\": expected"),
         ("AllowedDevices=kvm", "expected paths below /dev"),
