@@ -3,5 +3,8 @@
 pub mod devices;
 pub mod join;
 pub mod listen;
+pub mod node_texts;
 pub mod policies;
 pub mod receive;
+#[cfg(test)]
+mod rogue_tests;

@@ -1,12 +1,12 @@
 //! The receiving side of an agent's link: messages are handled in the order in which they were sent.
 
+use crate::agents::node_texts;
 use crate::auth::principal::server_principal;
 use crate::clock;
 use crate::shared::Shared;
 use crate::shared::writer_queue;
 use cluster::Command;
 use cluster::command::AttemptReport;
-use model::bounds;
 use model::id::AttemptId;
 use std::io;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub const REPORTS_MAX: usize = 4096;
 
 /// A report on its way to the disk: what the writer answers, and what to tell the agent then.
 pub struct PendingReport {
-    answer: oneshot::Receiver<writer_queue::Answer>,
+    pub answer: oneshot::Receiver<writer_queue::Answer>,
     serial: Option<u64>,
     /// Set for an end that nobody waited for: the node is told to forget the attempt.
     forget: Option<(String, AttemptId)>,
@@ -51,17 +51,6 @@ pub async fn acknowledge(
         }
     }
     Ok(())
-}
-
-/// Holds the texts of a node's report to their bound: what is longer is cut with a mark, and that is logged.
-fn cut_texts<const N: usize>(node: &str, texts: [Option<&mut String>; N]) {
-    for text in texts.into_iter().flatten() {
-        let length = text.len();
-        if bounds::cut(text, bounds::NODE_TEXT_BYTES) {
-            let most = bounds::NODE_TEXT_BYTES.most;
-            tracing::warn!("a text of {length} bytes from {node} was cut to {most}");
-        }
-    }
 }
 
 /// Reads what one agent sends.
@@ -101,21 +90,23 @@ impl LinkReceiver<'_> {
         }
     }
 
-    async fn handle(&self, message: ToServer) -> io::Result<()> {
+    pub async fn handle(&self, message: ToServer) -> io::Result<()> {
         match message {
             ToServer::Report(report) if self.nodes.contains(&report.node) => {
                 self.report(report).await
             }
-            ToServer::Heartbeat { nodes: beats } => {
+            ToServer::Heartbeat { nodes: mut beats } => {
+                beats.retain(|(name, _)| self.nodes.contains(name));
+                beats.iter_mut().for_each(|(name, facts)| node_texts::cut_facts(name, facts));
                 let mut facts =
                     self.shared.volatile.facts.write().expect("no panic while writing facts");
-                facts.extend(beats.into_iter().filter(|(name, _)| self.nodes.contains(name)));
+                facts.extend(beats);
                 Ok(())
             }
             ToServer::OrderRefused { attempt, node, order, mut why, mut unfit, .. }
                 if self.nodes.contains(&node) =>
             {
-                cut_texts(&node, [Some(&mut why), unfit.as_mut()]);
+                node_texts::cut(&node, [&mut why].into_iter().chain(&mut unfit));
                 tracing::warn!("{node} refuses an order for attempt {attempt}: {why}");
                 let what = match order {
                     RefusedOrder::LaunchedBefore | RefusedOrder::UnknownAttempt => {
@@ -129,7 +120,8 @@ impl LinkReceiver<'_> {
                 let command = Command::Report { node, attempt, at: clock::now(), what };
                 self.enqueue(command, None, None).await
             }
-            ToServer::StreamEnd { stream, error } => {
+            ToServer::StreamEnd { stream, mut error } => {
+                node_texts::cut(&self.nodes.join(","), error.as_mut());
                 self.shared.agents.streams.end(self.link, stream, error);
                 Ok(())
             }
@@ -138,7 +130,7 @@ impl LinkReceiver<'_> {
                 Ok(())
             }
             ToServer::Measured { request: ask, steps } => {
-                self.shared.agents.usage.answered(ask, steps);
+                self.shared.agents.usage.answered(self.link, ask, steps);
                 Ok(())
             }
             ToServer::StepAccepted { node, attempt, step } if self.nodes.contains(&node) => {
@@ -173,7 +165,7 @@ impl LinkReceiver<'_> {
                 return self.enqueue(nothing, Some(serial), None).await;
             }
             ReportEvent::LaunchFailed { mut what, mut unfit, hold } => {
-                cut_texts(&node, [Some(&mut what), unfit.as_mut()]);
+                node_texts::cut(&node, [&mut what].into_iter().chain(&mut unfit));
                 match &unfit {
                     Some(why) => tracing::warn!(
                         "{node} could not launch attempt {attempt} and is drained ({why}): {what}"
@@ -183,7 +175,7 @@ impl LinkReceiver<'_> {
                 AttemptReport::LaunchFailed { what, unfit, hold }
             }
             ReportEvent::Unfit { mut why } => {
-                cut_texts(&node, [Some(&mut why)]);
+                node_texts::cut(&node, [&mut why]);
                 tracing::warn!("{node} is drained after attempt {attempt}: {why}");
                 AttemptReport::Unfit { why }
             }

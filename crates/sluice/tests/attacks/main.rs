@@ -6,4 +6,6 @@ mod harness;
 mod forged_lines;
 mod impersonation;
 mod planted_links;
+mod random_client;
 mod step_links;
+mod user_namespace;
