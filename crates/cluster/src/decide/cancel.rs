@@ -6,10 +6,13 @@ use crate::command::{CancelJobs, Context, Decision, Reply, SignalJob};
 use crate::event::Event;
 use crate::job_selection::{self, SelectedJob};
 use crate::state::State;
+use crate::state::job::Job;
+use model::array::IndexSet;
 use model::change::JobRef;
 use model::id::{AttemptId, JobId};
 use model::reason::Refusal;
 use model::run::{ExitStatus, LaunchKind, Outcome};
+use std::collections::{HashMap, HashSet};
 
 const SIGKILL: i32 = 9;
 
@@ -18,19 +21,28 @@ impl State {
         let mut events = Vec::new();
         let mut signals = Vec::new();
         let mut results = Vec::new();
-        for wanted in &cancel.filter.jobs {
-            let found = job_selection::resolve(self, wanted);
-            if found.is_empty() || found.iter().all(|c| c.job.has_ended()) {
-                results.push((shown(wanted), Err(self.why_not(wanted))));
-            }
+        let mut arrays: HashMap<JobId, ArrayTasks> = HashMap::new();
+        let mut seen = HashSet::new();
+        for wanted in cancel.filter.jobs.iter().filter(|wanted| seen.insert(*wanted)) {
+            let array = arrays.entry(wanted.id);
+            let why = match &wanted.tasks {
+                None => self.why_not(wanted),
+                Some(tasks) => {
+                    array.or_insert_with(|| ArrayTasks::of(self, wanted.id)).why_not(wanted, tasks)
+                }
+            };
+            results.extend(why.map(|why| (shown(wanted), Err(why))));
         }
-        for chosen in job_selection::matching(self, &cancel.filter) {
+        let named: HashSet<JobId> = cancel.filter.jobs.iter().map(|named| named.id).collect();
+        let chosen = job_selection::matching(self, &cancel.filter);
+        let selected: HashSet<JobId> = chosen.iter().map(|chosen| chosen.job.id).collect();
+        for chosen in chosen {
             if chosen.job.has_ended() {
                 continue;
             }
             // A step id belongs to the component that was named, and to no other component of its het job.
-            let is_named = || cancel.filter.jobs.iter().any(|named| named.id == chosen.job.id);
-            if cancel.step.is_some() && chosen.job.het.is_some() && !is_named() {
+            let is_named = named.contains(&chosen.job.id);
+            if cancel.step.is_some() && chosen.job.het.is_some() && !is_named {
                 continue;
             }
             let name = shown_chosen(&chosen, cancel.filter.jobs.is_empty());
@@ -38,7 +50,7 @@ impl State {
                 results.push((name, Err(why)));
                 continue;
             }
-            if cancel.step.is_none() && self.waits_with_others(chosen.job, &cancel.filter) {
+            if cancel.step.is_none() && waits_with_others(chosen.job, &selected) {
                 results.push((name, Err(Refusal::HetPendingComponent(chosen.job.id))));
                 continue;
             }
@@ -59,10 +71,13 @@ impl State {
         Decision { events, reply: Reply::Signals { signals, results } }
     }
 
-    fn why_not(&self, wanted: &JobRef) -> Refusal {
-        match job_selection::resolve(self, wanted).first() {
-            Some(chosen) => Refusal::JobEnded(chosen.job.id),
-            None => Refusal::UnknownJob(shown(wanted)),
+    /// Why nothing that the reference names can be cancelled, if that is so.
+    fn why_not(&self, wanted: &JobRef) -> Option<Refusal> {
+        let found = job_selection::resolve(self, wanted);
+        match found.first() {
+            None => Some(Refusal::UnknownJob(shown(wanted))),
+            Some(_) if found.iter().any(|chosen| !chosen.job.has_ended()) => None,
+            Some(chosen) => Some(Refusal::JobEnded(chosen.job.id)),
         }
     }
 
@@ -139,6 +154,41 @@ fn signal_of(
         leader_only: cancel.batch_only && !cancel.full,
         steps_only: plain && signal != SIGKILL,
     })
+}
+
+/// The tasks of an array, gathered once: a list may name each of them, again and again.
+struct ArrayTasks {
+    known: IndexSet,
+    not_ended: IndexSet,
+}
+
+impl ArrayTasks {
+    fn of(state: &State, array: JobId) -> Self {
+        let whole = state.jobs.get(&array).and_then(|job| job.pending.as_ref());
+        let pending = whole.map(|pending| pending.indices.clone()).unwrap_or_default();
+        let (mut known, mut not_ended) = (pending.clone(), pending);
+        for (index, id) in state.arrays.get(&array).into_iter().flatten() {
+            known.insert(*index);
+            if state.job(*id).is_some_and(|job| !job.has_ended()) {
+                not_ended.insert(*index);
+            }
+        }
+        Self { known, not_ended }
+    }
+
+    /// As [`State::why_not`], for a reference to tasks.
+    fn why_not(&self, wanted: &JobRef, tasks: &IndexSet) -> Option<Refusal> {
+        if !self.known.intersects(tasks) {
+            return Some(Refusal::UnknownJob(shown(wanted)));
+        }
+        (!self.not_ended.intersects(tasks)).then_some(Refusal::JobEnded(wanted.id))
+    }
+}
+
+/// Whether the job is a pending component whose leader is not selected with it.
+fn waits_with_others(job: &Job, selected: &HashSet<JobId>) -> bool {
+    let others = job.het.filter(|of| !of.is_leader() && job.is_waiting());
+    others.is_some_and(|het| !selected.contains(&het.first))
 }
 
 fn shown(wanted: &JobRef) -> String {

@@ -6,6 +6,7 @@ use cluster::books;
 use model::reason::Refusal;
 use model::record::JobRecord;
 use std::collections::{HashMap, HashSet};
+use store::books::RecordTest;
 use wire::client::HistoryFilter;
 
 /// The most records that one `sacct` gets.
@@ -25,7 +26,8 @@ pub fn history(shared: &Shared, filter: &HistoryFilter) -> Result<Vec<JobRecord>
     let now = clock::now();
     let alive = state.jobs.values().map(|job| books::record_at(&state, job.id, now));
     let alive = alive.filter(|r| !booked.contains(&key(r)));
-    records.extend(alive.filter(|r| store::books::matches(r, &wanted)));
+    let test = RecordTest::new(&wanted);
+    records.extend(alive.filter(|r| test.matches(r)));
     records.sort_by_key(|r| (r.array_job.unwrap_or(r.job), r.array_task, r.job, r.attempt));
     if !filter.duplicates {
         // The last attempt stands for its job.

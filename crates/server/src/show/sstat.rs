@@ -31,7 +31,7 @@ pub async fn usage(
     let asked = {
         let state = shared.read();
         let mut asked = Vec::new();
-        for wanted in jobs.iter().take(JOBS_MAX) {
+        for wanted in JobRef::distinct(jobs).iter().take(JOBS_MAX) {
             for chosen in job_selection::resolve(&state, wanted) {
                 authorise(&state, by, Act::ManageJob(chosen.job))?;
                 asked.extend(running_job(chosen.job));

@@ -92,11 +92,15 @@ impl Attacker {
             jobs: jobs_so_far(tally.sent),
             conf: &self.conf,
         };
-        let call = sample(&mut draw);
+        let call = if draw.dice.one_in(6) {
+            json!({"submit": draw.submission()})
+        } else {
+            sample(&mut draw)
+        };
         let is_submit = call.get("submit").is_some();
         let may_mutate = !(self.root && starts_processes(&call));
         let mut envelope = json!({"version": PROTOCOL, "call": call});
-        let body = if may_mutate && !self.dice.one_in(3) {
+        let body = if may_mutate && self.dice.one_in(2) {
             for _ in 0..1 + self.dice.below(3) {
                 mutation::mutate(&mut envelope, &mut self.dice);
             }

@@ -27,11 +27,11 @@ impl Draw<'_> {
     }
 
     fn partition(&mut self) -> &'static str {
-        self.word(&["gpu", "gpu", "debug", "rogue", "mixed", "none"])
+        self.word(&["gpu", "gpu", "gpu", "debug", "rogue", "mixed", "mixed", "none"])
     }
 
     fn account(&mut self) -> &'static str {
-        self.word(&["lab", "bench", "root", "none"])
+        self.word(&["lab", "lab", "bench", "root", "none"])
     }
 
     fn node(&mut self) -> &'static str {
@@ -43,7 +43,7 @@ impl Draw<'_> {
     }
 
     fn minutes(&mut self) -> Value {
-        let limits = [json!({"Minutes": 5}), json!({"Minutes": 1}), json!("Unlimited")];
+        let limits = [json!({"Minutes": 5}), json!({"Minutes": 1})];
         self.dice.pick(&limits).clone()
     }
 
@@ -90,7 +90,7 @@ impl Draw<'_> {
             ("segment", json!(1)),
             ("reservation", json!("window")),
         ];
-        for _ in 0..self.dice.below(3) {
+        for _ in 0..self.dice.below(6).saturating_sub(3) {
             let (key, value) = self.dice.pick(&more).clone();
             request[key] = value;
         }
@@ -113,9 +113,9 @@ impl Draw<'_> {
             ("qos", json!("normal")),
             ("comment", json!("a comment")),
             ("nice", json!(self.dice.below(100))),
-            ("signal", json!({"signal": 10, "before_s": 30})),
+            ("signal", json!({"signal": 10, "before_s": 30, "batch_only": true})),
         ];
-        if self.dice.one_in(2) {
+        if self.dice.one_in(4) {
             let (key, value) = self.dice.pick(&more).clone();
             spec[key] = value;
         }

@@ -5,7 +5,7 @@ use model::bounds::{self, Unit};
 use serde_json::{Map, Value, json};
 
 /// Once in so many mutations a text or a list is about as large as its bound; most bounds are megabytes.
-const LARGE_ONE_IN: u64 = 40;
+const LARGE_ONE_IN: u64 = 80;
 
 /// One value of a tree is changed.
 pub fn mutate(value: &mut Value, dice: &mut Dice) {
