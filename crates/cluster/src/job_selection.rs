@@ -124,9 +124,9 @@ impl<'f> FilterTest<'f> {
         };
         state_ok
             && self.users.admits([job.spec.owner.name.as_str()])
-            && self.accounts.admits([job.account.as_str()])
+            && self.accounts.admits([&*job.account])
             && self.names.admits([&*job.spec.name])
-            && self.qos.admits([job.qos.as_str()])
+            && self.qos.admits([&*job.qos])
             && self.partitions.admits(requested::partitions(state, job))
             && self.reservations.admits(job.reservation_names())
             && self.nodes.admits(

@@ -164,14 +164,18 @@ struct ArrayTasks {
 
 impl ArrayTasks {
     fn of(state: &State, array: JobId) -> Self {
-        let whole = state.jobs.get(&array).and_then(|job| job.pending.as_ref());
-        let pending = whole.map(|pending| pending.indices.clone()).unwrap_or_default();
-        let (mut known, mut not_ended) = (pending.clone(), pending);
-        for (index, id) in state.arrays.get(&array).into_iter().flatten() {
-            known.insert(*index);
-            if state.job(*id).is_some_and(|job| !job.has_ended()) {
-                not_ended.insert(*index);
+        let (mut known, mut not_ended) = (IndexSet::new(), IndexSet::new());
+        let mut add = |indices: &IndexSet, job: &Job| {
+            indices.ranges().for_each(|(first, last)| known.insert_range(first, last));
+            if !job.has_ended() {
+                indices.ranges().for_each(|(first, last)| not_ended.insert_range(first, last));
             }
+        };
+        let whole = state.job(array).and_then(|job| Some((job, job.pending.as_ref()?)));
+        whole.into_iter().for_each(|(job, pending)| add(&pending.indices, job));
+        for (index, id) in state.arrays.get(&array).into_iter().flatten() {
+            let job = state.job(*id).into_iter();
+            job.for_each(|job| add(&IndexSet::from_range(*index, *index), job));
         }
         Self { known, not_ended }
     }
