@@ -91,9 +91,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
     match done {
         Ok(code) => code,
         Err(error) => {
-            for line in error.to_string().lines() {
-                eprintln!("sluice: error: {line}");
-            }
+            error.print();
             ExitCode::FAILURE
         }
     }
