@@ -20,22 +20,38 @@ pub enum Act<'a> {
     KeepBooks(&'a str),
     /// Operators' actions: raise a priority, lift an administrator's hold.
     Operate,
-    /// Administrators' actions: nodes, partitions, accounts, configuration, tokens.
+    /// Make, list and revoke the tokens of this user. Not by a token, unless an administrator's: a token that leaked could
+    /// otherwise make another and outlive its own end.
+    ManageTokens(&'a str),
+    /// Administrators' actions: nodes, partitions, accounts, configuration, join tokens.
     Administer,
 }
 
+/// What a principal may do beyond its own jobs, within the limit of its token.
+pub fn role_of(state: &State, who: &Principal) -> Role {
+    let role = if who.uid == 0 || who.role == Role::Admin {
+        Role::Admin
+    } else {
+        state.roles.get(&who.name).copied().unwrap_or(who.role)
+    };
+    who.token_limit.map_or(role, |limit| role.min(limit))
+}
+
 pub fn authorise(state: &State, who: &Principal, act: Act<'_>) -> Result<(), Refusal> {
-    let role = state.roles.get(&who.name).copied().unwrap_or(who.role);
-    let admin = who.is_admin() || role == Role::Admin;
-    let operator = admin || role >= Role::Operator;
+    let role = role_of(state, who);
+    let (admin, operator) = (role == Role::Admin, role >= Role::Operator);
+    // A token that is limited to what users may do is not a coordinator's either.
+    let coordinates =
+        |account: &str| who.token_permits(Role::Operator) && coordinates(state, &who.name, account);
     let allowed = match act {
         Act::SubmitAs(owner) => owner.uid == who.uid || admin,
         Act::ActAsOwner(job) => job.spec.owner.uid == who.uid || admin,
         Act::ManageJob(job) => {
-            job.spec.owner.uid == who.uid || operator || coordinates(state, &who.name, &job.account)
+            job.spec.owner.uid == who.uid || operator || coordinates(&job.account)
         }
-        Act::KeepBooks(account) => operator || coordinates(state, &who.name, account),
+        Act::KeepBooks(account) => operator || coordinates(account),
         Act::Operate => operator,
+        Act::ManageTokens(user) => admin || (who.name == user && who.token_limit.is_none()),
         Act::Administer => admin,
     };
     if allowed { Ok(()) } else { Err(Refusal::AccessDenied) }

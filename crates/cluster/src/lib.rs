@@ -11,7 +11,7 @@
 //! - `requeue`: how a job's end becomes a requeue. `requested`: what a job asks for, with its partition's defaults.
 //! - `dependency`, `job_selection`, `licenses`, `authorise`: whether a dependency is met, which jobs a filter selects, how
 //!   many licenses are free, who may do what.
-//! - `billing`, `books`: what resources cost, and the books' record of a job.
+//! - `token`: what is kept of tokens. `billing`, `books`: what resources cost, and the books' record of a job.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -27,6 +27,7 @@ pub mod job_selection;
 pub mod licenses;
 pub mod requested;
 pub mod state;
+pub mod token;
 pub mod view;
 
 mod apply;

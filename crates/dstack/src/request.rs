@@ -156,7 +156,7 @@ fn no_text() -> Arc<str> {
 fn unset_owner() -> Arc<Principal> {
     let (name, group) = (String::new(), String::new());
     let groups = Vec::new();
-    Arc::new(Principal { name, uid: 0, gid: 0, group, groups, role: Role::User })
+    Arc::new(Principal { name, uid: 0, gid: 0, group, groups, role: Role::User, token_limit: None })
 }
 
 fn launch(task: &Task, submitter: &Submitter<'_>) -> Launch {

@@ -53,6 +53,9 @@ pub const DEPENDENCY_ITEMS: Bound = items("dependency", 4096, "");
 pub const STEPS: Bound = items("steps of a job", 40_000, "`MaxStepCount`, 40000");
 pub const OPEN_STEPS_BYTES: Bound = bytes("records of a job's running steps", 12 << 20, "");
 pub const WAITING_CALLS: Bound = items("calls of one user that wait for a job", 2000, "");
+pub const TOKENS: Bound = items("tokens of one user", 100, "");
+pub const JOIN_TOKENS: Bound = items("join tokens that wait to be used", 65_536, "");
+pub const TOKEN_NAME_BYTES: Bound = bytes("token name", 64, "");
 pub const NODE_TEXT_BYTES: Bound = bytes("a text in a node's report", 1024, "");
 pub const NODE_LIST_ITEMS: Bound = items("a list in a node's report", 16_384, "");
 
@@ -74,6 +77,9 @@ pub const ALL: &[Bound] = &[
     STEPS,
     OPEN_STEPS_BYTES,
     WAITING_CALLS,
+    TOKENS,
+    JOIN_TOKENS,
+    TOKEN_NAME_BYTES,
     NODE_TEXT_BYTES,
     NODE_LIST_ITEMS,
 ];

@@ -21,4 +21,5 @@ mod steps;
 mod submit;
 mod testbed;
 mod tick;
+mod tokens;
 mod update;

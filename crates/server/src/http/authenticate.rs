@@ -1,6 +1,7 @@
 //! The middleware that says who makes a request.
 
 use crate::auth::{principal, token};
+use crate::clock;
 use crate::http::answer::refused;
 use crate::http::peer::Peer;
 use crate::shared::Shared;
@@ -8,6 +9,7 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
+use cluster::token::TokenStatus;
 use model::principal::Principal;
 use std::sync::Arc;
 
@@ -19,9 +21,9 @@ pub async fn authenticate(
 ) -> Response {
     let peer = request.extensions().get::<Peer>().cloned();
     let who = match peer {
-        Some(Peer::Socket(principal)) => Some(principal),
+        Some(Peer::Socket(principal)) => Ok(principal),
         Some(Peer::Port(address)) if address.ip().is_loopback() => {
-            bearer(&request).and_then(|token| of_token(&shared, token))
+            bearer(&request).map_or(Err(UNKNOWN_TOKEN), |token| of_token(&shared, token))
         }
         Some(Peer::Port(_)) => {
             return refused(
@@ -29,22 +31,31 @@ pub async fn authenticate(
                 "tokens are not taken over plain HTTP from afar",
             );
         }
-        None => None,
+        None => Err(UNKNOWN_TOKEN),
     };
-    let Some(who) = who else {
-        return refused(
-            StatusCode::UNAUTHORIZED,
-            "this needs a valid token: Authorization: Bearer",
-        );
+    match who {
+        Ok(who) => request.extensions_mut().insert(who),
+        Err(why) => return refused(StatusCode::UNAUTHORIZED, why),
     };
-    request.extensions_mut().insert(who);
     next.run(request).await
 }
 
-/// Whom a token stands for; `None` if the state does not know it.
-fn of_token(shared: &Shared, presented: &str) -> Option<Principal> {
-    let known = shared.read().user_tokens.get(&token::hash(presented)).cloned()?;
-    principal::of_token(&known)
+/// Says the same of a token that was never made and of one whose user is gone.
+const UNKNOWN_TOKEN: &str = "this needs a valid token: Authorization: Bearer";
+
+/// Whom a token stands for, or why it is not taken. Only who has the token is told of its end.
+fn of_token(shared: &Shared, presented: &str) -> Result<Principal, &'static str> {
+    let now = clock::now();
+    let hash = token::hash(presented);
+    let known = shared.read().user_tokens.get(&hash).cloned().ok_or(UNKNOWN_TOKEN)?;
+    match known.status(now) {
+        TokenStatus::Good => {}
+        TokenStatus::Expired => return Err("this token has expired: make another (sluice token)"),
+        TokenStatus::Revoked => return Err("this token was revoked: make another (sluice token)"),
+    }
+    let who = principal::of_token(&known).ok_or(UNKNOWN_TOKEN)?;
+    shared.volatile.token_uses.note(&hash, now);
+    Ok(who)
 }
 
 fn bearer(request: &Request) -> Option<&str> {

@@ -1,11 +1,11 @@
 //! The calls of clients: those that change something go to the writer, those that only read to the state.
 
-use crate::agents::{join, policies};
-use crate::auth::token;
+use crate::agents::policies;
 use crate::clock;
 use crate::configure;
 use crate::dispatch::launch::srun_prolog_epilog;
 use crate::http::await_job::{await_end, await_start};
+use crate::http::tokens;
 use crate::per_user::CountedUser;
 use crate::shared::Shared;
 use crate::show::job_list::{self, EncodedAnswer};
@@ -16,12 +16,11 @@ use crate::step::create;
 use crate::writer::submission::settle_owner;
 use cluster::authorise::{Act, authorise};
 use cluster::command::CancelJobs;
-use cluster::event::UserToken;
 use cluster::{Command, Reply};
 use model::bounds;
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
-use model::principal::{Principal, Role};
+use model::principal::Principal;
 use model::reason::Refusal;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -147,15 +146,11 @@ async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         | Call::CreateReservation(_)
         | Call::UpdateReservation { .. }
         | Call::RemoveReservation { .. }) => return reservations::answer(shared, by, call).await,
-        Call::NodeToken { nodes } => return node_token(shared, by, nodes).await,
-        Call::UserToken { name, account, unix_user, role } => {
-            let text = token::generate();
-            let hash = token::hash(&text);
-            let role = role.unwrap_or(Role::User);
-            let kept = UserToken { hash, name, account, unix_user, role };
-            shared.writer.run(Command::SetUserToken(Box::new(kept)), by).await?;
-            return Ok(Answer::Token { text });
-        }
+        call @ (Call::NodeToken { .. }
+        | Call::UserToken { .. }
+        | Call::Tokens
+        | Call::RevokeToken { .. }
+        | Call::RotateAdminToken { .. }) => return tokens::answer(shared, by, call).await,
         Call::SetAccount(account) => Command::SetAccount(account),
         Call::RemoveAccount { name } => Command::RemoveAccount { name },
         Call::SetAssociation(association) => Command::SetAssociation(Box::new(association)),
@@ -253,14 +248,4 @@ fn script(shared: &Shared, by: &Principal, job: JobId) -> Result<Answer, Refusal
     let missing = || Refusal::Other(format!("job {job} has no script"));
     let text = shared.blob_text(&blob.ok_or_else(missing)?);
     Ok(Answer::Script { text: text.map_err(|e| Refusal::Other(e.to_string()))? })
-}
-
-async fn node_token(
-    shared: &Arc<Shared>,
-    by: Principal,
-    nodes: Vec<String>,
-) -> Result<Answer, Refusal> {
-    let file = join::issue_join_file(shared, by, nodes).await?;
-    let text = serde_json::to_string_pretty(&file).map_err(|e| Refusal::Other(e.to_string()))?;
-    Ok(Answer::Token { text: text + "\n" })
 }

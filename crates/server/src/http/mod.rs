@@ -23,6 +23,7 @@ pub mod stall_timeout;
 pub mod step_stream;
 #[cfg(test)]
 mod tests;
+pub mod tokens;
 
 use crate::shared::Shared;
 use axum::Router;

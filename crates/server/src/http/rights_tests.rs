@@ -27,6 +27,7 @@ use tower_service::Service;
 use wire::client::{Answer, Call, Cancel, CreateStep, Envelope, HistoryFilter, JobsQuery};
 use wire::explain::ExplainQuery;
 use wire::step::StepLaunch;
+use wire::token::TokenLife;
 use wire::version::PROTOCOL;
 
 /// How long an answer may take; a stream that says nothing for this long is open.
@@ -270,10 +271,20 @@ authorisation_table! { w;
         Call::UpdatePartition { name, change: PartitionChange::State(PartitionState::Up) }
     };
     Call::SetRole { .. } => ADMINISTER, Call::SetRole { name: "idle".into(), role: Role::Admin };
-    Call::NodeToken { .. } => ADMINISTER, Call::NodeToken { nodes: vec![NODE.into()] };
-    Call::UserToken { .. } => ADMINISTER,
-        Call::UserToken { name: "root".into(), account: None, unix_user: None, role: None };
+    Call::NodeToken { .. } => ADMINISTER, Call::NodeToken { nodes: vec![NODE.into()], life: TokenLife::Usual };
+    // One's own token has a test of its own: `users_make_list_and_revoke_their_own_tokens`.
+    Call::UserToken { .. } => ADMINISTER, user_token("nobody", None);
+    Call::Tokens => EVERYBODY, Call::Tokens;
+    Call::RevokeToken { .. } => AS_OWNER,
+        Call::RevokeToken { name: "laptop".into(), user: Some(user().name) };
+    Call::RotateAdminToken { .. } => ADMINISTER, Call::RotateAdminToken { hash: "0".repeat(64) };
     Call::Reconfigure { .. } => ADMINISTER, Call::Reconfigure { files: None };
+}
+
+/// Makes a token for this user.
+fn user_token(name: &str, role: Option<Role>) -> Call {
+    let (name, life) = (name.into(), TokenLife::Usual);
+    Call::UserToken { name, account: None, unix_user: None, role, token_name: None, life }
 }
 
 fn reservation() -> ReservationRequest {
@@ -331,5 +342,33 @@ async fn submitted_job_is_the_callers_unless_an_administrator_names_another() {
         let own = caller.principal().expect("somebody").uid;
         let expected = if ADMINISTER.contains(caller) { 65_534 } else { own };
         assert_eq!(owner, expected, "{caller:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_make_list_and_revoke_their_own_tokens() {
+    let world = World::new().await;
+    let own = |caller: Caller| caller.principal().expect("somebody").name;
+    for caller in EVERYBODY {
+        let mut wanted = user_token(&own(*caller), None);
+        if let Call::UserToken { token_name, .. } = &mut wanted {
+            *token_name = Some("laptop".into());
+        }
+        let (_, made) = world.call(wanted, *caller).await;
+        assert!(matches!(made, Some(Answer::Token { .. })), "{caller:?}: {made:?}");
+    }
+    for caller in EVERYBODY {
+        let (_, answer) = world.call(Call::Tokens, *caller).await;
+        let Some(Answer::Tokens(tokens)) = answer else { panic!("{caller:?}: {answer:?}") };
+        let expected = if ADMINISTER.contains(caller) { EVERYBODY.len() } else { 1 };
+        assert_eq!(tokens.len(), expected, "{caller:?}: {tokens:?}");
+    }
+    for caller in [Stranger, Operator] {
+        let (_, raised) = world.call(user_token(&own(caller), Some(Role::Admin)), caller).await;
+        let refused = matches!(raised, Some(Answer::Refused(Refusal::AccessDenied)));
+        assert!(refused, "{caller:?} made a token that may do more: {raised:?}");
+        let revoke = Call::RevokeToken { name: "laptop".into(), user: None };
+        let (_, revoked) = world.call(revoke, caller).await;
+        assert!(matches!(revoked, Some(Answer::Done)), "{caller:?}: {revoked:?}");
     }
 }

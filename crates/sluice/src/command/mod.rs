@@ -3,7 +3,7 @@
 //! - `slurm/`: Slurm's commands
 //! - `dstack/`: `apply`, `ps`, `logs`, `stop`
 //! - `daemon/`: `up`, `down`, `server`, `agent`, and the state folder
-//! - `explain/`, `demo/`, `doctor`, `links`, `token`: one verb each
+//! - `explain/`, `demo/`, `token/`, `doctor`, `links`: one verb each
 //! - `verb`: what the verbs of `sluice` share
 
 mod daemon;
@@ -40,7 +40,7 @@ enum Verb {
     Server(server::ServerArgs),
     /// Run this machine's agent alone
     Agent(agent::AgentArgs),
-    /// Make a join file for a node, or a token for a user
+    /// Make, list and revoke tokens of users and join files of nodes
     Token(token::TokenArgs),
     /// The guided tour, in a scratch cluster with declared GPUs
     Demo(demo::DemoArgs),

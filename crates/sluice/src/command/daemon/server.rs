@@ -3,7 +3,7 @@
 use super::keeper::SERVER_KEEPER;
 use super::listen_addresses::BoundListeners;
 use super::state_dir::{self, StateDir};
-use super::{listen_addresses, log, state_mount};
+use super::{admin_token, listen_addresses, log, state_mount};
 use crate::command::verb::{VerbError, VerbResult};
 use ::server::configure::{self, Machine};
 use ::server::{ConnectionLimits, ServerOptions};
@@ -115,7 +115,7 @@ pub fn start(
     before_root_is_given_up: impl FnOnce(&LocalNodes) -> Result<(), VerbError>,
     ready: impl FnOnce(SocketAddr) + Send + 'static,
 ) -> Result<(), VerbError> {
-    let admin_token = state.admin_token()?;
+    let admin_token = admin_token::read_or_make(&state)?;
     let admin_user = nix::unistd::User::from_uid(nix::unistd::geteuid())
         .ok()
         .flatten()
