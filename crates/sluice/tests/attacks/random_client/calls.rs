@@ -206,7 +206,7 @@ impl Draw<'_> {
     fn reservation(&mut self) -> Value {
         json!({
             "name": "window", "start": 1_900_000_000_000_i64, "duration": {"set": {"Minutes": 60}},
-            "node_count": 1, "users": {"set": ["man"]}, "group_ids": [], "skip": false,
+            "node_count": 1, "users": {"edit": "set", "names": ["man"]}, "group_ids": [], "skip": false,
         })
     }
 }
@@ -275,7 +275,10 @@ table_of_calls! { d;
     Call::SetRole { .. } => json!({"set_role": {"name": "stranger", "role": d.word(&["user", "operator"])}});
     Call::ForgetUsage(_) => json!({"forget_usage": {"user": {"account": d.account(), "user": d.member()}}});
     Call::NodeToken { .. } => json!({"node_token": {"nodes": ["spare1"]}});
-    Call::UserToken { .. } => json!({"user_token": {"name": d.member()}});
+    Call::UserToken { .. } => json!({"user_token": {"name": d.member(), "token_name": "laptop"}});
+    Call::Tokens => json!("tokens");
+    Call::RevokeToken { .. } => json!({"revoke_token": {"name": d.word(&["laptop", "none"]), "user": d.member()}});
+    Call::RotateAdminToken { .. } => json!({"rotate_admin_token": {"hash": "00".repeat(32)}});
     Call::Reservations => json!("reservations");
     Call::Licenses => json!("licenses");
     Call::CreateReservation(_) => json!({"create_reservation": d.reservation()});
