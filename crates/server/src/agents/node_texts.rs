@@ -72,8 +72,8 @@ mod tests {
             ..NodeFacts::default()
         };
         let mut detected = NodeConfig::plain("n1", 1, Bytes(1));
-        detected.gres =
-            vec![NodeGres { files: texts.clone(), ..NodeGres::plain("gpu", None, 1) }; items];
+        detected.gres = vec![NodeGres::plain("gpu", None, 1); items];
+        detected.gres[0].files = texts;
         let attempt = AttemptId { job: JobId(1), number: 1 };
         let attempts = vec![SpooledAttempt { attempt, alive: false }; items];
         let mut hello = NodeHello { name: "n1".into(), facts, detected, attempts };
