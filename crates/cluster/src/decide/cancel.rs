@@ -4,9 +4,10 @@ use super::end::{ended_unstarted, ending, ending_for_good};
 use crate::authorise::{Act, authorise};
 use crate::command::{CancelJobs, Context, Decision, Reply, SignalJob};
 use crate::event::Event;
-use crate::job_selection::{self, SelectedJob};
+use crate::job_selection::SelectedJob;
 use crate::state::State;
 use crate::state::job::Job;
+use crate::visibility::Viewer;
 use model::array::IndexSet;
 use model::change::JobRef;
 use model::id::{AttemptId, JobId};
@@ -21,20 +22,21 @@ impl State {
         let mut events = Vec::new();
         let mut signals = Vec::new();
         let mut results = Vec::new();
+        let viewer = Viewer::new(self, &context.by);
         let mut arrays: HashMap<JobId, ArrayTasks> = HashMap::new();
         let mut seen = HashSet::new();
         for wanted in cancel.filter.jobs.iter().filter(|wanted| seen.insert(*wanted)) {
             let array = arrays.entry(wanted.id);
             let why = match &wanted.tasks {
-                None => self.why_not(wanted),
-                Some(tasks) => {
-                    array.or_insert_with(|| ArrayTasks::of(self, wanted.id)).why_not(wanted, tasks)
-                }
+                None => why_not(&viewer, wanted),
+                Some(tasks) => array
+                    .or_insert_with(|| ArrayTasks::of(&viewer, wanted.id))
+                    .why_not(wanted, tasks),
             };
             results.extend(why.map(|why| (shown(wanted), Err(why))));
         }
         let named: HashSet<JobId> = cancel.filter.jobs.iter().map(|named| named.id).collect();
-        let chosen = job_selection::matching(self, &cancel.filter);
+        let chosen = viewer.matching(&cancel.filter);
         let selected: HashSet<JobId> = chosen.iter().map(|chosen| chosen.job.id).collect();
         for chosen in chosen {
             if chosen.job.has_ended() {
@@ -69,16 +71,6 @@ impl State {
             }
         }
         Decision { events, reply: Reply::Signals { signals, results } }
-    }
-
-    /// Why nothing that the reference names can be cancelled, if that is so.
-    fn why_not(&self, wanted: &JobRef) -> Option<Refusal> {
-        let found = job_selection::resolve(self, wanted);
-        match found.first() {
-            None => Some(Refusal::UnknownJob(shown(wanted))),
-            Some(_) if found.iter().any(|chosen| !chosen.job.has_ended()) => None,
-            Some(chosen) => Some(Refusal::JobEnded(chosen.job.id)),
-        }
     }
 
     fn cancelled(&self, chosen: &SelectedJob<'_>, context: &Context) -> Vec<Event> {
@@ -156,6 +148,16 @@ fn signal_of(
     })
 }
 
+/// Why nothing that the reference names can be cancelled, if that is so.
+fn why_not(viewer: &Viewer<'_>, wanted: &JobRef) -> Option<Refusal> {
+    let found = viewer.resolve(wanted);
+    match found.first() {
+        None => Some(Refusal::UnknownJob(shown(wanted))),
+        Some(_) if found.iter().any(|chosen| !chosen.job.has_ended()) => None,
+        Some(chosen) => Some(Refusal::JobEnded(chosen.job.id)),
+    }
+}
+
 /// The tasks of an array, gathered once: a list may name each of them, again and again.
 struct ArrayTasks {
     known: IndexSet,
@@ -163,24 +165,23 @@ struct ArrayTasks {
 }
 
 impl ArrayTasks {
-    fn of(state: &State, array: JobId) -> Self {
+    fn of(viewer: &Viewer<'_>, array: JobId) -> Self {
         let (mut known, mut not_ended) = (IndexSet::new(), IndexSet::new());
-        let mut add = |indices: &IndexSet, job: &Job| {
+        for SelectedJob { job, .. } in viewer.resolve(&JobRef::whole(array)) {
+            let indices = match (&job.pending, &job.task) {
+                (Some(pending), _) => pending.indices.clone(),
+                (None, Some(task)) => IndexSet::from_range(task.index, task.index),
+                (None, None) => continue,
+            };
             indices.ranges().for_each(|(first, last)| known.insert_range(first, last));
             if !job.has_ended() {
                 indices.ranges().for_each(|(first, last)| not_ended.insert_range(first, last));
             }
-        };
-        let whole = state.job(array).and_then(|job| Some((job, job.pending.as_ref()?)));
-        whole.into_iter().for_each(|(job, pending)| add(&pending.indices, job));
-        for (index, id) in state.arrays.get(&array).into_iter().flatten() {
-            let job = state.job(*id).into_iter();
-            job.for_each(|job| add(&IndexSet::from_range(*index, *index), job));
         }
         Self { known, not_ended }
     }
 
-    /// As [`State::why_not`], for a reference to tasks.
+    /// As [`why_not`], for a reference to tasks.
     fn why_not(&self, wanted: &JobRef, tasks: &IndexSet) -> Option<Refusal> {
         if !self.known.intersects(tasks) {
             return Some(Refusal::UnknownJob(shown(wanted)));

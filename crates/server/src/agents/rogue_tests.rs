@@ -52,7 +52,12 @@ fn events() -> Vec<ReportEvent> {
     let step = StepId::Batch;
     let all = vec![
         ReportEvent::Started,
-        ReportEvent::LaunchFailed { what: "no".into(), unfit: Some("no".into()), hold: true },
+        ReportEvent::LaunchFailed {
+            what: "no".into(),
+            unfit: Some("no".into()),
+            hold: true,
+            user: None,
+        },
         ReportEvent::Unfit { why: "no".into() },
         ReportEvent::StepEnded { step, exit, usage: most_usage(), oom: true },
         ReportEvent::ScriptEnded { exit, oom: true, timed_out: true },
