@@ -216,6 +216,7 @@ fn launch(task: &Task, submitter: &Submitter<'_>) -> Launch {
         stdout: None,
         stderr: None,
         first_step: None,
+        blob_bytes: Default::default(),
         unattended: false,
         append_output: false,
         umask: submitter.umask,

@@ -148,6 +148,10 @@ impl IndexSet {
         (index <= end).then_some((start, end))
     }
 
+    pub fn range_count(&self) -> usize {
+        self.ranges.len()
+    }
+
     pub fn ranges(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.ranges.iter().map(|(&first, &last)| (first, last))
     }

@@ -1,7 +1,7 @@
 //! The agents' port: agents dial in over TLS, join once with a token, and then speak for their nodes by certificate.
 
 use crate::agents::join::admit;
-use crate::agents::node_texts;
+use crate::agents::message_bounds;
 use crate::agents::policies::policies;
 use crate::agents::receive::{LinkReceiver, REPORTS_MAX, acknowledge};
 use crate::auth::identity;
@@ -13,6 +13,7 @@ use crate::shared::agent_links::Link;
 use crate::shared::agent_streams::{DATA_MAX, Data};
 use crate::shared::link_shutdown::LinkShutdown;
 use cluster::Command;
+use model::bounds;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +68,8 @@ async fn connection(
     let greeting = async {
         let mut stream = acceptor.accept(socket).await?;
         let mut decoder = Decoder::default();
-        let first = next_message(&mut stream, &mut decoder).await?;
+        let mut first = next_message(&mut stream, &mut decoder).await?;
+        message_bounds::cut_to_bounds("an agent that connects", &mut first);
         Ok::<_, io::Error>((stream, decoder, first))
     };
     let greeted = tokio::time::timeout(HELLO_TIMEOUT, greeting).await.map_err(|_| late())??;
@@ -111,7 +113,7 @@ fn authorised_nodes(
         }
     }
     let mut refused = refused.join("; ");
-    node_texts::cut("an agent", [&mut refused]);
+    bounds::cut(&mut refused, bounds::NODE_TEXT_BYTES);
     if nodes.is_empty() {
         return Err(refused);
     }
@@ -173,7 +175,6 @@ async fn serve(
         }
     };
     hello.nodes.retain(|node| nodes.contains(&node.name));
-    hello.nodes.iter_mut().for_each(node_texts::cut_hello);
     let number = shared.agents.next_number();
     note_devices(shared, &hello);
     send(&mut stream, &welcome(shared, &nodes)).await?;

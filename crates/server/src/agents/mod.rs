@@ -3,7 +3,7 @@
 pub mod devices;
 pub mod join;
 pub mod listen;
-pub mod node_texts;
+mod message_bounds;
 pub mod policies;
 pub mod receive;
 #[cfg(test)]

@@ -6,9 +6,10 @@ use crate::http::answer::refused;
 use crate::http::peer::Peer;
 use crate::shared::Shared;
 use axum::extract::{Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
+use cluster::authorise::{Act, authorise};
 use cluster::token::TokenStatus;
 use model::principal::Principal;
 use std::sync::Arc;
@@ -22,10 +23,17 @@ pub async fn authenticate(
     let peer = request.extensions().get::<Peer>().cloned();
     let who = match peer {
         Some(Peer::Socket(principal)) => Ok(principal),
-        Some(Peer::Port(address)) if address.ip().is_loopback() => {
-            bearer(&request).map_or(Err(UNKNOWN_TOKEN), |token| of_token(&shared, token))
+        Some(Peer::Port(address, connection)) if address.ip().is_loopback() => {
+            let who = bearer(&request).map_or(Err(UNKNOWN_TOKEN), |token| of_token(&shared, token));
+            if let Ok(who) = &who {
+                let is_operator = || authorise(&shared.read(), who, Act::Operate).is_ok();
+                if !connection.identify(who.uid, is_operator) {
+                    return too_many_connections(who);
+                }
+            }
+            who
         }
-        Some(Peer::Port(_)) => {
+        Some(Peer::Port(..)) => {
             return refused(
                 StatusCode::FORBIDDEN,
                 "tokens are not taken over plain HTTP from afar",
@@ -38,6 +46,14 @@ pub async fn authenticate(
         Err(why) => return refused(StatusCode::UNAUTHORIZED, why),
     };
     next.run(request).await
+}
+
+/// Refuses the request and closes its connection.
+fn too_many_connections(who: &Principal) -> Response {
+    let why = format!("user {} has as many connections open as one user may", who.name);
+    let mut response = refused(StatusCode::SERVICE_UNAVAILABLE, &why);
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// Says the same of a token that was never made and of one whose user is gone.

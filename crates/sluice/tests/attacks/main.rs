@@ -3,6 +3,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod floods;
 mod forged_lines;
 mod impersonation;
 mod planted_links;

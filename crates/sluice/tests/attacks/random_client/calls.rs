@@ -255,6 +255,7 @@ table_of_calls! { d;
     Call::History(_) => json!({"history": {"users": [d.user], "from": 0, "limit": 20, "duplicates": true}});
     Call::Usage { .. } => json!({"usage": {"jobs": [d.job_ref()]}});
     Call::Script { .. } => json!({"script": {"job": d.job()}});
+    Call::KeptText { .. } => json!({"kept_text": {"job": d.job_ref(), "of": d.word(&["script", "environment"])}});
     Call::CreateStep(_) => json!({"create_step": {"job": d.job(), "launch": d.step_launch(), "wait_ms": 20}});
     Call::LeaveStep { .. } => json!({"leave_step": {"job": d.job(), "ticket": d.dice.below(9)}});
     Call::LaunchStep { .. } =>
