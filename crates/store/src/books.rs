@@ -19,7 +19,7 @@ use model::time::Timestamp;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
 
 pub use kept_texts::Retention;
-pub use predicate::{matches, state_of};
+pub use predicate::{RecordTest, state_of};
 pub use query::RECORDS_MAX;
 
 /// How long a connection waits for another's lock before it gives up.

@@ -13,7 +13,7 @@ use model::time::{TimeLimit, Timestamp};
 use model::tres::{Tres, TresKind};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
-use store::books::matches;
+use store::books::RecordTest;
 use store::{BlobId, BookReader, Books, BooksError};
 
 struct Fixture {
@@ -319,7 +319,7 @@ fn answer(records: &[JobRecord], filter: &HistoryFilter) -> Vec<JobRecord> {
         .iter()
         .enumerate()
         .filter(|(at, record)| filter.duplicates || last[&key(record)] == *at)
-        .filter(|(_, record)| matches(record, filter))
+        .filter(|(_, record)| RecordTest::new(filter).matches(record))
         .map(|(_, record)| record.clone())
         .collect();
     found.sort_by_key(|record| record.end.unwrap_or(Timestamp(i64::MAX)));

@@ -160,6 +160,16 @@ impl IndexSet {
         self.ranges().flat_map(|(first, last)| first..=last)
     }
 
+    /// Whether they have an index in common. Only the ranges of the smaller one are looked at.
+    pub fn intersects(&self, other: &Self) -> bool {
+        let by_size = self.ranges.len() <= other.ranges.len();
+        let (few, many) = if by_size { (self, other) } else { (other, self) };
+        few.ranges().any(|(first, last)| {
+            let before = many.ranges.range(..=last).next_back();
+            before.is_some_and(|(_, end)| *end >= first)
+        })
+    }
+
     pub fn union(&self, other: &Self) -> Self {
         let mut set = self.clone();
         other.ranges().for_each(|(first, last)| set.insert_range(first, last));

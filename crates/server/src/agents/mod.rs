@@ -6,3 +6,5 @@ pub mod listen;
 mod message_bounds;
 pub mod policies;
 pub mod receive;
+#[cfg(test)]
+mod rogue_tests;

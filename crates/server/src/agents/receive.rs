@@ -25,7 +25,7 @@ pub const REPORTS_MAX: usize = 4096;
 
 /// A report on its way to the disk: what the writer answers, and what to tell the agent then.
 pub struct PendingReport {
-    answer: oneshot::Receiver<writer_queue::Answer>,
+    pub answer: oneshot::Receiver<writer_queue::Answer>,
     serial: Option<u64>,
     /// Set for an end that nobody waited for: the node is told to forget the attempt.
     forget: Option<(String, AttemptId)>,
@@ -90,17 +90,18 @@ impl LinkReceiver<'_> {
         }
     }
 
-    async fn handle(&self, mut message: ToServer) -> io::Result<()> {
+    pub async fn handle(&self, mut message: ToServer) -> io::Result<()> {
         let from = self.nodes.first().map_or("an agent", String::as_str);
         message_bounds::cut_to_bounds(from, &mut message);
         match message {
             ToServer::Report(report) if self.nodes.contains(&report.node) => {
                 self.report(report).await
             }
-            ToServer::Heartbeat { nodes: beats } => {
+            ToServer::Heartbeat { nodes: mut beats } => {
+                beats.retain(|(name, _)| self.nodes.contains(name));
                 let mut facts =
                     self.shared.volatile.facts.write().expect("no panic while writing facts");
-                facts.extend(beats.into_iter().filter(|(name, _)| self.nodes.contains(name)));
+                facts.extend(beats);
                 Ok(())
             }
             ToServer::OrderRefused { attempt, node, order, why, unfit, .. }
@@ -128,7 +129,7 @@ impl LinkReceiver<'_> {
                 Ok(())
             }
             ToServer::Measured { request: ask, steps } => {
-                self.shared.agents.usage.answered(ask, steps);
+                self.shared.agents.usage.answered(self.link, ask, steps);
                 Ok(())
             }
             ToServer::StepAccepted { node, attempt, step } if self.nodes.contains(&node) => {

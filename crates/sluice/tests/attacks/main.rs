@@ -9,6 +9,8 @@ mod impersonation;
 mod planted_links;
 mod private_data;
 mod privileges;
+mod random_client;
 mod root_files;
 mod stale_identity;
 mod step_links;
+mod user_namespace;
