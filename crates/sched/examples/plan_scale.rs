@@ -138,6 +138,7 @@ fn spec(request: Request, uid: u32) -> JobSpec {
             stdout: None,
             stderr: None,
             first_step: None,
+            configuration: None,
             append_output: false,
             unattended: false,
             umask: 0o022,

@@ -315,6 +315,7 @@ pub fn spec(request: Request) -> JobSpec {
             stdout: None,
             stderr: None,
             first_step: None,
+            configuration: None,
             unattended: false,
             append_output: false,
             umask: 0o022,

@@ -57,6 +57,7 @@ pub fn ask() -> Ask {
         stdout: None,
         stderr: None,
         first_step: None,
+        configuration: None,
         unattended: false,
         append_output: false,
         umask: 0o022,

@@ -80,6 +80,9 @@ pub struct Launch {
     /// The step that `srun` starts with its job, by content, so that it survives a restart of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_step: Option<Box<BlobRef>>,
+    /// The configuration that the run was made from, in its dialect's own form, by content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<Box<BlobRef>>,
     /// `salloc --no-shell`: the allocation stays although no client holds it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unattended: bool,
@@ -175,6 +178,7 @@ impl Launch {
             script: None,
             environment: None,
             first_step: None,
+            configuration: None,
             unattended: false,
             arguments: Vec::new(),
             work_dir: Arc::from(""),

@@ -174,7 +174,7 @@ impl WriterThread {
         if self.journal.free_bytes() < RESERVED_FOR_ENDS + pending.size() as u64 {
             return Err(Refusal::DiskFull("no room is left in the journal".into()));
         }
-        let NamedSubmission { submission, script, environment, first_step } = named;
+        let NamedSubmission { submission, script, environment, first_step, configuration } = named;
         let Submission { mut spec, het_components, array, hold, priority, requeue_unsaid, .. } =
             submission;
         if requeue_unsaid && spec.launch.kind == LaunchKind::Batch {
@@ -192,6 +192,7 @@ impl WriterThread {
         launch.script = stage(script)?;
         launch.environment = stage(environment)?;
         launch.first_step = stage(first_step)?.map(Box::new);
+        launch.configuration = stage(configuration)?.map(Box::new);
         let submit = Submit { spec, array, hold, priority, het_components, test_only: false };
         let command = Command::Submit(Box::new(submit));
         self.execute(state, &command, context, pending, shared)

@@ -175,6 +175,7 @@ pub fn spec(name: &str, owner: Principal, request: Request) -> JobSpec {
             stdout: None,
             stderr: None,
             first_step: None,
+            configuration: None,
             append_output: false,
             unattended: false,
             umask: 0o022,
