@@ -54,6 +54,8 @@ pub const STEPS: Bound = items("steps of a job", 40_000, "`MaxStepCount`, 40000"
 pub const OPEN_STEPS_BYTES: Bound = bytes("records of a job's running steps", 12 << 20, "");
 pub const WAITING_CALLS: Bound = items("calls of one user that wait for a job", 2000, "");
 pub const NODE_TEXT_BYTES: Bound = bytes("a text in a node's report", 1024, "");
+pub const LOG_BYTES: Bound = bytes("the kept log of a run on one node", 64 << 20, "");
+pub const ALL_LOGS_BYTES: Bound = bytes("all kept logs; the oldest go first", 8 << 30, "");
 
 /// Every bound, in the order of docs/limits.md.
 pub const ALL: &[Bound] = &[
@@ -74,6 +76,8 @@ pub const ALL: &[Bound] = &[
     OPEN_STEPS_BYTES,
     WAITING_CALLS,
     NODE_TEXT_BYTES,
+    LOG_BYTES,
+    ALL_LOGS_BYTES,
 ];
 
 /// What a text that was cut ends with.

@@ -11,34 +11,47 @@ use axum::response::Response;
 use model::principal::Principal;
 use std::sync::Arc;
 
+/// Who makes a request.
+pub enum Caller {
+    Known(Principal),
+    NoToken,
+    WrongToken,
+    /// Not even asked for a token.
+    Refused(Response),
+}
+
+pub fn caller(shared: &Shared, request: &Request) -> Caller {
+    match request.extensions().get::<Peer>() {
+        Some(Peer::Socket(principal)) => Caller::Known(principal.clone()),
+        Some(Peer::Port(address)) if address.ip().is_loopback() => match bearer(request) {
+            Some(token) => of_token(shared, token).map_or(Caller::WrongToken, Caller::Known),
+            None => Caller::NoToken,
+        },
+        Some(Peer::Port(_)) => {
+            let why = "tokens are not taken over plain HTTP from afar";
+            Caller::Refused(refused(StatusCode::FORBIDDEN, why))
+        }
+        None => Caller::NoToken,
+    }
+}
+
 /// Puts the principal into the request's extensions, or refuses the request.
 pub async fn authenticate(
     State(shared): State<Arc<Shared>>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let peer = request.extensions().get::<Peer>().cloned();
-    let who = match peer {
-        Some(Peer::Socket(principal)) => Some(principal),
-        Some(Peer::Port(address)) if address.ip().is_loopback() => {
-            bearer(&request).and_then(|token| of_token(&shared, token))
+    match caller(&shared, &request) {
+        Caller::Known(principal) => {
+            request.extensions_mut().insert(principal);
+            next.run(request).await
         }
-        Some(Peer::Port(_)) => {
-            return refused(
-                StatusCode::FORBIDDEN,
-                "tokens are not taken over plain HTTP from afar",
-            );
+        Caller::NoToken | Caller::WrongToken => {
+            let why = "this needs a valid token: Authorization: Bearer";
+            refused(StatusCode::UNAUTHORIZED, why)
         }
-        None => None,
-    };
-    let Some(who) = who else {
-        return refused(
-            StatusCode::UNAUTHORIZED,
-            "this needs a valid token: Authorization: Bearer",
-        );
-    };
-    request.extensions_mut().insert(who);
-    next.run(request).await
+        Caller::Refused(response) => response,
+    }
 }
 
 /// Whom a token stands for; `None` if the state does not know it.
