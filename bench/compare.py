@@ -65,8 +65,13 @@ class Cluster:
     def rss_kb(self):
         return node.rss_kb(self.pid())
 
+    def daemon_pids(self):
+        """The server, as words for `kill`, after whoever would start it again."""
+        return str(self.pid())
+
     def kill(self):
-        os.kill(self.pid(), 9)
+        for pid in self.daemon_pids().split():
+            os.kill(int(pid), 9)
 
     def first_answer(self):
         """From a server that was killed to the first answer."""
@@ -111,14 +116,10 @@ class Sluice(Cluster):
         subprocess.run(['rmdir', self.group], stderr=DEVNULL)
 
     def pid(self):
-        for entry in filter(str.isdigit, os.listdir('/proc')):
-            try:
-                words = open(f'/proc/{entry}/cmdline').read().split('\0')
-            except OSError:
-                continue
-            if words[0] == self.program and 'up' in words[1:2] and self.state in words:
-                return int(entry)
-        raise SystemExit('no server of this bench is running')
+        return int(open(f'{self.state}/server.pid').read())
+
+    def daemon_pids(self):
+        return open(f'{self.state}/server-keeper.pid').read().strip() + f' {self.pid()}'
 
 
 class Slurm(Cluster):
@@ -155,7 +156,7 @@ def short(cluster):
     # Last: a server that is started again is no longer in the group whose CPU is counted.
     lost = twice = 0
     for pause in (0, 1, 3):
-        out = run([sys.executable, f'{LAB}/bin/bench.py', 'acks', '200', f'sleep {pause}; kill -9 {cluster.pid()}',
+        out = run([sys.executable, f'{LAB}/bin/bench.py', 'acks', '200', f'sleep {pause}; kill -9 {cluster.daemon_pids()}',
                    cluster.start_words() + ' >/dev/null 2>&1'], cwd=cluster.jobs, env=cluster.env)
         progress(cluster.name, out.strip())
         lost, twice = lost + int(figures(out)['lost']), twice + out.count('reused=True')

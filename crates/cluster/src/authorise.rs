@@ -1,8 +1,10 @@
 //! Authorisation: the one place that says who may do what.
 
+use crate::rights::Rights;
 use crate::state::State;
 use crate::state::job::Job;
-use model::principal::{Principal, Role};
+use crate::visibility::Viewer;
+use model::principal::Principal;
 use model::reason::Refusal;
 
 /// An action that needs permission.
@@ -20,37 +22,30 @@ pub enum Act<'a> {
     KeepBooks(&'a str),
     /// Operators' actions: raise a priority, lift an administrator's hold.
     Operate,
-    /// Administrators' actions: nodes, partitions, accounts, configuration, tokens.
+    /// Make, list and revoke the tokens of this user. Not by a token, unless an administrator's: a token that leaked could
+    /// otherwise make another and outlive its own end.
+    ManageTokens(&'a str),
+    /// Administrators' actions: nodes, partitions, accounts, configuration, join tokens.
     Administer,
 }
 
 pub fn authorise(state: &State, who: &Principal, act: Act<'_>) -> Result<(), Refusal> {
-    let role = state.roles.get(&who.name).copied().unwrap_or(who.role);
-    let admin = who.is_admin() || role == Role::Admin;
-    let operator = admin || role >= Role::Operator;
+    let rights = Rights::of(state, who);
     let allowed = match act {
-        Act::SubmitAs(owner) => owner.uid == who.uid || admin,
-        Act::ActAsOwner(job) => job.spec.owner.uid == who.uid || admin,
-        Act::ManageJob(job) => {
-            job.spec.owner.uid == who.uid || operator || coordinates(state, &who.name, &job.account)
-        }
-        Act::KeepBooks(account) => operator || coordinates(state, &who.name, account),
-        Act::Operate => operator,
-        Act::Administer => admin,
+        Act::SubmitAs(owner) => owner.uid == who.uid || rights.admin,
+        Act::ActAsOwner(job) => job.spec.owner.uid == who.uid || rights.admin,
+        Act::ManageJob(job) => rights.manages(job.spec.owner.uid, &job.account),
+        Act::KeepBooks(account) => rights.operator || rights.coordinates(account),
+        Act::Operate => rights.operator,
+        Act::ManageTokens(user) => rights.admin || (who.name == user && who.token_limit.is_none()),
+        Act::Administer => rights.admin,
     };
-    if allowed { Ok(()) } else { Err(Refusal::AccessDenied) }
-}
-
-/// Whether the user coordinates the account or one above it.
-fn coordinates(state: &State, user: &str, account: &str) -> bool {
-    let mut at = state.accounts.get(account);
-    // Each step goes one account up; there are no more than there are accounts.
-    for _ in 0..=state.accounts.len() {
-        let Some(account) = at else { return false };
-        if account.coordinators.iter().any(|name| name == user) {
-            return true;
+    match act {
+        _ if allowed => Ok(()),
+        // A job that its viewer is not shown is refused as one that is not there.
+        Act::ActAsOwner(job) | Act::ManageJob(job) if !Viewer::new(state, who).job(job) => {
+            Err(Refusal::UnknownJob(job.id.to_string()))
         }
-        at = account.parent.as_ref().and_then(|parent| state.accounts.get(parent));
+        _ => Err(Refusal::AccessDenied),
     }
-    false
 }

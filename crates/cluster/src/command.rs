@@ -1,7 +1,8 @@
 //! The commands that the state machine decides on, and its answers.
 
 use crate::config::ClusterConfig;
-use crate::event::{Event, UserToken};
+use crate::event::Event;
+use crate::token::UserToken;
 use model::account::{Account, Association, AssociationKey, Qos};
 use model::allocation::NodeShare;
 use model::array::ArraySpec;
@@ -106,6 +107,13 @@ pub enum Command {
         fingerprint: String,
     },
     SetUserToken(Box<UserToken>),
+    /// Makes this the administrator's token, instead of the one before.
+    SetAdminToken(Box<UserToken>),
+    RevokeToken {
+        name: String,
+        /// Whose it is, where several users have a token of that name.
+        user: Option<String>,
+    },
     CreateReservation(Box<ReservationRequest>),
     UpdateReservation {
         name: String,

@@ -3,6 +3,7 @@
 
 use crate::config::ClusterConfig;
 use crate::state::job::EndRecord;
+use crate::token::UserToken;
 use model::account::{Account, Association, Qos};
 use model::allocation::Allocation;
 use model::array::IndexSet;
@@ -225,6 +226,8 @@ pub enum Event {
         hash: String,
         nodes: Vec<String>,
         expires: Timestamp,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        made: Option<Timestamp>,
     },
     /// The join token was used; this certificate identifies its nodes from now on.
     TokenUsed {
@@ -232,7 +235,20 @@ pub enum Event {
         nodes: Vec<String>,
         fingerprint: String,
     },
+    /// A join token was revoked, or has expired and is forgotten.
+    JoinTokenRemoved {
+        hash: String,
+    },
     UserTokenSet(Box<UserToken>),
+    /// It is kept to tell its holder.
+    UserTokenRevoked {
+        hash: String,
+        at: Timestamp,
+    },
+    /// A token that had ended is forgotten.
+    UserTokenRemoved {
+        hash: String,
+    },
     ReservationSet(Box<Reservation>),
     ReservationRemoved {
         name: String,
@@ -293,17 +309,4 @@ pub struct Started {
     /// The batch step, or the step that `srun` starts with its job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<Step>,
-}
-
-/// A token by its hash, and the user whom it authenticates.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UserToken {
-    pub hash: String,
-    pub name: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub account: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unix_user: Option<String>,
-    #[serde(default)]
-    pub role: Role,
 }

@@ -53,6 +53,9 @@ pub const DEPENDENCY_ITEMS: Bound = items("dependency", 4096, "");
 pub const STEPS: Bound = items("steps of a job", 40_000, "`MaxStepCount`, 40000");
 pub const OPEN_STEPS_BYTES: Bound = bytes("records of a job's running steps", 12 << 20, "");
 pub const WAITING_CALLS: Bound = items("calls of one user that wait for a job", 2000, "");
+pub const TOKENS: Bound = items("tokens of one user", 100, "");
+pub const JOIN_TOKENS: Bound = items("join tokens that wait to be used", 65_536, "");
+pub const TOKEN_NAME_BYTES: Bound = bytes("token name", 64, "");
 pub const NODE_TEXT_BYTES: Bound = bytes("a text in a node's report", 1024, "");
 pub const LOG_BYTES: Bound = bytes("the kept log of a run on one node", 64 << 20, "");
 pub const ALL_LOGS_BYTES: Bound = bytes("all kept logs; the oldest go first", 8 << 30, "");
@@ -75,6 +78,9 @@ pub const ALL: &[Bound] = &[
     STEPS,
     OPEN_STEPS_BYTES,
     WAITING_CALLS,
+    TOKENS,
+    JOIN_TOKENS,
+    TOKEN_NAME_BYTES,
     NODE_TEXT_BYTES,
     LOG_BYTES,
     ALL_LOGS_BYTES,

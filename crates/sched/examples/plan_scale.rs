@@ -122,6 +122,7 @@ fn spec(request: Request, uid: u32) -> JobSpec {
             group: format!("user{uid}"),
             groups: Vec::new(),
             role: Role::User,
+            token_limit: None,
         }
         .into(),
         account: None,

@@ -300,6 +300,7 @@ pub fn spec(request: Request) -> JobSpec {
             group: "alice".to_string(),
             groups: Vec::new(),
             role: Role::User,
+            token_limit: None,
         }),
         account: None,
         qos: None,

@@ -35,6 +35,7 @@ mod step;
 mod testing;
 mod writer;
 
+pub use auth::token;
 pub use connection_limits::ConnectionLimits;
 pub use error::ServerError;
 pub use startup::{Listeners, ServerOptions, run};

@@ -12,6 +12,7 @@ use crate::error::ServerError;
 use crate::http;
 use crate::http::body_limits::BodyLimits;
 use crate::http::serve::{serve_port, serve_socket};
+use crate::http::tokens::JOIN_LIFE;
 use crate::logs::collector;
 use crate::plan::forecast::ForecastThread;
 use crate::plan::planner;
@@ -24,7 +25,7 @@ use crate::shared::{Setup, Shared};
 use crate::writer::recover::StateDisks;
 use crate::writer::thread::WriterThread;
 use crate::writer::{books, tick};
-use cluster::event::UserToken;
+use cluster::token::{ADMIN_TOKEN, TokenStatus, UserToken};
 use cluster::{ClusterConfig, Command};
 use model::principal::Role;
 use std::net::TcpListener;
@@ -209,20 +210,25 @@ async fn prepare(
     let config = Command::Configure(Box::new(options.config.clone()));
     shared.writer.run(config, me()).await.map_err(refused)?;
     let hash = token::hash(&options.admin_token);
-    if !shared.read().user_tokens.contains_key(&hash) {
+    // The file says which token is the administrator's: one that was replaced there is refused from now on.
+    let known = shared.read().user_tokens.get(&hash).cloned();
+    let is_good = |t: UserToken| t.is_admin_token() && t.status(clock::now()) == TokenStatus::Good;
+    if !known.is_some_and(is_good) {
         let admin = UserToken {
             hash,
-            name: "admin".into(),
-            account: None,
+            name: ADMIN_TOKEN.into(),
+            token_name: ADMIN_TOKEN.into(),
             unix_user: Some(options.admin_user.clone()),
             role: Role::Admin,
+            made: Some(clock::now()),
+            ..UserToken::default()
         };
-        let command = Command::SetUserToken(Box::new(admin));
+        let command = Command::SetAdminToken(Box::new(admin));
         shared.writer.run(command, me()).await.map_err(refused)?;
     }
     let nodes = options.local_nodes.clone();
     if !nodes.is_empty() && !has_join_file(shared, options) {
-        let file = join::issue_join_file(shared, me(), nodes).await.map_err(refused)?;
+        let file = join::issue_join_file(shared, me(), nodes, JOIN_LIFE).await.map_err(refused)?;
         let json = serde_json::to_string(&file).map_err(|e| ServerError::Other(e.to_string()))?;
         identity::write_private(&options.server_dir, "local.join", &json)?;
     }

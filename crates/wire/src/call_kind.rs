@@ -44,7 +44,11 @@ impl Call {
             Self::Priorities => CallKind::Priorities,
             Self::Diagnostics { .. } => CallKind::Diagnostics,
             Self::Explain(_) => CallKind::Explain,
-            Self::NodeToken { .. } | Self::UserToken { .. } => CallKind::Token,
+            Self::NodeToken { .. }
+            | Self::UserToken { .. }
+            | Self::Tokens
+            | Self::RevokeToken { .. }
+            | Self::RotateAdminToken { .. } => CallKind::Token,
             Self::Offers(_) => CallKind::Offers,
             _ => CallKind::Other,
         }

@@ -6,6 +6,7 @@ use crate::job_list::JobList;
 use crate::listing::ListingQuery;
 use crate::reservation::{LicenseView, ReservationsView};
 use crate::step::{SrunPrologEpilog, StepLaunch, StepLayout};
+use crate::token::{TokenLife, TokenView};
 use crate::view::{AccountsView, ClusterView, ConfigView, JobView, PrioritiesView, SharesView};
 use model::account::{Account, Association, AssociationKey, Qos};
 use model::allocation::Allocation;
@@ -131,12 +132,29 @@ pub enum Call {
     /// A one-time join file for these nodes.
     NodeToken {
         nodes: Vec<String>,
+        #[serde(default, skip_serializing_if = "TokenLife::is_usual")]
+        life: TokenLife,
     },
     UserToken {
         name: String,
         account: Option<String>,
         unix_user: Option<String>,
+        /// The most that its holder may do.
         role: Option<model::principal::Role>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        token_name: Option<String>,
+        #[serde(default, skip_serializing_if = "TokenLife::is_usual")]
+        life: TokenLife,
+    },
+    /// One's own tokens; an administrator sees all.
+    Tokens,
+    RevokeToken {
+        name: String,
+        user: Option<String>,
+    },
+    /// The administrator's token is the one with this hash from now on.
+    RotateAdminToken {
+        hash: String,
     },
     Reservations,
     Licenses,
@@ -208,6 +226,7 @@ pub enum Answer {
     Token {
         text: String,
     },
+    Tokens(Vec<TokenView>),
     Offers(Vec<Offer>),
     Reservations(ReservationsView),
     ReservationCreated {

@@ -1,8 +1,9 @@
 //! The events of nodes, partitions, accounts and tokens: all that is not a job.
 
 use crate::event::Event;
+use crate::state::State;
 use crate::state::node::Node;
-use crate::state::{JoinToken, State};
+use crate::token::JoinToken;
 use model::account::Association;
 use model::change::{JobField, PartitionChange};
 use model::node::SlotState;
@@ -101,8 +102,8 @@ impl State {
             Event::RoleSet { name, role } => {
                 self.roles.insert(name.clone(), *role);
             }
-            Event::TokenIssued { hash, nodes, expires } => {
-                let token = JoinToken { nodes: nodes.clone(), expires: *expires };
+            Event::TokenIssued { hash, nodes, expires, made } => {
+                let token = JoinToken { nodes: nodes.clone(), expires: *expires, made: *made };
                 self.tokens.insert(hash.clone(), token);
             }
             Event::TokenUsed { hash, nodes, fingerprint } => {
@@ -128,8 +129,18 @@ impl State {
                     job.fixed_reason = Some(Box::new(reason));
                 }
             }
+            Event::JoinTokenRemoved { hash } => {
+                self.tokens.remove(hash);
+            }
             Event::UserTokenSet(token) => {
                 self.user_tokens.insert(token.hash.clone(), (**token).clone());
+            }
+            Event::UserTokenRevoked { hash, at } => {
+                let token = self.user_tokens.get_mut(hash).expect("a revoked token is known");
+                token.revoked = Some(*at);
+            }
+            Event::UserTokenRemoved { hash } => {
+                self.user_tokens.remove(hash);
             }
             other => unreachable!("{other:?} is applied above"),
         }

@@ -1,7 +1,7 @@
-//! Commands of administrators: accounts, associations, QOS, roles, partitions, tokens.
+//! Commands of administrators: accounts, associations, QOS, roles, partitions.
 
 use crate::authorise::{Act, authorise};
-use crate::command::{Command, Context, Decision, Reply};
+use crate::command::{Command, Context, Decision};
 use crate::event::Event;
 use crate::state::State;
 use crate::state::job::Job;
@@ -92,13 +92,6 @@ impl State {
             }
             Command::ForgetUsage(of) => self.usage_forgotten(of)?,
             Command::SetRole { name, role } => Event::RoleSet { name: name.clone(), role: *role },
-            Command::IssueToken { hash, nodes, expires } => {
-                if let Some(missing) = nodes.iter().find(|n| !self.nodes.contains_key(*n)) {
-                    return Err(Refusal::UnknownNode(missing.clone()));
-                }
-                Event::TokenIssued { hash: hash.clone(), nodes: nodes.clone(), expires: *expires }
-            }
-            Command::SetUserToken(token) => Event::UserTokenSet(token.clone()),
             other => unreachable!("{other:?} is decided elsewhere"),
         };
         Ok(vec![event].into())
@@ -207,26 +200,6 @@ impl State {
             }
         }
         true
-    }
-
-    /// A token works once, and until it expires.
-    pub(super) fn decide_use_token(
-        &self,
-        hash: &str,
-        fingerprint: &str,
-        context: &Context,
-    ) -> Result<Decision, Refusal> {
-        let token = self.tokens.get(hash).filter(|t| t.expires > context.now);
-        let token = token.ok_or_else(|| {
-            Refusal::Other("the join token is wrong, was used, or has expired".into())
-        })?;
-        let nodes = token.nodes.clone();
-        let event = Event::TokenUsed {
-            hash: hash.to_string(),
-            nodes: nodes.clone(),
-            fingerprint: fingerprint.to_string(),
-        };
-        Ok(Decision { events: vec![event], reply: Reply::TokenNodes(nodes) })
     }
 }
 

@@ -20,6 +20,7 @@ mod start;
 mod step;
 mod submit;
 mod tick;
+mod token;
 mod top;
 mod usage_period;
 
@@ -70,6 +71,10 @@ impl State {
             Command::UseToken { hash, fingerprint } => {
                 self.decide_use_token(hash, fingerprint, context)
             }
+            Command::SetUserToken(_)
+            | Command::SetAdminToken(_)
+            | Command::RevokeToken { .. }
+            | Command::IssueToken { .. } => self.decide_token(command, context),
             Command::CreateReservation(ask) => self.decide_create_reservation(ask, context),
             Command::UpdateReservation { name, ask } => {
                 self.decide_update_reservation(name, ask, context)

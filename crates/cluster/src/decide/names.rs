@@ -30,7 +30,7 @@ pub(super) fn check_names(command: &Command) -> Result<(), Refusal> {
             check_all("user name", &association.user)
         }
         Command::SetQos(qos) => check("QOS name", &qos.name),
-        Command::SetUserToken(token) => check("token name", &token.name),
+        Command::SetUserToken(token) => check("user name", &token.name),
         _ => Ok(()),
     }
 }

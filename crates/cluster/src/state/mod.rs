@@ -10,7 +10,7 @@ pub mod node;
 pub mod priority_totals;
 
 use crate::config::ClusterConfig;
-use crate::event::UserToken;
+use crate::token::{JoinToken, UserToken};
 use association_tree::AssociationTree;
 use cache::Cache;
 use charged_usage::ChargedUsage;
@@ -89,12 +89,6 @@ pub struct State {
     /// Derived: nodes and partitions with nothing on them, for feasibility at submit.
     #[serde(skip)]
     pub(crate) hardware: Cache<Hardware>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JoinToken {
-    pub nodes: Vec<String>,
-    pub expires: Timestamp,
 }
 
 impl Default for State {

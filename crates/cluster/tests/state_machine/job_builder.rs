@@ -22,6 +22,7 @@ pub fn user(name: &str, uid: u32) -> Principal {
         group: name.into(),
         groups: Vec::new(),
         role: Role::User,
+        token_limit: None,
     }
 }
 

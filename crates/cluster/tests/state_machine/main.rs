@@ -21,4 +21,6 @@ mod steps;
 mod submit;
 mod testbed;
 mod tick;
+mod tokens;
 mod update;
+mod update_like_submit;

@@ -252,6 +252,7 @@ mod tests {
             group: name.into(),
             groups: Vec::new(),
             role: Default::default(),
+            token_limit: None,
         };
         let (ada, bob) = (user("ada", 1), user("bob", 2));
         let mut reservation = daily(ReservationFlag::Daily);

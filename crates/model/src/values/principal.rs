@@ -16,6 +16,9 @@ pub struct Principal {
     pub groups: Vec<u32>,
     #[serde(default)]
     pub role: Role,
+    /// The most that the token lets it do that says who this is; `None` where the kernel says so. Belongs to one request.
+    #[serde(skip)]
+    pub token_limit: Option<Role>,
 }
 
 /// A principal's rights beyond its own jobs.
@@ -32,12 +35,39 @@ pub enum Role {
     Admin,
 }
 
+/// Whether a token is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TokenStatus {
+    Good,
+    Expired,
+    Revoked,
+}
+
+impl Role {
+    pub const ALL: [Role; 3] = [Role::User, Role::Operator, Role::Admin];
+
+    /// The word for it on command lines.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Operator => "operator",
+            Self::Admin => "admin",
+        }
+    }
+}
+
 impl Principal {
     pub fn is_admin(&self) -> bool {
-        self.uid == 0 || self.role == Role::Admin
+        (self.uid == 0 || self.role == Role::Admin) && self.token_permits(Role::Admin)
     }
 
     pub fn is_operator(&self) -> bool {
-        self.is_admin() || self.role >= Role::Operator
+        self.is_admin() || (self.role >= Role::Operator && self.token_permits(Role::Operator))
+    }
+
+    /// Whether a request of this role is within the limit of its token.
+    pub fn token_permits(&self, role: Role) -> bool {
+        self.token_limit.is_none_or(|limit| role <= limit)
     }
 }

@@ -10,17 +10,15 @@ use model::reason::Refusal;
 use std::time::Duration;
 use wire::link::{JoinAccepted, JoinFile, JoinRequest, ToAgent};
 
-/// How long a join token is good for.
-const TOKEN_LIFE: Duration = Duration::from_secs(24 * 3600);
-
 /// Issues a token for these nodes; the file carries it to their machine.
 pub async fn issue_join_file(
     shared: &Shared,
     by: Principal,
     nodes: Vec<String>,
+    life: Duration,
 ) -> Result<JoinFile, Refusal> {
     let token = token::generate();
-    let expires = clock::now() + TOKEN_LIFE;
+    let expires = clock::now() + life;
     let command = Command::IssueToken { hash: token::hash(&token), nodes: nodes.clone(), expires };
     shared.writer.run(command, by).await?;
     Ok(JoinFile {

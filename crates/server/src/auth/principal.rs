@@ -1,6 +1,6 @@
 //! The principal behind a request: by the kernel's peer credentials on the socket, by a token over HTTP.
 
-use cluster::event::UserToken;
+use cluster::token::UserToken;
 use model::principal::{Principal, Role};
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 use std::ffi::CString;
@@ -25,6 +25,7 @@ fn look_up(uid: u32, gid: u32) -> Principal {
             group: group_name(gid),
             groups: vec![gid],
             role: Role::User,
+            token_limit: None,
         },
     }
 }
@@ -46,6 +47,7 @@ fn of_user(user: &User) -> Principal {
         group: group_name(user.gid.as_raw()),
         groups: groups.into_iter().map(Gid::as_raw).collect(),
         role: Role::User,
+        token_limit: None,
     }
 }
 
@@ -63,6 +65,7 @@ pub fn of_token(token: &UserToken) -> Option<Principal> {
         name => of_name(name)?,
     };
     principal.role = principal.role.max(token.role);
+    principal.token_limit = Some(token.limit.unwrap_or(Role::Admin));
     Some(principal)
 }
 
@@ -75,6 +78,7 @@ pub fn server_principal() -> Principal {
         group: "root".into(),
         groups: Vec::new(),
         role: Role::Admin,
+        token_limit: None,
     }
 }
 
@@ -84,7 +88,7 @@ mod tests {
 
     fn token(name: &str, unix_user: Option<&str>, role: Role) -> UserToken {
         let unix_user = unix_user.map(str::to_owned);
-        UserToken { hash: String::new(), name: name.into(), account: None, unix_user, role }
+        UserToken { name: name.into(), unix_user, role, ..Default::default() }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The middleware that says who makes a request.
 
 use crate::auth::{principal, token};
+use crate::clock;
 use crate::http::answer::refused;
 use crate::http::peer::Peer;
 use crate::shared::Shared;
@@ -8,6 +9,7 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
+use cluster::token::TokenStatus;
 use model::principal::Principal;
 use std::sync::Arc;
 
@@ -15,22 +17,20 @@ use std::sync::Arc;
 pub enum Caller {
     Known(Principal),
     NoToken,
-    WrongToken,
-    /// Not even asked for a token.
-    Refused(Response),
+    /// A token that is not taken, and why.
+    WrongToken(&'static str),
+    /// Not even asked for a token, and why.
+    TooFar(&'static str),
 }
 
 pub fn caller(shared: &Shared, request: &Request) -> Caller {
     match request.extensions().get::<Peer>() {
         Some(Peer::Socket(principal)) => Caller::Known(principal.clone()),
         Some(Peer::Port(address)) if address.ip().is_loopback() => match bearer(request) {
-            Some(token) => of_token(shared, token).map_or(Caller::WrongToken, Caller::Known),
+            Some(token) => of_token(shared, token).map_or_else(Caller::WrongToken, Caller::Known),
             None => Caller::NoToken,
         },
-        Some(Peer::Port(_)) => {
-            let why = "tokens are not taken over plain HTTP from afar";
-            Caller::Refused(refused(StatusCode::FORBIDDEN, why))
-        }
+        Some(Peer::Port(_)) => Caller::TooFar("tokens are not taken over plain HTTP from afar"),
         None => Caller::NoToken,
     }
 }
@@ -46,18 +46,28 @@ pub async fn authenticate(
             request.extensions_mut().insert(principal);
             next.run(request).await
         }
-        Caller::NoToken | Caller::WrongToken => {
-            let why = "this needs a valid token: Authorization: Bearer";
-            refused(StatusCode::UNAUTHORIZED, why)
-        }
-        Caller::Refused(response) => response,
+        Caller::NoToken => refused(StatusCode::UNAUTHORIZED, UNKNOWN_TOKEN),
+        Caller::WrongToken(why) => refused(StatusCode::UNAUTHORIZED, why),
+        Caller::TooFar(why) => refused(StatusCode::FORBIDDEN, why),
     }
 }
 
-/// Whom a token stands for; `None` if the state does not know it.
-fn of_token(shared: &Shared, presented: &str) -> Option<Principal> {
-    let known = shared.read().user_tokens.get(&token::hash(presented)).cloned()?;
-    principal::of_token(&known)
+/// Says the same of a token that was never made and of one whose user is gone.
+const UNKNOWN_TOKEN: &str = "this needs a valid token: Authorization: Bearer";
+
+/// Whom a token stands for, or why it is not taken. Only who has the token is told of its end.
+fn of_token(shared: &Shared, presented: &str) -> Result<Principal, &'static str> {
+    let now = clock::now();
+    let hash = token::hash(presented);
+    let known = shared.read().user_tokens.get(&hash).cloned().ok_or(UNKNOWN_TOKEN)?;
+    match known.status(now) {
+        TokenStatus::Good => {}
+        TokenStatus::Expired => return Err("this token has expired: make another (sluice token)"),
+        TokenStatus::Revoked => return Err("this token was revoked: make another (sluice token)"),
+    }
+    let who = principal::of_token(&known).ok_or(UNKNOWN_TOKEN)?;
+    shared.volatile.token_uses.note(&hash, now);
+    Ok(who)
 }
 
 fn bearer(request: &Request) -> Option<&str> {

@@ -1,11 +1,11 @@
 //! The calls of clients: those that change something go to the writer, those that only read to the state.
 
-use crate::agents::{join, policies};
-use crate::auth::token;
+use crate::agents::policies;
 use crate::clock;
 use crate::configure;
 use crate::dispatch::launch::srun_prolog_epilog;
 use crate::http::await_job::{await_end, await_start};
+use crate::http::tokens;
 use crate::per_user::CountedUser;
 use crate::shared::Shared;
 use crate::show::job_list::{self, EncodedAnswer};
@@ -16,12 +16,11 @@ use crate::step::create;
 use crate::writer::submission::settle_owner;
 use cluster::authorise::{Act, authorise};
 use cluster::command::CancelJobs;
-use cluster::event::UserToken;
-use cluster::{Command, Reply};
+use cluster::{Command, Reply, State};
 use model::bounds;
 use model::change::{JobFilter, JobRef};
 use model::id::{BlobRef, JobId};
-use model::principal::{Principal, Role};
+use model::principal::Principal;
 use model::reason::Refusal;
 use model::run::JobSpec;
 use std::collections::BTreeMap;
@@ -45,7 +44,7 @@ pub async fn call(
                 0 => None,
                 _ => Some(shared.forecasts.estimates(timeout).await),
             };
-            let list = || job_list::jobs(shared, &wanted, estimates.as_deref(), clock::now());
+            let list = || job_list::jobs(shared, &by, &wanted, estimates.as_deref(), clock::now());
             match block_in_place(list) {
                 Ok(encoded) => return Ok(encoded),
                 Err(refusal) => Err(refusal),
@@ -88,13 +87,13 @@ pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         Call::Submit(submission) => submit(shared, by, submission).await,
         // A call that may take long leaves its thread to others while it works.
         Call::TestSubmit(submission) => submit_test::test_submit(shared, by, *submission).await,
-        Call::Explain(wanted) => explain::explain(shared, &wanted).await,
+        Call::Explain(wanted) => explain::explain(shared, &by, &wanted).await,
         Call::Diagnostics { reset } => {
             if reset {
                 authorise(&shared.read(), &by, Act::Operate)?;
                 shared.volatile.counters.reset();
             }
-            Ok(Answer::Diagnostics(Box::new(diagnostics::diagnostics(shared))))
+            Ok(Answer::Diagnostics(Box::new(diagnostics::diagnostics(shared, &by))))
         }
         Call::Offers(submission) => block_in_place(|| submit_test::offers(shared, by, *submission)),
         Call::AwaitStart { job, timeout_ms, ready } => {
@@ -103,9 +102,9 @@ pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         }
         Call::AwaitEnd { job, timeout_ms } => {
             let _waits = waiting_call(shared, &by)?;
-            await_end(shared, job, timeout_ms).await
+            await_end(shared, &by, job, timeout_ms).await
         }
-        Call::Cluster => Ok(Answer::Cluster(cluster_view::cluster(shared, now))),
+        Call::Cluster => Ok(Answer::Cluster(cluster_view::cluster(shared, &by, now))),
         Call::Config => Ok(Answer::Config(cluster_view::config(shared, now))),
         Call::Cancel(cancel) => cancel_jobs(shared, by, cancel).await,
         Call::UpdateJob { job, change } => {
@@ -119,7 +118,7 @@ pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         }
         Call::Reconfigure { files } => reconfigure(shared, by, files).await,
         Call::History(filter) => {
-            block_in_place(|| history::history(shared, &filter)).map(Answer::History)
+            block_in_place(|| history::history(shared, &by, &filter)).map(Answer::History)
         }
         Call::Usage { jobs } => sstat::usage(shared, &by, &jobs).await,
         Call::Script { job } => script(shared, &by, job),
@@ -160,10 +159,10 @@ fn waiting_call(shared: &Shared, by: &Principal) -> Result<CountedUser, Refusal>
 
 async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answer, Refusal> {
     let command = match call {
-        Call::Accounts => return Ok(Answer::Accounts(cluster_view::accounts(shared))),
-        Call::Shares => return Ok(Answer::Shares(shares::shares(shared, clock::now()))),
+        Call::Accounts => return Ok(Answer::Accounts(cluster_view::accounts(shared, &by))),
+        Call::Shares => return Ok(Answer::Shares(shares::shares(shared, &by, clock::now()))),
         Call::Priorities => {
-            let view = block_in_place(|| shares::priorities(shared, clock::now()));
+            let view = block_in_place(|| shares::priorities(shared, &by, clock::now()));
             return Ok(Answer::Priorities(view));
         }
         call @ (Call::Reservations
@@ -171,15 +170,11 @@ async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         | Call::CreateReservation(_)
         | Call::UpdateReservation { .. }
         | Call::RemoveReservation { .. }) => return reservations::answer(shared, by, call).await,
-        Call::NodeToken { nodes } => return node_token(shared, by, nodes).await,
-        Call::UserToken { name, account, unix_user, role } => {
-            let text = token::generate();
-            let hash = token::hash(&text);
-            let role = role.unwrap_or(Role::User);
-            let kept = UserToken { hash, name, account, unix_user, role };
-            shared.writer.run(Command::SetUserToken(Box::new(kept)), by).await?;
-            return Ok(Answer::Token { text });
-        }
+        call @ (Call::NodeToken { .. }
+        | Call::UserToken { .. }
+        | Call::Tokens
+        | Call::RevokeToken { .. }
+        | Call::RotateAdminToken { .. }) => return tokens::answer(shared, by, call).await,
         Call::SetAccount(account) => Command::SetAccount(account),
         Call::RemoveAccount { name } => Command::RemoveAccount { name },
         Call::SetAssociation(association) => Command::SetAssociation(Box::new(association)),
@@ -215,6 +210,7 @@ async fn submit(
     mut submission: Box<Submission>,
 ) -> Result<Answer, Refusal> {
     settle_owner(&shared.read(), &mut submission, &by)?;
+    check_script_size(&shared.read(), &submission)?;
     let name = submission.spec.name.to_string();
     match shared.writer.submit(submission, by).await? {
         Reply::Submitted { job, run } => {
@@ -222,6 +218,19 @@ async fn submit(
             Ok(Answer::Submitted { job, run, name, srun_prolog_epilog })
         }
         other => Err(Refusal::Other(format!("a submit was answered with {other:?}"))),
+    }
+}
+
+/// `max_script_size` of `SchedulerParameters`.
+fn check_script_size(state: &State, submission: &Submission) -> Result<(), Refusal> {
+    let (script, most) = (submission.script.as_deref(), state.config.parameters.max_script_bytes);
+    match (script.map(str::len), most) {
+        (Some(bytes), Some(most)) if bytes > most as usize => Err(Refusal::InvalidValue {
+            what: "script".into(),
+            value: format!("{bytes} bytes"),
+            expected: format!("at most {most} bytes"),
+        }),
+        _ => Ok(()),
     }
 }
 
@@ -277,14 +286,4 @@ fn script(shared: &Shared, by: &Principal, job: JobId) -> Result<Answer, Refusal
     let missing = || Refusal::Other(format!("job {job} has no script"));
     let text = shared.blob_text(&blob.ok_or_else(missing)?);
     Ok(Answer::Script { text: text.map_err(|e| Refusal::Other(e.to_string()))? })
-}
-
-async fn node_token(
-    shared: &Arc<Shared>,
-    by: Principal,
-    nodes: Vec<String>,
-) -> Result<Answer, Refusal> {
-    let file = join::issue_join_file(shared, by, nodes).await?;
-    let text = serde_json::to_string_pretty(&file).map_err(|e| Refusal::Other(e.to_string()))?;
-    Ok(Answer::Token { text: text + "\n" })
 }

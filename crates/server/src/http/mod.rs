@@ -17,6 +17,8 @@ pub mod hold;
 pub mod logs;
 pub mod peer;
 #[cfg(test)]
+mod privacy_tests;
+#[cfg(test)]
 mod rights_tests;
 pub mod route;
 pub mod serve;
@@ -24,6 +26,7 @@ pub mod stall_timeout;
 pub mod step_stream;
 #[cfg(test)]
 mod tests;
+pub mod tokens;
 
 use crate::shared::Shared;
 use axum::Router;

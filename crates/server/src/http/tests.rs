@@ -11,11 +11,10 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode, header};
 use cluster::Command;
-use cluster::event::UserToken;
+use cluster::token::UserToken;
 use http_body_util::BodyExt;
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
-use model::principal::Role;
 use model::reason::Refusal;
 use std::net::SocketAddr;
 use tower_service::Service;
@@ -96,13 +95,7 @@ async fn health_needs_no_principal_and_calls_do() {
 async fn token_is_accepted_on_the_loopback_port_only() {
     let client = Client::new().await;
     let text = token::generate();
-    let known = UserToken {
-        hash: token::hash(&text),
-        name: "root".into(),
-        account: None,
-        unix_user: None,
-        role: Role::User,
-    };
+    let known = UserToken { hash: token::hash(&text), name: "root".into(), ..UserToken::default() };
     client.server.run(Command::SetUserToken(Box::new(known))).await.expect("a token");
     let ping = || envelope(PROTOCOL, Call::Ping);
     let status = |(status, _)| status;

@@ -16,6 +16,7 @@ pub mod planner_signal;
 pub mod state_lock;
 pub mod step_launches;
 pub mod step_queue;
+pub mod token_uses;
 pub mod usage_queries;
 pub mod writer_queue;
 
@@ -42,6 +43,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use step_launches::StepLaunches;
 use step_queue::StepQueue;
+use token_uses::TokenUses;
 use writer_queue::WriterQueue;
 
 pub struct Shared {
@@ -65,6 +67,7 @@ pub struct Shared {
 pub struct Volatile {
     /// Calls that wait for a job, by user.
     pub waiting_calls: UserCounts,
+    pub token_uses: TokenUses,
     /// Replaced whole, so that a reader never holds up the planner.
     last_plan: RwLock<Arc<LastPlan>>,
     /// Load and memory of nodes, from their beats.

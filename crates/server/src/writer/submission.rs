@@ -23,7 +23,8 @@ pub fn settle_owner(
     if for_another && authorise(state, by, Act::SubmitAs(named)).is_ok() {
         submission.spec.owner = Arc::new(principal::of_uid(named.uid, named.gid));
     } else {
-        submission.spec.owner = Arc::new(Principal { role: Role::User, ..by.clone() });
+        submission.spec.owner =
+            Arc::new(Principal { role: Role::User, token_limit: None, ..by.clone() });
     }
     let size = submission.script.as_ref().map_or(0, String::len);
     if size > SCRIPT_BYTES_MAX {

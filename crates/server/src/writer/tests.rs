@@ -3,9 +3,8 @@
 use crate::auth::principal::server_principal;
 use crate::shared::dispatch_queue::DispatchWork;
 use crate::testing::{TestServer, submission, user};
-use cluster::event::UserToken;
+use cluster::token::UserToken;
 use cluster::{Command, Event};
-use model::principal::Role;
 use model::reason::Refusal;
 use tokio::sync::oneshot::error::TryRecvError;
 
@@ -51,13 +50,7 @@ async fn commands_that_wait_for_the_writer_go_into_one_commit() {
     let mut commits = server.shared.commits.subscribe();
     let mut answers = Vec::new();
     for n in 1..=3 {
-        let token = UserToken {
-            hash: n.to_string(),
-            name: "ada".into(),
-            account: None,
-            unix_user: None,
-            role: Role::User,
-        };
+        let token = UserToken { hash: n.to_string(), name: "ada".into(), ..UserToken::default() };
         let command = Command::SetUserToken(Box::new(token));
         let answer = server.shared.writer.enqueue(command, server_principal()).await;
         answers.push(answer.expect("a queue that is open"));
@@ -103,9 +96,7 @@ fn long_token(name: &str, bytes: usize) -> Command {
     Command::SetUserToken(Box::new(UserToken {
         hash: name.into(),
         name: "x".repeat(bytes),
-        account: None,
-        unix_user: None,
-        role: Role::User,
+        ..UserToken::default()
     }))
 }
 

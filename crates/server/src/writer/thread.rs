@@ -347,6 +347,9 @@ fn may_start_jobs(event: &Event) -> bool {
             | Event::Purged { .. }
             | Event::TokenIssued { .. }
             | Event::TokenUsed { .. }
+            | Event::JoinTokenRemoved { .. }
             | Event::UserTokenSet(_)
+            | Event::UserTokenRevoked { .. }
+            | Event::UserTokenRemoved { .. }
     )
 }

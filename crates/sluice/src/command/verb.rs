@@ -42,6 +42,12 @@ pub enum VerbError {
 }
 
 impl VerbError {
+    pub fn print(&self) {
+        for line in self.to_string().lines() {
+            eprintln!("sluice: error: {line}");
+        }
+    }
+
     pub fn file(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::File { path, source }

@@ -6,4 +6,5 @@ mod harness;
 mod forged_lines;
 mod impersonation;
 mod planted_links;
+mod private_data;
 mod step_links;

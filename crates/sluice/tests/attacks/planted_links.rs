@@ -86,6 +86,8 @@ const NAMES: &[&str] = &[
     "ports.json",
     "ports.json.new",
     "server",
+    "server-keeper.pid",
+    "server-keeper.pid.new",
     "server.log",
     "server.log.1",
     "server.pid",

@@ -10,3 +10,4 @@ mod journal_tail;
 mod kill_loop;
 mod many_running;
 mod server_and_node;
+mod server_restart;

@@ -206,19 +206,31 @@ impl Cluster {
         text.trim().parse().unwrap()
     }
 
-    /// Kills a daemon and waits until it is gone. The keeper is killed before an agent, so that it stays dead.
+    /// Kills a daemon and waits until it is gone. Its keeper is killed before, so that it stays dead.
     pub fn kill(&self, of: &str) {
-        if of == "agent" {
-            self.leave_agent_alone();
+        match of {
+            "agent" => self.leave_agent_alone(),
+            "server" => self.leave_server_alone(),
+            _ => {}
         }
         self.kill_alone(of);
     }
 
+    /// Kills the server's keeper, so that the server is not started again.
+    pub fn leave_server_alone(&self) {
+        self.kill_keeper("server-keeper");
+    }
+
     /// Kills the keeper, so that the agent is not started again.
     pub fn leave_agent_alone(&self) {
-        if self.state().join("keeper.pid").exists() {
-            self.kill_alone("keeper");
-            std::fs::remove_file(self.state().join("keeper.pid")).unwrap();
+        self.kill_keeper("keeper");
+    }
+
+    fn kill_keeper(&self, of: &str) {
+        let pid_file = self.state().join(format!("{of}.pid"));
+        if pid_file.exists() {
+            self.kill_alone(of);
+            std::fs::remove_file(pid_file).unwrap();
         }
     }
 

@@ -8,3 +8,4 @@ mod dependency_licenses;
 mod ordinary_user;
 mod permissions;
 mod several_hosts;
+mod tokens;

@@ -143,7 +143,15 @@ pub fn bob() -> Principal {
 
 fn user(name: &str, id: u32) -> Principal {
     let (name, group) = (name.to_owned(), name.to_owned());
-    Principal { name, uid: id, gid: id, group, groups: Vec::new(), role: Role::User }
+    Principal {
+        name,
+        uid: id,
+        gid: id,
+        group,
+        groups: Vec::new(),
+        role: Role::User,
+        token_limit: None,
+    }
 }
 
 pub fn gpu_request(per: Per, count: u64) -> GresRequest {

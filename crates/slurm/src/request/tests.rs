@@ -49,6 +49,7 @@ pub(super) fn submitter(command: Command) -> Submitter {
         group: String::new(),
         groups: Vec::new(),
         role: Default::default(),
+        token_limit: None,
     };
     Submitter {
         command,

@@ -1,7 +1,8 @@
 //! `sluice agent`: this machine's nodes.
 
+use super::keeper::AGENT_KEEPER;
+use super::log;
 use super::state_dir::StateDir;
-use super::{keeper, log};
 use crate::command::verb::{VerbError, VerbResult};
 use ::agent::detect::{Machine, node_config_line};
 use ::agent::{AgentConfig, Launcher};
@@ -53,7 +54,8 @@ pub fn run(args: AgentArgs) -> VerbResult {
         return Err(VerbError::Message(text));
     }
     if args.keep {
-        keeper::keep(&state)?;
+        // An agent counts as working as soon as it runs: it waits for its server.
+        AGENT_KEEPER.keep_in_background(&state)?.is_ready();
     }
     // The launcher is a fork of this process, so it is started before there are threads or open files.
     let launcher = Launcher::start().map_err(VerbError::file("the launcher"))?;

@@ -1,6 +1,6 @@
 //! `sluice down`: stops server and agent. Jobs go on under their supervisors.
 
-use super::keeper::KEEPER;
+use super::keeper::{AGENT_KEEPER, SERVER_KEEPER};
 use super::state_dir::{self, StateDir};
 use crate::client::{Client, ServerLocation};
 use crate::command::verb::{VerbError, VerbResult};
@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use wire::client::{Answer, Call, Cancel, JobsQuery};
 use wire::job_list::JobList;
 
-/// The processes to stop, in this order. The keeper stops its agent; an agent without a keeper is stopped by itself.
-const PROCESSES: [&str; 3] = ["server", KEEPER, "agent"];
+/// The processes to stop, in this order. A keeper ends with what it keeps, and stops what it has just started again; a
+/// server or agent without a keeper is stopped by itself.
+const PROCESSES: [&str; 4] = ["server", SERVER_KEEPER.name, AGENT_KEEPER.name, "agent"];
 
 /// How long a process may take to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
@@ -45,7 +46,7 @@ pub fn run(args: &DownArgs) -> VerbResult {
             return Err(VerbError::Message(text));
         }
     }
-    if args.jobs && state.running_pid("server").is_some() {
+    if args.jobs && server_running(&state) {
         end_jobs(&state)?;
     }
     let mut found = false;
@@ -63,6 +64,11 @@ pub fn run(args: &DownArgs) -> VerbResult {
         println!("sluice was not up in {}", path.display())
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether there is a server, or one is about to be started again.
+fn server_running(state: &StateDir) -> bool {
+    ["server", SERVER_KEEPER.name].into_iter().any(|of| state.running_pid(of).is_some())
 }
 
 fn end_jobs(state: &StateDir) -> Result<(), VerbError> {

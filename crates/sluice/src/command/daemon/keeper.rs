@@ -1,5 +1,5 @@
-//! The keeper: a process of one thread that starts this machine's agent, and starts it again when it dies. Jobs do not
-//! notice; without an agent their node would be considered lost.
+//! The keeper: a process of one thread that starts a server or an agent, and starts it again when it dies. Jobs notice
+//! neither; without an agent their node would be considered lost, and without a server nobody gets an answer.
 
 use super::state_dir::StateDir;
 use crate::command::verb::VerbError;
@@ -8,27 +8,65 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
+use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// The name of its pid file.
-pub const KEEPER: &str = "keeper";
-
-/// An agent that has lived this long was working: its death does not count with earlier ones.
+/// A process that has lived this long was working: its death does not count with earlier ones.
 const STABLE_AFTER: Duration = Duration::from_secs(60);
-/// How often in a row an agent that dies early is started again.
+/// How often in a row a process that dies early is started again.
 const RESTARTS_MAX: u32 = 8;
 /// The pause before the first restart; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Counts early deaths of agents.
+/// The exit code of a process that cannot work with the configuration as it is: another start would end the same way.
+pub const BAD_CONFIGURATION: u8 = 78;
+
+/// Which process a keeper keeps.
+#[derive(Debug)]
+pub struct Keeper {
+    /// The name of the keeper's own pid file.
+    pub name: &'static str,
+    /// The name of the process and of its pid file.
+    of: &'static str,
+    /// What goes on without it, and how it comes back.
+    given_up: &'static str,
+}
+
+pub const AGENT_KEEPER: Keeper =
+    Keeper { name: "keeper", of: "agent", given_up: "jobs go on, and `sluice up` starts it" };
+
+pub const SERVER_KEEPER: Keeper = Keeper {
+    name: "server-keeper",
+    of: "server",
+    given_up: "jobs go on; see the log, and start it with `sluice up`",
+};
+
+/// What a kept process knows of its keeper.
+pub struct Kept {
+    ready: PipeWriter,
+    /// Whether it has no predecessor.
+    pub is_first: bool,
+    /// Whether one of its predecessors was ready.
+    pub was_ready: bool,
+}
+
+impl Kept {
+    /// Tells the keeper that the process works.
+    pub fn is_ready(mut self) {
+        // A keeper that was killed does not read it.
+        let _ = self.ready.write_all(&[1]);
+    }
+}
+
+/// Counts early deaths.
 #[derive(Default)]
 struct RestartBackoff {
     in_a_row: u32,
 }
 
 impl RestartBackoff {
-    /// The pause before the next start, after an agent that lived for `lived`. `None` if it died too often.
+    /// The pause before the next start, after a process that lived for `lived`. `None` if it died too often.
     fn next(&mut self, lived: Duration) -> Option<Duration> {
         if lived >= STABLE_AFTER {
             self.in_a_row = 0;
@@ -38,91 +76,142 @@ impl RestartBackoff {
     }
 }
 
-/// Forks the keeper, and returns in each agent that the keeper forks. The calling process ends at once, so that nobody has
-/// to wait for the keeper; the keeper itself never returns. The caller must have one thread.
-pub fn keep(state: &StateDir) -> Result<(), VerbError> {
-    match fork_child()? {
-        // Exit handlers belong to the agent.
-        Some(_) => exit_now(0),
-        None => state.write_pid(KEEPER)?,
+/// How a kept process ended.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    /// It was told to stop, or the keeper was.
+    Stopped,
+    /// With an exit code.
+    Failed(i32),
+    /// By a signal, or in a way that is not known.
+    Died(String),
+}
+
+impl Keeper {
+    /// Forks a keeper into the background, and returns in each process that it forks. The calling process ends at once, so
+    /// that nobody has to wait for the keeper. The caller must have one thread.
+    pub fn keep_in_background(&self, state: &StateDir) -> Result<Kept, VerbError> {
+        match self.fork_child()? {
+            // Exit handlers belong to the kept process.
+            Some(_) => exit_now(0),
+            None => self.keep(state),
+        }
     }
-    let mut signals = SigSet::empty();
-    [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT].into_iter().for_each(|s| signals.add(s));
-    let mut before = SigSet::empty();
-    sigprocmask(SigmaskHow::SIG_BLOCK, Some(&signals), Some(&mut before)).map_err(failed)?;
-    let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
-    let signal_fd = SignalFd::with_flags(&signals, flags).map_err(failed)?;
-    let mut backoff = RestartBackoff::default();
-    loop {
-        let Some(agent) = fork_child()? else {
-            sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None).map_err(failed)?;
-            return Ok(());
-        };
-        let began = Instant::now();
-        let pause = match await_end(agent, &signal_fd) {
-            AgentEnd::Stopped => finish(state),
-            AgentEnd::Died(how) => backoff.next(began.elapsed()).map(|pause| (how, pause)),
-        };
-        let Some((how, pause)) = pause else {
-            tracing::error!(
-                "the agent died {RESTARTS_MAX} times in a row and is not started again; jobs go on, and `sluice up` starts it"
+
+    /// Becomes the keeper: returns in each process that it forks, and in the keeper only with an error. The caller must
+    /// have one thread. What the caller holds open, each process inherits: listening sockets stay bound between two servers, and
+    /// clients wait instead of being refused.
+    pub fn keep(&self, state: &StateDir) -> Result<Kept, VerbError> {
+        state.write_pid(self.name)?;
+        let mut signals = SigSet::empty();
+        [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT].into_iter().for_each(|s| signals.add(s));
+        let mut before = SigSet::empty();
+        sigprocmask(SigmaskHow::SIG_BLOCK, Some(&signals), Some(&mut before))
+            .map_err(|e| self.failed(e))?;
+        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        let signal_fd = SignalFd::with_flags(&signals, flags).map_err(|e| self.failed(e))?;
+        let mut backoff = RestartBackoff::default();
+        let (mut is_first, mut was_ready) = (true, false);
+        loop {
+            let (reader, ready) = std::io::pipe().map_err(|e| self.failed(e))?;
+            let Some(child) = self.fork_child()? else {
+                sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None)
+                    .map_err(|e| self.failed(e))?;
+                return Ok(Kept { ready, is_first, was_ready });
+            };
+            drop(ready);
+            is_first = false;
+            let began = Instant::now();
+            let end = await_end(child, &signal_fd);
+            let is_ready = was_written(reader);
+            was_ready |= is_ready;
+            let how = match end {
+                End::Stopped => self.finish(state, 0),
+                End::Failed(code) if code == i32::from(BAD_CONFIGURATION) => {
+                    return Err(self.give_up(state, "cannot work with the configuration"));
+                }
+                // A first start that fails has said why; it is for the caller to try again.
+                End::Failed(code) if !was_ready => self.finish(state, code),
+                End::Failed(code) => format!("ended with code {code}"),
+                End::Died(how) => how,
+            };
+            // Before it is ready, a process may take long and still end at once, each time.
+            let lived = if is_ready { began.elapsed() } else { Duration::ZERO };
+            let Some(pause) = backoff.next(lived) else {
+                let why = format!("{how}, after {RESTARTS_MAX} restarts in a row");
+                return Err(self.give_up(state, &why));
+            };
+            tracing::warn!(
+                "the {} {how}; it is started again in {} ms",
+                self.of,
+                pause.as_millis()
             );
-            finish(state)
-        };
-        tracing::warn!("{how}; it is started again");
-        if told_to_stop(&signal_fd, Some(Instant::now() + pause)) {
-            finish(state)
+            if told_to_stop(&signal_fd, Some(Instant::now() + pause)) {
+                self.finish(state, 0)
+            }
+        }
+    }
+
+    /// Forks: the child's pid in the parent, `None` in the child.
+    fn fork_child(&self) -> Result<Option<Pid>, VerbError> {
+        // SAFETY: the keeper has one thread, so the child finds no lock held by another.
+        match unsafe { fork() }.map_err(|e| self.failed(e))? {
+            ForkResult::Parent { child } => Ok(Some(child)),
+            ForkResult::Child => Ok(None),
+        }
+    }
+
+    fn failed(&self, error: impl std::fmt::Display) -> VerbError {
+        VerbError::Message(format!("the {} cannot be kept: {error}", self.of))
+    }
+
+    fn give_up(&self, state: &StateDir, why: &str) -> VerbError {
+        self.remove_pid_files(state);
+        let Self { of, given_up, .. } = self;
+        VerbError::Message(format!("the {of} {why}; it is not started again: {given_up}"))
+    }
+
+    fn finish(&self, state: &StateDir, code: i32) -> ! {
+        self.remove_pid_files(state);
+        exit_now(code)
+    }
+
+    /// The keeper's own is the last: until then no other keeper starts here.
+    fn remove_pid_files(&self, state: &StateDir) {
+        for name in [self.of, self.name] {
+            let _ = std::fs::remove_file(state.pid_file(name));
         }
     }
 }
 
-/// Forks: the child's pid in the parent, `None` in the child.
-fn fork_child() -> Result<Option<Pid>, VerbError> {
-    // SAFETY: the caller of `keep` has one thread, so the child finds no lock held by another.
-    match unsafe { fork() }.map_err(failed)? {
-        ForkResult::Parent { child } => Ok(Some(child)),
-        ForkResult::Child => Ok(None),
-    }
-}
-
-fn failed(error: nix::Error) -> VerbError {
-    VerbError::Message(format!("the agent cannot be kept: {error}"))
-}
-
-fn finish(state: &StateDir) -> ! {
-    let _ = std::fs::remove_file(state.pid_file(KEEPER));
-    exit_now(0)
-}
-
 fn exit_now(code: i32) -> ! {
-    // SAFETY: ends this process at once; exit handlers are the agent's.
+    // SAFETY: ends this process at once; exit handlers are the kept process's.
     unsafe { libc::_exit(code) }
 }
 
-/// How an agent ended.
-enum AgentEnd {
-    /// It was told to stop, or the keeper was.
-    Stopped,
-    Died(String),
+fn was_written(mut reader: PipeReader) -> bool {
+    matches!(reader.read(&mut [0]), Ok(1))
 }
 
-fn await_end(agent: Pid, signal_fd: &SignalFd) -> AgentEnd {
+fn await_end(child: Pid, signal_fd: &SignalFd) -> End {
     let mut told = false;
     loop {
-        let ended = match waitpid(agent, Some(WaitPidFlag::WNOHANG)) {
-            Ok(WaitStatus::Exited(_, 0)) => return AgentEnd::Stopped,
-            Ok(WaitStatus::Exited(_, code)) => format!("the agent ended with code {code}"),
-            Ok(WaitStatus::Signaled(_, signal, _)) => format!("the agent was killed by {signal}"),
+        let end = match waitpid(child, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(_, 0)) => End::Stopped,
+            // Whoever sends it means the process to stop, also before it is ready to obey.
+            Ok(WaitStatus::Signaled(_, Signal::SIGTERM | Signal::SIGINT, _)) => End::Stopped,
+            Ok(WaitStatus::Exited(_, code)) => End::Failed(code),
+            Ok(WaitStatus::Signaled(_, signal, _)) => End::Died(format!("was killed by {signal}")),
             Ok(_) => {
                 if told_to_stop(signal_fd, None) {
                     told = true;
-                    let _ = kill(agent, Signal::SIGTERM);
+                    let _ = kill(child, Signal::SIGTERM);
                 }
                 continue;
             }
-            Err(error) => format!("the agent cannot be waited for: {error}"),
+            Err(error) => End::Died(format!("cannot be waited for: {error}")),
         };
-        return if told { AgentEnd::Stopped } else { AgentEnd::Died(ended) };
+        return if told { End::Stopped } else { end };
     }
 }
 
@@ -151,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_agent_that_keeps_dying_is_given_up_and_a_stable_one_resets_the_count() {
+    fn a_process_that_keeps_dying_is_given_up_and_a_stable_one_resets_the_count() {
         let mut backoff = RestartBackoff::default();
         let early = Duration::from_secs(1);
         let pauses: Vec<_> = std::iter::from_fn(|| backoff.next(early)).take(100).collect();

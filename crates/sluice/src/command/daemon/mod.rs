@@ -1,5 +1,6 @@
 //! The long-running processes: `sluice up`, `down`, `server` and `agent`, and the state folder they share.
 
+pub mod admin_token;
 pub mod agent;
 pub mod down;
 mod keeper;

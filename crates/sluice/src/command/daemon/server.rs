@@ -1,11 +1,14 @@
 //! `sluice server`: runs a server alone. Agents of other machines connect to it.
 
+use super::keeper::SERVER_KEEPER;
+use super::listen_addresses::BoundListeners;
 use super::state_dir::{self, StateDir};
-use super::{listen_addresses, log, state_mount};
+use super::{admin_token, listen_addresses, log, state_mount};
 use crate::command::verb::{VerbError, VerbResult};
 use ::server::configure::{self, Machine};
 use ::server::{ConnectionLimits, ServerOptions};
 use clap::Args;
+use cluster::ClusterConfig;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -44,8 +47,56 @@ impl ServerArgs {
 pub fn run(args: ServerArgs) -> VerbResult {
     let state = StateDir::prepare(&args.state_path())?;
     log::start(&state, "server");
-    start(&args, state, None, |_| Ok(()))?;
+    refuse_a_second(&state)?;
+    let site = Site::load(&args, None)?;
+    let bound = listen_addresses::bind(&state, args.listen, args.agents)?;
+    start(&args, state, site, bound, |_| Ok(()), announce)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses to start where a server runs, or is about to be started again.
+pub fn refuse_a_second(state: &StateDir) -> Result<(), VerbError> {
+    let path = state.path.display();
+    if let Some(pid) = state.running_pid("server") {
+        let text = format!("a server runs in {path} already, as process {pid}");
+        return Err(VerbError::Message(text));
+    }
+    if let Some(pid) = state.running_pid(SERVER_KEEPER.name) {
+        let text = format!("a server is started again in {path} already, by process {pid}");
+        return Err(VerbError::Message(text));
+    }
+    Ok(())
+}
+
+/// The line that scripts wait for.
+pub fn announce(listen: SocketAddr) {
+    println!("sluice is up: http://{listen}");
+}
+
+/// What the configuration says.
+pub struct Site {
+    config_dir: Option<PathBuf>,
+    config: ClusterConfig,
+    /// Set when every node of the configuration is on this machine.
+    machine: Option<Machine>,
+}
+
+impl Site {
+    pub fn load(args: &ServerArgs, machine: Option<Machine>) -> Result<Self, VerbError> {
+        let config_dir = match &args.config {
+            Some(dir) => Some(dir.canonicalize().map_err(VerbError::file(dir))?),
+            None => None,
+        };
+        let config = configure::load(config_dir.as_deref(), machine.as_ref())?;
+        Ok(Self { config_dir, config, machine })
+    }
+
+    fn local_nodes(&self) -> Vec<String> {
+        match self.machine {
+            Some(_) => self.config.nodes.iter().map(|n| n.name.clone()).collect(),
+            None => Vec::new(),
+        }
+    }
 }
 
 /// The nodes on this machine, and the addresses at which its agent finds the server.
@@ -54,42 +105,28 @@ pub struct LocalNodes {
     pub servers: Vec<String>,
 }
 
-/// Runs the server in this process until it is told to stop. With `machine`, every node of the configuration is on this
-/// machine. `before_root_is_given_up` is called with what this machine's join file must contain.
+/// Runs the server in this process until it is told to stop. `before_root_is_given_up` is called with what this machine's
+/// join file must contain, and `ready` with the clients' address once the server answers there.
 pub fn start(
     args: &ServerArgs,
     state: StateDir,
-    machine: Option<Machine>,
+    site: Site,
+    bound: BoundListeners,
     before_root_is_given_up: impl FnOnce(&LocalNodes) -> Result<(), VerbError>,
+    ready: impl FnOnce(SocketAddr) + Send + 'static,
 ) -> Result<(), VerbError> {
-    if let Some(pid) = state.running_pid("server") {
-        let path = state.path.display();
-        return Err(VerbError::Message(format!(
-            "a server runs in {path} already, as process {pid}"
-        )));
-    }
-    let config_dir = match &args.config {
-        Some(dir) => Some(dir.canonicalize().map_err(VerbError::file(dir))?),
-        None => None,
-    };
-    let config = configure::load(config_dir.as_deref(), machine.as_ref())?;
-    let nodes = match machine {
-        Some(_) => config.nodes.iter().map(|n| n.name.clone()).collect(),
-        None => Vec::new(),
-    };
-    let admin_token = state.admin_token()?;
+    let admin_token = admin_token::read_or_make(&state)?;
     let admin_user = nix::unistd::User::from_uid(nix::unistd::geteuid())
         .ok()
         .flatten()
         .map_or_else(|| "root".to_string(), |user| user.name);
     abort_on_panic();
-    let bound = listen_addresses::bind(&state, args.listen, args.agents)?;
     state.write_pid("server")?;
-    let local = LocalNodes { nodes, servers: vec![bound.agents.to_string()] };
+    let local = LocalNodes { nodes: site.local_nodes(), servers: vec![bound.agents.to_string()] };
     before_root_is_given_up(&local)?;
     if let Some(user) = state_dir::server_user()? {
         state.give_server_dir(user)?;
-        let needed: Vec<&Path> = config_dir.iter().map(|d| d.as_path()).collect();
+        let needed: Vec<&Path> = site.config_dir.iter().map(|d| d.as_path()).collect();
         enter(&state_mount::reachable(&state.server_dir(), user, &needed)?)?;
         state_dir::give_up_root(user)?;
     } else {
@@ -99,9 +136,9 @@ pub fn start(
     let options = ServerOptions {
         server_dir: PathBuf::from("."),
         state_dir: state.path.clone(),
-        config_dir,
-        config,
-        machine,
+        config_dir: site.config_dir,
+        config: site.config,
+        machine: site.machine,
         admin_token,
         admin_user,
         agents_addresses: local.servers,
@@ -112,9 +149,7 @@ pub fn start(
             .map(|h| h.to_string_lossy().into_owned())
             .unwrap_or_default(),
     };
-    ::server::run(options, bound.listeners, move || {
-        println!("sluice is up: http://{listen}");
-    })?;
+    ::server::run(options, bound.listeners, move || ready(listen))?;
     Ok(())
 }
 

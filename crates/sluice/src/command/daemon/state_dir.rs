@@ -93,22 +93,6 @@ impl StateDir {
         opened.map_err(VerbError::file(self.path.join(name)))
     }
 
-    /// The administrator's token, which is made at the first start.
-    pub fn admin_token(&self) -> Result<String, VerbError> {
-        let path = self.path.join("admin.token");
-        if let Ok(text) = std::fs::read_to_string(&path)
-            && !text.trim().is_empty()
-        {
-            return Ok(text.trim().to_string());
-        }
-        let token: String =
-            ::server::clock::random::<32>().iter().map(|b| format!("{b:02x}")).collect();
-        let text = format!("{token}\n");
-        let written = self.trusted()?.replace("admin.token", 0o600, text.as_bytes());
-        written.map_err(VerbError::file(&path))?;
-        Ok(token)
-    }
-
     /// Makes the server's user the owner of its folder. The folder belongs to that user already at a second start, so
     /// it is walked by handle: a link in it is left alone, and so is a file with a second name elsewhere.
     pub fn give_server_dir(&self, user: ServerUser) -> Result<(), VerbError> {

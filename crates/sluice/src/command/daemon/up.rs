@@ -1,9 +1,10 @@
-//! `sluice up`: starts a server and an agent. This process becomes the server and gives up root; the agent stays root.
+//! `sluice up`: starts a server and an agent. This process becomes the keeper of the server: it holds the listening sockets
+//! and starts the server again when it dies. The server gives up root; the agent stays root.
 
-use super::keeper::KEEPER;
-use super::log;
-use super::server::{self, LocalNodes, ServerArgs};
+use super::keeper::{AGENT_KEEPER, BAD_CONFIGURATION, SERVER_KEEPER};
+use super::server::{self, LocalNodes, ServerArgs, Site};
 use super::state_dir::{self, StateDir};
+use super::{listen_addresses, log};
 use crate::command::verb::{VerbError, VerbResult};
 use ::server::configure::Machine;
 use clap::Args;
@@ -23,27 +24,47 @@ pub struct UpArgs {
 
 pub fn run(args: UpArgs) -> VerbResult {
     let state = StateDir::prepare(&args.server.state_path())?;
+    server::refuse_a_second(&state)?;
     if args.detach {
         return detached(&args, &state);
     }
     log::start(&state, "server");
-    let detected =
-        ::agent::detect::Machine::detect().map_err(|e| VerbError::Message(e.to_string()))?;
-    let machine = Machine { node: super::agent::node_config(&detected) };
+    let site = load_site(&args.server)?;
+    let bound = listen_addresses::bind(&state, args.server.listen, args.server.agents)?;
+    let kept = SERVER_KEEPER.keep(&state)?;
+    // This is the server from here on. The first has its configuration; a later one reads it again.
+    let site = if kept.is_first { site } else { reload_site(&args.server) };
     let own = StateDir::open(&state.path);
     let start = move |local: &LocalNodes| start_agent(&own, local);
-    server::start(&args.server, state, Some(machine), start)?;
+    let ready = move |listen| {
+        if kept.was_ready {
+            tracing::info!("the server is up again: http://{listen}");
+        } else {
+            server::announce(listen);
+        }
+        kept.is_ready();
+    };
+    server::start(&args.server, state, site, bound, start, ready)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The configuration, with every node on this machine.
+fn load_site(args: &ServerArgs) -> Result<Site, VerbError> {
+    let detected =
+        ::agent::detect::Machine::detect().map_err(|e| VerbError::Message(e.to_string()))?;
+    Site::load(args, Some(Machine { node: super::agent::node_config(&detected) }))
+}
+
+/// The configuration at a restart. A bad one ends this process, with a code that tells the keeper.
+fn reload_site(args: &ServerArgs) -> Site {
+    load_site(args).unwrap_or_else(|error| {
+        error.print();
+        std::process::exit(i32::from(BAD_CONFIGURATION))
+    })
 }
 
 /// Starts the same command in a session of its own, and waits until it reports that it is up.
 fn detached(args: &UpArgs, state: &StateDir) -> VerbResult {
-    if let Some(pid) = state.running_pid("server") {
-        let path = state.path.display();
-        return Err(VerbError::Message(format!(
-            "a server runs in {path} already, as process {pid}"
-        )));
-    }
     let log_path = state.path.join("server.log");
     let log = state.open_log("server.log")?;
     let before = log.metadata().map(|m| m.len()).unwrap_or(0);
@@ -104,7 +125,7 @@ fn start_agent(state: &StateDir, local: &LocalNodes) -> Result<(), VerbError> {
         .ok()
         .and_then(|bytes| serde_json::from_slice::<wire::link::JoinFile>(&bytes).ok())
         .is_some_and(|file| file.nodes == local.nodes && file.servers == local.servers);
-    for of in [KEEPER, "agent"] {
+    for of in [AGENT_KEEPER.name, "agent"] {
         match state.running_pid(of) {
             Some(_) if fits => return Ok(()),
             Some(pid) => drop(state_dir::terminate(pid, AGENT_STOP_TIMEOUT)),

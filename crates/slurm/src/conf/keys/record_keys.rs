@@ -5,7 +5,7 @@ use model::partition::PartitionState;
 
 use super::choices::{AutoDetect, CgroupPlugin, GresFlag, NodeState, PreemptMode, SelectParameter};
 use crate::conf::keys::{
-    BOUNDED, KeyTable, U16, U32, U64, ValueKind, accepted, one_of, retired, used, words_of,
+    BOUNDED, KeyTable, U16, U32, U64, ValueKind, accepted, one_of, refused, retired, used, words_of,
 };
 
 /// The default binding of tasks.
@@ -33,7 +33,7 @@ pub const NODE: KeyTable = KeyTable {
         used("Gres", ValueKind::Text),
         used("MemSpecLimit", ValueKind::Megabytes),
         // One port, or a range with one for each node.
-        used("Port", ValueKind::Text),
+        accepted("Port", ValueKind::Text),
         used("Procs", U32),
         used("RealMemory", ValueKind::Megabytes),
         used("Reason", ValueKind::Text),
@@ -50,11 +50,11 @@ pub const PARTITION: KeyTable = KeyTable {
     of: "a PartitionName line",
     keys: &[
         used("PartitionName", ValueKind::Text),
-        used("AllocNodes", ValueKind::Text),
+        refused("AllocNodes", ValueKind::Text, &["ALL"], "jobs would be taken from every host"),
         used("AllowAccounts", ValueKind::Words),
         used("AllowGroups", ValueKind::Words),
         used("AllowQos", ValueKind::Words),
-        used("Alternate", ValueKind::Text),
+        accepted("Alternate", ValueKind::Text),
         used("CpuBind", CPU_BIND),
         used("Default", ValueKind::YesNo),
         used("DefaultTime", ValueKind::Time),
@@ -116,15 +116,17 @@ pub const DOWN_NODES: KeyTable = KeyTable {
     ],
 };
 
+const FRONTEND_WHY: &str = "there are no front ends, and jobs of all users would be taken";
+
 pub const FRONTEND: KeyTable = KeyTable {
     of: "a FrontendName line",
     keys: &[
         accepted("FrontendName", ValueKind::Text),
         accepted("FrontendAddr", ValueKind::Text),
-        accepted("AllowGroups", ValueKind::Words),
-        accepted("AllowUsers", ValueKind::Words),
-        accepted("DenyGroups", ValueKind::Words),
-        accepted("DenyUsers", ValueKind::Words),
+        refused("AllowGroups", ValueKind::Words, &[], FRONTEND_WHY),
+        refused("AllowUsers", ValueKind::Words, &[], FRONTEND_WHY),
+        refused("DenyGroups", ValueKind::Words, &[], FRONTEND_WHY),
+        refused("DenyUsers", ValueKind::Words, &[], FRONTEND_WHY),
         accepted("Port", U16),
         accepted("Reason", ValueKind::Text),
         accepted("State", ValueKind::OneOf(&["DOWN", "DRAIN", "FAIL", "FAILING", "UNKNOWN"])),

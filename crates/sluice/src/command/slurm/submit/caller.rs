@@ -124,6 +124,7 @@ fn owner(options: &JobOptions) -> Principal {
         group: String::new(),
         groups: Vec::new(),
         role: Role::User,
+        token_limit: None,
     }
 }
 

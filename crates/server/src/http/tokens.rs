@@ -1,0 +1,114 @@
+//! The calls about tokens. Only hashes reach the state; the text of a token goes to whoever asked for it.
+
+use crate::agents::join;
+use crate::auth::token;
+use crate::clock;
+use crate::shared::Shared;
+use cluster::Command;
+use cluster::authorise::{Act, authorise};
+use cluster::token::{JoinToken, TokenStatus, UserToken};
+use model::principal::{Principal, Role};
+use model::reason::Refusal;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::client::{Answer, Call};
+use wire::token::{TokenLife, TokenOf, TokenView};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// How long a user's token is good for where nothing else is said.
+const USER_LIFE: Duration = DAY.saturating_mul(90);
+
+/// How long a join token is good for where nothing else is said.
+pub const JOIN_LIFE: Duration = DAY;
+
+pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answer, Refusal> {
+    match call {
+        Call::NodeToken { nodes, life } => node_token(shared, by, nodes, life).await,
+        Call::UserToken { name, account, unix_user, role, token_name, life } => {
+            let now = clock::now();
+            let text = token::generate();
+            let made = UserToken {
+                hash: token::hash(&text),
+                name,
+                account,
+                unix_user,
+                role: role.unwrap_or(Role::User),
+                token_name: token_name.unwrap_or_default(),
+                limit: role,
+                made: Some(now),
+                expires: match life {
+                    TokenLife::Usual => Some(now + USER_LIFE),
+                    TokenLife::Seconds(seconds) => Some(now + Duration::from_secs(seconds)),
+                    TokenLife::Never => None,
+                },
+                revoked: None,
+            };
+            shared.writer.run(Command::SetUserToken(Box::new(made)), by).await?;
+            Ok(Answer::Token { text })
+        }
+        Call::Tokens => tokens(shared, &by),
+        Call::RevokeToken { name, user } => {
+            shared.writer.run(Command::RevokeToken { name, user }, by).await?;
+            Ok(Answer::Done)
+        }
+        Call::RotateAdminToken { hash } => {
+            authorise(&shared.read(), &by, Act::Administer)?;
+            let known = admin_token(shared);
+            let known = known.ok_or_else(|| Refusal::Other("there is no admin token".into()))?;
+            let next = UserToken { hash, made: Some(clock::now()), ..known };
+            shared.writer.run(Command::SetAdminToken(Box::new(next)), by).await?;
+            Ok(Answer::Done)
+        }
+        other => unreachable!("{other:?} is answered elsewhere"),
+    }
+}
+
+fn admin_token(shared: &Shared) -> Option<UserToken> {
+    let (state, now) = (shared.read(), clock::now());
+    let mut good = state.user_tokens.values().filter(|t| t.status(now) == TokenStatus::Good);
+    good.find(|token| token.is_admin_token()).cloned()
+}
+
+async fn node_token(
+    shared: &Arc<Shared>,
+    by: Principal,
+    nodes: Vec<String>,
+    life: TokenLife,
+) -> Result<Answer, Refusal> {
+    let life = match life {
+        TokenLife::Usual => JOIN_LIFE,
+        TokenLife::Seconds(seconds) => Duration::from_secs(seconds),
+        // Longer than a join token may last: it is refused as such.
+        TokenLife::Never => Duration::MAX,
+    };
+    let file = join::issue_join_file(shared, by, nodes, life).await?;
+    let text = serde_json::to_string_pretty(&file).map_err(|e| Refusal::Other(e.to_string()))?;
+    Ok(Answer::Token { text: text + "\n" })
+}
+
+/// All tokens for an administrator; their own for others.
+fn tokens(shared: &Shared, by: &Principal) -> Result<Answer, Refusal> {
+    let (state, now) = (shared.read(), clock::now());
+    authorise(&state, by, Act::ManageTokens(&by.name))?;
+    let admin = authorise(&state, by, Act::Administer).is_ok();
+    let shown = state.user_tokens.values().filter(|token| admin || token.user() == by.name);
+    let users = shown.map(|token| TokenView {
+        name: token.shown_name(),
+        of: TokenOf::User { name: token.user().to_string(), limit: token.limit },
+        made: token.made,
+        expires: token.expires,
+        last_use: shared.volatile.token_uses.last(&token.hash),
+        status: token.status(now),
+    });
+    let joins = state.tokens.iter().filter(|(_, token)| admin && token.expires > now);
+    let joins = joins.map(|(hash, token)| TokenView {
+        name: JoinToken::shown_name(hash),
+        of: TokenOf::Nodes(token.nodes.clone()),
+        made: token.made,
+        expires: Some(token.expires),
+        last_use: None,
+        status: TokenStatus::Good,
+    });
+    Ok(Answer::Tokens(users.chain(joins).collect()))
+}

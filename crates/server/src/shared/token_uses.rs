@@ -1,0 +1,27 @@
+//! When each token was last used. Only tokens that the state knows are noted, so that it bounds them.
+
+use model::time::Timestamp;
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+#[derive(Default)]
+pub struct TokenUses(Mutex<HashMap<String, Timestamp>>);
+
+impl TokenUses {
+    /// Notes a use of a token that the state knows, by its hash.
+    pub fn note(&self, hash: &str, at: Timestamp) {
+        let mut uses = self.lock();
+        match uses.get_mut(hash) {
+            Some(last) => *last = at,
+            None => drop(uses.insert(hash.to_string(), at)),
+        }
+    }
+
+    pub fn last(&self, hash: &str) -> Option<Timestamp> {
+        self.lock().get(hash).copied()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Timestamp>> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}

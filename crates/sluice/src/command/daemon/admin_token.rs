@@ -1,0 +1,53 @@
+//! The administrator's token: a file of the state folder that only who started the server can read. The server knows its hash.
+
+use super::state_dir::StateDir;
+use crate::client::{Client, ServerLocation};
+use crate::command::verb::VerbError;
+use ::server::token;
+use std::path::{Path, PathBuf};
+use wire::client::{Answer, Call};
+
+const NAME: &str = "admin.token";
+const MODE: u32 = 0o600;
+
+/// The token, which is made at the first start.
+pub fn read_or_make(state: &StateDir) -> Result<String, VerbError> {
+    match read(state) {
+        Some(token) => Ok(token),
+        None => {
+            let token = token::generate();
+            write(state, &token)?;
+            Ok(token)
+        }
+    }
+}
+
+/// Replaces the token by a new one; the file's path. The file comes first: if this process dies before the server knows,
+/// the server's next start takes the file's.
+pub fn rotate(state: &Path) -> Result<PathBuf, VerbError> {
+    let state = StateDir::open(state);
+    let former = read(&state);
+    let next = token::generate();
+    write(&state, &next)?;
+    let mut client = Client::at(ServerLocation::in_state(&state.path));
+    let failed = match client.call(Call::RotateAdminToken { hash: token::hash(&next) }) {
+        Ok(Answer::Done) => return Ok(state.path.join(NAME)),
+        Ok(Answer::Refused(why)) => why.into(),
+        Ok(other) => VerbError::Message(format!("the server answered {other:?}")),
+        Err(error) => error.into(),
+    };
+    if let Some(former) = former {
+        write(&state, &former)?;
+    }
+    Err(failed)
+}
+
+fn read(state: &StateDir) -> Option<String> {
+    let text = std::fs::read_to_string(state.path.join(NAME)).ok()?;
+    Some(text.trim().to_string()).filter(|token| !token.is_empty())
+}
+
+fn write(state: &StateDir, token: &str) -> Result<(), VerbError> {
+    let written = state.trusted()?.replace(NAME, MODE, format!("{token}\n").as_bytes());
+    written.map_err(VerbError::file(state.path.join(NAME)))
+}

@@ -1,0 +1,167 @@
+//! `sluice token`: makes join files for nodes and tokens for users, lists and revokes them.
+
+mod list;
+mod secret_file;
+
+use super::daemon::admin_token;
+use super::verb::{ServerLocationArgs, VerbError, VerbResult};
+use clap::{Args, Subcommand, ValueEnum};
+use model::principal::Role;
+use model::time::parse_duration;
+use secret_file::SecretFile;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use wire::client::{Answer, Call};
+use wire::token::TokenLife;
+
+#[derive(Args)]
+pub struct TokenArgs {
+    #[command(flatten)]
+    server: ServerLocationArgs,
+    #[command(subcommand)]
+    action: TokenAction,
+}
+
+#[derive(Subcommand)]
+enum TokenAction {
+    /// Make a join file for a node (or a host list of nodes on one machine); good once
+    Node {
+        name: String,
+        /// Write it to this new file, which only you can read, instead of printing it
+        #[arg(long)]
+        out: Option<PathBuf>,
+        /// How long it may wait to be used, as in 2h or 7d [default: 1d]
+        #[arg(long, value_name = "T", value_parser = life)]
+        expires: Option<TokenLife>,
+    },
+    /// Make a token for a user of the HTTP port
+    User {
+        name: String,
+        #[arg(long)]
+        account: Option<String>,
+        #[arg(long)]
+        unix_user: Option<String>,
+        /// The most that its holder may do: user, operator or admin
+        #[arg(long, value_parser = role)]
+        role: Option<Role>,
+        /// The token's own name, by which it is listed and revoked
+        #[arg(long = "name", value_name = "TOKEN")]
+        token_name: Option<String>,
+        /// How long it is good for, as in 12h or 30d, or never [default: 90d]
+        #[arg(long, value_name = "T", value_parser = life)]
+        expires: Option<TokenLife>,
+        /// Write it to this new file, which only you can read, instead of printing it
+        #[arg(long)]
+        out: Option<PathBuf>,
+    },
+    /// List your tokens; an administrator sees all, and join tokens that wait
+    List {
+        /// Also those that have expired or were revoked
+        #[arg(long)]
+        all: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Revoke a token by its name: it is refused from now on
+    Revoke {
+        name: String,
+        /// Whose token it is
+        #[arg(long)]
+        user: Option<String>,
+    },
+    /// Replace a token by a new one in the same file: the old one is refused from now on
+    Rotate { which: Rotated },
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Rotated {
+    Admin,
+}
+
+fn role(text: &str) -> Result<Role, String> {
+    let found = Role::ALL.into_iter().find(|role| role.word() == text);
+    found.ok_or_else(|| "expected user, operator or admin".into())
+}
+
+fn life(text: &str) -> Result<TokenLife, String> {
+    if text == "never" {
+        return Ok(TokenLife::Never);
+    }
+    match parse_duration(text) {
+        Ok(Some(life)) if !life.is_zero() => Ok(TokenLife::Seconds(life.as_secs())),
+        _ => Err("expected a whole number with s, m, h, d or w, as in 90d, or never".into()),
+    }
+}
+
+pub fn run(args: TokenArgs) -> VerbResult {
+    let TokenArgs { server, action } = args;
+    match action {
+        TokenAction::Node { name, out, expires } => {
+            let nodes =
+                model::hostlist::expand(&name).map_err(|e| VerbError::Message(e.to_string()))?;
+            make(&server, Call::NodeToken { nodes, life: expires.unwrap_or_default() }, out)?;
+        }
+        TokenAction::User { name, account, unix_user, role, token_name, expires, out } => {
+            let life = expires.unwrap_or_default();
+            let call = Call::UserToken { name, account, unix_user, role, token_name, life };
+            make(&server, call, out)?;
+        }
+        TokenAction::List { all, json } => {
+            let mut tokens = match server.client()?.call(Call::Tokens)? {
+                Answer::Tokens(tokens) => tokens,
+                other => return Err(unexpected(other)),
+            };
+            list::select(&mut tokens, all);
+            print!("{}", if json { list::json(&tokens) } else { list::table(&tokens) });
+        }
+        TokenAction::Revoke { name, user } => {
+            match server.client()?.call(Call::RevokeToken { name: name.clone(), user })? {
+                Answer::Done => println!("token {name} is revoked"),
+                other => return Err(unexpected(other)),
+            }
+        }
+        TokenAction::Rotate { which: Rotated::Admin } => {
+            let path = server.state.unwrap_or_else(crate::client::default_state_dir);
+            let file = admin_token::rotate(&path)?;
+            println!("the administrator's token is a new one, in {}", file.display());
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn make(server: &ServerLocationArgs, call: Call, out: Option<PathBuf>) -> Result<(), VerbError> {
+    // Made before the token is: no token is left over that nobody has.
+    let file = out.map(SecretFile::make).transpose()?;
+    let text = match server.client()?.call(call)? {
+        Answer::Token { text } => text,
+        other => return Err(unexpected(other)),
+    };
+    match file {
+        Some(file) => file.write(&text)?,
+        None => println!("{}", text.trim_end()),
+    }
+    Ok(())
+}
+
+fn unexpected(answer: Answer) -> VerbError {
+    match answer {
+        Answer::Refused(why) => why.into(),
+        other => VerbError::Message(format!("the server answered {other:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lives_are_durations_or_never() {
+        assert_eq!(life("90d"), Ok(TokenLife::Seconds(90 * 24 * 3600)));
+        assert_eq!(life("30"), Ok(TokenLife::Seconds(30)));
+        assert_eq!(life("never"), Ok(TokenLife::Never));
+        for wrong in ["0", "0d", "off", "", "soon", "-1d", "1.5d"] {
+            assert!(life(wrong).is_err(), "{wrong}");
+        }
+    }
+}

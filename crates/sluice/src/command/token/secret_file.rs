@@ -1,0 +1,63 @@
+//! A new file that only its owner can read, for a token.
+
+use crate::command::verb::VerbError;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+/// The mode of a file with a token in it.
+const SECRET_MODE: u32 = 0o600;
+
+/// A new file that only its owner can read. It is removed unless a token is written to it.
+pub struct SecretFile {
+    path: PathBuf,
+    file: File,
+    written: bool,
+}
+
+impl SecretFile {
+    pub fn make(path: PathBuf) -> Result<Self, VerbError> {
+        let mut how = OpenOptions::new();
+        let made = how.write(true).create_new(true).mode(SECRET_MODE).open(&path);
+        let file = made.map_err(VerbError::file(&path))?;
+        Ok(Self { path, file, written: false })
+    }
+
+    pub fn write(mut self, text: &str) -> Result<(), VerbError> {
+        let written = writeln!(self.file, "{}", text.trim_end());
+        written.map_err(VerbError::file(&self.path))?;
+        self.written = true;
+        Ok(())
+    }
+}
+
+impl Drop for SecretFile {
+    fn drop(&mut self) {
+        if !self.written {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    #[test]
+    fn token_goes_to_a_new_file_that_only_its_owner_can_read() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| dir.path().join(name);
+        SecretFile::make(path("n1.join")).expect("made").write("secret\n").expect("written");
+        assert_eq!(std::fs::read_to_string(path("n1.join")).expect("read"), "secret\n");
+        assert_eq!(std::fs::metadata(path("n1.join")).expect("there").mode() & 0o777, 0o600);
+        symlink("elsewhere", path("link")).expect("a link");
+        for taken in ["n1.join", "link"] {
+            assert!(SecretFile::make(path(taken)).is_err(), "{taken}");
+        }
+        assert!(!path("elsewhere").exists());
+        drop(SecretFile::make(path("refused")).expect("made"));
+        assert!(!path("refused").exists(), "nothing is left without a token");
+    }
+}

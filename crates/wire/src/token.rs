@@ -1,0 +1,44 @@
+//! Tokens as clients ask for them and see them.
+
+use model::principal::{Role, TokenStatus};
+use model::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// How long a token is good for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TokenLife {
+    /// What the server has for its kind.
+    #[default]
+    Usual,
+    Seconds(u64),
+    Never,
+}
+
+impl TokenLife {
+    pub fn is_usual(&self) -> bool {
+        *self == Self::Usual
+    }
+}
+
+/// A token without its secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenView {
+    pub name: String,
+    pub of: TokenOf,
+    pub made: Option<Timestamp>,
+    /// `None` for one that does not expire.
+    pub expires: Option<Timestamp>,
+    /// Since the server was started.
+    pub last_use: Option<Timestamp>,
+    pub status: TokenStatus,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TokenOf {
+    /// `limit` is the most that it may do; `None` for all that its user may.
+    User { name: String, limit: Option<Role> },
+    /// Nodes that have not joined yet.
+    Nodes(Vec<String>),
+}
