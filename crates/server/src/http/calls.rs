@@ -56,12 +56,12 @@ pub async fn call(
 }
 
 /// The jobs as views, for an answer in another form than the native one.
-pub async fn jobs(
-    shared: &Arc<Shared>,
-    _by: &Principal,
-    wanted: JobsQuery,
+pub fn jobs(
+    shared: &Shared,
+    by: &Principal,
+    wanted: &JobsQuery,
 ) -> Result<Vec<JobView>, Refusal> {
-    block_in_place(|| job_list::job_views(shared, &wanted, clock::now()))
+    block_in_place(|| job_list::job_views(shared, by, wanted, clock::now()))
 }
 
 /// The specification as it is stored: script and environment by the names of their contents.

@@ -57,12 +57,13 @@ pub fn jobs(
 /// The same jobs as views.
 pub fn job_views(
     shared: &Shared,
+    by: &Principal,
     wanted: &JobsQuery,
     now: Timestamp,
 ) -> Result<Vec<JobView>, Refusal> {
     let cache = RefCell::new(ViewCache::default());
     let mut views = Vec::new();
-    for some in choose(shared, wanted)?.chunks(CHUNK) {
+    for some in choose(shared, by, wanted)?.chunks(CHUNK) {
         let state = shared.read();
         let jobs = JobViews::new(shared, &state, now, wanted.detail, &cache);
         views.extend(some.iter().map(|(job, tasks)| jobs.job(job, tasks.as_ref())));

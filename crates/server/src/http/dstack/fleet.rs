@@ -1,18 +1,19 @@
 //! Fleets: the partitions of the cluster, and its nodes as their instances.
 
-use super::error::{ApiError, ApiResult};
-use super::run_body::whole_node;
-use super::{time, uuid};
-use crate::clock;
+use super::answer::{ApiResult, Json, Refused};
+use super::run_body::{GPU, whole_node};
+use super::uuid;
 use crate::http::calls;
 use crate::shared::Shared;
 use axum::extract::State;
-use axum::{Extension, Json};
+use axum::Extension;
+use dstack::api::fleet::{Fleet, FleetSpec, GetFleet};
+use dstack::api::instance::{BACKEND, Instance, InstanceType, REGION};
+use dstack::status::{FleetStatus, HealthStatus, InstanceStatus};
 use model::fleet::MAIN_PROJECT;
 use model::principal::Principal;
 use model::reason::Refusal;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::Arc;
 use wire::client::{Answer, Call};
 use wire::view::{ClusterView, NodeView};
@@ -27,108 +28,97 @@ async fn cluster(shared: &Arc<Shared>, by: Principal) -> Result<ClusterView, Ref
 pub async fn list(
     State(shared): State<Arc<Shared>>,
     Extension(by): Extension<Principal>,
-) -> ApiResult {
+) -> ApiResult<Vec<Fleet>> {
     let view = cluster(&shared, by).await?;
-    let names: Vec<String> = view.partitions.iter().map(|p| p.name.clone()).collect();
-    Ok(Json(names.iter().map(|name| fleet(&shared, &view, name)).collect()))
-}
-
-#[derive(Deserialize)]
-pub struct GetRequest {
-    #[serde(default)]
-    name: Option<String>,
-    #[serde(default)]
-    id: Option<String>,
+    let names = view.partitions.iter().map(|partition| partition.name.as_str());
+    Ok(Json(names.map(|name| fleet(&shared, &view, name)).collect()))
 }
 
 pub async fn get(
     State(shared): State<Arc<Shared>>,
     Extension(by): Extension<Principal>,
-    Json(wanted): Json<GetRequest>,
-) -> ApiResult {
+    Json(wanted): Json<GetFleet>,
+) -> ApiResult<Fleet> {
     let view = cluster(&shared, by).await?;
-    let found = view.partitions.iter().find(|p| {
-        wanted.name.as_ref() == Some(&p.name) || wanted.id == Some(uuid("fleet", &p.name))
+    let found = view.partitions.iter().find(|partition| {
+        wanted.name.as_ref() == Some(&partition.name)
+            || wanted.id == Some(uuid("fleet", &partition.name))
     });
-    let found = found.ok_or_else(|| ApiError::missing("Fleet not found"))?;
+    let found = found.ok_or_else(|| Refused::not_found("Fleet not found"))?;
     Ok(Json(fleet(&shared, &view, &found.name)))
 }
 
 pub async fn instances(
     State(shared): State<Arc<Shared>>,
     Extension(by): Extension<Principal>,
-) -> ApiResult {
+) -> ApiResult<Vec<Instance>> {
     let view = cluster(&shared, by).await?;
-    let each = view.nodes.iter().enumerate();
+    let each = (0..).zip(&view.nodes);
     Ok(Json(each.map(|(number, node)| instance(&shared, node, None, number)).collect()))
 }
 
-fn fleet(shared: &Shared, view: &ClusterView, name: &str) -> Value {
-    let nodes = view.nodes.iter().filter(|node| node.partitions.iter().any(|p| p == name));
-    let instances: Vec<Value> = nodes
-        .enumerate()
-        .map(|(number, node)| instance(shared, node, Some(name), number))
-        .collect();
-    let hosts: Vec<&str> = view
-        .nodes
-        .iter()
-        .filter(|node| node.partitions.iter().any(|p| p == name))
-        .map(|node| node.config.name.as_str())
-        .collect();
-    json!({
-        "id": uuid("fleet", name),
-        "name": name,
-        "project_name": MAIN_PROJECT,
-        "spec": {
-            "configuration": {
+fn fleet(shared: &Shared, view: &ClusterView, name: &str) -> Fleet {
+    let nodes = || view.nodes.iter().filter(|node| node.partitions.iter().any(|p| p == name));
+    let hosts: Vec<&str> = nodes().map(|node| node.config.name.as_str()).collect();
+    let each = (0..).zip(nodes());
+    Fleet {
+        id: uuid("fleet", name),
+        name: name.to_owned(),
+        project_name: MAIN_PROJECT.to_owned(),
+        spec: FleetSpec {
+            configuration: json!({
                 "type": "fleet",
                 "name": name,
                 "blocks": "auto",
                 "ssh_config": {"hosts": hosts},
-            },
-            "configuration_path": null,
-            "profile": {"name": "default", "default": false},
-            "autocreated": false,
+            }),
+            configuration_path: None,
+            profile: Some(json!({"name": "default", "default": false})),
+            autocreated: false,
         },
-        "created_at": time(shared.setup.started),
-        "status": "active",
-        "status_message": null,
-        "instances": instances,
-    })
+        created_at: shared.setup.started.into(),
+        status: FleetStatus::Active,
+        status_message: None,
+        instances: each.map(|(number, node)| instance(shared, node, Some(name), number)).collect(),
+    }
 }
 
-fn instance(shared: &Shared, node: &NodeView, fleet: Option<&str>, number: usize) -> Value {
+fn instance(shared: &Shared, node: &NodeView, fleet: Option<&str>, number: u32) -> Instance {
     let config = &node.config;
-    let unreachable = !shared.agents.is_connected(&config.name);
-    let gpus = config.gres_total("gpu");
-    let used: u64 = node.gres_used.iter().filter(|gres| gres.name == "gpu").map(|g| g.count).sum();
-    let (busy, total) = match gpus {
-        0 => (u64::from(node.cpus_allocated), u64::from(config.cpus)),
-        gpus => (used, gpus),
+    let used: u64 = node.gres_used.iter().filter(|gres| gres.name == GPU).map(|g| g.count).sum();
+    let (busy, total) = match config.gres_total(GPU) {
+        0 => (node.cpus_allocated, config.cpus),
+        gpus => {
+            let count = |gpus: u64| u32::try_from(gpus).unwrap_or(u32::MAX);
+            (count(used), count(gpus))
+        }
     };
-    json!({
-        "id": uuid("instance", &config.name),
-        "project_name": MAIN_PROJECT,
-        "backend": "remote",
-        "instance_type": {"name": config.name, "resources": whole_node(config)},
-        "name": config.name,
-        "fleet_id": fleet.map(|name| uuid("fleet", name)),
-        "fleet_name": fleet,
-        "instance_num": number,
-        "job_name": null,
-        "hostname": config.address,
-        "status": if node.job_count > 0 { "busy" } else { "idle" },
-        "unreachable": unreachable,
-        "health_status": "healthy",
-        "termination_reason": null,
-        "termination_reason_message": node.reason.as_ref().map(ToString::to_string),
-        "created": time(shared.setup.started.min(clock::now())),
-        "finished_at": null,
-        "region": "remote",
-        "availability_zone": null,
-        "price": 0.0,
-        "total_blocks": total,
-        "busy_blocks": busy,
-        "gpu_driver": null,
-    })
+    Instance {
+        id: uuid("instance", &config.name),
+        project_name: MAIN_PROJECT.to_owned(),
+        backend: Some(BACKEND.to_owned()),
+        instance_type: Some(InstanceType {
+            name: config.name.clone(),
+            resources: whole_node(config),
+        }),
+        name: config.name.clone(),
+        fleet_id: fleet.map(|name| uuid("fleet", name)),
+        fleet_name: fleet.map(str::to_owned),
+        instance_num: number,
+        job_name: None,
+        hostname: Some(config.address.clone()),
+        status: if node.job_count > 0 { InstanceStatus::Busy } else { InstanceStatus::Idle },
+        unreachable: !shared.agents.is_connected(&config.name),
+        health_status: HealthStatus::Healthy,
+        termination_reason: None,
+        termination_reason_message: None,
+        created: shared.setup.started.into(),
+        finished_at: None,
+        region: Some(REGION.to_owned()),
+        availability_zone: None,
+        price: Some(0.0),
+        total_blocks: Some(total),
+        busy_blocks: busy,
+        gpu_driver: None,
+    }
 }

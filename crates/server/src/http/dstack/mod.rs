@@ -1,10 +1,10 @@
 //! dstack's HTTP API, as its published client speaks it: another language over the same calls, with no policy of its own.
 //!
-//! `error` is how it refuses, `account` has users and projects, `run` the runs (`run_request` from a configuration to a
+//! `answer` is the form of answers, `account` has users and projects, `run` the runs (`run_request` from a configuration to a
 //! submission, `run_body` back), `fleet` the nodes, `log` the kept logs, `metric` what runs use.
 
 mod account;
-mod error;
+mod answer;
 mod fleet;
 mod log;
 mod metric;
@@ -14,18 +14,19 @@ mod run_request;
 
 use crate::http::authenticate::{self, Caller};
 use crate::shared::Shared;
+use answer::{Json, Refused};
 use axum::extract::{Request, State};
+use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
-use error::{ApiError, ApiResult};
-use jiff::Timestamp as Instant;
+use axum::Router;
+use dstack::api::error::ApiError;
+use dstack::api::project::ServerInfo;
 use model::fleet::MAIN_PROJECT;
 use model::id::RunId;
-use model::time::Timestamp;
 use ring::digest::{SHA256, digest};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::Arc;
 
 /// The version of dstack whose API this is.
@@ -38,7 +39,6 @@ pub fn router(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
         .route("/api/users/get_my_user", post(account::my_user))
         .route("/api/users/list", post(account::users))
         .route("/api/projects/list", post(account::projects))
-        .route("/api/projects/list_only_no_fleets", nothing())
         .route("/api/projects/{project}/get", post(account::project))
         .route("/api/backends/list_types", nothing())
         .route("/api/project/{project}/repos/init", post(account::init_repo))
@@ -48,7 +48,6 @@ pub fn router(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
         .route("/api/project/{project}/runs/get_plan", post(run::plan))
         .route("/api/project/{project}/runs/apply", post(run::apply))
         .route("/api/project/{project}/runs/stop", post(run::stop))
-        .route("/api/project/{project}/runs/delete", post(run::delete))
         .route("/api/project/{project}/gpus/list", post(run::gpus))
         .route("/api/project/{project}/logs/poll", post(log::poll))
         .route("/api/project/{project}/metrics/job/{run}", get(metric::job))
@@ -74,33 +73,24 @@ async fn authenticated(
             request.extensions_mut().insert(principal);
             next.run(request).await
         }
-        Caller::WrongToken => ApiError::InvalidToken.into_response(),
-        Caller::NoToken => ApiError::NotAuthenticated.into_response(),
-        Caller::Refused(response) => response,
+        Caller::WrongToken(_) => Refused(ApiError::invalid_token()).into_response(),
+        Caller::NoToken => Refused(ApiError::not_authenticated()).into_response(),
+        Caller::TooFar(why) => (StatusCode::FORBIDDEN, format!("{why}\n")).into_response(),
     }
 }
 
-async fn server_info() -> ApiResult {
-    Ok(Json(json!({"server_version": DSTACK_VERSION})))
+async fn server_info() -> Json<ServerInfo> {
+    Json(ServerInfo { server_version: Some(DSTACK_VERSION.to_owned()) })
 }
 
 /// There is one project.
-fn check_project(name: &str) -> Result<(), ApiError> {
-    if name == MAIN_PROJECT { Ok(()) } else { Err(ApiError::NotFound) }
+fn check_project(name: &str) -> Result<(), Refused> {
+    if name == MAIN_PROJECT { Ok(()) } else { Err(Refused(ApiError::no_such_project())) }
 }
 
-/// The id of something that has none of its own: a version-4 UUID made from its kind and its name, so that it stays the same.
+/// The id of something that has none of its own: a UUID made from its kind and its name, so that it stays the same.
 fn uuid(kind: &str, name: &str) -> String {
     let digest = digest(&SHA256, format!("{kind}\0{name}").as_bytes());
     let bits: [u8; 16] = digest.as_ref()[..16].try_into().expect("a digest has 32 bytes");
     RunId::from_random(u128::from_be_bytes(bits)).to_string()
-}
-
-/// With its zone, without which the client refuses it.
-fn time(at: Timestamp) -> String {
-    Instant::from_millisecond(at.millis()).map(|at| at.to_string()).unwrap_or_default()
-}
-
-fn optional_time(at: Option<Timestamp>) -> Value {
-    at.map_or(Value::Null, |at| Value::String(time(at)))
 }

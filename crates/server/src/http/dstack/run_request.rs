@@ -1,104 +1,85 @@
 //! From the run that dstack's client sends to the submission that the queue takes.
 
-use super::error::ApiError;
+use super::answer::Refused;
 use crate::clock;
 use crate::shared::Shared;
-use axum::http::HeaderMap;
-use dstack::configuration::load::{self, Configuration};
+use dstack::api::error::ApiError;
+use dstack::api::run::RunSpec;
 use dstack::configuration::task::Task;
-use dstack::request::{Submitter, draft};
+use dstack::configuration::{Configuration, from_json};
+use dstack::effective::{effective, for_client};
 use dstack::name;
+use dstack::request::{Submitter, draft};
 use model::principal::Principal;
 use nix::unistd::{Uid, User};
-use serde_json::{Value, json};
 use wire::client::Submission;
+
+/// Where a run finds its programs, whatever the server's own environment is.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 
 /// A run as it was asked for.
 pub struct RunRequest {
+    pub name: String,
     pub task: Task,
     pub submission: Submission,
     /// What the client sent, with the run's name filled in.
-    pub run_spec: Value,
+    pub run_spec: RunSpec,
     /// The same with the defaults that it is run with.
-    pub effective: Value,
+    pub effective: RunSpec,
 }
 
-/// Folders and variables of the Unix account that the run gets.
-struct Home {
-    dir: String,
-    shell: String,
-}
-
-pub fn read(
-    shared: &Shared,
-    by: &Principal,
-    run_spec: &Value,
-    headers: &HeaderMap,
-) -> Result<RunRequest, ApiError> {
-    let profile = Some(&run_spec["profile"]);
-    let invalid = |text: String| ApiError::Invalid {
-        place: ["body", "run_spec", "configuration"].map(str::to_owned).into(),
-        text,
-    };
-    let loaded = load::from_json(&run_spec["configuration"], profile)
+pub fn read(shared: &Shared, by: &Principal, run_spec: RunSpec) -> Result<RunRequest, Refused> {
+    let invalid = |text: String| ApiError::invalid_body(&["run_spec", "configuration"], text);
+    let loaded = from_json(&run_spec.configuration, run_spec.profile.as_ref())
         .map_err(|fault| invalid(fault.to_string()))?;
-    let applicable = loaded.applicable().map_err(|fault| ApiError::refused(fault.to_string()))?;
+    let applicable = loaded.applicable().map_err(|fault| Refused::because(fault.to_string()))?;
     let Configuration::Task(task) = applicable else {
-        return Err(ApiError::refused("only tasks can be applied here"));
+        return Err(Refused::because("only tasks can be applied here"));
     };
-    let random = u64::from_le_bytes(clock::random());
-    let run_name = run_spec["run_name"].as_str().map(str::to_owned).or(task.name.clone());
-    let run_name = run_name.unwrap_or_else(|| name::generate(random));
-    if !name::is_valid(&run_name) {
-        return Err(ApiError::refused(format!("run name {run_name:?}: expected {}", name::RULE)));
-    }
     let mut task = (**task).clone();
-    task.name = Some(run_name.clone());
-    let submission = submission(shared, by, &task, headers, random)?;
-    let mut run_spec = run_spec.clone();
-    run_spec["run_name"] = json!(run_name);
-    let mut effective = run_spec.clone();
-    effective["configuration"] = loaded.value.to_json();
-    Ok(RunRequest { task, submission, run_spec, effective })
+    let random = u64::from_le_bytes(clock::random());
+    let name = run_spec.run_name.clone().or(task.name.clone());
+    let name = name.unwrap_or_else(|| name::generate(random));
+    if !name::is_valid(&name) {
+        return Err(Refused::because(format!("run name {name:?}: expected {}", name::RULE)));
+    }
+    task.name = Some(name.clone());
+    let submission = submission(shared, by, &task, random)?;
+    let run_spec = RunSpec { run_name: Some(name.clone()), ..run_spec };
+    let with = |configuration| RunSpec { configuration, ..run_spec.clone() };
+    let effective = with(for_client(&effective(&loaded.value), None));
+    let run_spec = with(for_client(&loaded.value, None));
+    Ok(RunRequest { name, task, submission, run_spec, effective })
 }
 
 fn submission(
     shared: &Shared,
     by: &Principal,
     task: &Task,
-    headers: &HeaderMap,
     random: u64,
-) -> Result<Submission, ApiError> {
-    let home = home(by);
+) -> Result<Submission, Refused> {
+    let user = User::from_uid(Uid::from_raw(by.uid)).ok().flatten();
+    let home = user.as_ref().map_or("/".to_owned(), |user| user.dir.display().to_string());
     let variable = |name: &str| match name {
-        "HOME" => Some(home.dir.clone()),
+        "HOME" => Some(home.clone()),
         "USER" => Some(by.name.clone()),
-        "SHELL" => Some(home.shell.clone()),
-        "PATH" => Some("/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin".to_owned()),
+        "SHELL" => user.as_ref().map(|user| user.shell.display().to_string()),
+        "PATH" => Some(PATH.to_owned()),
         _ => None,
     };
-    let client = headers.get("user-agent").and_then(|agent| agent.to_str().ok()).unwrap_or("dstack");
     let submitter = Submitter {
         now: clock::now(),
         random,
-        work_dir: &home.dir,
+        work_dir: &home,
         file: None,
-        submit_line: format!("dstack apply ({client})"),
+        submit_line: "dstack apply".to_owned(),
         host: shared.setup.hostname.clone(),
         session: 0,
         umask: 0o022,
         variable: &variable,
     };
-    let drafted = draft(task, &submitter).map_err(|error| ApiError::refused(error.to_string()))?;
-    let mut drafted = drafted;
+    let drafted = draft(task, &submitter);
+    let mut drafted = drafted.map_err(|error| Refused::because(error.to_string()))?;
     drafted.keep_within(&shared.read().config.partitions);
     Ok(drafted.submission)
-}
-
-fn home(by: &Principal) -> Home {
-    let user = User::from_uid(Uid::from_raw(by.uid)).ok().flatten();
-    Home {
-        dir: user.as_ref().map_or("/".into(), |user| user.dir.display().to_string()),
-        shell: user.map_or("/bin/sh".into(), |user| user.shell.display().to_string()),
-    }
 }
