@@ -302,6 +302,8 @@ fn limits(conf: &Conf) -> CgroupPolicy {
         memory_floor: cgroup.min_ram,
         swappiness: cgroup.memory_swappiness,
         pids_max: cgroup.max_pids,
+        open_files_max: cgroup.max_open_files,
+        no_new_privs: cgroup.no_new_privs,
         constrain_scratch: cgroup.constrain_scratch,
         scratch_max: cgroup.max_scratch,
         cpu_seconds_max: cgroup.max_cpu_seconds,

@@ -191,11 +191,14 @@ pub const CGROUP: KeyTable = KeyTable {
         accepted("MinKmemSpace", ValueKind::Megabytes),
         used("MinRAMSpace", ValueKind::Megabytes),
         // Keys that Slurm does not have: devices that every job may open, CPU time bound to the allocated CPUs, and
-        // the most seconds of CPU time and processes of one job on a node.
+        // the most seconds of CPU time and processes of one job on a node, the most open files of each of its processes,
+        // and whether a program's setuid bit gives a job's process more rights.
         used("AllowedDevices", ValueKind::Words),
         used("ConstrainCPUTime", ValueKind::YesNo),
         used("MaxCPUTime", U64),
+        used("MaxOpenFiles", U64),
         used("MaxPids", U64),
+        used("NoNewPrivs", ValueKind::YesNo),
         // Keys that Slurm does not have: the disk space of a job's own folder.
         used("ConstrainScratch", ValueKind::YesNo),
         used("MaxScratch", ValueKind::Megabytes),
