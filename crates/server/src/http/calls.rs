@@ -56,11 +56,7 @@ pub async fn call(
 }
 
 /// The jobs as views, for an answer in another form than the native one.
-pub fn jobs(
-    shared: &Shared,
-    by: &Principal,
-    wanted: &JobsQuery,
-) -> Result<Vec<JobView>, Refusal> {
+pub fn jobs(shared: &Shared, by: &Principal, wanted: &JobsQuery) -> Result<Vec<JobView>, Refusal> {
     block_in_place(|| job_list::job_views(shared, by, wanted, clock::now()))
 }
 

@@ -77,7 +77,8 @@ fn kept(
                 Ok(page) => page,
                 Err(error) => return Some((Err(error), (place, skip))),
             };
-            let mut bytes: Vec<u8> = page.chunks.into_iter().flat_map(|chunk| chunk.bytes).collect();
+            let mut bytes: Vec<u8> =
+                page.chunks.into_iter().flat_map(|chunk| chunk.bytes).collect();
             let beyond = skip.saturating_sub(bytes.len() as u64);
             bytes.drain(..(skip - beyond) as usize);
             Some((Ok(bytes), (page.next, beyond)))

@@ -3,8 +3,8 @@
 use super::answer::{ApiResult, Json, Refused};
 use super::{check_project, uuid};
 use crate::shared::Shared;
-use axum::extract::{Path, State};
 use axum::Extension;
+use axum::extract::{Path, State};
 use dstack::api::project::{
     Member, MemberPermissions, Project, TokenCreds, User, UserPermissions, UserWithCreds,
 };

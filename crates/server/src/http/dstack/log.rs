@@ -4,8 +4,8 @@ use super::answer::{ApiResult, Json, Refused};
 use super::run_body::submission_id;
 use super::{check_project, run};
 use crate::shared::Shared;
-use axum::extract::{Path, State};
 use axum::Extension;
+use axum::extract::{Path, State};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use cluster::authorise::{Act, authorise};
@@ -54,7 +54,8 @@ pub async fn poll(
             0
         }
     };
-    let failed = |error: std::io::Error| Refused::because(format!("the log cannot be read: {error}"));
+    let failed =
+        |error: std::io::Error| Refused::because(format!("the log cannot be read: {error}"));
     let store = &shared.logs.store;
     let page = block_in_place(|| store.read(&key, place, PAGE_BYTES)).map_err(failed)?;
     let more = block_in_place(|| store.read(&key, page.next, 1)).map_err(failed)?;

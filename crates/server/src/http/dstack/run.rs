@@ -3,11 +3,11 @@
 use super::answer::{ApiResult, Json, Refused};
 use super::check_project;
 use super::run_body::{Bodies, job_spec};
-use super::run_request::{self, RunRequest};
+use super::run_request::{self, Purpose, RunRequest};
 use crate::http::calls;
 use crate::shared::Shared;
-use axum::extract::{Path, State};
 use axum::Extension;
+use axum::extract::{Path, State};
 use dstack::api::gpu::{Gpus, ListGpus};
 use dstack::api::plan::{JobPlan, RunPlan};
 use dstack::api::run::{ApplyRunPlan, GetRun, GetRunPlan, ListRuns, Run, StopRuns};
@@ -75,7 +75,8 @@ pub async fn plan(
     Json(wanted): Json<GetRunPlan>,
 ) -> ApiResult<RunPlan> {
     check_project(&project)?;
-    let asked = run_request::read(&shared, &by, wanted.run_spec)?;
+    let purpose = if wanted.for_offers_only { Purpose::Offers } else { Purpose::Run };
+    let asked = run_request::read(&shared, &by, wanted.run_spec, purpose)?;
     let found = offers(&shared, &by, &asked).await?;
     let active = by_name(&shared, &by, &asked.name)?.filter(|job| !job.state.is_ended());
     let bodies = Bodies::new(&shared);
@@ -106,7 +107,7 @@ pub async fn apply(
     Json(wanted): Json<ApplyRunPlan>,
 ) -> ApiResult<Run> {
     check_project(&project)?;
-    let asked = run_request::read(&shared, &by, wanted.plan.run_spec)?;
+    let asked = run_request::read(&shared, &by, wanted.plan.run_spec, Purpose::Run)?;
     let RunRequest { name, mut submission, effective, .. } = asked;
     let active = by_name(&shared, &by, &name)?.filter(|job| !job.state.is_ended());
     if let Some(active) = active {
@@ -171,7 +172,7 @@ pub async fn gpus(
     Json(wanted): Json<ListGpus>,
 ) -> ApiResult<Gpus> {
     check_project(&project)?;
-    let asked = run_request::read(&shared, &by, wanted.run_spec)?;
+    let asked = run_request::read(&shared, &by, wanted.run_spec, Purpose::Offers)?;
     let found = offers(&shared, &by, &asked).await?;
     Ok(Json(Gpus { gpus: Bodies::new(&shared).gpu_groups(&found) }))
 }

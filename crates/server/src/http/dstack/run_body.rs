@@ -177,10 +177,8 @@ impl<'a> Bodies<'a> {
                     regions: None,
                     region: None,
                 });
-                group.count = Bounds {
-                    min: group.count.min.min(count),
-                    max: group.count.max.max(count),
-                };
+                group.count =
+                    Bounds { min: group.count.min.min(count), max: group.count.max.max(count) };
                 if !group.availability.contains(&status) {
                     group.availability.push(status);
                 }
@@ -271,7 +269,8 @@ pub fn job_spec(run_spec: &RunSpec, name: &str, rank: u32, count: u32) -> JobSpe
         working_dir: text("working_dir"),
         repo_data: run_spec.repo_data.clone(),
         repo_code_hash: None,
-        repo_dir: None,
+        // The client wants one, also where there is no repository.
+        repo_dir: Some(String::new()),
         repo_exists_action: None,
         file_archives: Vec::new(),
         service_port: None,
@@ -341,7 +340,7 @@ fn resources(
     gpus: &[(String, u64)],
     node: Option<&NodeConfig>,
 ) -> Resources {
-    let disk = node.map(|node| node.tmp_disk.0 / MIB).filter(|disk| *disk > 0);
+    let disk = node.map_or(0, |node| node.tmp_disk.0 / MIB);
     let each = gpus.iter().flat_map(|(kind, count)| {
         let gpu = Gpu {
             name: shown_kind(kind).to_owned(),
@@ -355,7 +354,8 @@ fn resources(
         memory_mib: memory.0 / MIB,
         gpus: each.collect(),
         spot: false,
-        disk: disk.map(|size_mib| Disk { size_mib }),
+        // Zero where nobody has said it: the client would show a default of its own for none.
+        disk: Some(Disk { size_mib: disk }),
         cpu_arch: None,
         description: String::new(),
     }

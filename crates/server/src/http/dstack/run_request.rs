@@ -28,12 +28,26 @@ pub struct RunRequest {
     pub effective: RunSpec,
 }
 
-pub fn read(shared: &Shared, by: &Principal, run_spec: RunSpec) -> Result<RunRequest, Refused> {
+/// The purpose of a request: offers are shown also for what cannot be run yet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    Run,
+    Offers,
+}
+
+pub fn read(
+    shared: &Shared,
+    by: &Principal,
+    run_spec: RunSpec,
+    purpose: Purpose,
+) -> Result<RunRequest, Refused> {
     let invalid = |text: String| ApiError::invalid_body(&["run_spec", "configuration"], text);
     let loaded = from_json(&run_spec.configuration, run_spec.profile.as_ref())
         .map_err(|fault| invalid(fault.to_string()))?;
-    let applicable = loaded.applicable().map_err(|fault| Refused::because(fault.to_string()))?;
-    let Configuration::Task(task) = applicable else {
+    if purpose == Purpose::Run {
+        loaded.applicable().map_err(|fault| Refused::because(fault.to_string()))?;
+    }
+    let Configuration::Task(task) = &loaded.configuration else {
         return Err(Refused::because("only tasks can be applied here"));
     };
     let mut task = (**task).clone();
