@@ -11,6 +11,8 @@ mod metric;
 mod run;
 mod run_body;
 mod run_request;
+#[cfg(test)]
+mod tests;
 
 use crate::http::authenticate::{self, Caller};
 use crate::shared::Shared;
@@ -20,7 +22,7 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use dstack::api::error::ApiError;
 use dstack::api::project::ServerInfo;
 use model::fleet::MAIN_PROJECT;
@@ -32,34 +34,46 @@ use std::sync::Arc;
 /// The version of dstack whose API this is.
 const DSTACK_VERSION: &str = "0.22.5";
 
+/// Every route that needs a token, and what answers it.
+const ROUTES: &[(&str, fn() -> MethodRouter<Arc<Shared>>)] = &[
+    ("/api/server/get_info", || post(server_info)),
+    ("/api/users/get_my_user", || post(account::my_user)),
+    ("/api/users/list", || post(account::users)),
+    ("/api/projects/list", || post(account::projects)),
+    ("/api/projects/{project}/get", || post(account::project)),
+    ("/api/backends/list_types", || post(nothing)),
+    ("/api/project/{project}/repos/init", || post(account::init_repo)),
+    ("/api/project/{project}/repos/list", || post(nothing)),
+    ("/api/runs/list", || post(run::list)),
+    ("/api/project/{project}/runs/get", || post(run::get)),
+    ("/api/project/{project}/runs/get_plan", || post(run::plan)),
+    ("/api/project/{project}/runs/apply", || post(run::apply)),
+    ("/api/project/{project}/runs/stop", || post(run::stop)),
+    ("/api/project/{project}/gpus/list", || post(run::gpus)),
+    ("/api/project/{project}/logs/poll", || post(log::poll)),
+    ("/api/project/{project}/metrics/job/{run}", || get(metric::job)),
+    ("/api/fleets/list", || post(fleet::list)),
+    ("/api/project/{project}/fleets/list", || post(fleet::list)),
+    ("/api/project/{project}/fleets/get", || post(fleet::get)),
+    ("/api/instances/list", || post(fleet::instances)),
+    ("/api/volumes/list", || post(nothing)),
+    ("/api/project/{project}/volumes/list", || post(nothing)),
+    ("/api/project/{project}/gateways/list", || post(nothing)),
+];
+
 pub fn router(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
-    let nothing = || post(|| async { Json(json!([])) });
-    Router::new()
-        .route("/api/server/get_info", post(server_info))
-        .route("/api/users/get_my_user", post(account::my_user))
-        .route("/api/users/list", post(account::users))
-        .route("/api/projects/list", post(account::projects))
-        .route("/api/projects/{project}/get", post(account::project))
-        .route("/api/backends/list_types", nothing())
-        .route("/api/project/{project}/repos/init", post(account::init_repo))
-        .route("/api/project/{project}/repos/list", nothing())
-        .route("/api/runs/list", post(run::list))
-        .route("/api/project/{project}/runs/get", post(run::get))
-        .route("/api/project/{project}/runs/get_plan", post(run::plan))
-        .route("/api/project/{project}/runs/apply", post(run::apply))
-        .route("/api/project/{project}/runs/stop", post(run::stop))
-        .route("/api/project/{project}/gpus/list", post(run::gpus))
-        .route("/api/project/{project}/logs/poll", post(log::poll))
-        .route("/api/project/{project}/metrics/job/{run}", get(metric::job))
-        .route("/api/fleets/list", post(fleet::list))
-        .route("/api/project/{project}/fleets/list", post(fleet::list))
-        .route("/api/project/{project}/fleets/get", post(fleet::get))
-        .route("/api/instances/list", post(fleet::instances))
-        .route("/api/volumes/list", nothing())
-        .route("/api/project/{project}/volumes/list", nothing())
-        .route("/api/project/{project}/gateways/list", nothing())
+    let add = |router: Router<_>, (path, handler): &(&str, fn() -> MethodRouter<_>)| {
+        router.route(path, handler())
+    };
+    let routes = ROUTES.iter().fold(Router::new(), add);
+    routes
         .route_layer(middleware::from_fn_with_state(shared.clone(), authenticated))
         .route("/healthcheck", get(|| async { Json(json!({"status": "running"})) }))
+}
+
+/// The list of something that there is none of here.
+async fn nothing() -> Json<[(); 0]> {
+    Json([])
 }
 
 /// Lets in whom a token or the kernel names, or refuses as dstack's client expects it.
