@@ -1,12 +1,13 @@
 # Three words that scripts rely on: up, check, test. `scripts/` does the work; this names it.
 SHELL := /bin/bash
-.PHONY: up down check test bench bench-record build fmt help
+.PHONY: up down check test soak bench bench-record build fmt help
 
 help:
 	@echo "make up      install what is missing, build, start a cluster on this machine"
 	@echo "make down    stop it"
 	@echo "make check   format, lints, unit and property tests: no root, no network"
 	@echo "make test    install what is missing and run every test"
+	@echo "make soak    the long runs: an hour of random clients and a rogue node; MINUTES=N for another time"
 	@echo "make bench   Sluice beside a real Slurm, as a table of ratios; bench-record keeps it in SPECIFICATION.md"
 
 build:
@@ -26,6 +27,10 @@ test:
 	@scripts/install test
 	@scripts/check
 	@scripts/test
+
+soak:
+	@scripts/install test
+	@scripts/soak
 
 bench: build
 	@scripts/bench

@@ -16,6 +16,8 @@ pub enum Act<'a> {
     /// the files that its processes open, read its script and output. Processes of a step run as the owner, so
     /// whoever manages jobs has no part in it.
     ActAsOwner(&'a Job),
+    /// Read the scripts and environments of this user's ended jobs.
+    ReadTextsOf(u32),
     /// Manage this job: cancel, signal, hold, release, requeue, update it, see what it uses.
     ManageJob(&'a Job),
     /// Change this account: its users, the accounts below it, its coordinators.
@@ -34,6 +36,7 @@ pub fn authorise(state: &State, who: &Principal, act: Act<'_>) -> Result<(), Ref
     let allowed = match act {
         Act::SubmitAs(owner) => owner.uid == who.uid || rights.admin,
         Act::ActAsOwner(job) => job.spec.owner.uid == who.uid || rights.admin,
+        Act::ReadTextsOf(owner) => owner == who.uid || rights.admin,
         Act::ManageJob(job) => rights.manages(job.spec.owner.uid, &job.account),
         Act::KeepBooks(account) => rights.operator || rights.coordinates(account),
         Act::Operate => rights.operator,

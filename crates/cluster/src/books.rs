@@ -92,6 +92,7 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobReco
         kind: job.spec.launch.kind,
         script: job.spec.launch.script,
         environment: job.spec.launch.environment,
+        blob_bytes: job.spec.launch.blob_bytes,
         usage: ended
             .map(|e| e.usage.clone())
             .or(job.attempt().map(|a| a.usage.clone()))

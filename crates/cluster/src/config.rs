@@ -72,6 +72,13 @@ pub struct Parameters {
     pub book_jobs: bool,
     /// Whether steps are recorded in the books; `nosteps` and `nojobs` turn it off.
     pub book_steps: bool,
+    /// `AccountingStoreFlags=job_script`: the scripts of ended jobs are kept with the books.
+    pub keep_scripts: bool,
+    /// `AccountingStoreFlags=job_env`
+    pub keep_environments: bool,
+    /// How many days after the end of its last job a kept script or environment goes, and how many MiB all of them may be.
+    pub kept_text_days: u32,
+    pub kept_text_mib: u32,
     /// `EnforcePartLimits`: refuse at submit what a partition's limits forbid.
     pub enforce_partition_limits: bool,
     /// `EnforcePartLimits=ALL`: every partition that a job names must admit it.
@@ -151,6 +158,10 @@ impl Default for Parameters {
             enforce_safe: false,
             book_jobs: true,
             book_steps: true,
+            keep_scripts: false,
+            keep_environments: false,
+            kept_text_days: 365,
+            kept_text_mib: 10 << 10,
             enforce_partition_limits: false,
             enforce_all_partitions: false,
             select: Select::default(),

@@ -6,7 +6,8 @@ use crate::state::job::Job;
 use model::array::IndexSet;
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
-use std::collections::BTreeMap;
+use model::run::JobState;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 /// A selected job, and for the record of an array's pending tasks which of them.
@@ -49,8 +50,8 @@ fn resolve_tasks<'a>(state: &'a State, array: JobId, tasks: &IndexSet) -> Vec<Se
             chosen.push(SelectedJob { job: whole, tasks: Some(meant) });
         }
     }
-    let apart = state.arrays.get(&array).into_iter().flatten();
-    for (_, id) in apart.filter(|(index, _)| tasks.contains(**index)) {
+    let Some(apart) = state.arrays.get(&array) else { return chosen };
+    for (_, id) in tasks.ranges().flat_map(|(first, last)| apart.range(first..=last)) {
         chosen.extend(state.jobs.get(id).map(|job| SelectedJob { job, tasks: None }));
     }
     chosen
@@ -58,12 +59,14 @@ fn resolve_tasks<'a>(state: &'a State, array: JobId, tasks: &IndexSet) -> Vec<Se
 
 /// Every job that the filter selects: those named by id, or all that match. A job that is named twice is selected once.
 pub fn matching<'a>(state: &'a State, filter: &JobFilter) -> Vec<SelectedJob<'a>> {
-    let meant = |chosen: &SelectedJob<'a>| matches(state, chosen.job, filter);
+    let test = FilterTest::new(filter);
+    let meant = |chosen: &SelectedJob<'a>| test.matches(state, chosen.job);
     if filter.jobs.is_empty() {
         let all = state.jobs.values().map(|job| SelectedJob { job, tasks: None });
         return all.filter(meant).collect();
     }
-    let named = each_once(filter.jobs.iter().flat_map(|wanted| resolve(state, wanted)));
+    let wanted = JobRef::distinct(&filter.jobs);
+    let named = each_once(wanted.iter().flat_map(|wanted| resolve(state, wanted)));
     named.into_iter().filter(meant).collect()
 }
 
@@ -84,24 +87,64 @@ fn each_once<'a>(named: impl Iterator<Item = SelectedJob<'a>>) -> Vec<SelectedJo
     chosen
 }
 
-fn matches(state: &State, job: &Job, filter: &JobFilter) -> bool {
-    let any = |list: &[String], value: &str| list.is_empty() || list.iter().any(|v| v == value);
-    let state_ok = match (filter.all_states, filter.states.is_empty()) {
-        (true, _) => true,
-        (false, true) => !job.has_ended(),
-        (false, false) => filter.states.contains(&job.state()),
-    };
-    state_ok
-        && any(&filter.users, &job.spec.owner.name)
-        && any(&filter.accounts, &job.account)
-        && any(&filter.names, &job.spec.name)
-        && any(&filter.qos, &job.qos)
-        && (filter.partitions.is_empty()
-            || requested::partitions(state, job).any(|p| filter.partitions.iter().any(|f| f == p)))
-        && (filter.reservations.is_empty()
-            || filter.reservations.iter().any(|name| job.is_of_reservation(name)))
-        && (filter.nodes.is_empty()
-            || job.attempt().is_some_and(|a| {
-                a.allocation.node_names().any(|n| filter.nodes.iter().any(|f| f == n))
-            }))
+/// A filter whose lists are looked up and not searched: it may name as many users as there are jobs.
+struct FilterTest<'f> {
+    filter: &'f JobFilter,
+    users: NameSet<'f>,
+    accounts: NameSet<'f>,
+    names: NameSet<'f>,
+    qos: NameSet<'f>,
+    partitions: NameSet<'f>,
+    nodes: NameSet<'f>,
+    reservations: NameSet<'f>,
+    states: HashSet<JobState>,
+}
+
+impl<'f> FilterTest<'f> {
+    fn new(filter: &'f JobFilter) -> Self {
+        Self {
+            filter,
+            users: NameSet::of(&filter.users),
+            accounts: NameSet::of(&filter.accounts),
+            names: NameSet::of(&filter.names),
+            qos: NameSet::of(&filter.qos),
+            partitions: NameSet::of(&filter.partitions),
+            nodes: NameSet::of(&filter.nodes),
+            reservations: NameSet::of(&filter.reservations),
+            states: filter.states.iter().copied().collect(),
+        }
+    }
+
+    fn matches(&self, state: &State, job: &Job) -> bool {
+        let filter = self.filter;
+        let state_ok = match (filter.all_states, self.states.is_empty()) {
+            (true, _) => true,
+            (false, true) => !job.has_ended(),
+            (false, false) => self.states.contains(&job.state()),
+        };
+        state_ok
+            && self.users.admits([job.spec.owner.name.as_str()])
+            && self.accounts.admits([&*job.account])
+            && self.names.admits([&*job.spec.name])
+            && self.qos.admits([&*job.qos])
+            && self.partitions.admits(requested::partitions(state, job))
+            && self.reservations.admits(job.reservation_names())
+            && self.nodes.admits(
+                job.attempt().into_iter().flat_map(|attempt| attempt.allocation.node_names()),
+            )
+    }
+}
+
+/// The names that a filter wants; an empty list wants all.
+struct NameSet<'f>(HashSet<&'f str>);
+
+impl<'f> NameSet<'f> {
+    fn of(names: &'f [String]) -> Self {
+        Self(names.iter().map(String::as_str).collect())
+    }
+
+    /// Whether one of these is wanted.
+    fn admits<'n>(&self, names: impl IntoIterator<Item = &'n str>) -> bool {
+        self.0.is_empty() || names.into_iter().any(|name| self.0.contains(name))
+    }
 }

@@ -218,6 +218,7 @@ fn launch(task: &Task, submitter: &Submitter<'_>) -> Launch {
         stderr: None,
         first_step: None,
         configuration: None,
+        blob_bytes: Default::default(),
         unattended: false,
         append_output: false,
         umask: submitter.umask,

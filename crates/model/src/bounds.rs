@@ -52,11 +52,23 @@ pub const ARRAY_RANGES: Bound =
 pub const DEPENDENCY_ITEMS: Bound = items("dependency", 4096, "");
 pub const STEPS: Bound = items("steps of a job", 40_000, "`MaxStepCount`, 40000");
 pub const OPEN_STEPS_BYTES: Bound = bytes("records of a job's running steps", 12 << 20, "");
+pub const LAUNCHES_BYTES: Bound =
+    bytes("launches of a job's steps on their way to its nodes", 256 << 20, "");
+pub const USER_TEXT_BYTES: Bound = bytes("texts of one user's jobs in memory", 512 << 20, "");
+pub const ALL_TEXT_BYTES: Bound = bytes("texts of all jobs in memory", 4 << 30, "");
+pub const USER_BLOB_BYTES: Bound =
+    bytes("scripts and environments of one user's jobs in memory", 2 << 30, "");
+pub const ALL_BLOB_BYTES: Bound =
+    bytes("scripts and environments of all jobs in memory", 32 << 30, "");
 pub const WAITING_CALLS: Bound = items("calls of one user that wait for a job", 2000, "");
+pub const JOB_INPUT_BYTES: Bound =
+    bytes("input of a job's steps that its tasks on one node have not read", 128 << 20, "");
 pub const TOKENS: Bound = items("tokens of one user", 100, "");
 pub const JOIN_TOKENS: Bound = items("join tokens that wait to be used", 65_536, "");
 pub const TOKEN_NAME_BYTES: Bound = bytes("token name", 64, "");
 pub const NODE_TEXT_BYTES: Bound = bytes("a text in a node's report", 1024, "");
+pub const NODE_LINES: Bound = items("lines about a node from its agent", 64, "");
+pub const NODE_DEVICES: Bound = items("devices of a node from its agent", 1024, "");
 pub const LOG_BYTES: Bound = bytes("the kept log of a run on one node", 64 << 20, "");
 pub const ALL_LOGS_BYTES: Bound = bytes("all kept logs; the oldest go first", 8 << 30, "");
 
@@ -77,11 +89,19 @@ pub const ALL: &[Bound] = &[
     DEPENDENCY_ITEMS,
     STEPS,
     OPEN_STEPS_BYTES,
+    LAUNCHES_BYTES,
+    USER_TEXT_BYTES,
+    ALL_TEXT_BYTES,
+    USER_BLOB_BYTES,
+    ALL_BLOB_BYTES,
     WAITING_CALLS,
+    JOB_INPUT_BYTES,
     TOKENS,
     JOIN_TOKENS,
     TOKEN_NAME_BYTES,
     NODE_TEXT_BYTES,
+    NODE_LINES,
+    NODE_DEVICES,
     LOG_BYTES,
     ALL_LOGS_BYTES,
 ];

@@ -140,6 +140,7 @@ fn spec(request: Request, uid: u32) -> JobSpec {
             stderr: None,
             first_step: None,
             configuration: None,
+            blob_bytes: Default::default(),
             append_output: false,
             unattended: false,
             umask: 0o022,

@@ -317,6 +317,7 @@ pub fn spec(request: Request) -> JobSpec {
             stderr: None,
             first_step: None,
             configuration: None,
+            blob_bytes: Default::default(),
             unattended: false,
             append_output: false,
             umask: 0o022,

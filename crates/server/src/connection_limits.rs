@@ -141,8 +141,38 @@ pub struct ConnectionSlots {
 
 /// A user's connection, until it is dropped.
 pub struct UserSlot {
+    _part: UserPart,
+    _slot: OwnedSemaphorePermit,
+}
+
+/// A connection as one of its user's, until it is dropped.
+pub struct UserPart {
     _user: CountedUser,
-    _permits: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
+    _unreserved: Option<OwnedSemaphorePermit>,
+}
+
+/// A connection of the port, whose user is known from the first request on.
+#[derive(Clone)]
+pub struct PortConnection {
+    slots: Arc<ConnectionSlots>,
+    user: Arc<Mutex<Option<(u32, UserPart)>>>,
+}
+
+impl PortConnection {
+    pub fn new(slots: Arc<ConnectionSlots>) -> Self {
+        Self { slots, user: Arc::default() }
+    }
+
+    /// Counts the connection as this user's; false when he has his part of them. Asked with each request: a connection
+    /// counts as that of its last user.
+    pub fn identify(&self, user: u32, is_operator: impl FnOnce() -> bool) -> bool {
+        let mut known = self.user.lock().expect("no panic with it held");
+        if known.as_ref().is_none_or(|(known, _)| *known != user) {
+            *known = None;
+            *known = self.slots.admit(user, is_operator).map(|part| (user, part));
+        }
+        known.is_some()
+    }
 }
 
 /// When refusals were last logged, and how many there were since.
@@ -169,6 +199,11 @@ impl ConnectionSlots {
     /// A slot for a user's connection. Root and the user whom the server runs as may have all; others have a part each,
     /// and the reserved part is for those of whom `is_operator` says so. It is asked only where the rest is taken.
     pub fn take_for(&self, user: u32, is_operator: impl FnOnce() -> bool) -> Option<UserSlot> {
+        let part = self.admit(user, is_operator)?;
+        Some(UserSlot { _part: part, _slot: self.take()? })
+    }
+
+    fn admit(&self, user: u32, is_operator: impl FnOnce() -> bool) -> Option<UserPart> {
         let trusted = user == 0 || user == nix::unistd::geteuid().as_raw();
         let most = if trusted { self.max } else { self.max.div_ceil(USER_PART) };
         let Some(counted) = self.users.enter(user, most) else {
@@ -180,7 +215,7 @@ impl ConnectionSlots {
             self.log_refusal("what is left is kept for root and operators");
             return None;
         }
-        Some(UserSlot { _user: counted, _permits: (self.take()?, unreserved) })
+        Some(UserPart { _user: counted, _unreserved: unreserved })
     }
 
     /// A slot, kept until it is dropped; `None` when all are taken, which is logged.
@@ -254,6 +289,26 @@ mod tests {
         assert_eq!((of_operator.len(), of_root.len()), (1, 1), "the reserved part, and no more");
         drop(of_ada);
         assert_eq!(take(eve, false, 5000).len(), 7);
+    }
+
+    #[test]
+    fn connections_of_the_port_count_from_the_first_token_on() {
+        let slots = Arc::new(ConnectionSlots::new("a listener", 16));
+        let (ada, bob) = (1_900_000_001, 1_900_000_002);
+        let connect = |user: u32| {
+            let connection = PortConnection::new(slots.clone());
+            (connection.identify(user, || false), connection)
+        };
+        let of_ada: Vec<_> = (0..20).map(|_| connect(ada)).collect();
+        assert_eq!(of_ada.iter().filter(|(admitted, _)| *admitted).count(), 8);
+        assert!(of_ada[0].1.identify(ada, || false), "the same connection counts once");
+        assert!(!of_ada[19].1.identify(ada, || false), "and a refused one stays refused");
+        let of_bob: Vec<_> = (0..20).map(|_| connect(bob)).collect();
+        assert_eq!(of_bob.iter().filter(|(admitted, _)| *admitted).count(), 6);
+        assert!(PortConnection::new(slots.clone()).identify(bob, || true), "the operators' part");
+        assert!(PortConnection::new(slots.clone()).identify(0, || false), "and root's");
+        drop(of_ada);
+        assert!(connect(bob).0);
     }
 
     #[test]

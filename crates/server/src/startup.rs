@@ -24,7 +24,7 @@ use crate::shared::writer_queue::WriterQueue;
 use crate::shared::{Setup, Shared};
 use crate::writer::recover::StateDisks;
 use crate::writer::thread::WriterThread;
-use crate::writer::{books, tick};
+use crate::writer::{books, collect, tick};
 use cluster::token::{ADMIN_TOKEN, TokenStatus, UserToken};
 use cluster::{ClusterConfig, Command};
 use model::principal::Role;
@@ -32,7 +32,7 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use store::{Blobs, LogFiles, RealDisk};
+use store::{Blobs, BookReader, LogFiles, RealDisk};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
 
@@ -142,6 +142,9 @@ pub fn run(
     start("planner", Box::new(move || planner::run(&for_planner)))?;
     let for_forecasts = shared.clone();
     start("forecast", Box::new(move || ForecastThread::new(questions).run(&for_forecasts)))?;
+    let for_collection = shared.clone();
+    let kept = BookReader::open(&dir.join("books.sqlite"))?;
+    start("collect", Box::new(move || collect::run(&for_collection, &kept)))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

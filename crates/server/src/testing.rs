@@ -25,7 +25,7 @@ use model::principal::{Principal, Role};
 use model::reason::Refusal;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
-use store::{Blobs, FaultyDisk, LogFiles};
+use store::{Blobs, BookReader, FaultyDisk, LogFiles};
 use tempfile::TempDir;
 use wire::client::Submission;
 
@@ -39,7 +39,7 @@ pub struct TestServer {
     pub journal: FaultyDisk,
     /// The writer's own end, until `start_writer` takes it.
     writer: Option<(WriterThread, Receiver<Work>)>,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl TestServer {
@@ -69,7 +69,7 @@ impl TestServer {
             setup: setup(),
         };
         let writer = Some((thread, work));
-        Self { shared: Arc::new(shared), dispatch: dispatched, journal, writer, _dir: dir }
+        Self { shared: Arc::new(shared), dispatch: dispatched, journal, writer, dir }
     }
 
     /// A server with its writer, configured with one node.
@@ -116,6 +116,10 @@ impl TestServer {
         let shared = self.shared.clone();
         let plan = move || plan_once(&shared, &mut ViewBuilder::default(), &mut Default::default());
         std::thread::spawn(plan).join().expect("a plan");
+    }
+
+    pub fn book_reader(&self) -> BookReader {
+        BookReader::open(&self.dir.path().join("books.sqlite")).expect("the books")
     }
 
     /// The state that a restart would find on disk, as JSON.

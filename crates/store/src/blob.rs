@@ -4,16 +4,15 @@
 //! and one `fdatasync` together, and content that is there already costs nothing. Large ones get a
 //! file of their own, `big/ab/abcd…`. Both hold the same record (`blob/pack.rs`).
 //!
-//! Nothing here reads a clock. The caller passes seconds, and [`Blobs::retain`] spares what was
-//! stored or asked for again since a moment the caller names: a submit that found its script here
-//! must not lose it before its event is in the journal.
+//! Nothing here reads a clock: the caller passes the seconds that a record notes. What nothing needs
+//! any more is removed by [`Blobs::turn`] (`blob/collect.rs`).
 
+mod collect;
 mod id;
 mod pack;
 mod recovery;
-mod retain;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -21,9 +20,9 @@ use std::sync::Arc;
 use crate::disk::{Disk, DiskFile, is_full};
 use pack::{BlobRecord, record_len};
 
+pub use collect::{CollectedBlobs, MOVED_BYTES_PER_TURN, Pass, RECORDS_PER_TURN};
 pub use id::BlobId;
 pub use recovery::{BadBytes, BlobRecovery};
-pub use retain::CollectedBlobs;
 
 const PACKS: &str = "packs";
 const BIG: &str = "big";
@@ -38,8 +37,6 @@ pub enum BlobError {
     TooLarge { bytes: u64, max: u64 },
     #[error("more than {max} bytes are staged; commit first")]
     StagedFull { max: u64 },
-    #[error("blobs are staged; commit or discard them first")]
-    StagedPending,
     #[error("disk full: {file} cannot be written; nothing was stored")]
     Full { file: String },
     #[error("blob {id} is damaged in {file}: {found}")]
@@ -84,23 +81,13 @@ enum BlobLocation {
     Big { len: u32 },
 }
 
-#[derive(Debug, Clone, Copy)]
-struct IndexEntry {
-    location: BlobLocation,
-    /// When it was last stored or asked for again.
-    touched: Seconds,
-}
+const _: () = assert!(size_of::<BlobLocation>() == 12);
 
-const _: () = assert!(size_of::<IndexEntry>() == 16);
-
-/// Since the epoch; good until 2106.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Seconds(u32);
-
-impl From<u64> for Seconds {
-    fn from(seconds: u64) -> Self {
-        Self(u32::try_from(seconds).unwrap_or(u32::MAX))
-    }
+/// What is known of a pack: how many blobs the index finds in it, and where its records end.
+#[derive(Debug, Clone, Copy, Default)]
+struct PackIndex {
+    blobs: u32,
+    end: u64,
 }
 
 struct ActivePack {
@@ -113,10 +100,12 @@ struct ActivePack {
 pub struct Blobs {
     disk: Arc<dyn Disk>,
     options: BlobOptions,
-    known: HashMap<BlobId, IndexEntry>,
+    /// Changed by [`Blobs::index`] and [`Blobs::forget`] alone, which keep the count of `packs`.
+    known: HashMap<BlobId, BlobLocation>,
+    packs: BTreeMap<NonZeroU32, PackIndex>,
     active: Option<ActivePack>,
     next_pack: NonZeroU32,
-    staged: HashMap<BlobId, IndexEntry>,
+    staged: HashMap<BlobId, BlobLocation>,
     /// The records of the staged small blobs; a staged offset is one in here.
     staged_bytes: Vec<u8>,
 }
@@ -155,11 +144,9 @@ impl Blobs {
         if content.len() > max {
             return Err(BlobError::TooLarge { bytes: content.len() as u64, max: max as u64 });
         }
-        if let Some(known) = self.known.get_mut(&id) {
-            known.touched = known.touched.max(now_s.into());
-            return Ok(id);
+        if !self.known.contains_key(&id) {
+            self.stage_new(id, content, now_s)?;
         }
-        self.stage_new(id, content, now_s)?;
         Ok(id)
     }
 
@@ -171,7 +158,7 @@ impl Blobs {
         if len > self.options.packed_bytes_max {
             self.write_big(&id, content, now_s)?;
             let location = BlobLocation::Big { len: len as u32 };
-            self.staged.insert(id, IndexEntry { location, touched: now_s.into() });
+            self.staged.insert(id, location);
             return Ok(());
         }
         let offset = self.staged_bytes.len();
@@ -183,14 +170,16 @@ impl Blobs {
         // In which pack, the commit says.
         let pack = FIRST_PACK;
         let location = BlobLocation::Packed { pack, offset: offset as u32, len: len as u32 };
-        self.staged.insert(id, IndexEntry { location, touched: now_s.into() });
+        self.staged.insert(id, location);
         Ok(())
     }
 
     /// Makes all that is staged durable: one write and one sync for the small ones. On an error
     /// none of them is stored, and none stays staged.
     pub fn commit_staged(&mut self) -> Result<(), BlobError> {
-        let base = self.append_staged();
+        let staged = std::mem::take(&mut self.staged_bytes);
+        let base = self.append(&staged);
+        self.staged_bytes = staged;
         let synced = base.and_then(|base| self.sync_big().map(|()| base));
         let (pack, base) = match synced {
             Ok(location) => location,
@@ -199,22 +188,44 @@ impl Blobs {
                 return Err(error);
             }
         };
-        for (id, IndexEntry { location, touched }) in self.staged.drain() {
+        for (id, location) in std::mem::take(&mut self.staged) {
             let location = match location {
                 BlobLocation::Packed { offset, len, .. } => {
                     BlobLocation::Packed { pack, offset: base + offset, len }
                 }
                 big => big,
             };
-            self.known.insert(id, IndexEntry { location, touched });
+            self.index(id, location);
         }
         self.staged_bytes.clear();
         Ok(())
     }
 
+    /// Notes where a blob is found from now on.
+    fn index(&mut self, id: BlobId, location: BlobLocation) {
+        self.forget(&id);
+        if let BlobLocation::Packed { pack, .. } = location {
+            self.packs.entry(pack).or_default().blobs += 1;
+        }
+        self.known.insert(id, location);
+    }
+
+    fn forget(&mut self, id: &BlobId) {
+        if let Some(BlobLocation::Packed { pack, .. }) = self.known.remove(id)
+            && let Some(pack) = self.packs.get_mut(&pack)
+        {
+            pack.blobs -= 1;
+        }
+    }
+
     pub fn discard_staged(&mut self) {
         self.staged.clear();
         self.staged_bytes.clear();
+    }
+
+    /// Contents that wait for their commit.
+    pub fn staged_len(&self) -> usize {
+        self.staged.len()
     }
 
     pub fn contains(&self, id: &BlobId) -> bool {
@@ -231,12 +242,17 @@ impl Blobs {
 
     /// The content, checked against its name; `None` if it is not here.
     pub fn get(&self, id: &BlobId) -> Result<Option<Vec<u8>>, BlobError> {
-        let Some(known) = self.known.get(id) else { return Ok(None) };
-        let (file, offset, len) = match known.location {
+        Ok(self.read(id)?.map(|(_, content)| content))
+    }
+
+    /// As [`Blobs::get`], with the seconds at which it was stored.
+    fn read(&self, id: &BlobId) -> Result<Option<(u64, Vec<u8>)>, BlobError> {
+        let Some(location) = self.known.get(id) else { return Ok(None) };
+        let (file, offset, len) = match location {
             BlobLocation::Packed { pack, offset, len } => {
-                (pack_name(pack), u64::from(offset), record_len(len as usize))
+                (pack_name(*pack), u64::from(*offset), record_len(*len as usize))
             }
-            BlobLocation::Big { len } => (big_name(id), 0, record_len(len as usize)),
+            BlobLocation::Big { len } => (big_name(id), 0, record_len(*len as usize)),
         };
         let mut bytes = vec![0; len];
         let handle = self.disk.open(&file).map_err(BlobError::io("open", &file))?;
@@ -247,12 +263,12 @@ impl Blobs {
         if BlobId::of(record.content) != *id {
             return Err(damaged("the content has another hash"));
         }
-        Ok(Some(record.content.to_vec()))
+        Ok(Some((record.stored_s, record.content.to_vec())))
     }
 
-    /// Writes the staged records to the active pack; returns the pack and where they start.
-    fn append_staged(&mut self) -> Result<(NonZeroU32, u32), BlobError> {
-        let len = self.staged_bytes.len() as u64;
+    /// Writes records to the active pack, synced; returns the pack and where they start.
+    fn append(&mut self, records: &[u8]) -> Result<(NonZeroU32, u32), BlobError> {
+        let len = records.len() as u64;
         if len == 0 {
             return Ok((FIRST_PACK, 0));
         }
@@ -262,10 +278,8 @@ impl Blobs {
             _ => self.new_pack(len)?,
         };
         let name = pack_name(active.number);
-        let written = active
-            .file
-            .write_at(active.end, &self.staged_bytes)
-            .and_then(|()| active.file.sync_data());
+        let written =
+            active.file.write_at(active.end, records).and_then(|()| active.file.sync_data());
         if let Err(error) = written {
             // The pack is given up: what a failed sync has left on the disk is not known. Cutting
             // it keeps a later scan from taking cached bytes for stored ones.
@@ -273,6 +287,7 @@ impl Blobs {
             return Err(BlobError::io("write", &name)(error));
         }
         let location = (active.number, u32::try_from(active.end).unwrap_or(u32::MAX));
+        self.packs.entry(active.number).or_default().end = active.end + len;
         self.active = Some(ActivePack { end: active.end + len, ..active });
         Ok(location)
     }
@@ -316,7 +331,7 @@ impl Blobs {
         let mut dirs: Vec<String> = self
             .staged
             .iter()
-            .filter(|(_, staged)| matches!(staged.location, BlobLocation::Big { .. }))
+            .filter(|(_, staged)| matches!(staged, BlobLocation::Big { .. }))
             .map(|(id, _)| crate::disk::parent(&big_name(id)).to_owned())
             .collect();
         if dirs.is_empty() {

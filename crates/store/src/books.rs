@@ -5,6 +5,7 @@
 //! One [`Books`] writes; any number of [`BookReader`]s, each with a connection of its own, read
 //! beside it.
 
+mod kept_texts;
 mod predicate;
 mod query;
 mod schema;
@@ -17,7 +18,8 @@ use model::record::{HistoryFilter, JobRecord};
 use model::time::Timestamp;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
 
-pub use predicate::{matches, state_of};
+pub use kept_texts::Retention;
+pub use predicate::{RecordTest, state_of};
 pub use query::RECORDS_MAX;
 
 /// How long a connection waits for another's lock before it gives up.
@@ -88,6 +90,7 @@ impl Books {
             let text = serde_json::to_string(record)
                 .map_err(|source| BooksError::Record { job: record.job.0, source })?;
             put(&transaction, record, &text).map_err(write())?;
+            kept_texts::put(&transaction, record).map_err(write())?;
         }
         transaction
             .execute("UPDATE progress SET applied_seq = ?1", params![seq])

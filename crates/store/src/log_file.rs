@@ -70,8 +70,7 @@ impl LogFile {
     ) -> Result<(Self, Recovery), JournalError> {
         let mark = HighWater::read(&*disk)?;
         let high_water = mark.unwrap_or_default();
-        let scan =
-            Scan { disk: &*disk, snapshot, high_water: high_water.position(), replay: &mut replay };
+        let scan = Scan { disk: &*disk, snapshot, high_water, replay: &mut replay };
         let Scanned { segments, tail, recovery } = scan.run()?;
         match mark {
             // Written before the first segment, so a journal without it has been tampered with.
@@ -157,6 +156,11 @@ impl LogFile {
             frame: Vec::new(),
             poisoned: false,
         }
+    }
+
+    /// The size of all segments.
+    pub fn bytes(&self) -> u64 {
+        self.segments.len() as u64 * self.options.segment_bytes
     }
 
     fn usable(&self) -> Result<(), JournalError> {

@@ -7,7 +7,7 @@
 
 use crate::disk::Disk;
 use crate::frame::{ALIGN, Fault, Frame, SEGMENT_HEADER, SegmentHeader};
-use crate::journal::{JournalError, Loss, Position, Record, Recovery, TornTail};
+use crate::journal::{HighWater, JournalError, Loss, Position, Record, Recovery, TornTail};
 
 const PREFIX: &str = "journal-";
 const SUFFIX: &str = ".log";
@@ -46,7 +46,7 @@ pub(crate) type Replay<'a> = dyn FnMut(Record<'_>) -> Result<(), String> + 'a;
 pub(crate) struct Scan<'a> {
     pub disk: &'a dyn Disk,
     pub snapshot: Position,
-    pub high_water: Position,
+    pub high_water: HighWater,
     pub replay: &'a mut Replay<'a>,
 }
 
@@ -137,10 +137,16 @@ impl Scan<'_> {
             let found = format!("a snapshot at seq {}, and no journal", self.snapshot.seq);
             return Err(JournalError::damaged(&segment_name(1), 0, found));
         }
-        let expected_seq = self.high_water.seq;
-        let loss = (expected_seq > 0).then_some(Loss { expected_seq, found_seq: 0 });
-        let recovery = Recovery { loss, ..Recovery::default() };
-        Ok(Scanned { segments: Vec::new(), tail: None, recovery })
+        // The mark is written before the first segment, and then says that nothing was given out.
+        let HighWater { leased_ids, seq, .. } = self.high_water;
+        if leased_ids > 0 || seq > 0 {
+            let found = format!(
+                "the high-water mark has seen seq {seq} and ids up to {leased_ids}, and there is no journal; \
+                 put its segments back, or remove the mark to begin an empty cluster"
+            );
+            return Err(JournalError::damaged(&segment_name(1), 0, found));
+        }
+        Ok(Scanned { segments: Vec::new(), tail: None, recovery: Recovery::default() })
     }
 
     fn segment(
@@ -215,7 +221,7 @@ impl Scan<'_> {
     fn reach(&self, name: &str, progress: &mut Progress) -> Result<(), JournalError> {
         let at = progress.at;
         if at.seq == self.high_water.seq {
-            progress.high_water_seen = at == self.high_water;
+            progress.high_water_seen = at == self.high_water.position();
         }
         if at.seq < self.snapshot.seq || progress.snapshot_seen {
             return Ok(());

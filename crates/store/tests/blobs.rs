@@ -1,5 +1,4 @@
-//! What the blobs promise: kept once, durable when committed, checked when read, and let go only
-//! when nothing needs them.
+//! What the blobs promise: kept once, durable when committed, checked when read.
 
 use std::sync::Arc;
 
@@ -56,7 +55,6 @@ fn staged_blobs_are_there_after_the_commit_and_bounds_are_said() {
     let (mut blobs, _) = open(&disk);
     let id = blobs.stage(b"script", 1).unwrap();
     assert!(!blobs.contains(&id));
-    assert!(matches!(blobs.retain(|_| true, 0, 9), Err(BlobError::StagedPending)));
     blobs.commit_staged().unwrap();
     assert_eq!(blobs.get(&id).unwrap().unwrap(), b"script");
     assert!(matches!(
@@ -188,49 +186,6 @@ fn a_full_disk_and_a_failed_sync_store_nothing_and_the_next_put_works() {
         let (reopened, _) = open(&copy);
         for id in [kept, id, next] {
             assert!(reopened.get(&id).unwrap().is_some());
-        }
-    }
-}
-
-#[test]
-fn retain_frees_what_is_dead_and_old_and_nothing_else() {
-    let disk = FaultyDisk::default();
-    let (mut blobs, _) = open(&disk);
-    let ids: Vec<BlobId> = (0..80).map(|n| blobs.put(&content(n), n as u64).unwrap()).collect();
-    // Asked for again at 500, before their submit is in the journal: one small, one large.
-    for number in [20, 25] {
-        blobs.stage(&content(number), 500).unwrap();
-    }
-    let before = disk.used_bytes();
-    let live = |id: &BlobId| ids[..8].contains(id);
-    let collected = blobs.retain(live, 70, 100).unwrap();
-    assert!(collected.blobs > 40 && disk.used_bytes() < before / 2, "{collected:?}");
-    let must_stay = [&ids[..8], &ids[70..], &[ids[20], ids[25]]].concat();
-    let large_dead = ids[15];
-    assert_eq!(blobs.get(&large_dead).unwrap(), None);
-    disk.restart(5);
-    let (blobs, recovery) = open(&disk);
-    assert!(recovery.damaged.is_empty());
-    for id in &must_stay {
-        assert!(blobs.get(id).unwrap().is_some(), "{id}");
-    }
-}
-
-#[test]
-fn a_crash_while_retaining_loses_nothing_live() {
-    for crash_at in 1..40 {
-        for seed in 0..6 {
-            let disk = FaultyDisk::default();
-            let (mut blobs, _) = open(&disk);
-            let ids: Vec<BlobId> = (0..60).map(|n| blobs.put(&content(n), 1).unwrap()).collect();
-            let live: Vec<BlobId> = ids.iter().copied().step_by(7).collect();
-            disk.crash_at(crash_at);
-            let _ = blobs.retain(|id| live.contains(id), 10, 100);
-            disk.restart(seed);
-            let (blobs, _) = open(&disk);
-            for id in &live {
-                assert!(blobs.get(id).unwrap().is_some(), "crash at {crash_at}, seed {seed}");
-            }
         }
     }
 }

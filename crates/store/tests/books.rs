@@ -13,7 +13,7 @@ use model::time::{TimeLimit, Timestamp};
 use model::tres::{Tres, TresKind};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
-use store::books::matches;
+use store::books::RecordTest;
 use store::{BlobId, BookReader, Books, BooksError};
 
 struct Fixture {
@@ -103,6 +103,7 @@ fn job(id: u32, user: &str, outcome: Outcome) -> JobRecord {
         kind: LaunchKind::Batch,
         script: Some(BlobRef::from(&BlobId::of(b"#!/bin/sh"))),
         environment: None,
+        blob_bytes: Default::default(),
         usage: Usage::default(),
         steps: vec![step(StepId::Batch, start), step(StepId::Number(0), start)],
     }
@@ -318,7 +319,7 @@ fn answer(records: &[JobRecord], filter: &HistoryFilter) -> Vec<JobRecord> {
         .iter()
         .enumerate()
         .filter(|(at, record)| filter.duplicates || last[&key(record)] == *at)
-        .filter(|(_, record)| matches(record, filter))
+        .filter(|(_, record)| RecordTest::new(filter).matches(record))
         .map(|(_, record)| record.clone())
         .collect();
     found.sort_by_key(|record| record.end.unwrap_or(Timestamp(i64::MAX)));

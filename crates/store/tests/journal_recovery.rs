@@ -266,12 +266,20 @@ fn a_lost_end_is_told_by_the_high_water_mark_until_it_is_settled() {
     for name in segments(&cut) {
         cut.remove(&name).unwrap();
     }
+    let mark = cut.open("high-water").unwrap().read_all().unwrap();
+    let said = damage(&cut, "a mark without a journal");
+    assert!(said.contains("seen seq 10 and ids up to 3000, and there is no journal"), "{said}");
+    assert!(segments(&cut).is_empty(), "nothing is begun");
+    // Another history in its place, then the mark of the first one.
+    cut.remove("high-water").unwrap();
+    fill(&mut open(&cut).unwrap().0, 3).unwrap();
+    cut.tamper("high-water", |bytes| *bytes = mark).unwrap();
     let (mut log, recovery, _) = open(&cut).unwrap();
     let loss = recovery.loss.unwrap();
-    assert_eq!((loss.expected_seq, loss.found_seq), (10, 0));
+    assert_eq!((loss.expected_seq, loss.found_seq), (10, 3));
     assert_eq!(log.high_water().leased_ids, 3000);
     // Another history that grows past the mark does not hide the loss.
-    for seq in 0..11 {
+    for seq in 3..11 {
         log.append(1, seq, &[b"other"]).unwrap();
     }
     let (mut log, recovery, _) = open(&cut).unwrap();

@@ -36,6 +36,15 @@ pub struct Envelope {
     pub call: Call,
 }
 
+/// What [`Call::KeptText`] asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeptText {
+    Script,
+    /// `NAME=value`, ended by NUL each.
+    Environment,
+}
+
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Call {
@@ -85,6 +94,11 @@ pub enum Call {
     /// A job's script, for its owner and administrators alone.
     Script {
         job: JobId,
+    },
+    /// The script or environment of a job in memory or in the books, for its owner and administrators alone.
+    KeptText {
+        job: JobRef,
+        of: KeptText,
     },
     CreateStep(Box<CreateStep>),
     /// Withdraws a step that waits.
@@ -218,6 +232,10 @@ pub enum Answer {
     Usage(Vec<JobUsage>),
     Script {
         text: String,
+    },
+    /// `None` where the job had none, or it is not kept.
+    KeptText {
+        text: Option<String>,
     },
     Step(StepLayout),
     Accounts(AccountsView),

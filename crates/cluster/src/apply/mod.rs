@@ -31,15 +31,24 @@ use std::time::Duration;
 impl State {
     /// Applies one event. Returns the books' record of the attempt that the event closed, if jobs are recorded.
     pub fn apply(&mut self, event: &Event) -> Option<JobRecord> {
+        let changed = changed_jobs(event);
+        for job in changed.iter().filter_map(|id| self.jobs.get(id)) {
+            self.held_bytes.remove(job);
+        }
         let record = self.change(event);
-        for id in queue_changes(event) {
+        for id in changed {
             self.enqueue(id);
+            if let Some(job) = self.jobs.get(&id) {
+                self.held_bytes.add(job);
+            }
         }
         let mut record = record?;
         let parameters = &self.config.parameters;
         if !parameters.book_steps {
             record.steps.clear();
         }
+        record.script = record.script.filter(|_| parameters.keep_scripts);
+        record.environment = record.environment.filter(|_| parameters.keep_environments);
         parameters.book_jobs.then_some(record)
     }
 
@@ -79,6 +88,7 @@ impl State {
                     attempt.next_step = attempt.next_step.max(n + 1);
                 }
                 attempt.steps.push((**step).clone());
+                self.held_bytes.add_step(&self.jobs[job], step);
             }
             Event::StepEndedOnNode { job, step, node, exit, usage, end } => {
                 let attempt = self.attempt_mut(*job);
@@ -344,8 +354,8 @@ impl State {
     }
 }
 
-/// The jobs that an event may put into the queue or take out of it.
-fn queue_changes(event: &Event) -> Vec<JobId> {
+/// The jobs that an event may put into the queue or take out of it, or whose texts it may change.
+fn changed_jobs(event: &Event) -> Vec<JobId> {
     match event {
         Event::Submitted(s) => vec![s.job],
         Event::Held { job, .. }

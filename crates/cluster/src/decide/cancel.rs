@@ -6,11 +6,14 @@ use crate::command::{CancelJobs, Context, Decision, Reply, SignalJob};
 use crate::event::Event;
 use crate::job_selection::SelectedJob;
 use crate::state::State;
+use crate::state::job::Job;
 use crate::visibility::Viewer;
+use model::array::IndexSet;
 use model::change::JobRef;
 use model::id::{AttemptId, JobId};
 use model::reason::Refusal;
 use model::run::{ExitStatus, LaunchKind, Outcome};
+use std::collections::{HashMap, HashSet};
 
 const SIGKILL: i32 = 9;
 
@@ -20,23 +23,28 @@ impl State {
         let mut signals = Vec::new();
         let mut results = Vec::new();
         let viewer = Viewer::new(self, &context.by);
-        for wanted in &cancel.filter.jobs {
-            let found = viewer.resolve(wanted);
-            if found.iter().all(|c| c.job.has_ended()) {
-                let why = match found.first() {
-                    Some(chosen) => Refusal::JobEnded(chosen.job.id),
-                    None => Refusal::UnknownJob(shown(wanted)),
-                };
-                results.push((shown(wanted), Err(why)));
-            }
+        let mut arrays: HashMap<JobId, ArrayTasks> = HashMap::new();
+        let mut seen = HashSet::new();
+        for wanted in cancel.filter.jobs.iter().filter(|wanted| seen.insert(*wanted)) {
+            let array = arrays.entry(wanted.id);
+            let why = match &wanted.tasks {
+                None => why_not(&viewer, wanted),
+                Some(tasks) => array
+                    .or_insert_with(|| ArrayTasks::of(&viewer, wanted.id))
+                    .why_not(wanted, tasks),
+            };
+            results.extend(why.map(|why| (shown(wanted), Err(why))));
         }
-        for chosen in viewer.matching(&cancel.filter) {
+        let named: HashSet<JobId> = cancel.filter.jobs.iter().map(|named| named.id).collect();
+        let chosen = viewer.matching(&cancel.filter);
+        let selected: HashSet<JobId> = chosen.iter().map(|chosen| chosen.job.id).collect();
+        for chosen in chosen {
             if chosen.job.has_ended() {
                 continue;
             }
             // A step id belongs to the component that was named, and to no other component of its het job.
-            let is_named = || cancel.filter.jobs.iter().any(|named| named.id == chosen.job.id);
-            if cancel.step.is_some() && chosen.job.het.is_some() && !is_named() {
+            let is_named = named.contains(&chosen.job.id);
+            if cancel.step.is_some() && chosen.job.het.is_some() && !is_named {
                 continue;
             }
             let name = shown_chosen(&chosen, cancel.filter.jobs.is_empty());
@@ -44,7 +52,7 @@ impl State {
                 results.push((name, Err(why)));
                 continue;
             }
-            if cancel.step.is_none() && self.waits_with_others(chosen.job, &cancel.filter) {
+            if cancel.step.is_none() && waits_with_others(chosen.job, &selected) {
                 results.push((name, Err(Refusal::HetPendingComponent(chosen.job.id))));
                 continue;
             }
@@ -138,6 +146,54 @@ fn signal_of(
         leader_only: cancel.batch_only && !cancel.full,
         steps_only: plain && signal != SIGKILL,
     })
+}
+
+/// Why nothing that the reference names can be cancelled, if that is so.
+fn why_not(viewer: &Viewer<'_>, wanted: &JobRef) -> Option<Refusal> {
+    let found = viewer.resolve(wanted);
+    match found.first() {
+        None => Some(Refusal::UnknownJob(shown(wanted))),
+        Some(_) if found.iter().any(|chosen| !chosen.job.has_ended()) => None,
+        Some(chosen) => Some(Refusal::JobEnded(chosen.job.id)),
+    }
+}
+
+/// The tasks of an array, gathered once: a list may name each of them, again and again.
+struct ArrayTasks {
+    known: IndexSet,
+    not_ended: IndexSet,
+}
+
+impl ArrayTasks {
+    fn of(viewer: &Viewer<'_>, array: JobId) -> Self {
+        let (mut known, mut not_ended) = (IndexSet::new(), IndexSet::new());
+        for SelectedJob { job, .. } in viewer.resolve(&JobRef::whole(array)) {
+            let indices = match (&job.pending, &job.task) {
+                (Some(pending), _) => pending.indices.clone(),
+                (None, Some(task)) => IndexSet::from_range(task.index, task.index),
+                (None, None) => continue,
+            };
+            indices.ranges().for_each(|(first, last)| known.insert_range(first, last));
+            if !job.has_ended() {
+                indices.ranges().for_each(|(first, last)| not_ended.insert_range(first, last));
+            }
+        }
+        Self { known, not_ended }
+    }
+
+    /// As [`why_not`], for a reference to tasks.
+    fn why_not(&self, wanted: &JobRef, tasks: &IndexSet) -> Option<Refusal> {
+        if !self.known.intersects(tasks) {
+            return Some(Refusal::UnknownJob(shown(wanted)));
+        }
+        (!self.not_ended.intersects(tasks)).then_some(Refusal::JobEnded(wanted.id))
+    }
+}
+
+/// Whether the job is a pending component whose leader is not selected with it.
+fn waits_with_others(job: &Job, selected: &HashSet<JobId>) -> bool {
+    let others = job.het.filter(|of| !of.is_leader() && job.is_waiting());
+    others.is_some_and(|het| !selected.contains(&het.first))
 }
 
 fn shown(wanted: &JobRef) -> String {

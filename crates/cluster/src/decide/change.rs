@@ -50,6 +50,7 @@ impl State {
         {
             return Err(why.clone());
         }
+        self.check_room_for_changes(chosen[0].job, &events, context)?;
         Ok(Decision { events, reply: Reply::PerJob(results) })
     }
 

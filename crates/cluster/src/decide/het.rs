@@ -6,14 +6,12 @@ use super::end::{ended_unstarted, ending, ending_for_good};
 use crate::apply::add_job;
 use crate::command::{Context, Decision, Reply, Submit};
 use crate::event::Event;
-use crate::job_selection;
 use crate::requeue::{self, RequeuedWait};
 use crate::state::State;
 use crate::state::job::Job;
 use crate::state::node::Node;
 use crate::view;
 use model::attempt::RequeueAs;
-use model::change::JobFilter;
 use model::id::{JobId, RunId};
 use model::reason::Refusal;
 use model::run::{ExitStatus, HetComponent, Outcome};
@@ -122,15 +120,6 @@ impl State {
             node.used.gres.extend(share.gres.iter().cloned());
             add_job(&mut node.used, share, (job.id, job.spec.owner.uid), whole, alone);
         }
-    }
-
-    /// Whether the job is a pending component whose leader the filter does not select.
-    pub(super) fn waits_with_others(&self, job: &Job, filter: &JobFilter) -> bool {
-        let others = job.het.filter(|of| !of.is_leader() && job.is_waiting());
-        others.is_some_and(|het| {
-            let meant = job_selection::matching(self, filter);
-            !meant.iter().any(|chosen| chosen.job.id == het.first)
-        })
     }
 
     /// Completes a decision for het jobs: what ends one component may end or requeue the others.

@@ -16,6 +16,7 @@ mod preempt;
 mod probe;
 mod report;
 mod reservation;
+mod room;
 mod start;
 mod step;
 mod submit;

@@ -30,6 +30,10 @@ pub(super) fn check_names(command: &Command) -> Result<(), Refusal> {
             check_all("user name", &association.user)
         }
         Command::SetQos(qos) => check("QOS name", &qos.name),
+        Command::Configure(config) => {
+            check_all("node name", config.nodes.iter().map(|node| &node.name))?;
+            check_all("partition name", config.partitions.iter().map(|p| &p.name))
+        }
         Command::SetUserToken(token) => check("user name", &token.name),
         _ => Ok(()),
     }
@@ -50,9 +54,13 @@ fn check(what: &str, name: &str) -> Result<(), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ClusterConfig;
     use crate::command::StepRequest;
+    use model::amount::Bytes;
     use model::change::JobRef;
     use model::id::JobId;
+    use model::node::NodeConfig;
+    use model::partition::Partition;
 
     /// What would show a second job in a listing, or clear the screen.
     const FORGED: &[&str] =
@@ -61,10 +69,16 @@ mod tests {
     fn commands(name: &str) -> Vec<Command> {
         let fields = vec![JobField::Name(name.to_owned())];
         let job = JobRef::whole(JobId(1));
+        let node = NodeConfig::plain(name, 1, Bytes(0));
+        let nodes = ClusterConfig { nodes: vec![node], ..ClusterConfig::default() };
+        let partitions = vec![Partition::over(name, Vec::new())];
+        let partitions = ClusterConfig { partitions, ..ClusterConfig::default() };
         let ask = StepRequest { name: name.to_owned(), ..StepRequest::default() };
         vec![
             Command::ChangeJob { job, change: JobChange::Fields(fields) },
             Command::CreateStep { job: JobId(1), ask: Box::new(ask) },
+            Command::Configure(Box::new(nodes)),
+            Command::Configure(Box::new(partitions)),
         ]
     }
 

@@ -43,6 +43,8 @@ impl State {
             return Vec::new();
         }
         let parameters = &self.config.parameters;
+        // A node's clock may be off, or the node may lie: nothing of an attempt happens before it.
+        let at = at.max(active.start);
         let share = ReportedShare { parameters, job, active, node, attempt, at, user: None };
         match what {
             AttemptReport::Started => share.prolog_ended().into_iter().collect(),

@@ -37,6 +37,7 @@ impl State {
         let mut spec = submit.spec.clone();
         authorise(self, &context.by, Act::SubmitAs(&spec.owner))?;
         self.check_size(submit)?;
+        self.check_room_for_job(&spec, submit.array.as_ref(), context)?;
         let asked = submit.array.as_ref().map_or(jobs, |array| array.indices.len());
         let Assignment { account, qos, partitions } = self.assign(&spec, asked, None, context)?;
         self.keep_partitions(&mut spec, &partitions);

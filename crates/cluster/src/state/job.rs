@@ -152,11 +152,11 @@ impl Job {
         }
     }
 
-    /// Whether the job runs in this reservation, or asks for it.
-    pub fn is_of_reservation(&self, name: &str) -> bool {
+    /// The reservations that the job asks for, and the one that it runs in.
+    pub fn reservation_names(&self) -> impl Iterator<Item = &str> {
         let asked = self.spec.request().reservation.as_deref().unwrap_or_default();
-        let uses = || self.attempt().is_some_and(|a| a.reservation.as_deref() == Some(name));
-        model::reservation::split_names(asked).any(|own| own == name) || uses()
+        let used = self.attempt().and_then(|attempt| attempt.reservation.as_deref());
+        model::reservation::split_names(asked).chain(used)
     }
 
     /// Whether the job is held because its reservation is gone.

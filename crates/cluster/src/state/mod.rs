@@ -4,6 +4,7 @@ pub mod association_tree;
 pub mod cache;
 pub mod charged_usage;
 pub mod hardware;
+pub mod held_bytes;
 pub mod intern;
 pub mod job;
 pub mod node;
@@ -15,6 +16,7 @@ use association_tree::AssociationTree;
 use cache::Cache;
 use charged_usage::ChargedUsage;
 use hardware::Hardware;
+use held_bytes::HeldBytes;
 use intern::Interner;
 use job::Job;
 use model::account::{Account, Association, NORMAL_QOS, Qos};
@@ -71,6 +73,9 @@ pub struct State {
     /// Derived: jobs that wait and are not held, which the plan considers.
     #[serde(skip)]
     pub queue: BTreeSet<JobId>,
+    /// Derived: what the jobs hold of memory and disk, by user.
+    #[serde(skip)]
+    pub held_bytes: HeldBytes,
     /// Derived: the parts that equal jobs share in memory.
     #[serde(skip)]
     pub interner: Interner,
@@ -115,6 +120,7 @@ impl Default for State {
             ended: BTreeSet::new(),
             active: BTreeSet::new(),
             queue: BTreeSet::new(),
+            held_bytes: HeldBytes::default(),
             interner: Interner::default(),
             charged_usage: ChargedUsage::default(),
             tree: Cache::default(),
@@ -188,6 +194,7 @@ impl State {
         self.ended.clear();
         self.active.clear();
         self.queue.clear();
+        self.held_bytes = HeldBytes::default();
         for node in self.nodes.values_mut() {
             node.used = Default::default();
             node.holders.clear();
@@ -198,6 +205,7 @@ impl State {
             if let Some(job) = Arc::get_mut(job) {
                 job.intern(&mut self.interner);
             }
+            self.held_bytes.add(job);
             if let Some(ended) = job.ended() {
                 self.ended.insert((ended.end, id));
             }

@@ -29,6 +29,7 @@ impl Watch {
         derived_sets_match_the_jobs(state);
         array_records_are_consistent(state);
         queue_holds_the_jobs_that_wait(state);
+        held_bytes_are_those_of_the_jobs(state);
     }
 
     /// Invariants that may be broken in the middle of a decision, and not after it.
@@ -264,5 +265,28 @@ fn components_share_their_state(state: &State, job: &Job) {
         let goes_on = other.attempt().is_some_and(|attempt| attempt.ending.is_none());
         let is_over = het.is_leader() && job.has_ended();
         assert!(!(is_over && goes_on), "{one} has ended and {two} goes on");
+    }
+}
+
+/// The state's count by user equals one made anew from its jobs, and a snapshot's recovery comes to the same.
+fn held_bytes_are_those_of_the_jobs(state: &State) {
+    let mut anew = state.clone();
+    anew.rebuild_derived();
+    let users: BTreeSet<u32> = [0, 1000, 1001].into();
+    for user in &users {
+        let (kept, anew) = (state.held_bytes.of_user(*user), anew.held_bytes.of_user(*user));
+        assert_eq!(kept.text, anew.text, "texts of {user}");
+    }
+    let owners: BTreeSet<u32> = state.jobs.values().map(|job| job.spec.owner.uid).collect();
+    assert_eq!(state.held_bytes.of_all(), anew.held_bytes.of_all());
+    if owners.is_subset(&users) {
+        let of_users = users.iter().map(|user| state.held_bytes.of_user(*user).blobs);
+        assert_eq!(of_users.sum::<u64>(), state.held_bytes.of_all().blobs);
+    }
+    for blob in state.jobs.values().flat_map(|job| job.spec.launch.blobs()).flatten() {
+        assert!(state.held_bytes.holds(&blob.0), "blob {} of a job is held", blob.0);
+    }
+    if state.jobs.is_empty() {
+        assert_eq!(state.held_bytes.of_all(), Default::default(), "nobody holds anything");
     }
 }

@@ -59,6 +59,7 @@ pub fn ask() -> Ask {
         stderr: None,
         first_step: None,
         configuration: None,
+        blob_bytes: Default::default(),
         unattended: false,
         append_output: false,
         umask: 0o022,

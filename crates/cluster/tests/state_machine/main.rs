@@ -17,6 +17,7 @@ mod random_history;
 mod random_moves;
 mod requeue;
 mod reservations;
+mod room;
 mod steps;
 mod submit;
 mod testbed;

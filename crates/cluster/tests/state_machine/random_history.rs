@@ -10,12 +10,12 @@ use model::amount::Bytes;
 use model::array::IndexSet;
 use model::change::{JobChange, JobField, JobRef, NodeChange, Requeue};
 use model::dependency::Dependency;
-use model::id::{AttemptId, JobId, StepId};
+use model::id::{AttemptId, BlobRef, JobId, StepId};
 use model::node::SlotState;
 use model::preempt::PreemptMode;
 use model::reason::UserFault;
 use model::request::{Sharing, WaitPolicy};
-use model::run::{Hold, Usage};
+use model::run::{BlobBytes, Hold, Usage};
 use model::time::TimeLimit;
 use sched::view::Preemption;
 use std::time::Duration;
@@ -222,6 +222,18 @@ impl History {
             1 => ask.interactive(),
             _ => ask,
         };
+        // Few contents, so that jobs and users share some.
+        ask = ask.with(|spec| {
+            let launch = std::sync::Arc::make_mut(&mut spec.launch);
+            launch.script = Some(BlobRef([shape.options % 4; 32]));
+            launch.environment = (shape.cpus > 1).then_some(BlobRef([9; 32]));
+            launch.blob_bytes = BlobBytes {
+                script: 100 + u32::from(shape.options % 4),
+                environment: 50,
+                first_step: 0,
+                configuration: 0,
+            };
+        });
         if shape.gpus > 0 {
             ask = ask.gpus(shape.gpus);
         }

@@ -4,7 +4,7 @@ use crate::amount::Bytes;
 use crate::change::JobRef;
 use crate::id::{BlobRef, JobId, RunId, StepId};
 use crate::reason::Reason;
-use crate::run::{ExitStatus, JobState, LaunchKind, Outcome, Usage};
+use crate::run::{BlobBytes, ExitStatus, JobState, LaunchKind, Outcome, Usage};
 use crate::time::{TimeLimit, Timestamp};
 use crate::tres::Tres;
 use serde::{Deserialize, Serialize};
@@ -63,8 +63,11 @@ pub struct JobRecord {
     pub constraint: Option<String>,
     pub reason: Reason,
     pub kind: LaunchKind,
+    /// Where `AccountingStoreFlags` has them kept.
     pub script: Option<BlobRef>,
     pub environment: Option<BlobRef>,
+    #[serde(default)]
+    pub blob_bytes: BlobBytes,
     pub usage: Usage,
     pub steps: Vec<StepRecord>,
 }

@@ -27,8 +27,8 @@ pub struct CpuTime {
 
 impl CpuTime {
     pub fn add(&mut self, usage: &Usage) {
-        self.user_us += usage.cpu_user_us;
-        self.system_us += usage.cpu_system_us;
+        self.user_us = self.user_us.saturating_add(usage.cpu_user_us);
+        self.system_us = self.system_us.saturating_add(usage.cpu_system_us);
     }
 }
 
@@ -44,12 +44,13 @@ impl Usage {
         }
     }
 
-    /// Adds another node's or step's use: times add up, the peak is the highest.
+    /// Adds another node's or step's use: times add up, the peak is the highest. Sums stop at the largest number: the amounts
+    /// are what a node says.
     pub fn absorb(&mut self, other: &Self) {
-        self.cpu_user_us += other.cpu_user_us;
-        self.cpu_system_us += other.cpu_system_us;
+        self.cpu_user_us = self.cpu_user_us.saturating_add(other.cpu_user_us);
+        self.cpu_system_us = self.cpu_system_us.saturating_add(other.cpu_system_us);
         self.memory_peak_bytes = self.memory_peak_bytes.max(other.memory_peak_bytes);
-        self.oom_kills += other.oom_kills;
+        self.oom_kills = self.oom_kills.saturating_add(other.oom_kills);
         match (&mut self.tasks, &other.tasks) {
             (Some(own), Some(other)) => own.absorb(other),
             (own @ None, Some(other)) => *own = Some(other.clone()),
@@ -111,7 +112,7 @@ impl UsageSpread {
     }
 
     fn absorb(&mut self, other: &Self) {
-        self.total += other.total;
+        self.total = self.total.saturating_add(other.total);
         if other.max > self.max {
             (self.max, self.max_node, self.max_task) = (other.max, other.max_node, other.max_task);
         }
@@ -158,7 +159,7 @@ impl TaskUsage {
             *self = *other;
             return;
         }
-        self.tasks += other.tasks;
+        self.tasks = self.tasks.saturating_add(other.tasks);
         let own = [
             &mut self.cpu_ms,
             &mut self.memory,

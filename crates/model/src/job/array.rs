@@ -148,12 +148,26 @@ impl IndexSet {
         (index <= end).then_some((start, end))
     }
 
+    pub fn range_count(&self) -> usize {
+        self.ranges.len()
+    }
+
     pub fn ranges(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.ranges.iter().map(|(&first, &last)| (first, last))
     }
 
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.ranges().flat_map(|(first, last)| first..=last)
+    }
+
+    /// Whether they have an index in common. Only the ranges of the smaller one are looked at.
+    pub fn intersects(&self, other: &Self) -> bool {
+        let by_size = self.ranges.len() <= other.ranges.len();
+        let (few, many) = if by_size { (self, other) } else { (other, self) };
+        few.ranges().any(|(first, last)| {
+            let before = many.ranges.range(..=last).next_back();
+            before.is_some_and(|(_, end)| *end >= first)
+        })
     }
 
     pub fn union(&self, other: &Self) -> Self {

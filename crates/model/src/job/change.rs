@@ -11,9 +11,10 @@ use crate::request::{GresRequest, Sharing, Switches};
 use crate::run::{HetComponent, Hold, JobState};
 use crate::time::{TimeLimit, Timestamp};
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 
 /// `12`, `12_3`, `12_[1-5]`, `12+1`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct JobRef {
     pub id: JobId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -30,6 +31,28 @@ impl JobRef {
 
     pub fn tasks(id: JobId, tasks: IndexSet) -> Self {
         Self { id, tasks: Some(tasks), component_of: None }
+    }
+
+    /// The references without repetition, in the order of their first mention. Several to tasks of one array become one, so
+    /// that a long list costs no more than what it names.
+    pub fn distinct(refs: &[Self]) -> Vec<Self> {
+        let mut places: HashMap<(JobId, Option<JobId>, bool), usize> = HashMap::new();
+        let mut distinct: Vec<Self> = Vec::new();
+        for one in refs {
+            let key = (one.id, one.component_of, one.tasks.is_some());
+            match places.get(&key).map(|at| &mut distinct[*at].tasks) {
+                None => {
+                    places.insert(key, distinct.len());
+                    distinct.push(one.clone());
+                }
+                Some(known) => {
+                    if let (Some(known), Some(more)) = (known, &one.tasks) {
+                        more.ranges().for_each(|(first, last)| known.insert_range(first, last));
+                    }
+                }
+            }
+        }
+        distinct
     }
 
     /// Whether the reference can name a job with this place in a het job.
@@ -176,4 +199,32 @@ pub enum PartitionChange {
     State(PartitionState),
     MaxTime(TimeLimit),
     Default(bool),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_references_become_one() {
+        let task = |index| JobRef::tasks(JobId(5), IndexSet::from_range(index, index));
+        let component = JobRef { component_of: Some(JobId(5)), ..JobRef::whole(JobId(6)) };
+        let refs = [
+            task(1),
+            JobRef::whole(JobId(7)),
+            task(2),
+            JobRef::whole(JobId(5)),
+            component.clone(),
+            JobRef::whole(JobId(7)),
+            JobRef::whole(JobId(6)),
+        ];
+        let expected = [
+            JobRef::tasks(JobId(5), IndexSet::from_range(1, 2)),
+            JobRef::whole(JobId(7)),
+            JobRef::whole(JobId(5)),
+            component,
+            JobRef::whole(JobId(6)),
+        ];
+        assert_eq!(JobRef::distinct(&refs), expected);
+    }
 }

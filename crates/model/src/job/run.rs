@@ -83,6 +83,9 @@ pub struct Launch {
     /// The configuration that the run was made from, in its dialect's own form, by content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configuration: Option<Box<BlobRef>>,
+    /// How long script, environment and first step are.
+    #[serde(default, skip_serializing_if = "BlobBytes::is_none")]
+    pub blob_bytes: BlobBytes,
     /// `salloc --no-shell`: the allocation stays although no client holds it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unattended: bool,
@@ -113,6 +116,35 @@ pub struct Launch {
     /// Seconds between two samples of its tasks' usage; none: the site's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample_s: Option<u32>,
+}
+
+/// The lengths of the blobs that a launch names; zero where the build before noted none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BlobBytes {
+    pub script: u32,
+    pub environment: u32,
+    pub first_step: u32,
+    pub configuration: u32,
+}
+
+impl BlobBytes {
+    fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Launch {
+    /// The blobs that the launch names, with their lengths.
+    pub fn blobs(&self) -> [Option<(BlobRef, u32)>; 4] {
+        let BlobBytes { script, environment, first_step, configuration } = self.blob_bytes;
+        [
+            self.script.map(|blob| (blob, script)),
+            self.environment.map(|blob| (blob, environment)),
+            self.first_step.as_deref().map(|blob| (*blob, first_step)),
+            self.configuration.as_deref().map(|blob| (*blob, configuration)),
+        ]
+    }
 }
 
 /// `PropagateResourceLimits`: the limits that are carried over where the user named none.
@@ -179,6 +211,7 @@ impl Launch {
             environment: None,
             first_step: None,
             configuration: None,
+            blob_bytes: BlobBytes::default(),
             unattended: false,
             arguments: Vec::new(),
             work_dir: Arc::from(""),

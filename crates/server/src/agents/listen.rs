@@ -1,6 +1,7 @@
 //! The agents' port: agents dial in over TLS, join once with a token, and then speak for their nodes by certificate.
 
 use crate::agents::join::admit;
+use crate::agents::message_bounds;
 use crate::agents::policies::policies;
 use crate::agents::receive::{LinkReceiver, REPORTS_MAX, acknowledge};
 use crate::auth::identity;
@@ -12,6 +13,7 @@ use crate::shared::agent_links::Link;
 use crate::shared::agent_streams::{DATA_MAX, Data};
 use crate::shared::link_shutdown::LinkShutdown;
 use cluster::Command;
+use model::bounds;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,7 +68,8 @@ async fn connection(
     let greeting = async {
         let mut stream = acceptor.accept(socket).await?;
         let mut decoder = Decoder::default();
-        let first = next_message(&mut stream, &mut decoder).await?;
+        let mut first = next_message(&mut stream, &mut decoder).await?;
+        message_bounds::cut_to_bounds("an agent that connects", &mut first);
         Ok::<_, io::Error>((stream, decoder, first))
     };
     let greeted = tokio::time::timeout(HELLO_TIMEOUT, greeting).await.map_err(|_| late())??;
@@ -109,21 +112,22 @@ fn authorised_nodes(
             nodes.push(node.name.clone());
         }
     }
+    let mut refused = refused.join("; ");
+    bounds::cut(&mut refused, bounds::NODE_TEXT_BYTES);
     if nodes.is_empty() {
-        return Err(refused.join("; "));
+        return Err(refused);
     }
-    for why in refused {
-        tracing::warn!("an agent's hello: {why}");
+    if !refused.is_empty() {
+        tracing::warn!("an agent's hello: {refused}");
     }
     Ok(nodes)
 }
 
 /// Keeps what the agent found on its machine; needed before the policies are made.
-fn note_devices(shared: &Shared, hello: &Hello, nodes: &[String]) {
+fn note_devices(shared: &Shared, hello: &Hello) {
     let mut detected =
         shared.volatile.detected.write().expect("no panic while writing what was found");
-    let known = hello.nodes.iter().filter(|node| nodes.contains(&node.name));
-    detected.extend(known.map(|node| (node.name.clone(), node.detected.gres.clone())));
+    detected.extend(hello.nodes.iter().map(|node| (node.name.clone(), node.detected.gres.clone())));
 }
 
 fn welcome(shared: &Shared, nodes: &[String]) -> ToAgent {
@@ -139,8 +143,8 @@ fn welcome(shared: &Shared, nodes: &[String]) -> ToAgent {
 }
 
 /// Tells the writer that the nodes are up, and the dispatcher what their spools hold.
-async fn reconcile(shared: &Shared, hello: Hello, nodes: &[String]) {
-    for node in hello.nodes.into_iter().filter(|n| nodes.contains(&n.name)) {
+async fn reconcile(shared: &Shared, hello: Hello) {
+    for node in hello.nodes {
         let held: Vec<_> = node.attempts.iter().map(|h| (h.attempt, h.alive)).collect();
         let command = Command::NodeHello {
             node: node.name.clone(),
@@ -160,7 +164,7 @@ async fn serve(
     shared: &Arc<Shared>,
     mut stream: TlsStream<TcpStream>,
     decoder: Decoder,
-    hello: Hello,
+    mut hello: Hello,
     fingerprint: &str,
 ) -> io::Result<()> {
     let nodes = match authorised_nodes(shared, &hello, fingerprint) {
@@ -170,8 +174,9 @@ async fn serve(
             return send(&mut stream, &ToAgent::Refused { why }).await;
         }
     };
+    hello.nodes.retain(|node| nodes.contains(&node.name));
     let number = shared.agents.next_number();
-    note_devices(shared, &hello, &nodes);
+    note_devices(shared, &hello);
     send(&mut stream, &welcome(shared, &nodes)).await?;
     let (outbox, inbox) = mpsc::channel(OUTBOX);
     let (data, data_in) = mpsc::channel(DATA_MAX);
@@ -180,7 +185,7 @@ async fn serve(
     let link =
         Link { number, outbox: outbox.clone(), data, cut: cut.clone(), shutdown: shutdown.clone() };
     shared.agents.add(&nodes, &link);
-    reconcile(shared, hello, &nodes).await;
+    reconcile(shared, hello).await;
     let (reader, writer) = tokio::io::split(stream);
     let (settled, settling) = mpsc::channel(REPORTS_MAX);
     let receiver = LinkReceiver { shared, nodes: &nodes, link: number, settled };

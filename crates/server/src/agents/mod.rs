@@ -3,5 +3,8 @@
 pub mod devices;
 pub mod join;
 pub mod listen;
+mod message_bounds;
 pub mod policies;
 pub mod receive;
+#[cfg(test)]
+mod rogue_tests;

@@ -1,12 +1,12 @@
 //! The receiving side of an agent's link: messages are handled in the order in which they were sent.
 
+use crate::agents::message_bounds;
 use crate::auth::principal::server_principal;
 use crate::clock;
 use crate::shared::Shared;
 use crate::shared::writer_queue;
 use cluster::Command;
 use cluster::command::AttemptReport;
-use model::bounds;
 use model::id::AttemptId;
 use std::io;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub const REPORTS_MAX: usize = 4096;
 
 /// A report on its way to the disk: what the writer answers, and what to tell the agent then.
 pub struct PendingReport {
-    answer: oneshot::Receiver<writer_queue::Answer>,
+    pub answer: oneshot::Receiver<writer_queue::Answer>,
     serial: Option<u64>,
     /// Set for an end that nobody waited for: the node is told to forget the attempt.
     forget: Option<(String, AttemptId)>,
@@ -51,17 +51,6 @@ pub async fn acknowledge(
         }
     }
     Ok(())
-}
-
-/// Holds the texts of a node's report to their bound: what is longer is cut with a mark, and that is logged.
-fn cut_texts<const N: usize>(node: &str, texts: [Option<&mut String>; N]) {
-    for text in texts.into_iter().flatten() {
-        let length = text.len();
-        if bounds::cut(text, bounds::NODE_TEXT_BYTES) {
-            let most = bounds::NODE_TEXT_BYTES.most;
-            tracing::warn!("a text of {length} bytes from {node} was cut to {most}");
-        }
-    }
 }
 
 /// Reads what one agent sends.
@@ -101,21 +90,23 @@ impl LinkReceiver<'_> {
         }
     }
 
-    async fn handle(&self, message: ToServer) -> io::Result<()> {
+    pub async fn handle(&self, mut message: ToServer) -> io::Result<()> {
+        let from = self.nodes.first().map_or("an agent", String::as_str);
+        message_bounds::cut_to_bounds(from, &mut message);
         match message {
             ToServer::Report(report) if self.nodes.contains(&report.node) => {
                 self.report(report).await
             }
-            ToServer::Heartbeat { nodes: beats } => {
+            ToServer::Heartbeat { nodes: mut beats } => {
+                beats.retain(|(name, _)| self.nodes.contains(name));
                 let mut facts =
                     self.shared.volatile.facts.write().expect("no panic while writing facts");
-                facts.extend(beats.into_iter().filter(|(name, _)| self.nodes.contains(name)));
+                facts.extend(beats);
                 Ok(())
             }
-            ToServer::OrderRefused { attempt, node, order, mut why, mut unfit, .. }
+            ToServer::OrderRefused { attempt, node, order, why, unfit, .. }
                 if self.nodes.contains(&node) =>
             {
-                cut_texts(&node, [Some(&mut why), unfit.as_mut()]);
                 tracing::warn!("{node} refuses an order for attempt {attempt}: {why}");
                 let what = match order {
                     RefusedOrder::LaunchedBefore | RefusedOrder::UnknownAttempt => {
@@ -138,7 +129,7 @@ impl LinkReceiver<'_> {
                 Ok(())
             }
             ToServer::Measured { request: ask, steps } => {
-                self.shared.agents.usage.answered(ask, steps);
+                self.shared.agents.usage.answered(self.link, ask, steps);
                 Ok(())
             }
             ToServer::StepAccepted { node, attempt, step } if self.nodes.contains(&node) => {
@@ -172,8 +163,7 @@ impl LinkReceiver<'_> {
                 let nothing = Command::Report { node, attempt, at, what: AttemptReport::Started };
                 return self.enqueue(nothing, Some(serial), None).await;
             }
-            ReportEvent::LaunchFailed { mut what, mut unfit, hold, user } => {
-                cut_texts(&node, [Some(&mut what), unfit.as_mut()]);
+            ReportEvent::LaunchFailed { what, unfit, hold, user } => {
                 match &unfit {
                     Some(why) => tracing::warn!(
                         "{node} could not launch attempt {attempt} and is drained ({why}): {what}"
@@ -182,8 +172,7 @@ impl LinkReceiver<'_> {
                 }
                 AttemptReport::LaunchFailed { what, unfit, hold, user }
             }
-            ReportEvent::Unfit { mut why } => {
-                cut_texts(&node, [Some(&mut why)]);
+            ReportEvent::Unfit { why } => {
                 tracing::warn!("{node} is drained after attempt {attempt}: {why}");
                 AttemptReport::Unfit { why }
             }
@@ -219,7 +208,11 @@ impl LinkReceiver<'_> {
 mod tests {
     use super::*;
     use crate::testing::{NODE, TestServer};
-    use model::bounds::{CUT_MARK, NODE_TEXT_BYTES};
+    use model::amount::Bytes;
+    use model::bounds::{self, CUT_MARK, NODE_TEXT_BYTES};
+    use model::id::JobId;
+    use model::node::{NodeConfig, NodeFacts, NodeGres};
+    use wire::link::{Hello, NodeHello, SpooledAttempt};
 
     #[tokio::test(flavor = "multi_thread")]
     async fn long_texts_of_a_node_are_cut_and_the_server_goes_on() {
@@ -250,5 +243,61 @@ mod tests {
         assert!(!state.contains(&"x".repeat(NODE_TEXT_BYTES.most)));
         assert_eq!(state, server.state_on_disk());
         server.submit("name: later").await.expect("the server goes on");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn facts_of_a_rogue_agent_are_cut_and_only_of_its_own_node() {
+        let server = TestServer::start().await;
+        server.node_up().await;
+        let nodes = [NODE.to_string()];
+        let (settled, _pending) = mpsc::channel(8);
+        let receiver = LinkReceiver { shared: &server.shared, nodes: &nodes, link: 1, settled };
+        let long = "x".repeat(5000);
+        let facts = NodeFacts {
+            os: long.clone(),
+            not_enforced: vec![long.clone(); 500],
+            ..NodeFacts::default()
+        };
+        let beat = |name: &str| (name.to_string(), facts.clone());
+        let beats = vec![beat(NODE), beat("of-another"), beat(&long)];
+        receiver.handle(ToServer::Heartbeat { nodes: beats }).await.expect("taken");
+        let held = server.shared.volatile.facts.read().expect("facts").clone();
+        assert_eq!(held.keys().collect::<Vec<_>>(), [NODE]);
+        let held = &held[NODE];
+        assert_eq!(held.os.len(), NODE_TEXT_BYTES.most);
+        assert_eq!(held.not_enforced.len(), bounds::NODE_LINES.most);
+        assert!(held.not_enforced.iter().all(|line| line.len() == NODE_TEXT_BYTES.most));
+    }
+
+    #[test]
+    fn every_list_and_text_of_a_hello_is_cut() {
+        let long = "x".repeat(5000);
+        let gres = NodeGres {
+            files: vec![long.clone(); 2000],
+            device_names: vec![long.clone(); 2000],
+            links: vec![0; 2000],
+            ..NodeGres::plain("gpu", None, 1)
+        };
+        let mut detected = NodeConfig::plain(NODE, 1, Bytes(0));
+        detected.gres = vec![NodeGres::plain("gpu", None, 1); 2000];
+        detected.gres[0] = gres;
+        let facts = NodeFacts::default();
+        let attempt =
+            SpooledAttempt { attempt: AttemptId { job: JobId(1), number: 1 }, alive: true };
+        let node =
+            NodeHello { name: long.clone(), facts, detected, attempts: vec![attempt; 70_000] };
+        let hello = Hello { version: 1, program: long, nodes: vec![node] };
+        let mut message = ToServer::Hello(hello);
+        message_bounds::cut_to_bounds("a test", &mut message);
+        let ToServer::Hello(hello) = message else { panic!("it stays a hello") };
+        let node = &hello.nodes[0];
+        assert_eq!((hello.program.len(), node.name.len()), (1024, 1024));
+        assert_eq!((node.attempts.len(), node.detected.gres.len()), (65_536, 1024));
+        let gres = &node.detected.gres[0];
+        assert_eq!(
+            (gres.files.len(), gres.device_names.len(), gres.links.len()),
+            (1024, 1024, 1024)
+        );
+        assert_eq!((gres.files[0].len(), gres.device_names[0].len()), (1024, 1024));
     }
 }

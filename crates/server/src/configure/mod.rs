@@ -19,6 +19,7 @@ use priority::priority_policy;
 use show_config::{parameters_shown, value_shown};
 use slurm::conf::keys::choices::{
     AccountingEnforce, Choice, EnforcePartLimits, SchedulerType, SelectParameter, SelectType,
+    StoreFlag,
 };
 use slurm::conf::{Conf, Files, MemoryFiles, RealFiles, load_dir};
 use std::collections::BTreeMap;
@@ -212,6 +213,10 @@ fn parameters(conf: &Conf, nodes: &[NodeConfig]) -> Parameters {
         enforce_safe,
         book_jobs: !has(AccountingEnforce::NoJobs),
         book_steps: !has(AccountingEnforce::NoJobs) && !has(AccountingEnforce::NoSteps),
+        keep_scripts: globals.accounting.store_flags.contains(&StoreFlag::JobScript),
+        keep_environments: globals.accounting.store_flags.contains(&StoreFlag::JobEnvironment),
+        kept_text_days: globals.accounting.kept_texts.days,
+        kept_text_mib: globals.accounting.kept_texts.mib,
         enforce_partition_limits: globals.scheduling.enforce_part_limits != EnforcePartLimits::No,
         enforce_all_partitions: globals.scheduling.enforce_part_limits == EnforcePartLimits::All,
         select: select(&globals.scheduling),

@@ -10,7 +10,9 @@ use model::id::{AttemptId, JobId};
 use model::reason::Refusal;
 use model::run::ExitStatus;
 use model::step::StepRefusal;
+use std::time::Instant;
 use wire::client::{Answer, Call, CreateStep};
+use wire::explain::ExplainQuery;
 use wire::step::StepLaunch;
 
 /// A step beside others, with a submit line of so many bytes.
@@ -138,4 +140,26 @@ async fn steps_beyond_the_sites_number_are_refused() {
     let Answer::Refused(Refusal::Step(StepRefusal::Count { most: 2 })) = answer else {
         panic!("{answer:?}")
     };
+}
+
+/// Each mention of a name once was a search through all jobs, and an answer for each of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn name_that_is_repeated_in_a_long_list_costs_as_much_as_once() {
+    let client = Client::new().await;
+    for number in 0..300 {
+        client.server.submit(&format!("name: job-{number}")).await.expect("a job");
+    }
+    let explain = async |name: &str| {
+        let names = vec![name.to_string(); bounds::LIST_ITEMS.most];
+        let begin = Instant::now();
+        let answer = client.call(Call::Explain(ExplainQuery { jobs: Vec::new(), names })).await;
+        (begin.elapsed(), answer)
+    };
+    // Refused at the first of them, so that the time is that of reading the call.
+    let (reading, refused) = explain("nobodys").await;
+    assert!(matches!(refused, Answer::Refused(Refusal::UnknownJob(_))), "{refused:?}");
+    let (whole, answer) = explain("job-7").await;
+    let Answer::Explained(jobs) = answer else { panic!("{answer:?}") };
+    assert_eq!(jobs.len(), 1);
+    assert!(whole < 5 * reading, "{whole:?}, of which reading is {reading:?}");
 }

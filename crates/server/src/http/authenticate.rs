@@ -6,9 +6,10 @@ use crate::http::answer::refused;
 use crate::http::peer::Peer;
 use crate::shared::Shared;
 use axum::extract::{Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
+use cluster::authorise::{Act, authorise};
 use cluster::token::TokenStatus;
 use model::principal::Principal;
 use std::sync::Arc;
@@ -21,16 +22,27 @@ pub enum Caller {
     WrongToken(&'static str),
     /// Not even asked for a token, and why.
     TooFar(&'static str),
+    /// The user has as many connections open as one user may.
+    TooMany(Principal),
 }
 
 pub fn caller(shared: &Shared, request: &Request) -> Caller {
     match request.extensions().get::<Peer>() {
         Some(Peer::Socket(principal)) => Caller::Known(principal.clone()),
-        Some(Peer::Port(address)) if address.ip().is_loopback() => match bearer(request) {
-            Some(token) => of_token(shared, token).map_or_else(Caller::WrongToken, Caller::Known),
-            None => Caller::NoToken,
-        },
-        Some(Peer::Port(_)) => Caller::TooFar("tokens are not taken over plain HTTP from afar"),
+        Some(Peer::Port(address, connection)) if address.ip().is_loopback() => {
+            let Some(token) = bearer(request) else { return Caller::NoToken };
+            let who = match of_token(shared, token) {
+                Ok(who) => who,
+                Err(why) => return Caller::WrongToken(why),
+            };
+            let is_operator = || authorise(&shared.read(), &who, Act::Operate).is_ok();
+            if connection.identify(who.uid, is_operator) {
+                Caller::Known(who)
+            } else {
+                Caller::TooMany(who)
+            }
+        }
+        Some(Peer::Port(..)) => Caller::TooFar("tokens are not taken over plain HTTP from afar"),
         None => Caller::NoToken,
     }
 }
@@ -49,7 +61,16 @@ pub async fn authenticate(
         Caller::NoToken => refused(StatusCode::UNAUTHORIZED, UNKNOWN_TOKEN),
         Caller::WrongToken(why) => refused(StatusCode::UNAUTHORIZED, why),
         Caller::TooFar(why) => refused(StatusCode::FORBIDDEN, why),
+        Caller::TooMany(who) => too_many_connections(&who),
     }
+}
+
+/// Refuses the request and closes its connection.
+pub fn too_many_connections(who: &Principal) -> Response {
+    let why = format!("user {} has as many connections open as one user may", who.name);
+    let mut response = refused(StatusCode::SERVICE_UNAVAILABLE, &why);
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// Says the same of a token that was never made and of one whose user is gone.

@@ -10,26 +10,25 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use model::principal::Principal;
 use std::sync::Arc;
+use tokio::task::block_in_place;
 use wire::client::{Answer, Envelope};
+
+/// A call that is longer takes milliseconds to read.
+const LARGE_CALL_BYTES: usize = 64 << 10;
 
 pub async fn call(
     State(shared): State<Arc<Shared>>,
     axum::Extension(by): axum::Extension<Principal>,
     body: Bytes,
 ) -> Response {
-    if let Err(refusal) = call_bounds::check(&body) {
-        return answer_json(&Answer::Refused(refusal));
-    }
-    let envelope: Envelope = match serde_json::from_slice(&body) {
+    let read = || read_call(&body);
+    // The connections of others that are on this thread do not wait while a large call is read.
+    let read = if body.len() > LARGE_CALL_BYTES { block_in_place(read) } else { read() };
+    let envelope = match read {
         Ok(envelope) => envelope,
-        Err(error) => {
-            return refused(StatusCode::BAD_REQUEST, &format!("the call cannot be read: {error}"));
-        }
+        Err(refusal) => return *refusal,
     };
-    if !wire::version::compatible(envelope.version) {
-        let text = format!("protocol {} is not spoken here", envelope.version);
-        return refused(StatusCode::BAD_REQUEST, &text);
-    }
+    drop(body);
     let kind = envelope.call.kind();
     // On a task of its own: a client that goes away does not take back what it asked for.
     let answer = tokio::spawn(async move {
@@ -46,4 +45,16 @@ pub async fn call(
         }
         _ => refused(StatusCode::INTERNAL_SERVER_ERROR, "the server failed; its log says why"),
     }
+}
+
+/// The call in a request's body, held to its bounds; else the response that refuses it.
+fn read_call(body: &[u8]) -> Result<Envelope, Box<Response>> {
+    call_bounds::check(body).map_err(|refusal| Box::new(answer_json(&Answer::Refused(refusal))))?;
+    let unreadable = |text: String| Box::new(refused(StatusCode::BAD_REQUEST, &text));
+    let envelope: Envelope = serde_json::from_slice(body)
+        .map_err(|error| unreadable(format!("the call cannot be read: {error}")))?;
+    if !wire::version::compatible(envelope.version) {
+        return Err(unreadable(format!("protocol {} is not spoken here", envelope.version)));
+    }
+    Ok(envelope)
 }

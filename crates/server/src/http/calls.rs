@@ -10,7 +10,8 @@ use crate::per_user::CountedUser;
 use crate::shared::Shared;
 use crate::show::job_list::{self, EncodedAnswer};
 use crate::show::{
-    cluster_view, diagnostics, explain, history, reservations, shares, sstat, submit_test,
+    cluster_view, diagnostics, explain, history, kept_text, reservations, shares, sstat,
+    submit_test,
 };
 use crate::step::create;
 use crate::writer::submission::settle_owner;
@@ -118,6 +119,7 @@ pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         }
         Call::Usage { jobs } => sstat::usage(shared, &by, &jobs).await,
         Call::Script { job } => script(shared, &by, job),
+        Call::KeptText { job, of } => block_in_place(|| kept_text::kept_text(shared, &by, job, of)),
         Call::CreateStep(create) => {
             let _waits = waiting_call(shared, &by)?;
             create::create(shared, by, *create).await

@@ -1,5 +1,6 @@
 //! Where a request came from, as its connection tells.
 
+use crate::connection_limits::PortConnection;
 use model::principal::Principal;
 use std::net::SocketAddr;
 
@@ -9,5 +10,5 @@ pub enum Peer {
     /// The local socket: the kernel says who connected.
     Socket(Principal),
     /// The TCP port: a token must say who asks.
-    Port(SocketAddr),
+    Port(SocketAddr, PortConnection),
 }

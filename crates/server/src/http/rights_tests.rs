@@ -25,7 +25,9 @@ use model::run::{Hold, LaunchKind};
 use std::sync::Arc;
 use std::time::Duration;
 use tower_service::Service;
-use wire::client::{Answer, Call, Cancel, CreateStep, Envelope, HistoryFilter, JobsQuery};
+use wire::client::{
+    Answer, Call, Cancel, CreateStep, Envelope, HistoryFilter, JobsQuery, KeptText,
+};
 use wire::explain::ExplainQuery;
 use wire::step::StepLaunch;
 use wire::token::TokenLife;
@@ -240,6 +242,8 @@ authorisation_table! { w;
     Call::Diagnostics { reset: false } => EVERYBODY, Call::Diagnostics { reset: false }, shows Users;
 
     Call::Script { .. } => AS_OWNER, Call::Script { job: w.batch };
+    Call::KeptText { .. } => AS_OWNER,
+        Call::KeptText { job: whole(w.batch), of: KeptText::Environment };
     Call::CreateStep(_) => AS_OWNER,
         Call::CreateStep(Box::new(CreateStep { job: w.batch, launch: step(), wait_ms: 0 }));
     Call::LaunchStep { .. } => AS_OWNER, {

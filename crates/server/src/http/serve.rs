@@ -1,7 +1,7 @@
 //! Accepts connections on the socket and on the port, and runs HTTP on each within its limits.
 
 use crate::auth::principal;
-use crate::connection_limits::{ConnectionLimits, ConnectionSlots};
+use crate::connection_limits::{ConnectionLimits, ConnectionSlots, PortConnection};
 use crate::http::peer::Peer;
 use crate::http::stall_timeout::{StallTimeout, TimedStream};
 use crate::shared::Shared;
@@ -60,7 +60,9 @@ pub async fn serve_port(
             Ok((stream, address)) => {
                 let Some(slot) = slots.take() else { continue };
                 let _ = stream.set_nodelay(true);
-                serve(&router, stream, move || Peer::Port(address), slot, &limits);
+                let connection = PortConnection::new(slots.clone());
+                let who = move || Peer::Port(address, connection.clone());
+                serve(&router, stream, who, slot, &limits);
             }
             Err(error) => slots.pause_after(&error).await,
         }

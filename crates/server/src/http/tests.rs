@@ -5,7 +5,7 @@ use super::peer::Peer;
 use super::router;
 use super::serve::CALL_PATH;
 use crate::auth::token;
-use crate::connection_limits::ConnectionLimits;
+use crate::connection_limits::{ConnectionLimits, ListenerSlots, PortConnection};
 use crate::testing::{TestServer, submission, user};
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -78,7 +78,9 @@ fn envelope(version: u32, call: Call) -> Body {
 }
 
 fn port(address: &str) -> Option<Peer> {
-    Some(Peer::Port(address.parse::<SocketAddr>().expect("an address")))
+    let slots = ListenerSlots::new(1024, &ConnectionLimits::default()).port;
+    let address = address.parse::<SocketAddr>().expect("an address");
+    Some(Peer::Port(address, PortConnection::new(slots)))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -121,9 +121,9 @@ impl AgentLinks {
 
     /// Asks a node what an attempt's steps use; nothing if it does not answer in time.
     pub async fn usage(&self, node: &str, attempt: AttemptId) -> Vec<LiveStep> {
-        let outbox = self.links().get(node).map(|link| link.outbox.clone());
-        let Some(outbox) = outbox else { return Vec::new() };
-        self.usage.ask(&outbox, node, attempt).await
+        let link = self.links().get(node).map(|link| (link.number, link.outbox.clone()));
+        let Some((number, outbox)) = link else { return Vec::new() };
+        self.usage.ask(number, &outbox, node, attempt).await
     }
 
     /// Closes every link in due form, within a bound.

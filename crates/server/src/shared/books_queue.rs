@@ -1,13 +1,20 @@
 //! The queue of ended attempts to the books' thread, and the reading side of the books.
 
 use model::record::JobRecord;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use store::BookReader;
+use store::books::Retention;
 
 /// Batches under way to the books; the writer waits when there are more.
 const QUEUE: usize = 1024;
+
+/// What the books' thread is to do.
+pub enum BooksTask {
+    Add(Batch),
+    Expire(Retention),
+}
 
 /// Attempts that ended with the journal's event `seq`, or before it.
 pub struct Batch {
@@ -16,27 +23,31 @@ pub struct Batch {
 }
 
 pub struct BooksQueue {
-    sender: SyncSender<Batch>,
+    sender: SyncSender<BooksTask>,
     written: Arc<AtomicU64>,
+    expired: Arc<AtomicBool>,
     queued: AtomicU64,
     pub reader: Mutex<BookReader>,
 }
 
 /// The thread's end of the queue.
 pub struct BooksWork {
-    pub batches: Receiver<Batch>,
+    pub tasks: Receiver<BooksTask>,
     /// The seq up to which the books are on disk; the thread moves it on.
     pub written: Arc<AtomicU64>,
+    /// Set when kept texts were let go.
+    pub expired: Arc<AtomicBool>,
 }
 
 impl BooksQueue {
     /// `applied_seq` is how far the books had come when they were opened.
     pub fn new(applied_seq: u64, reader: BookReader) -> (Self, BooksWork) {
-        let (sender, batches) = sync_channel(QUEUE);
+        let (sender, tasks) = sync_channel(QUEUE);
         let written = Arc::new(AtomicU64::new(applied_seq));
-        let work = BooksWork { batches, written: written.clone() };
+        let expired = Arc::new(AtomicBool::new(false));
+        let work = BooksWork { tasks, written: written.clone(), expired: expired.clone() };
         let queued = AtomicU64::new(applied_seq);
-        (Self { sender, written, queued, reader: Mutex::new(reader) }, work)
+        (Self { sender, written, expired, queued, reader: Mutex::new(reader) }, work)
     }
 
     /// Hands ended attempts over; they are in the books a moment later. What the books already have is left out.
@@ -46,7 +57,17 @@ impl BooksQueue {
         }
         self.queued.store(seq, Ordering::Release);
         // The thread only ends with the process.
-        let _ = self.sender.send(Batch { seq, records });
+        let _ = self.sender.send(BooksTask::Add(Batch { seq, records }));
+    }
+
+    /// Lets kept texts go, a moment later. A queue that is full has no time for it now.
+    pub fn expire(&self, retention: Retention) {
+        let _ = self.sender.try_send(BooksTask::Expire(retention));
+    }
+
+    /// Whether kept texts were let go since the last call.
+    pub fn take_expired(&self) -> bool {
+        self.expired.swap(false, Ordering::AcqRel)
     }
 
     /// Whether everything handed over is on disk.

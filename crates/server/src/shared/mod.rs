@@ -40,6 +40,7 @@ use planner_signal::PlannerSignal;
 use state_lock::StateLock;
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use step_launches::StepLaunches;
 use step_queue::StepQueue;
@@ -80,6 +81,8 @@ pub struct Volatile {
     pub step_queue: StepQueue,
     /// For `sdiag`.
     pub counters: Counters,
+    /// Jobs were purged, or their texts' retention is over, since the last pass over the blobs.
+    pub unneeded_blobs: AtomicBool,
     /// How many connections hold each interactive allocation.
     pub holders: Mutex<HashMap<JobId, u32>>,
 }

@@ -5,7 +5,9 @@
 //! launch again.
 
 use crate::shared::state_lock::StateLock;
+use model::bounds::LAUNCHES_BYTES;
 use model::id::{JobId, StepId};
+use model::reason::Refusal;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use wire::step::StepLaunch;
@@ -31,6 +33,19 @@ pub enum Delivery {
 }
 
 impl StepLaunches {
+    /// Refuses a launch for which its job has no room left: its nodes have not taken the others.
+    pub fn check_room(&self, job: JobId, launch: &StepLaunch) -> Result<(), Refusal> {
+        let undelivered = self.undelivered();
+        let of_job = undelivered.iter().filter(|((of, _), _)| *of == job);
+        let held: usize = of_job.map(|(_, one)| launch_bytes(&one.launch)).sum();
+        let (bytes, most) = (held + launch_bytes(launch), LAUNCHES_BYTES.most);
+        if bytes <= most {
+            return Ok(());
+        }
+        let what = LAUNCHES_BYTES.what;
+        Err(Refusal::Other(format!("{what}: {bytes} bytes: expected at most {most}")))
+    }
+
     pub fn put(&self, job: JobId, step: StepId, launch: StepLaunch) {
         let one = Undelivered { launch: Arc::new(launch), delivered_to: Vec::new() };
         self.undelivered().insert((job, step), one);
@@ -80,6 +95,12 @@ impl StepLaunches {
     }
 }
 
+/// What a launch takes, but for its few short texts.
+fn launch_bytes(launch: &StepLaunch) -> usize {
+    let arguments: usize = launch.argv.iter().map(|argument| argument.len() + 32).sum();
+    1024 + launch.environment.len() + launch.submit_line.len() + arguments
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,5 +120,24 @@ mod tests {
         launches.put(job, step, launch);
         launches.forget(job);
         assert!(launches.launch(job, step).is_none());
+    }
+
+    #[test]
+    fn launches_that_the_nodes_do_not_take_have_a_bound_for_each_job() {
+        let launches = StepLaunches::default();
+        let text = r#"{"name":"x","argv":[],"environment":"","work_dir":"/","listen":[],"key":""}"#;
+        let small: StepLaunch = serde_json::from_str(text).expect("a launch");
+        let environment = "x".repeat(model::bounds::ENVIRONMENT_BYTES.most);
+        let large = StepLaunch { environment, ..small.clone() };
+        let mut taken = 0;
+        while launches.check_room(JobId(1), &large).is_ok() {
+            launches.put(JobId(1), StepId::Number(taken), large.clone());
+            taken += 1;
+        }
+        assert_eq!(taken, 21);
+        launches.check_room(JobId(1), &small).expect("a small one fits still");
+        launches.check_room(JobId(2), &large).expect("another job has its own");
+        launches.forget(JobId(1));
+        launches.check_room(JobId(1), &large).expect("and it has room again");
     }
 }

@@ -18,13 +18,20 @@ const QUERIES_MAX: usize = 4096;
 #[derive(Default)]
 pub struct UsageQueries {
     next: AtomicU64,
-    waiting: Mutex<HashMap<u64, oneshot::Sender<Vec<LiveStep>>>>,
+    waiting: Mutex<HashMap<u64, Query>>,
+}
+
+/// A question that one link was asked. No other link may answer it.
+struct Query {
+    link: u64,
+    answer: oneshot::Sender<Vec<LiveStep>>,
 }
 
 impl UsageQueries {
     /// Asks a node's agent what the steps of an attempt use; nothing if it does not answer in time.
     pub async fn ask(
         &self,
+        link: u64,
         outbox: &mpsc::Sender<ToAgent>,
         node: &str,
         attempt: AttemptId,
@@ -36,7 +43,7 @@ impl UsageQueries {
             if waiting.len() >= QUERIES_MAX {
                 return Vec::new();
             }
-            waiting.insert(ask, sender);
+            waiting.insert(ask, Query { link, answer: sender });
         }
         let question = ToAgent::Measure { request: ask, node: node.to_owned(), attempt };
         let answer = if outbox.try_send(question).is_ok() {
@@ -48,11 +55,37 @@ impl UsageQueries {
         answer.unwrap_or_default()
     }
 
-    /// Hands an answer to whoever asked; one that nobody waits for any more is dropped.
-    pub fn answered(&self, ask: u64, steps: Vec<LiveStep>) {
-        let waiting = self.waiting.lock().expect("no panic with the queries held").remove(&ask);
-        if let Some(waiting) = waiting {
-            let _ = waiting.send(steps);
+    /// Hands an answer to whoever asked. One that nobody waits for any more is dropped, and so is one of a link that was
+    /// not asked.
+    pub fn answered(&self, link: u64, ask: u64, steps: Vec<LiveStep>) {
+        let mut waiting = self.waiting.lock().expect("no panic with the queries held");
+        if waiting.get(&ask).is_some_and(|query| query.link == link)
+            && let Some(query) = waiting.remove(&ask)
+        {
+            let _ = query.answer.send(steps);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::id::{JobId, StepId};
+
+    #[tokio::test]
+    async fn answer_of_another_link_is_dropped() {
+        let queries = UsageQueries::default();
+        let (outbox, mut messages) = mpsc::channel(1);
+        let attempt = AttemptId { job: JobId(1), number: 1 };
+        let said = |step| vec![LiveStep { step, used: Default::default(), pids: Vec::new() }];
+        let answers = async {
+            let Some(ToAgent::Measure { request, .. }) = messages.recv().await else {
+                panic!("a question")
+            };
+            queries.answered(2, request, said(StepId::Extern));
+            queries.answered(1, request, said(StepId::Batch));
+        };
+        let (found, ()) = tokio::join!(queries.ask(1, &outbox, "n1", attempt), answers);
+        assert_eq!(found, said(StepId::Batch));
     }
 }

@@ -16,6 +16,7 @@ use model::time::Timestamp;
 use sched::Explanation;
 use sched::view::Estimate;
 use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use wire::client::{Answer, Detail};
 use wire::explain::{
@@ -46,25 +47,32 @@ fn chosen(shared: &Shared, by: &Principal, wanted: &ExplainQuery) -> Result<Vec<
     let viewer = Viewer::new(&state, by);
     let mut ids = Vec::new();
     let unknown = |what: String| Refusal::UnknownJob(what);
-    for job in &wanted.jobs {
+    for job in &JobRef::distinct(&wanted.jobs) {
         let found = viewer.resolve(job);
         if found.is_empty() {
             return Err(unknown(shown_ref(job)));
         }
         ids.extend(found.iter().map(|chosen| chosen.job.id));
     }
-    for name in &wanted.names {
-        let filter =
-            JobFilter { names: vec![name.clone()], all_states: true, ..JobFilter::default() };
-        let found = viewer.matching(&filter);
-        let alive = || found.iter().filter(|chosen| !chosen.job.has_ended());
+    let filter =
+        JobFilter { names: wanted.names.clone(), all_states: true, ..JobFilter::default() };
+    let mut by_name: HashMap<&str, Vec<&Job>> = HashMap::new();
+    if !wanted.names.is_empty() {
+        for found in viewer.matching(&filter) {
+            by_name.entry(&found.job.spec.name).or_default().push(found.job);
+        }
+    }
+    let mut named = HashSet::new();
+    for name in wanted.names.iter().filter(|name| named.insert(*name)) {
+        let found = by_name.get(name.as_str()).map_or(&[][..], Vec::as_slice);
+        let alive = || found.iter().filter(|job| !job.has_ended());
         match (alive().next(), found.last()) {
-            (Some(_), _) => ids.extend(alive().map(|chosen| chosen.job.id)),
-            (None, Some(last)) => ids.push(last.job.id),
+            (Some(_), _) => ids.extend(alive().map(|job| job.id)),
+            (None, Some(last)) => ids.push(last.id),
             (None, None) => return Err(unknown(name.clone())),
         }
     }
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     ids.retain(|id| seen.insert(*id));
     // Waiting jobs come first: the answer is cut at `EXPLAINED_MAX`.
     ids.sort_by_key(|id| !state.job(*id).is_some_and(Job::is_waiting));

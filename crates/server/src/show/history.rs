@@ -9,6 +9,7 @@ use model::private_data::PrivateKind;
 use model::reason::Refusal;
 use model::record::JobRecord;
 use std::collections::{HashMap, HashSet};
+use store::books::RecordTest;
 use wire::client::HistoryFilter;
 
 /// The most records that one `sacct` gets.
@@ -33,7 +34,8 @@ pub fn history(
     let now = clock::now();
     let alive = state.jobs.values().map(|job| books::record_at(&state, job.id, now));
     let alive = alive.filter(|r| !booked.contains(&key(r)));
-    records.extend(alive.filter(|r| store::books::matches(r, &wanted)));
+    let test = RecordTest::new(&wanted);
+    records.extend(alive.filter(|r| test.matches(r)));
     records.retain(|record| viewer.job_of(record.uid, &record.account));
     records.sort_by_key(|r| (r.array_job.unwrap_or(r.job), r.array_task, r.job, r.attempt));
     if !filter.duplicates {

@@ -7,6 +7,7 @@ pub mod explain;
 pub mod history;
 pub mod job_list;
 pub mod job_view;
+pub mod kept_text;
 pub mod reservations;
 pub mod shares;
 pub mod sstat;

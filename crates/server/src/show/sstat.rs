@@ -33,7 +33,7 @@ pub async fn usage(
         let state = shared.read();
         let viewer = Viewer::new(&state, by);
         let mut asked = Vec::new();
-        for wanted in jobs.iter().take(JOBS_MAX) {
+        for wanted in JobRef::distinct(jobs).iter().take(JOBS_MAX) {
             for chosen in viewer.resolve(wanted) {
                 authorise(&state, by, Act::ManageJob(chosen.job))?;
                 asked.extend(running_job(chosen.job));

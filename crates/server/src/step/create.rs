@@ -117,6 +117,7 @@ pub fn resend_launch(
             return Err(Refusal::UnknownStep(format!("{job}.{step}")));
         }
     }
+    shared.volatile.step_launches.check_room(job, &launch)?;
     shared.volatile.step_launches.put(job, step, launch);
     shared.dispatch.step(job, step);
     Ok(Answer::Done)

@@ -1,7 +1,7 @@
 //! The books' thread: takes in ended attempts in batches, behind the writer.
 
 use crate::error::ServerError;
-use crate::shared::books_queue::{BooksQueue, BooksWork};
+use crate::shared::books_queue::{BooksQueue, BooksTask, BooksWork};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -22,14 +22,30 @@ pub fn start(path: &Path) -> Result<BooksQueue, ServerError> {
 }
 
 fn run(mut books: Books, work: &BooksWork) {
-    while let Ok(first) = work.batches.recv() {
-        let mut seq = first.seq;
-        let mut records = first.records;
-        while records.len() < BATCH
-            && let Ok(more) = work.batches.try_recv()
-        {
-            seq = more.seq;
-            records.extend(more.records);
+    while let Ok(first) = work.tasks.recv() {
+        let (mut seq, mut records, mut expire) = (0, Vec::new(), None);
+        let mut next = Some(first);
+        while let Some(task) = next.take() {
+            match task {
+                BooksTask::Add(batch) => {
+                    seq = batch.seq;
+                    records.extend(batch.records);
+                }
+                BooksTask::Expire(retention) => expire = Some(retention),
+            }
+            if records.len() < BATCH {
+                next = work.tasks.try_recv().ok();
+            }
+        }
+        if let Some(retention) = expire {
+            match books.expire_texts(retention) {
+                Ok(0) => {}
+                Ok(_) => work.expired.store(true, Ordering::Release),
+                Err(error) => tracing::warn!("old scripts and environments stay for now: {error}"),
+            }
+        }
+        if records.is_empty() {
+            continue;
         }
         // A full disk passes; until then nothing is forgotten, since nothing is settled.
         while let Err(error) = books.apply(seq, &records) {

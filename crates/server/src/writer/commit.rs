@@ -149,3 +149,68 @@ fn ended_job(event: &Event) -> Option<JobId> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::command::AttemptReport;
+    use model::id::{AttemptId, StepId};
+    use model::time::Timestamp;
+
+    const NOW: Timestamp = Timestamp(0);
+
+    fn attempt(job: u32) -> AttemptId {
+        AttemptId { job: JobId(job), number: 1 }
+    }
+
+    fn step_ended(job: u32) -> Event {
+        Event::StepEndedOnNode {
+            job: JobId(job),
+            step: StepId::Number(0),
+            node: "n1".into(),
+            exit: Default::default(),
+            usage: Default::default(),
+            end: None,
+        }
+    }
+
+    fn ended_on_node(job: u32) -> Event {
+        let (exit, usage) = Default::default();
+        Event::AttemptEndedOnNode { attempt: attempt(job), node: "n1".into(), exit, usage, at: NOW }
+    }
+
+    fn abandoned(job: u32) -> Event {
+        Event::AttemptAbandonedOnNode { attempt: attempt(job), node: "n1".into() }
+    }
+
+    fn silent() -> Event {
+        Event::NodeSilent { node: "n1".into(), at: NOW }
+    }
+
+    fn parts(command: &Command, last: Event, next: &Event) -> bool {
+        may_part(command, &[EncodedEvent { event: last, bytes: Vec::new() }], next)
+    }
+
+    /// A commit that ends in the middle of a job's end would leave a job that has ended on no node, or holds what it gave
+    /// back.
+    #[test]
+    fn commit_ends_only_between_jobs_and_after_the_end_of_a_step() {
+        let what = AttemptReport::Started;
+        let report = Command::Report { node: "n1".into(), attempt: attempt(1), at: NOW, what };
+        let several = [report, Command::NodeLost { node: "n1".into() }];
+        for command in &several {
+            assert!(parts(command, step_ended(1), &ended_on_node(1)), "a step's end stands alone");
+            assert!(parts(command, ended_on_node(1), &ended_on_node(2)), "ends of two jobs");
+            assert!(parts(command, abandoned(1), &ended_on_node(2)), "ends of two jobs");
+            assert!(!parts(command, ended_on_node(1), &abandoned(1)), "the end of one job");
+            assert!(
+                !parts(command, silent(), &abandoned(1)),
+                "a node, and what became of its jobs"
+            );
+            assert!(!parts(command, ended_on_node(1), &silent()), "what else belongs to the end");
+        }
+        let whole = Command::StartTerm { term: 1 };
+        assert!(!parts(&whole, step_ended(1), &step_ended(2)), "other commands are one commit");
+        assert!(!parts(&whole, ended_on_node(1), &ended_on_node(2)));
+    }
+}

@@ -2,11 +2,21 @@
 
 use crate::auth::principal::server_principal;
 use crate::shared::dispatch_queue::DispatchWork;
+use crate::show::kept_text;
 use crate::testing::{TestServer, submission, user};
+use crate::writer::collect;
+use cluster::command::CancelJobs;
 use cluster::token::UserToken;
-use cluster::{Command, Event};
+use cluster::{Command, Event, Reply};
+use model::change::{JobFilter, JobRef};
+use model::id::{BlobRef, JobId};
+use model::principal::{Principal, Role};
 use model::reason::Refusal;
+use model::time::Timestamp;
+use std::time::Duration;
+use store::books::Retention;
 use tokio::sync::oneshot::error::TryRecvError;
+use wire::client::{Answer, KeptText};
 
 #[tokio::test]
 async fn submitted_job_is_on_disk_before_its_answer() {
@@ -201,4 +211,135 @@ async fn full_disk_refuses_what_does_not_fit_and_works_again_with_space() {
     server.journal.set_capacity(None);
     server.run(long_token("later", 14 << 20)).await.expect("there is space again");
     assert_eq!(server.state_in_memory(), server.state_on_disk());
+}
+
+/// One pass of the collection, over everything that is dead.
+fn collect(server: &TestServer) -> u64 {
+    let kept = server.book_reader();
+    collect::pass(&server.shared, &kept, true, Duration::ZERO).expect("a pass").blobs
+}
+
+/// A job with the same script as all others, and an environment of its own.
+async fn submit_with(
+    server: &TestServer,
+    lines: &str,
+    environment: &str,
+) -> Result<JobId, Refusal> {
+    let mut submission = submission(lines);
+    submission.script = Some("#!/bin/sh\nmake\n".into());
+    submission.environment = Some(environment.into());
+    match server.shared.writer.submit(Box::new(submission), user()).await? {
+        Reply::Submitted { job, .. } => Ok(job),
+        other => panic!("a submit was answered with {other:?}"),
+    }
+}
+
+fn texts_of(server: &TestServer, job: JobId) -> [Option<BlobRef>; 2] {
+    let state = server.shared.read();
+    let launch = &state.jobs[&job].spec.launch;
+    [launch.script, launch.environment]
+}
+
+fn is_stored(server: &TestServer, blob: &Option<BlobRef>) -> bool {
+    let blob = blob.as_ref().expect("the job has one");
+    server.shared.blobs.lock().expect("blobs").contains(&blob.into())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn texts_of_purged_jobs_leave_the_disk_and_those_of_jobs_in_memory_stay() {
+    let server = TestServer::start().await;
+    let gone = submit_with(&server, "name: gone", "TOKEN=of-gone\0").await.expect("a job");
+    let stays = submit_with(&server, "name: stays", "TOKEN=of-stays\0").await.expect("a job");
+    let (of_gone, of_stays) = (texts_of(&server, gone), texts_of(&server, stays));
+    submit_with(&server, "fleets: [nowhere]", "TOKEN=refused\0").await.expect_err("refused");
+    assert_eq!(server.shared.blobs.lock().expect("blobs").staged_len(), 0, "it left nothing");
+    assert_eq!(collect(&server), 0, "every job is in memory");
+    server.shared.state.write().apply(&Event::Purged { jobs: vec![gone] });
+    assert_eq!(collect(&server), 1, "the script is the other's too");
+    assert_eq!(of_gone[0], of_stays[0]);
+    assert!(!is_stored(&server, &of_gone[1]));
+    assert!(of_stays.iter().all(|blob| is_stored(&server, blob)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn texts_that_are_kept_stay_until_their_time_is_over_and_only_their_owner_reads_them() {
+    let server = TestServer::start().await;
+    let mut config = (*server.shared.read().config).clone();
+    config.parameters.keep_environments = true;
+    server.run(Command::Configure(Box::new(config))).await.expect("configured");
+    let job = submit_with(&server, "name: kept", "TOKEN=of-kept\0").await.expect("a job");
+    let texts = texts_of(&server, job);
+    let cancel = JobFilter { jobs: vec![JobRef::whole(job)], ..JobFilter::default() };
+    let cancel =
+        CancelJobs { filter: cancel, step: None, signal: None, batch_only: false, full: false };
+    server.run(Command::Cancel(Box::new(cancel))).await.expect("cancelled");
+    until(|| server.shared.books.is_settled()).await;
+    server.shared.state.write().apply(&Event::Purged { jobs: vec![job] });
+    collect(&server);
+    assert_eq!(texts.map(|blob| is_stored(&server, &blob)), [false, true]);
+    let read = |by: &Principal, of: KeptText| {
+        kept_text::kept_text(&server.shared, by, JobRef::whole(job), of)
+    };
+    let environment = read(&user(), KeptText::Environment).expect("the owner's");
+    let Answer::KeptText { text: Some(text) } = environment else { panic!("{environment:?}") };
+    assert!(text.split('\0').any(|line| line == "TOKEN=of-kept"), "{text}");
+    let script = read(&user(), KeptText::Script);
+    assert!(matches!(script, Ok(Answer::KeptText { text: None })), "{script:?}");
+    let operator = Principal { uid: 2000, name: "op".into(), role: Role::Operator, ..user() };
+    let stranger = Principal { uid: 2001, name: "eve".into(), ..user() };
+    for other in [operator, stranger] {
+        let denied = read(&other, KeptText::Environment);
+        assert!(matches!(denied, Err(Refusal::AccessDenied)), "{denied:?}");
+    }
+    read(&server_principal(), KeptText::Environment).expect("an administrator may");
+    server.shared.books.expire(Retention { before: Timestamp(i64::MAX), bytes_max: u64::MAX });
+    until(|| server.shared.books.take_expired()).await;
+    assert_eq!(collect(&server), 1);
+    assert!(!is_stored(&server, &texts[1]));
+}
+
+/// Waits for another thread, with a bound.
+async fn until(mut is_so: impl FnMut() -> bool) {
+    for _ in 0..2000 {
+        if is_so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("it did not come");
+}
+
+/// Run by hand, with `--release --nocapture`, for how long a turn holds up the writer.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement"]
+async fn how_long_a_turn_takes() {
+    let disk = tempfile::tempdir().expect("a folder");
+    let real = store::RealDisk::open(disk.path()).expect("a disk");
+    let mut blobs =
+        store::Blobs::open(std::sync::Arc::new(real), Default::default()).expect("blobs").0;
+    for n in 0..100_000_u32 {
+        blobs.stage(format!("{n} {}", "x".repeat(2000)).as_bytes(), 1).expect("staged");
+        if n % 1000 == 999 {
+            blobs.commit_staged().expect("stored");
+        }
+    }
+    let mut pass = blobs.begin_pass(true);
+    let (mut asking, mut moving) = (Vec::new(), Vec::new());
+    while !pass.is_over() {
+        let asks = pass.asks();
+        let start = std::time::Instant::now();
+        blobs.turn(&mut pass, &|id| id.0[0] % 2 == 0).expect("a turn");
+        if asks { &mut asking } else { &mut moving }.push(start.elapsed());
+    }
+    for (what, mut turns) in [("that ask", asking), ("that move", moving)] {
+        turns.sort_unstable();
+        let at = |part: usize| turns[(turns.len() - 1) * part / 100];
+        println!(
+            "{} turns {what}: median {:?}, 99% {:?}, longest {:?}",
+            turns.len(),
+            at(50),
+            at(99),
+            at(100)
+        );
+    }
 }

@@ -17,7 +17,8 @@ use cluster::{Command, Context, Decision, Event, Reply, State};
 use model::id::BlobRef;
 use model::reason::Refusal;
 use model::record::JobRecord;
-use model::run::LaunchKind;
+use model::run::{BlobBytes, LaunchKind};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, OnceLock};
 use store::{Journal, LogFile};
@@ -150,7 +151,9 @@ impl WriterThread {
                 pending.answer(work.reply, Ok(Reply::Done));
             }
             WriterRequest::Step { command, job, launch } => {
-                let answer = self.execute(state, &command, &context, pending, shared);
+                let room = shared.volatile.step_launches.check_room(job, &launch);
+                let answer =
+                    room.and_then(|()| self.execute(state, &command, &context, pending, shared));
                 if let Ok(Reply::Step(placed)) = &answer {
                     shared.volatile.step_launches.put(job, placed.step, *launch);
                 }
@@ -180,22 +183,34 @@ impl WriterThread {
         if requeue_unsaid && spec.launch.kind == LaunchKind::Batch {
             spec.requeue = state.config.parameters.job_requeue;
         }
-        let stage = |text: Option<Text>| -> Result<Option<BlobRef>, Refusal> {
-            let Some(Text { name, content }) = text else { return Ok(None) };
-            let mut blobs = shared.blobs.lock().expect("no panic with the blobs held");
-            let id = blobs
-                .stage_named(name, content.as_bytes(), context.now.secs() as u64)
-                .map_err(|e| Refusal::DiskFull(e.to_string()))?;
-            Ok(Some(BlobRef::from(&id)))
-        };
         let launch = Arc::make_mut(&mut spec.launch);
-        launch.script = stage(script)?;
-        launch.environment = stage(environment)?;
-        launch.first_step = stage(first_step)?.map(Box::new);
-        launch.configuration = stage(configuration)?.map(Box::new);
+        let (name, bytes) = (
+            |text: &Option<Text>| text.as_ref().map(|text| BlobRef::from(&text.name)),
+            |text: &Option<Text>| text.as_ref().map_or(0, |text| text.content.len() as u32),
+        );
+        launch.script = name(&script);
+        launch.environment = name(&environment);
+        launch.first_step = name(&first_step).map(Box::new);
+        launch.configuration = name(&configuration).map(Box::new);
+        launch.blob_bytes = BlobBytes {
+            script: bytes(&script),
+            environment: bytes(&environment),
+            first_step: bytes(&first_step),
+            configuration: bytes(&configuration),
+        };
         let submit = Submit { spec, array, hold, priority, het_components, test_only: false };
         let command = Command::Submit(Box::new(submit));
-        self.execute(state, &command, context, pending, shared)
+        let decision = state.decide(&command, context)?;
+        // What is refused leaves nothing on the disk.
+        let mut blobs = shared.blobs.lock().expect("no panic with the blobs held");
+        let texts = [script, environment, first_step, configuration];
+        for Text { name, content } in texts.into_iter().flatten() {
+            blobs
+                .stage_named(name, content.as_bytes(), context.now.secs() as u64)
+                .map_err(|e| Refusal::DiskFull(e.to_string()))?;
+        }
+        drop(blobs);
+        self.carry_out(state, &command, decision, context, pending, shared)
     }
 
     fn execute(
@@ -206,7 +221,20 @@ impl WriterThread {
         pending: &mut PendingBatch,
         shared: &Shared,
     ) -> Answer {
-        let Decision { events, reply } = state.decide(command, context)?;
+        let decision = state.decide(command, context)?;
+        self.carry_out(state, command, decision, context, pending, shared)
+    }
+
+    /// Applies what was decided, for the commit that is being put together.
+    fn carry_out(
+        &mut self,
+        state: &mut State,
+        command: &Command,
+        Decision { events, reply }: Decision,
+        context: &Context,
+        pending: &mut PendingBatch,
+        shared: &Shared,
+    ) -> Answer {
         self.lease(
             u64::from(state.next_job) + events.iter().filter(|e| uses_job_id(e)).count() as u64,
         )?;
@@ -283,6 +311,9 @@ impl WriterThread {
             shared.forecasts.state_changed();
         }
         pending.events.iter().for_each(|event| shared.volatile.counters.add_event(event));
+        if pending.events.iter().any(|event| matches!(event, Event::Purged { .. })) {
+            shared.volatile.unneeded_blobs.store(true, Ordering::Release);
+        }
         shared.books.add(pending.seq, pending.records);
         shared.dispatch.committed(pending.events, pending.signals);
         for (reply, answer) in pending.answers {
@@ -308,10 +339,11 @@ impl WriterThread {
             tracing::warn!("the journal keeps what a snapshot has: {error}");
         }
         let shared = self.shared();
-        let due = self.snapshots.is_due(self.journal.last_seq(), shared.setup.snapshot_events);
+        let (last_seq, bytes) = (self.journal.last_seq(), self.journal.bytes());
+        let due = self.snapshots.is_due(last_seq, shared.setup.snapshot_events, bytes);
         // A snapshot leaves ended jobs out: the books must have them first.
         if due && shared.books.is_settled() {
-            self.snapshots.start(self.journal.position(), shared.read().clone());
+            self.snapshots.start(self.journal.position(), bytes, shared.read().clone());
         }
     }
 }

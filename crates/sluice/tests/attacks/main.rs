@@ -3,11 +3,14 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod floods;
 mod forged_lines;
 mod impersonation;
 mod planted_links;
 mod private_data;
 mod privileges;
+mod random_client;
 mod root_files;
 mod stale_identity;
 mod step_links;
+mod user_namespace;

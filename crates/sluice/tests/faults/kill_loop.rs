@@ -3,6 +3,7 @@
 //!
 //! `SLUICE_KILL_SEED=N` repeats one schedule.
 
+use crate::harness::dice::Dice;
 use crate::harness::processes::{launcher_of, supervisors};
 use crate::harness::{Cluster, TWO_NODES, is_alive, signal, until, within};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,36 +11,6 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 const ROUNDS: u32 = 12;
-
-/// Random moments and choices: SplitMix64.
-struct Dice(u64);
-
-impl Dice {
-    fn from_environment() -> Self {
-        let given = std::env::var("SLUICE_KILL_SEED").ok();
-        let seed = given.map_or_else(
-            || {
-                let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-                now.unwrap().as_nanos() as u64
-            },
-            |text| text.parse().expect("SLUICE_KILL_SEED is a number"),
-        );
-        println!("SLUICE_KILL_SEED={seed}");
-        Self(seed)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-
-    fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.below(of.len() as u64) as usize]
-    }
-}
 
 /// Writes a line for each start of an attempt. A short append is one write, so lines do not mix.
 const MARK: &str = "echo $SLURM_JOB_ID ${SLURM_RESTART_COUNT:-0} >> runs";
@@ -59,7 +30,7 @@ impl Fire {
     fn new() -> Self {
         Self {
             cluster: Cluster::up(TWO_NODES),
-            dice: Dice::from_environment(),
+            dice: Dice::new(Dice::seed_from("SLUICE_KILL_SEED", Dice::seed_of_the_clock)),
             submitters: Vec::new(),
             sruns: Vec::new(),
             agents: Vec::new(),

@@ -5,6 +5,8 @@ pub type Samples = &'static [&'static str];
 
 pub const GLOBALS: Samples = &[
     "AccountingStorageEnforce=limits",
+    "AccountingStorageParameters=kept_text_days=7",
+    "AccountingStoreFlags=job_script",
     "AuthInfo=cred_expire=7",
     "CgroupPlugin=cgroup/v2",
     "ClusterName=lab",

@@ -208,6 +208,7 @@ fn launch(kind: LaunchKind, options: &JobOptions, submitter: &Submitter) -> Laun
         stderr: options.error.as_deref().map(file_name),
         first_step: None,
         configuration: None,
+        blob_bytes: Default::default(),
         unattended: options.no_shell,
         append_output: options.open_mode == Some(OpenMode::Append),
         umask: submitter.umask,

@@ -12,7 +12,7 @@ use super::id::BlobId;
 use crate::frame::{hash_at, u32_at, u64_at};
 
 pub(crate) const RECORD_HEADER: usize = 56;
-const ALIGN: usize = 8;
+pub(crate) const ALIGN: usize = 8;
 /// Bytes that no UTF-8 text contains, so that a script cannot look like a record.
 const MAGIC: &[u8; 4] = b"\xf5SP\xfa";
 const VERSION: u16 = 1;

@@ -1,14 +1,14 @@
 //! Opening the blobs: the index in memory is read back from the packs and the files, and what is
 //! unfinished or damaged there is said.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::pack::{self, RECORD_HEADER, record_len};
 use super::{
-    ActivePack, BIG, BlobError, BlobId, BlobLocation, BlobOptions, Blobs, FIRST_PACK, IndexEntry,
-    PACKS, TEMPORARY,
+    ActivePack, BIG, BlobError, BlobId, BlobLocation, BlobOptions, Blobs, FIRST_PACK, PACKS,
+    TEMPORARY,
 };
 use super::{pack_name, pack_number};
 use crate::disk::{Disk, DiskFile, Entry};
@@ -43,6 +43,7 @@ impl Blobs {
             disk,
             options,
             known: HashMap::new(),
+            packs: BTreeMap::new(),
             active: None,
             next_pack: FIRST_PACK,
             staged: HashMap::new(),
@@ -71,12 +72,12 @@ impl Blobs {
             let name = pack_name(number);
             let file = self.disk.open(&name).map_err(BlobError::io("open", &name))?;
             let bytes = file.read_all().map_err(BlobError::io("read", &name))?;
-            let known = &mut self.known;
             let scan = pack::scan(&bytes, |offset, record| {
                 let len = record.content.len() as u32;
                 let location = BlobLocation::Packed { pack: number, offset: offset as u32, len };
-                known.insert(record.id, IndexEntry { location, touched: record.stored_s.into() });
+                self.index(record.id, location);
             });
+            self.packs.entry(number).or_default().end = scan.end as u64;
             let bad = |offset: usize, bytes: usize| BadBytes {
                 file: name.clone(),
                 offset: offset as u64,
@@ -127,11 +128,8 @@ impl Blobs {
         let read = file.read_at(0, &mut header).map_err(BlobError::io("read", path))?;
         let described = pack::describe(&header[..read]);
         match (described, entry.name.parse::<BlobId>()) {
-            (Some((id, stored_s, len)), Ok(name))
-                if id == name && record_len(len) as u64 == entry.len =>
-            {
-                let location = BlobLocation::Big { len: len as u32 };
-                self.known.insert(id, IndexEntry { location, touched: stored_s.into() });
+            (Some((id, _, len)), Ok(name)) if id == name && record_len(len) as u64 == entry.len => {
+                self.index(id, BlobLocation::Big { len: len as u32 });
             }
             _ => {
                 let file = path.to_owned();

@@ -3,32 +3,64 @@
 
 use model::array::IndexSet;
 use model::change::JobRef;
+use model::id::JobId;
 use model::record::{HistoryFilter, JobRecord, RecordState};
 use model::run::JobState;
+use std::collections::{HashMap, HashSet};
 
 /// What ends a list of indices that was too long to show.
 const CUT: &str = ",...";
 
-/// Whether `filter` wants this record by itself. `limit` and `duplicates` are about many records and
-/// not asked here.
-pub fn matches(record: &JobRecord, filter: &HistoryFilter) -> bool {
-    let names = [
-        (&filter.users, &record.user),
-        (&filter.accounts, &record.account),
-        (&filter.names, &record.name),
-        (&filter.qos, &record.qos),
-    ];
-    names.iter().all(|(wanted, name)| any(wanted, |wanted| wanted == *name))
-        && any(&filter.jobs, |wanted| is_named(record, wanted))
-        && any(&filter.partitions, |wanted| record.partition.split(',').any(|name| name == wanted))
-        && any(&filter.nodes, |wanted| record.nodes.contains(wanted))
-        && any(&filter.states, |wanted| *wanted == state_of(record.state))
-        && was_alive(record, filter)
+/// A filter whose lists are looked up and not searched: it may name as many jobs as there are records.
+pub struct RecordTest<'f> {
+    filter: &'f HistoryFilter,
+    names: [HashSet<&'f str>; 4],
+    partitions: HashSet<&'f str>,
+    nodes: HashSet<&'f str>,
+    states: HashSet<JobState>,
+    /// The references by the number that they name.
+    jobs: HashMap<JobId, Vec<JobRef>>,
 }
 
-/// An empty list asks nothing.
-fn any<T>(wanted: &[T], fits: impl Fn(&T) -> bool) -> bool {
-    wanted.is_empty() || wanted.iter().any(fits)
+impl<'f> RecordTest<'f> {
+    pub fn new(filter: &'f HistoryFilter) -> Self {
+        let set = |names: &'f [String]| names.iter().map(String::as_str).collect::<HashSet<_>>();
+        let mut jobs: HashMap<JobId, Vec<JobRef>> = HashMap::new();
+        for wanted in JobRef::distinct(&filter.jobs) {
+            jobs.entry(wanted.id).or_default().push(wanted);
+        }
+        Self {
+            filter,
+            names: [&filter.users, &filter.accounts, &filter.names, &filter.qos].map(|l| set(l)),
+            partitions: set(&filter.partitions),
+            nodes: set(&filter.nodes),
+            states: filter.states.iter().copied().collect(),
+            jobs,
+        }
+    }
+
+    /// Whether the filter wants this record by itself. `limit` and `duplicates` are about many records and not asked here.
+    pub fn matches(&self, record: &JobRecord) -> bool {
+        let names = [&record.user, &record.account, &record.name, &record.qos];
+        let mut names = self.names.iter().zip(names);
+        names.all(|(wanted, name)| admits(wanted, [name.as_str()]))
+            && (self.jobs.is_empty() || self.names_job(record))
+            && admits(&self.partitions, record.partition.split(','))
+            && admits(&self.nodes, record.nodes.iter().map(String::as_str))
+            && (self.states.is_empty() || self.states.contains(&state_of(record.state)))
+            && was_alive(record, self.filter)
+    }
+
+    fn names_job(&self, record: &JobRecord) -> bool {
+        let ids = [Some(record.job), record.array_job, record.het.map(|of| of.first)];
+        let wanted = ids.into_iter().flatten().filter_map(|id| self.jobs.get(&id));
+        wanted.flatten().any(|wanted| is_named(record, wanted))
+    }
+}
+
+/// Whether one of the names is wanted. An empty list asks nothing.
+fn admits<'n>(wanted: &HashSet<&str>, names: impl IntoIterator<Item = &'n str>) -> bool {
+    wanted.is_empty() || names.into_iter().any(|name| wanted.contains(name))
 }
 
 /// Slurm's state for the record.

@@ -1,12 +1,13 @@
-//! Questions to the books. SQLite narrows by its indices, [`matches`] has the last word; what the
+//! Questions to the books. SQLite narrows by its indices, [`RecordTest`] has the last word; what the
 //! user typed reaches SQLite only as bound values.
 
+use model::change::JobRef;
 use model::record::{HistoryFilter, JobRecord};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
 use super::BooksError;
-use super::predicate::matches;
+use super::predicate::RecordTest;
 
 /// The records of one answer where the filter sets no limit of its own.
 pub const RECORDS_MAX: u32 = 1_000_000;
@@ -52,7 +53,7 @@ impl Conditions {
 
     fn of(filter: &HistoryFilter) -> Self {
         let mut all = Self::default();
-        all.any_of(NAMED, &filter.jobs);
+        all.any_of(NAMED, &JobRef::distinct(&filter.jobs));
         all.any_of("user IN (SELECT value FROM json_each(?))", &filter.users);
         all.any_of("account IN (SELECT value FROM json_each(?))", &filter.accounts);
         all.any_of(
@@ -91,6 +92,7 @@ pub(super) fn run(
         .prepare_cached("SELECT job_id, record FROM jobs WHERE entry = ?1")
         .map_err(failed())?;
     let mut entries = newest_first.query(params_from_iter(conditions.values)).map_err(failed())?;
+    let test = RecordTest::new(filter);
     let limit = filter.limit.unwrap_or(RECORDS_MAX) as usize;
     let mut found = Vec::new();
     while found.len() < limit
@@ -101,7 +103,7 @@ pub(super) fn run(
             record_of.query_row([entry], |row| Ok((row.get(0)?, row.get(1)?))).map_err(failed())?;
         let record =
             serde_json::from_str(&text).map_err(|source| BooksError::Record { job, source })?;
-        if matches(&record, filter) {
+        if test.matches(&record) {
             found.push(record);
         }
     }
@@ -114,7 +116,6 @@ mod tests {
     use super::super::Books;
     use super::*;
     use model::array::IndexSet;
-    use model::change::JobRef;
     use model::id::JobId;
     use model::run::JobState;
     use model::time::Timestamp;

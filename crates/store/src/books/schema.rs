@@ -8,7 +8,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use super::BooksError;
 
 /// `UPGRADES[n]` turns schema n into n + 1. A released one is never edited.
-const UPGRADES: [&str; 1] = [V1];
+const UPGRADES: [&str; 2] = [V1, V2];
 
 /// `entry` grows with each write, so the highest entry of a job is its last attempt: attempt 0, a
 /// cancellation while waiting for another try, may well come after attempt 1.
@@ -55,6 +55,16 @@ CREATE TABLE job_nodes (
     PRIMARY KEY (node, entry)
 ) WITHOUT ROWID;
 CREATE INDEX job_nodes_entry ON job_nodes (entry);
+";
+
+/// The scripts and environments that ended jobs keep, each once, with the end of the last job that had it.
+const V2: &str = "
+CREATE TABLE kept_texts (
+    blob TEXT PRIMARY KEY,
+    bytes INTEGER NOT NULL,
+    last_end_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX kept_texts_end ON kept_texts (last_end_ms);
 ";
 
 fn version(connection: &Connection) -> Result<i64, BooksError> {

@@ -87,6 +87,9 @@ impl Attempt {
 
     /// Called once in each round of the event loop: reports ended steps, and finishes the attempt when all is over.
     pub fn settle(&mut self) {
+        if self.held_input.take_relief() {
+            self.steps.iter_mut().for_each(Step::on_input_taken);
+        }
         self.settle_steps();
         self.settle_end();
         self.agents.flush();

@@ -20,6 +20,7 @@ use crate::supervisor::folders::JobFolders;
 use crate::supervisor::job_context::JobContext;
 use crate::supervisor::process::reap::reap_next;
 use crate::supervisor::step::Step;
+use crate::supervisor::step::input::HeldInput;
 use crate::supervisor::step::listener::StepListener;
 use crate::wall_clock;
 use ending::Emptying;
@@ -55,6 +56,7 @@ pub(super) struct Attempt {
     /// The script's standard error, for notices.
     stderr: Option<OwnedFd>,
     pub steps: Vec<Step>,
+    held_input: HeldInput,
     pub step_listener: StepListener,
     /// Numbers of all steps that were ever ordered: the same order may come again.
     steps_seen: IndexSet,
@@ -112,6 +114,7 @@ impl Attempt {
             leader: None,
             stderr: None,
             steps: Vec::new(),
+            held_input: HeldInput::default(),
             step_listener: StepListener::default(),
             steps_seen: IndexSet::new(),
             deadlines,

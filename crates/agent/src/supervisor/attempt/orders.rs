@@ -83,7 +83,7 @@ impl Attempt {
             // The step can still dial its `srun`; only streams over the agent are missing.
             self.agents.report_refusal(error.to_string());
         }
-        self.steps.push(Step::begin(order, own_kills(&self.group)));
+        self.steps.push(Step::begin(order, own_kills(&self.group), self.held_input.clone()));
         // An `srun` on the same machine is connected at once, without another round of the loop.
         self.on_step_link(self.steps.len() - 1);
     }

@@ -85,12 +85,15 @@ impl Step {
 
     /// Reads the observers' input, and drops those that have disconnected.
     pub fn on_observers(&mut self) {
-        for frame in self.clients.advance_observers() {
+        for (observer, frame) in self.clients.advance_observers() {
             // Only the `srun` may send signals and end the input.
-            if let Some((rank, bytes)) = input_of(&frame) {
-                self.take_input(rank, bytes);
+            if let Some((rank, bytes)) = input_of(&frame)
+                && !self.take_input(rank, bytes)
+            {
+                self.clients.close_observer(observer);
             }
         }
+        self.clients.drop_closed();
         self.on_input_taken();
     }
 
@@ -99,20 +102,33 @@ impl Step {
     }
 
     /// Credits more input once the slowest task has read most of what it got.
-    pub(super) fn on_input_taken(&mut self) {
-        if self.tasks.iter().all(|task| task.backlog() <= INPUT_BACKLOG) {
+    pub fn on_input_taken(&mut self) {
+        let read = self.tasks.iter().all(|task| task.backlog() <= INPUT_BACKLOG);
+        if read && self.held_input.may_grow() {
             self.clients.credit_input();
         }
     }
 
-    fn take_input(&mut self, rank: Option<u32>, bytes: &[u8]) {
-        let tasks = self.tasks.iter_mut();
-        tasks.filter(|t| rank.is_none_or(|rank| rank == t.rank)).for_each(|t| t.take_input(bytes));
+    /// Hands input to its tasks; false if the job's tasks have left too much unread already.
+    #[must_use]
+    fn take_input(&mut self, rank: Option<u32>, bytes: &[u8]) -> bool {
+        let is_for = |task: &Task| task.has_input() && rank.is_none_or(|rank| rank == task.rank);
+        let tasks = self.tasks.iter().filter(|task| is_for(task)).count();
+        if tasks == 0 {
+            return true;
+        }
+        let Some(piece) = self.held_input.piece(bytes, tasks) else { return false };
+        let tasks = self.tasks.iter_mut().filter(|task| is_for(task));
+        tasks.for_each(|task| task.take_input(piece.clone()));
+        true
     }
 
     fn on_frame(&mut self, frame: &Frame, job: JobContext) {
         if let Some((rank, bytes)) = input_of(frame) {
-            return self.take_input(rank, bytes);
+            if !self.take_input(rank, bytes) {
+                self.clients.close_srun();
+            }
+            return;
         }
         if frame.channel != channel::CONTROL {
             return;

@@ -136,20 +136,30 @@ impl StepClients {
         self.observers.push(observer);
     }
 
-    /// Reads the observers' frames, and drops those that have disconnected.
-    pub fn advance_observers(&mut self) -> Vec<Frame> {
+    /// Reads the observers' frames, each with the number of its observer until [`StepClients::drop_closed`].
+    pub fn advance_observers(&mut self) -> Vec<(usize, Frame)> {
         let mut said = Vec::new();
-        for observer in &mut self.observers {
+        for (number, observer) in self.observers.iter_mut().enumerate() {
             match observer.link.advance() {
                 Progress::Frames(frames) if admits(&mut observer.input, &frames) => {
-                    said.extend(frames);
+                    said.extend(frames.into_iter().map(|frame| (number, frame)));
                 }
                 Progress::Frames(_) | Progress::Lost => observer.link.close(),
                 Progress::Opened | Progress::Waiting => {}
             }
         }
-        self.observers.retain(|observer| !observer.link.is_closed());
         said
+    }
+
+    pub fn close_observer(&mut self, number: usize) {
+        if let Some(observer) = self.observers.get_mut(number) {
+            observer.link.close();
+        }
+    }
+
+    /// Drops the observers that have disconnected.
+    pub fn drop_closed(&mut self) {
+        self.observers.retain(|observer| !observer.link.is_closed());
     }
 
     /// Credits all clients with input: the tasks have read what was sent.

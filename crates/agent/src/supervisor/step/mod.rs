@@ -5,6 +5,7 @@ pub(super) mod client_link;
 mod client_set;
 mod dial;
 mod ending;
+pub(super) mod input;
 mod limits;
 pub(super) mod listener;
 mod start;
@@ -19,6 +20,7 @@ use crate::supervisor::process::environment::ProcessIdentity;
 use crate::supervisor::process::reap::EndedChild;
 use crate::supervisor::process::spawn::{Readiness, readiness};
 use crate::supervisor::step::client_set::StepClients;
+use crate::supervisor::step::input::HeldInput;
 use crate::supervisor::step::task::{OutputStream, Task};
 use crate::wall_clock;
 use model::id::StepId;
@@ -45,6 +47,8 @@ pub(super) struct Step {
     /// `None` until the tasks are started.
     group: Option<JobGroup>,
     tasks: Vec<Task>,
+    /// What all steps of the job hold.
+    held_input: HeldInput,
     /// Task epilogs that have not ended yet.
     epilogs: Vec<Pid>,
     usage: Usage,
@@ -79,12 +83,13 @@ enum Stage {
 }
 
 impl Step {
-    pub fn begin(order: StepOrder, oom_before: u64) -> Step {
+    pub fn begin(order: StepOrder, oom_before: u64, held_input: HeldInput) -> Step {
         Step {
             clients: StepClients::dial(&order.launch),
             order,
             group: None,
             tasks: Vec::new(),
+            held_input,
             epilogs: Vec::new(),
             usage: Usage::default(),
             oom_before,

@@ -2,15 +2,16 @@
 
 use crate::ownership::give_to_user;
 use crate::supervisor::process::spawn::Stream;
+use crate::supervisor::step::input::{InputPiece, InputQueue};
 use model::run::ExitStatus;
 use model::usage::TaskSample;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::pty::{Winsize, openpty};
 use nix::unistd::{Pid, pipe2};
-use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 use wire::order::UserIds;
 use wire::step::StepMessage;
 
@@ -34,7 +35,7 @@ pub(crate) struct Task {
     pub epilog_started: bool,
     input: Option<File>,
     input_ends: bool,
-    waiting: VecDeque<u8>,
+    waiting: InputQueue,
     output: Option<File>,
     error: Option<File>,
     terminal: bool,
@@ -126,7 +127,7 @@ impl Task {
             epilog_started: false,
             input: ends.input,
             input_ends: false,
-            waiting: VecDeque::new(),
+            waiting: InputQueue::default(),
             output: ends.output,
             error: ends.error,
             terminal: ends.terminal,
@@ -156,7 +157,7 @@ impl Task {
 
     /// Bytes of input that it has not read yet; the credit bounds them.
     pub fn backlog(&self) -> usize {
-        self.waiting.len()
+        self.waiting.bytes()
     }
 
     /// The messages about it for an observer that connects later.
@@ -174,9 +175,13 @@ impl Task {
         self.output.is_none() && self.error.is_none()
     }
 
-    pub fn take_input(&mut self, bytes: &[u8]) {
+    pub fn has_input(&self) -> bool {
+        self.input.is_some()
+    }
+
+    pub fn take_input(&mut self, piece: Rc<InputPiece>) {
         if self.input.is_some() {
-            self.waiting.extend(bytes);
+            self.waiting.push(piece);
             self.write_input();
         }
     }
@@ -188,19 +193,14 @@ impl Task {
 
     pub fn write_input(&mut self) {
         let Some(input) = &mut self.input else { return };
-        while !self.waiting.is_empty() {
-            let (front, _) = self.waiting.as_slices();
-            match input.write(front) {
-                Ok(written) if written > 0 => drop(self.waiting.drain(..written)),
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
-                // The task has closed its input: further input is discarded.
-                Ok(_) | Err(_) => {
-                    self.waiting.clear();
-                    self.input = None;
-                    return;
-                }
-            }
+        if self.waiting.write_to(input).is_err() {
+            // The task has closed its input: further input is discarded.
+            self.waiting.clear();
+            self.input = None;
+            return;
+        }
+        if !self.waiting.is_empty() {
+            return;
         }
         if self.input_ends && !self.terminal {
             self.input = None;

@@ -129,7 +129,9 @@ impl State {
         name: &'a str,
     ) -> impl Iterator<Item = &'a Job> {
         let jobs = self.jobs.values().map(AsRef::as_ref);
-        jobs.filter(move |job: &&Job| !job.has_ended() && job.is_of_reservation(name))
+        jobs.filter(move |job: &&Job| {
+            !job.has_ended() && job.reservation_names().any(|own| own == name)
+        })
     }
 
     /// The reservation with all that was asked; refused if part of it cannot be.

@@ -73,6 +73,7 @@ impl State {
             submit_line: ask.submit_line.clone(),
         };
         check_open_bytes(attempt, &step)?;
+        self.check_room_for_step(job, &step, context)?;
         let nodes = placed_nodes(&step);
         let reply = StepPlacement {
             attempt: attempt_id,

@@ -89,6 +89,7 @@ async fn authenticated(
         }
         Caller::WrongToken(_) => Refused(ApiError::invalid_token()).into_response(),
         Caller::NoToken => Refused(ApiError::not_authenticated()).into_response(),
+        Caller::TooMany(who) => authenticate::too_many_connections(&who),
         Caller::TooFar(why) => (StatusCode::FORBIDDEN, format!("{why}\n")).into_response(),
     }
 }

@@ -150,6 +150,14 @@ choice!(AccountingEnforce {
     WcKeys = "wckeys",
 });
 
+choice!(StoreFlag {
+    JobComment = "job_comment",
+    JobEnvironment = "job_env",
+    JobExtra = "job_extra",
+    JobScript = "job_script",
+    NoStdio = "no_stdio",
+});
+
 choice!(ProctrackType {
     Cgroup = "proctrack/cgroup",
     LinuxProc = "proctrack/linuxproc",

@@ -13,6 +13,9 @@ pub enum WordSupport {
 use WordSupport::{AllBut, Only};
 
 pub const WORDS: &[(&str, WordSupport)] = &[
+    ("AccountingStorageParameters", Only(&["kept_text_days", "kept_text_mib"])),
+    // A job's comment is always recorded, its output's file names never.
+    ("AccountingStoreFlags", Only(&["job_env", "job_script"])),
     ("AuthInfo", Only(&["cred_expire"])),
     ("DependencyParameters", Only(&["kill_invalid_depend"])),
     (

@@ -7,6 +7,7 @@ use model::array::IndexSet;
 use model::gres::{self, DeclaredGres};
 use model::hostlist;
 use model::node::{AdminState, NodeConfig};
+use model::printable::is_unprintable;
 
 use super::node_shape::NodeShape;
 use crate::conf::error::{ConfLocation, Findings};
@@ -78,6 +79,9 @@ impl NodeLines {
             }
         };
         let place = entry.place.clone();
+        if let Some(name) = names.iter().find(|name| name.contains(is_unprintable)) {
+            return findings.wrong(&place, "NodeName", name, "expected no control characters");
+        }
         if names.iter().any(|name| name.eq_ignore_ascii_case("DEFAULT")) {
             return self.add_defaults(record, findings);
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use model::amount::Bytes;
 use model::partition::{Access, DefaultMemory, OverSubscribe, Partition};
+use model::printable::is_unprintable;
 use model::select::{PartitionSelect, Unit};
 use model::time::TimeLimit;
 
@@ -256,6 +257,9 @@ impl PartitionLines {
         if name.is_empty() || name.contains([',', ' ', '=']) {
             let expected = "expected one name, without commas, spaces or =";
             return findings.wrong(&place, KEY, name, expected);
+        }
+        if name.contains(is_unprintable) {
+            return findings.wrong(&place, KEY, name, "expected no control characters");
         }
         if let Some(first) = self.places.get(&name) {
             let expected = format!("this partition is declared already, at {first}");

@@ -9,6 +9,14 @@ fn each_error_is_one_line_with_file_and_line_number() {
             "SlurmdTimeot=300",
             "/c/slurm.conf:1: SlurmdTimeot: not a key of slurm.conf; the nearest is SlurmdTimeout",
         ),
+        (
+            "NodeName=n\u{1b}2 CPUs=1",
+            "/c/slurm.conf:1: NodeName: \"n\\u{1b}2\": expected no control characters",
+        ),
+        (
+            "NodeName=n1\nPartitionName=p\u{202e}q Nodes=n1",
+            "/c/slurm.conf:2: PartitionName: \"p\\u{202e}q\": expected no control characters",
+        ),
         ("Zzzzzzzz=1", "/c/slurm.conf:1: Zzzzzzzz: not a key of slurm.conf"),
         (
             "\n\nKillWait=soon",

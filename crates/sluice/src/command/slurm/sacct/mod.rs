@@ -17,13 +17,12 @@ use model::time_spec::parse_past_time_spec;
 use std::io;
 use std::ops::RangeInclusive;
 use std::process::ExitCode;
-use wire::client::{Answer, Call, HistoryFilter};
+use wire::client::{Answer, Call, HistoryFilter, KeptText};
 
 const REQUEST: &str = "sacct: error: slurm_get_jobs";
 
 /// Options of Slurm that are not supported.
-const UNSUPPORTED: [K; 7] =
-    [K::Associations, K::Completion, K::File, K::Flags, K::EnvVars, K::Json, K::Yaml];
+const UNSUPPORTED: [K; 6] = [K::Associations, K::Completion, K::File, K::Flags, K::Json, K::Yaml];
 
 pub fn run(args: &[String]) -> ExitCode {
     query::finish(Command::Sacct, list(args))
@@ -45,8 +44,10 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
     let mut question = HistoryQuery::new(&parsed, now, &tz, me)?;
     let mut options = output_options(&parsed)?;
     let mut server = Server::find(REQUEST)?;
-    if parsed.has(K::BatchScript) {
-        return batch_script(&mut server, &question);
+    for (key, of) in [(K::BatchScript, KeptText::Script), (K::EnvVars, KeptText::Environment)] {
+        if parsed.has(key) {
+            return kept_text(&mut server, &question, of);
+        }
     }
     let mut records = history(&mut server, &question.filter)?;
     if parsed.has(K::WholeHetjob) && parsed.text(K::WholeHetjob) != Some("no") {
@@ -76,19 +77,31 @@ fn shown_cluster(server: &mut Server, parsed: &Parsed) -> Result<String, Command
     query::cluster_name(server)
 }
 
-/// `-B`: prints the script of each named job.
-fn batch_script(server: &mut Server, question: &HistoryQuery) -> Result<ExitCode, CommandError> {
+/// `--batch-script` and `--env-vars`: prints the script or environment of each named job, where it is kept.
+fn kept_text(
+    server: &mut Server,
+    question: &HistoryQuery,
+    of: KeptText,
+) -> Result<ExitCode, CommandError> {
     if question.filter.jobs.is_empty() {
-        return Err(CommandError::message("sacct: fatal: -B requires --jobs=ID"));
+        let option = if of == KeptText::Script { "-B" } else { "--env-vars" };
+        return Err(CommandError::message(format!("sacct: fatal: {option} requires --jobs=ID")));
     }
     for job in &question.filter.jobs {
-        match server.ask(Call::Script { job: job.id })? {
-            Answer::Script { text } => {
-                let line = "-".repeat(80);
-                query::print(&format!("Batch Script for {}\n{line}\n{text}\n", job.id))?;
-            }
+        let text = match server.ask(Call::KeptText { job: job.clone(), of })? {
+            Answer::KeptText { text } => text,
             other => return Err(CommandError::unexpected(&other)),
-        }
+        };
+        let (title, text) = match of {
+            KeptText::Script => (format!("Batch Script for {}", job.shown_id()), text),
+            KeptText::Environment => {
+                let title =
+                    format!("Environment used for {} (must be batch to display)", job.shown_id());
+                (title, text.map(|text| text.replace('\0', "\n")))
+            }
+        };
+        let text = text.unwrap_or_else(|| "NONE".to_owned());
+        query::print(&format!("{title}\n{}\n{text}\n", "-".repeat(80)))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -2,6 +2,7 @@
 //! `keys::global_keys` says which key sets which field; `rules` has the keys that need more than one row.
 
 pub mod backfill;
+pub mod kept_texts;
 pub mod preemption;
 mod requeue_exits;
 mod rules;
@@ -11,10 +12,11 @@ use model::private_data::PrivateData;
 use model::run::NicePolicy;
 
 use self::backfill::Backfill;
+use self::kept_texts::KeptTexts;
 use self::preemption::Preemption;
 use crate::conf::keys::choices::{
     AccountingEnforce, CgroupPlugin, EnforcePartLimits, PriorityFlag, PriorityType, PrologFlag,
-    SchedulerType, SelectParameter, SelectType, TaskPlugin, UsageReset,
+    SchedulerType, SelectParameter, SelectType, StoreFlag, TaskPlugin, UsageReset,
 };
 use crate::conf::keys::value::Parameters;
 
@@ -113,6 +115,10 @@ pub struct Priority {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accounting {
     pub enforce: Vec<AccountingEnforce>,
+    pub store_flags: Vec<StoreFlag>,
+    /// `AccountingStorageParameters`
+    pub parameters: Parameters,
+    pub kept_texts: KeptTexts,
     /// Seconds between two samples of a task's usage: zero is no samples, `None` is not configured.
     pub sample_s: Option<u32>,
 }
@@ -160,7 +166,13 @@ impl Default for Globals {
             scheduling: Scheduling::default(),
             priority: Priority::default(),
             preemption: Preemption::default(),
-            accounting: Accounting { enforce: Vec::new(), sample_s: None },
+            accounting: Accounting {
+                enforce: Vec::new(),
+                store_flags: Vec::new(),
+                parameters: Parameters::default(),
+                kept_texts: KeptTexts::default(),
+                sample_s: None,
+            },
             launch: LaunchSettings::default(),
             programs: Programs::default(),
             gres_types: Vec::new(),

@@ -5,6 +5,7 @@ use model::private_data::{PrivateData, PrivateKind};
 use model::run::NicePolicy;
 
 use super::backfill::Backfill;
+use super::kept_texts::KeptTexts;
 use super::preemption::Preemption;
 use super::requeue_exits;
 use super::{Globals, JobIds};
@@ -38,6 +39,8 @@ impl Globals {
         scheduling.backfill = Backfill::read(record, &scheduling.parameters, findings);
         globals.priority.weight_tres = tres_weights::PRIORITY.read(record, findings);
         globals.preemption = Preemption::read(record, findings);
+        let accounting = &mut globals.accounting;
+        accounting.kept_texts = KeptTexts::read(record, &accounting.parameters, findings);
         globals.accounting.sample_s = sample_interval(record, findings);
         let launch = &mut globals.launch;
         launch.requeue_exit = requeue_exits::read(record, "RequeueExit", findings);

@@ -1,0 +1,101 @@
+//! One user cannot fill the server's memory or disk, and a part of both is kept for root and operators.
+
+use crate::job_builder::{Ask, ask, bob, root, user};
+use crate::testbed::{World, world};
+use cluster::{Command, Context, Event};
+use model::bounds;
+use model::change::JobField;
+use model::id::BlobRef;
+use model::principal::Principal;
+use model::reason::Refusal;
+use model::run::{BlobBytes, Hold};
+use std::sync::Arc;
+
+/// A held job with a script of its own, of so many bytes.
+fn with_script(number: u8, bytes: u32) -> Ask {
+    ask().held(Hold::User).with(|spec| {
+        let launch = Arc::make_mut(&mut spec.launch);
+        launch.script = Some(BlobRef([number; 32]));
+        launch.blob_bytes = BlobBytes { script: bytes, ..BlobBytes::default() };
+    })
+}
+
+fn submit_as(w: &mut World, by: &Principal, ask: Ask) -> Result<(), Refusal> {
+    let ask = ask.with(|spec| spec.owner = Arc::new(by.clone()));
+    w.try_as(by.clone(), Command::Submit(Box::new(ask.0))).map(drop)
+}
+
+fn said(answer: Result<(), Refusal>) -> String {
+    let said = answer.expect_err("refused").to_string();
+    assert_eq!(said.lines().count(), 1, "{said}");
+    said
+}
+
+#[test]
+fn scripts_of_one_user_have_a_bound_and_shared_ones_count_once() {
+    let mut w = world(1);
+    let half = (bounds::USER_BLOB_BYTES.most / 2) as u32;
+    for number in [1, 2, 1, 2, 2] {
+        w.try_submit(with_script(number, half)).expect("two contents, whatever the number of jobs");
+    }
+    let before = w.state.clone();
+    let refused = said(w.try_submit(with_script(3, 1)).map(drop));
+    assert_eq!(
+        refused,
+        "user alice: scripts and environments of one user's jobs in memory: 2147483649 bytes: expected at most 2147483648"
+    );
+    assert!(w.state == before, "nothing has changed");
+    submit_as(&mut w, &bob(), with_script(9, half)).expect("another user has his own bound");
+    // A job that leaves makes room, when its record is purged and not before.
+    let first = *w.state.jobs.keys().next().expect("a job");
+    let third = model::id::JobId(first.0 + 2);
+    for job in [first, third] {
+        w.cancel(&[model::change::JobRef::whole(job)]);
+        said(w.try_submit(with_script(3, 1)).map(drop));
+    }
+    w.pass(3600);
+    w.tick();
+    w.try_submit(with_script(4, half)).expect("there is room again");
+}
+
+#[test]
+fn a_part_of_the_disk_is_kept_for_root_and_operators() {
+    let mut w = world(1);
+    let each = bounds::USER_BLOB_BYTES.most as u32;
+    let users = (bounds::ALL_BLOB_BYTES.most / 8 * 7) / bounds::USER_BLOB_BYTES.most;
+    for number in 0..users as u32 {
+        let one = user(&format!("u{number}"), 2000 + number);
+        submit_as(&mut w, &one, with_script(number as u8, each)).expect("his own bound");
+    }
+    let late = user("late", 3000);
+    let refused = said(submit_as(&mut w, &late, with_script(200, 1)));
+    assert!(refused.ends_with("the rest is kept for root and operators"), "{refused}");
+    submit_as(&mut w, &late, with_script(0, each)).expect("what is there already takes no room");
+    submit_as(&mut w, &root(), with_script(201, each)).expect("root's part");
+}
+
+#[test]
+fn texts_of_one_user_have_a_bound_for_submits_and_updates() {
+    let mut w = world(1);
+    let job = w.submit(ask().held(Hold::User));
+    let other = w.try_as(bob(), {
+        let ask = ask().with(|spec| spec.owner = Arc::new(bob()));
+        Command::Submit(Box::new(ask.0))
+    });
+    other.expect("a job of bob");
+    let long = "x".repeat(bounds::USER_TEXT_BYTES.most);
+    // Past the invariants of `World`, which would write it to JSON several times.
+    w.state.apply(&Event::Changed { job, fields: vec![JobField::AdminComment(long)], at: w.now });
+    let refused = said(w.try_submit(ask()).map(drop));
+    assert!(refused.starts_with("user alice: texts of one user's jobs in memory: "), "{refused}");
+    let fields = vec![JobField::Comment("one more".into())];
+    let change = model::change::JobChange::Fields(fields);
+    let by = crate::job_builder::alice();
+    let job = model::change::JobRef::whole(job);
+    let update = Command::ChangeJob { job, change };
+    let refused = said(w.try_as(by, update.clone()).map(drop));
+    assert!(refused.starts_with("user alice: texts of one user's jobs in memory: "), "{refused}");
+    let by_root = Context { now: w.now, random: 1, by: root() };
+    w.state.decide(&update, &by_root).expect("root may");
+    submit_as(&mut w, &bob(), ask()).expect("another user has his own bound");
+}

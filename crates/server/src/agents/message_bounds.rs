@@ -1,0 +1,117 @@
+//! The bounds of what an agent says, besides the size of its frames: a text that is longer, or a list that has more, is cut,
+//! with one line in the log for each message.
+
+use model::bounds::{self, Bound};
+use model::node::{NodeFacts, NodeGres};
+use wire::link::ToServer;
+use wire::report::ReportEvent;
+
+/// What was cut from one message.
+#[derive(Default)]
+struct Cuts {
+    texts: usize,
+    lists: usize,
+}
+
+impl Cuts {
+    fn text(&mut self, text: &mut String) {
+        self.texts += usize::from(bounds::cut(text, bounds::NODE_TEXT_BYTES));
+    }
+
+    fn texts<'a>(&mut self, texts: impl IntoIterator<Item = &'a mut String>) {
+        texts.into_iter().for_each(|text| self.text(text));
+    }
+
+    fn list<T>(&mut self, list: &mut Vec<T>, bound: Bound) {
+        self.lists += usize::from(list.len() > bound.most);
+        list.truncate(bound.most);
+        list.shrink_to_fit();
+    }
+
+    fn facts(&mut self, facts: &mut NodeFacts) {
+        let NodeFacts { hostname, address, arch, os, version, not_enforced, .. } = facts;
+        self.texts([hostname, address, arch, os, version]);
+        self.list(not_enforced, bounds::NODE_LINES);
+        self.texts(not_enforced);
+    }
+
+    fn gres(&mut self, gres: &mut NodeGres) {
+        let NodeGres { name, kind, files, device_names, links, variables, .. } = gres;
+        self.text(name);
+        self.texts(kind);
+        self.list(files, bounds::NODE_DEVICES);
+        self.list(device_names, bounds::NODE_DEVICES);
+        self.list(links, bounds::NODE_DEVICES);
+        self.texts(files.iter_mut().chain(device_names));
+        if let Some(variables) = variables {
+            self.list(variables, bounds::NODE_DEVICES);
+            self.texts(variables);
+        }
+    }
+
+    fn report(&mut self, event: &mut ReportEvent) {
+        match event {
+            ReportEvent::LaunchFailed { what, unfit, .. } => {
+                self.text(what);
+                self.texts(unfit);
+            }
+            ReportEvent::Unfit { why } => self.text(why),
+            ReportEvent::Started
+            | ReportEvent::StepEnded { .. }
+            | ReportEvent::ScriptEnded { .. }
+            | ReportEvent::Ended(_) => {}
+        }
+    }
+
+    fn message(&mut self, message: &mut ToServer) {
+        match message {
+            ToServer::Hello(hello) => {
+                self.text(&mut hello.program);
+                self.list(&mut hello.nodes, bounds::LIST_ITEMS);
+                for node in &mut hello.nodes {
+                    self.text(&mut node.name);
+                    self.facts(&mut node.facts);
+                    self.list(&mut node.detected.gres, bounds::NODE_DEVICES);
+                    node.detected.gres.iter_mut().for_each(|gres| self.gres(gres));
+                    self.list(&mut node.attempts, bounds::LIST_ITEMS);
+                }
+            }
+            ToServer::Report(report) => {
+                self.text(&mut report.node);
+                self.report(&mut report.event);
+            }
+            ToServer::Heartbeat { nodes } => {
+                self.list(nodes, bounds::LIST_ITEMS);
+                for (name, facts) in nodes {
+                    self.text(name);
+                    self.facts(facts);
+                }
+            }
+            ToServer::StepAccepted { node, .. } => self.text(node),
+            ToServer::OrderRefused { node, why, unfit, .. } => {
+                self.texts([node, why]);
+                self.texts(unfit);
+            }
+            ToServer::StreamEnd { error, .. } => self.texts(error),
+            ToServer::Measured { steps, .. } => {
+                self.list(steps, bounds::STEPS);
+                steps.iter_mut().for_each(|step| self.list(&mut step.pids, bounds::LIST_ITEMS));
+            }
+            // A token and a certificate request have a frame of their own size.
+            ToServer::Join(_) | ToServer::Credit { .. } => {}
+        }
+    }
+}
+
+/// Holds a message to its bounds. `from` is what the log calls the agent.
+pub fn cut_to_bounds(from: &str, message: &mut ToServer) {
+    let mut cuts = Cuts::default();
+    cuts.message(message);
+    let Cuts { texts, lists } = cuts;
+    if texts + lists > 0 {
+        let most = bounds::NODE_TEXT_BYTES.most;
+        tracing::warn!(
+            "a message of {from} was cut: {texts} texts to {most} bytes, {lists} lists to their bounds"
+        );
+    }
+}

@@ -1,0 +1,182 @@
+//! A node with a valid certificate that lies. It can spoil what runs on it, and nothing else.
+
+use super::receive::{LinkReceiver, PendingReport, REPORTS_MAX};
+use crate::clock;
+use crate::testing::{NODE, TestServer};
+use model::id::{AttemptId, JobId, StepId};
+use model::run::{ExitStatus, Usage};
+use model::time::Timestamp;
+use model::usage::{CpuTime, LiveStep, TaskUsage, UsageSpread};
+use tokio::sync::mpsc;
+use wire::link::{RefusedOrder, ToServer};
+use wire::report::{AttemptEnd, Report, ReportEvent};
+
+const ROGUE: &str = "rogue1";
+
+fn most_usage() -> Usage {
+    let (total, max, min) = (u64::MAX, u64::MAX, 0);
+    let (max_node, max_task, min_node, min_task) = (u32::MAX, u32::MAX, u32::MAX, u32::MAX);
+    let spread = UsageSpread { total, max, max_node, max_task, min, min_node, min_task };
+    let tasks = TaskUsage {
+        tasks: u32::MAX,
+        cpu_ms: spread,
+        memory: spread,
+        virtual_memory: spread,
+        pages: spread,
+        read: spread,
+        written: spread,
+    };
+    Usage {
+        cpu_user_us: u64::MAX,
+        cpu_system_us: u64::MAX,
+        memory_peak_bytes: u64::MAX,
+        oom_kills: u32::MAX,
+        steps_cpu: Some(Box::new(CpuTime { user_us: u64::MAX, system_us: u64::MAX })),
+        tasks: Some(Box::new(tasks)),
+    }
+}
+
+fn end() -> AttemptEnd {
+    AttemptEnd {
+        exit: ExitStatus { code: i32::MIN, signal: i32::MAX },
+        usage: most_usage(),
+        oom: true,
+        timed_out: false,
+        supervisor_lost: false,
+    }
+}
+
+/// Every event of a report. The match has no wildcard: one that is added here is told lies with.
+fn events() -> Vec<ReportEvent> {
+    let exit = ExitStatus { code: i32::MIN, signal: i32::MAX };
+    let step = StepId::Batch;
+    let all = vec![
+        ReportEvent::Started,
+        ReportEvent::LaunchFailed {
+            what: "no".into(),
+            unfit: Some("no".into()),
+            hold: true,
+            user: None,
+        },
+        ReportEvent::Unfit { why: "no".into() },
+        ReportEvent::StepEnded { step, exit, usage: most_usage(), oom: true },
+        ReportEvent::ScriptEnded { exit, oom: true, timed_out: true },
+        ReportEvent::Ended(end()),
+    ];
+    for event in &all {
+        match event {
+            ReportEvent::Started
+            | ReportEvent::LaunchFailed { .. }
+            | ReportEvent::Unfit { .. }
+            | ReportEvent::StepEnded { .. }
+            | ReportEvent::ScriptEnded { .. }
+            | ReportEvent::Ended(_) => {}
+        }
+    }
+    all
+}
+
+struct RogueLink {
+    server: TestServer,
+    job: JobId,
+    settled: mpsc::Sender<PendingReport>,
+    pending: mpsc::Receiver<PendingReport>,
+}
+
+impl RogueLink {
+    /// A job runs on the server's one node.
+    async fn new() -> Self {
+        let server = TestServer::start().await;
+        server.node_up().await;
+        let job = server.submit("name: runs").await.expect("a job");
+        server.plan();
+        assert!(server.shared.read().jobs[&job].attempt().is_some(), "it runs");
+        let (settled, pending) = mpsc::channel(REPORTS_MAX);
+        Self { server, job, settled, pending }
+    }
+
+    /// A link that speaks for this node says something, and the server has dealt with it.
+    async fn say(&mut self, speaks_for: &str, message: ToServer) {
+        let nodes = [speaks_for.to_string()];
+        let (shared, settled) = (&self.server.shared, self.settled.clone());
+        let receiver = LinkReceiver { shared, nodes: &nodes, link: 7, settled };
+        receiver.handle(message).await.expect("the link goes on");
+        while let Ok(one) = self.pending.try_recv() {
+            one.answer.await.expect("an answer").expect("it is acknowledged");
+        }
+    }
+
+    fn report(&self, node: &str, number: u32, at: Timestamp, event: ReportEvent) -> ToServer {
+        let attempt = AttemptId { job: self.job, number };
+        ToServer::Report(Report { serial: 1, node: node.into(), attempt, at, event })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_changes_nothing_of_a_job_on_another_node() {
+    let mut link = RogueLink::new().await;
+    let before = link.server.state_in_memory();
+    for node in [ROGUE, NODE, "none", ""] {
+        for (event, number) in events().into_iter().flat_map(|e| [(e.clone(), 1), (e, u32::MAX)]) {
+            let report = link.report(node, number, clock::now(), event);
+            link.say(ROGUE, report).await;
+        }
+        let attempt = AttemptId { job: link.job, number: 1 };
+        for order in [RefusedOrder::Launch, RefusedOrder::LaunchedBefore, RefusedOrder::Other] {
+            let (node, why, unfit) = (node.to_string(), "no".to_string(), Some("no".to_string()));
+            let refused = ToServer::OrderRefused { serial: 1, attempt, node, order, why, unfit };
+            link.say(ROGUE, refused).await;
+        }
+        let accepted =
+            ToServer::StepAccepted { node: node.into(), attempt, step: StepId::Number(0) };
+        link.say(ROGUE, accepted).await;
+        let beat = ToServer::Heartbeat { nodes: vec![(node.to_string(), Default::default())] };
+        link.say(ROGUE, beat).await;
+    }
+    assert_eq!(link.server.state_in_memory(), before);
+    let facts = link.server.shared.volatile.facts.read().expect("facts");
+    assert!(!facts.contains_key(NODE), "nor the facts of another node");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn largest_amounts_and_impossible_times_of_a_nodes_own_job_are_kept_as_they_are() {
+    for at in [Timestamp(i64::MIN), Timestamp(0), Timestamp(i64::MAX)] {
+        let mut link = RogueLink::new().await;
+        for event in [
+            ReportEvent::StepEnded {
+                step: StepId::Batch,
+                exit: ExitStatus::default(),
+                usage: most_usage(),
+                oom: false,
+            },
+            ReportEvent::Ended(end()),
+            // And again: what is over is not counted twice.
+            ReportEvent::Ended(end()),
+        ] {
+            let report = link.report(NODE, 1, at, event);
+            link.say(NODE, report).await;
+        }
+        let state = link.server.shared.read();
+        let ended = state.jobs[&link.job].ended().expect("an end").clone();
+        drop(state);
+        assert!(ended.start.is_some_and(|start| start <= ended.end), "{at:?}: {ended:?}");
+        assert!(ended.end <= clock::now(), "{at:?}: {ended:?}");
+        assert_eq!(ended.usage.cpu_user_us, u64::MAX);
+        assert_eq!(link.server.state_in_memory(), link.server.state_on_disk());
+        link.server.submit("name: later").await.expect("the server goes on");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_and_questions_of_other_links_are_out_of_reach() {
+    let mut link = RogueLink::new().await;
+    for number in [0, 1, u32::MAX] {
+        link.say(ROGUE, ToServer::Credit { stream: number, bytes: u32::MAX }).await;
+        let error = Some("x".repeat(1 << 20));
+        link.say(ROGUE, ToServer::StreamEnd { stream: number, error }).await;
+        let steps =
+            vec![LiveStep { step: StepId::Batch, used: TaskUsage::default(), pids: vec![1; 10] }];
+        link.say(ROGUE, ToServer::Measured { request: u64::from(number), steps }).await;
+    }
+    assert_eq!(link.server.state_in_memory(), link.server.state_on_disk());
+}

@@ -1,0 +1,311 @@
+//! A call of every kind of the wire, as JSON that the server can read. What varies is drawn from the dice.
+
+use crate::harness::dice::Dice;
+use serde_json::{Value, json};
+use wire::client::Call;
+
+/// What calls are made of.
+pub struct Draw<'a> {
+    pub dice: &'a mut Dice,
+    /// Who calls.
+    pub user: &'a str,
+    /// A folder that every user may write to.
+    pub work_dir: &'a str,
+    /// Job numbers are drawn up to this one.
+    pub jobs: u64,
+    /// The cluster's slurm.conf.
+    pub conf: &'a str,
+}
+
+impl Draw<'_> {
+    fn job(&mut self) -> u64 {
+        1 + self.dice.below(self.jobs)
+    }
+
+    fn word<'a>(&mut self, of: &[&'a str]) -> &'a str {
+        of[self.dice.below(of.len() as u64) as usize]
+    }
+
+    fn partition(&mut self) -> &'static str {
+        self.word(&["gpu", "gpu", "gpu", "debug", "rogue", "mixed", "mixed", "none"])
+    }
+
+    fn account(&mut self) -> &'static str {
+        self.word(&["lab", "lab", "bench", "root", "none"])
+    }
+
+    fn node(&mut self) -> &'static str {
+        self.word(&["node1", "node2", "rogue1", "none"])
+    }
+
+    fn member(&mut self) -> &'static str {
+        self.word(&["man", "mail", "stranger"])
+    }
+
+    fn minutes(&mut self) -> Value {
+        let limits = [json!({"Minutes": 5}), json!({"Minutes": 1})];
+        self.dice.pick(&limits).clone()
+    }
+
+    fn job_ref(&mut self) -> Value {
+        let id = self.job();
+        let ranges = json!([[0, 3]]);
+        let some = [json!({"id": id}), json!({"id": id, "tasks": ranges})];
+        some[usize::from(self.dice.one_in(4))].clone()
+    }
+
+    fn filter(&mut self) -> Value {
+        match self.dice.below(8) {
+            0 => json!({"users": [self.user]}),
+            1 => json!({"partitions": [self.partition()], "states": ["pending"]}),
+            _ => json!({"jobs": [self.job_ref()]}),
+        }
+    }
+
+    fn dependency(&mut self) -> Value {
+        let kind = self.word(&["AfterAny", "AfterOk", "AfterNotOk", "AfterCorr", "Singleton"]);
+        let job = (kind != "Singleton").then(|| json!({"id": self.job(), "task": "Whole"}));
+        json!({"terms": [{"kind": kind, "job": job}], "join": "All"})
+    }
+
+    fn request(&mut self) -> Value {
+        let mut request = json!({
+            "partitions": [self.partition()],
+            "nodes": {"min": 1, "max": 1 + self.dice.below(2)},
+            "cpus_per_task": {"min": 1, "max": 1},
+            "memory": "default",
+            "time_limit": self.minutes(),
+        });
+        let more = [
+            ("tasks", json!(1 + self.dice.below(4))),
+            ("gres", json!([{"per": "node", "name": "gpu", "count": {"min": 1, "max": 1}}])),
+            ("licenses", json!([["tool", 1]])),
+            ("node_list", json!([self.node()])),
+            ("begin", json!(1_900_000_000_000_i64)),
+            ("deadline", json!(1_900_000_000_000_i64)),
+            ("time_min", json!({"Minutes": 1})),
+            ("tasks_per_node", json!(2)),
+            ("node_counts", json!([1, 2])),
+            ("switches", json!({"count": 1, "wait_s": 10})),
+            ("segment", json!(1)),
+            ("reservation", json!("window")),
+        ];
+        for _ in 0..self.dice.below(6).saturating_sub(3) {
+            let (key, value) = self.dice.pick(&more).clone();
+            request[key] = value;
+        }
+        request
+    }
+
+    fn spec(&mut self, kind: &str) -> Value {
+        let nap = self.dice.below(10);
+        let mut spec = json!({
+            "name": format!("random-{nap}"),
+            "owner": {"name": self.user, "uid": 1, "gid": 1},
+            "components": [{"request": self.request()}],
+            "launch": {"kind": kind, "work_dir": self.work_dir, "stdout": "/dev/null"},
+            "requeue": self.dice.one_in(2),
+            "submit_line": "sbatch job.sh",
+        });
+        let more = [
+            ("dependency", self.dependency()),
+            ("account", json!(self.account())),
+            ("qos", json!("normal")),
+            ("comment", json!("a comment")),
+            ("nice", json!(self.dice.below(100))),
+            ("signal", json!({"signal": 10, "before_s": 30, "batch_only": true})),
+        ];
+        if self.dice.one_in(4) {
+            let (key, value) = self.dice.pick(&more).clone();
+            spec[key] = value;
+        }
+        spec
+    }
+
+    pub fn submission(&mut self) -> Value {
+        let kind = self.word(&["batch", "batch", "batch", "interactive"]);
+        let mut submission = json!({"spec": self.spec(kind)});
+        if kind == "batch" {
+            let nap = self.dice.below(5);
+            submission["script"] = json!(format!("#!/bin/sh\nsleep 0.{nap}\n"));
+            submission["environment"] = json!("PATH=/usr/bin:/bin\0");
+        }
+        match self.dice.below(8) {
+            0 => submission["array"] = json!({"indices": [[0, 3]], "text": "0-3", "throttle": 2}),
+            1 => submission["hold"] = json!("user"),
+            2 => submission["with"] = json!([self.spec(kind)]),
+            3 => submission["priority"] = json!(self.dice.below(1000)),
+            _ => {}
+        }
+        submission
+    }
+
+    fn step_launch(&mut self) -> Value {
+        json!({
+            "name": "step", "argv": ["sleep", "0.1"], "environment": "PATH=/usr/bin:/bin\0",
+            "work_dir": self.work_dir, "listen": [], "encrypted_listen": ["127.0.0.1:9"],
+            "key": "00".repeat(32), "submit_line": "srun sleep 0.1", "shape": {"overlap": true},
+            "tasks": 1 + self.dice.below(3),
+        })
+    }
+
+    fn step_id(&mut self) -> Value {
+        match self.dice.below(4) {
+            0 => json!("batch"),
+            number => json!({"number": number - 1}),
+        }
+    }
+
+    fn change(&mut self) -> Value {
+        match self.dice.below(9) {
+            0 => json!({"hold": {"by": "user"}}),
+            1 => json!("release"),
+            2 => json!({"requeue": {}}),
+            3 => json!({"requeue": {"hold": true}}),
+            4 => json!("suspend"),
+            5 => json!("resume"),
+            6 => json!("top"),
+            _ => json!({"fields": [self.field()]}),
+        }
+    }
+
+    fn field(&mut self) -> Value {
+        let fields = [
+            json!({"time_limit": {"Minutes": 9}}),
+            json!({"name": "renamed"}),
+            json!({"partition": ["gpu"]}),
+            json!({"qos": "normal"}),
+            json!({"account": "lab"}),
+            json!({"priority": 7}),
+            json!({"nice": 3}),
+            json!({"comment": "seen"}),
+            json!({"begin": 1_900_000_000_000_i64}),
+            json!({"deadline": 1_900_000_000_000_i64}),
+            json!({"dependency": self.dependency()}),
+            json!({"nodes": {"min": 1, "max": 2}}),
+            json!({"tasks": 2}),
+            json!({"cpus_per_task": 2}),
+            json!({"memory_per_node": 1 << 24}),
+            json!({"node_list": ["node1"]}),
+            json!({"array_throttle": 1}),
+            json!({"stdout": "/dev/null"}),
+            json!({"end_time": 1_900_000_000_000_i64}),
+            json!({"licenses": [["tool", 1]]}),
+            json!("reset_accrue_time"),
+        ];
+        self.dice.pick(&fields).clone()
+    }
+
+    fn association(&mut self) -> Value {
+        json!({
+            "account": self.account(), "user": self.member(), "shares": 1 + self.dice.below(9),
+            "limits": {"max_jobs": 50, "group_tres": {"cpu": 64}},
+        })
+    }
+
+    fn reservation(&mut self) -> Value {
+        json!({
+            "name": "window", "start": 1_900_000_000_000_i64, "duration": {"set": {"Minutes": 60}},
+            "node_count": 1, "users": {"edit": "set", "names": ["man"]}, "group_ids": [], "skip": false,
+        })
+    }
+}
+
+pub type Sample = fn(&mut Draw<'_>) -> Value;
+
+/// Makes the table of calls. The match has no wildcard: a call that is added to the wire without a row does not compile.
+macro_rules! table_of_calls {
+    ($draw:ident; $($call:pat => $sample:expr;)+) => {
+        #[allow(dead_code)]
+        fn has_a_row(call: &Call) {
+            match call { $($call => {})+ }
+        }
+
+        pub const CALLS: &[(Sample, fn(&Call) -> bool)] =
+            &[$((|$draw: &mut Draw<'_>| { let _ = &$draw; $sample }, |call| matches!(call, $call)),)+];
+    };
+}
+
+table_of_calls! { d;
+    Call::Ping => json!("ping");
+    Call::Submit(_) => json!({"submit": d.submission()});
+    Call::TestSubmit(_) => json!({"test_submit": d.submission()});
+    Call::AwaitStart { .. } => json!({"await_start": {"job": d.job(), "timeout_ms": 50, "ready": true}});
+    Call::AwaitEnd { .. } => json!({"await_end": {"job": d.job(), "timeout_ms": 50}});
+    Call::Jobs(_) => json!({"jobs": {
+        "filter": d.filter(), "expand_arrays": true, "steps": true, "estimates_ms": d.dice.below(20),
+        "lines": {"options": {"format": "%i %j %T"}, "zone": "UTC"},
+    }});
+    Call::Cluster => json!("cluster");
+    Call::Config => json!("config");
+    Call::Cancel(_) => json!({"cancel": {"filter": d.filter(), "signal": d.word(&["", "10"]).parse::<i32>().ok()}});
+    Call::UpdateJob { .. } => json!({"update_job": {"job": d.job_ref(), "change": d.change()}});
+    Call::UpdateNode { .. } => {
+        let changes = [
+            json!("resume"), json!("undrain"), json!({"drain": {"reason": "random"}}), json!({"weight": 3}),
+            json!({"down": {"reason": "random"}}), json!({"features": ["fast"]}),
+        ];
+        json!({"update_node": {"nodes": [d.node()], "change": d.dice.pick(&changes).clone()}})
+    };
+    Call::UpdatePartition { .. } => {
+        let changes = [json!({"state": "up"}), json!({"max_time": "Unlimited"}), json!({"default": false})];
+        json!({"update_partition": {"name": d.partition(), "change": d.dice.pick(&changes).clone()}})
+    };
+    Call::Reconfigure { .. } => json!({"reconfigure": {"files": {"slurm.conf": d.conf}}});
+    Call::History(_) => json!({"history": {"users": [d.user], "from": 0, "limit": 20, "duplicates": true}});
+    Call::Usage { .. } => json!({"usage": {"jobs": [d.job_ref()]}});
+    Call::Script { .. } => json!({"script": {"job": d.job()}});
+    Call::KeptText { .. } => json!({"kept_text": {"job": d.job_ref(), "of": d.word(&["script", "environment"])}});
+    Call::CreateStep(_) => json!({"create_step": {"job": d.job(), "launch": d.step_launch(), "wait_ms": 20}});
+    Call::LeaveStep { .. } => json!({"leave_step": {"job": d.job(), "ticket": d.dice.below(9)}});
+    Call::LaunchStep { .. } =>
+        json!({"launch_step": {"job": d.job(), "step": d.step_id(), "launch": d.step_launch()}});
+    Call::SignalStep { .. } => json!({"signal_step": {"job": d.job(), "step": d.step_id(), "signal": 15}});
+    Call::Relinquish { .. } => json!({"relinquish": {"job": d.job(), "exit": {"code": 1, "signal": 0}}});
+    Call::Accounts => json!("accounts");
+    Call::Shares => json!("shares");
+    Call::Priorities => json!("priorities");
+    Call::SetAccount(_) => json!({"set_account": {"name": "bench", "parent": "lab", "coordinators": [d.member()]}});
+    Call::RemoveAccount { .. } => json!({"remove_account": {"name": d.word(&["bench", "none"])}});
+    Call::SetAssociation(_) => json!({"set_association": d.association()});
+    Call::RemoveAssociation(_) =>
+        json!({"remove_association": {"account": d.word(&["bench", "none"]), "user": d.member()}});
+    Call::SetQos(_) => json!({"set_qos": model::account::Qos::named("spare")});
+    Call::RemoveQos { .. } => json!({"remove_qos": {"name": d.word(&["spare", "none"])}});
+    // Nobody who calls here: else one of them would run jobs as root.
+    Call::SetRole { .. } => json!({"set_role": {"name": "stranger", "role": d.word(&["user", "operator"])}});
+    Call::ForgetUsage(_) => json!({"forget_usage": {"user": {"account": d.account(), "user": d.member()}}});
+    Call::NodeToken { .. } => json!({"node_token": {"nodes": ["spare1"]}});
+    Call::UserToken { .. } => json!({"user_token": {"name": d.member(), "token_name": "laptop"}});
+    Call::Tokens => json!("tokens");
+    Call::RevokeToken { .. } => json!({"revoke_token": {"name": d.word(&["laptop", "none"]), "user": d.member()}});
+    Call::RotateAdminToken { .. } => json!({"rotate_admin_token": {"hash": "00".repeat(32)}});
+    Call::Reservations => json!("reservations");
+    Call::Licenses => json!("licenses");
+    Call::CreateReservation(_) => json!({"create_reservation": d.reservation()});
+    Call::UpdateReservation { .. } => json!({"update_reservation": {"name": "window", "ask": d.reservation()}});
+    Call::RemoveReservation { .. } => json!({"remove_reservation": {"name": "window"}});
+    Call::Offers(_) => json!({"offers": d.submission()});
+    Call::Explain(_) => json!({"explain": {"jobs": [d.job_ref()]}});
+    Call::Diagnostics { .. } => json!({"diagnostics": {"reset": d.dice.one_in(2)}});
+}
+
+/// Whether a job's processes could come of it.
+pub fn starts_processes(call: &Value) -> bool {
+    ["submit", "create_step", "launch_step"].iter().any(|kind| call.get(kind).is_some())
+}
+
+#[test]
+fn every_drawn_call_is_one_of_its_row() {
+    let mut dice = Dice::new(1);
+    for (sample, is_of_row) in CALLS {
+        for _ in 0..40 {
+            let mut draw =
+                Draw { dice: &mut dice, user: "man", work_dir: "/tmp", jobs: 9, conf: "" };
+            let json = sample(&mut draw);
+            let call: Call = serde_json::from_value(json.clone())
+                .unwrap_or_else(|error| panic!("{error}: {json}"));
+            assert!(is_of_row(&call), "{json}");
+        }
+    }
+}

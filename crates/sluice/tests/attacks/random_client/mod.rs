@@ -1,0 +1,271 @@
+//! A random client that knows the wire: every call by several users, broken requests, frames and connections, and a rogue
+//! node, mixed with real work. The server stays the same process, `squeue` answers, memory comes back, the books balance.
+//!
+//! `SLUICE_FIRE_SEED=N` repeats the calls of a run. `make soak` runs it for an hour, `SLUICE_FIRE_MINUTES=N` for another
+//! time.
+
+mod attacker;
+mod balance;
+mod broken_http;
+mod calls;
+mod connection;
+mod honest_user;
+mod mutation;
+mod rogue_node;
+mod watch;
+
+use crate::harness::dice::Dice;
+use crate::harness::processes::resident_kb;
+use crate::harness::{Cluster, TWO_NODES};
+use attacker::{Attacker, Tally};
+use connection::{Entry, become_user};
+use model::bounds;
+use rogue_node::RogueNode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const OPERATOR: &str = "games";
+const COORDINATOR: &str = "mail";
+const MEMBER: &str = "man";
+const STRANGER: &str = "lp";
+/// Works and looks on, and attacks nobody.
+const BYSTANDER: &str = "news";
+
+/// The time that `squeue` may take.
+const SQUEUE_MAX: Duration = Duration::from_secs(1);
+
+/// How much longer than in an idle cluster `squeue` may take where the machine itself is slow, as an emulated one.
+const SLOWER_THAN_IDLE_MAX: u32 = 100;
+
+/// Memory after a round may be this many times that after the first.
+const MEMORY_RATIO_MAX: f64 = 1.5;
+
+/// And so much more: the allocator keeps buffers of large requests, of which there are some at once.
+const MEMORY_SLACK_KB: u64 = 8 * (bounds::REQUEST_BYTES.most as u64 >> 10);
+
+/// How long the whole run is.
+struct Length {
+    rounds: u64,
+    round: Duration,
+    /// Calls of each attacker in a round.
+    calls_max: u64,
+}
+
+struct Fire {
+    cluster: Cluster,
+    seed: u64,
+    conf: String,
+    tokens: Vec<(String, String)>,
+    rogue: RogueNode,
+    tally: Tally,
+}
+
+fn conf() -> String {
+    let more = "\
+MinJobAge=2
+MaxJobCount=2000
+MaxArraySize=200
+PriorityDecayHalfLife=0
+PriorityType=priority/multifactor
+Licenses=tool:4
+ReturnToService=2
+NodeName=rogue1 CPUs=32 Sockets=2 CoresPerSocket=16 ThreadsPerCore=1 RealMemory=4000
+NodeName=spare1 CPUs=1 RealMemory=100 State=FUTURE
+PartitionName=rogue Nodes=rogue1 MaxTime=01:00:00 State=UP
+PartitionName=mixed Nodes=node1,rogue1 MaxTime=01:00:00 State=UP
+";
+    format!("{TWO_NODES}{more}")
+}
+
+impl Fire {
+    fn new(seed: u64) -> Self {
+        let conf = conf();
+        let cluster = Cluster::up(&conf);
+        for line in [
+            "add account lab".to_owned(),
+            "add account bench parent=lab".to_owned(),
+            format!("add user {MEMBER},{COORDINATOR},{BYSTANDER},{STRANGER} account=lab"),
+            format!("add coordinator account=lab names={COORDINATOR}"),
+            format!("add user {OPERATOR} account=lab adminlevel=operator"),
+        ] {
+            cluster.shell(&format!("sacctmgr -i {line}")).ok();
+        }
+        let token = |user: &str| {
+            (user.to_owned(), cluster.sluice(&["token", "user", user]).ok().trim().to_owned())
+        };
+        let tokens = vec![token(MEMBER), token(STRANGER)];
+        let rogue = RogueNode::join(&cluster);
+        Self { cluster, seed, conf, tokens, rogue, tally: Tally::default() }
+    }
+
+    fn address(&self, of: &str) -> String {
+        let text = std::fs::read_to_string(self.cluster.state().join("ports.json")).unwrap();
+        let ports: serde_json::Value = serde_json::from_str(&text).unwrap();
+        ports[of].as_str().unwrap().to_owned()
+    }
+
+    /// Dice for one part of one round.
+    fn dice(&self, round: u64, part: u64) -> Dice {
+        let mut dice = Dice::new(self.seed ^ (round << 32) ^ (part << 16));
+        dice.next();
+        dice
+    }
+
+    fn attackers(&self, round: u64) -> Vec<Attacker> {
+        let socket = Entry::Socket(self.cluster.state().join("sluice.sock"));
+        let port = self.address("listen");
+        let by_socket =
+            ["root", OPERATOR, COORDINATOR, MEMBER].map(|user| (user.to_owned(), socket.clone()));
+        let by_token = self
+            .tokens
+            .iter()
+            .map(|(user, token)| (user.clone(), Entry::Port(port.clone(), Some(token.clone()))));
+        let nobody = (STRANGER.to_owned(), Entry::Port(port.clone(), None));
+        let all = by_socket.into_iter().chain(by_token).chain([nobody]).enumerate();
+        all.map(|(number, (user, entry))| Attacker {
+            root: user == "root",
+            dice: self.dice(round, number as u64),
+            work_dir: self.cluster.path("work").display().to_string(),
+            conf: self.conf.clone(),
+            user,
+            entry,
+        })
+        .collect()
+    }
+
+    /// Attacks for a while; the times of `squeue` meanwhile.
+    fn round(&mut self, round: u64, length: &Length) -> Vec<Duration> {
+        let stop = AtomicBool::new(false);
+        let attackers = self.attackers(round);
+        let (rogue_dice, stranger_dice) = (self.dice(round, 100), self.dice(round, 101));
+        let honest_dice = self.dice(round, 102);
+        let (agents, stranger) =
+            (self.address("agents"), rogue_node::stranger_config(&self.cluster));
+        let Self { cluster, rogue, tally, .. } = self;
+        let (cluster, stop) = (&*cluster, &stop);
+        let mut times = Vec::new();
+        thread::scope(|scope| {
+            let attacks: Vec<_> = attackers
+                .into_iter()
+                .map(|mut attacker| {
+                    scope.spawn(move || {
+                        if matches!(attacker.entry, Entry::Socket(_)) && !attacker.root {
+                            become_user(&attacker.user);
+                        }
+                        attacker.run(stop, length.calls_max)
+                    })
+                })
+                .collect();
+            scope.spawn(move || {
+                let mut dice = rogue_dice;
+                while !stop.load(Ordering::Relaxed) {
+                    rogue.rage(500, &mut dice);
+                }
+            });
+            scope.spawn(move || {
+                let mut dice = stranger_dice;
+                while !stop.load(Ordering::Relaxed) {
+                    rogue_node::knock(&agents, &stranger, &mut dice);
+                    thread::sleep(Duration::from_millis(5));
+                }
+            });
+            let honest =
+                scope.spawn(move || honest_user::work(cluster, BYSTANDER, honest_dice, stop));
+            let watches = ["root", BYSTANDER]
+                .map(|user| scope.spawn(move || watch::watch(cluster, user, stop)));
+            thread::sleep(length.round);
+            stop.store(true, Ordering::Relaxed);
+            for attack in attacks {
+                tally.add(attack.join().expect("an attacker"));
+            }
+            let lines = honest.join().expect("the honest user");
+            println!("round {round}: {lines} lines of an honest user");
+            times.extend(watches.into_iter().flat_map(|watch| watch.join().expect("a watch")));
+        });
+        times.sort_unstable();
+        times
+    }
+
+    fn server_memory(&self) -> u64 {
+        resident_kb(self.cluster.pid("server")).expect("the server runs")
+    }
+
+    fn nothing_panicked(&self) {
+        for of in ["server", "agent"] {
+            let log = self.cluster.log(of);
+            let at = log.find("panicked");
+            assert_eq!(
+                at.map(|at| &log[at.saturating_sub(200)..(at + 800).min(log.len())]),
+                None,
+                "{of}.log"
+            );
+        }
+        assert_eq!(
+            self.tally.failures,
+            Vec::<String>::new(),
+            "answers that say that the server failed"
+        );
+    }
+}
+
+fn run(length: &Length, seed: u64, squeue_max: impl Fn(Duration) -> Duration) {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+    let mut fire = Fire::new(seed);
+    let idle = (0..10).map(|_| watch::squeue(&fire.cluster, BYSTANDER)).max().expect("ten times");
+    let pids = ["server", "agent", "keeper"].map(|of| (of, fire.cluster.pid(of)));
+    let fresh = fire.server_memory();
+    let mut first = None;
+    for round in 0..length.rounds {
+        let began = Instant::now();
+        let times = fire.round(round, length);
+        fire.nothing_panicked();
+        balance::calm(&fire.cluster);
+        balance::check(&fire.cluster, &fire.tally.acknowledged);
+        fire.nothing_panicked();
+        for (of, pid) in pids {
+            assert_eq!(fire.cluster.pid(of), pid, "the {of} is the same process");
+        }
+        let (memory, slowest) = (fire.server_memory(), *times.last().expect("times of squeue"));
+        let Tally { sent, answered, refused, acknowledged, .. } = &fire.tally;
+        println!(
+            "round {round}: {:?}; {sent} calls, {answered} answered, {refused} refused, {} jobs; squeue {} times, median \
+             {:?}, slowest {slowest:?} (idle {idle:?}); server {memory} kB (fresh {fresh} kB)",
+            began.elapsed(),
+            acknowledged.len(),
+            times.len(),
+            times[times.len() / 2],
+        );
+        assert!(slowest <= squeue_max(idle), "squeue took {slowest:?}");
+        let first = *first.get_or_insert(memory);
+        let most = (first as f64 * MEMORY_RATIO_MAX) as u64 + MEMORY_SLACK_KB;
+        assert!(memory <= most, "memory: {memory} kB after {first} kB in the first round");
+    }
+    let cluster = &fire.cluster;
+    assert!(cluster.run_script(&["-w", "node1"], "echo works").contains("works"));
+    let before = balance::books(cluster);
+    // The journal's chain is checked by reading it.
+    cluster.kill("server");
+    cluster.start();
+    assert_eq!(balance::books(cluster), before, "the books after one more start");
+}
+
+#[test]
+fn root_a_minute_of_random_calls_leaves_the_server_as_it_was() {
+    let seed = Dice::seed_from("SLUICE_FIRE_SEED", || 1);
+    let length = Length { rounds: 2, round: Duration::from_secs(20), calls_max: 4000 };
+    run(&length, seed, |idle| SQUEUE_MAX.max(idle * SLOWER_THAN_IDLE_MAX));
+}
+
+#[test]
+#[ignore = "an hour: make soak"]
+fn root_soak_an_hour_of_random_calls_leaves_the_server_as_it_was() {
+    let seed = Dice::seed_from("SLUICE_FIRE_SEED", Dice::seed_of_the_clock);
+    let minutes: u64 =
+        std::env::var("SLUICE_FIRE_MINUTES").map_or(60, |text| text.parse().expect("minutes"));
+    let round = Duration::from_secs(300);
+    let rounds = (minutes * 60).div_ceil(round.as_secs()).max(2);
+    run(&Length { rounds, round, calls_max: u64::MAX }, seed, |_| SQUEUE_MAX);
+}

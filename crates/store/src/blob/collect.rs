@@ -1,0 +1,241 @@
+//! Collection: blobs that nothing needs any more leave the disk, in turns of bounded work.
+//!
+//! A pass walks over every pack and every folder of large blobs. What is dead leaves the index at once. A pack that is
+//! worth it is rewritten: what lives is appended to the active pack and synced, and only then the old pack is removed.
+//! A crash at any moment leaves each live blob in at least one pack.
+//!
+//! Whoever says what lives must keep writers off during that turn ([`Pass::asks`]): a blob that is found dead while a
+//! submit relies on it would be missing.
+
+use std::num::NonZeroU32;
+
+use super::pack::{self, ALIGN, RECORD_HEADER, record_len};
+use super::{BIG, BlobError, BlobId, BlobLocation, Blobs, FIRST_PACK, PACKS, big_name, pack_name};
+
+/// Records that one turn looks at.
+pub const RECORDS_PER_TURN: usize = 512;
+
+/// Bytes of live records that one turn moves, by one write and one sync; the last record may go beyond it.
+pub const MOVED_BYTES_PER_TURN: usize = 256 << 10;
+
+/// A pack with no more than this to move is rewritten for a single dead blob.
+const CHEAP_BYTES: u64 = 256 << 10;
+
+/// What a pass has removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CollectedBlobs {
+    pub blobs: u64,
+    pub bytes: u64,
+}
+
+/// How far one pass over the blobs has come.
+#[derive(Debug)]
+pub struct Pass {
+    thorough: bool,
+    /// Packs from here on are younger than the pass.
+    before: NonZeroU32,
+    place: Place,
+    pub collected: CollectedBlobs,
+}
+
+#[derive(Debug)]
+enum Place {
+    Pack(PackWalk),
+    Moving(PackWalk),
+    /// The folder of large blobs whose names begin with this byte.
+    Big(u8),
+    Over,
+}
+
+/// One pack, as far as its records have been looked at.
+#[derive(Debug)]
+struct PackWalk {
+    number: NonZeroU32,
+    offset: u64,
+    live: Vec<BlobId>,
+    live_bytes: u64,
+    dead: CollectedBlobs,
+}
+
+impl PackWalk {
+    fn new(number: NonZeroU32) -> Self {
+        Self { number, offset: 0, live: Vec::new(), live_bytes: 0, dead: CollectedBlobs::default() }
+    }
+}
+
+impl Pass {
+    pub fn is_over(&self) -> bool {
+        matches!(self.place, Place::Over)
+    }
+
+    /// Whether the next turn asks which blobs live.
+    pub fn asks(&self) -> bool {
+        matches!(self.place, Place::Pack(_) | Place::Big(_))
+    }
+}
+
+impl Blobs {
+    /// A pass over all blobs. A thorough one rewrites every pack that has a dead blob; others leave a pack whose larger
+    /// part lives.
+    pub fn begin_pass(&self, thorough: bool) -> Pass {
+        let place = Place::Pack(PackWalk::new(FIRST_PACK));
+        let collected = CollectedBlobs::default();
+        Pass { thorough, before: self.next_pack, place, collected }
+    }
+
+    /// One piece of a pass. After an error the pass is given up; nothing live is lost.
+    pub fn turn(
+        &mut self,
+        pass: &mut Pass,
+        is_live: &dyn Fn(&BlobId) -> bool,
+    ) -> Result<(), BlobError> {
+        let place = std::mem::replace(&mut pass.place, Place::Over);
+        pass.place = match place {
+            Place::Pack(walk) => self.walk(walk, pass, is_live)?,
+            Place::Moving(walk) => self.move_some(walk, pass)?,
+            Place::Big(first) => {
+                self.collect_big(first, &mut pass.collected, is_live)?;
+                first.checked_add(1).map_or(Place::Over, Place::Big)
+            }
+            Place::Over => Place::Over,
+        };
+        Ok(())
+    }
+
+    /// Looks at the next records of a pack.
+    fn walk(
+        &mut self,
+        mut walk: PackWalk,
+        pass: &Pass,
+        is_live: &dyn Fn(&BlobId) -> bool,
+    ) -> Result<Place, BlobError> {
+        let Some(end) = self.packs.get(&walk.number).map(|pack| pack.end) else {
+            return Ok(self.after(walk.number, pass));
+        };
+        let name = pack_name(walk.number);
+        let file = self.disk.open(&name).map_err(BlobError::io("open", &name))?;
+        for _ in 0..RECORDS_PER_TURN {
+            if walk.offset >= end {
+                return Ok(self.judge(walk, pass));
+            }
+            let mut header = [0; RECORD_HEADER];
+            let read =
+                file.read_at(walk.offset, &mut header).map_err(BlobError::io("read", &name))?;
+            let Some((id, _, len)) = pack::describe(&header[..read]) else {
+                // Damaged: a blob that is lost here stays in the index, which keeps the pack.
+                walk.offset += ALIGN as u64;
+                continue;
+            };
+            let bytes = record_len(len) as u64;
+            // A record that the index does not name is a copy of one that was moved.
+            let named = self.is_at(&id, walk.number, walk.offset);
+            if named && is_live(&id) {
+                walk.live.push(id);
+                walk.live_bytes += bytes;
+            } else {
+                if named {
+                    self.forget(&id);
+                }
+                walk.dead.blobs += 1;
+                walk.dead.bytes += bytes;
+            }
+            walk.offset += bytes;
+        }
+        Ok(Place::Pack(walk))
+    }
+
+    /// Whether the pack is rewritten, now that all its records are known.
+    fn judge(&mut self, walk: PackWalk, pass: &Pass) -> Place {
+        let cheap = walk.live_bytes <= walk.dead.bytes.max(CHEAP_BYTES);
+        if walk.dead.blobs == 0 || !(pass.thorough || cheap) {
+            return self.after(walk.number, pass);
+        }
+        // Nothing is added any more to a pack that is to go.
+        self.active.take_if(|active| active.number == walk.number);
+        Place::Moving(walk)
+    }
+
+    /// Moves some of what lives in a pack to the active one; once all of it is there, removes the pack.
+    fn move_some(&mut self, mut walk: PackWalk, pass: &mut Pass) -> Result<Place, BlobError> {
+        let mut bytes = Vec::new();
+        let mut moved = Vec::new();
+        while bytes.len() < MOVED_BYTES_PER_TURN
+            && let Some(id) = walk.live.pop()
+        {
+            match self.read(&id) {
+                Ok(Some((stored_s, content))) => {
+                    moved.push((id, bytes.len() as u32, content.len() as u32));
+                    pack::encode(&id, stored_s, &content, &mut bytes);
+                }
+                Ok(None) => {}
+                // It stays in the index, which keeps the pack.
+                Err(error @ BlobError::Damaged { .. }) => tracing::error!("{error}"),
+                Err(error) => return Err(error),
+            }
+        }
+        if !bytes.is_empty() {
+            let (pack, base) = self.append(&bytes)?;
+            for (id, offset, len) in moved {
+                self.index(id, BlobLocation::Packed { pack, offset: base + offset, len });
+            }
+        }
+        if !walk.live.is_empty() {
+            return Ok(Place::Moving(walk));
+        }
+        if self.packs.get(&walk.number).is_some_and(|pack| pack.blobs == 0) {
+            let name = pack_name(walk.number);
+            self.disk.remove(&name).map_err(BlobError::io("remove", &name))?;
+            self.packs.remove(&walk.number);
+            self.disk.sync_dir(PACKS).map_err(BlobError::io("sync", PACKS))?;
+            pass.collected.blobs += walk.dead.blobs;
+            pass.collected.bytes += walk.dead.bytes;
+        }
+        Ok(self.after(walk.number, pass))
+    }
+
+    fn after(&self, number: NonZeroU32, pass: &Pass) -> Place {
+        let next = self.packs.range(number.saturating_add(1)..).next();
+        let next = next.filter(|(number, _)| **number < pass.before);
+        next.map_or(Place::Big(0), |(number, _)| Place::Pack(PackWalk::new(*number)))
+    }
+
+    /// Removes the dead among the large blobs of one folder, and files that were never committed.
+    fn collect_big(
+        &mut self,
+        first: u8,
+        collected: &mut CollectedBlobs,
+        is_live: &dyn Fn(&BlobId) -> bool,
+    ) -> Result<(), BlobError> {
+        let dir = format!("{BIG}/{first:02x}");
+        let entries = match self.disk.list(&dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(BlobError::io("list", &dir)(error)),
+        };
+        let mut removed = false;
+        for entry in entries {
+            let Ok(id) = entry.name.parse::<BlobId>() else { continue };
+            let is_large = matches!(self.known.get(&id), Some(BlobLocation::Big { .. }));
+            if self.staged.contains_key(&id) || (is_large && is_live(&id)) {
+                continue;
+            }
+            let file = big_name(&id);
+            self.disk.remove(&file).map_err(BlobError::io("remove", &file))?;
+            if is_large {
+                self.forget(&id);
+            }
+            collected.blobs += 1;
+            collected.bytes += entry.len;
+            removed = true;
+        }
+        if removed {
+            self.disk.sync_dir(&dir).map_err(BlobError::io("sync", &dir))?;
+        }
+        Ok(())
+    }
+
+    fn is_at(&self, id: &BlobId, number: NonZeroU32, at: u64) -> bool {
+        matches!(self.known.get(id), Some(BlobLocation::Packed { pack, offset, .. })
+            if *pack == number && u64::from(*offset) == at)
+    }
+}
