@@ -205,7 +205,7 @@ fn report_failed(agent_end: OwnedFd, what: String, unfit: Option<String>) {
     let event = SupervisorEvent {
         number: 1,
         at,
-        event: ReportEvent::LaunchFailed { what, unfit, hold: false },
+        event: ReportEvent::LaunchFailed { what, unfit, hold: false, user: None },
     };
     let mut bytes = Vec::new();
     if wire::frame::encode_message(CHANNEL, &FromSupervisor::Event(event), &mut bytes).is_ok() {

@@ -1,8 +1,10 @@
 //! Authorisation: the one place that says who may do what.
 
+use crate::rights::Rights;
 use crate::state::State;
 use crate::state::job::Job;
-use model::principal::{Principal, Role};
+use crate::visibility::Viewer;
+use model::principal::Principal;
 use model::reason::Refusal;
 
 /// An action that needs permission.
@@ -27,46 +29,23 @@ pub enum Act<'a> {
     Administer,
 }
 
-/// What a principal may do beyond its own jobs, within the limit of its token.
-pub fn role_of(state: &State, who: &Principal) -> Role {
-    let role = if who.uid == 0 || who.role == Role::Admin {
-        Role::Admin
-    } else {
-        state.roles.get(&who.name).copied().unwrap_or(who.role)
-    };
-    who.token_limit.map_or(role, |limit| role.min(limit))
-}
-
 pub fn authorise(state: &State, who: &Principal, act: Act<'_>) -> Result<(), Refusal> {
-    let role = role_of(state, who);
-    let (admin, operator) = (role == Role::Admin, role >= Role::Operator);
-    // A token that is limited to what users may do is not a coordinator's either.
-    let coordinates =
-        |account: &str| who.token_permits(Role::Operator) && coordinates(state, &who.name, account);
+    let rights = Rights::of(state, who);
     let allowed = match act {
-        Act::SubmitAs(owner) => owner.uid == who.uid || admin,
-        Act::ActAsOwner(job) => job.spec.owner.uid == who.uid || admin,
-        Act::ManageJob(job) => {
-            job.spec.owner.uid == who.uid || operator || coordinates(&job.account)
-        }
-        Act::KeepBooks(account) => operator || coordinates(account),
-        Act::Operate => operator,
-        Act::ManageTokens(user) => admin || (who.name == user && who.token_limit.is_none()),
-        Act::Administer => admin,
+        Act::SubmitAs(owner) => owner.uid == who.uid || rights.admin,
+        Act::ActAsOwner(job) => job.spec.owner.uid == who.uid || rights.admin,
+        Act::ManageJob(job) => rights.manages(job.spec.owner.uid, &job.account),
+        Act::KeepBooks(account) => rights.operator || rights.coordinates(account),
+        Act::Operate => rights.operator,
+        Act::ManageTokens(user) => rights.admin || (who.name == user && who.token_limit.is_none()),
+        Act::Administer => rights.admin,
     };
-    if allowed { Ok(()) } else { Err(Refusal::AccessDenied) }
-}
-
-/// Whether the user coordinates the account or one above it.
-fn coordinates(state: &State, user: &str, account: &str) -> bool {
-    let mut at = state.accounts.get(account);
-    // Each step goes one account up; there are no more than there are accounts.
-    for _ in 0..=state.accounts.len() {
-        let Some(account) = at else { return false };
-        if account.coordinators.iter().any(|name| name == user) {
-            return true;
+    match act {
+        _ if allowed => Ok(()),
+        // A job that its viewer is not shown is refused as one that is not there.
+        Act::ActAsOwner(job) | Act::ManageJob(job) if !Viewer::new(state, who).job(job) => {
+            Err(Refusal::UnknownJob(job.id.to_string()))
         }
-        at = account.parent.as_ref().and_then(|parent| state.accounts.get(parent));
+        _ => Err(Refusal::AccessDenied),
     }
-    false
 }

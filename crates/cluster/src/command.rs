@@ -11,7 +11,7 @@ use model::id::{AttemptId, JobId, RunId, StepId};
 use model::node::NodeFacts;
 use model::principal::{Principal, Role};
 use model::raw_usage::UsageOwner;
-use model::reason::Refusal;
+use model::reason::{Refusal, UserFault};
 use model::reservation_request::ReservationRequest;
 use model::run::{ExitStatus, Hold, JobSpec, Usage};
 use model::step::StepShape;
@@ -183,6 +183,8 @@ pub enum AttemptReport {
         unfit: Option<String>,
         /// The next attempt of the job waits until somebody releases it.
         hold: bool,
+        /// The job's owner may not run on the node: the next attempt waits until somebody releases it.
+        user: Option<UserFault>,
     },
     /// The node is drained with this reason; the attempt goes on.
     Unfit {

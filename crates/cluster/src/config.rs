@@ -6,6 +6,7 @@ use model::node::NodeConfig;
 use model::partition::{DefaultMemory, Partition};
 use model::preempt::PreemptPolicy;
 use model::priority::PriorityPolicy;
+use model::private_data::PrivateData;
 use model::run::{NicePolicy, RlimitPolicy};
 use model::select::Select;
 use model::site::Site;
@@ -45,6 +46,12 @@ pub struct Parameters {
     pub min_job_age_s: u32,
     pub max_job_count: u32,
     pub max_array_size: u32,
+    /// The most tasks of one array; `None` for as many as there are indices.
+    pub max_array_tasks: Option<u32>,
+    /// The most bytes of a batch script; `None` for the program's own bound.
+    pub max_script_bytes: Option<u32>,
+    /// Tasks of one step on one node.
+    pub max_tasks_per_node: u32,
     /// Steps that one attempt of a job may create.
     pub max_step_count: u32,
     pub first_job_id: u32,
@@ -67,6 +74,8 @@ pub struct Parameters {
     pub book_steps: bool,
     /// `EnforcePartLimits`: refuse at submit what a partition's limits forbid.
     pub enforce_partition_limits: bool,
+    /// `EnforcePartLimits=ALL`: every partition that a job names must admit it.
+    pub enforce_all_partitions: bool,
     pub select: Select,
     /// `DefCpuPerGPU`
     pub cpus_per_gpu: Option<u32>,
@@ -105,6 +114,8 @@ pub struct Parameters {
     pub user_top: bool,
     /// `kill_invalid_depend`: a job whose dependency can never be met is cancelled.
     pub kill_invalid_dependency: bool,
+    /// `PrivateData`: what ordinary users are not shown of others.
+    pub private_data: PrivateData,
 }
 
 impl Parameters {
@@ -122,6 +133,9 @@ impl Default for Parameters {
             min_job_age_s: 300,
             max_job_count: 10_000,
             max_array_size: 1001,
+            max_array_tasks: None,
+            max_script_bytes: None,
+            max_tasks_per_node: 512,
             max_step_count: model::bounds::STEPS.most as u32,
             first_job_id: 1,
             max_job_id: 0x03ff_0000,
@@ -138,6 +152,7 @@ impl Default for Parameters {
             book_jobs: true,
             book_steps: true,
             enforce_partition_limits: false,
+            enforce_all_partitions: false,
             select: Select::default(),
             cpus_per_gpu: None,
             switch_wait_s: SchedulerPolicy::default().switch_wait_s,
@@ -160,6 +175,7 @@ impl Default for Parameters {
             requeue_exits_held: Vec::new(),
             user_top: false,
             kill_invalid_dependency: false,
+            private_data: PrivateData::default(),
         }
     }
 }

@@ -9,8 +9,9 @@
 //! - `apply/`: from an event to the next state. It changes and never judges; its assertions stay on in release builds.
 //! - `view/`: the state as the scheduler is shown it, with priorities and fair share.
 //! - `requeue`: how a job's end becomes a requeue. `requested`: what a job asks for, with its partition's defaults.
-//! - `dependency`, `job_selection`, `licenses`, `authorise`: whether a dependency is met, which jobs a filter selects, how
-//!   many licenses are free, who may do what.
+//! - `dependency`, `job_selection`, `licenses`: whether a dependency is met, which jobs a filter selects, how many licenses
+//!   are free.
+//! - `rights`, `authorise`, `visibility`: somebody's roles, who may do what, who sees what.
 //! - `token`: what is kept of tokens. `billing`, `books`: what resources cost, and the books' record of a job.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
@@ -26,11 +27,14 @@ pub mod event;
 pub mod job_selection;
 pub mod licenses;
 pub mod requested;
+pub mod rights;
 pub mod state;
 pub mod token;
 pub mod view;
+pub mod visibility;
 
 mod apply;
+mod changed_spec;
 mod requeue;
 
 pub use command::{Command, Context, Decision, Reply};

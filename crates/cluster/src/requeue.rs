@@ -5,6 +5,7 @@
 //! | its own exit | [`after_end`]: an exit code of the site's lists, or `retry` on errors |
 //! | its node fails | [`after_end`]: `--requeue` of a batch script, or `retry` on interruptions |
 //! | its node cannot launch it | [`after_failed_launch`]: as if the node had failed |
+//! | its node refuses its owner | [`after_failed_launch`]: the same, and it is held |
 //! | a node of its het job fails | [`after_component_failure`]: as if the leader's node had failed |
 //! | preemption | [`after_preemption`], for a job that [`is_preempted_by_requeue`] |
 //! | `scontrol requeue` | [`on_request`], for a job that passes [`check_request`] |
@@ -145,8 +146,13 @@ impl RequeuedWait {
         at: Timestamp,
     ) -> Self {
         let mut wait = Self::new(parameters, job, requeue, at);
-        if requeue.hold && ending.cause == EndCause::LaunchFailed {
-            (wait.hold, wait.reason) = (Some(Hold::Admin), Some(Reason::LaunchFailedHeld));
+        let by_launch = match ending.cause {
+            EndCause::LaunchFailed => Some(Reason::LaunchFailedHeld),
+            EndCause::UserRefused(fault) => Some(Reason::UserRefused(fault)),
+            EndCause::Usual | EndCause::CpuTimeExhausted => None,
+        };
+        if requeue.hold && by_launch.is_some() {
+            (wait.hold, wait.reason) = (Some(Hold::Admin), by_launch);
         }
         if is_own_exit(ending.outcome) {
             wait.reason = None;

@@ -2,14 +2,20 @@
 //!
 //! It holds no policy: it translates what was written, and renders what is.
 //!
-//! - `yaml/`: a bounded tree with positions, the tables of properties (`property`), and the types read from them. Another
-//!   type of configuration is a file beside `task`.
+//! - `configuration/`: what a configuration may say, from YAML or from JSON: the tables of properties, and the types read
+//!   from them; `cron` reads schedules.
+//! - `api/`: the bodies of dstack's HTTP API, as its client sends and requires them; `effective`: a configuration as the server
+//!   answers with it.
 //! - `request`: from a task to a submission; `script`, `environment` and `name` make its parts.
 //! - `run_summary`: a job of the cluster in dstack's words (`status`); `node_offer` and `offer`: a share of a node as an
 //!   offer; `table`: what `ps` and `apply` print.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+pub mod api;
+pub mod configuration;
+pub mod cron;
+pub mod effective;
 pub mod environment;
 pub mod name;
 pub mod node_offer;
@@ -19,4 +25,3 @@ pub mod run_summary;
 pub mod script;
 pub mod status;
 pub mod table;
-pub mod yaml;

@@ -2,15 +2,20 @@
 //!
 //! Nothing here looks at the machine: the caller, its folder and its environment come in with the [`Submitter`].
 
-use crate::yaml::fault::Fault;
-use crate::yaml::profile::FleetName;
-use crate::yaml::property::{self, why_not_applied};
-use crate::yaml::resources::Resources;
-use crate::yaml::task::Task;
+use crate::configuration::fault::Fault;
+use crate::configuration::policy::FleetName;
+use crate::configuration::property::why_not_applied;
+use crate::configuration::resources::Resources;
+use crate::configuration::tables::resources::{CPU, GPU};
+use crate::configuration::tables::run::TASK;
+use crate::configuration::task::{STOP_DURATION, Task};
 use crate::{name, script};
 use model::amount::Bytes;
+use model::array::ArraySpec;
+use model::dependency::Dependency;
 use model::fleet;
 use model::gpu::GpuSpec;
+use model::grammar::GrammarError;
 use model::partition::Partition;
 use model::principal::{Principal, Role};
 use model::range::Range;
@@ -58,6 +63,10 @@ pub enum RequestError {
         fleet::MAIN_PROJECT
     )]
     OtherProject { project: String, name: String },
+    #[error("`depends_on`: run {0} does not exist")]
+    NoSuchRun(String),
+    #[error(transparent)]
+    Grammar(#[from] GrammarError),
 }
 
 /// The run that the task describes.
@@ -68,11 +77,11 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
     let spec = JobSpec {
         name: name.into(),
         owner: unset_owner(),
-        account: None,
-        qos: None,
+        account: task.account.clone(),
+        qos: task.qos.clone(),
         components: [Component { request: Arc::new(request) }].into(),
         launch: Arc::new(launch(task, submitter)),
-        dependency: None,
+        dependency: dependency(task)?,
         kill_on_invalid_dependency: false,
         nice: 0,
         dstack_priority: u8::try_from(task.priority).ok(),
@@ -89,7 +98,7 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
     let submission = Submission {
         het_components: Vec::new(),
         spec,
-        array: None,
+        array: array(task)?,
         hold: None,
         priority: None,
         requeue_unsaid: false,
@@ -98,6 +107,42 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         first_step: None,
     };
     Ok(Draft { submission, notices: notices(task) })
+}
+
+/// Puts the numbers of jobs in place of the names that the task depends on.
+pub fn resolve_dependencies(
+    task: &mut Task,
+    job_of: impl Fn(&str) -> Option<u32>,
+) -> Result<(), RequestError> {
+    for term in &mut task.depends_on {
+        let Some((kind, run)) = term.split_once(':') else { continue };
+        if run.parse::<u32>().is_err() {
+            let job = job_of(run).ok_or_else(|| RequestError::NoSuchRun(run.to_owned()))?;
+            *term = format!("{kind}:{job}");
+        }
+    }
+    Ok(())
+}
+
+/// All that the task depends on, by the numbers of jobs.
+fn dependency(task: &Task) -> Result<Option<Box<Dependency>>, RequestError> {
+    let name = |term: &String| {
+        let run = term.split_once(':').map_or(term.as_str(), |(_, run)| run);
+        run.parse::<u32>().is_err().then(|| run.to_owned())
+    };
+    if let Some(name) = task.depends_on.iter().find_map(name) {
+        return Err(RequestError::NoSuchRun(name));
+    }
+    match &task.depends_on[..] {
+        [] => Ok(None),
+        terms => Ok(Some(Box::new(Dependency::parse(&terms.join(","))?))),
+    }
+}
+
+/// The indices; the cluster's own limit is checked at submit.
+fn array(task: &Task) -> Result<Option<ArraySpec>, RequestError> {
+    let spec = task.array.as_deref().map(|text| ArraySpec::parse(text, u32::MAX));
+    Ok(spec.transpose()?)
 }
 
 /// The same request, willing to wait: offers do not depend on what is free at the moment.
@@ -200,7 +245,7 @@ fn request(task: &Task, now: Timestamp) -> Result<Request, RequestError> {
     let resources = &task.resources;
     Ok(Request {
         partitions: partitions(&task.fleets)?,
-        nodes: Range::exactly(task.nodes),
+        nodes: task.nodes,
         nodes_given: true,
         tasks_per_node: Some(1),
         cpus_per_task: one_or_more(&resources.cpu.count),
@@ -295,18 +340,18 @@ fn notices(task: &Task) -> Vec<String> {
     let vendor = gpu.and_then(|gpu| gpu.vendor.as_ref());
     let capability = gpu.and_then(|gpu| gpu.compute_capability.as_ref());
     let total = gpu.filter(|gpu| gpu.total_memory.is_some() && !gpu.count.is_exact());
-    let stop = task.stop_duration != Task::default().stop_duration;
+    let stop = task.stop_duration != Some(STOP_DURATION);
     let notices = [
         resources.cpu.architecture.map(|architecture| {
-            let why = why_not_applied(property::CPU, "arch");
+            let why = why_not_applied(&CPU, "arch");
             format!("`resources.cpu`: {why}: {architecture} is not checked")
         }),
         vendor.map(|vendor| {
-            let why = why_not_applied(property::GPU, "vendor");
+            let why = why_not_applied(&GPU, "vendor");
             format!("`resources.gpu`: {why}: {vendor} is not checked")
         }),
         capability.map(|version| {
-            let why = why_not_applied(property::GPU, "compute_capability");
+            let why = why_not_applied(&GPU, "compute_capability");
             format!("`resources.gpu.compute_capability`: {version} is not checked: {why}")
         }),
         total.map(|_| {
@@ -314,7 +359,7 @@ fn notices(task: &Task) -> Vec<String> {
                 .into()
         }),
         stop.then(|| {
-            let why = why_not_applied(property::TASK, "stop_duration");
+            let why = why_not_applied(&TASK, "stop_duration");
             format!("`stop_duration`: {why}")
         }),
     ];

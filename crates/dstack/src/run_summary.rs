@@ -105,7 +105,7 @@ fn job_status(facts: &JobFacts<'_>) -> (JobStatus, Option<JobEnd>) {
         (JobState::Completed, _) => JobEnd::DoneByRunner,
         (JobState::Cancelled, _) => JobEnd::TerminatedByUser,
         (JobState::Failed, Reason::NoCapacity) => JobEnd::FailedToStartDueToNoCapacity,
-        (JobState::Failed, Reason::LaunchFailed) => JobEnd::ExecutorError,
+        (JobState::Failed, Reason::LaunchFailed | Reason::UserRefused(_)) => JobEnd::ExecutorError,
         (JobState::Failed | JobState::OutOfMemory, _) => JobEnd::ContainerExitedWithError,
         (JobState::Timeout, _) => JobEnd::MaxDurationExceeded,
         (JobState::Deadline, _) => JobEnd::TerminatedByServer,

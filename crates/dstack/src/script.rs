@@ -4,7 +4,7 @@
 //! the one before ended well, but each stands on lines of its own: so a command may end in a comment, a
 //! here-document or `&`, and `set -e` holds inside every one of them, where ` && ` would switch it off.
 
-use crate::yaml::task::Shell;
+use crate::configuration::task::Shell;
 
 /// The shells that have `$?` and `[`.
 const POSIX: &[&str] = &["sh", "bash", "dash", "ksh", "zsh", "ash", "busybox"];

@@ -1,5 +1,7 @@
 //! dstack's words for the status of a run and of its jobs, and for why they ended.
 
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
 /// Makes an enum whose members each have one word, the same in the API, the CLI and here.
@@ -24,6 +26,21 @@ macro_rules! words {
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(self.word())
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.word())
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let word = String::deserialize(deserializer)?;
+                Self::from_word(&word).ok_or_else(|| {
+                    D::Error::custom(format_args!("{word:?} is none of its words"))
+                })
             }
         }
     };
@@ -92,6 +109,79 @@ words! {
         ExecutorError = "executor_error",
         MaxDurationExceeded = "max_duration_exceeded",
         LogQuotaExceeded = "log_quota_exceeded",
+    }
+}
+
+words! {
+    InstanceStatus {
+        Pending = "pending",
+        Provisioning = "provisioning",
+        Idle = "idle",
+        Busy = "busy",
+        Terminating = "terminating",
+        Terminated = "terminated",
+    }
+}
+
+words! {
+    HealthStatus {
+        Healthy = "healthy",
+        Warning = "warning",
+        Failure = "failure",
+    }
+}
+
+words! {
+    FleetStatus {
+        Submitted = "submitted",
+        Active = "active",
+        Terminating = "terminating",
+        Terminated = "terminated",
+        Failed = "failed",
+    }
+}
+
+words! {
+    VolumeStatus {
+        Submitted = "submitted",
+        Provisioning = "provisioning",
+        Active = "active",
+        Failed = "failed",
+    }
+}
+
+words! {
+    /// Whether an offer can be had now.
+    OfferStatus {
+        Unknown = "unknown",
+        Available = "available",
+        NotAvailable = "not_available",
+        NoQuota = "no_quota",
+        NoBalance = "no_balance",
+        Idle = "idle",
+        Busy = "busy",
+    }
+}
+
+words! {
+    ApplyAction {
+        Create = "create",
+        Update = "update",
+    }
+}
+
+words! {
+    GlobalRole {
+        Admin = "admin",
+        User = "user",
+    }
+}
+
+words! {
+    ProjectRole {
+        Admin = "admin",
+        Manager = "manager",
+        User = "user",
     }
 }
 

@@ -1,8 +1,8 @@
 //! The tables that the commands print: `ps`, and what `apply` shows before it asks.
 
+use crate::configuration::policy::SpotPolicy;
+use crate::configuration::task::Task;
 use crate::offer::{self, Offer};
-use crate::yaml::profile::SpotPolicy;
-use crate::yaml::task::Task;
 use model::run::Retry;
 use model::time::Timestamp;
 use std::time::Duration;

@@ -1,11 +1,11 @@
 //! `.dstack.yml` files in, typed tasks or one clear line out.
 
-use dstack::yaml::configuration::{Configuration, Loaded, parse};
-use dstack::yaml::env::Value;
-use dstack::yaml::profile::{FleetName, SpotPolicy, StopCriteria};
-use dstack::yaml::property::{PropertySupport, TASK};
-use dstack::yaml::resources::{Architecture, Resources};
-use dstack::yaml::task::{Port, Shell, Task};
+use dstack::configuration::env::Value;
+use dstack::configuration::policy::{FleetName, SpotPolicy, StopCriteria};
+use dstack::configuration::resources::{Architecture, Resources};
+use dstack::configuration::tables::run::TASK;
+use dstack::configuration::task::{Port, Shell, Task};
+use dstack::configuration::{Configuration, Loaded, parse};
 use model::amount::Bytes;
 use model::range::Range;
 use std::time::Duration;
@@ -15,8 +15,10 @@ fn load(text: &str) -> Loaded {
 }
 
 fn task(text: &str) -> Task {
-    let Configuration::Task(task) = load(text).configuration;
-    *task
+    match load(text).configuration {
+        Configuration::Task(task) => *task,
+        other => panic!("{other:?}"),
+    }
 }
 
 /// The task with these lines beside its type and its one command.
@@ -28,9 +30,13 @@ fn resources(lines: &str) -> Resources {
     task_with(&format!("resources: {lines}")).resources
 }
 
+/// Why the configuration is not taken: it is wrong, or something in it is not available yet.
 fn refusal(text: &str) -> String {
     match parse("t.dstack.yml", text.as_bytes()) {
-        Ok(loaded) => panic!("accepted: {loaded:?}"),
+        Ok(loaded) => match loaded.applicable() {
+            Ok(_) => panic!("accepted: {loaded:?}"),
+            Err(fault) => fault.in_file("t.dstack.yml"),
+        },
         Err(e) => e.to_string(),
     }
 }
@@ -85,14 +91,14 @@ backends: [remote]
 "#,
     );
     assert_eq!(task.name.as_deref(), Some("train"));
-    assert_eq!(task.nodes, 2);
+    assert_eq!(task.nodes, Range::exactly(2));
     assert_eq!(task.commands[0], "pip list");
     assert_eq!(task.commands[1], "for i in 1 2; do\n  echo \"$i\"\ndone\n");
     let client = |name: &str| (name == "HF_TOKEN").then(|| "secret".to_owned());
     let env = task.env.resolve(client).unwrap();
     let env: Vec<_> = env.iter().map(|(n, v)| format!("{n}={v}")).collect();
     assert_eq!(env, ["HF_TOKEN=secret", "EPOCHS=3", "EMPTY=", "EQ=x=y"]);
-    assert_eq!(task.env.0[0].value, Value::FromClient);
+    assert!(matches!(task.env.0[0].value, Value::FromClient(_)));
     assert_eq!(task.resources.cpu.architecture, Some(Architecture::X86));
     assert_eq!(task.resources.memory, Range::between(gib(16), gib(32)));
     assert_eq!(
@@ -116,13 +122,12 @@ backends: [remote]
 #[test]
 fn missing_properties_have_dstacks_defaults() {
     let task = task("type: task\ncommands:\n- hostname\n");
-    let expected = Task { commands: vec!["hostname".into()], ..Task::default() };
-    assert_eq!(task, expected);
     let summary = task.resources.to_string();
     assert_eq!(summary, "cpu=2.. mem=8GB.. disk=100GB..");
     assert_eq!(task.resources.gpu, None);
     assert_eq!(task.stop_duration, Some(Duration::from_secs(300)));
-    assert_eq!((task.nodes, task.priority), (1, 0));
+    assert_eq!((task.nodes, task.priority), (Range::exactly(1), 0));
+    assert_eq!((task.retry, task.max_duration, task.shell.0), (None, None, "/bin/bash".into()));
 }
 
 #[test]
@@ -213,7 +218,7 @@ fn property_without_effect_is_kept_and_noticed() {
             "7:16: `startup_order`: has no effect: all nodes of a run are started together",
         ]
     );
-    let Configuration::Task(task) = loaded.configuration;
+    let Configuration::Task(task) = loaded.configuration else { panic!("{loaded:?}") };
     let port = |local, of_run| Port { local, of_run };
     let ports = [port(Some(8080), 8080), port(Some(80), 8080), port(None, 9000)];
     assert_eq!(task.ports, ports);
@@ -222,36 +227,49 @@ fn property_without_effect_is_kept_and_noticed() {
 }
 
 #[test]
-fn property_that_would_change_what_runs_is_refused() {
-    let refused = TASK.iter().filter(|p| matches!(p.support, PropertySupport::Refused(_)));
-    for property in refused {
-        let line = refusal_with(&format!("{}: something", property.name));
-        let start = format!("{}: `{}`: ", property.name.len() + 3, property.name);
-        assert!(line.starts_with(&start), "{line}");
-        // A value that asks for nothing changes nothing.
-        task_with(&format!("{}: null", property.name));
-        task_with(&format!("{}: []", property.name));
-        task_with(&format!("{}: false", property.name));
+fn property_that_would_change_what_runs_is_read_and_refused_at_apply() {
+    let cases = [
+        (
+            "image: pytorch/pytorch",
+            "8: `image`: containers are not available yet: the commands run as processes of your own on the node",
+        ),
+        ("docker: true", "9: `docker`: containers are not available yet"),
+        ("python: 3.10", "9: `python`: environments of a chosen Python are not made yet"),
+        ("user: ada:staff", "7: `user`: containers are not available yet"),
+        ("volumes: ['v:/data', '/host:/data']", "10: `volumes`: volumes are not available yet"),
+        ("files: [a.txt]", "8: `files`: nothing is copied to the node yet"),
+        ("repos: [.]", "8: `repos`: nothing is copied to the node yet"),
+        ("groups: [{nodes: 2}]", "9: `groups`: node groups are not available yet"),
+        ("schedule: {cron: 0 3 * * *}", "11: `schedule`: scheduled runs are not available yet"),
+        ("instances: [lab-0]", "12: `instances`: a choice of instances is not available yet"),
+        ("env: ['T=${{ secrets.tok }}']", "7: `env[0]`: secrets are not available yet"),
+        ("backends: [aws]", "11: `backends`: no such backend here"),
+        ("runtime: container", "10: `runtime`: containers are not available yet"),
+    ];
+    for (line, expected) in cases {
+        let message = refusal_with(line);
+        assert!(message.starts_with(expected), "{line}\n  {message}\n  {expected}");
     }
-    assert_eq!(
-        refusal_with("image: pytorch/pytorch"),
-        "8: `image`: containers are not available yet: the commands run as processes of your own on the node"
-    );
     let line = refusal("type: task\nstop_criteria: master-done\nnodes: 2\ncommands: [x]\n");
     assert!(
         line.starts_with("t.dstack.yml:2:16: `stop_criteria`: `master-done` is not available yet")
     );
     let alone = task_with("stop_criteria: master-done");
     assert_eq!(alone.stop_criteria, StopCriteria::MasterDone);
+    // A value that asks for nothing changes nothing.
+    for line in ["image: null", "docker: false", "files: []", "volumes: []", "privileged: false"] {
+        let loaded = load(&format!("type: task\ncommands: [x]\n{line}\n"));
+        assert!(loaded.applicable().is_ok(), "{line}");
+    }
 }
 
 #[test]
 fn every_property_that_is_read_refuses_a_value_of_the_wrong_shape() {
-    let is_read =
-        |support| !matches!(support, PropertySupport::Notice(_) | PropertySupport::Refused(_));
-    let read = TASK.iter().filter(|p| is_read(p.support) && p.name != "type");
-    for property in read {
-        refusal_with(&format!("{}: {{x: {{y: []}}}}", property.name));
+    let without_form = ["type", "backend_options"];
+    for property in TASK.properties().filter(|p| !without_form.contains(&p.name)) {
+        let text = format!("type: task\ncommands: [x]\n{}: {{x: {{y: []}}}}\n", property.name);
+        let text = text.replace("commands: [x]\ncommands", "\ncommands");
+        assert!(parse("t.dstack.yml", text.as_bytes()).is_err(), "{}", property.name);
     }
 }
 
@@ -265,7 +283,7 @@ fn every_bad_value_gets_one_line_with_its_position_and_the_expected_form() {
             "1: `inactivity_duration` is a property of dev-environment: a task has none",
         ),
         ("commands: [y]", "1: `commands` is given twice: it is already in line 2"),
-        ("nodes: 0", "8: `nodes`: invalid \"0\": expected a whole number, 1 or more"),
+        ("nodes: 0", "8: `nodes`: invalid \"0\": expected a whole number, 1 or more, or a range"),
         ("nodes: two", "8: `nodes`: invalid \"two\": expected a whole number, 1 or more"),
         ("priority: 101", "11: `priority`: invalid \"101\": expected a whole number from 0 to 100"),
         ("priority: [1]", "11: `priority`: invalid list: expected a whole number from 0 to 100"),
@@ -322,24 +340,18 @@ fn every_bad_value_gets_one_line_with_its_position_and_the_expected_form() {
         ),
         (
             "resources: 4",
-            "12: `resources`: invalid \"4\": expected a mapping of cpu, memory, gpu, disk and shm_size",
+            "12: `resources`: invalid \"4\": expected a mapping of cpu, memory, shm_size, gpu and disk",
         ),
         ("env: [1A=2]", "7: `env[0]`: invalid \"1A=2\": expected NAME=value or NAME"),
         ("env: [A, A=2]", "10: `env.A` is given twice: it is already in line 3"),
         ("env: {A: yes}", "10: `env.A`: invalid \"yes\": expected text: put the word in quotes"),
         ("env: {A: }", "8: `env.A`: invalid \"\": expected text, or \"\" for an empty value"),
         ("env: {A b: 1}", "7: `env`: invalid \"A b\": expected a name of letters"),
-        (
-            "env: {A: '${{ secrets.t }}'}",
-            "10: `env.A`: secrets and other `${{ }}` values are not available yet",
-        ),
+        ("env: {A: '${{ vault.t }}'}", "10: `env.A`: `${{ vault.t }}`: expected secrets.NAME"),
         ("fleets: [a/b/c]", "10: `fleets[0]`: invalid \"a/b/c\": expected NAME or PROJECT/NAME"),
         ("tags: {a b: c}", "8: `tags`: invalid \"a b\": expected a tag of 1 to 60"),
-        ("backends: [aws]", "11: `backends`: no such backend here"),
-        (
-            "max_price: 0",
-            "12: `max_price`: invalid \"0\": expected a price in dollars an hour, above 0",
-        ),
+        ("backends: [foo]", "12: `backends[0]`: invalid \"foo\": expected one of amddevcloud, aws"),
+        ("max_price: 0", "12: `max_price`: invalid \"0\": expected a number above 0"),
         ("ports: [70000]", "9: `ports[0]`: invalid \"70000\": expected a port"),
         (
             "utilization_policy: {min_gpu_utilization: 10, time_window: 1m}",
@@ -385,17 +397,23 @@ fn commands_must_be_there_and_be_commands() {
 }
 
 #[test]
-fn other_types_are_known_by_name_only() {
+fn other_types_are_read_and_refused_at_apply() {
     let cases = [
+        ("type: service\nport: 80\ncommands: [x]\n", "1:7: `type`: services are not available yet"),
         (
-            "type: service\nport: 80\n",
-            "1:7: type service is not supported yet: expected `type: task`",
+            "name: xy\ntype: dev-environment\nide: vscode\n",
+            "2:7: `type`: dev environments are not available yet",
+        ),
+        ("type: fleet\nnodes: 2\n", "1:7: `type`: fleets are not available yet"),
+        (
+            "type: volume\nbackend: aws\nregion: us\nsize: 10GB\n",
+            "1:7: `type`: network volumes are not available yet",
         ),
         (
-            "name: x\ntype: dev-environment\n",
-            "2:7: type dev-environment is not supported yet: expected `type: task`",
+            "type: gateway\nbackend: aws\nregion: us\ndomain: a.b\n",
+            "1:7: `type`: gateways are not available yet",
         ),
-        ("type: fleet\n", "1:7: type fleet is not supported yet: expected `type: task`"),
+        ("type: preset\nbase: x/y\n", "1:7: `type`: presets are made and read by dstack's own"),
         (
             "type: tsk\n",
             "1:7: `type`: invalid \"tsk\": expected one of task, dev-environment, service",
@@ -409,4 +427,93 @@ fn other_types_are_known_by_name_only() {
         let expected = format!("t.dstack.yml:{expected}");
         assert!(message.starts_with(&expected), "{message}");
     }
+}
+
+#[test]
+fn rules_between_properties_name_the_property_that_is_too_much() {
+    let cases = [
+        (
+            "type: task\ncommands: [x]\nnodes: 2\ngroups: [{nodes: 1}]\n",
+            "4:9: `groups`: `nodes` and `groups` exclude each other",
+        ),
+        (
+            "type: task\ncommands: [x]\nimage: a\npython: '3.11'\n",
+            "4:9: `python`: `image` and `python` exclude each other",
+        ),
+        (
+            "type: task\ncommands: [x]\nimage: a\nruntime: process\n",
+            "4:10: `runtime`: `process` runs without an image",
+        ),
+        ("type: service\ncommands: [x]\n", "1:1: `port` is missing"),
+        (
+            "type: service\ncommands: [x]\nport: 80\nreplicas: 1..2\n",
+            "4:11: `replicas`: a range needs `scaling`",
+        ),
+        (
+            "type: service\ncommands: [x]\nport: 80\nreplicas: 2\nscaling: {metric: rps, target: 1}\n",
+            "5:10: `scaling`: is for a range of `replicas`",
+        ),
+        (
+            "type: service\ncommands: [x]\nport: 80\nreplicas: 0..2\nscaling: {metric: rps, target: 1, window: 45s}\n",
+            "5:43: `scaling.window`: invalid \"45s\": expected one of 30s, 60s and 300s",
+        ),
+        ("type: fleet\nname: lab\n", "1:1: `nodes` is missing"),
+        (
+            "type: fleet\nnodes: 1\nssh_config: {hosts: [a]}\n",
+            "2:8: `nodes`: is for machines of a cloud",
+        ),
+        (
+            "type: fleet\nssh_config: {hosts: [{hostname: h, internal_ip: 8.8.8.8}]}\n",
+            "2:49: `ssh_config.hosts[0].internal_ip`: invalid \"8.8.8.8\": expected a private IP",
+        ),
+        (
+            "type: volume\nbackend: local\nname: xy\n",
+            "2:10: `backend`: invalid \"local\": expected one of aws, gcp, runpod",
+        ),
+        (
+            "type: dev-environment\nide: emacs\n",
+            "2:6: `ide`: invalid \"emacs\": expected one of vscode, cursor, windsurf, zed",
+        ),
+    ];
+    for (text, expected) in cases {
+        let message = refusal(text);
+        let expected = format!("t.dstack.yml:{expected}");
+        assert!(message.starts_with(&expected), "{message}\n{expected}");
+    }
+}
+
+#[test]
+fn nodes_may_be_a_range_and_what_is_ours_is_read() {
+    let task = task_with(
+        "nodes: 2..4\ndepends_on: [prepare, 'afterany:12']\narray: 0-9%2\naccount: physics\nqos: high\nruntime: process",
+    );
+    assert_eq!(task.nodes, Range::between(2, 4));
+    assert_eq!(task.depends_on, ["afterok:prepare", "afterany:12"]);
+    assert_eq!(task.array.as_deref(), Some("0-9%2"));
+    assert_eq!((task.account.as_deref(), task.qos.as_deref()), (Some("physics"), Some("high")));
+}
+
+#[test]
+fn profile_gives_what_the_configuration_leaves_open() {
+    let profiles = b"profiles:\n- name: long\n  max_duration: 2d\n  retry: true\n- name: usual\n  default: true\n";
+    let profiles = dstack::configuration::parse_profiles("profiles.yml", profiles).unwrap();
+    let long = dstack::configuration::load::select_profile(&profiles, Some("long")).unwrap();
+    let text = b"type: task\ncommands: [x]\nmax_duration: 1h\n";
+    let loaded =
+        dstack::configuration::load::parse_with_profile("t.dstack.yml", text, long).unwrap();
+    let Configuration::Task(task) = loaded.configuration else { panic!() };
+    assert_eq!(task.max_duration, Some(Duration::from_secs(3_600)));
+    assert!(task.retry.is_some());
+    // What is not available in a profile is refused as well.
+    let cloud =
+        dstack::configuration::parse_profiles("p.yml", b"profiles: [{name: c, backends: [aws]}]");
+    let loaded =
+        dstack::configuration::load::parse_with_profile("t.yml", text, &cloud.unwrap()[0]).unwrap();
+    let refused = loaded.applicable().unwrap_err().in_file("t.yml");
+    assert!(refused.starts_with("t.yml: `backends`: no such backend here"), "{refused}");
+    let usual = dstack::configuration::load::select_profile(&profiles, None).unwrap();
+    assert_eq!(usual.get("name").as_text(), Some("usual"));
+    let error =
+        dstack::configuration::parse_profiles("p.yml", b"profiles: [{max: 1}]").unwrap_err();
+    assert_eq!(error.to_string(), "p.yml:1:13: unknown property `profiles[0].max`");
 }

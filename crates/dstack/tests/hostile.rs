@@ -1,6 +1,6 @@
 //! Files that nobody would write: whatever comes in, a task or one line comes out.
 
-use dstack::yaml::configuration::parse;
+use dstack::configuration::parse;
 use proptest::prelude::*;
 
 const SEED: &str = r#"type: task

@@ -1,8 +1,11 @@
 //! The tables of properties say what the translation really does with each property.
 
+use dstack::configuration::property::{PropertySupport, Table};
+use dstack::configuration::tables::profile::RETRY;
+use dstack::configuration::tables::resources::{CPU, DISK, GPU, RESOURCES};
+use dstack::configuration::tables::run::TASK;
+use dstack::configuration::{Configuration, parse};
 use dstack::request::{Submitter, draft};
-use dstack::yaml::configuration::{Configuration, parse};
-use dstack::yaml::property::{self, Property, PropertySupport};
 use model::time::Timestamp;
 
 /// What became of a configuration: the submission as JSON, and how many notices there were.
@@ -21,7 +24,7 @@ fn translate(lines: &str) -> Option<Translated> {
         format!("type: task\ncommands: [make]\n{lines}\n")
     };
     let loaded = parse("task.yml", text.as_bytes()).ok()?;
-    let Configuration::Task(task) = loaded.configuration;
+    let Ok(Configuration::Task(task)) = loaded.applicable() else { return None };
     let submitter = Submitter {
         now: Timestamp::from_secs(1_000),
         random: 0,
@@ -33,7 +36,7 @@ fn translate(lines: &str) -> Option<Translated> {
         umask: 0,
         variable: &|_| None,
     };
-    let draft = draft(&task, &submitter).ok()?;
+    let draft = draft(task, &submitter).ok()?;
     Some(Translated {
         submission: serde_json::to_string(&draft.submission).expect("JSON"),
         file_notices: loaded.notices.len(),
@@ -42,94 +45,99 @@ fn translate(lines: &str) -> Option<Translated> {
 }
 
 /// Lines without and with a property, for every property that is not refused outright.
-const EXAMPLES: &[(&[Property], &str, &str, &str)] = &[
-    (property::TASK, "name", "", "name: train"),
-    (property::TASK, "commands", "", "commands: [make, make test]"),
-    (property::TASK, "env", "", "env: [A=b]"),
-    (property::TASK, "nodes", "", "nodes: 2"),
-    (property::TASK, "resources", "", "resources: {cpu: 4}"),
-    (property::TASK, "priority", "", "priority: 7"),
-    (property::TASK, "retry", "", "retry: true"),
-    (property::TASK, "max_duration", "", "max_duration: 1h"),
-    (property::TASK, "stop_duration", "", "stop_duration: 10s"),
-    (property::TASK, "working_dir", "", "working_dir: /data"),
-    (property::TASK, "shell", "", "shell: sh"),
-    (property::TASK, "fleets", "", "fleets: [a]"),
-    (property::TASK, "tags", "", "tags: {team: a}"),
-    (property::TASK, "ports", "", "ports: [8080]"),
-    (property::TASK, "home_dir", "", "home_dir: /home/ada"),
-    (property::TASK, "single_branch", "", "single_branch: true"),
-    (property::TASK, "dstack", "", "dstack: true"),
-    (property::TASK, "regions", "", "regions: [eu]"),
-    (property::TASK, "availability_zones", "", "availability_zones: [a]"),
-    (property::TASK, "instance_types", "", "instance_types: [p5]"),
-    (property::TASK, "reservation", "", "reservation: r"),
-    (property::TASK, "spot_policy", "", "spot_policy: spot"),
-    (property::TASK, "max_price", "", "max_price: 2.5"),
-    (property::TASK, "creation_policy", "", "creation_policy: reuse"),
-    (property::TASK, "idle_duration", "", "idle_duration: 5m"),
-    (property::TASK, "backend_options", "", "backend_options: [{type: aws}]"),
+const EXAMPLES: &[(&Table, &str, &str, &str)] = &[
+    (&TASK, "name", "", "name: train"),
+    (&TASK, "commands", "", "commands: [make, make test]"),
+    (&TASK, "env", "", "env: [A=b]"),
+    (&TASK, "nodes", "", "nodes: 2"),
+    (&TASK, "resources", "", "resources: {cpu: 4}"),
+    (&TASK, "priority", "", "priority: 7"),
+    (&TASK, "retry", "", "retry: true"),
+    (&TASK, "max_duration", "", "max_duration: 1h"),
+    (&TASK, "stop_duration", "", "stop_duration: 10s"),
+    (&TASK, "working_dir", "", "working_dir: /data"),
+    (&TASK, "shell", "", "shell: sh"),
+    (&TASK, "fleets", "", "fleets: [a]"),
+    (&TASK, "tags", "", "tags: {team: a}"),
+    (&TASK, "ports", "", "ports: [8080]"),
+    (&TASK, "home_dir", "", "home_dir: /home/ada"),
+    (&TASK, "single_branch", "", "single_branch: true"),
+    (&TASK, "dstack", "", "dstack: true"),
+    (&TASK, "regions", "", "regions: [eu]"),
+    (&TASK, "availability_zones", "", "availability_zones: [a]"),
+    (&TASK, "instance_types", "", "instance_types: [p5]"),
+    (&TASK, "reservation", "", "reservation: r"),
+    (&TASK, "spot_policy", "", "spot_policy: spot"),
+    (&TASK, "max_price", "", "max_price: 2.5"),
+    (&TASK, "creation_policy", "", "creation_policy: reuse"),
+    (&TASK, "idle_duration", "", "idle_duration: 5m"),
+    (&TASK, "backend_options", "", "backend_options: [{type: aws}]"),
     (
-        property::TASK,
+        &TASK,
         "utilization_policy",
         "",
         "utilization_policy: {min_gpu_utilization: 10, time_window: 10m}",
     ),
-    (property::RESOURCES, "cpu", "", "resources: {cpu: 4}"),
-    (property::RESOURCES, "memory", "", "resources: {memory: 1GB}"),
-    (property::RESOURCES, "gpu", "", "resources: {gpu: 1}"),
-    (property::RESOURCES, "disk", "", "resources: {disk: 10GB..}"),
-    (property::RESOURCES, "shm_size", "", "resources: {shm_size: 1GB}"),
+    (&RESOURCES, "cpu", "", "resources: {cpu: 4}"),
+    (&RESOURCES, "memory", "", "resources: {memory: 1GB}"),
+    (&RESOURCES, "gpu", "", "resources: {gpu: 1}"),
+    (&RESOURCES, "disk", "", "resources: {disk: 10GB..}"),
+    (&RESOURCES, "shm_size", "", "resources: {shm_size: 1GB}"),
+    (&CPU, "arch", "resources: {cpu: {count: 4}}", "resources: {cpu: {count: 4, arch: arm}}"),
+    (&CPU, "count", "", "resources: {cpu: {count: 4}}"),
+    (&DISK, "size", "", "resources: {disk: {size: 10GB..}}"),
+    (&GPU, "vendor", "resources: {gpu: {count: 1}}", "resources: {gpu: {count: 1, vendor: amd}}"),
+    (&GPU, "name", "resources: {gpu: {count: 1}}", "resources: {gpu: {count: 1, name: H100}}"),
+    (&GPU, "count", "resources: {gpu: 1}", "resources: {gpu: {count: 2}}"),
+    (&GPU, "memory", "resources: {gpu: 1}", "resources: {gpu: {count: 1, memory: 80GB}}"),
     (
-        property::CPU,
-        "arch",
-        "resources: {cpu: {count: 4}}",
-        "resources: {cpu: {count: 4, arch: arm}}",
-    ),
-    (property::CPU, "count", "", "resources: {cpu: {count: 4}}"),
-    (property::CPU, "min", "", "resources: {cpu: {min: 4}}"),
-    (property::CPU, "max", "", "resources: {cpu: {max: 4}}"),
-    (property::RANGE, "min", "", "resources: {memory: {min: 1GB}}"),
-    (property::RANGE, "max", "", "resources: {memory: {max: 1GB}}"),
-    (property::DISK, "size", "", "resources: {disk: {size: 10GB..}}"),
-    (
-        property::GPU,
-        "vendor",
-        "resources: {gpu: {count: 1}}",
-        "resources: {gpu: {count: 1, vendor: amd}}",
-    ),
-    (
-        property::GPU,
-        "name",
-        "resources: {gpu: {count: 1}}",
-        "resources: {gpu: {count: 1, name: H100}}",
-    ),
-    (property::GPU, "count", "resources: {gpu: 1}", "resources: {gpu: {count: 2}}"),
-    (property::GPU, "memory", "resources: {gpu: 1}", "resources: {gpu: {count: 1, memory: 80GB}}"),
-    (
-        property::GPU,
+        &GPU,
         "compute_capability",
         "resources: {gpu: 1}",
         "resources: {gpu: {count: 1, compute_capability: 8.0}}",
     ),
-    (property::RETRY, "on_events", "retry: true", "retry: {on_events: [error]}"),
-    (property::RETRY, "duration", "retry: true", "retry: {duration: 2h}"),
+    (&RETRY, "on_events", "retry: true", "retry: {on_events: [error]}"),
+    (&RETRY, "duration", "retry: true", "retry: {duration: 2h}"),
+    (&TASK, "depends_on", "", "depends_on: afterok:12"),
+    (&TASK, "array", "", "array: 0-9%2"),
+    (&TASK, "account", "", "account: physics"),
+    (&TASK, "qos", "", "qos: high"),
+];
+
+/// Good values of the properties that are refused at apply.
+const REFUSED: &[&str] = &[
+    "image: ubuntu",
+    "user: ada",
+    "privileged: true",
+    "entrypoint: sh",
+    "registry_auth: {username: a, password: b}",
+    "python: 3.12",
+    "nvcc: true",
+    "volumes: ['data:/data']",
+    "docker: true",
+    "repos: [.]",
+    "files: [a.txt]",
+    "setup: [make]",
+    "groups: [{nodes: 2}]",
+    "schedule: {cron: 0 3 * * *}",
+    "instances: [lab-0]",
 ];
 
 /// For properties that act in part: lines without the property, with a value that acts or changes nothing because it is
 /// what happens anyway, and with a value that is refused or noticed.
-const PARTLY: &[(&[Property], &str, &str, &str, &str)] = &[
-    (property::TASK, "backends", "", "backends: [remote]", "backends: [aws]"),
-    (property::TASK, "startup_order", "", "startup_order: any", "startup_order: master-first"),
+const PARTLY: &[(&Table, &str, &str, &str, &str)] = &[
+    (&TASK, "backends", "", "backends: [remote]", "backends: [aws]"),
+    (&TASK, "runtime", "", "runtime: process", "runtime: container"),
+    (&TASK, "startup_order", "", "startup_order: any", "startup_order: master-first"),
     (
-        property::TASK,
+        &TASK,
         "stop_criteria",
         "nodes: 2",
         "nodes: 2\nstop_criteria: all-done",
         "nodes: 2\nstop_criteria: master-done",
     ),
     (
-        property::GPU,
+        &GPU,
         "total_memory",
         "resources: {gpu: 2}",
         "resources: {gpu: {count: 2, total_memory: 80GB}}",
@@ -137,9 +145,8 @@ const PARTLY: &[(&[Property], &str, &str, &str, &str)] = &[
     ),
 ];
 
-fn support(table: &[Property], name: &str) -> PropertySupport {
-    let found = table.iter().find(|property| property.name == name);
-    found.unwrap_or_else(|| panic!("{name} is not in its table")).support
+fn support(table: &Table, name: &str) -> PropertySupport {
+    table.find(name).unwrap_or_else(|| panic!("{name} is not in its table")).support
 }
 
 #[test]
@@ -178,21 +185,16 @@ fn property_that_acts_in_part_refuses_or_notices_its_other_values() {
 
 #[test]
 fn refused_property_is_refused_and_every_property_has_an_example() {
-    let tables = [
-        property::TASK,
-        property::RESOURCES,
-        property::CPU,
-        property::RANGE,
-        property::DISK,
-        property::GPU,
-        property::RETRY,
-    ];
-    for property in tables.into_iter().flatten() {
+    let tables = [&TASK, &RESOURCES, &CPU, &DISK, &GPU, &RETRY];
+    for property in tables.into_iter().flat_map(Table::properties) {
         let named = |name: &str| name == property.name;
         match property.support {
             PropertySupport::Refused(_) => {
-                let line = format!("{}: something", property.name);
-                assert_eq!(translate(&line), None, "{line}");
+                let found = REFUSED.iter().find(|line| line.starts_with(property.name));
+                let line = found.unwrap_or_else(|| panic!("{property:?} has no example"));
+                let text = format!("type: task\ncommands: [make]\n{line}\n");
+                parse("task.yml", text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
+                assert_eq!(translate(line), None, "{line}");
             }
             PropertySupport::ActsInPart => {
                 assert!(PARTLY.iter().any(|e| named(e.1)), "{property:?}")

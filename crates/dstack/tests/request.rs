@@ -1,8 +1,8 @@
 //! From a task's YAML to what the server is asked.
 
+use dstack::configuration::task::Task;
+use dstack::configuration::{Configuration, parse};
 use dstack::request::{Draft, RequestError, Submitter, draft, for_offers, is_same_run};
-use dstack::yaml::configuration::{Configuration, parse};
-use dstack::yaml::task::Task;
 use model::partition::Partition;
 use model::request::WaitPolicy;
 use model::run::LaunchKind;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 fn task(lines: &str) -> Task {
     let text = format!("type: task\ncommands: [make, make test]\n{lines}\n");
     let loaded = parse("task.yml", text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
-    let Configuration::Task(task) = loaded.configuration;
+    let Configuration::Task(task) = loaded.configuration else { panic!("no task") };
     *task
 }
 

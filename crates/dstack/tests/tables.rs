@@ -1,9 +1,9 @@
 //! The tables as dstack's own client was seen to print them.
 
+use dstack::configuration::task::Task;
+use dstack::configuration::{Configuration, parse};
 use dstack::offer::{Availability, Offer, OfferGpu, OfferResources};
 use dstack::table::{Plan, PsRow, ago, duration, plan, ps};
-use dstack::yaml::configuration::{Configuration, parse};
-use dstack::yaml::task::Task;
 use model::amount::Bytes;
 use model::time::Timestamp;
 use std::time::Duration;
@@ -44,7 +44,8 @@ fn row(name: &str, blocks: u32, status: &str, secs_ago: i64) -> PsRow {
 }
 
 fn task(text: &str) -> Task {
-    let Configuration::Task(task) = parse("t", text.as_bytes()).unwrap().configuration;
+    let loaded = parse("t", text.as_bytes()).unwrap();
+    let Configuration::Task(task) = loaded.configuration else { panic!("no task") };
     *task
 }
 

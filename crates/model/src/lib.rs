@@ -20,7 +20,7 @@ mod job;
 mod nodes;
 mod values;
 
-pub use accounting::{account, preempt, priority, qos, raw_usage, record, tres};
+pub use accounting::{account, preempt, priority, private_data, qos, raw_usage, record, tres};
 pub use enforcement::{allocation, binding, limits, usage};
 pub use job::{
     array, attempt, change, constraint, dependency, gpu, gres, reason, request, run, shortage, step,

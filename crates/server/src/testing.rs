@@ -15,8 +15,8 @@ use crate::writer::recover::StateDisks;
 use crate::writer::thread::WriterThread;
 use cluster::view::builder::ViewBuilder;
 use cluster::{Command, Reply};
+use dstack::configuration::{Configuration, parse};
 use dstack::request::{Submitter, draft, for_offers};
-use dstack::yaml::configuration::{Configuration, parse};
 use model::amount::Bytes;
 use model::id::JobId;
 use model::node::{NodeConfig, NodeFacts};
@@ -154,7 +154,7 @@ pub fn submission(lines: &str) -> Submission {
     let text =
         format!("type: task\ncommands: [make]\nresources: {{cpu: 1, memory: 1GB}}\n{lines}\n");
     let loaded = parse("task.yml", text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
-    let Configuration::Task(task) = loaded.configuration;
+    let Ok(Configuration::Task(task)) = loaded.applicable() else { panic!("{text}") };
     let submitter = Submitter {
         now: clock::now(),
         random: 0,
@@ -166,7 +166,7 @@ pub fn submission(lines: &str) -> Submission {
         umask: 0o022,
         variable: &|_| None,
     };
-    let mut submission = for_offers(&draft(&task, &submitter).expect("a submission").submission);
+    let mut submission = for_offers(&draft(task, &submitter).expect("a submission").submission);
     submission.spec.owner = Arc::new(user());
     submission.spec.dstack_priority = None;
     submission

@@ -17,6 +17,7 @@ use crate::supervisor::{FromSupervisor, StepStream, SupervisorEvent, ToSuperviso
 use crate::view::JobExtras;
 use model::change::{JobFilter, JobRef};
 use model::id::{JobId, RunId, StepId};
+use model::reason::UserFault;
 use model::run::{ExitStatus, HetComponent, Usage};
 use model::time::Timestamp;
 use serde::Serialize;
@@ -203,8 +204,22 @@ fn reports_keep_their_names() {
     let table = [
         (ReportEvent::Started, r#""started""#.to_owned()),
         (
-            ReportEvent::LaunchFailed { what: "no script".into(), unfit: None, hold: true },
+            ReportEvent::LaunchFailed {
+                what: "no script".into(),
+                unfit: None,
+                hold: true,
+                user: None,
+            },
             r#"{"launch_failed":{"what":"no script","hold":true}}"#.to_owned(),
+        ),
+        (
+            ReportEvent::LaunchFailed {
+                what: "no user".into(),
+                unfit: None,
+                hold: false,
+                user: Some(UserFault::Expired),
+            },
+            r#"{"launch_failed":{"what":"no user","user":"expired"}}"#.to_owned(),
         ),
         (ReportEvent::Unfit { why: "disk".into() }, r#"{"unfit":{"why":"disk"}}"#.to_owned()),
         (

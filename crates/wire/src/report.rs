@@ -1,6 +1,7 @@
 //! Reports from an agent to the server; kept in the node's spool until the server has them on disk.
 
 use model::id::{AttemptId, StepId};
+use model::reason::UserFault;
 use model::run::{ExitStatus, Usage};
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,9 @@ pub enum ReportEvent {
         /// Another attempt of the job waits until somebody releases it.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         hold: bool,
+        /// The job's owner may not run here. The job waits until somebody releases it; the node is not at fault.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        user: Option<UserFault>,
     },
     /// The node cannot be trusted with jobs any more, though this one goes on: it is drained with this reason.
     Unfit {

@@ -247,4 +247,7 @@ pub struct AccountsView {
     /// Names with an operator's or administrator's rights.
     #[serde(default)]
     pub roles: BTreeMap<String, model::principal::Role>,
+    /// The one user that is listed, where `PrivateData` hides the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only_user: Option<String>,
 }

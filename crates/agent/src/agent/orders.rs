@@ -85,7 +85,7 @@ impl Agent {
             Err(error) => {
                 tracing::warn!(node = key.node, attempt = %key.attempt, %error, "launch failed");
                 let (what, unfit) = (error.to_string(), error.unfit());
-                let event = ReportEvent::LaunchFailed { what, unfit, hold: false };
+                let event = ReportEvent::LaunchFailed { what, unfit, hold: false, user: None };
                 self.on_event(&key, SupervisorEvent { number: 1, at: wall_clock::now(), event });
             }
         }

@@ -8,6 +8,7 @@
 //! - `attempt/`: the state of the attempt: script, orders, prolog and epilog, sampling, time limits, the end;
 //! - `step/`: steps and their tasks, and the connections to `srun` and `sattach`;
 //! - `process/`: one process: fork and exec, environment, binding, limits, usage, reaping;
+//! - `owner`: the job's owner by the node's user database;
 //! - `folders/`: scratch, private folders in namespaces, disk quota, removal;
 //! - `prolog_epilog/`: finding and trusting the site's programs, and a task's prolog;
 //! - `deadlines`, `cpu_time_limit`: what is due when; `notice`: lines added to the job's error output;
@@ -23,6 +24,7 @@ pub(crate) mod folders;
 mod job_context;
 mod job_group;
 mod notice;
+mod owner;
 mod process;
 mod process_title;
 mod prolog_epilog;
@@ -77,7 +79,7 @@ fn prepare(
         Err(what) => {
             // The node is reported unfit: other jobs' groups could not be made either.
             let unfit = Some(what.clone());
-            agents.report(ReportEvent::LaunchFailed { what, unfit, hold: false });
+            agents.report(ReportEvent::LaunchFailed { what, unfit, hold: false, user: None });
             agents.write_status(&dir)?;
             agents.flush();
             Err(AgentError::Link("the job's group could not be made".into()))

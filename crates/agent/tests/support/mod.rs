@@ -25,8 +25,8 @@ use wire::report::{AttemptEnd, Report, ReportEvent};
 
 /// The node of every test.
 pub const NODE: &str = "n1";
-/// A user without an account: nothing on the machine belongs to it.
-pub const UID: u32 = 23_456;
+/// `nobody`: nothing on the machine belongs to it.
+pub const UID: u32 = 65_534;
 /// Anything that takes this long has failed.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 pub const TOKEN: &str = "one-time";
@@ -200,7 +200,7 @@ impl Cluster {
         let home = self.home().display().to_string();
         JobLaunch {
             kind: LaunchKind::Batch,
-            user: UserIds { name: "tester".into(), uid: UID, gid: UID, groups: vec![UID] },
+            user: UserIds { name: "nobody".into(), uid: UID, gid: UID, groups: vec![UID] },
             share: NodeShare {
                 node: NODE.into(),
                 cpus: "0".parse().expect("a CPU list"),

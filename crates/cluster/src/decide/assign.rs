@@ -2,9 +2,11 @@
 //! go through the same function.
 
 use super::limits::Submitter;
+use crate::changed_spec::set_in_spec;
 use crate::command::Context;
 use crate::job_selection::SelectedJob;
 use crate::state::State;
+use crate::state::job::Job;
 use model::change::JobField;
 use model::id::JobId;
 use model::reason::Refusal;
@@ -44,7 +46,8 @@ impl State {
         Ok(Assignment { account, qos, partitions })
     }
 
-    /// The assignment of a waiting job once these fields are set; `None` when none of them changes it.
+    /// Checks a waiting job as a submit of the same would be checked once these fields are set. `None` when none of them
+    /// changes where the job belongs. Operators may ask for more than the limits, and belong where the rules say.
     pub(super) fn reassign(
         &self,
         chosen: &SelectedJob<'_>,
@@ -52,27 +55,105 @@ impl State {
         context: &Context,
     ) -> Result<Option<Assignment>, Refusal> {
         let job = chosen.job;
+        if !job.is_waiting() {
+            return Ok(None);
+        }
         let mut spec = (*job.spec).clone();
         spec.account = Some(job.account.to_string()).filter(|name| !name.is_empty());
         spec.qos = Some(job.qos.to_string());
-        let mut changes = false;
         for field in fields {
-            match field {
-                JobField::Account(name) => spec.account = Some(name.clone()),
-                JobField::Qos(name) => spec.qos = Some(name.clone()).filter(|n| !n.is_empty()),
-                JobField::Partition(names) => {
-                    let component = &mut Arc::make_mut(&mut spec.components)[0];
-                    Arc::make_mut(&mut component.request).partitions.clone_from(names);
-                }
-                _ => continue,
-            }
-            changes = true;
+            set_in_spec(&mut spec, field);
         }
-        if !changes || !job.is_waiting() {
-            return Ok(None);
+        spec.qos = spec.qos.filter(|name| !name.is_empty());
+        let mut assignment = None;
+        if fields.iter().any(moves) {
+            let pending = || job.pending.as_ref().map_or(1, |pending| pending.indices.len());
+            let tasks = chosen.tasks.as_ref().map_or_else(pending, |tasks| tasks.len());
+            assignment = Some(self.assign(&spec, tasks, Some(job.id), context)?);
         }
-        let pending = || job.pending.as_ref().map_or(1, |pending| pending.indices.len());
-        let tasks = chosen.tasks.as_ref().map_or_else(pending, |tasks| tasks.len());
-        self.assign(&spec, tasks, Some(job.id), context).map(Some)
+        if (assignment.is_some() || fields.iter().any(asks)) && !self.operates(context) {
+            self.check_changed(&spec, job, assignment.as_ref(), context)?;
+        }
+        Ok(assignment)
+    }
+
+    /// A change that leaves the job where it is does not ask for its place again: the account, and the limits on submitted
+    /// jobs, may have changed since.
+    fn check_changed(
+        &self,
+        spec: &JobSpec,
+        job: &Job,
+        assignment: Option<&Assignment>,
+        context: &Context,
+    ) -> Result<(), Refusal> {
+        if let Some(Assignment { account, qos, partitions }) = assignment {
+            return self.check_request(spec, account, qos, partitions, context);
+        }
+        let mut partitions = self.admitted_partitions(spec, &job.account)?;
+        self.keep_admitted(&mut partitions, &job.account, &job.qos);
+        if let Some(names) = &spec.request().reservation {
+            self.check_reservations(names, &spec.owner, &job.account)?;
+        }
+        self.check_request(spec, &job.account, &job.qos, &partitions, context)
+    }
+}
+
+/// Whether the field decides where a job belongs.
+fn moves(field: &JobField) -> bool {
+    matches!(field, JobField::Account(_) | JobField::Qos(_) | JobField::Partition(_))
+}
+
+/// Whether the field is something that a job asks of the cluster.
+fn asks(field: &JobField) -> bool {
+    match field {
+        JobField::Name(_)
+        | JobField::Priority(_)
+        | JobField::Nice(_)
+        | JobField::SiteFactor(_)
+        | JobField::Comment(_)
+        | JobField::AdminComment(_)
+        | JobField::Dependency(_)
+        | JobField::ArrayThrottle(_)
+        | JobField::Requeue(_)
+        | JobField::WorkDir(_)
+        | JobField::Stdin(_)
+        | JobField::Stdout(_)
+        | JobField::Stderr(_)
+        | JobField::Wckey(_)
+        | JobField::MailUser(_)
+        | JobField::MailTypes(_)
+        | JobField::ResetAccrueTime
+        | JobField::WithoutEffect(_) => false,
+        JobField::TimeLimit(_)
+        | JobField::Partition(_)
+        | JobField::Qos(_)
+        | JobField::Account(_)
+        | JobField::Begin(_)
+        | JobField::Deadline(_)
+        | JobField::Nodes(_)
+        | JobField::Tasks(_)
+        | JobField::CpusPerTask(_)
+        | JobField::MemoryPerNode(_)
+        | JobField::MemoryPerCpu(_)
+        | JobField::Gres(_)
+        | JobField::Features(_)
+        | JobField::NodeList(_)
+        | JobField::Exclude(_)
+        | JobField::Reservation(_)
+        | JobField::TimeMin(_)
+        | JobField::EndTime(_)
+        | JobField::Cpus(_)
+        | JobField::CpusPerNode(_)
+        | JobField::TasksPerNode(_)
+        | JobField::SocketsPerNode(_)
+        | JobField::CoresPerSocket(_)
+        | JobField::ThreadsPerCore(_)
+        | JobField::Disk(_)
+        | JobField::Sharing(_)
+        | JobField::Contiguous(_)
+        | JobField::Prefer(_)
+        | JobField::Licenses(_)
+        | JobField::Switches(_)
+        | JobField::SwitchWait(_) => true,
     }
 }

@@ -4,8 +4,9 @@ use super::end::{ended_unstarted, ending, ending_for_good};
 use crate::authorise::{Act, authorise};
 use crate::command::{CancelJobs, Context, Decision, Reply, SignalJob};
 use crate::event::Event;
-use crate::job_selection::{self, SelectedJob};
+use crate::job_selection::SelectedJob;
 use crate::state::State;
+use crate::visibility::Viewer;
 use model::change::JobRef;
 use model::id::{AttemptId, JobId};
 use model::reason::Refusal;
@@ -18,13 +19,18 @@ impl State {
         let mut events = Vec::new();
         let mut signals = Vec::new();
         let mut results = Vec::new();
+        let viewer = Viewer::new(self, &context.by);
         for wanted in &cancel.filter.jobs {
-            let found = job_selection::resolve(self, wanted);
-            if found.is_empty() || found.iter().all(|c| c.job.has_ended()) {
-                results.push((shown(wanted), Err(self.why_not(wanted))));
+            let found = viewer.resolve(wanted);
+            if found.iter().all(|c| c.job.has_ended()) {
+                let why = match found.first() {
+                    Some(chosen) => Refusal::JobEnded(chosen.job.id),
+                    None => Refusal::UnknownJob(shown(wanted)),
+                };
+                results.push((shown(wanted), Err(why)));
             }
         }
-        for chosen in job_selection::matching(self, &cancel.filter) {
+        for chosen in viewer.matching(&cancel.filter) {
             if chosen.job.has_ended() {
                 continue;
             }
@@ -57,13 +63,6 @@ impl State {
             }
         }
         Decision { events, reply: Reply::Signals { signals, results } }
-    }
-
-    fn why_not(&self, wanted: &JobRef) -> Refusal {
-        match job_selection::resolve(self, wanted).first() {
-            Some(chosen) => Refusal::JobEnded(chosen.job.id),
-            None => Refusal::UnknownJob(shown(wanted)),
-        }
     }
 
     fn cancelled(&self, chosen: &SelectedJob<'_>, context: &Context) -> Vec<Event> {

@@ -4,10 +4,11 @@ use super::end::ending;
 use crate::authorise::{Act, authorise};
 use crate::command::{Context, Decision, Reply};
 use crate::event::Event;
-use crate::job_selection::{self, SelectedJob};
+use crate::job_selection::SelectedJob;
 use crate::requeue::{self, RequeuedWait};
 use crate::state::State;
 use crate::state::job::{Job, Phase};
+use crate::visibility::Viewer;
 use model::attempt::RequeueAs;
 use model::change::{JobChange, JobRef, Requeue};
 use model::id::JobId;
@@ -23,7 +24,7 @@ impl State {
         change: &JobChange,
         context: &Context,
     ) -> Result<Decision, Refusal> {
-        let chosen = job_selection::resolve(self, wanted);
+        let chosen = Viewer::new(self, &context.by).resolve(wanted);
         if chosen.is_empty() {
             return Err(Refusal::UnknownJob(wanted.shown_id()));
         }

@@ -4,7 +4,7 @@ use crate::config::Parameters;
 use crate::event::Event;
 use crate::requeue::{self, RequeuedWait};
 use crate::state::job::{EndRecord, Job};
-use model::attempt::{Attempt, Ending, RequeueAs};
+use model::attempt::{Attempt, EndCause, Ending, RequeueAs};
 use model::id::StepId;
 use model::reason::Reason;
 use model::run::{ExitStatus, Outcome, Step};
@@ -61,7 +61,10 @@ pub(super) fn closing(
         allocation: Some(attempt.allocation.clone()),
         steps: changed_steps(job, attempt),
         usage: attempt.usage.clone(),
-        reason: reason_of(outcome),
+        reason: match ending.cause {
+            EndCause::UserRefused(fault) => Reason::UserRefused(fault),
+            _ => reason_of(outcome),
+        },
         suspended_ms: attempt.suspended_total_ms(end),
     });
     let Some(requeue) = ending.requeue else {

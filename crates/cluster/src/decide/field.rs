@@ -41,6 +41,10 @@ impl State {
         let assignment = self.reassign(chosen, fields, context)?;
         let stored = |field: &JobField| match (field, &assignment) {
             (JobField::Qos(_), Some(assignment)) => Ok(JobField::Qos(assignment.qos.to_string())),
+            // As at a submit: the plan considers no partition that does not admit the job.
+            (JobField::Partition(_), Some(assignment)) => {
+                Ok(JobField::Partition(self.partition_names(&assignment.partitions)))
+            }
             _ => self.resolved(job, field),
         };
         let fields: Vec<JobField> = fields.iter().map(stored).collect::<Result<_, _>>()?;
@@ -82,6 +86,10 @@ impl State {
         let asked = self.partition_indices(&spec.request().partitions);
         let qos = self.effective_qos(spec, &job.account, &asked.unwrap_or_default())?;
         Ok(qos.to_string())
+    }
+
+    fn partition_names(&self, indices: &[u32]) -> Vec<String> {
+        indices.iter().map(|at| self.partitions[*at as usize].name.clone()).collect()
     }
 
     fn only_operators(&self, context: &Context) -> Result<(), Refusal> {

@@ -9,6 +9,7 @@ use crate::state::State;
 use crate::state::job::Job;
 use model::attempt::{Attempt, EndCause, Ending, RequeueAs};
 use model::id::{AttemptId, StepId};
+use model::reason::UserFault;
 use model::run::{ExitStatus, LaunchKind, Outcome, Step, StepEnd, Usage};
 use model::time::Timestamp;
 use std::time::Duration;
@@ -42,7 +43,7 @@ impl State {
             return Vec::new();
         }
         let parameters = &self.config.parameters;
-        let share = ReportedShare { parameters, job, active, node, attempt, at };
+        let share = ReportedShare { parameters, job, active, node, attempt, at, user: None };
         match what {
             AttemptReport::Started => share.prolog_ended().into_iter().collect(),
             AttemptReport::ScriptEnded { exit, oom, timed_out } => {
@@ -52,7 +53,11 @@ impl State {
                 share.step_ended(*step, *exit, usage, *oom).into_iter().collect()
             }
             AttemptReport::Unfit { why } => self.drained(node, why, at).into_iter().collect(),
-            AttemptReport::LaunchFailed { unfit: None, .. } => share.not_launched(None),
+            AttemptReport::LaunchFailed { unfit: None, user: None, .. } => share.not_launched(None),
+            AttemptReport::LaunchFailed { unfit: None, user: Some(fault), .. } => {
+                let requeue = requeue::after_failed_launch(parameters, job, true, at);
+                ReportedShare { user: Some(*fault), ..share }.not_launched(requeue)
+            }
             AttemptReport::LaunchFailed { unfit: Some(why), hold, .. } => {
                 let mut events: Vec<Event> = self.drained(node, why, at).into_iter().collect();
                 let requeue = requeue::after_failed_launch(parameters, job, *hold, at);
@@ -85,6 +90,8 @@ struct ReportedShare<'a> {
     node: &'a str,
     attempt: AttemptId,
     at: Timestamp,
+    /// Why the node refuses the job's owner.
+    user: Option<UserFault>,
 }
 
 struct Verdict<'a> {
@@ -228,9 +235,10 @@ impl ReportedShare<'_> {
             Some(ending) => Some(ending),
             None if decides && !task_done => {
                 // A share reports the outcome `Requeued` only if it was never launched.
-                let cause = match verdict.outcome {
-                    Outcome::Requeued => EndCause::LaunchFailed,
-                    outcome => self.end_cause(outcome),
+                let cause = match (self.user, verdict.outcome) {
+                    (Some(fault), _) => EndCause::UserRefused(fault),
+                    (None, Outcome::Requeued) => EndCause::LaunchFailed,
+                    (None, outcome) => self.end_cause(outcome),
                 };
                 let ending =
                     Ending { cause, ..Ending::new(verdict.outcome, self.at, verdict.requeue) };

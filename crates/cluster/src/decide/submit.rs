@@ -10,6 +10,7 @@ use model::id::{JobId, RunId};
 use model::partition::{Partition, PartitionState};
 use model::reason::{NeverFits, PartitionBound, Refusal};
 use model::request::{Request, WaitPolicy};
+use model::reservation_request::ReservationRefusal;
 use model::run::{Hold, JobSpec, LaunchKind, RunKind};
 use model::time::{TimeLimit, Timestamp};
 use std::sync::Arc;
@@ -40,6 +41,7 @@ impl State {
         let Assignment { account, qos, partitions } = self.assign(&spec, asked, None, context)?;
         self.keep_partitions(&mut spec, &partitions);
         self.check_request(&spec, &account, &qos, &partitions, context)?;
+        self.check_wait_policy(&spec, &partitions, context)?;
         let computed = if self.config.parameters.priority.multifactor {
             self.probe_entry(&spec, &account, &qos, &partitions, context).priority
         } else {
@@ -126,7 +128,9 @@ impl State {
         }
         let Some(array) = &submit.array else { return Ok(()) };
         let highest = array.indices.last().unwrap_or(0);
-        if array.indices.is_empty() || highest >= parameters.max_array_size {
+        let too_many =
+            parameters.max_array_tasks.is_some_and(|most| array.indices.len() > u64::from(most));
+        if array.indices.is_empty() || highest >= parameters.max_array_size || too_many {
             return Err(Refusal::InvalidArray);
         }
         Ok(())
@@ -202,7 +206,8 @@ impl State {
                 Err(why) => refusal = refusal.or(Some(why)),
             }
         }
-        match (admitted.is_empty(), refusal) {
+        let all = self.config.parameters.enforce_all_partitions;
+        match (admitted.is_empty() || all, refusal) {
             (true, Some(why)) => Err(why),
             _ => Ok(admitted),
         }
@@ -236,6 +241,10 @@ impl State {
         }
         check_access(partition, spec)?;
         let request = spec.request();
+        if partition.require_reservation && request.reservation.is_none() {
+            let why = ReservationRefusal::Access(partition.name.clone());
+            return Err(Refusal::Reservation(why));
+        }
         if self.config.parameters.enforce_partition_limits {
             if !account.is_empty() && !partition.allow_accounts.admits(account) {
                 return Err(Refusal::InvalidAccount(Some(account.to_string())));
@@ -263,7 +272,8 @@ impl State {
         Ok(())
     }
 
-    fn check_request(
+    /// Whether the cluster, its partitions, reservations and limits have what is asked for. A submit and an update ask so.
+    pub(super) fn check_request(
         &self,
         spec: &JobSpec,
         account: &str,
@@ -294,19 +304,17 @@ impl State {
             return Err(Refusal::DeadlineImpossible);
         }
         self.hardware().check(spec, partitions)?;
-        self.check_alone(spec, account, qos, partitions, context)?;
-        self.check_wait_policy(request, spec, partitions, context)
+        self.check_alone(spec, account, qos, partitions, context)
     }
 
     /// Refuses a job that is to start at once, if the plan would not start it now.
     fn check_wait_policy(
         &self,
-        request: &Request,
         spec: &JobSpec,
         partitions: &[u32],
         context: &Context,
     ) -> Result<(), Refusal> {
-        if request.wait_policy != WaitPolicy::Now {
+        if spec.request().wait_policy != WaitPolicy::Now {
             return Ok(());
         }
         let probe = self.probe(spec, partitions, context);

@@ -1,8 +1,9 @@
 //! Commands about tokens: making, replacing and revoking them, and spending a join token.
 
-use crate::authorise::{Act, authorise, role_of};
+use crate::authorise::{Act, authorise};
 use crate::command::{Command, Context, Decision, Reply};
 use crate::event::Event;
+use crate::rights::role_of;
 use crate::state::State;
 use crate::token::{ADMIN_TOKEN, JoinToken, TokenStatus, UserToken};
 use model::bounds::{self, Bound};

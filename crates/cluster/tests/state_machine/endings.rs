@@ -24,8 +24,12 @@ fn over(exit: ExitStatus, oom: bool, timed_out: bool, lost: bool) -> AttemptRepo
 
 #[test]
 fn last_report_decides_the_outcome() {
-    let launch_failed =
-        || AttemptReport::LaunchFailed { what: "no such user".into(), unfit: None, hold: false };
+    let launch_failed = || AttemptReport::LaunchFailed {
+        what: "no such user".into(),
+        unfit: None,
+        hold: false,
+        user: None,
+    };
     let table = [
         (ended(0), Outcome::Completed, "0:0", Reason::None),
         (ended(3), Outcome::Failed, "3:0", Reason::NonZeroExit),

@@ -239,7 +239,7 @@ fn failed_launch_of_one_component_ends_all() {
     w.report(
         &node,
         second,
-        AttemptReport::LaunchFailed { what: "no room".into(), unfit, hold: false },
+        AttemptReport::LaunchFailed { what: "no room".into(), unfit, hold: false, user: None },
     );
     let ending = w.job(first).attempt().and_then(|attempt| attempt.ending);
     assert_eq!(ending.map(|e| (e.outcome, e.requeue)), Some((Outcome::LaunchFailed, None)));

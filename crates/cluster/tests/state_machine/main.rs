@@ -23,3 +23,4 @@ mod testbed;
 mod tick;
 mod tokens;
 mod update;
+mod update_like_submit;

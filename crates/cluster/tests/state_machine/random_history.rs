@@ -13,6 +13,7 @@ use model::dependency::Dependency;
 use model::id::{AttemptId, JobId, StepId};
 use model::node::SlotState;
 use model::preempt::PreemptMode;
+use model::reason::UserFault;
 use model::request::{Sharing, WaitPolicy};
 use model::run::{Hold, Usage};
 use model::time::TimeLimit;
@@ -192,6 +193,7 @@ impl History {
                 what: "no such user".into(),
                 unfit: None,
                 hold: false,
+                user: Some(UserFault::Locked).filter(|_| exit.code == 0),
             },
             1 => AttemptReport::Missing,
             2 | 3 => AttemptReport::ScriptEnded { exit, oom: false, timed_out: false },
@@ -205,6 +207,7 @@ impl History {
                 what: "no room".into(),
                 unfit: Some("spool".into()),
                 hold: false,
+                user: None,
             },
             _ => ended(exit.code),
         };

@@ -6,7 +6,7 @@ use cluster::command::AttemptReport;
 use model::change::{JobChange, JobRef, Requeue};
 use model::node::AdminState;
 use model::node_reason::NodeCause;
-use model::reason::{Reason, Refusal};
+use model::reason::{Reason, Refusal, UserFault};
 use model::record::RecordState;
 use model::run::{Hold, JobState, Outcome, Usage};
 
@@ -61,7 +61,8 @@ fn node_that_cannot_launch_is_drained_and_its_job_is_requeued() {
         let first = w.started(kind(ask()));
         let node = w.nodes_of(first.job)[0].clone();
         let unfit = Some("spool: full".to_owned());
-        let report = AttemptReport::LaunchFailed { what: "no room".into(), unfit, hold: false };
+        let report =
+            AttemptReport::LaunchFailed { what: "no room".into(), unfit, hold: false, user: None };
         w.report(&node, first, report.clone());
         assert_eq!((w.is(first.job), w.records[0].state), (state, RecordState::Ended(outcome)));
         let drained = &w.state.nodes[node.as_str()];
@@ -87,7 +88,7 @@ fn job_whose_prolog_failed_is_requeued_held_with_a_reason() {
     w.report(
         &node,
         first,
-        AttemptReport::LaunchFailed { what: "it failed".into(), unfit, hold: true },
+        AttemptReport::LaunchFailed { what: "it failed".into(), unfit, hold: true, user: None },
     );
     let job = w.job(first.job);
     let why = job.fixed_reason.as_deref().cloned();
@@ -97,6 +98,37 @@ fn job_whose_prolog_failed_is_requeued_held_with_a_reason() {
     assert_eq!(w.plan().len(), 1);
     assert_ne!(w.nodes_of(first.job), [node], "another node takes it");
     assert_eq!(w.job(first.job).fixed_reason, None);
+}
+
+#[test]
+fn job_whose_owner_a_node_refuses_is_held_and_the_node_is_not_drained() {
+    type Kind = fn(Ask) -> Ask;
+    let table: [(Kind, JobState, Outcome); 3] = [
+        (Ask::requeue, JobState::Pending, Outcome::Requeued),
+        (|a| a, JobState::Failed, Outcome::LaunchFailed),
+        (|a| a.requeue().interactive(), JobState::Failed, Outcome::LaunchFailed),
+    ];
+    let locked = Reason::UserRefused(UserFault::Locked);
+    for (at, (kind, state, outcome)) in table.into_iter().enumerate() {
+        let mut w = world(2);
+        let first = w.started(kind(ask()));
+        let node = w.nodes_of(first.job)[0].clone();
+        let user = Some(UserFault::Locked);
+        let report =
+            AttemptReport::LaunchFailed { what: "locked".into(), unfit: None, hold: false, user };
+        w.report(&node, first, report);
+        assert_eq!((w.is(first.job), w.records[0].state), (state, RecordState::Ended(outcome)));
+        assert_eq!(w.records[0].reason, locked, "row {at}");
+        assert_eq!(w.state.nodes[node.as_str()].admin, None, "row {at}");
+        assert_eq!(w.plan(), vec![], "row {at}: it does not start again by itself");
+        if state == JobState::Pending {
+            let job = w.job(first.job);
+            let why = job.fixed_reason.as_deref().cloned();
+            assert_eq!((job.hold, why), (Some(Hold::Admin), Some(locked.clone())));
+            w.change(first.job, JobChange::Release).expect("root may");
+            assert_eq!(w.plan().len(), 1);
+        }
+    }
 }
 
 #[test]

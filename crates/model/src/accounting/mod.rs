@@ -1,9 +1,10 @@
-//! Who may use how much, who goes first, and what was used: accounts, QOS, TRES, priority, preemption, and the books'
+//! Who may use how much, who goes first, and what was used: accounts, QOS, TRES, priority, preemption, what is private, and the books'
 //! record of a job.
 
 pub mod account;
 pub mod preempt;
 pub mod priority;
+pub mod private_data;
 pub mod qos;
 pub mod raw_usage;
 pub mod record;

@@ -31,6 +31,12 @@ pub struct CgroupPolicy {
     /// Processes and threads of one job on the node; `None` for half of the machine's maximum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pids_max: Option<u64>,
+    /// Open files of each process of a job, whatever limit it brings along.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_files_max: Option<u64>,
+    /// The setuid bit of a program gives a job's process no further rights.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_new_privs: bool,
     /// Seconds of CPU time that one job may use on the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_seconds_max: Option<u64>,
@@ -75,6 +81,8 @@ impl Default for CgroupPolicy {
             memory_floor: Bytes::from_mib(30),
             swappiness: None,
             pids_max: None,
+            open_files_max: None,
+            no_new_privs: false,
             cpu_seconds_max: None,
             constrain_scratch: true,
             scratch_max: None,
@@ -108,6 +116,12 @@ pub struct Limits {
     /// `None` for the node's own maximum for a job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pids: Option<u64>,
+    /// Open files of each process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_files: Option<u64>,
+    /// No process gains rights by the setuid bit of a program.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_new_privs: bool,
     /// Disk in the job's own folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scratch: Option<Bytes>,
@@ -132,6 +146,8 @@ impl Limits {
                 .then(|| share.cpus.len()),
             cpu_seconds: policy.cpu_seconds_max,
             pids: policy.pids_max,
+            open_files: policy.open_files_max,
+            no_new_privs: policy.no_new_privs,
             scratch: scratch_of(share.disk, policy),
             devices: devices
                 .then(|| DeviceLimits::of(share, &policy.devices, &policy.allowed_devices)),

@@ -2,6 +2,7 @@
 
 use crate::allocation::Allocation;
 use crate::id::JobId;
+use crate::reason::UserFault;
 use crate::run::{ExitStatus, Outcome, Step, Usage};
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -132,6 +133,8 @@ pub enum EndCause {
     Usual,
     /// A node could not start the attempt.
     LaunchFailed,
+    /// A node refused to run processes of the job's owner.
+    UserRefused(UserFault),
     /// The attempt's CPU time on a node is used up.
     CpuTimeExhausted,
 }
@@ -173,6 +176,8 @@ struct StoredEnding {
     launch_failed: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     out_of_cpu_time: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    user_refused: Option<UserFault>,
 }
 
 impl From<Ending> for StoredEnding {
@@ -187,6 +192,10 @@ impl From<Ending> for StoredEnding {
             special_exit,
             launch_failed: cause == EndCause::LaunchFailed,
             out_of_cpu_time: cause == EndCause::CpuTimeExhausted,
+            user_refused: match cause {
+                EndCause::UserRefused(fault) => Some(fault),
+                _ => None,
+            },
         }
     }
 }
@@ -194,10 +203,11 @@ impl From<Ending> for StoredEnding {
 impl From<StoredEnding> for Ending {
     fn from(stored: StoredEnding) -> Self {
         let StoredEnding { outcome, since, hold, special_exit, .. } = stored;
-        let cause = match (stored.launch_failed, stored.out_of_cpu_time) {
-            (true, _) => EndCause::LaunchFailed,
-            (false, true) => EndCause::CpuTimeExhausted,
-            (false, false) => EndCause::Usual,
+        let cause = match (stored.user_refused, stored.launch_failed, stored.out_of_cpu_time) {
+            (Some(fault), _, _) => EndCause::UserRefused(fault),
+            (None, true, _) => EndCause::LaunchFailed,
+            (None, false, true) => EndCause::CpuTimeExhausted,
+            (None, false, false) => EndCause::Usual,
         };
         let requeue = stored.requeue.then_some(RequeueAs { hold, special_exit });
         Self { outcome, since, requeue, cause }
@@ -227,6 +237,13 @@ mod tests {
                     ..Ending::new(Outcome::Requeued, since, Some(RequeueAs::default()))
                 },
                 r#"{"outcome":"requeued","since":5,"requeue":true,"hold":false,"launch_failed":true}"#,
+            ),
+            (
+                Ending {
+                    cause: EndCause::UserRefused(UserFault::Locked),
+                    ..Ending::new(Outcome::LaunchFailed, since, None)
+                },
+                r#"{"outcome":"launch_failed","since":5,"requeue":false,"hold":false,"user_refused":"locked"}"#,
             ),
             (
                 Ending {

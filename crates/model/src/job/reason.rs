@@ -54,6 +54,8 @@ pub enum Reason {
     LaunchFailed,
     /// A node could not start the job, which is held until somebody releases it.
     LaunchFailedHeld,
+    /// A node refuses to run processes of the job's owner.
+    UserRefused(UserFault),
     NonZeroExit,
     TimeLimit,
     OutOfMemory,
@@ -68,6 +70,20 @@ pub enum Reason {
     Preempted,
     /// The job has its nodes, and their prologs run.
     Prolog,
+}
+
+/// Why a node runs no processes of a job's owner, by the node's own user database when the job starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UserFault {
+    /// Nobody has the user id there.
+    Unknown,
+    /// The user id belongs to another name there.
+    Renamed,
+    /// The account's expiry date has passed.
+    Expired,
+    /// The account's password is locked.
+    Locked,
 }
 
 /// A partition's list of accounts or QOS that excludes a job.

@@ -122,7 +122,7 @@ impl LinkReceiver<'_> {
                         AttemptReport::Missing
                     }
                     RefusedOrder::Launch => {
-                        AttemptReport::LaunchFailed { what: why, unfit, hold: false }
+                        AttemptReport::LaunchFailed { what: why, unfit, hold: false, user: None }
                     }
                     RefusedOrder::Other => return Ok(()),
                 };
@@ -172,7 +172,7 @@ impl LinkReceiver<'_> {
                 let nothing = Command::Report { node, attempt, at, what: AttemptReport::Started };
                 return self.enqueue(nothing, Some(serial), None).await;
             }
-            ReportEvent::LaunchFailed { mut what, mut unfit, hold } => {
+            ReportEvent::LaunchFailed { mut what, mut unfit, hold, user } => {
                 cut_texts(&node, [Some(&mut what), unfit.as_mut()]);
                 match &unfit {
                     Some(why) => tracing::warn!(
@@ -180,7 +180,7 @@ impl LinkReceiver<'_> {
                     ),
                     None => tracing::warn!("{node} could not launch attempt {attempt}: {what}"),
                 }
-                AttemptReport::LaunchFailed { what, unfit, hold }
+                AttemptReport::LaunchFailed { what, unfit, hold, user }
             }
             ReportEvent::Unfit { mut why } => {
                 cut_texts(&node, [Some(&mut why)]);
@@ -231,8 +231,12 @@ mod tests {
         let (settled, mut pending) = mpsc::channel(8);
         let receiver = LinkReceiver { shared: &server.shared, nodes: &nodes, link: 1, settled };
         let long = "x".repeat(16_000_000);
-        let event =
-            ReportEvent::LaunchFailed { what: long.clone(), unfit: Some(long), hold: false };
+        let event = ReportEvent::LaunchFailed {
+            what: long.clone(),
+            unfit: Some(long),
+            hold: false,
+            user: None,
+        };
         let attempt = AttemptId { job, number: 1 };
         for serial in 1..=3 {
             let (node, event) = (NODE.to_string(), event.clone());

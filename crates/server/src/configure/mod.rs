@@ -173,12 +173,12 @@ fn with_group_ids(mut partition: Partition) -> Partition {
 
 fn parameters(conf: &Conf, nodes: &[NodeConfig]) -> Parameters {
     let globals = &conf.slurm.globals;
-    // `safe` and `all` imply `limits`, and each of them implies `associations`.
+    // `all` implies `safe` and `qos`, `safe` implies `limits`, and each of them implies `associations`.
     let has = |what| globals.accounting.enforce.contains(&what);
     let enforce_limits = has(AccountingEnforce::Limits)
         || has(AccountingEnforce::Safe)
         || has(AccountingEnforce::All);
-    let enforce_safe = has(AccountingEnforce::Safe);
+    let enforce_safe = has(AccountingEnforce::Safe) || has(AccountingEnforce::All);
     let enforce_qos = has(AccountingEnforce::Qos) || has(AccountingEnforce::All);
     let enforce_associations = has(AccountingEnforce::Associations)
         || has(AccountingEnforce::WcKeys)
@@ -194,6 +194,9 @@ fn parameters(conf: &Conf, nodes: &[NodeConfig]) -> Parameters {
         min_job_age_s: globals.times.min_job_age_s,
         max_job_count: globals.ids.max_job_count,
         max_array_size: globals.ids.max_array_size,
+        max_array_tasks: globals.ids.max_array_tasks,
+        max_script_bytes: globals.ids.max_script_bytes,
+        max_tasks_per_node: globals.ids.max_tasks_per_node,
         max_step_count: globals.ids.max_step_count,
         first_job_id: globals.ids.first_job_id,
         max_job_id: globals.ids.max_job_id,
@@ -210,6 +213,7 @@ fn parameters(conf: &Conf, nodes: &[NodeConfig]) -> Parameters {
         book_jobs: !has(AccountingEnforce::NoJobs),
         book_steps: !has(AccountingEnforce::NoJobs) && !has(AccountingEnforce::NoSteps),
         enforce_partition_limits: globals.scheduling.enforce_part_limits != EnforcePartLimits::No,
+        enforce_all_partitions: globals.scheduling.enforce_part_limits == EnforcePartLimits::All,
         select: select(&globals.scheduling),
         cpus_per_gpu: globals
             .memory
@@ -231,6 +235,7 @@ fn parameters(conf: &Conf, nodes: &[NodeConfig]) -> Parameters {
         gres_types,
         priority: priority_policy(&globals.priority),
         licenses: BTreeMap::new(),
+        private_data: globals.private_data.clone(),
         reservation_over_run_min: globals.times.resv_over_run_min,
         ..preempt_requeue::parameters(globals)
     }
@@ -297,6 +302,8 @@ fn limits(conf: &Conf) -> CgroupPolicy {
         memory_floor: cgroup.min_ram,
         swappiness: cgroup.memory_swappiness,
         pids_max: cgroup.max_pids,
+        open_files_max: cgroup.max_open_files,
+        no_new_privs: cgroup.no_new_privs,
         constrain_scratch: cgroup.constrain_scratch,
         scratch_max: cgroup.max_scratch,
         cpu_seconds_max: cgroup.max_cpu_seconds,
@@ -306,3 +313,6 @@ fn limits(conf: &Conf) -> CgroupPolicy {
         ..CgroupPolicy::default()
     }
 }
+
+#[cfg(test)]
+mod tests;

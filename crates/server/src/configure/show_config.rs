@@ -58,7 +58,10 @@ pub(super) fn value_shown(key: &str, text: &str) -> String {
         "MessageTimeout",
         "WaitTime",
     ];
-    if seconds.contains(&key) && text.chars().all(|c| c.is_ascii_digit()) {
+    // Everybody may ask for the configuration.
+    if ["AccountingStoragePass", "JobCompPass"].contains(&key) && !text.is_empty() {
+        "***".to_string()
+    } else if seconds.contains(&key) && text.chars().all(|c| c.is_ascii_digit()) {
         format!("{text} sec")
     } else {
         text.to_string()

@@ -222,6 +222,7 @@ impl DispatchThread {
                         what: error.to_string(),
                         unfit: None,
                         hold: false,
+                        user: None,
                     },
                 };
                 self.send_command(shared, failed);

@@ -4,7 +4,7 @@ use crate::clock;
 use crate::shared::Shared;
 use crate::show::job_view::JobViews;
 use cluster::authorise::{Act, authorise};
-use cluster::job_selection;
+use cluster::visibility::Viewer;
 use model::attempt::Attempt;
 use model::change::JobRef;
 use model::id::JobId;
@@ -53,13 +53,14 @@ pub async fn await_start(
 
 pub async fn await_end(
     shared: &Arc<Shared>,
+    by: &Principal,
     job: JobId,
     timeout_ms: u64,
 ) -> Result<Answer, Refusal> {
     let mut commits = shared.commits.subscribe();
     let deadline = tokio::time::Instant::now() + WAIT_MAX.min(Duration::from_millis(timeout_ms));
     loop {
-        if let Some(end) = ended(shared, job)? {
+        if let Some(end) = ended(shared, by, job)? {
             return Ok(end);
         }
         if tokio::time::Instant::now() >= deadline {
@@ -70,9 +71,9 @@ pub async fn await_end(
 }
 
 /// The end of a job, or of every task of an array: the highest exit status of them.
-fn ended(shared: &Shared, job: JobId) -> Result<Option<Answer>, Refusal> {
+fn ended(shared: &Shared, by: &Principal, job: JobId) -> Result<Option<Answer>, Refusal> {
     let state = shared.read();
-    let records = job_selection::resolve(&state, &JobRef::whole(job));
+    let records = Viewer::new(&state, by).resolve(&JobRef::whole(job));
     if records.is_empty() {
         return Err(Refusal::UnknownJob(job.to_string()));
     }

@@ -16,7 +16,7 @@ use crate::step::create;
 use crate::writer::submission::settle_owner;
 use cluster::authorise::{Act, authorise};
 use cluster::command::CancelJobs;
-use cluster::{Command, Reply};
+use cluster::{Command, Reply, State};
 use model::bounds;
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
@@ -41,7 +41,7 @@ pub async fn call(
                 0 => None,
                 _ => Some(shared.forecasts.estimates(timeout).await),
             };
-            let list = || job_list::jobs(shared, &wanted, estimates.as_deref(), clock::now());
+            let list = || job_list::jobs(shared, &by, &wanted, estimates.as_deref(), clock::now());
             match block_in_place(list) {
                 Ok(encoded) => return Ok(encoded),
                 Err(refusal) => Err(refusal),
@@ -63,13 +63,13 @@ async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answe
         Call::Submit(submission) => submit(shared, by, submission).await,
         // A call that may take long leaves its thread to others while it works.
         Call::TestSubmit(submission) => submit_test::test_submit(shared, by, *submission).await,
-        Call::Explain(wanted) => explain::explain(shared, &wanted).await,
+        Call::Explain(wanted) => explain::explain(shared, &by, &wanted).await,
         Call::Diagnostics { reset } => {
             if reset {
                 authorise(&shared.read(), &by, Act::Operate)?;
                 shared.volatile.counters.reset();
             }
-            Ok(Answer::Diagnostics(Box::new(diagnostics::diagnostics(shared))))
+            Ok(Answer::Diagnostics(Box::new(diagnostics::diagnostics(shared, &by))))
         }
         Call::Offers(submission) => block_in_place(|| submit_test::offers(shared, by, *submission)),
         Call::AwaitStart { job, timeout_ms, ready } => {
@@ -78,9 +78,9 @@ async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answe
         }
         Call::AwaitEnd { job, timeout_ms } => {
             let _waits = waiting_call(shared, &by)?;
-            await_end(shared, job, timeout_ms).await
+            await_end(shared, &by, job, timeout_ms).await
         }
-        Call::Cluster => Ok(Answer::Cluster(cluster_view::cluster(shared, now))),
+        Call::Cluster => Ok(Answer::Cluster(cluster_view::cluster(shared, &by, now))),
         Call::Config => Ok(Answer::Config(cluster_view::config(shared, now))),
         Call::Cancel(cancel) => cancel_jobs(shared, by, cancel).await,
         Call::UpdateJob { job, change } => {
@@ -94,7 +94,7 @@ async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answe
         }
         Call::Reconfigure { files } => reconfigure(shared, by, files).await,
         Call::History(filter) => {
-            block_in_place(|| history::history(shared, &filter)).map(Answer::History)
+            block_in_place(|| history::history(shared, &by, &filter)).map(Answer::History)
         }
         Call::Usage { jobs } => sstat::usage(shared, &by, &jobs).await,
         Call::Script { job } => script(shared, &by, job),
@@ -135,10 +135,10 @@ fn waiting_call(shared: &Shared, by: &Principal) -> Result<CountedUser, Refusal>
 
 async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answer, Refusal> {
     let command = match call {
-        Call::Accounts => return Ok(Answer::Accounts(cluster_view::accounts(shared))),
-        Call::Shares => return Ok(Answer::Shares(shares::shares(shared, clock::now()))),
+        Call::Accounts => return Ok(Answer::Accounts(cluster_view::accounts(shared, &by))),
+        Call::Shares => return Ok(Answer::Shares(shares::shares(shared, &by, clock::now()))),
         Call::Priorities => {
-            let view = block_in_place(|| shares::priorities(shared, clock::now()));
+            let view = block_in_place(|| shares::priorities(shared, &by, clock::now()));
             return Ok(Answer::Priorities(view));
         }
         call @ (Call::Reservations
@@ -186,6 +186,7 @@ async fn submit(
     mut submission: Box<Submission>,
 ) -> Result<Answer, Refusal> {
     settle_owner(&shared.read(), &mut submission, &by)?;
+    check_script_size(&shared.read(), &submission)?;
     let name = submission.spec.name.to_string();
     match shared.writer.submit(submission, by).await? {
         Reply::Submitted { job, run } => {
@@ -193,6 +194,19 @@ async fn submit(
             Ok(Answer::Submitted { job, run, name, srun_prolog_epilog })
         }
         other => Err(Refusal::Other(format!("a submit was answered with {other:?}"))),
+    }
+}
+
+/// `max_script_size` of `SchedulerParameters`.
+fn check_script_size(state: &State, submission: &Submission) -> Result<(), Refusal> {
+    let (script, most) = (submission.script.as_deref(), state.config.parameters.max_script_bytes);
+    match (script.map(str::len), most) {
+        (Some(bytes), Some(most)) if bytes > most as usize => Err(Refusal::InvalidValue {
+            what: "script".into(),
+            value: format!("{bytes} bytes"),
+            expected: format!("at most {most} bytes"),
+        }),
+        _ => Ok(()),
     }
 }
 

@@ -16,6 +16,8 @@ pub mod hold;
 pub mod logs;
 pub mod peer;
 #[cfg(test)]
+mod privacy_tests;
+#[cfg(test)]
 mod rights_tests;
 pub mod route;
 pub mod serve;

@@ -17,6 +17,7 @@ use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
 use model::id::{JobId, StepId};
 use model::partition::PartitionState;
 use model::principal::{Principal, Role};
+use model::private_data::PrivateKind;
 use model::raw_usage::UsageOwner;
 use model::reason::Refusal;
 use model::reservation_request::ReservationRequest;
@@ -34,7 +35,7 @@ use wire::version::PROTOCOL;
 const STREAM_SILENCE: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Caller {
+pub enum Caller {
     Anonymous,
     Stranger,
     Owner,
@@ -45,7 +46,7 @@ enum Caller {
 }
 use Caller::*;
 
-const CALLERS: [Caller; 7] =
+pub const CALLERS: [Caller; 7] =
     [Anonymous, Stranger, Owner, Coordinator, Operator, Administrator, Root];
 
 /// Everybody with an account.
@@ -56,12 +57,12 @@ const AS_OWNER: &[Caller] = &[Owner, Administrator, Root];
 const MANAGE: &[Caller] = &[Owner, Coordinator, Operator, Administrator, Root];
 /// To keep the account's books.
 const BOOKS: &[Caller] = &[Coordinator, Operator, Administrator, Root];
-const OPERATE: &[Caller] = &[Operator, Administrator, Root];
+pub const OPERATE: &[Caller] = &[Operator, Administrator, Root];
 const ADMINISTER: &[Caller] = &[Administrator, Root];
 
 impl Caller {
     /// Who connects to the socket; nobody does so anonymously.
-    fn principal(self) -> Option<Principal> {
+    pub fn principal(self) -> Option<Principal> {
         let plain = |name: &str, uid| Principal { name: name.into(), uid, gid: uid, ..user() };
         Some(match self {
             Anonymous => return None,
@@ -76,19 +77,19 @@ impl Caller {
 }
 
 /// The owner's jobs in a cluster with an account `lab`.
-struct World {
-    server: TestServer,
-    router: Router,
+pub struct World {
+    pub server: TestServer,
+    pub router: Router,
     /// Runs, and has a script.
-    batch: JobId,
+    pub batch: JobId,
     /// Runs, and is held by a client.
-    allocation: JobId,
+    pub allocation: JobId,
     /// Runs, to be cancelled.
-    cancelled: JobId,
+    pub cancelled: JobId,
 }
 
 impl World {
-    async fn new() -> Self {
+    pub async fn new() -> Self {
         let server = TestServer::start().await;
         server.node_up().await;
         let account = |name: &str, parent: &str, coordinators: Vec<String>| {
@@ -140,21 +141,25 @@ impl World {
         (status, body.and_then(|body| serde_json::from_slice(&body).ok()))
     }
 
-    async fn call(&self, call: Call, caller: Caller) -> (StatusCode, Option<Answer>) {
+    pub async fn call(&self, call: Call, caller: Caller) -> (StatusCode, Option<Answer>) {
         let body = serde_json::to_vec(&Envelope { version: PROTOCOL, call }).expect("JSON");
         let request = Request::post(Route::Call.path()).body(body.into()).expect("a request");
         self.send(request, caller).await
     }
 
-    async fn get(&self, path: &str, caller: Caller) -> (StatusCode, Option<Answer>) {
+    pub async fn get(&self, path: &str, caller: Caller) -> (StatusCode, Option<Answer>) {
         let request = Request::get(path).body(Body::empty()).expect("a request");
         self.send(request, caller).await
     }
 }
 
+/// The name of the owner's jobs.
+pub const JOB_NAME: &str = "hush-job";
+
 async fn submit(server: &TestServer, kind: LaunchKind) -> JobId {
     let mut submission = submission("");
     Arc::make_mut(&mut submission.spec.launch).kind = kind;
+    submission.spec.name = JOB_NAME.into();
     submission.script = Some("#!/bin/sh\n".into());
     match server.shared.writer.submit(Box::new(submission), user()).await {
         Ok(Reply::Submitted { job, .. }) => job,
@@ -190,17 +195,24 @@ fn step() -> StepLaunch {
 /// One cluster serves all rows in turn: a call that is refused changes nothing, and none that is allowed takes a right away.
 /// Makes `allowed`, which says of every call who may make it, and `sample`, which has a call for each row. The match has
 /// no wildcard: a call that is added without a row does not compile.
+/// A row whose answer shows what `PrivateData` can hide says so (`shows`): `privacy_tests` finds a row that does not.
 macro_rules! authorisation_table {
-    ($world:ident; $($call:pat => $callers:expr, $sample:expr;)+) => {
+    ($world:ident; $($call:pat => $callers:expr, $sample:expr $(, shows $($kind:ident)+)?;)+) => {
         fn allowed(call: &Call) -> &'static [Caller] {
             match call { $($call => $callers,)+ }
         }
 
-        type Sample = fn(&World) -> Call;
+        pub type Sample = fn(&World) -> Call;
 
         /// A call of each row, and whether it is of that row.
         const SAMPLES: &[(Sample, fn(&Call) -> bool)] =
             &[$((|$world: &World| { let _ = $world; $sample }, |call| matches!(call, $call)),)+];
+
+        /// A call of each row, with the kinds of private information in its answer.
+        pub const SHOWN: &[(Sample, &[PrivateKind])] = &[$((
+            |$world: &World| { let _ = $world; $sample },
+            &[$($(PrivateKind::$kind),+)?],
+        ),)+];
     };
 }
 
@@ -210,19 +222,22 @@ authorisation_table! { w;
     Call::Submit(_) => EVERYBODY, Call::Submit(Box::new(submission("")));
     Call::TestSubmit(_) => EVERYBODY, Call::TestSubmit(Box::new(submission("")));
     Call::Offers(_) => EVERYBODY, Call::Offers(Box::new(submission("")));
-    Call::AwaitStart { .. } => MANAGE, Call::AwaitStart { job: w.batch, timeout_ms: 0, ready: false };
+    Call::AwaitStart { .. } => MANAGE, Call::AwaitStart { job: w.batch, timeout_ms: 0, ready: false }, shows Jobs;
     Call::AwaitEnd { .. } => EVERYBODY, Call::AwaitEnd { job: w.batch, timeout_ms: 0 };
-    Call::Jobs(_) => EVERYBODY, Call::Jobs(JobsQuery::default());
-    Call::Cluster => EVERYBODY, Call::Cluster;
+    Call::Jobs(_) => EVERYBODY, Call::Jobs(JobsQuery::default()), shows Jobs;
+    Call::Cluster => EVERYBODY, Call::Cluster, shows Nodes Partitions;
     Call::Config => EVERYBODY, Call::Config;
-    Call::History(_) => EVERYBODY, Call::History(HistoryFilter::default());
-    Call::Explain(_) => EVERYBODY, Call::Explain(ExplainQuery::default());
-    Call::Reservations => EVERYBODY, Call::Reservations;
+    Call::History(_) => EVERYBODY, Call::History(HistoryFilter::default()), shows Jobs;
+    Call::Explain(_) => EVERYBODY, {
+        let (jobs, names) = (vec![whole(w.batch)], Vec::new());
+        Call::Explain(ExplainQuery { jobs, names })
+    }, shows Jobs;
+    Call::Reservations => EVERYBODY, Call::Reservations, shows Reservations;
     Call::Licenses => EVERYBODY, Call::Licenses;
-    Call::Accounts => EVERYBODY, Call::Accounts;
-    Call::Shares => EVERYBODY, Call::Shares;
-    Call::Priorities => EVERYBODY, Call::Priorities;
-    Call::Diagnostics { reset: false } => EVERYBODY, Call::Diagnostics { reset: false };
+    Call::Accounts => EVERYBODY, Call::Accounts, shows Accounts Users;
+    Call::Shares => EVERYBODY, Call::Shares, shows Accounts Usage Users;
+    Call::Priorities => EVERYBODY, Call::Priorities, shows Jobs;
+    Call::Diagnostics { reset: false } => EVERYBODY, Call::Diagnostics { reset: false }, shows Users;
 
     Call::Script { .. } => AS_OWNER, Call::Script { job: w.batch };
     Call::CreateStep(_) => AS_OWNER,

@@ -2,23 +2,29 @@
 
 use crate::shared::Shared;
 use crate::show::reservations;
+use cluster::visibility::Viewer;
+use model::account::Account;
 use model::allocation::GresShare;
+use model::principal::Principal;
+use model::private_data::PrivateKind;
 use model::run::JobState;
 use model::time::Timestamp;
 use std::collections::BTreeMap;
 use wire::view::{AccountsView, ClusterView, ConfigView, NodeView};
 
-pub fn cluster(shared: &Shared, now: Timestamp) -> ClusterView {
+pub fn cluster(shared: &Shared, by: &Principal, now: Timestamp) -> ClusterView {
     let state = shared.read();
     let facts = shared.volatile.facts.read().expect("no panic while writing facts");
+    let viewer = Viewer::new(&state, by);
+    let partitions = || state.partitions.iter().filter(|_| viewer.partitions());
     let mut partitions_of: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for partition in &state.partitions {
+    for partition in partitions() {
         for node in &partition.nodes {
             partitions_of.entry(node).or_default().push(partition.name.clone());
         }
     }
     let kept = reservations::reserved_nodes(&state, now);
-    let nodes = state.nodes.iter().map(|(name, node)| {
+    let nodes = state.nodes.iter().filter(|_| viewer.nodes()).map(|(name, node)| {
         let completing = node
             .holders
             .iter()
@@ -43,8 +49,8 @@ pub fn cluster(shared: &Shared, now: Timestamp) -> ClusterView {
         name: state.config.name.clone(),
         now,
         nodes: nodes.collect(),
-        partitions: state.partitions.iter().map(|p| (**p).clone()).collect(),
-        topology: state.config.topology.clone(),
+        partitions: partitions().map(|p| (**p).clone()).collect(),
+        topology: state.config.topology.clone().filter(|_| viewer.nodes()),
     }
 }
 
@@ -78,13 +84,24 @@ pub fn config(shared: &Shared, now: Timestamp) -> ConfigView {
     ConfigView { now, values }
 }
 
-pub fn accounts(shared: &Shared) -> AccountsView {
+pub fn accounts(shared: &Shared, by: &Principal) -> AccountsView {
     let state = shared.read();
+    let viewer = Viewer::new(&state, by);
+    let mut accounts: Vec<Account> =
+        state.accounts.values().filter(|a| viewer.account(&a.name)).cloned().collect();
+    for account in &mut accounts {
+        let mut coordinators = std::mem::take(&mut account.coordinators);
+        coordinators.retain(|name| viewer.coordinator(account, name));
+        account.coordinators = coordinators;
+    }
+    let associations = state.associations.iter().filter(|a| viewer.association(a));
+    let roles = state.roles.iter().filter(|(name, _)| viewer.user(name));
     AccountsView {
         cluster: state.config.name.clone(),
-        accounts: state.accounts.values().cloned().collect(),
-        associations: state.associations.clone(),
+        accounts,
+        associations: associations.cloned().collect(),
         qos: state.qos.values().map(|q| (**q).clone()).collect(),
-        roles: state.roles.clone(),
+        roles: roles.map(|(name, role)| (name.clone(), *role)).collect(),
+        only_user: viewer.is_denied(PrivateKind::Users).then(|| by.name.clone()),
     }
 }

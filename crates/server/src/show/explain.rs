@@ -5,10 +5,12 @@ use crate::shared::Shared;
 use crate::shared::forecast_queue::ExplainedView;
 use crate::show::job_view::JobViews;
 use cluster::Job;
-use cluster::{State, dependency, job_selection};
+use cluster::visibility::Viewer;
+use cluster::{State, dependency};
 use model::change::{JobFilter, JobRef};
 use model::dependency::DependencyState;
 use model::id::JobId;
+use model::principal::Principal;
 use model::reason::{Reason, Refusal};
 use model::time::Timestamp;
 use sched::Explanation;
@@ -24,23 +26,28 @@ use wire::explain::{
 /// Holders of a limit, and jobs of a dependency, that are named.
 const NAMED_MAX: usize = 5;
 
-pub async fn explain(shared: &Arc<Shared>, wanted: &ExplainQuery) -> Result<Answer, Refusal> {
+pub async fn explain(
+    shared: &Arc<Shared>,
+    by: &Principal,
+    wanted: &ExplainQuery,
+) -> Result<Answer, Refusal> {
     let mut explained = Vec::new();
-    for id in chosen(shared, wanted)? {
+    for id in chosen(shared, by, wanted)? {
         let waits = shared.read().job(id).is_some_and(Job::is_waiting);
         let plan = if waits { shared.forecasts.explain(id).await } else { None };
-        explained.extend(one(shared, id, plan.as_deref()));
+        explained.extend(one(shared, by, id, plan.as_deref()));
     }
     Ok(Answer::Explained(explained))
 }
 
 /// The ids of the jobs to explain, each once. A name stands for its runs that have not ended, else for the last one.
-fn chosen(shared: &Shared, wanted: &ExplainQuery) -> Result<Vec<JobId>, Refusal> {
+fn chosen(shared: &Shared, by: &Principal, wanted: &ExplainQuery) -> Result<Vec<JobId>, Refusal> {
     let state = shared.read();
+    let viewer = Viewer::new(&state, by);
     let mut ids = Vec::new();
     let unknown = |what: String| Refusal::UnknownJob(what);
     for job in &wanted.jobs {
-        let found = job_selection::resolve(&state, job);
+        let found = viewer.resolve(job);
         if found.is_empty() {
             return Err(unknown(shown_ref(job)));
         }
@@ -49,7 +56,7 @@ fn chosen(shared: &Shared, wanted: &ExplainQuery) -> Result<Vec<JobId>, Refusal>
     for name in &wanted.names {
         let filter =
             JobFilter { names: vec![name.clone()], all_states: true, ..JobFilter::default() };
-        let found = job_selection::matching(&state, &filter);
+        let found = viewer.matching(&filter);
         let alive = || found.iter().filter(|chosen| !chosen.job.has_ended());
         match (alive().next(), found.last()) {
             (Some(_), _) => ids.extend(alive().map(|chosen| chosen.job.id)),
@@ -72,14 +79,20 @@ fn shown_ref(job: &JobRef) -> String {
     }
 }
 
-fn one(shared: &Shared, id: JobId, plan: Option<&ExplainedView>) -> Option<ExplainedJob> {
+fn one(
+    shared: &Shared,
+    by: &Principal,
+    id: JobId,
+    plan: Option<&ExplainedView>,
+) -> Option<ExplainedJob> {
     let now = clock::now();
     let state = shared.read();
+    let viewer = Viewer::new(&state, by);
     let job = state.job(id)?;
     let cache = RefCell::default();
     let mut view = JobViews::new(shared, &state, now, Detail::Full, &cache).job(job, None);
     let wait = job.is_waiting().then(|| {
-        let wait = WaitExplainer { state: &state, job, now }.explain(&view.reason, plan);
+        let wait = WaitExplainer { state: &state, viewer, job, now }.explain(&view.reason, plan);
         view.reason = wait.reason.clone().unwrap_or_default();
         view.start = wait.expected.as_ref().map(|e| e.start);
         Box::new(wait)
@@ -90,6 +103,8 @@ fn one(shared: &Shared, id: JobId, plan: Option<&ExplainedView>) -> Option<Expla
 /// Explains why one job waits.
 struct WaitExplainer<'a> {
     state: &'a State,
+    /// Jobs of others are counted for whoever is not shown them, and not named.
+    viewer: Viewer<'a>,
     job: &'a Job,
     now: Timestamp,
 }
@@ -113,50 +128,53 @@ impl WaitExplainer<'_> {
         };
         wait.reason = reason.clone();
         wait.ahead = *before;
-        wait.ahead_first = first.iter().map(|id| self.named(*id)).collect();
+        wait.ahead_first = first.iter().filter_map(|id| self.named(*id)).collect();
         wait.limit = limit.as_ref().map(|held| {
             let (holders, others, others_amount) = self.holders(&held.holders);
             LimitHolders { limit: held.limit.clone(), holders, others, others_amount }
         });
         wait.backfill_slot = kept.as_ref().map(place);
         wait.expected = expected.as_ref().map(place);
-        wait.classes = classes.clone();
+        wait.classes = if self.viewer.nodes() { classes.clone() } else { Vec::new() };
         wait.licenses = self.licenses(view);
         wait
     }
 
-    fn named(&self, id: JobId) -> NamedJob {
-        let job = self.state.job(id);
-        NamedJob {
-            job: job.map_or_else(|| id.to_string(), Job::shown_id),
-            user: job.map(|job| job.spec.owner.name.clone()).unwrap_or_default(),
-        }
+    /// `None` for a job that the viewer is not shown.
+    fn named(&self, id: JobId) -> Option<NamedJob> {
+        let job = self.state.job(id)?;
+        let user = job.spec.owner.name.clone();
+        self.viewer.job(job).then(|| NamedJob { job: job.shown_id(), user })
     }
 
     /// The first few holders by name; the rest as a count and a sum.
     fn holders(&self, all: &[(JobId, u64)]) -> (Vec<ResourceHolder>, u32, u64) {
-        let (first, others) = all.split_at(all.len().min(NAMED_MAX));
-        let named = first.iter().map(|(id, amount)| {
-            let NamedJob { job, user } = self.named(*id);
-            ResourceHolder { job, user, amount: *amount }
-        });
-        let rest = others.iter().map(|(_, amount)| amount).sum();
-        (named.collect(), others.len() as u32, rest)
+        let (mut holders, mut others, mut others_amount) = (Vec::new(), 0, 0);
+        for (id, amount) in all {
+            match self.named(*id).filter(|_| holders.len() < NAMED_MAX) {
+                Some(NamedJob { job, user }) => {
+                    holders.push(ResourceHolder { job, user, amount: *amount });
+                }
+                None => (others, others_amount) = (others + 1, others_amount + amount),
+            }
+        }
+        (holders, others, others_amount)
     }
 
     fn dependency(&self) -> Vec<UnmetTerm> {
         let terms = dependency::unmet_terms(self.state, self.job, self.now).into_iter();
+        let shown = |job: &&&Job| self.viewer.job(job);
         let term = |open: dependency::UnmetTerm<'_>| UnmetTerm {
             term: open.term.to_string(),
             failed: open.state == DependencyState::Failed,
             count: open.jobs.len() as u32,
-            jobs: open.jobs.iter().take(NAMED_MAX).map(|job| term_job(job)).collect(),
+            jobs: open.jobs.iter().filter(shown).take(NAMED_MAX).map(|job| term_job(job)).collect(),
         };
         terms.map(term).collect()
     }
 
     fn reservation(&self, name: &str) -> ReservationWindow {
-        let known = self.state.reservations.get(name);
+        let known = self.state.reservations.get(name).filter(|r| self.viewer.reservation(r));
         ReservationWindow { name: name.to_string(), window: known.map(|r| (r.start, r.end)) }
     }
 

@@ -3,6 +3,9 @@
 use crate::clock;
 use crate::shared::Shared;
 use cluster::books;
+use cluster::visibility::Viewer;
+use model::principal::Principal;
+use model::private_data::PrivateKind;
 use model::reason::Refusal;
 use model::record::JobRecord;
 use std::collections::{HashMap, HashSet};
@@ -12,9 +15,13 @@ use wire::client::HistoryFilter;
 const HISTORY_MAX: u32 = 1_000_000;
 
 /// Records of the books, and of jobs in the state that the books do not have: each attempt once.
-pub fn history(shared: &Shared, filter: &HistoryFilter) -> Result<Vec<JobRecord>, Refusal> {
+pub fn history(
+    shared: &Shared,
+    by: &Principal,
+    filter: &HistoryFilter,
+) -> Result<Vec<JobRecord>, Refusal> {
     let limit = filter.limit.unwrap_or(HISTORY_MAX).min(HISTORY_MAX);
-    let wanted = HistoryFilter { limit: Some(limit), ..filter.clone() };
+    let Some(wanted) = narrowed(shared, by, filter, limit) else { return Ok(Vec::new()) };
     let mut records = {
         let reader = shared.books.reader.lock().expect("no panic with the reader held");
         reader.query(&wanted).map_err(|e| Refusal::Other(e.to_string()))?
@@ -22,10 +29,12 @@ pub fn history(shared: &Shared, filter: &HistoryFilter) -> Result<Vec<JobRecord>
     let key = |r: &JobRecord| (r.job, r.attempt, r.array_pending.clone());
     let booked: HashSet<_> = records.iter().map(key).collect();
     let state = shared.read();
+    let viewer = Viewer::new(&state, by);
     let now = clock::now();
     let alive = state.jobs.values().map(|job| books::record_at(&state, job.id, now));
     let alive = alive.filter(|r| !booked.contains(&key(r)));
     records.extend(alive.filter(|r| store::books::matches(r, &wanted)));
+    records.retain(|record| viewer.job_of(record.uid, &record.account));
     records.sort_by_key(|r| (r.array_job.unwrap_or(r.job), r.array_task, r.job, r.attempt));
     if !filter.duplicates {
         // The last attempt stands for its job.
@@ -43,4 +52,24 @@ pub fn history(shared: &Shared, filter: &HistoryFilter) -> Result<Vec<JobRecord>
     let beyond = records.len().saturating_sub(limit as usize);
     records.drain(..beyond);
     Ok(records)
+}
+
+/// The filter with which the books are asked for records that this principal may be shown. Whoever is shown his own jobs
+/// alone has the books search for these, so that records of others do not fill the answer; `None` if he asks
+/// for others only. The limit of a coordinator applies once the records are chosen.
+fn narrowed(
+    shared: &Shared,
+    by: &Principal,
+    filter: &HistoryFilter,
+    limit: u32,
+) -> Option<HistoryFilter> {
+    let state = shared.read();
+    let viewer = Viewer::new(&state, by);
+    let wanted = HistoryFilter { limit: Some(limit), ..filter.clone() };
+    if viewer.sees_own_jobs_only() {
+        let asks = filter.users.is_empty() || filter.users.contains(&by.name);
+        return asks.then(|| HistoryFilter { users: vec![by.name.clone()], ..wanted });
+    }
+    let limit = if viewer.is_denied(PrivateKind::Jobs) { HISTORY_MAX } else { limit };
+    Some(HistoryFilter { limit: Some(limit), ..wanted })
 }

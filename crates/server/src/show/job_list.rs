@@ -5,10 +5,11 @@ use crate::shared::forecast_queue::Estimates;
 use crate::show::job_view::JobViews;
 use crate::show::view_cache::ViewCache;
 use cluster::Job;
-use cluster::job_selection;
+use cluster::visibility::Viewer;
 use jiff::fmt::temporal::DateTimeParser;
 use model::array::IndexSet;
 use model::change::JobRef;
+use model::principal::Principal;
 use model::reason::Refusal;
 use model::time::Timestamp;
 use slurm::output::Moment;
@@ -39,11 +40,12 @@ pub enum EncodedAnswer {
 
 pub fn jobs(
     shared: &Shared,
+    by: &Principal,
     wanted: &JobsQuery,
     estimates: Option<&Estimates>,
     now: Timestamp,
 ) -> Result<EncodedAnswer, Refusal> {
-    let list = List { shared, wanted, estimates, now, chosen: choose(shared, wanted)? };
+    let list = List { shared, wanted, estimates, now, chosen: choose(shared, by, wanted)? };
     let lines = wanted.lines.as_ref().and_then(|lines| list.lines(lines));
     if let Some(lines) = lines {
         return Ok(EncodedAnswer::Lines(lines.into_bytes()));
@@ -119,14 +121,15 @@ impl List<'_> {
 
 type ListedJob = (Arc<Job>, Option<IndexSet>);
 
-fn choose(shared: &Shared, wanted: &JobsQuery) -> Result<Vec<ListedJob>, Refusal> {
+fn choose(shared: &Shared, by: &Principal, wanted: &JobsQuery) -> Result<Vec<ListedJob>, Refusal> {
     let state = shared.read();
+    let viewer = Viewer::new(&state, by);
     // A task that an array does not have is nothing to show; a job that is not there is said.
     if let [only] = wanted.filter.jobs.as_slice()
-        && job_selection::resolve(&state, &JobRef { tasks: None, ..only.clone() }).is_empty()
+        && viewer.resolve(&JobRef { tasks: None, ..only.clone() }).is_empty()
     {
         return Err(Refusal::UnknownJob(only.id.to_string()));
     }
-    let chosen = job_selection::matching(&state, &wanted.filter).into_iter();
+    let chosen = viewer.matching(&wanted.filter).into_iter();
     Ok(chosen.map(|chosen| (chosen.job.clone(), chosen.tasks)).collect())
 }

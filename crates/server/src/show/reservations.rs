@@ -2,6 +2,7 @@
 
 use crate::clock;
 use crate::shared::Shared;
+use cluster::visibility::Viewer;
 use cluster::{Command, Reply, State};
 use model::principal::Principal;
 use model::reason::Refusal;
@@ -17,7 +18,7 @@ use wire::reservation::{LicenseView, ReservationPurpose, ReservationView, Reserv
 /// The calls of `scontrol create, update, delete, show reservation` and `show licenses`.
 pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answer, Refusal> {
     let command = match call {
-        Call::Reservations => return Ok(Answer::Reservations(all(shared))),
+        Call::Reservations => return Ok(Answer::Reservations(all(shared, &by))),
         Call::Licenses => return Ok(Answer::Licenses(licenses(shared))),
         Call::CreateReservation(mut ask) => {
             resolve(shared, &mut ask)?;
@@ -64,10 +65,12 @@ fn resolve(shared: &Shared, ask: &mut ReservationRequest) -> Result<(), Refusal>
     Ok(())
 }
 
-fn all(shared: &Shared) -> ReservationsView {
+fn all(shared: &Shared, by: &Principal) -> ReservationsView {
     let (state, now) = (shared.read(), clock::now());
+    let viewer = Viewer::new(&state, by);
+    let shown = state.reservations.values().filter(|reservation| viewer.reservation(reservation));
     let mut reservations: Vec<ReservationView> =
-        state.reservations.values().map(|reservation| view(&state, reservation, now)).collect();
+        shown.map(|reservation| view(&state, reservation, now)).collect();
     reservations.sort_by_key(|view| view.reservation.id);
     ReservationsView { now, reservations }
 }

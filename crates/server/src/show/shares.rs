@@ -4,12 +4,14 @@ use crate::shared::Shared;
 use crate::show::job_view::array_view;
 use cluster::view;
 use cluster::view::priority::Ranking;
+use cluster::visibility::Viewer;
+use model::principal::Principal;
 use model::time::Timestamp;
 use sched::order::multifactor;
 use std::cmp::Reverse;
 use wire::view::{PrioritiesView, PriorityView, ShareView, SharesView};
 
-pub fn shares(shared: &Shared, now: Timestamp) -> SharesView {
+pub fn shares(shared: &Shared, by: &Principal, now: Timestamp) -> SharesView {
     let state = shared.read();
     let tree = state.tree();
     let standings = state.fair_share_ranks();
@@ -31,6 +33,8 @@ pub fn shares(shared: &Shared, now: Timestamp) -> SharesView {
     for (_, parent) in &tree.members {
         depths.push(parent.map_or(0, |parent| depths[parent as usize] + 1));
     }
+    let viewer = Viewer::new(&state, by);
+    let shown = |at: &usize| viewer.usage(&tree.members[*at].0);
     let row = |at: usize| ShareView {
         association: (*tree.members[at].0).clone(),
         id: at as u32 + 1,
@@ -47,16 +51,18 @@ pub fn shares(shared: &Shared, now: Timestamp) -> SharesView {
         cluster: state.config.name.clone(),
         basic: !state.config.parameters.priority.multifactor,
         gres: state.config.parameters.gres_types.clone(),
-        rows: (0..tree.members.len()).map(row).collect(),
+        rows: (0..tree.members.len()).filter(shown).map(row).collect(),
     }
 }
 
-pub fn priorities(shared: &Shared, now: Timestamp) -> PrioritiesView {
+pub fn priorities(shared: &Shared, by: &Principal, now: Timestamp) -> PrioritiesView {
     let state = shared.read();
     let policy = &state.config.parameters.priority;
     let ranking = Ranking::new(&state, now);
     let mut jobs = Vec::new();
+    let viewer = Viewer::new(&state, by);
     let waiting = state.jobs.values().filter(|job| job.is_waiting() && job.hold.is_none());
+    let waiting = waiting.filter(|job| viewer.job(job));
     for job in waiting.filter(|_| policy.multifactor) {
         let asked = &job.spec.request().partitions;
         let mut partitions = state.partition_indices(asked).unwrap_or_default();

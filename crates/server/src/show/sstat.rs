@@ -1,8 +1,9 @@
 //! `sstat`: what running steps use now, asked of their supervisors through the nodes' agents.
 
 use crate::shared::Shared;
+use cluster::Job;
 use cluster::authorise::{Act, authorise};
-use cluster::{Job, job_selection};
+use cluster::visibility::Viewer;
 use model::change::JobRef;
 use model::id::{AttemptId, StepId};
 use model::principal::Principal;
@@ -30,9 +31,10 @@ pub async fn usage(
 ) -> Result<Answer, Refusal> {
     let asked = {
         let state = shared.read();
+        let viewer = Viewer::new(&state, by);
         let mut asked = Vec::new();
         for wanted in jobs.iter().take(JOBS_MAX) {
-            for chosen in job_selection::resolve(&state, wanted) {
+            for chosen in viewer.resolve(wanted) {
                 authorise(&state, by, Act::ManageJob(chosen.job))?;
                 asked.extend(running_job(chosen.job));
             }

@@ -5,6 +5,7 @@ use crate::shared::Shared;
 use crate::writer::submission::settle_owner;
 use cluster::Context;
 use cluster::command::Submit;
+use cluster::visibility::Viewer;
 use model::id::JobId;
 use model::principal::Principal;
 use model::reason::{NeverFits, Refusal};
@@ -76,5 +77,11 @@ pub fn offers(shared: &Shared, by: Principal, submission: Submission) -> Result<
             available: offer.available,
         }
     });
-    Ok(Answer::Offers(offers.collect()))
+    let mut offers: Vec<Offer> = offers.collect();
+    if !Viewer::new(&shared.read(), &by).nodes() {
+        // Whether it could start now, and not how all nodes stand.
+        offers.sort_by_key(|offer| !offer.available);
+        offers.truncate(1);
+    }
+    Ok(Answer::Offers(offers))
 }

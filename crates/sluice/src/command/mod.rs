@@ -3,9 +3,11 @@
 //! - `slurm/`: Slurm's commands
 //! - `dstack/`: `apply`, `ps`, `logs`, `stop`
 //! - `daemon/`: `up`, `down`, `server`, `agent`, and the state folder
-//! - `explain/`, `demo/`, `token/`, `doctor`, `links`: one verb each
+//! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`: one verb each
 //! - `verb`: what the verbs of `sluice` share
 
+mod check;
+mod convert;
 mod daemon;
 mod demo;
 mod doctor;
@@ -56,6 +58,10 @@ enum Verb {
     Stop(dstack::stop::StopArgs),
     /// Why a job waits, and when it is expected to start
     Explain(explain::ExplainArgs),
+    /// Say what is wrong with batch scripts, slurm.conf folders and .dstack.yml files
+    Check(check::CheckArgs),
+    /// Turn a batch script into a .dstack.yml, or the other way
+    Convert(convert::ConvertArgs),
     /// Put links for all Slurm commands into a folder
     Links(links::LinksArgs),
 }
@@ -70,7 +76,10 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
         return slurm::run(command, &args[1..]);
     }
     let cli = Cli::parse_from(std::iter::once("sluice".to_string()).chain(args));
-    if matches!(cli.verb, Verb::Doctor(_) | Verb::Ps(_) | Verb::Links(_) | Verb::Token(_)) {
+    if matches!(
+        cli.verb,
+        Verb::Check(_) | Verb::Doctor(_) | Verb::Ps(_) | Verb::Links(_) | Verb::Token(_)
+    ) {
         end_on_broken_pipe();
     }
     let done = match cli.verb {
@@ -86,6 +95,8 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
         Verb::Logs(args) => dstack::logs::run(args),
         Verb::Stop(args) => dstack::stop::run(args),
         Verb::Explain(args) => explain::run(args),
+        Verb::Check(args) => check::run(args),
+        Verb::Convert(args) => convert::run(args),
         Verb::Links(args) => links::run(&args),
     };
     match done {

@@ -6,4 +6,8 @@ mod harness;
 mod forged_lines;
 mod impersonation;
 mod planted_links;
+mod private_data;
+mod privileges;
+mod root_files;
+mod stale_identity;
 mod step_links;

@@ -4,6 +4,7 @@
 mod harness;
 
 mod bad_input;
+mod check_files;
 mod cpu_time;
 mod held_allocations;
 mod job_lifecycle;

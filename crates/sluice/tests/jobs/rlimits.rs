@@ -60,3 +60,23 @@ fn root_a_resource_limit_above_the_nodes_is_reported() {
     cluster.submit(&["-o", "out", "--propagate=NOFILE", "job.sh"]);
     cluster.await_file("out", |text| text == format!("{line}{}\n", own - 1));
 }
+
+#[test]
+fn root_open_files_are_capped_whatever_is_propagated() {
+    let cluster = Cluster::folder(TWO_NODES);
+    cluster.write_conf("cgroup.conf", "MaxOpenFiles=100\n");
+    cluster.start();
+    let ask = "sh -c 'ulimit -Sn; ulimit -Hn; ulimit -Sn 101 2> /dev/null && echo raised'";
+    let asked = |options: &str| {
+        let said = cluster.shell_as("games", &format!("ulimit -Sn 90; srun {options} {ask}"));
+        said.stdout.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(asked(""), ["90", "100"]);
+    assert_eq!(asked("--propagate=NONE"), ["100", "100"]);
+    cluster.write("job.sh", &format!("#!/bin/sh\n{ask}\n"));
+    let job = cluster.submit_as("games", "--propagate=NOFILE -o out job.sh");
+    cluster.await_end(job);
+    let out = cluster.read("out");
+    assert!(out.starts_with("slurmstepd: error: Can't propagate RLIMIT_NOFILE of "), "{out}");
+    assert!(out.ends_with("\n100\n100\n"), "{out}");
+}

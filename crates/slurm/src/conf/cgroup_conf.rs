@@ -14,6 +14,10 @@ use crate::conf::text::lines::ConfLine;
 const PIDS_MIN: u64 = 8;
 /// As many as a kernel can have.
 const PIDS_MAX: u64 = 1 << 22;
+/// A shell with fewer could not run a pipe.
+const OPEN_FILES_MIN: u64 = 64;
+/// As many as a kernel lets a process have.
+const OPEN_FILES_MAX: u64 = 1 << 30;
 const SWAPPINESS_MAX: u64 = 100;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +41,10 @@ pub struct CgroupConf {
     /// The CPU time of one job on one node, summed over its CPUs.
     pub max_cpu_seconds: Option<u64>,
     pub max_pids: Option<u64>,
+    /// The open files of each process of a job, whatever limit it brings along.
+    pub max_open_files: Option<u64>,
+    /// The setuid bit of a program gives a job's process no further rights.
+    pub no_new_privs: bool,
     pub constrain_scratch: bool,
     /// The scratch disk of a job without `--tmp`.
     pub max_scratch: Option<Bytes>,
@@ -59,6 +67,8 @@ const FIELDS: &[Field<CgroupConf>] = &[
     field!("MinRAMSpace", mebibytes, min_ram),
     field!("MaxCPUTime", some_number, max_cpu_seconds),
     field!("MaxPids", some_number, max_pids),
+    field!("MaxOpenFiles", some_number, max_open_files),
+    field!("NoNewPrivs", flag, no_new_privs),
     field!("MaxScratch", mebibytes_limit, max_scratch),
     field!("AllowedDevices", words, allowed_devices),
 ];
@@ -80,6 +90,8 @@ impl CgroupConf {
         constrain_cpu_time: false,
         max_cpu_seconds: None,
         max_pids: None,
+        max_open_files: None,
+        no_new_privs: false,
         constrain_scratch: false,
         max_scratch: None,
         allowed_devices: Vec::new(),
@@ -132,6 +144,16 @@ impl CgroupConf {
                 "MaxPids",
                 above("MaxPids", PIDS_MAX),
                 format!("expected at most {PIDS_MAX}, as many as a kernel can have"),
+            ),
+            (
+                "MaxOpenFiles",
+                below("MaxOpenFiles", OPEN_FILES_MIN),
+                format!("expected at least {OPEN_FILES_MIN}: every program opens files"),
+            ),
+            (
+                "MaxOpenFiles",
+                above("MaxOpenFiles", OPEN_FILES_MAX),
+                format!("expected at most {OPEN_FILES_MAX}, as many as a process can have"),
             ),
             (
                 "MaxCPUTime",

@@ -12,6 +12,8 @@ pub mod container_conf;
 pub mod error;
 pub mod gres_conf;
 pub mod keys;
+#[doc(hidden)]
+pub mod samples;
 pub mod slurm_conf;
 mod text;
 pub mod topology_conf;
@@ -61,6 +63,7 @@ pub fn load_dir(files: &dyn Files, dir: &Path) -> Result<Conf, Vec<ConfError>> {
     let gres = GresConf::read(&gres_lines, &mut folder.findings);
     gres_conf::node_gres::fill(&gres, &mut slurm.nodes, &mut folder.findings);
     let cgroup = cgroup(cgroup_lines.as_deref(), &slurm, &mut folder.findings);
+    check_memory_kill(&slurm, &cgroup, &mut folder.findings);
     let topology = folder.topology(&slurm);
 
     let Findings { errors, notices } = folder.findings;
@@ -172,4 +175,14 @@ fn first_pair<'l>(lines: &'l [ConfLine], key: &str) -> Option<&'l Pair> {
 
 fn node_names(slurm: &SlurmConf) -> impl Iterator<Item = &str> {
     slurm.nodes.iter().map(|node| node.config.name.as_str())
+}
+
+/// `OverMemoryKill` has Slurm hold jobs to their memory by its samples. Control groups do it here, unless the site has them off.
+fn check_memory_kill(slurm: &SlurmConf, cgroup: &CgroupConf, findings: &mut Findings) {
+    const KEY: &str = "JobAcctGatherParams";
+    let Some(raw) = slurm.raw.get(KEY).filter(|_| !cgroup.constrain_ram) else { return };
+    if raw.text.split(',').any(|word| word.trim().eq_ignore_ascii_case("OverMemoryKill")) {
+        let expected = "expected ConstrainRAMSpace=yes in cgroup.conf, which is what holds jobs to their memory here";
+        findings.wrong(&raw.place, KEY, &raw.text, expected);
+    }
 }

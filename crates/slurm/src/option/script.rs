@@ -9,7 +9,7 @@ use super::setting::{Setting, Source};
 /// The largest script that is taken, in bytes (Slurm's `max_script_size`).
 pub const SCRIPT_BYTES_MAX: usize = model::bounds::SCRIPT_BYTES.most;
 
-const DIRECTIVE: &str = "#SBATCH";
+pub const DIRECTIVE: &str = "#SBATCH";
 /// Directives of other batch systems, which are not read.
 const FOREIGN: [&str; 2] = ["#PBS", "#BSUB"];
 /// Words that begin the next component of a heterogeneous job.

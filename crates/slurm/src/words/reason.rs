@@ -1,7 +1,7 @@
 //! Why a job waits, in the words of `squeue`.
 
 use model::hostlist;
-use model::reason::{Limit, LimitKind, LimitScope, PartitionDenial, Reason};
+use model::reason::{Limit, LimitKind, LimitScope, PartitionDenial, Reason, UserFault};
 use model::tres::TresKind;
 use std::borrow::Cow;
 
@@ -38,6 +38,10 @@ pub fn text(reason: &Reason) -> Cow<'static, str> {
         Reason::Limit(limit) => return limit_text(limit).into(),
         Reason::LaunchFailed => "JobLaunchFailure",
         Reason::LaunchFailedHeld => "launch failed requeued held",
+        Reason::UserRefused(UserFault::Unknown) => "launch failed, no such user on the node",
+        Reason::UserRefused(UserFault::Renamed) => "launch failed, another user on the node",
+        Reason::UserRefused(UserFault::Expired) => "launch failed, user account expired",
+        Reason::UserRefused(UserFault::Locked) => "launch failed, user account locked",
         Reason::NonZeroExit => "NonZeroExitCode",
         Reason::TimeLimit => "TimeLimit",
         Reason::OutOfMemory => "OutOfMemory",

@@ -224,7 +224,7 @@ impl Attempt {
             Some(what) => {
                 let unfit = self.hooks.unfit.take();
                 let hold = unfit.is_some() && self.record.site.hold_on_failure;
-                ReportEvent::LaunchFailed { what, unfit, hold }
+                ReportEvent::LaunchFailed { what, unfit, hold, user: self.user_fault }
             }
             None => ReportEvent::Ended(AttemptEnd {
                 exit: self.exit(),

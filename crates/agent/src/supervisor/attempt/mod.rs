@@ -4,6 +4,7 @@ mod cpu_time_limit;
 mod ending;
 mod folders;
 mod orders;
+mod owner_lookup;
 mod prolog_epilog;
 mod prolog_epilog_groups;
 mod sampling;
@@ -24,11 +25,13 @@ use crate::wall_clock;
 use ending::Emptying;
 use model::array::IndexSet;
 use model::id::StepId;
+use model::reason::UserFault;
 use model::run::{ExitStatus, SignalBefore, Usage};
 use model::time::Timestamp;
 use model::usage::{CpuTime, TaskSample};
 use prolog_epilog::{Hook, SiteHooks};
 use script::Leader;
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use wire::order::SignalOrder;
@@ -68,6 +71,10 @@ pub(super) struct Attempt {
     /// The exit status that an end order carries.
     ordered_exit: Option<ExitStatus>,
     launch_failed: Option<String>,
+    /// Where the lookup of the job's owner leaves its answer.
+    owner_answer: Option<File>,
+    /// Why this node refuses the job's owner.
+    user_fault: Option<UserFault>,
     emptying: Option<Emptying>,
     hooks: SiteHooks,
     /// The usage of the script's processes at the last sample.
@@ -117,6 +124,8 @@ impl Attempt {
             suspended: false,
             ordered_exit: None,
             launch_failed: None,
+            owner_answer: None,
+            user_fault: None,
             emptying: None,
             hooks: SiteHooks::default(),
             script_used: TaskSample::default(),
@@ -126,8 +135,13 @@ impl Attempt {
         })
     }
 
-    /// Makes the job's folders, runs the InitScript and the prolog, and starts the script or the first step.
+    /// Looks up the job's owner on this node, and then starts the job.
     pub fn start(&mut self) {
+        self.begin_owner_lookup();
+    }
+
+    /// Makes the job's folders, runs the InitScript and the prolog, and starts the script or the first step.
+    fn start_as_owner(&mut self) {
         if let Err(why) = self.make_folders() {
             return self.fail_for_node(why);
         }
@@ -181,7 +195,7 @@ impl Attempt {
             self.start_step(*order);
         }
         for order in std::mem::take(&mut self.hooks.delayed_steps) {
-            self.begin_step(order);
+            self.begin_or_delay_step(order);
         }
         self.agents.flush();
     }

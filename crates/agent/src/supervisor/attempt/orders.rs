@@ -38,6 +38,10 @@ impl Attempt {
 
     pub(super) fn start_step(&mut self, order: StepOrder) {
         self.agents.step_taken(order.step);
+        self.begin_or_delay_step(order);
+    }
+
+    pub(super) fn begin_or_delay_step(&mut self, order: StepOrder) {
         // A step that waits for the prolog does not exist yet: its `srun` is told to try again.
         if self.emptying.is_none() && self.waits_for_prolog() {
             let known = self.hooks.delayed_steps.iter().any(|delayed| delayed.step == order.step);

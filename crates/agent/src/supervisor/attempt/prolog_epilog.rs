@@ -23,12 +23,15 @@ use wire::report::ReportEvent;
 /// How long the task epilog of the script may take: the job keeps its resources meanwhile.
 const TASK_EPILOG_TIMEOUT: Duration = Duration::from_secs(60);
 /// Reasons of the node's drain, in Slurm's words.
+const LOOKUP_ERROR: &str = "User lookup failed";
 const PROLOG_ERROR: &str = "Prolog error";
 const INIT_ERROR: &str = "InitScript error";
 const EPILOG_ERROR: &str = "Epilog error";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hook {
+    /// Not a program: the lookup of the job's owner, which comes before all others.
+    OwnerLookup,
     /// Runs before the job's private folders are mounted.
     InitScript,
     Prolog,
@@ -52,7 +55,7 @@ pub(super) struct RunningHook {
 impl RunningHook {
     /// Whether the job starts after it.
     pub fn is_before_job(&self) -> bool {
-        matches!(self.hook, Hook::InitScript | Hook::Prolog)
+        matches!(self.hook, Hook::OwnerLookup | Hook::InitScript | Hook::Prolog)
     }
 
     pub fn hook(&self) -> Hook {
@@ -220,6 +223,7 @@ impl Attempt {
             work_dir: "/",
             umask: 0o022,
             rlimits: &rlimits,
+            limits: None,
             lines: &[],
             nice: None,
             hold: ProcessBinding::default(),
@@ -277,7 +281,11 @@ impl Attempt {
         if self.hooks.due().is_some_and(|until| until <= now)
             && let Some(hook) = self.hooks.running.as_ref().map(|running| running.hook)
         {
-            self.hook_failed(hook, "took longer than PrologEpilogTimeout");
+            let what = match hook {
+                Hook::OwnerLookup => "took too long",
+                _ => "took longer than PrologEpilogTimeout",
+            };
+            self.hook_failed(hook, what);
         }
     }
 
@@ -291,7 +299,13 @@ impl Attempt {
         }
         match hook {
             // A prolog that was killed because its job ended has not failed.
-            Hook::InitScript | Hook::Prolog if self.emptying.is_some() => self.hook_done(hook),
+            Hook::OwnerLookup | Hook::InitScript | Hook::Prolog if self.emptying.is_some() => {
+                self.hook_done(hook);
+            }
+            Hook::OwnerLookup => {
+                self.hooks.unfit = Some(LOOKUP_ERROR.into());
+                self.fail_launch(format!("the lookup of the user {what}"));
+            }
             Hook::InitScript => {
                 self.hooks.unfit = Some(INIT_ERROR.into());
                 self.fail_launch(format!("the InitScript {what}"));
@@ -316,9 +330,10 @@ impl Attempt {
     fn hook_done(&mut self, hook: Hook) {
         self.hooks.running = None;
         match hook {
+            Hook::OwnerLookup if self.emptying.is_none() => self.owner_lookup_done(),
             Hook::InitScript if self.emptying.is_none() => self.start_shown(),
             Hook::Prolog if self.emptying.is_none() => self.start_own(),
-            Hook::InitScript | Hook::Prolog => {
+            Hook::OwnerLookup | Hook::InitScript | Hook::Prolog => {
                 for order in std::mem::take(&mut self.hooks.delayed_steps) {
                     self.begin_step(order);
                 }

@@ -81,6 +81,7 @@ impl Attempt {
             work_dir: &launch.work_dir,
             umask: launch.umask,
             rlimits: &launch.rlimits,
+            limits: Some(&self.record.limits),
             lines: &[],
             nice: launch.nice,
             hold: ProcessBinding {

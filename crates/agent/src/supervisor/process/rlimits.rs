@@ -42,6 +42,13 @@ pub(crate) fn apply(limits: &Rlimits) -> Vec<(String, Errno)> {
     refused
 }
 
+/// Lowers the hard and the soft limit of open files to `most`, where they are higher.
+pub(crate) fn cap_open_files(most: u64) -> Result<(), Errno> {
+    let resource = Resource::RLIMIT_NOFILE;
+    let (soft, hard) = getrlimit(resource)?;
+    setrlimit(resource, soft.min(most), hard.min(most))
+}
+
 /// Raises the limit of locked memory: to unlimited, or else to the hard limit.
 pub(crate) fn unlock_memory() {
     let resource = Resource::RLIMIT_MEMLOCK;

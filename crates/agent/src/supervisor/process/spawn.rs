@@ -10,9 +10,11 @@ use crate::supervisor::agent_connections;
 use crate::supervisor::folders::namespaces::Namespaces;
 use crate::supervisor::process::binding::ProcessBinding;
 use crate::supervisor::prolog_epilog::task_prolog;
+use model::limits::Limits;
 use model::run::Rlimits;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
+use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, signal, sigprocmask};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr,
@@ -76,6 +78,8 @@ pub(crate) struct ProcessSpec<'a> {
     pub work_dir: &'a str,
     pub umask: u32,
     pub rlimits: &'a Rlimits,
+    /// The job's limits, of which each process takes its own part; `None` for a program of the site.
+    pub limits: Option<&'a Limits>,
     /// Lines written to its standard error before it is executed.
     pub lines: &'a [String],
     /// `None` keeps the nice value of this process.
@@ -208,6 +212,9 @@ fn prepare(spec: ProcessSpec, entered: Result<(), Errno>) -> Result<Vec<CString>
     }
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
         .map_err(step("cannot reset the signal mask"))?;
+    if let Some(most) = spec.limits.and_then(|limits| limits.open_files) {
+        rlimits::cap_open_files(most).map_err(step("cannot limit open files"))?;
+    }
     let limits_refused = rlimits::apply(spec.rlimits);
     spec.hold.take()?;
     if let Some(namespaces) = spec.namespaces {
@@ -216,6 +223,9 @@ fn prepare(spec: ProcessSpec, entered: Result<(), Errno>) -> Result<Vec<CString>
     become_user(spec.user).map_err(|errno| {
         format!("cannot become user {} ({}): {}", spec.user.name, spec.user.uid, errno.desc())
     })?;
+    if spec.limits.is_some_and(|limits| limits.no_new_privs) {
+        prctl::set_no_new_privs().map_err(step("cannot give up further rights"))?;
+    }
     let nice_refused = spec.nice.and_then(|nice| nice::apply(nice).err());
     umask(Mode::from_bits_truncate(spec.umask & 0o777));
     let lost_dir = enter_work_dir(spec.work_dir)?;

@@ -109,6 +109,7 @@ impl Step {
             work_dir: &launch.work_dir,
             umask: launch.umask,
             rlimits: launch.rlimits.as_ref().unwrap_or(&record.launch.rlimits),
+            limits: Some(&record.limits),
             lines: of_task.map(|task| task.lines.as_slice()).unwrap_or_default(),
             nice: self.order.nice,
             hold: ProcessBinding {

@@ -61,6 +61,7 @@ impl Step {
             work_dir: &launch.work_dir,
             umask: launch.umask,
             rlimits: launch.rlimits.as_ref().unwrap_or(&record.launch.rlimits),
+            limits: Some(&record.limits),
             lines: &[],
             nice: self.order.nice,
             hold: ProcessBinding::default(),

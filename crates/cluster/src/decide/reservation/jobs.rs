@@ -3,6 +3,7 @@
 use super::refused;
 use crate::state::State;
 use crate::state::job::Job;
+use crate::visibility::Viewer;
 use model::principal::Principal;
 use model::reason::{NeverFits, Refusal};
 use model::request::Request;
@@ -21,11 +22,13 @@ impl State {
         account: &str,
     ) -> Result<(), Refusal> {
         let invalid = |name: &str| Refusal::InvalidReservation(name.to_owned());
+        let viewer = Viewer::new(self, owner);
         if split_names(asked).next().is_none() {
             return Err(invalid(asked));
         }
         for name in split_names(asked) {
-            let known = self.reservations.get(name).ok_or_else(|| invalid(name))?;
+            let known = self.reservations.get(name).filter(|r| viewer.reservation(r));
+            let known = known.ok_or_else(|| invalid(name))?;
             if !known.admits(owner, account) {
                 return Err(refused(Why::Access(name.to_owned())));
             }

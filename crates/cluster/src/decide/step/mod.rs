@@ -51,6 +51,10 @@ impl State {
             return Err(Refusal::Step(StepRefusal::Count { most }));
         }
         let placed = self.place_step(job, attempt, ask)?;
+        let most = self.config.parameters.max_tasks_per_node as usize;
+        if placed.iter().any(|part| part.ranks.len() > most) {
+            return Err(Refusal::TaskCount);
+        }
         let step = Step {
             id: StepId::Number(attempt.next_step),
             name: ask.name.clone(),

@@ -1,8 +1,8 @@
 //! `sluice agent`: this machine's nodes.
 
 use super::keeper::AGENT_KEEPER;
-use super::log;
 use super::state_dir::StateDir;
+use super::{core_dump, log};
 use crate::command::verb::{VerbError, VerbResult};
 use ::agent::detect::{Machine, node_config_line};
 use ::agent::{AgentConfig, Launcher};
@@ -46,6 +46,7 @@ pub fn run(args: AgentArgs) -> VerbResult {
     }
     let path = args.state.unwrap_or_else(crate::client::default_state_dir);
     let state = StateDir::prepare(&path)?;
+    core_dump::forbid()?;
     log::start(&state, "agent");
     if let Some(pid) =
         state.running_pid("agent").filter(|p| p.as_raw() != std::process::id() as i32)

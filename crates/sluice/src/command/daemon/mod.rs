@@ -2,6 +2,7 @@
 
 pub mod admin_token;
 pub mod agent;
+mod core_dump;
 pub mod down;
 mod keeper;
 mod listen_addresses;

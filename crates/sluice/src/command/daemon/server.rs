@@ -3,7 +3,7 @@
 use super::keeper::SERVER_KEEPER;
 use super::listen_addresses::BoundListeners;
 use super::state_dir::StateDir;
-use super::{admin_token, listen_addresses, log, server_user, state_mount};
+use super::{admin_token, core_dump, listen_addresses, log, server_user, state_mount};
 use crate::command::verb::{VerbError, VerbResult};
 use ::server::configure::{self, Machine};
 use ::server::{ConnectionLimits, ServerOptions};
@@ -46,6 +46,7 @@ impl ServerArgs {
 
 pub fn run(args: ServerArgs) -> VerbResult {
     let state = StateDir::prepare(&args.state_path())?;
+    core_dump::forbid()?;
     log::start(&state, "server");
     refuse_a_second(&state)?;
     let site = Site::load(&args, None)?;

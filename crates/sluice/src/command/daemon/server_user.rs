@@ -104,6 +104,7 @@ pub fn give_up_root(user: ServerUser) -> Result<(), VerbError> {
     nix::unistd::setgroups(&[user.gid]).map_err(failed)?;
     nix::unistd::setresgid(user.gid, user.gid, user.gid).map_err(failed)?;
     nix::unistd::setresuid(user.uid, user.uid, user.uid).map_err(failed)?;
+    super::core_dump::forbid()?;
     match nix::unistd::setuid(Uid::from_raw(0)) {
         Ok(()) => Err(VerbError::Message("root could be taken back after it was given up".into())),
         Err(_) => Ok(()),

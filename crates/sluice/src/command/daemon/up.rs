@@ -4,7 +4,7 @@
 use super::keeper::{AGENT_KEEPER, BAD_CONFIGURATION, SERVER_KEEPER};
 use super::server::{self, LocalNodes, ServerArgs, Site};
 use super::state_dir::{self, StateDir};
-use super::{listen_addresses, log};
+use super::{core_dump, listen_addresses, log};
 use crate::command::verb::{VerbError, VerbResult};
 use ::server::configure::Machine;
 use clap::Args;
@@ -28,6 +28,7 @@ pub fn run(args: UpArgs) -> VerbResult {
     if args.detach {
         return detached(&args, &state);
     }
+    core_dump::forbid()?;
     log::start(&state, "server");
     let site = load_site(&args.server)?;
     let bound = listen_addresses::bind(&state, args.server.listen, args.server.agents)?;

@@ -3,12 +3,12 @@
 use super::{attach, cluster, confirm, jobs, nodes_of, print, stop, unexpected};
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
+use ::dstack::configuration::task::Task;
+use ::dstack::configuration::{self, Configuration};
 use ::dstack::offer::Offer;
 use ::dstack::request::{self, Draft, RequestError, Submitter, is_same_run};
 use ::dstack::run_summary::{self, Nodes, RunSummary};
 use ::dstack::table::{self, Plan, PsRow};
-use ::dstack::yaml::configuration::{self, Configuration};
-use ::dstack::yaml::task::Task;
 use ::dstack::{name, node_offer};
 use clap::Args;
 use jiff::tz::TimeZone;
@@ -56,9 +56,10 @@ pub struct ApplyArgs {
 }
 
 pub fn run(args: ApplyArgs) -> VerbResult {
-    let task = read_task(&args)?;
-    let mut draft = translate(&task, &args)?;
+    let mut task = read_task(&args)?;
     let mut client = args.server.client()?;
+    resolve_dependencies(&mut client, &mut task, &args)?;
+    let mut draft = translate(&task, &args)?;
     let cluster = cluster(&mut client)?;
     draft.keep_within(&cluster.partitions);
     for notice in &draft.notices {
@@ -98,16 +99,40 @@ fn read_task(args: &ApplyArgs) -> Result<Task, VerbError> {
     read.map_err(VerbError::file(&args.file))?;
     let loaded = configuration::parse(&args.file, &bytes).map_err(message)?;
     for notice in &loaded.notices {
-        eprintln!("{}:{notice}", args.file);
+        eprintln!("{}", notice.in_file(&args.file));
     }
-    let Configuration::Task(mut task) = loaded.configuration;
+    let applicable = loaded.applicable().map_err(|fault| message(fault.in_file(&args.file)))?;
+    let Configuration::Task(task) = applicable else {
+        return Err(VerbError::Message(format!("{}: expected `type: task`", args.file)));
+    };
+    let mut task = task.as_ref().clone();
     if let Some(given) = &args.name {
         if !name::is_valid(given) {
             return Err(VerbError::Message(format!("--name {given:?}: expected {}", name::RULE)));
         }
         task.name = Some(given.clone());
     }
-    Ok(*task)
+    Ok(task)
+}
+
+/// The newest run of each name that the task depends on.
+fn resolve_dependencies(
+    client: &mut Client,
+    task: &mut Task,
+    args: &ApplyArgs,
+) -> Result<(), VerbError> {
+    let named = task.depends_on.iter().filter_map(|term| Some(term.split_once(':')?.1.to_owned()));
+    let names: Vec<String> = named.filter(|run| run.parse::<u32>().is_err()).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let runs = jobs(client, JobFilter { names, ..JobFilter::default() })?;
+    let newest = |name: &str| {
+        let of_name = runs.iter().filter(|job| &*job.spec.name == name);
+        of_name.map(|job| job.id.0).max()
+    };
+    request::resolve_dependencies(task, newest)
+        .map_err(|error| VerbError::Message(format!("{}: {error}", args.file)))
 }
 
 fn message(error: impl std::fmt::Display) -> VerbError {

@@ -4,7 +4,7 @@ use ::slurm::output::Moment;
 use ::slurm::words::note::{amount, counted, limit_text, memory, units};
 use ::slurm::words::{self, job as state};
 use model::hostlist;
-use model::reason::{NeverFits, Reason};
+use model::reason::{NeverFits, Reason, UserFault};
 use model::run::JobState;
 use model::shortage::{MissingResource, NodeClassReport, Shortage};
 use model::time::{TimeLimit, Timestamp, format_limit_full};
@@ -93,6 +93,7 @@ fn sentence(job: &JobView, wait: &WaitView, reason: &Reason, moment: Moment<'_>)
         Reason::LaunchFailed => {
             "A node could not launch it; it is held until somebody releases it."
         }
+        Reason::UserRefused(fault) => return refused_user(*fault).to_owned(),
         Reason::Deadline => "It could not end before its deadline any more.",
         Reason::NotPlanned | Reason::None => "No plan has looked at it yet.",
         Reason::BeginTime => {
@@ -105,6 +106,24 @@ fn sentence(job: &JobView, wait: &WaitView, reason: &Reason, moment: Moment<'_>)
         _ => "It is held back until somebody changes it.",
     };
     text.to_owned()
+}
+
+/// What a node has against the job's owner, and who can mend it.
+fn refused_user(fault: UserFault) -> &'static str {
+    match fault {
+        UserFault::Unknown => {
+            "A node does not know its owner; an operator can release it when that is mended."
+        }
+        UserFault::Renamed => {
+            "On a node its owner's user id belongs to another name; an operator can release it when that is mended."
+        }
+        UserFault::Expired => {
+            "Its owner's account has expired; an operator can release it when that is mended."
+        }
+        UserFault::Locked => {
+            "Its owner's account is locked; an operator can release it when that is mended."
+        }
+    }
 }
 
 fn throttled(job: &JobView) -> String {

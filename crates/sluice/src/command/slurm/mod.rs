@@ -23,7 +23,7 @@ mod srun;
 mod sshare;
 mod sstat;
 mod step;
-mod submit;
+pub mod submit;
 
 use ::slurm::option::Command;
 use std::process::ExitCode;

@@ -1,6 +1,7 @@
 //! Keys whose value is one of a few words, or a list of such: an enum each, with its words.
 
 use model::partition::PartitionState;
+use model::private_data::PrivateKind;
 use serde::{Deserialize, Serialize};
 
 /// A set of words, each of which stands for one variant of an enum.
@@ -223,6 +224,17 @@ choice!(
         Full = "full",
     }
 );
+
+words_of_variants!(PrivateKind {
+    Accounts = "accounts",
+    Events = "events",
+    Jobs = "jobs",
+    Nodes = "nodes",
+    Partitions = "partitions",
+    Reservations = "reservations",
+    Usage = "usage",
+    Users = "users",
+});
 
 words_of_variants!(PartitionState {
     Up = "UP",

@@ -70,6 +70,10 @@ impl KeyValue<'_> {
         self.record.flag(self.key)
     }
 
+    pub fn some_flag(&self) -> Option<Option<bool>> {
+        self.flag().map(Some)
+    }
+
     /// A number that is 0 for no, and anything else for yes.
     pub fn switch(&self) -> Option<bool> {
         self.number::<u64>().map(|number| number != 0)

@@ -1,4 +1,4 @@
-//! The cluster-wide keys of slurm.conf, a row each: name, kind of value, whether it is used, how it is read,
+//! The cluster-wide keys of slurm.conf, a row each: name, kind of value, what becomes of it here, how it is read,
 //! and the field that it sets. They are those of the 22.05 manual page, three that `scontrol show config`
 //! lists besides (`JobCredentialPrivateKey`, `JobCredentialPublicCertificate`, `JobDefaults`), and two of
 //! our own: `ContainerType`, and `CgroupPlugin`, which is cgroup.conf's but taken here too.
@@ -7,8 +7,8 @@ use super::choices;
 use super::fields::{Field, field};
 use super::record::Record;
 use crate::conf::keys::{
-    BOUNDED, Key, KeyTable, U16, U32, U64, ValueKind, accepted, one_of, repeating, retired, used,
-    words_of,
+    BOUNDED, Key, KeyTable, U16, U32, U64, ValueKind, accepted, one_of, refused, repeating,
+    retired, used, words_of,
 };
 use crate::conf::slurm_conf::globals::Globals;
 
@@ -59,7 +59,7 @@ pub fn store_fields(record: &Record, globals: &mut Globals) {
     }
 }
 
-const KEYS: [Key; ROWS.len()] = {
+static KEYS: [Key; ROWS.len()] = {
     let mut keys = [ROWS[0].key; ROWS.len()];
     let mut at = 0;
     while at < ROWS.len() {
@@ -82,7 +82,7 @@ const ROWS: &[Row] = &[
     no_field(accepted("AccountingStorageParameters", ValueKind::Words)),
     no_field(accepted("AccountingStoragePass", ValueKind::Text)),
     no_field(accepted("AccountingStoragePort", U16)),
-    sets!("AccountingStorageTRES", ValueKind::Words, words, accounting.tres),
+    no_field(accepted("AccountingStorageTRES", ValueKind::Words)),
     no_field(accepted("AccountingStorageType", ValueKind::Text)),
     no_field(accepted("AccountingStorageUser", ValueKind::Text)),
     no_field(accepted("AccountingStoreFlags", ValueKind::Words)),
@@ -106,8 +106,8 @@ const ROWS: &[Row] = &[
     no_field(accepted("CliFilterPlugins", ValueKind::Words)),
     no_field(used("ClusterName", ValueKind::Text)),
     no_field(accepted("CommunicationParameters", ValueKind::Words)),
-    sets!("CompleteWait", BOUNDED, number, times.complete_wait_s),
-    sets!("ContainerType", ValueKind::Text, some_text, launch.container_type),
+    no_field(accepted("CompleteWait", BOUNDED)),
+    no_field(accepted("ContainerType", ValueKind::Text)),
     no_field(retired("ControlAddr", ValueKind::Text)),
     no_field(retired("ControlMachine", ValueKind::Text)),
     no_field(accepted("CoreSpecPlugin", ValueKind::Text)),
@@ -141,11 +141,11 @@ const ROWS: &[Row] = &[
     sets!("GresTypes", ValueKind::Words, words, gres_types),
     no_field(accepted("GroupUpdateForce", U32)),
     no_field(accepted("GroupUpdateTime", U32)),
-    sets!("HealthCheckInterval", U32, number, times.health_check_interval_s),
-    sets!("HealthCheckNodeState", HEALTH_STATES, words, programs.health_check_node_state),
-    sets!("HealthCheckProgram", ValueKind::Text, some_text, programs.health_check),
-    sets!("InactiveLimit", BOUNDED, number, times.inactive_limit_s),
-    sets!("InteractiveStepOptions", ValueKind::Text, text, launch.interactive_step_options),
+    no_field(accepted("HealthCheckInterval", U32)),
+    no_field(accepted("HealthCheckNodeState", HEALTH_STATES)),
+    no_field(accepted("HealthCheckProgram", ValueKind::Text)),
+    no_field(accepted("InactiveLimit", BOUNDED)),
+    no_field(accepted("InteractiveStepOptions", ValueKind::Text)),
     no_field(used("JobAcctGatherFrequency", ValueKind::Text)),
     no_field(accepted("JobAcctGatherParams", ValueKind::Words)),
     no_field(used("JobAcctGatherType", ValueKind::Text)),
@@ -162,15 +162,20 @@ const ROWS: &[Row] = &[
     no_field(accepted("JobDefaults", ValueKind::Words)),
     sets!("JobFileAppend", ZERO_OR_ONE, switch, launch.job_file_append),
     sets!("JobRequeue", ZERO_OR_ONE, switch, launch.job_requeue),
-    no_field(accepted("JobSubmitPlugins", ValueKind::Words)),
+    no_field(refused(
+        "JobSubmitPlugins",
+        ValueKind::Words,
+        &["", "none", "(null)"],
+        "jobs that a plugin would refuse or change would be taken as they are",
+    )),
     sets!("KillOnBadExit", ZERO_OR_ONE, switch, launch.kill_on_bad_exit),
     sets!("KillWait", BOUNDED, number, times.kill_wait_s),
-    sets!("LaunchParameters", ValueKind::Words, parameters, launch.parameters),
+    no_field(accepted("LaunchParameters", ValueKind::Words)),
     no_field(accepted("LaunchType", ValueKind::Text)),
     sets!("Licenses", ValueKind::Text, some_text, licenses),
     no_field(accepted("LogTimeFormat", ValueKind::Text)),
     no_field(accepted("MailDomain", ValueKind::Text)),
-    sets!("MailProg", ValueKind::Text, some_text, programs.mail),
+    no_field(accepted("MailProg", ValueKind::Text)),
     sets!("MaxArraySize", U32, number, ids.max_array_size),
     no_field(accepted("MaxDBDMsgs", U32)),
     sets!("MaxJobCount", U32, number, ids.max_job_count),
@@ -181,10 +186,15 @@ const ROWS: &[Row] = &[
     sets!("MaxStepCount", U32, number, ids.max_step_count),
     sets!("MaxTasksPerNode", BOUNDED, number, ids.max_tasks_per_node),
     no_field(accepted("MCSParameters", ValueKind::Words)),
-    no_field(accepted("MCSPlugin", ValueKind::Text)),
-    sets!("MessageTimeout", U32, number, times.message_timeout_s),
+    no_field(refused(
+        "MCSPlugin",
+        ValueKind::Text,
+        &["", "mcs/none", "(null)"],
+        "jobs of different labels would share nodes and be shown to all",
+    )),
+    no_field(accepted("MessageTimeout", U32)),
     sets!("MinJobAge", U32, number, times.min_job_age_s),
-    sets!("MpiDefault", ValueKind::Text, text, launch.mpi_default),
+    no_field(accepted("MpiDefault", ValueKind::Text)),
     no_field(accepted("MpiParams", ValueKind::Text)),
     no_field(accepted("NodeFeaturesPlugins", ValueKind::Words)),
     sets!("OverTimeLimit", BOUNDED, limit, times.over_time_limit_min),
@@ -225,7 +235,7 @@ const ROWS: &[Row] = &[
     sets!("PriorityWeightQOS", U32, number, priority.weight_qos),
     no_field(used("PriorityWeightTRES", ValueKind::Words)),
     no_field(used("PrivateData", PRIVATE_DATA)),
-    sets!("ProctrackType", one_of::<choices::ProctrackType>(), choice, launch.proctrack),
+    no_field(accepted("ProctrackType", one_of::<choices::ProctrackType>())),
     sets!("Prolog", ValueKind::Text, some_text, programs.prolog),
     no_field(used("PrologEpilogTimeout", U32)),
     sets!("PrologFlags", words_of::<choices::PrologFlag>(), choices, programs.prolog_flags),
@@ -259,7 +269,7 @@ const ROWS: &[Row] = &[
     ),
     no_field(accepted("SlurmctldAddr", ValueKind::Text)),
     no_field(accepted("SlurmctldDebug", ValueKind::Text)),
-    no_field(repeating(used("SlurmctldHost", ValueKind::Text))),
+    no_field(repeating(accepted("SlurmctldHost", ValueKind::Text))),
     no_field(accepted("SlurmctldLogFile", ValueKind::Text)),
     no_field(accepted("SlurmctldParameters", ValueKind::Words)),
     no_field(accepted("SlurmctldPidFile", ValueKind::Text)),
@@ -280,7 +290,7 @@ const ROWS: &[Row] = &[
     no_field(accepted("SlurmdUser", ValueKind::Text)),
     no_field(accepted("SlurmSchedLogFile", ValueKind::Text)),
     no_field(accepted("SlurmSchedLogLevel", ZERO_OR_ONE)),
-    sets!("SlurmUser", ValueKind::Text, text, slurm_user),
+    no_field(accepted("SlurmUser", ValueKind::Text)),
     sets!("SrunEpilog", ValueKind::Text, some_text, programs.srun_epilog),
     no_field(accepted("SrunPortRange", ValueKind::Text)),
     sets!("SrunProlog", ValueKind::Text, some_text, programs.srun_prolog),
@@ -301,11 +311,16 @@ const ROWS: &[Row] = &[
     sets!("TmpFS", ValueKind::Text, text, launch.tmp_fs),
     sets!("TopologyParam", ValueKind::Words, parameters, scheduling.topology_parameters),
     sets!("TopologyPlugin", ValueKind::Text, text, scheduling.topology_plugin),
-    sets!("TrackWCKey", ValueKind::YesNo, flag, accounting.track_wckey),
+    no_field(accepted("TrackWCKey", ValueKind::YesNo)),
     no_field(accepted("TreeWidth", BOUNDED)),
-    sets!("UnkillableStepProgram", ValueKind::Text, some_text, programs.unkillable_step),
+    no_field(accepted("UnkillableStepProgram", ValueKind::Text)),
     sets!("UnkillableStepTimeout", U32, number, times.unkillable_step_timeout_s),
-    no_field(accepted("UsePAM", ValueKind::YesNo)),
+    no_field(refused(
+        "UsePAM",
+        ValueKind::YesNo,
+        &["no", "0", "false"],
+        "the limits of PAM would not hold for jobs",
+    )),
     no_field(accepted("VSizeFactor", BOUNDED)),
     sets!("WaitTime", BOUNDED, number, times.wait_time_s),
     no_field(accepted("X11Parameters", ValueKind::Words)),

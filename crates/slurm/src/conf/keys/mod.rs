@@ -1,7 +1,8 @@
 //! A configuration key: its name, the kind of value it takes, and whether it has an effect.
 //!
 //! `global_keys` and `record_keys` are the tables of keys, `choices` the words that a key may take, `value` parses a
-//! value by its kind, `record` checks pairs against a table, and `fields` says which field a key sets.
+//! value by its kind, `record` checks pairs against a table, `fields` says which field a key sets, and `words` which words
+//! of a key act.
 
 pub mod choices;
 pub(super) mod fields;
@@ -9,6 +10,7 @@ pub(super) mod global_keys;
 pub(super) mod record;
 pub(super) mod record_keys;
 pub mod value;
+pub(super) mod words;
 
 use self::choices::Choice;
 
@@ -55,15 +57,18 @@ pub const fn words_of<C: Choice>() -> ValueKind {
     ValueKind::WordsOf(C::WORDS)
 }
 
-/// Whether a key of Slurm has an effect.
+/// What becomes of a key of Slurm here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeySupport {
-    /// Read into the typed configuration.
+    /// Read into the typed configuration, and acts.
     Used,
     /// Valid in Slurm and checked. A notice says once that it has no effect.
     Accepted,
     /// As `Accepted`, and no longer in Slurm.
     Retired,
+    /// A control that is not here: without it more would be shown or permitted than the site asked for. Values that
+    /// ask for nothing are accepted.
+    Refused { unless: &'static [&'static str], why: &'static str },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -85,6 +90,15 @@ pub const fn accepted(name: &'static str, kind: ValueKind) -> Key {
 
 pub const fn retired(name: &'static str, kind: ValueKind) -> Key {
     Key { name, kind, support: KeySupport::Retired, repeats: false }
+}
+
+pub const fn refused(
+    name: &'static str,
+    kind: ValueKind,
+    unless: &'static [&'static str],
+    why: &'static str,
+) -> Key {
+    Key { name, kind, support: KeySupport::Refused { unless, why }, repeats: false }
 }
 
 pub const fn repeating(key: Key) -> Key {

@@ -60,6 +60,12 @@ impl Record {
             KeySupport::Used => {}
             KeySupport::Accepted => findings.notice(&pair.place, key.name, NoticeKind::NoEffect),
             KeySupport::Retired => findings.notice(&pair.place, key.name, NoticeKind::Retired),
+            KeySupport::Refused { unless, why } => {
+                if !unless.iter().any(|value| value.eq_ignore_ascii_case(&pair.value)) {
+                    let expected = format!("not enforced here: {why}; expected no such key");
+                    findings.wrong(&pair.place, key.name, &pair.value, expected);
+                }
+            }
         }
         if let Some(former) = self.entries.get(key.name).filter(|_| !key.repeats) {
             let first = former.place.clone();

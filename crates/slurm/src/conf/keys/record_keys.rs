@@ -5,7 +5,7 @@ use model::partition::PartitionState;
 
 use super::choices::{AutoDetect, CgroupPlugin, GresFlag, NodeState, PreemptMode, SelectParameter};
 use crate::conf::keys::{
-    BOUNDED, KeyTable, U16, U32, U64, ValueKind, accepted, one_of, retired, used, words_of,
+    BOUNDED, KeyTable, U16, U32, U64, ValueKind, accepted, one_of, refused, retired, used, words_of,
 };
 
 /// The default binding of tasks.
@@ -33,7 +33,7 @@ pub const NODE: KeyTable = KeyTable {
         used("Gres", ValueKind::Text),
         used("MemSpecLimit", ValueKind::Megabytes),
         // One port, or a range with one for each node.
-        used("Port", ValueKind::Text),
+        accepted("Port", ValueKind::Text),
         used("Procs", U32),
         used("RealMemory", ValueKind::Megabytes),
         used("Reason", ValueKind::Text),
@@ -50,11 +50,11 @@ pub const PARTITION: KeyTable = KeyTable {
     of: "a PartitionName line",
     keys: &[
         used("PartitionName", ValueKind::Text),
-        used("AllocNodes", ValueKind::Text),
+        refused("AllocNodes", ValueKind::Text, &["ALL"], "jobs would be taken from every host"),
         used("AllowAccounts", ValueKind::Words),
         used("AllowGroups", ValueKind::Words),
         used("AllowQos", ValueKind::Words),
-        used("Alternate", ValueKind::Text),
+        accepted("Alternate", ValueKind::Text),
         used("CpuBind", CPU_BIND),
         used("Default", ValueKind::YesNo),
         used("DefaultTime", ValueKind::Time),
@@ -116,15 +116,17 @@ pub const DOWN_NODES: KeyTable = KeyTable {
     ],
 };
 
+const FRONTEND_WHY: &str = "there are no front ends, and jobs of all users would be taken";
+
 pub const FRONTEND: KeyTable = KeyTable {
     of: "a FrontendName line",
     keys: &[
         accepted("FrontendName", ValueKind::Text),
         accepted("FrontendAddr", ValueKind::Text),
-        accepted("AllowGroups", ValueKind::Words),
-        accepted("AllowUsers", ValueKind::Words),
-        accepted("DenyGroups", ValueKind::Words),
-        accepted("DenyUsers", ValueKind::Words),
+        refused("AllowGroups", ValueKind::Words, &[], FRONTEND_WHY),
+        refused("AllowUsers", ValueKind::Words, &[], FRONTEND_WHY),
+        refused("DenyGroups", ValueKind::Words, &[], FRONTEND_WHY),
+        refused("DenyUsers", ValueKind::Words, &[], FRONTEND_WHY),
         accepted("Port", U16),
         accepted("Reason", ValueKind::Text),
         accepted("State", ValueKind::OneOf(&["DOWN", "DRAIN", "FAIL", "FAILING", "UNKNOWN"])),
@@ -189,11 +191,14 @@ pub const CGROUP: KeyTable = KeyTable {
         accepted("MinKmemSpace", ValueKind::Megabytes),
         used("MinRAMSpace", ValueKind::Megabytes),
         // Keys that Slurm does not have: devices that every job may open, CPU time bound to the allocated CPUs, and
-        // the most seconds of CPU time and processes of one job on a node.
+        // the most seconds of CPU time and processes of one job on a node, the most open files of each of its processes,
+        // and whether a program's setuid bit gives a job's process more rights.
         used("AllowedDevices", ValueKind::Words),
         used("ConstrainCPUTime", ValueKind::YesNo),
         used("MaxCPUTime", U64),
+        used("MaxOpenFiles", U64),
         used("MaxPids", U64),
+        used("NoNewPrivs", ValueKind::YesNo),
         // Keys that Slurm does not have: the disk space of a job's own folder.
         used("ConstrainScratch", ValueKind::YesNo),
         used("MaxScratch", ValueKind::Megabytes),

@@ -106,7 +106,6 @@ impl Description {
 /// What the lines of slurm.conf say, each by itself.
 struct Records {
     single: Record,
-    slurmctld_hosts: Vec<String>,
     nodes: NodeLines,
     partitions: PartitionLines,
     node_sets: Vec<Record>,
@@ -117,7 +116,6 @@ impl Default for Records {
     fn default() -> Self {
         Self {
             single: Record::new(GLOBAL),
-            slurmctld_hosts: Vec::new(),
             nodes: NodeLines::default(),
             partitions: PartitionLines::default(),
             node_sets: Vec::new(),
@@ -131,9 +129,6 @@ impl Records {
         for (at, pair) in line.iter().enumerate() {
             if let Some(description) = Description::beginning_with(pair) {
                 return self.add_description(description, &line[at..], findings);
-            }
-            if pair.key.eq_ignore_ascii_case("SlurmctldHost") {
-                self.slurmctld_hosts.push(pair.value.clone());
             }
             self.single.add(pair, findings);
         }
@@ -156,7 +151,7 @@ impl Records {
 
     /// Checks that need all lines: what one says of another.
     fn finish(self, findings: &mut Findings) -> SlurmConf {
-        let mut globals = Globals::read(&self.single, self.slurmctld_hosts, findings);
+        let mut globals = Globals::read(&self.single, findings);
         let mut nodes = self.nodes.nodes;
         settle_gres_types(&mut globals.gres_types, &nodes, findings);
         let declared = DeclaredNodes::new(&nodes);
@@ -164,8 +159,11 @@ impl Records {
         let down_nodes = declared.down_nodes(&self.down_nodes, findings);
         let mut partitions = self.partitions.partitions;
         declared.fill_partitions(&mut partitions, &node_sets, findings);
+        for conf in &mut partitions {
+            conf.partition.disable_root_jobs =
+                conf.disable_root_jobs.unwrap_or(globals.disable_root_jobs);
+        }
         down_nodes.iter().for_each(|down| down.apply_to(&mut nodes));
-        check_alternates(&partitions, findings);
         let raw = self.single.entries().map(|(name, entry)| {
             let (text, place) = (entry.text.clone(), entry.place.clone());
             (name.to_owned(), RawValue { text, place })
@@ -203,18 +201,6 @@ fn settle_gres_types(types: &mut Vec<String>, nodes: &[NodeConf], findings: &mut
                 let text = node.gres_text.clone().unwrap_or_default();
                 findings.wrong(&node.place, "Gres", text, expected);
             }
-        }
-    }
-}
-
-fn check_alternates(partitions: &[PartitionConf], findings: &mut Findings) {
-    let names: BTreeSet<&str> =
-        partitions.iter().map(|conf| conf.partition.name.as_str()).collect();
-    for conf in partitions {
-        let alternate = conf.alternate.as_ref().filter(|name| !names.contains(name.as_str()));
-        if let Some(name) = alternate {
-            let expected = "no PartitionName line declares it";
-            findings.wrong(&conf.place, "Alternate", name, expected);
         }
     }
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use model::amount::Bytes;
-use model::hostlist;
 use model::partition::{Access, DefaultMemory, OverSubscribe, Partition};
 use model::select::{PartitionSelect, Unit};
 use model::time::TimeLimit;
@@ -37,10 +36,9 @@ pub struct PartitionConf {
     pub partition: Partition,
     /// `Nodes=` as written.
     pub nodes_text: Option<String>,
-    /// The hosts that may submit to it; empty is all.
-    pub alloc_nodes: Vec<String>,
-    pub alternate: Option<String>,
     pub cpu_bind: Option<String>,
+    /// `None` for the value of the whole cluster.
+    pub disable_root_jobs: Option<bool>,
     pub def_cpu_per_gpu: Option<u64>,
     pub preempt_mode: Option<Vec<PreemptMode>>,
     pub select_parameters: Option<Vec<SelectParameter>>,
@@ -58,7 +56,7 @@ const FIELDS: &[Field<PartitionConf>] = &[
     field!("Default", flag, partition.default),
     field!("Hidden", flag, partition.hidden),
     field!("RootOnly", flag, partition.root_only),
-    field!("DisableRootJobs", flag, partition.disable_root_jobs),
+    field!("DisableRootJobs", some_flag, disable_root_jobs),
     field!("ExclusiveUser", flag, partition.exclusive_user),
     field!("LLN", flag, partition.least_loaded),
     field!("ReqResv", flag, partition.require_reservation),
@@ -68,7 +66,6 @@ const FIELDS: &[Field<PartitionConf>] = &[
     field!("QOS", name_or_none, partition.qos),
     field!("GraceTime", number, partition.grace_time_s),
     field!("Nodes", some_text, nodes_text),
-    field!("Alternate", name_or_none, alternate),
     field!("CpuBind", some_text, cpu_bind),
     field!("PreemptMode", some_choices, preempt_mode),
     field!("SelectTypeParameters", some_choices, select_parameters),
@@ -86,9 +83,8 @@ impl PartitionConf {
         let mut conf = PartitionConf {
             partition: Partition::over(name, Vec::new()),
             nodes_text: None,
-            alloc_nodes: Vec::new(),
-            alternate: None,
             cpu_bind: None,
+            disable_root_jobs: None,
             def_cpu_per_gpu: None,
             preempt_mode: None,
             select_parameters: None,
@@ -117,7 +113,6 @@ impl PartitionConf {
             .map(|cpus| u32::try_from(cpus).unwrap_or(u32::MAX));
         partition.select = conf.select_parameters.as_deref().and_then(select);
         partition.preempt_mode = conf.preempt_mode.as_deref().map(mode_words);
-        conf.alloc_nodes = alloc_nodes(record, findings);
         conf
     }
 }
@@ -229,16 +224,6 @@ fn select(parameters: &[SelectParameter]) -> Option<PartitionSelect> {
 
 fn mode_words(modes: &[PreemptMode]) -> String {
     modes.iter().map(|mode| mode.word()).collect::<Vec<_>>().join(",")
-}
-
-fn alloc_nodes(record: &Record, findings: &mut Findings) -> Vec<String> {
-    const KEY: &str = "AllocNodes";
-    let entry = record.entry(KEY).filter(|entry| !entry.text.eq_ignore_ascii_case("ALL"));
-    let Some(entry) = entry else { return Vec::new() };
-    hostlist::expand(&entry.text).unwrap_or_else(|e| {
-        findings.wrong(&entry.place, KEY, &entry.text, format!("expected {}", e.expected));
-        Vec::new()
-    })
 }
 
 /// The partitions read so far, and what `PartitionName=DEFAULT` lines have said for those that follow.

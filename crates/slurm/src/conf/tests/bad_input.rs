@@ -82,8 +82,32 @@ fn each_error_is_one_line_with_file_and_line_number() {
             "/c/slurm.conf:1: MinNodes: \"2\": expected at most MaxNodes, which is 1",
         ),
         (
-            "PartitionName=p Alternate=q",
-            "/c/slurm.conf:1: Alternate: \"q\": no PartitionName line declares it",
+            "PartitionName=p AllocNodes=login",
+            "/c/slurm.conf:1: AllocNodes: \"login\": not enforced here: jobs would be taken from every host; expected no such key",
+        ),
+        (
+            "MCSPlugin=mcs/user",
+            "/c/slurm.conf:1: MCSPlugin: \"mcs/user\": not enforced here: jobs of different labels would share nodes and be shown to all; expected no such key",
+        ),
+        (
+            "JobSubmitPlugins=lua",
+            "/c/slurm.conf:1: JobSubmitPlugins: \"lua\": not enforced here: jobs that a plugin would refuse or change would be taken as they are; expected no such key",
+        ),
+        (
+            "AccountingStorageEnforce=limits,wckeys",
+            "/c/slurm.conf:1: AccountingStorageEnforce: \"limits,wckeys\": wckeys is not enforced here: jobs with any key would be taken; expected the others without it",
+        ),
+        (
+            "PrivateData=all",
+            "/c/slurm.conf:1: PrivateData: \"all\": \"all\" is none of none, accounts, cloud, events, jobs, nodes, partitions, reservations, usage, users",
+        ),
+        (
+            "PrivateData=none,jobs",
+            "/c/slurm.conf:1: PrivateData: \"none,jobs\": expected none alone",
+        ),
+        (
+            "SchedulerParameters=max_array_tasks=few",
+            "/c/slurm.conf:1: SchedulerParameters: \"max_array_tasks=few\": max_array_tasks=few: expected a whole number",
         ),
         (
             "PartitionName=p TRESBillingWeights=cpu",
@@ -193,6 +217,10 @@ fn impossible_limits_are_refused_with_their_place() {
         ("MaxScratch=much", "MaxScratch: \"much\": expected"),
         ("MaxPids=3", "MaxPids: \"3\": expected at least 8"),
         ("MaxPids=4194305", "MaxPids: \"4194305\": expected at most 4194304"),
+        ("MaxOpenFiles=63", "MaxOpenFiles: \"63\": expected at least 64"),
+        ("MaxOpenFiles=1073741825", "MaxOpenFiles: \"1073741825\": expected at most 1073741824"),
+        ("MaxOpenFiles=unlimited", "MaxOpenFiles: \"unlimited\": expected"),
+        ("NoNewPrivs=maybe", "NoNewPrivs: \"maybe\": expected"),
         ("MaxCPUTime=0", "MaxCPUTime: \"0\": expected seconds of CPU time, at least 1"),
         ("MaxCPUTime=1-0", "MaxCPUTime: \"1-0\": expected"),
         ("AllowedDevices=kvm", "expected paths below /dev"),

@@ -110,7 +110,6 @@ fn global_settings_are_read() {
     let conf = lab("");
     let globals = &conf.slurm.globals;
     assert_eq!(conf.slurm.cluster_name, "lab");
-    assert_eq!(globals.slurmctld_hosts, ["localhost(127.0.0.1)"]);
     assert_eq!(globals.return_to_service, 2);
     assert_eq!(globals.times.kill_wait_s, 5);
     assert_eq!(globals.memory.default, Some(DefaultMemory::PerCpu(Bytes::from_mib(1000))));

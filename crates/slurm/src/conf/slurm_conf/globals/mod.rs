@@ -7,21 +7,19 @@ mod requeue_exits;
 mod rules;
 
 use model::partition::DefaultMemory;
+use model::private_data::PrivateData;
 use model::run::NicePolicy;
 
 use self::backfill::Backfill;
 use self::preemption::Preemption;
 use crate::conf::keys::choices::{
-    AccountingEnforce, CgroupPlugin, EnforcePartLimits, PriorityFlag, PriorityType, ProctrackType,
-    PrologFlag, SchedulerType, SelectParameter, SelectType, TaskPlugin, UsageReset,
+    AccountingEnforce, CgroupPlugin, EnforcePartLimits, PriorityFlag, PriorityType, PrologFlag,
+    SchedulerType, SelectParameter, SelectType, TaskPlugin, UsageReset,
 };
 use crate::conf::keys::value::Parameters;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Globals {
-    /// Every `SlurmctldHost`, as written.
-    pub slurmctld_hosts: Vec<String>,
-    pub slurm_user: String,
     pub ids: JobIds,
     pub times: Times,
     pub memory: MemoryDefaults,
@@ -35,8 +33,7 @@ pub struct Globals {
     pub gres_types: Vec<String>,
     /// `Licenses` as written.
     pub licenses: Option<String>,
-    /// The words of `PrivateData`, in lower case.
-    pub private_data: Vec<String>,
+    pub private_data: PrivateData,
     pub return_to_service: u16,
     pub disable_root_jobs: bool,
 }
@@ -51,23 +48,23 @@ pub struct JobIds {
     pub max_array_size: u32,
     pub max_step_count: u32,
     pub max_tasks_per_node: u32,
+    /// `max_array_tasks`: the most tasks of one array, where that is less than its indices could be.
+    pub max_array_tasks: Option<u32>,
+    /// `max_script_size`
+    pub max_script_bytes: Option<u32>,
 }
 
 /// Timeouts and waits, in the unit of the field's name. `None` is without end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Times {
     pub slurmd_timeout_s: u32,
-    pub complete_wait_s: u32,
-    pub inactive_limit_s: u32,
     pub kill_wait_s: u32,
-    pub message_timeout_s: u32,
     pub min_job_age_s: u32,
     pub over_time_limit_min: Option<u32>,
     pub prolog_epilog_timeout_s: Option<u32>,
     pub resv_over_run_min: Option<u32>,
     pub unkillable_step_timeout_s: u32,
     pub wait_time_s: u32,
-    pub health_check_interval_s: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,23 +113,16 @@ pub struct Priority {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accounting {
     pub enforce: Vec<AccountingEnforce>,
-    pub tres: Vec<String>,
-    pub track_wckey: bool,
     /// Seconds between two samples of a task's usage: zero is no samples, `None` is not configured.
     pub sample_s: Option<u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaunchSettings {
-    pub parameters: Parameters,
     pub slurmd_parameters: Parameters,
-    pub interactive_step_options: String,
-    pub proctrack: ProctrackType,
     pub task_plugins: Vec<TaskPlugin>,
     pub task_plugin_parameters: Parameters,
     pub cgroup_plugin: Option<CgroupPlugin>,
-    pub container_type: Option<String>,
-    pub mpi_default: String,
     pub job_file_append: bool,
     pub job_requeue: bool,
     pub kill_on_bad_exit: bool,
@@ -158,35 +148,24 @@ pub struct Programs {
     pub task_epilog: Option<String>,
     pub srun_prolog: Option<String>,
     pub srun_epilog: Option<String>,
-    pub unkillable_step: Option<String>,
-    pub health_check: Option<String>,
-    pub health_check_node_state: Vec<String>,
-    pub mail: Option<String>,
     pub prolog_flags: Vec<PrologFlag>,
 }
 
 impl Default for Globals {
     fn default() -> Self {
         Self {
-            slurmctld_hosts: Vec::new(),
-            slurm_user: "root".to_owned(),
             ids: JobIds::default(),
             times: Times::default(),
             memory: MemoryDefaults { default: None, max: None, cpus_per_gpu: None },
             scheduling: Scheduling::default(),
             priority: Priority::default(),
             preemption: Preemption::default(),
-            accounting: Accounting {
-                enforce: Vec::new(),
-                tres: Vec::new(),
-                track_wckey: false,
-                sample_s: None,
-            },
+            accounting: Accounting { enforce: Vec::new(), sample_s: None },
             launch: LaunchSettings::default(),
             programs: Programs::default(),
             gres_types: Vec::new(),
             licenses: None,
-            private_data: Vec::new(),
+            private_data: PrivateData::default(),
             return_to_service: 0,
             disable_root_jobs: false,
         }
@@ -202,6 +181,8 @@ impl Default for JobIds {
             max_array_size: 1_001,
             max_step_count: 40_000,
             max_tasks_per_node: 512,
+            max_array_tasks: None,
+            max_script_bytes: None,
         }
     }
 }
@@ -210,17 +191,13 @@ impl Default for Times {
     fn default() -> Self {
         Self {
             slurmd_timeout_s: 300,
-            complete_wait_s: 0,
-            inactive_limit_s: 0,
             kill_wait_s: 30,
-            message_timeout_s: 10,
             min_job_age_s: 300,
             over_time_limit_min: Some(0),
             prolog_epilog_timeout_s: None,
             resv_over_run_min: Some(0),
             unkillable_step_timeout_s: 60,
             wait_time_s: 0,
-            health_check_interval_s: 0,
         }
     }
 }
@@ -266,15 +243,10 @@ impl Default for Priority {
 impl Default for LaunchSettings {
     fn default() -> Self {
         Self {
-            parameters: Parameters::default(),
             slurmd_parameters: Parameters::default(),
-            interactive_step_options: "--interactive --preserve-env --pty $SHELL".to_owned(),
-            proctrack: ProctrackType::Cgroup,
             task_plugins: vec![TaskPlugin::None],
             task_plugin_parameters: Parameters::default(),
             cgroup_plugin: None,
-            container_type: None,
-            mpi_default: "none".to_owned(),
             job_file_append: false,
             job_requeue: true,
             kill_on_bad_exit: false,

@@ -1,6 +1,7 @@
 //! Cluster-wide keys that depend on one another, have a grammar of their own, or are bounded more
 //! narrowly than their kind.
 
+use model::private_data::{PrivateData, PrivateKind};
 use model::run::NicePolicy;
 
 use super::backfill::Backfill;
@@ -8,10 +9,11 @@ use super::preemption::Preemption;
 use super::requeue_exits;
 use super::{Globals, JobIds};
 use crate::conf::error::{Findings, NoticeKind};
-use crate::conf::keys::choices::{Choice, PriorityFlag, PrologFlag};
+use crate::conf::keys::choices::{AccountingEnforce, Choice, PrologFlag};
 use crate::conf::keys::global_keys::store_fields;
 use crate::conf::keys::record::Record;
 use crate::conf::keys::value::{self, Parameters};
+use crate::conf::keys::words;
 use crate::conf::slurm_conf::memory_keys::{self, DEFAULT_MEMORY, MAX_MEMORY};
 use crate::conf::slurm_conf::tres_weights;
 
@@ -22,23 +24,11 @@ const ARRAY_SIZE_MAX: u32 = 4_000_001;
 /// Slurm's tools print an unlimited 16-bit value as this number, so files have it in that meaning.
 const PROLOG_TIMEOUT_UNLIMITED_S: u32 = 65_534;
 
-/// Words of `PriorityFlags` that nothing here depends on.
-const PRIORITY_FLAGS_WITHOUT_EFFECT: [PriorityFlag; 4] = [
-    PriorityFlag::CalculateRunning,
-    PriorityFlag::DepthOblivious,
-    PriorityFlag::IncrOnly,
-    PriorityFlag::NoFairTree,
-];
-
 impl Globals {
     /// The settings of the single keys of slurm.conf. The order of the checks is that in which their errors
     /// are told.
-    pub(in super::super) fn read(
-        record: &Record,
-        slurmctld_hosts: Vec<String>,
-        findings: &mut Findings,
-    ) -> Globals {
-        let mut globals = Globals { slurmctld_hosts, ..Globals::default() };
+    pub(in super::super) fn read(record: &Record, findings: &mut Findings) -> Globals {
+        let mut globals = Globals::default();
         store_fields(record, &mut globals);
         check_job_ids(record, &globals.ids, findings);
         globals.times.prolog_epilog_timeout_s = prolog_timeout(record);
@@ -46,7 +36,6 @@ impl Globals {
         globals.memory.max = memory_keys::read(record, &MAX_MEMORY, findings);
         let scheduling = &mut globals.scheduling;
         scheduling.backfill = Backfill::read(record, &scheduling.parameters, findings);
-        notice_priority_flags(record, &globals.priority.flags, findings);
         globals.priority.weight_tres = tres_weights::PRIORITY.read(record, findings);
         globals.preemption = Preemption::read(record, findings);
         globals.accounting.sample_s = sample_interval(record, findings);
@@ -56,8 +45,11 @@ impl Globals {
         launch.requeue_wait_s = requeue_wait(record).unwrap_or(launch.requeue_wait_s);
         launch.propagate_nice = nice_policy(record);
         check_prolog_flags(record, &globals.programs.prolog_flags, findings);
-        globals.private_data = record.words("PrivateData");
-        globals.private_data.retain(|word| word != "none");
+        globals.private_data = private_data(record, findings);
+        check_enforced(record, &globals.accounting.enforce, findings);
+        globals.ids.max_array_tasks = scheduler_number(record, "max_array_tasks", findings);
+        globals.ids.max_script_bytes = scheduler_number(record, "max_script_size", findings);
+        words::notice(record, findings);
         globals
     }
 }
@@ -81,14 +73,6 @@ fn check_job_ids(record: &Record, ids: &JobIds, findings: &mut Findings) {
 fn prolog_timeout(record: &Record) -> Option<u32> {
     let timeout_s: Option<u32> = record.limit("PrologEpilogTimeout")?;
     timeout_s.filter(|timeout_s| *timeout_s < PROLOG_TIMEOUT_UNLIMITED_S)
-}
-
-fn notice_priority_flags(record: &Record, flags: &[PriorityFlag], findings: &mut Findings) {
-    let Some(entry) = record.entry("PriorityFlags") else { return };
-    for flag in flags.iter().filter(|flag| PRIORITY_FLAGS_WITHOUT_EFFECT.contains(flag)) {
-        let key = format!("PriorityFlags={}", flag.word());
-        findings.notice(&entry.place, key, NoticeKind::NoEffect);
-    }
 }
 
 /// The seconds between two samples of a task's usage, by `JobAcctGatherType` and `JobAcctGatherFrequency`.
@@ -130,14 +114,50 @@ fn nice_policy(record: &Record) -> NicePolicy {
 fn check_prolog_flags(record: &Record, flags: &[PrologFlag], findings: &mut Findings) {
     const KEY: &str = "PrologFlags";
     let Some(entry) = record.entry(KEY) else { return };
-    if flags.contains(&PrologFlag::X11) {
-        let key = format!("{KEY}={}", PrologFlag::X11.word());
-        findings.notice(&entry.place, key, NoticeKind::NoEffect);
-    }
     for other in [PrologFlag::Contain, PrologFlag::X11] {
         if flags.contains(&PrologFlag::NoHold) && flags.contains(&other) {
             let expected = format!("expected NoHold without {}", other.word());
             findings.wrong(&entry.place, KEY, &entry.text, expected);
         }
     }
+}
+
+/// `none` is how `scontrol show config` prints an empty list.
+fn private_data(record: &Record, findings: &mut Findings) -> PrivateData {
+    const KEY: &str = "PrivateData";
+    let words = record.words(KEY);
+    if let Some(entry) = record.entry(KEY)
+        && words.len() > 1
+        && words.iter().any(|word| word == "none")
+    {
+        findings.wrong(&entry.place, KEY, &entry.text, "expected none alone");
+    }
+    words.iter().filter_map(|word| PrivateKind::from_word(word)).collect()
+}
+
+/// Workload keys are kept with jobs and not checked. `all` has them in it, with all that is enforced.
+fn check_enforced(record: &Record, enforce: &[AccountingEnforce], findings: &mut Findings) {
+    const KEY: &str = "AccountingStorageEnforce";
+    let Some(entry) = record.entry(KEY) else { return };
+    if enforce.contains(&AccountingEnforce::WcKeys) {
+        let expected = "wckeys is not enforced here: jobs with any key would be taken; \
+                        expected the others without it";
+        findings.wrong(&entry.place, KEY, &entry.text, expected);
+    }
+    if enforce.contains(&AccountingEnforce::All) {
+        findings.notice(&entry.place, format!("{KEY}=wckeys"), NoticeKind::NoEffect);
+    }
+}
+
+/// A number in `SchedulerParameters`.
+fn scheduler_number(record: &Record, name: &str, findings: &mut Findings) -> Option<u32> {
+    const KEY: &str = "SchedulerParameters";
+    let (entry, parameters) = (record.entry(KEY)?, Parameters::new(record.words(KEY)));
+    let text = parameters.get(name)?;
+    let number = text.parse().ok();
+    if number.is_none() {
+        let expected = format!("{name}={text}: expected a whole number");
+        findings.wrong(&entry.place, KEY, &entry.text, expected);
+    }
+    number
 }

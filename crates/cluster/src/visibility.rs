@@ -1,0 +1,119 @@
+//! Visibility: the one place that says who is shown what where the site has set `PrivateData`. Operators and
+//! administrators are shown everything, coordinators what belongs to their accounts.
+//!
+//! What makes an answer for a client asks here about every job, node, partition, reservation, account and association.
+
+use crate::job_selection::{self, SelectedJob};
+use crate::rights::Rights;
+use crate::state::State;
+use crate::state::job::Job;
+use model::account::{Account, Association};
+use model::change::{JobFilter, JobRef};
+use model::principal::Principal;
+use model::private_data::PrivateKind;
+use model::reservation::Reservation;
+
+/// Somebody to whom the state is shown.
+#[derive(Clone, Copy)]
+pub struct Viewer<'a> {
+    state: &'a State,
+    who: &'a Principal,
+    rights: Rights<'a>,
+}
+
+impl<'a> Viewer<'a> {
+    pub fn new(state: &'a State, who: &'a Principal) -> Self {
+        Self { state, who, rights: Rights::of(state, who) }
+    }
+
+    /// Whether information of this kind that is not theirs is hidden from them.
+    pub fn is_denied(&self, kind: PrivateKind) -> bool {
+        !self.rights.operator && self.state.config.parameters.private_data.hides(kind)
+    }
+
+    pub fn job(&self, job: &Job) -> bool {
+        self.job_of(job.spec.owner.uid, &job.account)
+    }
+
+    /// Whether they are shown jobs, and records of jobs, of this owner in this account.
+    pub fn job_of(&self, owner: u32, account: &str) -> bool {
+        !self.is_denied(PrivateKind::Jobs) || self.rights.manages(owner, account)
+    }
+
+    /// Whether the jobs that they are shown are all their own.
+    pub fn sees_own_jobs_only(&self) -> bool {
+        self.is_denied(PrivateKind::Jobs) && !self.rights.coordinates_any()
+    }
+
+    /// The jobs that `wanted` names, as far as they are shown them.
+    pub fn resolve(&self, wanted: &JobRef) -> Vec<SelectedJob<'a>> {
+        let mut found = job_selection::resolve(self.state, wanted);
+        found.retain(|chosen| self.job(chosen.job));
+        found
+    }
+
+    /// The jobs that the filter selects, as far as they are shown them.
+    pub fn matching(&self, filter: &JobFilter) -> Vec<SelectedJob<'a>> {
+        let mut found = job_selection::matching(self.state, filter);
+        found.retain(|chosen| self.job(chosen.job));
+        found
+    }
+
+    pub fn nodes(&self) -> bool {
+        !self.is_denied(PrivateKind::Nodes)
+    }
+
+    pub fn partitions(&self) -> bool {
+        !self.is_denied(PrivateKind::Partitions)
+    }
+
+    /// A reservation is private to those who may use it, with one of their accounts.
+    pub fn reservation(&self, reservation: &Reservation) -> bool {
+        let usable = || {
+            let mut accounts = self.rights.own_accounts();
+            accounts.push("");
+            accounts.iter().any(|account| reservation.admits(self.who, account))
+        };
+        !self.is_denied(PrivateKind::Reservations) || usable()
+    }
+
+    /// The definition of an account.
+    pub fn account(&self, name: &str) -> bool {
+        !self.is_denied(PrivateKind::Accounts) || self.rights.coordinates(name)
+    }
+
+    /// Whether they are shown this coordinator of the account.
+    pub fn coordinator(&self, account: &Account, name: &str) -> bool {
+        self.user(name) || self.rights.coordinates(&account.name)
+    }
+
+    /// Whether the user of this name is listed for them. A coordinator sees the associations of his users, but
+    /// as a user himself alone.
+    pub fn user(&self, name: &str) -> bool {
+        !self.is_denied(PrivateKind::Users) || name == self.who.name
+    }
+
+    pub fn association(&self, association: &Association) -> bool {
+        self.shows_association(association, &[PrivateKind::Users])
+    }
+
+    /// What an association has used, and was promised.
+    pub fn usage(&self, association: &Association) -> bool {
+        self.shows_association(association, &[PrivateKind::Users, PrivateKind::Usage])
+    }
+
+    /// An association of a user is private to him, that of an account to those in it and below it, and both to
+    /// coordinators. Where accounts are private, so is everything that is in an account of others.
+    fn shows_association(&self, association: &Association, kinds: &[PrivateKind]) -> bool {
+        let account = association.account.as_str();
+        let denied = kinds.iter().any(|kind| self.is_denied(*kind));
+        let in_accounts = !self.is_denied(PrivateKind::Accounts);
+        if !denied && in_accounts || self.rights.coordinates(account) {
+            return true;
+        }
+        match association.user.as_deref() {
+            Some(user) if denied => user == self.who.name,
+            _ => self.rights.belongs_to(account),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Errors: the status and the body by which the client recognises each.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// An answer that is an error.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ApiError {
+    pub status: u16,
+    pub body: Value,
+}
+
+/// What the client does with an error depends on its code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Code {
+    Error,
+    ResourceExists,
+    ResourceNotExists,
+    InvalidCredentials,
+    BackendNotAvailable,
+    RepoDoesNotExist,
+    GatewayError,
+}
+
+impl ApiError {
+    /// No token was sent.
+    pub fn not_authenticated() -> Self {
+        Self { status: 401, body: json!({ "detail": "Not authenticated" }) }
+    }
+
+    pub fn invalid_token() -> Self {
+        Self { status: 403, body: json!({ "detail": { "msg": "Invalid token", "code": null } }) }
+    }
+
+    /// The user is known and may not do it.
+    pub fn forbidden() -> Self {
+        Self { status: 403, body: json!({ "detail": { "msg": "Access denied", "code": null } }) }
+    }
+
+    /// The project does not exist, or it is hidden from the user.
+    pub fn no_such_project() -> Self {
+        Self { status: 404, body: json!({ "detail": { "msg": "Not found", "code": null } }) }
+    }
+
+    /// The request was understood and cannot be done.
+    pub fn refused(code: Code, message: impl Into<String>) -> Self {
+        let message: String = message.into();
+        Self { status: 400, body: json!({ "detail": [{ "msg": message, "code": code }] }) }
+    }
+
+    /// What was named does not exist.
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::refused(Code::ResourceNotExists, message)
+    }
+
+    /// The body is not what the call takes; `place` is the path to the wrong part.
+    pub fn invalid_body(place: &[&str], message: impl Into<String>) -> Self {
+        let message: String = message.into();
+        let place: Vec<&str> = ["body"].iter().chain(place).copied().collect();
+        let detail =
+            json!([{ "type": "value_error", "loc": place, "msg": message, "input": null }]);
+        Self { status: 422, body: json!({ "detail": detail }) }
+    }
+}

@@ -1,0 +1,129 @@
+//! Rules between the properties of a configuration.
+
+use super::fault::{Fault, Problem};
+use super::field::Field;
+use super::reading::Reading;
+use super::value::Value;
+
+/// Pairs of properties of which a run has one at most.
+const EXCLUSIVE: &[(&str, &str)] = &[
+    ("nodes", "groups"),
+    ("replicas", "groups"),
+    ("image", "python"),
+    ("image", "docker"),
+    ("python", "docker"),
+];
+
+/// Checks a task, a dev environment or a service, and fills in its number of nodes.
+pub fn run(top: &Field<'_>, value: &mut Value, reading: &mut Reading) -> Result<(), Fault> {
+    for (one, other) in EXCLUSIVE {
+        if is_said(value.get(one)) && is_said(value.get(other)) {
+            let why = format!("`{one}` and `{other}` exclude each other: expected one of them");
+            return Err(refused(top, other, why));
+        }
+    }
+    if value.get("runtime").as_text() == Some("process") && is_said(value.get("image")) {
+        let why = "`process` runs without an image: leave out one of them";
+        return Err(refused(top, "runtime", why.to_owned()));
+    }
+    match value.get("type").as_text() {
+        Some("task") => task(top, value, reading),
+        Some("service") => service(top, value),
+        _ => Ok(()),
+    }
+}
+
+fn task(top: &Field<'_>, value: &mut Value, reading: &mut Reading) -> Result<(), Fault> {
+    let groups = value.get("groups");
+    if groups.is_null() && value.get("nodes").is_null() {
+        value.set("nodes", Value::Integer(1));
+    } else if !groups.is_null() && groups.items().is_empty() {
+        return Err(refused(top, "groups", "expected at least one group".to_owned()));
+    }
+    let groups = value.get("groups").items();
+    let has_commands = |part: &Value| !part.get("commands").items().is_empty();
+    let of_groups = !groups.is_empty() && groups.iter().all(has_commands);
+    if !has_commands(value) && !of_groups && !is_said(value.get("image")) {
+        return Err(top.fault(Problem::Missing {
+            property: "commands".into(),
+            expected: "a list of one shell command or more",
+        }));
+    }
+    let several = value.get("nodes") != &Value::Integer(1);
+    if several
+        && value.get("stop_criteria").as_text() == Some("master-done")
+        && let Some(field) = property(top, "stop_criteria")
+    {
+        let why = "`master-done` is not available yet on several nodes: a run ends when all its nodes have";
+        reading.refuse(&field, why);
+    }
+    if value.get("runtime").as_text() == Some("container")
+        && let Some(field) = property(top, "runtime")
+    {
+        reading.refuse(&field, "containers are not available yet");
+    }
+    Ok(())
+}
+
+fn service(top: &Field<'_>, value: &Value) -> Result<(), Fault> {
+    scaling(top, value)?;
+    let groups = property(top, "groups").map(|field| field.list("")).transpose()?;
+    for (field, group) in groups.unwrap_or_default().iter().zip(value.get("groups").items()) {
+        scaling(field, group)?;
+    }
+    let has_commands = |part: &Value| !part.get("commands").items().is_empty();
+    let of_groups = value.get("groups").items().iter().any(has_commands);
+    if !has_commands(value) && !of_groups && !is_said(value.get("image")) {
+        let expected = "a list of one shell command or more, or an image";
+        return Err(top.fault(Problem::Missing { property: "commands".into(), expected }));
+    }
+    Ok(())
+}
+
+/// A range of replicas is scaled within, and a number has nothing to scale.
+fn scaling(top: &Field<'_>, value: &Value) -> Result<(), Fault> {
+    let replicas = value.get("replicas");
+    let is_range = !replicas.is_null() && replicas.get("min") != replicas.get("max");
+    match (is_range, value.get("scaling").is_null()) {
+        (true, true) => {
+            let why = "a range needs `scaling`: expected one, or a number".to_owned();
+            Err(refused(top, "replicas", why))
+        }
+        (false, false) => {
+            let why = "is for a range of `replicas`, as in 0..4".to_owned();
+            Err(refused(top, "scaling", why))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub fn fleet(top: &Field<'_>, value: &Value) -> Result<(), Fault> {
+    match (is_said(value.get("ssh_config")), is_said(value.get("nodes"))) {
+        (true, true) => {
+            let why = "is for machines of a cloud: `ssh_config` names its hosts".to_owned();
+            Err(refused(top, "nodes", why))
+        }
+        (false, false) => Err(top.fault(Problem::Missing {
+            property: "nodes".into(),
+            expected: "`nodes` for machines of a cloud, or `ssh_config` with hosts",
+        })),
+        _ => Ok(()),
+    }
+}
+
+fn is_said(value: &Value) -> bool {
+    !matches!(value, Value::Null | Value::Bool(false))
+}
+
+fn property<'a>(top: &Field<'a>, name: &str) -> Option<Field<'a>> {
+    let entries = top.entries("").ok()?;
+    let found = entries.into_iter().find(|(key, ..)| *key == name).map(|(_, _, field)| field);
+    found.filter(|field| !field.is_nothing())
+}
+
+fn refused(top: &Field<'_>, name: &str, why: String) -> Fault {
+    match property(top, name) {
+        Some(field) => field.refused(why),
+        None => top.fault(Problem::Refused { property: top.child_name(name), why }),
+    }
+}

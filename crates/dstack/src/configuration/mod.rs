@@ -1,0 +1,26 @@
+//! The configurations: from YAML or JSON to a tree that knows its positions, by tables to dstack's own form, and to types.
+//!
+//! `load` is the entry point. `tree/` bounds what a configuration may grow to; `tables/` has every property with its form, its
+//! default and what it does here (`property` says what a row is), `shape/` the forms with rules of their own; `reader` reads
+//! a tree by a table into a `value`, `check` has the rules between properties, and `task`, `resources`, `policy`, `env` and
+//! `fleet` are what the rest of the program works with. `interpolation` finds and fills in `${{ … }}`.
+
+mod check;
+pub mod env;
+pub mod fault;
+mod field;
+pub mod fleet;
+pub mod interpolation;
+pub mod load;
+pub mod policy;
+pub mod property;
+mod reader;
+mod reading;
+pub mod resources;
+mod shape;
+pub mod tables;
+pub mod task;
+mod tree;
+pub mod value;
+
+pub use load::{Configuration, Loaded, from_json, parse, parse_profiles};

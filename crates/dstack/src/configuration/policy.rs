@@ -1,0 +1,120 @@
+//! The policies of a run as types.
+
+use super::value::Value;
+use model::run::Retry;
+use std::time::Duration;
+
+/// The duration of `retry: true`, and of a `retry` without one.
+const RETRY_DURATION_S: u64 = 3_600;
+
+/// A fleet, of this project or of another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FleetName {
+    pub project: Option<String>,
+    pub name: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpotPolicy {
+    Spot,
+    OnDemand,
+    Auto,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StartupOrder {
+    #[default]
+    Any,
+    MasterFirst,
+    WorkersFirst,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StopCriteria {
+    #[default]
+    AllDone,
+    MasterDone,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UtilizationPolicy {
+    pub min_gpu_utilization_percent: u32,
+    pub time_window: Duration,
+}
+
+/// Policies on cloud offers and idle machines. They are read and kept, and have no effect yet.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Profile {
+    pub spot_policy: Option<SpotPolicy>,
+    pub max_price: Option<f64>,
+    /// `Some(None)` is `off`.
+    pub idle_duration: Option<Option<Duration>>,
+    pub utilization_policy: Option<UtilizationPolicy>,
+}
+
+impl FleetName {
+    pub(super) fn of(value: &Value) -> Self {
+        let name = value.get("name").as_owned_text().unwrap_or_default();
+        Self { project: value.get("project").as_owned_text(), name }
+    }
+}
+
+impl StartupOrder {
+    pub(super) fn of(word: Option<&str>) -> Self {
+        match word {
+            Some("master-first") => Self::MasterFirst,
+            Some("workers-first") => Self::WorkersFirst,
+            _ => Self::Any,
+        }
+    }
+}
+
+impl StopCriteria {
+    pub(super) fn of(word: Option<&str>) -> Self {
+        match word {
+            Some("master-done") => Self::MasterDone,
+            _ => Self::AllDone,
+        }
+    }
+}
+
+impl Profile {
+    pub(super) fn of(value: &Value) -> Self {
+        let utilization = value.get("utilization_policy");
+        let percent = utilization.get("min_gpu_utilization").as_count();
+        let window = utilization.get("time_window").as_duration();
+        Self {
+            spot_policy: match value.get("spot_policy").as_text() {
+                Some("spot") => Some(SpotPolicy::Spot),
+                Some("on-demand") => Some(SpotPolicy::OnDemand),
+                Some("auto") => Some(SpotPolicy::Auto),
+                _ => None,
+            },
+            max_price: value.get("max_price").as_number(),
+            idle_duration: match value.get("idle_duration") {
+                Value::Null => None,
+                said => Some(said.as_duration()),
+            },
+            utilization_policy: percent.zip(window).map(|(percent, time_window)| {
+                UtilizationPolicy { min_gpu_utilization_percent: percent, time_window }
+            }),
+        }
+    }
+}
+
+/// `None` if a run that cannot start, or fails, is not tried again.
+pub(super) fn retry(value: &Value) -> Option<Retry> {
+    let duration_s = value.get("duration").as_duration().map(|length| length.as_secs());
+    let events = match value {
+        Value::Bool(true) => Vec::new(),
+        Value::Map(_) => value.get("on_events").texts(),
+        _ => return None,
+    };
+    let on = |event: &str| events.is_empty() || events.iter().any(|named| named == event);
+    Some(Retry {
+        on_no_capacity: on("no-capacity"),
+        on_interruption: on("interruption"),
+        on_error: on("error"),
+        duration_s: duration_s.or(Some(RETRY_DURATION_S)),
+    })
+}

@@ -1,0 +1,164 @@
+//! Reads a tree by the tables into dstack's own form.
+
+use super::fault::{Fault, Position, Problem};
+use super::field::{Ends, Field};
+use super::property::{Default, Form, Property, PropertySupport, Table, unknown};
+use super::reading::{Reading, Source};
+use super::tree::{self, Node};
+use super::value::Value;
+use model::amount::{Bytes, GIB};
+
+/// Reads one value of this form.
+pub fn value(form: &Form, field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
+    match form {
+        Form::Text => field.text("text").map(Value::text),
+        Form::Bool => field.require_boolean().map(Value::Bool),
+        Form::Integer(min, max) => field.integer(*min, *max).map(Value::Integer),
+        Form::Number(above, max) => number(field, *above, *max),
+        Form::Words(words) => field.word(words).map(Value::text),
+        Form::Duration => seconds(field),
+        Form::DurationOrOff => match (field.boolean(), field.says_off()) {
+            (Some(true), _) => Ok(Value::Null),
+            (_, true) => Ok(Value::text("off")),
+            _ => seconds(field),
+        },
+        Form::IdleDuration => match (field.boolean(), field.says_off()) {
+            (Some(true), _) => Ok(Value::Null),
+            (_, true) => Ok(Value::Integer(-1)),
+            _ if field.text("") == Ok("-1") => Ok(Value::Integer(-1)),
+            _ => seconds(field),
+        },
+        Form::Size => field.bytes().map(gigabytes),
+        Form::SizeRange => field.bytes_range().map(|ends| ends_value(ends, gigabytes)),
+        Form::CountRange => field.count_range().map(count_ends),
+        Form::List(form, what) => {
+            let items = field.list(&format!("a list of {what}"))?;
+            let each = items.iter().map(|item| value(form, item, reading));
+            each.collect::<Result<_, _>>().map(Value::List)
+        }
+        Form::Map(table) => mapping(field, table, reading),
+        Form::Anything => Ok(field.as_it_is()),
+        Form::Shape(read) => read(field, reading),
+    }
+}
+
+/// Reads a mapping by its table: every property of the table is in the result, in the table's order.
+pub fn mapping(
+    field: &Field<'_>,
+    table: &'static Table,
+    reading: &mut Reading,
+) -> Result<Value, Fault> {
+    let mut found: Vec<(&str, Value)> = Vec::new();
+    for (key, position, field) in field.entries(&expected(table))? {
+        let Some(property) = table.find(key) else {
+            match reading.source {
+                Source::Yaml => {
+                    return Err(Fault::new(position, unknown(table, key, &field.name)));
+                }
+                Source::Json if field.is_off() => {}
+                Source::Json => reading.notice(&field, "is not known here and has no effect"),
+            }
+            continue;
+        };
+        if field.is_nothing() {
+            if let Default::WrittenOrNull(_) = property.default {
+                found.push((property.name, Value::Null));
+            }
+            continue;
+        }
+        found.push((property.name, self::property(property, &field, reading)?));
+    }
+    let mut entries = Vec::new();
+    for property in table.properties() {
+        let said = found.iter().position(|(name, _)| *name == property.name);
+        let value = match (said, property.default) {
+            (Some(at), _) => found.swap_remove(at).1,
+            (None, Default::Absent) => continue,
+            (None, Default::Required(expected)) => {
+                let property = field.child_name(property.name);
+                return Err(field.fault(Problem::Missing { property, expected }));
+            }
+            (None, _) => default(property).unwrap_or(Value::Null),
+        };
+        entries.push((property.name.to_owned(), value));
+    }
+    Ok(Value::Map(entries))
+}
+
+/// Reads the value of a property, and tells of what has no effect or is not available.
+pub fn property(
+    property: &Property,
+    field: &Field<'_>,
+    reading: &mut Reading,
+) -> Result<Value, Fault> {
+    let value = value(&property.form, field, reading)?;
+    judge(property, field, &value, reading);
+    Ok(value)
+}
+
+/// Tells of a property that has no effect or is not available, unless its value asks for nothing.
+fn judge(property: &Property, field: &Field<'_>, value: &Value, reading: &mut Reading) {
+    let says_nothing = || field.is_off() || Some(value) == default(property).as_ref();
+    match property.support {
+        PropertySupport::Notice(why) if !says_nothing() => reading.notice(field, why),
+        PropertySupport::Refused(why) if !says_nothing() => reading.refuse(field, why),
+        _ => {}
+    }
+}
+
+/// `a mapping of min_gpu_utilization and time_window`
+fn expected(table: &Table) -> String {
+    const NAMED_MAX: usize = 6;
+    let names: Vec<&str> = table.properties().map(|property| property.name).collect();
+    match names.split_last() {
+        Some((last, [])) => format!("a mapping with {last}"),
+        Some((last, others)) if names.len() <= NAMED_MAX => {
+            format!("a mapping of {} and {last}", others.join(", "))
+        }
+        _ => format!("properties of a {}", table.of),
+    }
+}
+
+/// The value that the property has where nothing is written.
+pub fn default(property: &Property) -> Option<Value> {
+    let scalar = |text: &str| tree::Value::Scalar { text: text.to_owned(), plain: true };
+    let written = match (property.default, property.form) {
+        (Default::Required(_) | Default::Absent, _) => return None,
+        (Default::Null, _) => return Some(Value::Null),
+        (Default::Written(text) | Default::WrittenOrNull(text), _) => scalar(text),
+        (Default::Empty, Form::List(..)) => tree::Value::List(Vec::new()),
+        (Default::Empty, _) => tree::Value::Map(Vec::new()),
+    };
+    let node = Node { position: Position::NONE, value: written };
+    value(&property.form, &Field::top(&node), &mut Reading::new(Source::Yaml)).ok()
+}
+
+fn seconds(field: &Field<'_>) -> Result<Value, Fault> {
+    let secs = field.duration()?.as_secs();
+    i64::try_from(secs).map(Value::Integer).map_err(|_| field.invalid("a shorter duration"))
+}
+
+fn number(field: &Field<'_>, above: f64, max: f64) -> Result<Value, Fault> {
+    let expected = match max {
+        f64::MAX => format!("a number above {above}"),
+        _ => format!("a number above {above}, at most {max}"),
+    };
+    let number: Option<f64> = field.text(&expected)?.trim().parse().ok();
+    let good = number.filter(|n| n.is_finite() && *n > above && *n <= max);
+    good.map(Value::Number).ok_or_else(|| field.invalid(expected))
+}
+
+/// dstack's unit of memory.
+pub fn gigabytes(bytes: Bytes) -> Value {
+    Value::Number(bytes.0 as f64 / GIB as f64)
+}
+
+/// `{min, max}`; an open end is null.
+pub fn ends_value<T>(ends: Ends<T>, value: impl Fn(T) -> Value) -> Value {
+    let end = |end: Option<T>| end.map_or(Value::Null, &value);
+    Value::map([("min", end(ends.min)), ("max", end(ends.max))])
+}
+
+pub fn count_ends(ends: Ends<u32>) -> Value {
+    ends_value(ends, |count| Value::Integer(i64::from(count)))
+}

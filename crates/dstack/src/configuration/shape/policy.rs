@@ -1,0 +1,198 @@
+//! Policies of a run: retrying, fleets, instances, tags, schedules, backends.
+
+use crate::configuration::fault::{Fault, Problem};
+use crate::configuration::field::Field;
+use crate::configuration::property::{Default, Form, Table, acts};
+use crate::configuration::reader::mapping;
+use crate::configuration::reading::Reading;
+use crate::configuration::value::Value;
+use crate::cron::Cron;
+
+pub const RETRY_EVENTS: &[&str] = &["no-capacity", "interruption", "error"];
+pub const STARTUP_ORDERS: &[&str] = &["any", "master-first", "workers-first"];
+/// dstack's backends; every node here is of `remote`, its name for machines that are there already.
+pub const BACKENDS: &[&str] = &[
+    "amddevcloud",
+    "aws",
+    "azure",
+    "cloudrift",
+    "crusoe",
+    "cudo",
+    "datacrunch",
+    "daytona",
+    "digitalocean",
+    "dstack",
+    "gcp",
+    "hotaisle",
+    "jarvislabs",
+    "kubernetes",
+    "lambda",
+    "lium",
+    "remote",
+    "nebius",
+    "oci",
+    "runpod",
+    "seeweb",
+    "tensordock",
+    "vastai",
+    "verda",
+    "vultr",
+    "slurm",
+];
+
+pub static RETRY: Table = Table {
+    of: "retry",
+    sections: &[&[acts("on_events", Form::Shape(retry_events)), acts("duration", Form::Duration)]],
+};
+
+static ENTITY: Table = Table {
+    of: "reference",
+    sections: &[&[
+        acts("project", Form::Text),
+        acts("name", Form::Text).or(Default::Required("a name")),
+    ]],
+};
+
+static INSTANCE_NAME: Table = Table {
+    of: "instance",
+    sections: &[&[acts("name", Form::Text).or(Default::Required("an instance's name"))]],
+};
+
+static INSTANCE_HOST: Table = Table {
+    of: "instance",
+    sections: &[&[acts("hostname", Form::Text).or(Default::Required("a host's name"))]],
+};
+
+static INSTANCE_OF_FLEET: Table = Table {
+    of: "instance",
+    sections: &[&[
+        acts("fleet", Form::Shape(entity)).or(Default::Required("a fleet")),
+        acts("instance", Form::Integer(0, u32::MAX as i64))
+            .or(Default::Required("the instance's number in its fleet")),
+    ]],
+};
+
+/// `true`, `false`, or a mapping of `on_events` and `duration`.
+pub fn retry(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
+    match field.boolean() {
+        Some(said) => Ok(Value::Bool(said)),
+        None if field.is_map() => mapping(field, &RETRY, reading),
+        None => Err(field.invalid("true, false, or a mapping of on_events and duration")),
+    }
+}
+
+fn retry_events(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
+    let events = field.list("a list of no-capacity, interruption and error")?;
+    if events.is_empty() {
+        return Err(field.invalid("at least one of no-capacity, interruption and error"));
+    }
+    let each = events.iter().map(|event| event.word(RETRY_EVENTS).map(Value::text));
+    each.collect::<Result<_, _>>().map(Value::List)
+}
+
+/// `NAME`, `PROJECT/NAME`, or a mapping: a fleet or a gateway, of this project or of another.
+pub fn entity(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
+    if field.is_map() {
+        return mapping(field, &ENTITY, reading);
+    }
+    let expected = "NAME or PROJECT/NAME";
+    let parts: Vec<&str> = field.text(expected)?.split('/').collect();
+    let (project, name) = match parts[..] {
+        [name] => (None, name),
+        [project, name] if !project.is_empty() => (Some(project), name),
+        _ => return Err(field.invalid(expected)),
+    };
+    if name.is_empty() {
+        return Err(field.invalid(expected));
+    }
+    Ok(Value::map([("project", Value::optional_text(project)), ("name", Value::text(name))]))
+}
+
+/// An instance's name, or a mapping with `hostname`, or of `fleet` and `instance`.
+pub fn instance(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
+    let expected = "a name, a mapping with hostname, or one of fleet and instance";
+    if !field.is_map() {
+        return Ok(Value::map([("name", Value::text(field.text(expected)?))]));
+    }
+    let entries = field.entries(expected)?;
+    let has = |name: &str| entries.iter().any(|(key, ..)| *key == name);
+    let table = match (has("hostname"), has("fleet") || has("instance")) {
+        (true, _) => &INSTANCE_HOST,
+        (_, true) => &INSTANCE_OF_FLEET,
+        _ => &INSTANCE_NAME,
+    };
+    mapping(field, table, reading)
+}
+
+pub fn instances(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
+    let items = field.list("a list of instances")?;
+    if items.is_empty() {
+        return Err(field.invalid("at least one instance"));
+    }
+    let each = items.iter().map(|item| instance(item, reading));
+    each.collect::<Result<_, _>>().map(Value::List)
+}
+
+pub fn tags(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
+    let mut tags = Vec::new();
+    for (key, position, value) in field.entries("a mapping of tags to values")? {
+        let letter = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+        if !(1..=60).contains(&key.len()) || !key.bytes().all(letter) {
+            let problem = Problem::Invalid {
+                property: field.name.clone(),
+                value: format!("{key:?}"),
+                expected: "a tag of 1 to 60 letters, digits, _ and -".into(),
+            };
+            return Err(Fault::new(position, problem));
+        }
+        tags.push((key.to_owned(), Value::text(value.text("text")?)));
+    }
+    Ok(Value::Map(tags))
+}
+
+/// One cron expression, or a list of them.
+pub fn cron(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
+    let expected = "a cron expression such as 0 3 * * *, or a list of them";
+    let expression = |field: &Field<'_>| {
+        let text = field.text(expected)?;
+        Cron::parse(text).map_err(|e| field.grammar(e))?;
+        Ok(Value::text(text))
+    };
+    if !field.is_list() {
+        return expression(field).map(|one| Value::List(vec![one]));
+    }
+    let items = field.list(expected)?;
+    if items.is_empty() {
+        return Err(field.invalid("at least one cron expression"));
+    }
+    items.iter().map(expression).collect::<Result<_, _>>().map(Value::List)
+}
+
+pub fn time_window(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
+    const WINDOW_MIN_S: u64 = 300;
+    match field.duration()?.as_secs() {
+        secs if secs < WINDOW_MIN_S => Err(field.invalid("5m or more")),
+        secs => Ok(Value::Integer(i64::try_from(secs).unwrap_or(i64::MAX))),
+    }
+}
+
+pub fn startup_order(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
+    let order = field.word(STARTUP_ORDERS)?;
+    if order != "any" {
+        reading.notice(field, "has no effect: all nodes of a run are started together");
+    }
+    Ok(Value::text(order))
+}
+
+/// The backends of a run. One that has none of this cluster's nodes is refused at apply.
+pub fn backends(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
+    let items = field.list("a list of backends")?;
+    let names: Vec<&str> = items.iter().map(|i| i.word(BACKENDS)).collect::<Result<_, _>>()?;
+    if !names.is_empty() && !names.contains(&"remote") {
+        reading.refuse(
+            field,
+            "no such backend here: every offer is of `remote`, this cluster's own nodes",
+        );
+    }
+    Ok(Value::List(names.into_iter().map(Value::text).collect()))
+}

@@ -1,0 +1,121 @@
+//! Tasks and dev environments, and what they share with services.
+
+use super::profile::PROFILE;
+use super::resources::RESOURCES;
+use crate::configuration::property::{
+    Default, Form, Property, Table, acts, acts_in_part, notice, refused,
+};
+use crate::configuration::shape::{amount, env, mount, network, run};
+
+const NO_CONTAINERS: &str =
+    "containers are not available yet: the commands run as processes of your own on the node";
+const NO_FILES: &str = "nothing is copied to the node yet: name files that the node can read";
+
+pub const PORTS: Form = Form::List(&Form::Shape(network::port), "ports");
+pub const COMMANDS: Form = Form::List(&Form::Shape(run::command), "shell commands");
+
+static REGISTRY_AUTH: Table = Table {
+    of: "registry_auth",
+    sections: &[&[
+        acts("username", Form::Shape(env::secret_text)).or(Default::Required("a user's name")),
+        acts("password", Form::Shape(env::secret_text)).or(Default::Required("a password")),
+    ]],
+};
+
+/// What tasks, dev environments and services have in common.
+pub const RUN: &[Property] = &[
+    acts("name", Form::Shape(run::run_name)),
+    refused("image", Form::Text, NO_CONTAINERS),
+    refused("user", Form::Shape(run::user), NO_CONTAINERS),
+    refused("privileged", Form::Bool, NO_CONTAINERS).or(Default::Written("false")),
+    refused("entrypoint", Form::Text, NO_CONTAINERS),
+    acts("working_dir", Form::Shape(run::absolute_path)),
+    notice("home_dir", Form::Text, "has no effect without a container")
+        .or(Default::Written("/home/user")),
+    refused("registry_auth", Form::Map(&REGISTRY_AUTH), NO_CONTAINERS),
+    refused(
+        "python",
+        Form::Shape(run::python),
+        "environments of a chosen Python are not made yet: call the node's own in `commands`",
+    ),
+    refused("nvcc", Form::Bool, NO_CONTAINERS),
+    notice("single_branch", Form::Bool, "has no effect without `repos`"),
+    acts("env", Form::Shape(env::env)).or(Default::Empty),
+    acts("shell", Form::Shape(run::shell)),
+    acts("resources", Form::Map(&RESOURCES)).or(Default::Empty),
+    acts("priority", Form::Integer(0, 100)),
+    refused(
+        "volumes",
+        Form::List(&Form::Shape(mount::volume), "volumes"),
+        "volumes are not available yet",
+    )
+    .or(Default::Empty),
+    refused("docker", Form::Bool, NO_CONTAINERS),
+    refused("repos", Form::List(&Form::Shape(mount::repo), "repos"), NO_FILES).or(Default::Empty),
+    refused("files", Form::List(&Form::Shape(mount::file), "files"), NO_FILES).or(Default::Empty),
+    notice("dstack", Form::Bool, "has no effect: the server can always be reached from a run")
+        .or(Default::Written("false")),
+    refused(
+        "setup",
+        Form::List(&Form::Text, "shell commands"),
+        "is not available: put the lines first in `commands`",
+    )
+    .or(Default::Empty),
+];
+
+/// Properties that Slurm's jobs have and dstack's do not.
+pub const OURS: &[Property] = &[
+    acts("depends_on", Form::Shape(run::depends_on)).or(Default::Absent),
+    acts("array", Form::Shape(run::array)).or(Default::Absent),
+    acts("account", Form::Text).or(Default::Absent),
+    acts("qos", Form::Text).or(Default::Absent),
+    acts_in_part("runtime", Form::Words(&["process", "container"])).or(Default::Absent),
+];
+
+pub static NODE_GROUP: Table = Table {
+    of: "group",
+    sections: &[&[
+        acts("name", Form::Text),
+        acts("nodes", Form::Integer(1, u32::MAX as i64)).or(Default::Written("1")),
+        acts("resources", Form::Map(&RESOURCES)).or(Default::Empty),
+        acts("commands", COMMANDS).or(Default::Empty),
+        acts("ports", PORTS).or(Default::Empty),
+    ]],
+};
+
+pub static TASK: Table = Table {
+    of: "task",
+    sections: &[
+        &[
+            acts("nodes", Form::Shape(amount::task_nodes)),
+            refused(
+                "groups",
+                Form::List(&Form::Map(&NODE_GROUP), "groups"),
+                "node groups are not available yet: use `nodes`",
+            ),
+            notice("ports", PORTS, "ports are not forwarded yet").or(Default::Empty),
+            acts("commands", COMMANDS).or(Default::Empty),
+            acts("type", Form::Text),
+        ],
+        RUN,
+        PROFILE,
+        OURS,
+    ],
+};
+
+pub static DEV_ENVIRONMENT: Table = Table {
+    of: "dev-environment",
+    sections: &[
+        &[
+            acts("ide", Form::Words(&["vscode", "cursor", "windsurf", "zed"])),
+            acts("version", Form::Text),
+            acts("init", COMMANDS).or(Default::Empty),
+            acts("inactivity_duration", Form::IdleDuration),
+            notice("ports", PORTS, "ports are not forwarded yet").or(Default::Empty),
+            acts("type", Form::Text),
+        ],
+        RUN,
+        PROFILE,
+        OURS,
+    ],
+};

@@ -1,0 +1,82 @@
+//! A configuration as dstack's server answers with it.
+
+use crate::configuration::value::Value;
+
+/// What a plan shows beside the configuration that was sent (`effective_run_spec`, `effective_spec`): the server's own defaults filled in, and
+/// no private keys.
+pub fn effective(configuration: &Value) -> Value {
+    let mut value = configuration.clone();
+    match value.get("type").as_text() {
+        Some("fleet") => forget_keys(&mut value),
+        Some("task" | "dev-environment" | "service") => {
+            if value.get("priority").is_null() {
+                value.set("priority", Value::Integer(0));
+            }
+            name_vendor(&mut value);
+        }
+        _ => {}
+    }
+    value
+}
+
+/// The configuration in a form that dstack's client can read: it has no range of nodes. `granted` is the number of nodes that the run has, once it has them.
+pub fn for_client(configuration: &Value, granted: Option<u32>) -> serde_json::Value {
+    let mut value = configuration.clone();
+    if let Some(Value::Text(range)) = value.get_mut("nodes").cloned() {
+        let least = range.split("..").next().and_then(|least| least.parse().ok());
+        let nodes = granted.or(least).unwrap_or(1);
+        value.set("nodes", Value::Integer(i64::from(nodes)));
+    }
+    value.to_json()
+}
+
+/// Without an image the GPUs are taken to be NVIDIA's, as dstack does, unless none are wanted.
+fn name_vendor(value: &mut Value) {
+    let is_said = |value: &Value| !matches!(value, Value::Null | Value::Bool(false));
+    if is_said(value.get("image")) || is_said(value.get("docker")) {
+        return;
+    }
+    let Some(gpu) = value.get_mut("resources").and_then(|r| r.get_mut("gpu")) else { return };
+    let none = gpu.get("count").get("max") == &Value::Integer(0);
+    if !gpu.is_null() && !none && gpu.get("vendor").is_null() {
+        let names = gpu.get("name").texts();
+        gpu.set("vendor", Value::text(vendor_of(&names)));
+    }
+}
+
+/// The vendor that the beginning of a name tells.
+fn vendor_of(names: &[String]) -> &'static str {
+    const BEGINNINGS: &[(&str, &str)] = &[
+        ("mi", "amd"),
+        ("gaudi", "intel"),
+        ("tpu", "google"),
+        ("v2-", "google"),
+        ("v3-", "google"),
+        ("v4-", "google"),
+        ("v5", "google"),
+        ("v6e", "google"),
+        ("n150", "tenstorrent"),
+        ("n300", "tenstorrent"),
+    ];
+    let name = names.first().map(|name| name.to_lowercase()).unwrap_or_default();
+    let found = BEGINNINGS.iter().find(|(start, _)| name.starts_with(start));
+    found.map_or("nvidia", |(_, vendor)| vendor)
+}
+
+fn forget_keys(fleet: &mut Value) {
+    let Some(ssh @ Value::Map(_)) = fleet.get_mut("ssh_config") else { return };
+    forget_key(ssh);
+    if let Some(Value::List(hosts)) = ssh.get_mut("hosts") {
+        hosts.iter_mut().for_each(forget_key);
+    }
+}
+
+/// Its own key, and that of the proxy before it.
+fn forget_key(host: &mut Value) {
+    if let Some(key) = host.get_mut("ssh_key") {
+        *key = Value::Null;
+    }
+    if let Some(key) = host.get_mut("proxy_jump").and_then(|proxy| proxy.get_mut("ssh_key")) {
+        *key = Value::Null;
+    }
+}

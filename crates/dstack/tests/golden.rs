@@ -1,0 +1,161 @@
+//! What dstack's client sends, and dstack's grammar, against what is made of them here.
+
+use dstack::configuration::{from_json, parse};
+use dstack::effective::{effective, for_client};
+use serde_json::{Value, json};
+
+fn fixture(name: &str) -> Value {
+    let path = format!("{}/tests/fixtures/{name}", env!("CARGO_MANIFEST_DIR"));
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+#[test]
+fn configurations_of_the_client_are_shown_and_completed_as_dstack_does() {
+    for row in fixture("configurations.json").as_array().unwrap() {
+        let name = &row["scenario"];
+        let loaded = from_json(&row["sent"], Some(&row["profile"]))
+            .unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(for_client(&loaded.value, None), row["shown"], "{name}");
+        assert_eq!(for_client(&effective(&loaded.value), None), row["effective"], "{name}");
+        // What was written out stays as it is.
+        let again = from_json(&row["shown"], None).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(again.value, loaded.value, "{name}");
+    }
+}
+
+/// Values that dstack takes by mistake, and that are refused here.
+const MISTAKES: &[(&str, &str)] = &[
+    ("GPU", "-1"),
+    ("GPU", "true"),
+    ("memory (Range[Memory])", "-4"),
+    ("Duration", "90.5"),
+    ("Duration", "-5"),
+    ("idle_duration", "-5"),
+];
+
+/// The configuration that has the value in its place, and the path to what is made of it.
+fn place(section: &str, value: &Value) -> (Value, &'static str) {
+    let task = |key: &str, value: Value| {
+        let mut task = json!({ "type": "task", "commands": ["x"] });
+        task[key] = value;
+        task
+    };
+    let service = |key: &str, value: Value| {
+        let scaling = json!({ "metric": "rps", "target": 1 });
+        let mut service =
+            json!({ "type": "service", "commands": ["x"], "port": 80, "scaling": scaling });
+        service[key] = value;
+        service
+    };
+    match section {
+        "GPU" => (task("resources", json!({ "gpu": value })), "/resources/gpu"),
+        "CPU" => (task("resources", json!({ "cpu": value })), "/resources/cpu"),
+        "memory (Range[Memory])" => {
+            (task("resources", json!({ "memory": value })), "/resources/memory")
+        }
+        "disk" => (task("resources", json!({ "disk": value })), "/resources/disk"),
+        "shm_size" => (task("resources", json!({ "shm_size": value })), "/resources/shm_size"),
+        "Duration" => (task("retry", json!({ "duration": value })), "/retry/duration"),
+        "max_duration (OptionalOffable)" => (task("max_duration", value.clone()), "/max_duration"),
+        "idle_duration" => (task("idle_duration", value.clone()), "/idle_duration"),
+        "env" => (task("env", value.clone()), "/env"),
+        "ports" => (task("ports", json!([value])), "/ports/0"),
+        "mount obj" => (task("volumes", json!([value])), "/volumes/0"),
+        "files" => (task("files", json!([value])), "/files/0"),
+        "repos" => (task("repos", json!([value])), "/repos/0"),
+        "schedule" => (task("schedule", value.clone()), "/schedule"),
+        "replicas" => (service("replicas", value.clone()), "/replicas"),
+        "retry" => {
+            let mut all = json!({ "type": "task", "commands": ["x"] });
+            all.as_object_mut().unwrap().extend(value.as_object().unwrap().clone());
+            (all, "")
+        }
+        "fleet nodes" => {
+            let mut fleet = json!({ "type": "fleet" });
+            fleet.as_object_mut().unwrap().extend(value.as_object().unwrap().clone());
+            (fleet, "")
+        }
+        other => panic!("{other}"),
+    }
+}
+
+/// Whether all that was expected is there; nulls may be left out of what is expected.
+fn has(found: &Value, expected: &Value) -> bool {
+    match (found, expected) {
+        (Value::Object(found), Value::Object(expected)) => expected
+            .iter()
+            .all(|(key, value)| found.get(key).is_some_and(|found| has(found, value))),
+        (Value::Array(found), Value::Array(expected)) => {
+            found.len() == expected.len() && found.iter().zip(expected).all(|(f, e)| has(f, e))
+        }
+        _ => found == expected,
+    }
+}
+
+#[test]
+fn grammar_is_dstacks_but_for_its_mistakes() {
+    let mut wrong = Vec::new();
+    for row in fixture("grammar.json").as_array().unwrap() {
+        let (section, input) = (row["section"].as_str().unwrap(), &row["in"]);
+        let (configuration, path) = place(section, input);
+        // A plain null in JSON says nothing, in dstack as here; in these cases it was the value itself. A key that is not
+        // known is refused in a file only, and one replica has nothing to scale.
+        let other_rule = (section == "GPU" && input == &json!({ "foo": 1 }))
+            || (section == "replicas" && input == &json!(1));
+        if input.is_null() || other_rule {
+            continue;
+        }
+        let taken = from_json(&configuration, None).map(|loaded| loaded.value.to_json());
+        let mistake = MISTAKES.contains(&(section, input.to_string().as_str()));
+        let expected = row["ok"].as_bool().unwrap() && !mistake;
+        match taken {
+            Ok(value) if expected => {
+                let found = value.pointer(path).unwrap_or(&Value::Null);
+                if !has(found, &row["out"]) {
+                    wrong.push(format!("{section} {input}: {found}, not {}", row["out"]));
+                }
+            }
+            Err(fault) if !expected => {
+                let line = fault.to_string();
+                assert!(!line.contains('\n'), "{section} {input}: {line}");
+            }
+            Ok(value) => wrong.push(format!("{section} {input}: taken as {value}")),
+            Err(fault) => wrong.push(format!("{section} {input}: {fault}")),
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn yaml_and_json_of_the_same_configuration_are_read_alike() {
+    let yaml = "type: task\nnodes: 2..4\ncommands: [a]\nresources: {gpu: 'H100:2', memory: 16GB..}\nenv: {A: '1'}\n";
+    let json = json!({ "type": "task", "nodes": "2..4", "commands": ["a"],
+        "resources": { "gpu": "H100:2", "memory": "16GB.." }, "env": { "A": "1" } });
+    let (one, other) = (parse("t", yaml.as_bytes()).unwrap(), from_json(&json, None).unwrap());
+    assert_eq!((one.value.clone(), one.configuration), (other.value, other.configuration));
+    assert_eq!(for_client(&one.value, None)["nodes"], 2);
+    assert_eq!(for_client(&one.value, Some(3))["nodes"], 3);
+}
+
+#[test]
+fn what_a_newer_client_sends_is_left_out_and_hostile_json_is_bounded() {
+    let newer = json!({ "type": "task", "commands": ["a"], "brand_new": null, "other": [1] });
+    let loaded = from_json(&newer, None).unwrap();
+    let said: Vec<String> = loaded.notices.iter().map(|n| n.to_string()).collect();
+    assert_eq!(said, ["`other`: is not known here and has no effect"]);
+    let mut deep = json!(1);
+    for _ in 0..60 {
+        deep = json!([deep]);
+    }
+    let many = json!({ "type": "task", "commands": vec!["x"; 30_000] });
+    let cases = [
+        (json!({ "type": "task", "commands": deep }), "nested too deep"),
+        (many, "too many values"),
+        (json!([1]), "not YAML"),
+        (json!({ "type": "task", "commands": "x" }), "`commands`: invalid \"x\""),
+    ];
+    for (value, expected) in cases {
+        let line = from_json(&value, None).unwrap_err().to_string();
+        assert!(line.starts_with(expected), "{line}");
+    }
+}

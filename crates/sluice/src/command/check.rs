@@ -1,0 +1,191 @@
+//! `sluice check FILE…`: says what is wrong with a batch script, a folder with slurm.conf, or a `.dstack.yml`. Needs no server.
+
+use super::slurm::submit::caller::{self, ProcessSurroundings};
+use super::verb::{VerbError, VerbResult};
+use ::dstack::configuration::{self, load};
+use ::slurm::conf::{RealFiles, load_dir};
+use ::slurm::option::invocation::{self, Caller, Invocation};
+use ::slurm::option::{Command, OptionError};
+use ::slurm::request;
+use clap::Args;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Bounds what is read of a configuration; a file near this size is refused by its reader.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+#[derive(Args)]
+pub struct CheckArgs {
+    /// Batch scripts, folders with slurm.conf, or .dstack.yml files
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Print what was understood, with defaults filled in
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was found in one file. Every line names the file, and the line where there is one.
+#[derive(Default, Serialize)]
+struct Findings {
+    file: String,
+    kind: &'static str,
+    errors: Vec<String>,
+    /// What is not available yet: the file is right, and cannot be applied.
+    unavailable: Vec<String>,
+    /// What has no effect.
+    notices: Vec<String>,
+    understood: Value,
+}
+
+pub fn run(args: CheckArgs) -> VerbResult {
+    let found: Vec<Findings> = args.files.iter().map(|path| check(path)).collect();
+    if args.json {
+        let text = serde_json::to_string_pretty(&found);
+        println!("{}", text.map_err(|error| VerbError::Message(error.to_string()))?);
+    } else {
+        found.iter().for_each(print);
+    }
+    let good = found.iter().all(|findings| findings.errors.is_empty());
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn print(findings: &Findings) {
+    findings.errors.iter().for_each(|line| println!("{line}"));
+    findings.unavailable.iter().for_each(|line| println!("{line}"));
+    findings.notices.iter().for_each(|line| println!("{line}"));
+    if findings.errors.is_empty() {
+        let outcome = match findings.unavailable.len() {
+            0 => "good",
+            _ => "understood, but not all of it is available yet",
+        };
+        println!("{}: {} ({})", findings.file, outcome, findings.kind);
+    }
+}
+
+fn check(path: &Path) -> Findings {
+    let file = path.display().to_string();
+    let mut findings = Findings { file: file.clone(), ..Findings::default() };
+    if path.is_dir() {
+        slurm_conf(path, &mut findings);
+        return findings;
+    }
+    if path.file_name().is_some_and(|name| name == "slurm.conf") {
+        slurm_conf(path.parent().unwrap_or(Path::new(".")), &mut findings);
+        return findings;
+    }
+    let bytes = match read(path) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            findings.errors.push(format!("{file}: {error}"));
+            return findings;
+        }
+    };
+    let is_yaml = path.extension().is_some_and(|end| end == "yml" || end == "yaml");
+    if path.file_name().is_some_and(|name| name == "profiles.yml" || name == "profiles.yaml") {
+        profiles(&bytes, &mut findings);
+    } else if is_yaml {
+        dstack(&bytes, &mut findings);
+    } else {
+        script(&bytes, &mut findings);
+    }
+    findings
+}
+
+fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn slurm_conf(dir: &Path, findings: &mut Findings) {
+    findings.kind = "slurm.conf";
+    match load_dir(&RealFiles, dir) {
+        Ok(conf) => {
+            findings.notices = conf.notices.iter().map(ToString::to_string).collect();
+            let nodes: Vec<_> = conf.slurm.nodes.iter().map(|node| &node.config).collect();
+            let partitions: Vec<_> =
+                conf.slurm.partitions.iter().map(|conf| &conf.partition).collect();
+            findings.understood = json!({
+                "cluster": conf.slurm.cluster_name, "nodes": nodes, "partitions": partitions,
+            });
+        }
+        Err(errors) => findings.errors = errors.iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn dstack(bytes: &[u8], findings: &mut Findings) {
+    findings.kind = "dstack configuration";
+    match configuration::parse(&findings.file, bytes) {
+        Ok(loaded) => {
+            let lines = |notices: &[configuration::fault::Notice]| {
+                notices.iter().map(|notice| notice.in_file(&findings.file)).collect::<Vec<_>>()
+            };
+            findings.unavailable = lines(&loaded.refusals);
+            findings.notices = lines(&loaded.notices);
+            findings.understood = loaded.value.to_json();
+        }
+        Err(error) => findings.errors.push(error.to_string()),
+    }
+}
+
+fn profiles(bytes: &[u8], findings: &mut Findings) {
+    findings.kind = "dstack profiles";
+    match load::parse_profiles(&findings.file, bytes) {
+        Ok(profiles) => {
+            findings.understood =
+                profiles.iter().map(configuration::value::Value::to_json).collect();
+        }
+        Err(error) => findings.errors.push(error.to_string()),
+    }
+}
+
+/// A batch script, by itself: no variable of the environment changes what it asks for.
+fn script(bytes: &[u8], findings: &mut Findings) {
+    findings.kind = "batch script";
+    let here = ProcessSurroundings::default();
+    let load = |_: Option<&str>| Ok(bytes.to_vec());
+    let caller = Caller { variable: &|_| None, load: &load, ..caller::caller(&here) };
+    let args = [findings.file.clone()];
+    let batch = match invocation::batch(&args, &caller) {
+        Ok(Invocation::Submission(batch)) => batch,
+        Ok(Invocation::Question(_)) => return,
+        Err(error) => {
+            findings.errors = script_errors(&findings.file, &error);
+            return;
+        }
+    };
+    let Some(options) = batch.components.first() else { return };
+    let submitter = caller::submitter(Command::Sbatch, &args, options);
+    match request::batch(&batch, &submitter) {
+        Ok(draft) => {
+            let notes = batch.notes.iter().chain(&draft.notes);
+            findings.notices = notes.map(|line| format!("{}: {line}", findings.file)).collect();
+            let submission = draft.submission;
+            let others = submission.het_components.iter();
+            findings.understood =
+                std::iter::once(&submission.spec).chain(others).map(|spec| json!(spec)).collect();
+        }
+        Err(error) => findings.errors = script_errors(&findings.file, &error),
+    }
+}
+
+/// What `sbatch` would print, as lines about the file.
+fn script_errors(file: &str, error: &OptionError) -> Vec<String> {
+    let (error, place) = match error {
+        OptionError::Placed { error, place } => (error.as_ref(), place.as_str()),
+        error => (error, ""),
+    };
+    let line = place.strip_prefix("line ").and_then(|rest| rest.split(' ').next());
+    let at = line.map_or(file.to_owned(), |line| format!("{file}:{line}"));
+    let said = error.render(Command::Sbatch);
+    let lines = said.lines().filter(|line| !line.starts_with("Try "));
+    let plain = |line: &str| {
+        let line = line.strip_prefix("sbatch: ").unwrap_or(line);
+        format!("{at}: {}", line.strip_prefix("error: ").unwrap_or(line))
+    };
+    lines.map(plain).collect()
+}

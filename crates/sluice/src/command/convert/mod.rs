@@ -1,0 +1,69 @@
+//! `sluice convert FILE`: a batch script as a `.dstack.yml`, or the other way. What has no counterpart becomes a comment.
+
+mod to_sbatch;
+mod to_yaml;
+
+use super::slurm::submit::caller::{self, ProcessSurroundings};
+use super::verb::{VerbError, VerbResult};
+use ::dstack::configuration::{self, Configuration};
+use ::slurm::option::invocation::{self, Caller, Invocation};
+use ::slurm::option::{Command, script};
+use clap::Args;
+use std::fs::File;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Bounds what is read of a file; a file near this size is refused by its reader.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+#[derive(Args)]
+pub struct ConvertArgs {
+    /// A batch script, or a .dstack.yml of a task
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+pub fn run(args: ConvertArgs) -> VerbResult {
+    let file = args.file.display().to_string();
+    let mut bytes = Vec::new();
+    let opened = File::open(&args.file);
+    opened
+        .and_then(|opened| opened.take(FILE_BYTES_MAX).read_to_end(&mut bytes))
+        .map_err(VerbError::file(&args.file))?;
+    let is_yaml = args.file.extension().is_some_and(|end| end == "yml" || end == "yaml");
+    let text = if is_yaml { from_yaml(&file, &bytes)? } else { from_script(&file, bytes)? };
+    print!("{text}");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn from_yaml(file: &str, bytes: &[u8]) -> Result<String, VerbError> {
+    let loaded = configuration::parse(file, bytes);
+    let loaded = loaded.map_err(|error| VerbError::Message(error.to_string()))?;
+    match &loaded.configuration {
+        Configuration::Task(task) => Ok(to_sbatch::script(task, &loaded.value)),
+        _ => Err(VerbError::Message(format!(
+            "{file}: only `type: task` has a counterpart in a batch script"
+        ))),
+    }
+}
+
+fn from_script(file: &str, bytes: Vec<u8>) -> Result<String, VerbError> {
+    let refused =
+        |error: ::slurm::option::OptionError| VerbError::Message(error.render(Command::Sbatch));
+    let settings = script::read(file, bytes.clone()).map_err(refused)?.components;
+    let here = ProcessSurroundings::default();
+    let load = |_: Option<&str>| Ok(bytes.clone());
+    let caller = Caller { variable: &|_| None, load: &load, ..caller::caller(&here) };
+    let read = invocation::batch(&[file], &caller).map_err(refused)?;
+    let Invocation::Submission(batch) = read else { return Ok(String::new()) };
+    match (&batch.components[..], &settings[..]) {
+        ([options], [settings]) => {
+            let text = String::from_utf8_lossy(&batch.script);
+            Ok(to_yaml::configuration(options, settings, &text))
+        }
+        _ => Err(VerbError::Message(format!(
+            "{file}: a heterogeneous job has no counterpart yet: convert its components one by one"
+        ))),
+    }
+}

@@ -1,0 +1,125 @@
+//! From the options of a batch script to a task.
+
+use ::slurm::option::job_options::JobOptions;
+use ::slurm::option::key::OptionKey;
+use ::slurm::option::setting::Setting;
+use ::slurm::option::table::long_name;
+use ::slurm::option::{Command, script};
+use model::gres::GresCount;
+use model::time::TimeLimit;
+
+/// The options that become properties. The others become comments.
+const CONVERTED: &[OptionKey] = &[
+    OptionKey::JobName,
+    OptionKey::Nodes,
+    OptionKey::NtasksPerNode,
+    OptionKey::Ntasks,
+    OptionKey::CpusPerTask,
+    OptionKey::Mem,
+    OptionKey::MemPerCpu,
+    OptionKey::Gres,
+    OptionKey::Gpus,
+    OptionKey::GpusPerNode,
+    OptionKey::Time,
+    OptionKey::Partition,
+    OptionKey::Array,
+    OptionKey::Dependency,
+    OptionKey::Account,
+    OptionKey::Qos,
+    OptionKey::Chdir,
+    OptionKey::Comment,
+];
+
+pub fn configuration(options: &JobOptions, settings: &[Setting], text: &str) -> String {
+    let mut lines = vec!["type: task".to_owned()];
+    let mut add = |line: String| lines.push(line);
+    if let Some(name) = &options.job_name {
+        add(format!("name: {}", run_name(name)));
+    }
+    let nodes = options.nodes.map_or(1, |nodes| nodes.min);
+    if let Some(nodes) = options.nodes {
+        add(format!("nodes: {nodes}"));
+    }
+    add(String::new());
+    add("commands:".to_owned());
+    add("  - |".to_owned());
+    body(text).for_each(|line| add(format!("    {line}").trim_end().to_owned()));
+    add(String::new());
+    let tasks =
+        options.ntasks_per_node.or(options.ntasks.map(|tasks| tasks.div_ceil(nodes))).unwrap_or(1);
+    let cpus = tasks.saturating_mul(options.cpus_per_task.unwrap_or(1));
+    add("resources:".to_owned());
+    add(format!("  cpu: {cpus}.."));
+    let of_cpus = options
+        .mem_per_cpu
+        .map(|each| model::amount::Bytes(each.0.saturating_mul(u64::from(cpus))));
+    if let Some(memory) = options.mem.or(of_cpus).filter(|memory| memory.0 > 0) {
+        add(format!("  memory: {}..", memory.format_dstack()));
+    }
+    let of_all = options
+        .gpus
+        .iter()
+        .map(|gpu| GresCount { count: gpu.count.div_ceil(u64::from(nodes.max(1))), ..gpu.clone() });
+    let on_each = options.gpus_per_node.iter().chain(&options.gres).cloned();
+    for gres in on_each.chain(of_all) {
+        match (gres.name.as_str(), &gres.kind) {
+            ("gpu", Some(kind)) => add(format!("  gpu: {kind}:{}", gres.count)),
+            ("gpu", None) => add(format!("  gpu: {}", gres.count)),
+            (name, _) => add(format!("  # {name}: {}: has no counterpart", gres.count)),
+        }
+    }
+    if tasks > 1 {
+        add(format!(
+            "  # {tasks} tasks on each node: the commands start once on each, and start the tasks"
+        ));
+    }
+    add(String::new());
+    if let Some(TimeLimit::Minutes(minutes)) = options.time {
+        add(format!("max_duration: {minutes}m"));
+    }
+    add("retry: {on_events: [no-capacity]}  # waits in the queue, as a batch job does".to_owned());
+    if !options.partitions.is_empty() {
+        add(format!("fleets: [{}]", options.partitions.join(", ")));
+    }
+    if let Some(array) = &options.array {
+        add(format!("array: {:?}", array.text));
+    }
+    if let Some(dependency) = &options.dependency {
+        let text = dependency.to_string();
+        let terms: Vec<String> = text.split(',').map(|term| format!("{term:?}")).collect();
+        add(format!("depends_on: [{}]", terms.join(", ")));
+    }
+    for (property, value) in
+        [("account", &options.account), ("qos", &options.qos), ("working_dir", &options.chdir)]
+    {
+        if let Some(value) = value {
+            add(format!("{property}: {value:?}"));
+        }
+    }
+    for setting in settings.iter().filter(|setting| !CONVERTED.contains(&setting.key)) {
+        let name = long_name(Command::Sbatch, setting.key);
+        let value = setting.value.as_ref().map_or(String::new(), |value| format!("={value}"));
+        let value: String = value.chars().filter(|c| !c.is_control()).collect();
+        add(format!("# --{name}{value}: has no counterpart"));
+    }
+    lines.join("\n") + "\n"
+}
+
+/// The script without its first line and its directives.
+fn body(text: &str) -> impl Iterator<Item = &str> {
+    let is_header = |line: &&str| line.starts_with("#!") || line.starts_with(script::DIRECTIVE);
+    let lines = text.lines().filter(move |line| !is_header(line));
+    lines.skip_while(|line| line.trim().is_empty())
+}
+
+/// A name that dstack takes: lower-case letters, digits and `-`, from a letter on.
+fn run_name(name: &str) -> String {
+    let lower = name.to_lowercase();
+    let plain: String = lower
+        .chars()
+        .map(|c| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '-' })
+        .collect();
+    let start = plain.trim_start_matches(|c: char| !c.is_ascii_lowercase());
+    let name: String = start.chars().take(41).collect();
+    if ::dstack::name::is_valid(&name) { name } else { "job".to_owned() }
+}

@@ -1,0 +1,79 @@
+//! `PrivateData` and `DisableRootJobs` through the commands: what a second user, and root, get.
+
+use crate::harness::{Cluster, TWO_NODES};
+
+const OWNER: &str = "man";
+const OTHER: &str = "games";
+const OPERATOR: &str = "mail";
+
+#[test]
+fn root_private_data_hides_the_jobs_and_the_cluster_from_a_second_user() {
+    let hidden =
+        "FirstJobId=4711\nPrivateData=jobs,nodes,partitions,reservations,usage,users,accounts\n";
+    let cluster = Cluster::up(&format!("{hidden}{TWO_NODES}"));
+    for line in [
+        "add account lab".to_owned(),
+        format!("add user {OWNER},{OTHER} account=lab"),
+        format!("add user {OPERATOR} account=lab adminlevel=operator"),
+    ] {
+        cluster.shell(&format!("sacctmgr -i {line}")).ok();
+    }
+    let job = cluster.submit_as(OWNER, "-J hush -o /dev/null --wrap 'sleep 600'");
+    cluster.await_state(job, "RUNNING");
+
+    // Each line shows the word to an operator, and not to another user.
+    let lines = [
+        ("squeue".to_owned(), "hush"),
+        ("squeue --json".to_owned(), "hush"),
+        ("sacct -a -n -o JobName".to_owned(), "hush"),
+        (format!("scontrol show job {job}"), "hush"),
+        ("sshare -a -n -o User".to_owned(), OWNER),
+        ("sacctmgr -n show user".to_owned(), OWNER),
+        ("sacctmgr -n show association format=user".to_owned(), OWNER),
+    ];
+    for (line, word) in &lines {
+        let said = cluster.shell_as(OTHER, line);
+        assert!(!said.stdout.contains(word), "{line}: {}", said.stdout);
+        let said = cluster.shell_as(OPERATOR, line);
+        assert!(said.stdout.contains(word), "{line}: {said:?}");
+    }
+    for line in ["sinfo -N -h", "scontrol show node", "scontrol show partition"] {
+        let said = cluster.shell_as(OTHER, line);
+        assert!(!said.stdout.contains("gpu"), "{line}: {}", said.stdout);
+        assert!(cluster.shell_as(OPERATOR, line).ok().contains("gpu"), "{line}");
+    }
+
+    // By its id, which stands in no other text, it is as if there were no such job.
+    for line in [
+        format!("squeue -j {job}"),
+        format!("scontrol show job {job}"),
+        format!("scontrol hold {job}"),
+        format!("scontrol update job={job} comment=x"),
+        format!("srun --jobid={job} --overlap true"),
+        format!("scontrol write batch_script {job} -"),
+    ] {
+        let none = line.replace(&job.to_string(), "99999");
+        let (hidden, none) = (cluster.shell_as(OTHER, &line), cluster.shell_as(OTHER, &none));
+        assert_eq!(hidden.code, none.code, "{line}");
+        let said = hidden.stderr.replace(&job.to_string(), "99999");
+        assert_eq!(said, none.stderr, "{line}");
+    }
+    cluster.shell_as(OTHER, &format!("scancel {job}"));
+    cluster.shell_as(OTHER, "scancel -u man");
+    cluster.await_state(job, "RUNNING");
+    assert!(cluster.shell_as(OWNER, "squeue -h -o %j").ok().contains("hush"), "his own");
+}
+
+#[test]
+fn root_jobs_of_root_are_refused_where_they_are_disabled() {
+    let disabled = format!("DisableRootJobs=YES\n{TWO_NODES}");
+    let cluster = Cluster::up(&disabled);
+    for line in ["sbatch --wrap true", "srun true", "salloc true"] {
+        let said = cluster.shell(line);
+        assert_ne!(said.code, 0, "{line}: {said:?}");
+    }
+    let said = cluster.shell("sbatch --wrap true");
+    assert!(said.stderr.contains("Batch job submission failed: "), "{}", said.stderr);
+    let job = cluster.submit_as(OWNER, "-o /dev/null --wrap true");
+    assert!(cluster.await_end(job).starts_with("COMPLETED"), "others run");
+}

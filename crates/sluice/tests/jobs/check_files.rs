@@ -1,0 +1,135 @@
+//! `sluice check` reads files without a server, and names file and line of what is wrong; `sluice convert` turns each language
+//! into the other.
+
+use crate::harness::program;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn check(dir: &Path, args: &[&str]) -> (String, bool) {
+    let output = Command::new(program()).arg("check").args(args).current_dir(dir).output().unwrap();
+    (String::from_utf8(output.stdout).unwrap(), output.status.success())
+}
+
+const GOOD: &[(&str, &str)] = &[
+    (
+        "task.dstack.yml",
+        "type: task\ncommands: [make]\nnodes: 2..4\nresources: {gpu: 'A100:80GB:8'}\n",
+    ),
+    ("fleet.dstack.yml", "type: fleet\nname: lab\nssh_config: {user: ada, hosts: [a, b]}\n"),
+    ("profiles.yml", "profiles:\n- name: long\n  max_duration: 2d\n"),
+    ("job.sbatch", "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --mem=16G\nhostname\n"),
+];
+
+const BAD: &[(&str, &str, &str)] = &[
+    (
+        "a.dstack.yml",
+        "type: task\ncomands: [make]\n",
+        "a.dstack.yml:2:1: unknown property `comands`: did you mean `commands`?\n",
+    ),
+    (
+        "b.dstack.yml",
+        "type: fleet\nnodes: 2\nblocks: none\n",
+        "b.dstack.yml:3:9: `blocks`: invalid \"none\": expected a whole number, 1 or more, or auto\n",
+    ),
+    (
+        "profiles.yml",
+        "profiles: 3\n",
+        "profiles.yml:1:11: `profiles`: invalid \"3\": expected a list of profiles\n",
+    ),
+    ("c.sbatch", "#!/bin/bash\n\n#SBATCH --nodes=x\n", "c.sbatch:3: "),
+    ("d.sbatch", "", "d.sbatch: Batch script is empty!\n"),
+];
+
+#[test]
+fn good_files_are_understood_and_bad_ones_named_by_line() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in GOOD {
+        std::fs::write(dir.path().join(name), text).unwrap();
+        let (said, good) = check(dir.path(), &[name]);
+        assert!(good, "{name}: {said}");
+    }
+    let (said, good) = check(dir.path(), &["--json", "task.dstack.yml"]);
+    let found: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert!(good);
+    assert_eq!(found[0]["understood"]["nodes"], "2..4");
+    assert_eq!(found[0]["understood"]["resources"]["gpu"]["count"]["min"], 8);
+    assert_eq!(found[0]["understood"]["resources"]["memory"]["min"], 8.0);
+    for (name, text, expected) in BAD {
+        std::fs::write(dir.path().join(name), text).unwrap();
+        let (said, good) = check(dir.path(), &[name]);
+        assert!(!good && said.starts_with(expected), "{name}: {said}");
+    }
+    std::fs::write(dir.path().join("slurm.conf"), "NodeName=n1 CPUs=4\nPartitionNam=x\n").unwrap();
+    let (said, good) = check(dir.path(), &["slurm.conf"]);
+    assert!(!good && said.contains("slurm.conf:2:"), "{said}");
+    assert!(!check(dir.path(), &["missing.yml"]).1);
+}
+
+/// Each file that people bring along is understood; present only where the project's examples are.
+#[test]
+fn examples_that_people_bring_along_are_understood() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/examples");
+    let files: Vec<PathBuf> = [root, shared]
+        .iter()
+        .filter_map(|dir| std::fs::read_dir(dir).ok())
+        .flatten()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            name.ends_with(".dstack.yml") || name.ends_with(".sbatch")
+        })
+        .collect();
+    assert!(!files.is_empty());
+    for path in files {
+        let (said, good) = check(Path::new("/"), &[&path.display().to_string()]);
+        assert!(good, "{said}");
+    }
+}
+
+/// What `sluice convert` makes of the file.
+fn convert(dir: &Path, name: &str) -> String {
+    let output = Command::new(program()).args(["convert", name]).current_dir(dir).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn script_becomes_a_task_and_a_task_a_script_and_both_are_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "#!/bin/bash\n#SBATCH -J Train_1 -N 2-4 -c 8 --mem=32G --gres=gpu:a100:4 -t 2:00:00\n#SBATCH -p gpu -A physics --array=0-3 -o out.txt\n\necho hi\n";
+    std::fs::write(dir.path().join("job.sbatch"), script).unwrap();
+    let yaml = convert(dir.path(), "job.sbatch");
+    for line in [
+        "name: train-1",
+        "nodes: 2..4",
+        "    echo hi",
+        "  cpu: 8..",
+        "  memory: 32GB..",
+        "  gpu: a100:4",
+        "max_duration: 120m",
+        "fleets: [gpu]",
+        "array: \"0-3\"",
+        "account: \"physics\"",
+        "# --output=out.txt: has no counterpart",
+    ] {
+        assert!(yaml.lines().any(|found| found == line), "{line}\n{yaml}");
+    }
+    std::fs::write(dir.path().join("back.dstack.yml"), &yaml).unwrap();
+    assert!(check(dir.path(), &["back.dstack.yml"]).1, "{yaml}");
+    let back = convert(dir.path(), "back.dstack.yml");
+    for line in [
+        "#SBATCH --nodes=2-4",
+        "#SBATCH --cpus-per-task=8",
+        "#SBATCH --mem=32768M",
+        "#SBATCH --gpus-per-node=a100:4",
+        "#SBATCH --time=120",
+        "#SBATCH --partition=gpu",
+        "#SBATCH --array=0-3",
+        "echo hi",
+    ] {
+        assert!(back.lines().any(|found| found == line), "{line}\n{back}");
+    }
+    std::fs::write(dir.path().join("back.sbatch"), &back).unwrap();
+    assert!(check(dir.path(), &["back.sbatch"]).1, "{back}");
+}

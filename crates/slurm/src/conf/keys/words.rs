@@ -1,0 +1,68 @@
+//! Keys whose words act one by one: which of them do. A notice names each word that has no effect.
+
+use crate::conf::error::{Findings, NoticeKind};
+use crate::conf::keys::record::Record;
+
+/// Which words of a key act; a word may have a value (`name=value`).
+pub enum WordSupport {
+    /// These, and no others.
+    Only(&'static [&'static str]),
+    /// All but these.
+    AllBut(&'static [&'static str]),
+}
+use WordSupport::{AllBut, Only};
+
+pub const WORDS: &[(&str, WordSupport)] = &[
+    ("AuthInfo", Only(&["cred_expire"])),
+    ("DependencyParameters", Only(&["kill_invalid_depend"])),
+    (
+        "PriorityFlags",
+        AllBut(&["CALCULATE_RUNNING", "DEPTH_OBLIVIOUS", "INCR_ONLY", "NO_FAIR_TREE"]),
+    ),
+    // It shows nodes that are powered down in a cloud: all nodes are shown here.
+    ("PrivateData", AllBut(&["cloud"])),
+    ("PrologFlags", AllBut(&["X11"])),
+    ("SchedulerParameters", Only(SCHEDULER_PARAMETERS)),
+    ("SlurmdParameters", Only(&["config_overrides"])),
+    ("TaskPluginParam", AllBut(&["SlurmdOffSpec"])),
+    ("TopologyParam", Only(&["TopoOptional"])),
+];
+
+/// The others tune how Slurm's own scheduler walks its queue, while Sluice plans the whole queue.
+const SCHEDULER_PARAMETERS: &[&str] = &[
+    "bf_window",
+    "bf_max_job_test",
+    "bf_max_job_part",
+    "bf_max_job_user",
+    "bf_max_job_start",
+    "bf_max_job_array_resv",
+    "bf_min_prio_reserve",
+    "bf_min_age_reserve",
+    "enable_user_top",
+    "kill_invalid_depend",
+    "max_array_tasks",
+    "max_script_size",
+    "max_switch_wait",
+    "nohold_on_prolog_fail",
+    // These two are always in effect.
+    "bf_continue",
+    "preempt_youngest_first",
+];
+
+/// Notices the words of the record that have no effect.
+pub fn notice(record: &Record, findings: &mut Findings) {
+    for (key, support) in WORDS {
+        let Some(entry) = record.entry(key) else { continue };
+        for word in record.words(key) {
+            let name = word.split('=').next().unwrap_or_default();
+            let listed = |words: &[&str]| words.iter().any(|w| w.eq_ignore_ascii_case(name));
+            let acts = match support {
+                Only(words) => listed(words),
+                AllBut(words) => !listed(words),
+            };
+            if !acts {
+                findings.notice(&entry.place, format!("{key}={name}"), NoticeKind::NoEffect);
+            }
+        }
+    }
+}
