@@ -35,7 +35,8 @@ impl Api {
         let router = router(self.server.shared.clone(), BodyLimits::new(&limits));
         let path = path.replace("{project}", "main").replace("{run}", "train");
         let method = if path.contains("/metrics/") { "GET" } else { "POST" };
-        let request = Request::builder().method(method).uri(path).body(Body::from(body.to_string()));
+        let request =
+            Request::builder().method(method).uri(path).body(Body::from(body.to_string()));
         let mut request = request.expect("a request");
         if let Some(by) = by {
             request.extensions_mut().insert(Peer::Socket(by));
