@@ -105,6 +105,7 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         script: Some(script::script(&task.shell, &task.commands)),
         environment: Some(environment),
         first_step: None,
+        configuration: None,
     };
     Ok(Draft { submission, notices: notices(task) })
 }
@@ -216,6 +217,7 @@ fn launch(task: &Task, submitter: &Submitter<'_>) -> Launch {
         stdout: None,
         stderr: None,
         first_step: None,
+        configuration: None,
         blob_bytes: Default::default(),
         unattended: false,
         append_output: false,

@@ -69,6 +69,8 @@ pub const TOKEN_NAME_BYTES: Bound = bytes("token name", 64, "");
 pub const NODE_TEXT_BYTES: Bound = bytes("a text in a node's report", 1024, "");
 pub const NODE_LINES: Bound = items("lines about a node from its agent", 64, "");
 pub const NODE_DEVICES: Bound = items("devices of a node from its agent", 1024, "");
+pub const LOG_BYTES: Bound = bytes("the kept log of a run on one node", 64 << 20, "");
+pub const ALL_LOGS_BYTES: Bound = bytes("all kept logs; the oldest go first", 8 << 30, "");
 
 /// Every bound, in the order of docs/limits.md.
 pub const ALL: &[Bound] = &[
@@ -100,6 +102,8 @@ pub const ALL: &[Bound] = &[
     NODE_TEXT_BYTES,
     NODE_LINES,
     NODE_DEVICES,
+    LOG_BYTES,
+    ALL_LOGS_BYTES,
 ];
 
 /// What a text that was cut ends with.

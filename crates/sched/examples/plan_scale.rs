@@ -139,6 +139,7 @@ fn spec(request: Request, uid: u32) -> JobSpec {
             stdout: None,
             stderr: None,
             first_step: None,
+            configuration: None,
             blob_bytes: Default::default(),
             append_output: false,
             unattended: false,

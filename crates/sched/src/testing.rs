@@ -316,6 +316,7 @@ pub fn spec(request: Request) -> JobSpec {
             stdout: None,
             stderr: None,
             first_step: None,
+            configuration: None,
             blob_bytes: Default::default(),
             unattended: false,
             append_output: false,

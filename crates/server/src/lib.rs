@@ -24,6 +24,7 @@ mod connection_limits;
 mod dispatch;
 mod error;
 mod http;
+mod logs;
 mod per_user;
 mod plan;
 mod shared;

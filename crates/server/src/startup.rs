@@ -13,10 +13,12 @@ use crate::http;
 use crate::http::body_limits::BodyLimits;
 use crate::http::serve::{serve_port, serve_socket};
 use crate::http::tokens::JOIN_LIFE;
+use crate::logs::collector;
 use crate::plan::forecast::ForecastThread;
 use crate::plan::planner;
 use crate::shared::dispatch_queue::DispatchQueue;
 use crate::shared::forecast_queue::ForecastQueue;
+use crate::shared::log_queue::{LogQueue, PullLog};
 use crate::shared::state_lock::StateLock;
 use crate::shared::writer_queue::WriterQueue;
 use crate::shared::{Setup, Shared};
@@ -30,8 +32,9 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use store::{Blobs, BookReader, RealDisk};
+use store::{Blobs, BookReader, LogFiles, RealDisk};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::Receiver;
 
 /// How long `up` waits for this machine's agent before it says that it is up.
 const LOCAL_NODES_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(15);
@@ -85,6 +88,9 @@ pub fn run(
     let (writer, work) = WriterQueue::new();
     let (forecasts, questions) = ForecastQueue::new();
     let (dispatch, dispatch_work) = DispatchQueue::new();
+    let logs_dir = dir.join("logs");
+    let disk = RealDisk::open(&logs_dir).map_err(ServerError::file(&logs_dir))?;
+    let (logs, pulls) = LogQueue::new(Arc::new(LogFiles::new(Arc::new(disk))));
     let term = thread.term();
     let listen = listeners.port.local_addr().map(|a| a.to_string()).unwrap_or_default();
     let shared = Arc::new(Shared {
@@ -96,6 +102,7 @@ pub fn run(
         dispatch,
         books,
         agents: Default::default(),
+        logs,
         identity: Identity::load_or_make(&dir.join("keys"))?,
         commits: Default::default(),
         volatile: Default::default(),
@@ -143,13 +150,14 @@ pub fn run(
         .enable_all()
         .build()
         .map_err(|e| ServerError::Other(format!("cannot start the runtime: {e}")))?;
-    runtime.block_on(serve(shared, options, listeners, term, ready))
+    runtime.block_on(serve(shared, options, listeners, pulls, term, ready))
 }
 
 async fn serve(
     shared: Arc<Shared>,
     options: ServerOptions,
     listeners: Listeners,
+    pulls: Receiver<PullLog>,
     term: u64,
     ready: impl FnOnce(),
 ) -> Result<(), ServerError> {
@@ -179,6 +187,7 @@ async fn serve(
     tokio::spawn(serve_port(router, port, slots.port, limits.clone()));
     tokio::spawn(listen::listen(shared.clone(), agents_port, slots.agents));
     tokio::spawn(tick::run(shared.clone()));
+    tokio::spawn(collector::run(shared.clone(), pulls));
     tokio::select! {
         () = await_nodes(&shared, &options.local_nodes) => {
             ready();

@@ -7,6 +7,7 @@ use crate::configure::{self, Machine};
 use crate::plan::planner::plan_once;
 use crate::shared::dispatch_queue::{DispatchQueue, DispatchWork};
 use crate::shared::forecast_queue::ForecastQueue;
+use crate::shared::log_queue::LogQueue;
 use crate::shared::state_lock::StateLock;
 use crate::shared::writer_queue::{Work, WriterQueue};
 use crate::shared::{Setup, Shared};
@@ -24,7 +25,7 @@ use model::principal::{Principal, Role};
 use model::reason::Refusal;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
-use store::{Blobs, BookReader, FaultyDisk};
+use store::{Blobs, BookReader, FaultyDisk, LogFiles};
 use tempfile::TempDir;
 use wire::client::Submission;
 
@@ -61,6 +62,7 @@ impl TestServer {
             dispatch,
             books: books::start(&dir.path().join("books.sqlite")).expect("books"),
             agents: Default::default(),
+            logs: LogQueue::new(Arc::new(LogFiles::new(Arc::new(FaultyDisk::default())))).0,
             identity: Identity::load_or_make(&dir.path().join("keys")).expect("keys"),
             commits: Default::default(),
             volatile: Default::default(),

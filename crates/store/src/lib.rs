@@ -17,6 +17,7 @@ pub mod journal;
 pub mod log_file;
 pub mod real_disk;
 mod recovery;
+pub mod run_log;
 pub mod snapshot;
 
 pub use blob::{BlobError, BlobId, Blobs};
@@ -28,4 +29,5 @@ pub use journal::{
 };
 pub use log_file::{LogFile, LogOptions};
 pub use real_disk::RealDisk;
+pub use run_log::{LogChunk, LogFiles, LogKey, LogPage, RunLogs};
 pub use snapshot::{Snapshot, Snapshots};

@@ -314,6 +314,9 @@ pub struct Submission {
     /// `srun` outside an allocation: the step that starts with the job, without a second round trip.
     #[serde(default)]
     pub first_step: Option<Box<StepLaunch>>,
+    /// The configuration that it was made from, in its dialect's own form; stored by content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<String>,
 }
 
 /// `squeue`: which jobs, and how much of each.

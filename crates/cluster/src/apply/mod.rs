@@ -31,7 +31,9 @@ use std::time::Duration;
 impl State {
     /// Applies one event. Returns the books' record of the attempt that the event closed, if jobs are recorded.
     pub fn apply(&mut self, event: &Event) -> Option<JobRecord> {
-        let changed = changed_jobs(event);
+        let mut changed = changed_jobs(event);
+        // The last task of an array takes the array's own record: it is named twice.
+        changed.dedup();
         for job in changed.iter().filter_map(|id| self.jobs.get(id)) {
             self.held_bytes.remove(job);
         }

@@ -58,6 +58,7 @@ pub fn ask() -> Ask {
         stdout: None,
         stderr: None,
         first_step: None,
+        configuration: None,
         blob_bytes: Default::default(),
         unattended: false,
         append_output: false,

@@ -231,6 +231,7 @@ impl History {
                 script: 100 + u32::from(shape.options % 4),
                 environment: 50,
                 first_step: 0,
+                configuration: 0,
             };
         });
         if shape.gpus > 0 {

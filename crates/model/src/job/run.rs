@@ -80,6 +80,9 @@ pub struct Launch {
     /// The step that `srun` starts with its job, by content, so that it survives a restart of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_step: Option<Box<BlobRef>>,
+    /// The configuration that the run was made from, in its dialect's own form, by content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<Box<BlobRef>>,
     /// How long script, environment and first step are.
     #[serde(default, skip_serializing_if = "BlobBytes::is_none")]
     pub blob_bytes: BlobBytes,
@@ -122,6 +125,7 @@ pub struct BlobBytes {
     pub script: u32,
     pub environment: u32,
     pub first_step: u32,
+    pub configuration: u32,
 }
 
 impl BlobBytes {
@@ -132,12 +136,13 @@ impl BlobBytes {
 
 impl Launch {
     /// The blobs that the launch names, with their lengths.
-    pub fn blobs(&self) -> [Option<(BlobRef, u32)>; 3] {
-        let BlobBytes { script, environment, first_step } = self.blob_bytes;
+    pub fn blobs(&self) -> [Option<(BlobRef, u32)>; 4] {
+        let BlobBytes { script, environment, first_step, configuration } = self.blob_bytes;
         [
             self.script.map(|blob| (blob, script)),
             self.environment.map(|blob| (blob, environment)),
             self.first_step.as_deref().map(|blob| (*blob, first_step)),
+            self.configuration.as_deref().map(|blob| (*blob, configuration)),
         ]
     }
 }
@@ -205,6 +210,7 @@ impl Launch {
             script: None,
             environment: None,
             first_step: None,
+            configuration: None,
             blob_bytes: BlobBytes::default(),
             unattended: false,
             arguments: Vec::new(),

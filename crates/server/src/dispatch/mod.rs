@@ -10,6 +10,7 @@ mod reconcile;
 #[cfg(test)]
 mod tests;
 
+use crate::logs::collector;
 use crate::shared::Shared;
 use crate::shared::dispatch_queue::DispatchWork;
 use cluster::command::{AttemptReport, SignalJob};
@@ -125,6 +126,7 @@ impl DispatchThread {
                     if !self.launch_sent(shared, node, started.attempt) {
                         self.launch(shared, started.attempt, node);
                     }
+                    collector::watch(shared, started.attempt, node);
                 }
             }
             Event::PrologEndedOnNode { attempt, .. } => self.begin_deferred(shared, *attempt),
@@ -153,6 +155,7 @@ impl DispatchThread {
                 shared.volatile.step_launches.forget(attempt.job);
                 self.prologs.forget(*attempt);
                 self.send(shared, node, *attempt, SERVER_UID, Action::Forget);
+                collector::collect(shared, *attempt, node);
             }
             Event::AttemptAbandonedOnNode { attempt, node } => {
                 self.kill_stale(shared, node, *attempt)

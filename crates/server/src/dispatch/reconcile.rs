@@ -3,6 +3,7 @@
 use super::launch;
 use super::{DispatchThread, SERVER_UID, end_order};
 use crate::clock;
+use crate::logs::collector;
 use crate::shared::Shared;
 use crate::shared::step_launches::Delivery;
 use cluster::command::AttemptReport;
@@ -66,6 +67,7 @@ impl DispatchThread {
             }
         }
         for (attempt, alive) in held {
+            collector::collect(shared, *attempt, node);
             let known = ours.iter().any(|(a, _)| a == attempt) || stale.contains(attempt);
             if !known && !alive {
                 self.send(shared, node, *attempt, SERVER_UID, Action::Forget);

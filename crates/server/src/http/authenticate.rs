@@ -14,42 +14,59 @@ use cluster::token::TokenStatus;
 use model::principal::Principal;
 use std::sync::Arc;
 
+/// Who makes a request.
+pub enum Caller {
+    Known(Principal),
+    NoToken,
+    /// A token that is not taken, and why.
+    WrongToken(&'static str),
+    /// Not even asked for a token, and why.
+    TooFar(&'static str),
+    /// The user has as many connections open as one user may.
+    TooMany(Principal),
+}
+
+pub fn caller(shared: &Shared, request: &Request) -> Caller {
+    match request.extensions().get::<Peer>() {
+        Some(Peer::Socket(principal)) => Caller::Known(principal.clone()),
+        Some(Peer::Port(address, connection)) if address.ip().is_loopback() => {
+            let Some(token) = bearer(request) else { return Caller::NoToken };
+            let who = match of_token(shared, token) {
+                Ok(who) => who,
+                Err(why) => return Caller::WrongToken(why),
+            };
+            let is_operator = || authorise(&shared.read(), &who, Act::Operate).is_ok();
+            if connection.identify(who.uid, is_operator) {
+                Caller::Known(who)
+            } else {
+                Caller::TooMany(who)
+            }
+        }
+        Some(Peer::Port(..)) => Caller::TooFar("tokens are not taken over plain HTTP from afar"),
+        None => Caller::NoToken,
+    }
+}
+
 /// Puts the principal into the request's extensions, or refuses the request.
 pub async fn authenticate(
     State(shared): State<Arc<Shared>>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let peer = request.extensions().get::<Peer>().cloned();
-    let who = match peer {
-        Some(Peer::Socket(principal)) => Ok(principal),
-        Some(Peer::Port(address, connection)) if address.ip().is_loopback() => {
-            let who = bearer(&request).map_or(Err(UNKNOWN_TOKEN), |token| of_token(&shared, token));
-            if let Ok(who) = &who {
-                let is_operator = || authorise(&shared.read(), who, Act::Operate).is_ok();
-                if !connection.identify(who.uid, is_operator) {
-                    return too_many_connections(who);
-                }
-            }
-            who
+    match caller(&shared, &request) {
+        Caller::Known(principal) => {
+            request.extensions_mut().insert(principal);
+            next.run(request).await
         }
-        Some(Peer::Port(..)) => {
-            return refused(
-                StatusCode::FORBIDDEN,
-                "tokens are not taken over plain HTTP from afar",
-            );
-        }
-        None => Err(UNKNOWN_TOKEN),
-    };
-    match who {
-        Ok(who) => request.extensions_mut().insert(who),
-        Err(why) => return refused(StatusCode::UNAUTHORIZED, why),
-    };
-    next.run(request).await
+        Caller::NoToken => refused(StatusCode::UNAUTHORIZED, UNKNOWN_TOKEN),
+        Caller::WrongToken(why) => refused(StatusCode::UNAUTHORIZED, why),
+        Caller::TooFar(why) => refused(StatusCode::FORBIDDEN, why),
+        Caller::TooMany(who) => too_many_connections(&who),
+    }
 }
 
 /// Refuses the request and closes its connection.
-fn too_many_connections(who: &Principal) -> Response {
+pub fn too_many_connections(who: &Principal) -> Response {
     let why = format!("user {} has as many connections open as one user may", who.name);
     let mut response = refused(StatusCode::SERVICE_UNAVAILABLE, &why);
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));

@@ -20,14 +20,17 @@ use cluster::command::CancelJobs;
 use cluster::{Command, Reply, State};
 use model::bounds;
 use model::change::{JobFilter, JobRef};
-use model::id::JobId;
+use model::id::{BlobRef, JobId};
 use model::principal::Principal;
 use model::reason::Refusal;
+use model::run::JobSpec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use store::BlobId;
 use tokio::task::block_in_place;
-use wire::client::{Answer, Call, Cancel, CancelResult, Submission};
+use wire::client::{Answer, Call, Cancel, CancelResult, JobsQuery, Submission};
+use wire::view::JobView;
 
 /// The answer as bytes: JSON, or lines of text. A long list is encoded while it is gathered.
 pub async fn call(
@@ -53,7 +56,24 @@ pub async fn call(
     serde_json::to_vec(&answered.unwrap_or_else(Answer::Refused)).map(EncodedAnswer::Json)
 }
 
-async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answer, Refusal> {
+/// The jobs as views, for an answer in another form than the native one.
+pub fn jobs(shared: &Shared, by: &Principal, wanted: &JobsQuery) -> Result<Vec<JobView>, Refusal> {
+    block_in_place(|| job_list::job_views(shared, by, wanted, clock::now()))
+}
+
+/// The specification as it is stored: script and environment by the names of their contents.
+pub fn stored_form(submission: &Submission) -> JobSpec {
+    let blob = |text: &Option<String>| {
+        text.as_ref().map(|text| BlobRef::from(&BlobId::of(text.as_bytes())))
+    };
+    let mut spec = submission.spec.clone();
+    let launch = Arc::make_mut(&mut spec.launch);
+    launch.script = blob(&submission.script);
+    launch.environment = blob(&submission.environment);
+    spec
+}
+
+pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answer, Refusal> {
     let now = clock::now();
     match call {
         Call::Ping => Ok(Answer::Pong {

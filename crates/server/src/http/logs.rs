@@ -1,17 +1,22 @@
-//! `GET /api/v1/logs`: the output of a run, streamed from its node's spool.
+//! `GET /api/v1/logs`: the output of a run: from its node while it runs, afterwards as the server keeps it.
 
 use crate::http::answer::answer_json;
+use crate::logs::collector;
 use crate::shared::Shared;
 use axum::body::Body;
 use axum::extract::{Query, State};
 use axum::http::header;
 use axum::response::Response;
 use cluster::authorise::{Act, authorise};
+use futures_util::Stream;
 use model::id::{AttemptId, JobId};
 use model::principal::Principal;
 use model::reason::Refusal;
 use serde::Deserialize;
+use std::io;
 use std::sync::Arc;
+use store::{LogKey, RunLogs};
+use tokio::task::block_in_place;
 use wire::client::Answer;
 use wire::stream::StreamKind;
 
@@ -29,7 +34,9 @@ pub struct LogsQuery {
     follow: bool,
 }
 
-/// The output of a run, from its node's spool.
+/// The bytes that one read of a kept log takes.
+const PAGE_BYTES: usize = 256 << 10;
+
 pub async fn logs(
     State(shared): State<Arc<Shared>>,
     axum::Extension(by): axum::Extension<Principal>,
@@ -39,6 +46,11 @@ pub async fn logs(
         Ok(source) => source,
         Err(why) => return answer_json(&Answer::Refused(why)),
     };
+    let key = LogKey { attempt, node: node.clone() };
+    if !collector::is_running(&shared, &key) {
+        shared.logs.pull(key.clone()).await;
+        return octets(kept(shared.logs.store.clone(), key, query.offset));
+    }
     let kind = StreamKind::Log { offset: query.offset, follow: query.follow };
     let Some((log, _)) = shared.agents.open_stream(&node, attempt, kind) else {
         let why = Refusal::Other(format!("node {node} does not answer; its logs are there"));
@@ -46,8 +58,35 @@ pub async fn logs(
     };
     let stream = futures_util::stream::unfold(log, |mut log| async move {
         let chunk = log.next().await?;
-        Some((chunk.map_err(std::io::Error::other), log))
+        Some((chunk.map_err(io::Error::other), log))
     });
+    octets(stream)
+}
+
+/// The kept log without its first `skip` bytes, page by page as the client takes it.
+fn kept(
+    store: Arc<dyn RunLogs>,
+    key: LogKey,
+    skip: u64,
+) -> impl Stream<Item = io::Result<Vec<u8>>> + Send + 'static {
+    futures_util::stream::unfold((0, skip), move |(place, skip)| {
+        let (store, key) = (store.clone(), key.clone());
+        async move {
+            let page = match block_in_place(|| store.read(&key, place, PAGE_BYTES)) {
+                Ok(page) if page.chunks.is_empty() => return None,
+                Ok(page) => page,
+                Err(error) => return Some((Err(error), (place, skip))),
+            };
+            let mut bytes: Vec<u8> =
+                page.chunks.into_iter().flat_map(|chunk| chunk.bytes).collect();
+            let beyond = skip.saturating_sub(bytes.len() as u64);
+            bytes.drain(..(skip - beyond) as usize);
+            Some((Ok(bytes), (page.next, beyond)))
+        }
+    })
+}
+
+fn octets(stream: impl Stream<Item = io::Result<Vec<u8>>> + Send + 'static) -> Response {
     let mut response = Response::new(Body::from_stream(stream));
     let kind = header::HeaderValue::from_static("application/octet-stream");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);

@@ -12,6 +12,7 @@ pub mod body_limits;
 pub mod call;
 pub mod call_bounds;
 pub mod calls;
+mod dstack;
 pub mod hold;
 pub mod logs;
 pub mod peer;
@@ -41,6 +42,7 @@ use wire::client::REQUEST_BYTES_MAX;
 pub fn router(shared: Arc<Shared>, bodies: BodyLimits) -> Router {
     native_api(&bodies)
         .layer(middleware::from_fn_with_state(shared.clone(), authenticate::authenticate))
+        .merge(dstack::router(&shared))
         .route("/", get(|| async { "sluice\n" }))
         .route("/healthz", get(|| async { "ok\n" }))
         .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))

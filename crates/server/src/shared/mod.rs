@@ -11,6 +11,7 @@ pub mod counters;
 pub mod dispatch_queue;
 pub mod forecast_queue;
 pub mod link_shutdown;
+pub mod log_queue;
 pub mod planner_signal;
 pub mod state_lock;
 pub mod step_launches;
@@ -30,6 +31,7 @@ use commit_watch::CommitWatch;
 use counters::Counters;
 use dispatch_queue::DispatchQueue;
 use forecast_queue::ForecastQueue;
+use log_queue::LogQueue;
 use model::id::{BlobRef, JobId};
 use model::node::{NodeFacts, NodeGres};
 use model::reason::Reason;
@@ -54,6 +56,7 @@ pub struct Shared {
     pub dispatch: DispatchQueue,
     pub books: BooksQueue,
     pub agents: AgentLinks,
+    pub logs: LogQueue,
     pub identity: Identity,
     pub commits: CommitWatch,
     pub volatile: Volatile,

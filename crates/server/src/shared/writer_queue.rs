@@ -45,6 +45,7 @@ pub struct NamedSubmission {
     pub script: Option<Text>,
     pub environment: Option<Text>,
     pub first_step: Option<Text>,
+    pub configuration: Option<Text>,
 }
 
 pub struct Text {
@@ -64,7 +65,9 @@ impl NamedSubmission {
         let environment = submission.environment.take().map(Text::new);
         let step = submission.first_step.take().map(|step| serde_json::to_string(&step));
         let step = step.transpose().map_err(|e| Refusal::Other(e.to_string()))?;
-        Ok(Self { submission, script, environment, first_step: step.map(Text::new) })
+        let first_step = step.map(Text::new);
+        let configuration = submission.configuration.take().map(Text::new);
+        Ok(Self { submission, script, environment, first_step, configuration })
     }
 }
 

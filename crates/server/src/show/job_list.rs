@@ -19,7 +19,7 @@ use std::sync::Arc;
 use wire::client::{Detail, JobsQuery};
 use wire::job_list::ListWriter;
 use wire::listing::ListingQuery;
-use wire::view::ArrayView;
+use wire::view::{ArrayView, JobView};
 
 /// The most rows that one answer expands pending array tasks into.
 const EXPANDED_MAX: usize = 1_000_000;
@@ -52,6 +52,23 @@ pub fn jobs(
     }
     let failed = |e: serde_json::Error| Refusal::Other(format!("the jobs cannot be written: {e}"));
     list.views().map(EncodedAnswer::Json).map_err(failed)
+}
+
+/// The same jobs as views.
+pub fn job_views(
+    shared: &Shared,
+    by: &Principal,
+    wanted: &JobsQuery,
+    now: Timestamp,
+) -> Result<Vec<JobView>, Refusal> {
+    let cache = RefCell::new(ViewCache::default());
+    let mut views = Vec::new();
+    for some in choose(shared, by, wanted)?.chunks(CHUNK) {
+        let state = shared.read();
+        let jobs = JobViews::new(shared, &state, now, wanted.detail, &cache);
+        views.extend(some.iter().map(|(job, tasks)| jobs.job(job, tasks.as_ref())));
+    }
+    Ok(views)
 }
 
 struct List<'a> {

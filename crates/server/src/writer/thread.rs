@@ -177,7 +177,7 @@ impl WriterThread {
         if self.journal.free_bytes() < RESERVED_FOR_ENDS + pending.size() as u64 {
             return Err(Refusal::DiskFull("no room is left in the journal".into()));
         }
-        let NamedSubmission { submission, script, environment, first_step } = named;
+        let NamedSubmission { submission, script, environment, first_step, configuration } = named;
         let Submission { mut spec, het_components, array, hold, priority, requeue_unsaid, .. } =
             submission;
         if requeue_unsaid && spec.launch.kind == LaunchKind::Batch {
@@ -191,17 +191,20 @@ impl WriterThread {
         launch.script = name(&script);
         launch.environment = name(&environment);
         launch.first_step = name(&first_step).map(Box::new);
+        launch.configuration = name(&configuration).map(Box::new);
         launch.blob_bytes = BlobBytes {
             script: bytes(&script),
             environment: bytes(&environment),
             first_step: bytes(&first_step),
+            configuration: bytes(&configuration),
         };
         let submit = Submit { spec, array, hold, priority, het_components, test_only: false };
         let command = Command::Submit(Box::new(submit));
         let decision = state.decide(&command, context)?;
         // What is refused leaves nothing on the disk.
         let mut blobs = shared.blobs.lock().expect("no panic with the blobs held");
-        for Text { name, content } in [script, environment, first_step].into_iter().flatten() {
+        let texts = [script, environment, first_step, configuration];
+        for Text { name, content } in texts.into_iter().flatten() {
             blobs
                 .stage_named(name, content.as_bytes(), context.now.secs() as u64)
                 .map_err(|e| Refusal::DiskFull(e.to_string()))?;

@@ -29,7 +29,7 @@ const CONFIGURATIONS: &[(&str, &str)] = &[
     ),
     (
         "type: task\ncommands: [a]\nnodes: 0\n",
-        "3:8: `nodes`: invalid \"0\": expected a whole number, 1 or more",
+        "3:8: `nodes`: invalid \"0\": expected a whole number, 1 or more, or a range such as 2..4",
     ),
     (
         "type: task\ncommands: [a]\npriority: 101\n",

@@ -183,6 +183,7 @@ pub fn spec(name: &str, owner: Principal, request: Request) -> JobSpec {
             stdout: None,
             stderr: None,
             first_step: None,
+            configuration: None,
             blob_bytes: Default::default(),
             append_output: false,
             unattended: false,

@@ -183,6 +183,7 @@ fn draft(
         script: None,
         environment: None,
         first_step: None,
+        configuration: None,
     };
     Ok(Draft { submission, notes })
 }
@@ -206,6 +207,7 @@ fn launch(kind: LaunchKind, options: &JobOptions, submitter: &Submitter) -> Laun
         stdout: options.output.as_deref().map(file_name),
         stderr: options.error.as_deref().map(file_name),
         first_step: None,
+        configuration: None,
         blob_bytes: Default::default(),
         unattended: options.no_shell,
         append_output: options.open_mode == Some(OpenMode::Append),

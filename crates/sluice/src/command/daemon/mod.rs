@@ -8,6 +8,7 @@ mod keeper;
 mod listen_addresses;
 mod log;
 pub mod server;
+mod server_user;
 mod state_dir;
 mod state_mount;
 pub mod up;

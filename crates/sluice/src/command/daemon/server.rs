@@ -2,8 +2,8 @@
 
 use super::keeper::SERVER_KEEPER;
 use super::listen_addresses::BoundListeners;
-use super::state_dir::{self, StateDir};
-use super::{admin_token, core_dump, listen_addresses, log, state_mount};
+use super::state_dir::StateDir;
+use super::{admin_token, core_dump, listen_addresses, log, server_user, state_mount};
 use crate::command::verb::{VerbError, VerbResult};
 use ::server::configure::{self, Machine};
 use ::server::{ConnectionLimits, ServerOptions};
@@ -125,11 +125,11 @@ pub fn start(
     state.write_pid("server")?;
     let local = LocalNodes { nodes: site.local_nodes(), servers: vec![bound.agents.to_string()] };
     before_root_is_given_up(&local)?;
-    if let Some(user) = state_dir::server_user()? {
+    if let Some(user) = server_user::server_user(&state)? {
         state.give_server_dir(user)?;
         let needed: Vec<&Path> = site.config_dir.iter().map(|d| d.as_path()).collect();
         enter(&state_mount::reachable(&state.server_dir(), user, &needed)?)?;
-        state_dir::give_up_root(user)?;
+        server_user::give_up_root(user)?;
     } else {
         enter(&state.server_dir())?;
     }

@@ -1,5 +1,6 @@
 //! The state folder: its layout and owners, and the processes that run in it.
 
+use super::server_user::ServerUser;
 use crate::command::verb::VerbError;
 use ::agent::trusted_dir::TrustedDir;
 use nix::dir::Dir;
@@ -7,31 +8,16 @@ use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::{Mode, SFlag, fstat};
-use nix::unistd::{Gid, Group, Pid, Uid, User, fchown, fchownat};
-use std::ops::RangeInclusive;
+use nix::unistd::{Pid, fchown, fchownat};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-/// The account that the server runs as after it has given up root, if there is one.
-const SERVER_ACCOUNT: &str = "sluice";
-
-/// Without the account, the server takes a free user id from this range. Never `nobody`: other programs of that user could
-/// read the keys that sign orders.
-const SERVER_IDS: RangeInclusive<u32> = 61_184..=65_519;
 
 /// The mode of the logs.
 const LOG_MODE: u32 = 0o640;
 
 pub struct StateDir {
     pub path: PathBuf,
-}
-
-/// The account that the server runs as.
-#[derive(Debug, Clone, Copy)]
-pub struct ServerUser {
-    pub uid: Uid,
-    pub gid: Gid,
 }
 
 impl StateDir {
@@ -130,44 +116,6 @@ fn give_tree(top: OwnedFd, user: ServerUser) -> std::io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// The user to run as instead of root; `None` if this process is not root.
-pub fn server_user() -> Result<Option<ServerUser>, VerbError> {
-    if !nix::unistd::geteuid().is_root() {
-        return Ok(None);
-    }
-    let account = User::from_name(SERVER_ACCOUNT).ok().flatten();
-    let account = account.map(|user| ServerUser { uid: user.uid, gid: user.gid });
-    let found = account.or_else(|| SERVER_IDS.into_iter().find_map(free_id));
-    let nobody_left = || {
-        let (first, last) = SERVER_IDS.into_inner();
-        VerbError::Message(format!(
-            "no user to give up root for: make an account {SERVER_ACCOUNT}, \
-             or leave a user id from {first} to {last} free"
-        ))
-    };
-    found.ok_or_else(nobody_left).map(Some)
-}
-
-/// The id, if no account and no group has it.
-fn free_id(id: u32) -> Option<ServerUser> {
-    let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
-    let free = matches!(User::from_uid(uid), Ok(None)) && matches!(Group::from_gid(gid), Ok(None));
-    free.then_some(ServerUser { uid, gid })
-}
-
-/// Gives up root for good.
-pub fn give_up_root(user: ServerUser) -> Result<(), VerbError> {
-    let failed = |e: nix::Error| VerbError::Message(format!("root cannot be given up: {e}"));
-    nix::unistd::setgroups(&[user.gid]).map_err(failed)?;
-    nix::unistd::setresgid(user.gid, user.gid, user.gid).map_err(failed)?;
-    nix::unistd::setresuid(user.uid, user.uid, user.uid).map_err(failed)?;
-    super::core_dump::forbid()?;
-    match nix::unistd::setuid(Uid::from_raw(0)) {
-        Ok(()) => Err(VerbError::Message("root could be taken back after it was given up".into())),
-        Err(_) => Ok(()),
-    }
 }
 
 /// Whether this user may signal the process.

@@ -3,7 +3,7 @@
 //! The server works from within its own folder, but SQLite needs absolute paths. If a folder on the path from `/` is closed,
 //! the server's folder is bind-mounted at another path, in a mount namespace that only the server has.
 
-use super::state_dir::ServerUser;
+use super::server_user::ServerUser;
 use crate::command::verb::VerbError;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};

@@ -1,0 +1,76 @@
+//! The form of requests and answers: JSON, or one of dstack's errors.
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, Request};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use dstack::api::error::{ApiError, Code};
+use model::reason::Refusal;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A body of a request, or of an answer.
+pub struct Json<T>(pub T);
+
+/// A request without a body asks for nothing in particular.
+const NOTHING: &[u8] = b"{}";
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
+    type Rejection = Refused;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Refused> {
+        let body = Bytes::from_request(request, state).await;
+        let body = body.map_err(|error| ApiError::invalid_body(&[], error.body_text()))?;
+        let bytes = if body.is_empty() { NOTHING } else { &body };
+        let read = serde_json::from_slice(bytes);
+        Ok(Self(read.map_err(|error| ApiError::invalid_body(&[], error.to_string()))?))
+    }
+}
+
+impl<T: Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        match serde_json::to_vec(&self.0) {
+            Ok(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
+            Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+        }
+    }
+}
+
+/// An error on its way to the client.
+#[derive(Debug)]
+pub struct Refused(pub ApiError);
+
+pub type ApiResult<T> = Result<Json<T>, Refused>;
+
+impl Refused {
+    pub fn because(text: impl Into<String>) -> Self {
+        Self(ApiError::refused(Code::Error, text))
+    }
+
+    pub fn not_found(text: impl Into<String>) -> Self {
+        Self(ApiError::not_found(text))
+    }
+}
+
+impl From<ApiError> for Refused {
+    fn from(error: ApiError) -> Self {
+        Self(error)
+    }
+}
+
+impl From<Refusal> for Refused {
+    fn from(why: Refusal) -> Self {
+        match why {
+            Refusal::AccessDenied => Self(ApiError::forbidden()),
+            Refusal::UnknownJob(_) => Self::not_found("Run not found"),
+            other => Self::because(other.to_string()),
+        }
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::BAD_REQUEST);
+        (status, Json(self.0.body)).into_response()
+    }
+}

@@ -1,0 +1,124 @@
+//! Fleets: the partitions of the cluster, and its nodes as their instances.
+
+use super::answer::{ApiResult, Json, Refused};
+use super::run_body::{GPU, whole_node};
+use super::uuid;
+use crate::http::calls;
+use crate::shared::Shared;
+use axum::Extension;
+use axum::extract::State;
+use dstack::api::fleet::{Fleet, FleetSpec, GetFleet};
+use dstack::api::instance::{BACKEND, Instance, InstanceType, REGION};
+use dstack::status::{FleetStatus, HealthStatus, InstanceStatus};
+use model::fleet::MAIN_PROJECT;
+use model::principal::Principal;
+use model::reason::Refusal;
+use serde_json::json;
+use std::sync::Arc;
+use wire::client::{Answer, Call};
+use wire::view::{ClusterView, NodeView};
+
+async fn cluster(shared: &Arc<Shared>, by: Principal) -> Result<ClusterView, Refusal> {
+    match calls::answer(shared, by, Call::Cluster).await? {
+        Answer::Cluster(view) => Ok(view),
+        _ => Err(Refusal::Other("the cluster was not shown".into())),
+    }
+}
+
+pub async fn list(
+    State(shared): State<Arc<Shared>>,
+    Extension(by): Extension<Principal>,
+) -> ApiResult<Vec<Fleet>> {
+    let view = cluster(&shared, by).await?;
+    let names = view.partitions.iter().map(|partition| partition.name.as_str());
+    Ok(Json(names.map(|name| fleet(&shared, &view, name)).collect()))
+}
+
+pub async fn get(
+    State(shared): State<Arc<Shared>>,
+    Extension(by): Extension<Principal>,
+    Json(wanted): Json<GetFleet>,
+) -> ApiResult<Fleet> {
+    let view = cluster(&shared, by).await?;
+    let found = view.partitions.iter().find(|partition| {
+        wanted.name.as_ref() == Some(&partition.name)
+            || wanted.id == Some(uuid("fleet", &partition.name))
+    });
+    let found = found.ok_or_else(|| Refused::not_found("Fleet not found"))?;
+    Ok(Json(fleet(&shared, &view, &found.name)))
+}
+
+pub async fn instances(
+    State(shared): State<Arc<Shared>>,
+    Extension(by): Extension<Principal>,
+) -> ApiResult<Vec<Instance>> {
+    let view = cluster(&shared, by).await?;
+    let each = (0..).zip(&view.nodes);
+    Ok(Json(each.map(|(number, node)| instance(&shared, node, None, number)).collect()))
+}
+
+fn fleet(shared: &Shared, view: &ClusterView, name: &str) -> Fleet {
+    let nodes = || view.nodes.iter().filter(|node| node.partitions.iter().any(|p| p == name));
+    let hosts: Vec<&str> = nodes().map(|node| node.config.name.as_str()).collect();
+    let each = (0..).zip(nodes());
+    Fleet {
+        id: uuid("fleet", name),
+        name: name.to_owned(),
+        project_name: MAIN_PROJECT.to_owned(),
+        spec: FleetSpec {
+            configuration: json!({
+                "type": "fleet",
+                "name": name,
+                "blocks": "auto",
+                "ssh_config": {"hosts": hosts},
+            }),
+            configuration_path: None,
+            profile: Some(json!({"name": "default", "default": false})),
+            autocreated: false,
+        },
+        created_at: shared.setup.started.into(),
+        status: FleetStatus::Active,
+        status_message: None,
+        instances: each.map(|(number, node)| instance(shared, node, Some(name), number)).collect(),
+    }
+}
+
+fn instance(shared: &Shared, node: &NodeView, fleet: Option<&str>, number: u32) -> Instance {
+    let config = &node.config;
+    let used: u64 = node.gres_used.iter().filter(|gres| gres.name == GPU).map(|g| g.count).sum();
+    let (busy, total) = match config.gres_total(GPU) {
+        0 => (node.cpus_allocated, config.cpus),
+        gpus => {
+            let count = |gpus: u64| u32::try_from(gpus).unwrap_or(u32::MAX);
+            (count(used), count(gpus))
+        }
+    };
+    Instance {
+        id: uuid("instance", &config.name),
+        project_name: MAIN_PROJECT.to_owned(),
+        backend: Some(BACKEND.to_owned()),
+        instance_type: Some(InstanceType {
+            name: config.name.clone(),
+            resources: whole_node(config),
+        }),
+        name: config.name.clone(),
+        fleet_id: fleet.map(|name| uuid("fleet", name)),
+        fleet_name: fleet.map(str::to_owned),
+        instance_num: number,
+        job_name: None,
+        hostname: Some(config.address.clone()),
+        status: if node.job_count > 0 { InstanceStatus::Busy } else { InstanceStatus::Idle },
+        unreachable: !shared.agents.is_connected(&config.name),
+        health_status: HealthStatus::Healthy,
+        termination_reason: None,
+        termination_reason_message: None,
+        created: shared.setup.started.into(),
+        finished_at: None,
+        region: Some(REGION.to_owned()),
+        availability_zone: None,
+        price: Some(0.0),
+        total_blocks: Some(total),
+        busy_blocks: busy,
+        gpu_driver: None,
+    }
+}

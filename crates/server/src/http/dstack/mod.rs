@@ -1,0 +1,111 @@
+//! dstack's HTTP API, as its published client speaks it: another language over the same calls, with no policy of its own.
+//!
+//! `answer` is the form of answers, `account` has users and projects, `run` the runs (`run_request` from a configuration to a
+//! submission, `run_body` back), `fleet` the nodes, `log` the kept logs, `metric` what runs use.
+
+mod account;
+mod answer;
+mod fleet;
+mod log;
+mod metric;
+mod run;
+mod run_body;
+mod run_request;
+#[cfg(test)]
+mod tests;
+
+use crate::http::authenticate::{self, Caller};
+use crate::shared::Shared;
+use answer::{Json, Refused};
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
+use dstack::api::error::ApiError;
+use dstack::api::project::ServerInfo;
+use model::fleet::MAIN_PROJECT;
+use model::id::RunId;
+use ring::digest::{SHA256, digest};
+use serde_json::json;
+use std::sync::Arc;
+
+/// The version of dstack whose API this is.
+const DSTACK_VERSION: &str = "0.22.5";
+
+/// Every route that needs a token, and what answers it.
+const ROUTES: &[(&str, fn() -> MethodRouter<Arc<Shared>>)] = &[
+    ("/api/server/get_info", || post(server_info)),
+    ("/api/users/get_my_user", || post(account::my_user)),
+    ("/api/users/list", || post(account::users)),
+    ("/api/projects/list", || post(account::projects)),
+    ("/api/projects/{project}/get", || post(account::project)),
+    ("/api/backends/list_types", || post(nothing)),
+    ("/api/project/{project}/repos/init", || post(account::init_repo)),
+    ("/api/project/{project}/repos/list", || post(nothing)),
+    ("/api/runs/list", || post(run::list)),
+    ("/api/project/{project}/runs/get", || post(run::get)),
+    ("/api/project/{project}/runs/get_plan", || post(run::plan)),
+    ("/api/project/{project}/runs/apply", || post(run::apply)),
+    ("/api/project/{project}/runs/stop", || post(run::stop)),
+    ("/api/project/{project}/gpus/list", || post(run::gpus)),
+    ("/api/project/{project}/logs/poll", || post(log::poll)),
+    ("/api/project/{project}/metrics/job/{run}", || get(metric::job)),
+    ("/api/fleets/list", || post(fleet::list)),
+    ("/api/project/{project}/fleets/list", || post(fleet::list)),
+    ("/api/project/{project}/fleets/get", || post(fleet::get)),
+    ("/api/instances/list", || post(fleet::instances)),
+    ("/api/volumes/list", || post(nothing)),
+    ("/api/project/{project}/volumes/list", || post(nothing)),
+    ("/api/project/{project}/gateways/list", || post(nothing)),
+];
+
+pub fn router(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
+    let add = |router: Router<_>, (path, handler): &(&str, fn() -> MethodRouter<_>)| {
+        router.route(path, handler())
+    };
+    let routes = ROUTES.iter().fold(Router::new(), add);
+    routes
+        .route_layer(middleware::from_fn_with_state(shared.clone(), authenticated))
+        .route("/healthcheck", get(|| async { Json(json!({"status": "running"})) }))
+}
+
+/// The list of something that there is none of here.
+async fn nothing() -> Json<[(); 0]> {
+    Json([])
+}
+
+/// Lets in whom a token or the kernel names, or refuses as dstack's client expects it.
+async fn authenticated(
+    State(shared): State<Arc<Shared>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    match authenticate::caller(&shared, &request) {
+        Caller::Known(principal) => {
+            request.extensions_mut().insert(principal);
+            next.run(request).await
+        }
+        Caller::WrongToken(_) => Refused(ApiError::invalid_token()).into_response(),
+        Caller::NoToken => Refused(ApiError::not_authenticated()).into_response(),
+        Caller::TooMany(who) => authenticate::too_many_connections(&who),
+        Caller::TooFar(why) => (StatusCode::FORBIDDEN, format!("{why}\n")).into_response(),
+    }
+}
+
+async fn server_info() -> Json<ServerInfo> {
+    Json(ServerInfo { server_version: Some(DSTACK_VERSION.to_owned()) })
+}
+
+/// There is one project.
+fn check_project(name: &str) -> Result<(), Refused> {
+    if name == MAIN_PROJECT { Ok(()) } else { Err(Refused(ApiError::no_such_project())) }
+}
+
+/// The id of something that has none of its own: a UUID made from its kind and its name, so that it stays the same.
+fn uuid(kind: &str, name: &str) -> String {
+    let digest = digest(&SHA256, format!("{kind}\0{name}").as_bytes());
+    let bits: [u8; 16] = digest.as_ref()[..16].try_into().expect("a digest has 32 bytes");
+    RunId::from_random(u128::from_be_bytes(bits)).to_string()
+}

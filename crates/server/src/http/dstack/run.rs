@@ -1,0 +1,233 @@
+//! Runs: planned, applied, listed and stopped.
+
+use super::answer::{ApiResult, Json, Refused};
+use super::check_project;
+use super::run_body::{Bodies, job_spec};
+use super::run_request::{self, Purpose, RunRequest};
+use crate::http::calls;
+use crate::shared::Shared;
+use axum::Extension;
+use axum::extract::{Path, State};
+use dstack::api::gpu::{Gpus, ListGpus};
+use dstack::api::plan::{JobPlan, RunPlan};
+use dstack::api::run::{ApplyRunPlan, GetRun, GetRunPlan, ListRuns, Run, StopRuns};
+use dstack::request::{for_offers, is_same_run};
+use dstack::status::ApplyAction;
+use model::change::{JobFilter, JobRef};
+use model::id::{JobId, RunId};
+use model::principal::Principal;
+use model::reason::Refusal;
+use model::run::LaunchKind;
+use std::sync::Arc;
+use wire::client::{Answer, Call, Cancel, JobsQuery, Offer};
+use wire::view::JobView;
+
+/// The most runs, and the most offers, of one answer; the client asks for as many at most.
+const RUNS_MAX: usize = 100;
+const OFFERS_MAX: usize = 50;
+
+const SIGKILL: i32 = 9;
+
+/// Every job of the cluster, whichever language it came in.
+pub async fn list(
+    State(shared): State<Arc<Shared>>,
+    Extension(by): Extension<Principal>,
+    Json(wanted): Json<ListRuns>,
+) -> ApiResult<Vec<Run>> {
+    if let Some(project) = &wanted.project_name {
+        check_project(project)?;
+    }
+    let users = wanted.username.into_iter().collect();
+    let filter = JobFilter { users, all_states: !wanted.only_active, ..JobFilter::default() };
+    let mut jobs = jobs(&shared, &by, filter)?;
+    jobs.sort_by_key(|job| (job.submit, job.id));
+    if !wanted.ascending {
+        jobs.reverse();
+    }
+    let before = wanted.prev_run_id.and_then(|id| id.parse::<RunId>().ok());
+    let skip = before.and_then(|id| jobs.iter().position(|job| job.run == Some(id)));
+    let limit = wanted.limit.map_or(RUNS_MAX, |limit| limit as usize).min(RUNS_MAX);
+    let shown = jobs.iter().skip(skip.map_or(0, |at| at + 1)).take(limit);
+    let bodies = Bodies::new(&shared);
+    Ok(Json(shown.map(|job| bodies.run(job)).collect()))
+}
+
+pub async fn get(
+    State(shared): State<Arc<Shared>>,
+    Extension(by): Extension<Principal>,
+    Path(project): Path<String>,
+    Json(wanted): Json<GetRun>,
+) -> ApiResult<Run> {
+    check_project(&project)?;
+    let found = match (&wanted.id, &wanted.run_name) {
+        (Some(id), _) => by_id(&shared, &by, id)?,
+        (None, Some(name)) => by_name(&shared, &by, name)?,
+        (None, None) => None,
+    };
+    let job = found.ok_or_else(|| Refused::not_found("Run not found"))?;
+    Ok(Json(Bodies::new(&shared).run(&job)))
+}
+
+pub async fn plan(
+    State(shared): State<Arc<Shared>>,
+    Extension(by): Extension<Principal>,
+    Path(project): Path<String>,
+    Json(wanted): Json<GetRunPlan>,
+) -> ApiResult<RunPlan> {
+    check_project(&project)?;
+    let purpose = if wanted.for_offers_only { Purpose::Offers } else { Purpose::Run };
+    let asked = run_request::read(&shared, &by, wanted.run_spec, purpose)?;
+    let found = offers(&shared, &by, &asked).await?;
+    let active = by_name(&shared, &by, &asked.name)?.filter(|job| !job.state.is_ended());
+    let bodies = Bodies::new(&shared);
+    let most = wanted.max_offers.map_or(OFFERS_MAX, |most| most as usize).min(OFFERS_MAX);
+    let nodes = asked.task.nodes.min;
+    let job_plan = |rank| JobPlan {
+        job_spec: job_spec(&asked.effective, &asked.name, rank, nodes),
+        offers: found.iter().take(most).map(|offer| bodies.offer(offer)).collect(),
+        total_offers: u32::try_from(found.len()).unwrap_or(u32::MAX),
+        max_price: found.first().map(|_| 0.0),
+    };
+    Ok(Json(RunPlan {
+        project_name: project,
+        user: by.name.clone(),
+        job_plans: (0..nodes).map(job_plan).collect(),
+        run_spec: asked.run_spec,
+        effective_run_spec: Some(asked.effective),
+        action: if active.is_some() { ApplyAction::Update } else { ApplyAction::Create },
+        current_resource: active.map(|job| Box::new(bodies.run(&job))),
+    }))
+}
+
+/// Submits. The client repeats a call whose answer was lost: the answer is then the run that is active already.
+pub async fn apply(
+    State(shared): State<Arc<Shared>>,
+    Extension(by): Extension<Principal>,
+    Path(project): Path<String>,
+    Json(wanted): Json<ApplyRunPlan>,
+) -> ApiResult<Run> {
+    check_project(&project)?;
+    let asked = run_request::read(&shared, &by, wanted.plan.run_spec, Purpose::Run)?;
+    let RunRequest { name, mut submission, effective, .. } = asked;
+    let active = by_name(&shared, &by, &name)?.filter(|job| !job.state.is_ended());
+    if let Some(active) = active {
+        if is_same_run(&active.spec, &calls::stored_form(&submission)) {
+            return Ok(Json(Bodies::new(&shared).run(&active)));
+        }
+        let text = format!("Failed to apply plan. Run {name} is active. Stop it first");
+        return Err(Refused::because(text));
+    }
+    let kept = serde_json::to_string(&effective);
+    submission.configuration = Some(kept.map_err(|error| Refused::because(error.to_string()))?);
+    let submit = Call::Submit(Box::new(submission));
+    match calls::answer(&shared, by.clone(), submit).await? {
+        Answer::Submitted { job, .. } => {
+            let found = one(&shared, &by, job)?;
+            let found = found.ok_or_else(|| Refused::not_found("Run not found"))?;
+            Ok(Json(Bodies::new(&shared).run(&found)))
+        }
+        _ => Err(Refused::because("the run was not submitted")),
+    }
+}
+
+pub async fn stop(
+    State(shared): State<Arc<Shared>>,
+    Extension(by): Extension<Principal>,
+    Path(project): Path<String>,
+    Json(wanted): Json<StopRuns>,
+) -> ApiResult<()> {
+    check_project(&project)?;
+    let mut jobs = Vec::new();
+    for name in &wanted.runs_names {
+        let job = by_name(&shared, &by, name)?;
+        let job = job.ok_or_else(|| Refused::not_found(format!("Run {name} not found")))?;
+        if !job.state.is_ended() {
+            jobs.push(JobRef::whole(job.id));
+        }
+    }
+    if jobs.is_empty() {
+        return Ok(Json(()));
+    }
+    let filter = JobFilter { jobs, ..JobFilter::default() };
+    // An abort does not wait for the commands to end by themselves.
+    let signals = if wanted.abort { vec![Some(SIGKILL), None] } else { vec![None] };
+    for signal in signals {
+        let filter = filter.clone();
+        let cancel = Cancel { filter, step: None, signal, batch_only: false, full: true };
+        if let Answer::Cancelled(results) =
+            calls::answer(&shared, by.clone(), Call::Cancel(cancel)).await?
+            && let Some(why) = results.into_iter().find_map(|result| result.refusal)
+        {
+            return Err(why.into());
+        }
+    }
+    Ok(Json(()))
+}
+
+/// The offers by kind of GPU: `dstack offer --group-by gpu`.
+pub async fn gpus(
+    State(shared): State<Arc<Shared>>,
+    Extension(by): Extension<Principal>,
+    Path(project): Path<String>,
+    Json(wanted): Json<ListGpus>,
+) -> ApiResult<Gpus> {
+    check_project(&project)?;
+    let asked = run_request::read(&shared, &by, wanted.run_spec, Purpose::Offers)?;
+    let found = offers(&shared, &by, &asked).await?;
+    Ok(Json(Gpus { gpus: Bodies::new(&shared).gpu_groups(&found) }))
+}
+
+/// The offers, those on free nodes first. None if no node can ever run it.
+async fn offers(
+    shared: &Arc<Shared>,
+    by: &Principal,
+    asked: &RunRequest,
+) -> Result<Vec<Offer>, Refused> {
+    let patient = Box::new(for_offers(&asked.submission));
+    match calls::answer(shared, by.clone(), Call::Offers(patient)).await {
+        Ok(Answer::Offers(mut found)) => {
+            found.sort_by_key(|offer| !offer.available);
+            Ok(found)
+        }
+        Err(Refusal::NodeConfiguration(_) | Refusal::UnknownGres(_)) => Ok(Vec::new()),
+        Err(Refusal::UnknownPartition(name)) => {
+            Err(Refused::not_found(format!("Fleet {name} does not exist")))
+        }
+        Err(why) => Err(why.into()),
+        Ok(_) => Ok(Vec::new()),
+    }
+}
+
+fn jobs(shared: &Shared, by: &Principal, filter: JobFilter) -> Result<Vec<JobView>, Refusal> {
+    calls::jobs(shared, by, &JobsQuery { filter, ..JobsQuery::default() })
+}
+
+fn one(shared: &Shared, by: &Principal, job: JobId) -> Result<Option<JobView>, Refusal> {
+    let refs = vec![JobRef::whole(job)];
+    let filter = JobFilter { jobs: refs, all_states: true, ..JobFilter::default() };
+    Ok(jobs(shared, by, filter)?.into_iter().next())
+}
+
+fn by_id(shared: &Shared, by: &Principal, id: &str) -> Result<Option<JobView>, Refused> {
+    let Ok(id) = id.parse::<RunId>() else { return Ok(None) };
+    let filter = JobFilter { all_states: true, ..JobFilter::default() };
+    Ok(jobs(shared, by, filter)?.into_iter().find(|job| job.run == Some(id)))
+}
+
+/// The newest run of this name that has not ended, or else the newest. A job of `sbatch` goes by its name and its number.
+pub fn by_name(shared: &Shared, by: &Principal, name: &str) -> Result<Option<JobView>, Refused> {
+    let names = vec![name.to_owned()];
+    let filter = JobFilter { names, all_states: true, ..JobFilter::default() };
+    let runs = jobs(shared, by, filter)?.into_iter();
+    let runs = runs.filter(|job| job.spec.launch.kind == LaunchKind::Task);
+    if let Some(found) = runs.max_by_key(|job| (!job.state.is_ended(), job.submit, job.id)) {
+        return Ok(Some(found));
+    }
+    let Some((stem, number)) = name.rsplit_once('-') else { return Ok(None) };
+    let Ok(number) = number.parse() else { return Ok(None) };
+    match one(shared, by, JobId(number)) {
+        Ok(found) => Ok(found.filter(|job| &*job.spec.name == stem)),
+        Err(Refusal::UnknownJob(_)) => Ok(None),
+        Err(why) => Err(why.into()),
+    }
+}

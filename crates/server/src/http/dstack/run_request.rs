@@ -1,0 +1,99 @@
+//! From the run that dstack's client sends to the submission that the queue takes.
+
+use super::answer::Refused;
+use crate::clock;
+use crate::shared::Shared;
+use dstack::api::error::ApiError;
+use dstack::api::run::RunSpec;
+use dstack::configuration::task::Task;
+use dstack::configuration::{Configuration, from_json};
+use dstack::effective::{effective, for_client};
+use dstack::name;
+use dstack::request::{Submitter, draft};
+use model::principal::Principal;
+use nix::unistd::{Uid, User};
+use wire::client::Submission;
+
+/// Where a run finds its programs, whatever the server's own environment is.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
+
+/// A run as it was asked for.
+pub struct RunRequest {
+    pub name: String,
+    pub task: Task,
+    pub submission: Submission,
+    /// What the client sent, with the run's name filled in.
+    pub run_spec: RunSpec,
+    /// The same with the defaults that it is run with.
+    pub effective: RunSpec,
+}
+
+/// The purpose of a request: offers are shown also for what cannot be run yet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    Run,
+    Offers,
+}
+
+pub fn read(
+    shared: &Shared,
+    by: &Principal,
+    run_spec: RunSpec,
+    purpose: Purpose,
+) -> Result<RunRequest, Refused> {
+    let invalid = |text: String| ApiError::invalid_body(&["run_spec", "configuration"], text);
+    let loaded = from_json(&run_spec.configuration, run_spec.profile.as_ref())
+        .map_err(|fault| invalid(fault.to_string()))?;
+    if purpose == Purpose::Run {
+        loaded.applicable().map_err(|fault| Refused::because(fault.to_string()))?;
+    }
+    let Configuration::Task(task) = &loaded.configuration else {
+        return Err(Refused::because("only tasks can be applied here"));
+    };
+    let mut task = (**task).clone();
+    let random = u64::from_le_bytes(clock::random());
+    let name = run_spec.run_name.clone().or(task.name.clone());
+    let name = name.unwrap_or_else(|| name::generate(random));
+    if !name::is_valid(&name) {
+        return Err(Refused::because(format!("run name {name:?}: expected {}", name::RULE)));
+    }
+    task.name = Some(name.clone());
+    let submission = submission(shared, by, &task, random)?;
+    let run_spec = RunSpec { run_name: Some(name.clone()), ..run_spec };
+    let with = |configuration| RunSpec { configuration, ..run_spec.clone() };
+    let effective = with(for_client(&effective(&loaded.value), None));
+    let run_spec = with(for_client(&loaded.value, None));
+    Ok(RunRequest { name, task, submission, run_spec, effective })
+}
+
+fn submission(
+    shared: &Shared,
+    by: &Principal,
+    task: &Task,
+    random: u64,
+) -> Result<Submission, Refused> {
+    let user = User::from_uid(Uid::from_raw(by.uid)).ok().flatten();
+    let home = user.as_ref().map_or("/".to_owned(), |user| user.dir.display().to_string());
+    let variable = |name: &str| match name {
+        "HOME" => Some(home.clone()),
+        "USER" => Some(by.name.clone()),
+        "SHELL" => user.as_ref().map(|user| user.shell.display().to_string()),
+        "PATH" => Some(PATH.to_owned()),
+        _ => None,
+    };
+    let submitter = Submitter {
+        now: clock::now(),
+        random,
+        work_dir: &home,
+        file: None,
+        submit_line: "dstack apply".to_owned(),
+        host: shared.setup.hostname.clone(),
+        session: 0,
+        umask: 0o022,
+        variable: &variable,
+    };
+    let drafted = draft(task, &submitter);
+    let mut drafted = drafted.map_err(|error| Refused::because(error.to_string()))?;
+    drafted.keep_within(&shared.read().config.partitions);
+    Ok(drafted.submission)
+}

@@ -1,0 +1,119 @@
+//! Who may do what through dstack's API, by the real router.
+
+use super::ROUTES;
+use crate::auth::principal::server_principal;
+use crate::connection_limits::ConnectionLimits;
+use crate::http::body_limits::BodyLimits;
+use crate::http::peer::Peer;
+use crate::http::router;
+use crate::testing::{TestServer, submission, user};
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use model::principal::Principal;
+use serde_json::{Value, json};
+use tower_service::Service;
+
+struct Api {
+    server: TestServer,
+}
+
+impl Api {
+    /// A cluster in which ada's run `train` runs.
+    async fn new() -> Self {
+        let server = TestServer::start().await;
+        server.node_up().await;
+        let mut run = submission("");
+        run.spec.name = "train".into();
+        server.shared.writer.submit(Box::new(run), user()).await.expect("a run");
+        server.plan();
+        Self { server }
+    }
+
+    async fn send(&self, path: &str, body: Value, by: Option<Principal>) -> (StatusCode, Value) {
+        let limits: ConnectionLimits = "".parse().expect("limits");
+        let router = router(self.server.shared.clone(), BodyLimits::new(&limits));
+        let path = path.replace("{project}", "main").replace("{run}", "train");
+        let method = if path.contains("/metrics/") { "GET" } else { "POST" };
+        let request =
+            Request::builder().method(method).uri(path).body(Body::from(body.to_string()));
+        let mut request = request.expect("a request");
+        if let Some(by) = by {
+            request.extensions_mut().insert(Peer::Socket(by));
+        }
+        let response = router.clone().call(request).await.expect("a response");
+        let status = response.status();
+        let body = response.into_body().collect().await.expect("a body").to_bytes();
+        (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
+    }
+}
+
+fn stranger() -> Principal {
+    Principal { name: "sam".into(), uid: 2001, gid: 2001, ..user() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_route_answers_somebody_without_a_token() {
+    let api = Api::new().await;
+    for (path, _) in ROUTES {
+        let (status, body) = api.send(path, json!({}), None).await;
+        assert_eq!(status, StatusCode::UNAUTHORIZED, "{path}");
+        assert_eq!(body, json!({"detail": "Not authenticated"}), "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_stopped_and_its_log_read_by_its_owner_and_administrators() {
+    let stop = "/api/project/main/runs/stop";
+    let names = json!({"runs_names": ["train"], "abort": false});
+    let get = json!({"run_name": "train"});
+    let api = Api::new().await;
+    let (_, run) = api.send("/api/project/main/runs/get", get.clone(), Some(user())).await;
+    assert_eq!(run["status"], "running", "{run}");
+    let submission = run["jobs"][0]["job_submissions"][0]["id"].clone();
+    let poll = json!({"run_name": "train", "job_submission_id": submission});
+    let (status, _) = api.send("/api/project/main/logs/poll", poll, Some(stranger())).await;
+    assert_eq!(status, StatusCode::FORBIDDEN, "another's log");
+    let (status, _) = api.send(stop, names.clone(), Some(stranger())).await;
+    assert_eq!(status, StatusCode::FORBIDDEN, "another's run");
+    let (_, run) = api.send("/api/project/main/runs/get", get, Some(user())).await;
+    assert_eq!(run["status"], "running", "it goes on: {run}");
+    for by in [user(), server_principal()] {
+        let (status, _) = Api::new().await.send(stop, names.clone(), Some(by)).await;
+        assert_eq!(status, StatusCode::OK);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_bodies_and_names_are_refused_in_the_clients_shapes() {
+    let api = Api::new().await;
+    let table = [
+        ("/api/projects/other/get", json!({}), StatusCode::NOT_FOUND),
+        ("/api/project/other/runs/get", json!({"run_name": "train"}), StatusCode::NOT_FOUND),
+        ("/api/project/main/runs/get", json!({"run_name": "none"}), StatusCode::BAD_REQUEST),
+        ("/api/project/main/runs/get", json!({"run_name": 7}), StatusCode::UNPROCESSABLE_ENTITY),
+        ("/api/project/main/runs/get_plan", json!({}), StatusCode::UNPROCESSABLE_ENTITY),
+        (
+            "/api/project/main/runs/get_plan",
+            json!({"run_spec": {"configuration": {"type": "task", "commands": ["a"], "nodes": 0}}}),
+            StatusCode::UNPROCESSABLE_ENTITY,
+        ),
+        (
+            "/api/project/main/runs/apply",
+            json!({"plan": {"run_spec": {"configuration": {"type": "service", "port": 80, "commands": ["a"]}}}}),
+            StatusCode::BAD_REQUEST,
+        ),
+        (
+            "/api/project/main/repos/init",
+            json!({"repo_id": "a", "repo_info": {"repo_type": "remote"}}),
+            StatusCode::BAD_REQUEST,
+        ),
+    ];
+    for (path, body, expected) in table {
+        let (status, said) = api.send(path, body.clone(), Some(user())).await;
+        assert_eq!(status, expected, "{path} {body} {said}");
+        // The client takes the first of a list where the status is 400 or 422.
+        let listed = matches!(status.as_u16(), 400 | 422);
+        assert_eq!(said["detail"].is_array(), listed, "{path} {said}");
+    }
+}

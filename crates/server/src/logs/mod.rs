@@ -1,0 +1,3 @@
+//! The output of runs, collected from the nodes into the server's store.
+
+pub mod collector;

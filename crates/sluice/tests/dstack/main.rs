@@ -1,0 +1,6 @@
+//! dstack's language through the built program: the published client, unmodified, and our own verbs.
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod published_client;

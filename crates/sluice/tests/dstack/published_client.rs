@@ -1,0 +1,115 @@
+//! The published `dstack` client (`scripts/dstack-client` installs it), unmodified: our server answers.
+
+use crate::harness::{Cluster, CommandOutput, TWO_NODES, skip, until};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// The client with a home folder of its own, in which the cluster's project is known.
+struct DstackClient<'a> {
+    cluster: &'a Cluster,
+    program: PathBuf,
+    home: PathBuf,
+}
+
+impl<'a> DstackClient<'a> {
+    /// `None` where the client is not installed.
+    fn new(cluster: &'a Cluster) -> Option<Self> {
+        let venv = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/clients/dstack-0.22.5");
+        let program = PathBuf::from(venv).join("bin/dstack");
+        if !program.exists() {
+            skip("dstack-client", "scripts/dstack-client has not installed it");
+            return None;
+        }
+        let home = cluster.path("home");
+        std::fs::create_dir(&home).expect("a home folder");
+        Some(Self { cluster, program, home })
+    }
+
+    fn url(&self) -> String {
+        let ports = std::fs::read_to_string(self.cluster.state().join("ports.json")).unwrap();
+        let ports: serde_json::Value = serde_json::from_str(&ports).unwrap();
+        format!("http://{}", ports["listen"].as_str().expect("the port"))
+    }
+
+    fn token(&self) -> String {
+        let token = std::fs::read_to_string(self.cluster.state().join("admin.token")).unwrap();
+        token.trim().to_owned()
+    }
+
+    fn add_project(&self, token: &str) -> CommandOutput {
+        let url = self.url();
+        self.run(&["project", "add", "--name", "main", "--url", &url, "--token", token, "-y"])
+    }
+
+    fn run(&self, args: &[&str]) -> CommandOutput {
+        let mut command = Command::new(&self.program);
+        self.cluster.set_up(&mut command);
+        command.args(args).env("HOME", &self.home).env("COLUMNS", "200").stdin(Stdio::null());
+        command.output().expect("the client runs").into()
+    }
+}
+
+/// A column of the only line that begins with the run's name.
+fn line_of<'t>(text: &'t str, name: &str) -> &'t str {
+    let mut lines = text.lines().map(str::trim).filter(|line| line.starts_with(name));
+    lines.next().unwrap_or_else(|| panic!("no line for {name}: {text}"))
+}
+
+#[test]
+fn up_published_client_applies_lists_reads_logs_and_stops() {
+    let cluster = Cluster::up(TWO_NODES);
+    let Some(client) = DstackClient::new(&cluster) else { return };
+    let refused = client.add_project("not-a-token");
+    assert_ne!(refused.code, 0);
+    let said = format!("{}{}", refused.stdout, refused.stderr);
+    assert!(said.contains("access token"), "{said}");
+    client.add_project(&client.token()).ok();
+
+    cluster.write(
+        "hello.dstack.yml",
+        "type: task\nname: hello\nenv: [GREETING=hi]\ncommands:\n  - echo \"$GREETING from $DSTACK_RUN_NAME\"\n  \
+         - exit 3\nresources: {cpu: 1.., memory: 64MB.., disk: 0GB.., gpu: h100:1}\n",
+    );
+    let applied = client.run(&["apply", "-f", "hello.dstack.yml", "-y", "-d"]).ok();
+    assert!(applied.contains("gpu=h100"), "an offer is shown: {applied}");
+    assert!(applied.contains("submitted, detaching"), "{applied}");
+    until("the run has failed", || {
+        let books = cluster.sluice(&["sacct", "-n", "-X", "-P", "--name", "hello", "-o", "State"]);
+        books.stdout.contains("FAILED").then_some(())
+    });
+    let logs = client.run(&["logs", "hello"]).ok();
+    assert_eq!(logs.trim(), "hi from hello");
+    let listed = client.run(&["ps", "-a", "-v"]).ok();
+    assert!(line_of(&listed, "hello").contains("exited (3)"), "{listed}");
+
+    // Both languages share one queue.
+    let batch = cluster.submit(&["-J", "batch", "-o", "/dev/null", "--wrap", "sleep 600"]);
+    cluster.await_state(batch, "RUNNING");
+    cluster.write(
+        "long.dstack.yml",
+        "type: task\nname: long\ncommands: [sleep 600]\nresources: {cpu: 1.., memory: 64MB.., disk: 0GB..}\n",
+    );
+    client.run(&["apply", "-f", "long.dstack.yml", "-y", "-d"]).ok();
+    until("the run is in squeue", || {
+        let queue = cluster.sluice(&["squeue", "-h", "-o", "%j %T"]).ok();
+        queue.contains("long RUNNING").then_some(())
+    });
+    let listed = client.run(&["ps"]).ok();
+    assert!(line_of(&listed, "long").contains("running"), "{listed}");
+    assert!(line_of(&listed, &format!("batch-{batch}")).contains("running"), "{listed}");
+    let again = client.run(&["apply", "-f", "long.dstack.yml", "-y", "-d"]);
+    assert!(again.stdout.contains("no changes"), "{} {}", again.stdout, again.stderr);
+    client.run(&["stop", "long", "-y"]).ok();
+    until("the run is stopped", || {
+        let queue = cluster.sluice(&["squeue", "-h", "-o", "%j"]).ok();
+        (!queue.contains("long")).then_some(())
+    });
+    let fleets = client.run(&["fleet", "list", "-v"]).ok();
+    assert!(line_of(&fleets, "gpu").contains("active"), "{fleets}");
+    assert!(fleets.contains("gpu=h100"), "{fleets}");
+    let offers = client.run(&["offer", "--gpu", "h100:8"]).ok();
+    assert!(offers.contains("h100") && offers.contains("8"), "{offers}");
+    let missing = client.run(&["logs", "nosuch"]);
+    assert_ne!(missing.code, 0);
+    assert!(format!("{}{}", missing.stdout, missing.stderr).contains("not found"), "{missing:?}");
+}
