@@ -156,9 +156,10 @@ async fn largest_amounts_and_impossible_times_of_a_nodes_own_job_are_kept_as_the
             let report = link.report(NODE, 1, at, event);
             link.say(NODE, report).await;
         }
-        let state = link.server.shared.read();
-        let ended = state.jobs[&link.job].ended().expect("an end").clone();
-        drop(state);
+        let ended = {
+            let state = link.server.shared.read();
+            state.jobs[&link.job].ended().expect("an end").clone()
+        };
         assert!(ended.start.is_some_and(|start| start <= ended.end), "{at:?}: {ended:?}");
         assert!(ended.end <= clock::now(), "{at:?}: {ended:?}");
         assert_eq!(ended.usage.cpu_user_us, u64::MAX);

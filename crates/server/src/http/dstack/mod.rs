@@ -34,8 +34,11 @@ use std::sync::Arc;
 /// The version of dstack whose API this is.
 const DSTACK_VERSION: &str = "0.22.5";
 
-/// Every route that needs a token, and what answers it.
-const ROUTES: &[(&str, fn() -> MethodRouter<Arc<Shared>>)] = &[
+/// Makes what answers a route.
+type Handler = fn() -> MethodRouter<Arc<Shared>>;
+
+/// Every route that needs a token.
+const ROUTES: &[(&str, Handler)] = &[
     ("/api/server/get_info", || post(server_info)),
     ("/api/users/get_my_user", || post(account::my_user)),
     ("/api/users/list", || post(account::users)),
@@ -62,9 +65,7 @@ const ROUTES: &[(&str, fn() -> MethodRouter<Arc<Shared>>)] = &[
 ];
 
 pub fn router(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
-    let add = |router: Router<_>, (path, handler): &(&str, fn() -> MethodRouter<_>)| {
-        router.route(path, handler())
-    };
+    let add = |router: Router<_>, (path, handler): &(&str, Handler)| router.route(path, handler());
     let routes = ROUTES.iter().fold(Router::new(), add);
     routes
         .route_layer(middleware::from_fn_with_state(shared.clone(), authenticated))

@@ -56,7 +56,7 @@ pub fn run(args: AgentArgs) -> VerbResult {
     }
     if args.keep {
         // An agent counts as working as soon as it runs: it waits for its server.
-        AGENT_KEEPER.keep_in_background(&state)?.is_ready();
+        AGENT_KEEPER.keep_in_background(&state)?.tell_ready();
     }
     // The launcher is a fork of this process, so it is started before there are threads or open files.
     let launcher = Launcher::start().map_err(VerbError::file("the launcher"))?;

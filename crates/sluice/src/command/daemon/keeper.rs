@@ -53,7 +53,7 @@ pub struct Kept {
 
 impl Kept {
     /// Tells the keeper that the process works.
-    pub fn is_ready(mut self) {
+    pub fn tell_ready(mut self) {
         // A keeper that was killed does not read it.
         let _ = self.ready.write_all(&[1]);
     }

@@ -43,7 +43,7 @@ pub fn run(args: UpArgs) -> VerbResult {
         } else {
             server::announce(listen);
         }
-        kept.is_ready();
+        kept.tell_ready();
     };
     server::start(&args.server, state, site, bound, start, ready)?;
     Ok(ExitCode::SUCCESS)

@@ -207,7 +207,9 @@ fn around(bound: usize, dice: &mut Dice) -> usize {
 }
 
 fn byte_count(dice: &mut Dice) -> usize {
-    let bytes: Vec<_> = bounds::ALL.iter().filter(|bound| bound.unit == Unit::Bytes).collect();
+    let bytes = bounds::ALL.iter().filter(|bound| bound.unit == Unit::Bytes);
+    // What all jobs may hold together does not come in one request.
+    let bytes: Vec<_> = bytes.filter(|bound| bound.most <= bounds::REQUEST_BYTES.most).collect();
     around(dice.pick(&bytes).most, dice)
 }
 
