@@ -26,7 +26,7 @@ fn open(disk: &dyn Fn() -> Arc<dyn Disk>) -> Blobs {
 
 /// Every fifth is large.
 fn content(number: usize) -> Vec<u8> {
-    let len = if number % 5 == 0 { 300 + number } else { 30 + number % 50 };
+    let len = if number.is_multiple_of(5) { 300 + number } else { 30 + number % 50 };
     format!("secret of job {number} ").into_bytes().into_iter().cycle().take(len).collect()
 }
 
@@ -299,7 +299,7 @@ impl Server {
 }
 
 fn needed(job: usize) -> usize {
-    if job > 3 && job % 4 == 0 { job - 3 } else { job }
+    if job > 3 && job.is_multiple_of(4) { job - 3 } else { job }
 }
 
 #[test]
