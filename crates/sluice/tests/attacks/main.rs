@@ -11,6 +11,7 @@ mod private_data;
 mod privileges;
 mod random_client;
 mod root_files;
+mod secrets;
 mod stale_identity;
 mod step_links;
 mod user_namespace;

@@ -125,7 +125,7 @@ pub fn start(
     state.write_pid("server")?;
     let local = LocalNodes { nodes: site.local_nodes(), servers: vec![bound.agents.to_string()] };
     before_root_is_given_up(&local)?;
-    if let Some(user) = server_user::server_user(&state)? {
+    if let Some(user) = server_user::server_user(&state.path, &state.server_dir())? {
         state.give_server_dir(user)?;
         let needed: Vec<&Path> = site.config_dir.iter().map(|d| d.as_path()).collect();
         enter(&state_mount::reachable(&state.server_dir(), user, &needed)?)?;

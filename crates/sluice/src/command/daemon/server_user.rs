@@ -1,6 +1,5 @@
 //! The user that the server becomes when it gives up root.
 
-use super::state_dir::StateDir;
 use crate::command::verb::VerbError;
 use nix::unistd::{Gid, Group, Uid, User};
 use ring::digest::{SHA256, digest};
@@ -31,8 +30,8 @@ impl ServerUser {
 }
 
 /// The user to run as instead of root; `None` if this process is not root. Each state folder has its own, so that two
-/// clusters on a machine do not read each other's keys; a folder keeps the one it has.
-pub fn server_user(state: &StateDir) -> Result<Option<ServerUser>, VerbError> {
+/// clusters on a machine do not read each other's keys; a folder keeps the one that `server_dir`, its server's part, has.
+pub fn server_user(state: &Path, server_dir: &Path) -> Result<Option<ServerUser>, VerbError> {
     if !nix::unistd::geteuid().is_root() {
         return Ok(None);
     }
@@ -41,10 +40,10 @@ pub fn server_user(state: &StateDir) -> Result<Option<ServerUser>, VerbError> {
         return Ok(Some(ServerUser { uid: account.uid, gid: account.gid }));
     }
     let in_range = |id: &u32| SERVER_IDS.iter().any(|range| range.contains(id));
-    let owner = std::fs::metadata(state.server_dir()).ok().map(|dir| dir.uid()).filter(in_range);
+    let owner = std::fs::metadata(server_dir).ok().map(|dir| dir.uid()).filter(in_range);
     let kept = owner.filter(|id| is_nobodys(*id));
     let found = kept.or_else(|| {
-        let mut ids = candidates(&state.path);
+        let mut ids = candidates(state);
         let taken = processes_users();
         ids.find(|id| is_mapped(*id) && is_nobodys(*id) && !taken.contains(id))
     });
