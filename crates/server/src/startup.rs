@@ -90,7 +90,9 @@ pub fn run(
     let (dispatch, dispatch_work) = DispatchQueue::new();
     let logs_dir = dir.join("logs");
     let disk = RealDisk::open(&logs_dir).map_err(ServerError::file(&logs_dir))?;
-    let (logs, pulls) = LogQueue::new(Arc::new(LogFiles::new(Arc::new(disk))));
+    let (logs, pulls) = LogQueue::new(Arc::new(
+        LogFiles::new(Arc::new(disk)).map_err(ServerError::file(&logs_dir))?,
+    ));
     let term = thread.term();
     let listen = listeners.port.local_addr().map(|a| a.to_string()).unwrap_or_default();
     let shared = Arc::new(Shared {

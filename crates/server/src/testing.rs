@@ -62,7 +62,10 @@ impl TestServer {
             dispatch,
             books: books::start(&dir.path().join("books.sqlite")).expect("books"),
             agents: Default::default(),
-            logs: LogQueue::new(Arc::new(LogFiles::new(Arc::new(FaultyDisk::default())))).0,
+            logs: LogQueue::new(Arc::new(
+                LogFiles::new(Arc::new(FaultyDisk::default())).expect("logs"),
+            ))
+            .0,
             identity: Identity::load_or_make(&dir.path().join("keys")).expect("keys"),
             commits: Default::default(),
             volatile: Default::default(),

@@ -34,6 +34,9 @@ const FIELDS: &[FieldBounds] = &[
         counted: false,
         ..ANY
     },
+    // Of a configuration of dstack's.
+    FieldBounds { fields: &["commands", "init", "env"], text: bounds::ARGUMENT_BYTES, ..ANY },
+    FieldBounds { fields: &["runs_names"], list: bounds::RUN_NAMES, ..ANY },
     FieldBounds { fields: &["name"], text: bounds::JOB_NAME_BYTES, ..ANY },
     FieldBounds { fields: &["comment", "admin_comment"], text: bounds::COMMENT_BYTES, ..ANY },
     FieldBounds { fields: &["submit_line"], text: bounds::SUBMIT_LINE_BYTES, ..ANY },

@@ -112,5 +112,12 @@ fn log_source(
     let share = allocation.nodes.get(query.node);
     let share = share.ok_or_else(|| Refusal::UnknownNode(query.node.to_string()))?;
     let number = query.attempt.unwrap_or(job.attempts);
+    if number == 0 || number > job.attempts {
+        return Err(Refusal::InvalidValue {
+            what: "attempt".into(),
+            value: number.to_string(),
+            expected: format!("1 to {}", job.attempts),
+        });
+    }
     Ok((share.node.clone(), AttemptId { job: id, number }))
 }

@@ -42,7 +42,7 @@ use wire::client::REQUEST_BYTES_MAX;
 pub fn router(shared: Arc<Shared>, bodies: BodyLimits) -> Router {
     native_api(&bodies)
         .layer(middleware::from_fn_with_state(shared.clone(), authenticate::authenticate))
-        .merge(dstack::router(&shared))
+        .merge(dstack::router(&shared, &bodies))
         .route("/", get(|| async { "sluice\n" }))
         .route("/healthz", get(|| async { "ok\n" }))
         .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))

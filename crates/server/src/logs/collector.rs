@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::LogKey;
 use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio::time::Instant;
+use tokio::task::block_in_place;
+use tokio::time::{Instant, timeout};
 use wire::stream::StreamKind;
 
 /// Logs that are pulled at once.
@@ -23,6 +24,9 @@ const PULL_BYTES_MAX: usize = 4 << 20;
 
 /// How long a pull may wait for the next bytes of a node.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long one pull may take before others have their turn, however slowly a node sends.
+const PULL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The pauses between two pulls of a running attempt's log: doubled each time nothing new came.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
@@ -48,7 +52,10 @@ struct Collected {
     pulling: bool,
     /// Pulled again at once when the pull under way is over.
     again: bool,
+    /// Answered when the pull under way is over.
     waiters: Vec<oneshot::Sender<()>>,
+    /// Came after it had begun: answered after the next.
+    later_waiters: Vec<oneshot::Sender<()>>,
     /// Pulls that failed since the attempt ended.
     failures: u32,
 }
@@ -75,6 +82,7 @@ pub async fn run(shared: Arc<Shared>, mut pulls: mpsc::Receiver<PullLog>) {
             return;
         }
         (log.pulling, log.again, log.due) = (true, false, None);
+        log.waiters.append(&mut log.later_waiters);
         let (shared, places, finished) = (shared.clone(), places.clone(), finished.clone());
         tokio::spawn(async move {
             let _place = places.acquire().await;
@@ -86,7 +94,7 @@ pub async fn run(shared: Arc<Shared>, mut pulls: mpsc::Receiver<PullLog>) {
             asked = pulls.recv() => {
                 let Some(PullLog { key, at_once, done }) = asked else { return };
                 let log = logs.entry(key.clone()).or_default();
-                log.waiters.extend(done);
+                log.later_waiters.extend(done);
                 if at_once {
                     start(key, log);
                 } else {
@@ -121,15 +129,16 @@ pub async fn run(shared: Arc<Shared>, mut pulls: mpsc::Receiver<PullLog>) {
 fn settle(shared: &Shared, log: &mut Collected, pulled: &Pulled) -> bool {
     log.pulling = false;
     let over = !is_running(shared, &pulled.key);
-    let goes_on = log.again || pulled.bytes >= PULL_BYTES_MAX && !pulled.full;
-    if !goes_on {
+    let has_more = pulled.bytes >= PULL_BYTES_MAX && !pulled.full;
+    let goes_on = log.again || has_more;
+    if !has_more {
         // A waiter that is gone does not mind.
         log.waiters.drain(..).for_each(|waiter| waiter.send(()).unwrap_or(()));
     }
     let complete = over && !goes_on && (pulled.caught_up || pulled.full);
     log.failures = if over && !pulled.caught_up { log.failures + 1 } else { 0 };
     if complete || log.failures > REST_TRIES {
-        if let Err(error) = shared.logs.store.close(&pulled.key) {
+        if let Err(error) = block_in_place(|| shared.logs.store.close(&pulled.key)) {
             tracing::warn!("the log of {} cannot be kept: {error}", pulled.key.attempt);
         }
         return true;
@@ -156,7 +165,8 @@ pub fn is_running(shared: &Shared, key: &LogKey) -> bool {
 /// Appends what the node has beyond what is kept.
 async fn pull(shared: &Shared, key: LogKey) -> Pulled {
     let mut pulled = Pulled { key, bytes: 0, caught_up: false, full: false };
-    if let Err(why) = pull_into(shared, &mut pulled).await {
+    let end = timeout(PULL_TIMEOUT, pull_into(shared, &mut pulled)).await;
+    if let Err(why) = end.unwrap_or_else(|_| Err("it takes too long".to_owned())) {
         tracing::debug!("the log of {} on {}: {why}", pulled.key.attempt, pulled.key.node);
     }
     pulled
@@ -166,7 +176,7 @@ async fn pull_into(shared: &Shared, pulled: &mut Pulled) -> Result<(), String> {
     let key = &pulled.key;
     let failed = |error: std::io::Error| error.to_string();
     let store = &shared.logs.store;
-    let mut kept = store.len(key).map_err(failed)?;
+    let mut kept = block_in_place(|| store.len(key)).map_err(failed)?;
     let bound = bounds::LOG_BYTES.most as u64;
     if kept >= bound {
         pulled.full = true;
@@ -176,15 +186,19 @@ async fn pull_into(shared: &Shared, pulled: &mut Pulled) -> Result<(), String> {
     let stream = shared.agents.open_stream(&key.node, key.attempt, kind);
     let (mut stream, _) = stream.ok_or("the node does not answer")?;
     while pulled.bytes < PULL_BYTES_MAX {
-        let next = tokio::time::timeout(SILENCE_TIMEOUT, stream.next()).await;
+        let next = timeout(SILENCE_TIMEOUT, stream.next()).await;
         let Some(chunk) = next.map_err(|_| "the node does not answer")? else {
             // The end of the log, or of the link to its node.
             pulled.caught_up = shared.agents.is_connected(&key.node);
             return Ok(());
         };
-        let mut chunk = chunk?;
+        // A node that answers that it has none will not have one once the attempt is over.
+        let mut chunk = chunk.inspect_err(|_| pulled.caught_up = !is_running(shared, key))?;
+        if store.total() > bounds::ALL_LOGS_BYTES.most as u64 {
+            return Err("all logs together are at their bound".to_owned());
+        }
         chunk.truncate((bound - kept) as usize);
-        store.append(key, clock::now(), &chunk).map_err(failed)?;
+        block_in_place(|| store.append(key, clock::now(), &chunk)).map_err(failed)?;
         pulled.bytes += chunk.len();
         kept += chunk.len() as u64;
         if kept >= bound {

@@ -26,7 +26,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// `kept` is a reader of its own: a long `sacct` must not hold up a turn.
 pub fn run(shared: &Arc<Shared>, kept: &BookReader) {
-    let mut thorough_at = Instant::now() + THOROUGH_PERIOD;
+    // The first pass is thorough: a server that is started anew each day makes one all the same.
+    let mut thorough_at = Instant::now();
     // What was purged before the start is not known.
     shared.volatile.unneeded_blobs.store(true, Ordering::Release);
     loop {

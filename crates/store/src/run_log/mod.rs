@@ -9,8 +9,9 @@ use crate::disk::{Disk, DiskFile};
 use model::id::AttemptId;
 use model::time::Timestamp;
 use record::{HEADER_BYTES, Header};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Which output: what an attempt wrote on one of its nodes.
@@ -43,6 +44,8 @@ pub trait RunLogs: Send + Sync {
     fn close(&self, key: &LogKey) -> io::Result<()>;
     /// Reads from a place that an earlier page named, 0 at first: at least one chunk if there is one, and about `bytes_max`.
     fn read(&self, key: &LogKey, place: u64, bytes_max: usize) -> io::Result<LogPage>;
+    /// What all logs together take on the disk.
+    fn total(&self) -> u64;
     /// Removes the oldest logs until all together take at most `bytes_max`. Returns how many were removed.
     fn shrink(&self, bytes_max: u64) -> io::Result<usize>;
 }
@@ -52,6 +55,7 @@ pub struct LogFiles {
     disk: Arc<dyn Disk>,
     /// The files that are written to.
     tails: Mutex<HashMap<LogKey, Tail>>,
+    total: AtomicU64,
 }
 
 /// The end of a file that is written to.
@@ -64,8 +68,9 @@ struct Tail {
 }
 
 impl LogFiles {
-    pub fn new(disk: Arc<dyn Disk>) -> Self {
-        Self { disk, tails: Mutex::default() }
+    pub fn new(disk: Arc<dyn Disk>) -> io::Result<Self> {
+        let total = disk.list("")?.iter().map(|entry| entry.len).sum();
+        Ok(Self { disk, tails: Mutex::default(), total: AtomicU64::new(total) })
     }
 
     fn tails(&self) -> MutexGuard<'_, HashMap<LogKey, Tail>> {
@@ -114,7 +119,9 @@ impl RunLogs for LogFiles {
         };
         let header = Header { at, offset: tail.len, len: bytes.len() as u32 };
         // A record that was written in part is overwritten by the next one, or dropped when the file is opened.
-        tail.file.write_at(tail.place, &record::encode(&header, bytes))?;
+        let record = record::encode(&header, bytes);
+        tail.file.write_at(tail.place, &record)?;
+        self.total.fetch_add(record.len() as u64, Ordering::Relaxed);
         tail.place = header.end(tail.place);
         tail.len += bytes.len() as u64;
         tails.insert(key.clone(), tail);
@@ -145,7 +152,13 @@ impl RunLogs for LogFiles {
         Ok(page)
     }
 
+    fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
     fn shrink(&self, bytes_max: u64) -> io::Result<usize> {
+        // No log is opened for writing meanwhile, so none that is written to is removed.
+        let tails = self.tails();
         let mut files: Vec<(AttemptId, String, u64)> = Vec::new();
         for entry in self.disk.list("")? {
             if let Some(attempt) = attempt_of(&entry.name) {
@@ -155,7 +168,7 @@ impl RunLogs for LogFiles {
         files.sort();
         let mut total: u64 = files.iter().map(|(_, _, len)| len).sum();
         let mut removed = 0;
-        let written: Vec<String> = self.tails().keys().map(file_name).collect();
+        let written: HashSet<String> = tails.keys().map(file_name).collect();
         for (_, name, len) in files {
             if total <= bytes_max {
                 break;
@@ -166,6 +179,7 @@ impl RunLogs for LogFiles {
                 removed += 1;
             }
         }
+        self.total.store(total, Ordering::Relaxed);
         Ok(removed)
     }
 }

@@ -12,7 +12,7 @@ fn text(page: &LogPage) -> String {
 
 #[test]
 fn output_is_read_back_page_by_page_with_its_times() {
-    let logs = LogFiles::new(Arc::new(FaultyDisk::default()));
+    let logs = LogFiles::new(Arc::new(FaultyDisk::default())).unwrap();
     assert_eq!(logs.read(&key(1), 0, 100).unwrap(), LogPage::default());
     for (at, piece) in [(1, "one\n"), (2, "two\n"), (3, "three\n")] {
         logs.append(&key(1), Timestamp(at), piece.as_bytes()).unwrap();
@@ -28,7 +28,7 @@ fn output_is_read_back_page_by_page_with_its_times() {
 #[test]
 fn record_that_a_crash_cut_short_is_written_again() {
     let disk = FaultyDisk::default();
-    let logs = LogFiles::new(Arc::new(disk.clone()));
+    let logs = LogFiles::new(Arc::new(disk.clone())).unwrap();
     logs.append(&key(1), Timestamp(1), b"whole").unwrap();
     logs.append(&key(1), Timestamp(2), b" torn").unwrap();
     let file = disk.open("1-1-n-1.log").unwrap();
@@ -36,7 +36,7 @@ fn record_that_a_crash_cut_short_is_written_again() {
         let fork = disk.fork();
         let len = file.len().unwrap() - cut;
         fork.open("1-1-n-1.log").unwrap().truncate(len).unwrap();
-        let logs = LogFiles::new(Arc::new(fork));
+        let logs = LogFiles::new(Arc::new(fork)).unwrap();
         assert_eq!(logs.len(&key(1)).unwrap(), 5, "{cut}");
         logs.append(&key(1), Timestamp(3), b" again").unwrap();
         logs.close(&key(1)).unwrap();
@@ -46,7 +46,7 @@ fn record_that_a_crash_cut_short_is_written_again() {
 
 #[test]
 fn oldest_logs_are_removed_first_and_none_that_is_written_to() {
-    let logs = LogFiles::new(Arc::new(FaultyDisk::default()));
+    let logs = LogFiles::new(Arc::new(FaultyDisk::default())).unwrap();
     for job in [2, 10, 9] {
         logs.append(&key(job), Timestamp(1), &[b'x'; 100]).unwrap();
         if job != 2 {
@@ -57,4 +57,5 @@ fn oldest_logs_are_removed_first_and_none_that_is_written_to() {
     let left = |job| !logs.read(&key(job), 0, 1).unwrap().chunks.is_empty();
     assert_eq!([left(2), left(9), left(10)], [true, false, true]);
     assert_eq!(logs.shrink(300).unwrap(), 0);
+    assert_eq!(logs.total(), 2 * (100 + HEADER_BYTES as u64));
 }

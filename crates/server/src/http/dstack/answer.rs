@@ -1,5 +1,6 @@
 //! The form of requests and answers: JSON, or one of dstack's errors.
 
+use crate::http::call_bounds;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use axum::http::{StatusCode, header};
@@ -22,6 +23,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
         let body = Bytes::from_request(request, state).await;
         let body = body.map_err(|error| ApiError::invalid_body(&[], error.body_text()))?;
         let bytes = if body.is_empty() { NOTHING } else { &body };
+        call_bounds::check(bytes)?;
         let read = serde_json::from_slice(bytes);
         Ok(Self(read.map_err(|error| ApiError::invalid_body(&[], error.to_string()))?))
     }

@@ -15,6 +15,7 @@ mod run_request;
 mod tests;
 
 use crate::http::authenticate::{self, Caller};
+use crate::http::body_limits::{self, BodyLimits};
 use crate::shared::Shared;
 use answer::{Json, Refused};
 use axum::Router;
@@ -64,10 +65,11 @@ const ROUTES: &[(&str, Handler)] = &[
     ("/api/project/{project}/gateways/list", || post(nothing)),
 ];
 
-pub fn router(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
+pub fn router(shared: &Arc<Shared>, bodies: &BodyLimits) -> Router<Arc<Shared>> {
     let add = |router: Router<_>, (path, handler): &(&str, Handler)| router.route(path, handler());
     let routes = ROUTES.iter().fold(Router::new(), add);
     routes
+        .route_layer(middleware::from_fn_with_state(bodies.clone(), body_limits::read_whole))
         .route_layer(middleware::from_fn_with_state(shared.clone(), authenticated))
         .route("/healthcheck", get(|| async { Json(json!({"status": "running"})) }))
 }

@@ -19,6 +19,7 @@ use model::principal::Principal;
 use model::reason::Refusal;
 use model::run::LaunchKind;
 use std::sync::Arc;
+use tokio::task::block_in_place;
 use wire::client::{Answer, Call, Cancel, JobsQuery, Offer};
 use wire::view::JobView;
 
@@ -48,8 +49,8 @@ pub async fn list(
     let skip = before.and_then(|id| jobs.iter().position(|job| job.run == Some(id)));
     let limit = wanted.limit.map_or(RUNS_MAX, |limit| limit as usize).min(RUNS_MAX);
     let shown = jobs.iter().skip(skip.map_or(0, |at| at + 1)).take(limit);
-    let bodies = Bodies::new(&shared);
-    Ok(Json(shown.map(|job| bodies.run(job)).collect()))
+    let bodies = Bodies::new(&shared, &by);
+    Ok(Json(block_in_place(|| shown.map(|job| bodies.run(job)).collect())))
 }
 
 pub async fn get(
@@ -65,7 +66,7 @@ pub async fn get(
         (None, None) => None,
     };
     let job = found.ok_or_else(|| Refused::not_found("Run not found"))?;
-    Ok(Json(Bodies::new(&shared).run(&job)))
+    Ok(Json(Bodies::new(&shared, &by).run(&job)))
 }
 
 pub async fn plan(
@@ -78,10 +79,10 @@ pub async fn plan(
     let purpose = if wanted.for_offers_only { Purpose::Offers } else { Purpose::Run };
     let asked = run_request::read(&shared, &by, wanted.run_spec, purpose)?;
     let found = offers(&shared, &by, &asked).await?;
-    let active = by_name(&shared, &by, &asked.name)?.filter(|job| !job.state.is_ended());
-    let bodies = Bodies::new(&shared);
+    let active = own_active(&shared, &by, &asked.name)?;
+    let bodies = Bodies::new(&shared, &by);
     let most = wanted.max_offers.map_or(OFFERS_MAX, |most| most as usize).min(OFFERS_MAX);
-    let nodes = asked.task.nodes.min;
+    let nodes = bodies.shown_nodes(asked.task.nodes.min);
     let job_plan = |rank| JobPlan {
         job_spec: job_spec(&asked.effective, &asked.name, rank, nodes),
         offers: found.iter().take(most).map(|offer| bodies.offer(offer)).collect(),
@@ -109,10 +110,10 @@ pub async fn apply(
     check_project(&project)?;
     let asked = run_request::read(&shared, &by, wanted.plan.run_spec, Purpose::Run)?;
     let RunRequest { name, mut submission, effective, .. } = asked;
-    let active = by_name(&shared, &by, &name)?.filter(|job| !job.state.is_ended());
+    let active = own_active(&shared, &by, &name)?;
     if let Some(active) = active {
         if is_same_run(&active.spec, &calls::stored_form(&submission)) {
-            return Ok(Json(Bodies::new(&shared).run(&active)));
+            return Ok(Json(Bodies::new(&shared, &by).run(&active)));
         }
         let text = format!("Failed to apply plan. Run {name} is active. Stop it first");
         return Err(Refused::because(text));
@@ -124,7 +125,7 @@ pub async fn apply(
         Answer::Submitted { job, .. } => {
             let found = one(&shared, &by, job)?;
             let found = found.ok_or_else(|| Refused::not_found("Run not found"))?;
-            Ok(Json(Bodies::new(&shared).run(&found)))
+            Ok(Json(Bodies::new(&shared, &by).run(&found)))
         }
         _ => Err(Refused::because("the run was not submitted")),
     }
@@ -174,7 +175,7 @@ pub async fn gpus(
     check_project(&project)?;
     let asked = run_request::read(&shared, &by, wanted.run_spec, Purpose::Offers)?;
     let found = offers(&shared, &by, &asked).await?;
-    Ok(Json(Gpus { gpus: Bodies::new(&shared).gpu_groups(&found) }))
+    Ok(Json(Gpus { gpus: Bodies::new(&shared, &by).gpu_groups(&found) }))
 }
 
 /// The offers, those on free nodes first. None if no node can ever run it.
@@ -214,13 +215,22 @@ fn by_id(shared: &Shared, by: &Principal, id: &str) -> Result<Option<JobView>, R
     Ok(jobs(shared, by, filter)?.into_iter().find(|job| job.run == Some(id)))
 }
 
-/// The newest run of this name that has not ended, or else the newest. A job of `sbatch` goes by its name and its number.
+/// The caller's own active run of this name. Others may have runs of the same name.
+fn own_active(shared: &Shared, by: &Principal, name: &str) -> Result<Option<JobView>, Refused> {
+    let found = by_name(shared, by, name)?;
+    Ok(found.filter(|job| !job.state.is_ended() && job.spec.owner.uid == by.uid))
+}
+
+/// The newest run of this name that has not ended, or else the newest; the caller's own before those of others. A job of
+/// `sbatch` goes by its name and its number.
 pub fn by_name(shared: &Shared, by: &Principal, name: &str) -> Result<Option<JobView>, Refused> {
     let names = vec![name.to_owned()];
     let filter = JobFilter { names, all_states: true, ..JobFilter::default() };
     let runs = jobs(shared, by, filter)?.into_iter();
     let runs = runs.filter(|job| job.spec.launch.kind == LaunchKind::Task);
-    if let Some(found) = runs.max_by_key(|job| (!job.state.is_ended(), job.submit, job.id)) {
+    let is_own = |job: &JobView| job.spec.owner.uid == by.uid;
+    let newest = runs.max_by_key(|job| (is_own(job), !job.state.is_ended(), job.submit, job.id));
+    if let Some(found) = newest {
         return Ok(Some(found));
     }
     let Some((stem, number)) = name.rsplit_once('-') else { return Ok(None) };

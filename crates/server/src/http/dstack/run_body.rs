@@ -2,6 +2,7 @@
 
 use super::uuid;
 use crate::shared::Shared;
+use cluster::authorise::{Act, authorise};
 use dstack::api::gpu::{Bounds, GpuGroup};
 use dstack::api::instance::{BACKEND, Disk, Gpu, InstanceType, Offer, REGION, Resources};
 use dstack::api::job::{
@@ -13,6 +14,7 @@ use dstack::status::{JobEnd, JobStatus, OfferStatus, RunEnd, RunStatus};
 use model::amount::{Bytes, GIB, MIB};
 use model::fleet::MAIN_PROJECT;
 use model::node::{NodeConfig, NodeGres};
+use model::principal::Principal;
 use model::run::LaunchKind;
 use model::tres::TresKind;
 use serde_json::json;
@@ -22,9 +24,10 @@ use wire::view::JobView;
 
 pub const GPU: &str = "gpu";
 
-/// Makes bodies; what they need beside a job is taken once.
+/// Makes bodies for one who asks; what they need beside a job is taken once.
 pub struct Bodies<'a> {
     shared: &'a Shared,
+    by: &'a Principal,
     nodes: BTreeMap<String, Arc<NodeConfig>>,
 }
 
@@ -38,13 +41,19 @@ struct Part<'a> {
 }
 
 impl<'a> Bodies<'a> {
-    pub fn new(shared: &'a Shared) -> Self {
+    pub fn new(shared: &'a Shared, by: &'a Principal) -> Self {
         let nodes = {
             let state = shared.read();
             let configs = state.nodes.values().map(|node| &node.config);
             configs.map(|config| (config.name.clone(), config.clone())).collect()
         };
-        Self { shared, nodes }
+        Self { shared, by, nodes }
+    }
+
+    /// How many nodes of a run are shown: a job that waits may ask for more than there will ever be.
+    pub fn shown_nodes(&self, wanted: u32) -> u32 {
+        let most = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
+        wanted.min(most).max(1)
     }
 
     pub fn run(&self, job: &JobView) -> Run {
@@ -53,7 +62,7 @@ impl<'a> Bodies<'a> {
         let name = run_name(job);
         let id = job.run.map(|id| id.to_string()).unwrap_or_default();
         let granted = job.allocation.as_ref().map(|allocation| allocation.nodes.len() as u32);
-        let count = granted.unwrap_or(job.nodes.min).max(1);
+        let count = self.shown_nodes(granted.unwrap_or(job.nodes.min));
         let of_rank = |rank| Job {
             job_spec: job_spec(&run_spec, &name, rank, count),
             job_submissions: vec![self.submission(job, &summary, &id, rank)],
@@ -86,9 +95,15 @@ impl<'a> Bodies<'a> {
         }
     }
 
-    /// The run as it was applied; one made from the job where it came from `sbatch`.
+    /// The run as it was applied, with its commands and environment, for those who may act as its owner. Others, and who
+    /// asks for a job of `sbatch`, get one that is made from what everybody is shown of the job.
     fn run_spec(&self, job: &JobView) -> RunSpec {
-        let kept = job.spec.launch.configuration.as_ref();
+        let may_read = {
+            let state = self.shared.read();
+            let known = state.jobs.get(&job.id);
+            known.is_some_and(|known| authorise(&state, self.by, Act::ActAsOwner(known)).is_ok())
+        };
+        let kept = job.spec.launch.configuration.as_ref().filter(|_| may_read);
         let kept = kept.and_then(|blob| self.shared.blob_text(blob).ok());
         let kept = kept.and_then(|text| serde_json::from_str(&text).ok());
         kept.unwrap_or_else(|| translated_spec(job))

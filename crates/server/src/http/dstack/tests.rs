@@ -117,3 +117,69 @@ async fn wrong_bodies_and_names_are_refused_in_the_clients_shapes() {
         assert_eq!(said["detail"].is_array(), listed, "{path} {said}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_and_environment_of_a_run_are_shown_to_its_owner_alone() {
+    let api = Api::new().await;
+    let configuration = json!({
+        "type": "task",
+        "name": "secretive",
+        "commands": ["echo hush-command"],
+        "env": {"KEY": "hush-value"},
+        "resources": {"cpu": {"count": {"min": 1, "max": 1}}, "memory": {"min": 1.0, "max": 1.0}, "disk": null},
+        "retry": true,
+    });
+    let plan = json!({"plan": {"run_spec": {"configuration": configuration}}});
+    let (status, run) = api.send("/api/project/main/runs/apply", plan, Some(user())).await;
+    assert_eq!(status, StatusCode::OK, "{run}");
+    assert!(run.to_string().contains("hush-value"), "{run}");
+    let get = ("/api/project/main/runs/get", json!({"run_name": "secretive"}));
+    for (path, body) in [get, ("/api/runs/list", json!({}))] {
+        let (_, own) = api.send(path, body.clone(), Some(user())).await;
+        assert!(own.to_string().contains("hush-value"), "{path} {own}");
+        let (status, others) = api.send(path, body, Some(stranger())).await;
+        assert_eq!(status, StatusCode::OK, "{others}");
+        assert!(others.to_string().contains("secretive"), "{path} {others}");
+        assert!(!others.to_string().contains("hush-"), "{path} {others}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_of_more_nodes_than_there_will_ever_be_costs_no_more_than_the_cluster_has() {
+    let api = Api::new().await;
+    let configuration = json!({"type": "task", "name": "vast", "commands": ["a"], "nodes": u32::MAX, "retry": true});
+    let plan = json!({"run_spec": {"configuration": configuration}});
+    let (_, plan) = api.send("/api/project/main/runs/get_plan", plan, Some(user())).await;
+    assert!(plan.to_string().len() < 1 << 20, "{} bytes", plan.to_string().len());
+    let mut vast = submission("");
+    vast.spec.name = "vast".into();
+    let component = &mut std::sync::Arc::make_mut(&mut vast.spec.components)[0];
+    std::sync::Arc::make_mut(&mut component.request).nodes = model::range::Range::exactly(u32::MAX);
+    let taken = api.server.shared.writer.submit(Box::new(vast), user()).await;
+    let (_, runs) = api.send("/api/runs/list", json!({}), Some(user())).await;
+    let expected = if taken.is_ok() { 2 } else { 1 };
+    assert_eq!(runs.as_array().map(Vec::len), Some(expected), "{taken:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn texts_and_lists_of_a_body_have_the_bounds_of_a_call() {
+    let api = Api::new().await;
+    let names: Vec<String> = (0..2000).map(|n| format!("run-{n}")).collect();
+    let long = "x".repeat(1 << 20);
+    let table = [
+        ("/api/project/main/runs/stop", json!({"runs_names": names})),
+        ("/api/project/main/runs/get", json!({"run_name": long})),
+        (
+            "/api/project/main/runs/apply",
+            json!({"plan": {"run_spec": {"configuration": {"type": "task", "commands": ["a"], "working_dir": long}}}}),
+        ),
+    ];
+    for (path, body) in table {
+        let (status, said) = api.send(path, body, Some(user())).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{path} {said}");
+        assert!(
+            said["detail"][0]["msg"].as_str().is_some_and(|text| text.contains("at most")),
+            "{said}"
+        );
+    }
+}

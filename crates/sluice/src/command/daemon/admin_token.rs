@@ -34,7 +34,13 @@ pub fn rotate(state: &Path) -> Result<PathBuf, VerbError> {
         Ok(Answer::Done) => return Ok(state.path.join(NAME)),
         Ok(Answer::Refused(why)) => why.into(),
         Ok(other) => VerbError::Message(format!("the server answered {other:?}")),
-        Err(error) => error.into(),
+        // The server may have taken the new one before the connection broke.
+        Err(error) => {
+            let text = format!(
+                "{error}; {NAME} has a new token, which the server takes at its next start"
+            );
+            return Err(VerbError::Message(text));
+        }
     };
     if let Some(former) = former {
         write(&state, &former)?;
