@@ -78,10 +78,18 @@ impl Spool {
 
     /// Moves a log out of a folder that is being removed, and removes the oldest logs.
     fn keep_log(&self, dir: &OwnedFd, attempt: AttemptId) -> nix::Result<()> {
-        match renameat(dir, LOG, &self.logs, attempt.to_string().as_str()) {
+        let name = attempt.to_string();
+        match renameat(dir, LOG, &self.logs, name.as_str()) {
             Ok(()) => {}
             Err(Errno::ENOENT) => return Ok(()),
             Err(e) => return Err(e),
+        }
+        // The server keeps no more of it.
+        let flags = OFlag::O_WRONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+        let log = File::from(openat(&self.logs, name.as_str(), flags, Mode::empty())?);
+        let bound = model::bounds::LOG_BYTES.most as u64;
+        if log.metadata().is_ok_and(|log| log.len() > bound) {
+            nix::unistd::ftruncate(&log, bound as i64)?;
         }
         let again = openat(&self.logs, ".", DIRECTORY, Mode::empty())?;
         let mut kept = Vec::new();

@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 
 /// A process that has lived this long was working: its death does not count with earlier ones.
 const STABLE_AFTER: Duration = Duration::from_secs(60);
-/// How often in a row a process that dies early is started again.
-const RESTARTS_MAX: u32 = 8;
 /// The pause before the first restart; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// The longest pause. A process that keeps dying is started again for ever: giving up would make an outage of any crash that
+/// somebody can bring about.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The exit code of a process that cannot work with the configuration as it is: another start would end the same way.
 pub const BAD_CONFIGURATION: u8 = 78;
@@ -66,13 +67,14 @@ struct RestartBackoff {
 }
 
 impl RestartBackoff {
-    /// The pause before the next start, after a process that lived for `lived`. `None` if it died too often.
-    fn next(&mut self, lived: Duration) -> Option<Duration> {
+    /// The pause before the next start, after a process that lived for `lived`.
+    fn next(&mut self, lived: Duration) -> Duration {
         if lived >= STABLE_AFTER {
             self.in_a_row = 0;
         }
-        self.in_a_row += 1;
-        (self.in_a_row <= RESTARTS_MAX).then(|| FIRST_PAUSE * 2u32.pow(self.in_a_row - 1))
+        let pause = FIRST_PAUSE.saturating_mul(2u32.saturating_pow(self.in_a_row));
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        pause.min(LONGEST_PAUSE)
     }
 }
 
@@ -137,10 +139,7 @@ impl Keeper {
             };
             // Before it is ready, a process may take long and still end at once, each time.
             let lived = if is_ready { began.elapsed() } else { Duration::ZERO };
-            let Some(pause) = backoff.next(lived) else {
-                let why = format!("{how}, after {RESTARTS_MAX} restarts in a row");
-                return Err(self.give_up(state, &why));
-            };
+            let pause = backoff.next(lived);
             tracing::warn!(
                 "the {} {how}; it is started again in {} ms",
                 self.of,
@@ -240,12 +239,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_keeps_dying_is_given_up_and_a_stable_one_resets_the_count() {
+    fn a_process_that_keeps_dying_is_started_ever_more_seldom_and_a_stable_one_resets_that() {
         let mut backoff = RestartBackoff::default();
         let early = Duration::from_secs(1);
-        let pauses: Vec<_> = std::iter::from_fn(|| backoff.next(early)).take(100).collect();
-        assert_eq!(pauses.len() as u32, RESTARTS_MAX);
+        let pauses: Vec<_> = (0..100).map(|_| backoff.next(early)).collect();
         assert!(pauses.is_sorted() && pauses[0] == FIRST_PAUSE, "{pauses:?}");
-        assert_eq!(backoff.next(STABLE_AFTER), Some(FIRST_PAUSE));
+        assert_eq!(pauses.last(), Some(&LONGEST_PAUSE));
+        assert_eq!(backoff.next(STABLE_AFTER), FIRST_PAUSE);
     }
 }
