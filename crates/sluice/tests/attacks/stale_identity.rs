@@ -171,12 +171,13 @@ fn root_locked_account_gets_no_requeue_no_srun_and_no_task() {
     let shown = cluster.shell("squeue -h -t all -n direct -o '%T|%r'").ok();
     assert_eq!(shown.trim(), format!("FAILED|{locked}"));
     cluster.write(
-        "t.dstack.yml",
-        "type: task\nname: t\ncommands: [touch ran]\nresources: {cpu: 1, memory: 64MB}\n",
+        "task.dstack.yml",
+        "type: task\nname: task\ncommands: [touch ran]\nresources: {cpu: 1, memory: 64MB}\n",
     );
-    let said = cluster.shell_as(USER, &format!("{} apply -y -f t.dstack.yml", program()));
+    let said = cluster.shell_as(USER, &format!("{} apply -y -f task.dstack.yml", program()));
     assert_ne!(said.code, 0, "{said:?}");
-    assert_eq!(cluster.shell("squeue -h -t all -n t -o %r").ok().trim(), locked);
+    let shown = cluster.shell("squeue -h -t all -n task -o %r").ok();
+    assert_eq!(shown.trim(), locked, "{said:?}");
     assert!(!cluster.path("work/ran").exists());
     assert!(!cluster.node_states().contains("drain"), "{}", cluster.node_states());
 }
