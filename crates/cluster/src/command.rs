@@ -111,7 +111,7 @@ pub enum Command {
     SetAdminToken(Box<UserToken>),
     RevokeToken {
         name: String,
-        /// Whose it is, where several users have a token of that name.
+        /// The token's user, where several users have a token of that name.
         user: Option<String>,
     },
     CreateReservation(Box<ReservationRequest>),

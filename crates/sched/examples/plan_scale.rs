@@ -61,20 +61,7 @@ fn node(at: u32) -> NodeConfig {
     let mut node = NodeConfig::plain(&format!("node{at:05}"), cpus, Bytes::from_gib(1_024));
     (node.sockets, node.cores_per_socket) = (2, cpus / 2);
     node.features = vec![format!("class{class}")];
-    node.gres = vec![NodeGres {
-        name: "gpu".to_string(),
-        kind: Some(class_kind(class)),
-        count: 8,
-        first_index: 0,
-        files: Vec::new(),
-        device_names: Vec::new(),
-        links: Vec::new(),
-        cores: None,
-        device_memory: None,
-        variables: None,
-        no_consume: false,
-        share_of: None,
-    }];
+    node.gres = vec![NodeGres::plain("gpu", Some(&class_kind(class)), 8)];
     node
 }
 

@@ -27,20 +27,7 @@ pub fn after_min(minutes: i64) -> Timestamp {
 }
 
 pub fn gpus(kind: &str, count: u64, first_index: u32) -> NodeGres {
-    NodeGres {
-        name: "gpu".to_string(),
-        kind: Some(kind.to_string()),
-        count,
-        first_index,
-        files: Vec::new(),
-        device_names: Vec::new(),
-        links: Vec::new(),
-        cores: None,
-        device_memory: None,
-        variables: None,
-        no_consume: false,
-        share_of: None,
-    }
+    NodeGres { first_index, ..NodeGres::plain("gpu", Some(kind), count) }
 }
 
 /// 32 CPUs, 128,000 MiB, eight H100: a node of the reference lab.

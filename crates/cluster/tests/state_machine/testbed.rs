@@ -33,20 +33,7 @@ pub struct World {
 /// A node of eight CPUs, 16 GiB and two GPUs.
 pub fn node(name: &str) -> NodeConfig {
     let mut node = NodeConfig::plain(name, 8, Bytes::from_gib(16));
-    node.gres = vec![NodeGres {
-        name: "gpu".into(),
-        kind: Some("h100".into()),
-        count: 2,
-        first_index: 0,
-        files: Vec::new(),
-        device_names: Vec::new(),
-        links: Vec::new(),
-        cores: None,
-        device_memory: None,
-        variables: None,
-        no_consume: false,
-        share_of: None,
-    }];
+    node.gres = vec![NodeGres::plain("gpu", Some("h100"), 2)];
     node
 }
 

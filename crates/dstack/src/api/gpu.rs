@@ -26,9 +26,9 @@ pub struct GpuGroup {
     /// `spot`, `on-demand`
     pub spot: Vec<String>,
     pub count: Bounds<u32>,
-    /// Of one GPU.
+    /// Dollars per hour for one GPU.
     pub price: Bounds<f64>,
-    /// Of the whole offer.
+    /// Dollars per hour for the whole offer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offer_price: Option<Bounds<f64>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -34,7 +34,7 @@ const FIELDS: &[FieldBounds] = &[
         counted: false,
         ..ANY
     },
-    // Of a configuration of dstack's.
+    // Commands and variables in a configuration that dstack's client sends.
     FieldBounds { fields: &["commands", "init", "env"], text: bounds::ARGUMENT_BYTES, ..ANY },
     FieldBounds { fields: &["runs_names"], list: bounds::RUN_NAMES, ..ANY },
     FieldBounds { fields: &["name"], text: bounds::JOB_NAME_BYTES, ..ANY },

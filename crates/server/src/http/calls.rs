@@ -8,7 +8,7 @@ use crate::http::await_job::{await_end, await_start};
 use crate::http::tokens;
 use crate::per_user::CountedUser;
 use crate::shared::Shared;
-use crate::show::job_list::{self, EncodedAnswer};
+use crate::show::job_list::{self, EncodedAnswer, ListedJob};
 use crate::show::{
     cluster_view, diagnostics, explain, history, kept_text, reservations, shares, sstat,
     submit_test,
@@ -56,9 +56,14 @@ pub async fn call(
     serde_json::to_vec(&answered.unwrap_or_else(Answer::Refused)).map(EncodedAnswer::Json)
 }
 
-/// The jobs as views, for an answer in another form than the native one.
-pub fn jobs(shared: &Shared, by: &Principal, wanted: &JobsQuery) -> Result<Vec<JobView>, Refusal> {
-    block_in_place(|| job_list::job_views(shared, by, wanted, clock::now()))
+/// The jobs as views, for an answer in another form than the native one; `pick` says which of those that fit.
+pub fn jobs(
+    shared: &Shared,
+    by: &Principal,
+    wanted: &JobsQuery,
+    pick: impl FnOnce(&mut Vec<ListedJob>),
+) -> Result<Vec<JobView>, Refusal> {
+    block_in_place(|| job_list::job_views(shared, by, wanted, clock::now(), pick))
 }
 
 /// The specification as it is stored: script and environment by the names of their contents.

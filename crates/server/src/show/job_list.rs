@@ -54,16 +54,19 @@ pub fn jobs(
     list.views().map(EncodedAnswer::Json).map_err(failed)
 }
 
-/// The same jobs as views.
+/// The same jobs as views: those that `pick` leaves of them.
 pub fn job_views(
     shared: &Shared,
     by: &Principal,
     wanted: &JobsQuery,
     now: Timestamp,
+    pick: impl FnOnce(&mut Vec<ListedJob>),
 ) -> Result<Vec<JobView>, Refusal> {
+    let mut chosen = choose(shared, by, wanted)?;
+    pick(&mut chosen);
     let cache = RefCell::new(ViewCache::default());
-    let mut views = Vec::new();
-    for some in choose(shared, by, wanted)?.chunks(CHUNK) {
+    let mut views = Vec::with_capacity(chosen.len());
+    for some in chosen.chunks(CHUNK) {
         let state = shared.read();
         let jobs = JobViews::new(shared, &state, now, wanted.detail, &cache);
         views.extend(some.iter().map(|(job, tasks)| jobs.job(job, tasks.as_ref())));
@@ -136,7 +139,8 @@ impl List<'_> {
     }
 }
 
-type ListedJob = (Arc<Job>, Option<IndexSet>);
+/// A job, and the pending tasks of it that are shown.
+pub type ListedJob = (Arc<Job>, Option<IndexSet>);
 
 fn choose(shared: &Shared, by: &Principal, wanted: &JobsQuery) -> Result<Vec<ListedJob>, Refusal> {
     let state = shared.read();

@@ -184,9 +184,7 @@ async fn disk_that_fails_for_a_moment_is_read_again() {
     server.journal.crash_at(1);
     let answer = server.shared.writer.enqueue(long_token("lost", 10), server_principal()).await;
     // The state cannot be read back either, until the disk works again.
-    while !server.journal.crashed() {
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-    }
+    until(|| server.journal.crashed()).await;
     server.journal.restart_program();
     let answer = answer.expect("a queue").await.expect("an answer");
     assert!(matches!(answer, Err(Refusal::DiskFull(_))), "{answer:?}");

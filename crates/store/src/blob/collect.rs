@@ -4,7 +4,7 @@
 //! worth it is rewritten: what lives is appended to the active pack and synced, and only then the old pack is removed.
 //! A crash at any moment leaves each live blob in at least one pack.
 //!
-//! Whoever says what lives must keep writers off during that turn ([`Pass::asks`]): a blob that is found dead while a
+//! The caller that says what lives must keep writers off during that turn ([`Pass::asks`]): a blob that is found dead while a
 //! submit relies on it would be missing.
 
 use std::num::NonZeroU32;

@@ -5,7 +5,7 @@
 
 mod record;
 
-use crate::disk::{Disk, DiskFile};
+use crate::disk::Disk;
 use model::id::AttemptId;
 use model::time::Timestamp;
 use record::{HEADER_BYTES, Header};
@@ -40,7 +40,7 @@ pub trait RunLogs: Send + Sync {
     /// How many bytes of the output are kept: where to go on.
     fn len(&self, key: &LogKey) -> io::Result<u64>;
     fn append(&self, key: &LogKey, at: Timestamp, bytes: &[u8]) -> io::Result<()>;
-    /// Makes what was appended durable, and keeps no file open for it.
+    /// Makes what was appended durable; nothing more is appended.
     fn close(&self, key: &LogKey) -> io::Result<()>;
     /// Reads from a place that an earlier page named, 0 at first: at least one chunk if there is one, and about `bytes_max`.
     fn read(&self, key: &LogKey, place: u64, bytes_max: usize) -> io::Result<LogPage>;
@@ -53,14 +53,15 @@ pub trait RunLogs: Send + Sync {
 /// Logs as files of a folder.
 pub struct LogFiles {
     disk: Arc<dyn Disk>,
-    /// The files that are written to.
+    /// The ends of the files that are written to. No file is held open: a cluster may run more tasks than a process may have
+    /// descriptors.
     tails: Mutex<HashMap<LogKey, Tail>>,
     total: AtomicU64,
 }
 
 /// The end of a file that is written to.
+#[derive(Clone, Copy, Default)]
 struct Tail {
-    file: Box<dyn DiskFile>,
     /// Where the next record goes.
     place: u64,
     /// The bytes of output in the file.
@@ -92,7 +93,7 @@ impl LogFiles {
         if file.len()? > place {
             file.truncate(place)?;
         }
-        Ok(Some(Tail { file, place, len }))
+        Ok(Some(Tail { place, len }))
     }
 }
 
@@ -110,17 +111,18 @@ impl RunLogs for LogFiles {
 
     fn append(&self, key: &LogKey, at: Timestamp, bytes: &[u8]) -> io::Result<()> {
         let mut tails = self.tails();
-        let mut tail = match tails.remove(key) {
-            Some(tail) => tail,
-            None => match self.tail(key)? {
-                Some(tail) => tail,
-                None => Tail { file: self.disk.create(&file_name(key))?, place: 0, len: 0 },
-            },
+        let known = match tails.get(key) {
+            Some(tail) => Some(*tail),
+            None => self.tail(key)?,
+        };
+        let (file, mut tail) = match known {
+            Some(tail) => (self.disk.open(&file_name(key))?, tail),
+            None => (self.disk.create(&file_name(key))?, Tail::default()),
         };
         let header = Header { at, offset: tail.len, len: bytes.len() as u32 };
         // A record that was written in part is overwritten by the next one, or dropped when the file is opened.
         let record = record::encode(&header, bytes);
-        tail.file.write_at(tail.place, &record)?;
+        file.write_at(tail.place, &record)?;
         self.total.fetch_add(record.len() as u64, Ordering::Relaxed);
         tail.place = header.end(tail.place);
         tail.len += bytes.len() as u64;
@@ -129,8 +131,10 @@ impl RunLogs for LogFiles {
     }
 
     fn close(&self, key: &LogKey) -> io::Result<()> {
-        let Some(tail) = self.tails().remove(key) else { return Ok(()) };
-        tail.file.sync_data()?;
+        if self.tails().remove(key).is_none() {
+            return Ok(());
+        }
+        self.disk.open(&file_name(key))?.sync_data()?;
         self.disk.sync_dir("")
     }
 

@@ -3,7 +3,7 @@
 //! The parser hands out events; the tree is built here so that what it may grow to is bounded:
 //! an alias is a copy, and a few lines of aliases to aliases would otherwise fill the memory.
 
-use super::{Entry, MAX_BYTES, MAX_DEPTH, MAX_NODES, MAX_TEXT_BYTES, Node, Value};
+use super::{Budget, Entry, MAX_BYTES, MAX_DEPTH, Node, Value};
 use crate::configuration::fault::{Fault, Position, Problem};
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Tag};
 use std::borrow::Cow;
@@ -60,8 +60,7 @@ enum Content {
 struct Builder {
     open: Vec<OpenNode>,
     anchors: HashMap<usize, Node>,
-    nodes: usize,
-    text_bytes: usize,
+    budget: Budget,
     root: Option<Node>,
 }
 
@@ -72,7 +71,7 @@ impl Builder {
                 let forced_text = self.forces_text(tag, position)?;
                 let plain = style == ScalarStyle::Plain && !forced_text;
                 let text = text.into_owned();
-                self.charge(1, text.len(), position)?;
+                self.budget.charge(1, text.len(), position)?;
                 let value = Value::Scalar { text, plain };
                 self.finish(Node { position, value }, anchor)
             }
@@ -90,7 +89,7 @@ impl Builder {
                 let named = self.anchors.get(&anchor);
                 let (nodes, text_bytes) =
                     named.map(weight).ok_or(Fault::new(position, Problem::AliasOfItself))?;
-                self.charge(nodes, text_bytes, position)?;
+                self.budget.charge(nodes, text_bytes, position)?;
                 let value = self.anchors[&anchor].value.clone();
                 self.attach(Node { position, value })
             }
@@ -111,19 +110,6 @@ impl Builder {
         }
     }
 
-    fn charge(&mut self, nodes: usize, text_bytes: usize, position: Position) -> Result<(), Fault> {
-        self.nodes += nodes;
-        self.text_bytes += text_bytes;
-        let (what, limit) = if self.nodes > MAX_NODES {
-            ("values", MAX_NODES)
-        } else if self.text_bytes > MAX_TEXT_BYTES {
-            ("bytes of text", MAX_TEXT_BYTES)
-        } else {
-            return Ok(());
-        };
-        Err(Fault::new(position, Problem::TooMany { what, limit }))
-    }
-
     fn begin(&mut self, position: Position, anchor: usize, content: Content) -> Result<(), Fault> {
         if self.open.len() == MAX_DEPTH {
             let limit = MAX_DEPTH;
@@ -132,7 +118,7 @@ impl Builder {
         if let Some(OpenNode { content: Content::Map { key: None, .. }, .. }) = self.open.last() {
             return Err(Fault::new(position, Problem::KeyNotText));
         }
-        self.charge(1, 0, position)?;
+        self.budget.charge(1, 0, position)?;
         self.open.push(OpenNode { position, anchor, content });
         Ok(())
     }
@@ -153,7 +139,7 @@ impl Builder {
     fn finish(&mut self, node: Node, anchor: usize) -> Result<(), Fault> {
         if anchor > 0 {
             let (nodes, text_bytes) = weight(&node);
-            self.charge(nodes, text_bytes, node.position)?;
+            self.budget.charge(nodes, text_bytes, node.position)?;
             self.anchors.insert(anchor, node.clone());
         }
         self.attach(node)

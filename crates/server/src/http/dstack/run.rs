@@ -6,6 +6,7 @@ use super::run_body::{Bodies, job_spec};
 use super::run_request::{self, Purpose, RunRequest};
 use crate::http::calls;
 use crate::shared::Shared;
+use crate::show::job_list::ListedJob;
 use axum::Extension;
 use axum::extract::{Path, State};
 use dstack::api::gpu::{Gpus, ListGpus};
@@ -40,17 +41,20 @@ pub async fn list(
     }
     let users = wanted.username.into_iter().collect();
     let filter = JobFilter { users, all_states: !wanted.only_active, ..JobFilter::default() };
-    let mut jobs = jobs(&shared, &by, filter)?;
-    jobs.sort_by_key(|job| (job.submit, job.id));
-    if !wanted.ascending {
-        jobs.reverse();
-    }
     let before = wanted.prev_run_id.and_then(|id| id.parse::<RunId>().ok());
-    let skip = before.and_then(|id| jobs.iter().position(|job| job.run == Some(id)));
     let limit = wanted.limit.map_or(RUNS_MAX, |limit| limit as usize).min(RUNS_MAX);
-    let shown = jobs.iter().skip(skip.map_or(0, |at| at + 1)).take(limit);
+    let page = |jobs: &mut Vec<ListedJob>| {
+        jobs.sort_by_key(|(job, _)| (job.shown_submit(), job.id));
+        if !wanted.ascending {
+            jobs.reverse();
+        }
+        let skip = before.and_then(|id| jobs.iter().position(|(job, _)| job.run == id));
+        jobs.drain(..skip.map_or(0, |at| at + 1));
+        jobs.truncate(limit);
+    };
+    let shown = jobs(&shared, &by, filter, page)?;
     let bodies = Bodies::new(&shared, &by);
-    Ok(Json(block_in_place(|| shown.map(|job| bodies.run(job)).collect())))
+    Ok(Json(block_in_place(|| shown.iter().map(|job| bodies.run(job)).collect())))
 }
 
 pub async fn get(
@@ -199,20 +203,26 @@ async fn offers(
     }
 }
 
-fn jobs(shared: &Shared, by: &Principal, filter: JobFilter) -> Result<Vec<JobView>, Refusal> {
-    calls::jobs(shared, by, &JobsQuery { filter, ..JobsQuery::default() })
+fn jobs(
+    shared: &Shared,
+    by: &Principal,
+    filter: JobFilter,
+    pick: impl FnOnce(&mut Vec<ListedJob>),
+) -> Result<Vec<JobView>, Refusal> {
+    calls::jobs(shared, by, &JobsQuery { filter, ..JobsQuery::default() }, pick)
 }
 
 fn one(shared: &Shared, by: &Principal, job: JobId) -> Result<Option<JobView>, Refusal> {
     let refs = vec![JobRef::whole(job)];
     let filter = JobFilter { jobs: refs, all_states: true, ..JobFilter::default() };
-    Ok(jobs(shared, by, filter)?.into_iter().next())
+    Ok(jobs(shared, by, filter, |_| ())?.into_iter().next())
 }
 
 fn by_id(shared: &Shared, by: &Principal, id: &str) -> Result<Option<JobView>, Refused> {
     let Ok(id) = id.parse::<RunId>() else { return Ok(None) };
     let filter = JobFilter { all_states: true, ..JobFilter::default() };
-    Ok(jobs(shared, by, filter)?.into_iter().find(|job| job.run == Some(id)))
+    let of_run = |jobs: &mut Vec<ListedJob>| jobs.retain(|(job, _)| job.run == id);
+    Ok(jobs(shared, by, filter, of_run)?.into_iter().next())
 }
 
 /// The caller's own active run of this name. Others may have runs of the same name.
@@ -226,7 +236,7 @@ fn own_active(shared: &Shared, by: &Principal, name: &str) -> Result<Option<JobV
 pub fn by_name(shared: &Shared, by: &Principal, name: &str) -> Result<Option<JobView>, Refused> {
     let names = vec![name.to_owned()];
     let filter = JobFilter { names, all_states: true, ..JobFilter::default() };
-    let runs = jobs(shared, by, filter)?.into_iter();
+    let runs = jobs(shared, by, filter, |_| ())?.into_iter();
     let runs = runs.filter(|job| job.spec.launch.kind == LaunchKind::Task);
     let is_own = |job: &JobView| job.spec.owner.uid == by.uid;
     let newest = runs.max_by_key(|job| (is_own(job), !job.state.is_ended(), job.submit, job.id));

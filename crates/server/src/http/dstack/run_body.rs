@@ -232,7 +232,7 @@ fn provisioning(node: &NodeConfig, user: &str) -> JobProvisioningData {
     }
 }
 
-/// Of a task its own; a job of `sbatch` may share its name with others, so its number is added.
+/// The run's name: a task has one of its own. Jobs of `sbatch` may share a name, so their number is added.
 fn run_name(job: &JobView) -> String {
     match job.spec.launch.kind {
         LaunchKind::Task => job.spec.name.to_string(),

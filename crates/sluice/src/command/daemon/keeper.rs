@@ -197,7 +197,7 @@ fn await_end(child: Pid, signal_fd: &SignalFd) -> End {
     loop {
         let end = match waitpid(child, Some(WaitPidFlag::WNOHANG)) {
             Ok(WaitStatus::Exited(_, 0)) => End::Stopped,
-            // Whoever sends it means the process to stop, also before it is ready to obey.
+            // SIGTERM and SIGINT are told to a process to stop it, also before it handles them.
             Ok(WaitStatus::Signaled(_, Signal::SIGTERM | Signal::SIGINT, _)) => End::Stopped,
             Ok(WaitStatus::Exited(_, code)) => End::Failed(code),
             Ok(WaitStatus::Signaled(_, signal, _)) => End::Died(format!("was killed by {signal}")),

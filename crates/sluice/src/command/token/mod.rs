@@ -66,7 +66,7 @@ enum TokenAction {
     /// Revoke a token by its name: it is refused from now on
     Revoke {
         name: String,
-        /// Whose token it is
+        /// The token's user; without it, yourself
         #[arg(long)]
         user: Option<String>,
     },
