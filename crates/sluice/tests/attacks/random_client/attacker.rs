@@ -72,7 +72,7 @@ impl Attacker {
                     let jobs = jobs_so_far(tally.sent);
                     left_open.extend(broken_http::open_stream(&self.entry, jobs, &mut self.dice));
                 }
-                95..99 => left_open.extend(self.deaf()),
+                95..99 => left_open.extend(self.unread()),
                 _ if self.dice.one_in(4) => self.burst(),
                 _ => {}
             }
@@ -127,7 +127,7 @@ impl Attacker {
     }
 
     /// Asks for everything, and does not read the answer.
-    fn deaf(&mut self) -> Option<Connection> {
+    fn unread(&mut self) -> Option<Connection> {
         let mut connection = self.entry.connect().ok()?;
         connection.set_timeout(TIMEOUT);
         let body = json!({"version": PROTOCOL, "call": {"jobs": {}}}).to_string();

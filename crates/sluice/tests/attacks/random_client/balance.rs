@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Ends everything, and waits until the cluster has forgotten it.
-pub fn calm(cluster: &Cluster) {
+pub fn end_all_jobs(cluster: &Cluster) {
     cluster.shell("scontrol reconfigure").ok();
     // A node that cannot be trusted is taken out: nobody waits for its word.
     cluster.shell("scontrol update node=rogue1 state=down reason=over").ok();

@@ -52,7 +52,7 @@ struct Length {
     calls_max: u64,
 }
 
-struct Fire {
+struct Attack {
     cluster: Cluster,
     seed: u64,
     conf: String,
@@ -78,7 +78,7 @@ PartitionName=mixed Nodes=node1,rogue1 MaxTime=01:00:00 State=UP
     format!("{TWO_NODES}{more}")
 }
 
-impl Fire {
+impl Attack {
     fn new(seed: u64) -> Self {
         let conf = conf();
         let cluster = Cluster::up(&conf);
@@ -160,13 +160,13 @@ impl Fire {
             scope.spawn(move || {
                 let mut dice = rogue_dice;
                 while !stop.load(Ordering::Relaxed) {
-                    rogue.rage(500, &mut dice);
+                    rogue.send_reports(500, &mut dice);
                 }
             });
             scope.spawn(move || {
                 let mut dice = stranger_dice;
                 while !stop.load(Ordering::Relaxed) {
-                    rogue_node::knock(&agents, &stranger, &mut dice);
+                    rogue_node::connect_and_send(&agents, &stranger, &mut dice);
                     thread::sleep(Duration::from_millis(5));
                 }
             });
@@ -213,23 +213,23 @@ fn run(length: &Length, seed: u64, squeue_max: impl Fn(Duration) -> Duration) {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
-    let mut fire = Fire::new(seed);
-    let idle = (0..10).map(|_| watch::squeue(&fire.cluster, BYSTANDER)).max().expect("ten times");
-    let pids = ["server", "agent", "keeper"].map(|of| (of, fire.cluster.pid(of)));
-    let fresh = fire.server_memory();
+    let mut attack = Attack::new(seed);
+    let idle = (0..10).map(|_| watch::squeue(&attack.cluster, BYSTANDER)).max().expect("ten times");
+    let pids = ["server", "agent", "keeper"].map(|of| (of, attack.cluster.pid(of)));
+    let fresh = attack.server_memory();
     let mut first = None;
     for round in 0..length.rounds {
         let began = Instant::now();
-        let times = fire.round(round, length);
-        fire.nothing_panicked();
-        balance::calm(&fire.cluster);
-        balance::check(&fire.cluster, &fire.tally.acknowledged);
-        fire.nothing_panicked();
+        let times = attack.round(round, length);
+        attack.nothing_panicked();
+        balance::end_all_jobs(&attack.cluster);
+        balance::check(&attack.cluster, &attack.tally.acknowledged);
+        attack.nothing_panicked();
         for (of, pid) in pids {
-            assert_eq!(fire.cluster.pid(of), pid, "the {of} is the same process");
+            assert_eq!(attack.cluster.pid(of), pid, "the {of} is the same process");
         }
-        let (memory, slowest) = (fire.server_memory(), *times.last().expect("times of squeue"));
-        let Tally { sent, answered, refused, acknowledged, .. } = &fire.tally;
+        let (memory, slowest) = (attack.server_memory(), *times.last().expect("times of squeue"));
+        let Tally { sent, answered, refused, acknowledged, .. } = &attack.tally;
         println!(
             "round {round}: {:?}; {sent} calls, {answered} answered, {refused} refused, {} jobs; squeue {} times, median \
              {:?}, slowest {slowest:?} (idle {idle:?}); server {memory} kB (fresh {fresh} kB)",
@@ -243,7 +243,7 @@ fn run(length: &Length, seed: u64, squeue_max: impl Fn(Duration) -> Duration) {
         let most = (first as f64 * MEMORY_RATIO_MAX) as u64 + MEMORY_SLACK_KB;
         assert!(memory <= most, "memory: {memory} kB after {first} kB in the first round");
     }
-    let cluster = &fire.cluster;
+    let cluster = &attack.cluster;
     // An administrator among the attackers may have left the cluster without a default partition.
     let output = cluster.run_script(&["-p", "gpu", "-w", "node1"], "echo works");
     assert!(output.contains("works"), "{output}");

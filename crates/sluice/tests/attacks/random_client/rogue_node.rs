@@ -127,7 +127,7 @@ impl RogueNode {
     }
 
     /// Connects, says hello, and sends so many messages or until the server has had enough.
-    pub fn rage(&mut self, messages: u64, dice: &mut Dice) -> Option<()> {
+    pub fn send_reports(&mut self, messages: u64, dice: &mut Dice) -> Option<()> {
         let mut link = Link::dial(&self.address, self.config.clone())?;
         let mut hello = json!({"hello": self.hello(dice)});
         if dice.one_in(3) {
@@ -215,7 +215,7 @@ impl RogueNode {
 }
 
 /// Garbage at the agents' port: before TLS, in it, and a hello without a certificate.
-pub fn knock(address: &str, config: &Arc<ClientConfig>, dice: &mut Dice) -> Option<()> {
+pub fn connect_and_send(address: &str, config: &Arc<ClientConfig>, dice: &mut Dice) -> Option<()> {
     if dice.one_in(2) {
         let mut stream = TcpStream::connect(address).ok()?;
         let length = 1 + dice.below(3000) as usize;
