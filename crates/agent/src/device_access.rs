@@ -54,6 +54,12 @@ pub(crate) fn allowed(
     DeviceRoot::HOST.allowed(limits, of_several_nodes)
 }
 
+/// The rules beyond those that every program has; none where a granted file is no device.
+pub(crate) fn special(limits: &DeviceLimits, of_several_nodes: bool) -> Vec<DeviceRule> {
+    let rules = allowed(limits, of_several_nodes).unwrap_or_default();
+    rules.into_iter().filter(|rule| !STANDARD.contains(rule)).collect()
+}
+
 /// The root folder of the machine's files; tests use another.
 struct DeviceRoot<'a>(&'a str);
 

@@ -225,6 +225,7 @@ fn launch(task: &Task, submitter: &Submitter<'_>) -> Launch {
         rlimits: Arc::default(),
         rlimits_asked: false,
         sample_s: None,
+        container: None,
     }
 }
 

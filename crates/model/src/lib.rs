@@ -23,7 +23,8 @@ mod values;
 pub use accounting::{account, preempt, priority, private_data, qos, raw_usage, record, tres};
 pub use enforcement::{allocation, binding, limits, usage};
 pub use job::{
-    array, attempt, change, constraint, dependency, gpu, gres, reason, request, run, shortage, step,
+    array, attempt, change, constraint, container, dependency, gpu, gres, reason, request, run,
+    shortage, step,
 };
 pub use nodes::{
     fleet, node, node_reason, partition, reservation, reservation_request, select, site, topology,

@@ -134,6 +134,7 @@ fn spec(request: Request, uid: u32) -> JobSpec {
             rlimits: Default::default(),
             rlimits_asked: false,
             sample_s: None,
+            container: None,
         }
         .into(),
         dependency: None,

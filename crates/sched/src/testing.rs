@@ -311,6 +311,7 @@ pub fn spec(request: Request) -> JobSpec {
             rlimits: Arc::default(),
             rlimits_asked: false,
             sample_s: None,
+            container: None,
         }),
         dependency: None,
         kill_on_invalid_dependency: false,

@@ -3,6 +3,7 @@
 use crate::step::StepLaunch;
 use model::allocation::NodeShare;
 use model::binding::CpuBinding;
+use model::container::Container;
 use model::id::{AttemptId, StepId};
 use model::run::{ExitStatus, LaunchKind, Rlimits, SignalBefore};
 use model::time::Timestamp;
@@ -115,6 +116,9 @@ pub struct JobLaunch {
     /// Seconds between two samples of its tasks' usage; none: the site's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample_s: Option<u32>,
+    /// What the script runs in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<Box<Container>>,
     /// The environment of the site's prolog and epilog.
     #[serde(default, rename = "around")]
     pub prolog_epilog: PrologEpilogEnvironment,

@@ -1,6 +1,7 @@
 //! The launch of a step, and the frames between its tasks and its `srun`.
 
 use model::binding::{CpuBinding, MemBinding};
+use model::container::Container;
 use model::id::{JobId, StepId};
 use model::run::{ExitStatus, Rlimits};
 use model::step::StepShape;
@@ -89,6 +90,9 @@ pub struct StepLaunch {
     /// How long its tasks may run; none: as long as the job does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit: Option<TimeLimit>,
+    /// What its tasks run in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<Box<Container>>,
 }
 
 /// When the tasks of a step start. An `srun` that does not know of it never says `Go`, so nobody waits for that.

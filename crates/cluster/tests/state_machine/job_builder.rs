@@ -48,6 +48,7 @@ pub fn ask() -> Ask {
     let launch = Launch {
         rlimits_asked: false,
         sample_s: None,
+        container: None,
         kind: LaunchKind::Batch,
         script: None,
         environment: None,

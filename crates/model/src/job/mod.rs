@@ -5,6 +5,7 @@ pub mod array;
 pub mod attempt;
 pub mod change;
 pub mod constraint;
+pub mod container;
 pub mod dependency;
 pub mod gpu;
 pub mod gres;

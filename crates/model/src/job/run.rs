@@ -1,6 +1,7 @@
 //! Runs, jobs, het components, array tasks and steps: what they are made of and how they end.
 
 use crate::allocation::NodeShare;
+use crate::container::Container;
 use crate::dependency::Dependency;
 use crate::id::{BlobRef, JobId, RunId, StepId};
 use crate::principal::Principal;
@@ -86,6 +87,9 @@ pub struct Launch {
     /// How long script, environment and first step are.
     #[serde(default, skip_serializing_if = "BlobBytes::is_none")]
     pub blob_bytes: BlobBytes,
+    /// What the script runs in; `None` for the node's own file system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<Box<Container>>,
     /// `salloc --no-shell`: the allocation stays although no client holds it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unattended: bool,
@@ -224,6 +228,7 @@ impl Launch {
             rlimits: Arc::default(),
             rlimits_asked: false,
             sample_s: None,
+            container: None,
         }
     }
 }

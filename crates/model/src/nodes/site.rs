@@ -1,5 +1,8 @@
-//! What a site does around jobs on its nodes: prolog and epilog, sampling of usage, scratch and private folders.
+//! What a site does around jobs on its nodes: prolog and epilog, sampling of usage, scratch and private folders,
+//! containers.
 
+use crate::amount::Bytes;
+use crate::container::Mount;
 use crate::run::LaunchKind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -51,6 +54,8 @@ pub struct Site {
     /// Nodes whose private folders differ from `private`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub private_of: BTreeMap<String, Option<PrivateFolders>>,
+    #[serde(skip_serializing_if = "ContainerSite::is_default")]
+    pub containers: ContainerSite,
 }
 
 impl Default for Site {
@@ -74,6 +79,7 @@ impl Default for Site {
             scratch: None,
             private: None,
             private_of: BTreeMap::new(),
+            containers: ContainerSite::default(),
         }
     }
 }
@@ -114,4 +120,60 @@ pub struct PrivateFolders {
     /// Run by root before the private versions are mounted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub init_script: Option<String>,
+}
+
+/// How containers run on the nodes of the site.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ContainerSite {
+    /// The program that starts containers; `None` for the first of `runc` and `crun` that is found on the node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<String>,
+    /// The image of dstack runs that name none; `None`: these run on the node's own file system.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_image: Option<String>,
+    /// The folder of images on each node; `None` for the node's own files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<String>,
+    /// The images on a node take no more than this.
+    pub store_size: Bytes,
+    /// Pulls at a time on a node.
+    pub pulls: u32,
+    /// The home folder is mounted where a job does not say otherwise.
+    pub mount_home: bool,
+    /// Mounted into every container, where they exist.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<Mount>,
+    /// Registries to ask instead of the one named, in this order.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub mirrors: BTreeMap<String, Vec<String>>,
+    /// Registries that are asked without TLS.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub insecure: Vec<String>,
+    /// Certificates of authorities beside those of the node, in PEM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub authorities: Option<String>,
+}
+
+impl Default for ContainerSite {
+    fn default() -> Self {
+        Self {
+            runtime: None,
+            default_image: None,
+            store: None,
+            store_size: Bytes(100 << 30),
+            pulls: 3,
+            mount_home: true,
+            mounts: Vec::new(),
+            mirrors: BTreeMap::new(),
+            insecure: Vec::new(),
+            authorities: None,
+        }
+    }
+}
+
+impl ContainerSite {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }

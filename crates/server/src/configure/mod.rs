@@ -1,12 +1,14 @@
 //! From the files of a configuration folder to the state machine's configuration.
 //!
-//! A file for each subject: `priority`, `preempt_requeue`, `process`, `site` (prolog, epilog, folders), `show_config`.
+//! A file for each subject: `priority`, `preempt_requeue`, `process`, `site` (prolog, epilog, folders), `show_config`,
+//! `sluice_toml` (what slurm.conf has no words for).
 
 mod preempt_requeue;
 mod priority;
 mod process;
 mod show_config;
 mod site;
+mod sluice_toml;
 
 use crate::error::ServerError;
 
@@ -93,7 +95,9 @@ fn load_files(files: &dyn Files, dir: &Path) -> Result<ClusterConfig, ServerErro
     for notice in &conf.notices {
         tracing::info!("{notice}");
     }
-    from_conf(&conf)
+    let mut config = from_conf(&conf)?;
+    sluice_toml::read(files, dir)?.apply(&mut config);
+    Ok(config)
 }
 
 /// The configuration without a folder: this machine as the one node, in one partition.

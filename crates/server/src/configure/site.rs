@@ -33,5 +33,6 @@ pub fn site(conf: &Conf) -> Site {
         scratch: conf.slurm.raw.get("TmpFS").map(|given| given.text.clone()),
         private: conf.private.all.clone(),
         private_of: conf.private.nodes.clone(),
+        containers: Default::default(),
     }
 }

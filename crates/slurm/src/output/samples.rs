@@ -191,6 +191,7 @@ pub fn spec(name: &str, owner: Principal, request: Request) -> JobSpec {
             rlimits: Default::default(),
             rlimits_asked: false,
             sample_s: None,
+            container: None,
         }
         .into(),
         dependency: None,

@@ -142,9 +142,6 @@ fn draft(
     launch: Launch,
     submitter: &Submitter,
 ) -> Result<Draft, OptionError> {
-    if options.container.is_some() {
-        return Err(OptionError::failure("--container is not supported yet"));
-    }
     conflicts::check(submitter.command, options)?;
     let (request, notes) = resources::request(options, submitter.now);
     // Slurm's JobRequeue is 1 unless configured otherwise, and only a batch job can be run again.
@@ -215,6 +212,8 @@ fn launch(kind: LaunchKind, options: &JobOptions, submitter: &Submitter) -> Laun
         rlimits: propagated(options, submitter).into(),
         rlimits_asked: options.propagate.is_some(),
         sample_s: options.untyped.get(&OptionKey::AcctgFreq).and_then(|text| sample_s(text)),
+        // The script of a batch job runs in it; of an allocation, each `srun` brings its own.
+        container: options.container.clone().filter(|_| kind == LaunchKind::Batch).map(Box::new),
     }
 }
 

@@ -82,6 +82,7 @@ pub fn launch(
         starts: starts(options),
         // In its own allocation the job has the limit.
         time_limit: options.time.filter(|_| allocation == StepAllocation::Existing),
+        container: options.container.clone().map(Box::new),
     };
     (launch, notes)
 }

@@ -7,6 +7,8 @@ use super::{nice, rlimits};
 use crate::cgroup::{EntryFds, Forked};
 use crate::spool::close_claim_in_child;
 use crate::supervisor::agent_connections;
+use crate::supervisor::process::credentials::{as_user, become_user};
+use crate::supervisor::container::{self, ContainerSpec};
 use crate::supervisor::folders::namespaces::Namespaces;
 use crate::supervisor::process::binding::ProcessBinding;
 use crate::supervisor::prolog_epilog::task_prolog;
@@ -93,6 +95,8 @@ pub(crate) struct ProcessSpec<'a> {
     /// Task prologs, run as the user just before the program: what they print changes its environment. Each with the
     /// message for its failure.
     pub prologs: Vec<(String, &'a str)>,
+    /// What it runs in; `None` for the node's own file system.
+    pub container: Option<ContainerSpec<'a>>,
     pub entry: &'a EntryFds,
     pub notices: &'a Notices,
 }
@@ -158,22 +162,39 @@ pub(crate) fn readiness(ready: &OwnedFd) -> Readiness {
 }
 
 /// Runs in the child up to its program. Returns an exit code only if the program could not be executed.
-fn begin(spec: ProcessSpec, entered: Result<(), Errno>, report: &OwnedFd) -> i32 {
+fn begin(mut spec: ProcessSpec, entered: Result<(), Errno>, report: &OwnedFd) -> i32 {
     let argv = spec.argv.clone();
     let (argv0, notices, prologs) = (spec.argv0, spec.notices, spec.prologs.clone());
-    match prepare(spec, entered) {
-        Ok(mut environment) => {
+    let (user, container) = (spec.user, spec.container.take());
+    let prepared = prepare(spec, entered, container.is_some());
+    // The streams are open: what takes long is told on standard error, and so is what fails.
+    let entered = prepared.and_then(|environment| {
+        let Some(container) = container else { return Ok((environment, None)) };
+        match container::enter(&container, &environment, &mut write_line) {
+            Ok(entered) => Ok((environment, Some((container, entered)))),
+            Err(reason) => {
+                write_line(&format!("sluice: {reason}"));
+                Err(reason)
+            }
+        }
+    });
+    match entered {
+        Ok((mut environment, container)) => {
             let fds = [libc::STDERR_FILENO];
             let passed = [ControlMessage::ScmRights(&fds)];
             let _ = send(report, b"R", &passed);
             for (program, words) in &prologs {
-                if let Err(status) = task_prolog::run(program, &mut environment) {
+                let owner = container.is_some().then_some(user);
+                if let Err(status) = task_prolog::run(program, &mut environment, owner) {
                     let words = if words.is_empty() { PROLOG_FAILED } else { words };
                     write_line(&words.replace("{error}", &status.to_string()));
                     return status;
                 }
             }
-            let (errno, what) = execute(&argv, &environment, argv0);
+            let (errno, what) = match &container {
+                Some((container, entered)) => entered.execute(container, &argv, &environment),
+                None => execute(&argv, &environment, argv0),
+            };
             let words = match notices.exec_failed.as_str() {
                 "" => "sluice: cannot execute {what}: {error}",
                 words => words,
@@ -196,8 +217,13 @@ fn send(report: &OwnedFd, bytes: &[u8], passed: &[ControlMessage]) -> nix::Resul
     sendmsg::<UnixAddr>(report.as_raw_fd(), &iov, passed, MsgFlags::MSG_NOSIGNAL, None)
 }
 
-/// Sets up the child as a process of the job. Returns its environment.
-fn prepare(spec: ProcessSpec, entered: Result<(), Errno>) -> Result<Vec<CString>, String> {
+/// Sets up the child as a process of the job. Returns its environment. A process that is to run in a container opens its
+/// files as the user, but becomes the user only inside.
+fn prepare(
+    spec: ProcessSpec,
+    entered: Result<(), Errno>,
+    in_container: bool,
+) -> Result<Vec<CString>, String> {
     let step = |what: &'static str| move |errno: Errno| format!("{what}: {}", errno.desc());
     entered.map_err(step("cannot enter the job's control group"))?;
     if spec.terminal {
@@ -220,16 +246,32 @@ fn prepare(spec: ProcessSpec, entered: Result<(), Errno>) -> Result<Vec<CString>
     if let Some(namespaces) = spec.namespaces {
         namespaces.enter().map_err(step("cannot enter the job's private folders"))?;
     }
-    become_user(spec.user).map_err(|errno| {
+    let cannot_become = |errno: Errno| {
         format!("cannot become user {} ({}): {}", spec.user.name, spec.user.uid, errno.desc())
-    })?;
-    if spec.limits.is_some_and(|limits| limits.no_new_privs) {
-        prctl::set_no_new_privs().map_err(step("cannot give up further rights"))?;
+    };
+    let mut nice_refused = None;
+    let mut lost_dir = None;
+    if in_container {
+        nice_refused = spec.nice.and_then(|nice| nice::apply(nice).err());
+        let (work_dir, streams, terminal) = (spec.work_dir, spec.streams, spec.terminal);
+        // Output files are created with the user's mask; what root makes for the container is not.
+        let mask = umask(Mode::from_bits_truncate(spec.umask & 0o777));
+        let connect = || {
+            let _ = enter_work_dir(work_dir)?;
+            connect_streams(streams, terminal)
+        };
+        as_user(spec.user, connect).map_err(cannot_become)??;
+        umask(mask);
+    } else {
+        become_user(spec.user).map_err(cannot_become)?;
+        if spec.limits.is_some_and(|limits| limits.no_new_privs) {
+            prctl::set_no_new_privs().map_err(step("cannot give up further rights"))?;
+        }
+        nice_refused = spec.nice.and_then(|nice| nice::apply(nice).err());
+        umask(Mode::from_bits_truncate(spec.umask & 0o777));
+        lost_dir = enter_work_dir(spec.work_dir)?;
+        connect_streams(spec.streams, spec.terminal)?;
     }
-    let nice_refused = spec.nice.and_then(|nice| nice::apply(nice).err());
-    umask(Mode::from_bits_truncate(spec.umask & 0o777));
-    let lost_dir = enter_work_dir(spec.work_dir)?;
-    connect_streams(spec.streams, spec.terminal)?;
     if let Some(errno) = lost_dir {
         let words = match spec.notices.work_dir_failed.as_str() {
             "" => "sluice: cannot enter {what}: {error}; running in /tmp instead",
@@ -259,18 +301,6 @@ fn prepare(spec: ProcessSpec, entered: Result<(), Errno>) -> Result<Vec<CString>
     let whole = spec.environment.into_iter().chain(with_pid);
     // A variable with a NUL inside cannot exist in an environment.
     Ok(whole.filter_map(|entry| CString::new(entry).ok()).collect())
-}
-
-fn become_user(user: &UserIds) -> Result<(), Errno> {
-    if !Uid::effective().is_root() {
-        // Without root the agent takes only orders of its own user.
-        return Ok(());
-    }
-    let groups: Vec<Gid> = user.groups.iter().copied().map(Gid::from_raw).collect();
-    let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
-    setgroups(&groups)?;
-    setresgid(gid, gid, gid)?;
-    setresuid(uid, uid, uid)
 }
 
 /// Enters the working directory or the fallback. Returns the error where the fallback was needed.

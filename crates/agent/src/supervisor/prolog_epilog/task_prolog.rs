@@ -1,10 +1,13 @@
 //! Runs the task prolog: as the task's user, in its process, just before it executes the task. What the prolog prints
 //! may change the task's environment or be shown to the user.
 
+use crate::supervisor::process::credentials::become_user;
 use std::ffi::{CString, OsStr};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use wire::order::UserIds;
 
 /// Output of a prolog; more is cut off.
 const OUTPUT_BYTES_MAX: u64 = 1 << 20;
@@ -12,8 +15,14 @@ const OUTPUT_BYTES_MAX: u64 = 1 << 20;
 const NOT_RUN: i32 = 1;
 
 /// Runs one prolog and applies its output to the environment. A failed prolog's status is the task's exit code.
-pub(crate) fn run(program: &str, environment: &mut Vec<CString>) -> Result<(), i32> {
-    let (said, status) = output_of(program, environment).unwrap_or_else(|error| {
+///
+/// `owner` is the task's user where this process is not that user yet.
+pub(crate) fn run(
+    program: &str,
+    environment: &mut Vec<CString>,
+    owner: Option<&UserIds>,
+) -> Result<(), i32> {
+    let (said, status) = output_of(program, environment, owner).unwrap_or_else(|error| {
         // Only the task's own standard error can show it.
         let _ = writeln!(std::io::stderr(), "{program}: {error}");
         (Vec::new(), NOT_RUN)
@@ -22,18 +31,23 @@ pub(crate) fn run(program: &str, environment: &mut Vec<CString>) -> Result<(), i
     if status == 0 { Ok(()) } else { Err(status) }
 }
 
-fn output_of(program: &str, environment: &[CString]) -> std::io::Result<(Vec<u8>, i32)> {
+fn output_of(
+    program: &str,
+    environment: &[CString],
+    owner: Option<&UserIds>,
+) -> std::io::Result<(Vec<u8>, i32)> {
     let pairs = environment.iter().filter_map(|entry| {
         let bytes = entry.to_bytes();
         let at = bytes.iter().position(|byte| *byte == b'=')?;
         Some((OsStr::from_bytes(&bytes[..at]), OsStr::from_bytes(&bytes[at + 1..])))
     });
-    let mut child = Command::new(program)
-        .env_clear()
-        .envs(pairs)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()?;
+    let mut command = Command::new(program);
+    command.env_clear().envs(pairs).stdin(Stdio::null()).stdout(Stdio::piped());
+    if let Some(owner) = owner.cloned() {
+        // SAFETY: this process has one thread, so that its forked child may allocate.
+        unsafe { command.pre_exec(move || Ok(become_user(&owner)?)) };
+    }
+    let mut child = command.spawn()?;
     let mut said = Vec::new();
     if let Some(stdout) = child.stdout.take() {
         stdout.take(OUTPUT_BYTES_MAX).read_to_end(&mut said)?;
@@ -88,8 +102,8 @@ mod tests {
     fn prolog_that_fails_or_does_not_exist_is_an_error() {
         let mut environment = Vec::new();
         for (program, status) in [("/bin/false", 1), ("/nowhere/p", NOT_RUN)] {
-            assert_eq!(run(program, &mut environment), Err(status), "{program}");
+            assert_eq!(run(program, &mut environment, None), Err(status), "{program}");
         }
-        assert_eq!(run("/bin/true", &mut environment), Ok(()));
+        assert_eq!(run("/bin/true", &mut environment, None), Ok(()));
     }
 }

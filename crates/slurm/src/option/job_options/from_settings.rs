@@ -8,6 +8,8 @@ use crate::option::setting::{Setting, Source};
 use crate::option::signal;
 use crate::option::value::context::{self, ValueContext};
 use crate::option::value::{self, cpu_bind, node_count, number_from, word_lists};
+use model::container::{Container, ContainerName, ContainerUser, Mount, Variables};
+use model::grammar::GrammarError;
 
 /// `--immediate` without a number.
 const IMMEDIATE_SECS_DEFAULT: u32 = 1;
@@ -52,6 +54,7 @@ impl Setter<'_> {
             || self.set_schedule(key, text, value)?
             || self.set_tasks(key, text)?
             || self.set_resources(key, text, value)?
+            || self.set_container(key, text)?
             || self.set_processes(key, text, value)?
             || self.set_behaviour(key, text, value)?
             || self.set_step(key, text, value)?
@@ -208,12 +211,44 @@ impl Setter<'_> {
         Ok(true)
     }
 
+    /// `--container` and the flags of Pyxis, which say more of the same container.
+    fn set_container(&mut self, key: K, text: &str) -> Result<bool> {
+        let wrong = |error: GrammarError| OptionError::failure(error.to_string());
+        let given = || Some(text.to_owned()).filter(|text| !text.is_empty());
+        let mut container = self.options.container.take().unwrap_or_default();
+        let as_root = |on: bool| if on { ContainerUser::Root } else { ContainerUser::JobUser };
+        match key {
+            K::Container | K::ContainerImage => container.image = given(),
+            K::ContainerEntrypoint => container.entrypoint = true,
+            K::NoContainerEntrypoint => container.entrypoint = false,
+            K::ContainerEnv => {
+                let names = text.split(',').filter(|name| !name.is_empty());
+                container.variables = Variables::Named(names.map(str::to_owned).collect());
+            }
+            K::ContainerMountHome => container.mount_home = Some(true),
+            K::NoContainerMountHome => container.mount_home = Some(false),
+            K::ContainerMounts => container.mounts = Mount::parse_list(text).map_err(wrong)?,
+            K::ContainerName => container.name = Some(ContainerName::parse(text).map_err(wrong)?),
+            K::ContainerReadonly => container.read_only = true,
+            K::ContainerWritable => container.read_only = false,
+            K::ContainerRemapRoot => container.user = as_root(true),
+            K::NoContainerRemapRoot => container.user = as_root(false),
+            K::ContainerSave => container.save = given(),
+            K::ContainerWorkdir => container.work_dir = given(),
+            _ => {
+                self.options.container = Some(container).filter(|one| *one != Container::default());
+                return Ok(false);
+            }
+        }
+        self.options.container = Some(container).filter(|one| *one != Container::default());
+        Ok(true)
+    }
+
     fn set_processes(&mut self, key: K, text: &str, value: Option<&str>) -> Result<bool> {
         let options = &mut self.options;
         let given = || Some(text.to_owned()).filter(|text| !text.is_empty());
         match key {
             K::Chdir => options.chdir = given(),
-            K::Container => options.container = given(),
             K::CpuBind => options.cpu_bind = Some(cpu_bind::cpu_bind(text)?),
             K::Distribution => options.distribution = Some(value::distribution(text)?),
             K::Error => options.error = given(),

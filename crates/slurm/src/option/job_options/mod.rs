@@ -9,6 +9,7 @@ use model::amount::Bytes;
 use model::array::{ArraySpec, IndexSet};
 use model::binding::{CpuBinding, MemBinding};
 use model::constraint::Constraint;
+use model::container::Container;
 use model::dependency::Dependency;
 use model::gres::GresCount;
 use model::range::Range;
@@ -99,7 +100,7 @@ pub struct JobOptions {
 
     // How its processes run.
     pub chdir: Option<String>,
-    pub container: Option<String>,
+    pub container: Option<Container>,
     pub cpu_bind: Option<CpuBinding>,
     pub distribution: Option<Distribution>,
     pub error: Option<String>,

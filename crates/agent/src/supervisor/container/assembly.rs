@@ -1,0 +1,281 @@
+//! Puts a container together: its root file system from the layers of its image, and what is shown in it, in a mount
+//! namespace of its own that lives as long as its holder does.
+
+use super::files;
+use super::holder::{Holder, IdMap};
+use super::id_range;
+use super::mount_calls::Tree;
+use super::rootfs::{self, ImageConfig, Layers};
+use super::{ContainerSpec, user};
+
+use model::container::{ContainerUser, Mount};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::stat::{Mode, mode_t};
+use serde::{Deserialize, Serialize};
+use std::ffi::CString;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, chown};
+use std::path::Path;
+
+/// A folder that every system has and that is covered here, in this mount namespace alone: the runtime must be able to
+/// reach it as any user, which it cannot in a state folder.
+const COVERED: &str = "/mnt";
+pub(super) const MOUNT_POINT: &str = "/mnt/root";
+pub(super) const SHARED_MEMORY: &str = "/mnt/shm";
+/// Where the container has the job's script.
+pub(super) const SCRIPT: &str = "/run/sluice/script";
+const RECORD: &str = "container.json";
+/// The variable that names the folder of the server's socket, and the socket.
+const STATE_VARIABLE: &str = "SLUICE_STATE=";
+const SOCKET: &str = "sluice.sock";
+/// Layers of one image; the kernel takes no more in one mount.
+const LAYERS_MAX: usize = 120;
+
+/// A container that is there: what a process needs to join it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Assembled {
+    pub holder: Holder,
+    pub map: Option<IdMap>,
+    /// Its processes are in a user namespace of that map; else only the owners of its files are mapped.
+    pub has_user_namespace: bool,
+    pub settings: ImageConfig,
+    /// The group of the process that made it, below the root of each tree.
+    pub group: String,
+    pub name: String,
+    /// Whom its processes are inside, where not the job's user.
+    pub user: (u32, u32),
+}
+
+impl Assembled {
+    /// The container of this folder, if it is running.
+    pub fn running(folder: &Path) -> Option<Assembled> {
+        let text = fs::read(folder.join(RECORD)).ok()?;
+        let found: Assembled = serde_json::from_slice(&text).ok()?;
+        found.holder.is_alive().then_some(found)
+    }
+}
+
+pub(super) fn assemble(
+    spec: &ContainerSpec,
+    environment: &[CString],
+    progress: &mut dyn FnMut(&str),
+) -> Result<Assembled, String> {
+    let none: Option<&str> = None;
+    let failed = |what: &'static str| move |e: Errno| format!("{what}: {}", e.desc());
+    unshare(CloneFlags::CLONE_NEWNS).map_err(failed("cannot make a mount namespace"))?;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none)
+        .map_err(failed("cannot make a mount namespace"))?;
+    let rootfs = rootfs::find(spec, progress)?;
+    let opened = ShownHandles::open(spec, environment);
+    mount(Some("tmpfs"), COVERED, Some("tmpfs"), MsFlags::MS_NODEV, Some("mode=711,size=1m"))
+        .map_err(failed("cannot cover /mnt"))?;
+    for folder in [MOUNT_POINT, SHARED_MEMORY] {
+        make_folder(Path::new(folder), 0o755)?;
+    }
+    let has_user_namespace = spec.request.user != ContainerUser::JobUser;
+    let (range, range_lock) = id_range::take(&folder_of_ranges(&spec.folder)?)?;
+    let map = IdMap { uid: spec.user.uid, gid: spec.user.gid, range };
+    let mut kept = vec![range_lock];
+    kept.extend(rootfs.in_use);
+    let holder = Holder::start(has_user_namespace.then_some(&map), &kept)?;
+    let mapped = mount_root(spec, &rootfs.layers, &map)?;
+    if !mapped && has_user_namespace {
+        let why = "cannot show the image's files to a mapped user: this needs Linux 5.19, and a file system \
+                   that can map owners";
+        return Err(why.into());
+    }
+    mount_shared_memory(spec)?;
+    let root = open(MOUNT_POINT, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
+        .map_err(failed("the container's root"))?;
+    let user = match &spec.request.user {
+        ContainerUser::JobUser => (spec.user.uid, spec.user.gid),
+        ContainerUser::Root => (0, 0),
+        ContainerUser::OfImage => user::resolve(&root, &rootfs.settings.user)?,
+        ContainerUser::Named(name) => user::resolve(&root, name)?,
+    };
+    opened.show(spec, &root)?;
+    let group = hide_foreign_trees(&spec.groups)?;
+    let name = spec.folder.file_name().and_then(|name| name.to_str()).unwrap_or("container");
+    let assembled = Assembled {
+        holder,
+        map: mapped.then_some(map),
+        has_user_namespace,
+        settings: rootfs.settings,
+        group,
+        name: name.to_owned(),
+        user,
+    };
+    let text = serde_json::to_vec(&assembled).map_err(|e| e.to_string())?;
+    fs::write(spec.folder.join(RECORD), text)
+        .map_err(|e| format!("cannot write the container's record: {e}"))?;
+    Ok(assembled)
+}
+
+fn make_folder(path: &Path, mode: mode_t) -> Result<(), String> {
+    let made = fs::DirBuilder::new().recursive(true).mode(mode).create(path);
+    made.map_err(|e| format!("cannot make {}: {e}", path.display()))
+}
+
+/// The ranges of ids are the node's: the folder above those of all attempts.
+fn folder_of_ranges(folder: &Path) -> Result<OwnedFd, String> {
+    let above = folder.parent().and_then(Path::parent).unwrap_or(folder);
+    open(above, OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
+        .map_err(|e| format!("{}: {}", above.display(), e.desc()))
+}
+
+/// Mounts the layers. Returns whether the owners of their files are mapped.
+fn mount_root(spec: &ContainerSpec, layers: &Layers, map: &IdMap) -> Result<bool, String> {
+    let failed = |e: Errno| format!("cannot mount the container's root: {}", e.desc());
+    let layers = match layers {
+        Layers::InPlace(folder) => {
+            let target = open(MOUNT_POINT, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).map_err(failed)?;
+            let tree = Tree::copy(folder).map_err(failed)?;
+            tree.restrict(false).map_err(failed)?;
+            tree.show_at(target).map_err(failed)?;
+            return Ok(false);
+        }
+        Layers::Under(layers) => layers,
+    };
+    if layers.len() > LAYERS_MAX {
+        return Err(format!("the image has {} layers: expected at most {LAYERS_MAX}", layers.len()));
+    }
+    let namespace = user::namespace(map).map_err(failed)?;
+    let mut mapped = true;
+    let mut names = Vec::new();
+    for (number, layer) in layers.iter().enumerate() {
+        let name = format!("{COVERED}/{number}");
+        make_folder(Path::new(&name), 0o755)?;
+        let target = open(name.as_str(), OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).map_err(failed)?;
+        let tree = Tree::copy(layer).map_err(failed)?;
+        mapped &= tree.map_owners(&namespace).is_ok();
+        tree.show_at(target).map_err(failed)?;
+        names.push(name);
+    }
+    for folder in ["upper", "work"] {
+        make_folder(&spec.folder.join(folder), 0o755)?;
+    }
+    let upper = spec.folder.join("upper");
+    if mapped {
+        chown(&upper, Some(map.uid), Some(map.gid)).map_err(|e| e.to_string())?;
+    }
+    let work = spec.folder.join("work");
+    let options = format!(
+        "lowerdir={},upperdir={},workdir={},index=off,metacopy=off",
+        names.join(":"),
+        upper.display(),
+        work.display()
+    );
+    // Inside a user namespace its own programs may change users: they cannot become anybody of the node.
+    let restrict = match spec.request.user {
+        ContainerUser::JobUser => MsFlags::MS_NODEV | MsFlags::MS_NOSUID,
+        _ => MsFlags::MS_NODEV,
+    };
+    mount(Some("overlay"), MOUNT_POINT, Some("overlay"), restrict, Some(options.as_str())).map_err(failed)?;
+    Ok(mapped)
+}
+
+/// A `/dev/shm` that counts as the job's memory, of the size that was asked for or half of what the job has.
+fn mount_shared_memory(spec: &ContainerSpec) -> Result<(), String> {
+    let size = spec.request.shared_memory.map(|size| size.0).or(spec.memory.map(|all| all / 2));
+    let options = match size {
+        Some(bytes) => format!("mode=1777,size={bytes}"),
+        None => "mode=1777".to_owned(),
+    };
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    mount(Some("tmpfs"), SHARED_MEMORY, Some("tmpfs"), flags, Some(options.as_str()))
+        .map_err(|e| format!("cannot make /dev/shm: {}", e.desc()))
+}
+
+/// What is shown beside the image, opened before `/mnt` is covered.
+struct ShownHandles {
+    mounts: Vec<(Mount, Result<OwnedFd, String>)>,
+    home: String,
+    socket: Option<String>,
+}
+
+impl ShownHandles {
+    fn open(spec: &ContainerSpec, environment: &[CString]) -> ShownHandles {
+        let variable = |name: &str| {
+            let entries = environment.iter().filter_map(|entry| entry.to_str().ok());
+            entries.into_iter().find_map(|entry| entry.strip_prefix(name)).map(str::to_owned)
+        };
+        let home = variable("HOME=").unwrap_or_default();
+        let own = |path: &str| Mount {
+            source: path.to_owned(),
+            target: path.to_owned(),
+            read_only: false,
+            optional: true,
+        };
+        let mut mounts = spec.site.mounts.clone();
+        let with_home = spec.request.mount_home.unwrap_or(spec.site.mount_home);
+        if with_home && home.starts_with('/') && !files::is_of_image(&home) {
+            mounts.push(own(&home));
+        }
+        // A working directory that was given is one of the container's own.
+        let brings = spec.request.work_dir.is_none() && !files::is_of_image(spec.work_dir);
+        let in_home = with_home && Path::new(spec.work_dir).starts_with(&home);
+        if brings && !in_home {
+            mounts.push(own(spec.work_dir));
+        }
+        mounts.extend(spec.scratch.and_then(Path::to_str).map(own));
+        mounts.extend(spec.request.mounts.iter().cloned());
+        let mounts = mounts.into_iter().map(|mount| {
+            let opened = files::open_for_user(&mount, spec.user);
+            (mount, opened)
+        });
+        let socket = variable(STATE_VARIABLE).map(|folder| format!("{folder}/{SOCKET}"));
+        ShownHandles { mounts: mounts.collect(), home, socket }
+    }
+
+    fn show(self, spec: &ContainerSpec, root: &OwnedFd) -> Result<(), String> {
+        files::show_network_files(root)?;
+        if spec.request.user == ContainerUser::JobUser {
+            files::show_user(root, spec.user, &self.home, &spec.folder)?;
+        }
+        for (mount, opened) in self.mounts {
+            match opened {
+                Ok(source) => files::show_handle(root, &source, &mount)?,
+                Err(_) if mount.optional => {}
+                Err(why) => return Err(why),
+            }
+        }
+        files::show_commands(root, &spec.folder)?;
+        if let Some(socket) = self.socket.filter(|socket| Path::new(socket).exists()) {
+            files::show_own(root, Path::new(&socket), &socket)?;
+        }
+        if let Some(script) = &spec.script {
+            files::show_own(root, script, SCRIPT)?;
+        }
+        Ok(())
+    }
+}
+
+/// Hides the trees of control groups in which the job has no group: the runtime makes one in each that it sees, and would
+/// leave folders behind. Returns the job's group below the root of its trees.
+fn hide_foreign_trees(groups: &[String]) -> Result<String, String> {
+    let text = fs::read_to_string("/proc/self/mountinfo").map_err(|e| e.to_string())?;
+    let mut relative: Option<String> = None;
+    for line in text.lines() {
+        let Some((mount, rest)) = line.split_once(" - ") else { continue };
+        let Some(point) = mount.split(' ').nth(4) else { continue };
+        if !rest.starts_with("cgroup ") && !rest.starts_with("cgroup2 ") {
+            continue;
+        }
+        let below = |group: &String| {
+            let rest = group.strip_prefix(point)?;
+            rest.starts_with('/').then(|| rest.to_owned())
+        };
+        match groups.iter().find_map(below) {
+            Some(path) => relative = relative.or(Some(path)),
+            None => {
+                // In this mount namespace alone. One that cannot be hidden is used by the runtime too, which does no harm.
+                let _ = umount2(point, MntFlags::MNT_DETACH);
+            }
+        }
+    }
+    relative.ok_or_else(|| "containers need control groups on their node".into())
+}

@@ -1,0 +1,51 @@
+//! The device files that a container shows: those that the job may open, beside the few that every container has.
+
+use super::runtime_config::DeviceFile;
+use crate::cgroup::DeviceRule;
+use crate::device_access;
+use model::limits::DeviceLimits;
+use nix::sys::stat::stat;
+use std::fs;
+use std::path::Path;
+
+const DEV: &str = "/dev";
+/// Folders below `/dev` that are walked into, and files that are looked at.
+const DEPTH_MAX: usize = 3;
+const FILES_MAX: usize = 16_384;
+
+/// Nothing of a node whose devices nobody limits: there is nothing that was granted.
+pub(super) fn files(limits: Option<&DeviceLimits>, of_several_nodes: bool) -> Vec<DeviceFile> {
+    let Some(limits) = limits else { return Vec::new() };
+    let rules = device_access::special(limits, of_several_nodes);
+    let mut found = Vec::new();
+    if !rules.is_empty() {
+        walk(Path::new(DEV), DEPTH_MAX, &rules, &mut found, &mut 0);
+    }
+    found
+}
+
+fn walk(folder: &Path, depth: usize, rules: &[DeviceRule], found: &mut Vec<DeviceFile>, seen: &mut usize) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        *seen += 1;
+        if *seen > FILES_MAX {
+            return;
+        }
+        let Ok(kind) = entry.file_type() else { continue };
+        let path = entry.path();
+        if kind.is_dir() && depth > 1 {
+            walk(&path, depth - 1, rules, found, seen);
+            continue;
+        }
+        if kind.is_symlink() {
+            continue;
+        }
+        let Ok(status) = stat(&path) else { continue };
+        let Some(rule) = DeviceRule::of_file(&status) else { continue };
+        if let Some(path) = path.to_str()
+            && rules.iter().any(|allowed| allowed.covers(&rule))
+        {
+            let (mode, uid, gid) = (status.st_mode, status.st_uid, status.st_gid);
+            found.push(DeviceFile { path: path.to_owned(), rule, mode, uid, gid });
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! What a container shows beside its image: folders of the node, the job's script, Sluice's own commands, and the
+//! user's name. Everything is placed by handle below the container's root.
+
+use crate::supervisor::process::credentials::as_user;
+use super::mount_calls::{Tree, make_file_in_root, make_folder_in_root, open_in_root};
+use model::container::Mount;
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::{Mode, SFlag, fstat};
+use std::ffi::{CStr, OsStr};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use wire::order::UserIds;
+
+/// Where the container has Sluice's own files.
+pub(super) const OWN: &str = "/run/sluice";
+/// A file of the image that is read to be added to.
+const READ_BYTES_MAX: u64 = 1 << 20;
+/// Files of the node that make its network usable.
+const NETWORK: [&str; 2] = ["/etc/resolv.conf", "/etc/hosts"];
+/// Folders that an image has for itself: a job that was submitted in one of them does not bring it along.
+const OF_IMAGE: [&str; 12] = [
+    "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys",
+    "/usr",
+];
+/// The names under which the program is Slurm's commands.
+const COMMANDS: [&str; 17] = [
+    "sacct", "sacctmgr", "salloc", "sattach", "sbatch", "sbcast", "scancel", "scontrol", "sdiag",
+    "sinfo", "sluice", "sprio", "squeue", "sreport", "srun", "sshare", "sstat",
+];
+
+/// Whether the folder is one that the image should not have replaced.
+pub(super) fn is_of_image(path: &str) -> bool {
+    path == "/" || OF_IMAGE.iter().any(|own| Path::new(path).starts_with(own))
+}
+
+/// Opens a file or folder of the node that a user named, with that user's rights.
+pub(super) fn open_for_user(mount: &Mount, user: &UserIds) -> Result<OwnedFd, String> {
+    let opened = as_user(user, || open(mount.source.as_str(), HANDLE, Mode::empty()));
+    opened.and_then(|opened| opened).map_err(|e| format!("mount {}: {}", mount.source, e.desc()))
+}
+
+pub(super) fn show_handle(root: &OwnedFd, source: &OwnedFd, mount: &Mount) -> Result<(), String> {
+    show(root, source, &mount.target, mount.read_only)
+        .map_err(|e| format!("mount {} on {}: {}", mount.source, mount.target, e.desc()))
+}
+
+const HANDLE: OFlag = OFlag::O_PATH.union(OFlag::O_CLOEXEC);
+
+fn show(root: &OwnedFd, source: &OwnedFd, target: &str, read_only: bool) -> nix::Result<()> {
+    let is_folder = fstat(source)?.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFDIR.bits();
+    let target = if is_folder {
+        make_folder_in_root(root, target)?
+    } else {
+        make_file_in_root(root, target)?
+    };
+    let tree = Tree::copy(source)?;
+    tree.restrict(read_only)?;
+    tree.show_at(target)
+}
+
+/// Shows a file or folder of ours.
+pub(super) fn show_own(root: &OwnedFd, source: &Path, target: &str) -> Result<(), String> {
+    let shown = open(source, HANDLE, Mode::empty()).and_then(|file| show(root, &file, target, true));
+    shown.map_err(|e| format!("mount {} on {target}: {}", source.display(), e.desc()))
+}
+
+/// Shows the node's names of hosts, where the node has them.
+pub(super) fn show_network_files(root: &OwnedFd) -> Result<(), String> {
+    NETWORK.iter().filter(|file| Path::new(file).exists()).try_for_each(|file| show_own(root, Path::new(file), file))
+}
+
+/// Adds the job's user to the image's users, so that programs find a name and a home.
+pub(super) fn show_user(root: &OwnedFd, user: &UserIds, home: &str, made: &Path) -> Result<(), String> {
+    let (name, uid, gid) = (&user.name, user.uid, user.gid);
+    let passwd = format!("{name}:x:{uid}:{gid}:{name}:{home}:/bin/sh\n");
+    let group = format!("{name}:x:{gid}:\n");
+    for (file, line, id) in [("passwd", passwd, uid), ("group", group, gid)] {
+        let inside = format!("/etc/{file}");
+        let mut text = read_in_root(root, &inside).unwrap_or_default();
+        let known = text.lines().any(|line| line.split(':').nth(2) == Some(&id.to_string()));
+        if known {
+            continue;
+        }
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        let path = made.join(file);
+        fs::write(&path, text + &line).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+        show_own(root, &path, &inside)?;
+    }
+    Ok(())
+}
+
+pub(super) fn read_in_root(root: &OwnedFd, path: &str) -> Option<String> {
+    let file = open_in_root(root.as_fd(), path, OFlag::O_RDONLY | OFlag::O_NONBLOCK).ok()?;
+    let mut text = String::new();
+    File::from(file).take(READ_BYTES_MAX).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// Shows Sluice's commands. They bring their own C library along, because the image's may be older or another one.
+pub(super) fn show_commands(root: &OwnedFd, made: &Path) -> Result<(), String> {
+    let failed = |e: std::io::Error| format!("cannot show the commands in the container: {e}");
+    let program = fs::read_link("/proc/self/exe").map_err(failed)?;
+    let Some((loader, libraries)) = libraries() else { return Ok(()) };
+    let bin = made.join("bin");
+    fs::create_dir_all(&bin).map_err(failed)?;
+    for name in COMMANDS {
+        let verb = if name == "sluice" { "" } else { name };
+        let line = format!(
+            "#!/bin/sh\nexec {OWN}/lib/loader --library-path {OWN}/lib {OWN}/program {verb} \"$@\"\n"
+        );
+        let path = bin.join(name);
+        let mut file = File::create(&path).map_err(failed)?;
+        file.write_all(line.as_bytes()).map_err(failed)?;
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        file.set_permissions(mode).map_err(failed)?;
+    }
+    show_own(root, &bin, &format!("{OWN}/bin"))?;
+    show_own(root, &program, &format!("{OWN}/program"))?;
+    show_own(root, &loader, &format!("{OWN}/lib/loader"))?;
+    for library in libraries {
+        let name = library.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        show_own(root, &library, &format!("{OWN}/lib/{name}"))?;
+    }
+    Ok(())
+}
+
+/// The loader and the libraries of this program, under the names by which they were asked for.
+fn libraries() -> Option<(PathBuf, Vec<PathBuf>)> {
+    unsafe extern "C" fn add(
+        info: *mut libc::dl_phdr_info,
+        _: libc::size_t,
+        list: *mut libc::c_void,
+    ) -> libc::c_int {
+        // SAFETY: the loader gives a valid record, and `list` is the vector below.
+        let (name, list) = unsafe {
+            let name = (*info).dlpi_name;
+            let name = if name.is_null() { c"" } else { CStr::from_ptr(name) };
+            (name, &mut *list.cast::<Vec<PathBuf>>())
+        };
+        if name.to_bytes().starts_with(b"/") {
+            list.push(PathBuf::from(OsStr::from_bytes(name.to_bytes())));
+        }
+        0
+    }
+    let mut paths: Vec<PathBuf> = Vec::new();
+    // SAFETY: the callback has the signature that is asked for, and its argument outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(add), (&raw mut paths).cast()) };
+    let at = paths.iter().position(|path| {
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("ld-"))
+    })?;
+    let loader = paths.remove(at);
+    Some((loader, paths))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_of_the_image_are_not_replaced_by_the_nodes() {
+        for path in ["/", "/usr/lib", "/etc", "/root"] {
+            assert!(is_of_image(path), "{path}");
+        }
+        for path in ["/home/kim", "/scratch", "/usrdata", "/tmp/x"] {
+            assert!(!is_of_image(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn program_knows_its_loader_and_libraries() {
+        let (loader, libraries) = libraries().expect("a dynamic program");
+        assert!(loader.exists());
+        assert!(libraries.iter().any(|path| path.to_string_lossy().contains("libc.so")));
+    }
+}

@@ -1,0 +1,159 @@
+//! The process that holds a container's namespaces, as the first process in them: tasks of a step that run in one
+//! container share its files, its processes and its memory, as they would on the node itself.
+//!
+//! It is in the group of the process that made it, and is killed with what that leaves running.
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::prctl;
+use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, fork, pause, pipe2, read, write};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// Ids inside a container that has a user namespace: as many as images use.
+pub(super) const IDS: u32 = 65_536;
+
+/// How ids inside a container are those of the node: 0 is the job's user, the others have a range of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct IdMap {
+    pub uid: u32,
+    pub gid: u32,
+    pub range: u32,
+}
+
+impl IdMap {
+    pub fn uids(&self) -> String {
+        self.lines(self.uid)
+    }
+
+    pub fn gids(&self) -> String {
+        self.lines(self.gid)
+    }
+
+    fn lines(&self, first: u32) -> String {
+        format!("0 {first} 1\n1 {} {}\n", self.range, IDS - 1)
+    }
+}
+
+/// A process by pid and start time, so that another process with the same pid is not taken for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Holder {
+    pub pid: i32,
+    started: u64,
+}
+
+impl Holder {
+    /// Starts it in new pid and IPC namespaces, and in a user namespace if there is a map. It keeps `kept` open.
+    pub fn start(map: Option<&IdMap>, kept: &[OwnedFd]) -> Result<Holder, String> {
+        let failed = |e: Errno| format!("cannot make the container's namespaces: {}", e.desc());
+        let (said, say) = pipe2(OFlag::O_CLOEXEC).map_err(failed)?;
+        // A process in between ends at once, so that the holder is the supervisor's child and not the container's.
+        // SAFETY: this process has one thread, and the child ends below.
+        match unsafe { fork() }.map_err(failed)? {
+            ForkResult::Child => {
+                let word = match start_in_new_namespaces(map, kept) {
+                    Ok(pid) => pid.to_string(),
+                    Err(errno) => errno.desc().to_owned(),
+                };
+                let _ = write(&say, word.as_bytes());
+                // SAFETY: ends the child without the exit handlers of its parent.
+                unsafe { libc::_exit(0) }
+            }
+            ForkResult::Parent { child } => {
+                drop(say);
+                let mut word = [0; 256];
+                let length = read(&said, &mut word).unwrap_or(0);
+                let _ = waitpid(child, None);
+                let word = String::from_utf8_lossy(&word[..length]).into_owned();
+                let pid =
+                    word.parse().map_err(|_| format!("cannot make the container's namespaces: {word}"))?;
+                let started = start_time(pid).ok_or("the container's first process is gone")?;
+                Ok(Holder { pid, started })
+            }
+        }
+    }
+
+    pub fn is_alive(&self) -> bool {
+        start_time(self.pid) == Some(self.started)
+    }
+
+    /// The path of one of its namespaces: `mnt`, `pid`, `ipc`, `user`.
+    pub fn namespace(&self, kind: &str) -> String {
+        format!("/proc/{}/ns/{kind}", self.pid)
+    }
+}
+
+/// When the process started, in the kernel's ticks; `None` if there is none.
+fn start_time(pid: i32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name before the last parenthesis may hold anything. The state follows it, and the start is 19 fields on.
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X") { None } else { fields.nth(18)?.parse().ok() }
+}
+
+fn start_in_new_namespaces(map: Option<&IdMap>, kept: &[OwnedFd]) -> nix::Result<i32> {
+    let user = if map.is_some() { libc::CLONE_NEWUSER } else { 0 };
+    let flags = libc::CLONE_NEWPID | libc::CLONE_NEWIPC | user | libc::SIGCHLD;
+    // SAFETY: without a stack of its own the child goes on with a copy of this one, as after a fork; it never returns.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+    match Errno::result(pid)? as i32 {
+        0 => hold(kept),
+        pid => {
+            map.map_or(Ok(()), |map| map.write_for(pid))?;
+            Ok(pid)
+        }
+    }
+}
+
+fn hold(kept: &[OwnedFd]) -> ! {
+    let _ = prctl::set_name(c"sluice:container");
+    let _ = prctl::set_dumpable(false);
+    // Ended processes of the container are reaped by the kernel.
+    // SAFETY: ignoring a signal runs no code of ours.
+    let _ = unsafe { signal(Signal::SIGCHLD, SigHandler::SigIgn) };
+    close_all_but(kept);
+    loop {
+        // The first process of a pid namespace has no other signal to fear than the kill.
+        pause();
+    }
+}
+
+/// Streams of the task among them: its client would wait for their end.
+fn close_all_but(kept: &[OwnedFd]) {
+    let mut kept: Vec<u32> = kept.iter().map(|fd| fd.as_raw_fd() as u32).collect();
+    kept.sort_unstable();
+    let mut first = 0;
+    for last in kept.into_iter().chain([u32::MAX]) {
+        if first < last {
+            // SAFETY: nothing here uses a descriptor any more.
+            unsafe { libc::syscall(libc::SYS_close_range, first, last - 1, 0) };
+        }
+        first = last.saturating_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn start_time_tells_a_process_from_another() {
+        let own = std::process::id() as i32;
+        assert_eq!(start_time(own), start_time(own));
+        assert!(start_time(own).is_some_and(|at| at > 0));
+        assert_eq!(start_time(i32::MAX), None);
+        let dead = Holder { pid: own, started: 1 };
+        assert!(!dead.is_alive(), "another process with its pid");
+    }
+
+    #[test]
+    fn map_makes_root_inside_the_user_outside() {
+        let map = IdMap { uid: 1000, gid: 100, range: 0x7000_0000 };
+        assert_eq!(map.uids(), "0 1000 1\n1 1879048192 65535\n");
+        assert_eq!(map.gids(), "0 100 1\n1 1879048192 65535\n");
+    }
+}

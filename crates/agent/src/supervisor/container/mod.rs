@@ -1,0 +1,261 @@
+//! Containers: a process of a job in the root file system of an image, inside the same groups and limits as ever.
+//!
+//! The process that is to become the task does it all before it executes the runtime: it gets the image, makes or joins
+//! the container's namespaces, and writes the runtime's configuration. So it counts to the job, and ends with it.
+//!
+//! - `rootfs`: what `--container` names: a bundle, a folder, an image.
+//! - `holder`: the process that holds the namespaces; `id_range`: ids for user namespaces.
+//! - `assembly`: the root file system with everything that is shown in it; `files`, `mount_calls`: how.
+//! - `runtime_config`: what the runtime is told; `runtime`: which program that is.
+//! - `user`: the users of the image.
+
+mod assembly;
+mod devices;
+mod files;
+mod holder;
+mod id_range;
+mod mount_calls;
+mod rootfs;
+mod runtime;
+mod runtime_config;
+mod user;
+
+use assembly::{Assembled, MOUNT_POINT};
+use model::container::{Container, ContainerUser};
+use model::limits::DeviceLimits;
+use model::site::ContainerSite;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg, OFlag, open};
+use nix::sched::{CloneFlags, setns};
+use nix::sys::stat::Mode;
+use nix::unistd::Uid;
+use runtime_config::{ProcessUser, RuntimeConfig};
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use wire::order::UserIds;
+
+/// The group of a container's processes, below that of the process that started it.
+const GROUP: &str = "container";
+/// `PATH` of an image that has none.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What a process that runs in a container is started with, beside what every process is.
+pub(crate) struct ContainerSpec<'a> {
+    pub request: &'a Container,
+    pub site: &'a ContainerSite,
+    /// The node's images.
+    pub store: PathBuf,
+    /// The folder of this container alone; what is in it is root's.
+    pub folder: PathBuf,
+    /// Tells this process from the others in the container.
+    pub process: u32,
+    pub user: &'a UserIds,
+    /// The folders of the process's group, in each tree.
+    pub groups: Vec<String>,
+    pub devices: Option<&'a DeviceLimits>,
+    pub of_several_nodes: bool,
+    /// The job's script, where that is what runs.
+    pub script: Option<PathBuf>,
+    pub work_dir: &'a str,
+    pub scratch: Option<&'a Path>,
+    /// Bytes of memory that the job has.
+    pub memory: Option<u64>,
+    pub terminal: bool,
+    pub umask: u32,
+}
+
+/// A container that this process has entered as far as its mount namespace.
+pub(crate) struct Entered {
+    assembled: Assembled,
+    root: OwnedFd,
+    runtime: PathBuf,
+}
+
+/// Makes the container, or joins it if a process before this one made it. `progress` is told what takes long.
+pub(crate) fn enter(
+    spec: &ContainerSpec,
+    environment: &[CString],
+    progress: &mut dyn FnMut(&str),
+) -> Result<Entered, String> {
+    if !Uid::effective().is_root() {
+        return Err("containers need an agent that runs as root".into());
+    }
+    let runtime = runtime::find(spec.site)?;
+    let failed = |e: std::io::Error| format!("{}: {e}", spec.folder.display());
+    fs::create_dir_all(&spec.folder).map_err(failed)?;
+    let lock = File::create(spec.folder.join("lock")).map_err(failed)?;
+    let lock = Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, e)| failed(e.into()))?;
+    let assembled = match Assembled::running(&spec.folder) {
+        Some(running) => {
+            let namespace = running.holder.namespace("mnt");
+            let namespace = open(namespace.as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
+            namespace
+                .and_then(|namespace| setns(namespace, CloneFlags::CLONE_NEWNS))
+                .map_err(|e| format!("cannot join the container: {}", e.desc()))?;
+            running
+        }
+        None => assembly::assemble(spec, environment, progress)?,
+    };
+    drop(lock);
+    let root = open(MOUNT_POINT, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
+        .map_err(|e| format!("the container's root: {}", e.desc()))?;
+    Ok(Entered { assembled, root, runtime })
+}
+
+impl Entered {
+    /// Executes the runtime, which executes the program. Returns only on failure, with the path that failed.
+    pub fn execute(&self, spec: &ContainerSpec, argv: &[String], environment: &[CString]) -> (Errno, String) {
+        let environment = self.environment(spec, environment);
+        let work_dir = self.work_dir(spec);
+        let argv = self.arguments(spec, argv);
+        let program = argv.first().cloned().unwrap_or_default();
+        if let Err(errno) = runtime::find_program(&self.root, &program, &environment, &work_dir) {
+            return (errno, program);
+        }
+        match self.write_and_execute(spec, &argv, &environment, &work_dir) {
+            Ok(never) => match never {},
+            Err(errno) => (errno, self.runtime.display().to_string()),
+        }
+    }
+
+    fn write_and_execute(
+        &self,
+        spec: &ContainerSpec,
+        argv: &[String],
+        environment: &[String],
+        work_dir: &str,
+    ) -> nix::Result<std::convert::Infallible> {
+        let io = |e: std::io::Error| Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO));
+        let bundle = spec.folder.join(format!("process-{}", spec.process));
+        fs::create_dir_all(&bundle).map_err(io)?;
+        let group = format!("{}/{GROUP}-{}", self.assembled.group, spec.process);
+        let devices = devices::files(spec.devices, spec.of_several_nodes);
+        let config = RuntimeConfig {
+            root: MOUNT_POINT,
+            read_only: spec.request.read_only,
+            shared_memory: assembly::SHARED_MEMORY,
+            holder: &self.assembled.holder,
+            map: self.assembled.map.as_ref().filter(|_| self.assembled.has_user_namespace),
+            user: self.user(spec),
+            umask: spec.umask,
+            arguments: argv,
+            environment,
+            work_dir,
+            terminal: spec.terminal,
+            rlimits: &runtime_config::own_rlimits(),
+            group: &group,
+            devices: &devices,
+        };
+        fs::write(bundle.join("config.json"), config.to_json().to_string()).map_err(io)?;
+        let state = spec.folder.join("state");
+        let id = format!("{}-{}", self.assembled.name, spec.process);
+        runtime::execute(&self.runtime, &state, &bundle, &id)
+    }
+
+    fn user(&self, spec: &ContainerSpec) -> ProcessUser {
+        match &spec.request.user {
+            ContainerUser::JobUser => ProcessUser {
+                uid: spec.user.uid,
+                gid: spec.user.gid,
+                groups: spec.user.groups.clone(),
+            },
+            _ => {
+                let (uid, gid) = self.assembled.user;
+                ProcessUser { uid, gid, groups: Vec::new() }
+            }
+        }
+    }
+
+    fn arguments(&self, spec: &ContainerSpec, argv: &[String]) -> Vec<String> {
+        let settings = &self.assembled.settings;
+        let entrypoint = settings.entrypoint.iter().filter(|_| spec.request.entrypoint);
+        let mut all: Vec<String> = entrypoint.cloned().collect();
+        match (&spec.script, argv.split_first()) {
+            (Some(_), Some((_, rest))) => {
+                all.push(assembly::SCRIPT.to_owned());
+                all.extend(rest.iter().cloned());
+            }
+            _ => all.extend(argv.iter().cloned()),
+        }
+        all
+    }
+
+    /// The job's variables, but for those of the image that win.
+    fn environment(&self, spec: &ContainerSpec, job: &[CString]) -> Vec<String> {
+        let of_job: Vec<String> = job.iter().map(|entry| entry.to_string_lossy().into_owned()).collect();
+        merge(&self.assembled.settings.env, &of_job, |name| spec.request.variables.wins(name))
+    }
+
+    /// Inside the container: as asked for, else the job's where the container has it, else the image's.
+    fn work_dir(&self, spec: &ContainerSpec) -> String {
+        let has = |path: &str| {
+            mount_calls::open_in_root(&self.root, path, OFlag::O_PATH | OFlag::O_DIRECTORY).is_ok()
+        };
+        let image = Some(self.assembled.settings.working_dir.as_str()).filter(|path| !path.is_empty());
+        if let Some(asked) = &spec.request.work_dir {
+            return asked.clone();
+        }
+        let of_job = Some(spec.work_dir).filter(|path| !files::is_of_image(path) && has(path));
+        of_job.or(image).unwrap_or("/").to_owned()
+    }
+}
+
+/// The variables of a process: those of the image, and the job's over or under them. `PATH` finds Sluice's commands too.
+fn merge(image: &[String], job: &[String], wins: impl Fn(&str) -> bool) -> Vec<String> {
+    let name = |entry: &str| entry.split_once('=').map_or(entry, |(name, _)| name).to_owned();
+    let of_image = |wanted: &str| image.iter().any(|entry| name(entry) == wanted);
+    let has_own_path = of_image("PATH");
+    // The node's paths say nothing about an image.
+    let is_kept = |entry: &&String| {
+        let name = name(entry);
+        wins(&name) || !(of_image(&name) || (name == "PATH" && !has_own_path))
+    };
+    let kept: Vec<&String> = job.iter().filter(is_kept).collect();
+    let replaced = |entry: &&String| !kept.iter().any(|one| name(one) == name(entry));
+    let mut all: Vec<String> = image.iter().filter(replaced).chain(kept.iter().copied()).cloned().collect();
+    let own = format!("{}/bin", files::OWN);
+    match all.iter_mut().find(|entry| entry.starts_with("PATH=")) {
+        Some(path) => *path = format!("{path}:{own}"),
+        None => all.push(format!("PATH={PATH}:{own}")),
+    }
+    all
+}
+
+/// Removes the folders of an attempt's containers.
+pub(crate) fn remove(folder: &Path) {
+    // What cannot be removed now is removed when the agent starts next.
+    let _ = fs::remove_dir_all(folder);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn merged(image: &[&str], job: &[&str], wins: &[&str]) -> Vec<String> {
+        let owned = |list: &[&str]| list.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
+        let mut all = merge(&owned(image), &owned(job), |name| wins.contains(&name));
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn variables_of_the_image_win_unless_named() {
+        let image = ["PATH=/opt/bin", "HOME=/root", "CUDA_VERSION=12"];
+        let job = ["PATH=/usr/bin", "HOME=/home/kim", "SLURM_JOB_ID=1", "CUDA_VERSION=11"];
+        let path = "PATH=/opt/bin:/run/sluice/bin";
+        assert_eq!(
+            merged(&image, &job, &[]),
+            ["CUDA_VERSION=12", "HOME=/root", path, "SLURM_JOB_ID=1"]
+        );
+        assert_eq!(
+            merged(&image, &job, &["HOME"]),
+            ["CUDA_VERSION=12", "HOME=/home/kim", path, "SLURM_JOB_ID=1"]
+        );
+        let own = format!("PATH={PATH}:/run/sluice/bin");
+        assert_eq!(merged(&[], &["PATH=/usr/bin", "A=1"], &[]), ["A=1".to_owned(), own]);
+        let job_path = "PATH=/usr/bin:/run/sluice/bin";
+        assert_eq!(merged(&["PATH=/x"], &["PATH=/usr/bin"], &["PATH"]), [job_path]);
+    }
+}

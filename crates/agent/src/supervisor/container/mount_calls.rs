@@ -1,0 +1,148 @@
+//! System calls for mounts by handle, which `nix` does not have.
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::{Mode, mkdirat};
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+const AT_RECURSIVE: libc::c_uint = 0x8000;
+const OPEN_TREE_CLONE: libc::c_uint = 1;
+const MOVE_MOUNT_FROM_EMPTY: libc::c_uint = 0x04;
+const MOVE_MOUNT_TO_EMPTY: libc::c_uint = 0x40;
+const MOUNT_ATTR_RDONLY: u64 = 1;
+const MOUNT_ATTR_NOSUID: u64 = 2;
+const MOUNT_ATTR_NODEV: u64 = 4;
+const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
+const RESOLVE_IN_ROOT: u64 = 0x10;
+const RESOLVE_NO_MAGICLINKS: u64 = 0x02;
+/// Parts of one path.
+const DEPTH_MAX: usize = 64;
+
+#[repr(C)]
+struct OpenHow {
+    flags: u64,
+    mode: u64,
+    resolve: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct MountAttr {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    userns_fd: u64,
+}
+
+fn fd_of(result: libc::c_long) -> nix::Result<OwnedFd> {
+    let fd = Errno::result(result)? as i32;
+    // SAFETY: the kernel has just given us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn text(path: &str) -> nix::Result<CString> {
+    CString::new(path).map_err(|_| Errno::EINVAL)
+}
+
+/// Opens a path as a process whose root is `root` would: no link leads out of it.
+pub(super) fn open_in_root(root: impl AsFd, path: &str, flags: OFlag) -> nix::Result<OwnedFd> {
+    let path = text(path)?;
+    let how = OpenHow {
+        flags: (flags | OFlag::O_CLOEXEC).bits() as u64,
+        mode: 0,
+        resolve: RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
+    };
+    let root = root.as_fd().as_raw_fd();
+    // SAFETY: the path and the structure live through the call, and the size is the structure's own.
+    fd_of(unsafe {
+        libc::syscall(libc::SYS_openat2, root, path.as_ptr(), &how, size_of::<OpenHow>())
+    })
+}
+
+/// The folder at `path` below `root`, made with what is missing of its path.
+pub(super) fn make_folder_in_root(root: impl AsFd, path: &str) -> nix::Result<OwnedFd> {
+    let root = root.as_fd();
+    let mut at = open_in_root(root, "/", OFlag::O_PATH | OFlag::O_DIRECTORY)?;
+    let mut walked = String::new();
+    let parts: Vec<&str> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+    if parts.len() > DEPTH_MAX || parts.contains(&"..") {
+        return Err(Errno::EINVAL);
+    }
+    for part in parts {
+        walked = format!("{walked}/{part}");
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
+        at = match open_in_root(root, &walked, flags) {
+            Err(Errno::ENOENT) => {
+                mkdirat(&at, part, Mode::from_bits_truncate(0o755))?;
+                open_in_root(root, &walked, flags)?
+            }
+            found => found?,
+        };
+    }
+    Ok(at)
+}
+
+/// The file at `path` below `root`, made empty if it is missing, as a mount point.
+pub(super) fn make_file_in_root(root: impl AsFd, path: &str) -> nix::Result<OwnedFd> {
+    let root = root.as_fd();
+    match open_in_root(root, path, OFlag::O_PATH) {
+        Err(Errno::ENOENT) => {}
+        found => return found,
+    }
+    let (folder, name) = path.rsplit_once('/').ok_or(Errno::EINVAL)?;
+    let folder = make_folder_in_root(root, folder)?;
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+    openat(&folder, name, flags, Mode::from_bits_truncate(0o644))?;
+    open_in_root(root, path, OFlag::O_PATH)
+}
+
+/// A copy of a mount that is not yet shown anywhere.
+pub(super) struct Tree(OwnedFd);
+
+impl Tree {
+    /// Of the file or folder that a handle of this mount namespace stands for, with everything mounted below it.
+    pub fn copy(source: impl AsFd) -> nix::Result<Tree> {
+        let flags = OPEN_TREE_CLONE
+            | libc::O_CLOEXEC as libc::c_uint
+            | libc::AT_EMPTY_PATH as libc::c_uint
+            | AT_RECURSIVE;
+        let fd = source.as_fd().as_raw_fd();
+        // SAFETY: the empty path is a constant.
+        let tree = unsafe { libc::syscall(libc::SYS_open_tree, fd, c"".as_ptr(), flags) };
+        fd_of(tree).map(Tree)
+    }
+
+    /// No program in it gains rights, and no device in it opens.
+    pub fn restrict(&self, read_only: bool) -> nix::Result<()> {
+        let read_only = if read_only { MOUNT_ATTR_RDONLY } else { 0 };
+        let set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | read_only;
+        self.set(&MountAttr { set, ..MountAttr::default() })
+    }
+
+    /// Owners are shown as this user namespace maps them.
+    pub fn map_owners(&self, user_namespace: impl AsFd) -> nix::Result<()> {
+        let userns_fd = user_namespace.as_fd().as_raw_fd() as u64;
+        self.set(&MountAttr { set: MOUNT_ATTR_IDMAP, userns_fd, ..MountAttr::default() })
+    }
+
+    pub fn show_at(self, target: impl AsFd) -> nix::Result<()> {
+        let (tree, target) = (self.0.as_raw_fd(), target.as_fd().as_raw_fd());
+        let flags = MOVE_MOUNT_FROM_EMPTY | MOVE_MOUNT_TO_EMPTY;
+        let empty = c"".as_ptr();
+        // SAFETY: the empty path is a constant.
+        let done =
+            unsafe { libc::syscall(libc::SYS_move_mount, tree, empty, target, empty, flags) };
+        Errno::result(done).map(drop)
+    }
+
+    fn set(&self, attributes: &MountAttr) -> nix::Result<()> {
+        let flags = libc::AT_EMPTY_PATH as libc::c_uint | AT_RECURSIVE;
+        let (fd, size) = (self.0.as_raw_fd(), size_of::<MountAttr>());
+        // SAFETY: the structure lives through the call, and the size is its own.
+        let done = unsafe {
+            libc::syscall(libc::SYS_mount_setattr, fd, c"".as_ptr(), flags, attributes, size)
+        };
+        Errno::result(done).map(drop)
+    }
+}

@@ -1,0 +1,212 @@
+//! The configuration that an OCI runtime gets for one process of a container: ours alone, whatever a bundle of a user
+//! says.
+
+use super::holder::{Holder, IDS, IdMap};
+use crate::cgroup::{DeviceKind, DeviceRule};
+use serde_json::{Value, json};
+
+/// What root of a user namespace may do inside: as container engines give it by default.
+const CAPABILITIES: [&str; 14] = [
+    "CAP_AUDIT_WRITE",
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_FOWNER",
+    "CAP_FSETID",
+    "CAP_KILL",
+    "CAP_MKNOD",
+    "CAP_NET_BIND_SERVICE",
+    "CAP_NET_RAW",
+    "CAP_SETFCAP",
+    "CAP_SETGID",
+    "CAP_SETPCAP",
+    "CAP_SETUID",
+    "CAP_SYS_CHROOT",
+];
+/// Parts of `/proc` and `/sys` that show or change the machine.
+const MASKED: [&str; 9] = [
+    "/proc/acpi",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/firmware",
+];
+const READ_ONLY: [&str; 5] =
+    ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+pub(super) struct RuntimeConfig<'a> {
+    /// The root file system, in the holder's mount namespace.
+    pub root: &'a str,
+    pub read_only: bool,
+    /// The folder that becomes `/dev/shm`.
+    pub shared_memory: &'a str,
+    pub holder: &'a Holder,
+    /// There if the container has a user namespace.
+    pub map: Option<&'a IdMap>,
+    pub user: ProcessUser,
+    pub umask: u32,
+    pub arguments: &'a [String],
+    pub environment: &'a [String],
+    pub work_dir: &'a str,
+    pub terminal: bool,
+    pub rlimits: &'a [(String, u64, u64)],
+    /// Below the process's own group, in every tree.
+    pub group: &'a str,
+    /// Device files of the node that the job may open, beside those that every container has.
+    pub devices: &'a [DeviceFile],
+}
+
+/// Whom the process is, as numbers inside the container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ProcessUser {
+    pub uid: u32,
+    pub gid: u32,
+    pub groups: Vec<u32>,
+}
+
+/// A device file with the rule that opens it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct DeviceFile {
+    pub path: String,
+    pub rule: DeviceRule,
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+impl RuntimeConfig<'_> {
+    pub fn to_json(&self) -> Value {
+        let capabilities = match self.map {
+            Some(_) => {
+                let all = json!(CAPABILITIES);
+                json!({"bounding": all, "effective": all, "permitted": all})
+            }
+            None => json!({}),
+        };
+        let limit = |(name, soft, hard): &(String, u64, u64)| json!({"type": name, "soft": soft, "hard": hard});
+        let mut config = json!({
+            "ociVersion": "1.0.2",
+            "process": {
+                "terminal": self.terminal,
+                "user": {
+                    "uid": self.user.uid,
+                    "gid": self.user.gid,
+                    "additionalGids": self.user.groups,
+                    "umask": self.umask,
+                },
+                "args": self.arguments,
+                "env": self.environment,
+                "cwd": self.work_dir,
+                "capabilities": capabilities,
+                // Files of the image are the user's own making: a set-user-ID program among them must not be root's.
+                "noNewPrivileges": self.map.is_none(),
+                "rlimits": self.rlimits.iter().map(limit).collect::<Vec<_>>(),
+            },
+            "root": {"path": self.root, "readonly": self.read_only},
+            "mounts": self.mounts(),
+            "linux": {
+                "cgroupsPath": self.group,
+                "namespaces": self.namespaces(),
+                "devices": self.devices.iter().map(device).collect::<Vec<_>>(),
+                "resources": {"devices": self.device_rules()},
+                "maskedPaths": MASKED,
+                "readonlyPaths": READ_ONLY,
+            },
+        });
+        if let Some(map) = self.map {
+            let lines = |first: u32| {
+                json!([
+                    {"containerID": 0, "hostID": first, "size": 1},
+                    {"containerID": 1, "hostID": map.range, "size": IDS - 1},
+                ])
+            };
+            config["linux"]["uidMappings"] = lines(map.uid);
+            config["linux"]["gidMappings"] = lines(map.gid);
+        }
+        config
+    }
+
+    fn namespaces(&self) -> Value {
+        let of_holder = |kind: &str, short: &str| {
+            json!({"type": kind, "path": self.holder.namespace(short)})
+        };
+        let mut all = vec![json!({"type": "mount"}), of_holder("pid", "pid"), of_holder("ipc", "ipc")];
+        if self.map.is_some() {
+            all.push(of_holder("user", "user"));
+        }
+        Value::Array(all)
+    }
+
+    fn mounts(&self) -> Value {
+        json!([
+            {"destination": "/proc", "type": "proc", "source": "proc",
+             "options": ["nosuid", "noexec", "nodev"]},
+            {"destination": "/dev", "type": "tmpfs", "source": "tmpfs",
+             "options": ["nosuid", "strictatime", "mode=755", "size=65536k"]},
+            {"destination": "/dev/pts", "type": "devpts", "source": "devpts",
+             "options": ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"]},
+            {"destination": "/dev/shm", "type": "bind", "source": self.shared_memory,
+             "options": ["rbind", "nosuid", "nodev"]},
+            // MPI, NCCL and the like read the machine's topology there.
+            {"destination": "/sys", "type": "bind", "source": "/sys",
+             "options": ["rbind", "ro", "nosuid", "noexec", "nodev"]},
+        ])
+    }
+
+    /// All closed but what the job may open. The group above closes the rest as well.
+    fn device_rules(&self) -> Value {
+        let mut rules = vec![json!({"allow": false, "access": "rwm"})];
+        rules.extend(self.devices.iter().map(|file| {
+            let mut rule = json!({"allow": true, "type": kind(&file.rule), "access": "rwm"});
+            rule["major"] = json!(file.rule.major);
+            if let Some(minor) = file.rule.minor {
+                rule["minor"] = json!(minor);
+            }
+            rule
+        }));
+        Value::Array(rules)
+    }
+}
+
+fn kind(rule: &DeviceRule) -> &'static str {
+    match rule.kind {
+        DeviceKind::Block => "b",
+        DeviceKind::Char => "c",
+    }
+}
+
+fn device(file: &DeviceFile) -> Value {
+    json!({
+        "path": file.path,
+        "type": kind(&file.rule),
+        "major": file.rule.major,
+        "minor": file.rule.minor.unwrap_or(0),
+        "fileMode": file.mode & 0o777,
+        "uid": file.uid,
+        "gid": file.gid,
+    })
+}
+
+/// The limits of this process, as the runtime's own would replace them.
+pub(super) fn own_rlimits() -> Vec<(String, u64, u64)> {
+    use nix::sys::resource::{Resource, getrlimit};
+    let all = [
+        (Resource::RLIMIT_AS, "AS"),
+        (Resource::RLIMIT_CORE, "CORE"),
+        (Resource::RLIMIT_CPU, "CPU"),
+        (Resource::RLIMIT_DATA, "DATA"),
+        (Resource::RLIMIT_FSIZE, "FSIZE"),
+        (Resource::RLIMIT_MEMLOCK, "MEMLOCK"),
+        (Resource::RLIMIT_NOFILE, "NOFILE"),
+        (Resource::RLIMIT_NPROC, "NPROC"),
+        (Resource::RLIMIT_STACK, "STACK"),
+    ];
+    let limit = |(resource, name): (Resource, &str)| {
+        let (soft, hard) = getrlimit(resource).ok()?;
+        Some((format!("RLIMIT_{name}"), soft, hard))
+    };
+    all.into_iter().filter_map(limit).collect()
+}

@@ -1,0 +1,110 @@
+//! The users of a container: of its image, by name or number, and the user namespace by which owners are mapped.
+
+use super::files::read_in_root;
+use super::holder::IdMap;
+use nix::fcntl::{OFlag, open};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::prctl;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, fork, pause, pipe2, read, write};
+use std::fs;
+use std::os::fd::OwnedFd;
+
+/// A user namespace with this map, held by descriptor.
+pub(super) fn namespace(map: &IdMap) -> nix::Result<OwnedFd> {
+    let (said, say) = pipe2(OFlag::O_CLOEXEC)?;
+    // SAFETY: this process has one thread, and the child never returns from here.
+    match unsafe { fork() }? {
+        ForkResult::Child => {
+            let _ = prctl::set_pdeathsig(Signal::SIGKILL);
+            let word = if unshare(CloneFlags::CLONE_NEWUSER).is_ok() { b"y" } else { b"n" };
+            let _ = write(&say, word);
+            loop {
+                pause();
+            }
+        }
+        ForkResult::Parent { child } => {
+            let mut word = [0];
+            let _ = read(&said, &mut word);
+            let mapped = map.write_for(child.as_raw());
+            let path = format!("/proc/{child}/ns/user");
+            let opened = open(path.as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
+            let _ = kill(child, Signal::SIGKILL);
+            let _ = waitpid(child, None);
+            mapped.and(opened)
+        }
+    }
+}
+
+/// The numbers of `NAME`, `UID`, `NAME:GROUP` or `UID:GID` in the container; nothing is root.
+pub(super) fn resolve(root: &OwnedFd, text: &str) -> Result<(u32, u32), String> {
+    let (user, group) = text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
+    let field = |file: &str, wanted: &str, by: usize| -> Option<Vec<String>> {
+        let lines = read_in_root(root, file)?;
+        let fields = lines.lines().map(|line| line.split(':').map(str::to_owned).collect::<Vec<_>>());
+        fields.into_iter().find(|fields| fields.get(by).is_some_and(|field| field == wanted))
+    };
+    let (uid, usual_gid) = match user.parse::<u32>() {
+        _ if user.is_empty() => (0, 0),
+        Ok(uid) => {
+            let gid = field("/etc/passwd", user, 2).and_then(|fields| fields.get(3)?.parse().ok());
+            (uid, gid.unwrap_or(0))
+        }
+        Err(_) => {
+            let line = field("/etc/passwd", user, 0);
+            let number = |at: usize| line.as_ref().and_then(|fields| fields.get(at)?.parse().ok());
+            let missing = || format!("user {user} does not exist in the image");
+            (number(2).ok_or_else(missing)?, number(3).unwrap_or(0))
+        }
+    };
+    let gid = match group {
+        None | Some("") => usual_gid,
+        Some(group) => match group.parse() {
+            Ok(gid) => gid,
+            Err(_) => field("/etc/group", group, 0)
+                .and_then(|fields| fields.get(2)?.parse().ok())
+                .ok_or_else(|| format!("group {group} does not exist in the image"))?,
+        },
+    };
+    Ok((uid, gid))
+}
+
+impl IdMap {
+    pub(super) fn write_for(&self, pid: i32) -> nix::Result<()> {
+        for (file, text) in [("uid_map", self.uids()), ("gid_map", self.gids())] {
+            fs::write(format!("/proc/{pid}/{file}"), text)
+                .map_err(|e| nix::errno::Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO)))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_of_an_image_are_found_by_name_and_number() {
+        let root = tempfile::tempdir().expect("scratch folder");
+        fs::create_dir(root.path().join("etc")).expect("made");
+        let write = |file: &str, text: &str| fs::write(root.path().join(file), text).expect("written");
+        write("etc/passwd", "root:x:0:0::/root:/bin/sh\napp:x:100:101::/app:/bin/sh\n");
+        write("etc/group", "root:x:0:\nweb:x:33:app\n");
+        let fd = open(root.path(), OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).expect("opened");
+        let good = [
+            ("", (0, 0)),
+            ("app", (100, 101)),
+            ("100", (100, 101)),
+            ("app:web", (100, 33)),
+            ("1234:5", (1234, 5)),
+            ("1234", (1234, 0)),
+        ];
+        for (text, expected) in good {
+            assert_eq!(resolve(&fd, text), Ok(expected), "{text}");
+        }
+        assert_eq!(resolve(&fd, "kim"), Err("user kim does not exist in the image".into()));
+        assert!(resolve(&fd, "app:no").is_err());
+    }
+}

@@ -1,0 +1,225 @@
+//! The container that processes of a job run in, as it was asked for, and its grammars: mounts, names, variables.
+
+use crate::amount::Bytes;
+use crate::grammar::GrammarError;
+use serde::{Deserialize, Serialize};
+
+/// Flags of a mount that are taken: whether it may be written to, and whether it includes what is mounted inside.
+const MOUNT_FLAGS: &str = "SOURCE[:TARGET[:FLAGS]], FLAGS of ro, rw, bind and rbind joined by +";
+const NAME_CHARS_MAX: usize = 128;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Container {
+    /// A bundle, a root file system, a tarball, a `.sif` file, or a reference to an image of a registry. Its form
+    /// decides. `None` only with a name: that container must exist.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<Mount>,
+    /// `None` for the image's own, or the job's where the container has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub work_dir: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<ContainerName>,
+    /// Where the root file system is saved when the step has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub save: Option<String>,
+    /// `None` as the site has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mount_home: Option<bool>,
+    /// The user whom processes are inside.
+    #[serde(skip_serializing_if = "ContainerUser::is_self")]
+    pub user: ContainerUser,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
+    /// Variables of the job that win over the image's own.
+    #[serde(skip_serializing_if = "Variables::is_none")]
+    pub variables: Variables,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub entrypoint: bool,
+    /// The size of `/dev/shm`; `None` for half of the job's memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared_memory: Option<Bytes>,
+}
+
+/// The user whom the processes of a container are inside. Outside they are always the job's.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ContainerUser {
+    /// The job's own user.
+    #[default]
+    JobUser,
+    /// Root, which is the job's user outside.
+    Root,
+    /// The user that the image names, else root; mapped like `Root`.
+    OfImage,
+    /// A name or number, with an optional group: `app`, `1000:1000`; mapped like `Root`.
+    Named(String),
+}
+
+impl ContainerUser {
+    fn is_self(&self) -> bool {
+        *self == Self::JobUser
+    }
+}
+
+/// Which of the job's variables win over variables of the same name in the image.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Variables {
+    Named(Vec<String>),
+    All,
+}
+
+impl Default for Variables {
+    fn default() -> Self {
+        Self::Named(Vec::new())
+    }
+}
+
+impl Variables {
+    fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    pub fn wins(&self, name: &str) -> bool {
+        match self {
+            Self::Named(names) => names.iter().any(|one| one == name),
+            Self::All => true,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Mount {
+    /// An absolute path on the node, opened as the job's user.
+    pub source: String,
+    pub target: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
+    /// Left out where the source does not exist.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub optional: bool,
+}
+
+impl Mount {
+    pub fn parse(text: &str) -> Result<Self, GrammarError> {
+        let wrong = |expected: &str| GrammarError::new("container mount", text, expected);
+        let mut parts = text.split(':');
+        let source = parts.next().unwrap_or_default();
+        let target = parts.next().filter(|target| !target.is_empty()).unwrap_or(source);
+        let flags = parts.next().unwrap_or_default();
+        if parts.next().is_some() {
+            return Err(wrong(MOUNT_FLAGS));
+        }
+        let mut read_only = false;
+        for flag in flags.split('+').filter(|flag| !flag.is_empty()) {
+            match flag {
+                "ro" => read_only = true,
+                "rw" => read_only = false,
+                "bind" | "rbind" => {}
+                _ => return Err(wrong(MOUNT_FLAGS)),
+            }
+        }
+        if !is_plain_path(source) || !is_plain_path(target) || target == "/" {
+            return Err(wrong("absolute paths without .., and a target below /"));
+        }
+        let (source, target) = (source.to_owned(), target.to_owned());
+        Ok(Self { source, target, read_only, optional: false })
+    }
+
+    /// Several, with commas between them.
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, GrammarError> {
+        text.split(',').map(Self::parse).collect()
+    }
+}
+
+/// An absolute path without `..`.
+pub fn is_plain_path(path: &str) -> bool {
+    path.starts_with('/') && !path.contains('\0') && path.split('/').all(|part| part != "..")
+}
+
+/// A container that outlives its step, so that later steps find what earlier ones wrote.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ContainerName {
+    pub name: String,
+    #[serde(default)]
+    pub join: Join,
+}
+
+/// What is done with a container of the same name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Join {
+    /// It is used if it is there, and made if not.
+    #[default]
+    Auto,
+    /// It must not be there.
+    Create,
+    /// It must be running: its processes are joined.
+    Running,
+    /// It may be there, but is not joined while it runs.
+    NotRunning,
+}
+
+impl ContainerName {
+    pub fn parse(text: &str) -> Result<Self, GrammarError> {
+        let expected = "NAME[:auto|create|exec|no_exec], NAME of letters, digits, _ . and -";
+        let wrong = || GrammarError::new("container name", text, expected);
+        let (name, flag) = text.split_once(':').unwrap_or((text, "auto"));
+        let join = match flag {
+            "auto" => Join::Auto,
+            "create" => Join::Create,
+            "exec" => Join::Running,
+            "no_exec" => Join::NotRunning,
+            _ => return Err(wrong()),
+        };
+        let is_good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+        if name.is_empty()
+            || name.len() > NAME_CHARS_MAX
+            || name.starts_with('.')
+            || !name.chars().all(is_good)
+        {
+            return Err(wrong());
+        }
+        Ok(Self { name: name.to_owned(), join })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_parsed_and_bad_ones_refused() {
+        let good = [
+            ("/data", ("/data", "/data", false)),
+            ("/data:/mnt/data", ("/data", "/mnt/data", false)),
+            ("/data:/mnt/data:ro", ("/data", "/mnt/data", true)),
+            ("/data:/mnt/data:rbind+ro", ("/data", "/mnt/data", true)),
+            ("/data::ro", ("/data", "/data", true)),
+        ];
+        for (text, (source, target, read_only)) in good {
+            let mount = Mount::parse(text).expect(text);
+            let found = (mount.source.as_str(), mount.target.as_str(), mount.read_only);
+            assert_eq!(found, (source, target, read_only), "{text}");
+        }
+        let bad = ["", "data", "/a/../b", "/a:b", "/a:/b:exec", "/a:/b:ro:x", "/a:/", "/a:/../x"];
+        for text in bad {
+            assert!(Mount::parse(text).is_err(), "{text}");
+        }
+        assert_eq!(Mount::parse_list("/a,/b:/c:ro").map(|list| list.len()), Ok(2));
+    }
+
+    #[test]
+    fn names_have_a_word_for_what_is_there() {
+        let named = |text: &str| ContainerName::parse(text).map(|name| (name.name, name.join));
+        assert_eq!(named("torch"), Ok(("torch".into(), Join::Auto)));
+        assert_eq!(named("a.b-c_1:exec"), Ok(("a.b-c_1".into(), Join::Running)));
+        assert_eq!(named("x:no_exec"), Ok(("x".into(), Join::NotRunning)));
+        for bad in ["", ".", "..", "a/b", "a b", "x:later", &"x".repeat(200)] {
+            assert!(named(bad).is_err(), "{bad}");
+        }
+    }
+}
