@@ -77,6 +77,7 @@ impl FakeSrun {
                 task_epilog: None,
                 starts: Default::default(),
                 time_limit: None,
+                container: None,
             },
             tasks: tasks.to_vec(),
             node_index: 1,

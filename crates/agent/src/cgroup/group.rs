@@ -291,6 +291,11 @@ impl JobGroup {
         result
     }
 
+    /// The folder of the group in each tree.
+    pub fn paths(&self) -> Vec<String> {
+        self.members().iter().map(|member| member.dir.path().to_owned()).collect()
+    }
+
     pub(super) fn members(&self) -> &[TreeGroup] {
         match &self.backing {
             Backing::Groups(members) => members,

@@ -2,11 +2,12 @@
 
 use super::folders::JobFolders;
 use crate::cgroup::JobGroup;
-use crate::spool::LaunchRecord;
+use crate::spool::{AttemptDir, LaunchRecord};
 
 #[derive(Clone, Copy)]
 pub(crate) struct JobContext<'a> {
     pub record: &'a LaunchRecord,
     pub group: &'a JobGroup,
     pub folders: &'a JobFolders,
+    pub dir: &'a AttemptDir,
 }

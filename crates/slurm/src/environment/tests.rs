@@ -123,6 +123,7 @@ fn launch(listen: &str) -> StepLaunch {
         task_epilog: None,
         starts: Default::default(),
         time_limit: None,
+        container: None,
     }
 }
 

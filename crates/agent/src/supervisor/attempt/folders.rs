@@ -3,6 +3,7 @@
 
 use super::Attempt;
 use super::prolog_epilog::{EndStage, Hook, RunningHook};
+use crate::supervisor::container;
 use crate::supervisor::folders::scratch::{Scratch, ScratchLocation};
 use crate::supervisor::folders::{namespaces, shared_memory};
 use nix::unistd::{ForkResult, fork};
@@ -97,7 +98,9 @@ impl Attempt {
         let folders = [&self.folders.scratch, &self.folders.private].map(full);
         let left = shared_memory::owned_by(uid);
         let left = Some(left).filter(|left| !left.is_empty() && !shared_memory::has_processes(uid));
-        if folders == [false, false] && left.is_none() {
+        let containers = container::folder_of_attempt(&self.dir);
+        let containers = Some(containers).filter(|folder| folder.exists());
+        if folders == [false, false] && left.is_none() && containers.is_none() {
             return;
         }
         // SAFETY: the supervisor has one thread, and the child ends here.
@@ -107,6 +110,7 @@ impl Attempt {
                 if let Some(left) = &left {
                     shared_memory::remove(left, uid);
                 }
+                containers.iter().for_each(|folder| container::remove(folder));
                 // SAFETY: ends the child without the exit handlers of its parent.
                 unsafe { libc::_exit(i32::from(failed > 0)) }
             }

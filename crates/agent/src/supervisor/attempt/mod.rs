@@ -203,6 +203,15 @@ impl Attempt {
         self.agents.flush();
     }
 
+    fn context(&self) -> JobContext<'_> {
+        JobContext {
+            record: &self.record,
+            group: &self.group,
+            folders: &self.folders,
+            dir: &self.dir,
+        }
+    }
+
     /// Carries out every message of the connected agents.
     pub fn on_agents(&mut self) {
         for message in self.agents.read() {
@@ -219,8 +228,8 @@ impl Attempt {
     }
 
     pub fn on_step_link(&mut self, index: usize) {
-        let (record, group, folders) = (&self.record, &self.group, &self.folders);
-        self.steps[index].on_link(JobContext { record, group, folders });
+        let (record, group, folders, dir) = (&self.record, &self.group, &self.folders, &self.dir);
+        self.steps[index].on_link(JobContext { record, group, folders, dir });
         if let Some(at_once) = self.steps[index].take_end_request() {
             self.end_on_request(self.steps[index].id(), at_once);
         }
@@ -228,8 +237,8 @@ impl Attempt {
 
     /// Takes streams that the agent forwards to steps.
     pub fn on_step_listener(&mut self) {
-        let (record, group, folders) = (&self.record, &self.group, &self.folders);
-        let job = JobContext { record, group, folders };
+        let (record, group, folders, dir) = (&self.record, &self.group, &self.folders, &self.dir);
+        let job = JobContext { record, group, folders, dir };
         for joined in self.step_listener.advance() {
             let id = joined.ask.step;
             match self.steps.iter_mut().find(|step| step.id() == id) {
@@ -318,8 +327,9 @@ impl Attempt {
                 self.script_over();
                 continue;
             }
-            let (record, group, folders) = (&self.record, &self.group, &self.folders);
-            let job = JobContext { record, group, folders };
+            let (record, group, folders, dir) =
+                (&self.record, &self.group, &self.folders, &self.dir);
+            let job = JobContext { record, group, folders, dir };
             let _ =
                 self.steps.iter_mut().any(|step| step.on_child_ended(&dead, || own_kills(group)));
             self.steps.iter_mut().for_each(|step| step.begin_epilogs(job));

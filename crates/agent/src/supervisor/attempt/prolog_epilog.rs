@@ -231,6 +231,7 @@ impl Attempt {
             terminal: false,
             namespaces: None,
             prologs: Vec::new(),
+            container: None,
             entry: &entry,
             notices: &notices,
         };

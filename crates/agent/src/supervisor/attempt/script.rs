@@ -1,6 +1,7 @@
 //! Starts the job's batch script: its files, its group, its environment.
 
 use super::Attempt;
+use crate::supervisor::container::ContainerSpec;
 use crate::supervisor::process::binding::{self, ProcessBinding};
 use crate::supervisor::process::environment::{
     ProcessIdentity, merge_environment, process_variables, script_streams,
@@ -60,6 +61,8 @@ impl Attempt {
             ranks_here: &[launch.node_index],
             scratch: self.folders.scratch_path(),
         };
+        // A program of the site that runs in place of the script is not of the image.
+        let with_container = matches!(streams, Streams::OfScript);
         let streams = match streams {
             Streams::OfScript => script_streams(&self.record, &self.dir, &identity),
             Streams::None => Ok([Stream::Null, Stream::Null, Stream::SameAsStdout]),
@@ -72,6 +75,16 @@ impl Attempt {
         let base = launch.environment.iter().map(String::as_str);
         let over = own.iter().chain(&marker).map(String::as_str);
         let cpus = binding::script_cpus(&self.record);
+        let container = launch.container.as_deref().filter(|_| with_container);
+        let container = container.map(|request| {
+            let job = self.context();
+            ContainerSpec {
+                script: Some(self.dir.script_path()),
+                work_dir: &launch.work_dir,
+                umask: launch.umask,
+                ..ContainerSpec::of_job(job, request, "batch", group)
+            }
+        });
         let spec = ProcessSpec {
             user: &launch.user,
             argv,
@@ -93,6 +106,7 @@ impl Attempt {
             terminal: false,
             namespaces: self.folders.namespaces.as_ref(),
             prologs,
+            container,
             entry: &entry,
             notices: &launch.notices,
         };

@@ -89,8 +89,9 @@ pub(super) fn assemble(
         return Err(why.into());
     }
     mount_shared_memory(spec)?;
-    let root = open(MOUNT_POINT, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
-        .map_err(failed("the container's root"))?;
+    let root =
+        open(MOUNT_POINT, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
+            .map_err(failed("the container's root"))?;
     let user = match &spec.request.user {
         ContainerUser::JobUser => (spec.user.uid, spec.user.gid),
         ContainerUser::Root => (0, 0),
@@ -132,7 +133,8 @@ fn mount_root(spec: &ContainerSpec, layers: &Layers, map: &IdMap) -> Result<bool
     let failed = |e: Errno| format!("cannot mount the container's root: {}", e.desc());
     let layers = match layers {
         Layers::InPlace(folder) => {
-            let target = open(MOUNT_POINT, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).map_err(failed)?;
+            let target = open(MOUNT_POINT, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())
+                .map_err(failed)?;
             let tree = Tree::copy(folder).map_err(failed)?;
             tree.restrict(false).map_err(failed)?;
             tree.show_at(target).map_err(failed)?;
@@ -141,7 +143,10 @@ fn mount_root(spec: &ContainerSpec, layers: &Layers, map: &IdMap) -> Result<bool
         Layers::Under(layers) => layers,
     };
     if layers.len() > LAYERS_MAX {
-        return Err(format!("the image has {} layers: expected at most {LAYERS_MAX}", layers.len()));
+        return Err(format!(
+            "the image has {} layers: expected at most {LAYERS_MAX}",
+            layers.len()
+        ));
     }
     let namespace = user::namespace(map).map_err(failed)?;
     let mut mapped = true;
@@ -149,7 +154,8 @@ fn mount_root(spec: &ContainerSpec, layers: &Layers, map: &IdMap) -> Result<bool
     for (number, layer) in layers.iter().enumerate() {
         let name = format!("{COVERED}/{number}");
         make_folder(Path::new(&name), 0o755)?;
-        let target = open(name.as_str(), OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).map_err(failed)?;
+        let target =
+            open(name.as_str(), OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).map_err(failed)?;
         let tree = Tree::copy(layer).map_err(failed)?;
         mapped &= tree.map_owners(&namespace).is_ok();
         tree.show_at(target).map_err(failed)?;
@@ -174,7 +180,8 @@ fn mount_root(spec: &ContainerSpec, layers: &Layers, map: &IdMap) -> Result<bool
         ContainerUser::JobUser => MsFlags::MS_NODEV | MsFlags::MS_NOSUID,
         _ => MsFlags::MS_NODEV,
     };
-    mount(Some("overlay"), MOUNT_POINT, Some("overlay"), restrict, Some(options.as_str())).map_err(failed)?;
+    mount(Some("overlay"), MOUNT_POINT, Some("overlay"), restrict, Some(options.as_str()))
+        .map_err(failed)?;
     Ok(mapped)
 }
 
@@ -221,7 +228,7 @@ impl ShownHandles {
         if brings && !in_home {
             mounts.push(own(spec.work_dir));
         }
-        mounts.extend(spec.scratch.and_then(Path::to_str).map(own));
+        mounts.extend(spec.scratch.map(own));
         mounts.extend(spec.request.mounts.iter().cloned());
         let mounts = mounts.into_iter().map(|mount| {
             let opened = files::open_for_user(&mount, spec.user);

@@ -24,7 +24,13 @@ pub(super) fn files(limits: Option<&DeviceLimits>, of_several_nodes: bool) -> Ve
     found
 }
 
-fn walk(folder: &Path, depth: usize, rules: &[DeviceRule], found: &mut Vec<DeviceFile>, seen: &mut usize) {
+fn walk(
+    folder: &Path,
+    depth: usize,
+    rules: &[DeviceRule],
+    found: &mut Vec<DeviceFile>,
+    seen: &mut usize,
+) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         *seen += 1;
         if *seen > FILES_MAX {

@@ -1,8 +1,8 @@
 //! What a container shows beside its image: folders of the node, the job's script, Sluice's own commands, and the
 //! user's name. Everything is placed by handle below the container's root.
 
-use crate::supervisor::process::credentials::as_user;
 use super::mount_calls::{Tree, make_file_in_root, make_folder_in_root, open_in_root};
+use crate::supervisor::process::credentials::as_user;
 use model::container::Mount;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, SFlag, fstat};
@@ -63,17 +63,26 @@ fn show(root: &OwnedFd, source: &OwnedFd, target: &str, read_only: bool) -> nix:
 
 /// Shows a file or folder of ours.
 pub(super) fn show_own(root: &OwnedFd, source: &Path, target: &str) -> Result<(), String> {
-    let shown = open(source, HANDLE, Mode::empty()).and_then(|file| show(root, &file, target, true));
+    let shown =
+        open(source, HANDLE, Mode::empty()).and_then(|file| show(root, &file, target, true));
     shown.map_err(|e| format!("mount {} on {target}: {}", source.display(), e.desc()))
 }
 
 /// Shows the node's names of hosts, where the node has them.
 pub(super) fn show_network_files(root: &OwnedFd) -> Result<(), String> {
-    NETWORK.iter().filter(|file| Path::new(file).exists()).try_for_each(|file| show_own(root, Path::new(file), file))
+    NETWORK
+        .iter()
+        .filter(|file| Path::new(file).exists())
+        .try_for_each(|file| show_own(root, Path::new(file), file))
 }
 
 /// Adds the job's user to the image's users, so that programs find a name and a home.
-pub(super) fn show_user(root: &OwnedFd, user: &UserIds, home: &str, made: &Path) -> Result<(), String> {
+pub(super) fn show_user(
+    root: &OwnedFd,
+    user: &UserIds,
+    home: &str,
+    made: &Path,
+) -> Result<(), String> {
     let (name, uid, gid) = (&user.name, user.uid, user.gid);
     let passwd = format!("{name}:x:{uid}:{gid}:{name}:{home}:/bin/sh\n");
     let group = format!("{name}:x:{gid}:\n");
@@ -88,7 +97,8 @@ pub(super) fn show_user(root: &OwnedFd, user: &UserIds, home: &str, made: &Path)
             text.push('\n');
         }
         let path = made.join(file);
-        fs::write(&path, text + &line).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+        fs::write(&path, text + &line)
+            .map_err(|e| format!("cannot write {}: {e}", path.display()))?;
         show_own(root, &path, &inside)?;
     }
     Ok(())

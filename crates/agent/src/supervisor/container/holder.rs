@@ -68,8 +68,9 @@ impl Holder {
                 let length = read(&said, &mut word).unwrap_or(0);
                 let _ = waitpid(child, None);
                 let word = String::from_utf8_lossy(&word[..length]).into_owned();
-                let pid =
-                    word.parse().map_err(|_| format!("cannot make the container's namespaces: {word}"))?;
+                let pid = word
+                    .parse()
+                    .map_err(|_| format!("cannot make the container's namespaces: {word}"))?;
                 let started = start_time(pid).ok_or("the container's first process is gone")?;
                 Ok(Holder { pid, started })
             }

@@ -20,6 +20,9 @@ mod runtime;
 mod runtime_config;
 mod user;
 
+use crate::cgroup::JobGroup;
+use crate::spool::AttemptDir;
+use crate::supervisor::job_context::JobContext;
 use assembly::{Assembled, MOUNT_POINT};
 use model::container::{Container, ContainerUser};
 use model::limits::DeviceLimits;
@@ -35,6 +38,9 @@ use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use wire::order::UserIds;
+
+/// Said of a step: it runs on the node itself, although its job has a container.
+pub(crate) const NO_CONTAINER: &str = "none";
 
 /// The group of a container's processes, below that of the process that started it.
 const GROUP: &str = "container";
@@ -59,11 +65,54 @@ pub(crate) struct ContainerSpec<'a> {
     /// The job's script, where that is what runs.
     pub script: Option<PathBuf>,
     pub work_dir: &'a str,
-    pub scratch: Option<&'a Path>,
+    pub scratch: Option<&'a str>,
     /// Bytes of memory that the job has.
     pub memory: Option<u64>,
     pub terminal: bool,
     pub umask: u32,
+}
+
+impl<'a> ContainerSpec<'a> {
+    /// Of one process of a job; `name` is that of its step, and `group` the process's own.
+    pub fn of_job(
+        job: JobContext<'a>,
+        request: &'a Container,
+        name: &str,
+        group: &JobGroup,
+    ) -> Self {
+        let record = job.record;
+        let folder = folder_of_attempt(job.dir);
+        let store = match &record.site.containers.store {
+            Some(store) => PathBuf::from(store),
+            None => job.dir.path().ancestors().nth(4).unwrap_or(Path::new("/")).join("images"),
+        };
+        ContainerSpec {
+            request,
+            site: &record.site.containers,
+            store,
+            folder: match &request.name {
+                Some(named) => folder.join(format!("named-{}", named.name)),
+                None => folder.join(name),
+            },
+            process: 0,
+            user: &record.launch.user,
+            groups: group.paths(),
+            devices: record.limits.devices.as_ref(),
+            of_several_nodes: record.launch.nodes > 1,
+            script: None,
+            work_dir: "/",
+            scratch: job.folders.scratch_path(),
+            memory: record.limits.memory.map(|bytes| bytes.0),
+            terminal: false,
+            umask: 0o022,
+        }
+    }
+}
+
+/// The folder of all containers of an attempt, beside the node's spool.
+pub(crate) fn folder_of_attempt(dir: &AttemptDir) -> PathBuf {
+    let node = dir.path().ancestors().nth(2).unwrap_or(Path::new("/"));
+    node.join("containers").join(dir.path().file_name().unwrap_or_default())
 }
 
 /// A container that this process has entered as far as its mount namespace.
@@ -90,7 +139,8 @@ pub(crate) fn enter(
     let assembled = match Assembled::running(&spec.folder) {
         Some(running) => {
             let namespace = running.holder.namespace("mnt");
-            let namespace = open(namespace.as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
+            let namespace =
+                open(namespace.as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
             namespace
                 .and_then(|namespace| setns(namespace, CloneFlags::CLONE_NEWNS))
                 .map_err(|e| format!("cannot join the container: {}", e.desc()))?;
@@ -99,14 +149,20 @@ pub(crate) fn enter(
         None => assembly::assemble(spec, environment, progress)?,
     };
     drop(lock);
-    let root = open(MOUNT_POINT, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
-        .map_err(|e| format!("the container's root: {}", e.desc()))?;
+    let root =
+        open(MOUNT_POINT, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
+            .map_err(|e| format!("the container's root: {}", e.desc()))?;
     Ok(Entered { assembled, root, runtime })
 }
 
 impl Entered {
     /// Executes the runtime, which executes the program. Returns only on failure, with the path that failed.
-    pub fn execute(&self, spec: &ContainerSpec, argv: &[String], environment: &[CString]) -> (Errno, String) {
+    pub fn execute(
+        &self,
+        spec: &ContainerSpec,
+        argv: &[String],
+        environment: &[CString],
+    ) -> (Errno, String) {
         let environment = self.environment(spec, environment);
         let work_dir = self.work_dir(spec);
         let argv = self.arguments(spec, argv);
@@ -184,7 +240,8 @@ impl Entered {
 
     /// The job's variables, but for those of the image that win.
     fn environment(&self, spec: &ContainerSpec, job: &[CString]) -> Vec<String> {
-        let of_job: Vec<String> = job.iter().map(|entry| entry.to_string_lossy().into_owned()).collect();
+        let of_job: Vec<String> =
+            job.iter().map(|entry| entry.to_string_lossy().into_owned()).collect();
         merge(&self.assembled.settings.env, &of_job, |name| spec.request.variables.wins(name))
     }
 
@@ -193,7 +250,8 @@ impl Entered {
         let has = |path: &str| {
             mount_calls::open_in_root(&self.root, path, OFlag::O_PATH | OFlag::O_DIRECTORY).is_ok()
         };
-        let image = Some(self.assembled.settings.working_dir.as_str()).filter(|path| !path.is_empty());
+        let image =
+            Some(self.assembled.settings.working_dir.as_str()).filter(|path| !path.is_empty());
         if let Some(asked) = &spec.request.work_dir {
             return asked.clone();
         }
@@ -214,7 +272,8 @@ fn merge(image: &[String], job: &[String], wins: impl Fn(&str) -> bool) -> Vec<S
     };
     let kept: Vec<&String> = job.iter().filter(is_kept).collect();
     let replaced = |entry: &&String| !kept.iter().any(|one| name(one) == name(entry));
-    let mut all: Vec<String> = image.iter().filter(replaced).chain(kept.iter().copied()).cloned().collect();
+    let mut all: Vec<String> =
+        image.iter().filter(replaced).chain(kept.iter().copied()).cloned().collect();
     let own = format!("{}/bin", files::OWN);
     match all.iter_mut().find(|entry| entry.starts_with("PATH=")) {
         Some(path) => *path = format!("{path}:{own}"),

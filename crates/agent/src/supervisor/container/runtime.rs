@@ -29,7 +29,9 @@ pub(super) fn find(site: &ContainerSite) -> Result<PathBuf, String> {
             let missing = format!("container runtime {}: no such file", path.display());
             Some(path).filter(|path| path.is_file()).ok_or(missing)
         }
-        Some(name) => at(name).ok_or_else(|| format!("container runtime {name} is not on this node")),
+        Some(name) => {
+            at(name).ok_or_else(|| format!("container runtime {name} is not on this node"))
+        }
         None => RUNTIMES.iter().find_map(|name| at(name)).ok_or_else(|| {
             "no container runtime on this node: install runc, or name one in sluice.toml".to_owned()
         }),
@@ -53,7 +55,11 @@ pub(super) fn find_program(
         return Err(Errno::ENOENT);
     }
     if program.contains('/') {
-        let path = if program.starts_with('/') { program.to_owned() } else { format!("{work_dir}/{program}") };
+        let path = if program.starts_with('/') {
+            program.to_owned()
+        } else {
+            format!("{work_dir}/{program}")
+        };
         return check(&path);
     }
     let path = environment.iter().find_map(|entry| entry.strip_prefix("PATH=")).unwrap_or_default();
@@ -70,7 +76,12 @@ pub(super) fn find_program(
 }
 
 /// Becomes the runtime, which runs the bundle and ends with its exit code.
-pub(super) fn execute(runtime: &Path, state: &Path, bundle: &Path, id: &str) -> nix::Result<Infallible> {
+pub(super) fn execute(
+    runtime: &Path,
+    state: &Path,
+    bundle: &Path,
+    id: &str,
+) -> nix::Result<Infallible> {
     let word = |text: &[u8]| CString::new(text).map_err(|_| Errno::EINVAL);
     let program = word(runtime.as_os_str().as_bytes())?;
     let words = [

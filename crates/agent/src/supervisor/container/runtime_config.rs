@@ -130,10 +130,10 @@ impl RuntimeConfig<'_> {
     }
 
     fn namespaces(&self) -> Value {
-        let of_holder = |kind: &str, short: &str| {
-            json!({"type": kind, "path": self.holder.namespace(short)})
-        };
-        let mut all = vec![json!({"type": "mount"}), of_holder("pid", "pid"), of_holder("ipc", "ipc")];
+        let of_holder =
+            |kind: &str, short: &str| json!({"type": kind, "path": self.holder.namespace(short)});
+        let mut all =
+            vec![json!({"type": "mount"}), of_holder("pid", "pid"), of_holder("ipc", "ipc")];
         if self.map.is_some() {
             all.push(of_holder("user", "user"));
         }

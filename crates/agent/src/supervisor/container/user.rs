@@ -40,10 +40,12 @@ pub(super) fn namespace(map: &IdMap) -> nix::Result<OwnedFd> {
 
 /// The numbers of `NAME`, `UID`, `NAME:GROUP` or `UID:GID` in the container; nothing is root.
 pub(super) fn resolve(root: &OwnedFd, text: &str) -> Result<(u32, u32), String> {
-    let (user, group) = text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
+    let (user, group) =
+        text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
     let field = |file: &str, wanted: &str, by: usize| -> Option<Vec<String>> {
         let lines = read_in_root(root, file)?;
-        let fields = lines.lines().map(|line| line.split(':').map(str::to_owned).collect::<Vec<_>>());
+        let fields =
+            lines.lines().map(|line| line.split(':').map(str::to_owned).collect::<Vec<_>>());
         fields.into_iter().find(|fields| fields.get(by).is_some_and(|field| field == wanted))
     };
     let (uid, usual_gid) = match user.parse::<u32>() {
@@ -89,10 +91,12 @@ mod tests {
     fn users_of_an_image_are_found_by_name_and_number() {
         let root = tempfile::tempdir().expect("scratch folder");
         fs::create_dir(root.path().join("etc")).expect("made");
-        let write = |file: &str, text: &str| fs::write(root.path().join(file), text).expect("written");
+        let write =
+            |file: &str, text: &str| fs::write(root.path().join(file), text).expect("written");
         write("etc/passwd", "root:x:0:0::/root:/bin/sh\napp:x:100:101::/app:/bin/sh\n");
         write("etc/group", "root:x:0:\nweb:x:33:app\n");
-        let fd = open(root.path(), OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).expect("opened");
+        let fd =
+            open(root.path(), OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).expect("opened");
         let good = [
             ("", (0, 0)),
             ("app", (100, 101)),

@@ -1,6 +1,7 @@
 //! The processes of a job: how each is started, with what limits and environment, what it uses, and how it is reaped.
 
 pub(crate) mod binding;
+pub(crate) mod credentials;
 pub(crate) mod descendants;
 pub(crate) mod environment;
 pub(crate) mod nice;

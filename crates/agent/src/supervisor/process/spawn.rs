@@ -7,10 +7,10 @@ use super::{nice, rlimits};
 use crate::cgroup::{EntryFds, Forked};
 use crate::spool::close_claim_in_child;
 use crate::supervisor::agent_connections;
-use crate::supervisor::process::credentials::{as_user, become_user};
 use crate::supervisor::container::{self, ContainerSpec};
 use crate::supervisor::folders::namespaces::Namespaces;
 use crate::supervisor::process::binding::ProcessBinding;
+use crate::supervisor::process::credentials::{as_user, become_user};
 use crate::supervisor::prolog_epilog::task_prolog;
 use model::limits::Limits;
 use model::run::Rlimits;
@@ -24,8 +24,7 @@ use nix::sys::socket::{
 };
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{
-    Gid, Pid, Uid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, execve, getcwd, getpid, setgroups,
-    setpgid, setresgid, setresuid, setsid,
+    Pid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, execve, getcwd, getpid, setpgid, setsid,
 };
 use std::ffi::{CStr, CString, OsStr};
 use std::io::{IoSlice, IoSliceMut, Write};
@@ -249,7 +248,7 @@ fn prepare(
     let cannot_become = |errno: Errno| {
         format!("cannot become user {} ({}): {}", spec.user.name, spec.user.uid, errno.desc())
     };
-    let mut nice_refused = None;
+    let nice_refused;
     let mut lost_dir = None;
     if in_container {
         nice_refused = spec.nice.and_then(|nice| nice::apply(nice).err());

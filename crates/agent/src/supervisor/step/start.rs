@@ -2,6 +2,7 @@
 
 use super::{Stage, Step, TASKS_MAX};
 use crate::cgroup::GroupLimits;
+use crate::supervisor::container::{ContainerSpec, NO_CONTAINER};
 use crate::supervisor::job_context::JobContext;
 use crate::supervisor::process::binding::{self, ProcessBinding};
 use crate::supervisor::process::environment::{file_name, merge_environment, process_variables};
@@ -100,6 +101,16 @@ impl Step {
         let site = record.site.task_prolog.clone().map(|p| (p, words.task_prolog_failed.as_str()));
         let own = launch.task_prolog.clone().map(|p| (p, words.own_prolog_failed.as_str()));
         let prologs = site.into_iter().chain(own).collect();
+        // A step runs in its job's container unless it names its own.
+        let container = launch.container.as_deref().or(record.launch.container.as_deref());
+        let container = container.filter(|request| request.image.as_deref() != Some(NO_CONTAINER));
+        let container = container.map(|request| ContainerSpec {
+            process: local_rank,
+            work_dir: &launch.work_dir,
+            umask: launch.umask,
+            terminal,
+            ..ContainerSpec::of_job(job, request, &step, group)
+        });
         let spec = ProcessSpec {
             user: &record.launch.user,
             argv: program.unwrap_or(&launch.argv).clone(),
@@ -125,6 +136,7 @@ impl Step {
             terminal,
             namespaces: job.folders.namespaces.as_ref(),
             prologs,
+            container,
             entry: &entry,
             notices: &record.launch.notices,
         };

@@ -195,7 +195,7 @@ pub fn job_launch(
         first_step: None,
         notices: notice::launch_notices(facts.job.id),
         sample_s: launch.sample_s,
-        container: launch.container.clone().filter(|_| runs_here),
+        container: launch.container.clone(),
         prolog_epilog: if facts.has_prolog_epilog {
             let node = facts.node_index as usize;
             environment::prolog_epilog::node_programs(&job_facts(&facts), node)
