@@ -28,7 +28,7 @@ mod notice;
 mod owner;
 mod process;
 mod process_title;
-mod prolog_epilog;
+pub(crate) mod prolog_epilog;
 mod step;
 
 use crate::cgroup::Hierarchy;
