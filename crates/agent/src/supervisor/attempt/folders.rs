@@ -100,6 +100,7 @@ impl Attempt {
         let left = Some(left).filter(|left| !left.is_empty() && !shared_memory::has_processes(uid));
         let containers = container::folder_of_attempt(&self.dir);
         let containers = Some(containers).filter(|folder| folder.exists());
+        let groups = self.group.paths();
         if folders == [false, false] && left.is_none() && containers.is_none() {
             return;
         }
@@ -110,7 +111,7 @@ impl Attempt {
                 if let Some(left) = &left {
                     shared_memory::remove(left, uid);
                 }
-                containers.iter().for_each(|folder| container::remove(folder));
+                containers.iter().for_each(|folder| container::remove(folder, &groups));
                 // SAFETY: ends the child without the exit handlers of its parent.
                 unsafe { libc::_exit(i32::from(failed > 0)) }
             }

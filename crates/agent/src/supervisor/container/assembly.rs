@@ -2,6 +2,7 @@
 //! namespace of its own that lives as long as its holder does.
 
 use super::files;
+use super::group_trees;
 use super::holder::{Holder, IdMap};
 use super::id_range;
 use super::mount_calls::Tree;
@@ -11,7 +12,7 @@ use super::{ContainerSpec, user};
 use model::container::{ContainerUser, Mount};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::{Mode, mode_t};
 use serde::{Deserialize, Serialize};
@@ -99,7 +100,7 @@ pub(super) fn assemble(
         ContainerUser::Named(name) => user::resolve(&root, name)?,
     };
     opened.show(spec, &root)?;
-    let group = hide_foreign_trees(&spec.groups)?;
+    let group = group_trees::hide_foreign(&spec.groups)?;
     let name = spec.folder.file_name().and_then(|name| name.to_str()).unwrap_or("container");
     let assembled = Assembled {
         holder,
@@ -259,30 +260,4 @@ impl ShownHandles {
         }
         Ok(())
     }
-}
-
-/// Hides the trees of control groups in which the job has no group: the runtime makes one in each that it sees, and would
-/// leave folders behind. Returns the job's group below the root of its trees.
-fn hide_foreign_trees(groups: &[String]) -> Result<String, String> {
-    let text = fs::read_to_string("/proc/self/mountinfo").map_err(|e| e.to_string())?;
-    let mut relative: Option<String> = None;
-    for line in text.lines() {
-        let Some((mount, rest)) = line.split_once(" - ") else { continue };
-        let Some(point) = mount.split(' ').nth(4) else { continue };
-        if !rest.starts_with("cgroup ") && !rest.starts_with("cgroup2 ") {
-            continue;
-        }
-        let below = |group: &String| {
-            let rest = group.strip_prefix(point)?;
-            rest.starts_with('/').then(|| rest.to_owned())
-        };
-        match groups.iter().find_map(below) {
-            Some(path) => relative = relative.or(Some(path)),
-            None => {
-                // In this mount namespace alone. One that cannot be hidden is used by the runtime too, which does no harm.
-                let _ = umount2(point, MntFlags::MNT_DETACH);
-            }
-        }
-    }
-    relative.ok_or_else(|| "containers need control groups on their node".into())
 }

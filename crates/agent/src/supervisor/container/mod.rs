@@ -6,12 +6,14 @@
 //! - `rootfs`: what `--container` names: a bundle, a folder, an image.
 //! - `holder`: the process that holds the namespaces; `id_range`: ids for user namespaces.
 //! - `assembly`: the root file system with everything that is shown in it; `files`, `mount_calls`: how.
+//! - `group_trees`: the control groups that the runtime sees.
 //! - `runtime_config`: what the runtime is told; `runtime`: which program that is.
 //! - `user`: the users of the image.
 
 mod assembly;
 mod devices;
 mod files;
+mod group_trees;
 mod holder;
 mod id_range;
 mod mount_calls;
@@ -282,8 +284,9 @@ fn merge(image: &[String], job: &[String], wins: impl Fn(&str) -> bool) -> Vec<S
     all
 }
 
-/// Removes the folders of an attempt's containers.
-pub(crate) fn remove(folder: &Path) {
+/// Removes the folders of an attempt's containers; `groups` are those of the job.
+pub(crate) fn remove(folder: &Path, groups: &[String]) {
+    group_trees::remove_foreign(groups);
     // What cannot be removed now is removed when the agent starts next.
     let _ = fs::remove_dir_all(folder);
 }
