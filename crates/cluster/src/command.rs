@@ -7,6 +7,7 @@ use model::account::{Account, Association, AssociationKey, Qos};
 use model::allocation::NodeShare;
 use model::array::ArraySpec;
 use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
+use model::health::HealthSource;
 use model::id::{AttemptId, JobId, RunId, StepId};
 use model::node::NodeFacts;
 use model::principal::{Principal, Role};
@@ -73,6 +74,12 @@ pub enum Command {
     },
     NodeLost {
         node: String,
+    },
+    /// What one source found of a node's health; no failure: the node is well.
+    NodeHealth {
+        node: String,
+        source: HealthSource,
+        failure: Option<String>,
     },
     ChangeNode {
         nodes: Vec<String>,

@@ -35,6 +35,9 @@ pub struct ClusterConfig {
     /// Prolog and epilog programs, usage sampling, scratch folders.
     #[serde(default)]
     pub site: Site,
+    /// `/metrics` is shown to anybody.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub open_metrics: bool,
 }
 
 /// The parameters of slurm.conf that the state machine honours.
@@ -203,6 +206,7 @@ impl Default for ClusterConfig {
             limits: CgroupPolicy::default(),
             cgroup_plugin: "autodetect".into(),
             site: Site::default(),
+            open_metrics: false,
         }
     }
 }

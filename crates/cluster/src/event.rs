@@ -9,6 +9,7 @@ use model::allocation::Allocation;
 use model::array::IndexSet;
 use model::attempt::{Ending, PreemptionGrace};
 use model::change::{JobField, PartitionChange};
+use model::health::HealthSource;
 use model::id::{AttemptId, JobId, RunId, StepId};
 use model::node::{AdminState, NodeFacts};
 use model::node_reason::NodeReason;
@@ -185,6 +186,13 @@ pub enum Event {
         node: String,
         admin: Option<AdminState>,
         reason: Option<NodeReason>,
+    },
+    /// What one source found of a node's health changed; no failure: the node is well.
+    NodeHealth {
+        node: String,
+        source: HealthSource,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<String>,
     },
     NodeSet {
         node: String,

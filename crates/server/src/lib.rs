@@ -10,7 +10,8 @@
 //! - `plan/`: the planner's thread, and the thread that makes forecasts and explanations.
 //! - `dispatch/`: from events to orders, with the controller's prolog and epilog; `dispatch/launch/`: what an order says.
 //! - `agents/`: the agents' port and links. Backends that bring up machines of their own would lie beside it.
-//! - `http/`: the clients' API. dstack's API, metrics and web pages are routers that join `http::router`.
+//! - `http/`: the clients' API. dstack's API and web pages are routers that join `http::router`; `metrics/`: what
+//!   Prometheus reads there.
 //! - `show/`: what clients are shown, a file for each kind of answer; `step/`: creating steps.
 //! - `auth/`: principals, tokens, keys; `configure/`: from configuration files to the state machine's configuration.
 
@@ -25,6 +26,7 @@ mod dispatch;
 mod error;
 mod http;
 mod logs;
+mod metrics;
 mod per_user;
 mod plan;
 mod shared;

@@ -263,6 +263,11 @@ fn messages_of_the_agent_link_keep_their_names() {
     let attempts = &json["hello"]["nodes"][0]["attempts"];
     assert_eq!(attempts.to_string(), r#"[{"alive":true,"attempt":{"job":12,"number":1}}]"#);
     travels(&ToServer::Heartbeat { nodes: Vec::new() }, r#"{"beat":{"nodes":[]}}"#);
+    let (source, failure) = (model::health::HealthSource::Check, Some("disk full".into()));
+    travels(
+        &ToServer::Health { node: "n1".into(), source, failure },
+        r#"{"health":{"node":"n1","source":"check","failure":"disk full"}}"#,
+    );
     travels(
         &ToServer::StepAccepted { node: "n1".into(), attempt: attempt(), step: StepId::Batch },
         r#"{"step_taken":{"node":"n1","attempt":{"job":12,"number":1},"step":"batch"}}"#,

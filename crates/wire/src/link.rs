@@ -3,6 +3,7 @@
 use crate::order::SignedOrder;
 use crate::report::Report;
 use crate::stream::StreamKind;
+use model::health::HealthSource;
 use model::id::{AttemptId, StepId};
 use model::limits::CgroupPolicy;
 use model::node::{NodeConfig, NodeFacts};
@@ -31,6 +32,14 @@ pub enum ToServer {
     #[serde(rename = "beat")]
     Heartbeat {
         nodes: Vec<(String, NodeFacts)>,
+    },
+    /// What one source found of a node's health; no failure: the node is well. It is found anew at the next check, so that
+    /// none is kept for another connection.
+    Health {
+        node: String,
+        source: HealthSource,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<String>,
     },
     /// A step's order is with its supervisor: it need not be sent again.
     #[serde(rename = "step_taken")]

@@ -1,8 +1,9 @@
 //! The agent process. This file has its state: its nodes, their attempts, and what supervisors report. `run` sets it up
 //! and dials the server, `session` serves one connection, `orders` carries out orders, `requests` answers requests about
-//! attempts, `supervisor_connection` and `liveness` watch the supervisors.
+//! attempts, `supervisor_connection` and `liveness` watch the supervisors, `health` checks the nodes.
 
 mod backoff;
+mod health;
 mod liveness;
 mod orders;
 mod requests;
@@ -21,6 +22,7 @@ use crate::node::facts;
 use crate::order_gate::Gate;
 use crate::supervisor::folders::scratch::ScratchLocation;
 use crate::wall_clock::{self, Skew};
+use health::HealthChecks;
 use model::run::{ExitStatus, Usage};
 use model::time::Timestamp;
 pub use run::{AgentConfig, run};
@@ -44,6 +46,8 @@ const LOGINS_MAX: usize = 32;
 struct AttemptEntry {
     /// `None` if the spool's record cannot be read.
     uid: Option<u32>,
+    /// How many CPUs of the node it was granted.
+    cpus: u32,
     /// `None` once its supervisor has ended.
     orders: Option<mpsc::Sender<ToSupervisor>>,
     /// The supervisor's pid, once it has sent it.
@@ -55,9 +59,10 @@ struct AttemptEntry {
 }
 
 impl AttemptEntry {
-    fn new(uid: Option<u32>) -> AttemptEntry {
+    fn new(uid: Option<u32>, cpus: u32) -> AttemptEntry {
         AttemptEntry {
             uid,
+            cpus,
             orders: None,
             supervisor: None,
             last_number: 0,
@@ -84,6 +89,7 @@ pub(crate) struct Agent {
     pub outgoing: Vec<ToServer>,
     logins_in: mpsc::Sender<Login>,
     pub logins: mpsc::Receiver<Login>,
+    health: HealthChecks,
     machine: Machine,
     started: Timestamp,
 }
@@ -109,6 +115,7 @@ impl Agent {
             outgoing: Vec::new(),
             logins_in,
             logins,
+            health: HealthChecks::new(),
             machine,
             started: wall_clock::now(),
         }
@@ -137,11 +144,11 @@ impl Agent {
 
     async fn adopt_one(&mut self, key: AttemptKey) -> Result<(), AgentError> {
         let dir = self.nodes[&key.node].spool.open_attempt(key.attempt)?;
-        let uid = match dir.read_launch() {
-            Ok(record) => Some(record.launch.user.uid),
+        let (uid, cpus) = match dir.read_launch() {
+            Ok(record) => (Some(record.launch.user.uid), record.launch.share.cpus.len()),
             Err(error) => {
                 tracing::warn!(%error, "an attempt's record is damaged; it is taken for lost");
-                None
+                (None, 0)
             }
         };
         match find_supervisor(&dir).await {
@@ -155,11 +162,11 @@ impl Agent {
             }
             SupervisorSearch::Alive(stream) => {
                 tracing::info!(node = key.node, attempt = %key.attempt, "found a running attempt");
-                self.attempts.insert(key.clone(), AttemptEntry::new(uid));
+                self.attempts.insert(key.clone(), AttemptEntry::new(uid, cpus));
                 self.connect_supervisor(key, stream);
             }
             SupervisorSearch::NeverStarted | SupervisorSearch::Gone => {
-                self.attempts.insert(key.clone(), AttemptEntry::new(uid));
+                self.attempts.insert(key.clone(), AttemptEntry::new(uid, cpus));
                 self.on_closed(&key);
             }
         }
@@ -168,6 +175,7 @@ impl Agent {
 
     /// Removes what the agent leaves behind when it ends: groups and folders of nodes without jobs. Jobs continue.
     pub fn shut_down(&self) {
+        self.health.shut_down();
         for node in self.nodes.values() {
             if let Err(error) = node.remove_root() {
                 tracing::info!(node = node.name, %error, "its groups stay");
@@ -219,6 +227,7 @@ impl Agent {
     }
 
     pub fn set_policies(&mut self, policies: BTreeMap<String, NodePolicy>) {
+        self.set_health_checks(&policies);
         for (name, policy) in policies {
             if let Some(node) = self.nodes.get_mut(&name) {
                 node.policy = policy;

@@ -79,7 +79,8 @@ impl Agent {
     }
 
     fn launch(&mut self, key: AttemptKey, launch: JobLaunch) {
-        self.attempts.insert(key.clone(), AttemptEntry::new(Some(launch.user.uid)));
+        let entry = AttemptEntry::new(Some(launch.user.uid), launch.share.cpus.len());
+        self.attempts.insert(key.clone(), entry);
         match self.start_supervisor(&key, launch) {
             Ok(stream) => self.connect_supervisor(key, stream),
             Err(error) => {

@@ -1,6 +1,7 @@
 //! One node of an agent: its spool, its control groups and its policy. An agent may be several nodes on one machine.
 
 pub(crate) mod facts;
+pub(crate) mod health_check;
 
 use crate::cgroup::{Hierarchy, JobGroup, Plugin};
 use crate::detect::CpuTopology;

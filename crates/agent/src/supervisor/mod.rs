@@ -23,11 +23,12 @@ mod event_loop;
 pub(crate) mod folders;
 mod job_context;
 mod job_group;
+mod job_log;
 mod notice;
 mod owner;
 mod process;
 mod process_title;
-mod prolog_epilog;
+pub(crate) mod prolog_epilog;
 mod step;
 
 use crate::cgroup::Hierarchy;

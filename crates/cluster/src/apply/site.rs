@@ -6,6 +6,7 @@ use crate::state::node::Node;
 use crate::token::JoinToken;
 use model::account::Association;
 use model::change::{JobField, PartitionChange};
+use model::health::HealthFailure;
 use model::node::SlotState;
 use model::reason::Reason;
 use model::run::Hold;
@@ -57,6 +58,21 @@ impl State {
                 let node = self.node_mut(node);
                 node.admin = *admin;
                 node.reason.clone_from(reason);
+                if admin.is_none() {
+                    node.failures.values_mut().for_each(|failure| failure.acknowledged = true);
+                }
+            }
+            Event::NodeHealth { node, source, failure } => {
+                let failures = &mut self.node_mut(node).failures;
+                match failure.clone() {
+                    Some(text) => {
+                        let failure = HealthFailure { text, acknowledged: false };
+                        failures.insert(*source, failure);
+                    }
+                    None => {
+                        failures.remove(source);
+                    }
+                }
             }
             Event::NodeSet { node, weight, features } => {
                 let config = Arc::make_mut(&mut self.node_mut(node).config);

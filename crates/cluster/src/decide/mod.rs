@@ -12,6 +12,7 @@ mod het;
 mod limits;
 mod names;
 mod node;
+mod node_health;
 mod preempt;
 mod probe;
 mod report;
@@ -68,6 +69,9 @@ impl State {
                 self.decide_hello(node, facts, held, context)
             }
             Command::NodeLost { node } => Ok(self.decide_node_lost(node, context)),
+            Command::NodeHealth { node, source, failure } => {
+                Ok(self.decide_node_health(node, *source, failure.as_deref(), context).into())
+            }
             Command::Tick { booked } => Ok(self.decide_tick(*booked, context).into()),
             Command::UseToken { hash, fingerprint } => {
                 self.decide_use_token(hash, fingerprint, context)

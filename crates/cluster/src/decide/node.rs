@@ -67,16 +67,16 @@ impl State {
             node.slot == SlotState::Silent && node.silent_since.is_some_and(|s| s + timeout <= now)
         });
         // One node a tick: the next tick sees what this one did to jobs of several nodes.
-        if let Some((name, _)) = overdue.into_iter().next() {
-            events.push(Event::NodeDown {
-                node: name.clone(),
-                reason: NodeReason {
-                    cause: NodeCause::NotResponding,
-                    author: ReasonAuthor::System,
-                    at: now,
-                },
+        if let Some((name, node)) = overdue.into_iter().next() {
+            // The reason of a drain outlasts the silence: it says why the node is out of service when it is back.
+            let drained = node.reason.clone().filter(|_| node.admin.is_some());
+            let silent = NodeReason {
+                cause: NodeCause::NotResponding,
+                author: ReasonAuthor::System,
                 at: now,
-            });
+            };
+            let reason = drained.unwrap_or(silent);
+            events.push(Event::NodeDown { node: name.clone(), reason, at: now });
             events.extend(self.fail_jobs_on(&[name], now));
         }
         events

@@ -1,11 +1,13 @@
 //! A node as the state holds it: configuration, slot, and what is granted of it.
 
+use model::health::{HealthFailure, HealthSource};
 use model::id::AttemptId;
 use model::node::{AdminState, NodeConfig, NodeFacts, SlotState};
 use model::node_reason::NodeReason;
 use model::time::Timestamp;
 use sched::view::{Availability, NodeUse};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,6 +28,9 @@ pub struct Node {
     pub stale: Vec<AttemptId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_busy: Option<Timestamp>,
+    /// What was found unhealthy and has not passed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub failures: BTreeMap<HealthSource, HealthFailure>,
     /// No longer in the configuration: the node is dropped when its last job ends.
     #[serde(default)]
     pub removed: bool,
@@ -48,6 +53,7 @@ impl Node {
             silent_since: None,
             stale: Vec::new(),
             last_busy: None,
+            failures: BTreeMap::new(),
             removed: false,
             used: NodeUse::default(),
             holders: Vec::new(),

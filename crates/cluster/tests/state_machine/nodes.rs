@@ -6,6 +6,7 @@ use cluster::Command;
 use cluster::command::AttemptReport;
 use model::amount::Bytes;
 use model::change::NodeChange;
+use model::health::HealthSource;
 use model::node::{AdminState, SlotState};
 use model::node_reason::{NodeCause, ReasonAuthor};
 use model::run::JobState;
@@ -175,4 +176,102 @@ fn node_may_be_configured_as_drained() {
     assert_eq!(w.state.nodes["n1"].availability(), Availability::Drained);
     let new = NodeCause::Text("new".into());
     assert_eq!(w.state.nodes["n1"].reason.as_ref().map(|r| &r.cause), Some(&new));
+}
+
+fn health(source: HealthSource, failure: Option<&str>) -> Command {
+    Command::NodeHealth { node: "n1".into(), source, failure: failure.map(str::to_owned) }
+}
+
+fn change(change: NodeChange) -> Command {
+    Command::ChangeNode { nodes: vec!["n1".into()], change }
+}
+
+fn out_of_service(w: &crate::testbed::World) -> Option<String> {
+    let node = &w.state.nodes["n1"];
+    let text = match node.reason.as_ref().map(|reason| &reason.cause) {
+        Some(NodeCause::Text(text) | NodeCause::Unhealthy { text, .. }) => text.clone(),
+        Some(NodeCause::NotResponding) => "Not responding".into(),
+        None => String::new(),
+    };
+    (node.availability() != Availability::Available).then_some(text)
+}
+
+#[test]
+fn failed_check_drains_a_node_and_a_passed_one_resumes_it() {
+    let mut w = world(1);
+    w.run(health(HealthSource::Check, Some("no scratch")));
+    assert_eq!(out_of_service(&w).as_deref(), Some("no scratch"));
+    w.run(health(HealthSource::Check, Some("no home")));
+    assert_eq!(out_of_service(&w).as_deref(), Some("no home"), "the reason is the latest");
+    w.restart();
+    w.run(health(HealthSource::Check, None));
+    assert_eq!(out_of_service(&w), None);
+    // An administrator who resumes the node before it is well sees it drained by the next check.
+    w.run(health(HealthSource::Check, Some("no home")));
+    w.run(change(NodeChange::Resume));
+    assert_eq!(out_of_service(&w), None);
+    w.run(health(HealthSource::Check, Some("no home")));
+    assert_eq!(out_of_service(&w).as_deref(), Some("no home"));
+}
+
+#[test]
+fn passed_check_does_not_undo_what_an_administrator_said() {
+    let own = [
+        NodeChange::Drain { reason: "mine".into() },
+        NodeChange::Reason("mine".into()),
+        NodeChange::Fail { reason: "mine".into() },
+    ];
+    for own in own {
+        for drained_before in [false, true] {
+            let mut w = world(1);
+            if drained_before {
+                w.run(health(HealthSource::Check, Some("ill")));
+                w.run(change(own.clone()));
+            } else {
+                w.run(change(NodeChange::Drain { reason: "mine".into() }));
+                w.run(health(HealthSource::Check, Some("ill")));
+            }
+            assert_eq!(out_of_service(&w).as_deref(), Some("mine"), "{own:?}");
+            w.run(health(HealthSource::Check, None));
+            assert_eq!(out_of_service(&w).as_deref(), Some("mine"), "{own:?}");
+        }
+    }
+}
+
+#[test]
+fn resumed_node_is_not_drained_again_by_the_same_counters() {
+    let mut w = world(1);
+    w.run(health(HealthSource::Gpu, Some("GPU 1: 1 uncorrectable error")));
+    w.run(change(NodeChange::Resume));
+    w.run(health(HealthSource::Gpu, Some("GPU 1: 1 uncorrectable error")));
+    assert_eq!(out_of_service(&w), None, "the administrator knows of it");
+    // Neither does the check, which says nothing of it.
+    w.run(health(HealthSource::Check, Some("ill")));
+    w.run(health(HealthSource::Check, None));
+    assert_eq!(out_of_service(&w), None);
+    w.run(health(HealthSource::Gpu, Some("GPU 1: 2 uncorrectable errors")));
+    assert_eq!(out_of_service(&w).as_deref(), Some("GPU 1: 2 uncorrectable errors"));
+}
+
+#[test]
+fn node_with_two_failures_is_resumed_when_both_have_passed() {
+    let mut w = world(1);
+    w.run(health(HealthSource::Check, Some("ill")));
+    w.run(health(HealthSource::Gpu, Some("GPU 0: too hot")));
+    assert_eq!(out_of_service(&w).as_deref(), Some("ill"));
+    w.run(health(HealthSource::Check, None));
+    assert_eq!(out_of_service(&w).as_deref(), Some("GPU 0: too hot"));
+    w.run(health(HealthSource::Gpu, None));
+    assert_eq!(out_of_service(&w), None);
+}
+
+#[test]
+fn drained_node_that_was_down_still_has_the_reason_of_its_drain() {
+    let mut w = world_with(1, |c| c.parameters.return_to_service = 1);
+    w.run(health(HealthSource::Check, Some("ill")));
+    w.fail("n1");
+    w.hello("n1", &[]);
+    assert_eq!(out_of_service(&w).as_deref(), Some("ill"));
+    w.run(health(HealthSource::Check, None));
+    assert_eq!(out_of_service(&w), None);
 }

@@ -1,5 +1,6 @@
 //! Why a node is out of service, and who said so. The dialect has the words for it.
 
+use crate::health::HealthSource;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,8 @@ pub enum NodeCause {
     NotResponding,
     /// The text of an administrator, or of an agent that found its node unfit.
     Text(String),
+    /// The node was found unhealthy. The cause goes when the same source finds it well again.
+    Unhealthy { source: HealthSource, text: String },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +39,8 @@ struct StoredReason {
     by: String,
     uid: u32,
     at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unhealthy: Option<HealthSource>,
 }
 
 const STORED_SYSTEM: &str = "slurm";
@@ -43,28 +48,30 @@ const STORED_NOT_RESPONDING: &str = "Not responding";
 
 impl From<NodeReason> for StoredReason {
     fn from(reason: NodeReason) -> Self {
-        let text = match reason.cause {
-            NodeCause::NotResponding => STORED_NOT_RESPONDING.to_owned(),
-            NodeCause::Text(text) => text,
+        let (text, unhealthy) = match reason.cause {
+            NodeCause::NotResponding => (STORED_NOT_RESPONDING.to_owned(), None),
+            NodeCause::Text(text) => (text, None),
+            NodeCause::Unhealthy { source, text } => (text, Some(source)),
         };
         let (by, uid) = match reason.author {
             ReasonAuthor::System => (STORED_SYSTEM.to_owned(), 0),
             ReasonAuthor::User { name, uid } => (name, uid),
         };
-        Self { text, by, uid, at: reason.at }
+        Self { text, by, uid, at: reason.at, unhealthy }
     }
 }
 
 impl From<StoredReason> for NodeReason {
     fn from(stored: StoredReason) -> Self {
-        let StoredReason { text, by, uid, at } = stored;
+        let StoredReason { text, by, uid, at, unhealthy } = stored;
         let author = match (by.as_str(), uid) {
             (STORED_SYSTEM, 0) => ReasonAuthor::System,
             _ => ReasonAuthor::User { name: by, uid },
         };
         // An administrator may write the same text: only the server's own stands for the state.
-        let cause = match (text.as_str(), &author) {
-            (STORED_NOT_RESPONDING, ReasonAuthor::System) => NodeCause::NotResponding,
+        let cause = match (text.as_str(), &author, unhealthy) {
+            (_, _, Some(source)) => NodeCause::Unhealthy { source, text },
+            (STORED_NOT_RESPONDING, ReasonAuthor::System, None) => NodeCause::NotResponding,
             _ => NodeCause::Text(text),
         };
         Self { cause, author, at }
@@ -90,5 +97,12 @@ mod tests {
             assert_eq!(serde_json::to_value(&reason).expect("written"), stored);
             assert_eq!(serde_json::from_value::<NodeReason>(stored).expect("read"), reason);
         }
+        let cause = NodeCause::Unhealthy { source: HealthSource::Check, text: "disk full".into() };
+        let reason = NodeReason { cause, author: ReasonAuthor::System, at };
+        let stored = serde_json::json!({
+            "text": "disk full", "by": "slurm", "uid": 0, "at": 5, "unhealthy": "check"
+        });
+        assert_eq!(serde_json::to_value(&reason).expect("written"), stored);
+        assert_eq!(serde_json::from_value::<NodeReason>(stored).expect("read"), reason);
     }
 }

@@ -1,5 +1,7 @@
-//! What a site does around jobs on its nodes: prolog and epilog, sampling of usage, scratch and private folders.
+//! What a site does around jobs on its nodes: prolog and epilog, health check, sampling of usage, scratch and private
+//! folders.
 
+use crate::health::HealthCheck;
 use crate::run::LaunchKind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -41,6 +43,9 @@ pub struct Site {
     pub timeout_s: Option<u32>,
     /// A job whose prolog failed is requeued and held.
     pub hold_on_failure: bool,
+    /// `None` where nodes are not checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health_check: Option<HealthCheck>,
     /// Seconds between two samples of tasks' usage; 0: only at their ends.
     pub sample_s: u32,
     /// The parent of the jobs' scratch folders; `None` for the node's own files.
@@ -70,6 +75,7 @@ impl Default for Site {
             one_at_a_time: false,
             timeout_s: None,
             hold_on_failure: true,
+            health_check: None,
             sample_s: SAMPLE_S_DEFAULT,
             scratch: None,
             private: None,

@@ -88,6 +88,10 @@ impl Cuts {
                 }
             }
             ToServer::StepAccepted { node, .. } => self.text(node),
+            ToServer::Health { node, failure, .. } => {
+                self.text(node);
+                self.texts(failure);
+            }
             ToServer::OrderRefused { node, why, unfit, .. } => {
                 self.texts([node, why]);
                 self.texts(unfit);

@@ -104,6 +104,10 @@ impl LinkReceiver<'_> {
                 facts.extend(beats);
                 Ok(())
             }
+            ToServer::Health { node, source, failure } if self.nodes.contains(&node) => {
+                let command = Command::NodeHealth { node, source, failure };
+                self.enqueue(command, None, None).await
+            }
             ToServer::OrderRefused { attempt, node, order, why, unfit, .. }
                 if self.nodes.contains(&node) =>
             {

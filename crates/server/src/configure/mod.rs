@@ -160,6 +160,7 @@ fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
         limits: limits(conf),
         cgroup_plugin: conf.cgroup.plugin.word().to_string(),
         site: site::site(conf),
+        open_metrics: false,
     })
 }
 

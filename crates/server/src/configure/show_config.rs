@@ -57,6 +57,7 @@ pub(super) fn value_shown(key: &str, text: &str) -> String {
         "MinJobAge",
         "MessageTimeout",
         "WaitTime",
+        "HealthCheckInterval",
     ];
     // Everybody may ask for the configuration.
     if ["AccountingStoragePass", "JobCompPass"].contains(&key) && !text.is_empty() {

@@ -1,8 +1,10 @@
-//! Prolog, epilog, sampling and private folders, from slurm.conf and job_container.conf.
+//! Prolog, epilog, health check, sampling and private folders, from slurm.conf and job_container.conf.
 
+use model::health::{HealthCheck, NodeLoad};
 use model::site::{SAMPLE_S_DEFAULT, Site};
 use slurm::conf::Conf;
-use slurm::conf::keys::choices::PrologFlag;
+use slurm::conf::keys::choices::{HealthCheckState, PrologFlag};
+use slurm::conf::slurm_conf::globals::Programs;
 
 pub fn site(conf: &Conf) -> Site {
     let globals = &conf.slurm.globals;
@@ -29,9 +31,28 @@ pub fn site(conf: &Conf) -> Site {
         one_at_a_time: has(PrologFlag::Serial),
         timeout_s: globals.times.prolog_epilog_timeout_s,
         hold_on_failure: !globals.scheduling.parameters.has("nohold_on_prolog_fail"),
+        health_check: health_check(programs),
         sample_s: globals.accounting.sample_s.unwrap_or(SAMPLE_S_DEFAULT),
         scratch: conf.slurm.raw.get("TmpFS").map(|given| given.text.clone()),
         private: conf.private.all.clone(),
         private_of: conf.private.nodes.clone(),
     }
+}
+
+/// `CYCLE` alone checks every node, as `ANY` does.
+fn health_check(programs: &Programs) -> Option<HealthCheck> {
+    let program = programs.health_check.clone().filter(|_| programs.health_check_interval_s > 0)?;
+    let states = &programs.health_check_states;
+    let load = |state: &HealthCheckState| match state {
+        HealthCheckState::Alloc => Some(NodeLoad::Allocated),
+        HealthCheckState::Idle => Some(NodeLoad::Idle),
+        HealthCheckState::Mixed => Some(NodeLoad::Mixed),
+        HealthCheckState::Any | HealthCheckState::Cycle => None,
+    };
+    let mut loads: Vec<NodeLoad> = states.iter().filter_map(load).collect();
+    if loads.is_empty() || states.contains(&HealthCheckState::Any) {
+        loads = NodeLoad::ALL.to_vec();
+    }
+    let spread = states.contains(&HealthCheckState::Cycle);
+    Some(HealthCheck { program, interval_s: programs.health_check_interval_s, loads, spread })
 }

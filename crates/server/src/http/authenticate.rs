@@ -58,7 +58,14 @@ pub async fn authenticate(
             request.extensions_mut().insert(principal);
             next.run(request).await
         }
-        Caller::NoToken => refused(StatusCode::UNAUTHORIZED, UNKNOWN_TOKEN),
+        other => refusal(other),
+    }
+}
+
+/// The answer to a caller who is not let in.
+pub fn refusal(caller: Caller) -> Response {
+    match caller {
+        Caller::Known(_) | Caller::NoToken => refused(StatusCode::UNAUTHORIZED, UNKNOWN_TOKEN),
         Caller::WrongToken(why) => refused(StatusCode::UNAUTHORIZED, why),
         Caller::TooFar(why) => refused(StatusCode::FORBIDDEN, why),
         Caller::TooMany(who) => too_many_connections(&who),

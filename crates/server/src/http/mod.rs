@@ -1,7 +1,7 @@
 //! HTTP for clients: on the local socket, where the kernel says who asks, and on the port, where a token does.
 //!
 //! `serve` takes connections in, `authenticate` says who asks, `call` reads a call and `calls` answers it.
-//! `hold`, `logs` and `step_stream` are streams.
+//! `hold`, `logs` and `step_stream` are streams, `metrics` is for Prometheus.
 
 pub mod answer;
 #[cfg(test)]
@@ -15,6 +15,7 @@ pub mod calls;
 mod dstack;
 pub mod hold;
 pub mod logs;
+pub mod metrics;
 pub mod peer;
 #[cfg(test)]
 mod privacy_tests;
@@ -43,6 +44,7 @@ pub fn router(shared: Arc<Shared>, bodies: BodyLimits) -> Router {
     native_api(&bodies)
         .layer(middleware::from_fn_with_state(shared.clone(), authenticate::authenticate))
         .merge(dstack::router(&shared, &bodies))
+        .route(metrics::PATH, get(metrics::metrics))
         .route("/", get(|| async { "sluice\n" }))
         .route("/healthz", get(|| async { "ok\n" }))
         .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))

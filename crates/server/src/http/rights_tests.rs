@@ -349,6 +349,26 @@ async fn streams_are_for_the_owner_of_the_job() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn metrics_are_for_operators_unless_the_site_has_opened_them() {
+    let world = World::new().await;
+    let status = async |caller| world.get(super::metrics::PATH, caller).await.0;
+    for caller in CALLERS {
+        let expected = match caller {
+            Anonymous => StatusCode::UNAUTHORIZED,
+            _ if OPERATE.contains(&caller) => StatusCode::OK,
+            _ => StatusCode::FORBIDDEN,
+        };
+        assert_eq!(status(caller).await, expected, "{caller:?}");
+    }
+    let mut config = (*world.server.shared.read().config).clone();
+    config.open_metrics = true;
+    world.server.run(Command::Configure(Box::new(config))).await.expect("configured");
+    for caller in CALLERS {
+        assert_eq!(status(caller).await, StatusCode::OK, "{caller:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn submitted_job_is_the_callers_unless_an_administrator_names_another() {
     let world = World::new().await;
     for caller in EVERYBODY {

@@ -40,6 +40,7 @@ pub fn plan_once(shared: &Shared, view_builder: &mut ViewBuilder, memo: &mut sch
     let plan = sched::plan(&view, now, memo);
     let figures = PlanFigures::of(begun.elapsed(), view.queue.len(), &plan);
     shared.volatile.counters.add_plan(&figures);
+    shared.volatile.totals.add_plan(figures.took);
     shared.volatile.set_last_plan(LastPlan {
         planned: Some(now),
         reasons: plan.reasons.into_iter().collect(),

@@ -13,10 +13,12 @@ pub mod forecast_queue;
 pub mod link_shutdown;
 pub mod log_queue;
 pub mod planner_signal;
+pub mod scrapes;
 pub mod state_lock;
 pub mod step_launches;
 pub mod step_queue;
 pub mod token_uses;
+pub mod totals;
 pub mod usage_queries;
 pub mod writer_queue;
 
@@ -37,6 +39,7 @@ use model::node::{NodeFacts, NodeGres};
 use model::reason::Reason;
 use model::time::Timestamp;
 use planner_signal::PlannerSignal;
+use scrapes::Scrapes;
 use state_lock::StateLock;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -45,6 +48,7 @@ use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use step_launches::StepLaunches;
 use step_queue::StepQueue;
 use token_uses::TokenUses;
+use totals::Totals;
 use writer_queue::WriterQueue;
 
 pub struct Shared {
@@ -81,6 +85,9 @@ pub struct Volatile {
     pub step_queue: StepQueue,
     /// For `sdiag`.
     pub counters: Counters,
+    /// For `/metrics`, with the texts of the last scrapes.
+    pub totals: Totals,
+    pub scrapes: Scrapes,
     /// Jobs were purged, or their texts' retention is over, since the last pass over the blobs.
     pub unneeded_blobs: AtomicBool,
     /// How many connections hold each interactive allocation.

@@ -2,20 +2,32 @@
 
 use crate::shared::Shared;
 use crate::show::reservations;
+use cluster::State;
 use cluster::visibility::Viewer;
 use model::account::Account;
 use model::allocation::GresShare;
+use model::node::NodeFacts;
 use model::principal::Principal;
 use model::private_data::PrivateKind;
 use model::run::JobState;
 use model::time::Timestamp;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use wire::view::{AccountsView, ClusterView, ConfigView, NodeView};
 
 pub fn cluster(shared: &Shared, by: &Principal, now: Timestamp) -> ClusterView {
     let state = shared.read();
     let facts = shared.volatile.facts.read().expect("no panic while writing facts");
-    let viewer = Viewer::new(&state, by);
+    cluster_of(&state, &facts, by, now)
+}
+
+/// As [`cluster`], of a state that is held already.
+pub fn cluster_of(
+    state: &State,
+    facts: &HashMap<String, NodeFacts>,
+    by: &Principal,
+    now: Timestamp,
+) -> ClusterView {
+    let viewer = Viewer::new(state, by);
     let partitions = || state.partitions.iter().filter(|_| viewer.partitions());
     let mut partitions_of: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for partition in partitions() {
@@ -23,7 +35,7 @@ pub fn cluster(shared: &Shared, by: &Principal, now: Timestamp) -> ClusterView {
             partitions_of.entry(node).or_default().push(partition.name.clone());
         }
     }
-    let kept = reservations::reserved_nodes(&state, now);
+    let kept = reservations::reserved_nodes(state, now);
     let nodes = state.nodes.iter().filter(|_| viewer.nodes()).map(|(name, node)| {
         let completing = node
             .holders

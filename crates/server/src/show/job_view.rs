@@ -48,30 +48,6 @@ impl<'a> JobViews<'a> {
         Self { estimates, ..self }
     }
 
-    fn reason(&self, job: &Job) -> Reason {
-        if let Some(ended) = job.ended() {
-            return ended.reason.clone();
-        }
-        if !job.is_waiting() {
-            let prepares = job
-                .attempt()
-                .is_some_and(|a| !a.prolog_nodes.is_empty() && !a.is_ending_or_preempted());
-            return if prepares { Reason::Prolog } else { Reason::None };
-        }
-        let fixed = job.fixed_reason.as_deref();
-        match job.hold {
-            // Held since it came to wait again: that says more.
-            Some(_) if fixed == Some(&Reason::RequeuedHeld) => return Reason::RequeuedHeld,
-            Some(_) if job.lost_reservation() => return fixed.cloned().unwrap_or_default(),
-            Some(Hold::User) => return Reason::HeldByUser,
-            Some(Hold::Admin) => {
-                return job.fixed_reason.as_deref().cloned().unwrap_or(Reason::HeldByAdmin);
-            }
-            None => {}
-        }
-        fixed.or_else(|| self.last_plan.reasons.get(&job.id)).cloned().unwrap_or_default()
-    }
-
     /// As [`ViewCache::request_summary`], of a job that has or had an allocation.
     fn granted(&self, job: &Job, allocation: &Allocation) -> RequestSummary {
         let mut tres = allocation.tres();
@@ -110,7 +86,7 @@ impl<'a> JobViews<'a> {
                 Detail::Listing => self.cache.borrow_mut().listed(&job.spec),
             },
             state: job.state(),
-            reason: self.reason(job),
+            reason: reason(job, &self.last_plan),
             hold: job.hold,
             partition,
             account: job.account.clone(),
@@ -147,6 +123,31 @@ impl<'a> JobViews<'a> {
             },
         }
     }
+}
+
+/// Why the job waits, ended as it did, or has not begun.
+pub(crate) fn reason(job: &Job, last_plan: &LastPlan) -> Reason {
+    if let Some(ended) = job.ended() {
+        return ended.reason.clone();
+    }
+    if !job.is_waiting() {
+        let prepares = job
+            .attempt()
+            .is_some_and(|a| !a.prolog_nodes.is_empty() && !a.is_ending_or_preempted());
+        return if prepares { Reason::Prolog } else { Reason::None };
+    }
+    let fixed = job.fixed_reason.as_deref();
+    match job.hold {
+        // Held since it came to wait again: that says more.
+        Some(_) if fixed == Some(&Reason::RequeuedHeld) => return Reason::RequeuedHeld,
+        Some(_) if job.lost_reservation() => return fixed.cloned().unwrap_or_default(),
+        Some(Hold::User) => return Reason::HeldByUser,
+        Some(Hold::Admin) => {
+            return job.fixed_reason.as_deref().cloned().unwrap_or(Reason::HeldByAdmin);
+        }
+        None => {}
+    }
+    fixed.or_else(|| last_plan.reasons.get(&job.id)).cloned().unwrap_or_default()
 }
 
 fn suspended_s(job: &Job, now: Timestamp) -> u64 {

@@ -21,6 +21,7 @@ use model::run::{BlobBytes, LaunchKind};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 use store::{Journal, LogFile};
 use wire::client::Submission;
 use wire::step::StepLaunch;
@@ -299,9 +300,11 @@ impl WriterThread {
             shared.blobs.lock().expect("no panic with the blobs held").discard_staged();
             return Ok(());
         }
+        let begun = Instant::now();
         shared.blobs.lock().expect("no panic with the blobs held").commit_staged()?;
         let events: Vec<&[u8]> = pending.bytes.iter().map(Vec::as_slice).collect();
         pending.seq = self.journal.append(self.term, pending.seq, &events)?;
+        shared.volatile.totals.add_commit(begun.elapsed(), self.journal.bytes());
         Ok(())
     }
 
@@ -310,7 +313,10 @@ impl WriterThread {
         if !pending.events.is_empty() {
             shared.forecasts.state_changed();
         }
-        pending.events.iter().for_each(|event| shared.volatile.counters.add_event(event));
+        for event in &pending.events {
+            shared.volatile.counters.add_event(event);
+            shared.volatile.totals.add_event(event);
+        }
         if pending.events.iter().any(|event| matches!(event, Event::Purged { .. })) {
             shared.volatile.unneeded_blobs.store(true, Ordering::Release);
         }

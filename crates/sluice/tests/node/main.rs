@@ -4,6 +4,7 @@
 mod harness;
 
 mod devices;
+mod health;
 mod hostile_jobs;
 mod memory;
 mod missing_cgroups;

@@ -5,6 +5,7 @@ mod harness;
 
 mod bad_config;
 mod dependency_licenses;
+mod metrics;
 mod ordinary_user;
 mod permissions;
 mod several_hosts;

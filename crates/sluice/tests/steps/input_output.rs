@@ -2,6 +2,7 @@
 
 use crate::harness::interactive::{Running, read_until};
 use crate::harness::{Cluster, CommandOutput, TWO_NODES, until};
+use model::array::IndexSet;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
@@ -36,7 +37,41 @@ fn lines(said: &CommandOutput) -> Vec<String> {
         Some((head, tail)) => format!("{head} CANCELLED{}", &tail["2026-11-15T06:02:40".len()..]),
         None => line.to_owned(),
     };
-    said.stderr.lines().map(without_time).collect()
+    joined_ends(said.stderr.lines().map(without_time))
+}
+
+/// Lines of ends alike as one: `srun` joins those that it hears of within a short time, and a busy machine takes
+/// longer. That they are joined is tested where no time passes (`task_ends.rs`).
+fn joined_ends(lines: impl Iterator<Item = String>) -> Vec<String> {
+    let mut joined: Vec<(String, Option<(IndexSet, String)>)> = Vec::new();
+    for line in lines {
+        let parts = line.strip_prefix("srun: error: ").and_then(|rest| {
+            let (node, rest) = rest.split_once(": task")?;
+            let (tasks, words) = rest.trim_start_matches('s').trim_start().split_once(": ")?;
+            Some((node.to_owned(), IndexSet::parse(tasks, u32::MAX).ok()?, words.to_owned()))
+        });
+        let Some((node, tasks, words)) = parts else {
+            joined.push((line, None));
+            continue;
+        };
+        let alike = |(of, end): &&mut (String, Option<(IndexSet, String)>)| {
+            *of == node && end.as_ref().is_some_and(|(_, known)| *known == words)
+        };
+        match joined.iter_mut().find(alike) {
+            Some((_, Some((known, _)))) => *known = known.union(&tasks),
+            _ => joined.push((node, Some((tasks, words)))),
+        }
+    }
+    let text = |(node, end): (String, Option<(IndexSet, String)>)| match end {
+        Some((tasks, words)) if tasks.len() == 1 => {
+            format!("srun: error: {node}: task {}: {words}", tasks.range_text())
+        }
+        Some((tasks, words)) => {
+            format!("srun: error: {node}: tasks {}: {words}", tasks.range_text())
+        }
+        None => node,
+    };
+    joined.into_iter().map(text).collect()
 }
 
 const ABORTED: &str = "srun: Job step aborted: Waiting up to 3 seconds for job step to finish.";

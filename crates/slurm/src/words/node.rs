@@ -242,7 +242,7 @@ pub fn parse_filters(text: &str) -> Result<Vec<StateFilter>, BadState> {
 pub fn reason_text(reason: &NodeReason) -> &str {
     match &reason.cause {
         NodeCause::NotResponding => "Not responding",
-        NodeCause::Text(text) => text,
+        NodeCause::Text(text) | NodeCause::Unhealthy { text, .. } => text,
     }
 }
 

@@ -126,6 +126,7 @@ impl Session {
                 }
                 Some((stream, output)) = self.outputs.recv() => self.on_stream_output(stream, output)?,
                 Some(login) = agent.logins.recv() => agent.on_login(login),
+                event = agent.health.next() => agent.on_health(event),
                 _ = self.beat.tick() => self.link.send(&agent.beat())?,
                 lost = launcher_lost(&agent.launcher) => return Err(lost),
             }

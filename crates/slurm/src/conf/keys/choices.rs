@@ -113,6 +113,17 @@ choice!(SelectParameter {
     OtherConsTres = "OTHER_CONS_TRES",
 });
 
+choice!(
+    /// The nodes on which `HealthCheckProgram` runs.
+    HealthCheckState {
+        Alloc = "ALLOC",
+        Any = "ANY",
+        Cycle = "CYCLE",
+        Idle = "IDLE",
+        Mixed = "MIXED",
+    }
+);
+
 choice!(PreemptType {
     None = "preempt/none",
     PartitionPrio = "preempt/partition_prio",

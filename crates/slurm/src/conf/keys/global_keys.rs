@@ -16,7 +16,6 @@ pub const GLOBAL: KeyTable = KeyTable { of: "slurm.conf", keys: &KEYS };
 
 const ZERO_OR_ONE: ValueKind = ValueKind::Number { max: 1 };
 const UP_TO_TWO: ValueKind = ValueKind::Number { max: 2 };
-const HEALTH_STATES: ValueKind = ValueKind::WordsOf(&["ALLOC", "ANY", "CYCLE", "IDLE", "MIXED"]);
 const PRIVATE_DATA: ValueKind = ValueKind::WordsOf(&[
     "none",
     "accounts",
@@ -146,9 +145,14 @@ const ROWS: &[Row] = &[
     sets!("GresTypes", ValueKind::Words, words, gres_types),
     no_field(accepted("GroupUpdateForce", U32)),
     no_field(accepted("GroupUpdateTime", U32)),
-    no_field(accepted("HealthCheckInterval", U32)),
-    no_field(accepted("HealthCheckNodeState", HEALTH_STATES)),
-    no_field(accepted("HealthCheckProgram", ValueKind::Text)),
+    sets!("HealthCheckInterval", U32, number, programs.health_check_interval_s),
+    sets!(
+        "HealthCheckNodeState",
+        words_of::<choices::HealthCheckState>(),
+        choices,
+        programs.health_check_states
+    ),
+    sets!("HealthCheckProgram", ValueKind::Text, name_or_none, programs.health_check),
     no_field(accepted("InactiveLimit", BOUNDED)),
     no_field(accepted("InteractiveStepOptions", ValueKind::Text)),
     no_field(used("JobAcctGatherFrequency", ValueKind::Text)),

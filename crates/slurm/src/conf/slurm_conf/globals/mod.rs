@@ -15,8 +15,9 @@ use self::backfill::Backfill;
 use self::kept_texts::KeptTexts;
 use self::preemption::Preemption;
 use crate::conf::keys::choices::{
-    AccountingEnforce, CgroupPlugin, EnforcePartLimits, PriorityFlag, PriorityType, PrologFlag,
-    SchedulerType, SelectParameter, SelectType, StoreFlag, TaskPlugin, UsageReset,
+    AccountingEnforce, CgroupPlugin, EnforcePartLimits, HealthCheckState, PriorityFlag,
+    PriorityType, PrologFlag, SchedulerType, SelectParameter, SelectType, StoreFlag, TaskPlugin,
+    UsageReset,
 };
 use crate::conf::keys::value::Parameters;
 
@@ -155,6 +156,11 @@ pub struct Programs {
     pub srun_prolog: Option<String>,
     pub srun_epilog: Option<String>,
     pub prolog_flags: Vec<PrologFlag>,
+    pub health_check: Option<String>,
+    /// 0: nodes are not checked.
+    pub health_check_interval_s: u32,
+    /// Empty: as `ANY`.
+    pub health_check_states: Vec<HealthCheckState>,
 }
 
 impl Default for Globals {

@@ -1,0 +1,122 @@
+//! What a scrape shows, taken from one state of the cluster.
+
+use crate::auth::principal::server_principal;
+use crate::clock;
+use crate::shared::counters::CounterSnapshot;
+use crate::shared::scrapes::Reader;
+use crate::shared::totals::TotalValues;
+use crate::shared::{LastPlan, Shared};
+use crate::show::{cluster_view, job_view};
+use cluster::{Job, State, requested};
+use model::run::JobState;
+use model::time::Timestamp;
+use slurm::words;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use wire::view::ClusterView;
+
+/// Jobs with series of their own: the newest that hold resources.
+const JOBS_MAX: usize = 10_000;
+
+/// Reasons that are told apart; the jobs of further ones are counted together.
+const REASONS_MAX: usize = 64;
+
+const OTHER_REASON: &str = "Other";
+
+/// The values of one scrape.
+pub struct Snapshot {
+    pub cluster: ClusterView,
+    pub queue: Queue,
+    /// Jobs that hold resources; empty for a reader who may not see them.
+    pub active: Vec<Arc<Job>>,
+    pub agents: u64,
+    pub orders_queued: u64,
+    pub counters: CounterSnapshot,
+    pub totals: TotalValues,
+    pub started: Timestamp,
+    pub term: u64,
+}
+
+/// Numbers of jobs. A pending task of an array is a job.
+#[derive(Default)]
+pub struct Queue {
+    pub by_state: BTreeMap<&'static str, u64>,
+    pub by_partition: BTreeMap<(String, &'static str), u64>,
+    pub by_reason: BTreeMap<String, u64>,
+    /// When the job that has waited longest could have started.
+    pub oldest: Option<Timestamp>,
+}
+
+impl Snapshot {
+    pub fn take(shared: &Shared, reader: Reader) -> Snapshot {
+        let now = clock::now();
+        let last_plan = shared.volatile.last_plan();
+        let counters = shared.volatile.counters.snapshot();
+        let (agents, orders_queued) = shared.agents.queued();
+        let facts = shared.volatile.facts.read().expect("no panic while writing facts").clone();
+        let state = shared.read();
+        let cluster = cluster_view::cluster_of(&state, &facts, &server_principal(), now);
+        let queue = Queue::of(&state, &last_plan);
+        let shown = match reader {
+            Reader::Operator => JOBS_MAX,
+            Reader::Anonymous => 0,
+        };
+        let newest = state.active.iter().rev().take(shown);
+        let active = newest.filter_map(|id| state.jobs.get(id).cloned()).collect();
+        Snapshot {
+            cluster,
+            queue,
+            active,
+            agents,
+            orders_queued,
+            counters,
+            totals: shared.volatile.totals.values(),
+            started: shared.setup.started,
+            term: state.term,
+        }
+    }
+}
+
+impl Queue {
+    fn of(state: &State, last_plan: &LastPlan) -> Queue {
+        let mut queue = Queue::default();
+        // Jobs of one partition and state follow one another often: their counts are added at once.
+        let mut partitions: BTreeMap<&str, BTreeMap<&'static str, u64>> = BTreeMap::new();
+        for job in state.jobs.values().filter(|job| !job.has_ended()) {
+            let jobs = job.pending.as_ref().map_or(1, |pending| pending.indices.len());
+            let word = words::job::long(job.state());
+            *queue.by_state.entry(word).or_default() += jobs;
+            let partition = match job.allocation() {
+                Some(allocation) => Some(allocation.partition.as_str()),
+                None => requested::partitions(state, job).next(),
+            };
+            let counts = partitions.entry(partition.unwrap_or_default()).or_default();
+            *counts.entry(word).or_default() += jobs;
+            if job.state() == JobState::Pending {
+                queue.add_reason(&words::reason::text(&job_view::reason(job, last_plan)), jobs);
+                let since = job.begin.unwrap_or(job.submit).max(job.submit);
+                if job.hold.is_none() {
+                    queue.oldest = Some(queue.oldest.map_or(since, |oldest| oldest.min(since)));
+                }
+            }
+        }
+        queue.by_partition = partitions
+            .into_iter()
+            .flat_map(|(name, counts)| {
+                counts.into_iter().map(move |(word, jobs)| ((name.to_owned(), word), jobs))
+            })
+            .collect();
+        queue
+    }
+
+    /// Counts the jobs of a reason by its first words: what follows names nodes and accounts.
+    fn add_reason(&mut self, reason: &str, jobs: u64) {
+        let short = reason.split([',', '(']).next().unwrap_or_default().trim();
+        if let Some(count) = self.by_reason.get_mut(short) {
+            *count += jobs;
+            return;
+        }
+        let key = if self.by_reason.len() < REASONS_MAX { short } else { OTHER_REASON };
+        *self.by_reason.entry(key.to_owned()).or_default() += jobs;
+    }
+}

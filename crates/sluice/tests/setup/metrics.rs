@@ -1,0 +1,128 @@
+//! `/metrics`: clean for promtool, and read by a real Prometheus. Needs Debian's package `prometheus`.
+
+use crate::harness::{Cluster, TWO_NODES, skip, until};
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+
+/// The address of the clients' port.
+fn address(cluster: &Cluster) -> String {
+    let ports = std::fs::read_to_string(cluster.state().join("ports.json")).unwrap();
+    let ports: serde_json::Value = serde_json::from_str(&ports).unwrap();
+    ports["listen"].as_str().unwrap().to_owned()
+}
+
+fn has(program: &str) -> bool {
+    let found = Command::new(program).arg("--version").output();
+    if found.is_err() {
+        skip("prometheus", &format!("no {program} here"));
+    }
+    found.is_ok()
+}
+
+/// The answer to a GET, whole.
+fn get(address: &str, path: &str, token: Option<&str>) -> String {
+    use std::io::Read;
+    let mut stream = std::net::TcpStream::connect(address).expect("a connection");
+    let token = token.map(|token| format!("Authorization: Bearer {token}\r\n"));
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nHost: x\r\n{}Connection: close\r\n\r\n",
+        token.unwrap_or_default()
+    );
+    stream.write_all(request.as_bytes()).expect("a request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
+fn admin_token(cluster: &Cluster) -> String {
+    std::fs::read_to_string(cluster.state().join("admin.token")).unwrap().trim().to_owned()
+}
+
+/// A process that ends with its test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn up_metrics_need_a_token_and_are_clean_for_promtool() {
+    let cluster = Cluster::up(TWO_NODES);
+    let job = cluster.submit_sleeper("-n2 --gres=gpu:2 -J 'a\"b'");
+    cluster.await_state(job, "RUNNING");
+    let address = address(&cluster);
+    assert!(get(&address, "/metrics", None).starts_with("HTTP/1.1 401 "));
+    assert!(get(&address, "/metrics", Some("wrong")).starts_with("HTTP/1.1 401 "));
+    let answer = get(&address, "/metrics", Some(&admin_token(&cluster)));
+    let (head, text) = answer.split_once("\r\n\r\n").expect("a body");
+    assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("version=0.0.4"), "{head}");
+    for line in [
+        "sluice_jobs{state=\"running\"} 1".to_owned(),
+        format!("sluice_job_gpus{{job=\"{job}\"}} 2"),
+        "sluice_node_gpus_allocated{node=\"node1\"} 2".to_owned(),
+        "sluice_agents_connected 1".to_owned(),
+    ] {
+        assert!(text.lines().any(|have| have == line), "{line} in\n{text}");
+    }
+    assert!(text.contains("name=\"a\\\"b\""), "{text}");
+    if !has("promtool") {
+        return;
+    }
+    let mut check = Command::new("promtool");
+    check.args(["check", "metrics"]).stdin(Stdio::piped());
+    let mut check = check.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    check.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let said = check.wait_with_output().unwrap();
+    let said = (said.status.code(), String::from_utf8_lossy(&said.stderr).into_owned());
+    assert_eq!(said, (Some(0), String::new()), "promtool check metrics");
+    let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics/rules.yml");
+    let rules = Command::new("promtool").args(["check", "rules", rules]).output().unwrap();
+    assert!(rules.status.success(), "{}", String::from_utf8_lossy(&rules.stderr));
+}
+
+#[test]
+fn up_prometheus_scrapes_the_server() {
+    if !has("prometheus") {
+        return;
+    }
+    let cluster = Cluster::up(TWO_NODES);
+    let job = cluster.submit_sleeper("-n2");
+    cluster.await_state(job, "RUNNING");
+    let token = cluster.write("token", &admin_token(&cluster));
+    let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics/rules.yml");
+    let config = format!(
+        "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\nrule_files: ['{rules}']\n\
+         scrape_configs:\n- job_name: sluice\n  authorization: {{credentials_file: '{}'}}\n  \
+         static_configs: [{{targets: ['{}']}}]\n",
+        token.display(),
+        address(&cluster)
+    );
+    let config = cluster.write("prometheus.yml", &config);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let own = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let mut prometheus = Command::new("prometheus");
+    prometheus.arg(format!("--config.file={}", config.display()));
+    prometheus.arg(format!("--storage.tsdb.path={}", cluster.path("work/tsdb").display()));
+    prometheus.arg(format!("--web.listen-address={own}"));
+    let _prometheus =
+        Ended(prometheus.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs"));
+    let ask = |query: &str| {
+        let path = format!("/api/v1/query?query={query}");
+        std::net::TcpStream::connect(&own).ok()?;
+        let answer = get(&own, &path, None);
+        let value = answer.split("\"value\":[").nth(1)?.split(',').nth(1)?;
+        Some(value.split(']').next()?.trim_matches('"').to_owned())
+    };
+    let is = |query: &str, wanted: &str| {
+        until(query, || (ask(query)? == wanted).then_some(()));
+    };
+    is("up%7Bjob%3D%22sluice%22%7D", "1");
+    is("sluice_jobs%7Bstate%3D%22running%22%7D", "1");
+    is("sluice_cpus_allocated", "2");
+    // A rule of the file that is shipped.
+    is("sluice%3Acpus%3Aused_ratio", "0.03125");
+}
