@@ -141,7 +141,9 @@ impl<R: BufRead> Archive<R> {
             b'3' | b'4' | b'6' => Kind::Special,
             b'5' => Kind::Folder,
             b'S' => {
-                return refused("sparse files are not supported; make the archive without --sparse");
+                return refused(
+                    "sparse files are not supported; make the archive without --sparse",
+                );
             }
             other => {
                 return refused(&format!("entries of type {:?} are not known", char::from(other)));

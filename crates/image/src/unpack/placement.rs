@@ -214,7 +214,10 @@ impl Placement<'_> {
                 Ok(folder) => return Ok(folder),
                 Err(Errno::ENOENT) => {}
                 Err(Errno::ENOTDIR) => {
-                    return Err(Fault::refused(entry, "it lies in what is a file and not a folder"));
+                    return Err(Fault::refused(
+                        entry,
+                        "it lies in what is a file and not a folder",
+                    ));
                 }
                 Err(Errno::ELOOP) => {
                     return Err(Fault::refused(
