@@ -12,6 +12,7 @@ use crate::configuration::task::{STOP_DURATION, Task};
 use crate::{name, script};
 use model::amount::Bytes;
 use model::array::ArraySpec;
+use model::container::{Container, ContainerUser, Variables};
 use model::dependency::Dependency;
 use model::fleet;
 use model::gpu::GpuSpec;
@@ -225,14 +226,34 @@ fn launch(task: &Task, submitter: &Submitter<'_>) -> Launch {
         rlimits: Arc::default(),
         rlimits_asked: false,
         sample_s: None,
-        container: None,
+        container: container(task).map(Box::new),
     }
+}
+
+/// The container of a task with an image: its own files and variables, with what the task names besides.
+fn container(task: &Task) -> Option<Container> {
+    let image = task.container.image.clone()?;
+    Some(Container {
+        image: Some(image),
+        user: match &task.container.user {
+            Some(user) => ContainerUser::Named(user.clone()),
+            None => ContainerUser::OfImage,
+        },
+        work_dir: task.working_dir.clone(),
+        variables: Variables::All,
+        shared_memory: task.resources.shm_size,
+        own_command: task.commands.is_empty(),
+        isolated: true,
+        ..Container::default()
+    })
 }
 
 fn environment(task: &Task, submitter: &Submitter<'_>) -> Result<String, Fault> {
     let own = task.env.resolve(submitter.variable)?;
     let is_own = |name: &str| own.iter().any(|(set, _)| set == name);
-    let inherited = FROM_CLIENT.iter().filter(|name| !is_own(name));
+    // An image has its own home and paths.
+    let from_client: &[&str] = if task.container.image.is_some() { &[] } else { &FROM_CLIENT };
+    let inherited = from_client.iter().filter(|name| !is_own(name));
     let mut text = String::new();
     for name in inherited {
         if let Some(value) = (submitter.variable)(name) {
@@ -362,6 +383,8 @@ fn notices(task: &Task) -> Vec<String> {
             "`resources.gpu.total_memory`: is checked only with an exact `count`: use `memory`"
                 .into()
         }),
+        (resources.shm_size.is_some() && task.container.image.is_none())
+            .then(|| "`resources.shm_size`: has no effect without an `image`".to_owned()),
         stop.then(|| {
             let why = why_not_applied(&TASK, "stop_duration");
             format!("`stop_duration`: {why}")

@@ -57,10 +57,14 @@ fn task(top: &Field<'_>, value: &mut Value, reading: &mut Reading) -> Result<(),
         let why = "`master-done` is not available yet on several nodes: a run ends when all its nodes have";
         reading.refuse(&field, why);
     }
-    if value.get("runtime").as_text() == Some("container")
-        && let Some(field) = property(top, "runtime")
-    {
-        reading.refuse(&field, "containers are not available yet");
+    let has_image = is_said(value.get("image"));
+    let contradiction = match value.get("runtime").as_text() {
+        Some("container") if !has_image => Some("`container` needs an `image`"),
+        Some("process") if has_image => Some("`process` and an `image` exclude each other"),
+        _ => None,
+    };
+    if let (Some(why), Some(field)) = (contradiction, property(top, "runtime")) {
+        reading.refuse(&field, why);
     }
     Ok(())
 }

@@ -167,6 +167,8 @@ impl Task {
             },
             working_dir: value.get("working_dir").as_owned_text(),
             shell: match word("shell") {
+                // Images need not have Bash.
+                None if !value.get("image").is_null() => Shell("/bin/sh".into()),
                 None => Shell::default(),
                 Some("sh") => Shell("/bin/sh".into()),
                 Some("bash") => Shell("/bin/bash".into()),

@@ -38,6 +38,12 @@ pub struct Container {
     pub variables: Variables,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub entrypoint: bool,
+    /// The image's own entrypoint and command run, and no script.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub own_command: bool,
+    /// Nothing of the user's is shown inside but what `mounts` name: no home, no working directory.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub isolated: bool,
     /// The size of `/dev/shm`; `None` for half of the job's memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared_memory: Option<Bytes>,

@@ -6,9 +6,11 @@ use super::group_trees;
 use super::holder::{Holder, IdMap};
 use super::id_range;
 use super::mount_calls::Tree;
-use super::rootfs::{self, ImageConfig, Layers};
+use super::rootfs::{self, Layers};
+use super::squash;
 use super::{ContainerSpec, user};
 
+use image::ImageConfig;
 use model::container::{ContainerUser, Mount};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
@@ -27,6 +29,8 @@ use std::path::Path;
 const COVERED: &str = "/mnt";
 pub(super) const MOUNT_POINT: &str = "/mnt/root";
 pub(super) const SHARED_MEMORY: &str = "/mnt/shm";
+/// Where an image that is one file is mounted.
+const SQUASH: &str = "/mnt/squash";
 /// Where the container has the job's script.
 pub(super) const SCRIPT: &str = "/run/sluice/script";
 const RECORD: &str = "container.json";
@@ -63,7 +67,7 @@ impl Assembled {
 pub(super) fn assemble(
     spec: &ContainerSpec,
     environment: &[CString],
-    progress: &mut dyn FnMut(&str),
+    progress: &mut (dyn FnMut(&str) + Send),
 ) -> Result<Assembled, String> {
     let none: Option<&str> = None;
     let failed = |what: &'static str| move |e: Errno| format!("{what}: {}", e.desc());
@@ -142,6 +146,10 @@ fn mount_root(spec: &ContainerSpec, layers: &Layers, map: &IdMap) -> Result<bool
             return Ok(false);
         }
         Layers::Under(layers) => layers,
+        Layers::Squash(image) => {
+            make_folder(Path::new(SQUASH), 0o755)?;
+            &vec![squash::mount(image, SQUASH)?]
+        }
     };
     if layers.len() > LAYERS_MAX {
         return Err(format!(
@@ -219,12 +227,14 @@ impl ShownHandles {
             optional: true,
         };
         let mut mounts = spec.site.mounts.clone();
-        let with_home = spec.request.mount_home.unwrap_or(spec.site.mount_home);
+        let isolated = spec.request.isolated;
+        let with_home = spec.request.mount_home.unwrap_or(spec.site.mount_home) && !isolated;
         if with_home && home.starts_with('/') && !files::is_of_image(&home) {
             mounts.push(own(&home));
         }
         // A working directory that was given is one of the container's own.
-        let brings = spec.request.work_dir.is_none() && !files::is_of_image(spec.work_dir);
+        let brings =
+            spec.request.work_dir.is_none() && !isolated && !files::is_of_image(spec.work_dir);
         let in_home = with_home && Path::new(spec.work_dir).starts_with(&home);
         if brings && !in_home {
             mounts.push(own(spec.work_dir));

@@ -5,7 +5,7 @@
 //!
 //! - `rootfs`: what `--container` names: a bundle, a folder, an image.
 //! - `holder`: the process that holds the namespaces; `id_range`: ids for user namespaces.
-//! - `assembly`: the root file system with everything that is shown in it; `files`, `mount_calls`: how.
+//! - `assembly`: the root file system with everything that is shown in it; `files`, `mount_calls`, `squash`: how.
 //! - `group_trees`: the control groups that the runtime sees.
 //! - `runtime_config`: what the runtime is told; `runtime`: which program that is.
 //! - `user`: the users of the image.
@@ -20,12 +20,14 @@ mod mount_calls;
 mod rootfs;
 mod runtime;
 mod runtime_config;
+mod squash;
 mod user;
 
 use crate::cgroup::JobGroup;
 use crate::spool::AttemptDir;
 use crate::supervisor::job_context::JobContext;
 use assembly::{Assembled, MOUNT_POINT};
+use image::Credentials;
 use model::container::{Container, ContainerUser};
 use model::limits::DeviceLimits;
 use model::site::ContainerSite;
@@ -72,6 +74,8 @@ pub(crate) struct ContainerSpec<'a> {
     pub memory: Option<u64>,
     pub terminal: bool,
     pub umask: u32,
+    /// For the image's registry, and for this pull only.
+    pub credentials: Option<Credentials>,
 }
 
 impl<'a> ContainerSpec<'a> {
@@ -107,6 +111,7 @@ impl<'a> ContainerSpec<'a> {
             memory: record.limits.memory.map(|bytes| bytes.0),
             terminal: false,
             umask: 0o022,
+            credentials: None,
         }
     }
 }
@@ -128,7 +133,7 @@ pub(crate) struct Entered {
 pub(crate) fn enter(
     spec: &ContainerSpec,
     environment: &[CString],
-    progress: &mut dyn FnMut(&str),
+    progress: &mut (dyn FnMut(&str) + Send),
 ) -> Result<Entered, String> {
     if !Uid::effective().is_root() {
         return Err("containers need an agent that runs as root".into());
@@ -228,6 +233,9 @@ impl Entered {
 
     fn arguments(&self, spec: &ContainerSpec, argv: &[String]) -> Vec<String> {
         let settings = &self.assembled.settings;
+        if spec.request.own_command {
+            return settings.entrypoint.iter().chain(&settings.cmd).cloned().collect();
+        }
         let entrypoint = settings.entrypoint.iter().filter(|_| spec.request.entrypoint);
         let mut all: Vec<String> = entrypoint.cloned().collect();
         match (&spec.script, argv.split_first()) {
@@ -257,7 +265,8 @@ impl Entered {
         if let Some(asked) = &spec.request.work_dir {
             return asked.clone();
         }
-        let of_job = Some(spec.work_dir).filter(|path| !files::is_of_image(path) && has(path));
+        let of_job = Some(spec.work_dir)
+            .filter(|path| !spec.request.isolated && !files::is_of_image(path) && has(path));
         of_job.or(image).unwrap_or("/").to_owned()
     }
 }

@@ -2,26 +2,28 @@
 
 use super::ContainerSpec;
 use crate::supervisor::process::credentials::as_user;
+use image::{
+    ImageConfig, Phase, Progress, Pull, RegistryConfig, Root, Source, SquashImage, Store,
+    StoreOptions,
+};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::Mode;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 /// A bundle's configuration file.
 const CONFIG: &str = "config.json";
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct ImageConfig {
-    pub env: Vec<String>,
-    pub entrypoint: Vec<String>,
-    pub working_dir: String,
-    pub user: String,
-}
+/// A file of an image in OCI's own layout.
+const LAYOUT: &str = "oci-layout";
+/// Between two lines about a pull.
+const TELL_PAUSE: Duration = Duration::from_secs(5);
 
 pub(super) struct RootFs {
     pub layers: Layers,
@@ -35,6 +37,8 @@ pub(super) enum Layers {
     InPlace(OwnedFd),
     /// Layers of an image, the topmost first: the container writes above them.
     Under(Vec<OwnedFd>),
+    /// One layer, in a file that is mounted first.
+    Squash(SquashImage),
 }
 
 /// A bundle's configuration, as far as it is taken over. What it says of rights, devices, mounts and programs around the
@@ -59,29 +63,101 @@ struct BundleRoot {
     path: String,
 }
 
-/// Finds the root file system, with the rights of the job's user.
-pub(super) fn find(spec: &ContainerSpec, progress: &mut dyn FnMut(&str)) -> Result<RootFs, String> {
+/// Finds the root file system: a path with the rights of the job's user, an image in the node's store or its registry.
+pub(super) fn find(spec: &ContainerSpec, progress: &mut (dyn FnMut(&str) + Send)) -> Result<RootFs, String> {
     let Some(name) = spec.request.image.as_deref() else {
         return Err("the container has no image: expected --container-image".into());
     };
-    let _ = progress;
-    let path = Path::new(spec.work_dir).join(name);
-    let found = as_user(spec.user, || open_folder(&path)).map_err(|e| e.to_string())?;
-    found.map_err(|why| format!("container {name}: {why}"))
+    let mut source: Source = name.parse().map_err(|e: image::Error| e.to_string())?;
+    let mut opened = None;
+    if let Source::Path { path, .. } = &mut source {
+        *path = Path::new(spec.work_dir).join(&*path);
+        let found = as_user(spec.user, || open_path(path)).map_err(|e| e.to_string())?;
+        match found.map_err(|why| format!("container {name}: {why}"))? {
+            OpenedPath::Bundle(rootfs) => return Ok(rootfs),
+            OpenedPath::Other(file) => opened = Some(file),
+        }
+    }
+    pull(spec, &source, opened, progress)
 }
 
-fn open_folder(path: &Path) -> Result<RootFs, String> {
-    let words = |e: Errno| e.desc().to_owned();
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let folder = open(path, flags, Mode::empty()).map_err(words)?;
-    let file = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
-    let config = match openat(&folder, CONFIG, file, Mode::empty()) {
-        Ok(config) => config,
-        Err(Errno::ENOENT) => {
-            let layers = Layers::Under(vec![folder]);
-            return Ok(RootFs { layers, settings: ImageConfig::default(), in_use: Vec::new() });
+fn pull(
+    spec: &ContainerSpec,
+    source: &Source,
+    opened: Option<OwnedFd>,
+    progress: &mut (dyn FnMut(&str) + Send),
+) -> Result<RootFs, String> {
+    let words = |e: image::Error| e.to_string();
+    let options = StoreOptions {
+        pulls_max: spec.site.pulls as usize,
+        ..StoreOptions::bounded(spec.site.store_size.0)
+    };
+    let store = Store::open_with(&spec.store, options).map_err(words)?;
+    let registry = RegistryConfig {
+        mirrors: spec.site.mirrors.clone(),
+        insecure: spec.site.insecure.iter().cloned().collect(),
+        ca_file: spec.site.authorities.clone().map(Into::into),
+        ..RegistryConfig::default()
+    };
+    let told = Mutex::new((progress, None::<Instant>));
+    let tell = |now: &Progress| {
+        let mut told = told.lock().unwrap_or_else(|held| held.into_inner());
+        let due = told.1.is_none_or(|at| at.elapsed() >= TELL_PAUSE);
+        if let Some(line) = progress_line(source, now).filter(|_| due) {
+            told.1 = Some(Instant::now());
+            (told.0)(&line);
         }
-        Err(e) => return Err(format!("{CONFIG}: {}", e.desc())),
+    };
+    let mut pull = Pull::new(&registry);
+    pull.opened = opened;
+    pull.on_progress = Some(&tell);
+    pull.credentials = spec.credentials.clone();
+    let image = store.pull(source, pull).map_err(words)?;
+    let handle = |path: PathBuf| {
+        open(&path, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
+            .map_err(|e| format!("{}: {}", path.display(), e.desc()))
+    };
+    let layers = match image.root {
+        Root::Layers(paths) => {
+            Layers::Under(paths.into_iter().map(handle).collect::<Result<_, _>>()?)
+        }
+        Root::Folder { handle, .. } => Layers::Under(vec![handle]),
+        Root::Squash(squash) => Layers::Squash(squash),
+    };
+    let in_use = image.in_use.into_iter().map(OwnedFd::from).collect();
+    Ok(RootFs { layers, settings: image.config, in_use })
+}
+
+/// The line for who waits; none for what takes no time.
+fn progress_line(source: &Source, now: &Progress) -> Option<String> {
+    let mib = |bytes: u64| bytes >> 20;
+    let what = match now.phase {
+        Phase::Waiting => "waiting for another pull".to_owned(),
+        Phase::Downloading => {
+            format!("pulling, {} of {} MiB", mib(now.bytes_done), mib(now.bytes_total))
+        }
+        Phase::Unpacking => {
+            format!("unpacking, {} of {} layers", now.layers_done, now.layers_total)
+        }
+        Phase::Resolving | Phase::Done => return None,
+    };
+    Some(format!("sluice: image {source}: {what}"))
+}
+
+enum OpenedPath {
+    Bundle(RootFs),
+    Other(OwnedFd),
+}
+
+fn open_path(path: &Path) -> Result<OpenedPath, String> {
+    let words = |e: Errno| e.desc().to_owned();
+    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+    let opened = open(path, flags, Mode::empty()).map_err(words)?;
+    let has = |name: &str| openat(&opened, name, flags, Mode::empty());
+    let config = match has(CONFIG) {
+        // An image in OCI's own layout is no bundle.
+        Ok(config) if has(LAYOUT).is_err() => config,
+        _ => return Ok(OpenedPath::Other(opened)),
     };
     let mut text = String::new();
     File::from(config)
@@ -95,9 +171,9 @@ fn open_folder(path: &Path) -> Result<RootFs, String> {
         path => path,
     };
     // A path from the root is taken as the user's own, as every other path here.
-    let root = openat(&folder, root, flags, Mode::empty())
+    let root = openat(&opened, root, flags | OFlag::O_DIRECTORY, Mode::empty())
         .map_err(|e| format!("its root {root}: {}", e.desc()))?;
     let (env, working_dir) = (config.process.env, config.process.cwd);
     let settings = ImageConfig { env, working_dir, ..ImageConfig::default() };
-    Ok(RootFs { layers: Layers::InPlace(root), settings, in_use: Vec::new() })
+    Ok(OpenedPath::Bundle(RootFs { layers: Layers::InPlace(root), settings, in_use: Vec::new() }))
 }

@@ -84,8 +84,12 @@ pub(super) fn execute(
 ) -> nix::Result<Infallible> {
     let word = |text: &[u8]| CString::new(text).map_err(|_| Errno::EINVAL);
     let program = word(runtime.as_os_str().as_bytes())?;
+    let log = bundle.join("runtime.log");
     let words = [
         program.clone(),
+        // Its warnings are not the job's output.
+        word(b"--log")?,
+        word(log.as_os_str().as_bytes())?,
         word(b"--root")?,
         word(state.as_os_str().as_bytes())?,
         word(b"run")?,

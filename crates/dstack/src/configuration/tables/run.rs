@@ -7,8 +7,7 @@ use crate::configuration::property::{
 };
 use crate::configuration::shape::{amount, env, mount, network, run};
 
-const NO_CONTAINERS: &str =
-    "containers are not available yet: the commands run as processes of your own on the node";
+const NO_RIGHTS: &str = "is not available: a container has no more rights than its user";
 const NO_FILES: &str = "nothing is copied to the node yet: name files that the node can read";
 
 pub const PORTS: Form = Form::List(&Form::Shape(network::port), "ports");
@@ -25,20 +24,24 @@ static REGISTRY_AUTH: Table = Table {
 /// What tasks, dev environments and services have in common.
 pub const RUN: &[Property] = &[
     acts("name", Form::Shape(run::run_name)),
-    refused("image", Form::Text, NO_CONTAINERS),
-    refused("user", Form::Shape(run::user), NO_CONTAINERS),
-    refused("privileged", Form::Bool, NO_CONTAINERS).or(Default::Written("false")),
-    refused("entrypoint", Form::Text, NO_CONTAINERS),
+    acts("image", Form::Text),
+    acts("user", Form::Shape(run::user)),
+    refused("privileged", Form::Bool, NO_RIGHTS).or(Default::Written("false")),
+    refused("entrypoint", Form::Text, "is not available yet: put it into `commands`"),
     acts("working_dir", Form::Shape(run::absolute_path)),
     notice("home_dir", Form::Text, "has no effect without a container")
         .or(Default::Written("/home/user")),
-    refused("registry_auth", Form::Map(&REGISTRY_AUTH), NO_CONTAINERS),
+    refused(
+        "registry_auth",
+        Form::Map(&REGISTRY_AUTH),
+        "private registries are not available yet: pull the image on the node, or mirror it",
+    ),
     refused(
         "python",
         Form::Shape(run::python),
         "environments of a chosen Python are not made yet: call the node's own in `commands`",
     ),
-    refused("nvcc", Form::Bool, NO_CONTAINERS),
+    refused("nvcc", Form::Bool, "is not available yet: name an `image` that has it"),
     notice("single_branch", Form::Bool, "has no effect without `repos`"),
     acts("env", Form::Shape(env::env)).or(Default::Empty),
     acts("shell", Form::Shape(run::shell)),
@@ -50,7 +53,7 @@ pub const RUN: &[Property] = &[
         "volumes are not available yet",
     )
     .or(Default::Empty),
-    refused("docker", Form::Bool, NO_CONTAINERS),
+    refused("docker", Form::Bool, NO_RIGHTS),
     refused("repos", Form::List(&Form::Shape(mount::repo), "repos"), NO_FILES).or(Default::Empty),
     refused("files", Form::List(&Form::Shape(mount::file), "files"), NO_FILES).or(Default::Empty),
     notice("dstack", Form::Bool, "has no effect: the server can always be reached from a run")

@@ -11,6 +11,7 @@ use model::allocation::NodeShare;
 use model::array::IndexSet;
 use model::attempt::{Attempt, EndCause};
 use model::binding::BindPolicy;
+use model::container::Container;
 use model::filename::{DEFAULT_ARRAY_OUTPUT, DEFAULT_OUTPUT};
 use model::id::AttemptId;
 use model::partition::DefaultMemory;
@@ -56,6 +57,8 @@ struct Facts {
     unkillable_s: u32,
     /// The site has programs to run around jobs.
     has_prolog_epilog: bool,
+    /// The image of tasks that name none.
+    default_image: Option<String>,
     topology: Option<Arc<Topology>>,
     /// The facts of all components of a het job, itself among them, in their order.
     het_components: Vec<Facts>,
@@ -114,6 +117,7 @@ fn facts_of_one(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Op
         over_time_s: over_time_s(state, &attempt.allocation.partition),
         unkillable_s: state.config.parameters.unkillable_step_timeout_s,
         has_prolog_epilog: state.config.site.has_prolog_epilog(),
+        default_image: state.config.site.containers.default_image.clone(),
         job: job.clone(),
         attempt: attempt.clone(),
         het_components: Vec::new(),
@@ -195,7 +199,7 @@ pub fn job_launch(
         first_step: None,
         notices: notice::launch_notices(facts.job.id),
         sample_s: launch.sample_s,
-        container: launch.container.clone(),
+        container: launch.container.clone().or_else(|| default_container(&facts)),
         prolog_epilog: if facts.has_prolog_epilog {
             let node = facts.node_index as usize;
             environment::prolog_epilog::node_programs(&job_facts(&facts), node)
@@ -203,6 +207,15 @@ pub fn job_launch(
             PrologEpilogEnvironment::default()
         },
     }))
+}
+
+/// The container of a task that names none, where the site has an image for these: with the user's own files.
+fn default_container(facts: &Facts) -> Option<Box<Container>> {
+    let image = facts.default_image.clone();
+    let is_task = facts.job.spec.launch.kind == LaunchKind::Task;
+    image
+        .filter(|_| is_task)
+        .map(|image| Box::new(Container { image: Some(image), ..Container::default() }))
 }
 
 fn process_variables(kind: LaunchKind) -> Vec<(String, ProcessVariable)> {
