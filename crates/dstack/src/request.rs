@@ -106,6 +106,7 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         environment: Some(environment),
         first_step: None,
         configuration: None,
+        unique_name: false,
     };
     Ok(Draft { submission, notices: notices(task) })
 }

@@ -9,6 +9,7 @@ mod balance;
 mod broken_http;
 mod calls;
 mod connection;
+mod dstack_routes;
 mod honest_user;
 mod mutation;
 mod rogue_node;
