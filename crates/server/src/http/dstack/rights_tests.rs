@@ -157,6 +157,7 @@ async fn one_name_that_is_applied_by_many_at_once_is_one_run() {
     let row = TABLE.iter().find(|row| row.0.ends_with("/apply")).expect("a row");
     let sent = (0..20).map(|_| send(&world, row, "", Owner));
     let answers = futures_util::future::join_all(sent).await;
+    // Who comes second is answered with the run of the first: it is the same.
     assert!(answers.iter().all(|(status, _)| *status == StatusCode::OK), "{answers:?}");
     let state = world.server.shared.read();
     let runs = state.jobs.values().filter(|job| &*job.spec.name == "again").count();
