@@ -3,7 +3,6 @@
 use super::broken_http;
 use super::calls::{CALLS, Draw, starts_processes};
 use super::connection::{Connection, Entry};
-use super::dstack_routes;
 use super::mutation;
 use crate::harness::dice::Dice;
 use serde_json::json;
@@ -67,8 +66,7 @@ impl Attacker {
         while tally.sent < most && !stop.load(Ordering::Relaxed) {
             tally.sent += 1;
             match self.dice.below(100) {
-                0..70 => self.call(&mut tally),
-                70..80 => self.dstack_route(&mut tally),
+                0..80 => self.call(&mut tally),
                 80..90 => left_open.extend(broken_http::send(&self.entry, &mut self.dice)),
                 90..95 => {
                     let jobs = jobs_so_far(tally.sent);
@@ -125,27 +123,6 @@ impl Attacker {
             && let Some(job) = answer["submitted"]["job"].as_u64()
         {
             assert!(tally.acknowledged.insert(job), "job {job} was acknowledged twice");
-        }
-    }
-
-    /// As dstack's client would, or with a body that it would not send.
-    fn dstack_route(&mut self, tally: &mut Tally) {
-        let (path, mut body, starts_processes) = dstack_routes::draw(&mut self.dice);
-        let body = if !(self.root && starts_processes) && self.dice.one_in(2) {
-            for _ in 0..1 + self.dice.below(3) {
-                mutation::mutate(&mut body, &mut self.dice);
-            }
-            mutation::to_text(&body, &mut self.dice)
-        } else {
-            body.to_string().into_bytes()
-        };
-        let Some(response) = self.entry.post(&path, &body, TIMEOUT) else { return };
-        tally.answered += 1;
-        tally.refused += u64::from(response.status != 200);
-        if response.status >= 500 {
-            let text = String::from_utf8_lossy(&response.body).into_owned();
-            let shown: String = String::from_utf8_lossy(&body).chars().take(2000).collect();
-            tally.failures.push(format!("{path}: {}: {text}: {shown}", response.status));
         }
     }
 

@@ -61,22 +61,14 @@ impl Entry {
     }
 
     pub fn call_head(&self, length: usize) -> Vec<u8> {
-        self.post_head("/api/v1/call", length)
-    }
-
-    fn post_head(&self, path: &str, length: usize) -> Vec<u8> {
-        self.head(&format!("POST {path} HTTP/1.1"), &[&format!("content-length: {length}")])
+        self.head("POST /api/v1/call HTTP/1.1", &[&format!("content-length: {length}")])
     }
 
     /// Sends a call on a connection of its own, and reads the answer. `None` if there was none in time.
     pub fn call(&self, body: &[u8], timeout: Duration) -> Option<Response> {
-        self.post("/api/v1/call", body, timeout)
-    }
-
-    pub fn post(&self, path: &str, body: &[u8], timeout: Duration) -> Option<Response> {
         let mut connection = self.connect().ok()?;
         connection.set_timeout(timeout);
-        connection.write_all(&self.post_head(path, body.len())).ok()?;
+        connection.write_all(&self.call_head(body.len())).ok()?;
         // A server that refuses a long body may close before all of it is written, and its answer is still there.
         let _ = connection.write_all(body);
         connection.read_response()

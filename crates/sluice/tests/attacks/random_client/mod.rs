@@ -9,7 +9,6 @@ mod balance;
 mod broken_http;
 mod calls;
 mod connection;
-mod dstack_routes;
 mod honest_user;
 mod mutation;
 mod rogue_node;
