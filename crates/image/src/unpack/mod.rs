@@ -20,8 +20,9 @@ use crate::digest::Digest;
 use crate::error::{Error, Result};
 
 pub use archive::{Archive, Kind};
-pub use compression::{Decoder, decoder};
-pub use folder::{Found, find, open_beneath, open_in_root, read_bounded, remove_tree};
+pub use compression::decoder;
+pub use entry_path::EntryPath;
+pub use folder::{Found, exists, find, open_beneath, read_bounded, remove_tree};
 
 /// What a layer may be. Beyond a bound it is refused, and nothing of it stays.
 #[derive(Debug, Clone, Copy)]
