@@ -21,13 +21,19 @@ pub enum Contents {
 
 #[derive(Clone)]
 pub enum Part {
-    Data { offset: u64, size: u64 },
+    Data {
+        offset: u64,
+        size: u64,
+    },
     /// Old archives name a layer that occurs twice by a link.
     Link(Vec<u8>),
 }
 
 pub fn part_missing(name: &str, part: &str) -> Error {
-    Error::NotAnImage { what: name.to_owned(), fault: format!("its part {} is missing", shown(part.as_bytes())) }
+    Error::NotAnImage {
+        what: name.to_owned(),
+        fault: format!("its part {} is missing", shown(part.as_bytes())),
+    }
 }
 
 impl Contents {
@@ -36,14 +42,18 @@ impl Contents {
         let mut parts = BTreeMap::new();
         let mut archive = Archive::new(BufReader::new(At { file: &file, at: 0, end: u64::MAX }));
         while let Some(entry) = archive.next_entry().map_err(|f| f.into_error(name))? {
-            let path = EntryPath::new(&entry.path).map_err(|f| f.into_error(name))?.as_bytes().to_vec();
+            let path =
+                EntryPath::new(&entry.path).map_err(|f| f.into_error(name))?.as_bytes().to_vec();
             let part = match entry.kind {
                 Kind::File => Part::Data { offset: archive.position(), size: entry.size },
                 Kind::Symlink | Kind::HardLink => Part::Link(beside(&path, &entry.link)),
                 Kind::Folder | Kind::Special => continue,
             };
             if parts.len() >= PARTS_MAX {
-                return Err(Error::NotAnImage { what: name.to_owned(), fault: format!("it has more than {PARTS_MAX} parts") });
+                return Err(Error::NotAnImage {
+                    what: name.to_owned(),
+                    fault: format!("it has more than {PARTS_MAX} parts"),
+                });
             }
             parts.insert(path, part);
         }
@@ -63,7 +73,11 @@ impl Contents {
 
     fn part_file(&self, part: &str) -> Option<File> {
         let Self::Folder(folder) = self else { return None };
-        let opened = open_beneath(folder.as_fd(), part.as_bytes(), OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY);
+        let opened = open_beneath(
+            folder.as_fd(),
+            part.as_bytes(),
+            OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY,
+        );
         opened.ok().map(File::from).filter(|f| f.metadata().is_ok_and(|m| m.is_file()))
     }
 
@@ -93,12 +107,19 @@ impl Contents {
         }
         let size = self.size(part).ok_or_else(|| part_missing(name, part))?;
         if size > max {
-            return Err(Error::NotAnImage { what: name.to_owned(), fault: format!("its part {part} has more than {max} bytes") });
+            return Err(Error::NotAnImage {
+                what: name.to_owned(),
+                fault: format!("its part {part} has more than {max} bytes"),
+            });
         }
         let mut bytes = Vec::new();
         self.open(name, part)?.take(max).read_to_end(&mut bytes).map_err(Error::io(what()))?;
         if (bytes.len() as u64) < size {
-            return Err(Error::Truncated { what: what(), expected: size, found: bytes.len() as u64 });
+            return Err(Error::Truncated {
+                what: what(),
+                expected: size,
+                found: bytes.len() as u64,
+            });
         }
         Ok(bytes)
     }
@@ -138,11 +159,18 @@ impl Read for At<'_> {
 /// Whether a tarball holds an image, and not a root file system: every name up to the first that tells is of an image.
 pub fn is_image_archive(name: &str, file: &File) -> Result<bool> {
     let clone = file.try_clone().map_err(Error::io(name))?;
-    let decoder = decoder(clone).map_err(|e| Error::NotAnImage { what: name.to_owned(), fault: shown(e.to_string().as_bytes()) })?;
+    let decoder = decoder(clone).map_err(|e| Error::NotAnImage {
+        what: name.to_owned(),
+        fault: shown(e.to_string().as_bytes()),
+    })?;
     let mut archive = Archive::new(BufReader::new(decoder));
     let mut any = false;
     for _ in 0..PARTS_MAX {
-        let Some(entry) = archive.next_entry().map_err(|f| not_a_tarball(name, f.into_error(name)))? else { return Ok(any) };
+        let Some(entry) =
+            archive.next_entry().map_err(|f| not_a_tarball(name, f.into_error(name)))?
+        else {
+            return Ok(any);
+        };
         let path = String::from_utf8_lossy(&entry.path).into_owned();
         let path = path.trim_start_matches("./").trim_end_matches('/');
         match path {

@@ -5,7 +5,9 @@ use serde::Deserialize;
 use super::contents::Contents;
 use crate::digest::Digest;
 use crate::error::{Error, Result, shown};
-use crate::manifest::{CONFIG_BYTES_MAX, ConfigFile, Descriptor, Document, MANIFEST_BYTES_MAX, choose};
+use crate::manifest::{
+    CONFIG_BYTES_MAX, ConfigFile, Descriptor, Document, MANIFEST_BYTES_MAX, choose,
+};
 use crate::platform::Platform;
 
 const REF_NAME: &str = "org.opencontainers.image.ref.name";
@@ -29,14 +31,23 @@ struct Saved {
 }
 
 impl Layout {
-    pub fn read(name: &str, contents: Contents, tag: Option<&str>, platform: &Platform) -> Result<Self> {
+    pub fn read(
+        name: &str,
+        contents: Contents,
+        tag: Option<&str>,
+        platform: &Platform,
+    ) -> Result<Self> {
         let layout = if contents.size("index.json").is_some() {
             Self::oci(name, contents, tag, platform)?
         } else {
             Self::docker(name, contents, tag, platform)?
         };
         if layout.layers.len() != layout.file.diff_ids.len() {
-            let fault = format!("it has {} layers, and its configuration {}", layout.layers.len(), layout.file.diff_ids.len());
+            let fault = format!(
+                "it has {} layers, and its configuration {}",
+                layout.layers.len(),
+                layout.file.diff_ids.len()
+            );
             return Err(Error::NotAnImage { what: name.to_owned(), fault });
         }
         Ok(layout)
@@ -45,12 +56,22 @@ impl Layout {
     fn oci(name: &str, contents: Contents, tag: Option<&str>, platform: &Platform) -> Result<Self> {
         let bytes = contents.read(name, "index.json", MANIFEST_BYTES_MAX)?;
         let Document::Index(mut manifests) = Document::parse(name, &bytes)? else {
-            return Err(Error::NotAnImage { what: name.to_owned(), fault: "its index.json lists no images".into() });
+            return Err(Error::NotAnImage {
+                what: name.to_owned(),
+                fault: "its index.json lists no images".into(),
+            });
         };
         if let Some(tag) = tag {
-            manifests.retain(|m| m.annotations.get(REF_NAME).is_some_and(|n| n == tag || n.ends_with(&format!(":{tag}"))));
+            manifests.retain(|m| {
+                m.annotations
+                    .get(REF_NAME)
+                    .is_some_and(|n| n == tag || n.ends_with(&format!(":{tag}")))
+            });
             if manifests.is_empty() {
-                return Err(Error::NotFound { what: format!("the tag {tag}"), place: name.to_owned() });
+                return Err(Error::NotFound {
+                    what: format!("the tag {tag}"),
+                    place: name.to_owned(),
+                });
             }
         }
         // An index may lead to the list of an image's platforms.
@@ -67,21 +88,34 @@ impl Layout {
                 }
             }
         }
-        Err(Error::NotAnImage { what: name.to_owned(), fault: "its lists of images lead to more lists".into() })
+        Err(Error::NotAnImage {
+            what: name.to_owned(),
+            fault: "its lists of images lead to more lists".into(),
+        })
     }
 
-    fn docker(name: &str, contents: Contents, tag: Option<&str>, platform: &Platform) -> Result<Self> {
+    fn docker(
+        name: &str,
+        contents: Contents,
+        tag: Option<&str>,
+        platform: &Platform,
+    ) -> Result<Self> {
         let not = |fault: String| Error::NotAnImage { what: name.to_owned(), fault };
         let bytes = contents.read(name, "manifest.json", MANIFEST_BYTES_MAX)?;
-        let mut saved: Vec<Saved> = serde_json::from_slice(&bytes)
-            .map_err(|e| not(format!("its manifest.json is not readable: {}", shown(e.to_string().as_bytes()))))?;
+        let mut saved: Vec<Saved> = serde_json::from_slice(&bytes).map_err(|e| {
+            not(format!("its manifest.json is not readable: {}", shown(e.to_string().as_bytes())))
+        })?;
         if let Some(tag) = tag {
-            let tagged = |s: &Saved| s.repo_tags.iter().flatten().any(|t| t == tag || t.ends_with(&format!(":{tag}")));
+            let tagged = |s: &Saved| {
+                s.repo_tags.iter().flatten().any(|t| t == tag || t.ends_with(&format!(":{tag}")))
+            };
             saved.retain(tagged);
         }
         let count = saved.len();
         let (Some(image), 1) = (saved.pop(), count) else {
-            return Err(not(format!("it has {count} images; save one alone, or name its tag as in docker-archive:PATH:TAG")));
+            return Err(not(format!(
+                "it has {count} images; save one alone, or name its tag as in docker-archive:PATH:TAG"
+            )));
         };
         let config = contents.read(name, &image.config, CONFIG_BYTES_MAX)?;
         let file = ConfigFile::parse(name, &config, platform)?;
@@ -99,7 +133,11 @@ fn blob(name: &str, contents: &Contents, descriptor: &Descriptor, max: u64) -> R
     let found = Digest::of(&bytes);
     if found != descriptor.digest {
         let what = format!("a part of {name}");
-        return Err(Error::DigestMismatch { what, expected: descriptor.digest.to_string(), found: found.to_string() });
+        return Err(Error::DigestMismatch {
+            what,
+            expected: descriptor.digest.to_string(),
+            found: found.to_string(),
+        });
     }
     Ok(bytes)
 }

@@ -32,7 +32,14 @@ const ROOT_FOLDERS: [&str; 4] = ["bin", "usr", "etc", "sbin"];
 
 impl Store {
     /// The image at a path: used in place, or taken into the store.
-    pub(crate) fn import(&self, source: &Source, path: &Path, tag: Option<&str>, pull: Pull, reporter: &Reporter) -> Result<Image> {
+    pub(crate) fn import(
+        &self,
+        source: &Source,
+        path: &Path,
+        tag: Option<&str>,
+        pull: Pull,
+        reporter: &Reporter,
+    ) -> Result<Image> {
         let name = source.to_string();
         let not = |fault: &str| Error::NotAnImage { what: name.clone(), fault: fault.to_owned() };
         let file = match pull.opened {
@@ -51,23 +58,45 @@ impl Store {
                 return self.import_layout(&name, layout, reporter);
             }
             if !ROOT_FOLDERS.iter().any(|folder| exists(file.as_fd(), folder.as_bytes())) {
-                return Err(not("the folder is neither an OCI image layout nor a root file system with bin, usr or etc"));
+                return Err(not(
+                    "the folder is neither an OCI image layout nor a root file system with bin, usr or etc",
+                ));
             }
             let root = Root::Folder { path: path.to_owned(), handle: file.into() };
-            return Ok(Image { name, config: ImageConfig::default(), root, digest: None, in_use: None });
+            return Ok(Image {
+                name,
+                config: ImageConfig::default(),
+                root,
+                digest: None,
+                in_use: None,
+            });
         }
         if !kind.is_file() {
             return Err(not("it is neither a file nor a folder"));
         }
         if let Some(squash) = sif::open(&name, path, &file, &pull.platform)? {
             let root = Root::Squash(squash);
-            return Ok(Image { name, config: ImageConfig::default(), root, digest: None, in_use: None });
+            return Ok(Image {
+                name,
+                config: ImageConfig::default(),
+                root,
+                digest: None,
+                in_use: None,
+            });
         }
         reporter.phase(Phase::Unpacking);
         self.import_archive(source, name, file, tag, &pull.platform, reporter)
     }
 
-    fn import_archive(&self, source: &Source, name: String, mut file: File, tag: Option<&str>, platform: &crate::platform::Platform, reporter: &Reporter) -> Result<Image> {
+    fn import_archive(
+        &self,
+        source: &Source,
+        name: String,
+        mut file: File,
+        tag: Option<&str>,
+        platform: &crate::platform::Platform,
+        reporter: &Reporter,
+    ) -> Result<Image> {
         let record_at = self.folders.import(&pull_key(source));
         let before = stamp(&file)?;
         if let Some(import) = read_record::<ImportRecord>(&record_at)
@@ -76,7 +105,8 @@ impl Store {
         {
             return Ok(image);
         }
-        let start = |file: &mut File| file.seek(SeekFrom::Start(0)).map(drop).map_err(Error::io(&*name));
+        let start =
+            |file: &mut File| file.seek(SeekFrom::Start(0)).map(drop).map_err(Error::io(&*name));
         let image = if is_image_archive(&name, &file)? {
             start(&mut file)?;
             let plain = self.decompressed(&name, file.try_clone().map_err(Error::io(&*name))?)?;
@@ -87,7 +117,8 @@ impl Store {
             // The pull's lock keeps a second import of the same file away.
             self.make_room(file.metadata().map_err(Error::io(&*name))?.len())?;
             let (diff_id, held) = self.import_layer(&name, &file)?;
-            let config = ConfigFile { config: ImageConfig::default(), diff_ids: vec![diff_id.clone()] };
+            let config =
+                ConfigFile { config: ImageConfig::default(), diff_ids: vec![diff_id.clone()] };
             self.image_of(&name, &diff_id, false, || Ok((config, vec![held])))?
         };
         // A file that was written to meanwhile is read again next time.
@@ -102,7 +133,8 @@ impl Store {
     fn import_layout(&self, name: &str, layout: Layout, reporter: &Reporter) -> Result<Image> {
         let Layout { contents, digest, file, layers } = layout;
         self.image_of(name, &digest, false, || {
-            reporter.expect(layers.len(), layers.iter().map(|l| contents.size(l).unwrap_or(0)).sum());
+            reporter
+                .expect(layers.len(), layers.iter().map(|l| contents.size(l).unwrap_or(0)).sum());
             let mut held = Vec::new();
             for (at, (diff_id, part)) in file.diff_ids.iter().zip(&layers).enumerate() {
                 let what = format!("layer {} of {name}", diff_id.short());
@@ -117,7 +149,8 @@ impl Store {
 
     /// An archive as it is, or decompressed into a file of the store that has no name.
     fn decompressed(&self, name: &str, file: File) -> Result<File> {
-        let mut decoder = decoder(file.try_clone().map_err(Error::io(name))?).map_err(Error::io(name))?;
+        let mut decoder =
+            decoder(file.try_clone().map_err(Error::io(name))?).map_err(Error::io(name))?;
         if decoder.is_plain() {
             return Ok(file);
         }
@@ -132,9 +165,13 @@ impl Store {
         let room = self.options.bound_bytes.saturating_sub(self.used_bytes());
         let mut bounded = std::io::Read::take(&mut decoder, room.saturating_add(1));
         let copied = std::io::copy(&mut bounded, &mut plain);
-        let copied = copied.map_err(|e| Error::NotAnImage { what: name.to_owned(), fault: crate::error::shown(e.to_string().as_bytes()) })?;
+        let copied = copied.map_err(|e| Error::NotAnImage {
+            what: name.to_owned(),
+            fault: crate::error::shown(e.to_string().as_bytes()),
+        })?;
         if copied > room {
-            let fault = format!("{name} has more than the {room} bytes that are left, decompressed");
+            let fault =
+                format!("{name} has more than the {room} bytes that are left, decompressed");
             return Err(Error::StoreFull { store: self.name(), fault });
         }
         Ok(plain)
@@ -143,7 +180,10 @@ impl Store {
 
 fn missing(name: &str, path: &Path, error: std::io::Error) -> Error {
     if error.kind() == std::io::ErrorKind::NotFound {
-        return Error::NotFound { what: name.to_owned(), place: "this machine's file system".into() };
+        return Error::NotFound {
+            what: name.to_owned(),
+            place: "this machine's file system".into(),
+        };
     }
     Error::at(path)(error)
 }
@@ -151,7 +191,16 @@ fn missing(name: &str, path: &Path, error: std::io::Error) -> Error {
 /// Changes with every change to the file: no user can set the time of the inode's own change.
 fn stamp(file: &File) -> Result<String> {
     let m = file.metadata().map_err(Error::io("an image's file"))?;
-    Ok(format!("{}:{}:{}:{}.{}:{}.{}", m.dev(), m.ino(), m.size(), m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec()))
+    Ok(format!(
+        "{}:{}:{}:{}.{}:{}.{}",
+        m.dev(),
+        m.ino(),
+        m.size(),
+        m.mtime(),
+        m.mtime_nsec(),
+        m.ctime(),
+        m.ctime_nsec()
+    ))
 }
 
 /// Bytes at a place of a file, whatever its position is.

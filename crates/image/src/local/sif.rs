@@ -52,14 +52,22 @@ const ARCHITECTURES: [(&[u8], &str); 8] = [
 ];
 
 /// The squashfs of a file; `None` when the file is neither a `.sif` nor a squashfs.
-pub fn open(name: &str, path: &Path, file: &File, platform: &Platform) -> Result<Option<SquashImage>> {
+pub fn open(
+    name: &str,
+    path: &Path,
+    file: &File,
+    platform: &Platform,
+) -> Result<Option<SquashImage>> {
     let len = file.metadata().map_err(Error::at(path))?.len();
     let (offset, size) = if bytes_at(file, 0, 4).is_some_and(|b| b == SQUASHFS_MAGIC) {
         (0, len)
     } else if bytes_at(file, MAGIC_AT, MAGIC.len()).is_some_and(|b| b == MAGIC) {
         primary_partition(name, file, len, platform)?
     } else if path.extension().is_some_and(|e| e == "sif") {
-        return Err(Error::NotAnImage { what: name.to_owned(), fault: "it is called .sif and has not the header of one".into() });
+        return Err(Error::NotAnImage {
+            what: name.to_owned(),
+            fault: "it is called .sif and has not the header of one".into(),
+        });
     } else {
         return Ok(None);
     };
@@ -70,17 +78,22 @@ pub fn open(name: &str, path: &Path, file: &File, platform: &Platform) -> Result
 
 fn primary_partition(name: &str, file: &File, len: u64, platform: &Platform) -> Result<(u64, u64)> {
     let not = |fault: String| Error::NotAnImage { what: name.to_owned(), fault };
-    let header = bytes_at(file, 0, HEADER_LEN).ok_or_else(|| not("its header ends early".into()))?;
-    let (total, table) = (u64_at(&header, DESCRIPTORS_TOTAL_AT), u64_at(&header, DESCRIPTORS_OFFSET_AT));
+    let header =
+        bytes_at(file, 0, HEADER_LEN).ok_or_else(|| not("its header ends early".into()))?;
+    let (total, table) =
+        (u64_at(&header, DESCRIPTORS_TOTAL_AT), u64_at(&header, DESCRIPTORS_OFFSET_AT));
     if total > DESCRIPTORS_MAX {
-        return Err(not(format!("its header tells of {total} descriptors, more than {DESCRIPTORS_MAX}")));
+        return Err(not(format!(
+            "its header tells of {total} descriptors, more than {DESCRIPTORS_MAX}"
+        )));
     }
     if table.checked_add(total * DESCRIPTOR_LEN).is_none_or(|end| end > len) {
         return Err(not("its table of descriptors lies beyond the end of the file".into()));
     }
     for number in 0..total {
         let at = table + number * DESCRIPTOR_LEN;
-        let d = bytes_at(file, at, DESCRIPTOR_LEN as usize).ok_or_else(|| not("a descriptor ends early".into()))?;
+        let d = bytes_at(file, at, DESCRIPTOR_LEN as usize)
+            .ok_or_else(|| not("a descriptor ends early".into()))?;
         let partition = u32_at(&d, 0) == KIND_PARTITION && d[USED_AT] != 0;
         if !partition || u32_at(&d, EXTRA_AT + 4) != PARTITION_PRIMARY {
             continue;
@@ -88,7 +101,11 @@ fn primary_partition(name: &str, file: &File, len: u64, platform: &Platform) -> 
         match u32_at(&d, EXTRA_AT) {
             FILE_SYSTEM_SQUASH => {}
             FILE_SYSTEM_ENCRYPTED => return Err(not("its system partition is encrypted".into())),
-            other => return Err(not(format!("its system partition has a file system of kind {other}, and squashfs (1) is needed"))),
+            other => {
+                return Err(not(format!(
+                    "its system partition has a file system of kind {other}, and squashfs (1) is needed"
+                )));
+            }
         }
         let code = &d[EXTRA_AT + 8..EXTRA_AT + 10];
         let known = ARCHITECTURES.iter().find(|(c, _)| *c == code).map(|(_, name)| *name);
@@ -96,7 +113,11 @@ fn primary_partition(name: &str, file: &File, len: u64, platform: &Platform) -> 
             && architecture != platform.architecture
         {
             let found = vec![format!("linux/{architecture}")];
-            return Err(Error::WrongPlatform { what: name.to_owned(), wanted: platform.to_string(), found });
+            return Err(Error::WrongPlatform {
+                what: name.to_owned(),
+                wanted: platform.to_string(),
+                found,
+            });
         }
         let (offset, size) = (u64_at(&d, OFFSET_AT), u64_at(&d, LENGTH_AT));
         if offset.checked_add(size).is_none_or(|end| end > len) {
@@ -110,7 +131,8 @@ fn primary_partition(name: &str, file: &File, len: u64, platform: &Platform) -> 
 /// The superblock must fit into the part of the file that it is said to be in.
 fn check_squashfs(name: &str, file: &File, offset: u64, size: u64) -> Result<()> {
     let not = |fault: &str| Error::NotAnImage { what: name.to_owned(), fault: fault.to_owned() };
-    let header = bytes_at(file, offset, SQUASHFS_HEADER_LEN).filter(|_| size >= SQUASHFS_HEADER_LEN as u64);
+    let header =
+        bytes_at(file, offset, SQUASHFS_HEADER_LEN).filter(|_| size >= SQUASHFS_HEADER_LEN as u64);
     let header = header.ok_or_else(|| not("its squashfs ends early"))?;
     if !header.starts_with(SQUASHFS_MAGIC) {
         return Err(not("its system partition is no squashfs"));

@@ -81,7 +81,13 @@ impl Store {
     }
 
     /// The layer that is there, or a new one of what `open` gives.
-    pub fn layer_from<R: Read + Send>(&self, what: &str, diff_id: &Digest, bytes: u64, open: impl FnOnce() -> Result<R>) -> Result<LayerHeld> {
+    pub fn layer_from<R: Read + Send>(
+        &self,
+        what: &str,
+        diff_id: &Digest,
+        bytes: u64,
+        open: impl FnOnce() -> Result<R>,
+    ) -> Result<LayerHeld> {
         match self.claim_layer(diff_id)? {
             Claim::There(held) => Ok(held),
             Claim::ToMake(claim) => {

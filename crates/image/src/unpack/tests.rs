@@ -100,7 +100,8 @@ impl Place {
 
     /// Nothing beside the root was made or changed.
     fn assert_contained(&self) {
-        let mut names: Vec<_> = fs::read_dir(self.folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        let mut names: Vec<_> =
+            fs::read_dir(self.folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
         names.sort();
         assert_eq!(names, ["outside", "root"]);
         assert_eq!(fs::read_to_string(self.folder.path().join("outside")).unwrap(), "untouched");
@@ -133,11 +134,17 @@ fn files_folders_and_links_keep_mode_and_time() {
     let at = |name: &str| fs::symlink_metadata(place.root().join(name)).unwrap();
     assert_eq!(at("").mode() & 0o7777, 0o700);
     assert_eq!((at("tmp").mode() & 0o7777, at("tmp").mtime()), (0o1777, 1_600_000_000));
-    assert_eq!((at("usr/bin/tool").mode() & 0o7777, at("usr/bin/tool").mtime()), (0o750, 1_600_000_000));
+    assert_eq!(
+        (at("usr/bin/tool").mode() & 0o7777, at("usr/bin/tool").mtime()),
+        (0o750, 1_600_000_000)
+    );
     assert_eq!(at("usr").mode() & 0o7777, 0o755);
     assert_eq!(fs::read_link(place.root().join("bin")).unwrap(), Path::new("usr/bin"));
     assert_eq!(at("usr/bin/same").ino(), at("usr/bin/tool").ino());
-    assert_eq!(fs::read_to_string(place.root().join("usr/bin/through")).unwrap(), "a folder's link");
+    assert_eq!(
+        fs::read_to_string(place.root().join("usr/bin/through")).unwrap(),
+        "a folder's link"
+    );
     assert_eq!(fs::read_to_string(place.root().join("absolute")).unwrap(), "from the root");
     place.assert_contained();
 }
@@ -171,7 +178,9 @@ fn a_link_that_leads_out_leads_to_the_layers_own_root() {
         assert_eq!(fs::read_to_string(place.root().join(name)).unwrap(), data);
     }
     assert!(refused(&[raw(b'2', "d", "/nowhere"), file("d/x", "")]).contains("leads nowhere"));
-    assert!(refused(&[raw(b'2', "a", "b"), raw(b'2', "b", "a"), file("a/x", "")]).contains("never end"));
+    assert!(
+        refused(&[raw(b'2', "a", "b"), raw(b'2', "b", "a"), file("a/x", "")]).contains("never end")
+    );
     assert!(refused(&[file("f", ""), file("f/x", "")]).contains("a file and not a folder"));
 }
 
@@ -185,7 +194,10 @@ fn a_hard_link_goes_to_a_file_that_is_already_in_the_layer() {
     assert!(refused(&[raw(b'1', "x", "/")]).contains("the root"));
     // Through a link out of the layer: it is looked up inside.
     let parent = place.folder.path().to_str().unwrap().to_owned();
-    assert!(refused(&[raw(b'2', "l", &parent), raw(b'1', "x", "l/outside")]).contains("not in the layer"));
+    assert!(
+        refused(&[raw(b'2', "l", &parent), raw(b'1', "x", "l/outside")])
+            .contains("not in the layer")
+    );
     place.unpack(&archive(&[file("f", "1"), raw(b'1', "f", "f")])).unwrap();
     assert_eq!(fs::read_to_string(place.root().join("f")).unwrap(), "1");
 }
@@ -207,7 +219,10 @@ fn the_later_entry_counts_whatever_was_there() {
         ]))
         .unwrap();
     let read = |name: &str| fs::read_to_string(place.root().join(name)).unwrap();
-    assert_eq!((read("a").as_str(), read("d/e").as_str(), read("f").as_str()), ("a file now", "in a folder now", "second"));
+    assert_eq!(
+        (read("a").as_str(), read("d/e").as_str(), read("f").as_str()),
+        ("a file now", "in a folder now", "second")
+    );
 }
 
 #[test]
@@ -236,17 +251,31 @@ fn whiteouts_become_overlayfs_own() {
 }
 
 fn is_opaque(folder: &Path) -> bool {
-    matches!(super::find(File::open(folder.parent().unwrap()).unwrap().as_fd(), &[folder.file_name().unwrap().as_encoded_bytes(), b"/x"].concat(), nix::fcntl::OFlag::O_RDONLY), Ok(super::Found::HiddenBelow))
+    matches!(
+        super::find(
+            File::open(folder.parent().unwrap()).unwrap().as_fd(),
+            &[folder.file_name().unwrap().as_encoded_bytes(), b"/x"].concat(),
+            nix::fcntl::OFlag::O_RDONLY
+        ),
+        Ok(super::Found::HiddenBelow)
+    )
 }
 
 #[test]
 fn devices_are_not_made_and_set_user_id_is_dropped_unless_asked_for() {
     let mut place = Place::new();
-    let entries = [raw(b'3', "dev", ""), raw(b'4', "disk", ""), raw(b'6', "pipe", ""), Raw { mode: 0o6755, ..file("su", "") }];
+    let entries = [
+        raw(b'3', "dev", ""),
+        raw(b'4', "disk", ""),
+        raw(b'6', "pipe", ""),
+        Raw { mode: 0o6755, ..file("su", "") },
+    ];
     let done = place.unpack(&archive(&entries)).unwrap();
     assert_eq!(done.skipped, 3);
     assert_eq!(fs::read_dir(place.root()).unwrap().count(), 1);
-    let mode = |place: &Place| fs::metadata(place.root().join("su")).unwrap().permissions().mode() & 0o7777;
+    let mode = |place: &Place| {
+        fs::metadata(place.root().join("su")).unwrap().permissions().mode() & 0o7777
+    };
     assert_eq!(mode(&place), 0o755);
     place.limits.keep_setuid = true;
     place.unpack(&archive(&entries)).unwrap();
@@ -278,11 +307,17 @@ fn long_names_are_taken_and_endless_ones_refused() {
     place.unpack(&with_pax(&[("path", long.as_bytes())], &file("short", "x"))).unwrap();
     assert!(place.root().join(&long).exists());
     let mut gnu = Vec::new();
-    block(&mut gnu, &header(&Raw { data: long.as_bytes(), ..raw(b'L', "././@LongLink", "") }), long.as_bytes());
+    block(
+        &mut gnu,
+        &header(&Raw { data: long.as_bytes(), ..raw(b'L', "././@LongLink", "") }),
+        long.as_bytes(),
+    );
     gnu.extend(archive(&[file("short", "y")]));
     place.unpack(&gnu).unwrap();
     assert_eq!(fs::read_to_string(place.root().join(&long)).unwrap(), "y");
-    let error = place.unpack(&with_pax(&[("path", "n".repeat(5000).as_bytes())], &file("x", ""))).unwrap_err();
+    let error = place
+        .unpack(&with_pax(&[("path", "n".repeat(5000).as_bytes())], &file("x", "")))
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::HostileLayer, "{error}");
     // A name of a gigabyte is refused by what its header says, before it is read.
     let mut huge = header(&raw(b'L', "x", ""));
@@ -330,7 +365,8 @@ fn sparse_files_and_unknown_types_are_refused() {
     let sparse = with_pax(&[("GNU.sparse.realsize", b"1099511627776")], &file("x", ""));
     assert_eq!(place.unpack(&sparse).unwrap_err().kind(), ErrorKind::HostileLayer);
     let mut huge = header(&raw(b'0', "x", ""));
-    huge.as_mut_bytes()[124..136].copy_from_slice(&[0x80, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
+    huge.as_mut_bytes()[124..136]
+        .copy_from_slice(&[0x80, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
     huge.set_cksum();
     assert_eq!(place.unpack(huge.as_bytes()).unwrap_err().kind(), ErrorKind::HostileLayer);
 }
@@ -347,7 +383,10 @@ fn an_archive_that_ends_early_is_an_error_wherever_it_ends() {
     let packed = encoder.finish().unwrap();
     for len in [8, packed.len() / 2, packed.len() - 4] {
         let error = Place::new().unpack(&packed[..len]).unwrap_err();
-        assert!(error.to_string().contains("ends early") || error.to_string().contains("not readable"), "{len}: {error}");
+        assert!(
+            error.to_string().contains("ends early") || error.to_string().contains("not readable"),
+            "{len}: {error}"
+        );
     }
     assert!(Place::new().unpack(&packed).is_ok());
     let zstd = zstd::encode_all(&whole[..], 1).unwrap();
@@ -365,9 +404,14 @@ fn a_tree_deeper_than_any_path_is_removed() {
     let mut names = Vec::new();
     for i in 0..25 {
         let above = if i == 0 { String::new() } else { format!("l{}/", i - 1) };
-        names.push((format!("{above}{part}"), format!("l{i}"), format!("{above}{}", part.trim_end_matches('/'))));
+        names.push((
+            format!("{above}{part}"),
+            format!("l{i}"),
+            format!("{above}{}", part.trim_end_matches('/')),
+        ));
     }
-    let entries: Vec<_> = names.iter().flat_map(|(path, link, to)| [folder(path), raw(b'2', link, to)]).collect();
+    let entries: Vec<_> =
+        names.iter().flat_map(|(path, link, to)| [folder(path), raw(b'2', link, to)]).collect();
     place.unpack(&archive(&entries)).unwrap();
     let parent = File::open(place.folder.path()).unwrap();
     super::remove_tree(parent.as_fd(), b"root").unwrap();

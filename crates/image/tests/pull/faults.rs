@@ -29,7 +29,11 @@ fn refused(registry: &Played) -> image::Error {
     let node = Node::new().knows(&registry.host);
     let error = node.pull(&format!("{}/a:1", registry.host)).unwrap_err();
     assert!(!error.to_string().contains('\n'), "{error}");
-    assert!(node.names("layers/sha256").is_empty() && node.names("images").is_empty() && node.names("tmp").is_empty());
+    assert!(
+        node.names("layers/sha256").is_empty()
+            && node.names("images").is_empty()
+            && node.names("tmp").is_empty()
+    );
     error
 }
 
@@ -54,7 +58,9 @@ fn a_registry_without_ranges_is_asked_for_the_whole_again() {
     let asked = AtomicUsize::new(0);
     let registry = Played::new(move |request| {
         let mut reply = serve(&served, &super::played::Request { from: None, ..request.clone() });
-        if request.path.ends_with(served.layers[0].as_str()) && asked.fetch_add(1, Ordering::Relaxed) == 0 {
+        if request.path.ends_with(served.layers[0].as_str())
+            && asked.fetch_add(1, Ordering::Relaxed) == 0
+        {
             reply.cut = Some(200_000);
         }
         reply
@@ -79,7 +85,9 @@ fn wrong_bytes_are_a_wrong_digest_and_are_not_used() {
     assert_eq!(refused(&failing(&made, longer)).kind(), ErrorKind::BadAnswer);
     // A manifest by digest is checked, and so is the configuration.
     let (served, other) = (made.clone(), Made::small());
-    let lying = Played::new(move |request| serve(if request.path.contains("manifests") { &other } else { &served }, request));
+    let lying = Played::new(move |request| {
+        serve(if request.path.contains("manifests") { &other } else { &served }, request)
+    });
     let node = Node::new().knows(&lying.host);
     let error = node.pull(&format!("{}/a@{}", lying.host, made.digest())).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::DigestMismatch, "{error}");
@@ -103,7 +111,8 @@ fn a_layer_with_another_diff_id_than_its_configuration_says_is_not_used() {
     let text = String::from_utf8(made.manifest.clone()).unwrap();
     let (from, to) = (&made.layers[0], &other.layers[0]);
     let size = |m: &Made, d: &Digest| format!("\"size\":{}", m.blobs[d.as_str()].len());
-    let text = text.replace(from.as_str(), to.as_str()).replace(&size(&made, from), &size(&other, to));
+    let text =
+        text.replace(from.as_str(), to.as_str()).replace(&size(&made, from), &size(&other, to));
     made.manifest = text.into_bytes();
     made.blobs.extend(other.blobs.clone());
     let error = refused(&Played::serving(&made));
@@ -125,14 +134,22 @@ fn a_registry_that_hangs_is_an_error_and_not_a_hang() {
 
 #[test]
 fn refusals_are_told_apart() {
-    for (status, kind) in [(404, ErrorKind::NotFound), (403, ErrorKind::Unauthorised), (401, ErrorKind::Unauthorised), (500, ErrorKind::BadAnswer), (429, ErrorKind::BadAnswer)] {
+    for (status, kind) in [
+        (404, ErrorKind::NotFound),
+        (403, ErrorKind::Unauthorised),
+        (401, ErrorKind::Unauthorised),
+        (500, ErrorKind::BadAnswer),
+        (429, ErrorKind::BadAnswer),
+    ] {
         let error = refused(&Played::new(move |_| Reply::status(status)));
         assert_eq!(error.kind(), kind, "{status}: {error}");
     }
     let huge = refused(&Played::new(|_| Reply::ok(&vec![b' '; 5 << 20])));
     assert_eq!(huge.kind(), ErrorKind::BadAnswer, "{huge}");
     let made = Made::small();
-    let text = String::from_utf8(made.manifest).unwrap().replace("application/vnd.oci.image.config.v1+json", "application/helm");
+    let text = String::from_utf8(made.manifest)
+        .unwrap()
+        .replace("application/vnd.oci.image.config.v1+json", "application/helm");
     let error = refused(&Played::new(move |_| Reply::ok(text.as_bytes())));
     assert_eq!(error.kind(), ErrorKind::NotAnImage, "{error}");
 }
@@ -151,11 +168,13 @@ fn credentials_get_a_token_and_go_to_no_other_host() {
             return if right { Reply::ok(br#"{"token":"t0ken"}"#) } else { Reply::status(401) };
         }
         if request.authorisation.as_deref() != Some("Bearer t0ken") {
-            let challenge = format!("Bearer realm=\"http://{}/token\",service=\"s\"", host.get().unwrap());
+            let challenge =
+                format!("Bearer realm=\"http://{}/token\",service=\"s\"", host.get().unwrap());
             return Reply::status(401).header("WWW-Authenticate", &challenge);
         }
         if request.path.contains("/blobs/") {
-            return Reply::status(307).header("Location", &format!("http://{elsewhere}{}", request.path));
+            return Reply::status(307)
+                .header("Location", &format!("http://{elsewhere}{}", request.path));
         }
         serve(&served, request)
     });
@@ -170,7 +189,10 @@ fn credentials_get_a_token_and_go_to_no_other_host() {
     assert_eq!(error.kind(), ErrorKind::Unauthorised, "{error}");
     node.store.pull(&source(&name), signed("secret")).unwrap();
     let redirected = storage.requests("/blobs/");
-    assert!(redirected.len() >= 3 && redirected.iter().all(|r| r.authorisation.is_none()), "{redirected:?}");
+    assert!(
+        redirected.len() >= 3 && redirected.iter().all(|r| r.authorisation.is_none()),
+        "{redirected:?}"
+    );
     // A host that is not known as insecure is not gone to without TLS.
     let strict = Node::new().knows(&registry.host);
     let pull = Pull { credentials: signed("secret").credentials, ..Pull::new(&strict.registries) };
@@ -192,7 +214,9 @@ fn a_mirror_is_asked_first_without_credentials_and_passed_over_when_it_fails() {
         let mut node = Node::new().knows(&registry.host).knows(&mirror.host);
         node.registries.mirrors.insert(registry.host.clone(), vec![mirror.host.clone()]);
         let credentials = Some(Credentials { username: "me".into(), password: "secret".into() });
-        node.store.pull(&source(&name), Pull { credentials, ..Pull::new(&node.registries) }).unwrap();
+        node.store
+            .pull(&source(&name), Pull { credentials, ..Pull::new(&node.registries) })
+            .unwrap();
         assert!(mirror.requests("/").iter().all(|r| r.authorisation.is_none()));
         assert!(!mirror.requests("/manifests/").is_empty());
         assert_eq!(!registry.requests("/blobs/").is_empty(), from_registry);

@@ -64,7 +64,9 @@ fn the_next_process_goes_on_where_a_killed_one_stopped() {
     let (served, asked) = (made.clone(), AtomicUsize::new(0));
     let registry = Played::new(move |request| {
         let mut reply = serve(&served, request);
-        if request.path.ends_with(served.layers[0].as_str()) && asked.fetch_add(1, Ordering::Relaxed) == 0 {
+        if request.path.ends_with(served.layers[0].as_str())
+            && asked.fetch_add(1, Ordering::Relaxed) == 0
+        {
             (reply.cut, reply.hang) = (Some(250_000), true);
         }
         reply
@@ -90,7 +92,9 @@ fn who_waits_takes_over_from_a_process_that_is_killed() {
     let made = Made::new(&[layer(&[("a", &noise(300_000))])]);
     let (served, asked) = (made.clone(), AtomicUsize::new(0));
     let registry = Played::new(move |request| {
-        if request.path.ends_with(served.layers[0].as_str()) && asked.fetch_add(1, Ordering::Relaxed) == 0 {
+        if request.path.ends_with(served.layers[0].as_str())
+            && asked.fetch_add(1, Ordering::Relaxed) == 0
+        {
             return Reply { status: 0, ..Default::default() };
         }
         serve(&served, request)

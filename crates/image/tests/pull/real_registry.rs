@@ -68,9 +68,18 @@ impl Registry {
 
     fn push(&self, name: &str, tag: &str, made: &Made) {
         for (digest, blob) in &made.blobs {
-            let answer = self.send("POST", &format!("/v2/{name}/blobs/uploads/"), "application/octet-stream", b"");
-            let location = answer.lines().find_map(|l| l.strip_prefix("Location: ")).unwrap_or_else(|| panic!("{answer}"));
-            let target = location.trim().split_once(&self.host).map_or(location, |(_, target)| target);
+            let answer = self.send(
+                "POST",
+                &format!("/v2/{name}/blobs/uploads/"),
+                "application/octet-stream",
+                b"",
+            );
+            let location = answer
+                .lines()
+                .find_map(|l| l.strip_prefix("Location: "))
+                .unwrap_or_else(|| panic!("{answer}"));
+            let target =
+                location.trim().split_once(&self.host).map_or(location, |(_, target)| target);
             let target = format!("{}&digest={digest}", target.trim());
             let answer = self.send("PUT", &target, "application/octet-stream", blob);
             assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
@@ -84,7 +93,9 @@ impl Registry {
 #[test]
 fn root_a_real_registry_gives_its_images_to_who_knows_the_password() {
     let Some(registry) = Registry::start() else {
-        println!("skipped: docker-registry or htpasswd is not here (scripts/install test brings them)");
+        println!(
+            "skipped: docker-registry or htpasswd is not here (scripts/install test brings them)"
+        );
         return;
     };
     let made = Made::small();
@@ -92,7 +103,8 @@ fn root_a_real_registry_gives_its_images_to_who_knows_the_password() {
     let node = Node::new().knows(&registry.host);
     let name = format!("{}/team/tool:1", registry.host);
     let pull = |name: &str, password: Option<&str>| {
-        let credentials = password.map(|p| Credentials { username: "me".into(), password: p.into() });
+        let credentials =
+            password.map(|p| Credentials { username: "me".into(), password: p.into() });
         node.store.pull(&source(name), Pull { credentials, ..Pull::new(&node.registries) })
     };
     assert_eq!(pull(&name, None).unwrap_err().kind(), ErrorKind::Unauthorised);
