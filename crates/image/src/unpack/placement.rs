@@ -113,7 +113,7 @@ impl Placement<'_> {
         if self.unchecked_bytes >= SPACE_STRIDE {
             self.unchecked_bytes = 0;
             let space = fstatvfs(self.root).map_err(io)?;
-            let free = u64::from(space.blocks_available()).saturating_mul(space.fragment_size());
+            let free = space.blocks_available().saturating_mul(space.fragment_size());
             if free < self.limits.free_bytes_min.saturating_add(bytes) {
                 let fault = format!(
                     "{free} bytes are free on its file system, and {} must stay free",
