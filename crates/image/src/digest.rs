@@ -1,7 +1,6 @@
 //! SHA-256 digests: what every manifest, configuration and layer is named by.
 
 use std::fmt;
-use std::io::{self, Read};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -98,35 +97,6 @@ impl Hasher {
             }
         }
         Digest(text)
-    }
-}
-
-/// Passes bytes on and takes their digest and count.
-pub struct HashingReader<R> {
-    inner: R,
-    hasher: Hasher,
-    count: u64,
-}
-
-impl<R: Read> HashingReader<R> {
-    pub fn new(inner: R) -> Self {
-        Self { inner, hasher: Hasher::default(), count: 0 }
-    }
-
-    /// Reads what is left, and returns the digest and the count of all bytes.
-    pub fn finish(mut self) -> io::Result<(Digest, u64)> {
-        let mut buffer = vec![0; 64 << 10];
-        while self.read(&mut buffer)? > 0 {}
-        Ok((self.hasher.finish(), self.count))
-    }
-}
-
-impl<R: Read> Read for HashingReader<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let n = self.inner.read(buffer)?;
-        self.hasher.update(&buffer[..n]);
-        self.count += n as u64;
-        Ok(n)
     }
 }
 

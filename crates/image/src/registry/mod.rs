@@ -12,5 +12,5 @@ mod config;
 mod download;
 mod http;
 
-pub use client::{Client, Found};
+pub use client::Client;
 pub use config::{Credentials, RegistryConfig, Timeouts};

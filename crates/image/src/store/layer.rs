@@ -80,6 +80,23 @@ impl Store {
         Ok(LayerHeld { _lock: claim.lock.downgrade()? })
     }
 
+    /// The layer that is there, or a new one of what `open` gives.
+    pub fn layer_from<R: Read + Send>(
+        &self,
+        what: &str,
+        diff_id: &Digest,
+        bytes: u64,
+        open: impl FnOnce() -> Result<R>,
+    ) -> Result<LayerHeld> {
+        match self.claim_layer(diff_id)? {
+            Claim::There(held) => Ok(held),
+            Claim::ToMake(claim) => {
+                self.make_room(bytes)?;
+                self.make_layer(what, diff_id, claim, open()?)
+            }
+        }
+    }
+
     /// Unpacks an archive whose digest is not known before, and keeps it under the digest that it turns out to have.
     pub fn import_layer(
         &self,

@@ -25,7 +25,7 @@ pub use folders::{Folders, names, read_record, write_record};
 pub use layer::{Claim, LayerHeld, LayerToMake};
 pub use lock::{Lock, Mode, POLL};
 pub use progress::{OnProgress, Phase, Progress, Reporter};
-pub use record::{ImageRecord, ImportRecord, LayerRecord, TagRecord, now};
+pub use record::{ImageRecord, ImportRecord, TagRecord, now};
 
 /// How a node keeps its images.
 #[derive(Debug, Clone, Copy)]

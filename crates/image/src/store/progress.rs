@@ -68,13 +68,6 @@ impl<'a> Reporter<'a> {
         self.change(true, |state| state.progress.phase = phase);
     }
 
-    /// What another process's pull says, told on to this one's caller.
-    pub fn relay(&self, progress: &Progress) {
-        if let Some(callback) = self.callback {
-            callback(progress);
-        }
-    }
-
     pub fn expect(&self, layers: usize, bytes: u64) {
         self.change(true, |state| {
             state.layers = vec![0; layers];

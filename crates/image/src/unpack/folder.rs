@@ -52,6 +52,11 @@ fn open_resolved(
     Err(Errno::EAGAIN)
 }
 
+/// Whether a folder has something of this name.
+pub fn exists(folder: BorrowedFd, name: &[u8]) -> bool {
+    kind_at(folder, name).is_ok_and(|kind| kind.is_some())
+}
+
 /// Reads a regular file of at most `max` bytes; anything else is an error, and nothing is waited for.
 pub fn read_bounded(fd: OwnedFd, max: u64) -> io::Result<Vec<u8>> {
     let status = fstat(&fd)?;
@@ -66,14 +71,21 @@ pub fn read_bounded(fd: OwnedFd, max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Folders that were moved up, to be removed in their turn.
+#[derive(Default)]
+struct Moved {
+    waiting: Vec<Vec<u8>>,
+    count: usize,
+}
+
 /// Removes a file, or a folder with everything in it, by handle and without following links. A tree may be deeper than
 /// handles can be held: what is too deep is moved into `parent`, and removed from there.
 pub fn remove_tree(parent: BorrowedFd, name: &[u8]) -> nix::Result<()> {
-    let mut moved = Vec::new();
+    let mut moved = Moved::default();
     let mut next = Some(name.to_vec());
     while let Some(name) = next {
         remove(parent, parent, &name, 0, &mut moved)?;
-        next = moved.pop();
+        next = moved.waiting.pop();
     }
     Ok(())
 }
@@ -83,7 +95,7 @@ fn remove(
     parent: BorrowedFd,
     name: &[u8],
     depth: usize,
-    moved: &mut Vec<Vec<u8>>,
+    moved: &mut Moved,
 ) -> nix::Result<()> {
     match unlinkat(parent, name, UnlinkatFlags::NoRemoveDir) {
         Ok(()) | Err(Errno::ENOENT) => return Ok(()),
@@ -96,9 +108,10 @@ fn remove(
         Err(other) => return Err(other),
     }
     if depth >= REMOVE_DEPTH_MAX {
-        let up = format!(".deep.{}.{}", std::process::id(), moved.len()).into_bytes();
+        let up = format!(".deep.{}.{}", std::process::id(), moved.count).into_bytes();
         nix::fcntl::renameat(parent, name, top, up.as_slice())?;
-        moved.push(up);
+        moved.count += 1;
+        moved.waiting.push(up);
         return Ok(());
     }
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;

@@ -4,9 +4,10 @@
 //! - `archive.rs`: the entries of a tar archive, bounded; `pax.rs`: their extended headers.
 //! - `entry_path.rs`: the names of entries, and the whiteouts among them.
 //! - `folder.rs`: files and folders by handle; no path is put together by root.
-//! - `placement.rs`: where each entry goes, and what is refused.
+//! - `placement.rs`: where each entry goes, and what is refused; `budget.rs`: what a layer may take.
 
 mod archive;
+mod budget;
 mod compression;
 mod entry_path;
 mod folder;
@@ -20,8 +21,9 @@ use crate::digest::Digest;
 use crate::error::{Error, Result};
 
 pub use archive::{Archive, Kind};
-pub use compression::{Decoder, decoder};
-pub use folder::{Found, find, open_beneath, open_in_root, read_bounded, remove_tree};
+pub use compression::decoder;
+pub use entry_path::EntryPath;
+pub use folder::{Found, exists, find, open_beneath, read_bounded, remove_tree};
 
 /// What a layer may be. Beyond a bound it is refused, and nothing of it stays.
 #[derive(Debug, Clone, Copy)]

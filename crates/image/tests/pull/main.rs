@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod faults;
+mod local_files;
 mod made;
 mod played;
 mod policy;
