@@ -229,10 +229,8 @@ fn property_without_effect_is_kept_and_noticed() {
 #[test]
 fn property_that_would_change_what_runs_is_read_and_refused_at_apply() {
     let cases = [
-        ("image: pytorch/pytorch", "X"),
-        ("docker: true", "9: `docker`: containers are not available yet"),
+        ("docker: true", "9: `docker`: is not available: a container has no more rights than its"),
         ("python: 3.10", "9: `python`: environments of a chosen Python are not made yet"),
-        ("user: ada:staff", "7: `user`: containers are not available yet"),
         ("volumes: ['v:/data', '/host:/data']", "10: `volumes`: volumes are not available yet"),
         ("files: [a.txt]", "8: `files`: nothing is copied to the node yet"),
         ("repos: [.]", "8: `repos`: nothing is copied to the node yet"),
@@ -241,7 +239,7 @@ fn property_that_would_change_what_runs_is_read_and_refused_at_apply() {
         ("instances: [lab-0]", "12: `instances`: a choice of instances is not available yet"),
         ("env: ['T=${{ secrets.tok }}']", "7: `env[0]`: secrets are not available yet"),
         ("backends: [aws]", "11: `backends`: no such backend here"),
-        ("runtime: container", "10: `runtime`: containers are not available yet"),
+        ("runtime: container", "10: `runtime`: `container` needs an `image`"),
     ];
     for (line, expected) in cases {
         let message = refusal_with(line);

@@ -3,6 +3,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod containers;
 mod devices;
 mod health;
 mod hostile_jobs;
@@ -11,6 +12,7 @@ mod missing_cgroups;
 mod prolog;
 mod prolog_flags;
 mod prolog_interrupted;
+mod registry;
 mod scratch;
 mod scratch_full;
 mod ssh;

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use std::ffi::CString;
 use std::fs;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, chown};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::path::Path;
 
 /// A folder that every system has and that is covered here, in this mount namespace alone: the runtime must be able to
@@ -104,7 +104,7 @@ pub(super) fn assemble(
         ContainerUser::Named(name) => user::resolve(&root, name)?,
     };
     opened.show(spec, &root)?;
-    let group = group_trees::hide_foreign(&spec.groups)?;
+    let group = group_trees::hide_most(&spec.groups)?;
     let name = spec.folder.file_name().and_then(|name| name.to_str()).unwrap_or("container");
     let assembled = Assembled {
         holder,
@@ -266,7 +266,12 @@ impl ShownHandles {
             files::show_own(root, Path::new(&socket), &socket)?;
         }
         if let Some(script) = &spec.script {
-            files::show_own(root, script, SCRIPT)?;
+            // A copy that the image's own user may read; nobody else gets here.
+            let copy = spec.folder.join("script");
+            fs::copy(script, &copy)
+                .and_then(|_| fs::set_permissions(&copy, PermissionsExt::from_mode(0o555)))
+                .map_err(|e| format!("cannot copy the script: {e}"))?;
+            files::show_own(root, &copy, SCRIPT)?;
         }
         Ok(())
     }

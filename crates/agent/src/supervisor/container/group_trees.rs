@@ -1,5 +1,6 @@
-//! The trees of control groups as an OCI runtime sees them. It makes a group in each tree that it finds, and leaves the
-//! groups above its own behind, so it is shown as few trees as it can do with.
+//! The trees of control groups as an OCI runtime sees them. It makes a group in each tree that it finds, removes it with
+//! what was counted there (on v1 OOM kills too), and leaves the groups above its own behind. So it is shown as few trees
+//! as it can do with: in the others its processes stay in the group of their step.
 
 use nix::mount::{MntFlags, umount2};
 use std::fs;
@@ -13,7 +14,9 @@ const DEPTH_MAX: usize = 8;
 /// One mounted tree.
 struct Mounted {
     point: String,
+    /// Of v1, with the controller that a runtime needs.
     is_needed: bool,
+    is_unified: bool,
 }
 
 fn mounted() -> Result<Vec<Mounted>, String> {
@@ -24,7 +27,8 @@ fn mounted() -> Result<Vec<Mounted>, String> {
         let mut words = rest.split(' ');
         let kind = words.next()?;
         let is_needed = kind == "cgroup" && words.nth(1)?.split(',').any(|one| one == NEEDED);
-        matches!(kind, "cgroup" | "cgroup2").then_some(Mounted { point, is_needed })
+        let is_unified = kind == "cgroup2";
+        (is_unified || kind == "cgroup").then_some(Mounted { point, is_needed, is_unified })
     };
     Ok(text.lines().filter_map(tree).collect())
 }
@@ -34,21 +38,19 @@ fn relative(group: &str, point: &str) -> Option<String> {
     group.strip_prefix(point).filter(|rest| rest.starts_with('/')).map(str::to_owned)
 }
 
-/// Hides the trees in which the job has no group, in this mount namespace alone. Returns the group's path below the roots
-/// of its trees.
-pub(super) fn hide_foreign(groups: &[String]) -> Result<String, String> {
-    let mut found: Option<String> = None;
-    for Mounted { point, is_needed } in mounted()? {
-        match groups.iter().find_map(|group| relative(group, &point)) {
-            Some(path) => found = found.or(Some(path)),
-            None if is_needed => {}
-            None => {
-                // A runtime that sees it all the same uses it, which does no harm.
-                let _ = umount2(point.as_str(), MntFlags::MNT_DETACH);
-            }
-        }
+/// Hides the trees that the runtime can do without, in this mount namespace alone. Returns the group's path below the
+/// roots of its trees.
+pub(super) fn hide_most(groups: &[String]) -> Result<String, String> {
+    let trees = mounted()?;
+    let path =
+        trees.iter().find_map(|tree| groups.iter().find_map(|group| relative(group, &tree.point)));
+    // Where v2 is the only version, its one tree stays: it counts for a group what its inner groups did.
+    let only_unified = trees.iter().all(|tree| tree.is_unified);
+    for tree in trees.iter().filter(|tree| !tree.is_needed && !only_unified) {
+        // A runtime that sees it all the same uses it, and little is lost.
+        let _ = umount2(tree.point.as_str(), MntFlags::MNT_DETACH);
     }
-    found.ok_or_else(|| "containers need control groups on their node".into())
+    path.ok_or_else(|| "containers need control groups on their node".into())
 }
 
 /// Removes what a runtime left of an ended job in trees in which the job has no group of its own.

@@ -40,6 +40,7 @@ use runtime_config::{ProcessUser, RuntimeConfig};
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use wire::order::UserIds;
 
@@ -140,7 +141,8 @@ pub(crate) fn enter(
     }
     let runtime = runtime::find(spec.site)?;
     let failed = |e: std::io::Error| format!("{}: {e}", spec.folder.display());
-    fs::create_dir_all(&spec.folder).map_err(failed)?;
+    let private = fs::DirBuilder::new().recursive(true).mode(0o700).create(&spec.folder);
+    private.map_err(failed)?;
     let lock = File::create(spec.folder.join("lock")).map_err(failed)?;
     let lock = Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, e)| failed(e.into()))?;
     let assembled = match Assembled::running(&spec.folder) {

@@ -8,7 +8,7 @@ use image::{
 };
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, SFlag, fstat};
 use serde::Deserialize;
 use std::fs::File;
 use std::io::Read;
@@ -64,7 +64,10 @@ struct BundleRoot {
 }
 
 /// Finds the root file system: a path with the rights of the job's user, an image in the node's store or its registry.
-pub(super) fn find(spec: &ContainerSpec, progress: &mut (dyn FnMut(&str) + Send)) -> Result<RootFs, String> {
+pub(super) fn find(
+    spec: &ContainerSpec,
+    progress: &mut (dyn FnMut(&str) + Send),
+) -> Result<RootFs, String> {
     let Some(name) = spec.request.image.as_deref() else {
         return Err("the container has no image: expected --container-image".into());
     };
@@ -74,7 +77,7 @@ pub(super) fn find(spec: &ContainerSpec, progress: &mut (dyn FnMut(&str) + Send)
         *path = Path::new(spec.work_dir).join(&*path);
         let found = as_user(spec.user, || open_path(path)).map_err(|e| e.to_string())?;
         match found.map_err(|why| format!("container {name}: {why}"))? {
-            OpenedPath::Bundle(rootfs) => return Ok(rootfs),
+            OpenedPath::Folder(rootfs) => return Ok(rootfs),
             OpenedPath::Other(file) => opened = Some(file),
         }
     }
@@ -145,8 +148,13 @@ fn progress_line(source: &Source, now: &Progress) -> Option<String> {
 }
 
 enum OpenedPath {
-    Bundle(RootFs),
+    /// A bundle, or a folder that is a root file system.
+    Folder(RootFs),
     Other(OwnedFd),
+}
+
+fn is_folder(file: &OwnedFd) -> bool {
+    fstat(file).is_ok_and(|status| status.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFDIR.bits())
 }
 
 fn open_path(path: &Path) -> Result<OpenedPath, String> {
@@ -157,6 +165,11 @@ fn open_path(path: &Path) -> Result<OpenedPath, String> {
     let config = match has(CONFIG) {
         // An image in OCI's own layout is no bundle.
         Ok(config) if has(LAYOUT).is_err() => config,
+        _ if is_folder(&opened) && has(LAYOUT).is_err() => {
+            let layers = Layers::Under(vec![opened]);
+            let (settings, in_use) = (ImageConfig::default(), Vec::new());
+            return Ok(OpenedPath::Folder(RootFs { layers, settings, in_use }));
+        }
         _ => return Ok(OpenedPath::Other(opened)),
     };
     let mut text = String::new();
@@ -175,5 +188,5 @@ fn open_path(path: &Path) -> Result<OpenedPath, String> {
         .map_err(|e| format!("its root {root}: {}", e.desc()))?;
     let (env, working_dir) = (config.process.env, config.process.cwd);
     let settings = ImageConfig { env, working_dir, ..ImageConfig::default() };
-    Ok(OpenedPath::Bundle(RootFs { layers: Layers::InPlace(root), settings, in_use: Vec::new() }))
+    Ok(OpenedPath::Folder(RootFs { layers: Layers::InPlace(root), settings, in_use: Vec::new() }))
 }

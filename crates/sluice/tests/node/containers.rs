@@ -1,0 +1,270 @@
+//! Containers by a real runtime: a root file system that is made on the spot, as folder, bundle, file and image of a
+//! real registry.
+
+use super::registry::Registry;
+use crate::harness::{Cluster, sorted_lines, until};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+const USER: &str = "daemon";
+
+/// What the root file systems are made from: one program that is many.
+const TOOLS: [&str; 14] = [
+    "cat", "echo", "env", "grep", "head", "id", "ls", "mount", "ps", "pwd", "sh", "sleep", "stat",
+    "tail",
+];
+
+/// A cluster with a root file system in `work/rootfs`, readable by everybody.
+fn cluster(toml: &str) -> Cluster {
+    let cluster = Cluster::folder(
+        "ClusterName=test\nSlurmdParameters=config_overrides\nDefMemPerCPU=200\nKillWait=1 AuthInfo=cred_expire=0\n\
+         NodeName=node1 CPUs=4 RealMemory=2000\nPartitionName=main Nodes=node1 Default=YES State=UP\n",
+    );
+    cluster.write_conf("sluice.toml", toml);
+    make_rootfs(&cluster.path("work/rootfs"));
+    cluster.start();
+    cluster
+}
+
+fn make_rootfs(root: &Path) {
+    for folder in ["bin", "dev", "etc", "proc", "sys", "tmp", "opt/data"] {
+        std::fs::create_dir_all(root.join(folder)).expect("made");
+    }
+    std::fs::copy("/bin/busybox", root.join("bin/busybox"))
+        .expect("busybox, which scripts/install brings");
+    for tool in TOOLS {
+        symlink("busybox", root.join("bin").join(tool)).expect("a link");
+    }
+    std::fs::write(
+        root.join("etc/passwd"),
+        "root:x:0:0::/root:/bin/sh\napp:x:77:78::/app:/bin/sh\n",
+    )
+    .expect("written");
+    std::fs::write(root.join("etc/release"), "made on the spot\n").expect("written");
+}
+
+/// Nothing of any container is left on the node: no folder, no group, no process.
+fn assert_nothing_is_left(cluster: &Cluster) {
+    let folder = cluster.state().join("nodes/node1/containers");
+    until("the containers' folders are gone", || {
+        let left = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+        let of_jobs = left.filter(|entry| !entry.file_name().to_string_lossy().starts_with("ids-"));
+        (of_jobs.count() == 0).then_some(())
+    });
+    until("the groups are gone", || cluster.groups().is_empty().then_some(()));
+}
+
+#[test]
+fn root_a_step_runs_in_a_root_file_system_as_its_user() {
+    let cluster = cluster("");
+    let rootfs = cluster.path("work/rootfs");
+    let run = |options: &str, script: &str| {
+        let line = format!("srun --container={} {options} sh -c '{script}'", rootfs.display());
+        cluster.shell_as(USER, &line)
+    };
+    let uid = nix::unistd::User::from_name(USER).expect("users").expect("the user").uid;
+    let said = run("-n1", "id -u; cat /etc/release; echo $SLURM_JOB_ID; exit 4");
+    assert_eq!(
+        (said.code, said.stdout),
+        (4, format!("{uid}\nmade on the spot\n1\n")),
+        "{}",
+        said.stderr
+    );
+    assert_eq!(said.stderr, "srun: error: node1: task 0: Exited with exit code 4\n");
+    // Its files seem to be the user's, and what is written is gone with the step.
+    let said = run("-n1", "echo mine > /opt/data/x; stat -c %u /opt/data/x /etc/release");
+    assert_eq!(said.ok(), format!("{uid}\n{uid}\n"));
+    assert!(!rootfs.join("opt/data/x").exists(), "the image is as it was");
+    // Tasks of a step share a container: files, processes, memory.
+    let script = "echo $SLURM_PROCID > /tmp/$SLURM_PROCID; until [ -e /tmp/0 ] && [ -e /tmp/1 ]; do sleep 0.05; done; \
+                  echo $SLURM_PROCID > /dev/shm/$SLURM_PROCID; until [ -e /dev/shm/0 ] && [ -e /dev/shm/1 ]; do sleep 0.05; done; echo both";
+    assert_eq!(run("-n2", script).ok(), "both\nboth\n");
+    // Nothing in it gives more rights, and nothing of the node shows but what belongs there.
+    let script = "grep -c . /proc/1/maps 2>/dev/null; grep NoNewPrivs /proc/self/status; ls /home /root 2>/dev/null; ls -d /var";
+    let said = run("-n1", script);
+    assert_eq!(
+        said.stdout.split_whitespace().collect::<Vec<_>>(),
+        ["NoNewPrivs:", "1"],
+        "{}",
+        said.stderr
+    );
+    assert_nothing_is_left(&cluster);
+}
+
+#[test]
+fn root_be_root_inside_and_the_user_outside() {
+    let cluster = cluster("");
+    let work = cluster.path("work");
+    let line = format!(
+        "srun --container-image={0}/rootfs --container-remap-root --container-mounts={0}:/data \
+         sh -c 'id -u; stat -c %u /etc/release; echo x > /root-file; echo y > /data/made; cat /proc/self/uid_map | head -1'",
+        work.display()
+    );
+    let uid = nix::unistd::User::from_name(USER).expect("users").expect("the user").uid;
+    let text = cluster.shell_as(USER, &line).ok();
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    assert_eq!(lines[..2], ["0", "0"], "{text}");
+    assert_eq!(lines[2].split_whitespace().collect::<Vec<_>>(), ["0", &uid.to_string(), "1"]);
+    let owner =
+        std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(work.join("made")).expect("made"));
+    assert_eq!(owner, uid.as_raw(), "outside it is the user's");
+    assert_nothing_is_left(&cluster);
+}
+
+#[test]
+fn root_a_batch_script_and_its_steps_run_in_its_container_and_find_the_commands() {
+    let cluster = cluster("");
+    cluster.write("program", "echo from $1: $(cat /etc/release)");
+    let script = "#!/bin/sh\ncat /etc/release\npwd\nsh program script\nsrun sh program step\n\
+                  srun --container=none cat /etc/hostname > host\nsqueue -h -o %A\n";
+    cluster.write("job.sh", script);
+    let rootfs = cluster.path("work/rootfs");
+    let job =
+        cluster.submit(&["-o", "out", "--container", rootfs.to_str().expect("utf-8"), "job.sh"]);
+    assert_eq!(cluster.await_end(job), "COMPLETED|0:0", "{}", cluster.read("out"));
+    let expected = format!(
+        "made on the spot\n{}\nfrom script: made on the spot\nfrom step: made on the spot\n{job}\n",
+        cluster.path("work").display()
+    );
+    assert_eq!(cluster.read("out"), expected);
+    let node = std::fs::read_to_string("/etc/hostname").unwrap_or_default();
+    assert_eq!(cluster.read("host"), node, "a step may stay outside");
+    assert_nothing_is_left(&cluster);
+}
+
+#[test]
+fn root_limits_signals_and_the_time_limit_hold_in_a_container() {
+    let cluster = cluster("");
+    let rootfs = cluster.path("work/rootfs");
+    let container = format!("--container={}", rootfs.display());
+    let said = cluster.sluice(&[
+        "srun",
+        "--mem=40",
+        &container,
+        "sh",
+        "-c",
+        "head -c 200m /dev/zero | tail",
+    ]);
+    assert_ne!(said.code, 0);
+    assert!(
+        said.stderr.contains("Out Of Memory") || said.stderr.contains("oom"),
+        "{}",
+        said.stderr
+    );
+    cluster.write(
+        "job.sh",
+        "#!/bin/sh\ntrap 'echo asked; exit 9' TERM\necho up\nwhile :; do sleep 0.1; done\n",
+    );
+    let job =
+        cluster.submit(&["-o", "out", "--container", rootfs.to_str().expect("utf-8"), "job.sh"]);
+    cluster.await_file("out", |text| text.starts_with("up\n"));
+    cluster.sluice(&["scancel", &job.to_string()]).ok();
+    assert!(cluster.await_end(job).starts_with("CANCELLED"));
+    assert!(cluster.read("out").contains("asked\n"), "{}", cluster.read("out"));
+    assert_nothing_is_left(&cluster);
+}
+
+#[test]
+fn root_bad_containers_are_one_line_and_leave_nothing() {
+    let cluster = cluster("");
+    let rootfs = cluster.path("work/rootfs");
+    let root = rootfs.display();
+    std::fs::create_dir_all(cluster.path("work/secret")).expect("made");
+    std::os::unix::fs::chown(cluster.path("work/secret"), Some(0), Some(0)).expect("root's");
+    let closed = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    std::fs::set_permissions(cluster.path("work/secret"), closed).expect("closed");
+    let secret = cluster.path("work/secret").display().to_string();
+    let table = [
+        (
+            "--container=/nowhere true".to_owned(),
+            "launch failed: container /nowhere: No such file or directory",
+        ),
+        (format!("--container={root} nosuch"), "execve(): nosuch: No such file or directory"),
+        (format!("--container={root} /etc/release"), "execve(): /etc/release: Permission denied"),
+        (
+            format!("--container={root} --container-mounts=/nowhere:/x true"),
+            "mount /nowhere: No such file",
+        ),
+        (format!("--container={root} --container-mounts={secret}/x:/x true"), "Permission denied"),
+        ("--container-image=127.0.0.1:1/no/such:1 true".to_owned(), "127.0.0.1:1"),
+        (format!("--container={root} --container-mounts=x:/x true"), "invalid container mount"),
+        (format!("--container={root} --container-name=a/b true"), "invalid container name"),
+        ("--container-mounts=/tmp:/x true".to_owned(), "the container has no image"),
+    ];
+    for (options, expected) in table {
+        let said = cluster.shell_as(USER, &format!("srun {options}"));
+        assert_ne!(said.code, 0, "{options}");
+        assert!(said.stderr.contains(expected), "{options}: {}", said.stderr);
+        assert!(said.stderr.lines().count() <= 3, "{options}: {}", said.stderr);
+    }
+    assert_nothing_is_left(&cluster);
+}
+
+#[test]
+fn root_a_bundle_says_nothing_about_rights() {
+    let cluster = cluster("");
+    let work = cluster.path("work");
+    std::fs::create_dir_all(work.join("bundle")).expect("made");
+    std::fs::rename(work.join("rootfs"), work.join("bundle/rootfs")).expect("moved");
+    let config = r#"{"ociVersion":"1.0.2","root":{"path":"rootfs"},
+        "process":{"args":["sh"],"cwd":"/opt","env":["FROM=bundle"],"user":{"uid":0,"gid":0},
+          "capabilities":{"bounding":["CAP_SYS_ADMIN"],"effective":["CAP_SYS_ADMIN"],"permitted":["CAP_SYS_ADMIN"]}},
+        "mounts":[{"destination":"/host","type":"bind","source":"/","options":["rbind"]}],
+        "hooks":{"prestart":[{"path":"/bin/touch","args":["touch","/tmp/sluice-hook"]}]},
+        "linux":{"devices":[{"path":"/dev/mem","type":"c","major":1,"minor":1}]}}"#;
+    std::fs::write(work.join("bundle/config.json"), config).expect("written");
+    let line = format!(
+        "srun --container={}/bundle sh -c 'id -u; echo $FROM; ls -d /host /dev/mem 2>/dev/null; grep CapEff /proc/self/status'",
+        work.display()
+    );
+    let uid = nix::unistd::User::from_name(USER).expect("users").expect("the user").uid;
+    let text = cluster.shell_as(USER, &line).ok();
+    assert_eq!(text, format!("{uid}\nbundle\nCapEff:\t0000000000000000\n"));
+    assert!(!Path::new("/tmp/sluice-hook").exists(), "no hook ran");
+    assert_nothing_is_left(&cluster);
+}
+
+#[test]
+fn root_an_image_of_a_registry_is_pulled_once_and_run_by_both_languages() {
+    let registry = Registry::start();
+    let made = tempfile::tempdir().expect("a folder");
+    make_rootfs(&made.path().join("rootfs"));
+    let settings = r#"{"Env":["PATH=/bin","GREETING=hello"],"WorkingDir":"/opt","User":"app","Cmd":["sh","-c","id -u; echo own"]}"#;
+    registry.push("lab/tools", "1", &made.path().join("rootfs"), settings);
+    let address = &registry.address;
+    let cluster = cluster(&format!("[containers]\ninsecure_registries = ['{address}']\n"));
+    let image = format!("{address}/lab/tools:1");
+    let said = cluster.shell_as(
+        USER,
+        &format!("srun --container=docker://{image} sh -c 'echo $GREETING; cat /etc/release'"),
+    );
+    assert_eq!(said.ok(), "hello\nmade on the spot\n");
+    // dstack's task: its image's user, folder and variables.
+    let task = format!(
+        "type: task\nname: in-image\nimage: {image}\nenv: [GREETING=ours]\n\
+         commands:\n  - id -u\n  - pwd\n  - echo $GREETING $DSTACK_NODE_RANK\nresources: {{cpu: 1, memory: 100MB}}\n"
+    );
+    cluster.write("task.dstack.yml", &task);
+    let said = cluster.sluice(&["apply", "-y", "-f", "task.dstack.yml"]);
+    assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
+    let lines: Vec<&str> = said.stdout.lines().collect();
+    assert!(lines.ends_with(&["77", "/opt", "ours 0", "Exited (0)"]), "{}", said.stdout);
+    // Without commands the image's own run.
+    cluster.write(
+        "own.dstack.yml",
+        &format!("type: task\nname: own\nimage: {image}\nresources: {{cpu: 1, memory: 100MB}}\n"),
+    );
+    let said = cluster.sluice(&["apply", "-y", "-f", "own.dstack.yml"]);
+    assert!(
+        said.stdout.lines().collect::<Vec<_>>().ends_with(&["77", "own", "Exited (0)"]),
+        "{}{}",
+        said.stdout,
+        said.stderr
+    );
+    // What is there is used without the registry, by its digest or where the site says so.
+    let missing =
+        cluster.shell_as(USER, &format!("srun --container=docker://{address}/lab/tools:2 true"));
+    assert!(missing.stderr.contains("lab/tools:2"), "{}", missing.stderr);
+    assert_eq!(sorted_lines(&missing.stderr).len(), 2, "{}", missing.stderr);
+    assert_nothing_is_left(&cluster);
+}

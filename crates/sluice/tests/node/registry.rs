@@ -1,0 +1,125 @@
+//! A real registry on loopback, and an image pushed to it that was made on the spot.
+
+use crate::harness::until;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+pub struct Registry {
+    child: Child,
+    pub address: String,
+    _dir: tempfile::TempDir,
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Registry {
+    pub fn start() -> Registry {
+        let dir = tempfile::tempdir().expect("a folder");
+        let free =
+            std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+        let address = free.expect("a free port").to_string();
+        let config = dir.path().join("config.yml");
+        let text = format!(
+            "version: 0.1\nstorage: {{filesystem: {{rootdirectory: {}}}}}\nhttp: {{addr: '{address}'}}\n",
+            dir.path().join("data").display()
+        );
+        std::fs::write(&config, text).expect("written");
+        let child = Command::new("docker-registry")
+            .arg("serve")
+            .arg(&config)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("docker-registry, which scripts/install brings");
+        let registry = Registry { child, address, _dir: dir };
+        until("the registry answers", || TcpStream::connect(&registry.address).ok());
+        registry
+    }
+
+    /// Pushes a root file system as an image of one layer.
+    pub fn push(&self, name: &str, tag: &str, rootfs: &Path, settings: &str) {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (plain, packed) = (dir.path().join("layer.tar"), dir.path().join("layer.tar.gz"));
+        let run = |program: &str, args: &[&str]| {
+            let out = Command::new(program).args(args).output().expect(program);
+            assert!(
+                out.status.success(),
+                "{program} {args:?}: {}",
+                String::from_utf8_lossy(&out.stderr)
+            );
+            out.stdout
+        };
+        let text = |path: &Path| path.to_str().expect("utf-8").to_owned();
+        let sum = |path: &Path| {
+            let out = run("sha256sum", &[&text(path)]);
+            format!("sha256:{}", String::from_utf8_lossy(&out[..64]))
+        };
+        run(
+            "tar",
+            &[
+                "-C",
+                &text(rootfs),
+                "--numeric-owner",
+                "--owner=0",
+                "--group=0",
+                "-cf",
+                &text(&plain),
+                ".",
+            ],
+        );
+        std::fs::write(&packed, run("gzip", &["-c", &text(&plain)])).expect("written");
+        let config = dir.path().join("config.json");
+        let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+        let described = format!(
+            r#"{{"architecture":"{architecture}","os":"linux","config":{settings},"rootfs":{{"type":"layers","diff_ids":["{}"]}}}}"#,
+            sum(&plain)
+        );
+        std::fs::write(&config, described).expect("written");
+        let part = |path: &Path, kind: &str| {
+            self.put_blob(name, &sum(path), &std::fs::read(path).expect("read"));
+            let size = std::fs::metadata(path).expect("a file").len();
+            format!(r#"{{"mediaType":"{kind}","digest":"{}","size":{size}}}"#, sum(path))
+        };
+        let config = part(&config, "application/vnd.oci.image.config.v1+json");
+        let layer = part(&packed, "application/vnd.oci.image.layer.v1.tar+gzip");
+        let kind = "application/vnd.oci.image.manifest.v1+json";
+        let manifest = format!(
+            r#"{{"schemaVersion":2,"mediaType":"{kind}","config":{config},"layers":[{layer}]}}"#
+        );
+        let path = format!("/v2/{name}/manifests/{tag}");
+        let answer = self.ask("PUT", &path, kind, manifest.as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    }
+
+    fn put_blob(&self, name: &str, digest: &str, bytes: &[u8]) {
+        let begun = self.ask("POST", &format!("/v2/{name}/blobs/uploads/"), "", b"");
+        let location =
+            begun.lines().find_map(|line| line.strip_prefix("Location: ")).expect("a place");
+        let path = location.trim().split_once(&self.address).map_or(location, |(_, path)| path);
+        let joint = if path.contains('?') { '&' } else { '?' };
+        let kind = "application/octet-stream";
+        let answer =
+            self.ask("PUT", &format!("{}{joint}digest={digest}", path.trim()), kind, bytes);
+        assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    }
+
+    fn ask(&self, method: &str, path: &str, kind: &str, body: &[u8]) -> String {
+        let mut stream = TcpStream::connect(&self.address).expect("the registry");
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n",
+            self.address,
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body)).expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        answer
+    }
+}
