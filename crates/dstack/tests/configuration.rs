@@ -214,7 +214,6 @@ fn property_without_effect_is_kept_and_noticed() {
         [
             "3:8: `ports`: ports are not forwarded yet",
             "4:14: `spot_policy`: has no effect: every offer is one of this cluster's own nodes",
-            "5:23: `resources.shm_size`: has no effect without a container",
             "7:16: `startup_order`: has no effect: all nodes of a run are started together",
         ]
     );

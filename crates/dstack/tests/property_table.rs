@@ -49,6 +49,8 @@ const EXAMPLES: &[(&Table, &str, &str, &str)] = &[
     (&TASK, "name", "", "name: train"),
     (&TASK, "commands", "", "commands: [make, make test]"),
     (&TASK, "env", "", "env: [A=b]"),
+    (&TASK, "image", "", "image: ubuntu"),
+    (&TASK, "user", "image: ubuntu", "image: ubuntu\nuser: ada"),
     (&TASK, "nodes", "", "nodes: 2"),
     (&TASK, "resources", "", "resources: {cpu: 4}"),
     (&TASK, "priority", "", "priority: 7"),
@@ -82,7 +84,6 @@ const EXAMPLES: &[(&Table, &str, &str, &str)] = &[
     (&RESOURCES, "memory", "", "resources: {memory: 1GB}"),
     (&RESOURCES, "gpu", "", "resources: {gpu: 1}"),
     (&RESOURCES, "disk", "", "resources: {disk: 10GB..}"),
-    (&RESOURCES, "shm_size", "", "resources: {shm_size: 1GB}"),
     (&CPU, "arch", "resources: {cpu: {count: 4}}", "resources: {cpu: {count: 4, arch: arm}}"),
     (&CPU, "count", "", "resources: {cpu: {count: 4}}"),
     (&DISK, "size", "", "resources: {disk: {size: 10GB..}}"),
@@ -106,8 +107,6 @@ const EXAMPLES: &[(&Table, &str, &str, &str)] = &[
 
 /// Good values of the properties that are refused at apply.
 const REFUSED: &[&str] = &[
-    "image: ubuntu",
-    "user: ada",
     "privileged: true",
     "entrypoint: sh",
     "registry_auth: {username: a, password: b}",
@@ -126,6 +125,13 @@ const REFUSED: &[&str] = &[
 /// For properties that act in part: lines without the property, with a value that acts or changes nothing because it is
 /// what happens anyway, and with a value that is refused or noticed.
 const PARTLY: &[(&Table, &str, &str, &str, &str)] = &[
+    (
+        &RESOURCES,
+        "shm_size",
+        "image: ubuntu",
+        "image: ubuntu\nresources: {shm_size: 1GB}",
+        "resources: {shm_size: 1GB}",
+    ),
     (&TASK, "backends", "", "backends: [remote]", "backends: [aws]"),
     (&TASK, "runtime", "", "runtime: process", "runtime: container"),
     (&TASK, "startup_order", "", "startup_order: any", "startup_order: master-first"),

@@ -66,6 +66,12 @@ fn task(top: &Field<'_>, value: &mut Value, reading: &mut Reading) -> Result<(),
     if let (Some(why), Some(field)) = (contradiction, property(top, "runtime")) {
         reading.refuse(&field, why);
     }
+    if !has_image
+        && is_said(value.get("user"))
+        && let Some(field) = property(top, "user")
+    {
+        reading.refuse(&field, "needs an `image`: on the node itself a run is its own user");
+    }
     Ok(())
 }
 

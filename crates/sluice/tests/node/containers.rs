@@ -5,6 +5,7 @@ use super::registry::Registry;
 use crate::harness::{Cluster, sorted_lines, until};
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Command;
 
 const USER: &str = "daemon";
 
@@ -41,6 +42,8 @@ fn make_rootfs(root: &Path) {
     )
     .expect("written");
     std::fs::write(root.join("etc/release"), "made on the spot\n").expect("written");
+    let owned = Command::new("chown").arg("-R").arg(USER).arg(root).status().expect("chown");
+    assert!(owned.success());
 }
 
 /// Nothing of any container is left on the node: no folder, no group, no process.
@@ -266,5 +269,24 @@ fn root_an_image_of_a_registry_is_pulled_once_and_run_by_both_languages() {
         cluster.shell_as(USER, &format!("srun --container=docker://{address}/lab/tools:2 true"));
     assert!(missing.stderr.contains("lab/tools:2"), "{}", missing.stderr);
     assert_eq!(sorted_lines(&missing.stderr).len(), 2, "{}", missing.stderr);
+    assert_nothing_is_left(&cluster);
+}
+
+/// A folder of the node as an image gives nobody a right to its files that the node does not give.
+#[test]
+fn root_the_nodes_own_files_as_an_image_stay_closed() {
+    let cluster = cluster("");
+    for options in ["--container=/", "--container=/ --container-remap-root", "--container=/etc --container-remap-root"] {
+        for file in ["/etc/shadow", "/shadow"] {
+            let said = cluster.shell_as(USER, &format!("srun {options} /bin/cat {file}"));
+            assert_ne!(said.code, 0, "{options} {file}: {}", said.stdout);
+            assert_eq!(said.stdout, "", "{options} {file}");
+        }
+    }
+    let line = "srun --container=$PWD/rootfs --container-remap-root --container-mounts=/etc:/host cat /host/shadow";
+    let said = cluster.shell_as(USER, line);
+    assert_ne!(said.code, 0);
+    assert_eq!(said.stdout, "");
+    assert!(said.stderr.contains("Permission denied"), "{}", said.stderr);
     assert_nothing_is_left(&cluster);
 }

@@ -20,7 +20,7 @@ use nix::sys::stat::{Mode, mode_t};
 use serde::{Deserialize, Serialize};
 use std::ffi::CString;
 use std::fs;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::path::Path;
 
@@ -88,7 +88,8 @@ pub(super) fn assemble(
     kept.extend(rootfs.in_use);
     let holder = Holder::start(has_user_namespace.then_some(&map), &kept)?;
     let mapped = mount_root(spec, &rootfs.layers, &map)?;
-    if !mapped && has_user_namespace {
+    let of_folder = matches!(rootfs.layers, Layers::Folder(_));
+    if !mapped && has_user_namespace && !of_folder {
         let why = "cannot show the image's files to a mapped user: this needs Linux 5.19, and a file system \
                    that can map owners";
         return Err(why.into());
@@ -108,7 +109,7 @@ pub(super) fn assemble(
     let name = spec.folder.file_name().and_then(|name| name.to_str()).unwrap_or("container");
     let assembled = Assembled {
         holder,
-        map: mapped.then_some(map),
+        map: Some(map),
         has_user_namespace,
         settings: rootfs.settings,
         group,
@@ -136,19 +137,15 @@ fn folder_of_ranges(folder: &Path) -> Result<OwnedFd, String> {
 /// Mounts the layers. Returns whether the owners of their files are mapped.
 fn mount_root(spec: &ContainerSpec, layers: &Layers, map: &IdMap) -> Result<bool, String> {
     let failed = |e: Errno| format!("cannot mount the container's root: {}", e.desc());
-    let layers = match layers {
-        Layers::InPlace(folder) => {
-            let target = open(MOUNT_POINT, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())
-                .map_err(failed)?;
-            let tree = Tree::copy(folder).map_err(failed)?;
-            tree.restrict(false).map_err(failed)?;
-            tree.show_at(target).map_err(failed)?;
-            return Ok(false);
-        }
-        Layers::Under(layers) => layers,
+    let may_map = !matches!(layers, Layers::Folder(_));
+    let mounted;
+    let layers: Vec<BorrowedFd> = match layers {
+        Layers::Folder(folder) => vec![folder.as_fd()],
+        Layers::Under(layers) => layers.iter().map(AsFd::as_fd).collect(),
         Layers::Squash(image) => {
             make_folder(Path::new(SQUASH), 0o755)?;
-            &vec![squash::mount(image, SQUASH)?]
+            mounted = squash::mount(image, SQUASH)?;
+            vec![mounted.as_fd()]
         }
     };
     if layers.len() > LAYERS_MAX {
@@ -158,7 +155,7 @@ fn mount_root(spec: &ContainerSpec, layers: &Layers, map: &IdMap) -> Result<bool
         ));
     }
     let namespace = user::namespace(map).map_err(failed)?;
-    let mut mapped = true;
+    let mut mapped = may_map;
     let mut names = Vec::new();
     for (number, layer) in layers.iter().enumerate() {
         let name = format!("{COVERED}/{number}");
@@ -166,7 +163,7 @@ fn mount_root(spec: &ContainerSpec, layers: &Layers, map: &IdMap) -> Result<bool
         let target =
             open(name.as_str(), OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).map_err(failed)?;
         let tree = Tree::copy(layer).map_err(failed)?;
-        mapped &= tree.map_owners(&namespace).is_ok();
+        mapped = mapped && tree.map_owners(&namespace).is_ok();
         tree.show_at(target).map_err(failed)?;
         names.push(name);
     }
@@ -174,9 +171,8 @@ fn mount_root(spec: &ContainerSpec, layers: &Layers, map: &IdMap) -> Result<bool
         make_folder(&spec.folder.join(folder), 0o755)?;
     }
     let upper = spec.folder.join("upper");
-    if mapped {
-        chown(&upper, Some(map.uid), Some(map.gid)).map_err(|e| e.to_string())?;
-    }
+    // The root folder itself is the user's to write to.
+    chown(&upper, Some(map.uid), Some(map.gid)).map_err(|e| e.to_string())?;
     let work = spec.folder.join("work");
     let options = format!(
         "lowerdir={},upperdir={},workdir={},index=off,metacopy=off",
@@ -187,6 +183,7 @@ fn mount_root(spec: &ContainerSpec, layers: &Layers, map: &IdMap) -> Result<bool
     // Inside a user namespace its own programs may change users: they cannot become anybody of the node.
     let restrict = match spec.request.user {
         ContainerUser::JobUser => MsFlags::MS_NODEV | MsFlags::MS_NOSUID,
+        _ if !may_map => MsFlags::MS_NODEV | MsFlags::MS_NOSUID,
         _ => MsFlags::MS_NODEV,
     };
     mount(Some("overlay"), MOUNT_POINT, Some("overlay"), restrict, Some(options.as_str()))

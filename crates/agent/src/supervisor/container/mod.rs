@@ -34,7 +34,7 @@ use model::site::ContainerSite;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag, open};
 use nix::sched::{CloneFlags, setns};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, umask};
 use nix::unistd::Uid;
 use runtime_config::{ProcessUser, RuntimeConfig};
 use std::ffi::CString;
@@ -139,6 +139,8 @@ pub(crate) fn enter(
     if !Uid::effective().is_root() {
         return Err("containers need an agent that runs as root".into());
     }
+    // What is made from here on is shown inside, where others may be to read it; the container has a mask of its own.
+    umask(Mode::from_bits_truncate(0o022));
     let runtime = runtime::find(spec.site)?;
     let failed = |e: std::io::Error| format!("{}: {e}", spec.folder.display());
     let private = fs::DirBuilder::new().recursive(true).mode(0o700).create(&spec.folder);

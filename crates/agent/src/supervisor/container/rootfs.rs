@@ -33,8 +33,8 @@ pub(super) struct RootFs {
 }
 
 pub(super) enum Layers {
-    /// A folder of the user's own, which the container writes to.
-    InPlace(OwnedFd),
+    /// A folder that the user named. Its owners are not mapped: root's files in it are not the user's.
+    Folder(OwnedFd),
     /// Layers of an image, the topmost first: the container writes above them.
     Under(Vec<OwnedFd>),
     /// One layer, in a file that is mounted first.
@@ -124,7 +124,7 @@ fn pull(
         Root::Layers(paths) => {
             Layers::Under(paths.into_iter().map(handle).collect::<Result<_, _>>()?)
         }
-        Root::Folder { handle, .. } => Layers::Under(vec![handle]),
+        Root::Folder { handle, .. } => Layers::Folder(handle),
         Root::Squash(squash) => Layers::Squash(squash),
     };
     let in_use = image.in_use.into_iter().map(OwnedFd::from).collect();
@@ -166,7 +166,7 @@ fn open_path(path: &Path) -> Result<OpenedPath, String> {
         // An image in OCI's own layout is no bundle.
         Ok(config) if has(LAYOUT).is_err() => config,
         _ if is_folder(&opened) && has(LAYOUT).is_err() => {
-            let layers = Layers::Under(vec![opened]);
+            let layers = Layers::Folder(opened);
             let (settings, in_use) = (ImageConfig::default(), Vec::new());
             return Ok(OpenedPath::Folder(RootFs { layers, settings, in_use }));
         }
@@ -188,5 +188,5 @@ fn open_path(path: &Path) -> Result<OpenedPath, String> {
         .map_err(|e| format!("its root {root}: {}", e.desc()))?;
     let (env, working_dir) = (config.process.env, config.process.cwd);
     let settings = ImageConfig { env, working_dir, ..ImageConfig::default() };
-    Ok(OpenedPath::Folder(RootFs { layers: Layers::InPlace(root), settings, in_use: Vec::new() }))
+    Ok(OpenedPath::Folder(RootFs { layers: Layers::Folder(root), settings, in_use: Vec::new() }))
 }
