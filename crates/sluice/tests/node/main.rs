@@ -4,6 +4,8 @@
 mod harness;
 
 mod devices;
+mod gpu_health;
+mod hardware;
 mod health;
 mod hostile_jobs;
 mod memory;
