@@ -153,6 +153,8 @@ pub struct Submit {
     pub het_components: Vec<JobSpec>,
     /// Check only: nothing is submitted.
     pub test_only: bool,
+    /// Refused while the owner has a run of this name that has not ended.
+    pub unique_name: bool,
 }
 
 #[derive(Debug, Clone)]

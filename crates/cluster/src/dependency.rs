@@ -2,9 +2,11 @@
 
 use crate::state::State;
 use crate::state::job::{Job, Phase};
+use crate::visibility::Viewer;
 use model::array::IndexSet;
 use model::dependency::{DependencyKind, DependencyState, DependencyTask, DependencyTerm, Join};
 use model::id::JobId;
+use model::private_data::PrivateKind;
 use model::run::Outcome;
 use model::time::Timestamp;
 use sched::view::AwaitedEvent;
@@ -23,7 +25,12 @@ pub fn state_of(state: &State, job: &Job, now: Timestamp) -> DependencyState {
 pub fn task_ready(state: &State, job: &Job, index: u32, now: Timestamp) -> bool {
     let Some(dependency) = &job.spec.dependency else { return true };
     let current = dependency.state(|term| match term.kind {
-        DependencyKind::AfterCorr => corresponding(state, term, index),
+        DependencyKind::AfterCorr => match term.job {
+            Some(target) if !shows_target(state, job, JobId(target.id)) => {
+                DependencyState::Fulfilled
+            }
+            _ => corresponding(state, term, index),
+        },
         _ => term_state(state, job, term, now),
     });
     current == DependencyState::Fulfilled
@@ -44,7 +51,9 @@ pub fn shown(state: &State, job: &Job, now: Timestamp) -> Option<String> {
     let mut dependency = dependency.clone();
     for target in dependency.terms.iter_mut().filter_map(|term| term.job.as_mut()) {
         // An array is shown as all of its tasks.
-        if target.task == DependencyTask::Whole && of_array(state, JobId(target.id)).is_some() {
+        let id = JobId(target.id);
+        let is_array = of_array(state, id).is_some() && shows_target(state, job, id);
+        if target.task == DependencyTask::Whole && is_array {
             target.task = DependencyTask::All;
         }
     }
@@ -52,8 +61,23 @@ pub fn shown(state: &State, job: &Job, now: Timestamp) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
+/// Whether the owner of a job is shown the job or array that it depends on. One that is hidden counts as if there were none,
+/// so that what becomes of the dependency tells nothing of it.
+pub fn shows_target(state: &State, job: &Job, id: JobId) -> bool {
+    let viewer = Viewer::new(state, &job.spec.owner);
+    if !viewer.is_denied(PrivateKind::Jobs) {
+        return true;
+    }
+    let tasks = state.arrays.get(&id).into_iter().flat_map(|tasks| tasks.values());
+    let records = tasks.chain([&id]).filter_map(|id| state.job(*id));
+    records.into_iter().all(|record| viewer.job(record))
+}
+
 fn term_state(state: &State, job: &Job, term: &DependencyTerm, now: Timestamp) -> DependencyState {
     let Some(target) = term.job else { return singleton(state, job) };
+    if !shows_target(state, job, JobId(target.id)) {
+        return DependencyState::Fulfilled;
+    }
     if term.kind == DependencyKind::AfterCorr {
         return match (&job.pending, job.task) {
             (Some(pending), _) => corresponding_any(state, term, pending.indices.iter()),

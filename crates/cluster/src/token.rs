@@ -22,6 +22,7 @@ pub struct UserToken {
     pub account: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unix_user: Option<String>,
+    /// What it was made for; gives no right. See [`UserToken::limit`].
     #[serde(default)]
     pub role: Role,
     /// The token's own name; see [`UserToken::shown_name`].

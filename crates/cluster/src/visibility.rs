@@ -11,6 +11,7 @@ use model::account::{Account, Association};
 use model::change::{JobFilter, JobRef};
 use model::principal::Principal;
 use model::private_data::PrivateKind;
+use model::reason::{NeverFits, Refusal, UnmetConstraint};
 use model::reservation::Reservation;
 
 /// Somebody to whom the state is shown.
@@ -61,6 +62,29 @@ impl<'a> Viewer<'a> {
 
     pub fn nodes(&self) -> bool {
         !self.is_denied(PrivateKind::Nodes)
+    }
+
+    /// A refusal without what they are not shown: amounts of nodes, limits of partitions, and that a partition exists which
+    /// they may not use.
+    pub fn refusal(&self, why: Refusal) -> Refusal {
+        let why = match why {
+            Refusal::NodeConfiguration(unmet) if !self.nodes() => {
+                Refusal::NodeConfiguration(UnmetConstraint { why: NeverFits::NotShown, ..unmet })
+            }
+            why => why,
+        };
+        if self.partitions() {
+            return why;
+        }
+        match why {
+            Refusal::NodeConfiguration(unmet) => {
+                Refusal::NodeConfiguration(UnmetConstraint { partition: None, ..unmet })
+            }
+            Refusal::TimeLimit(Some(_)) => Refusal::TimeLimit(None),
+            Refusal::NodeCount(Some(_)) => Refusal::NodeCount(None),
+            Refusal::PartitionAccess(name) => Refusal::UnknownPartition(name),
+            why => why,
+        }
     }
 
     pub fn partitions(&self) -> bool {

@@ -106,6 +106,7 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         environment: Some(environment),
         first_step: None,
         configuration: None,
+        unique_name: false,
     };
     Ok(Draft { submission, notices: notices(task) })
 }
@@ -183,7 +184,10 @@ pub fn is_same_run(one: &JobSpec, other: &JobSpec) -> bool {
         spec.owner = unset_owner();
         (spec.account, spec.qos) = (None, None);
         (spec.submit_line, spec.submit_host, spec.submit_sid) = (no_text(), no_text(), 0);
-        Arc::make_mut(&mut spec.launch).command = None;
+        let launch = Arc::make_mut(&mut spec.launch);
+        // What the server keeps beside the script and the environment, which it is made from as well.
+        (launch.command, launch.configuration) = (None, None);
+        launch.blob_bytes = Default::default();
         for component in Arc::make_mut(&mut spec.components) {
             let request = Arc::make_mut(&mut component.request);
             request.wait_policy = WaitPolicy::Forever;

@@ -71,7 +71,7 @@ pub const NODE_TEXT_BYTES: Bound = bytes("a text in a node's report", 1024, "");
 pub const NODE_LINES: Bound = items("lines about a node from its agent", 64, "");
 pub const NODE_DEVICES: Bound = items("devices of a node from its agent", 1024, "");
 pub const LOG_BYTES: Bound = bytes("the kept log of a run on one node", 64 << 20, "");
-pub const ALL_LOGS_BYTES: Bound = bytes("all kept logs; the oldest go first", 8 << 30, "");
+pub const ALL_LOGS_BYTES: Bound = bytes("all kept logs", 8 << 30, "");
 
 /// Every bound, in the order of docs/limits.md.
 pub const ALL: &[Bound] = &[

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use crate::disk::{Disk, DiskFile, is_full};
 use pack::{BlobRecord, record_len};
 
-pub use collect::{CollectedBlobs, MOVED_BYTES_PER_TURN, Pass, RECORDS_PER_TURN};
+pub use collect::{BIG_PER_TURN, CollectedBlobs, MOVED_BYTES_PER_TURN, Pass, RECORDS_PER_TURN};
 pub use id::BlobId;
 pub use recovery::{BadBytes, BlobRecovery};
 

@@ -99,18 +99,6 @@ impl Books {
         self.applied_seq = seq;
         Ok(true)
     }
-
-    /// Forgets attempts that ended before `before`, at most `limit` in one call; returns how many
-    /// went.
-    pub fn purge(&mut self, before: Timestamp, limit: u32) -> Result<usize, BooksError> {
-        self.connection
-            .execute(
-                "DELETE FROM jobs WHERE entry IN
-                 (SELECT entry FROM jobs WHERE end_ms < ?1 ORDER BY end_ms LIMIT ?2)",
-                params![before.millis(), limit],
-            )
-            .map_err(BooksError::sql("purge"))
-    }
 }
 
 /// Makes the file, readable by its owner alone, if it is not there; SQLite gives its side files the

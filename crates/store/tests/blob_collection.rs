@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::sync::Arc;
 
-use store::blob::{BlobOptions, MOVED_BYTES_PER_TURN, Pass, RECORDS_PER_TURN};
+use store::blob::{BIG_PER_TURN, BlobOptions, MOVED_BYTES_PER_TURN, Pass, RECORDS_PER_TURN};
 use store::disk::Entry;
 use store::{
     BlobId, Blobs, Disk, DiskFile, FaultyDisk, Journal, LogFile, LogOptions, Position, Snapshots,
@@ -89,6 +89,59 @@ fn dead_blobs_leave_the_disk_and_live_ones_stay() {
     // The same content again is stored again.
     blobs.put(&content(1), 8).expect("stored");
     assert_eq!(blobs.get(&id(1)).expect("readable"), Some(content(1)));
+}
+
+#[test]
+fn blob_that_was_damaged_before_the_start_stays_while_a_job_needs_it() {
+    let disk = FaultyDisk::default();
+    let mut blobs = open(&|| Arc::new(disk.clone()));
+    for number in 0..80 {
+        blobs.put(&content(number), 7).expect("stored");
+    }
+    drop(blobs);
+    // 3 is small and in an older pack, 75 is large: of the one the content is hit, of the other the header.
+    for (number, at) in [(3, 60), (75, 9)] {
+        let content = content(number);
+        let place = |bytes: &[u8]| bytes.windows(content.len()).position(|w| w == content);
+        let stored = files(&disk, "").into_iter().find(|(_, bytes)| place(bytes).is_some());
+        let (file, mut bytes) = stored.expect("it is stored");
+        let record = place(&bytes).expect("its place") - 56;
+        bytes[record + at] ^= 1;
+        disk.open(&file).and_then(|file| file.write_at(0, &bytes)).expect("damaged");
+    }
+    let mut blobs = open(&|| Arc::new(disk.clone()));
+    assert_eq!(blobs.len(), 78);
+    let before = files(&disk, "").len();
+    let live: HashSet<BlobId> = [3, 75].map(id).into();
+    let pass = collect(&mut blobs, true, &live);
+    assert_eq!(pass.damaged, 2, "what is needed and damaged is said");
+    assert!(files(&disk, "").len() < before, "all else is collected");
+    let rest = &content(3)[8..];
+    let packs = files(&disk, "packs");
+    assert!(packs.iter().any(|(_, bytes)| bytes.windows(rest.len()).any(|w| w == rest)));
+    assert!(holds(&disk, 75), "the content of the large one is whole");
+    let pass = collect(&mut blobs, true, &HashSet::new());
+    assert_eq!(pass.damaged, 0);
+    assert!(!holds(&disk, 75) && files(&disk, "packs").is_empty(), "nobody needs them now");
+}
+
+#[test]
+fn turn_over_large_blobs_looks_at_a_bounded_number_of_them() {
+    let disk = FaultyDisk::default();
+    let mut blobs = open(&|| Arc::new(disk.clone()));
+    let large =
+        (0..).map(|n| format!("{n:<300}")).filter(|text| BlobId::of(text.as_bytes()).0[0] == 0);
+    for text in large.take(2 * BIG_PER_TURN + 1) {
+        blobs.put(text.as_bytes(), 1).expect("stored");
+    }
+    let mut pass = blobs.begin_pass(false);
+    let mut most = 0;
+    while !pass.is_over() {
+        let before = blobs.len();
+        blobs.turn(&mut pass, &|_| false).expect("a turn");
+        most = most.max(before - blobs.len());
+    }
+    assert_eq!((most, blobs.len()), (BIG_PER_TURN, 0));
 }
 
 #[test]

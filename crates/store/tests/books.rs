@@ -341,19 +341,6 @@ fn the_books_and_the_predicate_agree_on_every_filter() {
 }
 
 #[test]
-fn old_attempts_are_purged_in_bounded_steps_with_their_nodes() {
-    let jobs: Vec<JobRecord> = (1..=5).map(done).collect();
-    let mut f = fixture(&jobs);
-    assert_eq!(f.books.purge(Timestamp(3501), 2).unwrap(), 2);
-    assert_eq!(f.books.purge(Timestamp(3501), 2).unwrap(), 1);
-    let reader = BookReader::open(&f.path).unwrap();
-    assert_eq!(ids(&reader, &all()), [4, 5]);
-    let raw = rusqlite::Connection::open(&f.path).unwrap();
-    let nodes: i64 = raw.query_row("SELECT count(*) FROM job_nodes", [], |row| row.get(0)).unwrap();
-    assert_eq!(nodes, 4);
-}
-
-#[test]
 fn a_record_that_cannot_be_read_is_named() {
     let f = fixture(&[done(1), done(2)]);
     let raw = rusqlite::Connection::open(&f.path).unwrap();

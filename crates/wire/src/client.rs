@@ -317,6 +317,9 @@ pub struct Submission {
     /// The configuration that it was made from, in its dialect's own form; stored by content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configuration: Option<String>,
+    /// Refused while the owner has a run of this name that has not ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unique_name: bool,
 }
 
 /// `squeue`: which jobs, and how much of each.

@@ -2,6 +2,7 @@
 
 use crate::error::AgentError;
 use crate::link::stream_output::{StreamOutput, StreamOutputs};
+use nix::unistd::{Whence, lseek};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
@@ -67,6 +68,20 @@ impl LogReader {
                     .map_err(|e| AgentError::file("read", "the attempt's log", e))?,
                 None => 0,
             };
+            // Asked after the read: what was there then, and is there still at its beginning, was there in whole.
+            let data = file.as_ref().filter(|_| length > 0).map_or(self.offset, |file| {
+                lseek(file, self.offset as i64, Whence::SeekData).unwrap_or(self.offset as i64)
+                    as u64
+            });
+            if data > self.offset {
+                let missed = data - self.offset;
+                credit.grant(granted as u32);
+                self.offset = data;
+                if !self.say_missed(missed, &mut credit, grants, outputs).await {
+                    return Ok(false);
+                }
+                continue;
+            }
             credit.grant((granted - length) as u32);
             self.offset += length as u64;
             if length > 0 {
@@ -80,6 +95,25 @@ impl LogReader {
                 return Ok(false);
             }
         }
+    }
+
+    /// Tells a follower that has fallen behind what the log holds no more. Returns false if the server has closed the stream.
+    async fn say_missed(
+        &mut self,
+        missed: u64,
+        credit: &mut SendCredit,
+        grants: &mut Grants,
+        outputs: &StreamOutputs,
+    ) -> bool {
+        let line = format!("\n[sluice: {missed} bytes are no longer in the log]\n");
+        while credit.left() < line.len() {
+            match grants.recv().await {
+                Some(bytes) => credit.grant(bytes),
+                None => return false,
+            }
+        }
+        credit.take(line.len());
+        outputs.send((self.stream, StreamOutput::Bytes(line.into_bytes()))).await.is_ok()
     }
 
     async fn wait_for_more(&mut self, grants: &mut Grants, credit: &mut SendCredit) -> bool {
@@ -134,6 +168,24 @@ mod tests {
         end.send(true).expect("watched");
         assert_eq!(next().await, " last");
         assert_eq!(next().await, "end");
+    }
+
+    #[tokio::test]
+    async fn reader_behind_what_was_given_back_is_told_and_goes_on_with_what_is_there() {
+        let log = tempfile::NamedTempFile::new().expect("a file");
+        let hole = 1 << 20;
+        log.as_file().write_all_at(b"__first", 0).expect("written");
+        log.as_file().write_all_at(b"newest", 2 * hole).expect("written");
+        let (_end, ended) = watch::channel(true);
+        let (_grant, grants) = mpsc::channel(4);
+        let (send, mut outputs) = mpsc::channel(1024);
+        let reader = LogReader { offset: hole, ..reader(log.path(), ended, false) };
+        tokio::spawn(reader.run(grants, send));
+        let mut text = String::new();
+        while let Some((7, StreamOutput::Bytes(bytes))) = outputs.recv().await {
+            text += &String::from_utf8(bytes).expect("text");
+        }
+        assert_eq!(text, "\n[sluice: 1048576 bytes are no longer in the log]\nnewest");
     }
 
     #[tokio::test]

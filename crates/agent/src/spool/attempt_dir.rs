@@ -106,14 +106,9 @@ impl AttemptDir {
         })
     }
 
-    /// Opens the attempt's log for appending. It belongs to the user, so that a process can reopen `/dev/stdout`.
-    pub fn open_log(&self, uid: u32, gid: u32) -> Result<OwnedFd, AgentError> {
-        let flags = OFlag::O_CREAT | OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CLOEXEC;
-        let failed = |e: Errno| AgentError::file("open", self.path.join(LOG), e);
-        let fd = openat(&self.fd, LOG, flags, Mode::from_bits_truncate(0o600)).map_err(failed)?;
-        let file = File::from(fd);
-        give_to_user(&file, uid, gid).map_err(failed)?;
-        Ok(file.into())
+    /// Makes the attempt's log, for the supervisor alone: the job writes to a pipe.
+    pub fn make_log(&self) -> Result<File, AgentError> {
+        self.make(LOG, 0o600).map_err(|e| AgentError::file("make", self.path.join(LOG), e))
     }
 
     /// Opens the attempt's log for reading; `None` if there is none.

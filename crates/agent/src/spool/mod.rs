@@ -25,7 +25,7 @@ use model::id::{AttemptId, JobId};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, open, openat, renameat};
-use nix::sys::stat::{Mode, fstatat, mkdirat};
+use nix::sys::stat::{Mode, fchmod, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 pub(crate) use status::{Slots, StatusFile};
 use std::fs::File;
@@ -42,6 +42,9 @@ pub(crate) struct Spool {
 /// Logs of forgotten attempts that are kept; those of the oldest jobs are removed first.
 const LOGS_MAX: usize = 1000;
 
+/// Folders that jobs pass through to their scripts, and that nobody but root lists.
+const PASSABLE: Mode = Mode::from_bits_truncate(0o711);
+
 impl Spool {
     /// Opens the spool of one node below the state folder, or makes it.
     pub fn open(state: &Path, node: &str) -> Result<Spool, AgentError> {
@@ -50,12 +53,14 @@ impl Spool {
             .map_err(|e| AgentError::file("open", &path, e))?;
         for part in ["nodes", node, "spool"] {
             path.push(part);
-            match mkdirat(&dir, part, Mode::from_bits_truncate(0o755)) {
+            match mkdirat(&dir, part, PASSABLE) {
                 Ok(()) | Err(Errno::EEXIST) => {}
                 Err(e) => return Err(AgentError::file("make", &path, e)),
             }
             dir = openat(&dir, part, DIRECTORY, Mode::empty())
                 .map_err(|e| AgentError::file("open", &path, e))?;
+            // An earlier build let everybody list it.
+            fchmod(&dir, PASSABLE).map_err(|e| AgentError::file("close", &path, e))?;
         }
         let logs = {
             let above = open(&state.join("nodes").join(node), DIRECTORY, Mode::empty())
@@ -125,7 +130,7 @@ impl Spool {
     ) -> Result<AttemptDir, AgentError> {
         let name = record.attempt.to_string();
         let path = self.path.join(&name);
-        mkdirat(&self.dir, name.as_str(), Mode::from_bits_truncate(0o755))
+        mkdirat(&self.dir, name.as_str(), PASSABLE)
             .map_err(|e| AgentError::file("make", &path, e))?;
         let made = self.open_attempt(record.attempt).and_then(|dir| {
             dir.fill(record, script)?;

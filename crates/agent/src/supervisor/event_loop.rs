@@ -1,6 +1,7 @@
 //! The supervisor's loop: it waits in one `poll` for everything that can happen to an attempt, and passes each event on.
 
 use super::attempt::Attempt;
+use super::job_log::JobLog;
 use super::step::client_link::ClientLink;
 use super::step::task::OutputStream;
 use crate::wall_clock;
@@ -21,6 +22,7 @@ enum Token {
     Agents,
     GroupEmpty,
     LeaderReady,
+    Log,
     StepListener,
     StepLink(usize),
     StepObservers(usize),
@@ -70,6 +72,11 @@ fn dispatch(attempt: &mut Attempt, token: Token, children: &SignalFd) {
         Token::Agents => attempt.on_agents(),
         Token::GroupEmpty => attempt.on_group_event(),
         Token::LeaderReady => attempt.on_leader_ready(),
+        Token::Log => {
+            if let Some(log) = &mut attempt.log {
+                log.carry();
+            }
+        }
         Token::StepListener => attempt.on_step_listener(),
         Token::StepLink(step) => attempt.on_step_link(step),
         Token::StepObservers(step) => attempt.steps[step].on_observers(),
@@ -107,6 +114,9 @@ fn wait(attempt: &Attempt, children: &SignalFd) -> Vec<Token> {
     }
     if let Some(ready) = attempt.leader_ready() {
         add(Token::LeaderReady, ready, PollFlags::POLLIN);
+    }
+    if let Some(pipe) = attempt.log.as_ref().and_then(JobLog::pipe) {
+        add(Token::Log, pipe, PollFlags::POLLIN);
     }
     add_steps(attempt, &mut add);
     let timeout = timeout(attempt);

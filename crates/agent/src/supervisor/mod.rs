@@ -23,6 +23,7 @@ mod event_loop;
 pub(crate) mod folders;
 mod job_context;
 mod job_group;
+mod job_log;
 mod notice;
 mod owner;
 mod process;

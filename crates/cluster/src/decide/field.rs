@@ -3,6 +3,7 @@
 use super::submit::check_access;
 use crate::authorise::{Act, authorise};
 use crate::command::Context;
+use crate::dependency;
 use crate::event::Event;
 use crate::job_selection::SelectedJob;
 use crate::requested;
@@ -262,12 +263,12 @@ impl State {
     }
 
     /// Refuses a dependency through which the job would wait for itself.
-    fn check_circle(&self, job: &Job, dependency: &Dependency) -> Result<(), Refusal> {
+    fn check_circle(&self, job: &Job, wanted: &Dependency) -> Result<(), Refusal> {
         let own = job.task.map_or(job.id, |task| task.array);
         let targets = |d: &Dependency| -> Vec<JobId> {
             d.terms.iter().filter_map(|t| Some(JobId(t.job?.id))).collect()
         };
-        let mut left = targets(dependency);
+        let mut left = targets(wanted);
         if left.contains(&own) || left.contains(&job.id) {
             return Err(Refusal::InvalidDependency);
         }
@@ -279,7 +280,8 @@ impl State {
             if seen.len() >= CIRCLE_MAX || !seen.insert(id) {
                 continue;
             }
-            let waiting = self.job(id).filter(|other| other.is_waiting());
+            let shown = dependency::shows_target(self, job, id);
+            let waiting = self.job(id).filter(|other| other.is_waiting() && shown);
             left.extend(
                 waiting.and_then(|o| o.spec.dependency.as_deref()).into_iter().flat_map(targets),
             );

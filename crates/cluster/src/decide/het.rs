@@ -54,6 +54,7 @@ impl State {
                 hold,
                 priority,
                 test_only,
+                unique_name: false,
             };
             // The leader's setting counts for all: a component is never requeued alone.
             one.spec.requeue = submit.spec.requeue;

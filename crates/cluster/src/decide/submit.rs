@@ -5,6 +5,7 @@ use crate::authorise::{Act, authorise};
 use crate::command::{Command, Context, Decision, Reply, Submit};
 use crate::event::{Event, Submitted};
 use crate::state::State;
+use crate::state::job::Job;
 use model::account::{NORMAL_QOS, QosFlag};
 use model::id::{JobId, RunId};
 use model::partition::{Partition, PartitionState};
@@ -37,6 +38,7 @@ impl State {
         let mut spec = submit.spec.clone();
         authorise(self, &context.by, Act::SubmitAs(&spec.owner))?;
         self.check_size(submit)?;
+        self.check_unique_name(submit)?;
         self.check_room_for_job(&spec, submit.array.as_ref(), context)?;
         let asked = submit.array.as_ref().map_or(jobs, |array| array.indices.len());
         let Assignment { account, qos, partitions } = self.assign(&spec, asked, None, context)?;
@@ -322,6 +324,22 @@ impl State {
         let plan = sched::plan(&probe, context.now, &mut sched::Memo::default());
         let starts = plan.starts.iter().any(|s| s.job.0 == self.next_job);
         if starts { Ok(()) } else { Err(Refusal::NoCapacityNow) }
+    }
+
+    /// Two submits at once of one name are decided one after the other: the second finds the first.
+    fn check_unique_name(&self, submit: &Submit) -> Result<(), Refusal> {
+        let spec = &submit.spec;
+        let is_namesake = |job: &Job| {
+            !job.has_ended()
+                && job.spec.launch.kind == LaunchKind::Task
+                && job.spec.owner.uid == spec.owner.uid
+                && job.spec.name == spec.name
+        };
+        if submit.unique_name && self.jobs.values().any(|job| is_namesake(job)) {
+            let name = spec.name.to_string();
+            return Err(Refusal::AlreadyExists { what: "run".into(), name });
+        }
+        Ok(())
     }
 
     fn check_dependency(&self, spec: &JobSpec, own: JobId) -> Result<(), Refusal> {

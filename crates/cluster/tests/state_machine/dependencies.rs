@@ -1,10 +1,11 @@
 //! Dependencies: what a job waits for, when it is met, and when it can never be.
 
-use crate::job_builder::{Ask, ask, bob};
-use crate::testbed::{tasks, world};
+use crate::job_builder::{Ask, ask, bob, root};
+use crate::testbed::{tasks, world, world_with};
 use model::change::JobRef;
 use model::dependency::DependencyState::{self, Failed, Fulfilled, Unfulfilled};
 use model::id::JobId;
+use model::private_data::PrivateKind;
 use model::run::JobState;
 
 fn standing(w: &crate::testbed::World, job: JobId) -> DependencyState {
@@ -203,4 +204,36 @@ fn record_that_a_job_depends_on_is_not_purged() {
     w.cancel(&[JobRef::whole(waiting), JobRef { tasks: tasks("7"), ..JobRef::whole(array) }]);
     w.pass(400);
     assert!(w.state.jobs.is_empty() && w.state.runs.is_empty() && w.state.arrays.is_empty());
+}
+
+#[test]
+fn dependency_on_a_hidden_job_is_as_one_on_no_job() {
+    let table =
+        ["after:1", "afterany:1", "afterok:1", "afternotok:1", "aftercorr:1", "afterok:1_1"];
+    let hiding = || {
+        world_with(1, |config| {
+            config.parameters.private_data = [PrivateKind::Jobs].into_iter().collect();
+        })
+    };
+    for (text, array) in table.into_iter().zip(["", "", "", "", "0-2", "0-2"]) {
+        for cancelled in [false, true] {
+            let mut w = hiding();
+            let first = if array.is_empty() { ask() } else { ask().array(array) };
+            let first = w.submit(first);
+            if cancelled {
+                w.cancel(&[JobRef::whole(first)]);
+            }
+            let none = w.submit(ask().of(bob()).after(&text.replace(":1", ":99")));
+            let hidden = w.submit(ask().of(bob()).after(text));
+            assert_eq!(standing(&w, hidden), standing(&w, none), "{text}, cancelled: {cancelled}");
+            let shown = |job| cluster::dependency::shown(&w.state, w.job(job), w.now);
+            assert_eq!(shown(hidden), shown(none), "{text}");
+        }
+    }
+    let mut w = hiding();
+    w.submit(ask());
+    let own = w.submit(ask().after("afterok:1"));
+    assert_eq!(standing(&w, own), Unfulfilled, "the owner's own");
+    let of_root = w.submit(ask().of(root()).after("afterok:1"));
+    assert_eq!(standing(&w, of_root), Unfulfilled, "root is shown all");
 }

@@ -93,6 +93,7 @@ pub fn ask() -> Ask {
         priority: None,
         het_components: Vec::new(),
         test_only: false,
+        unique_name: false,
     })
 }
 

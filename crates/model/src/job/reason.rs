@@ -303,6 +303,9 @@ pub enum NeverFits {
     NamedNodes,
     #[error("as things stand it would wait for good")]
     Waits(Box<Reason>),
+    /// Nodes are private: what there is, is not said.
+    #[error("what the nodes have is not shown here")]
+    NotShown,
     /// `named`: counted over the nodes that the job names.
     #[error("reservation {name} has {most} of the {asked} nodes")]
     Reservation { name: String, asked: u64, most: u64, named: bool },

@@ -58,14 +58,6 @@ impl Role {
 }
 
 impl Principal {
-    pub fn is_admin(&self) -> bool {
-        (self.uid == 0 || self.role == Role::Admin) && self.token_permits(Role::Admin)
-    }
-
-    pub fn is_operator(&self) -> bool {
-        self.is_admin() || (self.role >= Role::Operator && self.token_permits(Role::Operator))
-    }
-
     /// Whether a request of this role is within the limit of its token.
     pub fn token_permits(&self, role: Role) -> bool {
         self.token_limit.is_none_or(|limit| role <= limit)

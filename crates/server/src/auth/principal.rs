@@ -8,8 +8,11 @@ use std::ffi::CString;
 /// The user with this uid, as the machine's user database knows it. A user who runs the server as
 /// themselves is its administrator; a server that gave up root runs under a uid that no client has.
 pub fn of_uid(uid: u32, gid: u32) -> Principal {
-    let mut principal = look_up(uid, gid);
-    if nix::unistd::geteuid().as_raw() == uid {
+    with_own_role(look_up(uid, gid))
+}
+
+fn with_own_role(mut principal: Principal) -> Principal {
+    if nix::unistd::geteuid().as_raw() == principal.uid {
         principal.role = Role::Admin;
     }
     principal
@@ -58,13 +61,16 @@ fn group_name(gid: u32) -> String {
     }
 }
 
-/// Whom a token stands for; `None` if there is no such user.
+/// Whom a token stands for; `None` if there is no such user. A token limits what its user may do and gives nothing: who loses a
+/// role loses it with every token at once. The administrator's own token alone is an administrator's whoever its user is.
 pub fn of_token(token: &UserToken) -> Option<Principal> {
     let mut principal = match token.unix_user.as_deref().unwrap_or(&token.name) {
         "root" => server_principal(),
-        name => of_name(name)?,
+        name => with_own_role(of_name(name)?),
     };
-    principal.role = principal.role.max(token.role);
+    if token.is_admin_token() {
+        principal.role = Role::Admin;
+    }
     principal.token_limit = Some(token.limit.unwrap_or(Role::Admin));
     Some(principal)
 }
@@ -85,6 +91,7 @@ pub fn server_principal() -> Principal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cluster::token::ADMIN_TOKEN;
 
     fn token(name: &str, unix_user: Option<&str>, role: Role) -> UserToken {
         let unix_user = unix_user.map(str::to_owned);
@@ -92,15 +99,21 @@ mod tests {
     }
 
     #[test]
-    fn token_stands_for_its_unix_user_with_the_higher_of_both_roles() {
+    fn token_stands_for_its_unix_user_and_gives_no_role() {
         let root = of_token(&token("ops", Some("root"), Role::User)).expect("root");
         assert_eq!((root.uid, root.role), (0, Role::Admin));
         let own = of_token(&token("root", None, Role::User)).expect("root by its own name");
         assert_eq!(own.uid, 0);
         let nobody = of_name("nobody").expect("every machine has nobody");
-        let raised = of_token(&token("nobody", None, Role::Operator)).expect("nobody");
-        assert_eq!((nobody.role, raised.role), (Role::User, Role::Operator));
-        assert_eq!(raised.uid, nobody.uid);
+        for role in Role::ALL {
+            let known = of_token(&token("nobody", None, role)).expect("nobody");
+            assert_eq!((known.uid, known.role), (nobody.uid, Role::User), "{role:?}");
+        }
+        let admin = UserToken {
+            token_name: ADMIN_TOKEN.into(),
+            ..token("admin", Some("nobody"), Role::Admin)
+        };
+        assert_eq!(of_token(&admin).expect("nobody").role, Role::Admin);
     }
 
     #[test]

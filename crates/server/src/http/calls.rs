@@ -17,11 +17,13 @@ use crate::step::create;
 use crate::writer::submission::settle_owner;
 use cluster::authorise::{Act, authorise};
 use cluster::command::CancelJobs;
+use cluster::rights::role_of;
+use cluster::visibility::Viewer;
 use cluster::{Command, Reply, State};
 use model::bounds;
 use model::change::{JobFilter, JobRef};
 use model::id::{BlobRef, JobId};
-use model::principal::Principal;
+use model::principal::{Principal, Role};
 use model::reason::Refusal;
 use model::run::JobSpec;
 use std::collections::BTreeMap;
@@ -78,7 +80,13 @@ pub fn stored_form(submission: &Submission) -> JobSpec {
     spec
 }
 
+/// The answer to a call. A refusal says no more than the caller is shown.
 pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answer, Refusal> {
+    let answered = full_answer(shared, by.clone(), call).await;
+    answered.map_err(|why| Viewer::new(&shared.read(), &by).refusal(why))
+}
+
+async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answer, Refusal> {
     let now = clock::now();
     match call {
         Call::Ping => Ok(Answer::Pong {
@@ -152,7 +160,8 @@ pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
 
 /// Counts a call that waits. One user has a bounded number of them; an administrator as many as there are connections.
 fn waiting_call(shared: &Shared, by: &Principal) -> Result<CountedUser, Refusal> {
-    let most = if by.is_admin() { usize::MAX } else { bounds::WAITING_CALLS.most };
+    let is_admin = role_of(&shared.read(), by) == Role::Admin;
+    let most = if is_admin { usize::MAX } else { bounds::WAITING_CALLS.most };
     shared.volatile.waiting_calls.enter(by.uid, most).ok_or_else(|| Refusal::InvalidValue {
         what: bounds::WAITING_CALLS.what.into(),
         value: (most + 1).to_string(),

@@ -2,6 +2,7 @@
 
 use crate::http::answer::answer_json;
 use crate::logs::collector;
+use crate::logs::log_key::log_key;
 use crate::shared::Shared;
 use axum::body::Body;
 use axum::extract::{Query, State};
@@ -9,7 +10,7 @@ use axum::http::header;
 use axum::response::Response;
 use cluster::authorise::{Act, authorise};
 use futures_util::Stream;
-use model::id::{AttemptId, JobId};
+use model::id::JobId;
 use model::principal::Principal;
 use model::reason::Refusal;
 use serde::Deserialize;
@@ -42,18 +43,18 @@ pub async fn logs(
     axum::Extension(by): axum::Extension<Principal>,
     Query(query): Query<LogsQuery>,
 ) -> Response {
-    let (node, attempt) = match log_source(&shared, &by, &query) {
-        Ok(source) => source,
+    let key = match asked_log(&shared, &by, &query) {
+        Ok(key) => key,
         Err(why) => return answer_json(&Answer::Refused(why)),
     };
-    let key = LogKey { attempt, node: node.clone() };
     if !collector::is_running(&shared, &key) {
         shared.logs.pull(key.clone()).await;
         return octets(kept(shared.logs.store.clone(), key, query.offset));
     }
     let kind = StreamKind::Log { offset: query.offset, follow: query.follow };
-    let Some((log, _)) = shared.agents.open_stream(&node, attempt, kind) else {
-        let why = Refusal::Other(format!("node {node} does not answer; its logs are there"));
+    let Some((log, _)) = shared.agents.open_stream(&key.node, key.attempt, kind) else {
+        let why = format!("node {} does not answer; its logs are there", key.node);
+        let why = Refusal::Other(why);
         return answer_json(&Answer::Refused(why));
     };
     let stream = futures_util::stream::unfold(log, |mut log| async move {
@@ -93,31 +94,13 @@ fn octets(stream: impl Stream<Item = io::Result<Vec<u8>>> + Send + 'static) -> R
     response
 }
 
-/// The node and the attempt whose log is asked for, if this principal may have it.
-fn log_source(
-    shared: &Shared,
-    by: &Principal,
-    query: &LogsQuery,
-) -> Result<(String, AttemptId), Refusal> {
+/// The log that is asked for, if this principal may have it.
+fn asked_log(shared: &Shared, by: &Principal, query: &LogsQuery) -> Result<LogKey, Refusal> {
     let id = JobId(query.job);
-    let state = shared.read();
-    let job = state.jobs.get(&id).ok_or_else(|| Refusal::UnknownJob(id.to_string()))?;
-    authorise(&state, by, Act::ActAsOwner(job))?;
-    let allocation = match (job.attempt(), job.ended()) {
-        (Some(attempt), _) => Some(&attempt.allocation),
-        (None, Some(ended)) => ended.allocation.as_ref(),
-        (None, None) => None,
-    };
-    let allocation = allocation.ok_or(Refusal::JobNotRunning(id))?;
-    let share = allocation.nodes.get(query.node);
-    let share = share.ok_or_else(|| Refusal::UnknownNode(query.node.to_string()))?;
-    let number = query.attempt.unwrap_or(job.attempts);
-    if number == 0 || number > job.attempts {
-        return Err(Refusal::InvalidValue {
-            what: "attempt".into(),
-            value: number.to_string(),
-            expected: format!("1 to {}", job.attempts),
-        });
+    {
+        let state = shared.read();
+        let job = state.jobs.get(&id).ok_or_else(|| Refusal::UnknownJob(id.to_string()))?;
+        authorise(&state, by, Act::ActAsOwner(job))?;
     }
-    Ok((share.node.clone(), AttemptId { job: id, number }))
+    log_key(shared, id, query.attempt, query.node)
 }

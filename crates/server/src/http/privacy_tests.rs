@@ -24,7 +24,7 @@ use wire::client::{Answer, Call};
 const ACCOUNT: &str = "hush-account";
 const MEMBER: &str = "hush-member";
 const FEATURE: &str = "hush-feature";
-const PARTITION: &str = "hush-partition";
+pub const PARTITION: &str = "hush-partition";
 const RESERVATION: &str = "hush-reservation";
 
 /// Who is shown the hidden thing of each kind though it is private: a job of the owner in the coordinator's account, a member
@@ -40,7 +40,7 @@ const SHOWN_TO: [(PrivateKind, &[Caller]); 7] = [
 ];
 
 /// A cluster with one thing of each kind to hide, and this `PrivateData`.
-async fn world(private: &[PrivateKind]) -> World {
+pub async fn world(private: &[PrivateKind]) -> World {
     let world = World::new().await;
     let server = &world.server;
     let mut config = (*server.shared.read().config).clone();

@@ -52,11 +52,11 @@ pub const CALLERS: [Caller; 7] =
     [Anonymous, Stranger, Owner, Coordinator, Operator, Administrator, Root];
 
 /// Everybody with an account.
-const EVERYBODY: &[Caller] = &[Stranger, Owner, Coordinator, Operator, Administrator, Root];
+pub const EVERYBODY: &[Caller] = &[Stranger, Owner, Coordinator, Operator, Administrator, Root];
 /// To act as the job's owner.
-const AS_OWNER: &[Caller] = &[Owner, Administrator, Root];
+pub const AS_OWNER: &[Caller] = &[Owner, Administrator, Root];
 /// To manage the job.
-const MANAGE: &[Caller] = &[Owner, Coordinator, Operator, Administrator, Root];
+pub const MANAGE: &[Caller] = &[Owner, Coordinator, Operator, Administrator, Root];
 /// To keep the account's books.
 const BOOKS: &[Caller] = &[Coordinator, Operator, Administrator, Root];
 pub const OPERATE: &[Caller] = &[Operator, Administrator, Root];

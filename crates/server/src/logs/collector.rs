@@ -35,9 +35,6 @@ const PAUSE_LONGEST: Duration = Duration::from_secs(30);
 /// How often an ended attempt's node is asked for the rest while it does not answer.
 const REST_TRIES: u32 = 20;
 
-/// How often the logs are brought back to their bound.
-const SHRINK_PERIOD: Duration = Duration::from_secs(60);
-
 /// Looks for logs that are due as often as this.
 const TICK: Duration = Duration::from_millis(500);
 
@@ -45,7 +42,7 @@ const CUT_NOTICE: &[u8] = b"\n[sluice: the log has reached its bound; what follo
 
 /// A log that is collected.
 #[derive(Default)]
-struct Collected {
+struct LogProgress {
     due: Option<Instant>,
     pause: Duration,
     /// A pull is under way.
@@ -61,7 +58,7 @@ struct Collected {
 }
 
 /// How one pull went.
-struct Pulled {
+struct PullResult {
     key: LogKey,
     bytes: usize,
     /// The node has no more at the moment.
@@ -73,10 +70,9 @@ struct Pulled {
 pub async fn run(shared: Arc<Shared>, mut pulls: mpsc::Receiver<PullLog>) {
     let (finished, mut results) = mpsc::channel(PULLS_MAX);
     let places = Arc::new(Semaphore::new(PULLS_MAX));
-    let mut logs: HashMap<LogKey, Collected> = HashMap::new();
+    let mut logs: HashMap<LogKey, LogProgress> = HashMap::new();
     let mut tick = tokio::time::interval(TICK);
-    let mut shrink = tokio::time::interval(SHRINK_PERIOD);
-    let start = |key: LogKey, log: &mut Collected| {
+    let start = |key: LogKey, log: &mut LogProgress| {
         if log.pulling {
             log.again = true;
             return;
@@ -103,7 +99,11 @@ pub async fn run(shared: Arc<Shared>, mut pulls: mpsc::Receiver<PullLog>) {
             }
             Some(pulled) = results.recv() => {
                 let key = pulled.key.clone();
-                if let Some(log) = logs.get_mut(&key) && settle(&shared, log, &pulled) {
+                let is_running = is_running(&shared, &key);
+                if let Some(log) = logs.get_mut(&key) && log.settle(&pulled, is_running, Instant::now()) {
+                    if let Err(error) = block_in_place(|| shared.logs.store.close(&key)) {
+                        tracing::warn!("the log of {} cannot be kept: {error}", key.attempt);
+                    }
                     logs.remove(&key);
                 } else if let Some(log) = logs.get_mut(&key).filter(|log| log.again) {
                     start(key, log);
@@ -114,45 +114,36 @@ pub async fn run(shared: Arc<Shared>, mut pulls: mpsc::Receiver<PullLog>) {
                     start(key.clone(), log);
                 }
             }
-            _ = shrink.tick() => {
-                let store = shared.logs.store.clone();
-                let bound = bounds::ALL_LOGS_BYTES.most as u64;
-                if let Ok(Err(error)) = tokio::task::spawn_blocking(move || store.shrink(bound)).await {
-                    tracing::warn!("old logs cannot be removed: {error}");
-                }
-            }
         }
     }
 }
 
-/// Says when the log is pulled next; returns true if it is complete and need not be.
-fn settle(shared: &Shared, log: &mut Collected, pulled: &Pulled) -> bool {
-    log.pulling = false;
-    let over = !is_running(shared, &pulled.key);
-    let has_more = pulled.bytes >= PULL_BYTES_MAX && !pulled.full;
-    let goes_on = log.again || has_more;
-    if !has_more {
-        // A waiter that is gone does not mind.
-        log.waiters.drain(..).for_each(|waiter| waiter.send(()).unwrap_or(()));
-    }
-    let complete = over && !goes_on && (pulled.caught_up || pulled.full);
-    log.failures = if over && !pulled.caught_up { log.failures + 1 } else { 0 };
-    if complete || log.failures > REST_TRIES {
-        if let Err(error) = block_in_place(|| shared.logs.store.close(&pulled.key)) {
-            tracing::warn!("the log of {} cannot be kept: {error}", pulled.key.attempt);
+impl LogProgress {
+    /// Says when the log is pulled next; returns true if it is complete and need not be.
+    fn settle(&mut self, pulled: &PullResult, is_running: bool, now: Instant) -> bool {
+        self.pulling = false;
+        let has_more = pulled.bytes >= PULL_BYTES_MAX && !pulled.full;
+        let goes_on = self.again || has_more;
+        if !has_more {
+            // A waiter that is gone does not mind.
+            self.waiters.drain(..).for_each(|waiter| waiter.send(()).unwrap_or(()));
         }
-        return true;
+        let complete = !is_running && !goes_on && (pulled.caught_up || pulled.full);
+        self.failures = if is_running || pulled.caught_up { 0 } else { self.failures + 1 };
+        if complete || self.failures > REST_TRIES {
+            return true;
+        }
+        if goes_on {
+            self.again = true;
+            return false;
+        }
+        self.pause = match pulled.bytes {
+            0 => (self.pause * 2).clamp(PAUSE_FIRST, PAUSE_LONGEST),
+            _ => PAUSE_FIRST,
+        };
+        self.due = Some(now + if is_running { self.pause } else { PAUSE_FIRST });
+        false
     }
-    if goes_on {
-        log.again = true;
-        return false;
-    }
-    log.pause = match pulled.bytes {
-        0 => (log.pause * 2).clamp(PAUSE_FIRST, PAUSE_LONGEST),
-        _ => PAUSE_FIRST,
-    };
-    log.due = Some(Instant::now() + if over { PAUSE_FIRST } else { log.pause });
-    false
 }
 
 /// Whether the attempt may still write on this node.
@@ -163,8 +154,8 @@ pub fn is_running(shared: &Shared, key: &LogKey) -> bool {
 }
 
 /// Appends what the node has beyond what is kept.
-async fn pull(shared: &Shared, key: LogKey) -> Pulled {
-    let mut pulled = Pulled { key, bytes: 0, caught_up: false, full: false };
+async fn pull(shared: &Shared, key: LogKey) -> PullResult {
+    let mut pulled = PullResult { key, bytes: 0, caught_up: false, full: false };
     let end = timeout(PULL_TIMEOUT, pull_into(shared, &mut pulled)).await;
     if let Err(why) = end.unwrap_or_else(|_| Err("it takes too long".to_owned())) {
         tracing::debug!("the log of {} on {}: {why}", pulled.key.attempt, pulled.key.node);
@@ -172,7 +163,7 @@ async fn pull(shared: &Shared, key: LogKey) -> Pulled {
     pulled
 }
 
-async fn pull_into(shared: &Shared, pulled: &mut Pulled) -> Result<(), String> {
+async fn pull_into(shared: &Shared, pulled: &mut PullResult) -> Result<(), String> {
     let key = &pulled.key;
     let failed = |error: std::io::Error| error.to_string();
     let store = &shared.logs.store;
@@ -194,9 +185,7 @@ async fn pull_into(shared: &Shared, pulled: &mut Pulled) -> Result<(), String> {
         };
         // A node that answers that it has none will not have one once the attempt is over.
         let mut chunk = chunk.inspect_err(|_| pulled.caught_up = !is_running(shared, key))?;
-        if store.total() > bounds::ALL_LOGS_BYTES.most as u64 {
-            return Err("all logs together are at their bound".to_owned());
-        }
+        block_in_place(|| store.shrink(bounds::ALL_LOGS_BYTES.most as u64)).map_err(failed)?;
         chunk.truncate((bound - kept) as usize);
         block_in_place(|| store.append(key, clock::now(), &chunk)).map_err(failed)?;
         pulled.bytes += chunk.len();
@@ -212,20 +201,83 @@ async fn pull_into(shared: &Shared, pulled: &mut Pulled) -> Result<(), String> {
 
 /// The log of an attempt's part on a node, from its start.
 pub fn watch(shared: &Shared, attempt: AttemptId, node: &str) {
-    if has_log(shared, attempt) {
-        shared.logs.watch(LogKey { attempt, node: node.to_owned() });
+    if let Some(key) = key_on(shared, attempt, node) {
+        shared.logs.watch(key);
     }
 }
 
 /// The same, of an attempt that may have written, or has ended.
 pub fn collect(shared: &Shared, attempt: AttemptId, node: &str) {
-    if has_log(shared, attempt) {
-        shared.logs.collect(LogKey { attempt, node: node.to_owned() });
+    if let Some(key) = key_on(shared, attempt, node) {
+        shared.logs.collect(key);
     }
 }
 
 /// Runs of dstack's language write to logs, jobs of `sbatch` to files.
-fn has_log(shared: &Shared, attempt: AttemptId) -> bool {
+fn key_on(shared: &Shared, attempt: AttemptId, node: &str) -> Option<LogKey> {
     let state = shared.read();
-    state.jobs.get(&attempt.job).is_some_and(|job| job.spec.launch.kind == LaunchKind::Task)
+    let job = state.jobs.get(&attempt.job)?;
+    let has_log = job.spec.launch.kind == LaunchKind::Task;
+    has_log.then(|| LogKey { attempt, owner: job.spec.owner.uid, node: node.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::id::JobId;
+
+    const RUNNING: bool = true;
+    const OVER: bool = false;
+
+    fn result(bytes: usize, caught_up: bool) -> PullResult {
+        let attempt = AttemptId { job: JobId(1), number: 1 };
+        let key = LogKey { attempt, owner: 1, node: "n1".into() };
+        PullResult { key, bytes, caught_up, full: false }
+    }
+
+    #[test]
+    fn log_of_a_running_attempt_is_pulled_ever_more_seldom_until_something_comes() {
+        let now = Instant::now();
+        let mut log = LogProgress::default();
+        for pause in [1, 2, 4, 8, 16, 30, 30] {
+            assert!(!log.settle(&result(0, true), RUNNING, now));
+            assert_eq!(log.due, Some(now + Duration::from_secs(pause)));
+        }
+        assert!(!log.settle(&result(1, true), RUNNING, now));
+        assert_eq!(log.due, Some(now + PAUSE_FIRST));
+    }
+
+    #[test]
+    fn log_is_complete_when_its_attempt_is_over_and_its_node_has_no_more() {
+        let now = Instant::now();
+        let mut log = LogProgress::default();
+        assert!(!log.settle(&result(PULL_BYTES_MAX, false), OVER, now) && log.again, "has more");
+        log.again = false;
+        assert!(log.settle(&result(5, true), OVER, now));
+        assert!(
+            log.settle(&PullResult { full: true, ..result(5, false) }, OVER, now),
+            "at its bound"
+        );
+    }
+
+    #[test]
+    fn node_that_does_not_answer_is_asked_again_until_it_is_given_up() {
+        let now = Instant::now();
+        let mut log = LogProgress::default();
+        for _ in 0..REST_TRIES {
+            assert!(!log.settle(&result(0, false), OVER, now));
+            assert_eq!(log.due, Some(now + PAUSE_FIRST));
+        }
+        assert!(log.settle(&result(0, false), OVER, now));
+    }
+
+    #[test]
+    fn waiters_are_answered_when_the_node_has_no_more() {
+        let (done, mut waits) = oneshot::channel();
+        let mut log = LogProgress { waiters: vec![done], ..LogProgress::default() };
+        log.settle(&result(PULL_BYTES_MAX, false), RUNNING, Instant::now());
+        assert!(waits.try_recv().is_err(), "there is more");
+        log.settle(&result(3, true), RUNNING, Instant::now());
+        assert!(waits.try_recv().is_ok());
+    }
 }

@@ -26,7 +26,8 @@ fn probe(
     let mut submission = submission;
     settle_owner(&shared.read(), &mut submission, by)?;
     let Submission { spec, het_components, array, hold, priority, .. } = submission;
-    let submit = Submit { spec, array, hold, priority, het_components, test_only: true };
+    let submit =
+        Submit { spec, array, hold, priority, het_components, test_only: true, unique_name: false };
     let context = clock::context(by.clone());
     let state = shared.read();
     state.check_submit(&submit, &context)?;

@@ -179,6 +179,7 @@ impl WriterThread {
             return Err(Refusal::DiskFull("no room is left in the journal".into()));
         }
         let NamedSubmission { submission, script, environment, first_step, configuration } = named;
+        let unique_name = submission.unique_name;
         let Submission { mut spec, het_components, array, hold, priority, requeue_unsaid, .. } =
             submission;
         if requeue_unsaid && spec.launch.kind == LaunchKind::Batch {
@@ -199,7 +200,8 @@ impl WriterThread {
             first_step: bytes(&first_step),
             configuration: bytes(&configuration),
         };
-        let submit = Submit { spec, array, hold, priority, het_components, test_only: false };
+        let submit =
+            Submit { spec, array, hold, priority, het_components, test_only: false, unique_name };
         let command = Command::Submit(Box::new(submit));
         let decision = state.decide(&command, context)?;
         // What is refused leaves nothing on the disk.

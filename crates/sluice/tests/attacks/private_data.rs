@@ -58,6 +58,17 @@ fn root_private_data_hides_the_jobs_and_the_cluster_from_a_second_user() {
         let said = hidden.stderr.replace(&job.to_string(), "99999");
         assert_eq!(said, none.stderr, "{line}");
     }
+    // A dependency on it counts as one on a job that does not exist, and a refusal tells nothing of nodes and partitions.
+    for kind in ["afterany", "afterok", "afternotok"] {
+        let after = format!("--dependency={kind}:{job} -o /dev/null --wrap true");
+        let after = cluster.submit_as(OTHER, &after);
+        assert!(cluster.await_end(after).starts_with("COMPLETED"), "{kind}");
+    }
+    for asked in ["-c 9999", "--mem=9999G", "-N 999", "-t 9999-0"] {
+        let said = cluster.shell_as(OTHER, &format!("sbatch {asked} --wrap true"));
+        let told = ["gpu", "node1", "of memory", "asked"].iter().any(|t| said.stderr.contains(t));
+        assert!(!told, "{asked}: {}", said.stderr);
+    }
     cluster.shell_as(OTHER, &format!("scancel {job}"));
     cluster.shell_as(OTHER, "scancel -u man");
     cluster.await_state(job, "RUNNING");

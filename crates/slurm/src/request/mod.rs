@@ -184,6 +184,7 @@ fn draft(
         environment: None,
         first_step: None,
         configuration: None,
+        unique_name: false,
     };
     Ok(Draft { submission, notes })
 }

@@ -18,6 +18,9 @@ pub const RECORDS_PER_TURN: usize = 512;
 /// Bytes of live records that one turn moves, by one write and one sync; the last record may go beyond it.
 pub const MOVED_BYTES_PER_TURN: usize = 256 << 10;
 
+/// Files of large blobs that one turn looks at.
+pub const BIG_PER_TURN: usize = 64;
+
 /// A pack with no more than this to move is rewritten for a single dead blob.
 const CHEAP_BYTES: u64 = 256 << 10;
 
@@ -36,14 +39,16 @@ pub struct Pass {
     before: NonZeroU32,
     place: Place,
     pub collected: CollectedBlobs,
+    /// Blobs that are needed and that the disk has damaged: what is left of them stays.
+    pub damaged: u64,
 }
 
 #[derive(Debug)]
 enum Place {
     Pack(PackWalk),
     Moving(PackWalk),
-    /// The folder of large blobs whose names begin with this byte.
-    Big(u8),
+    /// The folder of large blobs whose names begin with this byte, from behind this name on.
+    Big(u8, String),
     Over,
 }
 
@@ -55,11 +60,20 @@ struct PackWalk {
     live: Vec<BlobId>,
     live_bytes: u64,
     dead: CollectedBlobs,
+    /// It holds a blob that is needed and cannot be read: it stays as it is.
+    damaged: bool,
 }
 
 impl PackWalk {
     fn new(number: NonZeroU32) -> Self {
-        Self { number, offset: 0, live: Vec::new(), live_bytes: 0, dead: CollectedBlobs::default() }
+        Self {
+            number,
+            offset: 0,
+            live: Vec::new(),
+            live_bytes: 0,
+            dead: CollectedBlobs::default(),
+            damaged: false,
+        }
     }
 }
 
@@ -70,7 +84,7 @@ impl Pass {
 
     /// Whether the next turn asks which blobs live.
     pub fn asks(&self) -> bool {
-        matches!(self.place, Place::Pack(_) | Place::Big(_))
+        matches!(self.place, Place::Pack(_) | Place::Big(..))
     }
 }
 
@@ -80,7 +94,7 @@ impl Blobs {
     pub fn begin_pass(&self, thorough: bool) -> Pass {
         let place = Place::Pack(PackWalk::new(FIRST_PACK));
         let collected = CollectedBlobs::default();
-        Pass { thorough, before: self.next_pack, place, collected }
+        Pass { thorough, before: self.next_pack, place, collected, damaged: 0 }
     }
 
     /// One piece of a pass. After an error the pass is given up; nothing live is lost.
@@ -93,10 +107,7 @@ impl Blobs {
         pass.place = match place {
             Place::Pack(walk) => self.walk(walk, pass, is_live)?,
             Place::Moving(walk) => self.move_some(walk, pass)?,
-            Place::Big(first) => {
-                self.collect_big(first, &mut pass.collected, is_live)?;
-                first.checked_add(1).map_or(Place::Over, Place::Big)
-            }
+            Place::Big(first, after) => self.collect_big(first, after, pass, is_live)?,
             Place::Over => Place::Over,
         };
         Ok(())
@@ -106,7 +117,7 @@ impl Blobs {
     fn walk(
         &mut self,
         mut walk: PackWalk,
-        pass: &Pass,
+        pass: &mut Pass,
         is_live: &dyn Fn(&BlobId) -> bool,
     ) -> Result<Place, BlobError> {
         let Some(end) = self.packs.get(&walk.number).map(|pack| pack.end) else {
@@ -127,7 +138,13 @@ impl Blobs {
                 continue;
             };
             let bytes = record_len(len) as u64;
-            // A record that the index does not name is a copy of one that was moved.
+            if self.is_damaged(&id, &name, is_live) {
+                pass.damaged += 1;
+                walk.damaged = true;
+                walk.offset += ALIGN as u64;
+                continue;
+            }
+            // A record that the index names elsewhere is a copy of one that was moved.
             let named = self.is_at(&id, walk.number, walk.offset);
             if named && is_live(&id) {
                 walk.live.push(id);
@@ -147,7 +164,7 @@ impl Blobs {
     /// Whether the pack is rewritten, now that all its records are known.
     fn judge(&mut self, walk: PackWalk, pass: &Pass) -> Place {
         let cheap = walk.live_bytes <= walk.dead.bytes.max(CHEAP_BYTES);
-        if walk.dead.blobs == 0 || !(pass.thorough || cheap) {
+        if walk.dead.blobs == 0 || walk.damaged || !(pass.thorough || cheap) {
             return self.after(walk.number, pass);
         }
         // Nothing is added any more to a pack that is to go.
@@ -196,42 +213,63 @@ impl Blobs {
     fn after(&self, number: NonZeroU32, pass: &Pass) -> Place {
         let next = self.packs.range(number.saturating_add(1)..).next();
         let next = next.filter(|(number, _)| **number < pass.before);
-        next.map_or(Place::Big(0), |(number, _)| Place::Pack(PackWalk::new(*number)))
+        next.map_or(Place::Big(0, String::new()), |(number, _)| Place::Pack(PackWalk::new(*number)))
     }
 
-    /// Removes the dead among the large blobs of one folder, and files that were never committed.
+    /// Removes the dead among the next large blobs of one folder, and files that were never committed.
     fn collect_big(
         &mut self,
         first: u8,
-        collected: &mut CollectedBlobs,
+        after: String,
+        pass: &mut Pass,
         is_live: &dyn Fn(&BlobId) -> bool,
-    ) -> Result<(), BlobError> {
+    ) -> Result<Place, BlobError> {
         let dir = format!("{BIG}/{first:02x}");
+        let next =
+            || first.checked_add(1).map_or(Place::Over, |next| Place::Big(next, String::new()));
         let entries = match self.disk.list(&dir) {
             Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(next()),
             Err(error) => return Err(BlobError::io("list", &dir)(error)),
         };
+        let mut left = entries.into_iter().filter(|entry| entry.name > after).peekable();
         let mut removed = false;
-        for entry in entries {
+        let mut last = String::new();
+        for entry in left.by_ref().take(BIG_PER_TURN) {
+            last.clone_from(&entry.name);
             let Ok(id) = entry.name.parse::<BlobId>() else { continue };
+            let file = big_name(&id);
+            if self.is_damaged(&id, &file, is_live) {
+                pass.damaged += 1;
+                continue;
+            }
             let is_large = matches!(self.known.get(&id), Some(BlobLocation::Big { .. }));
             if self.staged.contains_key(&id) || (is_large && is_live(&id)) {
                 continue;
             }
-            let file = big_name(&id);
             self.disk.remove(&file).map_err(BlobError::io("remove", &file))?;
             if is_large {
                 self.forget(&id);
             }
-            collected.blobs += 1;
-            collected.bytes += entry.len;
+            pass.collected.blobs += 1;
+            pass.collected.bytes += entry.len;
             removed = true;
         }
         if removed {
             self.disk.sync_dir(&dir).map_err(BlobError::io("sync", &dir))?;
         }
-        Ok(())
+        Ok(if left.peek().is_some() { Place::Big(first, last) } else { next() })
+    }
+
+    /// Whether a blob is needed that no sound record holds: the disk has damaged it before the start. What is left of it
+    /// stays, for whoever can mend it.
+    fn is_damaged(&self, id: &BlobId, file: &str, is_live: &dyn Fn(&BlobId) -> bool) -> bool {
+        let unknown = !self.known.contains_key(id) && !self.staged.contains_key(id);
+        let damaged = unknown && is_live(id);
+        if damaged {
+            tracing::error!("blob {id}, which a job needs, is damaged in {file}; it stays there");
+        }
+        damaged
     }
 
     fn is_at(&self, id: &BlobId, number: NonZeroU32, at: u64) -> bool {

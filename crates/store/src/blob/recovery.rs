@@ -77,7 +77,9 @@ impl Blobs {
                 let location = BlobLocation::Packed { pack: number, offset: offset as u32, len };
                 self.index(record.id, location);
             });
-            self.packs.entry(number).or_default().end = scan.end as u64;
+            // Behind the last sound record of an older pack may be a damaged one.
+            let tail = if Some(number) == newest { 0 } else { scan.tail };
+            self.packs.entry(number).or_default().end = (scan.end + tail) as u64;
             let bad = |offset: usize, bytes: usize| BadBytes {
                 file: name.clone(),
                 offset: offset as u64,

@@ -1,15 +1,17 @@
 //! The output of runs, as the server keeps it: a file for each attempt on each node.
 //!
 //! A file is a row of records: the time of arrival, the position in the output, and the bytes, with a checksum. A record that
-//! a crash cut short is dropped when the file is opened again, and its bytes are asked for once more.
+//! a crash cut short is dropped when the file is opened again, and its bytes are asked for once more. One that the disk has
+//! damaged is left out where it is read, and that is said in its place.
 
+mod eviction;
 mod record;
 
-use crate::disk::Disk;
+use crate::disk::{Disk, DiskFile};
 use model::id::AttemptId;
 use model::time::Timestamp;
-use record::{HEADER_BYTES, Header};
-use std::collections::{HashMap, HashSet};
+use record::{HEADER_BYTES, Header, Next};
+use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,6 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LogKey {
     pub attempt: AttemptId,
+    /// The user whose output it is, to whose share it counts.
+    pub owner: u32,
     pub node: String,
 }
 
@@ -46,7 +50,8 @@ pub trait RunLogs: Send + Sync {
     fn read(&self, key: &LogKey, place: u64, bytes_max: usize) -> io::Result<LogPage>;
     /// What all logs together take on the disk.
     fn total(&self) -> u64;
-    /// Removes the oldest logs until all together take at most `bytes_max`. Returns how many were removed.
+    /// Where all together take more than `bytes_max`, removes logs of whoever has most, the oldest first and those that are
+    /// written to last, until there is some room again. Returns how many were removed.
     fn shrink(&self, bytes_max: u64) -> io::Result<usize>;
 }
 
@@ -64,9 +69,14 @@ pub struct LogFiles {
 struct Tail {
     /// Where the next record goes.
     place: u64,
-    /// The bytes of output in the file.
+    /// How far in the output it has come.
     len: u64,
+    /// What came before was removed to make room.
+    evicted: bool,
 }
+
+const EVICTED_NOTICE: &[u8] =
+    b"[sluice: what came before was removed to make room for other logs]\n";
 
 impl LogFiles {
     pub fn new(disk: Arc<dyn Disk>) -> io::Result<Self> {
@@ -78,22 +88,39 @@ impl LogFiles {
         self.tails.lock().expect("no panic with the logs held")
     }
 
+    /// The file, under its own name or the one that a build before gave it.
+    fn file(&self, key: &LogKey) -> io::Result<Option<Box<dyn DiskFile>>> {
+        for name in [file_name(key), old_file_name(key)] {
+            match self.disk.open(&name) {
+                Ok(file) => return Ok(Some(file)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
     /// Opens the file and drops what a crash left unfinished at its end.
     fn tail(&self, key: &LogKey) -> io::Result<Option<Tail>> {
-        let file = match self.disk.open(&file_name(key)) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let (mut place, mut len) = (0, 0);
-        while let Some((header, _)) = record::read(&*file, place)? {
-            place = header.end(place);
-            len = header.offset + u64::from(header.len);
+        let Some(file) = self.file(key)? else { return Ok(None) };
+        let mut tail = Tail::default();
+        loop {
+            match record::next(&*file, tail.place, Some(tail.len))? {
+                Next::Record(header, _) => {
+                    tail.place = header.end(tail.place);
+                    tail.len = header.offset + u64::from(header.len);
+                }
+                Next::Damage { until } => {
+                    tracing::warn!("the log {} is damaged at byte {}", file_name(key), tail.place);
+                    tail.place = until;
+                }
+                Next::End => break,
+            }
         }
-        if file.len()? > place {
-            file.truncate(place)?;
+        if file.len()? > tail.place {
+            file.truncate(tail.place)?;
         }
-        Ok(Some(Tail { place, len }))
+        Ok(Some(tail))
     }
 }
 
@@ -115,10 +142,19 @@ impl RunLogs for LogFiles {
             Some(tail) => Some(*tail),
             None => self.tail(key)?,
         };
-        let (file, mut tail) = match known {
-            Some(tail) => (self.disk.open(&file_name(key))?, tail),
-            None => (self.disk.create(&file_name(key))?, Tail::default()),
+        let mut tail = known.unwrap_or_default();
+        let file = match self.file(key)? {
+            Some(file) => file,
+            None => self.disk.create(&file_name(key))?,
         };
+        if tail.evicted {
+            // It ends where the output goes on, so that positions stay right.
+            let offset = tail.len.saturating_sub(EVICTED_NOTICE.len() as u64);
+            let header = Header { at, offset, len: EVICTED_NOTICE.len() as u32 };
+            file.write_at(tail.place, &record::encode(&header, EVICTED_NOTICE))?;
+            self.total.fetch_add(header.end(0), Ordering::Relaxed);
+            (tail.place, tail.evicted) = (header.end(tail.place), false);
+        }
         let header = Header { at, offset: tail.len, len: bytes.len() as u32 };
         // A record that was written in part is overwritten by the next one, or dropped when the file is opened.
         let record = record::encode(&header, bytes);
@@ -134,24 +170,32 @@ impl RunLogs for LogFiles {
         if self.tails().remove(key).is_none() {
             return Ok(());
         }
-        self.disk.open(&file_name(key))?.sync_data()?;
+        let Some(file) = self.file(key)? else { return Ok(()) };
+        file.sync_data()?;
         self.disk.sync_dir("")
     }
 
     fn read(&self, key: &LogKey, place: u64, bytes_max: usize) -> io::Result<LogPage> {
-        let file = match self.disk.open(&file_name(key)) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(LogPage::default()),
-            Err(error) => return Err(error),
-        };
+        let Some(file) = self.file(key)? else { return Ok(LogPage::default()) };
         let mut page = LogPage { chunks: Vec::new(), next: place };
-        let mut taken = 0;
-        while taken < bytes_max
-            && let Some((header, bytes)) = record::read(&*file, page.next)?
-        {
-            page.next = header.end(page.next);
+        let (mut taken, mut at, mut len) = (0, Timestamp::default(), None);
+        while taken < bytes_max {
+            let bytes = match record::next(&*file, page.next, len)? {
+                Next::Record(header, bytes) => {
+                    page.next = header.end(page.next);
+                    (at, len) = (header.at, Some(header.offset + u64::from(header.len)));
+                    bytes
+                }
+                Next::Damage { until } => {
+                    let lost = until - page.next;
+                    page.next = until;
+                    format!("\n[sluice: about {lost} bytes of this log were damaged on the server's disk]\n")
+                        .into_bytes()
+                }
+                Next::End => break,
+            };
             taken += bytes.len() + HEADER_BYTES;
-            page.chunks.push(LogChunk { at: header.at, bytes });
+            page.chunks.push(LogChunk { at, bytes });
         }
         Ok(page)
     }
@@ -161,44 +205,42 @@ impl RunLogs for LogFiles {
     }
 
     fn shrink(&self, bytes_max: u64) -> io::Result<usize> {
-        // No log is opened for writing meanwhile, so none that is written to is removed.
-        let tails = self.tails();
-        let mut files: Vec<(AttemptId, String, u64)> = Vec::new();
-        for entry in self.disk.list("")? {
-            if let Some(attempt) = attempt_of(&entry.name) {
-                files.push((attempt, entry.name, entry.len));
-            }
+        if self.total() <= bytes_max {
+            return Ok(0);
         }
-        files.sort();
-        let mut total: u64 = files.iter().map(|(_, _, len)| len).sum();
+        // No log is opened for writing meanwhile.
+        let mut tails = self.tails();
+        let written: HashMap<String, LogKey> =
+            tails.keys().map(|key| (file_name(key), key.clone())).collect();
+        let mut logs = Vec::new();
+        for entry in self.disk.list("")? {
+            logs.extend(eviction::Log::of(&entry, |name| written.contains_key(name)));
+        }
+        let mut total: u64 = logs.iter().map(|log| log.bytes).sum();
         let mut removed = 0;
-        let written: HashSet<String> = tails.keys().map(file_name).collect();
-        for (_, name, len) in files {
-            if total <= bytes_max {
-                break;
+        for log in eviction::choose(logs, bytes_max) {
+            self.disk.remove(&log.name)?;
+            if let Some(tail) = written.get(&log.name).and_then(|key| tails.get_mut(key)) {
+                *tail = Tail { place: 0, evicted: true, ..*tail };
             }
-            if !written.contains(&name) {
-                self.disk.remove(&name)?;
-                total -= len;
-                removed += 1;
-            }
+            total -= log.bytes;
+            removed += 1;
         }
         self.total.store(total, Ordering::Relaxed);
         Ok(removed)
     }
 }
 
-/// `12-1-node.log`: the job, the attempt and the node.
+/// `12-1-node.1000.log`: the job, the attempt, the node and the owner.
 fn file_name(key: &LogKey) -> String {
-    let LogKey { attempt: AttemptId { job, number }, node } = key;
-    format!("{job}-{number}-{node}.log")
+    let LogKey { attempt: AttemptId { job, number }, owner, node } = key;
+    format!("{job}-{number}-{node}.{owner}.log")
 }
 
-fn attempt_of(name: &str) -> Option<AttemptId> {
-    let mut parts = name.strip_suffix(".log")?.splitn(3, '-');
-    let job = parts.next()?.parse().ok()?;
-    let number = parts.next()?.parse().ok()?;
-    parts.next().map(|_| AttemptId { job: model::id::JobId(job), number })
+/// The name before logs had owners.
+fn old_file_name(key: &LogKey) -> String {
+    let LogKey { attempt: AttemptId { job, number }, node, .. } = key;
+    format!("{job}-{number}-{node}.log")
 }
 
 #[cfg(test)]

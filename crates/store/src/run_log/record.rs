@@ -23,6 +23,17 @@ impl Header {
         place + HEADER_BYTES as u64 + u64::from(self.len)
     }
 
+    /// Reads the header; the checksum before it is not asked.
+    fn parse(head: &[u8]) -> Header {
+        let field = |from: usize| -> [u8; 8] { head[from..from + 8].try_into().expect("eight") };
+        let len: [u8; 4] = head[4..8].try_into().expect("four bytes");
+        Header {
+            len: u32::from_le_bytes(len),
+            offset: u64::from_le_bytes(field(8)),
+            at: Timestamp(i64::from_le_bytes(field(16))),
+        }
+    }
+
     fn bytes(&self) -> [u8; HEADER_BYTES - 4] {
         let mut bytes = [0; HEADER_BYTES - 4];
         bytes[..4].copy_from_slice(&self.len.to_le_bytes());
@@ -41,25 +52,59 @@ pub fn encode(header: &Header, bytes: &[u8]) -> Vec<u8> {
     record
 }
 
-/// The record that begins at `place`; `None` at the end, and where a crash has cut one short.
-pub fn read(file: &dyn DiskFile, place: u64) -> io::Result<Option<(Header, Vec<u8>)>> {
+/// What is at a place of a file.
+pub enum Next {
+    Record(Header, Vec<u8>),
+    /// No record that can be read; the next one that can begins at `until`.
+    Damage {
+        until: u64,
+    },
+    /// The end, also where a crash has cut the last record short.
+    End,
+}
+
+/// What is at `place`, where the output has come to `len` if that is known.
+pub fn next(file: &dyn DiskFile, place: u64, len: Option<u64>) -> io::Result<Next> {
+    if let Some((header, bytes)) = read(file, place)? {
+        return Ok(Next::Record(header, bytes));
+    }
+    Ok(find(file, place, len)?.map_or(Next::End, |until| Next::Damage { until }))
+}
+
+/// Where the first record after `place` begins that can be read. What lies between is at least one record: its header, and
+/// the bytes by which the found one is further in the output.
+fn find(file: &dyn DiskFile, place: u64, len: Option<u64>) -> io::Result<Option<u64>> {
+    let end = file.len()?;
+    let rest = end.saturating_sub(place).min((HEADER_BYTES + RECORD_BYTES_MAX as usize) as u64);
+    let mut window = vec![0; rest as usize];
+    let read = file.read_at(place, &mut window)?;
+    for at in 1..read.saturating_sub(HEADER_BYTES - 1) {
+        let (header, found) = (Header::parse(&window[at..at + HEADER_BYTES]), place + at as u64);
+        let further = len.is_none_or(|len| {
+            header.offset.checked_sub(len).is_some_and(|further| further <= at as u64)
+        });
+        let fits = further && (1..=RECORD_BYTES_MAX).contains(&header.len);
+        if fits && header.end(found) <= end && self::read(file, found)?.is_some() {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+/// The record that begins at `place`, if there is one and it is whole.
+fn read(file: &dyn DiskFile, place: u64) -> io::Result<Option<(Header, Vec<u8>)>> {
     let mut head = [0; HEADER_BYTES];
     if file.read_at(place, &mut head)? < HEADER_BYTES {
         return Ok(None);
     }
-    let field = |from: usize| -> [u8; 8] { head[from..from + 8].try_into().expect("eight bytes") };
-    let word = |from: usize| -> [u8; 4] { head[from..from + 4].try_into().expect("four bytes") };
-    let header = Header {
-        len: u32::from_le_bytes(word(4)),
-        offset: u64::from_le_bytes(field(8)),
-        at: Timestamp(i64::from_le_bytes(field(16))),
-    };
+    let header = Header::parse(&head);
     if header.len > RECORD_BYTES_MAX {
         return Ok(None);
     }
     let mut bytes = vec![0; header.len as usize];
     let whole = file.read_at(place + HEADER_BYTES as u64, &mut bytes)? == bytes.len();
-    let sound = whole && u32::from_le_bytes(word(0)) == checksum(&header.bytes(), &bytes);
+    let said: [u8; 4] = head[..4].try_into().expect("four bytes");
+    let sound = whole && u32::from_le_bytes(said) == checksum(&header.bytes(), &bytes);
     Ok(sound.then_some((header, bytes)))
 }
 

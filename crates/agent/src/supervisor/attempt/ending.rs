@@ -223,6 +223,9 @@ impl Attempt {
             let words = self.record.launch.notices.out_of_memory.clone();
             self.write_notice(&words, count, wall_clock::now());
         }
+        if let Some(log) = &mut self.log {
+            log.drain();
+        }
         let event = match self.launch_failed.take() {
             Some(what) => {
                 let unfit = self.hooks.unfit.take();

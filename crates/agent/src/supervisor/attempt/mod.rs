@@ -18,6 +18,7 @@ use crate::supervisor::cpu_time_limit::CpuLimit;
 use crate::supervisor::deadlines::{Deadline, Deadlines};
 use crate::supervisor::folders::JobFolders;
 use crate::supervisor::job_context::JobContext;
+use crate::supervisor::job_log::JobLog;
 use crate::supervisor::process::reap::reap_next;
 use crate::supervisor::step::Step;
 use crate::supervisor::step::input::HeldInput;
@@ -53,6 +54,8 @@ pub(super) struct Attempt {
     leaf: Option<JobGroup>,
     pub watch: Option<EmptyWatch>,
     leader: Option<Leader>,
+    /// Where a script without an output file writes.
+    pub log: Option<JobLog>,
     /// The script's standard error, for notices.
     stderr: Option<OwnedFd>,
     pub steps: Vec<Step>,
@@ -112,6 +115,7 @@ impl Attempt {
             leaf,
             watch,
             leader: None,
+            log: None,
             stderr: None,
             steps: Vec::new(),
             held_input: HeldInput::default(),

@@ -228,7 +228,9 @@ impl Attempt {
         let Some(line) = notice::fill(words, &self.record, StepId::Batch, count, now) else {
             return;
         };
-        if let Some(stderr) = &self.stderr {
+        if let Some(log) = &mut self.log {
+            log.write_line(&line);
+        } else if let Some(stderr) = &self.stderr {
             notice::write(stderr, &line);
         }
     }

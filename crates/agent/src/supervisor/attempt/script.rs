@@ -1,6 +1,7 @@
 //! Starts the job's batch script: its files, its group, its environment.
 
 use super::Attempt;
+use crate::supervisor::job_log::JobLog;
 use crate::supervisor::process::binding::{self, ProcessBinding};
 use crate::supervisor::process::environment::{
     ProcessIdentity, merge_environment, process_variables, script_streams,
@@ -11,6 +12,7 @@ use crate::supervisor::process::spawn::{
 use model::run::ExitStatus;
 use nix::unistd::Pid;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use wire::order::Output;
 use wire::report::ReportEvent;
 
 /// The batch script's process.
@@ -27,7 +29,12 @@ enum Streams {
 }
 
 impl Attempt {
-    pub(super) fn start_script(&self) -> Result<Leader, String> {
+    pub(super) fn start_script(&mut self) -> Result<Leader, String> {
+        let launch = &self.record.launch;
+        if [&launch.stdout, &launch.stderr].contains(&&Output::Log) {
+            let log = JobLog::make(&self.dir, &launch.user).map_err(|e| e.to_string())?;
+            self.log = Some(log);
+        }
         let program = self.dir.script_path().to_string_lossy().into_owned();
         let arguments = self.record.launch.arguments.iter().cloned();
         let words = self.record.launch.notices.task_prolog_failed.as_str();
@@ -35,6 +42,9 @@ impl Attempt {
         let prologs = prolog.map(|program| (program, words)).into_iter().collect();
         let argv = std::iter::once(program).chain(arguments).collect();
         let spawned = self.spawn_in_place_of_script(argv, prologs, Streams::OfScript)?;
+        if let Some(log) = &mut self.log {
+            log.job_end = None;
+        }
         Ok(Leader { pid: Some(spawned.pid), ready: Some(spawned.ready), exit: None })
     }
 
@@ -61,7 +71,10 @@ impl Attempt {
             scratch: self.folders.scratch_path(),
         };
         let streams = match streams {
-            Streams::OfScript => script_streams(&self.record, &self.dir, &identity),
+            Streams::OfScript => {
+                let log = self.log.as_ref().and_then(|log| log.job_end.as_ref());
+                script_streams(&self.record, &identity, log)
+            }
             Streams::None => Ok([Stream::Null, Stream::Null, Stream::SameAsStdout]),
         };
         let streams = streams.map_err(|e| e.to_string())?;

@@ -1,11 +1,12 @@
 //! The environment of a job's process: its variables, and the names of its output files.
 
 use crate::error::AgentError;
-use crate::spool::{AttemptDir, LaunchRecord};
+use crate::spool::LaunchRecord;
 use crate::supervisor::process::spawn::Stream;
 use model::binding::NodeBindings;
 use model::filename::{FilenameContext, expand};
 use std::collections::HashSet;
+use std::os::fd::OwnedFd;
 use wire::order::{Output, ProcessVariable};
 
 /// Identifies one process of the job, for variables and file names.
@@ -103,11 +104,11 @@ pub(crate) fn file_name(
     expand(pattern, &context)
 }
 
-/// The standard streams of the job's script.
+/// The standard streams of the job's script; `log` is where it writes a log.
 pub(crate) fn script_streams(
     record: &LaunchRecord,
-    dir: &AttemptDir,
     identity: &ProcessIdentity,
+    log: Option<&OwnedFd>,
 ) -> Result<[Stream; 3], AgentError> {
     let launch = &record.launch;
     let stream = |output: &Output| -> Result<Stream, AgentError> {
@@ -116,7 +117,12 @@ pub(crate) fn script_streams(
                 Stream::Write { path: file_name(pattern, record, identity), append: *append }
             }
             Output::SameAsStdout => Stream::SameAsStdout,
-            Output::Log => Stream::Fd(dir.open_log(launch.user.uid, launch.user.gid)?),
+            Output::Log => match log {
+                Some(log) => Stream::Fd(
+                    log.try_clone().map_err(|e| AgentError::file("open", "the job's log", e))?,
+                ),
+                None => Stream::Null,
+            },
             Output::Discard => Stream::Null,
         })
     };

@@ -4,6 +4,7 @@ pub(crate) mod binding;
 pub(crate) mod descendants;
 pub(crate) mod environment;
 pub(crate) mod nice;
+pub(crate) mod pipe;
 pub(crate) mod reap;
 pub(crate) mod rlimits;
 pub(crate) mod spawn;

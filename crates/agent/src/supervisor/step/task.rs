@@ -1,13 +1,14 @@
 //! One task of a step: its process, its pipes or terminal, and its pending input.
 
 use crate::ownership::give_to_user;
+use crate::supervisor::process::pipe::{pipe, set_nonblocking};
 use crate::supervisor::process::spawn::Stream;
 use crate::supervisor::step::input::{InputPiece, InputQueue};
 use model::run::ExitStatus;
 use model::usage::TaskSample;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::pty::{Winsize, openpty};
-use nix::unistd::{Pid, pipe2};
+use nix::unistd::Pid;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -86,12 +87,6 @@ impl TaskStreams {
     }
 }
 
-fn pipe(user: &UserIds) -> nix::Result<(OwnedFd, OwnedFd)> {
-    let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
-    give_to_user(&read, user.uid, user.gid)?;
-    Ok((read, write))
-}
-
 fn terminal(user: &UserIds, size: (u16, u16)) -> nix::Result<([Stream; 3], TaskPipes)> {
     let size = Winsize { ws_row: size.0, ws_col: size.1, ws_xpixel: 0, ws_ypixel: 0 };
     let pty = openpty(Some(&size), None)?;
@@ -109,11 +104,6 @@ fn terminal(user: &UserIds, size: (u16, u16)) -> nix::Result<([Stream; 3], TaskP
         streams,
         TaskPipes { input: Some(input), output: Some(output), error: None, terminal: true },
     ))
-}
-
-fn set_nonblocking(fd: &OwnedFd) -> nix::Result<()> {
-    let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
-    fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)).map(drop)
 }
 
 impl Task {

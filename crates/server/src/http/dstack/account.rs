@@ -5,21 +5,26 @@ use super::{check_project, uuid};
 use crate::shared::Shared;
 use axum::Extension;
 use axum::extract::{Path, State};
+use cluster::rights::role_of;
 use dstack::api::project::{
     Member, MemberPermissions, Project, TokenCreds, User, UserPermissions, UserWithCreds,
 };
 use dstack::api::stored::InitRepo;
 use dstack::status::{GlobalRole, ProjectRole};
 use model::fleet::MAIN_PROJECT;
-use model::principal::Principal;
+use model::principal::{Principal, Role};
 use std::sync::Arc;
+
+fn is_admin(shared: &Shared, by: &Principal) -> bool {
+    role_of(&shared.read(), by) == Role::Admin
+}
 
 fn user(shared: &Shared, by: &Principal) -> User {
     User {
         id: uuid("user", &by.name),
         username: by.name.clone(),
         created_at: Some(shared.setup.started.into()),
-        global_role: if by.is_admin() { GlobalRole::Admin } else { GlobalRole::User },
+        global_role: if is_admin(shared, by) { GlobalRole::Admin } else { GlobalRole::User },
         email: None,
         active: true,
         permissions: UserPermissions { can_create_projects: false },
@@ -46,7 +51,7 @@ pub async fn users(
 fn main_project(shared: &Shared, by: &Principal) -> Project {
     let user = user(shared, by);
     let permissions = MemberPermissions { can_manage_ssh_fleets: false, can_manage_secrets: false };
-    let project_role = if by.is_admin() { ProjectRole::Admin } else { ProjectRole::User };
+    let project_role = if is_admin(shared, by) { ProjectRole::Admin } else { ProjectRole::User };
     Project {
         project_id: uuid("project", MAIN_PROJECT),
         project_name: MAIN_PROJECT.to_owned(),

@@ -3,6 +3,7 @@
 use super::answer::{ApiResult, Json, Refused};
 use super::run_body::submission_id;
 use super::{check_project, run};
+use crate::logs::log_key::log_key;
 use crate::shared::Shared;
 use axum::Extension;
 use axum::extract::{Path, State};
@@ -11,16 +12,17 @@ use base64::engine::general_purpose::STANDARD;
 use cluster::authorise::{Act, authorise};
 use dstack::api::error::ApiError;
 use dstack::api::stored::{LogEvent, Logs, PollLogs};
-use model::id::AttemptId;
 use model::principal::Principal;
 use model::reason::Refusal;
 use model::time::Timestamp;
+use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
-use store::{LogChunk, LogKey};
+use store::{LogChunk, LogKey, LogPage, RunLogs};
 use tokio::task::block_in_place;
 use wire::view::JobView;
 
-/// The most lines of an answer from the end backwards.
+/// The most lines of an answer.
 const LINES_MAX: usize = 1000;
 
 /// About how much one answer reads.
@@ -41,50 +43,117 @@ pub async fn poll(
         let known = known.ok_or_else(|| Refusal::UnknownJob(job.id.to_string()))?;
         authorise(&state, &by, Act::ActAsOwner(known))?;
     }
-    let Some(key) = log_of(&job, &wanted.job_submission_id) else {
+    let Some(key) = log_of(&shared, &job, &wanted.job_submission_id) else {
         return Ok(Json(Logs::default()));
     };
-    let place = match &wanted.next_token {
-        Some(token) => token.parse().map_err(|_| {
+    let from = match &wanted.next_token {
+        Some(token) => token.parse().map_err(|()| {
             let text = format!("{token:?}: expected the token of an earlier answer");
             ApiError::invalid_body(&["next_token"], text)
         })?,
         None => {
             shared.logs.pull(key.clone()).await;
-            0
+            LinePlace::default()
         }
     };
-    let failed =
-        |error: std::io::Error| Refused::because(format!("the log cannot be read: {error}"));
-    let store = &shared.logs.store;
-    let page = block_in_place(|| store.read(&key, place, PAGE_BYTES)).map_err(failed)?;
-    let more = block_in_place(|| store.read(&key, page.next, 1)).map_err(failed)?;
-    let since = wanted.start_time.map(Timestamp::from);
-    let until = wanted.end_time.map(Timestamp::from);
-    let within = |chunk: &&LogChunk| {
-        since.is_none_or(|since| chunk.at > since) && until.is_none_or(|until| chunk.at <= until)
-    };
-    let mut logs: Vec<LogEvent> = page.chunks.iter().filter(within).flat_map(lines).collect();
-    if wanted.descending {
-        logs.reverse();
-        logs.truncate(wanted.limit.map_or(LINES_MAX, |limit| limit as usize).min(LINES_MAX));
+    let lines = Lines::of(&wanted);
+    let store = &*shared.logs.store;
+    let read = block_in_place(|| {
+        if wanted.descending { lines.last(store, &key) } else { lines.first(store, &key, from) }
+    });
+    let read =
+        read.map_err(|error| Refused::because(format!("the log cannot be read: {error}")))?;
+    Ok(Json(read))
+}
+
+/// A place in a kept log: where a page begins, and how many of its lines were answered already. A token of the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct LinePlace {
+    page: u64,
+    lines: usize,
+}
+
+impl std::str::FromStr for LinePlace {
+    type Err = ();
+
+    fn from_str(token: &str) -> Result<Self, ()> {
+        let (page, lines) = token.split_once('.').unwrap_or((token, "0"));
+        let number = |text: &str| text.parse().map_err(|_| ());
+        Ok(Self { page: page.parse().map_err(|_| ())?, lines: number(lines)? })
     }
-    let goes_on = !more.chunks.is_empty() && !wanted.descending;
-    let next_token = goes_on.then(|| page.next.to_string());
-    Ok(Json(Logs { logs, external_url: None, next_token }))
+}
+
+impl std::fmt::Display for LinePlace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.page, self.lines)
+    }
+}
+
+/// Which lines of a log are wanted, and how many.
+struct Lines {
+    since: Option<Timestamp>,
+    until: Option<Timestamp>,
+    most: usize,
+}
+
+impl Lines {
+    fn of(wanted: &PollLogs) -> Self {
+        Self {
+            since: wanted.start_time.map(Timestamp::from),
+            until: wanted.end_time.map(Timestamp::from),
+            most: wanted.limit.map_or(LINES_MAX, |limit| limit as usize).min(LINES_MAX),
+        }
+    }
+
+    fn within(&self, page: &LogPage) -> impl Iterator<Item = LogEvent> {
+        let within = |chunk: &&LogChunk| {
+            self.since.is_none_or(|since| chunk.at > since)
+                && self.until.is_none_or(|until| chunk.at <= until)
+        };
+        page.chunks.iter().filter(within).flat_map(lines)
+    }
+
+    /// The lines from a place on, and where the next ones are.
+    fn first(&self, store: &dyn RunLogs, key: &LogKey, from: LinePlace) -> io::Result<Logs> {
+        let page = store.read(key, from.page, PAGE_BYTES)?;
+        let mut left = self.within(&page).skip(from.lines).peekable();
+        let logs: Vec<LogEvent> = left.by_ref().take(self.most).collect();
+        let next = if left.peek().is_some() {
+            Some(LinePlace { page: from.page, lines: from.lines + logs.len() })
+        } else {
+            let more = !store.read(key, page.next, 1)?.chunks.is_empty();
+            more.then_some(LinePlace { page: page.next, lines: 0 })
+        };
+        Ok(Logs { logs, external_url: None, next_token: next.map(|next| next.to_string()) })
+    }
+
+    /// The last lines, the newest first.
+    fn last(&self, store: &dyn RunLogs, key: &LogKey) -> io::Result<Logs> {
+        let mut newest = VecDeque::new();
+        let mut place = 0;
+        loop {
+            let page = store.read(key, place, PAGE_BYTES)?;
+            if page.chunks.is_empty() {
+                break;
+            }
+            newest.extend(self.within(&page));
+            newest.drain(..newest.len().saturating_sub(self.most));
+            place = page.next;
+        }
+        let logs = newest.into_iter().rev().collect();
+        Ok(Logs { logs, external_url: None, next_token: None })
+    }
 }
 
 /// The log of one node's part of one attempt, by the id that the client was given for it.
-fn log_of(job: &JobView, submission: &str) -> Option<LogKey> {
+fn log_of(shared: &Shared, job: &JobView, submission: &str) -> Option<LogKey> {
     let run = job.run?.to_string();
-    let nodes = &job.allocation.as_ref()?.nodes;
-    (0..=job.restarts).find_map(|restarts| {
-        let mut ranks = (0..).zip(nodes);
-        let (_, share) =
-            ranks.find(|(rank, _)| submission_id(&run, restarts, *rank) == submission)?;
-        let attempt = AttemptId { job: job.id, number: restarts + 1 };
-        Some(LogKey { attempt, node: share.node.clone() })
-    })
+    let granted = job.allocation.as_ref().map_or(0, |granted| granted.nodes.len() as u32);
+    let ranks = 0..granted.max(job.nodes.min);
+    let (restarts, rank) = (0..=job.restarts)
+        .flat_map(|restarts| ranks.clone().map(move |rank| (restarts, rank)))
+        .find(|(restarts, rank)| submission_id(&run, *restarts, *rank) == submission)?;
+    log_key(shared, job.id, Some(restarts + 1), rank as usize).ok()
 }
 
 /// An event for each line of a chunk; a line that goes on in the next chunk is two events.
@@ -95,4 +164,54 @@ fn lines(chunk: &LogChunk) -> Vec<LogEvent> {
         message: STANDARD.encode(line),
     };
     chunk.bytes.split_inclusive(|byte| *byte == b'\n').map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::id::{AttemptId, JobId};
+    use store::{FaultyDisk, LogFiles};
+
+    fn log_of_lines(count: usize) -> (LogFiles, LogKey) {
+        let attempt = AttemptId { job: JobId(1), number: 1 };
+        let key = LogKey { attempt, owner: 1, node: "n1".into() };
+        let logs = LogFiles::new(Arc::new(FaultyDisk::default())).expect("logs");
+        // A record has many lines, and all of them more than one page.
+        let lines: Vec<String> = (0..count).map(|line| format!("{line:<2047}\n")).collect();
+        for piece in lines.chunks(100) {
+            logs.append(&key, Timestamp(1), piece.concat().as_bytes()).expect("written");
+        }
+        (logs, key)
+    }
+
+    fn numbers(logs: &Logs) -> Vec<usize> {
+        let text = |event: &LogEvent| STANDARD.decode(&event.message).expect("base64");
+        let number = |line: Vec<u8>| String::from_utf8(line).expect("text").trim().parse();
+        logs.logs.iter().map(|event| number(text(event)).expect("a number")).collect()
+    }
+
+    fn most(most: usize) -> Lines {
+        Lines { since: None, until: None, most }
+    }
+
+    #[test]
+    fn last_lines_are_those_at_the_end_of_a_log_of_several_pages() {
+        let (logs, key) = log_of_lines(2000);
+        let last = most(3).last(&logs, &key).expect("lines");
+        assert_eq!(numbers(&last), [1999, 1998, 1997]);
+    }
+
+    #[test]
+    fn limit_is_kept_and_the_token_goes_on_where_it_ended() {
+        let (logs, key) = log_of_lines(1200);
+        let (mut from, mut read) = (LinePlace::default(), Vec::new());
+        loop {
+            let answer = most(70).first(&logs, &key, from).expect("lines");
+            assert!(answer.logs.len() <= 70);
+            read.extend(numbers(&answer));
+            let Some(token) = answer.next_token else { break };
+            from = token.parse().expect("our own token");
+        }
+        assert_eq!(read, (0..1200).collect::<Vec<_>>());
+    }
 }

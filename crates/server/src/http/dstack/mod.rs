@@ -8,6 +8,8 @@ mod answer;
 mod fleet;
 mod log;
 mod metric;
+#[cfg(test)]
+mod rights_tests;
 mod run;
 mod run_body;
 mod run_request;

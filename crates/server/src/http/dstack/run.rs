@@ -18,7 +18,7 @@ use model::change::{JobFilter, JobRef};
 use model::id::{JobId, RunId};
 use model::principal::Principal;
 use model::reason::Refusal;
-use model::run::LaunchKind;
+use model::run::{JobSpec, LaunchKind};
 use std::sync::Arc;
 use tokio::task::block_in_place;
 use wire::client::{Answer, Call, Cancel, JobsQuery, Offer};
@@ -114,25 +114,39 @@ pub async fn apply(
     check_project(&project)?;
     let asked = run_request::read(&shared, &by, wanted.plan.run_spec, Purpose::Run)?;
     let RunRequest { name, mut submission, effective, .. } = asked;
-    let active = own_active(&shared, &by, &name)?;
-    if let Some(active) = active {
-        if is_same_run(&active.spec, &calls::stored_form(&submission)) {
-            return Ok(Json(Bodies::new(&shared, &by).run(&active)));
-        }
-        let text = format!("Failed to apply plan. Run {name} is active. Stop it first");
-        return Err(Refused::because(text));
+    let asked = calls::stored_form(&submission);
+    if let Some(active) = own_active(&shared, &by, &name)? {
+        return same_run(&shared, &by, &active, &asked);
     }
+    submission.unique_name = true;
     let kept = serde_json::to_string(&effective);
     submission.configuration = Some(kept.map_err(|error| Refused::because(error.to_string()))?);
     let submit = Call::Submit(Box::new(submission));
-    match calls::answer(&shared, by.clone(), submit).await? {
-        Answer::Submitted { job, .. } => {
+    match calls::answer(&shared, by.clone(), submit).await {
+        Ok(Answer::Submitted { job, .. }) => {
             let found = one(&shared, &by, job)?;
             let found = found.ok_or_else(|| Refused::not_found("Run not found"))?;
             Ok(Json(Bodies::new(&shared, &by).run(&found)))
         }
-        _ => Err(Refused::because("the run was not submitted")),
+        // Another call has submitted it meanwhile.
+        Err(Refusal::AlreadyExists { .. }) => {
+            let active = own_active(&shared, &by, &name)?;
+            let active = active.ok_or_else(|| Refused::not_found("Run not found"))?;
+            same_run(&shared, &by, &active, &asked)
+        }
+        Err(why) => Err(why.into()),
+        Ok(_) => Err(Refused::because("the run was not submitted")),
     }
+}
+
+/// The active run of a name, if it is the one that is asked for.
+fn same_run(shared: &Shared, by: &Principal, active: &JobView, asked: &JobSpec) -> ApiResult<Run> {
+    if is_same_run(&active.spec, asked) {
+        return Ok(Json(Bodies::new(shared, by).run(active)));
+    }
+    let name = &active.spec.name;
+    let text = format!("Failed to apply plan. Run {name} is active. Stop it first");
+    Err(Refused::because(text))
 }
 
 pub async fn stop(

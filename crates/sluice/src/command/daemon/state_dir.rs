@@ -26,7 +26,7 @@ impl StateDir {
     pub fn prepare(path: &Path) -> Result<Self, VerbError> {
         let trusted = TrustedDir::make(path).map_err(VerbError::file(path))?;
         trusted.set_mode(0o755).map_err(VerbError::file(path))?;
-        for (name, mode) in [("server", 0o700), ("nodes", 0o755)] {
+        for (name, mode) in [("server", 0o700), ("nodes", 0o711)] {
             trusted.folder(name, mode).map_err(VerbError::file(trusted.path().join(name)))?;
         }
         Ok(Self { path: trusted.path().to_path_buf() })

@@ -169,7 +169,9 @@ fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<String> {
     if wait.ahead > 0 {
         let named = wait.ahead_first.iter().map(|one| format!("{} ({})", one.job, one.user));
         let named = named.collect::<Vec<_>>().join(", ");
-        lines.push(format!("Ahead of it: {}; first {named}.", counted(wait.ahead.into(), "job")));
+        // Jobs of others may be hidden from the user: they count, and have no names.
+        let first = if named.is_empty() { named } else { format!("; first {named}") };
+        lines.push(format!("Ahead of it: {}{first}.", counted(wait.ahead.into(), "job")));
     }
     if let Some(kept) = &wait.backfill_slot {
         lines.push(format!("A place is kept for it: {}.", start_text(kept, moment)));

@@ -146,6 +146,12 @@ Job 12 (train, alice, partition gpu) waits: Resources
 }
 
 #[test]
+fn jobs_ahead_that_are_hidden_are_counted_and_not_named() {
+    let said = text(WaitView { ahead: 3, ..WaitView::default() });
+    assert!(said.contains("  Ahead of it: 3 jobs.\n"), "{said}");
+}
+
+#[test]
 fn dependencies_licenses_and_reservations_are_explained() {
     let other = |id, state, end| TermJob {
         job: format!("{id}"),

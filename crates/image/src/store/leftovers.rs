@@ -1,0 +1,119 @@
+//! What killed pulls and lost power leave behind: half-unpacked layers, layers that may not have reached the disk,
+//! downloads that nobody takes up.
+
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::time::Duration;
+
+use super::Store;
+use super::folders::{names, write_record};
+use super::lock::{Lock, Mode};
+use super::record::boot_id;
+use crate::error::{Error, Result};
+
+/// A half download is kept for a day to be taken up.
+const PARTIAL_AGE_MAX: Duration = Duration::from_secs(86_400);
+const RECORD_AGE_MAX: Duration = Duration::from_secs(3600);
+
+impl Store {
+    /// Removes what nobody is at. What cannot be removed now is left for the next time: a store opens all the same.
+    pub(super) fn clean(&self) {
+        self.clean_tmp();
+        self.clean_unsynced();
+        for folder in [
+            self.folders.images(),
+            self.folders.tags(),
+            self.folders.imports(),
+            self.folders.root().join("progress"),
+        ] {
+            // Records that were being written when their writer was killed.
+            for name in names(&folder).into_iter().filter(|n| n.to_string_lossy().contains(".new."))
+            {
+                let path = folder.join(name);
+                if age(&path) > RECORD_AGE_MAX {
+                    let _ = std::fs::remove_file(path);
+                }
+            }
+        }
+        let partials = self.folders.partials();
+        for name in names(&partials) {
+            let path = partials.join(name);
+            if age(&path) > PARTIAL_AGE_MAX
+                && let Ok(Some(lock)) = Lock::try_take(&path, Mode::Exclusive)
+            {
+                lock.remove();
+            }
+        }
+        let tags = self.folders.tags();
+        for name in names(&tags) {
+            let path = tags.join(name);
+            let gone =
+                Self::tag_digest(&path).is_some_and(|digest| !self.folders.image(&digest).exists());
+            if gone && age(&path) > PARTIAL_AGE_MAX {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+
+    /// A folder in `tmp` is named after the lock that its maker holds.
+    fn clean_tmp(&self) {
+        let tmp = self.folders.tmp();
+        for name in names(&tmp) {
+            let lock = self.folders.locks().join(format!("layer-{}", name.to_string_lossy()));
+            if let Ok(Some(lock)) = Lock::try_take(&lock, Mode::Exclusive)
+                && self.remove_folder(&tmp.join(&name)).is_ok()
+            {
+                lock.remove();
+            }
+        }
+    }
+
+    /// A layer of another boot that was never synced may have lost its data with the power.
+    fn clean_unsynced(&self) {
+        let boot = boot_id();
+        for id in self.layer_ids() {
+            let whole =
+                self.layer_record(&id).is_some_and(|record| record.synced || record.boot == boot);
+            if !whole
+                && let Ok(Some(lock)) =
+                    Lock::try_take(&self.folders.layer_lock(&id), Mode::Exclusive)
+                && self.remove_layer(&id).is_ok()
+            {
+                lock.remove();
+            }
+        }
+    }
+
+    /// Brings every layer of this boot to disk and marks it so. For an idle moment: it waits for the disk.
+    pub fn sync(&self) -> Result<()> {
+        let unsynced: Vec<_> = self
+            .layer_ids()
+            .into_iter()
+            .filter_map(|id| self.layer_record(&id).map(|record| (id, record)))
+            .filter(|(_, record)| !record.synced)
+            .collect();
+        if unsynced.is_empty() {
+            return Ok(());
+        }
+        let root = std::fs::File::open(self.dir()).map_err(Error::at(self.dir()))?;
+        // SAFETY: the descriptor is open until the end of this function.
+        if unsafe { libc::syncfs(root.as_raw_fd()) } != 0 {
+            return Err(Error::at(self.dir())(std::io::Error::last_os_error()));
+        }
+        for (id, mut record) in unsynced {
+            let Some(_held) = Lock::try_take(&self.folders.layer_lock(&id), Mode::Shared)? else {
+                continue;
+            };
+            if self.has_layer(&id) {
+                record.synced = true;
+                write_record(&self.folders.layer(&id).join("layer.json"), &record)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn age(path: &Path) -> Duration {
+    let modified = std::fs::metadata(path).and_then(|m| m.modified());
+    modified.ok().and_then(|m| m.elapsed().ok()).unwrap_or_default()
+}

@@ -1,0 +1,115 @@
+//! What a pull brings, when a registry is asked, and whose image it is.
+
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+
+use image::{Credentials, ErrorKind, Pull, PullPolicy};
+
+use super::made::{Made, Node, layer, lower, source};
+use super::played::{Played, Reply, serve};
+
+#[test]
+fn a_pulled_image_has_its_layers_top_first_and_its_settings() {
+    let made = Made::small();
+    let registry = Played::serving(&made);
+    let node = Node::new().knows(&registry.host);
+    let image = node.pull(&format!("{}/a/b:1", registry.host)).unwrap();
+    let [top, bottom] = lower(&image) else { panic!("{image:?}") };
+    assert_eq!(std::fs::read(top.join("hello")).unwrap(), b"world");
+    let whiteout = std::fs::symlink_metadata(top.join("gone")).unwrap();
+    assert!(whiteout.file_type().is_char_device() && whiteout.rdev() == 0);
+    assert_eq!(std::fs::read(bottom.join("gone")).unwrap(), b"x");
+    assert_eq!(std::fs::metadata(top.join("hello")).unwrap().mtime(), 1_700_000_000);
+    assert_eq!(image.config.cmd, ["/bin/sh"]);
+    assert_eq!(image.digest, Some(made.digest()));
+    let user = image.resolve_user(None).unwrap();
+    assert_eq!((user.uid, user.gid, user.home.as_str()), (7, 8, "/home/me"));
+    let error = image.resolve_user(Some("nobody")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSuchUser);
+    // Nothing of the download stays.
+    assert!(
+        node.names("partial").is_empty()
+            && node.names("tmp").is_empty()
+            && node.names("progress").is_empty()
+    );
+}
+
+#[test]
+fn a_tag_is_asked_for_again_unless_the_policy_says_otherwise_and_a_digest_never() {
+    let made = Made::small();
+    let registry = Played::serving(&made);
+    let node = Node::new().knows(&registry.host);
+    let tag = format!("{}/a:1", registry.host);
+    let by_digest = format!("{}/a@{}", registry.host, made.digest());
+    node.pull(&tag).unwrap();
+    let asked = |part: &str| registry.requests(part).len();
+    let (manifests, blobs) = (asked("/manifests/"), asked("/blobs/"));
+    node.pull(&tag).unwrap();
+    assert_eq!((asked("/manifests/"), asked("/blobs/")), (manifests + 1, blobs));
+    let present = Pull { policy: PullPolicy::IfNotPresent, ..Pull::new(&node.registries) };
+    node.store.pull(&source(&tag), present).unwrap();
+    assert_eq!(asked("/manifests/"), manifests + 1);
+    node.pull(&by_digest).unwrap();
+    let before = asked("/");
+    node.pull(&by_digest).unwrap();
+    assert_eq!(asked("/"), before);
+}
+
+#[test]
+fn an_image_that_needed_credentials_is_not_given_to_who_has_none() {
+    let made = Made::small();
+    let served = made.clone();
+    let registry = Played::new(move |request| match &request.authorisation {
+        Some(auth) if auth == "Basic bWU6c2VjcmV0" => serve(&served, request),
+        _ => Reply::status(401).header("WWW-Authenticate", "Basic realm=\"x\""),
+    });
+    let node = Node::new().knows(&registry.host);
+    for name in [format!("{}/a:1", registry.host), format!("{}/a@{}", registry.host, made.digest())]
+    {
+        let signed = |password: &str| Pull {
+            credentials: Some(Credentials { username: "me".into(), password: password.into() }),
+            policy: PullPolicy::IfNotPresent,
+            ..Pull::new(&node.registries)
+        };
+        node.store.pull(&source(&name), signed("secret")).unwrap();
+        let unsigned = Pull { policy: PullPolicy::IfNotPresent, ..Pull::new(&node.registries) };
+        let error = node.store.pull(&source(&name), unsigned).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unauthorised, "{error}");
+        let error = node.store.pull(&source(&name), signed("wrong")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unauthorised, "{error}");
+        assert!(!error.to_string().contains("wrong") && !format!("{error:?}").contains("wrong"));
+        node.store.pull(&source(&name), signed("secret")).unwrap();
+    }
+}
+
+#[test]
+fn what_was_used_longest_ago_goes_first_and_never_what_is_in_use() {
+    let images: Vec<_> = (0..4)
+        .map(|i| Made::new(&[layer(&[(&format!("f{i}"), &super::made::noise(400_000 + i))])]))
+        .collect();
+    let served = images.clone();
+    let registry = Played::new(move |request| {
+        let at: usize = request.path.as_bytes()[4].wrapping_sub(b'a').into();
+        serve(&served[at.min(3)], request)
+    });
+    // Each image takes about 0.4 MB unpacked and as much again while it is downloaded.
+    let node = Node::bounded(1_700_000).knows(&registry.host);
+    let name = |i: u8| format!("{}/{}x:1", registry.host, char::from(b'a' + i));
+    let first = node.pull(&name(0)).unwrap();
+    drop(node.pull(&name(1)).unwrap());
+    drop(node.pull(&name(2)).unwrap());
+    let left: Vec<_> = node.store.images().into_iter().map(|i| i.digest).collect();
+    assert!(left.contains(&images[0].digest()) && left.contains(&images[2].digest()), "{left:?}");
+    assert!(!left.contains(&images[1].digest()), "{left:?}");
+    assert_eq!(node.names("layers/sha256").len(), left.len());
+    // Everything in use: one clear error, and what is used stays.
+    let second = node.pull(&name(2)).unwrap();
+    let third = node.pull(&name(1));
+    let error = third.and_then(|_third| node.pull(&name(3)).map(|_| ())).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::StoreFull, "{error}");
+    for image in [&first, &second] {
+        assert!(lower(image)[0].exists());
+    }
+    assert!(node.names("tmp").is_empty());
+    drop((first, second));
+    node.pull(&name(3)).unwrap();
+}
