@@ -136,15 +136,11 @@ impl Http {
             ureq::Error::HostNotFound => {
                 Error::Unreachable { registry, fault: "no such host".into() }
             }
-            ureq::Error::Io(e) => io_fault(registry, &e),
-            ureq::Error::Rustls(_) if !self.has_authorities => Error::Unreachable {
-                registry,
-                fault: "this machine has no certificates of authorities; install ca-certificates"
-                    .into(),
-            },
-            ureq::Error::Rustls(e) => Error::Unreachable {
-                registry,
-                fault: format!("TLS: {}", shown(e.to_string().as_bytes())),
+            ureq::Error::Rustls(e) => self.tls_fault(registry, &e),
+            ureq::Error::Io(e) => match e.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>())
+            {
+                Some(e) => self.tls_fault(registry, e),
+                None => io_fault(registry, &e),
             },
             ureq::Error::ConnectionFailed => {
                 Error::Unreachable { registry, fault: "the connection failed".into() }
@@ -154,6 +150,25 @@ impl Http {
             }
             _ => Error::BadAnswer { registry, fault: "it does not speak HTTP as it should".into() },
         }
+    }
+
+    fn tls_fault(&self, registry: String, error: &rustls::Error) -> Error {
+        let fault = match error {
+            rustls::Error::InvalidCertificate(_) if !self.has_authorities => {
+                "this machine has no certificates of authorities; install ca-certificates".into()
+            }
+            rustls::Error::InvalidCertificate(_) => {
+                format!(
+                    "TLS: {error}; the file of its authority can be given in the node's configuration"
+                )
+            }
+            rustls::Error::InvalidMessage(_) => {
+                "it does not speak TLS; a registry with plain HTTP must be listed as insecure"
+                    .into()
+            }
+            _ => format!("TLS: {}", shown(error.to_string().as_bytes())),
+        };
+        Error::Unreachable { registry, fault }
     }
 }
 

@@ -128,7 +128,12 @@ impl Store {
         names(&self.folders.layers()).into_iter().filter_map(name).collect()
     }
 
-    pub(super) fn tag_digest(path: &Path) -> Option<Digest> {
-        read_record::<super::record::TagRecord>(path).map(|tag| tag.digest)
+    /// The image that the record of a tag or of an import leads to.
+    pub(super) fn digest_of(record: &Path) -> Option<Digest> {
+        #[derive(serde::Deserialize)]
+        struct Leads {
+            digest: Digest,
+        }
+        read_record::<Leads>(record).map(|leads| leads.digest)
     }
 }

@@ -9,9 +9,10 @@ use super::Store;
 use super::folders::{names, write_record};
 use super::lock::{Lock, Mode};
 use super::record::boot_id;
+use crate::digest::Digest;
 use crate::error::{Error, Result};
 
-/// A half download is kept for a day to be taken up.
+/// A half download is kept for a day to be taken up, and records and locks of what is gone as long.
 const PARTIAL_AGE_MAX: Duration = Duration::from_secs(86_400);
 const RECORD_AGE_MAX: Duration = Duration::from_secs(3600);
 
@@ -44,13 +45,34 @@ impl Store {
                 lock.remove();
             }
         }
-        let tags = self.folders.tags();
-        for name in names(&tags) {
-            let path = tags.join(name);
-            let gone =
-                Self::tag_digest(&path).is_some_and(|digest| !self.folders.image(&digest).exists());
-            if gone && age(&path) > PARTIAL_AGE_MAX {
-                let _ = std::fs::remove_file(path);
+        for folder in [self.folders.tags(), self.folders.imports()] {
+            for name in names(&folder) {
+                let path = folder.join(name);
+                let image = Self::digest_of(&path);
+                let gone = image.is_some_and(|digest| !self.folders.image(&digest).exists());
+                if gone && age(&path) > PARTIAL_AGE_MAX {
+                    let _ = std::fs::remove_file(path);
+                }
+            }
+        }
+        self.clean_locks();
+    }
+
+    /// Removes the files of locks that stand for nothing any more.
+    fn clean_locks(&self) {
+        let digest = |hex: &str| format!("sha256:{hex}").parse::<Digest>().ok();
+        let locks = self.folders.locks();
+        for name in names(&locks) {
+            let (path, name) = (locks.join(&name), name.to_string_lossy().into_owned());
+            let image = name.strip_prefix("image-").and_then(digest);
+            let layer = name.strip_prefix("layer-").and_then(digest);
+            let needed = image.is_some_and(|d| self.folders.image(&d).exists())
+                || layer.is_some_and(|d| self.folders.layer(&d).exists());
+            if !needed
+                && age(&path) > PARTIAL_AGE_MAX
+                && let Ok(Some(lock)) = Lock::try_take(&path, Mode::Exclusive)
+            {
+                lock.remove();
             }
         }
     }

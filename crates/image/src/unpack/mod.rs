@@ -4,9 +4,10 @@
 //! - `archive.rs`: the entries of a tar archive, bounded; `pax.rs`: their extended headers.
 //! - `entry_path.rs`: the names of entries, and the whiteouts among them.
 //! - `folder.rs`: files and folders by handle; no path is put together by root.
-//! - `placement.rs`: where each entry goes, and what is refused.
+//! - `placement.rs`: where each entry goes, and what is refused; `budget.rs`: what a layer may take.
 
 mod archive;
+mod budget;
 mod compression;
 mod entry_path;
 mod folder;

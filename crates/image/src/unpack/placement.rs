@@ -8,26 +8,22 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, UtimensatFlags, fchmod, futimens, mkdirat, mknodat, utimensat};
-use nix::sys::statvfs::fstatvfs;
 use nix::sys::time::TimeSpec;
 use nix::unistd::{Gid, Uid, fchown, fchownat, linkat, symlinkat};
 
 use super::Limits;
 use super::archive::{Archive, Entry, Fault, Kind};
+use super::budget::{BLOCK_BYTES, Budget};
 use super::entry_path::{EntryPath, Meaning, split};
 use super::folder::{kind_at, open_in_root, remove_tree, set_xattr};
 
 const FOLDER: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_RDONLY);
-/// What an entry takes beside its data: its inode and its name.
-const ENTRY_BYTES: u64 = 512;
-const BLOCK_BYTES: u64 = 4096;
-/// Free space is asked for again after so many bytes.
-const SPACE_STRIDE: u64 = 64 << 20;
 /// Names of folders whose times are set at the end.
 const FOLDER_NAMES_BYTES_MAX: usize = 256 << 20;
+/// A folder that is itself of that name, and not behind a link.
+const OWN_FOLDER: OFlag = FOLDER.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 const SET_ID_BITS: u32 = 0o6000;
 
-#[derive(Default)]
 pub struct Placed {
     pub disk_bytes: u64,
     pub entries: u64,
@@ -46,12 +42,12 @@ struct Placement<'a> {
     limits: &'a Limits,
     privileged: bool,
     own: (u32, u32),
-    placed: Placed,
+    budget: Budget<'a>,
+    skipped: u64,
     /// The folder that the last entry lay in: most entries lie beside the one before.
     last: Option<(Vec<u8>, OwnedFd)>,
     finish: Vec<Finish>,
     finish_bytes: usize,
-    unchecked_bytes: u64,
 }
 
 /// Places all entries of a layer below `root`. `needs_end` asks for the archive's end mark, where no digest tells that it is whole.
@@ -68,63 +64,25 @@ pub fn place(
         limits,
         privileged: uid.is_root(),
         own: (uid.as_raw(), gid.as_raw()),
-        placed: Placed::default(),
+        budget: Budget::new(root, limits),
+        skipped: 0,
         last: None,
         finish: Vec::new(),
         finish_bytes: 0,
-        unchecked_bytes: SPACE_STRIDE,
     };
     while let Some(entry) = archive.next_entry()? {
-        placement.charge(&entry)?;
+        placement.budget.charge(&entry)?;
         placement.entry(&entry, archive)?;
     }
     if needs_end && !archive.ended_by_mark {
         return Err(Fault::Truncated { entry: "its last entry".into() });
     }
     placement.finish_folders()?;
-    Ok(placement.placed)
+    let Placement { budget: Budget { entries, disk_bytes, .. }, skipped, .. } = placement;
+    Ok(Placed { disk_bytes, entries, skipped })
 }
 
 impl Placement<'_> {
-    fn charge(&mut self, entry: &Entry) -> Result<(), Fault> {
-        self.placed.entries += 1;
-        if self.placed.entries > self.limits.entries_max {
-            return Err(Fault::refused(
-                &entry.path,
-                format!("the layer has more than {} entries", self.limits.entries_max),
-            ));
-        }
-        let bytes = ENTRY_BYTES + entry.size.next_multiple_of(BLOCK_BYTES);
-        self.placed.disk_bytes += bytes;
-        if self.placed.disk_bytes > self.limits.bytes_max {
-            return Err(Fault::refused(
-                &entry.path,
-                format!("the layer needs more than {} bytes on disk", self.limits.bytes_max),
-            ));
-        }
-        if self.placed.disk_bytes > self.limits.room_bytes {
-            let fault = format!(
-                "a layer needs more than the {} bytes that are left of its bound",
-                self.limits.room_bytes
-            );
-            return Err(Fault::Full { fault });
-        }
-        self.unchecked_bytes += bytes;
-        if self.unchecked_bytes >= SPACE_STRIDE {
-            self.unchecked_bytes = 0;
-            let space = fstatvfs(self.root).map_err(io)?;
-            let free = space.blocks_available().saturating_mul(space.fragment_size());
-            if free < self.limits.free_bytes_min.saturating_add(bytes) {
-                let fault = format!(
-                    "{free} bytes are free on its file system, and {} must stay free",
-                    self.limits.free_bytes_min
-                );
-                return Err(Fault::Full { fault });
-            }
-        }
-        Ok(())
-    }
-
     fn entry(&mut self, entry: &Entry, archive: &mut Archive<impl BufRead>) -> Result<(), Fault> {
         let path = EntryPath::new(&entry.path)?;
         let name = match path.meaning()? {
@@ -148,7 +106,7 @@ impl Placement<'_> {
             Meaning::Plain { name } => name,
         };
         if entry.kind == Kind::Special {
-            self.placed.skipped += 1;
+            self.skipped += 1;
             return Ok(());
         }
         // A clone of the handle would cost two calls for every entry; it is put back instead.
@@ -186,13 +144,7 @@ impl Placement<'_> {
                     kept = false;
                     if was_whiteout && entry.kind == Kind::Folder {
                         self.folder(parent, name, path, entry)?;
-                        let folder = openat(
-                            parent,
-                            name,
-                            FOLDER | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC,
-                            Mode::empty(),
-                        )
-                        .map_err(io)?;
+                        let folder = openat(parent, name, OWN_FOLDER, Mode::empty()).map_err(io)?;
                         self.set_opaque(folder.as_fd())?;
                         return Ok(kept);
                     }
@@ -209,27 +161,22 @@ impl Placement<'_> {
         {
             return Ok(folder);
         }
-        for _ in 0..2 {
-            match open_in_root(self.root, path, FOLDER) {
+        let mut made = false;
+        loop {
+            let fault = match open_in_root(self.root, path, FOLDER) {
                 Ok(folder) => return Ok(folder),
-                Err(Errno::ENOENT) => {}
-                Err(Errno::ENOTDIR) => {
-                    return Err(Fault::refused(
-                        entry,
-                        "it lies in what is a file and not a folder",
-                    ));
+                Err(Errno::ENOENT | Errno::ENOTDIR) if !made => {
+                    self.make_folders(path)?;
+                    made = true;
+                    continue;
                 }
-                Err(Errno::ELOOP) => {
-                    return Err(Fault::refused(
-                        entry,
-                        "it lies behind symbolic links that never end",
-                    ));
-                }
+                Err(Errno::ENOENT) => "it lies behind a symbolic link that leads nowhere",
+                Err(Errno::ENOTDIR) => "it lies in what is a file and not a folder",
+                Err(Errno::ELOOP) => "it lies behind symbolic links that never end",
                 Err(other) => return Err(io(other)),
-            }
-            self.make_folders(path)?;
+            };
+            return Err(Fault::refused(entry, fault));
         }
-        Err(Fault::refused(entry, "it lies behind a symbolic link that leads nowhere"))
     }
 
     /// Makes every missing folder of a path, as other tools do: root's, open to read.
@@ -242,17 +189,19 @@ impl Placement<'_> {
                 Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(()),
                 Err(other) => return Err(io(other)),
             };
+            // A folder in the place of a whiteout shows nothing of the layers below.
+            let was_whiteout = kind_at(above.as_fd(), name).map_err(io)? == Some(SFlag::S_IFCHR);
+            if was_whiteout {
+                remove_tree(above.as_fd(), name).map_err(io)?;
+            }
             match mkdirat(&above, name, Mode::from_bits_truncate(0o755)) {
                 Ok(()) => {
-                    let folder = openat(
-                        &above,
-                        name,
-                        FOLDER | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC,
-                        Mode::empty(),
-                    )
-                    .map_err(io)?;
+                    let folder = openat(&above, name, OWN_FOLDER, Mode::empty()).map_err(io)?;
                     fchmod(&folder, Mode::from_bits_truncate(0o755)).map_err(io)?;
-                    self.placed.disk_bytes += BLOCK_BYTES;
+                    if was_whiteout {
+                        self.set_opaque(folder.as_fd())?;
+                    }
+                    self.budget.disk_bytes += BLOCK_BYTES;
                 }
                 Err(Errno::EEXIST) => {}
                 Err(other) => return Err(io(other)),
@@ -273,9 +222,7 @@ impl Placement<'_> {
             Err(Errno::EEXIST) if kind_at(parent, name).map_err(io)? == Some(SFlag::S_IFDIR) => {}
             Err(other) => return Err(io(other)),
         }
-        let folder =
-            openat(parent, name, FOLDER | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())
-                .map_err(io)?;
+        let folder = openat(parent, name, OWN_FOLDER, Mode::empty()).map_err(io)?;
         self.dress(entry, folder.as_fd())?;
         self.finish_later(path, entry)
     }
@@ -349,13 +296,7 @@ impl Placement<'_> {
         match mknodat(parent, name, SFlag::S_IFCHR, Mode::empty(), 0) {
             Ok(()) => Ok(()),
             Err(Errno::EEXIST) if kind_at(parent, name).map_err(io)? == Some(SFlag::S_IFDIR) => {
-                let folder = openat(
-                    parent,
-                    name,
-                    FOLDER | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC,
-                    Mode::empty(),
-                )
-                .map_err(io)?;
+                let folder = openat(parent, name, OWN_FOLDER, Mode::empty()).map_err(io)?;
                 self.set_opaque(folder.as_fd())
             }
             Err(Errno::EEXIST) => Ok(()),

@@ -128,6 +128,9 @@ fn a_registry_that_hangs_is_an_error_and_not_a_hang() {
         reply
     });
     assert_eq!(refused(&stops).kind(), ErrorKind::Hangs);
+    let plain = Played::serving(&one_layer());
+    let error = Node::new().pull(&format!("{}/a", plain.host)).unwrap_err();
+    assert!(error.to_string().contains("must be listed as insecure"), "{error}");
     let node = Node::new().knows("127.0.0.1:9");
     assert_eq!(node.pull("127.0.0.1:9/a").unwrap_err().kind(), ErrorKind::Unreachable);
 }
@@ -221,4 +224,31 @@ fn a_mirror_is_asked_first_without_credentials_and_passed_over_when_it_fails() {
         assert!(!mirror.requests("/manifests/").is_empty());
         assert_eq!(!registry.requests("/blobs/").is_empty(), from_registry);
     }
+}
+
+#[test]
+fn over_tls_a_registry_is_trusted_by_the_file_of_its_authority_alone() {
+    let made = Made::small();
+    let certified = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::Pkcs8(certified.signing_key.serialize_der().into());
+    let tls = rustls::ServerConfig::builder_with_provider(Arc::new(
+        rustls::crypto::ring::default_provider(),
+    ))
+    .with_safe_default_protocol_versions()
+    .unwrap()
+    .with_no_client_auth()
+    .with_single_cert(vec![certified.cert.der().clone()], key)
+    .unwrap();
+    let registry = Played::over(Some(Arc::new(tls)), move |request| serve(&made, request));
+    let host = registry.host.replace("127.0.0.1", "localhost");
+    let mut node = Node::new();
+    let error = node.pull(&format!("{host}/a:1")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+    assert!(error.to_string().contains("TLS"), "{error}");
+    let file = node.folder.path().join("authority.pem");
+    std::fs::write(&file, certified.cert.pem()).unwrap();
+    node.registries.ca_file = Some(file.clone());
+    node.pull(&format!("{host}/a:1")).unwrap();
+    std::fs::write(&file, "nothing").unwrap();
+    assert!(node.pull(&format!("{host}/a:1")).unwrap_err().to_string().contains("no certificate"));
 }

@@ -1,7 +1,7 @@
 //! A registry that is played: it serves what it is given, and each test may answer differently.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
 use super::made::Made;
@@ -55,14 +55,28 @@ impl Played {
     }
 
     pub fn new(answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
+        Self::over(None, answer)
+    }
+
+    /// Speaks TLS where a configuration is given.
+    pub fn over(
+        tls: Option<Arc<rustls::ServerConfig>>,
+        answer: impl Fn(&Request) -> Reply + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let host = listener.local_addr().unwrap().to_string();
         let log = Arc::new(Mutex::new(Vec::new()));
         let (seen, answer): (_, Arc<Answer>) = (log.clone(), Arc::new(answer));
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (seen, answer) = (seen.clone(), answer.clone());
-                std::thread::spawn(move || converse(stream, &seen, &*answer));
+                let (seen, answer, tls) = (seen.clone(), answer.clone(), tls.clone());
+                std::thread::spawn(move || match tls {
+                    None => converse(stream, &seen, &*answer),
+                    Some(tls) => {
+                        let connection = rustls::ServerConnection::new(tls).unwrap();
+                        converse(rustls::StreamOwned::new(connection, stream), &seen, &*answer);
+                    }
+                });
             }
         });
         Self { host, log }
@@ -93,11 +107,14 @@ pub fn serve(made: &Made, request: &Request) -> Reply {
     }
 }
 
-fn converse(mut stream: TcpStream, log: &Mutex<Vec<Request>>, answer: &Answer) {
-    let mut reader = BufReader::new(stream.try_clone().unwrap());
+fn converse(mut stream: impl Read + Write, log: &Mutex<Vec<Request>>, answer: &Answer) {
+    let mut reader = BufReader::new(&mut stream);
     let mut line = String::new();
-    if reader.read_line(&mut line).unwrap_or(0) == 0 {
-        return;
+    match reader.read_line(&mut line) {
+        Ok(0) => return,
+        Ok(_) => {}
+        // TLS is spoken to it: it answers as other servers do.
+        Err(_) => return drop(stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")),
     }
     let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
     let mut request = Request { path, authorisation: None, from: None };

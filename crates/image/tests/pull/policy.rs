@@ -113,3 +113,36 @@ fn what_was_used_longest_ago_goes_first_and_never_what_is_in_use() {
     drop((first, second));
     node.pull(&name(3)).unwrap();
 }
+
+#[test]
+fn root_overlayfs_shows_the_layers_as_one_image() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("skipped: mounting needs root");
+        return;
+    }
+    let made = Made::new(&[
+        layer(&[("gone", b"x"), ("kept", b"old"), ("d/below", b"x"), ("again/below", b"x")]),
+        layer(&[
+            (".wh.gone", b""),
+            ("kept", b"new"),
+            ("d/.wh..wh..opq", b""),
+            ("d/above", b"x"),
+            (".wh.again", b""),
+            ("again/above", b"x"),
+        ]),
+    ]);
+    let registry = Played::serving(&made);
+    let node = Node::new().knows(&registry.host);
+    let image = node.pull(&format!("{}/a:1", registry.host)).unwrap();
+    let [top, bottom] = lower(&image) else { panic!("{image:?}") };
+    let script = format!(
+        "mount -t overlay overlay -o ro,lowerdir={}:{} /mnt && cd /mnt && cat kept && find . -type f | sort",
+        top.display(),
+        bottom.display()
+    );
+    let shown =
+        std::process::Command::new("unshare").args(["-m", "sh", "-c", &script]).output().unwrap();
+    let error = String::from_utf8_lossy(&shown.stderr);
+    assert!(shown.status.success(), "{error}");
+    assert_eq!(String::from_utf8(shown.stdout).unwrap(), "new./again/above\n./d/above\n./kept\n");
+}

@@ -143,3 +143,35 @@ fn a_layer_of_another_boot_counts_only_if_it_was_synced() {
     node.pull(&name).unwrap();
     assert_eq!(node.names("layers/sha256").len(), 2);
 }
+
+#[test]
+fn what_stands_for_nothing_any_more_is_removed_after_a_day_and_a_held_lock_is_not() {
+    let made = Made::small();
+    let registry = Played::serving(&made);
+    let node = Node::new().knows(&registry.host);
+    let image = node.pull(&format!("{}/a:1", registry.host)).unwrap();
+    let yesterday = std::time::SystemTime::now() - Duration::from_secs(90_000);
+    let old = |name: &str| {
+        let file = std::fs::File::create(node.store.dir().join(name)).unwrap();
+        file.set_modified(yesterday).unwrap();
+        file
+    };
+    for name in ["locks/pull-x", "locks/layer-x", "partial/x", "tags/x.new.1"] {
+        old(name);
+    }
+    let held = old("locks/pull-held");
+    let held = nix::fcntl::Flock::lock(held, nix::fcntl::FlockArg::LockShared).unwrap();
+    for name in node.names("locks") {
+        let lock = std::fs::File::open(node.store.dir().join("locks").join(name)).unwrap();
+        lock.set_modified(yesterday).unwrap();
+    }
+    Store::open(node.store.dir(), 1 << 30).unwrap();
+    let locks = node.names("locks");
+    assert!(
+        locks.contains(&"pull-held".to_owned()) && !locks.contains(&"pull-x".to_owned()),
+        "{locks:?}"
+    );
+    assert_eq!(locks.len(), 4, "{locks:?}");
+    assert!(node.names("partial").is_empty() && node.names("tags").len() == 1);
+    drop((image, held));
+}
