@@ -170,7 +170,10 @@ impl Nvml {
 
     /// Reads every GPU. One that cannot be read is reported as lost.
     pub fn readings(&mut self) -> Vec<GpuReading> {
-        let count = self.functions.count.and_then(|count| value(|n| unsafe { count(n) }).ok());
+        let count = self.functions.count.and_then(|count| {
+            // SAFETY: the count is written to a live value.
+            value(|out| unsafe { count(out) }).ok()
+        });
         let mut readings = Vec::new();
         let mut devices = Vec::new();
         for index in 0..count.unwrap_or(0).min(GPUS_MAX) {
