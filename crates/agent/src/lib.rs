@@ -8,19 +8,21 @@
 //! - a supervisor for each attempt of a job (`supervisor/`) runs it in a control group of its own and keeps its end
 //!   until an agent has taken it: prolog and epilog, script, steps, time limit, scratch folders.
 //!
+//! `gpu_monitor/` is a fourth: it asks the library of the GPUs' vendor.
+//!
 //! What they share: `spool/` (the attempts on disk), `cgroup/` (control groups), `detect/` (the machine's processors,
 //! memory and GPUs), `device_access` (which device files a job may open). Small pieces: `launch_request`, `attempt_key`,
 //! `ownership` (files given to the user), `trusted_dir` (where root may make files), `pidfd`, `kernel_file` (reads `/proc`),
 //! `network_stack` (whose loopback it is), `wall_clock`.
 //!
 //! Where the next things belong: container runtimes start a process and go to `supervisor/container/`; the store of
-//! their images is the agent's, `images/`; the health of GPUs is a fact of the node, `node/gpu_health.rs`; their
-//! metrics are sampled with the processes' own usage, `supervisor/attempt/sampling.rs`.
+//! their images is the agent's, `images/`; metrics of jobs on GPUs are sampled with the processes' own usage, `supervisor/attempt/sampling.rs`.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod cgroup;
 pub mod detect;
+pub mod gpu_monitor;
 #[doc(hidden)]
 pub mod launch_bench;
 pub mod trusted_dir;

@@ -27,8 +27,8 @@ pub use job::{
     shortage, step,
 };
 pub use nodes::{
-    fleet, health, node, node_reason, partition, reservation, reservation_request, select, site,
-    topology,
+    fleet, gpu_health, health, node, node_reason, partition, reservation, reservation_request,
+    select, site, topology,
 };
 pub use values::{
     amount, cpuset, filename, grammar, hostlist, id, principal, printable, range, time, time_spec,

@@ -107,6 +107,14 @@ impl TestServer {
         self.run(hello).await.expect("a node that is up");
     }
 
+    /// Submits a whole configuration.
+    pub async fn submit_text(&self, text: &str) -> Result<JobId, Refusal> {
+        match self.shared.writer.submit(Box::new(submission_of(text)), user()).await? {
+            Reply::Submitted { job, .. } => Ok(job),
+            other => panic!("a submit was answered with {other:?}"),
+        }
+    }
+
     pub async fn submit(&self, lines: &str) -> Result<JobId, Refusal> {
         match self.shared.writer.submit(Box::new(submission(lines)), user()).await? {
             Reply::Submitted { job, .. } => Ok(job),
@@ -160,8 +168,13 @@ pub fn user() -> Principal {
 
 /// A task of one CPU and 1 GiB that waits for capacity, with further lines of its configuration.
 pub fn submission(lines: &str) -> Submission {
-    let text =
-        format!("type: task\ncommands: [make]\nresources: {{cpu: 1, memory: 1GB}}\n{lines}\n");
+    submission_of(&format!(
+        "type: task\ncommands: [make]\nresources: {{cpu: 1, memory: 1GB}}\n{lines}\n"
+    ))
+}
+
+/// The submission of a configuration.
+fn submission_of(text: &str) -> Submission {
     let loaded = parse("task.yml", text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
     let Ok(Configuration::Task(task)) = loaded.applicable() else { panic!("{text}") };
     let submitter = Submitter {

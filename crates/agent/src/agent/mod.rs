@@ -3,6 +3,7 @@
 //! attempts, `supervisor_connection` and `liveness` watch the supervisors, `health` checks the nodes.
 
 mod backoff;
+mod gpu_watch;
 mod health;
 mod liveness;
 mod orders;
@@ -22,6 +23,7 @@ use crate::node::facts;
 use crate::order_gate::Gate;
 use crate::supervisor::folders::scratch::ScratchLocation;
 use crate::wall_clock::{self, Skew};
+use gpu_watch::GpuWatch;
 use health::HealthChecks;
 use model::run::{ExitStatus, Usage};
 use model::time::Timestamp;
@@ -90,6 +92,7 @@ pub(crate) struct Agent {
     logins_in: mpsc::Sender<Login>,
     pub logins: mpsc::Receiver<Login>,
     health: HealthChecks,
+    gpus: GpuWatch,
     machine: Machine,
     started: Timestamp,
 }
@@ -116,6 +119,7 @@ impl Agent {
             logins_in,
             logins,
             health: HealthChecks::new(),
+            gpus: GpuWatch::start(),
             machine,
             started: wall_clock::now(),
         }
@@ -223,7 +227,9 @@ impl Agent {
     fn facts_of(&self, node: &Node) -> model::node::NodeFacts {
         let can = node.hierarchy.capabilities();
         let lacks = facts::not_enforced(can, Some(&node.policy), &node.folder);
-        facts::facts(&self.machine, self.started, lacks)
+        let mut facts = facts::facts(&self.machine, self.started, lacks);
+        facts.gpus.clone_from(&self.gpus.last);
+        facts
     }
 
     pub fn set_policies(&mut self, policies: BTreeMap<String, NodePolicy>) {

@@ -175,7 +175,12 @@ fn set_up(
     let launcher =
         unsafe { AsyncFd::register_with_interest(launcher, tokio::io::Interest::READABLE) }
             .map_err(|e| AgentError::Link(format!("cannot watch the launcher: {e}")))?;
-    Ok(Agent::new(nodes, gate, launcher, Machine::detect()?))
+    let (machine, notice) = Machine::detect_with_libraries()?;
+    if let Some(why) = notice {
+        // The monitor finds the same, and tells it.
+        tracing::debug!(why, "the GPUs are those that /proc and /sys show");
+    }
+    Ok(Agent::new(nodes, gate, launcher, machine))
 }
 
 /// The signals that end the agent.

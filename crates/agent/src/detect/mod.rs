@@ -5,6 +5,7 @@ pub(crate) mod cpu_map;
 mod gpu;
 mod memory;
 
+use crate::gpu_monitor::child;
 use std::path::Path;
 
 use model::cpuset::CpuSet;
@@ -49,6 +50,19 @@ pub struct Machine {
 impl Machine {
     pub fn detect() -> Result<Machine, DetectError> {
         Machine::detect_under(Path::new("/"))
+    }
+
+    /// As [`Machine::detect`], with what the library of the GPUs' vendor says of them. Where it fails, the machine is what
+    /// `/proc` and `/sys` show, and the reason is returned.
+    pub fn detect_with_libraries() -> Result<(Machine, Option<String>), DetectError> {
+        let mut machine = Machine::detect()?;
+        Ok(match child::read_once() {
+            Ok(readings) => {
+                gpu::add_readings(&mut machine.gpus, &readings);
+                (machine, None)
+            }
+            Err(why) => (machine, Some(why)),
+        })
     }
 
     /// Reads `/proc`, `/sys` and `/dev` below `root`, which a test may fill.
@@ -113,6 +127,24 @@ pub fn node_config_line(machine: &Machine) -> String {
     )
 }
 
+/// The machine's GPUs as lines of gres.conf, one each.
+pub fn gres_config_lines(machine: &Machine) -> Vec<String> {
+    let line = |gpu: &GpuDevice| {
+        let files = gpu.files();
+        let key = if files.contains(',') { "MultipleFiles" } else { "File" };
+        let mut line = format!("Name=gpu Type={} {key}={files}", gpu.gres_type());
+        if let Some(cpus) = machine.cpus_near(gpu) {
+            line.push_str(&format!(" Cores={cpus}"));
+        }
+        if !gpu.links.is_empty() {
+            let links: Vec<String> = gpu.links.iter().map(i32::to_string).collect();
+            line.push_str(&format!(" Links={}", links.join(",")));
+        }
+        line
+    };
+    machine.gpus.iter().map(line).collect()
+}
+
 /// The second line of `slurmd -C`: days, hours, minutes and seconds since boot.
 pub fn uptime_line(machine: &Machine, now: u64) -> String {
     let up = now.saturating_sub(machine.boot_time);
@@ -175,6 +207,8 @@ mod tests {
             minor: 0,
             numa_node: None,
             cpus: None,
+            memory: None,
+            links: Vec::new(),
         }
     }
 
@@ -187,6 +221,21 @@ mod tests {
         let with = Machine { gpus, ..machine() };
         let expected = format!("{expected} Gres=gpu:nvidia_h200:2,gpu:tesla_t4:1");
         assert_eq!(node_config_line(&with), expected);
+    }
+
+    #[test]
+    fn gpus_are_lines_of_gres_conf() {
+        let linked = GpuDevice { links: vec![-1, 18], ..test_gpu("NVIDIA H200") };
+        let slice = GpuDevice {
+            capabilities: vec!["/dev/nvidia-caps/nvidia-cap12".into()],
+            ..test_gpu("NVIDIA H200 MIG")
+        };
+        let machine = Machine { gpus: vec![linked, slice], ..machine() };
+        let expected = [
+            "Name=gpu Type=nvidia_h200 File=/dev/nvidia0 Links=-1,18",
+            "Name=gpu Type=nvidia_h200_mig MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap12",
+        ];
+        assert_eq!(gres_config_lines(&machine), expected);
     }
 
     #[test]

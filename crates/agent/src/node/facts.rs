@@ -37,6 +37,7 @@ pub(crate) fn facts(
         free_memory: free_memory(&read("/proc/meminfo")),
         cpu_load: cpu_load(&read("/proc/loadavg")),
         not_enforced,
+        gpus: Vec::new(),
     }
 }
 
@@ -111,9 +112,9 @@ pub(crate) fn detected(name: &str, machine: &Machine) -> NodeConfig {
         first_index: index as u32,
         files: vec![gpu.files()],
         device_names: gpu.uuid.clone().into_iter().collect(),
-        links: Vec::new(),
+        links: gpu.links.clone(),
         cores: machine.cpus_near(gpu),
-        device_memory: None,
+        device_memory: gpu.memory,
         variables: None,
         no_consume: false,
         share_of: None,

@@ -44,6 +44,8 @@ pub enum HealthSource {
     Check,
     /// The counters of the node's GPUs.
     Gpu,
+    /// The machine has less than the configuration says.
+    Hardware,
 }
 
 /// A failure that was found last and has not passed.

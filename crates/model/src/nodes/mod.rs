@@ -2,6 +2,7 @@
 //! the site has configured to be done on them.
 
 pub mod fleet;
+pub mod gpu_health;
 pub mod health;
 pub mod node;
 pub mod node_reason;

@@ -2,6 +2,7 @@
 
 use crate::amount::Bytes;
 use crate::cpuset::CpuSet;
+use crate::gpu_health::GpuReading;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +37,9 @@ pub struct NodeConfig {
     /// The counts are declared, not measured: `doctor` and `scontrol show node` say so.
     #[serde(default)]
     pub declared: bool,
+    /// The node's GPUs are those that its agent detects (`AutoDetect`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gpus_detected: bool,
     /// The fleet that owns the node.
     #[serde(default = "static_fleet")]
     pub fleet: String,
@@ -74,6 +78,7 @@ impl NodeConfig {
             memory_reserved: Bytes(0),
             cpus_reserved: CpuSet::new(),
             declared: false,
+            gpus_detected: false,
             fleet: static_fleet(),
             initial: None,
             initial_reason: None,
@@ -196,4 +201,7 @@ pub struct NodeFacts {
     /// One line for each limit that the agent cannot enforce.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_enforced: Vec<String>,
+    /// What the machine's GPUs report of themselves, where a library of their vendor could be asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuReading>,
 }

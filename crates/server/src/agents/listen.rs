@@ -1,5 +1,6 @@
 //! The agents' port: agents dial in over TLS, join once with a token, and then speak for their nodes by certificate.
 
+use crate::agents::hardware;
 use crate::agents::join::admit;
 use crate::agents::message_bounds;
 use crate::agents::policies::policies;
@@ -14,6 +15,7 @@ use crate::shared::agent_streams::{DATA_MAX, Data};
 use crate::shared::link_shutdown::LinkShutdown;
 use cluster::Command;
 use model::bounds;
+use model::node::NodeFacts;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -128,6 +130,8 @@ fn note_devices(shared: &Shared, hello: &Hello) {
     let mut detected =
         shared.volatile.detected.write().expect("no panic while writing what was found");
     detected.extend(hello.nodes.iter().map(|node| (node.name.clone(), node.detected.gres.clone())));
+    let mut machines = shared.volatile.machines.write().expect("no panic while writing machines");
+    machines.extend(hello.nodes.iter().map(|node| (node.name.clone(), node.detected.clone())));
 }
 
 fn welcome(shared: &Shared, nodes: &[String]) -> ToAgent {
@@ -145,10 +149,13 @@ fn welcome(shared: &Shared, nodes: &[String]) -> ToAgent {
 /// Tells the writer that the nodes are up, and the dispatcher what their spools hold.
 async fn reconcile(shared: &Shared, hello: Hello) {
     for node in hello.nodes {
+        // Before the node is up: no job starts on a machine that lacks what its node is said to have.
+        hardware::check(shared, std::slice::from_ref(&node.name)).await;
         let held: Vec<_> = node.attempts.iter().map(|h| (h.attempt, h.alive)).collect();
         let command = Command::NodeHello {
             node: node.name.clone(),
-            facts: Box::new(node.facts.clone()),
+            // Readings of GPUs come with every beat: they need not outlast a restart.
+            facts: Box::new(NodeFacts { gpus: Vec::new(), ..node.facts.clone() }),
             held: held.clone(),
         };
         if shared.writer.run(command, server_principal()).await.is_ok() {

@@ -33,6 +33,12 @@ impl Cuts {
         self.texts([hostname, address, arch, os, version]);
         self.list(not_enforced, bounds::NODE_LINES);
         self.texts(not_enforced);
+        self.list(&mut facts.gpus, bounds::NODE_DEVICES);
+        for gpu in &mut facts.gpus {
+            self.texts([&mut gpu.uuid, &mut gpu.model, &mut gpu.pci]);
+            self.texts(&mut gpu.lost);
+            self.list(&mut gpu.links, bounds::NODE_DEVICES);
+        }
     }
 
     fn gres(&mut self, gres: &mut NodeGres) {

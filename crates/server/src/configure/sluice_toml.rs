@@ -17,6 +17,14 @@ const FILE: &str = "sluice.toml";
 #[serde(default, deny_unknown_fields)]
 pub(super) struct SluiceToml {
     containers: Containers,
+    metrics: Metrics,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Metrics {
+    /// `/metrics` is given without a token.
+    open: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -77,6 +85,7 @@ pub(super) fn read(files: &dyn Files, dir: &Path) -> Result<SluiceToml, ServerEr
 
 impl SluiceToml {
     pub fn apply(self, config: &mut ClusterConfig) {
+        config.open_metrics = self.metrics.open;
         let given = self.containers;
         let usual = ContainerSite::default();
         config.site.containers = ContainerSite {
@@ -118,6 +127,16 @@ mod tests {
         assert!(found.mounts[0].read_only && found.mounts[0].optional);
         assert_eq!(found.mirrors["docker.io"], ["mirror.example:5000"]);
         assert_eq!(found.insecure, ["localhost:5000"]);
+    }
+
+    #[test]
+    fn metrics_are_open_only_if_the_site_says_so() {
+        for (text, expected) in [("", false), ("[metrics]\nopen = true\n", true)] {
+            let files = MemoryFiles::default().with("/etc/sluice/sluice.toml", text);
+            let mut config = ClusterConfig::default();
+            read(&files, Path::new("/etc/sluice")).expect("it is good").apply(&mut config);
+            assert_eq!(config.open_metrics, expected, "{text}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The calls of clients: those that change something go to the writer, those that only read to the state.
 
-use crate::agents::policies;
+use crate::agents::{hardware, policies};
 use crate::clock;
 use crate::configure;
 use crate::dispatch::launch::srun_prolog_epilog;
@@ -285,6 +285,8 @@ async fn reconfigure(
     let config = config.map_err(|e| Refusal::Other(e.to_string()))?;
     shared.writer.run(Command::Configure(Box::new(config)), by).await?;
     shared.agents.send_policies(&policies::policies(shared));
+    let nodes: Vec<String> = shared.read().nodes.keys().cloned().collect();
+    hardware::check(shared, &nodes).await;
     Ok(Answer::Done)
 }
 

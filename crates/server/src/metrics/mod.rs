@@ -1,9 +1,10 @@
 //! `GET /metrics`: the cluster and the server itself as Prometheus reads them.
 //!
-//! `snapshot` takes what is shown under one lock of the state, `jobs`, `nodes` and `server_itself` write it as families
+//! `snapshot` takes what is shown under one lock of the state, `jobs`, `nodes`, `gpus` and `server_itself` write it as families
 //! of samples (`exposition`) after the lock is gone.
 
 mod exposition;
+mod gpus;
 mod jobs;
 mod nodes;
 mod server_itself;
@@ -26,5 +27,6 @@ pub fn scrape(shared: &Shared, reader: Reader) -> String {
     server_itself::write(&mut text, &snapshot);
     jobs::write(&mut text, &snapshot);
     nodes::write(&mut text, &snapshot);
+    gpus::write(&mut text, &snapshot);
     text.into_text()
 }

@@ -5,10 +5,13 @@ use crate::shared::scrapes::Reader;
 use crate::testing::{NODE, TestServer};
 use cluster::{Command, Job};
 use model::amount::Bytes;
+use model::gpu_health::GpuReading;
 use model::id::JobId;
 use model::node::{NodeConfig, NodeFacts, NodeGres};
 use model::partition::Partition;
 use std::collections::BTreeSet;
+use std::io::Write;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -57,6 +60,61 @@ async fn scrape_shows_queue_jobs_nodes_and_the_server() {
     let open = scrape(&server.shared, Reader::Anonymous);
     assert!(!open.contains("ada"), "nobody's name is shown to strangers:\n{open}");
     assert!(open.contains("sluice_jobs{state=\"running\"} 4"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gpus_have_the_names_of_dcgm_and_the_job_that_has_them() {
+    let server = TestServer::start().await;
+    let mut config = (*server.shared.read().config).clone();
+    config.nodes[0].gres = vec![NodeGres::plain("gpu", None, 2)];
+    server.run(Command::Configure(Box::new(config))).await.expect("configured");
+    server.node_up().await;
+    let with_gpu = "name: trains\nresources: {cpu: 1, memory: 1GB, gpu: 1}";
+    let text = format!("type: task\ncommands: [make]\n{with_gpu}\n");
+    let job = server.submit_text(&text).await.expect("a job");
+    server.plan();
+    let gpu = |index: u32, minor| GpuReading {
+        index,
+        minor: Some(minor),
+        uuid: format!("GPU-{index}"),
+        model: "NVIDIA H200".into(),
+        memory: Bytes::from_gib(2),
+        memory_used: Bytes::from_gib(1),
+        power_mw: Some(70_500),
+        ecc_uncorrected: Some(u64::from(index)),
+        ..GpuReading::default()
+    };
+    let facts = NodeFacts { gpus: vec![gpu(0, 1), gpu(1, 0)], ..NodeFacts::default() };
+    server.shared.volatile.facts.write().expect("facts").insert(NODE.into(), facts);
+    let text = scrape(&server.shared, Reader::Operator);
+    let labels = |gpu: u32, job: &str| {
+        format!(
+            "{{gpu=\"{gpu}\",UUID=\"GPU-{gpu}\",model=\"NVIDIA H200\",Hostname=\"{NODE}\"{job}}}"
+        )
+    };
+    // The node's first GPU is the one with the lowest device number.
+    let job = format!(",hpc_job=\"{job}\"");
+    let expected = [
+        format!("DCGM_FI_DEV_FB_FREE{} 1024", labels(0, "")),
+        format!("DCGM_FI_DEV_POWER_USAGE{} 70.5", labels(1, &job)),
+        format!("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{} 1", labels(1, &job)),
+        format!("sluice_gpu_health{{node=\"{NODE}\",gpu=\"0\",UUID=\"GPU-0\"}} 0"),
+        format!("sluice_gpu_health{{node=\"{NODE}\",gpu=\"1\",UUID=\"GPU-1\"}} 2"),
+    ];
+    for wanted in expected {
+        assert!(text.lines().any(|line| line == wanted), "{wanted} in\n{text}");
+    }
+    assert_eq!(promtool(&text), "", "promtool check metrics");
+}
+
+/// What promtool finds wrong with a scrape; nothing where there is no promtool.
+fn promtool(text: &str) -> String {
+    let mut check = std::process::Command::new("promtool");
+    check.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let Ok(mut check) = check.spawn() else { return String::new() };
+    check.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("written");
+    let said = check.wait_with_output().expect("it ends");
+    String::from_utf8_lossy(&said.stderr).into_owned()
 }
 
 /// The series that a scrape can have.

@@ -35,7 +35,7 @@ use dispatch_queue::DispatchQueue;
 use forecast_queue::ForecastQueue;
 use log_queue::LogQueue;
 use model::id::{BlobRef, JobId};
-use model::node::{NodeFacts, NodeGres};
+use model::node::{NodeConfig, NodeFacts, NodeGres};
 use model::reason::Reason;
 use model::time::Timestamp;
 use planner_signal::PlannerSignal;
@@ -79,6 +79,8 @@ pub struct Volatile {
     pub facts: RwLock<HashMap<String, NodeFacts>>,
     /// The GPUs that agents found on their machines, by node.
     pub detected: RwLock<HashMap<String, Vec<NodeGres>>>,
+    /// The machines of nodes as their agents found them.
+    pub machines: RwLock<HashMap<String, NodeConfig>>,
     /// Launches of steps whose orders may not have arrived.
     pub step_launches: StepLaunches,
     /// Steps that wait for others of their job.

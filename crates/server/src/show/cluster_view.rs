@@ -6,7 +6,10 @@ use cluster::State;
 use cluster::visibility::Viewer;
 use model::account::Account;
 use model::allocation::GresShare;
+use model::gpu_health::{self, Severity};
+use model::health::HealthSource;
 use model::node::NodeFacts;
+use model::node_reason::{NodeCause, NodeReason, ReasonAuthor};
 use model::principal::Principal;
 use model::private_data::PrivateKind;
 use model::run::JobState;
@@ -45,7 +48,7 @@ pub fn cluster_of(
             config: (*node.config).clone(),
             slot: node.slot,
             admin: node.admin,
-            reason: node.reason.clone(),
+            reason: node.reason.clone().or_else(|| warning(facts.get(name)?, now)),
             facts: facts.get(name).cloned().unwrap_or_else(|| node.facts.clone()),
             cpus_allocated: node.used.cpus.len(),
             memory_allocated: node.used.memory,
@@ -64,6 +67,14 @@ pub fn cluster_of(
         partitions: partitions().map(|p| (**p).clone()).collect(),
         topology: state.config.topology.clone().filter(|_| viewer.nodes()),
     }
+}
+
+/// What the GPUs of a node in service warn of.
+fn warning(facts: &NodeFacts, at: Timestamp) -> Option<NodeReason> {
+    let text = gpu_health::summary(&facts.gpus, Severity::Warning)?;
+    let cause =
+        NodeCause::Unhealthy { source: HealthSource::Gpu, text: format!("warning: {text}") };
+    Some(NodeReason { cause, author: ReasonAuthor::System, at })
 }
 
 /// The share of each generic resource of the node that jobs hold, by name and kind.

@@ -186,7 +186,19 @@ impl Cluster {
         assert!(said.stdout.starts_with("sluice is up: http://"), "{}", said.stdout);
     }
 
+    /// Starts the cluster with these variables in its environment.
+    pub fn start_with(&self, variables: &[(&str, &str)]) {
+        let mut command = self.up_command();
+        command.envs(variables.iter().copied()).stdin(Stdio::null());
+        let said: CommandOutput = command.output().expect("the program runs").into();
+        assert_eq!(said.code, 0, "{}\nlog: {}", said.stderr, self.log("server"));
+    }
+
     pub fn try_start(&self) -> CommandOutput {
+        self.up_command().stdin(Stdio::null()).output().expect("the program runs").into()
+    }
+
+    fn up_command(&self) -> Command {
         let (state, conf) = (self.state(), self.path("conf"));
         let ports = ["--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"];
         let again = state.join("ports.json").exists();
@@ -195,7 +207,7 @@ impl Cluster {
         if !again {
             args.extend(ports);
         }
-        self.sluice(&args)
+        self.command(&args)
     }
 
     pub fn log(&self, of: &str) -> String {

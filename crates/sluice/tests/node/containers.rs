@@ -276,7 +276,11 @@ fn root_an_image_of_a_registry_is_pulled_once_and_run_by_both_languages() {
 #[test]
 fn root_the_nodes_own_files_as_an_image_stay_closed() {
     let cluster = cluster("");
-    for options in ["--container=/", "--container=/ --container-remap-root", "--container=/etc --container-remap-root"] {
+    for options in [
+        "--container=/",
+        "--container=/ --container-remap-root",
+        "--container=/etc --container-remap-root",
+    ] {
         for file in ["/etc/shadow", "/shadow"] {
             let said = cluster.shell_as(USER, &format!("srun {options} /bin/cat {file}"));
             assert_ne!(said.code, 0, "{options} {file}: {}", said.stdout);

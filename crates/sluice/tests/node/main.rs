@@ -5,6 +5,8 @@ mod harness;
 
 mod containers;
 mod devices;
+mod gpu_health;
+mod hardware;
 mod health;
 mod hostile_jobs;
 mod memory;

@@ -1,5 +1,6 @@
 //! Whole command lines, and the options that they give.
 
+use model::container::ContainerUser;
 use std::io;
 
 use jiff::tz::TimeZone;
@@ -166,6 +167,30 @@ fn typed_values_reach_their_fields() {
     assert_eq!(options(&[], &["-w", "/hosts", "--wrap", "x"]).nodelist.len(), 4);
 }
 
+#[test]
+fn options_of_pyxis_describe_one_container() {
+    let container = |args: &[&str]| {
+        let all = [args, &["--wrap", "x"]].concat();
+        options(&[], &all).container
+    };
+    let image = "--container-image=nvcr.io#nvidia/pytorch:24.01-py3";
+    let found = container(&[image, "--container-mounts=/a,/b:/c:ro", "--container-remap-root"]);
+    let found = found.expect("a container");
+    assert_eq!(found.image.as_deref(), Some("nvcr.io#nvidia/pytorch:24.01-py3"));
+    assert_eq!((found.mounts.len(), &found.user), (2, &ContainerUser::Root));
+    let pairs = [
+        ("--container-remap-root", "--no-container-remap-root"),
+        ("--container-entrypoint", "--no-container-entrypoint"),
+        ("--container-readonly", "--container-writable"),
+    ];
+    for (does, undoes) in pairs {
+        assert_ne!(container(&[image, does]), container(&[image]), "{does}");
+        assert_eq!(container(&[image, does, undoes]), container(&[image]), "{undoes}");
+    }
+    let last = container(&["--container=/bundle", "--container-image=alpine"]).expect("one");
+    assert_eq!(last.image.as_deref(), Some("alpine"), "the last one counts");
+}
+
 /// No option is swallowed: with a right value each leaves a trace in the options.
 #[test]
 fn every_submission_option_changes_something() {
@@ -193,6 +218,7 @@ fn every_submission_option_changes_something() {
         OptionKey::SendLibs => "yes",
         OptionKey::NoKill => "set",
         OptionKey::AccelBind => "g",
+        OptionKey::ContainerMounts => "/data",
         OptionKey::TresPerTask => "cpu=2",
         _ => "1",
     };
@@ -202,6 +228,16 @@ fn every_submission_option_changes_something() {
     for command in [Command::Sbatch, Command::Srun, Command::Salloc] {
         for spec in table::options(command) {
             if matches!(spec.key, OptionKey::Help | OptionKey::Usage | OptionKey::Version) {
+                continue;
+            }
+            // What is so anyway: they undo another option, which is tested by itself.
+            let undoes = matches!(
+                spec.key,
+                OptionKey::NoContainerEntrypoint
+                    | OptionKey::NoContainerRemapRoot
+                    | OptionKey::ContainerWritable
+            );
+            if undoes {
                 continue;
             }
             let arg = match spec.arg {

@@ -122,7 +122,7 @@ fn misuse_is_refused_in_the_words_of_slurm() {
         (
             Command::Sbatch,
             &["--no"],
-            "sbatch: option '--no' is ambiguous; possibilities: '--no-kill' '--no-requeue' '--nodefile' '--nodelist' '--nodes'",
+            "sbatch: option '--no' is ambiguous; possibilities: '--no-container-entrypoint' '--no-container-mount-home' '--no-container-remap-root' '--no-kill' '--no-requeue' '--nodefile' '--nodelist' '--nodes'",
             255,
         ),
         (Command::Sbatch, &["--not"], "sbatch: unrecognized option '--not'", 255),

@@ -1,5 +1,6 @@
 //! Node states: what `sinfo` and `scontrol` call the state that a node's view shows.
 
+use model::health::HealthSource;
 use model::node::{AdminState, SlotState};
 use model::node_reason::{NodeCause, NodeReason, ReasonAuthor};
 use wire::reservation::ReservationPurpose;
@@ -30,6 +31,8 @@ pub enum Power {
 pub struct NodeState {
     pub base: Base,
     pub drain: bool,
+    /// The machine has less than the configuration says.
+    pub invalid: bool,
     pub fail: bool,
     pub completing: bool,
     pub not_responding: bool,
@@ -58,6 +61,8 @@ impl NodeState {
         Self {
             base,
             drain: node.admin == Some(AdminState::Drain),
+            invalid: node.admin == Some(AdminState::Drain)
+                && node.reason.as_ref().is_some_and(is_of_hardware),
             fail: node.admin == Some(AdminState::Fail),
             completing: node.completing,
             not_responding: matches!(
@@ -92,6 +97,7 @@ impl NodeState {
     fn words(self) -> (&'static str, &'static str) {
         match (self.base, self.is_busy()) {
             (Base::Future, _) => ("future", "futr"),
+            _ if self.invalid => ("inval", "inval"),
             (_, true) if self.drain => ("draining", "drng"),
             (_, false) if self.drain => ("drained", "drain"),
             (_, true) if self.fail => ("failing", "failg"),
@@ -145,6 +151,7 @@ impl NodeState {
         };
         [
             self.drain.then_some("DRAIN"),
+            self.invalid.then_some("INVALID_REG"),
             self.fail.then_some("FAIL"),
             self.completing.then_some("COMPLETING"),
             self.is_maintained().then_some("MAINTENANCE"),
@@ -236,6 +243,10 @@ pub fn parse_filters(text: &str) -> Result<Vec<StateFilter>, BadState> {
         row.map(|(.., test)| StateFilter(*test)).ok_or_else(|| BadState(word.to_owned()))
     };
     text.split(',').map(|word| read(word.trim())).collect()
+}
+
+fn is_of_hardware(reason: &NodeReason) -> bool {
+    matches!(reason.cause, NodeCause::Unhealthy { source: HealthSource::Hardware, .. })
 }
 
 /// The text of `sinfo -R` for a node's reason.

@@ -60,6 +60,7 @@ pub(super) async fn serve(
     agent.skew = Skew::between(welcome.now, wall_clock::now());
     agent.set_policies(welcome.policies);
     agent.reports.reconnect();
+    agent.gpus.reconnect();
     backoff.reset();
     tracing::info!(server = address, term = welcome.term, "connected");
     let mut session =
@@ -126,6 +127,7 @@ impl Session {
                 }
                 Some((stream, output)) = self.outputs.recv() => self.on_stream_output(stream, output)?,
                 Some(login) = agent.logins.recv() => agent.on_login(login),
+                round = agent.gpus.next() => agent.on_gpu_round(round),
                 event = agent.health.next() => agent.on_health(event),
                 _ = self.beat.tick() => self.link.send(&agent.beat())?,
                 lost = launcher_lost(&agent.launcher) => return Err(lost),

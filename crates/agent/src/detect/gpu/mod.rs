@@ -2,6 +2,8 @@
 
 mod mig;
 
+use model::amount::Bytes;
+use model::gpu_health::GpuReading;
 use std::fs;
 use std::path::Path;
 
@@ -10,6 +12,7 @@ const ENTRIES_MAX: usize = 65_536;
 
 const AMD_PCI_VENDOR: &str = "0x1002";
 const INTEL_PCI_VENDOR: &str = "0x8086";
+const HABANA_PCI_VENDOR: &str = "0x1da3";
 /// The PCI class of display controllers without a screen: accelerators.
 const ACCELERATOR_PCI_CLASS: &str = "0x0380";
 
@@ -18,6 +21,9 @@ pub enum Vendor {
     Nvidia,
     Amd,
     Intel,
+    /// Intel's Gaudi, by its driver's name.
+    Habana,
+    Tenstorrent,
 }
 
 impl Vendor {
@@ -26,6 +32,8 @@ impl Vendor {
             Vendor::Nvidia => "nvidia",
             Vendor::Amd => "amd",
             Vendor::Intel => "intel",
+            Vendor::Habana => "gaudi",
+            Vendor::Tenstorrent => "tenstorrent",
         }
     }
 }
@@ -47,6 +55,9 @@ pub struct GpuDevice {
     pub numa_node: Option<u32>,
     /// The processors near it, in the kernel's list form.
     pub cpus: Option<String>,
+    /// Its memory and its links to each GPU of the machine, where the vendor's library says them.
+    pub memory: Option<Bytes>,
+    pub links: Vec<i32>,
 }
 
 impl GpuDevice {
@@ -63,12 +74,14 @@ impl GpuDevice {
     }
 }
 
-/// The GPUs below `root`, NVIDIA before AMD before Intel, each by device number. None is not an error.
+/// The GPUs below `root`, NVIDIA, AMD, Intel, Gaudi and Tenstorrent in this order, each by device number. None is not an error.
 pub fn detect_gpus(root: &Path) -> Vec<GpuDevice> {
     let mut gpus = nvidia(root);
     mig::set_slice_uuids(root, &mut gpus);
     gpus.extend(amd(root));
     gpus.extend(intel(root));
+    gpus.extend(gaudi(root));
+    gpus.extend(tenstorrent(root));
     for (index, gpu) in (0..).zip(&mut gpus) {
         gpu.index = index;
     }
@@ -101,6 +114,8 @@ fn nvidia(root: &Path) -> Vec<GpuDevice> {
                 minor,
                 numa_node: device.as_deref().and_then(numa_node),
                 cpus: device.as_deref().and_then(near_cpus),
+                memory: None,
+                links: Vec::new(),
             };
             mig::split_into_slices(root, whole)
         })
@@ -124,6 +139,91 @@ fn intel(root: &Path) -> Vec<GpuDevice> {
     })
 }
 
+/// Gaudi's driver makes an accelerator device, with a second file to control it.
+fn gaudi(root: &Path) -> Vec<GpuDevice> {
+    let is_one = |device: &Path| is(device, "vendor", HABANA_PCI_VENDOR);
+    sorted(minors(&root.join("sys/class/accel"), "accel").filter_map(|minor| {
+        let device = root.join(format!("sys/class/accel/accel{minor}/device"));
+        let model = trimmed(&device.join("device_type")).filter(|name| !name.is_empty());
+        let control = format!("/dev/accel/accel_controlD{minor}");
+        let has_control = root.join(&control[1..]).exists();
+        is_one(&device).then(|| GpuDevice {
+            capabilities: has_control.then_some(control).into_iter().collect(),
+            ..plain(Vendor::Habana, model, format!("/dev/accel/accel{minor}"), minor, &device)
+        })
+    }))
+}
+
+/// Tenstorrent's driver numbers the files in a folder of its own.
+fn tenstorrent(root: &Path) -> Vec<GpuDevice> {
+    sorted(minors(&root.join("dev/tenstorrent"), "").map(|minor| {
+        let class = root.join(format!("sys/class/tenstorrent/tenstorrent!{minor}"));
+        let model = trimmed(&class.join("tt_card_type")).map(|card| format!("tenstorrent {card}"));
+        let path = format!("/dev/tenstorrent/{minor}");
+        plain(Vendor::Tenstorrent, model, path, minor, &class.join("device"))
+    }))
+}
+
+/// A device of which only its files tell. `device` is its folder in `/sys`.
+fn plain(
+    vendor: Vendor,
+    model: Option<String>,
+    path: String,
+    minor: u32,
+    device: &Path,
+) -> GpuDevice {
+    GpuDevice {
+        index: 0,
+        vendor,
+        model: model.unwrap_or_else(|| vendor.as_str().to_owned()),
+        path,
+        capabilities: Vec::new(),
+        uuid: None,
+        minor,
+        numa_node: numa_node(device),
+        cpus: near_cpus(device),
+        memory: None,
+        links: Vec::new(),
+    }
+}
+
+fn sorted(found: impl Iterator<Item = GpuDevice>) -> Vec<GpuDevice> {
+    let mut gpus: Vec<GpuDevice> = found.collect();
+    gpus.sort_by_key(|gpu| gpu.minor);
+    gpus
+}
+
+/// Adds what the vendor's library says of the GPUs that were found. Slices keep what the driver's files say.
+pub(super) fn add_readings(gpus: &mut [GpuDevice], readings: &[GpuReading]) {
+    let device_of = |reading: &GpuReading, gpus: &[GpuDevice]| {
+        let is_it = |gpu: &GpuDevice| {
+            gpu.vendor == Vendor::Nvidia
+                && gpu.capabilities.is_empty()
+                && Some(gpu.minor) == reading.minor
+        };
+        gpus.iter().position(is_it)
+    };
+    let devices: Vec<Option<usize>> =
+        readings.iter().map(|reading| device_of(reading, gpus)).collect();
+    for (reading, device) in readings.iter().zip(&devices) {
+        let Some(device) = device else { continue };
+        let mut links = vec![0; gpus.len()];
+        for (count, other) in reading.links.iter().zip(&devices) {
+            if let Some(other) = other {
+                links[*other] = *count;
+            }
+        }
+        let gpu = &mut gpus[*device];
+        if !reading.model.is_empty() {
+            gpu.model.clone_from(&reading.model);
+        }
+        gpu.memory = (reading.memory.0 > 0).then_some(reading.memory);
+        if !reading.links.is_empty() {
+            gpu.links = links;
+        }
+    }
+}
+
 fn render_nodes(root: &Path, vendor: Vendor, is_one: impl Fn(&Path) -> bool) -> Vec<GpuDevice> {
     let mut gpus: Vec<GpuDevice> = minors(&root.join("sys/class/drm"), "renderD")
         .filter_map(|minor| {
@@ -139,6 +239,10 @@ fn render_nodes(root: &Path, vendor: Vendor, is_one: impl Fn(&Path) -> bool) -> 
                 minor,
                 numa_node: numa_node(&device),
                 cpus: near_cpus(&device),
+                memory: trimmed(&device.join("mem_info_vram_total"))
+                    .and_then(|bytes| bytes.parse().ok())
+                    .map(Bytes),
+                links: Vec::new(),
             })
         })
         .collect();
@@ -244,6 +348,52 @@ pub(super) mod tests {
             (gpus[1].vendor, gpus[1].files()),
             (Vendor::Intel, "/dev/dri/renderD130".to_owned())
         );
+    }
+
+    #[test]
+    fn gaudi_and_tenstorrent_are_found_by_their_files() {
+        let scratch = tempfile::tempdir().expect("scratch folder");
+        let root = scratch.path();
+        put(root, "sys/class/accel/accel0/device/vendor", "0x1da3\n");
+        put(root, "sys/class/accel/accel1/device/vendor", "0x8086\n");
+        put(root, "dev/accel/accel_controlD0", "");
+        put(root, "dev/tenstorrent/0", "");
+        put(root, "dev/tenstorrent/by-id", "");
+        put(root, "sys/class/tenstorrent/tenstorrent!0/tt_card_type", "n300\n");
+        let found = detect_gpus(root);
+        let seen: Vec<_> = found.iter().map(|gpu| (gpu.gres_type(), gpu.files())).collect();
+        let expected = [
+            ("gaudi", "/dev/accel/accel0,/dev/accel/accel_controlD0"),
+            ("tenstorrent_n300", "/dev/tenstorrent/0"),
+        ];
+        assert_eq!(seen, expected.map(|(kind, files)| (kind.to_owned(), files.to_owned())));
+    }
+
+    #[test]
+    fn readings_are_joined_with_the_devices_by_their_numbers() {
+        let scratch = tempfile::tempdir().expect("scratch folder");
+        let root = scratch.path();
+        for name in ["nvidia0", "nvidia1", "nvidia2"] {
+            put(root, &format!("dev/{name}"), "");
+        }
+        let mut gpus = detect_gpus(root);
+        // The library counts by PCI address: the other way round, and without the one that is lost.
+        let reading = |index, minor, links: [i32; 2]| GpuReading {
+            index,
+            minor: Some(minor),
+            model: "NVIDIA H200".into(),
+            memory: Bytes::from_gib(141),
+            links: links.to_vec(),
+            ..GpuReading::default()
+        };
+        add_readings(&mut gpus, &[reading(0, 2, [-1, 18]), reading(1, 0, [18, -1])]);
+        let seen: Vec<_> =
+            gpus.iter().map(|gpu| (gpu.gres_type(), gpu.memory, gpu.links.clone())).collect();
+        let known = |links: [i32; 3]| {
+            ("nvidia_h200".to_owned(), Some(Bytes::from_gib(141)), links.to_vec())
+        };
+        let unknown = ("nvidia".to_owned(), None, Vec::new());
+        assert_eq!(seen, [known([-1, 0, 18]), unknown, known([18, 0, -1])]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::keeper::AGENT_KEEPER;
 use super::state_dir::StateDir;
 use super::{core_dump, log};
 use crate::command::verb::{VerbError, VerbResult};
-use ::agent::detect::{Machine, node_config_line};
+use ::agent::detect::{Machine, gres_config_lines, node_config_line};
 use ::agent::{AgentConfig, Launcher};
 use clap::Args;
 use model::amount::Bytes;
@@ -30,18 +30,33 @@ pub struct AgentArgs {
     /// The state folder
     #[arg(long, env = "SLUICE_STATE")]
     state: Option<PathBuf>,
-    /// Print this machine's NodeName line and do nothing else
+    /// Print this machine's NodeName line and the gres.conf lines of its GPUs, and do nothing else
     #[arg(long)]
     print_config: bool,
+    /// Print what this machine's GPUs report of themselves, a line each round; started by the agent
+    #[arg(long, hide = true)]
+    gpu_monitor: bool,
     /// Go into the background and start the agent again where it dies
     #[arg(long)]
     keep: bool,
 }
 
 pub fn run(args: AgentArgs) -> VerbResult {
+    if args.gpu_monitor {
+        ::agent::gpu_monitor::run();
+        return Ok(ExitCode::SUCCESS);
+    }
     if args.print_config {
-        let machine = Machine::detect().map_err(|e| VerbError::Message(e.to_string()))?;
+        let (machine, notice) =
+            Machine::detect_with_libraries().map_err(|e| VerbError::Message(e.to_string()))?;
+        if let Some(why) = notice {
+            eprintln!("sluice: {why}; the GPUs are those that /proc and /sys show");
+        }
         println!("{}", node_config_line(&machine));
+        let gres = gres_config_lines(&machine);
+        if !gres.is_empty() {
+            println!("# gres.conf\n{}", gres.join("\n"));
+        }
         return Ok(ExitCode::SUCCESS);
     }
     let path = args.state.unwrap_or_else(crate::client::default_state_dir);

@@ -51,8 +51,9 @@ pub fn run(args: UpArgs) -> VerbResult {
 
 /// The configuration, with every node on this machine.
 fn load_site(args: &ServerArgs) -> Result<Site, VerbError> {
-    let detected =
-        ::agent::detect::Machine::detect().map_err(|e| VerbError::Message(e.to_string()))?;
+    // What the GPUs' library cannot say, the agent's log says why.
+    let (detected, _) = ::agent::detect::Machine::detect_with_libraries()
+        .map_err(|e| VerbError::Message(e.to_string()))?;
     Site::load(args, Some(Machine { node: super::agent::node_config(&detected) }))
 }
 

@@ -5,6 +5,7 @@ use super::record::RecordWriter;
 use crate::output::Moment;
 use crate::output::text::node_text;
 use crate::words::{self, node::NodeState};
+use model::gpu_health::{GpuReading, Severity};
 use model::node_reason::NodeReason;
 use model::time::Timestamp;
 use wire::view::NodeView;
@@ -95,6 +96,9 @@ fn push_state(record: &mut RecordWriter<'_>, node: &NodeView, moment: Moment<'_>
     if config.declared {
         record.line("Declared=YES");
     }
+    for gpu in &facts.gpus {
+        record.line(gpu_line(gpu));
+    }
     for line in &facts.not_enforced {
         record.line(format!("NotEnforced={line}"));
     }
@@ -103,4 +107,28 @@ fn push_state(record: &mut RecordWriter<'_>, node: &NodeView, moment: Moment<'_>
 fn reason_line(reason: &NodeReason, moment: Moment<'_>) -> String {
     let (text, (user, _)) = (words::node::reason_text(reason), words::node::reason_user(reason));
     format!("Reason={text} [{user}@{}]", moment.iso(reason.at))
+}
+
+/// A GPU as its vendor's library shows it; what is not known is left out.
+fn gpu_line(gpu: &GpuReading) -> String {
+    let word = |text: &str| text.replace(char::is_whitespace, "_");
+    let mut line = format!("GPU={} Model={} UUID={}", gpu.index, word(&gpu.model), word(&gpu.uuid));
+    let mut add = |key: &str, value: Option<u64>, unit: &str| {
+        if let Some(value) = value {
+            line.push_str(&format!(" {key}={value}{unit}"));
+        }
+    };
+    let has_memory = gpu.memory.0 > 0;
+    add("Memory", has_memory.then(|| gpu.memory.mib_floor()), "M");
+    add("Used", has_memory.then(|| gpu.memory_used.mib_floor()), "M");
+    add("Util", gpu.busy_percent, "%");
+    add("Temp", gpu.temperature_c, "C");
+    add("Watts", gpu.power_mw.map(|milliwatts| milliwatts / 1000), "");
+    let worst = gpu.findings().into_iter().map(|finding| finding.severity).max();
+    let health = match worst {
+        None => "ok",
+        Some(Severity::Warning) => "warning",
+        Some(Severity::Failure) => "failure",
+    };
+    format!("{line} Health={health}")
 }

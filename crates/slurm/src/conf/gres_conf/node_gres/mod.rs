@@ -33,6 +33,7 @@ pub fn fill(conf: &GresConf, nodes: &mut [NodeConf], findings: &mut Findings) {
             gpus.variables.clone_from(&variables);
         }
         node.config.gres = gpu_shards::divide(units);
+        node.config.gpus_detected = conf.auto_detect(&node.config.name) != AutoDetect::Off;
     }
 }
 
