@@ -129,7 +129,7 @@ fn misuse_is_refused_in_the_words_of_slurm() {
         (
             Command::Salloc,
             &["--no"],
-            "salloc: option '--no' is ambiguous; possibilities: '--no-bell' '--no-kill' '--no-shell' '--nodefile' '--nodelist' '--nodes'",
+            "salloc: option '--no' is ambiguous; possibilities: '--no-bell' '--no-container-entrypoint' '--no-container-mount-home' '--no-container-remap-root' '--no-kill' '--no-shell' '--nodefile' '--nodelist' '--nodes'",
             255,
         ),
         (Command::Srun, &["-n"], "srun: option requires an argument -- 'n'", 255),

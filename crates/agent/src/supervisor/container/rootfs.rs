@@ -77,7 +77,7 @@ pub(super) fn find(
         *path = Path::new(spec.work_dir).join(&*path);
         let found = as_user(spec.user, || open_path(path)).map_err(|e| e.to_string())?;
         match found.map_err(|why| format!("container {name}: {why}"))? {
-            OpenedPath::Folder(rootfs) => return Ok(rootfs),
+            OpenedPath::Folder(rootfs) => return Ok(*rootfs),
             OpenedPath::Other(file) => opened = Some(file),
         }
     }
@@ -149,7 +149,7 @@ fn progress_line(source: &Source, now: &Progress) -> Option<String> {
 
 enum OpenedPath {
     /// A bundle, or a folder that is a root file system.
-    Folder(RootFs),
+    Folder(Box<RootFs>),
     Other(OwnedFd),
 }
 
@@ -168,7 +168,7 @@ fn open_path(path: &Path) -> Result<OpenedPath, String> {
         _ if is_folder(&opened) && has(LAYOUT).is_err() => {
             let layers = Layers::Folder(opened);
             let (settings, in_use) = (ImageConfig::default(), Vec::new());
-            return Ok(OpenedPath::Folder(RootFs { layers, settings, in_use }));
+            return Ok(OpenedPath::Folder(Box::new(RootFs { layers, settings, in_use })));
         }
         _ => return Ok(OpenedPath::Other(opened)),
     };
@@ -188,5 +188,6 @@ fn open_path(path: &Path) -> Result<OpenedPath, String> {
         .map_err(|e| format!("its root {root}: {}", e.desc()))?;
     let (env, working_dir) = (config.process.env, config.process.cwd);
     let settings = ImageConfig { env, working_dir, ..ImageConfig::default() };
-    Ok(OpenedPath::Folder(RootFs { layers: Layers::Folder(root), settings, in_use: Vec::new() }))
+    let (layers, in_use) = (Layers::Folder(root), Vec::new());
+    Ok(OpenedPath::Folder(Box::new(RootFs { layers, settings, in_use })))
 }

@@ -172,7 +172,10 @@ fn begin(mut spec: ProcessSpec, entered: Result<(), Errno>, report: &OwnedFd) ->
         match container::enter(&container, &environment, &mut write_line) {
             Ok(entered) => Ok((environment, Some((container, entered)))),
             Err(reason) => {
-                write_line(&format!("sluice: {reason}"));
+                // An `srun` prints the reason itself; a script has only its file.
+                if container.script.is_some() {
+                    write_line(&format!("sluice: {reason}"));
+                }
                 Err(reason)
             }
         }
