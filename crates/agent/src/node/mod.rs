@@ -9,6 +9,7 @@ use crate::detect::cpu_map;
 use crate::error::AgentError;
 use crate::launch_request::LaunchRequest;
 use crate::spool::{AttemptDir, LaunchRecord, Spool, group_name, site_group_names};
+use crate::supervisor::container;
 use crate::supervisor::folders::namespaces;
 use crate::supervisor::folders::scratch::{self, ScratchLocation};
 use crate::wall_clock::Skew;
@@ -163,6 +164,7 @@ impl Node {
             attempt,
             plugin: plugin.unwrap_or(Plugin::Auto),
             group_root: self.group_root.clone(),
+            node: self.folder.clone(),
             folders: self.folders(record.as_ref().map_or(&self.policy.site, |record| &record.site)),
             is_private: record.is_ok_and(|record| record.site.private.is_some()),
             supervisor: None,
@@ -175,6 +177,8 @@ pub(crate) struct AttemptGroups {
     pub attempt: AttemptId,
     plugin: Plugin,
     group_root: String,
+    /// The node's folder.
+    node: PathBuf,
     folders: Vec<ScratchLocation>,
     /// Whether the job has private folders.
     is_private: bool,
@@ -190,6 +194,7 @@ impl AttemptGroups {
         if let Err(errno) = scratch::remove_leftovers(&self.folders, self.attempt) {
             tracing::warn!(attempt = %self.attempt, %errno, "cannot remove a lost job's folders");
         }
+        container::remove_leftovers(&self.node, self.attempt);
         Ok(used)
     }
 

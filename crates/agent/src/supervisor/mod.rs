@@ -17,7 +17,7 @@
 
 mod agent_connections;
 mod attempt;
-mod container;
+pub(crate) mod container;
 mod cpu_time_limit;
 mod deadlines;
 mod event_loop;

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 /// Flags of a mount that are taken: whether it may be written to, and whether it includes what is mounted inside.
 const MOUNT_FLAGS: &str = "SOURCE[:TARGET[:FLAGS]], FLAGS of ro, rw, bind and rbind joined by +";
 const NAME_CHARS_MAX: usize = 128;
+/// Mounts that one option names.
+const MOUNTS_MAX: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -137,6 +139,10 @@ impl Mount {
 
     /// Several, with commas between them.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, GrammarError> {
+        if text.split(',').count() > MOUNTS_MAX {
+            let expected = format!("at most {MOUNTS_MAX} mounts");
+            return Err(GrammarError::new("container mount", text, expected));
+        }
         text.split(',').map(Self::parse).collect()
     }
 }

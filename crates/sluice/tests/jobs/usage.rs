@@ -20,13 +20,15 @@ const HOLD: &str = "python3 -c 'import os,time,sys; m=int(sys.argv[1]); b=bytear
 
 fn kib(text: &str) -> u64 {
     let (number, unit) = text.split_at(text.len() - 1);
-    let number: u64 = number.parse().unwrap_or_else(|_| panic!("an amount: {text}"));
-    match unit {
-        "K" => number,
-        "M" => number << 10,
-        "G" => number << 20,
+    // Multiples of half a megabyte are written so: 172.50M.
+    let number: f64 = number.parse().unwrap_or_else(|_| panic!("an amount: {text}"));
+    let factor = match unit {
+        "K" => 1.0,
+        "M" => 1024.0,
+        "G" => 1024.0 * 1024.0,
         other => panic!("a unit: {other}"),
-    }
+    };
+    (number * factor) as u64
 }
 
 fn fields(line: &str) -> Vec<&str> {

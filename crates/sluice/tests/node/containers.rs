@@ -299,3 +299,54 @@ fn root_the_nodes_own_files_as_an_image_stay_closed() {
     assert!(said.stderr.contains("Permission denied"), "{}", said.stderr);
     assert_nothing_is_left(&cluster);
 }
+
+/// What root does for a container it does to the container alone, whatever the user has mounted.
+#[test]
+fn root_nothing_of_the_node_or_of_other_containers_can_be_changed_from_a_container() {
+    let registry = Registry::start();
+    let made = tempfile::tempdir().expect("a folder");
+    make_rootfs(&made.path().join("rootfs"));
+    registry.push("lab/tools", "1", &made.path().join("rootfs"), r#"{"Env":["PATH=/bin"]}"#);
+    let address = &registry.address;
+    let cluster = cluster(&format!("[containers]\ninsecure_registries = ['{address}']\n"));
+    let run = |options: &str, script: &str| {
+        let line =
+            format!("srun --container=docker://{address}/lab/tools:1 {options} sh -c '{script}'");
+        cluster.shell_as(USER, &line)
+    };
+    assert_eq!(run("", "cat /etc/release").ok(), "made on the spot\n");
+    // The layers of the store, by way of what root has mounted or opened.
+    let spoil = "for file in /host/mnt/*/etc/release /x/*/etc/release /x/etc/release; do echo spoilt > $file; done 2>/dev/null";
+    for mounts in ["/:/host", "/mnt:/x"] {
+        run(&format!("--container-mounts={mounts}"), spoil);
+    }
+    for fd in 3..9 {
+        let said = run(&format!("--container-mounts=/proc/self/fd/{fd}:/x"), spoil);
+        assert!(said.stderr.contains("mount /proc/self/fd/"), "{fd}: {}", said.stderr);
+    }
+    assert_eq!(run("", "cat /etc/release").ok(), "made on the spot\n", "the image is as it was");
+    // Mount points are made in the container and nowhere else.
+    let target = format!("/host{}/secret/made", cluster.path("work").display());
+    std::fs::create_dir_all(cluster.path("work/secret")).expect("made");
+    for source in ["/etc/hostname", "/tmp"] {
+        let said = run(&format!("--container-mounts=/:/host,{source}:{target}"), "true");
+        assert_ne!(said.code, 0, "{}", said.stderr);
+    }
+    assert_eq!(std::fs::read_dir(cluster.path("work/secret")).expect("a folder").count(), 0);
+    // A variable of the user names nothing that the user could not open.
+    let hidden = cluster.path("work/hidden");
+    std::fs::create_dir_all(&hidden).expect("made");
+    std::fs::write(hidden.join("open"), "secret\n").expect("written");
+    let closed = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    std::fs::set_permissions(&hidden, closed).expect("closed");
+    let folder = cluster.path("work/mine");
+    std::fs::create_dir_all(&folder).expect("made");
+    symlink(hidden.join("open"), folder.join("sluice.sock")).expect("a link");
+    let job = format!(
+        "srun --export=ALL,SLUICE_STATE={0} --container=docker://{address}/lab/tools:1 cat {0}/sluice.sock",
+        folder.display()
+    );
+    let said = cluster.shell_as(USER, &job);
+    assert!(!said.stdout.contains("secret"), "{}", said.stdout);
+    assert_nothing_is_left(&cluster);
+}

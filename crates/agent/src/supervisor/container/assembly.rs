@@ -11,10 +11,10 @@ use super::squash;
 use super::{ContainerSpec, user};
 
 use image::ImageConfig;
-use model::container::{ContainerUser, Mount};
+use model::container::{ContainerUser, Mount, is_plain_path};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
-use nix::mount::{MsFlags, mount};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::{Mode, mode_t};
 use serde::{Deserialize, Serialize};
@@ -48,8 +48,6 @@ pub(super) struct Assembled {
     /// Its processes are in a user namespace of that map; else only the owners of its files are mapped.
     pub has_user_namespace: bool,
     pub settings: ImageConfig,
-    /// The group of the process that made it, below the root of each tree.
-    pub group: String,
     pub name: String,
     /// Whom its processes are inside, where not the job's user.
     pub user: (u32, u32),
@@ -82,7 +80,7 @@ pub(super) fn assemble(
         make_folder(Path::new(folder), 0o755)?;
     }
     let has_user_namespace = spec.request.user != ContainerUser::JobUser;
-    let (range, range_lock) = id_range::take(&folder_of_ranges(&spec.folder)?)?;
+    let (range, range_lock) = id_range::take(&folder_of_ranges(&spec.folder)?, spec.user.uid)?;
     let map = IdMap { uid: spec.user.uid, gid: spec.user.gid, range };
     let mut kept = vec![range_lock];
     kept.extend(rootfs.in_use);
@@ -105,14 +103,13 @@ pub(super) fn assemble(
         ContainerUser::Named(name) => user::resolve(&root, name)?,
     };
     opened.show(spec, &root)?;
-    let group = group_trees::hide_most(&spec.groups)?;
+    group_trees::hide_most()?;
     let name = spec.folder.file_name().and_then(|name| name.to_str()).unwrap_or("container");
     let assembled = Assembled {
         holder,
         map: Some(map),
         has_user_namespace,
         settings: rootfs.settings,
-        group,
         name: name.to_owned(),
         user,
     };
@@ -164,6 +161,8 @@ fn mount_root(spec: &ContainerSpec, layers: &Layers, map: &IdMap) -> Result<bool
             open(name.as_str(), OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).map_err(failed)?;
         let tree = Tree::copy(layer).map_err(failed)?;
         mapped = mapped && tree.map_owners(&namespace).is_ok();
+        // Nobody writes to the layers themselves: other containers have them too.
+        tree.restrict(true).map_err(failed)?;
         tree.show_at(target).map_err(failed)?;
         names.push(name);
     }
@@ -188,6 +187,13 @@ fn mount_root(spec: &ContainerSpec, layers: &Layers, map: &IdMap) -> Result<bool
     };
     mount(Some("overlay"), MOUNT_POINT, Some("overlay"), restrict, Some(options.as_str()))
         .map_err(failed)?;
+    // The mount has its layers; nobody else is to find them here.
+    for name in names.iter().map(String::as_str).chain([SQUASH]) {
+        match umount2(name, MntFlags::MNT_DETACH) {
+            Ok(()) | Err(Errno::ENOENT | Errno::EINVAL) => {}
+            Err(errno) => return Err(failed(errno)),
+        }
+    }
     Ok(mapped)
 }
 
@@ -205,9 +211,8 @@ fn mount_shared_memory(spec: &ContainerSpec) -> Result<(), String> {
 
 /// What is shown beside the image, opened before `/mnt` is covered.
 struct ShownHandles {
-    mounts: Vec<(Mount, Result<OwnedFd, String>)>,
+    mounts: Vec<(Mount, Result<files::Shown, String>)>,
     home: String,
-    socket: Option<String>,
 }
 
 impl ShownHandles {
@@ -216,7 +221,9 @@ impl ShownHandles {
             let entries = environment.iter().filter_map(|entry| entry.to_str().ok());
             entries.into_iter().find_map(|entry| entry.strip_prefix(name)).map(str::to_owned)
         };
-        let home = variable("HOME=").unwrap_or_default();
+        // It becomes a field of the container's passwd.
+        let is_field = |home: &String| is_plain_path(home) && !home.contains([':', '\n']);
+        let home = variable("HOME=").filter(is_field).unwrap_or_else(|| "/".to_owned());
         let own = |path: &str| Mount {
             source: path.to_owned(),
             target: path.to_owned(),
@@ -226,24 +233,26 @@ impl ShownHandles {
         let mut mounts = spec.site.mounts.clone();
         let isolated = spec.request.isolated;
         let with_home = spec.request.mount_home.unwrap_or(spec.site.mount_home) && !isolated;
-        if with_home && home.starts_with('/') && !files::is_of_image(&home) {
+        if with_home && !files::is_of_image(&home) {
             mounts.push(own(&home));
         }
         // A working directory that was given is one of the container's own.
         let brings =
             spec.request.work_dir.is_none() && !isolated && !files::is_of_image(spec.work_dir);
-        let in_home = with_home && Path::new(spec.work_dir).starts_with(&home);
+        let in_home = with_home && home != "/" && Path::new(spec.work_dir).starts_with(&home);
         if brings && !in_home {
             mounts.push(own(spec.work_dir));
         }
         mounts.extend(spec.scratch.map(own));
+        // The variable is the user's to set: what it names is opened with the user's rights, as all else here.
+        let socket = variable(STATE_VARIABLE).map(|folder| format!("{folder}/{SOCKET}"));
+        mounts.extend(socket.filter(|path| is_plain_path(path)).map(|path| own(&path)));
         mounts.extend(spec.request.mounts.iter().cloned());
         let mounts = mounts.into_iter().map(|mount| {
-            let opened = files::open_for_user(&mount, spec.user);
-            (mount, opened)
+            let taken = files::take_for_user(&mount, spec.user);
+            (mount, taken)
         });
-        let socket = variable(STATE_VARIABLE).map(|folder| format!("{folder}/{SOCKET}"));
-        ShownHandles { mounts: mounts.collect(), home, socket }
+        ShownHandles { mounts: mounts.collect(), home }
     }
 
     fn show(self, spec: &ContainerSpec, root: &OwnedFd) -> Result<(), String> {
@@ -251,17 +260,7 @@ impl ShownHandles {
         if spec.request.user == ContainerUser::JobUser {
             files::show_user(root, spec.user, &self.home, &spec.folder)?;
         }
-        for (mount, opened) in self.mounts {
-            match opened {
-                Ok(source) => files::show_handle(root, &source, &mount)?,
-                Err(_) if mount.optional => {}
-                Err(why) => return Err(why),
-            }
-        }
         files::show_commands(root, &spec.folder)?;
-        if let Some(socket) = self.socket.filter(|socket| Path::new(socket).exists()) {
-            files::show_own(root, Path::new(&socket), &socket)?;
-        }
         if let Some(script) = &spec.script {
             // A copy that the image's own user may read; nobody else gets here.
             let copy = spec.folder.join("script");
@@ -269,6 +268,13 @@ impl ShownHandles {
                 .and_then(|_| fs::set_permissions(&copy, PermissionsExt::from_mode(0o555)))
                 .map_err(|e| format!("cannot copy the script: {e}"))?;
             files::show_own(root, &copy, SCRIPT)?;
+        }
+        for (mount, taken) in self.mounts {
+            match taken {
+                Ok(shown) => files::show_taken(root, shown, &mount)?,
+                Err(_) if mount.optional => {}
+                Err(why) => return Err(why),
+            }
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! What a container shows beside its image: folders of the node, the job's script, Sluice's own commands, and the
 //! user's name. Everything is placed by handle below the container's root.
 
-use super::mount_calls::{Tree, make_file_in_root, make_folder_in_root, open_in_root};
+use super::mount_calls::{Tree, make_file_in_root, make_folder_in_root, open_in_root, open_plain};
 use crate::supervisor::process::credentials::as_user;
 use model::container::Mount;
 use nix::fcntl::{OFlag, open};
@@ -36,35 +36,51 @@ pub(super) fn is_of_image(path: &str) -> bool {
     path == "/" || OF_IMAGE.iter().any(|own| Path::new(path).starts_with(own))
 }
 
-/// Opens a file or folder of the node that a user named, with that user's rights.
-pub(super) fn open_for_user(mount: &Mount, user: &UserIds) -> Result<OwnedFd, String> {
-    let opened = as_user(user, || open(mount.source.as_str(), HANDLE, Mode::empty()));
-    opened.and_then(|opened| opened).map_err(|e| format!("mount {}: {}", mount.source, e.desc()))
+/// A file or folder of the node that is to be shown, taken before anything of the container is mounted.
+pub(super) struct Shown {
+    tree: Tree,
+    is_folder: bool,
 }
 
-pub(super) fn show_handle(root: &OwnedFd, source: &OwnedFd, mount: &Mount) -> Result<(), String> {
-    show(root, source, &mount.target, mount.read_only)
+/// Takes a file or folder of the node that a user named, with that user's rights.
+pub(super) fn take_for_user(mount: &Mount, user: &UserIds) -> Result<Shown, String> {
+    let taken = as_user(user, || open_plain(Path::new(&mount.source), OFlag::O_PATH))
+        .and_then(|opened| opened)
+        .and_then(|source| {
+            let shown = Shown { is_folder: is_folder(&source)?, tree: Tree::copy(&source)? };
+            shown.tree.restrict(mount.read_only)?;
+            Ok(shown)
+        });
+    taken.map_err(|e| format!("mount {}: {}", mount.source, e.desc()))
+}
+
+pub(super) fn show_taken(root: &OwnedFd, shown: Shown, mount: &Mount) -> Result<(), String> {
+    show(root, shown, &mount.target)
         .map_err(|e| format!("mount {} on {}: {}", mount.source, mount.target, e.desc()))
+}
+
+fn is_folder(file: &OwnedFd) -> nix::Result<bool> {
+    Ok(fstat(file)?.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFDIR.bits())
 }
 
 const HANDLE: OFlag = OFlag::O_PATH.union(OFlag::O_CLOEXEC);
 
-fn show(root: &OwnedFd, source: &OwnedFd, target: &str, read_only: bool) -> nix::Result<()> {
-    let is_folder = fstat(source)?.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFDIR.bits();
-    let target = if is_folder {
+fn show(root: &OwnedFd, shown: Shown, target: &str) -> nix::Result<()> {
+    let target = if shown.is_folder {
         make_folder_in_root(root, target)?
     } else {
         make_file_in_root(root, target)?
     };
-    let tree = Tree::copy(source)?;
-    tree.restrict(read_only)?;
-    tree.show_at(target)
+    shown.tree.show_at(target)
 }
 
 /// Shows a file or folder of ours.
 pub(super) fn show_own(root: &OwnedFd, source: &Path, target: &str) -> Result<(), String> {
-    let shown =
-        open(source, HANDLE, Mode::empty()).and_then(|file| show(root, &file, target, true));
+    let shown = open(source, HANDLE, Mode::empty()).and_then(|file| {
+        let shown = Shown { is_folder: is_folder(&file)?, tree: Tree::copy(&file)? };
+        shown.tree.restrict(true)?;
+        show(root, shown, target)
+    });
     shown.map_err(|e| format!("mount {} on {target}: {}", source.display(), e.desc()))
 }
 
@@ -88,7 +104,9 @@ pub(super) fn show_user(
     let group = format!("{name}:x:{gid}:\n");
     for (file, line, id) in [("passwd", passwd, uid), ("group", group, gid)] {
         let inside = format!("/etc/{file}");
-        let mut text = read_in_root(root, &inside).unwrap_or_default();
+        // With the user's rights: a folder as an image may have files that the user cannot read.
+        let read = as_user(user, || read_in_root(root, &inside)).ok().flatten();
+        let mut text = read.unwrap_or_default();
         let known = text.lines().any(|line| line.split(':').nth(2) == Some(&id.to_string()));
         if known {
             continue;

@@ -38,19 +38,24 @@ fn relative(group: &str, point: &str) -> Option<String> {
     group.strip_prefix(point).filter(|rest| rest.starts_with('/')).map(str::to_owned)
 }
 
-/// Hides the trees that the runtime can do without, in this mount namespace alone. Returns the group's path below the
-/// roots of its trees.
-pub(super) fn hide_most(groups: &[String]) -> Result<String, String> {
+/// The path of a process's group below the roots of its trees.
+pub(super) fn path(groups: &[String]) -> Result<String, String> {
     let trees = mounted()?;
-    let path =
-        trees.iter().find_map(|tree| groups.iter().find_map(|group| relative(group, &tree.point)));
+    let found =
+        trees.iter().find_map(|tree| groups.iter().find_map(|one| relative(one, &tree.point)));
+    found.ok_or_else(|| "containers need control groups on their node".into())
+}
+
+/// Hides the trees that the runtime can do without, in this mount namespace alone.
+pub(super) fn hide_most() -> Result<(), String> {
+    let trees = mounted()?;
     // Where v2 is the only version, its one tree stays: it counts for a group what its inner groups did.
     let only_unified = trees.iter().all(|tree| tree.is_unified);
     for tree in trees.iter().filter(|tree| !tree.is_needed && !only_unified) {
         // A runtime that sees it all the same uses it, and little is lost.
         let _ = umount2(tree.point.as_str(), MntFlags::MNT_DETACH);
     }
-    path.ok_or_else(|| "containers need control groups on their node".into())
+    Ok(())
 }
 
 /// Removes what a runtime left of an ended job in trees in which the job has no group of its own.

@@ -25,10 +25,13 @@ mod user;
 
 use crate::cgroup::JobGroup;
 use crate::spool::AttemptDir;
+use crate::supervisor::folders::remove_tree::remove_tree;
 use crate::supervisor::job_context::JobContext;
+use crate::supervisor::process::credentials::as_user;
 use assembly::{Assembled, MOUNT_POINT};
 use image::Credentials;
-use model::container::{Container, ContainerUser};
+use model::container::{Container, ContainerUser, is_plain_path};
+use model::id::AttemptId;
 use model::limits::DeviceLimits;
 use model::site::ContainerSite;
 use nix::errno::Errno;
@@ -39,7 +42,8 @@ use nix::unistd::Uid;
 use runtime_config::{ProcessUser, RuntimeConfig};
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use wire::order::UserIds;
@@ -47,6 +51,8 @@ use wire::order::UserIds;
 /// Said of a step: it runs on the node itself, although its job has a container.
 pub(crate) const NO_CONTAINER: &str = "none";
 
+/// The folder of all containers of a node.
+const FOLDER: &str = "containers";
 /// The group of a container's processes, below that of the process that started it.
 const GROUP: &str = "container";
 /// `PATH` of an image that has none.
@@ -60,7 +66,8 @@ pub(crate) struct ContainerSpec<'a> {
     pub store: PathBuf,
     /// The folder of this container alone; what is in it is root's.
     pub folder: PathBuf,
-    /// Tells this process from the others in the container.
+    /// The step and the number that tell this process from the others in the container.
+    pub step: String,
     pub process: u32,
     pub user: &'a UserIds,
     /// The folders of the process's group, in each tree.
@@ -101,6 +108,7 @@ impl<'a> ContainerSpec<'a> {
                 Some(named) => folder.join(format!("named-{}", named.name)),
                 None => folder.join(name),
             },
+            step: name.to_owned(),
             process: 0,
             user: &record.launch.user,
             groups: group.paths(),
@@ -120,7 +128,7 @@ impl<'a> ContainerSpec<'a> {
 /// The folder of all containers of an attempt, beside the node's spool.
 pub(crate) fn folder_of_attempt(dir: &AttemptDir) -> PathBuf {
     let node = dir.path().ancestors().nth(2).unwrap_or(Path::new("/"));
-    node.join("containers").join(dir.path().file_name().unwrap_or_default())
+    node.join(FOLDER).join(dir.path().file_name().unwrap_or_default())
 }
 
 /// A container that this process has entered as far as its mount namespace.
@@ -128,6 +136,8 @@ pub(crate) struct Entered {
     assembled: Assembled,
     root: OwnedFd,
     runtime: PathBuf,
+    /// The process's own group, below the root of each tree.
+    group: String,
 }
 
 /// Makes the container, or joins it if a process before this one made it. `progress` is told what takes long.
@@ -142,6 +152,7 @@ pub(crate) fn enter(
     // What is made from here on is shown inside, where others may be to read it; the container has a mask of its own.
     umask(Mode::from_bits_truncate(0o022));
     let runtime = runtime::find(spec.site)?;
+    let group = group_trees::path(&spec.groups)?;
     let failed = |e: std::io::Error| format!("{}: {e}", spec.folder.display());
     let private = fs::DirBuilder::new().recursive(true).mode(0o700).create(&spec.folder);
     private.map_err(failed)?;
@@ -149,12 +160,15 @@ pub(crate) fn enter(
     let lock = Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, e)| failed(e.into()))?;
     let assembled = match Assembled::running(&spec.folder) {
         Some(running) => {
+            let failed = |e: Errno| format!("cannot join the container: {}", e.desc());
             let namespace = running.holder.namespace("mnt");
-            let namespace =
-                open(namespace.as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
-            namespace
-                .and_then(|namespace| setns(namespace, CloneFlags::CLONE_NEWNS))
-                .map_err(|e| format!("cannot join the container: {}", e.desc()))?;
+            let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+            let namespace = open(namespace.as_str(), flags, Mode::empty()).map_err(failed)?;
+            // Asked after it was opened: the pid may have become another process's.
+            if !running.holder.is_alive() {
+                return Err("cannot join the container: it has ended".into());
+            }
+            setns(namespace, CloneFlags::CLONE_NEWNS).map_err(failed)?;
             running
         }
         None => assembly::assemble(spec, environment, progress)?,
@@ -163,7 +177,7 @@ pub(crate) fn enter(
     let root =
         open(MOUNT_POINT, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
             .map_err(|e| format!("the container's root: {}", e.desc()))?;
-    Ok(Entered { assembled, root, runtime })
+    Ok(Entered { assembled, root, runtime, group })
 }
 
 impl Entered {
@@ -178,7 +192,12 @@ impl Entered {
         let work_dir = self.work_dir(spec);
         let argv = self.arguments(spec, argv);
         let program = argv.first().cloned().unwrap_or_default();
-        if let Err(errno) = runtime::find_program(&self.root, &program, &environment, &work_dir) {
+        let find = || runtime::find_program(&self.root, &program, &environment, &work_dir);
+        let found = match spec.request.user {
+            ContainerUser::JobUser => as_user(spec.user, find).and_then(|found| found),
+            _ => find(),
+        };
+        if let Err(errno) = found {
             return (errno, program);
         }
         match self.write_and_execute(spec, &argv, &environment, &work_dir) {
@@ -195,9 +214,9 @@ impl Entered {
         work_dir: &str,
     ) -> nix::Result<std::convert::Infallible> {
         let io = |e: std::io::Error| Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO));
-        let bundle = spec.folder.join(format!("process-{}", spec.process));
+        let bundle = spec.folder.join(format!("process-{}-{}", spec.step, spec.process));
         fs::create_dir_all(&bundle).map_err(io)?;
-        let group = format!("{}/{GROUP}-{}", self.assembled.group, spec.process);
+        let group = format!("{}/{GROUP}-{}", self.group, spec.process);
         let devices = devices::files(spec.devices, spec.of_several_nodes);
         let config = RuntimeConfig {
             root: MOUNT_POINT,
@@ -217,7 +236,7 @@ impl Entered {
         };
         fs::write(bundle.join("config.json"), config.to_json().to_string()).map_err(io)?;
         let state = spec.folder.join("state");
-        let id = format!("{}-{}", self.assembled.name, spec.process);
+        let id = format!("{}-{}-{}", self.assembled.name, spec.step, spec.process);
         runtime::execute(&self.runtime, &state, &bundle, &id)
     }
 
@@ -266,8 +285,11 @@ impl Entered {
         };
         let image =
             Some(self.assembled.settings.working_dir.as_str()).filter(|path| !path.is_empty());
-        if let Some(asked) = &spec.request.work_dir {
-            return asked.clone();
+        // A folder of `/proc` would be one of the runtime's own.
+        let is_good = |path: &&str| is_plain_path(path) && !Path::new(path).starts_with("/proc");
+        let image = image.filter(is_good);
+        if let Some(asked) = spec.request.work_dir.as_deref() {
+            return Some(asked).filter(is_good).unwrap_or("/").to_owned();
         }
         let of_job = Some(spec.work_dir)
             .filter(|path| !spec.request.isolated && !files::is_of_image(path) && has(path));
@@ -300,8 +322,22 @@ fn merge(image: &[String], job: &[String], wins: impl Fn(&str) -> bool) -> Vec<S
 /// Removes the folders of an attempt's containers; `groups` are those of the job.
 pub(crate) fn remove(folder: &Path, groups: &[String]) {
     group_trees::remove_foreign(groups);
-    // What cannot be removed now is removed when the agent starts next.
-    let _ = fs::remove_dir_all(folder);
+    remove_folder(folder);
+}
+
+/// Removes the folders of an attempt whose supervisor was killed.
+pub(crate) fn remove_leftovers(node: &Path, attempt: AttemptId) {
+    remove_folder(&node.join(FOLDER).join(attempt.to_string()));
+}
+
+/// What cannot be removed now is removed when the agent forgets the attempt.
+fn remove_folder(folder: &Path) {
+    let name = folder.file_name().and_then(|name| CString::new(name.as_bytes()).ok());
+    let (Some(above), Some(name)) = (folder.parent(), name) else { return };
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    if let Ok(above) = open(above, flags, Mode::empty()) {
+        let _ = remove_tree(above.as_fd(), &name);
+    }
 }
 
 #[cfg(test)]

@@ -2,9 +2,11 @@
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::{Mode, mkdirat};
+use nix::sys::stat::{Mode, fstat, mkdirat};
 use std::ffi::CString;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 const AT_RECURSIVE: libc::c_uint = 0x8000;
 const OPEN_TREE_CLONE: libc::c_uint = 1;
@@ -60,6 +62,24 @@ pub(super) fn open_in_root(root: impl AsFd, path: &str, flags: OFlag) -> nix::Re
     })
 }
 
+/// Opens a path of the node without the links of `/proc`: those of this process lead to what root has opened.
+pub(super) fn open_plain(path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+    let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::EINVAL)?;
+    let how = OpenHow {
+        flags: (flags | OFlag::O_CLOEXEC).bits() as u64,
+        mode: 0,
+        resolve: RESOLVE_NO_MAGICLINKS,
+    };
+    let size = size_of::<OpenHow>();
+    // SAFETY: the path and the structure live through the call, and the size is the structure's own.
+    fd_of(unsafe { libc::syscall(libc::SYS_openat2, libc::AT_FDCWD, path.as_ptr(), &how, size) })
+}
+
+/// Whether the folder is of the container's own file system. Root makes nothing in what a user had mounted.
+fn check_own(root: BorrowedFd, folder: &OwnedFd) -> nix::Result<()> {
+    if fstat(root)?.st_dev == fstat(folder)?.st_dev { Ok(()) } else { Err(Errno::ENOENT) }
+}
+
 /// The folder at `path` below `root`, made with what is missing of its path.
 pub(super) fn make_folder_in_root(root: impl AsFd, path: &str) -> nix::Result<OwnedFd> {
     let root = root.as_fd();
@@ -74,6 +94,7 @@ pub(super) fn make_folder_in_root(root: impl AsFd, path: &str) -> nix::Result<Ow
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
         at = match open_in_root(root, &walked, flags) {
             Err(Errno::ENOENT) => {
+                check_own(root, &at)?;
                 mkdirat(&at, part, Mode::from_bits_truncate(0o755))?;
                 open_in_root(root, &walked, flags)?
             }
@@ -92,6 +113,7 @@ pub(super) fn make_file_in_root(root: impl AsFd, path: &str) -> nix::Result<Owne
     }
     let (folder, name) = path.rsplit_once('/').ok_or(Errno::EINVAL)?;
     let folder = make_folder_in_root(root, folder)?;
+    check_own(root, &folder)?;
     let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
     openat(&folder, name, flags, Mode::from_bits_truncate(0o644))?;
     open_in_root(root, path, OFlag::O_PATH)

@@ -1,6 +1,7 @@
 //! The root file system that a container names: a bundle, a folder, or an image of the node's store.
 
 use super::ContainerSpec;
+use super::mount_calls::open_plain;
 use crate::supervisor::process::credentials::as_user;
 use image::{
     ImageConfig, Phase, Progress, Pull, RegistryConfig, Root, Source, SquashImage, Store,
@@ -160,7 +161,7 @@ fn is_folder(file: &OwnedFd) -> bool {
 fn open_path(path: &Path) -> Result<OpenedPath, String> {
     let words = |e: Errno| e.desc().to_owned();
     let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
-    let opened = open(path, flags, Mode::empty()).map_err(words)?;
+    let opened = open_plain(path, flags).map_err(words)?;
     let has = |name: &str| openat(&opened, name, flags, Mode::empty());
     let config = match has(CONFIG) {
         // An image in OCI's own layout is no bundle.

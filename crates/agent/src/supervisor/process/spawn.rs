@@ -16,6 +16,7 @@ use model::limits::Limits;
 use model::run::Rlimits;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, signal, sigprocmask};
 use nix::sys::socket::{
@@ -28,7 +29,7 @@ use nix::unistd::{
 };
 use std::ffi::{CStr, CString, OsStr};
 use std::io::{IoSlice, IoSliceMut, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use wire::order::{Niceness, Notices, UserIds};
@@ -169,7 +170,7 @@ fn begin(mut spec: ProcessSpec, entered: Result<(), Errno>, report: &OwnedFd) ->
     // The streams are open: what takes long is told on standard error, and so is what fails.
     let entered = prepared.and_then(|environment| {
         let Some(container) = container else { return Ok((environment, None)) };
-        match container::enter(&container, &environment, &mut write_line) {
+        match container::enter(&container, &environment, &mut write_line_if_read) {
             Ok(entered) => Ok((environment, Some((container, entered)))),
             Err(reason) => {
                 // An `srun` prints the reason itself; a script has only its file.
@@ -201,7 +202,9 @@ fn begin(mut spec: ProcessSpec, entered: Result<(), Errno>, report: &OwnedFd) ->
                 "" => "sluice: cannot execute {what}: {error}",
                 words => words,
             };
-            write_notice(words, &culprit(&what, errno), errno);
+            // The interpreter of a program in a container is not looked for: this process is still root, and outside.
+            let what = if container.is_some() { what } else { culprit(&what, errno) };
+            write_notice(words, &what, errno);
             // As in Slurm, the exit code of a program that cannot be executed is the errno: 2 for one that does not
             // exist.
             errno as i32
@@ -254,15 +257,16 @@ fn prepare(
     let nice_refused;
     let mut lost_dir = None;
     if in_container {
-        nice_refused = spec.nice.and_then(|nice| nice::apply(nice).err());
+        let nice = spec.nice;
         let (work_dir, streams, terminal) = (spec.work_dir, spec.streams, spec.terminal);
         // Output files are created with the user's mask; what root makes for the container is not.
         let mask = umask(Mode::from_bits_truncate(spec.umask & 0o777));
         let connect = || {
             let _ = enter_work_dir(work_dir)?;
-            connect_streams(streams, terminal)
+            connect_streams(streams, terminal)?;
+            Ok::<_, String>(nice.and_then(|nice| nice::apply(nice).err()))
         };
-        as_user(spec.user, connect).map_err(cannot_become)??;
+        nice_refused = as_user(spec.user, connect).map_err(cannot_become)??;
         umask(mask);
     } else {
         become_user(spec.user).map_err(cannot_become)?;
@@ -432,4 +436,13 @@ fn write_notice(words: &str, what: &str, errno: Errno) {
 fn write_line(line: &str) {
     // If standard error cannot be written, there is nowhere to report it.
     let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+}
+
+/// Writes a line that may be missed: whoever does not read it does not hold up the process.
+fn write_line_if_read(line: &str) {
+    let stderr = std::io::stderr();
+    let mut fds = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
+    if poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
+        write_line(line);
+    }
 }
