@@ -285,7 +285,9 @@ fn root_the_server_runs_without_an_account_and_the_state_folder_has_its_modes() 
         ("sluice.sock", 0o666),
         ("admin.token", 0o600),
         ("server", 0o700),
-        ("nodes", 0o755),
+        // Passable, so that users can execute their scripts, and not listed.
+        ("nodes", 0o711),
+        ("nodes/node1/spool", 0o711),
     ];
     for (part, mode) in modes {
         let meta = std::fs::metadata(cluster.state().join(part)).unwrap();
