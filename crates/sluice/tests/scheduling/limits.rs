@@ -225,13 +225,14 @@ fn up_a_job_in_a_partition_closed_to_its_account_waits_with_slurms_reason() {
 #[test]
 fn up_sprio_shows_slurms_numbers_and_the_queue_follows_them() {
     let cluster = accounted();
-    let hog = cluster.submit_sleeper("-N2 --exclusive");
+    // Of the other account: on a slow machine its use counts before the factors are asked for.
+    let hog = cluster.submit_sleeper("-A chem -N2 --exclusive");
     cluster.await_state(hog, "RUNNING");
     let plain = cluster.submit_sleeper("-A physics -n1");
     let gpus = cluster.submit_sleeper("-A physics -n1 --gres=gpu:2 --nice=50");
     let high = cluster.submit_sleeper("-A physics -n1 --qos=high");
     let both = cluster.submit_sleeper("-A physics -p gpu,bill -n1");
-    // Nobody has used anything yet, so every fair share factor is 1. The job size factor of one node of two and one CPU of 64
+    // Nobody has used anything of this account, so its fair share factor is 1. The job size factor of one node of two and one CPU of 64
     // is (1/2 + 1/64)/2 = 0.2578; the factor of partition gpu is 1 of 10.
     let text = cluster.shell("sprio -o '%i %r %Y %F %J %P %Q %N %T'").ok();
     let expected = format!(
