@@ -23,4 +23,4 @@ pub mod task;
 mod tree;
 pub mod value;
 
-pub use load::{Configuration, Loaded, from_json, parse, parse_profiles};
+pub use load::{Configuration, Loaded, default_profile, from_json, parse, parse_profiles};
