@@ -67,6 +67,11 @@ const ROUTES: &[(&str, Handler)] = &[
     ("/api/project/{project}/gateways/list", || post(nothing)),
 ];
 
+/// The paths of all routes that need a token, as they are declared: a part in braces stands for any.
+pub fn paths() -> impl Iterator<Item = &'static str> {
+    ROUTES.iter().map(|(path, _)| *path)
+}
+
 pub fn router(shared: &Arc<Shared>, bodies: &BodyLimits) -> Router<Arc<Shared>> {
     let add = |router: Router<_>, (path, handler): &(&str, Handler)| router.route(path, handler());
     let routes = ROUTES.iter().fold(Router::new(), add);
