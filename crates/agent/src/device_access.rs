@@ -43,6 +43,15 @@ const SHARING: [&str; 2] = ["/dev/xpmem", "/dev/knem"];
 const FABRIC: [&str; 3] = ["/dev/infiniband/*", "/dev/hfi1*", "/dev/cxi*"];
 /// The files of a fabric that exist only if there is a port. The others exist as soon as a kernel module is loaded.
 const PORTS: [&str; 3] = ["/dev/infiniband/uverbs*", "/dev/hfi1*", "/dev/cxi*"];
+/// Files of accelerators and of their drivers.
+const ACCELERATORS: [&str; 6] = [
+    "/dev/nvidia*",
+    "/dev/nvidia-caps/*",
+    "/dev/dri/render*",
+    "/dev/kfd",
+    "/dev/accel/*",
+    "/dev/tenstorrent/*",
+];
 /// Files read for one pattern.
 const FILES_MAX: usize = 4096;
 
@@ -54,10 +63,18 @@ pub(crate) fn allowed(
     DeviceRoot::HOST.allowed(limits, of_several_nodes)
 }
 
-/// The rules beyond those that every program has; none where a granted file is no device.
-pub(crate) fn special(limits: &DeviceLimits, of_several_nodes: bool) -> Vec<DeviceRule> {
-    let rules = allowed(limits, of_several_nodes).unwrap_or_default();
-    rules.into_iter().filter(|rule| !STANDARD.contains(rule)).collect()
+/// The rules of the devices that a container shows: what was granted, and what drivers share; where nobody limits devices,
+/// every accelerator.
+pub(crate) fn shown(limits: Option<&DeviceLimits>, of_several_nodes: bool) -> Vec<DeviceRule> {
+    let host = &DeviceRoot::HOST;
+    let Some(limits) = limits else {
+        let all = ACCELERATORS.iter().chain(&SHARING).chain(&FABRIC);
+        return host.matching_rules(&all.collect::<Vec<_>>());
+    };
+    let granted: Vec<DeviceRule> =
+        limits.files().filter_map(|file| host.device(file).ok()).collect();
+    let rules = allowed(limits, of_several_nodes).unwrap_or_default().into_iter();
+    rules.filter(|rule| granted.contains(rule) || !STANDARD.contains(rule)).collect()
 }
 
 /// The root folder of the machine's files; tests use another.

@@ -20,7 +20,7 @@ pub struct ImageConfig {
     /// Empty: the root.
     #[serde(default)]
     pub working_dir: String,
-    /// `NAME`, `UID`, either with `:GROUP` or `:GID`; empty: root. `Image::resolve_user` reads it.
+    /// `NAME`, `UID`, either with `:GROUP` or `:GID`; empty: root.
     #[serde(default)]
     pub user: String,
     /// As in `8080/tcp`.

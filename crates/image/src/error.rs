@@ -32,8 +32,6 @@ pub enum Error {
     StoreFull { store: String, fault: String },
     #[error("{what} is not an image: {fault}")]
     NotAnImage { what: String, fault: String },
-    #[error("{image} has no user {user:?} in its {file}; give a number, or a name that is there")]
-    NoSuchUser { image: String, user: String, file: &'static str },
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
 }
@@ -53,7 +51,6 @@ pub enum ErrorKind {
     BadAnswer,
     StoreFull,
     NotAnImage,
-    NoSuchUser,
     Io,
 }
 
@@ -72,7 +69,6 @@ impl Error {
             Self::BadAnswer { .. } => ErrorKind::BadAnswer,
             Self::StoreFull { .. } => ErrorKind::StoreFull,
             Self::NotAnImage { .. } => ErrorKind::NotAnImage,
-            Self::NoSuchUser { .. } => ErrorKind::NoSuchUser,
             Self::Io { .. } => ErrorKind::Io,
         }
     }

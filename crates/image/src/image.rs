@@ -1,6 +1,5 @@
 //! An image that is ready for a container, and the guard that keeps it there.
 
-use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
@@ -17,7 +16,7 @@ pub struct Image {
     pub name: String,
     pub config: ImageConfig,
     pub root: Root,
-    /// Of its manifest or archive; a root file system in a folder and a squashfs have none.
+    /// The digest of its manifest or archive; a root file system in a folder and a squashfs have none.
     pub digest: Option<Digest>,
     /// Keeps it from being evicted; a folder or file outside the store needs none.
     pub in_use: Option<ImageInUse>,
@@ -75,19 +74,5 @@ impl Store {
             digest: Some(record.digest),
             in_use: Some(ImageInUse(lock)),
         })
-    }
-}
-
-impl Image {
-    /// Handles of the folders that hold its files, top first; none for a squashfs, whose files are seen when it is mounted.
-    pub(crate) fn folders(&self) -> Result<Vec<OwnedFd>> {
-        match &self.root {
-            Root::Layers(lower) => lower
-                .iter()
-                .map(|path| File::open(path).map(OwnedFd::from).map_err(Error::at(path)))
-                .collect(),
-            Root::Folder { path, handle } => Ok(vec![handle.try_clone().map_err(Error::at(path))?]),
-            Root::Squash(_) => Ok(Vec::new()),
-        }
     }
 }

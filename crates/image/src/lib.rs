@@ -16,7 +16,6 @@
 //!     Root::Folder { handle, .. } => …,      // a root file system in place
 //!     Root::Squash(squash) => …,             // file, offset, size
 //! }
-//! let user = image.resolve_user(None)?;      // uid, gid, groups and home from the image's own passwd
 //! let digest = image.digest;                 // what a child that pulled tells its parent
 //! drop(image.in_use);                        // when the container is gone: it may be evicted then
 //!
@@ -27,7 +26,7 @@
 //!
 //! - `reference.rs`, `digest.rs`, `platform.rs`, `manifest.rs`, `config.rs`: what images are named and made of.
 //! - `registry/`: the client. `local/`: files of this machine. `unpack/`: layers. `store/`: what a node keeps.
-//! - `pull.rs`: from a name to an image; `image.rs`: the image; `user.rs`: its users; `error.rs`: what can go wrong.
+//! - `pull.rs`: from a name to an image; `image.rs`: the image; `error.rs`: what can go wrong.
 
 mod config;
 mod digest;
@@ -41,7 +40,6 @@ mod reference;
 mod registry;
 mod store;
 mod unpack;
-mod user;
 
 pub use config::ImageConfig;
 pub use digest::Digest;
@@ -54,4 +52,3 @@ pub use reference::{Reference, Source, Version};
 pub use registry::{Credentials, RegistryConfig, Timeouts};
 pub use store::{ImageRecord, OnProgress, Phase, Progress, Store, StoreOptions};
 pub use unpack::{Limits, Unpacked, unpack};
-pub use user::ImageUser;

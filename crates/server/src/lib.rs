@@ -40,4 +40,5 @@ mod writer;
 pub use auth::token;
 pub use connection_limits::ConnectionLimits;
 pub use error::ServerError;
+pub use http::dstack::paths as dstack_paths;
 pub use startup::{Listeners, ServerOptions, run};

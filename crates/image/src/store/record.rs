@@ -7,7 +7,7 @@ use crate::digest::Digest;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ImageRecord {
-    /// Of the manifest, or of the archive it came from.
+    /// The digest of its manifest, or of the archive it came from.
     pub digest: Digest,
     pub config: ImageConfig,
     /// Bottom first.

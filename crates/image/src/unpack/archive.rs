@@ -75,8 +75,9 @@ pub struct Entry {
 /// The entries of an archive in order. The data of an entry is read before the next one is asked for, or skipped.
 pub struct Archive<R> {
     reader: R,
-    /// Of the current entry's data: what is not read yet, and what fills its last block.
+    /// Bytes of the current entry's data that are not read yet.
     left: u64,
+    /// Bytes that fill the last block of the current entry's data.
     padding: u64,
     current: String,
     /// Where the current entry's data begins.

@@ -174,39 +174,9 @@ pub fn set_xattr(file: BorrowedFd, name: &std::ffi::CStr, value: &[u8]) -> nix::
     Errno::result(done).map(drop)
 }
 
-/// What one layer says about a path.
-pub enum Found {
-    Here(OwnedFd),
-    /// The layers below are asked.
-    NotHere,
-    /// It, or a folder above it, is hidden for the layers below.
-    HiddenBelow,
-}
-
-/// Looks a path up in one layer. A symbolic link is followed inside this layer only.
-pub fn find(layer: BorrowedFd, path: &[u8], flags: OFlag) -> nix::Result<Found> {
-    match open_in_root(layer, path, flags) {
-        // A whiteout is a character device of number 0, which can be opened by nobody.
-        Err(Errno::ENXIO | Errno::ENODEV) => return Ok(Found::HiddenBelow),
-        Err(Errno::ENOENT) => {}
-        Err(Errno::ENOTDIR | Errno::ELOOP) => return Ok(Found::HiddenBelow),
-        other => return other.map(Found::Here),
-    }
-    let ends = path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at);
-    for end in ends {
-        let folder = match open_in_root(layer, &path[..end], OFlag::O_DIRECTORY | OFlag::O_RDONLY) {
-            Ok(folder) => folder,
-            Err(Errno::ENOENT) => return Ok(Found::NotHere),
-            Err(_) => return Ok(Found::HiddenBelow),
-        };
-        if is_opaque(folder.as_fd()) {
-            return Ok(Found::HiddenBelow);
-        }
-    }
-    Ok(Found::NotHere)
-}
-
-fn is_opaque(folder: BorrowedFd) -> bool {
+/// Whether the folder hides what the layers below have in theirs.
+#[cfg(test)]
+pub fn is_opaque(folder: BorrowedFd) -> bool {
     use std::os::fd::AsRawFd;
     [c"trusted.overlay.opaque", c"user.overlay.opaque"].iter().any(|name| {
         let mut value = [0u8; 1];

@@ -23,7 +23,9 @@ use crate::error::{Error, Result};
 pub use archive::{Archive, Kind};
 pub use compression::decoder;
 pub use entry_path::EntryPath;
-pub use folder::{Found, exists, find, open_beneath, read_bounded, remove_tree};
+#[cfg(test)]
+use folder::is_opaque;
+pub use folder::{exists, open_beneath, read_bounded, remove_tree};
 
 /// What a layer may be. Beyond a bound it is refused, and nothing of it stays.
 #[derive(Debug, Clone, Copy)]
@@ -53,7 +55,7 @@ impl Default for Limits {
 
 #[derive(Debug)]
 pub struct Unpacked {
-    /// Of the decompressed archive: the layer's diff-id.
+    /// The digest of the decompressed archive: the layer's diff-id.
     pub diff_id: Digest,
     /// What it takes on disk, about.
     pub disk_bytes: u64,

@@ -24,9 +24,6 @@ pub struct Container {
     pub work_dir: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<ContainerName>,
-    /// Where the root file system is saved when the step has ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub save: Option<String>,
     /// `None` as the site has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mount_home: Option<bool>,

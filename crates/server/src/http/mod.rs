@@ -12,7 +12,7 @@ pub mod body_limits;
 pub mod call;
 pub mod call_bounds;
 pub mod calls;
-mod dstack;
+pub mod dstack;
 pub mod hold;
 pub mod logs;
 pub mod metrics;

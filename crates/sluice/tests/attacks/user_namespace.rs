@@ -4,6 +4,9 @@ use crate::harness::{Cluster, TWO_NODES, skip};
 
 const MEMBER: &str = "man";
 
+/// What a shell ends with where a command is not there.
+const NO_COMMAND: i32 = 127;
+
 /// Each line is tried by the namespace's root, and prints `got` and its number where it succeeds.
 fn attacks(cluster: &Cluster, roots_job: u32) -> Vec<String> {
     let state = cluster.state().display().to_string();
@@ -30,7 +33,9 @@ fn attacks(cluster: &Cluster, roots_job: u32) -> Vec<String> {
 #[test]
 fn root_root_of_a_jobs_own_namespace_gets_no_more_than_its_user() {
     let cluster = Cluster::up(TWO_NODES);
-    if cluster.shell_as(MEMBER, "unshare -Ur true").code != 0 {
+    let may = cluster.shell_as(MEMBER, "unshare -Ur true");
+    assert_ne!(may.code, NO_COMMAND, "{}", may.stderr);
+    if may.code != 0 {
         return skip("userns", "users may not make user namespaces here");
     }
     let roots_job = cluster.submit_sleeper("");
@@ -50,6 +55,13 @@ fn root_root_of_a_jobs_own_namespace_gets_no_more_than_its_user() {
     );
     assert_eq!(cluster.await_end(job), "COMPLETED|0:0");
     assert_eq!(cluster.read("attack.out"), "0\nover\n");
+    for (number, line) in attacks(&cluster, roots_job).iter().enumerate() {
+        // An attack whose command is not there proves nothing.
+        let said = cluster.read(&format!("tried.{number}"));
+        assert!(!said.contains("not found"), "{line} was not tried: {said}");
+        let is_search = line.starts_with("find ");
+        assert!(is_search || !said.trim().is_empty(), "{line} failed without a word");
+    }
     assert_eq!(cluster.state_of(roots_job), "RUNNING|None");
     assert_eq!(cluster.node_states().lines().filter(|line| line.contains("drain")).count(), 0);
 }

@@ -350,3 +350,68 @@ fn root_nothing_of_the_node_or_of_other_containers_can_be_changed_from_a_contain
     assert!(!said.stdout.contains("secret"), "{}", said.stdout);
     assert_nothing_is_left(&cluster);
 }
+
+/// Two devices that every kernel has play the GPUs: a container shows and opens those of its job or step alone.
+#[test]
+fn root_a_container_has_the_devices_of_its_job_and_step() {
+    for plugin in ["autodetect", "cgroup/v1"] {
+        let cluster = Cluster::folder(
+            "ClusterName=test\nSlurmdParameters=config_overrides\nDefMemPerCPU=100\nGresTypes=gpu\n\
+             NodeName=node1 CPUs=4 RealMemory=2000 Gres=gpu:2\nPartitionName=main Nodes=node1 Default=YES State=UP\n",
+        );
+        cluster
+            .write_conf("gres.conf", "Name=gpu File=/dev/fuse\nName=gpu File=/dev/loop-control\n");
+        cluster
+            .write_conf("cgroup.conf", &format!("CgroupPlugin={plugin}\nConstrainDevices=yes\n"));
+        make_rootfs(&cluster.path("work/rootfs"));
+        cluster.start();
+        let look = "for device in fuse loop-control; do [ -e /dev/$device ] && echo there $device; \
+                    (: < /dev/$device) 2>/dev/null && echo opens $device; done; true";
+        let rootfs = cluster.path("work/rootfs");
+        let container = format!("--container={}", rootfs.display());
+        let job = |gres: &str| cluster.sluice(&["srun", gres, &container, "sh", "-c", look]).ok();
+        assert_eq!(job("--gres=gpu:1"), "there fuse\nopens fuse\n", "{plugin}");
+        let both = "there fuse\nopens fuse\nthere loop-control\nopens loop-control\n";
+        assert_eq!(job("--gres=gpu:2"), both, "{plugin}");
+        assert_eq!(job("--gres=none"), "", "{plugin}");
+        let step = format!("srun --exact -n1 --gres=gpu:1 --mem=50 {container} sh -c '{look}'");
+        let text = cluster.run_script(&["-n2", "--gres=gpu:2"], &step);
+        assert_eq!(text, "there fuse\nopens fuse\n", "{plugin}");
+        assert_nothing_is_left(&cluster);
+    }
+}
+
+/// Steps of a job find a container by its name, and the word after the name says what must be there.
+#[test]
+fn root_a_named_container_is_kept_joined_and_refused_as_its_word_says() {
+    let cluster = cluster("");
+    let script = format!(
+        "run() {{ name=$1; shift; srun --overlap -n1 --container={} --container-name=$name \"$@\"; }}\n{}",
+        cluster.path("work/rootfs").display(),
+        r#"run n:create sh -c 'echo first > /kept'
+run n sh -c 'cat /kept'
+run n:create true; echo create $?
+run n:exec true; echo exec $?
+run n:no_exec sh -c 'cat /kept'
+run n -n2 sh -c 'echo > /ready-$SLURM_PROCID; until [ -e /go ]; do sleep 0.05; done; echo waited' &
+until run n:exec sh -c '[ -e /ready-0 ] && [ -e /ready-1 ]' 2>/dev/null; do sleep 0.1; done
+run n:no_exec true; echo no_exec $?
+run n:exec sh -c 'echo > /go'
+wait"#
+    );
+    let text = cluster.run_script(&["-n4"], &script);
+    let of_step = |line: &&str| !line.starts_with("srun: ");
+    let said: Vec<&str> = text.lines().filter(of_step).collect();
+    let (mut expected, waited) =
+        (vec!["first", "create 1", "exec 1", "first", "no_exec 1"], vec!["waited"; 2]);
+    expected.extend(waited);
+    assert_eq!(said, expected, "{text}");
+    for why in [
+        "container n is there already: expected none, because of :create",
+        "container n does not run: expected a running one, because of :exec",
+        "container n runs: expected one that does not, because of :no_exec",
+    ] {
+        assert!(text.contains(why), "{why}: {text}");
+    }
+    assert_nothing_is_left(&cluster);
+}

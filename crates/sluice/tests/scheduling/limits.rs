@@ -225,7 +225,7 @@ fn up_a_job_in_a_partition_closed_to_its_account_waits_with_slurms_reason() {
 #[test]
 fn up_sprio_shows_slurms_numbers_and_the_queue_follows_them() {
     let cluster = accounted();
-    // Of the other account: on a slow machine its use counts before the factors are asked for.
+    // The job that fills the cluster is charged to chem: on a slow machine its use counts before the factors are asked for.
     let hog = cluster.submit_sleeper("-A chem -N2 --exclusive");
     cluster.await_state(hog, "RUNNING");
     let plain = cluster.submit_sleeper("-A physics -n1");

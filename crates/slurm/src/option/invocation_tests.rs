@@ -236,6 +236,8 @@ fn every_submission_option_changes_something() {
                 OptionKey::NoContainerEntrypoint
                     | OptionKey::NoContainerRemapRoot
                     | OptionKey::ContainerWritable
+                    // Refused by name.
+                    | OptionKey::ContainerSave
             );
             if undoes {
                 continue;

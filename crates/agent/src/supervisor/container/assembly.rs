@@ -1,6 +1,8 @@
 //! Puts a container together: its root file system from the layers of its image, and what is shown in it, in a mount
 //! namespace of its own that lives as long as its holder does.
 
+use super::devices;
+use super::driver_files::{self, DriverFiles};
 use super::files;
 use super::group_trees;
 use super::holder::{Holder, IdMap};
@@ -44,21 +46,23 @@ const LAYERS_MAX: usize = 120;
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Assembled {
     pub holder: Holder,
-    pub map: Option<IdMap>,
+    pub map: IdMap,
     /// Its processes are in a user namespace of that map; else only the owners of its files are mapped.
     pub has_user_namespace: bool,
     pub settings: ImageConfig,
     pub name: String,
     /// Whom its processes are inside, where not the job's user.
     pub user: (u32, u32),
+    /// The step that made it.
+    pub step: String,
+    /// It shows the files of NVIDIA's driver.
+    pub has_driver: bool,
 }
 
 impl Assembled {
-    /// The container of this folder, if it is running.
-    pub fn running(folder: &Path) -> Option<Assembled> {
-        let text = fs::read(folder.join(RECORD)).ok()?;
-        let found: Assembled = serde_json::from_slice(&text).ok()?;
-        found.holder.is_alive().then_some(found)
+    /// The container that was made in this folder; it may have ended.
+    pub fn read(folder: &Path) -> Option<Assembled> {
+        serde_json::from_slice(&fs::read(folder.join(RECORD)).ok()?).ok()
     }
 }
 
@@ -103,20 +107,34 @@ pub(super) fn assemble(
         ContainerUser::Named(name) => user::resolve(&root, name)?,
     };
     opened.show(spec, &root)?;
+    let has_driver = show_driver(spec, &root)?;
     group_trees::hide_most()?;
     let name = spec.folder.file_name().and_then(|name| name.to_str()).unwrap_or("container");
     let assembled = Assembled {
         holder,
-        map: Some(map),
+        map,
         has_user_namespace,
         settings: rootfs.settings,
         name: name.to_owned(),
         user,
+        step: spec.step.clone(),
+        has_driver,
     };
     let text = serde_json::to_vec(&assembled).map_err(|e| e.to_string())?;
     fs::write(spec.folder.join(RECORD), text)
         .map_err(|e| format!("cannot write the container's record: {e}"))?;
     Ok(assembled)
+}
+
+/// Shows the files of the driver to a process that may open its device. Returns whether there are any.
+fn show_driver(spec: &ContainerSpec, root: &OwnedFd) -> Result<bool, String> {
+    let devices = devices::files(spec.devices.as_ref(), spec.of_several_nodes);
+    if !devices.iter().any(|device| device.path == driver_files::CONTROL_DEVICE) {
+        return Ok(false);
+    }
+    let Some(found) = DriverFiles::find() else { return Ok(false) };
+    found.show(root, &spec.folder)?;
+    Ok(true)
 }
 
 fn make_folder(path: &Path, mode: mode_t) -> Result<(), String> {

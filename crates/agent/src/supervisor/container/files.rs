@@ -59,7 +59,7 @@ pub(super) fn show_taken(root: &OwnedFd, shown: Shown, mount: &Mount) -> Result<
         .map_err(|e| format!("mount {} on {}: {}", mount.source, mount.target, e.desc()))
 }
 
-fn is_folder(file: &OwnedFd) -> nix::Result<bool> {
+pub(super) fn is_folder(file: &OwnedFd) -> nix::Result<bool> {
     Ok(fstat(file)?.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFDIR.bits())
 }
 

@@ -14,7 +14,7 @@ const DEPTH_MAX: usize = 8;
 /// One mounted tree.
 struct Mounted {
     point: String,
-    /// Of v1, with the controller that a runtime needs.
+    /// Whether it is a v1 tree with the controller that a runtime needs.
     is_needed: bool,
     is_unified: bool,
 }

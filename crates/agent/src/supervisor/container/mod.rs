@@ -8,10 +8,11 @@
 //! - `assembly`: the root file system with everything that is shown in it; `files`, `mount_calls`, `squash`: how.
 //! - `group_trees`: the control groups that the runtime sees.
 //! - `runtime_config`: what the runtime is told; `runtime`: which program that is.
-//! - `user`: the users of the image.
+//! - `user`: the users of the image; `devices`, `driver_files`: what it needs for the job's GPUs.
 
 mod assembly;
 mod devices;
+mod driver_files;
 mod files;
 mod group_trees;
 mod holder;
@@ -30,7 +31,7 @@ use crate::supervisor::job_context::JobContext;
 use crate::supervisor::process::credentials::as_user;
 use assembly::{Assembled, MOUNT_POINT};
 use image::Credentials;
-use model::container::{Container, ContainerUser, is_plain_path};
+use model::container::{Container, ContainerName, ContainerUser, Join, is_plain_path};
 use model::id::AttemptId;
 use model::limits::DeviceLimits;
 use model::site::ContainerSite;
@@ -72,7 +73,8 @@ pub(crate) struct ContainerSpec<'a> {
     pub user: &'a UserIds,
     /// The folders of the process's group, in each tree.
     pub groups: Vec<String>,
-    pub devices: Option<&'a DeviceLimits>,
+    /// The devices of the process's step, or of the job.
+    pub devices: Option<DeviceLimits>,
     pub of_several_nodes: bool,
     /// The job's script, where that is what runs.
     pub script: Option<PathBuf>,
@@ -87,7 +89,7 @@ pub(crate) struct ContainerSpec<'a> {
 }
 
 impl<'a> ContainerSpec<'a> {
-    /// Of one process of a job; `name` is that of its step, and `group` the process's own.
+    /// The specification for one process of a job; `name` is its step's, `group` the control group that it starts in.
     pub fn of_job(
         job: JobContext<'a>,
         request: &'a Container,
@@ -112,7 +114,7 @@ impl<'a> ContainerSpec<'a> {
             process: 0,
             user: &record.launch.user,
             groups: group.paths(),
-            devices: record.limits.devices.as_ref(),
+            devices: record.limits.devices.clone(),
             of_several_nodes: record.launch.nodes > 1,
             script: None,
             work_dir: "/",
@@ -158,8 +160,15 @@ pub(crate) fn enter(
     private.map_err(failed)?;
     let lock = File::create(spec.folder.join("lock")).map_err(failed)?;
     let lock = Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, e)| failed(e.into()))?;
-    let assembled = match Assembled::running(&spec.folder) {
-        Some(running) => {
+    let there = Assembled::read(&spec.folder);
+    let is_running = there.as_ref().is_some_and(|there| there.holder.is_alive());
+    if let (Some(name), true) =
+        (&spec.request.name, there.as_ref().is_none_or(|there| there.step != spec.step))
+    {
+        check_name(name, there.is_some(), is_running)?;
+    }
+    let assembled = match there {
+        Some(running) if is_running => {
             let failed = |e: Errno| format!("cannot join the container: {}", e.desc());
             let namespace = running.holder.namespace("mnt");
             let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
@@ -171,13 +180,30 @@ pub(crate) fn enter(
             setns(namespace, CloneFlags::CLONE_NEWNS).map_err(failed)?;
             running
         }
-        None => assembly::assemble(spec, environment, progress)?,
+        _ => assembly::assemble(spec, environment, progress)?,
     };
     drop(lock);
     let root =
         open(MOUNT_POINT, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
             .map_err(|e| format!("the container's root: {}", e.desc()))?;
     Ok(Entered { assembled, root, runtime, group })
+}
+
+/// Whether a container of this name may be used as its word says.
+fn check_name(asked: &ContainerName, is_there: bool, is_running: bool) -> Result<(), String> {
+    let name = &asked.name;
+    match asked.join {
+        Join::Create if is_there => {
+            Err(format!("container {name} is there already: expected none, because of :create"))
+        }
+        Join::Running if !is_running => {
+            Err(format!("container {name} does not run: expected a running one, because of :exec"))
+        }
+        Join::NotRunning if is_running => {
+            Err(format!("container {name} runs: expected one that does not, because of :no_exec"))
+        }
+        _ => Ok(()),
+    }
 }
 
 impl Entered {
@@ -217,13 +243,13 @@ impl Entered {
         let bundle = spec.folder.join(format!("process-{}-{}", spec.step, spec.process));
         fs::create_dir_all(&bundle).map_err(io)?;
         let group = format!("{}/{GROUP}-{}", self.group, spec.process);
-        let devices = devices::files(spec.devices, spec.of_several_nodes);
+        let devices = devices::files(spec.devices.as_ref(), spec.of_several_nodes);
         let config = RuntimeConfig {
             root: MOUNT_POINT,
             read_only: spec.request.read_only,
             shared_memory: assembly::SHARED_MEMORY,
             holder: &self.assembled.holder,
-            map: self.assembled.map.as_ref().filter(|_| self.assembled.has_user_namespace),
+            map: Some(&self.assembled.map).filter(|_| self.assembled.has_user_namespace),
             user: self.user(spec),
             umask: spec.umask,
             arguments: argv,
@@ -275,7 +301,13 @@ impl Entered {
     fn environment(&self, spec: &ContainerSpec, job: &[CString]) -> Vec<String> {
         let of_job: Vec<String> =
             job.iter().map(|entry| entry.to_string_lossy().into_owned()).collect();
-        merge(&self.assembled.settings.env, &of_job, |name| spec.request.variables.wins(name))
+        let wins = |name: &str| spec.request.variables.wins(name);
+        let mut all = merge(&self.assembled.settings.env, &of_job, wins);
+        if self.assembled.has_driver {
+            append_folder(&mut all, "LD_LIBRARY_PATH", driver_files::LIBRARIES);
+            append_folder(&mut all, "PATH", driver_files::PROGRAMS);
+        }
+        all
     }
 
     /// Inside the container: as asked for, else the job's where the container has it, else the image's.
@@ -311,12 +343,28 @@ fn merge(image: &[String], job: &[String], wins: impl Fn(&str) -> bool) -> Vec<S
     let replaced = |entry: &&String| !kept.iter().any(|one| name(one) == name(entry));
     let mut all: Vec<String> =
         image.iter().filter(replaced).chain(kept.iter().copied()).cloned().collect();
-    let own = format!("{}/bin", files::OWN);
-    match all.iter_mut().find(|entry| entry.starts_with("PATH=")) {
-        Some(path) => *path = format!("{path}:{own}"),
-        None => all.push(format!("PATH={PATH}:{own}")),
+    if !all.iter().any(|entry| entry.starts_with("PATH=")) {
+        all.push(format!("PATH={PATH}"));
     }
+    append_folder(&mut all, "PATH", &format!("{}/bin", files::OWN));
     all
+}
+
+/// Adds a folder to the end of a variable that lists folders.
+fn append_folder(variables: &mut Vec<String>, name: &str, folder: &str) {
+    let is_name =
+        |entry: &&mut String| entry.strip_prefix(name).is_some_and(|rest| rest.starts_with('='));
+    match variables.iter_mut().find(is_name) {
+        Some(entry) => {
+            let folders = &entry[name.len() + 1..];
+            if folders.is_empty() {
+                entry.push_str(folder);
+            } else if !folders.split(':').any(|one| one == folder) {
+                *entry = format!("{entry}:{folder}");
+            }
+        }
+        None => variables.push(format!("{name}={folder}")),
+    }
 }
 
 /// Removes the folders of an attempt's containers; `groups` are those of the job.
@@ -368,5 +416,18 @@ mod tests {
         assert_eq!(merged(&[], &["PATH=/usr/bin", "A=1"], &[]), ["A=1".to_owned(), own]);
         let job_path = "PATH=/usr/bin:/run/sluice/bin";
         assert_eq!(merged(&["PATH=/x"], &["PATH=/usr/bin"], &["PATH"]), [job_path]);
+    }
+
+    #[test]
+    fn folders_are_added_once_at_the_end() {
+        let appended = |entry: &str| {
+            let mut all = vec!["PATH_X=/a".to_owned(), entry.to_owned()];
+            append_folder(&mut all, "PATH", "/x");
+            all.split_off(1).join(" ")
+        };
+        assert_eq!(appended("PATH=/a:/b"), "PATH=/a:/b:/x");
+        assert_eq!(appended("PATH=/x:/b"), "PATH=/x:/b");
+        assert_eq!(appended("PATH="), "PATH=/x");
+        assert_eq!(appended("HOME=/"), "HOME=/ PATH=/x");
     }
 }

@@ -123,7 +123,7 @@ pub(super) fn make_file_in_root(root: impl AsFd, path: &str) -> nix::Result<Owne
 pub(super) struct Tree(OwnedFd);
 
 impl Tree {
-    /// Of the file or folder that a handle of this mount namespace stands for, with everything mounted below it.
+    /// Copies the file or folder that a handle of this mount namespace stands for, with everything mounted below it.
     pub fn copy(source: impl AsFd) -> nix::Result<Tree> {
         let flags = OPEN_TREE_CLONE
             | libc::O_CLOEXEC as libc::c_uint

@@ -1,6 +1,7 @@
 //! The root file system that a container names: a bundle, a folder, or an image of the node's store.
 
 use super::ContainerSpec;
+use super::files::is_folder;
 use super::mount_calls::open_plain;
 use crate::supervisor::process::credentials::as_user;
 use image::{
@@ -9,7 +10,7 @@ use image::{
 };
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
-use nix::sys::stat::{Mode, SFlag, fstat};
+use nix::sys::stat::Mode;
 use serde::Deserialize;
 use std::fs::File;
 use std::io::Read;
@@ -154,10 +155,6 @@ enum OpenedPath {
     Other(OwnedFd),
 }
 
-fn is_folder(file: &OwnedFd) -> bool {
-    fstat(file).is_ok_and(|status| status.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFDIR.bits())
-}
-
 fn open_path(path: &Path) -> Result<OpenedPath, String> {
     let words = |e: Errno| e.desc().to_owned();
     let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
@@ -166,7 +163,7 @@ fn open_path(path: &Path) -> Result<OpenedPath, String> {
     let config = match has(CONFIG) {
         // An image in OCI's own layout is no bundle.
         Ok(config) if has(LAYOUT).is_err() => config,
-        _ if is_folder(&opened) && has(LAYOUT).is_err() => {
+        _ if is_folder(&opened).map_err(words)? && has(LAYOUT).is_err() => {
             let layers = Layers::Folder(opened);
             let (settings, in_use) = (ImageConfig::default(), Vec::new());
             return Ok(OpenedPath::Folder(Box::new(RootFs { layers, settings, in_use })));

@@ -109,6 +109,10 @@ impl Step {
             work_dir: &launch.work_dir,
             umask: launch.umask,
             terminal,
+            devices: record.limits.devices.as_ref().map(|devices| match &self.order.share {
+                Some(share) => devices.of_step(share),
+                None => devices.clone(),
+            }),
             ..ContainerSpec::of_job(job, request, &step, group)
         });
         let spec = ProcessSpec {

@@ -88,6 +88,12 @@ const ROUTES: &[(&str, Handler)] = &[
 
 pub use unavailable::unknown_route;
 
+/// The paths of all routes that need a token, as they are declared: a part in braces stands for any.
+pub fn paths() -> impl Iterator<Item = &'static str> {
+    let refused = unavailable::REFUSED.iter().map(|(path, _)| *path);
+    ROUTES.iter().map(|(path, _)| *path).chain(refused)
+}
+
 pub fn router(shared: &Arc<Shared>, bodies: &BodyLimits) -> Router<Arc<Shared>> {
     let add = |router: Router<_>, (path, handler): &(&str, Handler)| router.route(path, handler());
     let refuse = |router: Router<_>, &(path, why): &(&str, &'static str)| {

@@ -3,6 +3,7 @@
 use super::broken_http;
 use super::calls::{CALLS, Draw, starts_processes};
 use super::connection::{Connection, Entry};
+use super::dstack_routes::DstackRequest;
 use super::mutation;
 use crate::harness::dice::Dice;
 use serde_json::json;
@@ -20,6 +21,9 @@ const TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Connections that are left open in the middle of something, or whose answers are never read.
 const LEFT_OPEN_MAX: usize = 40;
+
+/// Once in so many mutated bodies for dstack's routes one value is as large as a bound, or larger.
+const OVERGROWN_ONE_IN: u64 = 20;
 
 /// Connections that one burst opens.
 const BURST: usize = 1000;
@@ -42,6 +46,10 @@ pub struct Tally {
     pub refused: u64,
     /// Jobs that the server has acknowledged.
     pub acknowledged: BTreeSet<u64>,
+    /// Answers to requests of dstack's API.
+    pub dstack_answered: u64,
+    /// Names of runs that were acknowledged there.
+    pub runs: BTreeSet<String>,
     /// Answers that say that the server failed.
     pub failures: Vec<String>,
 }
@@ -54,6 +62,8 @@ impl Tally {
         for job in other.acknowledged {
             assert!(self.acknowledged.insert(job), "job {job} was acknowledged twice");
         }
+        self.dstack_answered += other.dstack_answered;
+        self.runs.extend(other.runs);
         self.failures.extend(other.failures);
     }
 }
@@ -66,7 +76,8 @@ impl Attacker {
         while tally.sent < most && !stop.load(Ordering::Relaxed) {
             tally.sent += 1;
             match self.dice.below(100) {
-                0..80 => self.call(&mut tally),
+                0..70 => self.call(&mut tally),
+                70..80 => self.dstack_request(&mut tally),
                 80..90 => left_open.extend(broken_http::send(&self.entry, &mut self.dice)),
                 90..95 => {
                     let jobs = jobs_so_far(tally.sent);
@@ -123,6 +134,46 @@ impl Attacker {
             && let Some(job) = answer["submitted"]["job"].as_u64()
         {
             assert!(tally.acknowledged.insert(job), "job {job} was acknowledged twice");
+        }
+    }
+
+    /// As dstack's client would ask, or with a body or a path that it would not send.
+    fn dstack_request(&mut self, tally: &mut Tally) {
+        let request = DstackRequest::draw(&mut self.dice);
+        let mutates = self.dice.one_in(2) && !(self.root && request.starts_processes);
+        let proper = !mutates && request.proper_path;
+        let body = request.body.map(|mut body| {
+            if !mutates {
+                return body.to_string().into_bytes();
+            }
+            if self.dice.one_in(OVERGROWN_ONE_IN) {
+                mutation::overgrow(&mut body, &mut self.dice);
+                return body.to_string().into_bytes();
+            }
+            for _ in 0..1 + self.dice.below(3) {
+                mutation::mutate(&mut body, &mut self.dice);
+            }
+            mutation::to_text(&body, &mut self.dice)
+        });
+        let timeout = if request.starts_processes { SUBMIT_TIMEOUT } else { TIMEOUT };
+        let Some(response) = self.entry.request(&request.path, body.as_deref(), timeout) else {
+            return;
+        };
+        tally.answered += 1;
+        tally.dstack_answered += 1;
+        tally.refused += u64::from(response.status != 200);
+        let said = String::from_utf8_lossy(&response.body);
+        // No such path, no such method, a body that is not the route's: what its own client sends is none of these.
+        let not_taken = proper && [404, 405, 422].contains(&response.status);
+        if response.status >= 500 || not_taken {
+            let body = String::from_utf8_lossy(body.as_deref().unwrap_or_default());
+            let shown: String = body.chars().take(2000).collect();
+            tally.failures.push(format!("{}: {}: {said}: {shown}", request.path, response.status));
+        }
+        if request.starts_processes && response.status == 200 {
+            let run: serde_json::Value = serde_json::from_str(&said).expect("a run");
+            let name = run["run_spec"]["run_name"].as_str().expect("a run's name");
+            tally.runs.insert(name.to_owned());
         }
     }
 

@@ -37,7 +37,8 @@ pub fn books(cluster: &Cluster) -> BTreeMap<String, String> {
     books
 }
 
-pub fn check(cluster: &Cluster, acknowledged: &BTreeSet<u64>) {
+/// `acknowledged` are numbers of jobs, `runs` the names of dstack's.
+pub fn check(cluster: &Cluster, acknowledged: &BTreeSet<u64>, runs: &BTreeSet<String>) {
     let books = books(cluster);
     for (job, state) in &books {
         let open = ["PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "REQUEUED"];
@@ -47,6 +48,10 @@ pub fn check(cluster: &Cluster, acknowledged: &BTreeSet<u64>) {
     let known: BTreeSet<u64> = books.keys().filter_map(|shown| number(shown)).collect();
     let lost: Vec<&u64> = acknowledged.difference(&known).collect();
     assert!(lost.is_empty(), "acknowledged, and not in the books: {lost:?}");
+    let names = cluster.shell("sacct -n -X -P -a -S now-1day -o JobName").ok();
+    let names: BTreeSet<String> = names.lines().map(str::to_owned).collect();
+    let lost: Vec<&String> = runs.difference(&names).collect();
+    assert!(lost.is_empty(), "acknowledged runs that are not in the books: {lost:?}");
     let cpus = cluster.shell("sinfo -h -N -o '%N %C' | sort -u").ok();
     for line in cpus.lines() {
         assert!(line.contains(" 0/"), "CPUs are allocated although nothing runs: {cpus}");

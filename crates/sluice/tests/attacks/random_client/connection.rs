@@ -6,6 +6,9 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// The path of the commands' own calls.
+const CALL: &str = "/api/v1/call";
+
 /// How a user reaches the server.
 #[derive(Clone)]
 pub enum Entry {
@@ -61,16 +64,29 @@ impl Entry {
     }
 
     pub fn call_head(&self, length: usize) -> Vec<u8> {
-        self.head("POST /api/v1/call HTTP/1.1", &[&format!("content-length: {length}")])
+        self.post_head(CALL, length)
+    }
+
+    fn post_head(&self, path: &str, length: usize) -> Vec<u8> {
+        self.head(&format!("POST {path} HTTP/1.1"), &[&format!("content-length: {length}")])
     }
 
     /// Sends a call on a connection of its own, and reads the answer. `None` if there was none in time.
     pub fn call(&self, body: &[u8], timeout: Duration) -> Option<Response> {
+        self.request(CALL, Some(body), timeout)
+    }
+
+    /// The same for any path: with POST, or with GET where there is no body.
+    pub fn request(&self, path: &str, body: Option<&[u8]>, timeout: Duration) -> Option<Response> {
         let mut connection = self.connect().ok()?;
         connection.set_timeout(timeout);
-        connection.write_all(&self.call_head(body.len())).ok()?;
+        let head = match body {
+            Some(body) => self.post_head(path, body.len()),
+            None => self.head(&format!("GET {path} HTTP/1.1"), &[]),
+        };
+        connection.write_all(&head).ok()?;
         // A server that refuses a long body may close before all of it is written, and its answer is still there.
-        let _ = connection.write_all(body);
+        let _ = connection.write_all(body.unwrap_or_default());
         connection.read_response()
     }
 }

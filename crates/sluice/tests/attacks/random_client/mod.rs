@@ -9,6 +9,7 @@ mod balance;
 mod broken_http;
 mod calls;
 mod connection;
+mod dstack_routes;
 mod honest_user;
 mod mutation;
 mod rogue_node;
@@ -21,6 +22,7 @@ use attacker::{Attacker, Tally};
 use connection::{Entry, become_user};
 use model::bounds;
 use rogue_node::RogueNode;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -52,12 +54,21 @@ struct Length {
     calls_max: u64,
 }
 
+/// Sets a flag when it goes out of scope, also by a failure: whoever waits for the flag ends too.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 struct Attack {
     cluster: Cluster,
     seed: u64,
     conf: String,
     tokens: Vec<(String, String)>,
-    rogue: RogueNode,
+    rogue: Mutex<RogueNode>,
     tally: Tally,
 }
 
@@ -95,7 +106,7 @@ impl Attack {
             (user.to_owned(), cluster.sluice(&["token", "user", user]).ok().trim().to_owned())
         };
         let tokens = vec![token(MEMBER), token(STRANGER)];
-        let rogue = RogueNode::join(&cluster);
+        let rogue = Mutex::new(RogueNode::join(&cluster));
         Self { cluster, seed, conf, tokens, rogue, tally: Tally::default() }
     }
 
@@ -134,19 +145,37 @@ impl Attack {
         .collect()
     }
 
-    /// Attacks for a while; the times of `squeue` meanwhile.
+    /// Attacks for a while, then ends all jobs and checks the books; the times of `squeue` throughout.
     fn round(&mut self, round: u64, length: &Length) -> Vec<Duration> {
-        let stop = AtomicBool::new(false);
-        let attackers = self.attackers(round);
-        let (rogue_dice, stranger_dice) = (self.dice(round, 100), self.dice(round, 101));
-        let honest_dice = self.dice(round, 102);
-        let (agents, stranger) =
-            (self.address("agents"), rogue_node::stranger_config(&self.cluster));
-        let Self { cluster, rogue, tally, .. } = self;
-        let (cluster, stop) = (&*cluster, &stop);
+        let over = AtomicBool::new(false);
         let mut times = Vec::new();
         thread::scope(|scope| {
-            let attacks: Vec<_> = attackers
+            let end = SetOnDrop(&over);
+            let (cluster, over) = (&self.cluster, &over);
+            let watches = ["root", BYSTANDER]
+                .map(|user| scope.spawn(move || watch::watch(cluster, user, over)));
+            let tally = self.attack(round, length);
+            self.tally.add(tally);
+            balance::end_all_jobs(cluster);
+            balance::check(cluster, &self.tally.acknowledged, &self.tally.runs);
+            drop(end);
+            times.extend(watches.into_iter().flat_map(|watch| watch.join().expect("a watch")));
+        });
+        times.sort_unstable();
+        times
+    }
+
+    /// All attackers at once, with a user who works.
+    fn attack(&self, round: u64, length: &Length) -> Tally {
+        let stop = AtomicBool::new(false);
+        let stop = &stop;
+        let (agents, stranger) =
+            (self.address("agents"), rogue_node::stranger_config(&self.cluster));
+        let mut tally = Tally::default();
+        thread::scope(|scope| {
+            let end = SetOnDrop(stop);
+            let attacks: Vec<_> = self
+                .attackers(round)
                 .into_iter()
                 .map(|mut attacker| {
                     scope.spawn(move || {
@@ -157,34 +186,34 @@ impl Attack {
                     })
                 })
                 .collect();
+            let mut dice = self.dice(round, 100);
             scope.spawn(move || {
-                let mut dice = rogue_dice;
+                let mut rogue = self.rogue.lock().expect("the rogue node");
                 while !stop.load(Ordering::Relaxed) {
                     rogue.send_reports(500, &mut dice);
                 }
             });
+            let mut dice = self.dice(round, 101);
             scope.spawn(move || {
-                let mut dice = stranger_dice;
                 while !stop.load(Ordering::Relaxed) {
                     rogue_node::connect_and_send(&agents, &stranger, &mut dice);
                     thread::sleep(Duration::from_millis(5));
                 }
             });
+            let dice = self.dice(round, 102);
             let honest =
-                scope.spawn(move || honest_user::work(cluster, BYSTANDER, honest_dice, stop));
-            let watches = ["root", BYSTANDER]
-                .map(|user| scope.spawn(move || watch::watch(cluster, user, stop)));
+                scope.spawn(move || honest_user::work(&self.cluster, BYSTANDER, dice, stop));
             thread::sleep(length.round);
-            stop.store(true, Ordering::Relaxed);
+            drop(end);
             for attack in attacks {
                 tally.add(attack.join().expect("an attacker"));
             }
-            let lines = honest.join().expect("the honest user");
-            println!("round {round}: {lines} lines of an honest user");
-            times.extend(watches.into_iter().flat_map(|watch| watch.join().expect("a watch")));
+            let worked = honest.join().expect("the honest user");
+            let (lines, jobs) = (worked.lines, worked.submitted.len());
+            println!("round {round}: {lines} lines of an honest user, {jobs} jobs");
+            tally.add(Tally { acknowledged: worked.submitted, ..Tally::default() });
         });
-        times.sort_unstable();
-        times
+        tally
     }
 
     fn server_memory(&self) -> u64 {
@@ -222,19 +251,18 @@ fn run(length: &Length, seed: u64, squeue_max: impl Fn(Duration) -> Duration) {
         let began = Instant::now();
         let times = attack.round(round, length);
         attack.nothing_panicked();
-        balance::end_all_jobs(&attack.cluster);
-        balance::check(&attack.cluster, &attack.tally.acknowledged);
-        attack.nothing_panicked();
         for (of, pid) in pids {
             assert_eq!(attack.cluster.pid(of), pid, "the {of} is the same process");
         }
         let (memory, slowest) = (attack.server_memory(), *times.last().expect("times of squeue"));
-        let Tally { sent, answered, refused, acknowledged, .. } = &attack.tally;
+        let Tally { sent, answered, refused, dstack_answered, acknowledged, runs, .. } =
+            &attack.tally;
         println!(
-            "round {round}: {:?}; {sent} calls, {answered} answered, {refused} refused, {} jobs; squeue {} times, median \
-             {:?}, slowest {slowest:?} (idle {idle:?}); server {memory} kB (fresh {fresh} kB)",
+            "round {round}: {:?}; {sent} calls, {answered} answered ({dstack_answered} dstack's), {refused} refused, {} jobs, \
+             {} runs; squeue {} times, median {:?}, slowest {slowest:?} (idle {idle:?}); server {memory} kB (fresh {fresh} kB)",
             began.elapsed(),
             acknowledged.len(),
+            runs.len(),
             times.len(),
             times[times.len() / 2],
         );
@@ -243,6 +271,7 @@ fn run(length: &Length, seed: u64, squeue_max: impl Fn(Duration) -> Duration) {
         let most = (first as f64 * MEMORY_RATIO_MAX) as u64 + MEMORY_SLACK_KB;
         assert!(memory <= most, "memory: {memory} kB after {first} kB in the first round");
     }
+    assert!(!attack.tally.runs.is_empty(), "no run of dstack's was taken");
     let cluster = &attack.cluster;
     // An administrator among the attackers may have left the cluster without a default partition.
     let output = cluster.run_script(&["-p", "gpu", "-w", "node1"], "echo works");

@@ -28,6 +28,19 @@ pub fn mutate(value: &mut Value, dice: &mut Dice) {
     }
 }
 
+/// One value of a tree becomes a text or a list about as large as a bound.
+pub fn overgrow(value: &mut Value, dice: &mut Dice) {
+    let at = dice.below(count_values(value) as u64) as usize;
+    let target = nth_value(value, &mut { at }).expect("a value of the tree");
+    *target = if dice.one_in(2) {
+        Value::String("x".repeat(byte_count(dice)))
+    } else {
+        let item = std::mem::take(target);
+        let most = 2 * bounds::REQUEST_BYTES.most / item.to_string().len();
+        Value::Array(vec![item; item_count(dice).min(most)])
+    };
+}
+
 /// The text of a value, broken somewhere once in a while.
 pub fn to_text(value: &Value, dice: &mut Dice) -> Vec<u8> {
     let mut bytes = serde_json::to_vec(value).expect("JSON");
