@@ -20,6 +20,8 @@ pub enum Act<'a> {
     ReadTextsOf(u32),
     /// Manage this job: cancel, signal, hold, release, requeue, update it, see what it uses.
     ManageJob(&'a Job),
+    /// The same for a run that only the books may have.
+    ManageRun { owner: u32, account: &'a str },
     /// Change this account: its users, the accounts below it, its coordinators.
     KeepBooks(&'a str),
     /// Operators' actions: raise a priority, lift an administrator's hold.
@@ -38,6 +40,7 @@ pub fn authorise(state: &State, who: &Principal, act: Act<'_>) -> Result<(), Ref
         Act::ActAsOwner(job) => job.spec.owner.uid == who.uid || rights.admin,
         Act::ReadTextsOf(owner) => owner == who.uid || rights.admin,
         Act::ManageJob(job) => rights.manages(job.spec.owner.uid, &job.account),
+        Act::ManageRun { owner, account } => rights.manages(owner, account),
         Act::KeepBooks(account) => rights.operator || rights.coordinates(account),
         Act::Operate => rights.operator,
         Act::ManageTokens(user) => rights.admin || (who.name == user && who.token_limit.is_none()),

@@ -49,6 +49,7 @@ pub enum Command {
         job: JobRef,
         change: JobChange,
     },
+    DeleteRuns(Vec<EndedRun>),
     Relinquish {
         job: JobId,
         exit: ExitStatus,
@@ -155,6 +156,14 @@ pub struct Submit {
     pub test_only: bool,
     /// Refused while the owner has a run of this name that has not ended.
     pub unique_name: bool,
+}
+
+/// A run that has ended: in memory, or in the books alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndedRun {
+    pub run: RunId,
+    pub owner: u32,
+    pub account: String,
 }
 
 #[derive(Debug, Clone)]

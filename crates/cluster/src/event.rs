@@ -162,6 +162,10 @@ pub enum Event {
     Purged {
         jobs: Vec<JobId>,
     },
+    /// Lists of runs leave these out from now on.
+    RunsDeleted {
+        runs: Vec<RunId>,
+    },
     NodeUp {
         node: String,
         facts: Box<NodeFacts>,

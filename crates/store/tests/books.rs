@@ -103,6 +103,7 @@ fn job(id: u32, user: &str, outcome: Outcome) -> JobRecord {
         kind: LaunchKind::Batch,
         script: Some(BlobRef::from(&BlobId::of(b"#!/bin/sh"))),
         environment: None,
+        configuration: None,
         blob_bytes: Default::default(),
         usage: Usage::default(),
         steps: vec![step(StepId::Batch, start), step(StepId::Number(0), start)],

@@ -87,6 +87,10 @@ pub enum Call {
         files: Option<BTreeMap<String, String>>,
     },
     History(HistoryFilter),
+    /// Runs that have ended leave the lists of runs; the books keep them.
+    DeleteRuns {
+        runs: Vec<RunId>,
+    },
     /// `sstat`: what the running steps of these jobs use now.
     Usage {
         jobs: Vec<JobRef>,

@@ -5,6 +5,7 @@ mod assign;
 mod cancel;
 mod change;
 mod coordinator;
+mod delete_run;
 mod end;
 mod field;
 mod gang;
@@ -58,6 +59,7 @@ impl State {
             Command::Preempt(preempt) => self.decide_preempt(preempt, context),
             Command::Resume { job } => self.decide_resume(*job, context),
             Command::Cancel(cancel) => Ok(self.decide_cancel(cancel, context)),
+            Command::DeleteRuns(runs) => self.decide_delete_runs(runs, context),
             Command::ChangeJob { job, change } => self.decide_change_job(job, change, context),
             Command::Relinquish { job, exit } => self.decide_relinquish(*job, *exit, context),
             Command::ClientLost { job } => Ok(self.decide_client_lost(*job, context)),

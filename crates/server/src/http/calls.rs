@@ -5,7 +5,7 @@ use crate::clock;
 use crate::configure;
 use crate::dispatch::launch::srun_prolog_epilog;
 use crate::http::await_job::{await_end, await_start};
-use crate::http::tokens;
+use crate::http::{delete_run, tokens};
 use crate::per_user::CountedUser;
 use crate::shared::Shared;
 use crate::show::job_list::{self, EncodedAnswer, ListedJob};
@@ -130,6 +130,7 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
         Call::History(filter) => {
             block_in_place(|| history::history(shared, &by, &filter)).map(Answer::History)
         }
+        Call::DeleteRuns { runs } => delete_run::delete(shared, by, &runs).await,
         Call::Usage { jobs } => sstat::usage(shared, &by, &jobs).await,
         Call::Script { job } => script(shared, &by, job),
         Call::KeptText { job, of } => block_in_place(|| kept_text::kept_text(shared, &by, job, of)),

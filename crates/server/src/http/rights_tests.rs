@@ -262,6 +262,10 @@ authorisation_table! { w;
         Call::SignalStep { job: w.batch, step: StepId::Number(0), signal: 15 };
     Call::UpdateJob { .. } => MANAGE,
         Call::UpdateJob { job: whole(w.batch), change: JobChange::Hold { by: Hold::User } };
+    Call::DeleteRuns { .. } => MANAGE, {
+        let run = w.server.shared.read().jobs[&w.batch].run;
+        Call::DeleteRuns { runs: vec![run] }
+    };
     Call::Usage { .. } => MANAGE, Call::Usage { jobs: vec![whole(w.batch)] };
 
     Call::SetAccount(_) => BOOKS, {

@@ -33,7 +33,10 @@ pub fn history(
     let viewer = Viewer::new(&state, by);
     let now = clock::now();
     let alive = state.jobs.values().map(|job| books::record_at(&state, job.id, now));
-    let alive = alive.filter(|r| !booked.contains(&key(r)));
+    let is_shown = |r: &JobRecord| {
+        !(wanted.without_deleted && state.jobs.get(&r.job).is_some_and(|job| job.deleted))
+    };
+    let alive = alive.filter(is_shown).filter(|r| !booked.contains(&key(r)));
     let test = RecordTest::new(&wanted);
     records.extend(alive.filter(|r| test.matches(r)));
     records.retain(|record| viewer.job_of(record.uid, &record.account));

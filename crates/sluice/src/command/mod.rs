@@ -56,6 +56,8 @@ enum Verb {
     Logs(dstack::logs::LogsArgs),
     /// End runs
     Stop(dstack::stop::StopArgs),
+    /// Take runs that have ended out of the list
+    Delete(dstack::delete::DeleteArgs),
     /// Why a job waits, and when it is expected to start
     Explain(explain::ExplainArgs),
     /// Say what is wrong with batch scripts, slurm.conf folders and .dstack.yml files
@@ -94,6 +96,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
         Verb::Ps(args) => dstack::ps::run(args),
         Verb::Logs(args) => dstack::logs::run(args),
         Verb::Stop(args) => dstack::stop::run(args),
+        Verb::Delete(args) => dstack::delete::run(args),
         Verb::Explain(args) => explain::run(args),
         Verb::Check(args) => check::run(args),
         Verb::Convert(args) => convert::run(args),

@@ -113,3 +113,47 @@ fn up_published_client_applies_lists_reads_logs_and_stops() {
     assert_ne!(missing.code, 0);
     assert!(format!("{}{}", missing.stdout, missing.stderr).contains("not found"), "{missing:?}");
 }
+
+/// Nothing that has ended stays in memory.
+const FORGETFUL: &str = "MinJobAge=2\n";
+
+#[test]
+fn up_run_that_left_memory_is_listed_read_and_deleted_by_either_client() {
+    let cluster = Cluster::up(&format!("{TWO_NODES}{FORGETFUL}"));
+    let Some(client) = DstackClient::new(&cluster) else { return };
+    client.add_project(&client.token()).ok();
+    for name in ["first", "second"] {
+        cluster.write(
+            &format!("{name}.dstack.yml"),
+            &format!(
+                "type: task\nname: {name}\ncommands: [echo words of {name}]\nresources: {{cpu: 1.., memory: 64MB.., disk: 0GB..}}\n"
+            ),
+        );
+        client.run(&["apply", "-f", &format!("{name}.dstack.yml"), "-y", "-d"]).ok();
+        let number = until("the run has a record", || {
+            let books = ["sacct", "-n", "-X", "-P", "--name", name, "-s", "CD", "-o", "JobID"];
+            let number = cluster.sluice(&books).ok().trim().to_owned();
+            (!number.is_empty()).then_some(number)
+        });
+        until("the run has left memory", || {
+            (cluster.sluice(&["scontrol", "show", "job", &number]).code != 0).then_some(())
+        });
+    }
+    let listed = client.run(&["ps", "-a"]).ok();
+    assert!(line_of(&listed, "first").contains("exited (0)"), "{listed}");
+    let last = client.run(&["ps", "-n", "1"]).ok();
+    assert!(last.contains("second") && !last.contains("first"), "{last}");
+    assert_eq!(client.run(&["logs", "first"]).ok().trim(), "words of first");
+    assert_eq!(cluster.sluice(&["logs", "second"]).ok().trim(), "words of second");
+
+    client.run(&["delete", "-f", "first.dstack.yml", "-y"]).ok();
+    cluster.sluice(&["delete", "second", "-y"]).ok();
+    let missing = cluster.sluice(&["delete", "second", "-y"]);
+    assert!(missing.stderr.contains("Run second not found"), "{missing:?}");
+    for listed in [client.run(&["ps", "-a"]).ok(), cluster.sluice(&["ps", "-a"]).ok()] {
+        assert!(!listed.contains("first") && !listed.contains("second"), "{listed}");
+    }
+    let books = cluster.sluice(&["sacct", "-n", "-X", "-P", "-o", "JobName"]).ok();
+    assert!(books.contains("first") && books.contains("second"), "{books}");
+    client.run(&["apply", "-f", "first.dstack.yml", "-y", "-d"]).ok();
+}

@@ -14,6 +14,8 @@ mod replay_tests;
 mod rights_tests;
 mod run;
 mod run_body;
+mod run_facts;
+mod run_list;
 mod run_request;
 #[cfg(test)]
 mod tests;
@@ -57,6 +59,7 @@ const ROUTES: &[(&str, Handler)] = &[
     ("/api/project/{project}/runs/get_plan", || post(run::plan)),
     ("/api/project/{project}/runs/apply", || post(run::apply)),
     ("/api/project/{project}/runs/stop", || post(run::stop)),
+    ("/api/project/{project}/runs/delete", || post(run::delete)),
     ("/api/project/{project}/gpus/list", || post(run::gpus)),
     ("/api/project/{project}/logs/poll", || post(log::poll)),
     ("/api/project/{project}/metrics/job/{run}", || get(metric::job)),

@@ -82,7 +82,7 @@ const NULL_HERE: &[&str] = &[
 const ALSO_TEXT: &str = "blocks";
 
 /// Commands whose requests are not taken yet.
-const NOT_YET: &[&str] = &["dev-apply", "dev-delete", "event", "sched-apply"];
+const NOT_YET: &[&str] = &["dev-apply", "event", "sched-apply"];
 
 /// Where this server answers otherwise, and with which status.
 const OTHERWISE: &[(&str, &str, u16)] = &[
@@ -184,8 +184,8 @@ impl Api {
         self.server.plan();
     }
 
-    /// Ends what the command before has left.
-    async fn end_all(&self) {
+    /// Ends every run, as its node would report it.
+    pub(super) async fn end_all(&self) {
         let jobs: Vec<_> = self.server.shared.read().jobs.keys().copied().collect();
         for job in jobs {
             let cancel = CancelJobs {
@@ -240,6 +240,9 @@ async fn replay(api: &Api, recorded: &Recorded, requests: &[&Request]) -> Vec<St
             && let Some(name) = request.body["plan"]["run_spec"]["run_name"].as_str()
         {
             applied.push(name.to_owned());
+        }
+        if path.ends_with("/runs/delete") {
+            api.end_all().await;
         }
         let mut body = request.body.clone();
         without_secrets(&mut body);

@@ -70,6 +70,8 @@ const TABLE: &[(&str, &[Caller], Sample)] = &[
     ("/api/project/{project}/templates/list", EVERYBODY, NO_BODY),
     ("/api/projects/list_only_no_fleets", EVERYBODY, NO_BODY),
     ("/api/users/public_keys/list", EVERYBODY, NO_BODY),
+    // A run that has not ended is not deleted.
+    ("/api/project/{project}/runs/delete", MANAGE, |run| json!({"runs_names": [run]})),
     // The last: it ends the run.
     (
         "/api/project/{project}/runs/stop",
@@ -143,7 +145,7 @@ async fn hidden_run_is_answered_as_no_run_by_every_route() {
         .iter()
         .filter(|row| row.2("x").to_string().contains("\"x\"") || row.0.contains("{run}"))
         .collect();
-    assert_eq!(about_runs.len(), 4, "get, poll, metrics, stop");
+    assert_eq!(about_runs.len(), 5, "get, poll, metrics, delete, stop");
     for row in about_runs {
         let hidden = send(&world, row, &run, Stranger).await;
         let absent = send(&world, row, &none, Stranger).await;

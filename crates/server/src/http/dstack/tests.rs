@@ -11,8 +11,10 @@ use crate::testing::{TestServer, submission, user};
 use axum::body::Body;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{Request, StatusCode};
+use cluster::Command;
 use http_body_util::BodyExt;
 use model::principal::Principal;
+use model::record::HistoryFilter;
 use serde_json::{Value, json};
 use tower_service::Service;
 
@@ -237,4 +239,61 @@ async fn what_nothing_answers_is_refused_in_dstacks_shape() {
     assert_eq!(status, StatusCode::BAD_REQUEST, "{said}");
     let msg = said["detail"][0]["msg"].as_str().unwrap_or_default();
     assert!(msg.contains("network volumes are not available yet"), "{said}");
+}
+
+/// Ends every run, and has the state forget all that have ended.
+async fn purge(api: &Api) {
+    api.end_all().await;
+    let mut config = (*api.server.shared.read().config).clone();
+    config.parameters.min_job_age_s = 0;
+    api.server.run(Command::Configure(Box::new(config))).await.expect("configured");
+    until("the books have the run", || api.server.shared.books.is_settled());
+    api.server.run(Command::Tick { booked: true }).await.expect("a tick");
+    assert!(api.server.shared.read().jobs.is_empty(), "the state has forgotten it");
+}
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = std::time::Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(30), "{what}");
+        std::thread::yield_now();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_that_left_memory_is_listed_and_read_until_it_is_deleted() {
+    let api = Api::new().await;
+    let (get, list) = ("/api/project/main/runs/get", "/api/runs/list");
+    let wanted = json!({"run_name": "train"});
+    let before = api.send(get, wanted.clone(), Some(user())).await.1;
+    let delete = ("/api/project/main/runs/delete", json!({"runs_names": ["train"]}));
+    let (status, said) = api.send(delete.0, delete.1.clone(), Some(user())).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "it runs: {said}");
+    purge(&api).await;
+    let after = api.send(get, wanted.clone(), Some(user())).await.1;
+    assert_eq!(after["id"], before["id"], "{after}");
+    assert_eq!(after["status"], "terminated", "{after}");
+    let by_id = api.send(get, json!({"id": before["id"]}), Some(user())).await.1;
+    assert_eq!(by_id["run_spec"]["run_name"], "train", "{by_id}");
+    let submission = after["latest_job_submission"]["id"].clone();
+    let poll = json!({"run_name": "train", "job_submission_id": submission});
+    let log = "/api/project/main/logs/poll";
+    assert_eq!(api.send(log, poll.clone(), Some(user())).await.0, StatusCode::OK);
+    assert_eq!(api.send(log, poll, Some(stranger())).await.0, StatusCode::FORBIDDEN);
+    let listed = async |body: Value| {
+        let (_, runs) = api.send(list, body, Some(user())).await;
+        runs.as_array().map(Vec::len)
+    };
+    assert_eq!(listed(json!({})).await, Some(1));
+    assert_eq!(listed(json!({"only_active": true})).await, Some(0));
+    let (status, _) = api.send(delete.0, delete.1.clone(), Some(stranger())).await;
+    assert_eq!(status, StatusCode::FORBIDDEN, "another's run");
+    assert_eq!(listed(json!({})).await, Some(1));
+    let (status, said) = api.send(delete.0, delete.1, Some(user())).await;
+    assert_eq!((status, said), (StatusCode::OK, Value::Null));
+    until("the books have it", || api.server.shared.books.is_settled());
+    assert_eq!(listed(json!({})).await, Some(0));
+    assert_eq!(api.send(get, wanted, Some(user())).await.0, StatusCode::BAD_REQUEST);
+    let records = api.server.book_reader().query(&HistoryFilter::default()).expect("records");
+    assert_eq!(records.len(), 1, "sacct keeps it");
 }
