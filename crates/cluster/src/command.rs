@@ -162,6 +162,7 @@ pub struct Submit {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndedRun {
     pub run: RunId,
+    pub name: String,
     pub owner: u32,
     pub account: String,
 }

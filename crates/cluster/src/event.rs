@@ -5,6 +5,7 @@ use crate::config::ClusterConfig;
 use crate::state::job::EndRecord;
 use crate::token::UserToken;
 use model::account::{Account, Association, Qos};
+use model::activity::Activity;
 use model::allocation::Allocation;
 use model::array::IndexSet;
 use model::attempt::{Ending, PreemptionGrace};
@@ -166,6 +167,8 @@ pub enum Event {
     RunsDeleted {
         runs: Vec<RunId>,
     },
+    /// Something for the list of events.
+    Noted(Box<Activity>),
     NodeUp {
         node: String,
         facts: Box<NodeFacts>,

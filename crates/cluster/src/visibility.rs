@@ -8,6 +8,7 @@ use crate::rights::Rights;
 use crate::state::State;
 use crate::state::job::Job;
 use model::account::{Account, Association};
+use model::activity::ActivityTarget;
 use model::change::{JobFilter, JobRef};
 use model::principal::Principal;
 use model::private_data::PrivateKind;
@@ -99,6 +100,20 @@ impl<'a> Viewer<'a> {
             accounts.iter().any(|account| reservation.admits(self.who, account))
         };
         !self.is_denied(PrivateKind::Reservations) || usable()
+    }
+
+    /// Something that was done, beside the jobs: of a project its members are told, of a user that user.
+    pub fn activity(&self, target: &ActivityTarget) -> bool {
+        match target {
+            ActivityTarget::Node(_) => self.nodes(),
+            ActivityTarget::Run { owner, account, .. } => self.job_of(*owner, account),
+            ActivityTarget::Project(name) => {
+                self.rights.operator
+                    || self.rights.coordinates(name)
+                    || self.rights.belongs_to(name)
+            }
+            ActivityTarget::User(name) => self.rights.operator || *name == self.who.name,
+        }
     }
 
     /// The definition of an account.

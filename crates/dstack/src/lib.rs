@@ -7,6 +7,7 @@
 //! - `api/`: the bodies of dstack's HTTP API, as its client sends and requires them; `effective`: a configuration as the server
 //!   answers with it.
 //! - `request`: from a task to a submission; `script`, `environment` and `name` make its parts.
+//! - `occurrence`: what happened to runs, nodes and projects, in the words of `dstack event`.
 //! - `run_summary`: a job of the cluster in dstack's words (`status`); `node_offer` and `offer`: a share of a node as an
 //!   offer; `table`: what `ps` and `apply` print.
 
@@ -19,6 +20,7 @@ pub mod effective;
 pub mod environment;
 pub mod name;
 pub mod node_offer;
+pub mod occurrence;
 pub mod offer;
 pub mod request;
 pub mod run_summary;

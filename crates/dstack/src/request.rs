@@ -8,11 +8,11 @@ use crate::configuration::property::why_not_applied;
 use crate::configuration::resources::Resources;
 use crate::configuration::tables::resources::{CPU, GPU};
 use crate::configuration::tables::run::TASK;
-use crate::configuration::task::{STOP_DURATION, Task};
+use crate::configuration::task::{self, STOP_DURATION, Task};
 use crate::{name, script};
 use model::amount::Bytes;
 use model::array::ArraySpec;
-use model::container::{Container, ContainerUser, Variables};
+use model::container::{Container, ContainerUser, Mount, Variables};
 use model::dependency::Dependency;
 use model::fleet;
 use model::gpu::GpuSpec;
@@ -239,6 +239,7 @@ fn container(task: &Task) -> Option<Container> {
     let image = task.container.image.clone()?;
     Some(Container {
         image: Some(image),
+        mounts: task.volumes.iter().filter_map(mount).collect(),
         user: match &task.container.user {
             Some(user) => ContainerUser::Named(user.clone()),
             None => ContainerUser::OfImage,
@@ -250,6 +251,13 @@ fn container(task: &Task) -> Option<Container> {
         isolated: true,
         ..Container::default()
     })
+}
+
+/// A folder of the node, opened with the rights of the run's user. Other volumes are refused before.
+fn mount(volume: &task::Mount) -> Option<Mount> {
+    let task::Mount::Instance { instance_path, path, optional } = volume else { return None };
+    let (source, target) = (instance_path.clone(), path.clone());
+    Some(Mount { source, target, read_only: false, optional: *optional })
 }
 
 fn environment(task: &Task, submitter: &Submitter<'_>) -> Result<String, Fault> {

@@ -20,7 +20,9 @@ mod job;
 mod nodes;
 mod values;
 
-pub use accounting::{account, preempt, priority, private_data, qos, raw_usage, record, tres};
+pub use accounting::{
+    account, activity, preempt, priority, private_data, qos, raw_usage, record, tres,
+};
 pub use enforcement::{allocation, binding, limits, usage};
 pub use job::{
     array, attempt, change, constraint, container, dependency, gpu, gres, reason, request, run,

@@ -9,6 +9,7 @@ use crate::step::{SrunPrologEpilog, StepLaunch, StepLayout};
 use crate::token::{TokenLife, TokenView};
 use crate::view::{AccountsView, ClusterView, ConfigView, JobView, PrioritiesView, SharesView};
 use model::account::{Account, Association, AssociationKey, Qos};
+use model::activity::Activity;
 use model::allocation::Allocation;
 use model::array::ArraySpec;
 use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
@@ -91,6 +92,8 @@ pub enum Call {
     DeleteRuns {
         runs: Vec<RunId>,
     },
+    /// What was done beside the jobs, the oldest first.
+    Activities,
     /// `sstat`: what the running steps of these jobs use now.
     Usage {
         jobs: Vec<JobRef>,
@@ -233,6 +236,7 @@ pub enum Answer {
     /// Per job, for commands that name several (an array's tasks).
     Updated(Vec<(String, Result<(), Refusal>)>),
     History(Vec<JobRecord>),
+    Activities(Vec<Activity>),
     Usage(Vec<JobUsage>),
     Script {
         text: String,

@@ -1,6 +1,7 @@
 //! `decide`: from a command and the state to events, or to a refusal that changes nothing.
 
 mod account;
+mod activity;
 mod assign;
 mod cancel;
 mod change;
@@ -89,7 +90,14 @@ impl State {
             Command::RemoveReservation { name } => self.decide_remove_reservation(name, context),
             _ => {
                 self.authorise_administration(command, &context.by)?;
-                self.decide_administration(command, context)
+                let mut decision = self.decide_administration(command, context)?;
+                let noted: Vec<Event> = decision
+                    .events
+                    .iter()
+                    .filter_map(|event| self.account_activity(event, context))
+                    .collect();
+                decision.events.extend(noted);
+                Ok(decision)
             }
         }
     }

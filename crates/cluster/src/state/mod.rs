@@ -20,6 +20,7 @@ use held_bytes::HeldBytes;
 use intern::Interner;
 use job::Job;
 use model::account::{Account, Association, NORMAL_QOS, Qos};
+use model::activity::Activities;
 use model::id::{JobId, RunId};
 use model::partition::Partition;
 use model::principal::Role;
@@ -52,6 +53,9 @@ pub struct State {
     pub associations: Vec<Association>,
     pub qos: BTreeMap<String, Arc<Qos>>,
     pub roles: BTreeMap<String, Role>,
+    /// What was done beside the jobs.
+    #[serde(default)]
+    pub activities: Activities,
     pub reservations: BTreeMap<String, Arc<Reservation>>,
     /// The number of the newest reservation.
     #[serde(default)]
@@ -110,6 +114,7 @@ impl Default for State {
             associations: Vec::new(),
             qos: [(NORMAL_QOS.to_string(), Arc::new(Qos::named(NORMAL_QOS)))].into(),
             roles: BTreeMap::new(),
+            activities: Activities::default(),
             reservations: BTreeMap::new(),
             last_reservation: 0,
             tokens: BTreeMap::new(),

@@ -2,6 +2,7 @@
 //! record of a job.
 
 pub mod account;
+pub mod activity;
 pub mod preempt;
 pub mod priority;
 pub mod private_data;

@@ -20,6 +20,7 @@ use cluster::command::CancelJobs;
 use cluster::rights::role_of;
 use cluster::visibility::Viewer;
 use cluster::{Command, Reply, State};
+use model::activity::Activity;
 use model::bounds;
 use model::change::{JobFilter, JobRef};
 use model::id::{BlobRef, JobId};
@@ -130,6 +131,7 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
         Call::History(filter) => {
             block_in_place(|| history::history(shared, &by, &filter)).map(Answer::History)
         }
+        Call::Activities => Ok(Answer::Activities(activities(shared, &by))),
         Call::DeleteRuns { runs } => delete_run::delete(shared, by, &runs).await,
         Call::Usage { jobs } => sstat::usage(shared, &by, &jobs).await,
         Call::Script { job } => script(shared, &by, job),
@@ -199,6 +201,14 @@ async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         other => unreachable!("{other:?} is answered above"),
     };
     change_answer(shared.writer.run(command, by).await?)
+}
+
+/// What was done beside the jobs, as far as the caller is told of it.
+pub fn activities(shared: &Shared, by: &Principal) -> Vec<Activity> {
+    let state = shared.read();
+    let viewer = Viewer::new(&state, by);
+    let shown = state.activities.iter().filter(|activity| viewer.activity(&activity.target));
+    shown.cloned().collect()
 }
 
 fn change_answer(reply: Reply) -> Result<Answer, Refusal> {

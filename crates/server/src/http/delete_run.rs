@@ -25,7 +25,8 @@ pub async fn delete(
         .map(|run| {
             let record = records.iter().find(|record| record.run == *run);
             let record = record.ok_or_else(|| Refusal::UnknownJob(run.to_string()))?;
-            Ok(EndedRun { run: *run, owner: record.uid, account: record.account.clone() })
+            let (name, account) = (record.name.clone(), record.account.clone());
+            Ok(EndedRun { run: *run, name, owner: record.uid, account })
         })
         .collect::<Result<_, Refusal>>()?;
     if !ended.is_empty() {

@@ -230,6 +230,7 @@ authorisation_table! { w;
     Call::Cluster => EVERYBODY, Call::Cluster, shows Nodes Partitions;
     Call::Config => EVERYBODY, Call::Config;
     Call::History(_) => EVERYBODY, Call::History(HistoryFilter::default()), shows Jobs;
+    Call::Activities => EVERYBODY, Call::Activities, shows Accounts Users;
     Call::Explain(_) => EVERYBODY, {
         let (jobs, names) = (vec![whole(w.batch)], Vec::new());
         Call::Explain(ExplainQuery { jobs, names })

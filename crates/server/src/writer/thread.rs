@@ -386,6 +386,8 @@ fn may_start_jobs(event: &Event) -> bool {
             | Event::Ending { .. }
             | Event::Held { .. }
             | Event::Purged { .. }
+            | Event::RunsDeleted { .. }
+            | Event::Noted(_)
             | Event::TokenIssued { .. }
             | Event::TokenUsed { .. }
             | Event::JoinTokenRemoved { .. }

@@ -58,6 +58,8 @@ enum Verb {
     Stop(dstack::stop::StopArgs),
     /// Take runs that have ended out of the list
     Delete(dstack::delete::DeleteArgs),
+    /// What happened to runs, nodes, projects and users
+    Event(dstack::event::EventArgs),
     /// Why a job waits, and when it is expected to start
     Explain(explain::ExplainArgs),
     /// Say what is wrong with batch scripts, slurm.conf folders and .dstack.yml files
@@ -97,6 +99,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
         Verb::Logs(args) => dstack::logs::run(args),
         Verb::Stop(args) => dstack::stop::run(args),
         Verb::Delete(args) => dstack::delete::run(args),
+        Verb::Event(args) => dstack::event::run(args),
         Verb::Explain(args) => explain::run(args),
         Verb::Check(args) => check::run(args),
         Verb::Convert(args) => convert::run(args),

@@ -1,10 +1,11 @@
 //! dstack's HTTP API, as its published client speaks it: another language over the same calls, with no policy of its own.
 //!
 //! `answer` is the form of answers, `account` has users and projects, `run` the runs (`run_request` from a configuration to a
-//! submission, `run_body` back), `fleet` the nodes, `log` the kept logs, `metric` what runs use, `unavailable` what is not there.
+//! submission, `run_body` back), `fleet` the nodes, `event` what happened, `log` the kept logs, `metric` what runs use, `unavailable` what is not there.
 
 mod account;
 mod answer;
+mod event;
 mod fleet;
 mod log;
 mod metric;
@@ -63,6 +64,7 @@ const ROUTES: &[(&str, Handler)] = &[
     ("/api/project/{project}/gpus/list", || post(run::gpus)),
     ("/api/project/{project}/logs/poll", || post(log::poll)),
     ("/api/project/{project}/metrics/job/{run}", || get(metric::job)),
+    ("/api/events/list", || post(event::list)),
     ("/api/fleets/list", || post(fleet::list)),
     ("/api/project/{project}/fleets/list", || post(fleet::list)),
     ("/api/project/{project}/fleets/get", || post(fleet::get)),

@@ -82,7 +82,7 @@ const NULL_HERE: &[&str] = &[
 const ALSO_TEXT: &str = "blocks";
 
 /// Commands whose requests are not taken yet.
-const NOT_YET: &[&str] = &["dev-apply", "event", "sched-apply"];
+const NOT_YET: &[&str] = &["sched-apply"];
 
 /// Where this server answers otherwise, and with which status.
 const OTHERWISE: &[(&str, &str, u16)] = &[

@@ -46,6 +46,7 @@ const TABLE: &[(&str, &[Caller], Sample)] = &[
         |run| json!({"run_name": run, "job_submission_id": "none"}),
     ),
     ("/api/project/{project}/metrics/job/{run}", MANAGE, NO_BODY),
+    ("/api/events/list", EVERYBODY, NO_BODY),
     ("/api/fleets/list", EVERYBODY, NO_BODY),
     ("/api/project/{project}/fleets/list", EVERYBODY, NO_BODY),
     ("/api/project/{project}/fleets/get", EVERYBODY, |_| json!({"name": "main"})),

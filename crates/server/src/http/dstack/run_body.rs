@@ -12,8 +12,9 @@ use dstack::api::job::{
 use dstack::api::run::{Run, RunFleet, RunSpec};
 use dstack::api::time::Time;
 use dstack::configuration::task::STOP_DURATION;
+use dstack::occurrence::run_end;
 use dstack::run_summary::RunSummary;
-use dstack::status::{JobEnd, JobStatus, OfferStatus, RunEnd, RunStatus};
+use dstack::status::{JobStatus, OfferStatus, RunStatus};
 use model::amount::{Bytes, GIB, MIB};
 use model::fleet::MAIN_PROJECT;
 use model::node::{NodeConfig, NodeGres};
@@ -72,7 +73,7 @@ impl<'a> Bodies<'a> {
             last_processed_at: last_processed(run),
             status: summary.status,
             status_message: summary.message.clone(),
-            termination_reason: run_end(summary).map(|end| end.word().to_owned()),
+            termination_reason: summary.end.map(|end| run_end(end).word().to_owned()),
             latest_job_submission: jobs.first().map(|first| first.job_submissions[0].clone()),
             run_spec,
             jobs,
@@ -215,7 +216,8 @@ pub fn submission_id(run: &str, restarts: u32, rank: u32) -> String {
 pub fn job_spec(run_spec: &RunSpec, name: &str, rank: u32, count: u32) -> JobSpec {
     let configuration = &run_spec.configuration;
     let text = |key: &str| configuration[key].as_str().map(str::to_owned);
-    let commands = configuration["commands"].as_array().into_iter().flatten();
+    let commands = if configuration["type"] == "dev-environment" { "init" } else { "commands" };
+    let commands = configuration[commands].as_array().into_iter().flatten();
     let env = configuration["env"].as_object().into_iter().flatten();
     JobSpec {
         replica_num: 0,
@@ -302,15 +304,6 @@ fn job_status(summary: &RunSummary) -> JobStatus {
         (None, RunStatus::Terminating) => JobStatus::Terminating,
         (None, _) => JobStatus::Submitted,
     }
-}
-
-fn run_end(summary: &RunSummary) -> Option<RunEnd> {
-    summary.end.map(|end| match end {
-        JobEnd::DoneByRunner => RunEnd::AllJobsDone,
-        JobEnd::TerminatedByUser => RunEnd::StoppedByUser,
-        JobEnd::AbortedByUser => RunEnd::AbortedByUser,
-        _ => RunEnd::JobFailed,
-    })
 }
 
 pub fn whole_node(node: &NodeConfig) -> Resources {

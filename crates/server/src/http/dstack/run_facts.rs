@@ -1,11 +1,11 @@
 //! A run as dstack's answers need it: from a job in memory, or from its record once only the books have it.
 
 use super::run_body::GPU;
+use dstack::occurrence::run_name;
 use dstack::run_summary::RunSummary;
 use model::amount::Bytes;
 use model::id::{BlobRef, JobId, RunId};
 use model::record::JobRecord;
-use model::run::LaunchKind;
 use model::time::Timestamp;
 use model::tres::{Tres, TresKind};
 use wire::view::JobView;
@@ -47,13 +47,6 @@ pub struct Part {
 impl Part {
     pub fn gpu_count(&self) -> u64 {
         self.gpus.iter().map(|(_, count)| count).sum()
-    }
-}
-
-fn run_name(kind: LaunchKind, name: &str, job: JobId) -> String {
-    match kind {
-        LaunchKind::Task => name.to_owned(),
-        _ => format!("{name}-{job}"),
     }
 }
 

@@ -5,8 +5,8 @@ use crate::clock;
 use crate::shared::Shared;
 use dstack::api::error::ApiError;
 use dstack::api::run::RunSpec;
+use dstack::configuration::from_json;
 use dstack::configuration::task::Task;
-use dstack::configuration::{Configuration, from_json};
 use dstack::effective::{effective, for_client};
 use dstack::name;
 use dstack::request::{Submitter, draft};
@@ -51,10 +51,9 @@ pub fn read(
     if purpose == Purpose::Run {
         loaded.applicable().map_err(|fault| Refused::because(fault.to_string()))?;
     }
-    let Configuration::Task(task) = &loaded.configuration else {
-        return Err(Refused::because("only tasks can be applied here"));
+    let Some(mut task) = loaded.configuration.task() else {
+        return Err(Refused::because("expected a task or a dev environment"));
     };
-    let mut task = (**task).clone();
     let random = u64::from_le_bytes(clock::random());
     let name = run_spec.run_name.clone().or(task.name.clone());
     let name = name.unwrap_or_else(|| name::generate(random));

@@ -3,6 +3,7 @@
 pub mod apply;
 mod attach;
 pub mod delete;
+pub mod event;
 pub mod logs;
 pub mod ps;
 pub mod stop;
