@@ -15,6 +15,7 @@ use model::id::{AttemptId, JobId, RunId, StepId};
 use model::node::{AdminState, NodeFacts};
 use model::node_reason::NodeReason;
 use model::principal::Role;
+use model::project::{KnownUser, Project};
 use model::raw_usage::UsageOwner;
 use model::reason::Reason;
 use model::reservation::Reservation;
@@ -166,6 +167,17 @@ pub enum Event {
     /// Lists of runs leave these out from now on.
     RunsDeleted {
         runs: Vec<RunId>,
+    },
+    ProjectSet {
+        name: String,
+        project: Project,
+    },
+    UserSet {
+        name: String,
+        user: KnownUser,
+    },
+    UserRemoved {
+        name: String,
     },
     /// Something for the list of events.
     Noted(Box<Activity>),

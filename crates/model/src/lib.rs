@@ -21,7 +21,7 @@ mod nodes;
 mod values;
 
 pub use accounting::{
-    account, activity, preempt, priority, private_data, qos, raw_usage, record, tres,
+    account, activity, preempt, priority, private_data, project, qos, raw_usage, record, tres,
 };
 pub use enforcement::{allocation, binding, limits, usage};
 pub use job::{

@@ -4,6 +4,7 @@ use crate::diagnostics::DiagnosticsView;
 use crate::explain::{ExplainQuery, ExplainedJob};
 use crate::job_list::JobList;
 use crate::listing::ListingQuery;
+use crate::project::ProjectView;
 use crate::reservation::{LicenseView, ReservationsView};
 use crate::step::{SrunPrologEpilog, StepLaunch, StepLayout};
 use crate::token::{TokenLife, TokenView};
@@ -14,6 +15,7 @@ use model::allocation::Allocation;
 use model::array::ArraySpec;
 use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
 use model::id::{JobId, RunId, StepId};
+use model::project::{Members, MembersChange};
 use model::raw_usage::UsageOwner;
 use model::reason::{Reason, Refusal};
 pub use model::record::HistoryFilter;
@@ -148,6 +150,19 @@ pub enum Call {
         name: String,
         role: model::principal::Role,
     },
+    /// The projects of which the caller is a member; an operator sees all.
+    Projects,
+    CreateProject {
+        name: String,
+    },
+    RemoveProject {
+        name: String,
+    },
+    SetMembers {
+        project: String,
+        members: Members,
+        change: MembersChange,
+    },
     /// `RawUsage=0`: what an account and all below it, or a QOS, have used is forgotten.
     ForgetUsage(UsageOwner),
     /// A one-time join file for these nodes.
@@ -237,6 +252,7 @@ pub enum Answer {
     Updated(Vec<(String, Result<(), Refusal>)>),
     History(Vec<JobRecord>),
     Activities(Vec<Activity>),
+    Projects(Vec<ProjectView>),
     Usage(Vec<JobUsage>),
     Script {
         text: String,

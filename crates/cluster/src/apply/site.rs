@@ -37,6 +37,16 @@ impl State {
             self.priority_totals.invalidate();
         }
         match event {
+            Event::ProjectSet { name, project } => {
+                self.projects.insert(name.clone(), project.clone());
+            }
+            Event::UserSet { name, user } => {
+                self.users.insert(name.clone(), user.clone());
+            }
+            Event::UserRemoved { name } => {
+                self.users.remove(name);
+                self.roles.remove(name);
+            }
             Event::Noted(activity) => self.activities.note((**activity).clone()),
             Event::NodeUp { node, facts, stale, at } => {
                 let was_up = self.nodes.get(node).is_some_and(|node| node.slot == SlotState::Up);
@@ -105,6 +115,7 @@ impl State {
             }
             Event::AccountRemoved { name } => {
                 self.accounts.remove(name);
+                self.projects.remove(name);
                 self.associations.retain(|a| a.account != *name);
                 self.charged_usage.associations.retain(|key, _| key.account != *name);
             }

@@ -17,6 +17,7 @@ mod node;
 mod node_health;
 mod preempt;
 mod probe;
+mod project;
 mod report;
 mod reservation;
 mod room;
@@ -27,6 +28,7 @@ mod tick;
 mod token;
 mod top;
 mod usage_period;
+mod user;
 
 use crate::command::{Command, Context, Decision};
 use crate::event::Event;
@@ -61,6 +63,13 @@ impl State {
             Command::Resume { job } => self.decide_resume(*job, context),
             Command::Cancel(cancel) => Ok(self.decide_cancel(cancel, context)),
             Command::DeleteRuns(runs) => self.decide_delete_runs(runs, context),
+            Command::CreateProject { name } => self.decide_create_project(name, context),
+            Command::RemoveProject { name } => self.decide_remove_project(name, context),
+            Command::SetMembers { project, members, change } => {
+                self.decide_set_members(project, members, *change, context)
+            }
+            Command::SetUser(set) => self.decide_set_user(set, context),
+            Command::RemoveUsers { names } => self.decide_remove_users(names, context),
             Command::ChangeJob { job, change } => self.decide_change_job(job, change, context),
             Command::Relinquish { job, exit } => self.decide_relinquish(*job, *exit, context),
             Command::ClientLost { job } => Ok(self.decide_client_lost(*job, context)),

@@ -10,7 +10,7 @@ use crate::per_user::CountedUser;
 use crate::shared::Shared;
 use crate::show::job_list::{self, EncodedAnswer, ListedJob};
 use crate::show::{
-    cluster_view, diagnostics, explain, history, kept_text, reservations, shares, sstat,
+    cluster_view, diagnostics, explain, history, kept_text, projects, reservations, shares, sstat,
     submit_test,
 };
 use crate::step::create;
@@ -195,6 +195,12 @@ async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         Call::SetAssociation(association) => Command::SetAssociation(Box::new(association)),
         Call::RemoveAssociation(key) => Command::RemoveAssociation(key),
         Call::SetRole { name, role } => Command::SetRole { name, role },
+        Call::Projects => return Ok(Answer::Projects(projects::projects(shared, &by))),
+        Call::CreateProject { name } => Command::CreateProject { name },
+        Call::RemoveProject { name } => Command::RemoveProject { name },
+        Call::SetMembers { project, members, change } => {
+            Command::SetMembers { project, members, change }
+        }
         Call::ForgetUsage(of) => Command::ForgetUsage(of),
         Call::SetQos(qos) => Command::SetQos(Box::new(qos)),
         Call::RemoveQos { name } => Command::RemoveQos { name },

@@ -18,6 +18,7 @@ use model::id::{JobId, StepId};
 use model::partition::PartitionState;
 use model::principal::{Principal, Role};
 use model::private_data::PrivateKind;
+use model::project::{MembersChange, ProjectRole};
 use model::raw_usage::UsageOwner;
 use model::reason::Refusal;
 use model::reservation_request::ReservationRequest;
@@ -60,7 +61,7 @@ pub const MANAGE: &[Caller] = &[Owner, Coordinator, Operator, Administrator, Roo
 /// To keep the account's books.
 const BOOKS: &[Caller] = &[Coordinator, Operator, Administrator, Root];
 pub const OPERATE: &[Caller] = &[Operator, Administrator, Root];
-const ADMINISTER: &[Caller] = &[Administrator, Root];
+pub const ADMINISTER: &[Caller] = &[Administrator, Root];
 
 impl Caller {
     /// Who connects to the socket; nobody does so anonymously.
@@ -279,6 +280,15 @@ authorisation_table! { w;
         Call::RemoveAssociation(Association::plain("lab", Some("idle")).key());
     Call::ForgetUsage(_) => BOOKS,
         Call::ForgetUsage(UsageOwner::User { account: "lab".into(), user: "idle".into() });
+
+    Call::Projects => EVERYBODY, Call::Projects, shows Accounts Users;
+    Call::SetMembers { .. } => BOOKS, Call::SetMembers {
+        project: "lab".into(),
+        members: [("idle".to_owned(), ProjectRole::User)].into(),
+        change: MembersChange::Add,
+    };
+    Call::CreateProject { .. } => OPERATE, Call::CreateProject { name: "atlas".into() };
+    Call::RemoveProject { .. } => OPERATE, Call::RemoveProject { name: "lab".into() };
 
     Call::SetQos(_) => OPERATE, Call::SetQos(Qos::named("long"));
     Call::RemoveQos { .. } => OPERATE, Call::RemoveQos { name: "spare".into() };

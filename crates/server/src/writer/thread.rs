@@ -388,6 +388,8 @@ fn may_start_jobs(event: &Event) -> bool {
             | Event::Purged { .. }
             | Event::RunsDeleted { .. }
             | Event::Noted(_)
+            | Event::UserSet { .. }
+            | Event::UserRemoved { .. }
             | Event::TokenIssued { .. }
             | Event::TokenUsed { .. }
             | Event::JoinTokenRemoved { .. }

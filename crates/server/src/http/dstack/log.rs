@@ -3,7 +3,7 @@
 use super::answer::{ApiResult, Json, Refused};
 use super::run_body::submission_id;
 use super::run_facts::RunFacts;
-use super::{check_project, run_list};
+use super::run_list;
 use crate::logs::log_key::log_key;
 use crate::shared::Shared;
 use axum::Extension;
@@ -33,8 +33,7 @@ pub async fn poll(
     Path(project): Path<String>,
     Json(wanted): Json<PollLogs>,
 ) -> ApiResult<Logs> {
-    check_project(&project)?;
-    let run = run_list::by_name(&shared, &by, &wanted.run_name)?;
+    let run = run_list::by_name(&shared, &by, &project, &wanted.run_name)?;
     let run = run.ok_or_else(|| Refused::not_found("Run not found"))?;
     authorise(&shared.read(), &by, Act::ReadTextsOf(run.owner_uid))?;
     let Some(key) = log_of(&shared, &run, &wanted.job_submission_id) else {

@@ -1,7 +1,7 @@
 //! What a run uses now, in dstack's names.
 
 use super::answer::{ApiResult, Json, Refused};
-use super::{check_project, run_list};
+use super::run_list;
 use crate::clock;
 use crate::http::calls;
 use crate::shared::Shared;
@@ -18,8 +18,7 @@ pub async fn job(
     Extension(by): Extension<Principal>,
     Path((project, name)): Path<(String, String)>,
 ) -> ApiResult<Metrics> {
-    check_project(&project)?;
-    let run = run_list::by_name(&shared, &by, &name)?;
+    let run = run_list::by_name(&shared, &by, &project, &name)?;
     let run = run.ok_or_else(|| Refused::not_found("Run not found"))?;
     let Some(part) = run.parts.first().filter(|_| run.ended.is_none()) else {
         return Ok(Json(Metrics { metrics: Vec::new() }));

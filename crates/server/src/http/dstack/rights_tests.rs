@@ -4,7 +4,9 @@ use super::ROUTES;
 use crate::http::peer::Peer;
 use crate::http::privacy_tests::{self, PARTITION};
 use crate::http::rights_tests::Caller::{self, *};
-use crate::http::rights_tests::{AS_OWNER, CALLERS, EVERYBODY, JOB_NAME, MANAGE, OPERATE, World};
+use crate::http::rights_tests::{
+    ADMINISTER, AS_OWNER, CALLERS, EVERYBODY, JOB_NAME, MANAGE, OPERATE, World,
+};
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
@@ -26,7 +28,18 @@ const TABLE: &[(&str, &[Caller], Sample)] = &[
     ("/api/server/get_info", EVERYBODY, NO_BODY),
     ("/api/users/get_my_user", EVERYBODY, NO_BODY),
     ("/api/users/list", EVERYBODY, NO_BODY),
+    ("/api/users/get_user", &[Stranger, Administrator, Root], |_| json!({"username": "sam"})),
+    ("/api/users/create", ADMINISTER, |_| json!({"username": "nobody", "global_role": "user"})),
+    ("/api/users/update", ADMINISTER, |_| json!({"username": "nobody", "global_role": "user"})),
+    ("/api/users/delete", ADMINISTER, |_| json!({"users": ["nobody"]})),
+    ("/api/users/refresh_token", ADMINISTER, |_| json!({"username": "nobody"})),
     ("/api/projects/list", EVERYBODY, NO_BODY),
+    ("/api/projects/create", OPERATE, |_| json!({"project_name": "atlas"})),
+    ("/api/projects/delete", OPERATE, |_| json!({"projects_names": ["atlas"]})),
+    ("/api/projects/{project}/update", EVERYBODY, NO_BODY),
+    ("/api/projects/{project}/set_members", EVERYBODY, NO_BODY),
+    ("/api/projects/{project}/add_members", EVERYBODY, NO_BODY),
+    ("/api/projects/{project}/remove_members", EVERYBODY, NO_BODY),
     ("/api/projects/{project}/get", EVERYBODY, NO_BODY),
     ("/api/backends/list_types", EVERYBODY, NO_BODY),
     (

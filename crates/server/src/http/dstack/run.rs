@@ -1,11 +1,10 @@
 //! Runs: planned, applied, listed and stopped.
 
 use super::answer::{ApiResult, Json, Refused};
-use super::check_project;
 use super::run_body::{Bodies, job_spec};
 use super::run_facts::RunFacts;
-use super::run_list;
 use super::run_request::{self, Purpose, RunRequest};
+use super::{project, run_list};
 use crate::http::calls;
 use crate::shared::Shared;
 use axum::Extension;
@@ -16,6 +15,7 @@ use dstack::api::run::{ApplyRunPlan, DeleteRuns, GetRun, GetRunPlan, ListRuns, R
 use dstack::request::{for_offers, is_same_run};
 use dstack::status::ApplyAction;
 use model::change::{JobFilter, JobRef};
+use model::fleet::MAIN_PROJECT;
 use model::id::JobId;
 use model::principal::Principal;
 use model::reason::Refusal;
@@ -38,9 +38,10 @@ pub async fn list(
     Json(wanted): Json<ListRuns>,
 ) -> ApiResult<Vec<Run>> {
     if let Some(project) = &wanted.project_name {
-        check_project(project)?;
+        project::check_member(&shared, &by, project)?;
     }
-    let bodies = Bodies::new(&shared, &by);
+    let project = wanted.project_name.as_deref().unwrap_or(MAIN_PROJECT);
+    let bodies = Bodies::new(&shared, &by, project);
     let found = block_in_place(|| run_list::list(&shared, &by, &wanted))?;
     Ok(Json(block_in_place(|| found.iter().map(|run| bodies.run(run)).collect())))
 }
@@ -51,14 +52,13 @@ pub async fn get(
     Path(project): Path<String>,
     Json(wanted): Json<GetRun>,
 ) -> ApiResult<Run> {
-    check_project(&project)?;
     let found = match (&wanted.id, &wanted.run_name) {
-        (Some(id), _) => run_list::by_id(&shared, &by, id)?,
-        (None, Some(name)) => run_list::by_name(&shared, &by, name)?,
+        (Some(id), _) => run_list::by_id(&shared, &by, &project, id)?,
+        (None, Some(name)) => run_list::by_name(&shared, &by, &project, name)?,
         (None, None) => None,
     };
     let run = found.ok_or_else(|| Refused::not_found("Run not found"))?;
-    Ok(Json(Bodies::new(&shared, &by).run(&run)))
+    Ok(Json(Bodies::new(&shared, &by, &project).run(&run)))
 }
 
 pub async fn plan(
@@ -67,12 +67,11 @@ pub async fn plan(
     Path(project): Path<String>,
     Json(wanted): Json<GetRunPlan>,
 ) -> ApiResult<RunPlan> {
-    check_project(&project)?;
     let purpose = if wanted.for_offers_only { Purpose::Offers } else { Purpose::Run };
-    let asked = run_request::read(&shared, &by, wanted.run_spec, purpose)?;
+    let asked = run_request::read(&shared, &by, &project, wanted.run_spec, purpose)?;
     let found = offers(&shared, &by, &asked).await?;
-    let active = own_active(&shared, &by, &asked.name)?;
-    let bodies = Bodies::new(&shared, &by);
+    let active = own_active(&shared, &by, &project, &asked.name)?;
+    let bodies = Bodies::new(&shared, &by, &project);
     let most = wanted.max_offers.map_or(OFFERS_MAX, |most| most as usize).min(OFFERS_MAX);
     let nodes = bodies.shown_nodes(asked.task.nodes.min);
     let job_plan = |rank| JobPlan {
@@ -82,7 +81,7 @@ pub async fn plan(
         max_price: found.first().map(|_| 0.0),
     };
     Ok(Json(RunPlan {
-        project_name: project,
+        project_name: project.clone(),
         user: by.name.clone(),
         job_plans: (0..nodes).map(job_plan).collect(),
         run_spec: asked.run_spec,
@@ -99,12 +98,11 @@ pub async fn apply(
     Path(project): Path<String>,
     Json(wanted): Json<ApplyRunPlan>,
 ) -> ApiResult<Run> {
-    check_project(&project)?;
-    let asked = run_request::read(&shared, &by, wanted.plan.run_spec, Purpose::Run)?;
+    let asked = run_request::read(&shared, &by, &project, wanted.plan.run_spec, Purpose::Run)?;
     let RunRequest { name, mut submission, effective, .. } = asked;
     let asked = calls::stored_form(&submission);
-    if let Some(active) = own_active(&shared, &by, &name)? {
-        return same_run(&shared, &by, &active, &asked);
+    if let Some(active) = own_active(&shared, &by, &project, &name)? {
+        return same_run(&shared, &by, &project, &active, &asked);
     }
     submission.unique_name = true;
     let kept = serde_json::to_string(&effective);
@@ -114,13 +112,15 @@ pub async fn apply(
         Ok(Answer::Submitted { job, .. }) => {
             let found = one(&shared, &by, job)?;
             let found = found.ok_or_else(|| Refused::not_found("Run not found"))?;
-            Ok(Json(Bodies::new(&shared, &by).run(&RunFacts::of_job(&found))))
+            Ok(Json(Bodies::new(&shared, &by, &project).run(&RunFacts::of_job(&found))))
         }
         // Another call has submitted it meanwhile.
         Err(Refusal::AlreadyExists { .. }) => {
-            let active = own_active(&shared, &by, &name)?;
-            let active = active.ok_or_else(|| Refused::not_found("Run not found"))?;
-            same_run(&shared, &by, &active, &asked)
+            let active = own_active(&shared, &by, &project, &name)?;
+            let active = active.ok_or_else(|| {
+                Refused::because(format!("a run {name} of yours is active in another project"))
+            })?;
+            same_run(&shared, &by, &project, &active, &asked)
         }
         Err(why) => Err(why.into()),
         Ok(_) => Err(Refused::because("the run was not submitted")),
@@ -128,9 +128,15 @@ pub async fn apply(
 }
 
 /// The active run of a name, if it is the one that is asked for.
-fn same_run(shared: &Shared, by: &Principal, active: &JobView, asked: &JobSpec) -> ApiResult<Run> {
+fn same_run(
+    shared: &Shared,
+    by: &Principal,
+    project: &str,
+    active: &JobView,
+    asked: &JobSpec,
+) -> ApiResult<Run> {
     if is_same_run(&active.spec, asked) {
-        return Ok(Json(Bodies::new(shared, by).run(&RunFacts::of_job(active))));
+        return Ok(Json(Bodies::new(shared, by, project).run(&RunFacts::of_job(active))));
     }
     let name = &active.spec.name;
     let text = format!("Failed to apply plan. Run {name} is active. Stop it first");
@@ -143,10 +149,9 @@ pub async fn stop(
     Path(project): Path<String>,
     Json(wanted): Json<StopRuns>,
 ) -> ApiResult<()> {
-    check_project(&project)?;
     let mut jobs = Vec::new();
     for name in &wanted.runs_names {
-        let run = run_list::by_name(&shared, &by, name)?;
+        let run = run_list::by_name(&shared, &by, &project, name)?;
         let run = run.ok_or_else(|| Refused::not_found(format!("Run {name} not found")))?;
         if run.ended.is_none() {
             jobs.push(JobRef::whole(run.job));
@@ -178,10 +183,9 @@ pub async fn delete(
     Path(project): Path<String>,
     Json(wanted): Json<DeleteRuns>,
 ) -> ApiResult<()> {
-    check_project(&project)?;
     let mut runs = Vec::new();
     for name in &wanted.runs_names {
-        let run = run_list::by_name(&shared, &by, name)?;
+        let run = run_list::by_name(&shared, &by, &project, name)?;
         let run = run.ok_or_else(|| Refused::not_found(format!("Run {name} not found")))?;
         runs.extend(run.run);
     }
@@ -196,10 +200,9 @@ pub async fn gpus(
     Path(project): Path<String>,
     Json(wanted): Json<ListGpus>,
 ) -> ApiResult<Gpus> {
-    check_project(&project)?;
-    let asked = run_request::read(&shared, &by, wanted.run_spec, Purpose::Offers)?;
+    let asked = run_request::read(&shared, &by, &project, wanted.run_spec, Purpose::Offers)?;
     let found = offers(&shared, &by, &asked).await?;
-    Ok(Json(Gpus { gpus: Bodies::new(&shared, &by).gpu_groups(&found) }))
+    Ok(Json(Gpus { gpus: Bodies::new(&shared, &by, &project).gpu_groups(&found) }))
 }
 
 /// The offers, those on free nodes first. None if no node can ever run it.
@@ -231,8 +234,13 @@ fn one(shared: &Shared, by: &Principal, job: JobId) -> Result<Option<JobView>, R
 }
 
 /// The caller's own active run of this name. Others may have runs of the same name.
-fn own_active(shared: &Shared, by: &Principal, name: &str) -> Result<Option<JobView>, Refused> {
-    let found = run_list::by_name(shared, by, name)?;
+fn own_active(
+    shared: &Shared,
+    by: &Principal,
+    project: &str,
+    name: &str,
+) -> Result<Option<JobView>, Refused> {
+    let found = run_list::by_name(shared, by, project, name)?;
     let own = found.filter(|run| run.ended.is_none() && run.owner_uid == by.uid);
     Ok(own.map(|run| one(shared, by, run.job)).transpose()?.flatten())
 }

@@ -16,7 +16,6 @@ use dstack::occurrence::run_end;
 use dstack::run_summary::RunSummary;
 use dstack::status::{JobStatus, OfferStatus, RunStatus};
 use model::amount::{Bytes, GIB, MIB};
-use model::fleet::MAIN_PROJECT;
 use model::node::{NodeConfig, NodeGres};
 use model::principal::Principal;
 use model::tres::TresKind;
@@ -30,17 +29,19 @@ pub const GPU: &str = "gpu";
 pub struct Bodies<'a> {
     shared: &'a Shared,
     by: &'a Principal,
+    /// The project that was asked for.
+    project: &'a str,
     nodes: BTreeMap<String, Arc<NodeConfig>>,
 }
 
 impl<'a> Bodies<'a> {
-    pub fn new(shared: &'a Shared, by: &'a Principal) -> Self {
+    pub fn new(shared: &'a Shared, by: &'a Principal, project: &'a str) -> Self {
         let nodes = {
             let state = shared.read();
             let configs = state.nodes.values().map(|node| &node.config);
             configs.map(|config| (config.name.clone(), config.clone())).collect()
         };
-        Self { shared, by, nodes }
+        Self { shared, by, project, nodes }
     }
 
     /// How many nodes of a run are shown: a job that waits may ask for more than there will ever be.
@@ -63,7 +64,7 @@ impl<'a> Bodies<'a> {
         let jobs: Vec<Job> = (0..count).map(of_rank).collect();
         Run {
             id,
-            project_name: MAIN_PROJECT.to_owned(),
+            project_name: self.project.to_owned(),
             user: run.owner.clone(),
             fleet: run
                 .partition

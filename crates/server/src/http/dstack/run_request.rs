@@ -1,6 +1,7 @@
 //! From the run that dstack's client sends to the submission that the queue takes.
 
 use super::answer::Refused;
+use super::project::account_of;
 use crate::clock;
 use crate::shared::Shared;
 use dstack::api::error::ApiError;
@@ -42,6 +43,7 @@ pub enum Purpose {
 pub fn read(
     shared: &Shared,
     by: &Principal,
+    project: &str,
     run_spec: RunSpec,
     purpose: Purpose,
 ) -> Result<RunRequest, Refused> {
@@ -54,6 +56,14 @@ pub fn read(
     let Some(mut task) = loaded.configuration.task() else {
         return Err(Refused::because("expected a task or a dev environment"));
     };
+    if let Some(account) = account_of(project) {
+        if task.account.as_ref().is_some_and(|said| *said != account) {
+            return Err(Refused::because(format!(
+                "`account`: runs of project {project} are its own"
+            )));
+        }
+        task.account = Some(account);
+    }
     let random = u64::from_le_bytes(clock::random());
     let name = run_spec.run_name.clone().or(task.name.clone());
     let name = name.unwrap_or_else(|| name::generate(random));

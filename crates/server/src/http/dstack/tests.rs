@@ -297,3 +297,111 @@ async fn run_that_left_memory_is_listed_and_read_until_it_is_deleted() {
     let records = api.server.book_reader().query(&HistoryFilter::default()).expect("records");
     assert_eq!(records.len(), 1, "sacct keeps it");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn project_is_an_account_for_its_members_alone() {
+    let api = Api::empty().await;
+    api.server.node_up().await;
+    let root = || Some(server_principal());
+    let create = json!({"project_name": "atlas"});
+    let (status, said) = api.send("/api/projects/create", create.clone(), root()).await;
+    assert_eq!((status, &said["project_name"]), (StatusCode::OK, &json!("atlas")), "{said}");
+    let (status, said) = api.send("/api/projects/create", create, root()).await;
+    assert_eq!(
+        (status, &said["detail"][0]["code"]),
+        (StatusCode::BAD_REQUEST, &json!("resource_exists"))
+    );
+    assert!(api.server.shared.read().accounts.contains_key("atlas"), "sacctmgr shows it");
+
+    let get = "/api/projects/atlas/get";
+    assert_eq!(api.send(get, json!({}), Some(user())).await.0, StatusCode::FORBIDDEN);
+    let add = "/api/projects/atlas/add_members";
+    let ada = |role: &str| json!({"members": [{"username": "ada", "project_role": role}]});
+    assert_eq!(api.send(add, ada("user"), Some(user())).await.0, StatusCode::FORBIDDEN);
+    assert_eq!(api.send(add, ada("user"), root()).await.0, StatusCode::OK);
+    let (status, said) = api.send(get, json!({}), Some(user())).await;
+    assert_eq!(status, StatusCode::OK, "{said}");
+    let role = |said: &Value| {
+        let members = said["members"].as_array().expect("members").clone();
+        let ada = members.into_iter().find(|member| member["user"]["username"] == "ada");
+        ada.map(|ada| ada["project_role"].clone())
+    };
+    assert_eq!(role(&said), Some(json!("user")));
+    // A user manages nobody; a manager appoints users, and no administrators.
+    let sam = |role: &str| json!({"members": [{"username": "sam", "project_role": role}]});
+    assert_eq!(api.send(add, sam("user"), Some(user())).await.0, StatusCode::FORBIDDEN);
+    assert_eq!(role(&api.send(add, ada("manager"), root()).await.1), Some(json!("manager")));
+    assert_eq!(api.send(add, sam("admin"), Some(user())).await.0, StatusCode::FORBIDDEN);
+    assert_eq!(api.send(add, sam("user"), Some(user())).await.0, StatusCode::OK);
+    let (_, listed) = api.send("/api/projects/list", json!({}), Some(stranger())).await;
+    let names: Vec<&Value> =
+        listed.as_array().expect("a list").iter().map(|project| &project["project_name"]).collect();
+    assert_eq!(names, ["main", "atlas"]);
+
+    // A run of the project is charged to it, and is no other project's.
+    let run_spec = json!({"configuration": {"type": "task", "name": "orbit", "commands": ["a"],
+        "resources": {"cpu": "1..", "memory": "1GB..", "disk": null}, "retry": true}});
+    let apply = json!({"plan": {"run_spec": run_spec}});
+    let (status, run) = api.send("/api/project/atlas/runs/apply", apply, Some(user())).await;
+    assert_eq!((status, &run["project_name"]), (StatusCode::OK, &json!("atlas")), "{run}");
+    let account = api.server.shared.read().jobs.values().next().map(|job| job.account.to_string());
+    assert_eq!(account.as_deref(), Some("atlas"));
+    let wanted = json!({"run_name": "orbit"});
+    let of = |project: &str| format!("/api/project/{project}/runs/get");
+    assert_eq!(api.send(&of("atlas"), wanted.clone(), Some(stranger())).await.0, StatusCode::OK);
+    let (_, _) = api.send("/api/projects/create", json!({"project_name": "other"}), root()).await;
+    assert_eq!(api.send(&of("other"), wanted.clone(), root()).await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(api.send(&of("other"), wanted.clone(), Some(user())).await.0, StatusCode::FORBIDDEN);
+    assert_eq!(api.send(&of("nope"), wanted, Some(user())).await.0, StatusCode::NOT_FOUND);
+    let list = json!({"project_name": "other"});
+    let (_, runs) = api.send("/api/runs/list", list.clone(), root()).await;
+    assert_eq!(runs, json!([]));
+    assert_eq!(api.send("/api/runs/list", list, Some(user())).await.0, StatusCode::FORBIDDEN);
+
+    let remove = json!({"usernames": ["sam"]});
+    let path = "/api/projects/atlas/remove_members";
+    assert_eq!(api.send(path, remove, Some(user())).await.0, StatusCode::OK);
+    assert_eq!(api.send(get, json!({}), Some(stranger())).await.0, StatusCode::FORBIDDEN);
+    let delete = json!({"projects_names": ["atlas"]});
+    let (status, said) = api.send("/api/projects/delete", delete.clone(), Some(user())).await;
+    assert_eq!(status, StatusCode::FORBIDDEN, "a manager: {said}");
+    let (status, said) = api.send("/api/projects/delete", delete.clone(), root()).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "a run of it waits: {said}");
+    api.end_all().await;
+    assert_eq!(api.send("/api/projects/delete", delete, root()).await.0, StatusCode::OK);
+    assert_eq!(api.send(get, json!({}), root()).await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_are_made_known_given_tokens_and_removed_by_administrators() {
+    let api = Api::empty().await;
+    let root = || Some(server_principal());
+    let nobody =
+        |active: bool| json!({"username": "nobody", "global_role": "admin", "active": active});
+    let (status, said) = api.send("/api/users/create", nobody(true), root()).await;
+    assert_eq!((status, &said["global_role"]), (StatusCode::OK, &json!("admin")), "{said}");
+    let missing = json!({"username": "no-such-user-here", "global_role": "user"});
+    assert_eq!(api.send("/api/users/create", missing, root()).await.0, StatusCode::BAD_REQUEST);
+    let name = json!({"username": "nobody"});
+    let (_, first) = api.send("/api/users/refresh_token", name.clone(), root()).await;
+    let (_, second) = api.send("/api/users/refresh_token", name.clone(), root()).await;
+    let token = |said: &Value| said["creds"]["token"].as_str().expect("a token").to_owned();
+    let (first, second) = (token(&first), token(&second));
+    let with = async |token: &str| {
+        let peer = crate::http::tests::port("127.0.0.1:9");
+        api.send_from("/api/users/get_my_user", json!({}), peer, Some(token)).await.0
+    };
+    assert_eq!(with(&first).await, StatusCode::FORBIDDEN, "it was replaced");
+    assert_eq!(with(&second).await, StatusCode::OK);
+    assert_eq!(api.send("/api/users/update", nobody(false), root()).await.0, StatusCode::OK);
+    assert_eq!(with(&second).await, StatusCode::FORBIDDEN, "the user is not active");
+    assert_eq!(api.send("/api/users/update", nobody(true), root()).await.0, StatusCode::OK);
+    assert_eq!(with(&second).await, StatusCode::OK);
+    let delete = json!({"users": ["nobody"]});
+    assert_eq!(api.send("/api/users/delete", delete, root()).await.0, StatusCode::OK);
+    assert_eq!(with(&second).await, StatusCode::FORBIDDEN, "the user is gone");
+    let (_, events) = api.send("/api/events/list", json!({}), root()).await;
+    let messages: Vec<&Value> =
+        events.as_array().expect("events").iter().map(|event| &event["message"]).collect();
+    assert!(messages.contains(&&json!("User deleted")), "{messages:?}");
+}

