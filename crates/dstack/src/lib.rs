@@ -3,7 +3,7 @@
 //! It holds no policy: it translates what was written, and renders what is.
 //!
 //! - `configuration/`: what a configuration may say, from YAML or from JSON: the tables of properties, and the types read
-//!   from them; `cron` reads schedules.
+//!   from them.
 //! - `api/`: the bodies of dstack's HTTP API, as its client sends and requires them; `effective`: a configuration as the server
 //!   answers with it.
 //! - `request`: from a task to a submission; `script`, `environment` and `name` make its parts.
@@ -15,7 +15,6 @@
 
 pub mod api;
 pub mod configuration;
-pub mod cron;
 pub mod effective;
 pub mod environment;
 pub mod name;

@@ -13,6 +13,7 @@ use crate::{name, script};
 use model::amount::Bytes;
 use model::array::ArraySpec;
 use model::container::{Container, ContainerUser, Mount, Variables};
+use model::cron::Schedule;
 use model::dependency::Dependency;
 use model::fleet;
 use model::gpu::GpuSpec;
@@ -66,6 +67,10 @@ pub enum RequestError {
     OtherProject { project: String, name: String },
     #[error("`depends_on`: run {0} does not exist")]
     NoSuchRun(String),
+    #[error("`schedule`: {0}: no day of the calendar matches")]
+    NeverScheduled(String),
+    #[error("`schedule`: an array is not started again and again: leave out one of them")]
+    ScheduledArray,
     #[error(transparent)]
     Grammar(#[from] GrammarError),
 }
@@ -73,7 +78,13 @@ pub enum RequestError {
 /// The run that the task describes.
 pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestError> {
     let environment = environment(task, submitter)?;
-    let request = request(task, submitter.now)?;
+    let schedule = schedule(task)?;
+    let mut request = request(task, submitter.now)?;
+    if let Some(schedule) = &schedule {
+        request.begin = Some(first_start(task, schedule, submitter.now)?);
+        // What is free now says nothing about the times at which it is to run.
+        request.wait_policy = WaitPolicy::Forever;
+    }
     let name = task.name.clone().unwrap_or_else(|| name::generate(submitter.random));
     let spec = JobSpec {
         name: name.into(),
@@ -95,6 +106,7 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         submit_host: submitter.host.as_str().into(),
         submit_sid: submitter.session,
         mail: None,
+        schedule: schedule.map(Box::new),
     };
     let submission = Submission {
         het_components: Vec::new(),
@@ -148,11 +160,31 @@ fn array(task: &Task) -> Result<Option<ArraySpec>, RequestError> {
     Ok(spec.transpose()?)
 }
 
+fn schedule(task: &Task) -> Result<Option<Schedule>, RequestError> {
+    if task.schedule.is_empty() {
+        return Ok(None);
+    }
+    if task.array.is_some() {
+        return Err(RequestError::ScheduledArray);
+    }
+    Ok(Some(Schedule::parse(task.schedule.clone())?))
+}
+
+fn first_start(
+    task: &Task,
+    schedule: &Schedule,
+    now: Timestamp,
+) -> Result<Timestamp, RequestError> {
+    let never = || RequestError::NeverScheduled(task.schedule.join(", "));
+    schedule.next_after(now).ok_or_else(never)
+}
+
 /// The same request, willing to wait: offers do not depend on what is free at the moment.
 pub fn for_offers(submission: &Submission) -> Submission {
     let mut waiting = submission.clone();
     for component in Arc::make_mut(&mut waiting.spec.components) {
-        Arc::make_mut(&mut component.request).wait_policy = WaitPolicy::Forever;
+        let request = Arc::make_mut(&mut component.request);
+        (request.wait_policy, request.begin) = (WaitPolicy::Forever, None);
     }
     waiting
 }
@@ -192,6 +224,8 @@ pub fn is_same_run(one: &JobSpec, other: &JobSpec) -> bool {
         for component in Arc::make_mut(&mut spec.components) {
             let request = Arc::make_mut(&mut component.request);
             request.wait_policy = WaitPolicy::Forever;
+            // The next time of a schedule.
+            request.begin = None;
             request.partitions.clear();
         }
         spec

@@ -241,7 +241,6 @@ fn property_that_would_change_what_runs_is_read_and_refused_at_apply() {
         ("files: [a.txt]", "8: `files`: nothing is copied to the node yet"),
         ("repos: [.]", "8: `repos`: nothing is copied to the node yet"),
         ("groups: [{nodes: 2}]", "9: `groups`: node groups are not available yet"),
-        ("schedule: {cron: 0 3 * * *}", "11: `schedule`: scheduled runs are not available yet"),
         ("instances: [lab-0]", "12: `instances`: a choice of instances is not available yet"),
         ("env: ['T=${{ secrets.tok }}']", "7: `env[0]`: secrets are not available yet"),
         ("backends: [aws]", "11: `backends`: no such backend here"),

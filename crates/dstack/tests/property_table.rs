@@ -100,6 +100,7 @@ const EXAMPLES: &[(&Table, &str, &str, &str)] = &[
     (&RETRY, "on_events", "retry: true", "retry: {on_events: [error]}"),
     (&RETRY, "duration", "retry: true", "retry: {duration: 2h}"),
     (&TASK, "depends_on", "", "depends_on: afterok:12"),
+    (&TASK, "schedule", "", "schedule: {cron: 0 3 * * *}"),
     (&TASK, "array", "", "array: 0-9%2"),
     (&TASK, "account", "", "account: physics"),
     (&TASK, "qos", "", "qos: high"),
@@ -117,7 +118,6 @@ const REFUSED: &[&str] = &[
     "files: [a.txt]",
     "setup: [make]",
     "groups: [{nodes: 2}]",
-    "schedule: {cron: 0 3 * * *}",
     "instances: [lab-0]",
 ];
 

@@ -33,5 +33,6 @@ pub use nodes::{
     select, site, topology,
 };
 pub use values::{
-    amount, cpuset, filename, grammar, hostlist, id, principal, printable, range, time, time_spec,
+    amount, cpuset, cron, filename, grammar, hostlist, id, principal, printable, range, time,
+    time_spec,
 };

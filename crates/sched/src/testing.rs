@@ -326,6 +326,7 @@ pub fn spec(request: Request) -> JobSpec {
         submit_host: "".into(),
         submit_sid: 0,
         mail: None,
+        schedule: None,
     }
 }
 

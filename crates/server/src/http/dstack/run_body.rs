@@ -61,6 +61,8 @@ impl<'a> Bodies<'a> {
             job_submissions: vec![self.submission(run, &id, rank)],
             job_connection_info: None,
         };
+        // A run whose first time is to come has no jobs yet.
+        let count = if run.next_start.is_some() && !run.has_started { 0 } else { count };
         let jobs: Vec<Job> = (0..count).map(of_rank).collect();
         Run {
             id,
@@ -83,7 +85,7 @@ impl<'a> Bodies<'a> {
             deployment_num: 0,
             error: Some(summary.error.clone()),
             deleted: false,
-            next_triggered_at: None,
+            next_triggered_at: run.next_start.map(Into::into),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::run_body::GPU;
 use dstack::occurrence::run_name;
-use dstack::run_summary::RunSummary;
+use dstack::run_summary::{RunSummary, is_waiting_for_schedule};
 use model::amount::Bytes;
 use model::id::{BlobRef, JobId, RunId};
 use model::record::JobRecord;
@@ -23,10 +23,14 @@ pub struct RunFacts {
     pub start: Option<Timestamp>,
     /// `None` while it has not ended.
     pub ended: Option<Timestamp>,
+    /// The next time of its schedule, while it waits for it.
+    pub next_start: Option<Timestamp>,
     /// Where it runs or ran.
     pub partition: Option<String>,
     pub parts: Vec<Part>,
     pub nodes_min: u32,
+    /// Whether it has ever had a node.
+    pub has_started: bool,
     pub cpus: u32,
     pub tres: Tres,
     pub work_dir: String,
@@ -53,6 +57,7 @@ impl Part {
 impl RunFacts {
     pub fn of_job(job: &JobView) -> Self {
         let (spec, launch) = (&job.spec, &job.spec.launch);
+        let scheduled = is_waiting_for_schedule(job);
         let shares = job.allocation.iter().flat_map(|allocation| &allocation.nodes);
         let part = |share: &model::allocation::NodeShare| {
             let gpus = share.gres.iter().filter(|gres| gres.name == GPU);
@@ -67,13 +72,16 @@ impl RunFacts {
             owner: spec.owner.name.clone(),
             owner_uid: spec.owner.uid,
             summary: RunSummary::of_job(job),
-            restarts: job.restarts,
+            // The attempt that is shown while the next one is not due is the last.
+            restarts: if scheduled { job.restarts.saturating_sub(1) } else { job.restarts },
+            next_start: job.eligible.filter(|_| scheduled),
             submit: job.submit,
             start: job.start,
             ended: job.end.filter(|_| job.state.is_ended()),
             partition: job.allocation.as_ref().map(|allocation| allocation.partition.clone()),
             parts: shares.map(part).collect(),
             nodes_min: job.nodes.min,
+            has_started: job.restarts > 0 || job.allocation.is_some(),
             cpus: job.cpus,
             tres: (*job.tres).clone(),
             work_dir: launch.work_dir.to_string(),
@@ -102,12 +110,14 @@ impl RunFacts {
             owner_uid: record.uid,
             summary: RunSummary::of_record(record),
             restarts: record.restarts,
+            next_start: None,
             submit: record.submit,
             start: record.start,
             ended: record.end,
             partition: record.start.map(|_| record.partition.clone()),
             parts: record.nodes.iter().map(part).collect(),
             nodes_min: record.req_nodes,
+            has_started: record.start.is_some(),
             cpus: record.req_cpus,
             tres: record.req_tres.clone(),
             work_dir: record.work_dir.clone(),

@@ -405,3 +405,32 @@ async fn users_are_made_known_given_tokens_and_removed_by_administrators() {
         events.as_array().expect("events").iter().map(|event| &event["message"]).collect();
     assert!(messages.contains(&&json!("User deleted")), "{messages:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scheduled_run_is_pending_until_its_time_and_ends_when_it_is_stopped() {
+    let api = Api::empty().await;
+    api.server.node_up().await;
+    let configuration = json!({"type": "task", "name": "nightly", "commands": ["a"],
+        "resources": {"cpu": "1..", "memory": "1GB..", "disk": null},
+        "schedule": {"cron": ["0 3 * * *"]}});
+    let apply = json!({"plan": {"run_spec": {"configuration": configuration}}});
+    let path = "/api/project/main/runs/apply";
+    let (status, run) = api.send(path, apply.clone(), Some(user())).await;
+    assert_eq!(status, StatusCode::OK, "{run}");
+    assert_eq!((&run["status"], &run["jobs"]), (&json!("pending"), &json!([])), "{run}");
+    let next = run["next_triggered_at"].as_str().expect("a time").to_owned();
+    assert!(next.ends_with("T03:00:00Z"), "{next}");
+    api.server.plan();
+    let (_, again) = api.send(path, apply, Some(user())).await;
+    assert_eq!((&again["id"], &again["status"]), (&run["id"], &json!("pending")), "{again}");
+    let stop = json!({"runs_names": ["nightly"], "abort": false});
+    assert_eq!(api.send("/api/project/main/runs/stop", stop, Some(user())).await.0, StatusCode::OK);
+    let get = json!({"run_name": "nightly"});
+    let (_, run) = api.send("/api/project/main/runs/get", get, Some(user())).await;
+    assert_eq!(run["status"], "terminated", "{run}");
+    let never = json!({"type": "task", "name": "never", "commands": ["a"],
+        "schedule": {"cron": ["0 3 30 2 *"]}});
+    let never = json!({"plan": {"run_spec": {"configuration": never}}});
+    let (status, said) = api.send(path, never, Some(user())).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{said}");
+}
