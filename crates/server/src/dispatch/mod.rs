@@ -257,7 +257,7 @@ impl DispatchThread {
             if self.prologs.is_unfinished(attempt) {
                 return;
             }
-            self.send(shared, &node, attempt, uid, Action::Step(Box::new(order)));
+            self.send(shared, &node, attempt, uid, order);
         }
     }
 

@@ -43,9 +43,11 @@ use nix::unistd::Uid;
 use runtime_config::{ProcessUser, RuntimeConfig};
 use std::ffi::CString;
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use wire::order::UserIds;
 
@@ -260,7 +262,11 @@ impl Entered {
             group: &group,
             devices: &devices,
         };
-        fs::write(bundle.join("config.json"), config.to_json().to_string()).map_err(io)?;
+        // The environment may hold secrets.
+        let mut file = fs::OpenOptions::new();
+        file.write(true).create(true).truncate(true).mode(0o600);
+        let mut file = file.open(bundle.join("config.json")).map_err(io)?;
+        file.write_all(config.to_json().to_string().as_bytes()).map_err(io)?;
         let state = spec.folder.join("state");
         let id = format!("{}-{}-{}", self.assembled.name, spec.step, spec.process);
         runtime::execute(&self.runtime, &state, &bundle, &id)

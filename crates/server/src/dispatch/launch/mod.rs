@@ -5,6 +5,7 @@ mod step;
 
 use crate::agents::devices;
 use crate::error::ServerError;
+use crate::secret::{self, references};
 use crate::shared::Shared;
 use cluster::{Job, State};
 use model::allocation::NodeShare;
@@ -157,6 +158,13 @@ pub fn job_launch(
     let base = match &launch.environment {
         Some(blob) => shared.blob_text(blob)?,
         None => String::new(),
+    };
+    let base = if runs_here {
+        let project = secret::project_of(&spec);
+        references::fill_in(shared, project, &base, &launch.secret_variables)
+            .map_err(|why| ServerError::Other(why.to_string()))?
+    } else {
+        references::leave_out(&base, &launch.secret_variables)
     };
     let environment = match launch.kind {
         LaunchKind::Task => task_environment(shared, &facts, &base),

@@ -4,7 +4,9 @@ use super::ROUTES;
 use crate::http::peer::Peer;
 use crate::http::privacy_tests::{self, PARTITION};
 use crate::http::rights_tests::Caller::{self, *};
-use crate::http::rights_tests::{AS_OWNER, CALLERS, EVERYBODY, JOB_NAME, MANAGE, OPERATE, World};
+use crate::http::rights_tests::{
+    ADMINISTER, AS_OWNER, CALLERS, EVERYBODY, JOB_NAME, MANAGE, OPERATE, World,
+};
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
@@ -46,6 +48,14 @@ const TABLE: &[(&str, &[Caller], Sample)] = &[
         |run| json!({"run_name": run, "job_submission_id": "none"}),
     ),
     ("/api/project/{project}/metrics/job/{run}", MANAGE, NO_BODY),
+    ("/api/project/{project}/secrets/list", ADMINISTER, NO_BODY),
+    ("/api/project/{project}/secrets/get", ADMINISTER, |_| json!({"name": "none"})),
+    (
+        "/api/project/{project}/secrets/create_or_update",
+        ADMINISTER,
+        |_| json!({"name": "token", "value": "hush"}),
+    ),
+    ("/api/project/{project}/secrets/delete", ADMINISTER, |_| json!({"secrets_names": ["none"]})),
     ("/api/fleets/list", EVERYBODY, NO_BODY),
     ("/api/project/{project}/fleets/list", EVERYBODY, NO_BODY),
     ("/api/project/{project}/fleets/get", EVERYBODY, |_| json!({"name": "main"})),
