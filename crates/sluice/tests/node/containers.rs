@@ -442,3 +442,21 @@ fn root_a_sif_that_apptainer_built_runs_and_a_folder_has_its_variables() {
     assert_eq!((said.code, said.stdout.as_str()), (5, "of lab\n"), "{}", said.stderr);
     assert_nothing_is_left(&cluster);
 }
+
+/// A registry that takes the connection and says nothing: the run is seen to pull, and can be stopped.
+#[test]
+fn root_a_run_whose_image_is_pulled_says_so_in_both_languages() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = silent.local_addr().expect("an address");
+    let cluster = cluster(&format!("[containers]\ninsecure_registries = ['{address}']\n"));
+    cluster.write(
+        "slow.dstack.yml",
+        &format!("type: task\nname: slow\nimage: {address}/lab/slow:1\ncommands: [true]\nresources: {{cpu: 1, memory: 100MB}}\n"),
+    );
+    cluster.sluice(&["apply", "-y", "-d", "-f", "slow.dstack.yml"]).ok();
+    until("the run pulls", || cluster.sluice(&["ps"]).ok().contains("pulling").then_some(()));
+    assert_eq!(cluster.sluice(&["squeue", "-h", "-o", "%T %r"]).ok(), "RUNNING ImagePull\n");
+    cluster.sluice(&["stop", "-y", "slow"]).ok();
+    until("the run is stopped", || cluster.sluice(&["squeue", "-h"]).ok().is_empty().then_some(()));
+    assert_nothing_is_left(&cluster);
+}
