@@ -61,6 +61,18 @@ const GROUP: &str = "container";
 /// `PATH` of an image that has none.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+/// What an image of Apptainer runs by itself; other images name theirs.
+const RUN_SCRIPT: &str = "/.singularity.d/runscript";
+/// Where an image of Apptainer has scripts that set its variables.
+const ENVIRONMENT_SCRIPTS: &str = "/.singularity.d/env";
+/// Executes its arguments with those variables.
+const AFTER_SCRIPTS: [&str; 4] = [
+    "/bin/sh",
+    "-c",
+    "for script in /.singularity.d/env/*.sh; do if [ -f \"$script\" ]; then . \"$script\"; fi; done; exec \"$@\"",
+    "sh",
+];
+
 /// What a process that runs in a container is started with, beside what every process is.
 pub(crate) struct ContainerSpec<'a> {
     pub request: &'a Container,
@@ -218,13 +230,19 @@ impl Entered {
     ) -> (Errno, String) {
         let environment = self.environment(spec, environment);
         let work_dir = self.work_dir(spec);
-        let argv = self.arguments(spec, argv);
-        let program = argv.first().cloned().unwrap_or_default();
-        let find = || runtime::find_program(&self.root, &program, &environment, &work_dir);
-        let found = match spec.request.user {
-            ContainerUser::JobUser => as_user(spec.user, find).and_then(|found| found),
-            _ => find(),
+        let mut argv = self.arguments(spec, argv);
+        let as_inside = |look: &dyn Fn() -> nix::Result<()>| match spec.request.user {
+            ContainerUser::JobUser => as_user(spec.user, look).and_then(|found| found),
+            _ => look(),
         };
+        let has = |path: &str| mount_calls::open_in_root(&self.root, path, OFlag::O_PATH).map(drop);
+        if as_inside(&|| has(ENVIRONMENT_SCRIPTS).and(has(AFTER_SCRIPTS[0]))).is_ok() {
+            // The scripts may change PATH: the shell says then what is not there.
+            argv.splice(0..0, AFTER_SCRIPTS.map(str::to_owned));
+        }
+        let program = argv.first().cloned().unwrap_or_default();
+        let found =
+            as_inside(&|| runtime::find_program(&self.root, &program, &environment, &work_dir));
         if let Err(errno) = found {
             return (errno, program);
         }
@@ -289,7 +307,12 @@ impl Entered {
     fn arguments(&self, spec: &ContainerSpec, argv: &[String]) -> Vec<String> {
         let settings = &self.assembled.settings;
         if spec.request.own_command {
-            return settings.entrypoint.iter().chain(&settings.cmd).cloned().collect();
+            let own = settings.entrypoint.iter().chain(&settings.cmd).cloned();
+            let mut own: Vec<String> = own.collect();
+            if own.is_empty() {
+                own.push(RUN_SCRIPT.to_owned());
+            }
+            return own;
         }
         let entrypoint = settings.entrypoint.iter().filter(|_| spec.request.entrypoint);
         let mut all: Vec<String> = entrypoint.cloned().collect();

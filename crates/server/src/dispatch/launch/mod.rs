@@ -185,7 +185,7 @@ pub fn job_launch(
         script,
         deferred: launch.kind == LaunchKind::Batch
             && runs_here
-            && !facts.attempt.prolog_nodes.is_empty(),
+            && !facts.attempt.preparing_nodes.is_empty(),
         arguments: launch.arguments.clone(),
         environment,
         process_variables: process_variables(launch.kind),
