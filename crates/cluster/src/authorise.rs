@@ -32,6 +32,8 @@ pub enum Act<'a> {
     /// Make, list and revoke the tokens of this user. Not by a token, unless an administrator's: a token that leaked could
     /// otherwise make another and outlive its own end.
     ManageTokens(&'a str),
+    /// List, read, set and delete the secrets of this project. A job may use them without this right.
+    ManageSecrets(&'a str),
     /// Administrators' actions: nodes, partitions, accounts, configuration, join tokens.
     Administer,
 }
@@ -48,6 +50,11 @@ pub fn authorise(state: &State, who: &Principal, act: Act<'_>) -> Result<(), Ref
         Act::KeepBooks(account) => rights.operator || rights.coordinates(account),
         Act::Operate => rights.operator,
         Act::ManageTokens(user) => rights.admin || (who.name == user && who.token_limit.is_none()),
+        // An operator manages every project, and reads no secrets.
+        Act::ManageSecrets(project) => {
+            rights.admin
+                || !rights.operator && rights.project_role(project) == Some(ProjectRole::Admin)
+        }
         Act::Administer => rights.admin,
     };
     match act {

@@ -25,14 +25,14 @@ pub use accounting::{
 };
 pub use enforcement::{allocation, binding, limits, usage};
 pub use job::{
-    array, attempt, change, constraint, container, dependency, gpu, gres, reason, request, run,
-    shortage, step,
+    array, attempt, change, constraint, container, dependency, gpu, gres, interpolation, reason,
+    request, run, shortage, step,
 };
 pub use nodes::{
     fleet, gpu_health, health, node, node_reason, partition, reservation, reservation_request,
     select, site, topology,
 };
 pub use values::{
-    amount, cpuset, cron, filename, grammar, hostlist, id, principal, printable, range, time,
-    time_spec,
+    amount, cpuset, cron, filename, grammar, hostlist, id, principal, printable, range, secret,
+    time, time_spec,
 };

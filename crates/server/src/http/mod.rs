@@ -23,6 +23,7 @@ mod privacy_tests;
 #[cfg(test)]
 mod rights_tests;
 pub mod route;
+pub mod secrets;
 pub mod serve;
 pub mod stall_timeout;
 pub mod step_stream;

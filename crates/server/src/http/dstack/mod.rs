@@ -1,7 +1,8 @@
 //! dstack's HTTP API, as its published client speaks it: another language over the same calls, with no policy of its own.
 //!
-//! `answer` is the form of answers, `user` and `project` have users and projects, `account` repositories, `run` the runs (`run_request` from a configuration to a
-//! submission, `run_body` back), `fleet` the nodes, `event` what happened, `log` the kept logs, `metric` what runs use, `unavailable` what is not there.
+//! `answer` is the form of answers, `user` and `project` have users and projects, `account` repositories, `run` the runs
+//! (`run_request` from a configuration to a submission, `run_body` back), `fleet` the nodes, `event` what happened, `log` the
+//! kept logs, `metric` what runs use, `secret` the secrets, `unavailable` what is not there.
 
 mod account;
 mod answer;
@@ -19,6 +20,7 @@ mod run_body;
 mod run_facts;
 mod run_list;
 mod run_request;
+mod secret;
 #[cfg(test)]
 mod tests;
 mod unavailable;
@@ -78,6 +80,10 @@ const ROUTES: &[(&str, Handler)] = &[
     ("/api/project/{project}/logs/poll", || post(log::poll)),
     ("/api/project/{project}/metrics/job/{run}", || get(metric::job)),
     ("/api/events/list", || post(event::list)),
+    ("/api/project/{project}/secrets/list", || post(secret::list)),
+    ("/api/project/{project}/secrets/get", || post(secret::get)),
+    ("/api/project/{project}/secrets/create_or_update", || post(secret::create_or_update)),
+    ("/api/project/{project}/secrets/delete", || post(secret::delete)),
     ("/api/fleets/list", || post(fleet::list)),
     ("/api/project/{project}/fleets/list", || post(fleet::list)),
     ("/api/project/{project}/fleets/get", || post(fleet::get)),

@@ -67,7 +67,7 @@ fn body(shared: &Shared, by: &Principal, view: ProjectView) -> Project {
         project_role: role_word(role),
         permissions: MemberPermissions {
             can_manage_ssh_fleets: false,
-            can_manage_secrets: role >= ProjectRole::Manager,
+            can_manage_secrets: role >= ProjectRole::Admin,
         },
     };
     let mut members: Vec<Member> =

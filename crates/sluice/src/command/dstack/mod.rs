@@ -7,6 +7,7 @@ pub mod event;
 pub mod logs;
 pub mod project;
 pub mod ps;
+pub mod secret;
 pub mod stop;
 
 use crate::client::Client;
