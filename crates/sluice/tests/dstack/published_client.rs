@@ -131,9 +131,9 @@ fn up_run_that_left_memory_is_listed_read_and_deleted_by_either_client() {
         );
         client.run(&["apply", "-f", &format!("{name}.dstack.yml"), "-y", "-d"]).ok();
         let number = until("the run has a record", || {
-            let books = ["sacct", "-n", "-X", "-P", "--name", name, "-s", "CD", "-o", "JobID"];
-            let number = cluster.sluice(&books).ok().trim().to_owned();
-            (!number.is_empty()).then_some(number)
+            let books = ["sacct", "-n", "-X", "-P", "--name", name, "-o", "State,JobID"];
+            let line = cluster.sluice(&books).ok();
+            line.trim().strip_prefix("COMPLETED|").map(str::to_owned)
         });
         until("the run has left memory", || {
             (cluster.sluice(&["scontrol", "show", "job", &number]).code != 0).then_some(())
@@ -192,4 +192,51 @@ fn up_published_client_sets_lists_reads_and_deletes_secrets() {
     assert!(format!("{}{}", missing.stdout, missing.stderr).contains("Resource not found"));
     let bad = client.run(&["secret", "set", "bad name!", "x"]);
     assert!(format!("{}{}", bad.stdout, bad.stderr).contains("should match regex"), "{bad:?}");
+}
+
+#[test]
+fn up_published_client_runs_a_dev_environment_in_a_project_and_shows_its_events() {
+    let cluster = Cluster::up(TWO_NODES);
+    let Some(client) = DstackClient::new(&cluster) else { return };
+    let url = client.url();
+    let token = client.token();
+    let add =
+        ["project", "add", "--name", "atlas", "--url", &url, "--token", &token, "-y", "--default"];
+    assert_ne!(client.run(&add).code, 0, "there is no such project yet");
+    cluster.sluice(&["project", "create", "atlas"]).ok();
+    client.run(&add).ok();
+    cluster.write(
+        "dev.dstack.yml",
+        "type: dev-environment\nname: desk\nide: vscode\ninit: [echo ready]\nresources: {cpu: 1.., memory: 64MB.., disk: 0GB..}\n",
+    );
+    client.run(&["apply", "-f", "dev.dstack.yml", "-y", "-d"]).ok();
+    until("it runs, charged to its project", || {
+        let queue = cluster.sluice(&["squeue", "-h", "-o", "%j %T %a"]).ok();
+        queue.contains("desk RUNNING atlas").then_some(())
+    });
+    until("init has run", || client.run(&["logs", "desk"]).stdout.contains("ready").then_some(()));
+    client.run(&["stop", "desk", "-y"]).ok();
+    until("it is stopped", || {
+        cluster.sluice(&["squeue", "-h"]).ok().trim().is_empty().then_some(())
+    });
+    let theirs = client.run(&["event", "--within-run", "desk"]).ok();
+    let ours = cluster.sluice(&["event", "--within-run", "desk"]).ok();
+    for said in [theirs, ours] {
+        for line in [
+            "[run desk] Run submitted. Status: SUBMITTED",
+            "[run desk] Run status changed SUBMITTED -> RUNNING",
+            "[job desk-0-0] Job status changed SUBMITTED -> RUNNING",
+            "Termination reason: STOPPED_BY_USER",
+            "[run desk] Run status changed TERMINATING -> TERMINATED",
+        ] {
+            assert!(said.contains(line), "{line}\n{said}");
+        }
+    }
+    let all = cluster.sluice(&["event"]).ok();
+    assert!(all.contains("[project atlas] Project created"), "{all}");
+    let members = cluster.sluice(&["project", "add", "atlas", "nobody", "--role", "boss"]);
+    assert!(members.stderr.contains("expected user, manager or admin"), "{members:?}");
+    cluster.sluice(&["project", "add", "atlas", "nobody", "--role", "manager"]).ok();
+    let listed = cluster.sluice(&["project", "list"]).ok();
+    assert!(listed.contains("nobody (manager)"), "{listed}");
 }
