@@ -219,8 +219,12 @@ async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
 pub fn activities(shared: &Shared, by: &Principal) -> Vec<Activity> {
     let state = shared.read();
     let viewer = Viewer::new(&state, by);
-    let shown = state.activities.iter().filter(|activity| viewer.activity(&activity.target));
-    shown.cloned().collect()
+    let shown = state.activities.iter().filter(|activity| viewer.activity(activity));
+    let for_viewer = |activity: &Activity| {
+        let actor = activity.actor.clone().filter(|name| viewer.user(name));
+        Activity { actor, ..activity.clone() }
+    };
+    shown.map(for_viewer).collect()
 }
 
 fn change_answer(reply: Reply) -> Result<Answer, Refusal> {

@@ -8,7 +8,8 @@ use crate::configure::{self, Machine};
 use crate::http::tests::port;
 use crate::testing::NODE;
 use cluster::Command;
-use cluster::command::{AttemptReport, CancelJobs};
+use cluster::Job;
+use cluster::command::{AttemptReport, CancelJobs, EndedRun};
 use model::amount::Bytes;
 use model::change::{JobFilter, JobRef};
 use model::id::AttemptId;
@@ -17,6 +18,7 @@ use model::run::{ExitStatus, Usage};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// `fixtures/dstack-requests.json`: facts of version 0.22.5. Services, gateways, clouds, exports, login, secrets and files are
 /// not among them.
@@ -182,6 +184,18 @@ impl Api {
         self.server.plan();
     }
 
+    /// Takes what the command before has left out of the lists.
+    async fn delete_all(&self) {
+        let ended = |job: &Arc<Job>| EndedRun {
+            run: job.run,
+            name: job.spec.name.to_string(),
+            owner: job.spec.owner.uid,
+            account: job.account.to_string(),
+        };
+        let runs = self.server.shared.read().jobs.values().map(ended).collect();
+        self.server.run(Command::DeleteRuns(runs)).await.expect("they have ended");
+    }
+
     /// Ends every run, as its node would report it.
     pub(super) async fn end_all(&self) {
         let jobs: Vec<_> = self.server.shared.read().jobs.keys().copied().collect();
@@ -220,6 +234,7 @@ fn without_secrets(body: &mut Value) {
 /// Sends what one command had sent; what differs from the record.
 async fn replay(api: &Api, recorded: &Recorded, requests: &[&Request]) -> Vec<String> {
     api.end_all().await;
+    api.delete_all().await;
     let mut applied = Vec::new();
     let mut differences = Vec::new();
     for request in requests {
