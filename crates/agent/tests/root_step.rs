@@ -48,6 +48,7 @@ impl FakeSrun {
                 name: argv[0].into(),
                 argv: argv.iter().map(ToString::to_string).collect(),
                 environment: "PATH=/usr/bin:/bin\0A=launch\0B=launch\0".into(),
+                secret_variables: Vec::new(),
                 work_dir: cluster.home().display().to_string(),
                 tasks: None,
                 nodes: None,

@@ -27,6 +27,8 @@ pub enum Act<'a> {
     /// Make, list and revoke the tokens of this user. Not by a token, unless an administrator's: a token that leaked could
     /// otherwise make another and outlive its own end.
     ManageTokens(&'a str),
+    /// List, read, set and delete the secrets of this project. A job may use them without this right.
+    ManageSecrets(&'a str),
     /// Administrators' actions: nodes, partitions, accounts, configuration, join tokens.
     Administer,
 }
@@ -41,6 +43,7 @@ pub fn authorise(state: &State, who: &Principal, act: Act<'_>) -> Result<(), Ref
         Act::KeepBooks(account) => rights.operator || rights.coordinates(account),
         Act::Operate => rights.operator,
         Act::ManageTokens(user) => rights.admin || (who.name == user && who.token_limit.is_none()),
+        Act::ManageSecrets(_project) => rights.admin,
         Act::Administer => rights.admin,
     };
     match act {

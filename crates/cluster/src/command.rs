@@ -15,6 +15,7 @@ use model::raw_usage::UsageOwner;
 use model::reason::{Refusal, UserFault};
 use model::reservation_request::ReservationRequest;
 use model::run::{ExitStatus, Hold, JobSpec, Usage};
+use model::secret::Sealed;
 use model::step::StepShape;
 use model::time::Timestamp;
 use sched::Start;
@@ -121,6 +122,17 @@ pub enum Command {
         /// The token's user, where several users have a token of that name.
         user: Option<String>,
     },
+    SetSecret {
+        project: String,
+        name: String,
+        sealed: Sealed,
+    },
+    RemoveSecrets {
+        project: String,
+        names: Vec<String>,
+    },
+    /// The same values under another key.
+    ResealSecrets(Vec<ResealedSecret>),
     CreateReservation(Box<ReservationRequest>),
     UpdateReservation {
         name: String,
@@ -133,6 +145,15 @@ pub enum Command {
     Tick {
         booked: bool,
     },
+}
+
+/// A secret whose value was encrypted again. One that was changed since is left alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResealedSecret {
+    pub project: String,
+    pub name: String,
+    pub before: Sealed,
+    pub after: Sealed,
 }
 
 /// A job is to give its resources to another.

@@ -18,6 +18,7 @@ use model::raw_usage::UsageOwner;
 use model::reason::Reason;
 use model::reservation::Reservation;
 use model::run::{ExitStatus, HetComponent, Hold, JobSpec, RunKind, Step, StepEnd, Usage};
+use model::secret::Sealed;
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -256,6 +257,19 @@ pub enum Event {
     /// A token that had ended is forgotten.
     UserTokenRemoved {
         hash: String,
+    },
+    SecretSet {
+        project: String,
+        name: String,
+        sealed: Sealed,
+        by: String,
+        at: Timestamp,
+    },
+    SecretRemoved {
+        project: String,
+        name: String,
+        by: String,
+        at: Timestamp,
     },
     ReservationSet(Box<Reservation>),
     ReservationRemoved {

@@ -2,6 +2,7 @@
 //!
 //! Nothing here looks at the machine: the caller, its folder and its environment come in with the [`Submitter`].
 
+use crate::configuration::env::ResolvedVariable;
 use crate::configuration::fault::Fault;
 use crate::configuration::policy::FleetName;
 use crate::configuration::property::why_not_applied;
@@ -72,7 +73,8 @@ pub enum RequestError {
 
 /// The run that the task describes.
 pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestError> {
-    let environment = environment(task, submitter)?;
+    let own = task.env.resolve(submitter.variable)?;
+    let environment = environment(task, &own, submitter);
     let request = request(task, submitter.now)?;
     let name = task.name.clone().unwrap_or_else(|| name::generate(submitter.random));
     let spec = JobSpec {
@@ -81,7 +83,7 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         account: task.account.clone(),
         qos: task.qos.clone(),
         components: [Component { request: Arc::new(request) }].into(),
-        launch: Arc::new(launch(task, submitter)),
+        launch: Arc::new(launch(task, &own, submitter)),
         dependency: dependency(task)?,
         kill_on_invalid_dependency: false,
         nice: 0,
@@ -210,8 +212,10 @@ fn unset_owner() -> Arc<Principal> {
     Arc::new(Principal { name, uid: 0, gid: 0, group, groups, role: Role::User, token_limit: None })
 }
 
-fn launch(task: &Task, submitter: &Submitter<'_>) -> Launch {
+fn launch(task: &Task, own: &[ResolvedVariable], submitter: &Submitter<'_>) -> Launch {
+    let with_secrets = own.iter().filter(|variable| variable.has_secrets);
     Launch {
+        secret_variables: with_secrets.map(|variable| variable.name.clone()).collect(),
         kind: LaunchKind::Task,
         script: None,
         environment: None,
@@ -252,9 +256,8 @@ fn container(task: &Task) -> Option<Container> {
     })
 }
 
-fn environment(task: &Task, submitter: &Submitter<'_>) -> Result<String, Fault> {
-    let own = task.env.resolve(submitter.variable)?;
-    let is_own = |name: &str| own.iter().any(|(set, _)| set == name);
+fn environment(task: &Task, own: &[ResolvedVariable], submitter: &Submitter<'_>) -> String {
+    let is_own = |name: &str| own.iter().any(|variable| variable.name == name);
     // An image has its own home and paths.
     let from_client: &[&str] = if task.container.image.is_some() { &[] } else { &FROM_CLIENT };
     let inherited = from_client.iter().filter(|name| !is_own(name));
@@ -264,10 +267,10 @@ fn environment(task: &Task, submitter: &Submitter<'_>) -> Result<String, Fault> 
             text.push_str(&format!("{name}={value}\0"));
         }
     }
-    for (name, value) in &own {
+    for ResolvedVariable { name, value, .. } in own {
         text.push_str(&format!("{name}={value}\0"));
     }
-    Ok(text)
+    text
 }
 
 fn request(task: &Task, now: Timestamp) -> Result<Request, RequestError> {

@@ -74,6 +74,13 @@ pub fn ps(rows: &[PsRow], verbose: bool) -> String {
     align(&lines)
 }
 
+/// Names and values of secrets.
+pub fn secrets(rows: impl IntoIterator<Item = (String, String)>) -> String {
+    let mut lines = vec![vec!["NAME".to_owned(), "VALUE".to_owned()]];
+    lines.extend(rows.into_iter().map(|(name, value)| vec![name, value]));
+    align(&lines)
+}
+
 /// The plan that `apply` shows before it asks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan<'a> {

@@ -96,7 +96,7 @@ backends: [remote]
     assert_eq!(task.commands[1], "for i in 1 2; do\n  echo \"$i\"\ndone\n");
     let client = |name: &str| (name == "HF_TOKEN").then(|| "secret".to_owned());
     let env = task.env.resolve(client).unwrap();
-    let env: Vec<_> = env.iter().map(|(n, v)| format!("{n}={v}")).collect();
+    let env: Vec<_> = env.iter().map(|v| format!("{}={}", v.name, v.value)).collect();
     assert_eq!(env, ["HF_TOKEN=secret", "EPOCHS=3", "EMPTY=", "EQ=x=y"]);
     assert!(matches!(task.env.0[0].value, Value::FromClient(_)));
     assert_eq!(task.resources.cpu.architecture, Some(Architecture::X86));
@@ -190,8 +190,23 @@ fn durations_and_retries_can_be_switched_off() {
 fn env_may_be_a_mapping_and_keeps_the_text_as_written() {
     let task = task_with("env: {A: '1', B: 2, C: 1.50, D: \"yes\", E: \"\"}");
     let env = task.env.resolve(|_| None).unwrap();
-    let values: Vec<&str> = env.iter().map(|(_, value)| value.as_str()).collect();
+    let values: Vec<&str> = env.iter().map(|variable| variable.value.as_str()).collect();
     assert_eq!(values, ["1", "2", "1.50", "yes", ""]);
+}
+
+#[test]
+fn reference_to_a_secret_stays_until_launch_and_other_texts_are_as_the_run_gets_them() {
+    let task = task_with("env: ['A=x-${{ secrets.tok }}-$$', 'B=$$5', 'C=$${{ secrets.x }}', D]");
+    let env = task.env.resolve(|_| Some("$$ ${{ secrets.tok }}".into())).unwrap();
+    let shown = env.iter().map(|v| (v.name.as_str(), v.value.as_str(), v.has_secrets));
+    let expected = [
+        ("A", "x-${{ secrets.tok }}-$$", true),
+        ("B", "$5", false),
+        ("C", "${{ secrets.x }}", false),
+        // The client's own value is taken as it is.
+        ("D", "$$ ${{ secrets.tok }}", false),
+    ];
+    assert_eq!(shown.collect::<Vec<_>>(), expected);
 }
 
 #[test]
@@ -236,7 +251,6 @@ fn property_that_would_change_what_runs_is_read_and_refused_at_apply() {
         ("groups: [{nodes: 2}]", "9: `groups`: node groups are not available yet"),
         ("schedule: {cron: 0 3 * * *}", "11: `schedule`: scheduled runs are not available yet"),
         ("instances: [lab-0]", "12: `instances`: a choice of instances is not available yet"),
-        ("env: ['T=${{ secrets.tok }}']", "7: `env[0]`: secrets are not available yet"),
         ("backends: [aws]", "11: `backends`: no such backend here"),
         ("runtime: container", "10: `runtime`: `container` needs an `image`"),
     ];

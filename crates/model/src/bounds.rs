@@ -67,6 +67,8 @@ pub const JOB_INPUT_BYTES: Bound =
 pub const TOKENS: Bound = items("tokens of one user", 100, "");
 pub const JOIN_TOKENS: Bound = items("join tokens that wait to be used", 65_536, "");
 pub const TOKEN_NAME_BYTES: Bound = bytes("token name", 64, "");
+pub const SECRETS: Bound = items("secrets of a project", 1000, "");
+pub const SECRET_BYTES: Bound = bytes("the value of a secret", 16 << 10, "");
 pub const NODE_TEXT_BYTES: Bound = bytes("a text in a node's report", 1024, "");
 pub const NODE_LINES: Bound = items("lines about a node from its agent", 64, "");
 pub const NODE_DEVICES: Bound = items("devices of a node from its agent", 1024, "");
@@ -101,6 +103,8 @@ pub const ALL: &[Bound] = &[
     TOKENS,
     JOIN_TOKENS,
     TOKEN_NAME_BYTES,
+    SECRETS,
+    SECRET_BYTES,
     NODE_TEXT_BYTES,
     NODE_LINES,
     NODE_DEVICES,

@@ -23,13 +23,14 @@ mod values;
 pub use accounting::{account, preempt, priority, private_data, qos, raw_usage, record, tres};
 pub use enforcement::{allocation, binding, limits, usage};
 pub use job::{
-    array, attempt, change, constraint, container, dependency, gpu, gres, reason, request, run,
-    shortage, step,
+    array, attempt, change, constraint, container, dependency, gpu, gres, interpolation, reason,
+    request, run, shortage, step,
 };
 pub use nodes::{
     fleet, gpu_health, health, node, node_reason, partition, reservation, reservation_request,
     select, site, topology,
 };
 pub use values::{
-    amount, cpuset, filename, grammar, hostlist, id, principal, printable, range, time, time_spec,
+    amount, cpuset, filename, grammar, hostlist, id, principal, printable, range, secret, time,
+    time_spec,
 };

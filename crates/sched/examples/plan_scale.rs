@@ -127,6 +127,7 @@ fn spec(request: Request, uid: u32) -> JobSpec {
             stderr: None,
             first_step: None,
             configuration: None,
+            secret_variables: Vec::new(),
             blob_bytes: Default::default(),
             append_output: false,
             unattended: false,

@@ -304,6 +304,7 @@ pub fn spec(request: Request) -> JobSpec {
             stderr: None,
             first_step: None,
             configuration: None,
+            secret_variables: Vec::new(),
             blob_bytes: Default::default(),
             unattended: false,
             append_output: false,

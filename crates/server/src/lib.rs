@@ -13,6 +13,7 @@
 //! - `http/`: the clients' API. dstack's API and web pages are routers that join `http::router`; `metrics/`: what
 //!   Prometheus reads there.
 //! - `show/`: what clients are shown, a file for each kind of answer; `step/`: creating steps.
+//! - `secret/`: the values of secrets, and references to them.
 //! - `auth/`: principals, tokens, keys; `configure/`: from configuration files to the state machine's configuration.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
@@ -29,6 +30,7 @@ mod logs;
 mod metrics;
 mod per_user;
 mod plan;
+mod secret;
 mod shared;
 mod show;
 mod startup;

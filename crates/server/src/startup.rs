@@ -3,6 +3,7 @@
 use crate::agents::{join, listen};
 use crate::auth::identity::{self, Identity};
 use crate::auth::principal::server_principal;
+use crate::auth::secret_keys::SecretKeys;
 use crate::auth::token;
 use crate::clock;
 use crate::configure::Machine;
@@ -95,6 +96,9 @@ pub fn run(
     ));
     let term = thread.term();
     let listen = listeners.port.local_addr().map(|a| a.to_string()).unwrap_or_default();
+    let identity = Identity::load_or_make(&dir.join("keys"))?;
+    let secrets = state.secrets.values().flat_map(|secrets| secrets.values());
+    let secret_keys = SecretKeys::load(&dir.join("keys"), secrets);
     let shared = Arc::new(Shared {
         state: StateLock::new(state),
         blobs: Mutex::new(blobs),
@@ -105,7 +109,8 @@ pub fn run(
         books,
         agents: Default::default(),
         logs,
-        identity: Identity::load_or_make(&dir.join("keys"))?,
+        identity,
+        secret_keys,
         commits: Default::default(),
         volatile: Default::default(),
         setup: Setup {

@@ -2,6 +2,7 @@
 
 use crate::auth::identity::Identity;
 use crate::auth::principal::server_principal;
+use crate::auth::secret_keys::SecretKeys;
 use crate::clock;
 use crate::configure::{self, Machine};
 use crate::plan::planner::plan_once;
@@ -67,6 +68,7 @@ impl TestServer {
             ))
             .0,
             identity: Identity::load_or_make(&dir.path().join("keys")).expect("keys"),
+            secret_keys: SecretKeys::load(&dir.path().join("keys"), std::iter::empty()),
             commits: Default::default(),
             volatile: Default::default(),
             setup: setup(),

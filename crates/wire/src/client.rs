@@ -19,6 +19,7 @@ pub use model::record::HistoryFilter;
 use model::record::JobRecord;
 use model::reservation_request::ReservationRequest;
 use model::run::{ExitStatus, Hold, JobSpec, JobState, Outcome};
+use model::secret::SecretValue;
 use model::time::Timestamp;
 use model::usage::TaskUsage;
 use serde::{Deserialize, Serialize};
@@ -170,6 +171,26 @@ pub enum Call {
     RotateAdminToken {
         hash: String,
     },
+    /// The names of a project's secrets.
+    Secrets {
+        project: String,
+    },
+    /// One secret, with its value.
+    Secret {
+        project: String,
+        name: String,
+    },
+    SetSecret {
+        project: String,
+        name: String,
+        value: SecretValue,
+    },
+    RemoveSecrets {
+        project: String,
+        names: Vec<String>,
+    },
+    /// Encrypts every secret with a new key.
+    RotateSecretKey,
     Reservations,
     Licenses,
     CreateReservation(Box<ReservationRequest>),
@@ -245,6 +266,10 @@ pub enum Answer {
         text: String,
     },
     Tokens(Vec<TokenView>),
+    Secrets(Vec<String>),
+    Secret {
+        value: SecretValue,
+    },
     Offers(Vec<Offer>),
     Reservations(ReservationsView),
     ReservationCreated {

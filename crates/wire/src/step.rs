@@ -19,6 +19,9 @@ pub struct StepLaunch {
     pub argv: Vec<String>,
     /// `NAME=value`, each ended by NUL.
     pub environment: String,
+    /// Variables of the environment whose values refer to secrets, which the server fills in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secret_variables: Vec<String>,
     pub work_dir: String,
     #[serde(default)]
     pub tasks: Option<u32>,

@@ -109,7 +109,7 @@ impl State {
                 attempt.exit = *exit;
             }
             Event::PrologEndedOnNode { attempt, node } => {
-                self.attempt_mut(attempt.job).prolog_nodes.retain(|other| other != node);
+                self.attempt_mut(attempt.job).preparing_nodes.retain(|other| other != node);
             }
             Event::AttemptEndedOnNode { attempt, node, exit, usage, at } => {
                 let active = self.attempt_mut(attempt.job);
@@ -228,7 +228,7 @@ impl State {
             end_limit: started.end_limit,
             reservation: started.reservation.clone(),
             held_nodes: held.clone(),
-            prolog_nodes: if started.preparing { held.clone() } else { Vec::new() },
+            preparing_nodes: if started.preparing { held.clone() } else { Vec::new() },
             ending: None,
             charged_until: None,
             suspended: false,

@@ -1,4 +1,4 @@
-//! The events of nodes, partitions, accounts and tokens: all that is not a job.
+//! The events of nodes, partitions, accounts, tokens and secrets: all that is not a job.
 
 use crate::event::Event;
 use crate::state::State;
@@ -144,6 +144,16 @@ impl State {
                     let reason = Reason::ReservationGone(reservation.as_str().into());
                     job.fixed_reason = Some(Box::new(reason));
                 }
+            }
+            Event::SecretSet { project, name, sealed, .. } => {
+                let of_project = self.secrets.entry(project.clone()).or_default();
+                of_project.insert(name.clone(), sealed.clone());
+            }
+            Event::SecretRemoved { project, name, .. } => {
+                if let Some(of_project) = self.secrets.get_mut(project) {
+                    of_project.remove(name);
+                }
+                self.secrets.retain(|_, of_project| !of_project.is_empty());
             }
             Event::JoinTokenRemoved { hash } => {
                 self.tokens.remove(hash);

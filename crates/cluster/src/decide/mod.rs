@@ -18,6 +18,7 @@ mod probe;
 mod report;
 mod reservation;
 mod room;
+mod secret;
 mod start;
 mod step;
 mod submit;
@@ -80,6 +81,9 @@ impl State {
             | Command::SetAdminToken(_)
             | Command::RevokeToken { .. }
             | Command::IssueToken { .. } => self.decide_token(command, context),
+            Command::SetSecret { .. }
+            | Command::RemoveSecrets { .. }
+            | Command::ResealSecrets(_) => self.decide_secret(command, context),
             Command::CreateReservation(ask) => self.decide_create_reservation(ask, context),
             Command::UpdateReservation { name, ask } => {
                 self.decide_update_reservation(name, ask, context)

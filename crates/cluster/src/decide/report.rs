@@ -120,7 +120,7 @@ impl ReportedShare<'_> {
 
     /// The prolog is over on this node, if something waits for that.
     fn prolog_ended(&self) -> Option<Event> {
-        let waited = self.active.prolog_nodes.iter().any(|node| node == self.node);
+        let waited = self.active.preparing_nodes.iter().any(|node| node == self.node);
         waited.then(|| Event::PrologEndedOnNode {
             attempt: self.attempt,
             node: self.node.to_string(),

@@ -61,9 +61,11 @@ impl State {
         let priority = multifactor.then(|| Ranking::new(self, context.now).shown(job, context.now));
         let step = first_step(job, &start.allocation, context.now);
         let kind = job.spec.launch.kind;
+        let needs_image = kind == LaunchKind::Task && job.spec.launch.container.is_some();
+        let nodes_count = start.allocation.nodes.len();
         Ok(Started {
             attempt,
-            preparing: self.config.site.prolog_is_awaited(kind, start.allocation.nodes.len()),
+            preparing: needs_image || self.config.site.prolog_is_awaited(kind, nodes_count),
             task,
             allocation: start.allocation.clone(),
             at: context.now,

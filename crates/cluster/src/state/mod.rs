@@ -25,6 +25,7 @@ use model::partition::Partition;
 use model::principal::Role;
 use model::reservation::Reservation;
 use model::run::Run;
+use model::secret::Sealed;
 use model::time::Timestamp;
 use node::Node;
 use priority_totals::PriorityTotals;
@@ -60,6 +61,9 @@ pub struct State {
     /// Node to the fingerprint of the certificate that identifies it.
     pub agents: BTreeMap<String, String>,
     pub user_tokens: BTreeMap<String, UserToken>,
+    /// By project and name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, BTreeMap<String, Sealed>>,
     pub next_job: u32,
     pub next_priority: u64,
     #[serde(default, rename = "spending")]
@@ -115,6 +119,7 @@ impl Default for State {
             tokens: BTreeMap::new(),
             agents: BTreeMap::new(),
             user_tokens: BTreeMap::new(),
+            secrets: BTreeMap::new(),
             next_job: 1,
             next_priority: FIRST_PRIORITY,
             ended: BTreeSet::new(),

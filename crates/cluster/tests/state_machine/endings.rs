@@ -295,7 +295,7 @@ fn prolog_ends_node_by_node_where_it_is_awaited() {
     };
     let mut w = world_with(2, set);
     let preparing = |w: &World, attempt: AttemptId| -> Vec<String> {
-        w.job(attempt.job).attempt().expect("it runs").prolog_nodes.clone()
+        w.job(attempt.job).attempt().expect("it runs").preparing_nodes.clone()
     };
     for kind in [Ask::interactive as fn(Ask) -> Ask, |ask| ask] {
         let attempt = w.started(kind(ask()).nodes(2));

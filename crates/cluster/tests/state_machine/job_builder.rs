@@ -60,6 +60,7 @@ pub fn ask() -> Ask {
         stderr: None,
         first_step: None,
         configuration: None,
+        secret_variables: Vec::new(),
         blob_bytes: Default::default(),
         unattended: false,
         append_output: false,

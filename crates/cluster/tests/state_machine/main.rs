@@ -18,6 +18,7 @@ mod random_moves;
 mod requeue;
 mod reservations;
 mod room;
+mod secrets;
 mod steps;
 mod submit;
 mod testbed;

@@ -35,7 +35,21 @@ impl ApiError {
 
     /// The user is known and may not do it.
     pub fn forbidden() -> Self {
-        Self { status: 403, body: json!({ "detail": { "msg": "Access denied", "code": null } }) }
+        Self::denied("Access denied")
+    }
+
+    pub fn denied(why: &str) -> Self {
+        Self { status: 403, body: json!({ "detail": { "msg": why, "code": null } }) }
+    }
+
+    /// Nothing is at this path.
+    pub fn unknown_path() -> Self {
+        Self { status: 404, body: json!({ "detail": "Not Found" }) }
+    }
+
+    /// The path is not for this method, or there is none.
+    pub fn unknown_method() -> Self {
+        Self { status: 405, body: json!({ "detail": "Method Not Allowed" }) }
     }
 
     /// The project does not exist, or it is hidden from the user.

@@ -1,6 +1,7 @@
 //! What a server keeps for a project beside its runs: secrets, logs, metrics, files and repositories.
 
 use super::time::Time;
+use model::secret::SecretValue;
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 
@@ -9,14 +10,20 @@ pub struct Secret {
     pub id: String,
     pub name: String,
     /// `None` in a list.
-    pub value: Option<String>,
+    pub value: Option<SecretValue>,
+}
+
+/// `secrets/get`
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct GetSecret {
+    pub name: String,
 }
 
 /// `secrets/create_or_update`
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct SetSecret {
     pub name: String,
-    pub value: String,
+    pub value: SecretValue,
 }
 
 /// `secrets/delete`

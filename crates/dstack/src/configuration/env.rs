@@ -2,6 +2,7 @@
 
 use super::fault::{Fault, Position, Problem};
 use super::value;
+use model::interpolation::{self, Place};
 
 /// The variables in the order of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -21,6 +22,21 @@ pub enum Value {
     FromClient(Position),
 }
 
+/// A variable on its way to the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResolvedVariable {
+    pub name: String,
+    pub value: String,
+    /// The value has references that the server fills in.
+    pub has_secrets: bool,
+}
+
+/// The text that a run gets, unless it refers to something. It was checked when the configuration was read.
+fn without_references(text: &str) -> Option<String> {
+    let pieces = interpolation::parse(text, Place::Environment).ok()?;
+    interpolation::fill(&pieces, |_| None).ok()
+}
+
 impl Env {
     pub(super) fn of(env: &value::Value, from_client: &[(String, Position)]) -> Self {
         let variable = |(name, value): &(String, value::Value)| {
@@ -33,20 +49,24 @@ impl Env {
         Self(env.entries().iter().map(variable).collect())
     }
 
-    /// The variables as the run gets them; `lookup` is the client's environment.
+    /// The variables as the run gets them; `lookup` is the client's environment, whose values are taken as they are. A
+    /// text that refers to secrets stays as it is, with its `$$`; any other has its `$$` replaced.
     pub fn resolve(
         &self,
         lookup: impl Fn(&str) -> Option<String>,
-    ) -> Result<Vec<(String, String)>, Fault> {
-        let each = self.0.iter().map(|Variable { name, value }| match value {
-            Value::Text(text) => Ok((name.clone(), text.clone())),
-            Value::FromClient(position) => match lookup(name) {
-                Some(value) => Ok((name.clone(), value)),
-                None => {
-                    let name = name.clone();
-                    Err(Fault::new(*position, Problem::NotInEnvironment { name }))
-                }
-            },
+    ) -> Result<Vec<ResolvedVariable>, Fault> {
+        let each = self.0.iter().map(|Variable { name, value }| {
+            let name = name.clone();
+            match value {
+                Value::Text(text) => Ok(match without_references(text) {
+                    Some(value) => ResolvedVariable { name, value, has_secrets: false },
+                    None => ResolvedVariable { name, value: text.clone(), has_secrets: true },
+                }),
+                Value::FromClient(position) => match lookup(&name) {
+                    Some(value) => Ok(ResolvedVariable { name, value, has_secrets: false }),
+                    None => Err(Fault::new(*position, Problem::NotInEnvironment { name })),
+                },
+            }
         });
         each.collect()
     }

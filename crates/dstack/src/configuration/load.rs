@@ -98,6 +98,15 @@ pub fn from_json(
     read(&json::tree(configuration)?, Source::Json, profile.as_ref())
 }
 
+/// The profile that says nothing, in dstack's own form.
+pub fn default_profile() -> serde_json::Value {
+    let named = serde_json::json!({"name": "default"});
+    let mut reading = Reading::new(Source::Json);
+    let profile = json::tree(&named)
+        .and_then(|node| mapping(&Field::top(&node), &NAMED_PROFILE, &mut reading));
+    profile.map_or(named, |profile| profile.to_json())
+}
+
 /// The profiles of a `profiles.yml`, each in dstack's own form.
 pub fn parse_profiles(file: &str, bytes: &[u8]) -> Result<Vec<Value>, ConfigurationError> {
     let read = || {

@@ -3,14 +3,13 @@
 //! `load` is the entry point. `tree/` bounds what a configuration may grow to; `tables/` has every property with its form, its
 //! default and what it does here (`property` says what a row is), `shape/` the forms with rules of their own; `reader` reads
 //! a tree by a table into a `value`, `check` has the rules between properties, and `task`, `resources`, `policy`, `env` and
-//! `fleet` are what the rest of the program works with. `interpolation` finds and fills in `${{ … }}`.
+//! `fleet` are what the rest of the program works with. `model::interpolation` finds and fills in `${{ … }}`.
 
 mod check;
 pub mod env;
 pub mod fault;
 mod field;
 pub mod fleet;
-pub mod interpolation;
 pub mod load;
 pub mod policy;
 pub mod property;
@@ -23,4 +22,4 @@ pub mod task;
 mod tree;
 pub mod value;
 
-pub use load::{Configuration, Loaded, from_json, parse, parse_profiles};
+pub use load::{Configuration, Loaded, default_profile, from_json, parse, parse_profiles};

@@ -22,9 +22,10 @@ pub struct Attempt {
     pub reservation: Option<String>,
     /// Nodes that have not reported the end of their part.
     pub held_nodes: Vec<String>,
-    /// Nodes on which the prolog is not over, where the job or its client waits for the prologs of all nodes.
+    /// Nodes that are not ready: their prolog is not over, where the job or its client waits for the prologs of all
+    /// nodes, or they get the image of a task.
     #[serde(default, rename = "preparing", skip_serializing_if = "Vec::is_empty")]
-    pub prolog_nodes: Vec<String>,
+    pub preparing_nodes: Vec<String>,
     /// How the end will be recorded; set once the attempt is being ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,

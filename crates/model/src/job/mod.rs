@@ -9,6 +9,7 @@ pub mod container;
 pub mod dependency;
 pub mod gpu;
 pub mod gres;
+pub mod interpolation;
 pub mod reason;
 pub mod request;
 pub mod run;

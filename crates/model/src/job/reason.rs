@@ -70,6 +70,8 @@ pub enum Reason {
     Preempted,
     /// The job has its nodes, and their prologs run.
     Prolog,
+    /// The job has its nodes, and they get its image.
+    ImagePull,
 }
 
 /// Why a node runs no processes of a job's owner, by the node's own user database when the job starts.

@@ -84,6 +84,9 @@ pub struct Launch {
     /// The configuration that the run was made from, in its dialect's own form, by content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configuration: Option<Box<BlobRef>>,
+    /// Variables of the environment whose values refer to secrets, which are filled in when the job is launched.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secret_variables: Vec<String>,
     /// How long script, environment and first step are.
     #[serde(default, skip_serializing_if = "BlobBytes::is_none")]
     pub blob_bytes: BlobBytes,
@@ -215,6 +218,7 @@ impl Launch {
             environment: None,
             first_step: None,
             configuration: None,
+            secret_variables: Vec::new(),
             blob_bytes: BlobBytes::default(),
             unattended: false,
             arguments: Vec::new(),

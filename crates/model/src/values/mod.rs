@@ -10,5 +10,6 @@ pub mod id;
 pub mod principal;
 pub mod printable;
 pub mod range;
+pub mod secret;
 pub mod time;
 pub mod time_spec;

@@ -2,4 +2,5 @@
 
 pub mod identity;
 pub mod principal;
+pub mod secret_keys;
 pub mod token;

@@ -241,7 +241,7 @@ impl DispatchThread {
             job.filter(|job| job.spec.launch.kind == LaunchKind::Batch).and_then(|job| {
                 let active = job
                     .attempt()
-                    .filter(|a| a.prolog_nodes.is_empty() && !a.is_ending_or_preempted())?;
+                    .filter(|a| a.preparing_nodes.is_empty() && !a.is_ending_or_preempted())?;
                 let first = active.allocation.node_names().next()?.to_owned();
                 Some((first, job.spec.owner.uid))
             })
@@ -257,7 +257,7 @@ impl DispatchThread {
             if self.prologs.is_unfinished(attempt) {
                 return;
             }
-            self.send(shared, &node, attempt, uid, Action::Step(Box::new(order)));
+            self.send(shared, &node, attempt, uid, order);
         }
     }
 

@@ -96,7 +96,7 @@ impl DispatchThread {
         for (step, launch) in undelivered_steps(shared, attempt, node) {
             for (to, id, uid, order) in launch::step_orders(shared, attempt.job, step, &launch) {
                 if to == node && id == attempt {
-                    self.send(shared, node, attempt, uid, Action::Step(Box::new(order)));
+                    self.send(shared, node, attempt, uid, order);
                 }
             }
         }

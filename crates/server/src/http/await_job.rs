@@ -33,7 +33,7 @@ pub async fn await_start(
             let state = shared.read();
             let found = state.jobs.get(&job).ok_or_else(|| Refusal::UnknownJob(job.to_string()))?;
             authorise(&state, by, Act::ManageJob(found))?;
-            let prepares = |a: &Attempt| !a.prolog_nodes.is_empty() && a.ending.is_none();
+            let prepares = |a: &Attempt| !a.preparing_nodes.is_empty() && a.ending.is_none();
             let waiting = found.is_waiting() || (ready && found.attempt().is_some_and(prepares));
             if !waiting || tokio::time::Instant::now() >= deadline {
                 let cache = RefCell::default();

@@ -5,8 +5,9 @@ use crate::clock;
 use crate::configure;
 use crate::dispatch::launch::srun_prolog_epilog;
 use crate::http::await_job::{await_end, await_start};
-use crate::http::tokens;
+use crate::http::{secrets, tokens};
 use crate::per_user::CountedUser;
+use crate::secret::references;
 use crate::shared::Shared;
 use crate::show::job_list::{self, EncodedAnswer, ListedJob};
 use crate::show::{
@@ -187,6 +188,11 @@ async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         | Call::Tokens
         | Call::RevokeToken { .. }
         | Call::RotateAdminToken { .. }) => return tokens::answer(shared, by, call).await,
+        call @ (Call::Secrets { .. }
+        | Call::Secret { .. }
+        | Call::SetSecret { .. }
+        | Call::RemoveSecrets { .. }
+        | Call::RotateSecretKey) => return secrets::answer(shared, by, call).await,
         Call::SetAccount(account) => Command::SetAccount(account),
         Call::RemoveAccount { name } => Command::RemoveAccount { name },
         Call::SetAssociation(association) => Command::SetAssociation(Box::new(association)),
@@ -223,6 +229,7 @@ async fn submit(
 ) -> Result<Answer, Refusal> {
     settle_owner(&shared.read(), &mut submission, &by)?;
     check_script_size(&shared.read(), &submission)?;
+    references::check_submission(&shared.read(), &submission)?;
     let name = submission.spec.name.to_string();
     match shared.writer.submit(submission, by).await? {
         Reply::Submitted { job, run } => {

@@ -22,6 +22,7 @@ mod privacy_tests;
 #[cfg(test)]
 mod rights_tests;
 pub mod route;
+pub mod secrets;
 pub mod serve;
 pub mod stall_timeout;
 pub mod step_stream;
@@ -47,6 +48,8 @@ pub fn router(shared: Arc<Shared>, bodies: BodyLimits) -> Router {
         .route(metrics::PATH, get(metrics::metrics))
         .route("/", get(|| async { "sluice\n" }))
         .route("/healthz", get(|| async { "ok\n" }))
+        .fallback(dstack::unknown_route)
+        .method_not_allowed_fallback(dstack::unknown_route)
         .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
         .with_state(shared)
 }

@@ -14,6 +14,7 @@ use cluster::{Command, Reply};
 use http_body_util::BodyExt;
 use model::account::{Account, Association, Qos, ROOT_ACCOUNT};
 use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
+use model::fleet::MAIN_PROJECT;
 use model::id::{JobId, StepId};
 use model::partition::PartitionState;
 use model::principal::{Principal, Role};
@@ -22,6 +23,7 @@ use model::raw_usage::UsageOwner;
 use model::reason::Refusal;
 use model::reservation_request::ReservationRequest;
 use model::run::{Hold, LaunchKind};
+use model::secret::SecretValue;
 use std::sync::Arc;
 use std::time::Duration;
 use tower_service::Service;
@@ -60,7 +62,7 @@ pub const MANAGE: &[Caller] = &[Owner, Coordinator, Operator, Administrator, Roo
 /// To keep the account's books.
 const BOOKS: &[Caller] = &[Coordinator, Operator, Administrator, Root];
 pub const OPERATE: &[Caller] = &[Operator, Administrator, Root];
-const ADMINISTER: &[Caller] = &[Administrator, Root];
+pub const ADMINISTER: &[Caller] = &[Administrator, Root];
 
 impl Caller {
     /// Who connects to the socket; nobody does so anonymously.
@@ -297,6 +299,18 @@ authorisation_table! { w;
     Call::RevokeToken { .. } => AS_OWNER,
         Call::RevokeToken { name: "laptop".into(), user: Some(user().name) };
     Call::RotateAdminToken { .. } => ADMINISTER, Call::RotateAdminToken { hash: "0".repeat(64) };
+    Call::Secrets { .. } => ADMINISTER, Call::Secrets { project: MAIN_PROJECT.into() };
+    Call::Secret { .. } => ADMINISTER, {
+        let (project, name) = (MAIN_PROJECT.into(), "none".into());
+        Call::Secret { project, name }
+    };
+    Call::SetSecret { .. } => ADMINISTER, {
+        let (project, name) = (MAIN_PROJECT.into(), "token".into());
+        Call::SetSecret { project, name, value: SecretValue("hush".into()) }
+    };
+    Call::RemoveSecrets { .. } => ADMINISTER,
+        Call::RemoveSecrets { project: MAIN_PROJECT.into(), names: vec!["none".into()] };
+    Call::RotateSecretKey => ADMINISTER, Call::RotateSecretKey;
     Call::Reconfigure { .. } => ADMINISTER, Call::Reconfigure { files: None };
 }
 

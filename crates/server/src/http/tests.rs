@@ -77,7 +77,7 @@ fn envelope(version: u32, call: Call) -> Body {
     serde_json::to_vec(&Envelope { version, call }).expect("JSON").into()
 }
 
-fn port(address: &str) -> Option<Peer> {
+pub(super) fn port(address: &str) -> Option<Peer> {
     let slots = ListenerSlots::new(1024, &ConnectionLimits::default()).port;
     let address = address.parse::<SocketAddr>().expect("an address");
     Some(Peer::Port(address, PortConnection::new(slots)))

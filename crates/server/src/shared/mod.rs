@@ -23,6 +23,7 @@ pub mod usage_queries;
 pub mod writer_queue;
 
 use crate::auth::identity::Identity;
+use crate::auth::secret_keys::SecretKeys;
 use crate::configure::Machine;
 use crate::error::ServerError;
 use crate::per_user::UserCounts;
@@ -62,6 +63,7 @@ pub struct Shared {
     pub agents: AgentLinks,
     pub logs: LogQueue,
     pub identity: Identity,
+    pub secret_keys: SecretKeys,
     pub commits: CommitWatch,
     pub volatile: Volatile,
     pub setup: Setup,

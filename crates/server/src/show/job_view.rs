@@ -12,7 +12,7 @@ use model::allocation::Allocation;
 use model::array::IndexSet;
 use model::attempt::suspended_whole_s;
 use model::reason::Reason;
-use model::run::{Hold, Outcome};
+use model::run::{Hold, LaunchKind, Outcome};
 use model::time::{TimeLimit, Timestamp};
 use model::tres::TresKind;
 use std::cell::RefCell;
@@ -133,8 +133,12 @@ pub(crate) fn reason(job: &Job, last_plan: &LastPlan) -> Reason {
     if !job.is_waiting() {
         let prepares = job
             .attempt()
-            .is_some_and(|a| !a.prolog_nodes.is_empty() && !a.is_ending_or_preempted());
-        return if prepares { Reason::Prolog } else { Reason::None };
+            .is_some_and(|a| !a.preparing_nodes.is_empty() && !a.is_ending_or_preempted());
+        return match job.spec.launch.kind {
+            _ if !prepares => Reason::None,
+            LaunchKind::Task => Reason::ImagePull,
+            LaunchKind::Batch | LaunchKind::Interactive => Reason::Prolog,
+        };
     }
     let fixed = job.fixed_reason.as_deref();
     match job.hold {

@@ -1,6 +1,7 @@
 //! Tests of a job that is not submitted: `--test-only`, and the offers of dstack's plan.
 
 use crate::clock;
+use crate::secret::references;
 use crate::shared::Shared;
 use crate::writer::submission::settle_owner;
 use cluster::Context;
@@ -25,6 +26,7 @@ fn probe(
 ) -> Result<(Submit, TestView, Vec<u32>, Context), Refusal> {
     let mut submission = submission;
     settle_owner(&shared.read(), &mut submission, by)?;
+    references::check_submission(&shared.read(), &submission)?;
     let Submission { spec, het_components, array, hold, priority, .. } = submission;
     let submit =
         Submit { spec, array, hold, priority, het_components, test_only: true, unique_name: false };

@@ -1,6 +1,7 @@
 //! Creating a step: checked, queued behind other steps of its job where it must wait, and handed to the writer.
 
 use crate::dispatch::launch::srun_prolog_epilog;
+use crate::secret::{self, references};
 use crate::shared::Shared;
 use crate::step::ask::step_ask;
 use crate::writer::submission::fits_an_order;
@@ -30,6 +31,7 @@ pub async fn create(
     let texts = launch.argv.iter().chain(programs).map(String::as_str);
     fits_an_order(texts.chain([launch.environment.as_str()]))?;
     may_have_steps(shared, &by, job)?;
+    check_secrets(shared, job, &launch)?;
     let (queue, ticket) = (&shared.volatile.step_queue, launch.shape.ticket);
     let placed = create_in_turn(shared, by, job, launch, wait_ms).await;
     match &placed {
@@ -121,6 +123,13 @@ pub fn resend_launch(
     shared.volatile.step_launches.put(job, step, launch);
     shared.dispatch.step(job, step);
     Ok(Answer::Done)
+}
+
+/// Refuses a step that refers to secrets which its job's project does not have.
+fn check_secrets(shared: &Shared, job: JobId, launch: &StepLaunch) -> Result<(), Refusal> {
+    let state = shared.read();
+    let found = state.jobs.get(&job).ok_or_else(|| Refusal::UnknownJob(job.to_string()))?;
+    references::check_step(&state, secret::project_of(&found.spec), launch)
 }
 
 fn may_have_steps(shared: &Shared, by: &Principal, job: JobId) -> Result<(), Refusal> {

@@ -391,5 +391,7 @@ fn may_start_jobs(event: &Event) -> bool {
             | Event::UserTokenSet(_)
             | Event::UserTokenRevoked { .. }
             | Event::UserTokenRemoved { .. }
+            | Event::SecretSet { .. }
+            | Event::SecretRemoved { .. }
     )
 }

@@ -1,7 +1,7 @@
 //! The commands of the program. The name it is called by, or its first word, says which one.
 //!
 //! - `slurm/`: Slurm's commands
-//! - `dstack/`: `apply`, `ps`, `logs`, `stop`
+//! - `dstack/`: `apply`, `ps`, `logs`, `stop`, `secret`
 //! - `daemon/`: `up`, `down`, `server`, `agent`, and the state folder
 //! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`: one verb each
 //! - `verb`: what the verbs of `sluice` share
@@ -56,6 +56,8 @@ enum Verb {
     Logs(dstack::logs::LogsArgs),
     /// End runs
     Stop(dstack::stop::StopArgs),
+    /// Set, list and delete the secrets of a project
+    Secret(dstack::secret::SecretArgs),
     /// Why a job waits, and when it is expected to start
     Explain(explain::ExplainArgs),
     /// Say what is wrong with batch scripts, slurm.conf folders and .dstack.yml files
@@ -94,6 +96,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
         Verb::Ps(args) => dstack::ps::run(args),
         Verb::Logs(args) => dstack::logs::run(args),
         Verb::Stop(args) => dstack::stop::run(args),
+        Verb::Secret(args) => dstack::secret::run(args),
         Verb::Explain(args) => explain::run(args),
         Verb::Check(args) => check::run(args),
         Verb::Convert(args) => convert::run(args),

@@ -1,7 +1,7 @@
 //! Secrets stay where they belong: after a session that used every kind of them, none is in a log, in the journal, or on the
 //! command line of a process.
 
-use crate::harness::{Cluster, TWO_NODES};
+use crate::harness::{Cluster, CommandOutput, TWO_NODES, until};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -201,4 +201,40 @@ fn up_no_log_holds_a_secret() {
     }
     let log = String::from_utf8_lossy(&places[1].1).into_owned();
     assert!(log.contains("DEBUG"), "the log says as much as it can: {log}");
+}
+
+/// The owner of the job and another user: accounts of every Debian system.
+const OWNER: &str = "games";
+const OTHER: &str = "daemon";
+
+#[test]
+fn root_secret_of_a_running_job_is_read_by_its_user_alone() {
+    let cluster = Cluster::up(TWO_NODES);
+    let value = "hush-77aa10b3";
+    cluster.sluice(&["secret", "set", "token", value]).ok();
+    for line in ["list", "get token", "set token mine", "delete token -y", "rotate-key"] {
+        let refused =
+            cluster.shell_as(OTHER, &format!("{} secret {line}", crate::harness::program()));
+        assert_eq!(refused.stderr, "sluice: error: access denied\n", "{line}");
+    }
+    let job = cluster
+        .submit_as(OWNER, "--secret token=TOKEN -o pid.txt --wrap 'echo $$; exec sleep 600'");
+    let pid = cluster.await_file("pid.txt", |text| text.ends_with('\n'));
+    let environ = format!("/proc/{}/environ", pid.trim());
+    let holds = |said: CommandOutput| said.stdout.contains(value);
+    assert!(holds(cluster.shell_as(OWNER, &format!("cat {environ}"))), "the job has it");
+    assert!(!holds(cluster.shell_as(OTHER, &format!("cat {environ}"))));
+    // Root's files of the job, which another user does not read.
+    let spooled = cluster.shell("grep -rsl hush-77aa10b3 \"$SLUICE_STATE\"").stdout;
+    for file in spooled.lines() {
+        assert!(!holds(cluster.shell_as(OTHER, &format!("cat '{file}'"))), "{file}");
+        assert!(!holds(cluster.shell_as(OWNER, &format!("cat '{file}'"))), "{file}");
+    }
+    assert!(spooled.contains("launch.json"), "the test looks in the right place: {spooled}");
+    cluster.sluice(&["scancel", &job.to_string()]).ok();
+    cluster.await_end(job);
+    until("nothing of the job is left", || {
+        let left = cluster.shell("grep -rsl hush-77aa10b3 \"$SLUICE_STATE\"").stdout;
+        left.is_empty().then_some(())
+    });
 }

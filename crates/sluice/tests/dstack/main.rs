@@ -4,3 +4,4 @@
 mod harness;
 
 mod published_client;
+mod secrets;

@@ -113,3 +113,39 @@ fn up_published_client_applies_lists_reads_logs_and_stops() {
     assert_ne!(missing.code, 0);
     assert!(format!("{}{}", missing.stdout, missing.stderr).contains("not found"), "{missing:?}");
 }
+
+#[test]
+fn up_published_client_sets_lists_reads_and_deletes_secrets() {
+    let cluster = Cluster::up(TWO_NODES);
+    let Some(client) = DstackClient::new(&cluster) else { return };
+    client.add_project(&client.token()).ok();
+    client.run(&["secret", "set", "tok", "s3cr3tvalue"]).ok();
+    let listed = client.run(&["secret", "list"]).ok();
+    assert!(
+        line_of(&listed, "tok").contains("******") && !listed.contains("s3cr3tvalue"),
+        "{listed}"
+    );
+    assert!(line_of(&client.run(&["secret", "get", "tok"]).ok(), "tok").contains("s3cr3tvalue"));
+    cluster.write(
+        "hush.dstack.yml",
+        "type: task\nname: hush\nenv: ['TOKEN=${{ secrets.tok }}']\ncommands:\n  - echo \"${#TOKEN} letters\"\n\
+         resources: {cpu: 1.., memory: 64MB.., disk: 0GB..}\n",
+    );
+    client.run(&["apply", "-f", "hush.dstack.yml", "-y", "-d"]).ok();
+    until("the run is done", || {
+        let books = cluster.sluice(&["sacct", "-n", "-X", "-P", "--name", "hush", "-o", "State"]);
+        books.stdout.contains("COMPLETED").then_some(())
+    });
+    assert_eq!(client.run(&["logs", "hush"]).ok().trim(), "11 letters");
+    let got = client.run(&["run", "get", "hush", "--json"]).ok();
+    assert!(got.contains("${{ secrets.tok }}") && !got.contains("s3cr3tvalue"), "{got}");
+    client.run(&["secret", "delete", "tok", "-y"]).ok();
+    let refused = client.run(&["apply", "-f", "hush.dstack.yml", "-y", "-d"]);
+    let said = format!("{}{}", refused.stdout, refused.stderr);
+    assert!(refused.code != 0 && said.contains("secret tok does not exist"), "{said}");
+    let missing = client.run(&["secret", "get", "tok"]);
+    assert_ne!(missing.code, 0);
+    assert!(format!("{}{}", missing.stdout, missing.stderr).contains("Resource not found"));
+    let bad = client.run(&["secret", "set", "bad name!", "x"]);
+    assert!(format!("{}{}", bad.stdout, bad.stderr).contains("should match regex"), "{bad:?}");
+}

@@ -415,3 +415,48 @@ wait"#
     }
     assert_nothing_is_left(&cluster);
 }
+
+/// The file was built by Apptainer 1.4.5 from a folder with one program, which prints `/etc/made` and ends with its argument.
+#[test]
+fn root_a_sif_that_apptainer_built_runs_and_a_folder_has_its_variables() {
+    let cluster = cluster("");
+    let sif = cluster.path("work/tool.sif");
+    std::fs::write(&sif, include_bytes!("data/apptainer.sif")).expect("written");
+    let said = cluster.shell_as(USER, &format!("srun --container={} hello 3", sif.display()));
+    assert_eq!((said.code, said.stdout.as_str()), (3, "made by Apptainer\n"), "{}", said.stderr);
+    let said = cluster.shell_as(USER, &format!("srun --container={} none", sif.display()));
+    assert!(said.code != 0 && said.stderr.contains("none: No such file"), "{}", said.stderr);
+    // Cut in the midst of its file system.
+    let cut = cluster.path("work/cut.sif");
+    std::fs::write(&cut, &include_bytes!("data/apptainer.sif")[..38_000]).expect("written");
+    let said = cluster.shell_as(USER, &format!("srun --container={} hello", cut.display()));
+    assert!(said.code != 0 && said.stderr.lines().count() == 1, "{}", said.stderr);
+    // A folder that Apptainer made has scripts of the same kind.
+    let scripts = cluster.path("work/rootfs/.singularity.d/env");
+    std::fs::create_dir_all(&scripts).expect("made");
+    std::fs::write(scripts.join("90-environment.sh"), "export TOOL=\"of $SLURM_JOB_NAME\"\n")
+        .expect("written");
+    let rootfs = cluster.path("work/rootfs");
+    let line = format!("srun -J lab --container={} sh -c 'echo $TOOL; exit 5'", rootfs.display());
+    let said = cluster.shell_as(USER, &line);
+    assert_eq!((said.code, said.stdout.as_str()), (5, "of lab\n"), "{}", said.stderr);
+    assert_nothing_is_left(&cluster);
+}
+
+/// A registry that takes the connection and says nothing: the run is seen to pull, and can be stopped.
+#[test]
+fn root_a_run_whose_image_is_pulled_says_so_in_both_languages() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = silent.local_addr().expect("an address");
+    let cluster = cluster(&format!("[containers]\ninsecure_registries = ['{address}']\n"));
+    cluster.write(
+        "slow.dstack.yml",
+        &format!("type: task\nname: slow\nimage: {address}/lab/slow:1\ncommands: [true]\nresources: {{cpu: 1, memory: 100MB}}\n"),
+    );
+    cluster.sluice(&["apply", "-y", "-d", "-f", "slow.dstack.yml"]).ok();
+    until("the run pulls", || cluster.sluice(&["ps"]).ok().contains("pulling").then_some(()));
+    assert_eq!(cluster.sluice(&["squeue", "-h", "-o", "%T %r"]).ok(), "RUNNING ImagePull\n");
+    cluster.sluice(&["stop", "-y", "slow"]).ok();
+    until("the run is stopped", || cluster.sluice(&["squeue", "-h"]).ok().is_empty().then_some(()));
+    assert_nothing_is_left(&cluster);
+}

@@ -94,6 +94,7 @@ fn launch(listen: &str) -> StepLaunch {
         name: "bash".into(),
         argv: vec!["bash".into()],
         environment: String::new(),
+        secret_variables: Vec::new(),
         work_dir: "/lab/jobs".into(),
         tasks: None,
         nodes: None,

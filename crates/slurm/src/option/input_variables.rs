@@ -7,6 +7,9 @@ use super::key::OptionKey as K;
 use super::setting::{Setting, Source};
 use super::table::{self, Arg};
 
+/// The `--secret` of a `salloc`, for each `srun` in it.
+pub const SECRETS_VARIABLE: &str = "SLUICE_SECRET";
+
 /// Not formatted by rustfmt: a row is one line. A later row overrides an earlier one of the same key.
 #[rustfmt::skip]
 const VARIABLES: &[(Command, &str, K)] = &[
@@ -179,6 +182,7 @@ const VARIABLES: &[(Command, &str, K)] = &[
     (Srun, "SLURM_RESERVATION", K::Reservation),
     (Srun, "SLURM_RESV_PORTS", K::ResvPorts),
     (Srun, "SLURM_SEND_LIBS", K::SendLibs),
+    (Srun, SECRETS_VARIABLE, K::Secret),
     (Srun, "SLURM_SIGNAL", K::Signal),
     (Srun, "SLURM_SPREAD_JOB", K::SpreadJob),
     (Srun, "SLURM_STDERRMODE", K::Error),

@@ -219,6 +219,7 @@ fn every_submission_option_changes_something() {
         OptionKey::NoKill => "set",
         OptionKey::AccelBind => "g",
         OptionKey::ContainerMounts => "/data",
+        OptionKey::Secret => "token",
         OptionKey::TresPerTask => "cpu=2",
         _ => "1",
     };

@@ -61,6 +61,7 @@ pub enum OptionKey {
     Reboot,
     Requeue,
     Reservation,
+    Secret,
     Signal,
     TestOnly,
     Time,

@@ -184,6 +184,7 @@ pub fn spec(name: &str, owner: Principal, request: Request) -> JobSpec {
             stderr: None,
             first_step: None,
             configuration: None,
+            secret_variables: Vec::new(),
             blob_bytes: Default::default(),
             append_output: false,
             unattended: false,

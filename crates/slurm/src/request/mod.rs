@@ -15,9 +15,12 @@ use crate::option::job_options::{Export, OpenMode, PriorityOption, conflicts};
 use crate::option::{Command, JobOptions, OptionError, OptionKey};
 use crate::words::refusal;
 use model::bounds;
+use model::interpolation::Reference;
 use model::principal::Principal;
 use model::run::{Component, Hold, JobSpec, Launch, LaunchKind, Mail, SignalBefore};
+use model::secret::SecretVariable;
 use model::time::Timestamp;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use wire::client::Submission;
 
@@ -111,7 +114,9 @@ pub fn allocation(
     let program = argv.first().filter(|_| submitter.command != Command::Salloc);
     let name = program.map_or(NAME_OF_SHELL, |program| base_name(program));
     let launch = launch(LaunchKind::Interactive, options, submitter);
-    draft(options, name, launch, submitter)
+    let mut draft = draft(options, name, launch, submitter)?;
+    draft.submission.environment = allocation_environment(options);
+    Ok(draft)
 }
 
 impl Draft {
@@ -206,6 +211,7 @@ fn launch(kind: LaunchKind, options: &JobOptions, submitter: &Submitter) -> Laun
         stderr: options.error.as_deref().map(file_name),
         first_step: None,
         configuration: None,
+        secret_variables: secret_variables(options),
         blob_bytes: Default::default(),
         unattended: options.no_shell,
         append_output: options.open_mode == Some(OpenMode::Append),
@@ -234,7 +240,27 @@ pub(crate) fn environment(options: &JobOptions, submitter: &Submitter) -> String
     env.set("SLURM_SUBMIT_DIR", &submitter.work_dir);
     env.set("SLURM_SUBMIT_HOST", &submitter.host);
     env.set(PRIO_PROCESS, submitter.nice);
+    set_secret_references(&mut env, options);
     env.to_block()
+}
+
+/// The variables of `--secret`. Their values in the environment are references, which the server fills in.
+pub(crate) fn secret_variables(options: &JobOptions) -> Vec<String> {
+    let names: BTreeSet<&String> = options.secrets.iter().map(|s| &s.variable).collect();
+    names.into_iter().cloned().collect()
+}
+
+fn set_secret_references(env: &mut Environment, options: &JobOptions) {
+    for SecretVariable { secret, variable } in &options.secrets {
+        env.set(variable, Reference::Secret(secret.clone()).text());
+    }
+}
+
+/// The references of an allocation, for the server to check; each `srun` in it has them filled in.
+fn allocation_environment(options: &JobOptions) -> Option<String> {
+    let mut env = Environment::new();
+    set_secret_references(&mut env, options);
+    (!options.secrets.is_empty()).then(|| env.to_block())
 }
 
 /// The script's environment, with the distribution and memory binding that its steps use. The distribution of a job that the

@@ -1,6 +1,6 @@
 //! The launch of an `srun`: a step in an existing allocation, or the first step of its own.
 
-use super::{Submitter, base_name, environment, resources, work_dir};
+use super::{Submitter, base_name, environment, resources, secret_variables, work_dir};
 use crate::option::JobOptions;
 use crate::option::job_options::{Distribution, LocalDistribution, NodeDistribution};
 use crate::option::key::OptionKey;
@@ -48,6 +48,7 @@ pub fn launch(
         name: name(options, argv, allocation),
         argv: argv.to_vec(),
         environment: environment(options, submitter),
+        secret_variables: secret_variables(options),
         work_dir: work_dir(options, submitter),
         tasks: counts.tasks,
         nodes: counts.nodes.map(|nodes| nodes.min),

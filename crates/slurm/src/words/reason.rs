@@ -49,6 +49,7 @@ pub fn text(reason: &Reason) -> Cow<'static, str> {
         Reason::Deadline => "DeadLine",
         Reason::RequeuedHeld => "job requeued in held state",
         Reason::Prolog => "Prolog",
+        Reason::ImagePull => "ImagePull",
     };
     word.into()
 }

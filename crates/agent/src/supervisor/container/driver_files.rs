@@ -17,18 +17,16 @@ const INSIDE: &str = "/usr/local/nvidia";
 pub(super) const LIBRARIES: &str = "/usr/local/nvidia/lib64";
 pub(super) const PROGRAMS: &str = "/usr/local/nvidia/bin";
 const VERSION: &str = "sys/module/nvidia/version";
-/// Folders that distributions and driver packages install libraries into.
-const LIBRARY_FOLDERS: [&str; 7] = [
-    "usr/lib/x86_64-linux-gnu",
-    "usr/lib/aarch64-linux-gnu",
-    "usr/lib64",
-    "usr/lib",
-    "usr/local/nvidia/lib64",
-    "opt/nvidia/lib64",
-    "run/opengl-driver/lib",
+/// Folders that distributions and driver packages install libraries into, each with that of its programs.
+const FOLDERS: [(&str, &str); 7] = [
+    ("usr/lib/x86_64-linux-gnu", "usr/bin"),
+    ("usr/lib/aarch64-linux-gnu", "usr/bin"),
+    ("usr/lib64", "usr/bin"),
+    ("usr/lib", "usr/bin"),
+    ("usr/local/nvidia/lib64", "usr/local/nvidia/bin"),
+    ("opt/nvidia/lib64", "opt/nvidia/bin"),
+    ("run/opengl-driver/lib", "run/current-system/sw/bin"),
 ];
-const PROGRAM_FOLDERS: [&str; 4] =
-    ["usr/bin", "usr/local/nvidia/bin", "opt/nvidia/bin", "run/current-system/sw/bin"];
 const PROGRAM_NAMES: [&str; 4] =
     ["nvidia-smi", "nvidia-debugdump", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server"];
 /// Entries of a folder of libraries that are looked at.
@@ -51,9 +49,10 @@ impl DriverFiles {
     fn find_below(root: &Path) -> Option<DriverFiles> {
         let version = fs::read_to_string(root.join(VERSION)).ok()?;
         let ending = format!(".so.{}", version.trim());
-        let folders = LIBRARY_FOLDERS.iter().map(|folder| root.join(folder));
-        let folder =
-            folders.into_iter().find(|folder| folder.join(format!("libcuda{ending}")).is_file())?;
+        let folders = FOLDERS.iter().map(|(libraries, bin)| (root.join(libraries), root.join(bin)));
+        let (folder, bin) = folders
+            .into_iter()
+            .find(|(folder, _)| folder.join(format!("libcuda{ending}")).is_file())?;
         let mut found = DriverFiles::default();
         for entry in fs::read_dir(&folder).ok()?.take(ENTRIES_MAX).flatten() {
             let (path, name) = (entry.path(), entry.file_name());
@@ -68,13 +67,8 @@ impl DriverFiles {
                 found.libraries.push(path);
             }
         }
-        found.programs = PROGRAM_NAMES
-            .iter()
-            .filter_map(|name| {
-                let paths = PROGRAM_FOLDERS.iter().map(|folder| root.join(folder).join(name));
-                paths.into_iter().find(|path| path.is_file())
-            })
-            .collect();
+        let programs = PROGRAM_NAMES.iter().map(|name| bin.join(name));
+        found.programs = programs.filter(|path| path.is_file()).collect();
         found.libraries.sort();
         found.links.sort();
         Some(found)

@@ -43,9 +43,11 @@ use nix::unistd::Uid;
 use runtime_config::{ProcessUser, RuntimeConfig};
 use std::ffi::CString;
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use wire::order::UserIds;
 
@@ -58,6 +60,18 @@ const FOLDER: &str = "containers";
 const GROUP: &str = "container";
 /// `PATH` of an image that has none.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What an image of Apptainer runs by itself; other images name theirs.
+const RUN_SCRIPT: &str = "/.singularity.d/runscript";
+/// Where an image of Apptainer has scripts that set its variables.
+const ENVIRONMENT_SCRIPTS: &str = "/.singularity.d/env";
+/// Executes its arguments with those variables.
+const AFTER_SCRIPTS: [&str; 4] = [
+    "/bin/sh",
+    "-c",
+    "for script in /.singularity.d/env/*.sh; do if [ -f \"$script\" ]; then . \"$script\"; fi; done; exec \"$@\"",
+    "sh",
+];
 
 /// What a process that runs in a container is started with, beside what every process is.
 pub(crate) struct ContainerSpec<'a> {
@@ -216,13 +230,19 @@ impl Entered {
     ) -> (Errno, String) {
         let environment = self.environment(spec, environment);
         let work_dir = self.work_dir(spec);
-        let argv = self.arguments(spec, argv);
-        let program = argv.first().cloned().unwrap_or_default();
-        let find = || runtime::find_program(&self.root, &program, &environment, &work_dir);
-        let found = match spec.request.user {
-            ContainerUser::JobUser => as_user(spec.user, find).and_then(|found| found),
-            _ => find(),
+        let mut argv = self.arguments(spec, argv);
+        let as_inside = |look: &dyn Fn() -> nix::Result<()>| match spec.request.user {
+            ContainerUser::JobUser => as_user(spec.user, look).and_then(|found| found),
+            _ => look(),
         };
+        let has = |path: &str| mount_calls::open_in_root(&self.root, path, OFlag::O_PATH).map(drop);
+        if as_inside(&|| has(ENVIRONMENT_SCRIPTS).and(has(AFTER_SCRIPTS[0]))).is_ok() {
+            // The scripts may change PATH: the shell says then what is not there.
+            argv.splice(0..0, AFTER_SCRIPTS.map(str::to_owned));
+        }
+        let program = argv.first().cloned().unwrap_or_default();
+        let found =
+            as_inside(&|| runtime::find_program(&self.root, &program, &environment, &work_dir));
         if let Err(errno) = found {
             return (errno, program);
         }
@@ -260,7 +280,11 @@ impl Entered {
             group: &group,
             devices: &devices,
         };
-        fs::write(bundle.join("config.json"), config.to_json().to_string()).map_err(io)?;
+        // The environment may hold secrets.
+        let mut file = fs::OpenOptions::new();
+        file.write(true).create(true).truncate(true).mode(0o600);
+        let mut file = file.open(bundle.join("config.json")).map_err(io)?;
+        file.write_all(config.to_json().to_string().as_bytes()).map_err(io)?;
         let state = spec.folder.join("state");
         let id = format!("{}-{}-{}", self.assembled.name, spec.step, spec.process);
         runtime::execute(&self.runtime, &state, &bundle, &id)
@@ -283,7 +307,12 @@ impl Entered {
     fn arguments(&self, spec: &ContainerSpec, argv: &[String]) -> Vec<String> {
         let settings = &self.assembled.settings;
         if spec.request.own_command {
-            return settings.entrypoint.iter().chain(&settings.cmd).cloned().collect();
+            let own = settings.entrypoint.iter().chain(&settings.cmd).cloned();
+            let mut own: Vec<String> = own.collect();
+            if own.is_empty() {
+                own.push(RUN_SCRIPT.to_owned());
+            }
+            return own;
         }
         let entrypoint = settings.entrypoint.iter().filter(|_| spec.request.entrypoint);
         let mut all: Vec<String> = entrypoint.cloned().collect();

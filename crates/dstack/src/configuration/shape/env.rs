@@ -2,12 +2,11 @@
 
 use crate::configuration::fault::{Fault, Problem};
 use crate::configuration::field::Field;
-use crate::configuration::interpolation::{self, Place, Reference};
 use crate::configuration::reading::Reading;
 use crate::configuration::value::Value;
+use model::interpolation::{self, Place};
 
 const NAME_RULE: &str = "a name of letters, digits and _ that starts with no digit";
-const NO_SECRETS: &str = "secrets are not available yet";
 
 /// The variables in the order of the file. One that the client's environment is to give is `{key: NAME}`.
 pub fn env(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
@@ -44,7 +43,7 @@ pub fn env(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
             from_client(name, &value, reading)
         } else {
             let text = value.text("text, or \"\" for an empty value")?;
-            text_value(&value, text, reading)?
+            text_value(&value, text)?
         };
         variables.push((name.to_owned(), read));
     }
@@ -65,7 +64,7 @@ fn from_client(name: &str, field: &Field<'_>, reading: &mut Reading) -> Value {
 fn list_item(item: &Field<'_>, reading: &mut Reading) -> Result<(String, Value), Fault> {
     let text = item.text("NAME=value or NAME")?;
     let (name, value) = match text.split_once('=') {
-        Some((name, value)) => (name, text_value(item, value, reading)?),
+        Some((name, value)) => (name, text_value(item, value)?),
         None => (text, from_client(text, item, reading)),
     };
     if !is_name(name) {
@@ -75,19 +74,16 @@ fn list_item(item: &Field<'_>, reading: &mut Reading) -> Result<(String, Value),
 }
 
 /// A text that may refer to secrets; `registry_auth` has such texts too.
-pub fn secret_text(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
-    text_value(field, field.text("text")?, reading)
+pub fn secret_text(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
+    text_value(field, field.text("text")?)
 }
 
-fn text_value(field: &Field<'_>, text: &str, reading: &mut Reading) -> Result<Value, Fault> {
+fn text_value(field: &Field<'_>, text: &str) -> Result<Value, Fault> {
     if text.contains('\0') {
         return Err(field.invalid("text without a NUL character"));
     }
-    let pieces = interpolation::parse(text, Place::Environment);
-    let pieces = pieces.map_err(|error| field.refused(error.to_string()))?;
-    if interpolation::references(&pieces).any(|r| matches!(r, Reference::Secret(_))) {
-        reading.refuse(field, NO_SECRETS);
-    }
+    interpolation::parse(text, Place::Environment)
+        .map_err(|error| field.refused(error.to_string()))?;
     Ok(Value::text(text))
 }
 

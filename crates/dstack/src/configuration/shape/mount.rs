@@ -2,11 +2,11 @@
 
 use crate::configuration::fault::Fault;
 use crate::configuration::field::Field;
-use crate::configuration::interpolation::{self, Place};
 use crate::configuration::property::{Default, Form, Table, acts};
 use crate::configuration::reader::mapping;
 use crate::configuration::reading::Reading;
 use crate::configuration::value::Value;
+use model::interpolation::{self, Place};
 
 static VOLUME_MOUNT: Table = Table {
     of: "volume",

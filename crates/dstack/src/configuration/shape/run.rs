@@ -2,11 +2,11 @@
 
 use crate::configuration::fault::Fault;
 use crate::configuration::field::Field;
-use crate::configuration::interpolation::{self, Place, Reference};
 use crate::configuration::reading::Reading;
 use crate::configuration::value::Value;
 use crate::name;
 use model::array::ArraySpec;
+use model::interpolation::{self, Place, Reference};
 
 pub const PYTHONS: &[&str] = &["3.9", "3.10", "3.11", "3.12", "3.13"];
 /// Slurm's words for what a run waits for; `afterok` where none is given.

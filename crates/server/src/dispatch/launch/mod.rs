@@ -5,6 +5,7 @@ mod step;
 
 use crate::agents::devices;
 use crate::error::ServerError;
+use crate::secret::{self, references};
 use crate::shared::Shared;
 use cluster::{Job, State};
 use model::allocation::NodeShare;
@@ -158,6 +159,13 @@ pub fn job_launch(
         Some(blob) => shared.blob_text(blob)?,
         None => String::new(),
     };
+    let base = if runs_here {
+        let project = secret::project_of(&spec);
+        references::fill_in(shared, project, &base, &launch.secret_variables)
+            .map_err(|why| ServerError::Other(why.to_string()))?
+    } else {
+        references::leave_out(&base, &launch.secret_variables)
+    };
     let environment = match launch.kind {
         LaunchKind::Task => task_environment(shared, &facts, &base),
         _ => slurm_environment(shared, &facts, &base),
@@ -177,7 +185,7 @@ pub fn job_launch(
         script,
         deferred: launch.kind == LaunchKind::Batch
             && runs_here
-            && !facts.attempt.prolog_nodes.is_empty(),
+            && !facts.attempt.preparing_nodes.is_empty(),
         arguments: launch.arguments.clone(),
         environment,
         process_variables: process_variables(launch.kind),

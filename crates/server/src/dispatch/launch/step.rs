@@ -3,6 +3,7 @@
 use super::process_policy;
 use super::{Facts, facts, job_facts, set_state_folder};
 use crate::agents::devices;
+use crate::secret::{self, references};
 use crate::shared::Shared;
 use cluster::State;
 use model::id::{AttemptId, JobId, StepId};
@@ -10,7 +11,7 @@ use model::run::Step;
 use slurm::environment::gpu::{self, DeviceNames, GpuView};
 use slurm::environment::job::JobFacts;
 use slurm::environment::{self, Environment, PRIO_PROCESS};
-use wire::order::StepOrder;
+use wire::order::{Action, StepOrder};
 use wire::step::{SrunPrologEpilog, StepLaunch, StepLayout, StepNode};
 
 /// The GPUs of one of a step's nodes.
@@ -34,13 +35,13 @@ fn gpus_of(shared: &Shared, state: &State, node: &str, step: &Step) -> NodeGpus 
     }
 }
 
-/// The orders of a step for each of its nodes.
+/// The orders of a step for each of its nodes. A step whose secrets cannot be had is over before it starts.
 pub fn step_orders(
     shared: &Shared,
     id: JobId,
     step: StepId,
     launch: &StepLaunch,
-) -> Vec<(String, AttemptId, u32, StepOrder)> {
+) -> Vec<(String, AttemptId, u32, Action)> {
     let state = shared.read();
     let Some(job) = state.jobs.get(&id) else { return Vec::new() };
     let Some(attempt) = job.attempt() else { return Vec::new() };
@@ -53,6 +54,18 @@ pub fn step_orders(
     let gpus: Vec<NodeGpus> = record.layout.iter().map(of_node).collect();
     let starts = launch.starts.settled(state.config.site.srun_prolog.is_some());
     drop(state);
+    let uid = facts.job.spec.owner.uid;
+    let project = secret::project_of(&facts.job.spec);
+    let filled =
+        references::fill_in(shared, project, &launch.environment, &launch.secret_variables);
+    let launch = &match filled {
+        Ok(environment) => StepLaunch { environment, ..launch.clone() },
+        Err(why) => {
+            tracing::error!("step {id}.{step} cannot be launched: {why}");
+            let nodes = record.layout.into_iter().map(|(node, _)| node);
+            return nodes.map(|n| (n, attempt_id, uid, Action::Disown { step })).collect();
+        }
+    };
     let layout = StepLayout {
         job: id,
         step,
@@ -107,7 +120,7 @@ pub fn step_orders(
                 names,
             ),
         };
-        (node.node.clone(), attempt_id, facts.job.spec.owner.uid, order)
+        (node.node.clone(), attempt_id, uid, Action::Step(Box::new(order)))
     });
     orders.collect()
 }

@@ -5,6 +5,7 @@ use super::{check_project, uuid};
 use crate::shared::Shared;
 use axum::Extension;
 use axum::extract::{Path, State};
+use cluster::authorise::{Act, authorise};
 use cluster::rights::role_of;
 use dstack::api::project::{
     Member, MemberPermissions, Project, TokenCreds, User, UserPermissions, UserWithCreds,
@@ -48,9 +49,16 @@ pub async fn users(
     Ok(Json(vec![user(&shared, &by)]))
 }
 
+fn may_manage_secrets(shared: &Shared, by: &Principal) -> bool {
+    authorise(&shared.read(), by, Act::ManageSecrets(MAIN_PROJECT)).is_ok()
+}
+
 fn main_project(shared: &Shared, by: &Principal) -> Project {
     let user = user(shared, by);
-    let permissions = MemberPermissions { can_manage_ssh_fleets: false, can_manage_secrets: false };
+    let permissions = MemberPermissions {
+        can_manage_ssh_fleets: false,
+        can_manage_secrets: may_manage_secrets(shared, by),
+    };
     let project_role = if is_admin(shared, by) { ProjectRole::Admin } else { ProjectRole::User };
     Project {
         project_id: uuid("project", MAIN_PROJECT),

@@ -7,13 +7,14 @@ use crate::http::calls;
 use crate::shared::Shared;
 use axum::Extension;
 use axum::extract::State;
-use dstack::api::fleet::{Fleet, FleetSpec, GetFleet};
+use dstack::api::fleet::{DeleteFleetInstances, DeleteFleets, Fleet, FleetSpec, GetFleet};
 use dstack::api::instance::{BACKEND, Instance, InstanceType, REGION};
+use dstack::configuration::{default_profile, from_json};
 use dstack::status::{FleetStatus, HealthStatus, InstanceStatus};
 use model::fleet::MAIN_PROJECT;
 use model::principal::Principal;
 use model::reason::Refusal;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use wire::client::{Answer, Call};
 use wire::view::{ClusterView, NodeView};
@@ -57,6 +58,46 @@ pub async fn instances(
     Ok(Json(each.map(|(number, node)| instance(&shared, node, None, number)).collect()))
 }
 
+pub async fn get_instance(
+    State(shared): State<Arc<Shared>>,
+    Extension(by): Extension<Principal>,
+    Json(wanted): Json<GetFleet>,
+) -> ApiResult<Instance> {
+    let view = cluster(&shared, by).await?;
+    let each = (0..).zip(&view.nodes);
+    let mut each = each.map(|(number, node)| instance(&shared, node, None, number));
+    let is_wanted = |found: &Instance| {
+        wanted.name.as_ref() == Some(&found.name) || wanted.id.as_ref() == Some(&found.id)
+    };
+    let found = each.find(is_wanted);
+    Ok(Json(found.ok_or_else(|| Refused::not_found("Instance not found"))?))
+}
+
+/// The checks of a node are in its state; there is no list of earlier ones.
+pub async fn health_checks() -> Json<Value> {
+    Json(json!({"health_checks": []}))
+}
+
+const CONFIGURED: &str = "fleets are the partitions of slurm.conf: take it out there";
+
+/// A fleet that is not there need not be deleted.
+pub async fn delete(
+    State(shared): State<Arc<Shared>>,
+    Extension(by): Extension<Principal>,
+    Json(wanted): Json<DeleteFleets>,
+) -> ApiResult<()> {
+    let view = cluster(&shared, by).await?;
+    let is_there = |name: &String| view.partitions.iter().any(|known| known.name == *name);
+    match wanted.names.iter().find(|name| is_there(name)) {
+        Some(name) => Err(Refused::because(format!("fleet {name}: {CONFIGURED}"))),
+        None => Ok(Json(())),
+    }
+}
+
+pub async fn delete_instances(Json(wanted): Json<DeleteFleetInstances>) -> ApiResult<()> {
+    Err(Refused::because(format!("fleet {}: {CONFIGURED}", wanted.name)))
+}
+
 fn fleet(shared: &Shared, view: &ClusterView, name: &str) -> Fleet {
     let nodes = || view.nodes.iter().filter(|node| node.partitions.iter().any(|p| p == name));
     let hosts: Vec<&str> = nodes().map(|node| node.config.name.as_str()).collect();
@@ -66,14 +107,9 @@ fn fleet(shared: &Shared, view: &ClusterView, name: &str) -> Fleet {
         name: name.to_owned(),
         project_name: MAIN_PROJECT.to_owned(),
         spec: FleetSpec {
-            configuration: json!({
-                "type": "fleet",
-                "name": name,
-                "blocks": "auto",
-                "ssh_config": {"hosts": hosts},
-            }),
+            configuration: fleet_configuration(name, &hosts),
             configuration_path: None,
-            profile: Some(json!({"name": "default", "default": false})),
+            profile: Some(default_profile()),
             autocreated: false,
         },
         created_at: shared.setup.started.into(),
@@ -81,6 +117,19 @@ fn fleet(shared: &Shared, view: &ClusterView, name: &str) -> Fleet {
         status_message: None,
         instances: each.map(|(number, node)| instance(shared, node, Some(name), number)).collect(),
     }
+}
+
+/// The configuration that dstack would have such a fleet from, with every property.
+fn fleet_configuration(name: &str, hosts: &[&str]) -> Value {
+    let hosts: Vec<Value> = hosts.iter().map(|host| json!({"hostname": host})).collect();
+    let configuration = json!({
+        "type": "fleet",
+        "name": name,
+        "blocks": "auto",
+        "ssh_config": {"hosts": hosts},
+    });
+    // A partition may have a name that no fleet of dstack's could have.
+    from_json(&configuration, None).map_or(configuration, |loaded| loaded.value.to_json())
 }
 
 fn instance(shared: &Shared, node: &NodeView, fleet: Option<&str>, number: u32) -> Instance {

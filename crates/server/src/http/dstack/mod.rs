@@ -1,7 +1,8 @@
 //! dstack's HTTP API, as its published client speaks it: another language over the same calls, with no policy of its own.
 //!
 //! `answer` is the form of answers, `account` has users and projects, `run` the runs (`run_request` from a configuration to a
-//! submission, `run_body` back), `fleet` the nodes, `log` the kept logs, `metric` what runs use.
+//! submission, `run_body` back), `fleet` the nodes, `log` the kept logs, `metric` what runs use, `secret` the secrets,
+//! `unavailable` what is not there.
 
 mod account;
 mod answer;
@@ -9,20 +10,23 @@ mod fleet;
 mod log;
 mod metric;
 #[cfg(test)]
+mod replay_tests;
+#[cfg(test)]
 mod rights_tests;
 mod run;
 mod run_body;
 mod run_request;
+mod secret;
 #[cfg(test)]
 mod tests;
+mod unavailable;
 
 use crate::http::authenticate::{self, Caller};
 use crate::http::body_limits::{self, BodyLimits};
 use crate::shared::Shared;
 use answer::{Json, Refused};
 use axum::Router;
-use axum::extract::{Request, State};
-use axum::http::StatusCode;
+use axum::extract::{RawPathParams, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
@@ -58,26 +62,56 @@ const ROUTES: &[(&str, Handler)] = &[
     ("/api/project/{project}/gpus/list", || post(run::gpus)),
     ("/api/project/{project}/logs/poll", || post(log::poll)),
     ("/api/project/{project}/metrics/job/{run}", || get(metric::job)),
+    ("/api/project/{project}/secrets/list", || post(secret::list)),
+    ("/api/project/{project}/secrets/get", || post(secret::get)),
+    ("/api/project/{project}/secrets/create_or_update", || post(secret::create_or_update)),
+    ("/api/project/{project}/secrets/delete", || post(secret::delete)),
     ("/api/fleets/list", || post(fleet::list)),
     ("/api/project/{project}/fleets/list", || post(fleet::list)),
     ("/api/project/{project}/fleets/get", || post(fleet::get)),
     ("/api/instances/list", || post(fleet::instances)),
     ("/api/volumes/list", || post(nothing)),
     ("/api/project/{project}/volumes/list", || post(nothing)),
+    ("/api/project/{project}/fleets/get_plan", || post(unavailable::plan)),
+    ("/api/project/{project}/fleets/apply", || post(unavailable::apply)),
+    ("/api/project/{project}/fleets/delete", || post(fleet::delete)),
+    ("/api/project/{project}/fleets/delete_instances", || post(fleet::delete_instances)),
+    ("/api/project/{project}/instances/get", || post(fleet::get_instance)),
+    ("/api/project/{project}/instances/get_instance_health_checks", || post(fleet::health_checks)),
+    ("/api/project/{project}/volumes/get", || post(unavailable::none_of_that_name)),
+    ("/api/project/{project}/volumes/create", || post(unavailable::create)),
+    ("/api/project/{project}/volumes/delete", || post(unavailable::none_to_delete)),
     ("/api/project/{project}/gateways/list", || post(nothing)),
+    ("/api/project/{project}/gateways/get", || post(unavailable::none_of_that_name)),
+    ("/api/project/{project}/gateways/get_plan", || post(unavailable::plan)),
+    ("/api/project/{project}/gateways/apply", || post(unavailable::apply)),
+    ("/api/project/{project}/gateways/create", || post(unavailable::create)),
+    ("/api/project/{project}/gateways/delete", || post(unavailable::none_to_delete)),
+    ("/api/project/{project}/templates/list", || post(nothing)),
+    ("/api/projects/list_only_no_fleets", || post(nothing)),
+    ("/api/users/public_keys/list", || post(nothing)),
 ];
+
+pub use unavailable::unknown_route;
 
 /// The paths of all routes that need a token, as they are declared: a part in braces stands for any.
 pub fn paths() -> impl Iterator<Item = &'static str> {
-    ROUTES.iter().map(|(path, _)| *path)
+    let refused = unavailable::REFUSED.iter().map(|(path, _)| *path);
+    ROUTES.iter().map(|(path, _)| *path).chain(refused)
 }
 
 pub fn router(shared: &Arc<Shared>, bodies: &BodyLimits) -> Router<Arc<Shared>> {
     let add = |router: Router<_>, (path, handler): &(&str, Handler)| router.route(path, handler());
+    let refuse = |router: Router<_>, &(path, why): &(&str, &'static str)| {
+        router.route(path, post(move || async move { Refused::because(why) }))
+    };
     let routes = ROUTES.iter().fold(Router::new(), add);
+    let routes = unavailable::REFUSED.iter().fold(routes, refuse);
     routes
+        .route_layer(middleware::from_fn(in_project))
         .route_layer(middleware::from_fn_with_state(bodies.clone(), body_limits::read_whole))
         .route_layer(middleware::from_fn_with_state(shared.clone(), authenticated))
+        .route("/api/auth/list_providers", post(nothing))
         .route("/healthcheck", get(|| async { Json(json!({"status": "running"})) }))
 }
 
@@ -100,13 +134,30 @@ async fn authenticated(
         Caller::WrongToken(_) => Refused(ApiError::invalid_token()).into_response(),
         Caller::NoToken => Refused(ApiError::not_authenticated()).into_response(),
         Caller::TooMany(who) => authenticate::too_many_connections(&who),
-        Caller::TooFar(why) => (StatusCode::FORBIDDEN, format!("{why}\n")).into_response(),
+        Caller::TooFar(why) => Refused(ApiError::denied(why)).into_response(),
     }
 }
 
 async fn server_info() -> Json<ServerInfo> {
     Json(ServerInfo { server_version: Some(DSTACK_VERSION.to_owned()) })
 }
+
+/// A route below a project is for who may use the project.
+async fn in_project(
+    params: Result<RawPathParams, axum::extract::rejection::RawPathParamsRejection>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let params = params.ok();
+    let mut params = params.iter().flatten();
+    match params.find(|(name, _)| *name == PROJECT).map(|(_, name)| check_project(name)) {
+        Some(Err(refused)) => refused.into_response(),
+        _ => next.run(request).await,
+    }
+}
+
+/// The part of a path that names a project.
+const PROJECT: &str = "project";
 
 /// There is one project.
 fn check_project(name: &str) -> Result<(), Refused> {

@@ -9,6 +9,7 @@ use dstack::api::job::{
     Job, JobProvisioningData, JobRuntimeData, JobSpec, JobSubmission, Requirements,
 };
 use dstack::api::run::{Run, RunFleet, RunSpec};
+use dstack::configuration::task::STOP_DURATION;
 use dstack::run_summary::RunSummary;
 use dstack::status::{JobEnd, JobStatus, OfferStatus, RunEnd, RunStatus};
 use model::amount::{Bytes, GIB, MIB};
@@ -17,7 +18,7 @@ use model::node::{NodeConfig, NodeGres};
 use model::principal::Principal;
 use model::run::LaunchKind;
 use model::tres::TresKind;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use wire::view::JobView;
@@ -267,7 +268,10 @@ pub fn job_spec(run_spec: &RunSpec, name: &str, rank: u32, count: u32) -> JobSpe
         privileged: false,
         single_branch: None,
         max_duration: configuration["max_duration"].as_u64(),
-        stop_duration: configuration["stop_duration"].as_u64(),
+        stop_duration: match &configuration["stop_duration"] {
+            Value::Null => Some(STOP_DURATION.as_secs()),
+            said => said.as_u64(),
+        },
         utilization_policy: None,
         registry_auth: None,
         requirements: Requirements {

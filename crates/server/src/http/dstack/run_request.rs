@@ -12,10 +12,14 @@ use dstack::name;
 use dstack::request::{Submitter, draft};
 use model::principal::Principal;
 use nix::unistd::{Uid, User};
+use serde_json::json;
 use wire::client::Submission;
 
 /// Where a run finds its programs, whatever the server's own environment is.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
+
+/// The repository of a run without one.
+const NO_REPOSITORY: &str = "none";
 
 /// A run as it was asked for.
 pub struct RunRequest {
@@ -59,7 +63,12 @@ pub fn read(
     }
     task.name = Some(name.clone());
     let submission = submission(shared, by, &task, random)?;
-    let run_spec = RunSpec { run_name: Some(name.clone()), ..run_spec };
+    let run_spec = RunSpec {
+        run_name: Some(name.clone()),
+        repo_id: run_spec.repo_id.or_else(|| Some(NO_REPOSITORY.to_owned())),
+        repo_data: run_spec.repo_data.or_else(|| Some(json!({"repo_type": "virtual"}))),
+        ..run_spec
+    };
     let with = |configuration| RunSpec { configuration, ..run_spec.clone() };
     let effective = with(for_client(&effective(&loaded.value), None));
     let run_spec = with(for_client(&loaded.value, None));

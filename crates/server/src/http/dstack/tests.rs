@@ -1,6 +1,7 @@
 //! Who may do what through dstack's API, by the real router.
 
 use super::ROUTES;
+use super::unavailable::REFUSED;
 use crate::auth::principal::server_principal;
 use crate::connection_limits::ConnectionLimits;
 use crate::http::body_limits::BodyLimits;
@@ -8,20 +9,21 @@ use crate::http::peer::Peer;
 use crate::http::router;
 use crate::testing::{TestServer, submission, user};
 use axum::body::Body;
+use axum::http::header::AUTHORIZATION;
 use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use model::principal::Principal;
 use serde_json::{Value, json};
 use tower_service::Service;
 
-struct Api {
-    server: TestServer,
+pub(super) struct Api {
+    pub(super) server: TestServer,
 }
 
 impl Api {
     /// A cluster in which ada's run `train` runs.
     async fn new() -> Self {
-        let server = TestServer::start().await;
+        let Self { server } = Self::empty().await;
         server.node_up().await;
         let mut run = submission("");
         run.spec.name = "train".into();
@@ -30,7 +32,26 @@ impl Api {
         Self { server }
     }
 
-    async fn send(&self, path: &str, body: Value, by: Option<Principal>) -> (StatusCode, Value) {
+    pub(super) async fn empty() -> Self {
+        Self { server: TestServer::start().await }
+    }
+
+    pub(super) async fn send(
+        &self,
+        path: &str,
+        body: Value,
+        by: Option<Principal>,
+    ) -> (StatusCode, Value) {
+        self.send_from(path, body, by.map(Peer::Socket), None).await
+    }
+
+    pub(super) async fn send_from(
+        &self,
+        path: &str,
+        body: Value,
+        peer: Option<Peer>,
+        token: Option<&str>,
+    ) -> (StatusCode, Value) {
         let limits: ConnectionLimits = "".parse().expect("limits");
         let router = router(self.server.shared.clone(), BodyLimits::new(&limits));
         let path = path.replace("{project}", "main").replace("{run}", "train");
@@ -38,8 +59,12 @@ impl Api {
         let request =
             Request::builder().method(method).uri(path).body(Body::from(body.to_string()));
         let mut request = request.expect("a request");
-        if let Some(by) = by {
-            request.extensions_mut().insert(Peer::Socket(by));
+        if let Some(peer) = peer {
+            request.extensions_mut().insert(peer);
+        }
+        if let Some(token) = token {
+            let value = format!("Bearer {token}").parse().expect("a header");
+            request.headers_mut().insert(AUTHORIZATION, value);
         }
         let response = router.clone().call(request).await.expect("a response");
         let status = response.status();
@@ -182,4 +207,34 @@ async fn texts_and_lists_of_a_body_have_the_bounds_of_a_call() {
             "{said}"
         );
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nothing_answers_is_refused_in_dstacks_shape() {
+    let api = Api::empty().await;
+    let table = [
+        ("/api/nope", 405, json!({"detail": "Method Not Allowed"})),
+        ("/api/project/main/metrics/nope", 404, json!({"detail": "Not Found"})),
+        ("/api/project/main/metrics/", 404, json!({"detail": "Not Found"})),
+    ];
+    for (path, status, said) in table {
+        assert_eq!(
+            api.send(path, json!({}), Some(user())).await,
+            (StatusCode::from_u16(status).unwrap(), said),
+            "{path}"
+        );
+    }
+    for (path, why) in REFUSED {
+        let (status, said) = api.send(path, json!({}), Some(user())).await;
+        let refusal = json!({"detail": [{"msg": why, "code": "error"}]});
+        assert_eq!((status, said), (StatusCode::BAD_REQUEST, refusal), "{path}");
+        let (status, _) = api.send(path, json!({}), None).await;
+        assert_eq!(status, StatusCode::UNAUTHORIZED, "{path}");
+    }
+    let volume = json!({"configuration": {"type": "volume", "name": "vol", "backend": "aws",
+        "region": "eu", "size": "10GB"}});
+    let (status, said) = api.send("/api/project/main/volumes/create", volume, Some(user())).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{said}");
+    let msg = said["detail"][0]["msg"].as_str().unwrap_or_default();
+    assert!(msg.contains("network volumes are not available yet"), "{said}");
 }

@@ -1,9 +1,10 @@
-//! dstack's verbs `apply`, `ps`, `logs` and `stop`, and what they share.
+//! dstack's verbs `apply`, `ps`, `logs`, `stop` and `secret`, and what they share.
 
 pub mod apply;
 mod attach;
 pub mod logs;
 pub mod ps;
+pub mod secret;
 pub mod stop;
 
 use crate::client::Client;

@@ -280,6 +280,12 @@ table_of_calls! { d;
     Call::Tokens => json!("tokens");
     Call::RevokeToken { .. } => json!({"revoke_token": {"name": d.word(&["laptop", "none"]), "user": d.member()}});
     Call::RotateAdminToken { .. } => json!({"rotate_admin_token": {"hash": "00".repeat(32)}});
+    Call::Secrets { .. } => json!({"secrets": {"project": "main"}});
+    Call::Secret { .. } => json!({"secret": {"project": "main", "name": d.word(&["token", "none"])}});
+    Call::SetSecret { .. } => json!({"set_secret": {"project": "main", "name": "token", "value": "hush"}});
+    Call::RemoveSecrets { .. } =>
+        json!({"remove_secrets": {"project": "main", "names": [d.word(&["token", "none"])]}});
+    Call::RotateSecretKey => json!("rotate_secret_key");
     Call::Reservations => json!("reservations");
     Call::Licenses => json!("licenses");
     Call::CreateReservation(_) => json!({"create_reservation": d.reservation()});

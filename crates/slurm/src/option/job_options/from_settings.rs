@@ -10,6 +10,7 @@ use crate::option::value::context::{self, ValueContext};
 use crate::option::value::{self, cpu_bind, node_count, number_from, word_lists};
 use model::container::{Container, ContainerName, ContainerUser, Mount, Variables};
 use model::grammar::GrammarError;
+use model::secret::SecretVariable;
 
 /// `--immediate` without a number.
 const IMMEDIATE_SECS_DEFAULT: u32 = 1;
@@ -255,6 +256,10 @@ impl Setter<'_> {
             K::Distribution => options.distribution = Some(value::distribution(text)?),
             K::Error => options.error = given(),
             K::Export => options.export = Some(value::export(text)?),
+            K::Secret => {
+                let wrong = |error: GrammarError| OptionError::failure(error.to_string());
+                options.secrets.extend(SecretVariable::parse_list(text).map_err(wrong)?);
+            }
             K::ExportFile => options.export_file = given(),
             K::GetUserEnv => {
                 let digits = text.trim_end_matches(['s', 'S', 'l', 'L']);

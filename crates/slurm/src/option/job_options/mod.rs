@@ -13,6 +13,7 @@ use model::container::Container;
 use model::dependency::Dependency;
 use model::gres::GresCount;
 use model::range::Range;
+use model::secret::SecretVariable;
 use model::time::{TimeLimit, Timestamp};
 
 use super::key::OptionKey;
@@ -101,6 +102,8 @@ pub struct JobOptions {
     // How its processes run.
     pub chdir: Option<String>,
     pub container: Option<Container>,
+    /// In the order of the options; a later one for the same variable wins.
+    pub secrets: Vec<SecretVariable>,
     pub cpu_bind: Option<CpuBinding>,
     pub distribution: Option<Distribution>,
     pub error: Option<String>,

@@ -12,6 +12,7 @@ use super::submit::test_only::{check_clusters, tested};
 use crate::client::{Client, ClientError, ServerLocation};
 use ::slurm::environment::Environment;
 use ::slurm::environment::het_job::set_components;
+use ::slurm::option::input_variables::SECRETS_VARIABLE;
 use ::slurm::option::invocation::{self, Invocation};
 use ::slurm::option::{Command, JobOptions};
 use ::slurm::request::{self, Submitter};
@@ -275,6 +276,10 @@ impl AllocationRequest<'_> {
         }
         env.set("SLURM_SUBMIT_DIR", &self.submitter.work_dir);
         env.set("SLURM_SUBMIT_HOST", &self.submitter.host);
+        if !self.options.secrets.is_empty() {
+            let secrets = self.options.secrets.iter().map(ToString::to_string);
+            env.set(SECRETS_VARIABLE, secrets.collect::<Vec<_>>().join(","));
+        }
         Ok(env)
     }
 }

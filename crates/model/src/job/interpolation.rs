@@ -3,6 +3,7 @@
 //! The references are found, and refused where they mean nothing, when a run is submitted; the server fills them in when it
 //! has their values: a secret at launch, a rank and an address when the nodes are known.
 
+use crate::secret;
 use std::fmt;
 
 const OPENING: &str = "${{";
@@ -138,16 +139,15 @@ pub fn references(pieces: &[Piece]) -> impl Iterator<Item = &Reference> {
     })
 }
 
-/// Whether a secret may have this name: 1 to 200 letters, digits, `-` and `_`.
-pub fn is_secret_name(name: &str) -> bool {
-    let letter = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
-    (1..=200).contains(&name.len()) && name.bytes().all(letter)
-}
-
 impl Reference {
+    /// As it stands in a text: `${{ secrets.NAME }}`.
+    pub fn text(&self) -> String {
+        format!("{OPENING} {self} {CLOSING}")
+    }
+
     fn parse(name: &str) -> Option<Self> {
-        if let Some(secret) = name.strip_prefix("secrets.") {
-            return is_secret_name(secret).then(|| Self::Secret(secret.to_owned()));
+        if let Some(named) = name.strip_prefix("secrets.") {
+            return secret::is_name(named).then(|| Self::Secret(named.to_owned()));
         }
         if matches!(name, "dstack.node_rank" | "dstack.job_num") {
             return Some(Self::NodeRank);

@@ -1,0 +1,104 @@
+//! Commands about secrets. Values come in encrypted: the state machine has no key.
+
+use crate::authorise::{Act, authorise};
+use crate::command::{Command, Context, Decision, ResealedSecret};
+use crate::event::Event;
+use crate::state::State;
+use model::bounds;
+use model::reason::Refusal;
+use model::secret::{self, Sealed};
+use std::collections::{BTreeMap, BTreeSet};
+
+impl State {
+    pub(super) fn decide_secret(
+        &self,
+        command: &Command,
+        context: &Context,
+    ) -> Result<Decision, Refusal> {
+        let events = match command {
+            Command::SetSecret { project, name, sealed } => {
+                authorise(self, &context.by, Act::ManageSecrets(project))?;
+                vec![self.secret_set(project, name, sealed, context)?]
+            }
+            Command::RemoveSecrets { project, names } => {
+                authorise(self, &context.by, Act::ManageSecrets(project))?;
+                self.secrets_removed(project, names, context)?
+            }
+            Command::ResealSecrets(secrets) => {
+                authorise(self, &context.by, Act::Administer)?;
+                self.secrets_resealed(secrets, context)
+            }
+            other => unreachable!("{other:?} is decided elsewhere"),
+        };
+        Ok(events.into())
+    }
+
+    /// The secrets of a project by name.
+    pub fn secrets_of(&self, project: &str) -> &BTreeMap<String, Sealed> {
+        static NONE: BTreeMap<String, Sealed> = BTreeMap::new();
+        self.secrets.get(project).unwrap_or(&NONE)
+    }
+
+    fn secret_set(
+        &self,
+        project: &str,
+        name: &str,
+        sealed: &Sealed,
+        context: &Context,
+    ) -> Result<Event, Refusal> {
+        if !secret::is_name(name) {
+            return Err(Refusal::InvalidValue {
+                what: "secret name".into(),
+                value: name.into(),
+                expected: format!("expected {}", secret::NAME_RULE),
+            });
+        }
+        let known = self.secrets_of(project);
+        if !known.contains_key(name) && known.len() >= bounds::SECRETS.most {
+            return Err(Refusal::InvalidValue {
+                what: bounds::SECRETS.what.into(),
+                value: (known.len() + 1).to_string(),
+                expected: format!("at most {}", bounds::SECRETS.most),
+            });
+        }
+        Ok(event(project, name, sealed, context))
+    }
+
+    /// All that are named, or none.
+    fn secrets_removed(
+        &self,
+        project: &str,
+        names: &[String],
+        context: &Context,
+    ) -> Result<Vec<Event>, Refusal> {
+        let known = self.secrets_of(project);
+        if let Some(missing) = names.iter().find(|name| !known.contains_key(*name)) {
+            return Err(Refusal::UnknownThing { what: "secret".into(), name: missing.clone() });
+        }
+        let names: BTreeSet<&String> = names.iter().collect();
+        let removed = names.into_iter().map(|name| Event::SecretRemoved {
+            project: project.into(),
+            name: name.clone(),
+            by: context.by.name.clone(),
+            at: context.now,
+        });
+        Ok(removed.collect())
+    }
+
+    fn secrets_resealed(&self, secrets: &[ResealedSecret], context: &Context) -> Vec<Event> {
+        let unchanged =
+            |s: &&ResealedSecret| self.secrets_of(&s.project).get(&s.name) == Some(&s.before);
+        let unchanged = secrets.iter().filter(unchanged);
+        unchanged.map(|s| event(&s.project, &s.name, &s.after, context)).collect()
+    }
+}
+
+fn event(project: &str, name: &str, sealed: &Sealed, context: &Context) -> Event {
+    Event::SecretSet {
+        project: project.into(),
+        name: name.into(),
+        sealed: sealed.clone(),
+        by: context.by.name.clone(),
+        at: context.now,
+    }
+}

@@ -1,0 +1,84 @@
+//! Routes of what a later capability brings, and routes that there are none of: each is answered in dstack's error shape.
+
+use super::answer::{ApiResult, Json, Refused};
+use axum::http::Method;
+use dstack::api::error::{ApiError, Code};
+use dstack::api::volume::CreateVolume;
+use dstack::configuration::from_json;
+use serde_json::Value;
+
+/// What a client is told who asks for it.
+const BACKENDS: &str = "backends are not available yet: the nodes are those of the cluster itself";
+const EXPORTS: &str =
+    "exports are not available yet: the fleets of the cluster are for all its projects";
+const SERVICES: &str = "services are not available yet";
+const SSH_KEYS: &str = "ssh keys are not available yet";
+
+/// Routes that are refused, and why.
+pub const REFUSED: &[(&str, &str)] = &[
+    ("/api/users/refresh_ssh_key", SSH_KEYS),
+    ("/api/users/public_keys/add", SSH_KEYS),
+    ("/api/users/public_keys/delete", SSH_KEYS),
+    ("/api/sshproxy/get_upstream", SSH_KEYS),
+    ("/api/project/{project}/backends/create", BACKENDS),
+    ("/api/project/{project}/backends/update", BACKENDS),
+    ("/api/project/{project}/backends/delete", BACKENDS),
+    ("/api/project/{project}/backends/create_yaml", BACKENDS),
+    ("/api/project/{project}/backends/update_yaml", BACKENDS),
+    ("/api/project/{project}/backends/{backend}/config_info", BACKENDS),
+    ("/api/project/{project}/backends/{backend}/get_yaml", BACKENDS),
+    ("/api/project/{project}/gateways/set_default", "gateways are not available yet"),
+    ("/api/project/{project}/gateways/set_wildcard_domain", "gateways are not available yet"),
+    ("/api/project/{project}/exports/create", EXPORTS),
+    ("/api/project/{project}/exports/update", EXPORTS),
+    ("/api/project/{project}/exports/delete", EXPORTS),
+    ("/api/project/{project}/exports/list", EXPORTS),
+    ("/api/project/{project}/imports/delete", EXPORTS),
+    ("/api/project/{project}/imports/list", EXPORTS),
+    ("/proxy/models/{project}/chat/completions", SERVICES),
+];
+
+/// A configuration that is read, checked, and refused by the line of its type.
+fn refusal(configuration: &Value, place: &[&str]) -> Refused {
+    match from_json(configuration, None) {
+        Err(fault) => ApiError::invalid_body(place, fault.to_string()).into(),
+        Ok(loaded) => match loaded.applicable() {
+            Err(fault) => ApiError::refused(Code::BackendNotAvailable, fault.to_string()).into(),
+            Ok(_) => Refused::because("a run is applied with runs/apply"),
+        },
+    }
+}
+
+/// `fleets/get_plan`, `gateways/get_plan`: the configuration is at `spec`.
+pub async fn plan(Json(wanted): Json<Value>) -> ApiResult<()> {
+    Err(refusal(&wanted["spec"]["configuration"], &["spec", "configuration"]))
+}
+
+/// `fleets/apply`, `gateways/apply`: the configuration is at `plan.spec`.
+pub async fn apply(Json(wanted): Json<Value>) -> ApiResult<()> {
+    let place = &["plan", "spec", "configuration"];
+    Err(refusal(&wanted["plan"]["spec"]["configuration"], place))
+}
+
+/// `volumes/create`, `gateways/create`
+pub async fn create(Json(wanted): Json<CreateVolume>) -> ApiResult<()> {
+    Err(refusal(&wanted.configuration, &["configuration"]))
+}
+
+/// Something of which there is none here was asked for by its name.
+pub async fn none_of_that_name() -> Refused {
+    Refused::not_found("Resource not found")
+}
+
+/// What is not there need not be deleted.
+pub async fn none_to_delete() -> Json<()> {
+    Json(())
+}
+
+/// A path, or a method of a path, that nothing answers.
+pub async fn unknown_route(method: Method) -> Refused {
+    Refused(match method {
+        Method::GET | Method::HEAD => ApiError::unknown_path(),
+        _ => ApiError::unknown_method(),
+    })
+}

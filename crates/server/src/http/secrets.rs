@@ -1,0 +1,92 @@
+//! The calls about secrets. A value is encrypted before it reaches the writer, and is in no answer but that to its own call.
+
+use crate::secret::stored;
+use crate::shared::Shared;
+use cluster::Command;
+use cluster::authorise::{Act, authorise};
+use cluster::command::ResealedSecret;
+use model::bounds;
+use model::fleet::MAIN_PROJECT;
+use model::principal::Principal;
+use model::reason::Refusal;
+use model::secret::SecretValue;
+use std::sync::Arc;
+use wire::client::{Answer, Call};
+
+pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answer, Refusal> {
+    match call {
+        Call::Secrets { project } => {
+            check(shared, &by, &project)?;
+            Ok(Answer::Secrets(shared.read().secrets_of(&project).keys().cloned().collect()))
+        }
+        Call::Secret { project, name } => {
+            check(shared, &by, &project)?;
+            Ok(Answer::Secret { value: stored::value(shared, &project, &name)? })
+        }
+        Call::SetSecret { project, name, value } => {
+            check(shared, &by, &project)?;
+            check_value(&value)?;
+            let sealed = stored::seal(shared, &project, &name, &value)?;
+            shared.writer.run(Command::SetSecret { project, name, sealed }, by).await?;
+            Ok(Answer::Done)
+        }
+        Call::RemoveSecrets { project, names } => {
+            check(shared, &by, &project)?;
+            shared.writer.run(Command::RemoveSecrets { project, names }, by).await?;
+            Ok(Answer::Done)
+        }
+        Call::RotateSecretKey => rotate(shared, by).await,
+        other => unreachable!("{other:?} is answered elsewhere"),
+    }
+}
+
+fn check(shared: &Shared, by: &Principal, project: &str) -> Result<(), Refusal> {
+    authorise(&shared.read(), by, Act::ManageSecrets(project))?;
+    if project == MAIN_PROJECT {
+        return Ok(());
+    }
+    Err(Refusal::UnknownThing { what: "project".into(), name: project.into() })
+}
+
+/// A refusal shows the length of a value and nothing else of it.
+fn check_value(value: &SecretValue) -> Result<(), Refusal> {
+    let refused = |value: &str, expected: String| {
+        let what = bounds::SECRET_BYTES.what.into();
+        Err(Refusal::InvalidValue { what, value: value.into(), expected })
+    };
+    let most = bounds::SECRET_BYTES.most;
+    match &value.0 {
+        text if text.len() > most => {
+            refused(&format!("{} bytes", text.len()), format!("at most {most} bytes"))
+        }
+        text if text.contains('\0') => {
+            refused("with a NUL character", "expected text without one".into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A crash in between leaves both keys in the file and each value readable; the next rotation goes on from there.
+async fn rotate(shared: &Arc<Shared>, by: Principal) -> Result<Answer, Refusal> {
+    authorise(&shared.read(), &by, Act::Administer)?;
+    shared.secret_keys.add()?;
+    let before: Vec<_> = {
+        let state = shared.read();
+        let of_project = state.secrets.iter().flat_map(|(project, secrets)| {
+            secrets
+                .iter()
+                .map(move |(name, sealed)| (project.clone(), name.clone(), sealed.clone()))
+        });
+        of_project.filter(|(_, _, sealed)| !shared.secret_keys.is_newest(sealed)).collect()
+    };
+    let mut resealed = Vec::with_capacity(before.len());
+    for (project, name, before) in before {
+        let value = stored::open(shared, &project, &name, &before)?;
+        let after = stored::seal(shared, &project, &name, &value)?;
+        resealed.push(ResealedSecret { project, name, before, after });
+    }
+    shared.writer.run(Command::ResealSecrets(resealed), by).await?;
+    let state = shared.read();
+    shared.secret_keys.retain(state.secrets.values().flat_map(|secrets| secrets.values()))?;
+    Ok(Answer::Done)
+}

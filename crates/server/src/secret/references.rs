@@ -1,0 +1,173 @@
+//! References to secrets in an environment: checked when a job or step is asked for, filled in when its order is written.
+//!
+//! An environment is `NAME=value`, each ended by NUL. Only the variables that are named as such hold references: a value
+//! that a user exported is passed on as it is.
+
+use super::stored::{self, SECRET};
+use crate::shared::Shared;
+use cluster::State;
+use model::bounds::{self, Bound};
+use model::interpolation::{self, Piece, Place, Reference};
+use model::reason::Refusal;
+use std::collections::BTreeSet;
+use wire::client::Submission;
+use wire::step::StepLaunch;
+
+/// Refuses a submission that refers to secrets which its project does not have.
+pub fn check_submission(state: &State, submission: &Submission) -> Result<(), Refusal> {
+    let project = super::project_of(&submission.spec);
+    let environment = submission.environment.as_deref().unwrap_or_default();
+    check(state, project, environment, &submission.spec.launch.secret_variables)?;
+    submission.first_step.as_ref().map_or(Ok(()), |step| check_step(state, project, step))
+}
+
+pub fn check_step(state: &State, project: &str, launch: &StepLaunch) -> Result<(), Refusal> {
+    check(state, project, &launch.environment, &launch.secret_variables)
+}
+
+fn check(
+    state: &State,
+    project: &str,
+    environment: &str,
+    variables: &[String],
+) -> Result<(), Refusal> {
+    let (known, mut missing) = (state.secrets_of(project), BTreeSet::new());
+    for (name, value) in entries(environment).filter(|(name, _)| is_among(variables, name)) {
+        let pieces = parse(name, value)?;
+        for reference in interpolation::references(&pieces) {
+            if let Reference::Secret(secret) = reference
+                && !known.contains_key(secret)
+            {
+                missing.insert(secret.clone());
+            }
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let names = missing.into_iter().collect::<Vec<_>>().join(", ");
+    Err(Refusal::UnknownThing { what: SECRET.into(), name: names })
+}
+
+/// The environment with the values of secrets in place of references. No error holds a value.
+pub fn fill_in(
+    shared: &Shared,
+    project: &str,
+    environment: &str,
+    variables: &[String],
+) -> Result<String, Refusal> {
+    if variables.is_empty() {
+        return Ok(environment.to_owned());
+    }
+    let mut filled = String::with_capacity(environment.len());
+    for (name, value) in entries(environment) {
+        let value = if is_among(variables, name) {
+            filled_value(shared, project, name, value)?
+        } else {
+            value.to_owned()
+        };
+        filled.extend([name, "=", value.as_str(), "\0"]);
+        hold(bounds::ENVIRONMENT_BYTES, filled.len())?;
+    }
+    Ok(filled)
+}
+
+/// The environment without the variables that hold references.
+pub fn leave_out(environment: &str, variables: &[String]) -> String {
+    let kept = entries(environment).filter(|(name, _)| !is_among(variables, name));
+    kept.map(|(name, value)| format!("{name}={value}\0")).collect()
+}
+
+fn filled_value(
+    shared: &Shared,
+    project: &str,
+    name: &str,
+    value: &str,
+) -> Result<String, Refusal> {
+    let mut filled = String::new();
+    for piece in parse(name, value)? {
+        match piece {
+            Piece::Text(text) => filled.push_str(&text),
+            Piece::Reference(Reference::Secret(secret)) => {
+                filled.push_str(&stored::value(shared, project, &secret)?.0);
+            }
+            Piece::Reference(other) => {
+                return Err(Refusal::Other(format!("{name}: {other} has no value here")));
+            }
+        }
+        hold(bounds::ARGUMENT_BYTES, filled.len())?;
+    }
+    Ok(filled)
+}
+
+fn hold(bound: Bound, found: usize) -> Result<(), Refusal> {
+    if found <= bound.most {
+        return Ok(());
+    }
+    Err(Refusal::InvalidValue {
+        what: format!("{} with its secrets", bound.what),
+        value: format!("{found} bytes"),
+        expected: format!("at most {} bytes", bound.most),
+    })
+}
+
+fn parse(name: &str, value: &str) -> Result<Vec<Piece>, Refusal> {
+    let pieces = interpolation::parse(value, Place::Environment);
+    pieces.map_err(|error| Refusal::Other(format!("{name}: {error}")))
+}
+
+fn entries(environment: &str) -> impl Iterator<Item = (&str, &str)> {
+    environment.split('\0').filter_map(|entry| entry.split_once('='))
+}
+
+fn is_among(variables: &[String], name: &str) -> bool {
+    variables.iter().any(|variable| variable == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestServer;
+    use cluster::Command;
+    use model::fleet::MAIN_PROJECT;
+    use model::secret::SecretValue;
+
+    async fn server_with(name: &str, value: &str) -> TestServer {
+        let server = TestServer::start().await;
+        let value = SecretValue(value.into());
+        let sealed = stored::seal(&server.shared, MAIN_PROJECT, name, &value).expect("sealed");
+        let (project, name) = (MAIN_PROJECT.into(), name.into());
+        server.run(Command::SetSecret { project, name, sealed }).await.expect("set");
+        server
+    }
+
+    fn names(of: &[&str]) -> Vec<String> {
+        of.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn only_named_variables_are_filled_in() {
+        let server = server_with("tok", "hush ${{ secrets.tok }} $$").await;
+        let environment = "A=a ${{ secrets.tok }} $${{ b }}\0B=${{ secrets.tok }}\0C=$$\0";
+        let filled = fill_in(&server.shared, MAIN_PROJECT, environment, &names(&["A"]));
+        // A value is not read for references itself.
+        let expected = "A=a hush ${{ secrets.tok }} $$ ${{ b }}\0B=${{ secrets.tok }}\0C=$$\0";
+        assert_eq!(filled.as_deref(), Ok(expected));
+        assert_eq!(leave_out(environment, &names(&["A", "B"])), "C=$$\0");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn unknown_secrets_are_named_and_long_values_have_a_bound() {
+        let server = server_with("tok", &"x".repeat(16 << 10)).await;
+        let environment = "A=${{ secrets.b }}${{ secrets.tok }}${{ secrets.a }}\0";
+        let state = server.shared.read();
+        let refused = check(&state, MAIN_PROJECT, environment, &names(&["A"]));
+        assert_eq!(refused.unwrap_err().to_string(), "secret a, b does not exist");
+        assert_eq!(check(&state, MAIN_PROJECT, environment, &[]), Ok(()));
+        assert!(check(&state, MAIN_PROJECT, "A=${{ x }}\0", &names(&["A"])).is_err());
+        drop(state);
+        let long = format!("A={}\0", "${{ secrets.tok }}".repeat(9));
+        let refused = fill_in(&server.shared, MAIN_PROJECT, &long, &names(&["A"])).unwrap_err();
+        assert!(refused.to_string().contains("at most 131072 bytes"), "{refused}");
+    }
+}
