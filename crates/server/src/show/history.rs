@@ -59,6 +59,26 @@ pub fn history(
     Ok(records)
 }
 
+/// Records of the books alone, the last attempt of each job unless the filter wants all: for jobs that are not in the state.
+pub fn booked(
+    shared: &Shared,
+    by: &Principal,
+    filter: &HistoryFilter,
+) -> Result<Vec<JobRecord>, Refusal> {
+    let limit = filter.limit.unwrap_or(HISTORY_MAX).min(HISTORY_MAX);
+    let Some(wanted) = narrowed(shared, by, filter, limit) else { return Ok(Vec::new()) };
+    let mut records = {
+        let reader = shared.books.reader.lock().expect("no panic with the reader held");
+        reader.query(&wanted).map_err(|e| Refusal::Other(e.to_string()))?
+    };
+    let state = shared.read();
+    let viewer = Viewer::new(&state, by);
+    records.retain(|record| viewer.job_of(record.uid, &record.account));
+    let beyond = records.len().saturating_sub(limit as usize);
+    records.drain(..beyond);
+    Ok(records)
+}
+
 /// The filter with which the books are asked for records that this principal may be shown. Whoever is shown his own jobs
 /// alone has the books search for these, so that records of others do not fill the answer; `None` if he asks
 /// for others only. The limit of a coordinator applies once the records are chosen.

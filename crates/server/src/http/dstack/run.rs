@@ -70,7 +70,7 @@ pub async fn plan(
     let purpose = if wanted.for_offers_only { Purpose::Offers } else { Purpose::Run };
     let asked = run_request::read(&shared, &by, &project, wanted.run_spec, purpose)?;
     let found = offers(&shared, &by, &asked).await?;
-    let active = own_active(&shared, &by, &project, &asked.name)?;
+    let active = run_list::own_active(&shared, &by, &project, &asked.name)?;
     let bodies = Bodies::new(&shared, &by, &project);
     let most = wanted.max_offers.map_or(OFFERS_MAX, |most| most as usize).min(OFFERS_MAX);
     let nodes = bodies.shown_nodes(asked.task.nodes.min);
@@ -101,7 +101,7 @@ pub async fn apply(
     let asked = run_request::read(&shared, &by, &project, wanted.plan.run_spec, Purpose::Run)?;
     let RunRequest { name, mut submission, effective, .. } = asked;
     let asked = calls::stored_form(&submission);
-    if let Some(active) = own_active(&shared, &by, &project, &name)? {
+    if let Some(active) = run_list::own_active(&shared, &by, &project, &name)? {
         return same_run(&shared, &by, &project, &active, &asked);
     }
     submission.unique_name = true;
@@ -116,7 +116,7 @@ pub async fn apply(
         }
         // Another call has submitted it meanwhile.
         Err(Refusal::AlreadyExists { .. }) => {
-            let active = own_active(&shared, &by, &project, &name)?;
+            let active = run_list::own_active(&shared, &by, &project, &name)?;
             let active = active.ok_or_else(|| {
                 Refused::because(format!("a run {name} of yours is active in another project"))
             })?;
@@ -231,16 +231,4 @@ fn one(shared: &Shared, by: &Principal, job: JobId) -> Result<Option<JobView>, R
     let filter = JobFilter { jobs: refs, all_states: true, ..JobFilter::default() };
     let wanted = JobsQuery { filter, ..JobsQuery::default() };
     Ok(calls::jobs(shared, by, &wanted, |_| ())?.into_iter().next())
-}
-
-/// The caller's own active run of this name. Others may have runs of the same name.
-fn own_active(
-    shared: &Shared,
-    by: &Principal,
-    project: &str,
-    name: &str,
-) -> Result<Option<JobView>, Refused> {
-    let found = run_list::by_name(shared, by, project, name)?;
-    let own = found.filter(|run| run.ended.is_none() && run.owner_uid == by.uid);
-    Ok(own.map(|run| one(shared, by, run.job)).transpose()?.flatten())
 }

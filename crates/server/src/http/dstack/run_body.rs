@@ -1,6 +1,6 @@
 //! Jobs, offers and nodes in the form that dstack's client reads.
 
-use super::run_facts::{Part, RunFacts};
+use super::run_facts::{GPU, Part, RunFacts};
 use super::uuid;
 use crate::shared::Shared;
 use cluster::authorise::{Act, authorise};
@@ -22,8 +22,6 @@ use model::tres::TresKind;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-pub const GPU: &str = "gpu";
 
 /// Makes bodies for one who asks; what they need beside a job is taken once.
 pub struct Bodies<'a> {

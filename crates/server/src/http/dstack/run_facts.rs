@@ -1,6 +1,5 @@
 //! A run as dstack's answers need it: from a job in memory, or from its record once only the books have it.
 
-use super::run_body::GPU;
 use dstack::occurrence::run_name;
 use dstack::run_summary::{RunSummary, is_waiting_for_schedule};
 use model::amount::Bytes;
@@ -9,6 +8,8 @@ use model::record::JobRecord;
 use model::time::Timestamp;
 use model::tres::{Tres, TresKind};
 use wire::view::JobView;
+
+pub const GPU: &str = "gpu";
 
 pub struct RunFacts {
     pub job: JobId,

@@ -124,6 +124,23 @@ pub fn by_name(
     }
 }
 
+/// The caller's own run of this name that has not ended. Others may have runs of the same name.
+pub fn own_active(
+    shared: &Shared,
+    by: &Principal,
+    project: &str,
+    name: &str,
+) -> Result<Option<JobView>, Refused> {
+    let names = vec![name.to_owned()];
+    let filter = JobFilter { names, accounts: accounts(project), ..JobFilter::default() };
+    let own = |jobs: &mut Vec<ListedJob>| {
+        jobs.retain(|(job, _)| {
+            job.spec.owner.uid == by.uid && job.spec.launch.kind == LaunchKind::Task
+        });
+    };
+    Ok(in_memory(shared, by, filter, own)?.into_iter().max_by_key(|job| (job.submit, job.id)))
+}
+
 /// `NAME-NUMBER` of a job of `sbatch`.
 fn by_number(
     shared: &Shared,
@@ -166,7 +183,7 @@ fn in_memory(
     calls::jobs(shared, by, &JobsQuery { filter, ..JobsQuery::default() }, pick)
 }
 
-/// The newest so many, the last of them the newest.
+/// The newest so many of the books, the last of them the newest.
 fn records(
     shared: &Shared,
     by: &Principal,
@@ -175,5 +192,5 @@ fn records(
 ) -> Result<Vec<JobRecord>, Refusal> {
     let limit = u32::try_from(most).ok();
     let filter = HistoryFilter { without_deleted: true, limit, ..filter };
-    block_in_place(|| history::history(shared, by, &filter))
+    block_in_place(|| history::booked(shared, by, &filter))
 }

@@ -11,7 +11,6 @@ use cluster::authorise::{Act, authorise};
 use cluster::command::SetUser;
 use cluster::rights::role_of;
 use cluster::{Command, State as Cluster};
-use dstack::api::error::{ApiError, Code};
 use dstack::api::project::{
     ByUsername, CreateUser, DeleteUsers, TokenCreds, User, UserPermissions, UserWithCreds,
 };
@@ -86,6 +85,10 @@ fn role_by_name(state: &Cluster, name: &str) -> Role {
     if name == "root" { Role::Admin } else { state.roles.get(name).copied().unwrap_or_default() }
 }
 
+fn no_such_user(name: &str) -> Refused {
+    Refused::not_found(format!("User {name} not found"))
+}
+
 /// Oneself, or anybody for an administrator.
 pub async fn get(
     State(shared): State<Arc<Shared>>,
@@ -95,6 +98,9 @@ pub async fn get(
     let state = shared.read();
     if wanted.username != by.name {
         authorise(&state, &by, Act::Administer)?;
+        if principal::of_name(&wanted.username).is_none() {
+            return Err(no_such_user(&wanted.username));
+        }
     }
     Ok(Json(without_creds(named(&shared, &state, &by, &wanted.username))))
 }
@@ -158,8 +164,7 @@ pub async fn refresh_token(
     let name = wanted.username;
     authorise(&shared.read(), &by, Act::ManageTokens(&name))?;
     if principal::of_name(&name).is_none() {
-        let text = format!("user {name} not found");
-        return Err(ApiError::refused(Code::ResourceNotExists, text).into());
+        return Err(no_such_user(&name));
     }
     let revoke = Call::RevokeToken { name: TOKEN_NAME.into(), user: Some(name.clone()) };
     match calls::answer(&shared, by.clone(), revoke).await {
