@@ -200,8 +200,7 @@ fn up_published_client_runs_a_dev_environment_in_a_project_and_shows_its_events(
     let Some(client) = DstackClient::new(&cluster) else { return };
     let url = client.url();
     let token = client.token();
-    let add =
-        ["project", "add", "--name", "atlas", "--url", &url, "--token", &token, "-y", "--default"];
+    let add = ["project", "add", "--name", "atlas", "--url", &url, "--token", &token, "-y"];
     assert_ne!(client.run(&add).code, 0, "there is no such project yet");
     cluster.sluice(&["project", "create", "atlas"]).ok();
     client.run(&add).ok();
