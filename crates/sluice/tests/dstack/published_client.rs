@@ -222,11 +222,11 @@ fn up_published_client_runs_a_dev_environment_in_a_project_and_shows_its_events(
     let ours = cluster.sluice(&["event", "--within-run", "desk"]).ok();
     for said in [theirs, ours] {
         for line in [
-            "[run desk] Run submitted. Status: SUBMITTED",
-            "[run desk] Run status changed SUBMITTED -> RUNNING",
-            "[job desk-0-0] Job status changed SUBMITTED -> RUNNING",
+            "desk] Run submitted. Status: SUBMITTED",
+            "desk] Run status changed SUBMITTED -> RUNNING",
+            "desk-0-0] Job status changed SUBMITTED -> RUNNING",
             "Termination reason: STOPPED_BY_USER",
-            "[run desk] Run status changed TERMINATING -> TERMINATED",
+            "desk] Run status changed TERMINATING -> TERMINATED",
         ] {
             assert!(said.contains(line), "{line}\n{said}");
         }
