@@ -86,7 +86,6 @@ async fn rotate(shared: &Arc<Shared>, by: Principal) -> Result<Answer, Refusal> 
         resealed.push(ResealedSecret { project, name, before, after });
     }
     shared.writer.run(Command::ResealSecrets(resealed), by).await?;
-    let state = shared.read();
-    shared.secret_keys.retain(state.secrets.values().flat_map(|secrets| secrets.values()))?;
+    shared.secret_keys.retain(shared.read().sealed_values())?;
     Ok(Answer::Done)
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-const USER: &str = "daemon";
+pub const USER: &str = "daemon";
 
 /// What the root file systems are made from: one program that is many.
 const TOOLS: [&str; 14] = [
@@ -16,7 +16,7 @@ const TOOLS: [&str; 14] = [
 ];
 
 /// A cluster with a root file system in `work/rootfs`, readable by everybody.
-fn cluster(toml: &str) -> Cluster {
+pub fn cluster(toml: &str) -> Cluster {
     let cluster = Cluster::folder(
         "ClusterName=test\nSlurmdParameters=config_overrides\nDefMemPerCPU=200\nKillWait=1 AuthInfo=cred_expire=0\n\
          NodeName=node1 CPUs=4 RealMemory=2000\nPartitionName=main Nodes=node1 Default=YES State=UP\n",
@@ -27,7 +27,7 @@ fn cluster(toml: &str) -> Cluster {
     cluster
 }
 
-fn make_rootfs(root: &Path) {
+pub fn make_rootfs(root: &Path) {
     for folder in ["bin", "dev", "etc", "proc", "sys", "tmp", "opt/data"] {
         std::fs::create_dir_all(root.join(folder)).expect("made");
     }

@@ -187,6 +187,7 @@ fn draft(
         first_step: None,
         configuration: None,
         unique_name: false,
+        registry_auth: None,
     };
     Ok(Draft { submission, notes })
 }
@@ -212,6 +213,7 @@ fn launch(kind: LaunchKind, options: &JobOptions, submitter: &Submitter) -> Laun
         first_step: None,
         configuration: None,
         secret_variables: secret_variables(options),
+        registry_auth: None,
         blob_bytes: Default::default(),
         unattended: options.no_shell,
         append_output: options.open_mode == Some(OpenMode::Append),
