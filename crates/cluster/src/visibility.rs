@@ -82,7 +82,9 @@ impl<'a> Viewer<'a> {
             }
             Refusal::TimeLimit(Some(_)) => Refusal::TimeLimit(None),
             Refusal::NodeCount(Some(_)) => Refusal::NodeCount(None),
-            Refusal::PartitionAccess(name) => Refusal::UnknownPartition(name),
+            Refusal::PartitionAccess(name) | Refusal::ReservationRequired(name) => {
+                Refusal::UnknownPartition(name)
+            }
             why => why,
         }
     }

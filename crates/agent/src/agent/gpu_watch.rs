@@ -97,6 +97,7 @@ impl Agent {
     /// Takes a round of readings in. The GPUs are the machine's, so their health is that of all its nodes.
     pub(super) fn on_gpu_round(&mut self, round: Vec<GpuReading>) {
         let failure = gpu_health::summary(&round, Severity::Failure);
+        self.energy.read_gpus(&round);
         self.gpus.last = round;
         if self.gpus.told.as_ref() == Some(&failure) {
             return;

@@ -3,6 +3,7 @@
 //! attempts, `supervisor_connection` and `liveness` watch the supervisors, `health` checks the nodes.
 
 mod backoff;
+mod energy;
 mod gpu_watch;
 mod health;
 mod liveness;
@@ -23,12 +24,16 @@ use crate::node::facts;
 use crate::order_gate::Gate;
 use crate::supervisor::folders::scratch::ScratchLocation;
 use crate::wall_clock::{self, Skew};
+use energy::{EnergyMark, EnergyMeter};
 use gpu_watch::GpuWatch;
 use health::HealthChecks;
+use model::allocation::NodeShare;
+use model::gres::GPU;
 use model::run::{ExitStatus, Usage};
 use model::time::Timestamp;
 pub use run::{AgentConfig, run};
 use std::collections::{BTreeMap, HashMap};
+use std::time::Instant;
 use supervisor_connection::{
     AttemptUpdate, ORDERS_MAX, SupervisorSearch, find_supervisor, serve_supervisor,
 };
@@ -50,6 +55,8 @@ struct AttemptEntry {
     uid: Option<u32>,
     /// How many CPUs of the node it was granted.
     cpus: u32,
+    /// When this agent began to know it.
+    energy: EnergyMark,
     /// `None` once its supervisor has ended.
     orders: Option<mpsc::Sender<ToSupervisor>>,
     /// The supervisor's pid, once it has sent it.
@@ -61,10 +68,11 @@ struct AttemptEntry {
 }
 
 impl AttemptEntry {
-    fn new(uid: Option<u32>, cpus: u32) -> AttemptEntry {
+    fn new(uid: Option<u32>, cpus: u32, energy: EnergyMark) -> AttemptEntry {
         AttemptEntry {
             uid,
             cpus,
+            energy,
             orders: None,
             supervisor: None,
             last_number: 0,
@@ -93,6 +101,7 @@ pub(crate) struct Agent {
     pub logins: mpsc::Receiver<Login>,
     health: HealthChecks,
     gpus: GpuWatch,
+    energy: EnergyMeter,
     machine: Machine,
     started: Timestamp,
 }
@@ -120,6 +129,7 @@ impl Agent {
             logins,
             health: HealthChecks::new(),
             gpus: GpuWatch::start(),
+            energy: EnergyMeter::new(),
             machine,
             started: wall_clock::now(),
         }
@@ -148,11 +158,11 @@ impl Agent {
 
     async fn adopt_one(&mut self, key: AttemptKey) -> Result<(), AgentError> {
         let dir = self.nodes[&key.node].spool.open_attempt(key.attempt)?;
-        let (uid, cpus) = match dir.read_launch() {
-            Ok(record) => (Some(record.launch.user.uid), record.launch.share.cpus.len()),
+        let entry = match dir.read_launch() {
+            Ok(record) => self.entry(&key.node, record.launch.user.uid, &record.launch.share),
             Err(error) => {
                 tracing::warn!(%error, "an attempt's record is damaged; it is taken for lost");
-                (None, 0)
+                AttemptEntry::new(None, 0, self.energy.mark(std::iter::empty()))
             }
         };
         match find_supervisor(&dir).await {
@@ -166,15 +176,23 @@ impl Agent {
             }
             SupervisorSearch::Alive(stream) => {
                 tracing::info!(node = key.node, attempt = %key.attempt, "found a running attempt");
-                self.attempts.insert(key.clone(), AttemptEntry::new(uid, cpus));
+                self.attempts.insert(key.clone(), entry);
                 self.connect_supervisor(key, stream);
             }
             SupervisorSearch::NeverStarted | SupervisorSearch::Gone => {
-                self.attempts.insert(key.clone(), AttemptEntry::new(uid, cpus));
+                self.attempts.insert(key.clone(), entry);
                 self.on_closed(&key);
             }
         }
         Ok(())
+    }
+
+    /// An attempt whose energy is counted from now on. The GPUs of a declared node are not the machine's.
+    fn entry(&mut self, node: &str, uid: u32, share: &NodeShare) -> AttemptEntry {
+        let declared = self.nodes.get(node).is_none_or(|node| node.policy.limits.declared);
+        let gpus = share.gres.iter().filter(|gres| gres.name == GPU && !declared);
+        let energy = self.energy.mark(gpus.flat_map(|gres| gres.indices.iter().copied()));
+        AttemptEntry::new(Some(uid), share.cpus.len(), energy)
     }
 
     /// Removes what the agent leaves behind when it ends: groups and folders of nodes without jobs. Jobs continue.
@@ -219,7 +237,8 @@ impl Agent {
         self.nodes.values().map(node).collect()
     }
 
-    pub fn beat(&self) -> ToServer {
+    pub fn beat(&mut self) -> ToServer {
+        self.energy.read_packages(Instant::now());
         let nodes = self.nodes.values().map(|node| (node.name.clone(), self.facts_of(node)));
         ToServer::Heartbeat { nodes: nodes.collect() }
     }
@@ -229,6 +248,7 @@ impl Agent {
         let lacks = facts::not_enforced(can, Some(&node.policy), &node.folder);
         let mut facts = facts::facts(&self.machine, self.started, lacks);
         facts.gpus.clone_from(&self.gpus.last);
+        facts.power_w = self.energy.power_w();
         facts
     }
 
@@ -288,7 +308,7 @@ impl Agent {
         }
     }
 
-    fn on_event(&mut self, key: &AttemptKey, event: SupervisorEvent) {
+    fn on_event(&mut self, key: &AttemptKey, mut event: SupervisorEvent) {
         let Some(held) = self.attempts.get_mut(key) else { return };
         if event.number <= held.last_number || held.has_ended() {
             return;
@@ -296,6 +316,10 @@ impl Agent {
         held.last_number = event.number;
         if let ReportEvent::ScriptEnded { exit, oom, timed_out } = event.event {
             held.script = Some((exit, oom, timed_out));
+        }
+        if let ReportEvent::Ended(end) = &mut event.event {
+            let (all, energy) = (self.machine.cpus, &mut self.energy);
+            end.usage.energy_mj = energy.used_since(&held.energy, held.cpus, all);
         }
         if event.is_last() {
             held.ended.send_replace(true);

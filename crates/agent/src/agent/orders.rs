@@ -1,6 +1,6 @@
 //! Orders of the server: carried out here, passed on to the attempt's supervisor, or refused with a reason.
 
-use super::{Agent, AttemptEntry};
+use super::Agent;
 use crate::attempt_key::AttemptKey;
 use crate::error::AgentError;
 use crate::order_gate::{OrderRefusal, Refused};
@@ -79,7 +79,7 @@ impl Agent {
     }
 
     fn launch(&mut self, key: AttemptKey, launch: JobLaunch) {
-        let entry = AttemptEntry::new(Some(launch.user.uid), launch.share.cpus.len());
+        let entry = self.entry(&key.node, launch.user.uid, &launch.share);
         self.attempts.insert(key.clone(), entry);
         match self.start_supervisor(&key, launch) {
             Ok(stream) => self.connect_supervisor(key, stream),

@@ -38,6 +38,7 @@ pub(crate) fn facts(
         cpu_load: cpu_load(&read("/proc/loadavg")),
         not_enforced,
         gpus: Vec::new(),
+        power_w: None,
     }
 }
 

@@ -11,7 +11,6 @@ use model::id::{JobId, RunId};
 use model::partition::{Partition, PartitionState};
 use model::reason::{NeverFits, PartitionBound, Refusal};
 use model::request::{Request, WaitPolicy};
-use model::reservation_request::ReservationRefusal;
 use model::run::{Hold, JobSpec, LaunchKind, RunKind};
 use model::time::{TimeLimit, Timestamp};
 use std::sync::Arc;
@@ -245,8 +244,7 @@ impl State {
         check_access(partition, spec)?;
         let request = spec.request();
         if partition.require_reservation && request.reservation.is_none() {
-            let why = ReservationRefusal::Access(partition.name.clone());
-            return Err(Refusal::Reservation(why));
+            return Err(Refusal::ReservationRequired(partition.name.clone()));
         }
         if self.config.parameters.enforce_partition_limits {
             if !account.is_empty() && !partition.allow_accounts.admits(account) {
@@ -381,8 +379,11 @@ pub(super) fn check_access(partition: &Partition, spec: &JobSpec) -> Result<(), 
     if !root && partition.root_only {
         return Err(Refusal::AccessDenied);
     }
-    if !group_ok || (root && partition.disable_root_jobs) {
+    if !group_ok {
         return Err(Refusal::PartitionAccess(partition.name.clone()));
+    }
+    if root && partition.disable_root_jobs {
+        return Err(Refusal::RootJobsDisabled(partition.name.clone()));
     }
     Ok(())
 }

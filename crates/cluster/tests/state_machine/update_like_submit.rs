@@ -10,9 +10,7 @@ use model::partition::Partition;
 use model::range::Range;
 use model::reason::Refusal;
 use model::request::Memory;
-use model::reservation_request::{
-    DurationEdit, NamesEdit, NodesChoice, ReservationRefusal, ReservationRequest,
-};
+use model::reservation_request::{DurationEdit, NamesEdit, NodesChoice, ReservationRequest};
 use model::run::Hold;
 use model::time::TimeLimit;
 use model::tres::Tres;
@@ -185,6 +183,5 @@ fn each_field_is_held_to_the_rules_of_a_submit() {
         assert!(heard.is_err(), "{field:?} of {first:?}");
     }
     let heard = updated(&MODEST, vec![JobField::Partition(vec!["reserved".into()])]);
-    let access = ReservationRefusal::Access("reserved".into());
-    assert_eq!(heard, Some(Err(Refusal::Reservation(access))));
+    assert_eq!(heard, Some(Err(Refusal::ReservationRequired("reserved".into()))));
 }

@@ -16,6 +16,13 @@ pub struct Usage {
     /// By task, where tasks were told apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<Box<TaskUsage>>,
+    /// Millijoules, where the machine counts them; of an attempt as a whole.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub energy_mj: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// In microseconds.
@@ -40,6 +47,8 @@ impl Usage {
             cpu_user_us: self.cpu_user_us.saturating_sub(steps.user_us),
             cpu_system_us: self.cpu_system_us.saturating_sub(steps.system_us),
             steps_cpu: None,
+            // Nobody can say what part of it the script used.
+            energy_mj: 0,
             ..self.clone()
         }
     }
@@ -51,6 +60,7 @@ impl Usage {
         self.cpu_system_us = self.cpu_system_us.saturating_add(other.cpu_system_us);
         self.memory_peak_bytes = self.memory_peak_bytes.max(other.memory_peak_bytes);
         self.oom_kills = self.oom_kills.saturating_add(other.oom_kills);
+        self.energy_mj = self.energy_mj.saturating_add(other.energy_mj);
         match (&mut self.tasks, &other.tasks) {
             (Some(own), Some(other)) => own.absorb(other),
             (own @ None, Some(other)) => *own = Some(other.clone()),

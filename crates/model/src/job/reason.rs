@@ -150,6 +150,10 @@ pub enum Refusal {
     PartitionNotAvailable(String),
     #[error("user or group may not use partition {0}")]
     PartitionAccess(String),
+    #[error("partition {0} takes no jobs of root")]
+    RootJobsDisabled(String),
+    #[error("partition {0} takes jobs in reservations alone")]
+    ReservationRequired(String),
     #[error("node {0} does not exist")]
     UnknownNode(String),
     #[error("no node can ever satisfy the request: {0}")]

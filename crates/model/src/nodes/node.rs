@@ -204,4 +204,7 @@ pub struct NodeFacts {
     /// What the machine's GPUs report of themselves, where a library of their vendor could be asked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuReading>,
+    /// The power of its processors and GPUs, where they count it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_w: Option<u64>,
 }

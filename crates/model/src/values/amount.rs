@@ -150,7 +150,7 @@ pub fn format_exact(amount: u64, unit: Unit) -> String {
         amount /= 1024.0;
         unit = next;
     }
-    decimals(amount, unit)
+    decimals(amount, unit.suffix())
 }
 
 /// The form of Slurm's commands that round: the largest unit that leaves at least one, with two decimals: `62.50G`, `8G`.
@@ -160,21 +160,28 @@ pub fn format_rounded(amount: u64, unit: Unit) -> String {
         amount /= 1024.0;
         unit = next;
     }
-    decimals(amount, unit)
+    decimals(amount, unit.suffix())
 }
 
 /// The form of `--units=`: always in `wanted`, as in `2.81M`.
 pub fn format_in(amount: u64, unit: Unit, wanted: Unit) -> String {
-    decimals(amount as f64 * unit.bytes() as f64 / wanted.bytes() as f64, wanted)
+    decimals(amount as f64 * unit.bytes() as f64 / wanted.bytes() as f64, wanted.suffix())
 }
 
-fn decimals(amount: f64, unit: Unit) -> String {
+/// The form of joules, whose prefixes are powers of 1000: `17.20K`, `2M`, `350`.
+pub fn format_decimal(amount: u64) -> String {
+    let suffixes = ["", "K", "M", "G", "T", "P", "E"];
+    let power = amount.checked_ilog(1000).unwrap_or(0);
+    decimals(amount as f64 / 1000f64.powi(power as i32), suffixes[power as usize])
+}
+
+fn decimals(amount: f64, suffix: &str) -> String {
     if amount == 0.0 {
         "0".to_owned()
     } else if amount.fract() == 0.0 {
-        format!("{amount:.0}{}", unit.suffix())
+        format!("{amount:.0}{suffix}")
     } else {
-        format!("{amount:.2}{}", unit.suffix())
+        format!("{amount:.2}{suffix}")
     }
 }
 
@@ -313,6 +320,10 @@ mod tests {
         assert_eq!(format_exact(3_108, Unit::Kibi), "3108K");
         assert_eq!(format_rounded(64_000, Unit::Mebi), "62.50G");
         assert_eq!(format_rounded(8_192, Unit::Mebi), "8G");
+        assert_eq!(format_decimal(17_200), "17.20K");
+        assert_eq!(format_decimal(2_000_000), "2M");
+        assert_eq!(format_decimal(350), "350");
+        assert_eq!(format_decimal(0), "0");
         assert_eq!(format_in(2_876, Unit::Kibi, Unit::Mebi), "2.81M");
         assert_eq!(format_in(4_000, Unit::Mebi, Unit::Mebi), "4000M");
         assert_eq!(Bytes::from_gib(16).format_dstack(), "16GB");

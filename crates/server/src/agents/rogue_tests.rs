@@ -33,6 +33,7 @@ fn most_usage() -> Usage {
         oom_kills: u32::MAX,
         steps_cpu: Some(Box::new(CpuTime { user_us: u64::MAX, system_us: u64::MAX })),
         tasks: Some(Box::new(tasks)),
+        energy_mj: u64::MAX,
     }
 }
 

@@ -94,6 +94,13 @@ pub fn write(text: &mut Exposition, snapshot: &Snapshot) {
     for amount in AMOUNTS {
         write_amount(text, snapshot, amount);
     }
+    let help = "The power of a node's processors and GPUs, in watts.";
+    let mut family = text.gauge("sluice_node_power_watts", help);
+    for node in shown(nodes) {
+        if let Some(power) = node.facts.power_w {
+            family.sample(&[("node", &node.config.name)], power);
+        }
+    }
     let mut family = text.gauge("sluice_node_load1", "Load average of the last minute.");
     for node in shown(nodes) {
         family.sample(&[("node", &node.config.name)], f64::from(node.facts.cpu_load) / 100.0);

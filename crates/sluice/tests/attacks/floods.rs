@@ -18,7 +18,7 @@ const FLOODER: u32 = 5;
 const BEYOND: usize = 20;
 
 /// Connects as another user: the kernel notes the user of the thread.
-fn connect_as(uid: u32, socket: &Path) -> UnixStream {
+pub fn connect_as(uid: u32, socket: &Path) -> UnixStream {
     let set = |to: u32| {
         // SAFETY: only this thread's effective user changes; the raw call does not touch the others.
         unsafe { libc::syscall(libc::SYS_setresuid, -1_i64, i64::from(to), -1_i64) }

@@ -6,6 +6,7 @@ mod harness;
 mod floods;
 mod forged_lines;
 mod impersonation;
+mod kept_files;
 mod planted_links;
 mod private_data;
 mod privileges;

@@ -94,6 +94,40 @@ fn files_below(dir: &Path) -> Vec<PathBuf> {
     entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
 }
 
+/// Everybody may ask for the configuration.
+#[test]
+fn up_passwords_of_the_configuration_are_neither_shown_nor_logged() {
+    let passwords = [("AccountingStoragePass", "hunter-one"), ("jobcomppass", "hunter-two")];
+    let lines: String = passwords.iter().map(|(key, word)| format!("{key}={word}\n")).collect();
+    let cluster = Cluster::folder(&format!("{lines}{TWO_NODES}"));
+    cluster.start_with(&[("SLUICE_LOG", "debug")]);
+    // There is more to log with a job.
+    cluster.shell("srun true").ok();
+    let state = cluster.state();
+    let conf = cluster.path("conf");
+    let check = format!("{} check {} 2>&1", crate::harness::program(), conf.display());
+    let shown = cluster.shell("scontrol show config").ok();
+    for key in ["AccountingStoragePass", "JobCompPass"] {
+        let row = shown.lines().find(|line| line.starts_with(key)).unwrap_or_default();
+        assert!(row.ends_with("= ***"), "{key}: {shown}");
+    }
+    let wrong = format!("{lines}NodeName=\n{TWO_NODES}");
+    cluster.write_conf("slurm.conf", &wrong);
+    let mut said = vec![
+        ("scontrol show config", shown),
+        ("sluice check", cluster.shell(&check).stdout),
+        ("reconfigure", cluster.shell("scontrol reconfigure").stderr),
+    ];
+    assert!(said[2].1.contains("slurm.conf"), "a wrong file is refused: {}", said[2].1);
+    for log in ["server.log", "agent.log"] {
+        said.push((log, std::fs::read_to_string(state.join(log)).unwrap()));
+    }
+    assert!(said[3].1.contains("DEBUG"), "the log says as much as it can");
+    for (place, text) in said {
+        assert!(!text.contains("hunter"), "{place}: {text}");
+    }
+}
+
 #[test]
 fn up_no_log_holds_a_secret() {
     let cluster = Cluster::folder(TWO_NODES);

@@ -35,6 +35,7 @@ fn root_a_full_disk_refuses_submits_and_the_server_keeps_running() {
     let mut cluster = Cluster::folder(TWO_NODES);
     cluster.mount(&cluster.state(), 120);
     cluster.start();
+    let server = cluster.pid("server");
     let kept = cluster.submit(&["-H", "--wrap", "true"]);
     let running =
         cluster.submit(&["--wrap", "touch started; while [ ! -e go ]; do sleep 0.05; done"]);
@@ -70,6 +71,7 @@ fn root_a_full_disk_refuses_submits_and_the_server_keeps_running() {
     drop(filler);
     let later = cluster.submit(&["-H", "--wrap", "true"]);
     assert!(later > kept);
+    assert_eq!(cluster.pid("server"), server, "it went on, and was not started again");
     cluster.kill("server");
     cluster.start();
     assert_eq!(count(&cluster), taken + 2, "all that was acknowledged, and nothing else");

@@ -254,6 +254,16 @@ impl Cluster {
         until("a killed process is gone", || (!is_alive(pid)).then_some(()));
     }
 
+    /// Kills every daemon that there is, keepers first: a cluster that does not go down must not outlive its folder.
+    fn kill_all(&self) {
+        for of in ["server-keeper", "keeper", "server", "agent"] {
+            let pid = std::fs::read_to_string(self.state().join(format!("{of}.pid")));
+            if let Some(pid) = pid.ok().and_then(|text| text.trim().parse().ok()) {
+                signal(pid, "KILL");
+            }
+        }
+    }
+
     /// Starts an agent without a keeper. `down` ends it; the caller waits for the child.
     pub fn spawn_agent(&self) -> Child {
         let mut command = self.command(&["agent", "--state", self.state().to_str().unwrap()]);
@@ -478,7 +488,9 @@ impl Drop for Cluster {
                 // Only a running server can end the jobs.
                 let _ = self.try_start();
             }
-            let _ = self.sluice(&["down", "--jobs"]);
+            if self.sluice(&["down", "--jobs"]).code != 0 {
+                self.kill_all();
+            }
         }
     }
 }

@@ -9,4 +9,5 @@ mod metrics;
 mod ordinary_user;
 mod permissions;
 mod several_hosts;
+mod site_limits;
 mod tokens;

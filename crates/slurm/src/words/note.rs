@@ -16,6 +16,10 @@ pub fn text(refusal: &Refusal) -> Option<String> {
             Some(format!("no node has the feature {name}"))
         }
         Refusal::UnknownNode(name) => Some(format!("there is no node {name}")),
+        Refusal::RootJobsDisabled(name) => Some(format!("partition {name} takes no jobs of root")),
+        Refusal::ReservationRequired(name) => {
+            Some(format!("partition {name} takes jobs in reservations alone"))
+        }
         Refusal::TimeLimit(Some(bound)) => {
             let PartitionBound { partition, most, asked } = bound;
             let (most, asked) = (minutes(*most), minutes(*asked));

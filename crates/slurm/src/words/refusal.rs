@@ -42,6 +42,8 @@ pub fn slurm_error(refusal: &Refusal) -> Option<SlurmError> {
         Refusal::PartitionAccess(_) => {
             error(2003, "User's group not permitted to use this partition")
         }
+        Refusal::RootJobsDisabled(_) => INVALID_USER,
+        Refusal::ReservationRequired(_) => ACCESS_DENIED,
         Refusal::NodeCount(_) => INVALID_NODE_COUNT,
         Refusal::NodeConfiguration(_) => {
             error(2014, "Requested node configuration is not available")
@@ -229,6 +231,8 @@ mod tests {
                 None,
                 "Required partition not available (inactive or drain)",
             ),
+            (Refusal::RootJobsDisabled("gpu".into()), None, "Invalid user id"),
+            (Refusal::ReservationRequired("gpu".into()), None, "Access/permission denied"),
             (Refusal::NotRequeueable(JobId(2)), None, "Only batch jobs are accepted or processed"),
         ];
         for (refusal, line_before, sentence) in table {

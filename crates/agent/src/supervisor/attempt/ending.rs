@@ -261,6 +261,8 @@ impl Attempt {
                 .leader
                 .is_some()
                 .then(|| Box::new(TaskUsage::of(0, 0, &self.script_used, false))),
+            // The agent's, which counts for the machine.
+            energy_mj: 0,
         }
     }
 }

@@ -144,9 +144,9 @@ choice!(
     /// Which of the partitions that a job names must admit it when it is submitted.
     EnforcePartLimits {
         No = "NO",
-        /// `YES` is how older files say it.
-        All = "ALL" | "YES",
-        Any = "ANY",
+        All = "ALL",
+        /// `YES` is how older files say it: a real controller takes it as this one.
+        Any = "ANY" | "YES",
     }
 );
 
@@ -274,6 +274,6 @@ mod tests {
         assert_eq!(TaskPlugin::Affinity.word(), "task/affinity");
         assert_eq!(PartitionState::from_word("up"), Some(PartitionState::Up));
         assert_eq!(SchedulerType::from_word("backfill"), None);
-        assert_eq!(EnforcePartLimits::WORDS, ["NO", "ALL", "YES", "ANY"]);
+        assert_eq!(EnforcePartLimits::WORDS, ["NO", "ALL", "ANY", "YES"]);
     }
 }

@@ -62,8 +62,8 @@ pub static ACCT_FIELDS: &[AcctField] = &[
     field(10, "Cluster", |r, c| c.push_str(r.cluster)),
     field(14, "Comment", |r, c| of_job(r, c, |j, c| c.push_str(j.comment.as_deref().unwrap_or("")))),
     field(19, "Constraints", |r, c| of_job(r, c, |j, c| c.push_str(j.constraint.as_deref().unwrap_or("")))),
-    field(14, "ConsumedEnergy", |_, c| c.push('0')),
-    field(17, "ConsumedEnergyRaw", |_, c| c.push('0')),
+    field(14, "ConsumedEnergy", |r, c| c.push_str(&amount::format_decimal(joules(r)))),
+    field(17, "ConsumedEnergyRaw", |r, c| push!(c, "{}", joules(r))),
     unmeasured(19, "Container"),
     field(10, "CPUTime", |r, c| c.push_str(&format_elapsed_full(elapsed_s(r) * u64::from(cpus(r))))),
     field(10, "CPUTimeRAW", |r, c| push!(c, "{}", elapsed_s(r) * u64::from(cpus(r)))),
@@ -289,6 +289,12 @@ fn tres_out(row: &Row<'_>, cell: &mut String, statistic: S) {
     if let Some(usage) = usage_row(row) {
         push_tres_out(usage, statistic, cell);
     }
+}
+
+/// A machine counts the energy of a job, not of its steps.
+fn joules(row: &Row<'_>) -> u64 {
+    let usage = row.step.map_or(&row.job.usage, |step| &step.usage);
+    usage.energy_mj / 1000
 }
 
 /// A statistic over a step's tasks. A step that was measured only as a whole has its peak memory and its CPU time.

@@ -332,3 +332,13 @@ fn cpu_time_below_an_hour_has_milliseconds() {
     let options = Options { no_header: true, ..format("usercpu,systemcpu,totalcpu") };
     assert_eq!(shown(&options, &[job], at(1, 0, 0)), " 59:59.999  00:00.001   01:00:00 \n");
 }
+
+#[test]
+fn energy_is_the_jobs_in_joules() {
+    let mut job = record(1, "warm", COMPLETED);
+    job.usage.energy_mj = 17_200_999;
+    let options = Options { no_header: true, ..format("consumedenergy,consumedenergyraw") };
+    let text = shown(&options, &[job], at(1, 0, 0));
+    let words: Vec<&str> = text.lines().next().expect("a line").split_whitespace().collect();
+    assert_eq!(words, ["17.20K", "17200"]);
+}

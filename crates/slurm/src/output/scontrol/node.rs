@@ -87,7 +87,7 @@ fn push_state(record: &mut RecordWriter<'_>, node: &NodeView, moment: Moment<'_>
     record.line(format!("CfgTRES={}", node_text::configured_tres(config)));
     record.line(format!("AllocTRES={}", node_text::allocated_tres(node)));
     record.line("CapWatts=n/a");
-    record.line("CurrentWatts=0 AveWatts=0");
+    record.line(format!("CurrentWatts={} AveWatts=0", facts.power_w.unwrap_or(0)));
     record.line("ExtSensorsJoules=n/s ExtSensorsWatts=0 ExtSensorsTemp=n/s");
     if let Some(reason) = &node.reason {
         record.line(reason_line(reason, moment));

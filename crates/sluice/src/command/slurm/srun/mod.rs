@@ -214,16 +214,35 @@ impl StepRequest<'_> {
         let key = launch.key.clone();
         // They are kept with the job, encrypted, and not with its first step.
         submission.registry_auth = self.registry_auth();
-        submission.first_step = Some(Box::new(launch));
+        submission.first_step = Some(Box::new(launch.clone()));
         let (job, site) = match client.call(Call::Submit(Box::new(submission)))? {
             Answer::Submitted { job, srun_prolog_epilog, .. } => (job, srun_prolog_epilog),
             Answer::Refused(why) => return Err(RunError::Reported(refused(COMMAND, &why))),
             other => return Err(RunError::Reported(unexpected(COMMAND, &other))),
         };
         let programs = prolog_epilog::chosen(self.options, &site);
-        let outcome = self.first_step(&client, job, key, (listener, input), signals, &programs);
+        let outcome =
+            match self.first_step(&client, job, key, (listener, input), signals, &programs) {
+                Ok(outcome) if outcome.is_refused => {
+                    self.ask_again(&mut client, job, &launch, signals)
+                }
+                outcome => outcome,
+            };
         relinquish(&mut client, job, &outcome);
         Ok(ExitCode::from(outcome?.code))
+    }
+
+    /// Asks for a step that the job has started without: the refusal has the reason, and is printed.
+    fn ask_again(
+        &self,
+        client: &mut Client,
+        job: JobId,
+        launch: &StepLaunch,
+        signals: &SignalFd,
+    ) -> Result<StepOutcome, RunError> {
+        step_create::create(client, job, launch, self.options, signals)?;
+        print_error(COMMAND, &format!("job {job} has started without its step"));
+        Err(RunError::Reported(failure()))
     }
 
     /// Runs the step that starts with its job, from the queue on.

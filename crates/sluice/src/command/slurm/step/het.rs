@@ -84,7 +84,8 @@ impl HetStepRunner {
         if self.called_off {
             return Ok(None);
         }
-        let mut whole = StepOutcome { code: 0, exit: Default::default(), job_ended: false };
+        let mut whole =
+            StepOutcome { code: 0, exit: Default::default(), job_ended: false, is_refused: false };
         for (at, part) in self.parts.into_iter().enumerate() {
             let outcome = part.step.finish()?;
             whole.code = whole.code.max(outcome.code);

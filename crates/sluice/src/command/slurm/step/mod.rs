@@ -90,6 +90,8 @@ pub struct StepOutcome {
     pub exit: ExitStatus,
     /// The job has ended, so there is no allocation to give back.
     pub job_ended: bool,
+    /// The job has started without its step: the server refused it.
+    pub is_refused: bool,
 }
 
 pub struct Step {
@@ -132,6 +134,8 @@ pub struct Step {
     granted: bool,
     job_ended: Option<(ExitStatus, Option<Outcome>)>,
     over: bool,
+    /// The job has started without its step: the server refused it.
+    is_refused: bool,
 }
 
 impl Step {
@@ -182,6 +186,7 @@ impl Step {
             granted: false,
             job_ended: None,
             over: false,
+            is_refused: false,
         }
     }
 

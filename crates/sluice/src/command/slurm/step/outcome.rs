@@ -25,8 +25,9 @@ impl Step {
                 if self.plan.tasks.is_none() {
                     self.expect(tasks_of(&view))?;
                 }
-                if let Some(step) = view.steps.first() {
-                    self.expect_nodes(&step.layout);
+                match view.steps.first() {
+                    Some(step) => self.expect_nodes(&step.layout),
+                    None => (self.is_refused, self.over) = (true, true),
                 }
             }
             JobEvent::Ended { exit, outcome } => {
@@ -48,19 +49,30 @@ impl Step {
 
     pub(super) fn outcome(&self) -> StepOutcome {
         let job_ended = self.job_ended.is_some();
+        let is_refused = self.is_refused;
         if self.listener.is_none() {
             let code = self.ends.exit_code();
-            return StepOutcome { code, exit: self.ends.worst(), job_ended };
+            return StepOutcome { code, exit: self.ends.worst(), job_ended, is_refused };
         }
         if self.all_ended() {
             self.report_terminated();
-            return StepOutcome { code: self.ends.code(), exit: self.ends.worst(), job_ended };
+            return StepOutcome {
+                code: self.ends.code(),
+                exit: self.ends.worst(),
+                job_ended,
+                is_refused,
+            };
         }
         if let Some((_, outcome)) = self.job_ended {
             self.report_job_ended(outcome);
         }
         let code = self.ends.code().max(1);
-        StepOutcome { code, exit: ExitStatus { code: i32::from(code), signal: 0 }, job_ended }
+        StepOutcome {
+            code,
+            exit: ExitStatus { code: i32::from(code), signal: 0 },
+            job_ended,
+            is_refused,
+        }
     }
 
     /// Reports that the job ended before the step.

@@ -1,0 +1,185 @@
+//! The energy that this machine uses, by the counters of its processors (RAPL) and of its GPUs, and each attempt's part
+//! of it: all of what its GPUs used, and of the processors as much as its share of the CPUs.
+
+use model::gpu_health::GpuReading;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Where the kernel shows the counters. A package is `intel-rapl:0`, AMD's too; its parts are in it already.
+const FOLDER: &str = "sys/class/powercap";
+const PACKAGE: &str = "intel-rapl:";
+const PACKAGES_MAX: usize = 64;
+
+/// The counters, which the kernel starts anew at `range_uj`.
+struct Package {
+    counter: PathBuf,
+    range_uj: u64,
+    last_uj: u64,
+}
+
+pub(super) struct EnergyMeter {
+    packages: Vec<Package>,
+    packages_uj: u64,
+    /// What each GPU has used since the meter began, by its number among the machine's, with its counter's last value.
+    gpus: BTreeMap<u32, (u64, u64)>,
+    last: Option<(Instant, u64)>,
+    packages_w: u64,
+    gpus_w: u64,
+}
+
+/// What the counters showed when an attempt began.
+pub(super) struct EnergyMark {
+    packages_uj: u64,
+    gpus_mj: Vec<(u32, u64)>,
+}
+
+impl EnergyMeter {
+    pub fn new() -> EnergyMeter {
+        Self::below(Path::new("/"))
+    }
+
+    fn below(root: &Path) -> EnergyMeter {
+        let entries = fs::read_dir(root.join(FOLDER)).into_iter().flatten().flatten();
+        let is_package = |path: &PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            name.strip_prefix(PACKAGE).is_some_and(|number| number.parse::<u32>().is_ok())
+        };
+        let packages = entries.map(|entry| entry.path()).filter(is_package).filter_map(|path| {
+            let counter = path.join("energy_uj");
+            let range_uj = read_number(&path.join("max_energy_range_uj"))?;
+            let last_uj = read_number(&counter)?;
+            Some(Package { counter, range_uj, last_uj })
+        });
+        EnergyMeter {
+            packages: packages.take(PACKAGES_MAX).collect(),
+            packages_uj: 0,
+            gpus: BTreeMap::new(),
+            last: None,
+            packages_w: 0,
+            gpus_w: 0,
+        }
+    }
+
+    /// Reads the processors' counters. Between two readings a counter may start anew once.
+    pub fn read_packages(&mut self, now: Instant) {
+        for package in &mut self.packages {
+            let Some(value) = read_number(&package.counter) else { continue };
+            let used = match value.checked_sub(package.last_uj) {
+                Some(used) => used,
+                None => value.saturating_add(package.range_uj.saturating_sub(package.last_uj)),
+            };
+            package.last_uj = value;
+            self.packages_uj = self.packages_uj.saturating_add(used);
+        }
+        if let Some((at, before_uj)) = self.last
+            && let elapsed_us = now.saturating_duration_since(at).as_micros() as u64
+            && elapsed_us > 0
+        {
+            self.packages_w = (self.packages_uj - before_uj) / elapsed_us;
+        }
+        self.last = Some((now, self.packages_uj));
+    }
+
+    /// Takes a round of the GPUs' readings in. A counter that is lower than before was set back by its driver.
+    pub fn read_gpus(&mut self, round: &[GpuReading]) {
+        for (number, reading) in by_device_file(round) {
+            let Some(counter) = reading.energy_mj else { continue };
+            let (used, last) = self.gpus.entry(number).or_insert((0, counter));
+            *used = used.saturating_add(counter.checked_sub(*last).unwrap_or(counter));
+            *last = counter;
+        }
+        self.gpus_w = round.iter().filter_map(|gpu| gpu.power_mw).sum::<u64>() / 1000;
+    }
+
+    /// The present power in watts; `None` where nothing counts.
+    pub fn power_w(&self) -> Option<u64> {
+        let has_counter = !self.packages.is_empty() || !self.gpus.is_empty();
+        has_counter.then_some(self.packages_w + self.gpus_w)
+    }
+
+    pub fn mark(&mut self, gpus: impl Iterator<Item = u32>) -> EnergyMark {
+        self.read_packages(Instant::now());
+        let gpus_mj = gpus.filter_map(|gpu| Some((gpu, self.gpus.get(&gpu)?.0))).collect();
+        EnergyMark { packages_uj: self.packages_uj, gpus_mj }
+    }
+
+    /// Millijoules since the mark, of an attempt that had so many of the machine's CPUs.
+    pub fn used_since(&mut self, mark: &EnergyMark, cpus: u32, cpus_of_machine: u32) -> u64 {
+        self.read_packages(Instant::now());
+        let of_gpu = |(gpu, before): &(u32, u64)| {
+            self.gpus.get(gpu).map_or(0, |(used, _)| used.saturating_sub(*before))
+        };
+        let gpus_mj: u64 = mark.gpus_mj.iter().map(of_gpu).sum();
+        let packages_uj = u128::from(self.packages_uj.saturating_sub(mark.packages_uj));
+        let all = u128::from(cpus_of_machine.max(1));
+        let own_uj = packages_uj * u128::from(cpus).min(all) / all;
+        gpus_mj.saturating_add(u64::try_from(own_uj / 1000).unwrap_or(u64::MAX))
+    }
+}
+
+/// The machine counts its GPUs by the numbers of their device files.
+fn by_device_file(round: &[GpuReading]) -> impl Iterator<Item = (u32, &GpuReading)> {
+    let mut order: Vec<&GpuReading> = round.iter().collect();
+    order.sort_by_key(|gpu| (gpu.minor, gpu.index));
+    (0..).zip(order)
+}
+
+fn read_number(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn an_attempt_has_its_part_of_the_packages_and_all_of_its_gpus() {
+        let root = tempfile::tempdir().expect("scratch folder");
+        let write = |package: &str, file: &str, value: u64| {
+            let folder = root.path().join(FOLDER).join(package);
+            fs::create_dir_all(&folder).expect("made");
+            fs::write(folder.join(file), format!("{value}\n")).expect("written");
+        };
+        for package in ["intel-rapl:0", "intel-rapl:1", "intel-rapl:0:0", "intel-rapl"] {
+            write(package, "energy_uj", 900_000);
+            write(package, "max_energy_range_uj", 1_000_000);
+        }
+        let gpu = |minor: u32, energy_mj: u64| GpuReading {
+            index: 1 - minor,
+            minor: Some(minor),
+            energy_mj: Some(energy_mj),
+            power_mw: Some(70_000),
+            ..GpuReading::default()
+        };
+        let mut meter = EnergyMeter::below(root.path());
+        assert_eq!(meter.packages.len(), 2, "parts of a package are not counted again");
+        meter.read_gpus(&[gpu(0, 5_000), gpu(1, 9_000)]);
+        let mark = meter.mark([1].into_iter());
+        write("intel-rapl:0", "energy_uj", 980_000);
+        // This one has started anew.
+        write("intel-rapl:1", "energy_uj", 20_000);
+        meter.read_gpus(&[gpu(0, 6_000), gpu(1, 9_300)]);
+        // 80 and 120 millijoules of the packages, a quarter of the CPUs.
+        assert_eq!(meter.used_since(&mark, 2, 8), 300 + 50);
+        // The driver was loaded anew.
+        meter.read_gpus(&[gpu(0, 10), gpu(1, 40)]);
+        assert_eq!(meter.used_since(&mark, 0, 8), 340);
+        assert_eq!(meter.used_since(&mark, 99, 8), 340 + 200, "no more than there is");
+        let (at, _) = meter.last.expect("read");
+        write("intel-rapl:0", "energy_uj", 981_000);
+        meter.read_packages(at + Duration::from_micros(100));
+        assert_eq!(meter.power_w(), Some(10 + 140));
+    }
+
+    #[test]
+    fn a_machine_without_counters_has_no_power() {
+        let root = tempfile::tempdir().expect("scratch folder");
+        let mut meter = EnergyMeter::below(root.path());
+        let mark = meter.mark([0].into_iter());
+        assert_eq!(meter.used_since(&mark, 4, 4), 0);
+        assert_eq!(meter.power_w(), None);
+    }
+}
