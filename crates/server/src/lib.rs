@@ -43,4 +43,5 @@ pub use auth::token;
 pub use connection_limits::ConnectionLimits;
 pub use error::ServerError;
 pub use http::dstack::paths as dstack_paths;
+pub use http::dstack::refused_paths as dstack_refused_paths;
 pub use startup::{Listeners, ServerOptions, run};

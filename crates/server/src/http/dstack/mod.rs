@@ -94,10 +94,14 @@ const ROUTES: &[(&str, Handler)] = &[
 
 pub use unavailable::unknown_route;
 
-/// The paths of all routes that need a token, as they are declared: a part in braces stands for any.
+/// The paths of the routes that need a token, as they are declared: a part in braces stands for any.
 pub fn paths() -> impl Iterator<Item = &'static str> {
-    let refused = unavailable::REFUSED.iter().map(|(path, _)| *path);
-    ROUTES.iter().map(|(path, _)| *path).chain(refused)
+    ROUTES.iter().map(|(path, _)| *path)
+}
+
+/// The same of those that are refused whatever is asked.
+pub fn refused_paths() -> impl Iterator<Item = &'static str> {
+    unavailable::REFUSED.iter().map(|(path, _)| *path)
 }
 
 pub fn router(shared: &Arc<Shared>, bodies: &BodyLimits) -> Router<Arc<Shared>> {

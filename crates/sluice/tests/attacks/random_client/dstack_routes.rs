@@ -52,12 +52,40 @@ const ROUTES: &[(&str, Body)] = &[
     ("/api/volumes/list", NO_FIELDS),
     ("/api/project/{project}/volumes/list", NO_FIELDS),
     ("/api/project/{project}/gateways/list", NO_FIELDS),
+    ("/api/project/{project}/secrets/list", NO_FIELDS),
+    ("/api/project/{project}/secrets/get", |dice| Some(json!({"name": secret(dice)}))),
+    ("/api/project/{project}/secrets/create_or_update", |dice| {
+        Some(json!({"name": secret(dice), "value": "hush"}))
+    }),
+    ("/api/project/{project}/secrets/delete", |dice| {
+        Some(json!({"secrets_names": [secret(dice)]}))
+    }),
+    ("/api/project/{project}/fleets/get_plan", |_| Some(json!({"spec": of_type("fleet")}))),
+    ("/api/project/{project}/fleets/apply", |_| Some(json!({"plan": {"spec": of_type("fleet")}}))),
+    ("/api/project/{project}/fleets/delete", |_| Some(json!({"names": ["gpu"]}))),
+    ("/api/project/{project}/fleets/delete_instances", |dice| {
+        Some(json!({"name": "gpu", "instance_nums": [dice.below(3)]}))
+    }),
+    ("/api/project/{project}/instances/get", |_| Some(json!({"name": "node1"}))),
+    ("/api/project/{project}/instances/get_instance_health_checks", |_| {
+        Some(json!({"fleet_name": "gpu", "instance_num": 0}))
+    }),
+    ("/api/project/{project}/volumes/get", |_| Some(json!({"name": "data"}))),
+    ("/api/project/{project}/volumes/create", |_| Some(of_type("volume"))),
+    ("/api/project/{project}/volumes/delete", |_| Some(json!({"names": ["data"]}))),
+    ("/api/project/{project}/gateways/get", |_| Some(json!({"name": "gate"}))),
+    ("/api/project/{project}/gateways/get_plan", |_| Some(json!({"spec": of_type("gateway")}))),
+    ("/api/project/{project}/gateways/apply", |_| {
+        Some(json!({"plan": {"spec": of_type("gateway")}}))
+    }),
+    ("/api/project/{project}/gateways/create", |_| Some(of_type("gateway"))),
+    ("/api/project/{project}/gateways/delete", |_| Some(json!({"names": ["gate"]}))),
+    ("/api/project/{project}/templates/list", NO_FIELDS),
+    ("/api/projects/list_only_no_fleets", NO_FIELDS),
+    ("/api/users/public_keys/list", NO_FIELDS),
 ];
 
 const APPLY: &str = "/api/project/{project}/runs/apply";
-
-/// One run is applied as often as all that is asked about together: many are known by then.
-const APPLY_ONE_IN: u64 = 6;
 
 /// Parts of a path that name no project and no run; `%00` and `%ff` are no text.
 const ODD_PARTS: &[&str] = &["other", "..", "%2e%2e", "%00", "%ff", "-1", "'", "main%2fruns"];
@@ -74,8 +102,16 @@ pub struct DstackRequest {
 impl DstackRequest {
     pub fn draw(dice: &mut Dice) -> Self {
         let paths: Vec<&str> = server::dstack_paths().collect();
-        let route = if dice.one_in(APPLY_ONE_IN) { APPLY } else { *dice.pick(&paths) };
-        let body = body_of(route).unwrap_or_else(|| panic!("{route}: no body is known for it"));
+        let refused: Vec<&str> = server::dstack_refused_paths().collect();
+        let (route, body) = match dice.below(6) {
+            0 => (APPLY, body_of(APPLY)),
+            // What is refused whatever is asked reads no body.
+            1 => (*dice.pick(&refused), NO_FIELDS),
+            _ => {
+                let route = *dice.pick(&paths);
+                (route, body_of(route))
+            }
+        };
         let proper_path = !dice.one_in(12);
         let (project, run) = if proper_path {
             ("main".to_owned(), run(dice))
@@ -93,8 +129,27 @@ impl DstackRequest {
     }
 }
 
-fn body_of(route: &str) -> Option<Body> {
-    ROUTES.iter().find(|row| row.0 == route).map(|row| row.1)
+fn body_of(route: &str) -> Body {
+    let row = ROUTES.iter().find(|row| row.0 == route);
+    row.unwrap_or_else(|| panic!("{route}: no body is known for it")).1
+}
+
+fn secret(dice: &mut Dice) -> String {
+    format!("secret{}", dice.below(9))
+}
+
+/// A configuration of what cannot be made here.
+fn of_type(kind: &str) -> Value {
+    let configuration = match kind {
+        "fleet" => json!({"type": kind, "name": "pool", "nodes": 1}),
+        "volume" => {
+            json!({"type": kind, "name": "data", "backend": "aws", "region": "eu", "size": "9GB"})
+        }
+        _ => {
+            json!({"type": kind, "name": "gate", "backend": "aws", "region": "eu", "domain": "a.b"})
+        }
+    };
+    json!({"configuration": configuration})
 }
 
 fn run(dice: &mut Dice) -> String {
