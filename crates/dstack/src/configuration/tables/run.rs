@@ -31,7 +31,7 @@ pub const RUN: &[Property] = &[
     acts("working_dir", Form::Shape(run::absolute_path)),
     notice("home_dir", Form::Text, "has no effect without a container")
         .or(Default::Written("/home/user")),
-    acts("registry_auth", Form::Map(&REGISTRY_AUTH)),
+    acts_in_part("registry_auth", Form::Map(&REGISTRY_AUTH)),
     refused(
         "python",
         Form::Shape(run::python),
