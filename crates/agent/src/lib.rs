@@ -45,6 +45,9 @@ mod spool;
 mod supervisor;
 mod wall_clock;
 
+/// The program's part inside a container.
+pub use supervisor::container::inside as container;
+
 pub use agent::{AgentConfig, run};
 pub use error::AgentError;
 pub use launcher::Launcher;

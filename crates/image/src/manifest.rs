@@ -9,8 +9,8 @@ use crate::platform::Platform;
 
 pub const MANIFEST_BYTES_MAX: u64 = 4 << 20;
 pub const CONFIG_BYTES_MAX: u64 = 8 << 20;
-/// Overlayfs takes 500 lower layers, and Docker makes at most 127.
-pub const LAYERS_MAX: usize = 400;
+/// As many as Docker makes. Each is named in the options of one mount, which the kernel takes a page of.
+pub const LAYERS_MAX: usize = 127;
 pub const LAYER_BYTES_MAX: u64 = 1 << 40;
 
 pub const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";

@@ -9,6 +9,7 @@ use std::sync::mpsc::sync_channel;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::image::Image;
+use crate::local::FileUser;
 use crate::manifest::{ConfigFile, Descriptor, Document, Manifest, choose};
 use crate::platform::Platform;
 use crate::reference::{Reference, Source, Version};
@@ -37,6 +38,8 @@ pub struct Pull<'a> {
     /// The file or folder of a path, opened with the rights of whoever named it. Without it the path is opened with
     /// the rights of this process.
     pub opened: Option<OwnedFd>,
+    /// Whose rights open the files in a folder that was named; without it, those of this process.
+    pub file_user: Option<FileUser>,
 }
 
 impl<'a> Pull<'a> {
@@ -48,6 +51,7 @@ impl<'a> Pull<'a> {
             platform: Platform::here(),
             on_progress: None,
             opened: None,
+            file_user: None,
         }
     }
 }

@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 
 use nix::fcntl::OFlag;
 
+use super::file_user::FileUser;
 use crate::error::{Error, Result, shown};
 use crate::unpack::{Archive, EntryPath, Kind, decoder, open_beneath, read_bounded};
 
@@ -15,8 +16,12 @@ use crate::unpack::{Archive, EntryPath, Kind, decoder, open_beneath, read_bounde
 const PARTS_MAX: usize = 4096;
 
 pub enum Contents {
-    Folder(File),
-    Archive { file: File, parts: BTreeMap<Vec<u8>, Part> },
+    /// The folder, and whose rights open the files in it.
+    Folder(File, Option<FileUser>),
+    Archive {
+        file: File,
+        parts: BTreeMap<Vec<u8>, Part>,
+    },
 }
 
 #[derive(Clone)]
@@ -72,18 +77,21 @@ impl Contents {
     }
 
     fn part_file(&self, part: &str) -> Option<File> {
-        let Self::Folder(folder) = self else { return None };
-        let opened = open_beneath(
-            folder.as_fd(),
-            part.as_bytes(),
-            OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY,
-        );
+        let Self::Folder(folder, user) = self else { return None };
+        let open = || {
+            let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+            open_beneath(folder.as_fd(), part.as_bytes(), flags)
+        };
+        let opened = match user {
+            Some(user) => user.with_rights(open).ok()?,
+            None => open(),
+        };
         opened.ok().map(File::from).filter(|f| f.metadata().is_ok_and(|m| m.is_file()))
     }
 
     pub fn size(&self, part: &str) -> Option<u64> {
         match self {
-            Self::Folder(_) => self.part_file(part)?.metadata().ok().map(|m| m.len()),
+            Self::Folder(..) => self.part_file(part)?.metadata().ok().map(|m| m.len()),
             Self::Archive { .. } => self.extent(part).map(|(_, size)| size),
         }
     }
@@ -91,7 +99,7 @@ impl Contents {
     pub fn open(&self, name: &str, part: &str) -> Result<Box<dyn Read + Send + '_>> {
         let missing = || part_missing(name, part);
         match self {
-            Self::Folder(_) => Ok(Box::new(self.part_file(part).ok_or_else(missing)?)),
+            Self::Folder(..) => Ok(Box::new(self.part_file(part).ok_or_else(missing)?)),
             Self::Archive { file, .. } => {
                 let (offset, size) = self.extent(part).ok_or_else(missing)?;
                 Ok(Box::new(At { file, at: offset, end: offset.saturating_add(size) }))

@@ -5,6 +5,7 @@
 //! - `sif.rs`: the squashfs in a `.sif`, or alone.
 
 mod contents;
+mod file_user;
 mod layout;
 mod sif;
 
@@ -24,6 +25,7 @@ use crate::store::{ImportRecord, Phase, Reporter, Store, pull_key, read_record, 
 use crate::unpack::{decoder, exists};
 
 use contents::{Contents, is_image_archive};
+pub use file_user::FileUser;
 use layout::Layout;
 pub use sif::SquashImage;
 
@@ -54,7 +56,12 @@ impl Store {
         let kind = file.metadata().map_err(Error::at(path))?;
         if kind.is_dir() {
             if exists(file.as_fd(), b"oci-layout") || exists(file.as_fd(), b"index.json") {
-                let layout = Layout::read(&name, Contents::Folder(file), tag, &pull.platform)?;
+                let layout = Layout::read(
+                    &name,
+                    Contents::Folder(file, pull.file_user),
+                    tag,
+                    &pull.platform,
+                )?;
                 return self.import_layout(&name, layout, reporter);
             }
             if !ROOT_FOLDERS.iter().any(|folder| exists(file.as_fd(), folder.as_bytes())) {

@@ -5,6 +5,7 @@ use crate::grammar::GrammarError;
 use serde::{Deserialize, Serialize};
 
 /// Flags of a mount that are taken: whether it may be written to, and whether it includes what is mounted inside.
+const MOUNT_PATHS: &str = "absolute paths without .., and a target below /";
 const MOUNT_FLAGS: &str = "SOURCE[:TARGET[:FLAGS]], FLAGS of ro, rw, bind and rbind joined by +";
 const NAME_CHARS_MAX: usize = 128;
 /// Mounts that one option names.
@@ -96,7 +97,9 @@ impl Variables {
     }
 }
 
+/// Read only as what [`Mount::parse`] takes: root acts on it, whoever sent it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "AnyMount")]
 pub struct Mount {
     /// An absolute path on the node, opened as the job's user.
     pub source: String,
@@ -127,11 +130,10 @@ impl Mount {
                 _ => return Err(wrong(MOUNT_FLAGS)),
             }
         }
-        if !is_plain_path(source) || !is_plain_path(target) || target == "/" {
-            return Err(wrong("absolute paths without .., and a target below /"));
-        }
         let (source, target) = (source.to_owned(), target.to_owned());
-        Ok(Self { source, target, read_only, optional: false })
+        AnyMount { source, target, read_only, optional: false }
+            .try_into()
+            .map_err(|_| wrong(MOUNT_PATHS))
     }
 
     /// Several, with commas between them.
@@ -144,13 +146,38 @@ impl Mount {
     }
 }
 
+#[derive(Deserialize)]
+struct AnyMount {
+    source: String,
+    target: String,
+    #[serde(default)]
+    read_only: bool,
+    #[serde(default)]
+    optional: bool,
+}
+
+impl TryFrom<AnyMount> for Mount {
+    type Error = GrammarError;
+
+    fn try_from(any: AnyMount) -> Result<Self, GrammarError> {
+        let AnyMount { source, target, read_only, optional } = any;
+        if !is_plain_path(&source) || !is_plain_path(&target) || target == "/" {
+            let text = format!("{source}:{target}");
+            return Err(GrammarError::new("container mount", &text, MOUNT_PATHS));
+        }
+        Ok(Self { source, target, read_only, optional })
+    }
+}
+
 /// An absolute path without `..`.
 pub fn is_plain_path(path: &str) -> bool {
     path.starts_with('/') && !path.contains('\0') && path.split('/').all(|part| part != "..")
 }
 
-/// A container that outlives its step, so that later steps find what earlier ones wrote.
+/// A container that outlives its step, so that later steps find what earlier ones wrote. Read only as what
+/// [`ContainerName::parse`] takes: it names a folder of root's.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "AnyName")]
 pub struct ContainerName {
     pub name: String,
     #[serde(default)]
@@ -184,15 +211,29 @@ impl ContainerName {
             "no_exec" => Join::NotRunning,
             _ => return Err(wrong()),
         };
+        AnyName { name: name.to_owned(), join }.try_into().map_err(|_| wrong())
+    }
+}
+
+#[derive(Deserialize)]
+struct AnyName {
+    name: String,
+    #[serde(default)]
+    join: Join,
+}
+
+impl TryFrom<AnyName> for ContainerName {
+    type Error = GrammarError;
+
+    fn try_from(any: AnyName) -> Result<Self, GrammarError> {
+        let AnyName { name, join } = any;
         let is_good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
-        if name.is_empty()
-            || name.len() > NAME_CHARS_MAX
-            || name.starts_with('.')
-            || !name.chars().all(is_good)
-        {
-            return Err(wrong());
+        let is_plain = !name.is_empty() && !name.starts_with('.') && name.chars().all(is_good);
+        if !is_plain || name.len() > NAME_CHARS_MAX {
+            let expected = "letters, digits, _ . and -";
+            return Err(GrammarError::new("container name", &name, expected));
         }
-        Ok(Self { name: name.to_owned(), join })
+        Ok(Self { name, join })
     }
 }
 
@@ -219,6 +260,25 @@ mod tests {
             assert!(Mount::parse(text).is_err(), "{text}");
         }
         assert_eq!(Mount::parse_list("/a,/b:/c:ro").map(|list| list.len()), Ok(2));
+    }
+
+    /// What a client sends itself, without Slurm's or dstack's grammar.
+    #[test]
+    fn what_is_not_plain_is_not_read_from_json_either() {
+        let name =
+            |name: &str| serde_json::from_value::<ContainerName>(serde_json::json!({"name": name}));
+        assert!(name("torch").is_ok());
+        for bad in ["x/../../home/kim", "..", ".", "", "a,lowerdir=b", "a/b"] {
+            assert!(name(bad).is_err(), "{bad}");
+        }
+        let mount = |source: &str, target: &str| {
+            serde_json::from_value::<Mount>(serde_json::json!({"source": source, "target": target}))
+        };
+        assert!(mount("/data", "/data").is_ok());
+        for (source, target) in [("data", "/data"), ("/a/../b", "/c"), ("/a", "/"), ("/a", "/b/..")]
+        {
+            assert!(mount(source, target).is_err(), "{source} {target}");
+        }
     }
 
     #[test]

@@ -70,6 +70,9 @@ enum Verb {
 
 /// Runs the command that the program was called as, or `sluice VERB`.
 pub fn run(name: &str, args: Vec<String>) -> ExitCode {
+    if args.first().is_some_and(|word| word == ::agent::container::VERB) {
+        return ExitCode::from(::agent::container::run(&args[1..]) as u8);
+    }
     if let Some(command) = SlurmCommand::from_name(name) {
         return slurm::run(command, &args);
     }

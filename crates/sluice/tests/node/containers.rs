@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-pub const USER: &str = "daemon";
+pub(super) const USER: &str = "daemon";
 
 /// What the root file systems are made from: one program that is many.
 const TOOLS: [&str; 14] = [
@@ -16,7 +16,7 @@ const TOOLS: [&str; 14] = [
 ];
 
 /// A cluster with a root file system in `work/rootfs`, readable by everybody.
-pub fn cluster(toml: &str) -> Cluster {
+pub(super) fn cluster(toml: &str) -> Cluster {
     let cluster = Cluster::folder(
         "ClusterName=test\nSlurmdParameters=config_overrides\nDefMemPerCPU=200\nKillWait=1 AuthInfo=cred_expire=0\n\
          NodeName=node1 CPUs=4 RealMemory=2000\nPartitionName=main Nodes=node1 Default=YES State=UP\n",
@@ -27,7 +27,7 @@ pub fn cluster(toml: &str) -> Cluster {
     cluster
 }
 
-pub fn make_rootfs(root: &Path) {
+pub(super) fn make_rootfs(root: &Path) {
     for folder in ["bin", "dev", "etc", "proc", "sys", "tmp", "opt/data"] {
         std::fs::create_dir_all(root.join(folder)).expect("made");
     }
@@ -47,7 +47,7 @@ pub fn make_rootfs(root: &Path) {
 }
 
 /// Nothing of any container is left on the node: no folder, no group, no process.
-fn assert_nothing_is_left(cluster: &Cluster) {
+pub(super) fn assert_nothing_is_left(cluster: &Cluster) {
     let folder = cluster.state().join("nodes/node1/containers");
     until("the containers' folders are gone", || {
         let left = std::fs::read_dir(&folder).into_iter().flatten().flatten();
@@ -274,80 +274,6 @@ fn root_an_image_of_a_registry_is_pulled_once_and_run_by_both_languages() {
         cluster.shell_as(USER, &format!("srun --container=docker://{address}/lab/tools:2 true"));
     assert!(missing.stderr.contains("lab/tools:2"), "{}", missing.stderr);
     assert_eq!(missing.stderr.lines().count(), 1, "{}", missing.stderr);
-    assert_nothing_is_left(&cluster);
-}
-
-/// A folder of the node as an image gives nobody a right to its files that the node does not give.
-#[test]
-fn root_the_nodes_own_files_as_an_image_stay_closed() {
-    let cluster = cluster("");
-    for options in [
-        "--container=/",
-        "--container=/ --container-remap-root",
-        "--container=/etc --container-remap-root",
-    ] {
-        for file in ["/etc/shadow", "/shadow"] {
-            let said = cluster.shell_as(USER, &format!("srun {options} /bin/cat {file}"));
-            assert_ne!(said.code, 0, "{options} {file}: {}", said.stdout);
-            assert_eq!(said.stdout, "", "{options} {file}");
-        }
-    }
-    let line = "srun --container=$PWD/rootfs --container-remap-root --container-mounts=/etc:/host cat /host/shadow";
-    let said = cluster.shell_as(USER, line);
-    assert_ne!(said.code, 0);
-    assert_eq!(said.stdout, "");
-    assert!(said.stderr.contains("Permission denied"), "{}", said.stderr);
-    assert_nothing_is_left(&cluster);
-}
-
-/// What root does for a container it does to the container alone, whatever the user has mounted.
-#[test]
-fn root_nothing_of_the_node_or_of_other_containers_can_be_changed_from_a_container() {
-    let registry = Registry::start();
-    let made = tempfile::tempdir().expect("a folder");
-    make_rootfs(&made.path().join("rootfs"));
-    registry.push("lab/tools", "1", &made.path().join("rootfs"), r#"{"Env":["PATH=/bin"]}"#);
-    let address = &registry.address;
-    let cluster = cluster(&format!("[containers]\ninsecure_registries = ['{address}']\n"));
-    let run = |options: &str, script: &str| {
-        let line =
-            format!("srun --container=docker://{address}/lab/tools:1 {options} sh -c '{script}'");
-        cluster.shell_as(USER, &line)
-    };
-    assert_eq!(run("", "cat /etc/release").ok(), "made on the spot\n");
-    // The layers of the store, by way of what root has mounted or opened.
-    let spoil = "for file in /host/mnt/*/etc/release /x/*/etc/release /x/etc/release; do echo spoilt > $file; done 2>/dev/null";
-    for mounts in ["/:/host", "/mnt:/x"] {
-        run(&format!("--container-mounts={mounts}"), spoil);
-    }
-    for fd in 3..9 {
-        let said = run(&format!("--container-mounts=/proc/self/fd/{fd}:/x"), spoil);
-        assert!(said.stderr.contains("mount /proc/self/fd/"), "{fd}: {}", said.stderr);
-    }
-    assert_eq!(run("", "cat /etc/release").ok(), "made on the spot\n", "the image is as it was");
-    // Mount points are made in the container and nowhere else.
-    let target = format!("/host{}/secret/made", cluster.path("work").display());
-    std::fs::create_dir_all(cluster.path("work/secret")).expect("made");
-    for source in ["/etc/hostname", "/tmp"] {
-        let said = run(&format!("--container-mounts=/:/host,{source}:{target}"), "true");
-        assert_ne!(said.code, 0, "{}", said.stderr);
-    }
-    assert_eq!(std::fs::read_dir(cluster.path("work/secret")).expect("a folder").count(), 0);
-    // A variable of the user names nothing that the user could not open.
-    let hidden = cluster.path("work/hidden");
-    std::fs::create_dir_all(&hidden).expect("made");
-    std::fs::write(hidden.join("open"), "secret\n").expect("written");
-    let closed = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-    std::fs::set_permissions(&hidden, closed).expect("closed");
-    let folder = cluster.path("work/mine");
-    std::fs::create_dir_all(&folder).expect("made");
-    symlink(hidden.join("open"), folder.join("sluice.sock")).expect("a link");
-    let job = format!(
-        "srun --export=ALL,SLUICE_STATE={0} --container=docker://{address}/lab/tools:1 cat {0}/sluice.sock",
-        folder.display()
-    );
-    let said = cluster.shell_as(USER, &job);
-    assert!(!said.stdout.contains("secret"), "{}", said.stdout);
     assert_nothing_is_left(&cluster);
 }
 

@@ -3,6 +3,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod container_attacks;
 mod containers;
 mod devices;
 mod gpu_health;

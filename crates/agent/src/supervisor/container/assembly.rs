@@ -7,18 +7,18 @@ use super::files;
 use super::group_trees;
 use super::holder::{Holder, IdMap};
 use super::id_range;
-use super::mount_calls::Tree;
+use super::mount_calls::{Tree, make_folder_in_root, open_in_root};
 use super::rootfs::{self, Layers};
 use super::squash;
 use super::{ContainerSpec, user};
 
-use image::ImageConfig;
+use image::{ImageConfig, LAYERS_MAX};
 use model::container::{ContainerUser, Mount, is_plain_path};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::stat::{Mode, mode_t};
+use nix::sys::stat::{Mode, SFlag, fchmod, fstat, mode_t};
 use serde::{Deserialize, Serialize};
 use std::ffi::CString;
 use std::fs;
@@ -39,8 +39,6 @@ const RECORD: &str = "container.json";
 /// The variable that names the folder of the server's socket, and the socket.
 const STATE_VARIABLE: &str = "SLUICE_STATE=";
 const SOCKET: &str = "sluice.sock";
-/// Layers of one image; the kernel takes no more in one mount.
-const LAYERS_MAX: usize = 120;
 
 /// A container that is there: what a process needs to join it.
 #[derive(Debug, Serialize, Deserialize)]
@@ -100,6 +98,7 @@ pub(super) fn assemble(
     let root =
         open(MOUNT_POINT, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
             .map_err(failed("the container's root"))?;
+    make_runtimes_mount_points(&root)?;
     let user = match &spec.request.user {
         ContainerUser::JobUser => (spec.user.uid, spec.user.gid),
         ContainerUser::Root => (0, 0),
@@ -124,6 +123,28 @@ pub(super) fn assemble(
     fs::write(spec.folder.join(RECORD), text)
         .map_err(|e| format!("cannot write the container's record: {e}"))?;
     Ok(assembled)
+}
+
+/// The folders that the runtime mounts on as root, in the container's own files: an image may have a link there that
+/// leads into a mounted folder of the node.
+fn make_runtimes_mount_points(root: &OwnedFd) -> Result<(), String> {
+    for path in ["/proc", "/dev", "/sys"] {
+        let failed = |e: Errno| format!("the image's {path}: {}", e.desc());
+        let opened = match open_in_root(root, path, OFlag::O_RDONLY | OFlag::O_NOFOLLOW) {
+            Err(Errno::ENOENT) => make_folder_in_root(root, path)
+                .and_then(|_| open_in_root(root, path, OFlag::O_RDONLY | OFlag::O_NOFOLLOW)),
+            opened => opened,
+        };
+        let opened = opened.map_err(failed)?;
+        let (status, of_root) = (fstat(&opened).map_err(failed)?, fstat(root).map_err(failed)?);
+        let is_folder = status.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFDIR.bits();
+        if !is_folder || status.st_dev != of_root.st_dev {
+            return Err(format!("the image's {path} is no folder of its own"));
+        }
+        // A change makes the folder the container's own: a user may still change the image below it.
+        fchmod(&opened, Mode::from_bits_truncate(status.st_mode)).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// Shows the files of the driver to a process that may open its device. Returns whether there are any.

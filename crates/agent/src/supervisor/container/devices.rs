@@ -4,6 +4,7 @@ use super::runtime_config::DeviceFile;
 use crate::cgroup::DeviceRule;
 use crate::device_access;
 use model::limits::DeviceLimits;
+use nix::libc::dev_t;
 use nix::sys::stat::stat;
 use std::fs;
 use std::path::Path;
@@ -17,7 +18,8 @@ pub(super) fn files(limits: Option<&DeviceLimits>, of_several_nodes: bool) -> Ve
     let rules = device_access::shown(limits, of_several_nodes);
     let mut found = Vec::new();
     if !rules.is_empty() {
-        walk(Path::new(DEV), DEPTH_MAX, &rules, &mut found, &mut 0);
+        let dev = stat(DEV).map(|status| status.st_dev).unwrap_or_default();
+        walk(Path::new(DEV), DEPTH_MAX, dev, &rules, &mut found, &mut 0);
     }
     found
 }
@@ -25,6 +27,7 @@ pub(super) fn files(limits: Option<&DeviceLimits>, of_several_nodes: bool) -> Ve
 fn walk(
     folder: &Path,
     depth: usize,
+    dev: dev_t,
     rules: &[DeviceRule],
     found: &mut Vec<DeviceFile>,
     seen: &mut usize,
@@ -36,14 +39,17 @@ fn walk(
         }
         let Ok(kind) = entry.file_type() else { continue };
         let path = entry.path();
-        if kind.is_dir() && depth > 1 {
-            walk(&path, depth - 1, rules, found, seen);
-            continue;
-        }
         if kind.is_symlink() {
             continue;
         }
         let Ok(status) = stat(&path) else { continue };
+        if kind.is_dir() {
+            // Users make files in what is mounted below, as in /dev/shm.
+            if depth > 1 && status.st_dev == dev {
+                walk(&path, depth - 1, dev, rules, found, seen);
+            }
+            continue;
+        }
         let Some(rule) = DeviceRule::of_file(&status) else { continue };
         if let Some(path) = path.to_str()
             && rules.iter().any(|allowed| allowed.covers(&rule))

@@ -16,6 +16,8 @@ use wire::order::UserIds;
 
 /// Where the container has Sluice's own files.
 pub(super) const OWN: &str = "/run/sluice";
+/// The program itself; where it cannot be shown, its commands are not there either.
+pub(super) const PROGRAM: &str = "/run/sluice/program";
 /// A file of the image that is read to be added to.
 const READ_BYTES_MAX: u64 = 1 << 20;
 /// Files of the node that make its network usable.
@@ -148,7 +150,7 @@ pub(super) fn show_commands(root: &OwnedFd, made: &Path) -> Result<(), String> {
         file.set_permissions(mode).map_err(failed)?;
     }
     show_own(root, &bin, &format!("{OWN}/bin"))?;
-    show_own(root, &program, &format!("{OWN}/program"))?;
+    show_own(root, &program, PROGRAM)?;
     show_own(root, &loader, &format!("{OWN}/lib/loader"))?;
     for library in libraries {
         let name = library.file_name().and_then(|name| name.to_str()).unwrap_or_default();

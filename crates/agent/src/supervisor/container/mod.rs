@@ -8,6 +8,7 @@
 //! - `assembly`: the root file system with everything that is shown in it; `files`, `mount_calls`, `squash`: how.
 //! - `group_trees`: the control groups that the runtime sees.
 //! - `runtime_config`: what the runtime is told; `runtime`: which program that is.
+//! - `inside`: what runs in the container before the program.
 //! - `user`: the users of the image; `devices`, `driver_files`: what it needs for the job's GPUs.
 
 mod assembly;
@@ -17,6 +18,7 @@ mod files;
 mod group_trees;
 mod holder;
 mod id_range;
+pub mod inside;
 mod mount_calls;
 mod rootfs;
 mod runtime;
@@ -160,6 +162,8 @@ pub(crate) struct Entered {
     runtime: PathBuf,
     /// The process's own group, below the root of each tree.
     group: String,
+    /// The job's limits, which do not hold for what root does for the container.
+    rlimits: Vec<(String, u64, u64)>,
 }
 
 /// Makes the container, or joins it if a process before this one made it. `progress` is told what takes long.
@@ -171,6 +175,8 @@ pub(crate) fn enter(
     if !Uid::effective().is_root() {
         return Err("containers need an agent that runs as root".into());
     }
+    let rlimits = runtime_config::own_rlimits();
+    runtime_config::raise_own_limits();
     // What is made from here on is shown inside, where others may be to read it; the container has a mask of its own.
     umask(Mode::from_bits_truncate(0o022));
     let runtime = runtime::find(spec.site)?;
@@ -206,7 +212,7 @@ pub(crate) fn enter(
     let root =
         open(MOUNT_POINT, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
             .map_err(|e| format!("the container's root: {}", e.desc()))?;
-    Ok(Entered { assembled, root, runtime, group })
+    Ok(Entered { assembled, root, runtime, group, rlimits })
 }
 
 /// Whether a container of this name may be used as its word says.
@@ -252,7 +258,10 @@ impl Entered {
         if let Err(errno) = found {
             return (errno, program);
         }
-        match self.write_and_execute(spec, &argv, &environment, &work_dir) {
+        if work_dir != "/" && has(files::PROGRAM).is_ok() {
+            argv = inside::in_work_dir(&work_dir, &argv);
+        }
+        match self.write_and_execute(spec, &argv, &environment) {
             Ok(never) => match never {},
             Err(errno) => (errno, self.runtime.display().to_string()),
         }
@@ -263,7 +272,6 @@ impl Entered {
         spec: &ContainerSpec,
         argv: &[String],
         environment: &[String],
-        work_dir: &str,
     ) -> nix::Result<std::convert::Infallible> {
         let io = |e: std::io::Error| Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO));
         let bundle = spec.folder.join(format!("process-{}-{}", spec.step, spec.process));
@@ -280,9 +288,8 @@ impl Entered {
             umask: spec.umask,
             arguments: argv,
             environment,
-            work_dir,
             terminal: spec.terminal,
-            rlimits: &runtime_config::own_rlimits(),
+            rlimits: &self.rlimits,
             group: &group,
             devices: &devices,
         };
@@ -345,10 +352,18 @@ impl Entered {
         all
     }
 
-    /// Inside the container: as asked for, else the job's where the container has it, else the image's.
+    /// Inside the container: as asked for, else the job's where the container has it, else the image's. What is missing
+    /// of it is made in the container's own files.
     fn work_dir(&self, spec: &ContainerSpec) -> String {
         let has = |path: &str| {
-            mount_calls::open_in_root(&self.root, path, OFlag::O_PATH | OFlag::O_DIRECTORY).is_ok()
+            let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
+            let open = || mount_calls::open_in_root(&self.root, path, flags).is_ok();
+            as_user(spec.user, open).unwrap_or(false)
+        };
+        let made = |path: &str| {
+            // What cannot be made here is said when it is entered.
+            let _ = mount_calls::make_folder_in_root(&self.root, path);
+            path.to_owned()
         };
         let image =
             Some(self.assembled.settings.working_dir.as_str()).filter(|path| !path.is_empty());
@@ -356,11 +371,11 @@ impl Entered {
         let is_good = |path: &&str| is_plain_path(path) && !Path::new(path).starts_with("/proc");
         let image = image.filter(is_good);
         if let Some(asked) = spec.request.work_dir.as_deref() {
-            return Some(asked).filter(is_good).unwrap_or("/").to_owned();
+            return made(Some(asked).filter(is_good).unwrap_or("/"));
         }
         let of_job = Some(spec.work_dir)
             .filter(|path| !spec.request.isolated && !files::is_of_image(path) && has(path));
-        of_job.or(image).unwrap_or("/").to_owned()
+        of_job.map(str::to_owned).unwrap_or_else(|| made(image.unwrap_or("/")))
     }
 }
 

@@ -64,6 +64,16 @@ pub(super) fn open_in_root(root: impl AsFd, path: &str, flags: OFlag) -> nix::Re
 
 /// Opens a path of the node without the links of `/proc`: those of this process lead to what root has opened.
 pub(super) fn open_plain(path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+    open_plain_at(None, path, flags)
+}
+
+/// As `open_plain`, a relative path below `folder`.
+pub(super) fn open_plain_at(
+    folder: Option<&OwnedFd>,
+    path: &Path,
+    flags: OFlag,
+) -> nix::Result<OwnedFd> {
+    let folder = folder.map_or(libc::AT_FDCWD, AsRawFd::as_raw_fd);
     let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::EINVAL)?;
     let how = OpenHow {
         flags: (flags | OFlag::O_CLOEXEC).bits() as u64,
@@ -72,7 +82,7 @@ pub(super) fn open_plain(path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
     };
     let size = size_of::<OpenHow>();
     // SAFETY: the path and the structure live through the call, and the size is the structure's own.
-    fd_of(unsafe { libc::syscall(libc::SYS_openat2, libc::AT_FDCWD, path.as_ptr(), &how, size) })
+    fd_of(unsafe { libc::syscall(libc::SYS_openat2, folder, path.as_ptr(), &how, size) })
 }
 
 /// Whether the folder is of the container's own file system. Root makes nothing in what a user had mounted.

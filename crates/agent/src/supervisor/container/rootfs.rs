@@ -2,14 +2,14 @@
 
 use super::ContainerSpec;
 use super::files::is_folder;
-use super::mount_calls::open_plain;
+use super::mount_calls::{open_plain, open_plain_at};
 use crate::supervisor::process::credentials::as_user;
 use image::{
-    ImageConfig, Phase, Progress, Pull, RegistryConfig, Root, Source, SquashImage, Store,
+    FileUser, ImageConfig, Phase, Progress, Pull, RegistryConfig, Root, Source, SquashImage, Store,
     StoreOptions,
 };
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, open, openat};
+use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 use serde::Deserialize;
 use std::fs::File;
@@ -18,6 +18,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
+use wire::order::UserIds;
 
 /// A bundle's configuration file.
 const CONFIG: &str = "config.json";
@@ -115,6 +116,8 @@ fn pull(
     };
     let mut pull = Pull::new(&registry);
     pull.opened = opened;
+    let UserIds { uid, gid, .. } = *spec.user;
+    pull.file_user = Some(FileUser { uid, gid, groups: spec.user.groups.clone() });
     pull.on_progress = Some(&tell);
     pull.credentials = spec.credentials.clone();
     let image = store.pull(source, pull).map_err(words)?;
@@ -159,7 +162,7 @@ fn open_path(path: &Path) -> Result<OpenedPath, String> {
     let words = |e: Errno| e.desc().to_owned();
     let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
     let opened = open_plain(path, flags).map_err(words)?;
-    let has = |name: &str| openat(&opened, name, flags, Mode::empty());
+    let has = |name: &str| open_plain_at(Some(&opened), Path::new(name), flags);
     let config = match has(CONFIG) {
         // An image in OCI's own layout is no bundle.
         Ok(config) if has(LAYOUT).is_err() => config,
@@ -182,7 +185,7 @@ fn open_path(path: &Path) -> Result<OpenedPath, String> {
         path => path,
     };
     // A path from the root is taken as the user's own, as every other path here.
-    let root = openat(&opened, root, flags | OFlag::O_DIRECTORY, Mode::empty())
+    let root = open_plain_at(Some(&opened), Path::new(root), flags | OFlag::O_DIRECTORY)
         .map_err(|e| format!("its root {root}: {}", e.desc()))?;
     let (env, working_dir) = (config.process.env, config.process.cwd);
     let settings = ImageConfig { env, working_dir, ..ImageConfig::default() };

@@ -3,6 +3,7 @@
 
 use super::holder::{Holder, IDS, IdMap};
 use crate::cgroup::{DeviceKind, DeviceRule};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
 
 /// What root of a user namespace may do inside: as container engines give it by default.
@@ -50,7 +51,6 @@ pub(super) struct RuntimeConfig<'a> {
     pub umask: u32,
     pub arguments: &'a [String],
     pub environment: &'a [String],
-    pub work_dir: &'a str,
     pub terminal: bool,
     pub rlimits: &'a [(String, u64, u64)],
     /// Below the process's own group, in every tree.
@@ -99,7 +99,8 @@ impl RuntimeConfig<'_> {
                 },
                 "args": self.arguments,
                 "env": self.environment,
-                "cwd": self.work_dir,
+                // As root: the working directory is entered inside.
+                "cwd": "/",
                 "capabilities": capabilities,
                 // Files of the image are the user's own making: a set-user-ID program among them must not be root's.
                 "noNewPrivileges": self.map.is_none(),
@@ -190,23 +191,32 @@ fn device(file: &DeviceFile) -> Value {
     })
 }
 
+const LIMITS: [(Resource, &str); 9] = [
+    (Resource::RLIMIT_AS, "AS"),
+    (Resource::RLIMIT_CORE, "CORE"),
+    (Resource::RLIMIT_CPU, "CPU"),
+    (Resource::RLIMIT_DATA, "DATA"),
+    (Resource::RLIMIT_FSIZE, "FSIZE"),
+    (Resource::RLIMIT_MEMLOCK, "MEMLOCK"),
+    (Resource::RLIMIT_NOFILE, "NOFILE"),
+    (Resource::RLIMIT_NPROC, "NPROC"),
+    (Resource::RLIMIT_STACK, "STACK"),
+];
+
 /// The limits of this process, as the runtime's own would replace them.
 pub(super) fn own_rlimits() -> Vec<(String, u64, u64)> {
-    use nix::sys::resource::{Resource, getrlimit};
-    let all = [
-        (Resource::RLIMIT_AS, "AS"),
-        (Resource::RLIMIT_CORE, "CORE"),
-        (Resource::RLIMIT_CPU, "CPU"),
-        (Resource::RLIMIT_DATA, "DATA"),
-        (Resource::RLIMIT_FSIZE, "FSIZE"),
-        (Resource::RLIMIT_MEMLOCK, "MEMLOCK"),
-        (Resource::RLIMIT_NOFILE, "NOFILE"),
-        (Resource::RLIMIT_NPROC, "NPROC"),
-        (Resource::RLIMIT_STACK, "STACK"),
-    ];
     let limit = |(resource, name): (Resource, &str)| {
         let (soft, hard) = getrlimit(resource).ok()?;
         Some((format!("RLIMIT_{name}"), soft, hard))
     };
-    all.into_iter().filter_map(limit).collect()
+    LIMITS.into_iter().filter_map(limit).collect()
+}
+
+/// Raises the limits that a user may have lowered: what root does for a container must not fail half-way by them.
+pub(super) fn raise_own_limits() {
+    for (resource, _) in LIMITS {
+        if let Ok((_, hard)) = getrlimit(resource) {
+            let _ = setrlimit(resource, hard, hard);
+        }
+    }
 }

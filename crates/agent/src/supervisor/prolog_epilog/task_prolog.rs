@@ -2,6 +2,7 @@
 //! may change the task's environment or be shown to the user.
 
 use crate::supervisor::process::credentials::become_user;
+use nix::sys::prctl::set_no_new_privs;
 use std::ffi::{CString, OsStr};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -45,7 +46,13 @@ fn output_of(
     command.env_clear().envs(pairs).stdin(Stdio::null()).stdout(Stdio::piped());
     if let Some(owner) = owner.cloned() {
         // SAFETY: this process has one thread, so that its forked child may allocate.
-        unsafe { command.pre_exec(move || Ok(become_user(&owner)?)) };
+        unsafe {
+            command.pre_exec(move || {
+                become_user(&owner)?;
+                // The files of the container are in reach of it, set-user-ID ones too.
+                Ok(set_no_new_privs()?)
+            })
+        };
     }
     let mut child = command.spawn()?;
     let mut said = Vec::new();
