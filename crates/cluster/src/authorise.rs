@@ -5,6 +5,7 @@ use crate::state::State;
 use crate::state::job::Job;
 use crate::visibility::Viewer;
 use model::principal::Principal;
+use model::project::ProjectRole;
 use model::reason::Refusal;
 
 /// An action that needs permission.
@@ -20,6 +21,10 @@ pub enum Act<'a> {
     ReadTextsOf(u32),
     /// Manage this job: cancel, signal, hold, release, requeue, update it, see what it uses.
     ManageJob(&'a Job),
+    /// The same for a run that only the books may have.
+    ManageRun { owner: u32, account: &'a str },
+    /// What members of this role, or of one above it, may do in a project.
+    InProject(&'a str, ProjectRole),
     /// Change this account: its users, the accounts below it, its coordinators.
     KeepBooks(&'a str),
     /// Operators' actions: raise a priority, lift an administrator's hold.
@@ -40,10 +45,16 @@ pub fn authorise(state: &State, who: &Principal, act: Act<'_>) -> Result<(), Ref
         Act::ActAsOwner(job) => job.spec.owner.uid == who.uid || rights.admin,
         Act::ReadTextsOf(owner) => owner == who.uid || rights.admin,
         Act::ManageJob(job) => rights.manages(job.spec.owner.uid, &job.account),
+        Act::ManageRun { owner, account } => rights.manages(owner, account),
+        Act::InProject(name, role) => rights.project_role(name) >= Some(role),
         Act::KeepBooks(account) => rights.operator || rights.coordinates(account),
         Act::Operate => rights.operator,
         Act::ManageTokens(user) => rights.admin || (who.name == user && who.token_limit.is_none()),
-        Act::ManageSecrets(_project) => rights.admin,
+        // An operator manages every project, and reads no secrets.
+        Act::ManageSecrets(project) => {
+            rights.admin
+                || !rights.operator && rights.project_role(project) == Some(ProjectRole::Admin)
+        }
         Act::Administer => rights.admin,
     };
     match act {

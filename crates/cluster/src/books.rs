@@ -1,11 +1,12 @@
 //! The books' record of a job, made from the state; the same for running and for ended attempts.
 
 use crate::billing::bill;
+use crate::event::Event;
 use crate::requested::{self, effective_limit, memory_per_unit, requested_tres};
 use crate::state::State;
 use crate::state::job::EndRecord;
 use model::attempt::suspended_whole_s;
-use model::id::JobId;
+use model::id::{JobId, RunId};
 use model::partition::DefaultMemory;
 use model::record::{JobRecord, RecordState, StepRecord};
 use model::run::{Outcome, Step};
@@ -92,6 +93,7 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobReco
         kind: job.spec.launch.kind,
         script: job.spec.launch.script,
         environment: job.spec.launch.environment,
+        configuration: job.spec.launch.configuration.as_deref().copied(),
         blob_bytes: job.spec.launch.blob_bytes,
         usage: ended
             .map(|e| e.usage.clone())
@@ -102,6 +104,14 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobReco
             .flatten()
             .map(|step| step_record(step, ended.map(|e| (e.outcome, e.end))))
             .collect(),
+    }
+}
+
+/// The runs that an event takes out of lists: the books keep that beside their records.
+pub fn deleted_runs(event: &Event) -> &[RunId] {
+    match event {
+        Event::RunsDeleted { runs } => runs,
+        _ => &[],
     }
 }
 

@@ -11,6 +11,7 @@ use model::health::HealthSource;
 use model::id::{AttemptId, JobId, RunId, StepId};
 use model::node::NodeFacts;
 use model::principal::{Principal, Role};
+use model::project::{Members, MembersChange};
 use model::raw_usage::UsageOwner;
 use model::reason::{Refusal, UserFault};
 use model::reservation_request::ReservationRequest;
@@ -50,6 +51,7 @@ pub enum Command {
         job: JobRef,
         change: JobChange,
     },
+    DeleteRuns(Vec<EndedRun>),
     Relinquish {
         job: JobId,
         exit: ExitStatus,
@@ -104,6 +106,21 @@ pub enum Command {
     SetRole {
         name: String,
         role: Role,
+    },
+    CreateProject {
+        name: String,
+    },
+    RemoveProject {
+        name: String,
+    },
+    SetMembers {
+        project: String,
+        members: Members,
+        change: MembersChange,
+    },
+    SetUser(SetUser),
+    RemoveUsers {
+        names: Vec<String>,
     },
     IssueToken {
         hash: String,
@@ -176,6 +193,25 @@ pub struct Submit {
     pub test_only: bool,
     /// Refused while the owner has a run of this name that has not ended.
     pub unique_name: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetUser {
+    pub name: String,
+    pub role: Role,
+    pub email: Option<String>,
+    pub active: bool,
+    /// Whether the user must not be known yet; else it must.
+    pub is_new: bool,
+}
+
+/// A run that has ended: in memory, or in the books alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndedRun {
+    pub run: RunId,
+    pub name: String,
+    pub owner: u32,
+    pub account: String,
 }
 
 #[derive(Debug, Clone)]

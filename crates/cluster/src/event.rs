@@ -5,6 +5,7 @@ use crate::config::ClusterConfig;
 use crate::state::job::EndRecord;
 use crate::token::UserToken;
 use model::account::{Account, Association, Qos};
+use model::activity::Activity;
 use model::allocation::Allocation;
 use model::array::IndexSet;
 use model::attempt::{Ending, PreemptionGrace};
@@ -14,6 +15,7 @@ use model::id::{AttemptId, JobId, RunId, StepId};
 use model::node::{AdminState, NodeFacts};
 use model::node_reason::NodeReason;
 use model::principal::Role;
+use model::project::{KnownUser, Project};
 use model::raw_usage::UsageOwner;
 use model::reason::Reason;
 use model::reservation::Reservation;
@@ -163,6 +165,23 @@ pub enum Event {
     Purged {
         jobs: Vec<JobId>,
     },
+    /// Lists of runs leave these out from now on.
+    RunsDeleted {
+        runs: Vec<RunId>,
+    },
+    ProjectSet {
+        name: String,
+        project: Project,
+    },
+    UserSet {
+        name: String,
+        user: KnownUser,
+    },
+    UserRemoved {
+        name: String,
+    },
+    /// Something for the list of events.
+    Noted(Box<Activity>),
     NodeUp {
         node: String,
         facts: Box<NodeFacts>,

@@ -123,6 +123,7 @@ impl<'f> FilterTest<'f> {
             (false, false) => self.states.contains(&job.state()),
         };
         state_ok
+            && !(filter.without_deleted && job.deleted)
             && self.users.admits([job.spec.owner.name.as_str()])
             && self.accounts.admits([&*job.account])
             && self.names.admits([&*job.spec.name])

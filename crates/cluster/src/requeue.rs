@@ -2,6 +2,7 @@
 //!
 //! | what ends the attempt | when another attempt follows |
 //! |---|---|
+//! | its own exit, its time limit, a lack of memory | [`after_end`]: `schedule`, at its next time |
 //! | its own exit | [`after_end`]: an exit code of the site's lists, or `retry` on errors |
 //! | its node fails | [`after_end`]: `--requeue` of a batch script, or `retry` on interruptions |
 //! | its node cannot launch it | [`after_failed_launch`]: as if the node had failed |
@@ -10,7 +11,7 @@
 //! | preemption | [`after_preemption`], for a job that [`is_preempted_by_requeue`] |
 //! | `scontrol requeue` | [`on_request`], for a job that passes [`check_request`] |
 //!
-//! A cancel, a time limit, a deadline and a lack of memory end the job. A cancel also takes back a requeue that is under way.
+//! A cancel and a deadline end the job; so do a time limit and a lack of memory, unless it has a schedule. A cancel also takes back a requeue that is under way.
 
 use crate::config::Parameters;
 use crate::state::job::Job;
@@ -44,6 +45,9 @@ pub(crate) fn after_end(
     }
     if is_listed(&parameters.requeue_exits_held) {
         return Some(RequeueAs { hold: true, special_exit: true });
+    }
+    if job.spec.schedule.is_some() {
+        return Some(RequeueAs::default());
     }
     let retry = job.spec.retry.as_ref()?;
     let is_covered =
@@ -128,8 +132,9 @@ impl RequeuedWait {
                 Duration::from_secs(u64::from(parameters.requeue_wait_s))
             }
         };
+        let scheduled = job.spec.schedule.as_ref().and_then(|schedule| schedule.next_after(at));
         Self {
-            begin: at + pause,
+            begin: scheduled.unwrap_or(at + pause),
             hold: requeue.hold.then_some(Hold::User),
             reason: requeue.hold.then_some(Reason::RequeuedHeld),
             special_exit: requeue.special_exit,

@@ -2,8 +2,10 @@
 //! for actions, `visibility` for what is shown.
 
 use crate::state::State;
-use model::account::Account;
+use model::account::{Account, ROOT_ACCOUNT};
+use model::fleet::MAIN_PROJECT;
 use model::principal::{Principal, Role};
+use model::project::{Members, ProjectRole};
 
 /// What a principal may do beyond its own jobs, within the limit of its token.
 pub fn role_of(state: &State, who: &Principal) -> Role {
@@ -13,6 +15,31 @@ pub fn role_of(state: &State, who: &Principal) -> Role {
         state.roles.get(&who.name).copied().unwrap_or(who.role)
     };
     who.token_limit.map_or(role, |limit| role.min(limit))
+}
+
+/// Whether there is a project of this name: the main one, or an account.
+pub fn is_project(state: &State, name: &str) -> bool {
+    name == MAIN_PROJECT || name != ROOT_ACCOUNT && state.accounts.contains_key(name)
+}
+
+/// The members of a project that is an account.
+pub fn members(state: &State, project: &str) -> Members {
+    let coordinators = state.accounts.get(project).map_or(&[][..], |known| &known.coordinators);
+    let is_admin = |name: &String| {
+        state.projects.get(project).is_some_and(|known| known.admins.contains(name))
+    };
+    let role = |name: &String| {
+        if !coordinators.contains(name) {
+            ProjectRole::User
+        } else if is_admin(name) {
+            ProjectRole::Admin
+        } else {
+            ProjectRole::Manager
+        }
+    };
+    let associated = state.associations.iter().filter(|a| a.account == project);
+    let names = associated.filter_map(|a| a.user.as_ref()).chain(coordinators);
+    names.map(|name| (name.clone(), role(name))).collect()
 }
 
 #[derive(Clone, Copy)]
@@ -52,6 +79,24 @@ impl<'a> Rights<'a> {
     fn is_coordinator(&self, account: &Account) -> bool {
         let named = || account.coordinators.contains(&self.who.name);
         self.who.token_permits(Role::Operator) && named()
+    }
+
+    /// Their role in a project, which is an account. Everybody is a user of the main one, which has no account of its own.
+    pub fn project_role(&self, name: &str) -> Option<ProjectRole> {
+        let account = || self.state.accounts.get(name).filter(|_| name != ROOT_ACCOUNT);
+        if self.operator {
+            return Some(ProjectRole::Admin);
+        }
+        if name == MAIN_PROJECT {
+            return Some(ProjectRole::User);
+        }
+        account()?;
+        let is_admin = || self.state.projects.get(name)?.admins.get(&self.who.name);
+        if !self.coordinates(name) {
+            return self.own_accounts().contains(&name).then_some(ProjectRole::User);
+        }
+        let role = is_admin().map_or(ProjectRole::Manager, |_| ProjectRole::Admin);
+        Some(role)
     }
 
     /// Whether one of their associations is in the account or below it.

@@ -8,6 +8,7 @@ use crate::rights::Rights;
 use crate::state::State;
 use crate::state::job::Job;
 use model::account::{Account, Association};
+use model::activity::{Activity, ActivityKind, ActivityTarget};
 use model::change::{JobFilter, JobRef};
 use model::principal::Principal;
 use model::private_data::PrivateKind;
@@ -101,6 +102,24 @@ impl<'a> Viewer<'a> {
             accounts.iter().any(|account| reservation.admits(self.who, account))
         };
         !self.is_denied(PrivateKind::Reservations) || usable()
+    }
+
+    /// Something that was done, beside the jobs: of a project its members are told, of a user that user.
+    pub fn activity(&self, activity: &Activity) -> bool {
+        match &activity.target {
+            ActivityTarget::Node(_) => self.nodes(),
+            ActivityTarget::Run { owner, account, .. } => self.job_of(*owner, account),
+            ActivityTarget::Project(name) => {
+                let is_shown = |user: &str| self.user(user) || self.rights.coordinates(name);
+                let member = match &activity.what {
+                    ActivityKind::MemberSet(user) | ActivityKind::MemberRemoved(user) => Some(user),
+                    _ => None,
+                };
+                let belongs = self.rights.coordinates(name) || self.rights.belongs_to(name);
+                self.rights.operator || belongs && member.is_none_or(|user| is_shown(user))
+            }
+            ActivityTarget::User(name) => self.rights.operator || *name == self.who.name,
+        }
     }
 
     /// The definition of an account.

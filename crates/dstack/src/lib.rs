@@ -3,10 +3,11 @@
 //! It holds no policy: it translates what was written, and renders what is.
 //!
 //! - `configuration/`: what a configuration may say, from YAML or from JSON: the tables of properties, and the types read
-//!   from them; `cron` reads schedules.
+//!   from them.
 //! - `api/`: the bodies of dstack's HTTP API, as its client sends and requires them; `effective`: a configuration as the server
 //!   answers with it.
 //! - `request`: from a task to a submission; `script`, `environment` and `name` make its parts.
+//! - `occurrence`: what happened to runs, nodes and projects, in the words of `dstack event`.
 //! - `run_summary`: a job of the cluster in dstack's words (`status`); `node_offer` and `offer`: a share of a node as an
 //!   offer; `table`: what `ps` and `apply` print.
 
@@ -14,11 +15,11 @@
 
 pub mod api;
 pub mod configuration;
-pub mod cron;
 pub mod effective;
 pub mod environment;
 pub mod name;
 pub mod node_offer;
+pub mod occurrence;
 pub mod offer;
 pub mod request;
 pub mod run_summary;

@@ -9,11 +9,12 @@ use crate::configuration::property::why_not_applied;
 use crate::configuration::resources::Resources;
 use crate::configuration::tables::resources::{CPU, GPU};
 use crate::configuration::tables::run::TASK;
-use crate::configuration::task::{STOP_DURATION, Task};
+use crate::configuration::task::{self, STOP_DURATION, Task};
 use crate::{name, script};
 use model::amount::Bytes;
 use model::array::ArraySpec;
-use model::container::{Container, ContainerUser, Variables};
+use model::container::{Container, ContainerUser, Mount, Variables};
+use model::cron::Schedule;
 use model::dependency::Dependency;
 use model::fleet;
 use model::gpu::GpuSpec;
@@ -68,6 +69,10 @@ pub enum RequestError {
     OtherProject { project: String, name: String },
     #[error("`depends_on`: run {0} does not exist")]
     NoSuchRun(String),
+    #[error("`schedule`: {0}: no day of the calendar matches")]
+    NeverScheduled(String),
+    #[error("`schedule`: an array is not started again and again: leave out one of them")]
+    ScheduledArray,
     #[error(transparent)]
     Grammar(#[from] GrammarError),
 }
@@ -76,7 +81,13 @@ pub enum RequestError {
 pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestError> {
     let own = task.env.resolve(submitter.variable)?;
     let environment = environment(task, &own, submitter);
-    let request = request(task, submitter.now)?;
+    let schedule = schedule(task)?;
+    let mut request = request(task, submitter.now)?;
+    if let Some(schedule) = &schedule {
+        request.begin = Some(first_start(task, schedule, submitter.now)?);
+        // What is free now says nothing about the times at which it is to run.
+        request.wait_policy = WaitPolicy::Forever;
+    }
     let name = task.name.clone().unwrap_or_else(|| name::generate(submitter.random));
     let spec = JobSpec {
         name: name.into(),
@@ -98,6 +109,7 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         submit_host: submitter.host.as_str().into(),
         submit_sid: submitter.session,
         mail: None,
+        schedule: schedule.map(Box::new),
     };
     let submission = Submission {
         het_components: Vec::new(),
@@ -152,11 +164,31 @@ fn array(task: &Task) -> Result<Option<ArraySpec>, RequestError> {
     Ok(spec.transpose()?)
 }
 
+fn schedule(task: &Task) -> Result<Option<Schedule>, RequestError> {
+    if task.schedule.is_empty() {
+        return Ok(None);
+    }
+    if task.array.is_some() {
+        return Err(RequestError::ScheduledArray);
+    }
+    Ok(Some(Schedule::parse(task.schedule.clone())?))
+}
+
+fn first_start(
+    task: &Task,
+    schedule: &Schedule,
+    now: Timestamp,
+) -> Result<Timestamp, RequestError> {
+    let never = || RequestError::NeverScheduled(task.schedule.join(", "));
+    schedule.next_after(now).ok_or_else(never)
+}
+
 /// The same request, willing to wait: offers do not depend on what is free at the moment.
 pub fn for_offers(submission: &Submission) -> Submission {
     let mut waiting = submission.clone();
     for component in Arc::make_mut(&mut waiting.spec.components) {
-        Arc::make_mut(&mut component.request).wait_policy = WaitPolicy::Forever;
+        let request = Arc::make_mut(&mut component.request);
+        (request.wait_policy, request.begin) = (WaitPolicy::Forever, None);
     }
     waiting
 }
@@ -198,6 +230,8 @@ pub fn is_same_run(one: &JobSpec, other: &JobSpec) -> bool {
         for component in Arc::make_mut(&mut spec.components) {
             let request = Arc::make_mut(&mut component.request);
             request.wait_policy = WaitPolicy::Forever;
+            // The next time of a schedule.
+            request.begin = None;
             request.partitions.clear();
         }
         spec
@@ -248,6 +282,7 @@ fn container(task: &Task) -> Option<Container> {
     let image = task.container.image.clone()?;
     Some(Container {
         image: Some(image),
+        mounts: task.volumes.iter().filter_map(mount).collect(),
         user: match &task.container.user {
             Some(user) => ContainerUser::Named(user.clone()),
             None => ContainerUser::OfImage,
@@ -265,6 +300,13 @@ fn registry_auth(task: &Task) -> Option<RegistryAuth> {
     let (username, password) = task.container.registry_auth.clone()?;
     let auth = RegistryAuth { username: SecretValue(username), password: SecretValue(password) };
     task.container.image.is_some().then_some(auth)
+}
+
+/// A folder of the node, opened with the rights of the run's user. Other volumes are refused before.
+fn mount(volume: &task::Mount) -> Option<Mount> {
+    let task::Mount::Instance { instance_path, path, optional } = volume else { return None };
+    let (source, target) = (instance_path.clone(), path.clone());
+    Some(Mount { source, target, read_only: false, optional: *optional })
 }
 
 fn environment(task: &Task, own: &[ResolvedVariable], submitter: &Submitter<'_>) -> String {

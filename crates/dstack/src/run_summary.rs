@@ -42,8 +42,12 @@ struct JobFacts<'a> {
 
 impl RunSummary {
     pub fn of_job(job: &JobView) -> Self {
-        let (state, reason) = (job.state, &job.reason);
-        Self::of(&JobFacts { state, reason, restarts: job.restarts, exit: job.exit })
+        let (state, mut reason, mut restarts) = (job.state, &job.reason, job.restarts);
+        // Waiting for the next time of a schedule is neither a retry nor about to end.
+        if is_waiting_for_schedule(job) {
+            (reason, restarts) = (&Reason::BeginTime, 0);
+        }
+        Self::of(&JobFacts { state, reason, restarts, exit: job.exit })
     }
 
     pub fn of_record(record: &JobRecord) -> Self {
@@ -80,6 +84,11 @@ impl RunSummary {
     pub fn is_success(&self) -> bool {
         self.status == RunStatus::Done
     }
+}
+
+/// Whether the run waits, and is started by its schedule.
+pub fn is_waiting_for_schedule(job: &JobView) -> bool {
+    job.spec.schedule.is_some() && job.state == JobState::Pending
 }
 
 fn ended_by_itself(end: JobEnd) -> bool {

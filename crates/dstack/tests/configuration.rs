@@ -245,11 +245,17 @@ fn property_that_would_change_what_runs_is_read_and_refused_at_apply() {
     let cases = [
         ("docker: true", "9: `docker`: is not available: a container has no more rights than its"),
         ("python: 3.10", "9: `python`: environments of a chosen Python are not made yet"),
-        ("volumes: ['v:/data', '/host:/data']", "10: `volumes`: volumes are not available yet"),
+        (
+            "volumes: ['v:/data', '/host:/data']",
+            "11: `volumes[0]`: network volumes are not available yet",
+        ),
+        (
+            "volumes: ['/host:/data']",
+            "11: `volumes[0]`: a run without an `image` finds /host at /host and not at /data",
+        ),
         ("files: [a.txt]", "8: `files`: nothing is copied to the node yet"),
         ("repos: [.]", "8: `repos`: nothing is copied to the node yet"),
         ("groups: [{nodes: 2}]", "9: `groups`: node groups are not available yet"),
-        ("schedule: {cron: 0 3 * * *}", "11: `schedule`: scheduled runs are not available yet"),
         ("instances: [lab-0]", "12: `instances`: a choice of instances is not available yet"),
         ("backends: [aws]", "11: `backends`: no such backend here"),
         ("runtime: container", "10: `runtime`: `container` needs an `image`"),
@@ -408,10 +414,6 @@ fn commands_must_be_there_and_be_commands() {
 fn other_types_are_read_and_refused_at_apply() {
     let cases = [
         ("type: service\nport: 80\ncommands: [x]\n", "1:7: `type`: services are not available yet"),
-        (
-            "name: xy\ntype: dev-environment\nide: vscode\n",
-            "2:7: `type`: dev environments are not available yet",
-        ),
         ("type: fleet\nnodes: 2\n", "1:7: `type`: fleets are not available yet"),
         (
             "type: volume\nbackend: aws\nregion: us\nsize: 10GB\n",
@@ -524,4 +526,15 @@ fn profile_gives_what_the_configuration_leaves_open() {
     let error =
         dstack::configuration::parse_profiles("p.yml", b"profiles: [{max: 1}]").unwrap_err();
     assert_eq!(error.to_string(), "p.yml:1:13: unknown property `profiles[0].max`");
+}
+
+#[test]
+fn dev_environment_runs_init_and_then_waits() {
+    let loaded =
+        load("type: dev-environment\nide: vscode\ninit: [make]\ninactivity_duration: 2h\n");
+    let task = loaded.applicable().expect("applicable").task().expect("a run");
+    assert_eq!(task.commands, ["make", "tail -f /dev/null"]);
+    let notices: Vec<String> = loaded.notices.iter().map(|notice| notice.in_file("f")).collect();
+    assert_eq!(notices.len(), 2, "{notices:?}");
+    assert!(notices[0].contains("it needs ssh into the run"), "{notices:?}");
 }

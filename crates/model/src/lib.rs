@@ -20,7 +20,9 @@ mod job;
 mod nodes;
 mod values;
 
-pub use accounting::{account, preempt, priority, private_data, qos, raw_usage, record, tres};
+pub use accounting::{
+    account, activity, preempt, priority, private_data, project, qos, raw_usage, record, tres,
+};
 pub use enforcement::{allocation, binding, limits, usage};
 pub use job::{
     array, attempt, change, constraint, container, dependency, gpu, gres, interpolation, reason,
@@ -31,6 +33,6 @@ pub use nodes::{
     select, site, topology,
 };
 pub use values::{
-    amount, cpuset, filename, grammar, hostlist, id, principal, printable, range, secret, time,
-    time_spec,
+    amount, cpuset, cron, filename, grammar, hostlist, id, principal, printable, range, secret,
+    time, time_spec,
 };

@@ -152,6 +152,7 @@ fn spec(request: Request, uid: u32) -> JobSpec {
         submit_host: "".into(),
         submit_sid: 0,
         mail: None,
+        schedule: None,
     }
 }
 

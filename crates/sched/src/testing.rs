@@ -328,6 +328,7 @@ pub fn spec(request: Request) -> JobSpec {
         submit_host: "".into(),
         submit_sid: 0,
         mail: None,
+        schedule: None,
     }
 }
 

@@ -23,7 +23,7 @@ use crate::shared::log_queue::{LogQueue, PullLog};
 use crate::shared::state_lock::StateLock;
 use crate::shared::writer_queue::WriterQueue;
 use crate::shared::{Setup, Shared};
-use crate::writer::recover::StateDisks;
+use crate::writer::recover::{ReplayedEntry, StateDisks};
 use crate::writer::thread::WriterThread;
 use crate::writer::{books, collect, tick};
 use cluster::token::{ADMIN_TOKEN, TokenStatus, UserToken};
@@ -83,8 +83,8 @@ pub fn run(
     let disk = RealDisk::open(&blobs_dir).map_err(ServerError::file(&blobs_dir))?;
     let (blobs, _) = Blobs::open(Arc::new(disk), Default::default())?;
     let books = books::start(&dir.join("books.sqlite"))?;
-    for (seq, record) in records {
-        books.add(seq, vec![record]);
+    for ReplayedEntry { seq, record, deleted } in records {
+        books.add(seq, record.into_iter().collect(), deleted);
     }
     let (writer, work) = WriterQueue::new();
     let (forecasts, questions) = ForecastQueue::new();

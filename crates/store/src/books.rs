@@ -14,6 +14,7 @@ use std::fs::{DirBuilder, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
+use model::id::RunId;
 use model::record::{HistoryFilter, JobRecord};
 use model::time::Timestamp;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
@@ -79,6 +80,16 @@ impl Books {
     /// Takes in the attempts that ended up to `seq` of the journal, durably and all at once. What the
     /// books have already seen is left alone; false says that this was the case.
     pub fn apply(&mut self, seq: u64, records: &[JobRecord]) -> Result<bool, BooksError> {
+        self.apply_with_deletions(seq, records, &[])
+    }
+
+    /// The same, with the runs that were deleted up to `seq`.
+    pub fn apply_with_deletions(
+        &mut self,
+        seq: u64,
+        records: &[JobRecord],
+        deleted: &[RunId],
+    ) -> Result<bool, BooksError> {
         if seq <= self.applied_seq {
             return Ok(false);
         }
@@ -91,6 +102,12 @@ impl Books {
                 .map_err(|source| BooksError::Record { job: record.job.0, source })?;
             put(&transaction, record, &text).map_err(write())?;
             kept_texts::put(&transaction, record).map_err(write())?;
+        }
+        for run in deleted {
+            transaction
+                .prepare_cached("INSERT OR IGNORE INTO deleted_runs (run) VALUES (?1)")
+                .and_then(|mut insert| insert.execute([run.to_string()]))
+                .map_err(write())?;
         }
         transaction
             .execute("UPDATE progress SET applied_seq = ?1", params![seq])

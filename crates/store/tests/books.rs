@@ -103,6 +103,7 @@ fn job(id: u32, user: &str, outcome: Outcome) -> JobRecord {
         kind: LaunchKind::Batch,
         script: Some(BlobRef::from(&BlobId::of(b"#!/bin/sh"))),
         environment: None,
+        configuration: None,
         blob_bytes: Default::default(),
         usage: Usage::default(),
         steps: vec![step(StepId::Batch, start), step(StepId::Number(0), start)],
@@ -305,6 +306,7 @@ fn any_filter() -> impl Strategy<Value = HistoryFilter> {
                     until,
                     duplicates,
                     limit,
+                    ..HistoryFilter::default()
                 }
             },
         )
@@ -363,4 +365,24 @@ fn the_books_are_private_and_newer_ones_are_refused() {
     raw.pragma_update(None, "user_version", 99).unwrap();
     assert!(matches!(Books::open(&f.path), Err(BooksError::Newer { found: 99, .. })));
     assert!(matches!(BookReader::open(&f.path), Err(BooksError::Newer { found: 99, .. })));
+}
+
+#[test]
+fn deleted_runs_are_left_out_where_that_is_asked_for_and_stay_in_the_books() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("books.sqlite");
+    let mut books = Books::open(&path).expect("books");
+    let run = |id: u32| RunId::from_random(u128::from(id));
+    let records = [1, 2].map(|id| JobRecord { run: run(id), ..done(id) });
+    books.apply_with_deletions(1, &records, &[run(1)]).expect("applied");
+    let reader = BookReader::open(&path).expect("a reader");
+    let found = |filter: HistoryFilter| -> Vec<u32> {
+        reader.query(&filter).expect("records").iter().map(|record| record.job.0).collect()
+    };
+    let all = HistoryFilter::default;
+    assert_eq!(found(all()), [1, 2]);
+    assert_eq!(found(HistoryFilter { without_deleted: true, ..all() }), [2]);
+    assert_eq!(found(HistoryFilter { runs: vec![run(1)], ..all() }), [1]);
+    let none = HistoryFilter { runs: vec![run(1)], without_deleted: true, ..all() };
+    assert_eq!(found(none), [0; 0]);
 }

@@ -39,6 +39,9 @@ impl Call {
             | Self::SetQos(_)
             | Self::RemoveQos { .. }
             | Self::SetRole { .. }
+            | Self::CreateProject { .. }
+            | Self::RemoveProject { .. }
+            | Self::SetMembers { .. }
             | Self::ForgetUsage(_) => CallKind::ChangeAccounts,
             Self::Shares => CallKind::Shares,
             Self::Priorities => CallKind::Priorities,

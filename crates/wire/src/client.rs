@@ -4,15 +4,18 @@ use crate::diagnostics::DiagnosticsView;
 use crate::explain::{ExplainQuery, ExplainedJob};
 use crate::job_list::JobList;
 use crate::listing::ListingQuery;
+use crate::project::ProjectView;
 use crate::reservation::{LicenseView, ReservationsView};
 use crate::step::{SrunPrologEpilog, StepLaunch, StepLayout};
 use crate::token::{TokenLife, TokenView};
 use crate::view::{AccountsView, ClusterView, ConfigView, JobView, PrioritiesView, SharesView};
 use model::account::{Account, Association, AssociationKey, Qos};
+use model::activity::Activity;
 use model::allocation::Allocation;
 use model::array::ArraySpec;
 use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
 use model::id::{JobId, RunId, StepId};
+use model::project::{Members, MembersChange};
 use model::raw_usage::UsageOwner;
 use model::reason::{Reason, Refusal};
 pub use model::record::HistoryFilter;
@@ -88,6 +91,12 @@ pub enum Call {
         files: Option<BTreeMap<String, String>>,
     },
     History(HistoryFilter),
+    /// Runs that have ended leave the lists of runs; the books keep them.
+    DeleteRuns {
+        runs: Vec<RunId>,
+    },
+    /// What was done beside the jobs, the oldest first.
+    Activities,
     /// `sstat`: what the running steps of these jobs use now.
     Usage {
         jobs: Vec<JobRef>,
@@ -141,6 +150,19 @@ pub enum Call {
     SetRole {
         name: String,
         role: model::principal::Role,
+    },
+    /// The projects of which the caller is a member; an operator sees all.
+    Projects,
+    CreateProject {
+        name: String,
+    },
+    RemoveProject {
+        name: String,
+    },
+    SetMembers {
+        project: String,
+        members: Members,
+        change: MembersChange,
     },
     /// `RawUsage=0`: what an account and all below it, or a QOS, have used is forgotten.
     ForgetUsage(UsageOwner),
@@ -250,6 +272,8 @@ pub enum Answer {
     /// Per job, for commands that name several (an array's tasks).
     Updated(Vec<(String, Result<(), Refusal>)>),
     History(Vec<JobRecord>),
+    Activities(Vec<Activity>),
+    Projects(Vec<ProjectView>),
     Usage(Vec<JobUsage>),
     Script {
         text: String,

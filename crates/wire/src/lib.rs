@@ -24,6 +24,7 @@ pub mod link;
 pub mod listing;
 pub mod login;
 pub mod order;
+pub mod project;
 pub mod report;
 pub mod reservation;
 pub mod resume;

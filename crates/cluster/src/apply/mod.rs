@@ -128,6 +128,11 @@ impl State {
                 return Some(self.apply_requeued(*job, ended, event));
             }
             Event::EndedJobRequeued { job, .. } => self.apply_revived(*job, event),
+            Event::RunsDeleted { runs } => {
+                for job in self.jobs.values_mut().filter(|job| runs.contains(&job.run)) {
+                    Arc::make_mut(job).deleted = true;
+                }
+            }
             Event::Purged { jobs } => jobs.iter().for_each(|job| self.purge(*job)),
             _ => self.apply_node_or_account(event),
         }

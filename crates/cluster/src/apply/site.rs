@@ -5,11 +5,14 @@ use crate::state::State;
 use crate::state::node::Node;
 use crate::token::JoinToken;
 use model::account::Association;
+use model::activity::{Activity, ActivityKind, ActivityTarget};
 use model::change::{JobField, PartitionChange};
 use model::health::HealthFailure;
 use model::node::SlotState;
+use model::node_reason::{NodeCause, NodeReason, ReasonAuthor};
 use model::reason::Reason;
 use model::run::Hold;
+use model::time::Timestamp;
 use std::sync::Arc;
 
 /// Whether values that are derived from accounts, users and QOS have to be computed anew.
@@ -34,7 +37,22 @@ impl State {
             self.priority_totals.invalidate();
         }
         match event {
-            Event::NodeUp { node, facts, stale, .. } => {
+            Event::ProjectSet { name, project } => {
+                self.projects.insert(name.clone(), project.clone());
+            }
+            Event::UserSet { name, user } => {
+                self.users.insert(name.clone(), user.clone());
+            }
+            Event::UserRemoved { name } => {
+                self.users.remove(name);
+                self.roles.remove(name);
+            }
+            Event::Noted(activity) => self.activities.note((**activity).clone()),
+            Event::NodeUp { node, facts, stale, at } => {
+                let was_up = self.nodes.get(node).is_some_and(|node| node.slot == SlotState::Up);
+                if !was_up {
+                    self.note_node(node, None, *at, ActivityKind::NodeUp);
+                }
                 let node = self.node_mut(node);
                 node.slot = SlotState::Up;
                 node.facts = (**facts).clone();
@@ -42,11 +60,13 @@ impl State {
                 node.stale.clone_from(stale);
             }
             Event::NodeSilent { node, at } => {
+                self.note_node(node, None, *at, ActivityKind::NodeSilent);
                 let node = self.node_mut(node);
                 node.slot = SlotState::Silent;
                 node.silent_since = Some(*at);
             }
-            Event::NodeDown { node, reason, .. } => {
+            Event::NodeDown { node, reason, at } => {
+                self.note_node(node, Some(reason), *at, ActivityKind::NodeDown);
                 let node = self.node_mut(node);
                 node.slot = SlotState::Down;
                 node.reason = Some(reason.clone());
@@ -55,6 +75,14 @@ impl State {
                 self.node_mut(node).stale.retain(|a| a != attempt);
             }
             Event::NodeAdmin { node, admin, reason } => {
+                if let Some(reason) = reason {
+                    let what = match (admin, &reason.cause) {
+                        (Some(_), NodeCause::Text(text)) => ActivityKind::NodeDrained(text.clone()),
+                        (Some(_), _) => ActivityKind::NodeDrained(String::new()),
+                        (None, _) => ActivityKind::NodeResumed,
+                    };
+                    self.note_node(node, Some(reason), reason.at, what);
+                }
                 let node = self.node_mut(node);
                 node.admin = *admin;
                 node.reason.clone_from(reason);
@@ -87,6 +115,7 @@ impl State {
             }
             Event::AccountRemoved { name } => {
                 self.accounts.remove(name);
+                self.projects.remove(name);
                 self.associations.retain(|a| a.account != *name);
                 self.charged_usage.associations.retain(|key, _| key.account != *name);
             }
@@ -208,6 +237,21 @@ impl State {
                 PartitionChange::Default(default) => partition.default = chosen && *default,
             }
         }
+    }
+
+    fn note_node(
+        &mut self,
+        node: &str,
+        reason: Option<&NodeReason>,
+        at: Timestamp,
+        what: ActivityKind,
+    ) {
+        let actor = match reason.map(|reason| &reason.author) {
+            Some(ReasonAuthor::User { name, .. }) => Some(name.clone()),
+            Some(ReasonAuthor::System) | None => None,
+        };
+        let target = ActivityTarget::Node(node.to_owned());
+        self.activities.note(Activity { number: 0, at, actor, target, what });
     }
 
     fn node_mut(&mut self, name: &str) -> &mut Node {

@@ -114,7 +114,7 @@ impl State {
         Ok(Event::AccountSet(account.clone()))
     }
 
-    fn account_removed(&self, name: &str) -> Result<Event, Refusal> {
+    pub(super) fn account_removed(&self, name: &str) -> Result<Event, Refusal> {
         if name == ROOT_ACCOUNT {
             return Err(Refusal::Other("the root account cannot be removed".into()));
         }
@@ -149,7 +149,7 @@ impl State {
         Ok(undone.chain([Event::AssociationSet(Box::new(set.clone()))]).collect())
     }
 
-    fn association_removed(&self, key: &AssociationKey) -> Result<Event, Refusal> {
+    pub(super) fn association_removed(&self, key: &AssociationKey) -> Result<Event, Refusal> {
         let found = self.associations.iter().find(|a| a.key() == *key);
         let name = key.user.as_ref().unwrap_or(&key.account);
         found.ok_or_else(|| unknown("association", name))?;

@@ -1,10 +1,12 @@
 //! `decide`: from a command and the state to events, or to a refusal that changes nothing.
 
 mod account;
+mod activity;
 mod assign;
 mod cancel;
 mod change;
 mod coordinator;
+mod delete_run;
 mod end;
 mod field;
 mod gang;
@@ -15,6 +17,7 @@ mod node;
 mod node_health;
 mod preempt;
 mod probe;
+mod project;
 mod report;
 mod reservation;
 mod room;
@@ -26,6 +29,7 @@ mod tick;
 mod token;
 mod top;
 mod usage_period;
+mod user;
 
 use crate::command::{Command, Context, Decision};
 use crate::event::Event;
@@ -59,6 +63,14 @@ impl State {
             Command::Preempt(preempt) => self.decide_preempt(preempt, context),
             Command::Resume { job } => self.decide_resume(*job, context),
             Command::Cancel(cancel) => Ok(self.decide_cancel(cancel, context)),
+            Command::DeleteRuns(runs) => self.decide_delete_runs(runs, context),
+            Command::CreateProject { name } => self.decide_create_project(name, context),
+            Command::RemoveProject { name } => self.decide_remove_project(name, context),
+            Command::SetMembers { project, members, change } => {
+                self.decide_set_members(project, members, *change, context)
+            }
+            Command::SetUser(set) => self.decide_set_user(set, context),
+            Command::RemoveUsers { names } => self.decide_remove_users(names, context),
             Command::ChangeJob { job, change } => self.decide_change_job(job, change, context),
             Command::Relinquish { job, exit } => self.decide_relinquish(*job, *exit, context),
             Command::ClientLost { job } => Ok(self.decide_client_lost(*job, context)),
@@ -91,7 +103,14 @@ impl State {
             Command::RemoveReservation { name } => self.decide_remove_reservation(name, context),
             _ => {
                 self.authorise_administration(command, &context.by)?;
-                self.decide_administration(command, context)
+                let mut decision = self.decide_administration(command, context)?;
+                let noted: Vec<Event> = decision
+                    .events
+                    .iter()
+                    .filter_map(|event| self.account_activity(event, context))
+                    .collect();
+                decision.events.extend(noted);
+                Ok(decision)
             }
         }
     }

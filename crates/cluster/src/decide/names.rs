@@ -34,6 +34,11 @@ pub(super) fn check_names(command: &Command) -> Result<(), Refusal> {
             check_all("node name", config.nodes.iter().map(|node| &node.name))?;
             check_all("partition name", config.partitions.iter().map(|p| &p.name))
         }
+        Command::SetUser(set) => {
+            check("user name", &set.name)?;
+            check_all("e-mail address", &set.email)
+        }
+        Command::SetMembers { members, .. } => check_all("user name", members.keys()),
         Command::SetUserToken(token) => check("user name", &token.name),
         _ => Ok(()),
     }

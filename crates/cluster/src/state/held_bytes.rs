@@ -157,7 +157,8 @@ fn spec_bytes(spec: &JobSpec) -> u64 {
     let mail = mail.as_ref().map_or(0, |mail| format!("{mail:?}").len());
     let terms = spec.dependency.as_ref().map_or(0, |dependency| dependency.terms.len() as u64);
     let requests: u64 = components.iter().map(|component| request_bytes(&component.request)).sum();
-    let texts = (texts + optional.sum::<usize>() + mail) as u64;
+    let schedule = spec.schedule.as_ref().map_or(0, |schedule| schedule.text_bytes());
+    let texts = (texts + optional.sum::<usize>() + mail + schedule) as u64;
     texts + ITEM_BYTES * terms + launch_bytes(launch) + requests
 }
 

@@ -58,6 +58,9 @@ pub struct Job {
     /// The job's place in a het job.
     #[serde(default, rename = "together", skip_serializing_if = "Option::is_none")]
     pub het: Option<HetComponent>,
+    /// The run was deleted: lists of runs leave it out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deleted: bool,
     pub phase: Phase,
 }
 
@@ -128,6 +131,7 @@ impl Job {
             admin_comment: None,
             accrues_from: None,
             het: None,
+            deleted: false,
             phase: Phase::Waiting,
             spec: spec.clone(),
         }

@@ -20,9 +20,11 @@ use held_bytes::HeldBytes;
 use intern::Interner;
 use job::Job;
 use model::account::{Account, Association, NORMAL_QOS, Qos};
+use model::activity::Activities;
 use model::id::{JobId, RunId};
 use model::partition::Partition;
 use model::principal::Role;
+use model::project::{KnownUser, Project};
 use model::reservation::Reservation;
 use model::run::Run;
 use model::secret::Sealed;
@@ -53,6 +55,14 @@ pub struct State {
     pub associations: Vec<Association>,
     pub qos: BTreeMap<String, Arc<Qos>>,
     pub roles: BTreeMap<String, Role>,
+    /// By the name of their account; an account without an entry has no administrators of its own.
+    #[serde(default)]
+    pub projects: BTreeMap<String, Project>,
+    #[serde(default)]
+    pub users: BTreeMap<String, KnownUser>,
+    /// What was done beside the jobs.
+    #[serde(default)]
+    pub activities: Activities,
     pub reservations: BTreeMap<String, Arc<Reservation>>,
     /// The number of the newest reservation.
     #[serde(default)]
@@ -114,6 +124,9 @@ impl Default for State {
             associations: Vec::new(),
             qos: [(NORMAL_QOS.to_string(), Arc::new(Qos::named(NORMAL_QOS)))].into(),
             roles: BTreeMap::new(),
+            projects: BTreeMap::new(),
+            users: BTreeMap::new(),
+            activities: Activities::default(),
             reservations: BTreeMap::new(),
             last_reservation: 0,
             tokens: BTreeMap::new(),

@@ -88,6 +88,7 @@ pub fn ask() -> Ask {
         submit_host: "".into(),
         submit_sid: 0,
         mail: None,
+        schedule: None,
     };
     Ask(Submit {
         spec,

@@ -4,6 +4,7 @@ use crate::job_builder::{Ask, alice, ask};
 use crate::testbed::{ended, exited, world, world_with};
 use cluster::command::AttemptReport;
 use model::change::{JobChange, JobRef, Requeue};
+use model::cron::Schedule;
 use model::node::AdminState;
 use model::node_reason::NodeCause;
 use model::reason::{Reason, Refusal, UserFault};
@@ -341,4 +342,25 @@ fn job_held_while_running_runs_on_and_is_held_when_requeued() {
     assert_eq!((w.is(job), w.plan().len()), (JobState::Pending, 0));
     w.change_as(alice(), JobRef::whole(job), JobChange::Release).expect("hers");
     assert_eq!(w.plan().len(), 1);
+}
+
+#[test]
+fn scheduled_job_waits_for_its_next_time_however_it_ended_until_it_is_cancelled() {
+    let each_hour = vec!["0 * * * *".to_owned()];
+    let schedule = Schedule::parse(each_hour).expect("a schedule");
+    let mut w = world(1);
+    let scheduled = ask().task().with(|spec| spec.schedule = Some(Box::new(schedule)));
+    let job = w.started(scheduled).job;
+    for (attempt, code) in [(1, 0), (2, 3)] {
+        w.end(job, code);
+        assert_eq!((w.is(job), w.job(job).restarts()), (JobState::Pending, attempt));
+        let next = w.job(job).begin.expect("a next time");
+        assert_eq!(next.secs() % 3600, 0, "a whole hour");
+        assert!(next > w.now && w.plan().is_empty(), "it is not due yet");
+        w.pass((next.secs() - w.now.secs()) as u64 + 1);
+        assert_eq!(w.plan().len(), 1, "its time has come");
+    }
+    w.cancel(&[JobRef::whole(job)]);
+    w.end(job, 0);
+    assert_eq!(w.is(job), JobState::Cancelled);
 }

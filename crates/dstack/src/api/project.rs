@@ -114,6 +114,13 @@ pub struct SetMembers {
     pub members: Vec<MemberSetting>,
 }
 
+/// `projects/{name}/remove_members`
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default)]
+pub struct RemoveMembers {
+    pub usernames: Vec<String>,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct MemberSetting {
     pub username: String,

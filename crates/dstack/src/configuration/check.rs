@@ -29,6 +29,7 @@ pub fn run(top: &Field<'_>, value: &mut Value, reading: &mut Reading) -> Result<
     match value.get("type").as_text() {
         Some("task") => task(top, value, reading),
         Some("service") => service(top, value),
+        Some("dev-environment") => on_node(top, value, reading),
         _ => Ok(()),
     }
 }
@@ -57,6 +58,11 @@ fn task(top: &Field<'_>, value: &mut Value, reading: &mut Reading) -> Result<(),
         let why = "`master-done` is not available yet on several nodes: a run ends when all its nodes have";
         reading.refuse(&field, why);
     }
+    on_node(top, value, reading)
+}
+
+/// What a task or a dev environment may say depends on whether it has an image, or runs among the node's own files.
+fn on_node(top: &Field<'_>, value: &Value, reading: &mut Reading) -> Result<(), Fault> {
     let has_image = is_said(value.get("image"));
     let contradiction = match value.get("runtime").as_text() {
         Some("container") if !has_image => Some("`container` needs an `image`"),
@@ -71,6 +77,31 @@ fn task(top: &Field<'_>, value: &mut Value, reading: &mut Reading) -> Result<(),
         && let Some(field) = property(top, "user")
     {
         reading.refuse(&field, "needs an `image`: on the node itself a run is its own user");
+    }
+    volumes(top, value, has_image, reading)
+}
+
+/// Folders of the node are mounted into a container. A run without an image has them where they are, and at no other path.
+fn volumes(
+    top: &Field<'_>,
+    value: &Value,
+    has_image: bool,
+    reading: &mut Reading,
+) -> Result<(), Fault> {
+    let Some(field) = property(top, "volumes") else { return Ok(()) };
+    for (item, mount) in field.list("volumes")?.iter().zip(value.get("volumes").items()) {
+        match (mount.get("instance_path").as_text(), mount.get("path").as_text()) {
+            (None, _) => reading.refuse(item, "network volumes are not available yet"),
+            (Some(from), Some(to)) if !has_image && from != to => {
+                let why =
+                    format!("a run without an `image` finds {from} at {from} and not at {to}");
+                reading.refuse(item, why);
+            }
+            (Some(_), Some("/")) => {
+                reading.refuse(item, "nothing is mounted over the whole of a container")
+            }
+            (Some(_), _) => {}
+        }
     }
     Ok(())
 }

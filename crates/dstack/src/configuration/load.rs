@@ -56,7 +56,7 @@ const TYPE_WORDS: &[&str] =
 /// In the order of their words, with why a configuration of the type is not applied.
 const TYPES: &[(Type, Option<&str>)] = &[
     (Type::Task, None),
-    (Type::DevEnvironment, Some("dev environments are not available yet")),
+    (Type::DevEnvironment, None),
     (Type::Service, Some("services are not available yet")),
     (
         Type::Fleet,
@@ -124,6 +124,17 @@ pub fn select_profile<'a>(profiles: &'a [Value], name: Option<&str>) -> Option<&
         Some(name) => profile.get("name").as_text() == Some(name),
         None => profile.get("default").as_bool() == Some(true),
     })
+}
+
+impl Configuration {
+    /// What a configuration of a run runs: a dev environment runs `init`, and then waits until it is stopped.
+    pub fn task(&self) -> Option<Task> {
+        match self {
+            Self::Task(task) => Some((**task).clone()),
+            Self::DevEnvironment(environment) => Some(environment.task()),
+            Self::Fleet(_) | Self::Service | Self::Volume | Self::Gateway => None,
+        }
+    }
 }
 
 impl Loaded {

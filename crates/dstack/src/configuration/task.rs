@@ -194,7 +194,17 @@ impl Task {
     }
 }
 
+/// Waits until it is ended. Every image has it, where `sleep infinity` is not known to all.
+const WAIT: &str = "tail -f /dev/null";
+
 impl DevEnvironment {
+    /// The same as a task.
+    pub fn task(&self) -> Task {
+        let mut task = self.run.clone();
+        task.commands.push(WAIT.to_owned());
+        task
+    }
+
     pub(super) fn of(value: &Value, reading: &Reading) -> Self {
         let commands = value.get("init").texts();
         Self {

@@ -2,9 +2,11 @@
 //! record of a job.
 
 pub mod account;
+pub mod activity;
 pub mod preempt;
 pub mod priority;
 pub mod private_data;
+pub mod project;
 pub mod qos;
 pub mod raw_usage;
 pub mod record;

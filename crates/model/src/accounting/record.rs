@@ -66,6 +66,9 @@ pub struct JobRecord {
     /// Where `AccountingStoreFlags` has them kept.
     pub script: Option<BlobRef>,
     pub environment: Option<BlobRef>,
+    /// What a run of dstack's language was made from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<BlobRef>,
     #[serde(default)]
     pub blob_bytes: BlobBytes,
     pub usage: Usage,
@@ -125,4 +128,10 @@ pub struct HistoryFilter {
     pub duplicates: bool,
     #[serde(default)]
     pub limit: Option<u32>,
+    /// Jobs of these runs; of all where empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<RunId>,
+    /// Runs that were deleted are left out; `sacct` shows them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_deleted: bool,
 }

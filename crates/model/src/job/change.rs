@@ -85,6 +85,9 @@ pub struct JobFilter {
     /// Empty: all jobs that have not ended, or with `all_states` all jobs.
     pub states: Vec<JobState>,
     pub all_states: bool,
+    /// Runs that were deleted are left out.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub without_deleted: bool,
 }
 
 /// A change that `scontrol` makes to a job.

@@ -2,6 +2,7 @@
 
 use crate::allocation::NodeShare;
 use crate::container::Container;
+use crate::cron::Schedule;
 use crate::dependency::Dependency;
 use crate::id::{BlobRef, JobId, RunId, StepId};
 use crate::principal::Principal;
@@ -56,6 +57,9 @@ pub struct JobSpec {
     pub submit_sid: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mail: Option<Box<Mail>>,
+    /// dstack's `schedule`: the job is started at each of its times, until somebody ends it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<Box<Schedule>>,
 }
 
 impl JobSpec {

@@ -3,6 +3,7 @@
 
 pub mod amount;
 pub mod cpuset;
+pub mod cron;
 pub mod filename;
 pub mod grammar;
 pub mod hostlist;

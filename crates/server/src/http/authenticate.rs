@@ -93,6 +93,9 @@ fn of_token(shared: &Shared, presented: &str) -> Result<Principal, &'static str>
         TokenStatus::Expired => return Err("this token has expired: make another (sluice token)"),
         TokenStatus::Revoked => return Err("this token was revoked: make another (sluice token)"),
     }
+    if shared.read().users.get(known.user()).is_some_and(|user| !user.active) {
+        return Err(UNKNOWN_TOKEN);
+    }
     let who = principal::of_token(&known).ok_or(UNKNOWN_TOKEN)?;
     shared.volatile.token_uses.note(&hash, now);
     Ok(who)

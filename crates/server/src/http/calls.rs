@@ -5,13 +5,13 @@ use crate::clock;
 use crate::configure;
 use crate::dispatch::launch::srun_prolog_epilog;
 use crate::http::await_job::{await_end, await_start};
-use crate::http::{secrets, tokens};
+use crate::http::{delete_run, secrets, tokens};
 use crate::per_user::CountedUser;
 use crate::secret::{references, registry_auth};
 use crate::shared::Shared;
 use crate::show::job_list::{self, EncodedAnswer, ListedJob};
 use crate::show::{
-    cluster_view, diagnostics, explain, history, kept_text, reservations, shares, sstat,
+    cluster_view, diagnostics, explain, history, kept_text, projects, reservations, shares, sstat,
     submit_test,
 };
 use crate::step::create;
@@ -21,6 +21,7 @@ use cluster::command::CancelJobs;
 use cluster::rights::role_of;
 use cluster::visibility::Viewer;
 use cluster::{Command, Reply, State};
+use model::activity::Activity;
 use model::bounds;
 use model::change::{JobFilter, JobRef};
 use model::id::{BlobRef, JobId};
@@ -131,6 +132,8 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
         Call::History(filter) => {
             block_in_place(|| history::history(shared, &by, &filter)).map(Answer::History)
         }
+        Call::Activities => Ok(Answer::Activities(activities(shared, &by))),
+        Call::DeleteRuns { runs } => delete_run::delete(shared, by, &runs).await,
         Call::Usage { jobs } => sstat::usage(shared, &by, &jobs).await,
         Call::Script { job } => script(shared, &by, job),
         Call::KeptText { job, of } => block_in_place(|| kept_text::kept_text(shared, &by, job, of)),
@@ -198,12 +201,30 @@ async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         Call::SetAssociation(association) => Command::SetAssociation(Box::new(association)),
         Call::RemoveAssociation(key) => Command::RemoveAssociation(key),
         Call::SetRole { name, role } => Command::SetRole { name, role },
+        Call::Projects => return Ok(Answer::Projects(projects::projects(shared, &by))),
+        Call::CreateProject { name } => Command::CreateProject { name },
+        Call::RemoveProject { name } => Command::RemoveProject { name },
+        Call::SetMembers { project, members, change } => {
+            Command::SetMembers { project, members, change }
+        }
         Call::ForgetUsage(of) => Command::ForgetUsage(of),
         Call::SetQos(qos) => Command::SetQos(Box::new(qos)),
         Call::RemoveQos { name } => Command::RemoveQos { name },
         other => unreachable!("{other:?} is answered above"),
     };
     change_answer(shared.writer.run(command, by).await?)
+}
+
+/// What was done beside the jobs, as far as the caller is told of it.
+pub fn activities(shared: &Shared, by: &Principal) -> Vec<Activity> {
+    let state = shared.read();
+    let viewer = Viewer::new(&state, by);
+    let shown = state.activities.iter().filter(|activity| viewer.activity(activity));
+    let for_viewer = |activity: &Activity| {
+        let actor = activity.actor.clone().filter(|name| viewer.user(name));
+        Activity { actor, ..activity.clone() }
+    };
+    shown.map(for_viewer).collect()
 }
 
 fn change_answer(reply: Reply) -> Result<Answer, Refusal> {

@@ -12,6 +12,7 @@ pub mod body_limits;
 pub mod call;
 pub mod call_bounds;
 pub mod calls;
+mod delete_run;
 pub mod dstack;
 pub mod hold;
 pub mod logs;

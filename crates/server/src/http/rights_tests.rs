@@ -19,6 +19,7 @@ use model::id::{JobId, StepId};
 use model::partition::PartitionState;
 use model::principal::{Principal, Role};
 use model::private_data::PrivateKind;
+use model::project::{MembersChange, ProjectRole};
 use model::raw_usage::UsageOwner;
 use model::reason::Refusal;
 use model::reservation_request::ReservationRequest;
@@ -232,6 +233,7 @@ authorisation_table! { w;
     Call::Cluster => EVERYBODY, Call::Cluster, shows Nodes Partitions;
     Call::Config => EVERYBODY, Call::Config;
     Call::History(_) => EVERYBODY, Call::History(HistoryFilter::default()), shows Jobs;
+    Call::Activities => EVERYBODY, Call::Activities, shows Accounts Users;
     Call::Explain(_) => EVERYBODY, {
         let (jobs, names) = (vec![whole(w.batch)], Vec::new());
         Call::Explain(ExplainQuery { jobs, names })
@@ -264,6 +266,10 @@ authorisation_table! { w;
         Call::SignalStep { job: w.batch, step: StepId::Number(0), signal: 15 };
     Call::UpdateJob { .. } => MANAGE,
         Call::UpdateJob { job: whole(w.batch), change: JobChange::Hold { by: Hold::User } };
+    Call::DeleteRuns { .. } => MANAGE, {
+        let run = w.server.shared.read().jobs[&w.batch].run;
+        Call::DeleteRuns { runs: vec![run] }
+    };
     Call::Usage { .. } => MANAGE, Call::Usage { jobs: vec![whole(w.batch)] };
 
     Call::SetAccount(_) => BOOKS, {
@@ -276,6 +282,15 @@ authorisation_table! { w;
         Call::RemoveAssociation(Association::plain("lab", Some("idle")).key());
     Call::ForgetUsage(_) => BOOKS,
         Call::ForgetUsage(UsageOwner::User { account: "lab".into(), user: "idle".into() });
+
+    Call::Projects => EVERYBODY, Call::Projects, shows Accounts Users;
+    Call::SetMembers { .. } => BOOKS, Call::SetMembers {
+        project: "lab".into(),
+        members: [("idle".to_owned(), ProjectRole::User)].into(),
+        change: MembersChange::Add,
+    };
+    Call::CreateProject { .. } => OPERATE, Call::CreateProject { name: "atlas".into() };
+    Call::RemoveProject { .. } => OPERATE, Call::RemoveProject { name: "lab".into() };
 
     Call::SetQos(_) => OPERATE, Call::SetQos(Qos::named("long"));
     Call::RemoveQos { .. } => OPERATE, Call::RemoveQos { name: "spare".into() };

@@ -4,7 +4,7 @@ use crate::shared::Shared;
 use model::change::JobRef;
 use model::id::{AttemptId, JobId};
 use model::reason::Refusal;
-use model::record::HistoryFilter;
+use model::record::{HistoryFilter, JobRecord};
 use store::LogKey;
 
 /// The log of one attempt, the last if none is named, on the node of this rank. Each attempt has had its own nodes: those of
@@ -15,38 +15,60 @@ pub fn log_key(
     attempt: Option<u32>,
     rank: usize,
 ) -> Result<LogKey, Refusal> {
-    let (number, owner, granted) = {
+    let known = {
         let state = shared.read();
-        let job = state.jobs.get(&id).ok_or_else(|| Refusal::UnknownJob(id.to_string()))?;
-        let number = attempt.unwrap_or(job.attempts);
-        if job.attempts == 0 {
-            return Err(Refusal::JobNotRunning(id));
-        }
-        if number == 0 || number > job.attempts {
-            return Err(Refusal::InvalidValue {
-                what: "attempt".into(),
-                value: number.to_string(),
-                expected: format!("1 to {}", job.attempts),
-            });
-        }
-        let granted = job.allocation().filter(|_| number == job.attempts);
-        let nodes = granted.map(|granted| granted.node_names().map(str::to_owned).collect());
-        (number, job.spec.owner.uid, nodes)
+        state.jobs.get(&id).map(|job| {
+            let last = attempt.is_none_or(|number| number == job.attempts);
+            let granted = job.allocation().filter(|_| last);
+            let nodes = granted.map(|granted| granted.node_names().map(str::to_owned).collect());
+            (job.attempts, job.spec.owner.uid, nodes)
+        })
     };
+    let (attempts, owner, granted) = match known {
+        Some(known) => known,
+        None => {
+            let records = booked(shared, id)?;
+            let last = records.last().ok_or_else(|| Refusal::UnknownJob(id.to_string()))?;
+            let attempts = records.iter().filter(|record| record.start.is_some());
+            (attempts.map(|record| record.attempt).max().unwrap_or(0), last.uid, None)
+        }
+    };
+    if attempts == 0 {
+        return Err(Refusal::JobNotRunning(id));
+    }
+    let number = attempt.unwrap_or(attempts);
+    if number == 0 || number > attempts {
+        return Err(Refusal::InvalidValue {
+            what: "attempt".into(),
+            value: number.to_string(),
+            expected: format!("1 to {attempts}"),
+        });
+    }
     let nodes: Vec<String> = match granted {
         Some(nodes) => nodes,
-        None => booked_nodes(shared, id, number)?,
+        None => {
+            let mut records = booked(shared, id)?.into_iter();
+            let record = records.find(|record| record.attempt == number);
+            record.map(|record| record.nodes).unwrap_or_default()
+        }
     };
     let node = nodes.into_iter().nth(rank);
     let node = node.ok_or_else(|| Refusal::UnknownNode(rank.to_string()))?;
     Ok(LogKey { attempt: AttemptId { job: id, number }, owner, node })
 }
 
-fn booked_nodes(shared: &Shared, id: JobId, number: u32) -> Result<Vec<String>, Refusal> {
+/// The owner of a job that only the books have.
+pub fn booked_owner(shared: &Shared, id: JobId) -> Result<u32, Refusal> {
+    let records = booked(shared, id)?;
+    records.last().map(|last| last.uid).ok_or_else(|| Refusal::UnknownJob(id.to_string()))
+}
+
+/// The records of all attempts of a job.
+fn booked(shared: &Shared, id: JobId) -> Result<Vec<JobRecord>, Refusal> {
     let jobs = vec![JobRef::whole(id)];
     let filter = HistoryFilter { jobs, duplicates: true, ..HistoryFilter::default() };
     let reader = shared.books.reader.lock().expect("no panic with the reader held");
-    let records = reader.query(&filter).map_err(|e| Refusal::Other(e.to_string()))?;
-    let record = records.into_iter().find(|record| record.attempt == number && record.job == id);
-    Ok(record.map(|record| record.nodes).unwrap_or_default())
+    let mut records = reader.query(&filter).map_err(|e| Refusal::Other(e.to_string()))?;
+    records.retain(|record| record.job == id);
+    Ok(records)
 }

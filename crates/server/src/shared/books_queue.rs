@@ -1,5 +1,6 @@
 //! The queue of ended attempts to the books' thread, and the reading side of the books.
 
+use model::id::RunId;
 use model::record::JobRecord;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -16,10 +17,11 @@ pub enum BooksTask {
     Expire(Retention),
 }
 
-/// Attempts that ended with the journal's event `seq`, or before it.
+/// Attempts that ended with the journal's event `seq`, or before it, and runs that were deleted.
 pub struct Batch {
     pub seq: u64,
     pub records: Vec<JobRecord>,
+    pub deleted: Vec<RunId>,
 }
 
 pub struct BooksQueue {
@@ -51,13 +53,13 @@ impl BooksQueue {
     }
 
     /// Hands ended attempts over; they are in the books a moment later. What the books already have is left out.
-    pub fn add(&self, seq: u64, records: Vec<JobRecord>) {
-        if records.is_empty() || seq <= self.queued.load(Ordering::Acquire) {
+    pub fn add(&self, seq: u64, records: Vec<JobRecord>, deleted: Vec<RunId>) {
+        if records.is_empty() && deleted.is_empty() || seq <= self.queued.load(Ordering::Acquire) {
             return;
         }
         self.queued.store(seq, Ordering::Release);
         // The thread only ends with the process.
-        let _ = self.sender.send(BooksTask::Add(Batch { seq, records }));
+        let _ = self.sender.send(BooksTask::Add(Batch { seq, records, deleted }));
     }
 
     /// Lets kept texts go, a moment later. A queue that is full has no time for it now.

@@ -33,7 +33,10 @@ pub fn history(
     let viewer = Viewer::new(&state, by);
     let now = clock::now();
     let alive = state.jobs.values().map(|job| books::record_at(&state, job.id, now));
-    let alive = alive.filter(|r| !booked.contains(&key(r)));
+    let is_shown = |r: &JobRecord| {
+        !(wanted.without_deleted && state.jobs.get(&r.job).is_some_and(|job| job.deleted))
+    };
+    let alive = alive.filter(is_shown).filter(|r| !booked.contains(&key(r)));
     let test = RecordTest::new(&wanted);
     records.extend(alive.filter(|r| test.matches(r)));
     records.retain(|record| viewer.job_of(record.uid, &record.account));
@@ -51,6 +54,26 @@ pub fn history(
             keep.contains(&(at - 1))
         });
     }
+    let beyond = records.len().saturating_sub(limit as usize);
+    records.drain(..beyond);
+    Ok(records)
+}
+
+/// Records of the books alone, the last attempt of each job unless the filter wants all: for jobs that are not in the state.
+pub fn booked(
+    shared: &Shared,
+    by: &Principal,
+    filter: &HistoryFilter,
+) -> Result<Vec<JobRecord>, Refusal> {
+    let limit = filter.limit.unwrap_or(HISTORY_MAX).min(HISTORY_MAX);
+    let Some(wanted) = narrowed(shared, by, filter, limit) else { return Ok(Vec::new()) };
+    let mut records = {
+        let reader = shared.books.reader.lock().expect("no panic with the reader held");
+        reader.query(&wanted).map_err(|e| Refusal::Other(e.to_string()))?
+    };
+    let state = shared.read();
+    let viewer = Viewer::new(&state, by);
+    records.retain(|record| viewer.job_of(record.uid, &record.account));
     let beyond = records.len().saturating_sub(limit as usize);
     records.drain(..beyond);
     Ok(records)

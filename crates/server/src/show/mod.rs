@@ -8,6 +8,7 @@ pub mod history;
 pub mod job_list;
 pub mod job_view;
 pub mod kept_text;
+pub mod projects;
 pub mod reservations;
 pub mod shares;
 pub mod sstat;

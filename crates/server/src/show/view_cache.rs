@@ -94,6 +94,7 @@ fn without_launch(spec: &JobSpec) -> JobSpec {
         submit_host: Arc::from(""),
         submit_sid: 0,
         mail: None,
+        schedule: spec.schedule.clone(),
     }
 }
 

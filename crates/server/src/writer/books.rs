@@ -23,13 +23,14 @@ pub fn start(path: &Path) -> Result<BooksQueue, ServerError> {
 
 fn run(mut books: Books, work: &BooksWork) {
     while let Ok(first) = work.tasks.recv() {
-        let (mut seq, mut records, mut expire) = (0, Vec::new(), None);
+        let (mut seq, mut records, mut deleted, mut expire) = (0, Vec::new(), Vec::new(), None);
         let mut next = Some(first);
         while let Some(task) = next.take() {
             match task {
                 BooksTask::Add(batch) => {
                     seq = batch.seq;
                     records.extend(batch.records);
+                    deleted.extend(batch.deleted);
                 }
                 BooksTask::Expire(retention) => expire = Some(retention),
             }
@@ -44,11 +45,11 @@ fn run(mut books: Books, work: &BooksWork) {
                 Err(error) => tracing::warn!("old scripts and environments stay for now: {error}"),
             }
         }
-        if records.is_empty() {
+        if records.is_empty() && deleted.is_empty() {
             continue;
         }
         // A full disk passes; until then nothing is forgotten, since nothing is settled.
-        while let Err(error) = books.apply(seq, &records) {
+        while let Err(error) = books.apply_with_deletions(seq, &records, &deleted) {
             tracing::error!("the books: {error}; trying again");
             std::thread::sleep(Duration::from_secs(1));
         }

@@ -1,7 +1,9 @@
 //! From disk to state: the newest good snapshot, then every event after it.
 
 use crate::error::ServerError;
+use cluster::books::deleted_runs;
 use cluster::{Event, State};
+use model::id::RunId;
 use model::record::JobRecord;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,9 +14,16 @@ pub struct Recovered {
     pub journal: LogFile,
     pub snapshots: Snapshots,
     pub recovery: Recovery,
-    /// Attempts that ended in the replayed events, each with its event's seq: for the books.
-    pub records: Vec<(u64, JobRecord)>,
+    /// For the books.
+    pub records: Vec<ReplayedEntry>,
     pub snapshot_seq: u64,
+}
+
+/// What a replayed event of this seq says to the books: an attempt that ended, or runs that were deleted.
+pub struct ReplayedEntry {
+    pub seq: u64,
+    pub record: Option<JobRecord>,
+    pub deleted: Vec<RunId>,
 }
 
 /// The disks that the state is on: the journal's and the snapshots'. They stay open, and locked, for as long as the
@@ -52,7 +61,12 @@ impl StateDisks {
         let mut records = Vec::new();
         let replay = |record: store::Record<'_>| -> Result<(), String> {
             let event: Event = serde_json::from_slice(record.event).map_err(|e| e.to_string())?;
-            records.extend(state.apply(&event).map(|r| (record.seq, r)));
+            let ended = state.apply(&event);
+            let deleted = deleted_runs(&event);
+            if ended.is_some() || !deleted.is_empty() {
+                let (seq, deleted) = (record.seq, deleted.to_vec());
+                records.push(ReplayedEntry { seq, record: ended, deleted });
+            }
             Ok(())
         };
         let options = LogOptions::default();

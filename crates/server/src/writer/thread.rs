@@ -10,13 +10,13 @@ use crate::shared::Shared;
 use crate::shared::writer_queue::{Answer, NamedSubmission, Text, Work, WriterRequest};
 use crate::step::ask::step_ask;
 use crate::writer::commit::{EncodedEvent, PendingBatch, PendingCommit};
-use crate::writer::recover::{Recovered, StateDisks};
+use crate::writer::recover::{Recovered, ReplayedEntry, StateDisks};
 use crate::writer::snapshot::SnapshotWriter;
+use cluster::books::deleted_runs;
 use cluster::command::Submit;
 use cluster::{Command, Context, Decision, Event, Reply, State};
 use model::id::BlobRef;
 use model::reason::Refusal;
-use model::record::JobRecord;
 use model::run::{BlobBytes, LaunchKind};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
@@ -55,7 +55,7 @@ pub struct WriterThread {
 
 impl WriterThread {
     /// The state, the thread that changes it, and the records that the books may lack.
-    pub fn new(recovered: Recovered, disks: StateDisks) -> (State, Self, Vec<(u64, JobRecord)>) {
+    pub fn new(recovered: Recovered, disks: StateDisks) -> (State, Self, Vec<ReplayedEntry>) {
         let Recovered { state, journal, snapshots, recovery, records, snapshot_seq } = recovered;
         let mark = journal.high_water().leased_ids;
         let lost = recovery.loss.is_some();
@@ -322,7 +322,8 @@ impl WriterThread {
         if pending.events.iter().any(|event| matches!(event, Event::Purged { .. })) {
             shared.volatile.unneeded_blobs.store(true, Ordering::Release);
         }
-        shared.books.add(pending.seq, pending.records);
+        let deleted = pending.events.iter().flat_map(deleted_runs).copied().collect();
+        shared.books.add(pending.seq, pending.records, deleted);
         shared.dispatch.committed(pending.events, pending.signals);
         for (reply, answer) in pending.answers {
             if let Some(reply) = reply {
@@ -385,6 +386,10 @@ fn may_start_jobs(event: &Event) -> bool {
             | Event::Ending { .. }
             | Event::Held { .. }
             | Event::Purged { .. }
+            | Event::RunsDeleted { .. }
+            | Event::Noted(_)
+            | Event::UserSet { .. }
+            | Event::UserRemoved { .. }
             | Event::TokenIssued { .. }
             | Event::TokenUsed { .. }
             | Event::JoinTokenRemoved { .. }

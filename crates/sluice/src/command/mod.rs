@@ -56,6 +56,12 @@ enum Verb {
     Logs(dstack::logs::LogsArgs),
     /// End runs
     Stop(dstack::stop::StopArgs),
+    /// Take runs that have ended out of the list
+    Delete(dstack::delete::DeleteArgs),
+    /// Projects, which are accounts, and their members
+    Project(dstack::project::ProjectArgs),
+    /// What happened to runs, nodes, projects and users
+    Event(dstack::event::EventArgs),
     /// Set, list and delete the secrets of a project
     Secret(dstack::secret::SecretArgs),
     /// Why a job waits, and when it is expected to start
@@ -99,6 +105,9 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
         Verb::Ps(args) => dstack::ps::run(args),
         Verb::Logs(args) => dstack::logs::run(args),
         Verb::Stop(args) => dstack::stop::run(args),
+        Verb::Delete(args) => dstack::delete::run(args),
+        Verb::Project(args) => dstack::project::run(args),
+        Verb::Event(args) => dstack::event::run(args),
         Verb::Secret(args) => dstack::secret::run(args),
         Verb::Explain(args) => explain::run(args),
         Verb::Check(args) => check::run(args),

@@ -114,6 +114,50 @@ fn up_published_client_applies_lists_reads_logs_and_stops() {
     assert!(format!("{}{}", missing.stdout, missing.stderr).contains("not found"), "{missing:?}");
 }
 
+/// Nothing that has ended stays in memory.
+const FORGETFUL: &str = "MinJobAge=2\n";
+
+#[test]
+fn up_run_that_left_memory_is_listed_read_and_deleted_by_either_client() {
+    let cluster = Cluster::up(&format!("{TWO_NODES}{FORGETFUL}"));
+    let Some(client) = DstackClient::new(&cluster) else { return };
+    client.add_project(&client.token()).ok();
+    for name in ["first", "second"] {
+        cluster.write(
+            &format!("{name}.dstack.yml"),
+            &format!(
+                "type: task\nname: {name}\ncommands: [echo words of {name}]\nresources: {{cpu: 1.., memory: 64MB.., disk: 0GB..}}\n"
+            ),
+        );
+        client.run(&["apply", "-f", &format!("{name}.dstack.yml"), "-y", "-d"]).ok();
+        let number = until("the run has a record", || {
+            let books = ["sacct", "-n", "-X", "-P", "--name", name, "-o", "State,JobID"];
+            let line = cluster.sluice(&books).ok();
+            line.trim().strip_prefix("COMPLETED|").map(str::to_owned)
+        });
+        until("the run has left memory", || {
+            (cluster.sluice(&["scontrol", "show", "job", &number]).code != 0).then_some(())
+        });
+    }
+    let listed = client.run(&["ps", "-a"]).ok();
+    assert!(line_of(&listed, "first").contains("exited (0)"), "{listed}");
+    let last = client.run(&["ps", "-n", "1"]).ok();
+    assert!(last.contains("second") && !last.contains("first"), "{last}");
+    assert_eq!(client.run(&["logs", "first"]).ok().trim(), "words of first");
+    assert_eq!(cluster.sluice(&["logs", "second"]).ok().trim(), "words of second");
+
+    client.run(&["delete", "-f", "first.dstack.yml", "-y"]).ok();
+    cluster.sluice(&["delete", "second", "-y"]).ok();
+    let missing = cluster.sluice(&["delete", "second", "-y"]);
+    assert!(missing.stderr.contains("Run second not found"), "{missing:?}");
+    for listed in [client.run(&["ps", "-a"]).ok(), cluster.sluice(&["ps", "-a"]).ok()] {
+        assert!(!listed.contains("first") && !listed.contains("second"), "{listed}");
+    }
+    let books = cluster.sluice(&["sacct", "-n", "-X", "-P", "-o", "JobName"]).ok();
+    assert!(books.contains("first") && books.contains("second"), "{books}");
+    client.run(&["apply", "-f", "first.dstack.yml", "-y", "-d"]).ok();
+}
+
 #[test]
 fn up_published_client_sets_lists_reads_and_deletes_secrets() {
     let cluster = Cluster::up(TWO_NODES);
@@ -148,4 +192,51 @@ fn up_published_client_sets_lists_reads_and_deletes_secrets() {
     assert!(format!("{}{}", missing.stdout, missing.stderr).contains("Resource not found"));
     let bad = client.run(&["secret", "set", "bad name!", "x"]);
     assert!(format!("{}{}", bad.stdout, bad.stderr).contains("should match regex"), "{bad:?}");
+}
+
+#[test]
+fn up_published_client_runs_a_dev_environment_in_a_project_and_shows_its_events() {
+    let cluster = Cluster::up(TWO_NODES);
+    let Some(client) = DstackClient::new(&cluster) else { return };
+    let url = client.url();
+    let token = client.token();
+    let add =
+        ["project", "add", "--name", "atlas", "--url", &url, "--token", &token, "-y", "--default"];
+    assert_ne!(client.run(&add).code, 0, "there is no such project yet");
+    cluster.sluice(&["project", "create", "atlas"]).ok();
+    client.run(&add).ok();
+    cluster.write(
+        "dev.dstack.yml",
+        "type: dev-environment\nname: desk\nide: vscode\ninit: [echo ready]\nresources: {cpu: 1.., memory: 64MB.., disk: 0GB..}\n",
+    );
+    client.run(&["apply", "-f", "dev.dstack.yml", "-y", "-d"]).ok();
+    until("it runs, charged to its project", || {
+        let queue = cluster.sluice(&["squeue", "-h", "-o", "%j %T %a"]).ok();
+        queue.contains("desk RUNNING atlas").then_some(())
+    });
+    until("init has run", || client.run(&["logs", "desk"]).stdout.contains("ready").then_some(()));
+    client.run(&["stop", "desk", "-y"]).ok();
+    until("it is stopped", || {
+        cluster.sluice(&["squeue", "-h"]).ok().trim().is_empty().then_some(())
+    });
+    let theirs = client.run(&["event", "--within-run", "desk"]).ok();
+    let ours = cluster.sluice(&["event", "--within-run", "desk"]).ok();
+    for said in [theirs, ours] {
+        for line in [
+            "[run desk] Run submitted. Status: SUBMITTED",
+            "[run desk] Run status changed SUBMITTED -> RUNNING",
+            "[job desk-0-0] Job status changed SUBMITTED -> RUNNING",
+            "Termination reason: STOPPED_BY_USER",
+            "[run desk] Run status changed TERMINATING -> TERMINATED",
+        ] {
+            assert!(said.contains(line), "{line}\n{said}");
+        }
+    }
+    let all = cluster.sluice(&["event"]).ok();
+    assert!(all.contains("[project atlas] Project created"), "{all}");
+    let members = cluster.sluice(&["project", "add", "atlas", "nobody", "--role", "boss"]);
+    assert!(members.stderr.contains("expected user, manager or admin"), "{members:?}");
+    cluster.sluice(&["project", "add", "atlas", "nobody", "--role", "manager"]).ok();
+    let listed = cluster.sluice(&["project", "list"]).ok();
+    assert!(listed.contains("nobody (manager)"), "{listed}");
 }

@@ -209,6 +209,7 @@ pub fn spec(name: &str, owner: Principal, request: Request) -> JobSpec {
         submit_host: "localhost".into(),
         submit_sid: 3295,
         mail: None,
+        schedule: None,
     }
 }
 

@@ -171,6 +171,7 @@ fn draft(
         submit_host: submitter.host.as_str().into(),
         submit_sid: submitter.session,
         mail: mail(options).map(Box::new),
+        schedule: None,
     };
     let submission = Submission {
         spec,

@@ -1,4 +1,4 @@
-//! The scripts and environments of ended jobs that are kept with the books, until they are too old or too many.
+//! The scripts, environments and configurations of ended jobs that are kept with the books, until they are too old or too many.
 
 use model::id::BlobRef;
 use model::record::JobRecord;
@@ -22,7 +22,11 @@ const REMOVED_MAX: u32 = 10_000;
 pub(super) fn put(transaction: &Transaction<'_>, record: &JobRecord) -> rusqlite::Result<()> {
     let end = record.end.map_or(i64::MAX, Timestamp::millis);
     let bytes = record.blob_bytes;
-    let texts = [(record.script, bytes.script), (record.environment, bytes.environment)];
+    let texts = [
+        (record.script, bytes.script),
+        (record.environment, bytes.environment),
+        (record.configuration, bytes.configuration),
+    ];
     for (blob, bytes) in texts.into_iter().filter_map(|(blob, bytes)| Some((blob?, bytes))) {
         transaction
             .prepare_cached(

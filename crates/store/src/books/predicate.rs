@@ -3,7 +3,7 @@
 
 use model::array::IndexSet;
 use model::change::JobRef;
-use model::id::JobId;
+use model::id::{JobId, RunId};
 use model::record::{HistoryFilter, JobRecord, RecordState};
 use model::run::JobState;
 use std::collections::{HashMap, HashSet};
@@ -18,6 +18,7 @@ pub struct RecordTest<'f> {
     partitions: HashSet<&'f str>,
     nodes: HashSet<&'f str>,
     states: HashSet<JobState>,
+    runs: HashSet<RunId>,
     /// The references by the number that they name.
     jobs: HashMap<JobId, Vec<JobRef>>,
 }
@@ -35,6 +36,7 @@ impl<'f> RecordTest<'f> {
             partitions: set(&filter.partitions),
             nodes: set(&filter.nodes),
             states: filter.states.iter().copied().collect(),
+            runs: filter.runs.iter().copied().collect(),
             jobs,
         }
     }
@@ -48,6 +50,7 @@ impl<'f> RecordTest<'f> {
             && admits(&self.partitions, record.partition.split(','))
             && admits(&self.nodes, record.nodes.iter().map(String::as_str))
             && (self.states.is_empty() || self.states.contains(&state_of(record.state)))
+            && (self.runs.is_empty() || self.runs.contains(&record.run))
             && was_alive(record, self.filter)
     }
 

@@ -26,6 +26,8 @@ const NAMED: &str = "entry IN (SELECT job.entry FROM json_each(?) AS wanted CROS
 const ON_NODES: &str = "entry IN (SELECT entry FROM job_nodes
     WHERE node IN (SELECT value FROM json_each(?)))";
 
+const NOT_DELETED: &str = "NOT EXISTS (SELECT 1 FROM deleted_runs WHERE run = record ->> 'run')";
+
 /// The conditions of a query and the values bound to them, in the same order.
 #[derive(Default)]
 struct Conditions {
@@ -62,10 +64,14 @@ impl Conditions {
         );
         all.any_of("name IN (SELECT value FROM json_each(?))", &filter.names);
         all.any_of("qos IN (SELECT value FROM json_each(?))", &filter.qos);
+        all.any_of("(record ->> 'run') IN (SELECT value FROM json_each(?))", &filter.runs);
         all.any_of(ON_NODES, &filter.nodes);
         all.any_of("state IN (SELECT value FROM json_each(?))", &filter.states);
         all.compare("end_ms >= ?", filter.from.map(|from| from.millis()));
         all.compare("submit_ms <= ?", filter.until.map(|until| until.millis()));
+        if filter.without_deleted {
+            all.sql.push(NOT_DELETED);
+        }
         if !filter.duplicates {
             all.sql.push(LAST_ATTEMPT);
         }
@@ -116,7 +122,7 @@ mod tests {
     use super::super::Books;
     use super::*;
     use model::array::IndexSet;
-    use model::id::JobId;
+    use model::id::{JobId, RunId};
     use model::run::JobState;
     use model::time::Timestamp;
 
@@ -144,6 +150,7 @@ mod tests {
             HistoryFilter { names: one(), ..all() },
             HistoryFilter { qos: one(), ..all() },
             HistoryFilter { nodes: one(), ..all() },
+            HistoryFilter { runs: vec![RunId::from_random(1)], ..all() },
             HistoryFilter { states: vec![JobState::Failed], ..all() },
             HistoryFilter { from: Some(Timestamp(1)), ..all() },
         ];

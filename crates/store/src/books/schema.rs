@@ -8,7 +8,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use super::BooksError;
 
 /// `UPGRADES[n]` turns schema n into n + 1. A released one is never edited.
-const UPGRADES: [&str; 2] = [V1, V2];
+const UPGRADES: [&str; 3] = [V1, V2, V3];
 
 /// `entry` grows with each write, so the highest entry of a job is its last attempt: attempt 0, a
 /// cancellation while waiting for another try, may well come after attempt 1.
@@ -65,6 +65,12 @@ CREATE TABLE kept_texts (
     last_end_ms INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX kept_texts_end ON kept_texts (last_end_ms);
+";
+
+/// Runs that were deleted, and the jobs of a run.
+const V3: &str = "
+CREATE TABLE deleted_runs (run TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE INDEX jobs_run ON jobs (record ->> 'run');
 ";
 
 fn version(connection: &Connection) -> Result<i64, BooksError> {

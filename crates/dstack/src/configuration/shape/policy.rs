@@ -6,7 +6,7 @@ use crate::configuration::property::{Default, Form, Table, acts};
 use crate::configuration::reader::mapping;
 use crate::configuration::reading::Reading;
 use crate::configuration::value::Value;
-use crate::cron::Cron;
+use model::cron::Cron;
 
 pub const RETRY_EVENTS: &[&str] = &["no-capacity", "interruption", "error"];
 pub const STARTUP_ORDERS: &[&str] = &["any", "master-first", "workers-first"];

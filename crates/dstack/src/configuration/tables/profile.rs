@@ -52,7 +52,7 @@ pub const PROFILE: &[Property] = &[
     ),
     acts_in_part("startup_order", Form::Shape(policy::startup_order)),
     acts_in_part("stop_criteria", Form::Words(&["all-done", "master-done"])),
-    refused("schedule", Form::Map(&SCHEDULE), "scheduled runs are not available yet"),
+    acts("schedule", Form::Map(&SCHEDULE)),
     acts("fleets", Form::List(&Form::Shape(policy::entity), "fleets")),
     refused(
         "instances",

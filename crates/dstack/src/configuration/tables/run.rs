@@ -8,6 +8,7 @@ use crate::configuration::property::{
 use crate::configuration::shape::{amount, env, mount, network, run};
 
 const NO_RIGHTS: &str = "is not available: a container has no more rights than its user";
+const NO_SSH: &str = "has no effect yet: it needs ssh into the run";
 const NO_FILES: &str = "nothing is copied to the node yet: name files that the node can read";
 
 pub const PORTS: Form = Form::List(&Form::Shape(network::port), "ports");
@@ -43,12 +44,8 @@ pub const RUN: &[Property] = &[
     acts("shell", Form::Shape(run::shell)),
     acts("resources", Form::Map(&RESOURCES)).or(Default::Empty),
     acts("priority", Form::Integer(0, 100)),
-    refused(
-        "volumes",
-        Form::List(&Form::Shape(mount::volume), "volumes"),
-        "volumes are not available yet",
-    )
-    .or(Default::Empty),
+    // `check` refuses volumes of a network, and folders that a run without an image would find at another path.
+    acts_in_part("volumes", Form::List(&Form::Shape(mount::volume), "volumes")).or(Default::Empty),
     refused("docker", Form::Bool, NO_RIGHTS),
     refused("repos", Form::List(&Form::Shape(mount::repo), "repos"), NO_FILES).or(Default::Empty),
     refused("files", Form::List(&Form::Shape(mount::file), "files"), NO_FILES).or(Default::Empty),
@@ -106,10 +103,10 @@ pub static DEV_ENVIRONMENT: Table = Table {
     of: "dev-environment",
     sections: &[
         &[
-            acts("ide", Form::Words(&["vscode", "cursor", "windsurf", "zed"])),
-            acts("version", Form::Text),
+            notice("ide", Form::Words(&["vscode", "cursor", "windsurf", "zed"]), NO_SSH),
+            notice("version", Form::Text, NO_SSH),
             acts("init", COMMANDS).or(Default::Empty),
-            acts("inactivity_duration", Form::IdleDuration),
+            notice("inactivity_duration", Form::IdleDuration, NO_SSH),
             notice("ports", PORTS, "ports are not forwarded yet").or(Default::Empty),
             acts("type", Form::Text),
         ],

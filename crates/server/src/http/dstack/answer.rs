@@ -65,6 +65,10 @@ impl From<Refusal> for Refused {
         match why {
             Refusal::AccessDenied => Self(ApiError::forbidden()),
             Refusal::UnknownJob(_) => Self::not_found("Run not found"),
+            why @ Refusal::UnknownThing { .. } => Self::not_found(why.to_string()),
+            why @ Refusal::AlreadyExists { .. } => {
+                Self(ApiError::refused(Code::ResourceExists, why.to_string()))
+            }
             other => Self::because(other.to_string()),
         }
     }

@@ -1,7 +1,8 @@
 //! Fleets: the partitions of the cluster, and its nodes as their instances.
 
 use super::answer::{ApiResult, Json, Refused};
-use super::run_body::{GPU, whole_node};
+use super::run_body::whole_node;
+use super::run_facts::GPU;
 use super::uuid;
 use crate::http::calls;
 use crate::shared::Shared;

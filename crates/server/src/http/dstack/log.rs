@@ -2,7 +2,8 @@
 
 use super::answer::{ApiResult, Json, Refused};
 use super::run_body::submission_id;
-use super::{check_project, run};
+use super::run_facts::RunFacts;
+use super::run_list;
 use crate::logs::log_key::log_key;
 use crate::shared::Shared;
 use axum::Extension;
@@ -13,14 +14,12 @@ use cluster::authorise::{Act, authorise};
 use dstack::api::error::ApiError;
 use dstack::api::stored::{LogEvent, Logs, PollLogs};
 use model::principal::Principal;
-use model::reason::Refusal;
 use model::time::Timestamp;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use store::{LogChunk, LogKey, LogPage, RunLogs};
 use tokio::task::block_in_place;
-use wire::view::JobView;
 
 /// The most lines of an answer.
 const LINES_MAX: usize = 1000;
@@ -34,16 +33,10 @@ pub async fn poll(
     Path(project): Path<String>,
     Json(wanted): Json<PollLogs>,
 ) -> ApiResult<Logs> {
-    check_project(&project)?;
-    let job = run::by_name(&shared, &by, &wanted.run_name)?;
-    let job = job.ok_or_else(|| Refused::not_found("Run not found"))?;
-    {
-        let state = shared.read();
-        let known = state.jobs.get(&job.id);
-        let known = known.ok_or_else(|| Refusal::UnknownJob(job.id.to_string()))?;
-        authorise(&state, &by, Act::ActAsOwner(known))?;
-    }
-    let Some(key) = log_of(&shared, &job, &wanted.job_submission_id) else {
+    let run = run_list::by_name(&shared, &by, &project, &wanted.run_name)?;
+    let run = run.ok_or_else(|| Refused::not_found("Run not found"))?;
+    authorise(&shared.read(), &by, Act::ReadTextsOf(run.owner_uid))?;
+    let Some(key) = log_of(&shared, &run, &wanted.job_submission_id) else {
         return Ok(Json(Logs::default()));
     };
     let from = match &wanted.next_token {
@@ -146,14 +139,13 @@ impl Lines {
 }
 
 /// The log of one node's part of one attempt, by the id that the client was given for it.
-fn log_of(shared: &Shared, job: &JobView, submission: &str) -> Option<LogKey> {
-    let run = job.run?.to_string();
-    let granted = job.allocation.as_ref().map_or(0, |granted| granted.nodes.len() as u32);
-    let ranks = 0..granted.max(job.nodes.min);
-    let (restarts, rank) = (0..=job.restarts)
+fn log_of(shared: &Shared, run: &RunFacts, submission: &str) -> Option<LogKey> {
+    let id = run.run?.to_string();
+    let ranks = 0..(run.parts.len() as u32).max(run.nodes_min);
+    let (restarts, rank) = (0..=run.restarts)
         .flat_map(|restarts| ranks.clone().map(move |rank| (restarts, rank)))
-        .find(|(restarts, rank)| submission_id(&run, *restarts, *rank) == submission)?;
-    log_key(shared, job.id, Some(restarts + 1), rank as usize).ok()
+        .find(|(restarts, rank)| submission_id(&id, *restarts, *rank) == submission)?;
+    log_key(shared, run.job, Some(restarts + 1), rank as usize).ok()
 }
 
 /// An event for each line of a chunk; a line that goes on in the next chunk is two events.

@@ -1,8 +1,7 @@
 //! What a run uses now, in dstack's names.
 
 use super::answer::{ApiResult, Json, Refused};
-use super::run_body::GPU;
-use super::{check_project, run};
+use super::run_list;
 use crate::clock;
 use crate::http::calls;
 use crate::shared::Shared;
@@ -19,14 +18,12 @@ pub async fn job(
     Extension(by): Extension<Principal>,
     Path((project, name)): Path<(String, String)>,
 ) -> ApiResult<Metrics> {
-    check_project(&project)?;
-    let job = run::by_name(&shared, &by, &name)?;
-    let job = job.ok_or_else(|| Refused::not_found("Run not found"))?;
-    let share = job.allocation.as_ref().and_then(|allocation| allocation.nodes.first());
-    let Some(share) = share.filter(|_| !job.state.is_ended()) else {
+    let run = run_list::by_name(&shared, &by, &project, &name)?;
+    let run = run.ok_or_else(|| Refused::not_found("Run not found"))?;
+    let Some(part) = run.parts.first().filter(|_| run.ended.is_none()) else {
         return Ok(Json(Metrics { metrics: Vec::new() }));
     };
-    let jobs = vec![JobRef::whole(job.id)];
+    let jobs = vec![JobRef::whole(run.job)];
     let used = match calls::answer(&shared, by, Call::Usage { jobs }).await? {
         Answer::Usage(used) => used,
         _ => Vec::new(),
@@ -41,9 +38,9 @@ pub async fn job(
     let metrics = [
         ("memory_usage_bytes", memory),
         ("memory_working_set_bytes", memory),
-        ("cpus_detected_num", u64::from(share.cpus.len())),
-        ("memory_total_bytes", share.memory.0),
-        ("gpus_detected_num", share.gres_count(GPU)),
+        ("cpus_detected_num", u64::from(part.cpus)),
+        ("memory_total_bytes", part.memory.0),
+        ("gpus_detected_num", part.gpu_count()),
     ];
     Ok(Json(Metrics { metrics: metrics.map(metric).into() }))
 }

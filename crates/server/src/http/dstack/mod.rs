@@ -1,25 +1,30 @@
 //! dstack's HTTP API, as its published client speaks it: another language over the same calls, with no policy of its own.
 //!
-//! `answer` is the form of answers, `account` has users and projects, `run` the runs (`run_request` from a configuration to a
-//! submission, `run_body` back), `fleet` the nodes, `log` the kept logs, `metric` what runs use, `secret` the secrets,
-//! `unavailable` what is not there.
+//! `answer` is the form of answers, `user` and `project` have users and projects, `account` repositories, `run` the runs
+//! (`run_request` from a configuration to a submission, `run_body` back), `fleet` the nodes, `event` what happened, `log` the
+//! kept logs, `metric` what runs use, `secret` the secrets, `unavailable` what is not there.
 
 mod account;
 mod answer;
+mod event;
 mod fleet;
 mod log;
 mod metric;
+mod project;
 #[cfg(test)]
 mod replay_tests;
 #[cfg(test)]
 mod rights_tests;
 mod run;
 mod run_body;
+mod run_facts;
+mod run_list;
 mod run_request;
 mod secret;
 #[cfg(test)]
 mod tests;
 mod unavailable;
+mod user;
 
 use crate::http::authenticate::{self, Caller};
 use crate::http::body_limits::{self, BodyLimits};
@@ -32,8 +37,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use dstack::api::error::ApiError;
 use dstack::api::project::ServerInfo;
-use model::fleet::MAIN_PROJECT;
 use model::id::RunId;
+use model::principal::Principal;
 use ring::digest::{SHA256, digest};
 use serde_json::json;
 use std::sync::Arc;
@@ -47,10 +52,21 @@ type Handler = fn() -> MethodRouter<Arc<Shared>>;
 /// Every route that needs a token.
 const ROUTES: &[(&str, Handler)] = &[
     ("/api/server/get_info", || post(server_info)),
-    ("/api/users/get_my_user", || post(account::my_user)),
-    ("/api/users/list", || post(account::users)),
-    ("/api/projects/list", || post(account::projects)),
-    ("/api/projects/{project}/get", || post(account::project)),
+    ("/api/users/get_my_user", || post(user::my_user)),
+    ("/api/users/list", || post(user::list)),
+    ("/api/users/get_user", || post(user::get)),
+    ("/api/users/create", || post(user::create)),
+    ("/api/users/update", || post(user::update)),
+    ("/api/users/delete", || post(user::delete)),
+    ("/api/users/refresh_token", || post(user::refresh_token)),
+    ("/api/projects/list", || post(project::list)),
+    ("/api/projects/create", || post(project::create)),
+    ("/api/projects/delete", || post(project::delete)),
+    ("/api/projects/{project}/get", || post(project::get)),
+    ("/api/projects/{project}/update", || post(project::update)),
+    ("/api/projects/{project}/set_members", || post(project::set_members)),
+    ("/api/projects/{project}/add_members", || post(project::add_members)),
+    ("/api/projects/{project}/remove_members", || post(project::remove_members)),
     ("/api/backends/list_types", || post(nothing)),
     ("/api/project/{project}/repos/init", || post(account::init_repo)),
     ("/api/project/{project}/repos/list", || post(nothing)),
@@ -59,9 +75,11 @@ const ROUTES: &[(&str, Handler)] = &[
     ("/api/project/{project}/runs/get_plan", || post(run::plan)),
     ("/api/project/{project}/runs/apply", || post(run::apply)),
     ("/api/project/{project}/runs/stop", || post(run::stop)),
+    ("/api/project/{project}/runs/delete", || post(run::delete)),
     ("/api/project/{project}/gpus/list", || post(run::gpus)),
     ("/api/project/{project}/logs/poll", || post(log::poll)),
     ("/api/project/{project}/metrics/job/{run}", || get(metric::job)),
+    ("/api/events/list", || post(event::list)),
     ("/api/project/{project}/secrets/list", || post(secret::list)),
     ("/api/project/{project}/secrets/get", || post(secret::get)),
     ("/api/project/{project}/secrets/create_or_update", || post(secret::create_or_update)),
@@ -112,7 +130,7 @@ pub fn router(shared: &Arc<Shared>, bodies: &BodyLimits) -> Router<Arc<Shared>> 
     let routes = ROUTES.iter().fold(Router::new(), add);
     let routes = unavailable::REFUSED.iter().fold(routes, refuse);
     routes
-        .route_layer(middleware::from_fn(in_project))
+        .route_layer(middleware::from_fn_with_state(shared.clone(), in_project))
         .route_layer(middleware::from_fn_with_state(bodies.clone(), body_limits::read_whole))
         .route_layer(middleware::from_fn_with_state(shared.clone(), authenticated))
         .route("/api/auth/list_providers", post(nothing))
@@ -146,26 +164,26 @@ async fn server_info() -> Json<ServerInfo> {
     Json(ServerInfo { server_version: Some(DSTACK_VERSION.to_owned()) })
 }
 
-/// A route below a project is for who may use the project.
+/// A route below a project is for its members.
 async fn in_project(
+    State(shared): State<Arc<Shared>>,
     params: Result<RawPathParams, axum::extract::rejection::RawPathParamsRejection>,
     request: Request,
     next: Next,
 ) -> Response {
+    let by = request.extensions().get::<Principal>().cloned();
     let params = params.ok();
     let mut params = params.iter().flatten();
-    match params.find(|(name, _)| *name == PROJECT).map(|(_, name)| check_project(name)) {
-        Some(Err(refused)) => refused.into_response(),
-        _ => next.run(request).await,
+    let named = params.find(|(name, _)| *name == project::PARAMETER);
+    let checked = match (by, named) {
+        (Some(by), Some((_, name))) => project::check_member(&shared, &by, name),
+        (_, None) => Ok(()),
+        (None, Some(_)) => Err(ApiError::not_authenticated().into()),
+    };
+    match checked {
+        Ok(()) => next.run(request).await,
+        Err(refused) => refused.into_response(),
     }
-}
-
-/// The part of a path that names a project.
-const PROJECT: &str = "project";
-
-/// There is one project.
-fn check_project(name: &str) -> Result<(), Refused> {
-    if name == MAIN_PROJECT { Ok(()) } else { Err(Refused(ApiError::no_such_project())) }
 }
 
 /// The id of something that has none of its own: a UUID made from its kind and its name, so that it stays the same.

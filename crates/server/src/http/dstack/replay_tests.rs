@@ -8,7 +8,8 @@ use crate::configure::{self, Machine};
 use crate::http::tests::port;
 use crate::testing::NODE;
 use cluster::Command;
-use cluster::command::{AttemptReport, CancelJobs};
+use cluster::Job;
+use cluster::command::{AttemptReport, CancelJobs, EndedRun};
 use model::amount::Bytes;
 use model::change::{JobFilter, JobRef};
 use model::id::AttemptId;
@@ -17,6 +18,7 @@ use model::run::{ExitStatus, Usage};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// `fixtures/dstack-requests.json`: facts of version 0.22.5. Services, gateways, clouds, exports, login, secrets and files are
 /// not among them.
@@ -69,6 +71,7 @@ const NULL_HERE: &[&str] = &[
     "service_port",
     // A run that never had a node.
     "fleet",
+    "latest_job_submission",
     "job_provisioning_data",
     "job_runtime_data",
     // A fleet of slurm.conf comes from no file of dstack's, and is not reached by ssh.
@@ -80,9 +83,6 @@ const NULL_HERE: &[&str] = &[
 
 /// A fleet that is cut as finely as its nodes can be, where the recorded one had a number.
 const ALSO_TEXT: &str = "blocks";
-
-/// Commands whose requests are not taken yet.
-const NOT_YET: &[&str] = &["dev-apply", "dev-delete", "event", "sched-apply"];
 
 /// Where this server answers otherwise, and with which status.
 const OTHERWISE: &[(&str, &str, u16)] = &[
@@ -184,8 +184,20 @@ impl Api {
         self.server.plan();
     }
 
-    /// Ends what the command before has left.
-    async fn end_all(&self) {
+    /// Takes what the command before has left out of the lists.
+    async fn delete_all(&self) {
+        let ended = |job: &Arc<Job>| EndedRun {
+            run: job.run,
+            name: job.spec.name.to_string(),
+            owner: job.spec.owner.uid,
+            account: job.account.to_string(),
+        };
+        let runs = self.server.shared.read().jobs.values().map(ended).collect();
+        self.server.run(Command::DeleteRuns(runs)).await.expect("they have ended");
+    }
+
+    /// Ends every run, as its node would report it.
+    pub(super) async fn end_all(&self) {
         let jobs: Vec<_> = self.server.shared.read().jobs.keys().copied().collect();
         for job in jobs {
             let cancel = CancelJobs {
@@ -222,6 +234,7 @@ fn without_secrets(body: &mut Value) {
 /// Sends what one command had sent; what differs from the record.
 async fn replay(api: &Api, recorded: &Recorded, requests: &[&Request]) -> Vec<String> {
     api.end_all().await;
+    api.delete_all().await;
     let mut applied = Vec::new();
     let mut differences = Vec::new();
     for request in requests {
@@ -240,6 +253,9 @@ async fn replay(api: &Api, recorded: &Recorded, requests: &[&Request]) -> Vec<St
             && let Some(name) = request.body["plan"]["run_spec"]["run_name"].as_str()
         {
             applied.push(name.to_owned());
+        }
+        if path.ends_with("/runs/delete") {
+            api.end_all().await;
         }
         let mut body = request.body.clone();
         without_secrets(&mut body);
@@ -280,8 +296,7 @@ async fn recorded_requests_are_answered_as_they_were() {
     let recorded = include_str!("../../../fixtures/dstack-requests.json");
     let recorded: Recorded = serde_json::from_str(recorded).expect("the recorded requests");
     let mut scenarios: BTreeMap<&str, Vec<&Request>> = BTreeMap::new();
-    let taken = |request: &&Request| !NOT_YET.contains(&request.scenario.as_str());
-    for request in recorded.requests.iter().filter(taken) {
+    for request in &recorded.requests {
         scenarios.entry(&request.scenario).or_default().push(request);
     }
     let mut differences = Vec::new();

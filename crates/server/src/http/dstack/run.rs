@@ -1,60 +1,49 @@
 //! Runs: planned, applied, listed and stopped.
 
 use super::answer::{ApiResult, Json, Refused};
-use super::check_project;
 use super::run_body::{Bodies, job_spec};
+use super::run_facts::RunFacts;
 use super::run_request::{self, Purpose, RunRequest};
+use super::{project, run_list};
 use crate::http::calls;
 use crate::shared::Shared;
-use crate::show::job_list::ListedJob;
 use axum::Extension;
 use axum::extract::{Path, State};
 use dstack::api::gpu::{Gpus, ListGpus};
 use dstack::api::plan::{JobPlan, RunPlan};
-use dstack::api::run::{ApplyRunPlan, GetRun, GetRunPlan, ListRuns, Run, StopRuns};
+use dstack::api::run::{ApplyRunPlan, DeleteRuns, GetRun, GetRunPlan, ListRuns, Run, StopRuns};
 use dstack::request::{for_offers, is_same_run};
 use dstack::status::ApplyAction;
 use model::change::{JobFilter, JobRef};
-use model::id::{JobId, RunId};
+use model::fleet::MAIN_PROJECT;
+use model::id::JobId;
 use model::principal::Principal;
 use model::reason::Refusal;
-use model::run::{JobSpec, LaunchKind};
+use model::run::JobSpec;
 use std::sync::Arc;
 use tokio::task::block_in_place;
 use wire::client::{Answer, Call, Cancel, JobsQuery, Offer};
 use wire::view::JobView;
 
-/// The most runs, and the most offers, of one answer; the client asks for as many at most.
-const RUNS_MAX: usize = 100;
+/// The most offers of one answer; the client asks for as many at most.
 const OFFERS_MAX: usize = 50;
 
 const SIGKILL: i32 = 9;
 
-/// Every job of the cluster, whichever language it came in.
+/// Every job of the cluster, whichever language it came in: those in memory, and where those that have ended are wanted
+/// also those that only the books have.
 pub async fn list(
     State(shared): State<Arc<Shared>>,
     Extension(by): Extension<Principal>,
     Json(wanted): Json<ListRuns>,
 ) -> ApiResult<Vec<Run>> {
     if let Some(project) = &wanted.project_name {
-        check_project(project)?;
+        project::check_member(&shared, &by, project)?;
     }
-    let users = wanted.username.into_iter().collect();
-    let filter = JobFilter { users, all_states: !wanted.only_active, ..JobFilter::default() };
-    let before = wanted.prev_run_id.and_then(|id| id.parse::<RunId>().ok());
-    let limit = wanted.limit.map_or(RUNS_MAX, |limit| limit as usize).min(RUNS_MAX);
-    let page = |jobs: &mut Vec<ListedJob>| {
-        jobs.sort_by_key(|(job, _)| (job.shown_submit(), job.id));
-        if !wanted.ascending {
-            jobs.reverse();
-        }
-        let skip = before.and_then(|id| jobs.iter().position(|(job, _)| job.run == id));
-        jobs.drain(..skip.map_or(0, |at| at + 1));
-        jobs.truncate(limit);
-    };
-    let shown = jobs(&shared, &by, filter, page)?;
-    let bodies = Bodies::new(&shared, &by);
-    Ok(Json(block_in_place(|| shown.iter().map(|job| bodies.run(job)).collect())))
+    let project = wanted.project_name.as_deref().unwrap_or(MAIN_PROJECT);
+    let bodies = Bodies::new(&shared, &by, project);
+    let found = block_in_place(|| run_list::list(&shared, &by, &wanted))?;
+    Ok(Json(block_in_place(|| found.iter().map(|run| bodies.run(run)).collect())))
 }
 
 pub async fn get(
@@ -63,14 +52,13 @@ pub async fn get(
     Path(project): Path<String>,
     Json(wanted): Json<GetRun>,
 ) -> ApiResult<Run> {
-    check_project(&project)?;
     let found = match (&wanted.id, &wanted.run_name) {
-        (Some(id), _) => by_id(&shared, &by, id)?,
-        (None, Some(name)) => by_name(&shared, &by, name)?,
+        (Some(id), _) => run_list::by_id(&shared, &by, &project, id)?,
+        (None, Some(name)) => run_list::by_name(&shared, &by, &project, name)?,
         (None, None) => None,
     };
-    let job = found.ok_or_else(|| Refused::not_found("Run not found"))?;
-    Ok(Json(Bodies::new(&shared, &by).run(&job)))
+    let run = found.ok_or_else(|| Refused::not_found("Run not found"))?;
+    Ok(Json(Bodies::new(&shared, &by, &project).run(&run)))
 }
 
 pub async fn plan(
@@ -79,12 +67,11 @@ pub async fn plan(
     Path(project): Path<String>,
     Json(wanted): Json<GetRunPlan>,
 ) -> ApiResult<RunPlan> {
-    check_project(&project)?;
     let purpose = if wanted.for_offers_only { Purpose::Offers } else { Purpose::Run };
-    let asked = run_request::read(&shared, &by, wanted.run_spec, purpose)?;
+    let asked = run_request::read(&shared, &by, &project, wanted.run_spec, purpose)?;
     let found = offers(&shared, &by, &asked).await?;
-    let active = own_active(&shared, &by, &asked.name)?;
-    let bodies = Bodies::new(&shared, &by);
+    let active = run_list::own_active(&shared, &by, &project, &asked.name)?;
+    let bodies = Bodies::new(&shared, &by, &project);
     let most = wanted.max_offers.map_or(OFFERS_MAX, |most| most as usize).min(OFFERS_MAX);
     let nodes = bodies.shown_nodes(asked.task.nodes.min);
     let job_plan = |rank| JobPlan {
@@ -94,13 +81,13 @@ pub async fn plan(
         max_price: found.first().map(|_| 0.0),
     };
     Ok(Json(RunPlan {
-        project_name: project,
+        project_name: project.clone(),
         user: by.name.clone(),
         job_plans: (0..nodes).map(job_plan).collect(),
         run_spec: asked.run_spec,
         effective_run_spec: Some(asked.effective),
         action: if active.is_some() { ApplyAction::Update } else { ApplyAction::Create },
-        current_resource: active.map(|job| Box::new(bodies.run(&job))),
+        current_resource: active.map(|job| Box::new(bodies.run(&RunFacts::of_job(&job)))),
     }))
 }
 
@@ -111,12 +98,11 @@ pub async fn apply(
     Path(project): Path<String>,
     Json(wanted): Json<ApplyRunPlan>,
 ) -> ApiResult<Run> {
-    check_project(&project)?;
-    let asked = run_request::read(&shared, &by, wanted.plan.run_spec, Purpose::Run)?;
+    let asked = run_request::read(&shared, &by, &project, wanted.plan.run_spec, Purpose::Run)?;
     let RunRequest { name, mut submission, effective, .. } = asked;
     let asked = calls::stored_form(&submission);
-    if let Some(active) = own_active(&shared, &by, &name)? {
-        return same_run(&shared, &by, &active, &asked);
+    if let Some(active) = run_list::own_active(&shared, &by, &project, &name)? {
+        return same_run(&shared, &by, &project, &active, &asked);
     }
     submission.unique_name = true;
     let kept = serde_json::to_string(&effective);
@@ -126,13 +112,15 @@ pub async fn apply(
         Ok(Answer::Submitted { job, .. }) => {
             let found = one(&shared, &by, job)?;
             let found = found.ok_or_else(|| Refused::not_found("Run not found"))?;
-            Ok(Json(Bodies::new(&shared, &by).run(&found)))
+            Ok(Json(Bodies::new(&shared, &by, &project).run(&RunFacts::of_job(&found))))
         }
         // Another call has submitted it meanwhile.
         Err(Refusal::AlreadyExists { .. }) => {
-            let active = own_active(&shared, &by, &name)?;
-            let active = active.ok_or_else(|| Refused::not_found("Run not found"))?;
-            same_run(&shared, &by, &active, &asked)
+            let active = run_list::own_active(&shared, &by, &project, &name)?;
+            let active = active.ok_or_else(|| {
+                Refused::because(format!("a run {name} of yours is active in another project"))
+            })?;
+            same_run(&shared, &by, &project, &active, &asked)
         }
         Err(why) => Err(why.into()),
         Ok(_) => Err(Refused::because("the run was not submitted")),
@@ -140,9 +128,15 @@ pub async fn apply(
 }
 
 /// The active run of a name, if it is the one that is asked for.
-fn same_run(shared: &Shared, by: &Principal, active: &JobView, asked: &JobSpec) -> ApiResult<Run> {
+fn same_run(
+    shared: &Shared,
+    by: &Principal,
+    project: &str,
+    active: &JobView,
+    asked: &JobSpec,
+) -> ApiResult<Run> {
     if is_same_run(&active.spec, asked) {
-        return Ok(Json(Bodies::new(shared, by).run(active)));
+        return Ok(Json(Bodies::new(shared, by, project).run(&RunFacts::of_job(active))));
     }
     let name = &active.spec.name;
     let text = format!("Failed to apply plan. Run {name} is active. Stop it first");
@@ -155,13 +149,12 @@ pub async fn stop(
     Path(project): Path<String>,
     Json(wanted): Json<StopRuns>,
 ) -> ApiResult<()> {
-    check_project(&project)?;
     let mut jobs = Vec::new();
     for name in &wanted.runs_names {
-        let job = by_name(&shared, &by, name)?;
-        let job = job.ok_or_else(|| Refused::not_found(format!("Run {name} not found")))?;
-        if !job.state.is_ended() {
-            jobs.push(JobRef::whole(job.id));
+        let run = run_list::by_name(&shared, &by, &project, name)?;
+        let run = run.ok_or_else(|| Refused::not_found(format!("Run {name} not found")))?;
+        if run.ended.is_none() {
+            jobs.push(JobRef::whole(run.job));
         }
     }
     if jobs.is_empty() {
@@ -183,6 +176,23 @@ pub async fn stop(
     Ok(Json(()))
 }
 
+/// Deletes runs that have ended: their names are in no list any more.
+pub async fn delete(
+    State(shared): State<Arc<Shared>>,
+    Extension(by): Extension<Principal>,
+    Path(project): Path<String>,
+    Json(wanted): Json<DeleteRuns>,
+) -> ApiResult<()> {
+    let mut runs = Vec::new();
+    for name in &wanted.runs_names {
+        let run = run_list::by_name(&shared, &by, &project, name)?;
+        let run = run.ok_or_else(|| Refused::not_found(format!("Run {name} not found")))?;
+        runs.extend(run.run);
+    }
+    calls::answer(&shared, by, Call::DeleteRuns { runs }).await?;
+    Ok(Json(()))
+}
+
 /// The offers by kind of GPU: `dstack offer --group-by gpu`.
 pub async fn gpus(
     State(shared): State<Arc<Shared>>,
@@ -190,10 +200,9 @@ pub async fn gpus(
     Path(project): Path<String>,
     Json(wanted): Json<ListGpus>,
 ) -> ApiResult<Gpus> {
-    check_project(&project)?;
-    let asked = run_request::read(&shared, &by, wanted.run_spec, Purpose::Offers)?;
+    let asked = run_request::read(&shared, &by, &project, wanted.run_spec, Purpose::Offers)?;
     let found = offers(&shared, &by, &asked).await?;
-    Ok(Json(Gpus { gpus: Bodies::new(&shared, &by).gpu_groups(&found) }))
+    Ok(Json(Gpus { gpus: Bodies::new(&shared, &by, &project).gpu_groups(&found) }))
 }
 
 /// The offers, those on free nodes first. None if no node can ever run it.
@@ -217,51 +226,9 @@ async fn offers(
     }
 }
 
-fn jobs(
-    shared: &Shared,
-    by: &Principal,
-    filter: JobFilter,
-    pick: impl FnOnce(&mut Vec<ListedJob>),
-) -> Result<Vec<JobView>, Refusal> {
-    calls::jobs(shared, by, &JobsQuery { filter, ..JobsQuery::default() }, pick)
-}
-
 fn one(shared: &Shared, by: &Principal, job: JobId) -> Result<Option<JobView>, Refusal> {
     let refs = vec![JobRef::whole(job)];
     let filter = JobFilter { jobs: refs, all_states: true, ..JobFilter::default() };
-    Ok(jobs(shared, by, filter, |_| ())?.into_iter().next())
-}
-
-fn by_id(shared: &Shared, by: &Principal, id: &str) -> Result<Option<JobView>, Refused> {
-    let Ok(id) = id.parse::<RunId>() else { return Ok(None) };
-    let filter = JobFilter { all_states: true, ..JobFilter::default() };
-    let of_run = |jobs: &mut Vec<ListedJob>| jobs.retain(|(job, _)| job.run == id);
-    Ok(jobs(shared, by, filter, of_run)?.into_iter().next())
-}
-
-/// The caller's own active run of this name. Others may have runs of the same name.
-fn own_active(shared: &Shared, by: &Principal, name: &str) -> Result<Option<JobView>, Refused> {
-    let found = by_name(shared, by, name)?;
-    Ok(found.filter(|job| !job.state.is_ended() && job.spec.owner.uid == by.uid))
-}
-
-/// The newest run of this name that has not ended, or else the newest; the caller's own before those of others. A job of
-/// `sbatch` goes by its name and its number.
-pub fn by_name(shared: &Shared, by: &Principal, name: &str) -> Result<Option<JobView>, Refused> {
-    let names = vec![name.to_owned()];
-    let filter = JobFilter { names, all_states: true, ..JobFilter::default() };
-    let runs = jobs(shared, by, filter, |_| ())?.into_iter();
-    let runs = runs.filter(|job| job.spec.launch.kind == LaunchKind::Task);
-    let is_own = |job: &JobView| job.spec.owner.uid == by.uid;
-    let newest = runs.max_by_key(|job| (is_own(job), !job.state.is_ended(), job.submit, job.id));
-    if let Some(found) = newest {
-        return Ok(Some(found));
-    }
-    let Some((stem, number)) = name.rsplit_once('-') else { return Ok(None) };
-    let Ok(number) = number.parse() else { return Ok(None) };
-    match one(shared, by, JobId(number)) {
-        Ok(found) => Ok(found.filter(|job| &*job.spec.name == stem)),
-        Err(Refusal::UnknownJob(_)) => Ok(None),
-        Err(why) => Err(why.into()),
-    }
+    let wanted = JobsQuery { filter, ..JobsQuery::default() };
+    Ok(calls::jobs(shared, by, &wanted, |_| ())?.into_iter().next())
 }

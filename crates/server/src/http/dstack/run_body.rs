@@ -1,5 +1,6 @@
 //! Jobs, offers and nodes in the form that dstack's client reads.
 
+use super::run_facts::{GPU, Part, RunFacts};
 use super::uuid;
 use crate::shared::Shared;
 use cluster::authorise::{Act, authorise};
@@ -9,46 +10,36 @@ use dstack::api::job::{
     Job, JobProvisioningData, JobRuntimeData, JobSpec, JobSubmission, Requirements,
 };
 use dstack::api::run::{Run, RunFleet, RunSpec};
+use dstack::api::time::Time;
 use dstack::configuration::task::STOP_DURATION;
+use dstack::occurrence::run_end;
 use dstack::run_summary::RunSummary;
-use dstack::status::{JobEnd, JobStatus, OfferStatus, RunEnd, RunStatus};
+use dstack::status::{JobStatus, OfferStatus, RunStatus};
 use model::amount::{Bytes, GIB, MIB};
-use model::fleet::MAIN_PROJECT;
 use model::node::{NodeConfig, NodeGres};
 use model::principal::Principal;
-use model::run::LaunchKind;
 use model::tres::TresKind;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use wire::view::JobView;
-
-pub const GPU: &str = "gpu";
 
 /// Makes bodies for one who asks; what they need beside a job is taken once.
 pub struct Bodies<'a> {
     shared: &'a Shared,
     by: &'a Principal,
+    /// The project that was asked for.
+    project: &'a str,
     nodes: BTreeMap<String, Arc<NodeConfig>>,
 }
 
-/// A part of a node.
-struct Part<'a> {
-    node: &'a str,
-    cpus: u32,
-    memory: Bytes,
-    /// Kind, which may be empty, and count.
-    gpus: Vec<(String, u64)>,
-}
-
 impl<'a> Bodies<'a> {
-    pub fn new(shared: &'a Shared, by: &'a Principal) -> Self {
+    pub fn new(shared: &'a Shared, by: &'a Principal, project: &'a str) -> Self {
         let nodes = {
             let state = shared.read();
             let configs = state.nodes.values().map(|node| &node.config);
             configs.map(|config| (config.name.clone(), config.clone())).collect()
         };
-        Self { shared, by, nodes }
+        Self { shared, by, project, nodes }
     }
 
     /// How many nodes of a run are shown: a job that waits may ask for more than there will ever be.
@@ -57,91 +48,78 @@ impl<'a> Bodies<'a> {
         wanted.min(most).max(1)
     }
 
-    pub fn run(&self, job: &JobView) -> Run {
-        let summary = RunSummary::of_job(job);
-        let run_spec = self.run_spec(job);
-        let name = run_name(job);
-        let id = job.run.map(|id| id.to_string()).unwrap_or_default();
-        let granted = job.allocation.as_ref().map(|allocation| allocation.nodes.len() as u32);
-        let count = self.shown_nodes(granted.unwrap_or(job.nodes.min));
+    pub fn run(&self, run: &RunFacts) -> Run {
+        let summary = &run.summary;
+        let run_spec = self.run_spec(run);
+        let id = run.run.map(|id| id.to_string()).unwrap_or_default();
+        let granted = u32::try_from(run.parts.len()).ok().filter(|granted| *granted > 0);
+        let count = self.shown_nodes(granted.unwrap_or(run.nodes_min));
         let of_rank = |rank| Job {
-            job_spec: job_spec(&run_spec, &name, rank, count),
-            job_submissions: vec![self.submission(job, &summary, &id, rank)],
+            job_spec: job_spec(&run_spec, &run.name, rank, count),
+            job_submissions: vec![self.submission(run, &id, rank)],
             job_connection_info: None,
         };
+        // A run whose first time is to come has no jobs yet.
+        let count = if run.next_start.is_some() && !run.has_started { 0 } else { count };
         let jobs: Vec<Job> = (0..count).map(of_rank).collect();
-        let ended = job.end.filter(|_| job.state.is_ended());
         Run {
             id,
-            project_name: MAIN_PROJECT.to_owned(),
-            user: job.spec.owner.name.clone(),
-            fleet: job.allocation.as_ref().map(|allocation| RunFleet {
-                id: uuid("fleet", &allocation.partition),
-                name: allocation.partition.clone(),
-            }),
-            submitted_at: job.submit.into(),
-            last_processed_at: ended.or(job.start).unwrap_or(job.submit).into(),
+            project_name: self.project.to_owned(),
+            user: run.owner.clone(),
+            fleet: run
+                .partition
+                .as_ref()
+                .map(|name| RunFleet { id: uuid("fleet", name), name: name.clone() }),
+            submitted_at: run.submit.into(),
+            last_processed_at: last_processed(run),
             status: summary.status,
             status_message: summary.message.clone(),
-            termination_reason: run_end(&summary).map(|end| end.word().to_owned()),
+            termination_reason: summary.end.map(|end| run_end(end).word().to_owned()),
             latest_job_submission: jobs.first().map(|first| first.job_submissions[0].clone()),
             run_spec,
             jobs,
             cost: 0.0,
             service: None,
             deployment_num: 0,
-            error: Some(summary.error),
+            error: Some(summary.error.clone()),
             deleted: false,
-            next_triggered_at: None,
+            next_triggered_at: run.next_start.map(Into::into),
         }
     }
 
-    /// The run as it was applied, with its commands and environment, for those who may act as its owner. Others, and who
+    /// The run as it was applied, with its commands and environment, for its owner and administrators. Others, and who
     /// asks for a job of `sbatch`, get one that is made from what everybody is shown of the job.
-    fn run_spec(&self, job: &JobView) -> RunSpec {
-        let may_read = {
+    fn run_spec(&self, run: &RunFacts) -> RunSpec {
+        let may_read = || {
             let state = self.shared.read();
-            let known = state.jobs.get(&job.id);
-            known.is_some_and(|known| authorise(&state, self.by, Act::ActAsOwner(known)).is_ok())
+            authorise(&state, self.by, Act::ReadTextsOf(run.owner_uid)).is_ok()
         };
-        let kept = job.spec.launch.configuration.as_ref().filter(|_| may_read);
+        let kept = run.configuration.as_ref().filter(|_| may_read());
         let kept = kept.and_then(|blob| self.shared.blob_text(blob).ok());
         let kept = kept.and_then(|text| serde_json::from_str(&text).ok());
-        kept.unwrap_or_else(|| translated_spec(job))
+        kept.unwrap_or_else(|| translated_spec(run))
     }
 
-    fn submission(
-        &self,
-        job: &JobView,
-        summary: &RunSummary,
-        run: &str,
-        rank: u32,
-    ) -> JobSubmission {
-        let share = job.allocation.as_ref().and_then(|all| all.nodes.get(rank as usize));
-        let part = share.map(|share| {
-            let gpus = share.gres.iter().filter(|gres| gres.name == GPU);
-            let gpus = gpus.map(|gres| (gres.kind.clone().unwrap_or_default(), gres.count));
-            let (cpus, memory, gpus) = (share.cpus.len(), share.memory, gpus.collect());
-            Part { node: &share.node, cpus, memory, gpus }
-        });
-        let node = part.as_ref().and_then(|part| self.nodes.get(part.node));
-        let ended = job.end.filter(|_| job.state.is_ended());
+    fn submission(&self, run: &RunFacts, id: &str, rank: u32) -> JobSubmission {
+        let summary = &run.summary;
+        let part = run.parts.get(rank as usize);
+        let node = part.and_then(|part| self.nodes.get(&part.node));
         let error = (!summary.error.is_empty()).then(|| summary.error.clone());
         JobSubmission {
-            id: submission_id(run, job.restarts, rank),
-            submission_num: job.restarts,
+            id: submission_id(id, run.restarts, rank),
+            submission_num: run.restarts,
             deployment_num: 0,
-            submitted_at: job.submit.into(),
-            last_processed_at: ended.or(job.start).unwrap_or(job.submit).into(),
-            finished_at: ended.map(Into::into),
+            submitted_at: run.submit.into(),
+            last_processed_at: last_processed(run),
+            finished_at: run.ended.map(Into::into),
             inactivity_secs: None,
             status: job_status(summary),
             status_message: summary.message.clone(),
             termination_reason: summary.end.map(|end| end.word().to_owned()),
             termination_reason_message: error.clone(),
             exit_status: summary.exit,
-            job_provisioning_data: node.map(|node| provisioning(node, &job.spec.owner.name)),
-            job_runtime_data: part.as_ref().map(|part| JobRuntimeData {
+            job_provisioning_data: node.map(|node| provisioning(node, &run.owner)),
+            job_runtime_data: part.map(|part| JobRuntimeData {
                 network_mode: "host".to_owned(),
                 gpu: u32::try_from(part.gpu_count()).ok(),
                 cpu: Some(f64::from(part.cpus)),
@@ -149,8 +127,8 @@ impl<'a> Bodies<'a> {
                 ports: None,
                 volume_names: Some(Vec::new()),
                 offer: Some(self.offer_of(part, OfferStatus::Busy)),
-                working_dir: Some(job.spec.launch.work_dir.to_string()),
-                username: Some(job.spec.owner.name.clone()),
+                working_dir: Some(run.work_dir.clone()),
+                username: Some(run.owner.clone()),
             }),
             error,
             probes: Vec::new(),
@@ -160,14 +138,14 @@ impl<'a> Bodies<'a> {
 
     pub fn offer(&self, offer: &wire::client::Offer) -> Offer {
         let (cpus, memory, gpus) = (offer.cpus, offer.memory, offer.gpus.clone());
-        let part = Part { node: &offer.node, cpus, memory, gpus };
+        let part = Part { node: offer.node.clone(), cpus, memory, gpus };
         self.offer_of(&part, if offer.available { OfferStatus::Idle } else { OfferStatus::Busy })
     }
 
-    fn offer_of(&self, part: &Part<'_>, status: OfferStatus) -> Offer {
-        let node = self.nodes.get(part.node).map(Arc::as_ref);
+    fn offer_of(&self, part: &Part, status: OfferStatus) -> Offer {
+        let node = self.nodes.get(&part.node).map(Arc::as_ref);
         let resources = resources(part.cpus, part.memory, &part.gpus, node);
-        let instance = InstanceType { name: part.node.to_owned(), resources };
+        let instance = InstanceType { name: part.node.clone(), resources };
         Offer::own(instance, 0.0, status, node.map_or((1, 1), |node| blocks(part, node)))
     }
 
@@ -204,10 +182,8 @@ impl<'a> Bodies<'a> {
     }
 }
 
-impl Part<'_> {
-    fn gpu_count(&self) -> u64 {
-        self.gpus.iter().map(|(_, count)| count).sum()
-    }
+fn last_processed(run: &RunFacts) -> Time {
+    run.ended.or(run.start).unwrap_or(run.submit).into()
 }
 
 fn provisioning(node: &NodeConfig, user: &str) -> JobProvisioningData {
@@ -233,14 +209,6 @@ fn provisioning(node: &NodeConfig, user: &str) -> JobProvisioningData {
     }
 }
 
-/// The run's name: a task has one of its own. Jobs of `sbatch` may share a name, so their number is added.
-fn run_name(job: &JobView) -> String {
-    match job.spec.launch.kind {
-        LaunchKind::Task => job.spec.name.to_string(),
-        _ => format!("{}-{}", job.spec.name, job.id),
-    }
-}
-
 /// One node's part of one attempt.
 pub fn submission_id(run: &str, restarts: u32, rank: u32) -> String {
     uuid("submission", &format!("{run} {restarts} {rank}"))
@@ -249,7 +217,8 @@ pub fn submission_id(run: &str, restarts: u32, rank: u32) -> String {
 pub fn job_spec(run_spec: &RunSpec, name: &str, rank: u32, count: u32) -> JobSpec {
     let configuration = &run_spec.configuration;
     let text = |key: &str| configuration[key].as_str().map(str::to_owned);
-    let commands = configuration["commands"].as_array().into_iter().flatten();
+    let commands = if configuration["type"] == "dev-environment" { "init" } else { "commands" };
+    let commands = configuration[commands].as_array().into_iter().flatten();
     let env = configuration["env"].as_object().into_iter().flatten();
     JobSpec {
         replica_num: 0,
@@ -301,22 +270,22 @@ pub fn job_spec(run_spec: &RunSpec, name: &str, rank: u32, count: u32) -> JobSpe
 }
 
 /// A task that asks for what the job asked for.
-fn translated_spec(job: &JobView) -> RunSpec {
-    let nodes = job.nodes.min.max(1);
+fn translated_spec(run: &RunFacts) -> RunSpec {
+    let nodes = run.nodes_min.max(1);
     let per_node = |amount: u64| amount / u64::from(nodes);
-    let cpus = per_node(u64::from(job.cpus)).max(1);
-    let memory = per_node(job.tres.amount(&TresKind::Mem)) as f64 / 1024.0;
-    let gpus = per_node(job.tres.amount(&TresKind::gpu()));
+    let cpus = per_node(u64::from(run.cpus)).max(1);
+    let memory = per_node(run.tres.amount(&TresKind::Mem)) as f64 / 1024.0;
+    let gpus = per_node(run.tres.amount(&TresKind::gpu()));
     RunSpec {
-        run_name: Some(run_name(job)),
+        run_name: Some(run.name.clone()),
         repo_id: Some("none".to_owned()),
         repo_data: Some(json!({"repo_type": "virtual"})),
-        configuration_path: job.spec.launch.command.as_deref().map(str::to_owned),
+        configuration_path: run.command.clone(),
         configuration: json!({
             "type": "task",
-            "name": run_name(job),
+            "name": run.name,
             "nodes": nodes,
-            "commands": [job.spec.submit_line],
+            "commands": [run.submit_line],
             "env": {},
             "resources": {
                 "cpu": {"count": {"min": cpus, "max": cpus}},
@@ -336,15 +305,6 @@ fn job_status(summary: &RunSummary) -> JobStatus {
         (None, RunStatus::Terminating) => JobStatus::Terminating,
         (None, _) => JobStatus::Submitted,
     }
-}
-
-fn run_end(summary: &RunSummary) -> Option<RunEnd> {
-    summary.end.map(|end| match end {
-        JobEnd::DoneByRunner => RunEnd::AllJobsDone,
-        JobEnd::TerminatedByUser => RunEnd::StoppedByUser,
-        JobEnd::AbortedByUser => RunEnd::AbortedByUser,
-        _ => RunEnd::JobFailed,
-    })
 }
 
 pub fn whole_node(node: &NodeConfig) -> Resources {
@@ -394,7 +354,7 @@ fn gpu_mib(node: &NodeConfig, kind: &str) -> u64 {
 }
 
 /// The blocks that a part takes of its node, and those that the node has: a block is a GPU, or a CPU where there is none.
-fn blocks(part: &Part<'_>, node: &NodeConfig) -> (u32, u32) {
+fn blocks(part: &Part, node: &NodeConfig) -> (u32, u32) {
     match u32::try_from(node.gres_total(GPU)).unwrap_or(u32::MAX) {
         0 => (part.cpus, node.cpus),
         total => (u32::try_from(part.gpu_count()).unwrap_or(total), total),

@@ -1,12 +1,13 @@
 //! From the run that dstack's client sends to the submission that the queue takes.
 
 use super::answer::Refused;
+use super::project::account_of;
 use crate::clock;
 use crate::shared::Shared;
 use dstack::api::error::ApiError;
 use dstack::api::run::RunSpec;
+use dstack::configuration::from_json;
 use dstack::configuration::task::Task;
-use dstack::configuration::{Configuration, from_json};
 use dstack::effective::{effective, for_client};
 use dstack::name;
 use dstack::request::{Submitter, draft};
@@ -42,6 +43,7 @@ pub enum Purpose {
 pub fn read(
     shared: &Shared,
     by: &Principal,
+    project: &str,
     run_spec: RunSpec,
     purpose: Purpose,
 ) -> Result<RunRequest, Refused> {
@@ -51,10 +53,17 @@ pub fn read(
     if purpose == Purpose::Run {
         loaded.applicable().map_err(|fault| Refused::because(fault.to_string()))?;
     }
-    let Configuration::Task(task) = &loaded.configuration else {
-        return Err(Refused::because("only tasks can be applied here"));
+    let Some(mut task) = loaded.configuration.task() else {
+        return Err(Refused::because("expected a task or a dev environment"));
     };
-    let mut task = (**task).clone();
+    if let Some(account) = account_of(project) {
+        if task.account.as_ref().is_some_and(|said| *said != account) {
+            return Err(Refused::because(format!(
+                "`account`: runs of project {project} are its own"
+            )));
+        }
+        task.account = Some(account);
+    }
     let random = u64::from_le_bytes(clock::random());
     let name = run_spec.run_name.clone().or(task.name.clone());
     let name = name.unwrap_or_else(|| name::generate(random));

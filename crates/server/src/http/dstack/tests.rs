@@ -11,8 +11,10 @@ use crate::testing::{TestServer, submission, user};
 use axum::body::Body;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{Request, StatusCode};
+use cluster::Command;
 use http_body_util::BodyExt;
 use model::principal::Principal;
+use model::record::HistoryFilter;
 use serde_json::{Value, json};
 use tower_service::Service;
 
@@ -237,4 +239,198 @@ async fn what_nothing_answers_is_refused_in_dstacks_shape() {
     assert_eq!(status, StatusCode::BAD_REQUEST, "{said}");
     let msg = said["detail"][0]["msg"].as_str().unwrap_or_default();
     assert!(msg.contains("network volumes are not available yet"), "{said}");
+}
+
+/// Ends every run, and has the state forget all that have ended.
+async fn purge(api: &Api) {
+    api.end_all().await;
+    let mut config = (*api.server.shared.read().config).clone();
+    config.parameters.min_job_age_s = 0;
+    api.server.run(Command::Configure(Box::new(config))).await.expect("configured");
+    until("the books have the run", || api.server.shared.books.is_settled());
+    api.server.run(Command::Tick { booked: true }).await.expect("a tick");
+    assert!(api.server.shared.read().jobs.is_empty(), "the state has forgotten it");
+}
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = std::time::Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(30), "{what}");
+        std::thread::yield_now();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_that_left_memory_is_listed_and_read_until_it_is_deleted() {
+    let api = Api::new().await;
+    let (get, list) = ("/api/project/main/runs/get", "/api/runs/list");
+    let wanted = json!({"run_name": "train"});
+    let before = api.send(get, wanted.clone(), Some(user())).await.1;
+    let delete = ("/api/project/main/runs/delete", json!({"runs_names": ["train"]}));
+    let (status, said) = api.send(delete.0, delete.1.clone(), Some(user())).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "it runs: {said}");
+    purge(&api).await;
+    let after = api.send(get, wanted.clone(), Some(user())).await.1;
+    assert_eq!(after["id"], before["id"], "{after}");
+    assert_eq!(after["status"], "terminated", "{after}");
+    let by_id = api.send(get, json!({"id": before["id"]}), Some(user())).await.1;
+    assert_eq!(by_id["run_spec"]["run_name"], "train", "{by_id}");
+    let submission = after["latest_job_submission"]["id"].clone();
+    let poll = json!({"run_name": "train", "job_submission_id": submission});
+    let log = "/api/project/main/logs/poll";
+    assert_eq!(api.send(log, poll.clone(), Some(user())).await.0, StatusCode::OK);
+    assert_eq!(api.send(log, poll, Some(stranger())).await.0, StatusCode::FORBIDDEN);
+    let listed = async |body: Value| {
+        let (_, runs) = api.send(list, body, Some(user())).await;
+        runs.as_array().map(Vec::len)
+    };
+    assert_eq!(listed(json!({})).await, Some(1));
+    assert_eq!(listed(json!({"only_active": true})).await, Some(0));
+    let (status, _) = api.send(delete.0, delete.1.clone(), Some(stranger())).await;
+    assert_eq!(status, StatusCode::FORBIDDEN, "another's run");
+    assert_eq!(listed(json!({})).await, Some(1));
+    let (status, said) = api.send(delete.0, delete.1, Some(user())).await;
+    assert_eq!((status, said), (StatusCode::OK, Value::Null));
+    until("the books have it", || api.server.shared.books.is_settled());
+    assert_eq!(listed(json!({})).await, Some(0));
+    assert_eq!(api.send(get, wanted, Some(user())).await.0, StatusCode::BAD_REQUEST);
+    let records = api.server.book_reader().query(&HistoryFilter::default()).expect("records");
+    assert_eq!(records.len(), 1, "sacct keeps it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn project_is_an_account_for_its_members_alone() {
+    let api = Api::empty().await;
+    api.server.node_up().await;
+    let root = || Some(server_principal());
+    let create = json!({"project_name": "atlas"});
+    let (status, said) = api.send("/api/projects/create", create.clone(), root()).await;
+    assert_eq!((status, &said["project_name"]), (StatusCode::OK, &json!("atlas")), "{said}");
+    let (status, said) = api.send("/api/projects/create", create, root()).await;
+    assert_eq!(
+        (status, &said["detail"][0]["code"]),
+        (StatusCode::BAD_REQUEST, &json!("resource_exists"))
+    );
+    assert!(api.server.shared.read().accounts.contains_key("atlas"), "sacctmgr shows it");
+
+    let get = "/api/projects/atlas/get";
+    assert_eq!(api.send(get, json!({}), Some(user())).await.0, StatusCode::FORBIDDEN);
+    let add = "/api/projects/atlas/add_members";
+    let ada = |role: &str| json!({"members": [{"username": "ada", "project_role": role}]});
+    assert_eq!(api.send(add, ada("user"), Some(user())).await.0, StatusCode::FORBIDDEN);
+    assert_eq!(api.send(add, ada("user"), root()).await.0, StatusCode::OK);
+    let (status, said) = api.send(get, json!({}), Some(user())).await;
+    assert_eq!(status, StatusCode::OK, "{said}");
+    let role = |said: &Value| {
+        let members = said["members"].as_array().expect("members").clone();
+        let ada = members.into_iter().find(|member| member["user"]["username"] == "ada");
+        ada.map(|ada| ada["project_role"].clone())
+    };
+    assert_eq!(role(&said), Some(json!("user")));
+    // A user manages nobody; a manager appoints users, and no administrators.
+    let sam = |role: &str| json!({"members": [{"username": "sam", "project_role": role}]});
+    assert_eq!(api.send(add, sam("user"), Some(user())).await.0, StatusCode::FORBIDDEN);
+    assert_eq!(role(&api.send(add, ada("manager"), root()).await.1), Some(json!("manager")));
+    assert_eq!(api.send(add, sam("admin"), Some(user())).await.0, StatusCode::FORBIDDEN);
+    assert_eq!(api.send(add, sam("user"), Some(user())).await.0, StatusCode::OK);
+    let (_, listed) = api.send("/api/projects/list", json!({}), Some(stranger())).await;
+    let names: Vec<&Value> =
+        listed.as_array().expect("a list").iter().map(|project| &project["project_name"]).collect();
+    assert_eq!(names, ["main", "atlas"]);
+
+    // A run of the project is charged to it, and is no other project's.
+    let run_spec = json!({"configuration": {"type": "task", "name": "orbit", "commands": ["a"],
+        "resources": {"cpu": "1..", "memory": "1GB..", "disk": null}, "retry": true}});
+    let apply = json!({"plan": {"run_spec": run_spec}});
+    let (status, run) = api.send("/api/project/atlas/runs/apply", apply, Some(user())).await;
+    assert_eq!((status, &run["project_name"]), (StatusCode::OK, &json!("atlas")), "{run}");
+    let account = api.server.shared.read().jobs.values().next().map(|job| job.account.to_string());
+    assert_eq!(account.as_deref(), Some("atlas"));
+    let wanted = json!({"run_name": "orbit"});
+    let of = |project: &str| format!("/api/project/{project}/runs/get");
+    assert_eq!(api.send(&of("atlas"), wanted.clone(), Some(stranger())).await.0, StatusCode::OK);
+    let (_, _) = api.send("/api/projects/create", json!({"project_name": "other"}), root()).await;
+    assert_eq!(api.send(&of("other"), wanted.clone(), root()).await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(api.send(&of("other"), wanted.clone(), Some(user())).await.0, StatusCode::FORBIDDEN);
+    assert_eq!(api.send(&of("nope"), wanted, Some(user())).await.0, StatusCode::NOT_FOUND);
+    let list = json!({"project_name": "other"});
+    let (_, runs) = api.send("/api/runs/list", list.clone(), root()).await;
+    assert_eq!(runs, json!([]));
+    assert_eq!(api.send("/api/runs/list", list, Some(user())).await.0, StatusCode::FORBIDDEN);
+
+    let remove = json!({"usernames": ["sam"]});
+    let path = "/api/projects/atlas/remove_members";
+    assert_eq!(api.send(path, remove, Some(user())).await.0, StatusCode::OK);
+    assert_eq!(api.send(get, json!({}), Some(stranger())).await.0, StatusCode::FORBIDDEN);
+    let delete = json!({"projects_names": ["atlas"]});
+    let (status, said) = api.send("/api/projects/delete", delete.clone(), Some(user())).await;
+    assert_eq!(status, StatusCode::FORBIDDEN, "a manager: {said}");
+    let (status, said) = api.send("/api/projects/delete", delete.clone(), root()).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "a run of it waits: {said}");
+    api.end_all().await;
+    assert_eq!(api.send("/api/projects/delete", delete, root()).await.0, StatusCode::OK);
+    assert_eq!(api.send(get, json!({}), root()).await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_are_made_known_given_tokens_and_removed_by_administrators() {
+    let api = Api::empty().await;
+    let root = || Some(server_principal());
+    let nobody =
+        |active: bool| json!({"username": "nobody", "global_role": "admin", "active": active});
+    let (status, said) = api.send("/api/users/create", nobody(true), root()).await;
+    assert_eq!((status, &said["global_role"]), (StatusCode::OK, &json!("admin")), "{said}");
+    let missing = json!({"username": "no-such-user-here", "global_role": "user"});
+    assert_eq!(api.send("/api/users/create", missing, root()).await.0, StatusCode::BAD_REQUEST);
+    let name = json!({"username": "nobody"});
+    let (_, first) = api.send("/api/users/refresh_token", name.clone(), root()).await;
+    let (_, second) = api.send("/api/users/refresh_token", name.clone(), root()).await;
+    let token = |said: &Value| said["creds"]["token"].as_str().expect("a token").to_owned();
+    let (first, second) = (token(&first), token(&second));
+    let with = async |token: &str| {
+        let peer = crate::http::tests::port("127.0.0.1:9");
+        api.send_from("/api/users/get_my_user", json!({}), peer, Some(token)).await.0
+    };
+    assert_eq!(with(&first).await, StatusCode::FORBIDDEN, "it was replaced");
+    assert_eq!(with(&second).await, StatusCode::OK);
+    assert_eq!(api.send("/api/users/update", nobody(false), root()).await.0, StatusCode::OK);
+    assert_eq!(with(&second).await, StatusCode::FORBIDDEN, "the user is not active");
+    assert_eq!(api.send("/api/users/update", nobody(true), root()).await.0, StatusCode::OK);
+    assert_eq!(with(&second).await, StatusCode::OK);
+    let delete = json!({"users": ["nobody"]});
+    assert_eq!(api.send("/api/users/delete", delete, root()).await.0, StatusCode::OK);
+    assert_eq!(with(&second).await, StatusCode::FORBIDDEN, "the user is gone");
+    let (_, events) = api.send("/api/events/list", json!({}), root()).await;
+    let messages: Vec<&Value> =
+        events.as_array().expect("events").iter().map(|event| &event["message"]).collect();
+    assert!(messages.contains(&&json!("User deleted")), "{messages:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scheduled_run_is_pending_until_its_time_and_ends_when_it_is_stopped() {
+    let api = Api::empty().await;
+    api.server.node_up().await;
+    let configuration = json!({"type": "task", "name": "nightly", "commands": ["a"],
+        "resources": {"cpu": "1..", "memory": "1GB..", "disk": null},
+        "schedule": {"cron": ["0 3 * * *"]}});
+    let apply = json!({"plan": {"run_spec": {"configuration": configuration}}});
+    let path = "/api/project/main/runs/apply";
+    let (status, run) = api.send(path, apply.clone(), Some(user())).await;
+    assert_eq!(status, StatusCode::OK, "{run}");
+    assert_eq!((&run["status"], &run["jobs"]), (&json!("pending"), &json!([])), "{run}");
+    let next = run["next_triggered_at"].as_str().expect("a time").to_owned();
+    assert!(next.ends_with("T03:00:00Z"), "{next}");
+    api.server.plan();
+    let (_, again) = api.send(path, apply, Some(user())).await;
+    assert_eq!((&again["id"], &again["status"]), (&run["id"], &json!("pending")), "{again}");
+    let stop = json!({"runs_names": ["nightly"], "abort": false});
+    assert_eq!(api.send("/api/project/main/runs/stop", stop, Some(user())).await.0, StatusCode::OK);
+    let get = json!({"run_name": "nightly"});
+    let (_, run) = api.send("/api/project/main/runs/get", get, Some(user())).await;
+    assert_eq!(run["status"], "terminated", "{run}");
+    let never = json!({"type": "task", "name": "never", "commands": ["a"],
+        "schedule": {"cron": ["0 3 30 2 *"]}});
+    let never = json!({"plan": {"run_spec": {"configuration": never}}});
+    let (status, said) = api.send(path, never, Some(user())).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{said}");
 }

@@ -3,8 +3,8 @@
 use super::{attach, cluster, confirm, jobs, nodes_of, print, stop, unexpected};
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
+use ::dstack::configuration;
 use ::dstack::configuration::task::Task;
-use ::dstack::configuration::{self, Configuration};
 use ::dstack::offer::Offer;
 use ::dstack::request::{self, Draft, RequestError, Submitter, is_same_run};
 use ::dstack::run_summary::{self, Nodes, RunSummary};
@@ -102,10 +102,10 @@ fn read_task(args: &ApplyArgs) -> Result<Task, VerbError> {
         eprintln!("{}", notice.in_file(&args.file));
     }
     let applicable = loaded.applicable().map_err(|fault| message(fault.in_file(&args.file)))?;
-    let Configuration::Task(task) = applicable else {
-        return Err(VerbError::Message(format!("{}: expected `type: task`", args.file)));
+    let Some(mut task) = applicable.task() else {
+        let text = format!("{}: expected `type: task` or `type: dev-environment`", args.file);
+        return Err(VerbError::Message(text));
     };
-    let mut task = task.as_ref().clone();
     if let Some(given) = &args.name {
         if !name::is_valid(given) {
             return Err(VerbError::Message(format!("--name {given:?}: expected {}", name::RULE)));

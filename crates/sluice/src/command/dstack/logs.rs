@@ -1,10 +1,11 @@
 //! `sluice logs`: prints the log of a run from its node, or the output file of a batch job.
 
-use super::{ask, attach, find_run, unexpected, write_out};
+use super::{ask, attach, find_ended, find_in_memory, unexpected, write_out};
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::slurm::output::text::job_text;
 use clap::Args;
+use model::id::JobId;
 use model::run::LaunchKind;
 use std::fs::File;
 use std::io::Read;
@@ -40,7 +41,20 @@ pub fn run(args: LogsArgs) -> VerbResult {
         return Err(VerbError::Message(text));
     }
     let mut client = args.server.client()?;
-    let job = find_run(&mut client, &args.run)?;
+    let Some(job) = find_in_memory(&mut client, &args.run)? else {
+        let record = find_ended(&mut client, &args.run)?;
+        return match record.kind {
+            LaunchKind::Task => {
+                kept(&mut client, record.job, args.job)?;
+                Ok(ExitCode::SUCCESS)
+            }
+            _ => {
+                let text =
+                    format!("job {} has ended: what it wrote is in its output file", record.job);
+                Err(VerbError::Message(text))
+            }
+        };
+    };
     if let Some(count) = job.allocation.as_ref().map(|allocation| allocation.nodes.len())
         && args.job >= count
     {
@@ -73,7 +87,12 @@ fn once(client: &mut Client, job: &JobView, node: usize) -> Result<(), VerbError
     if job.allocation.is_none() {
         return Ok(());
     }
-    let path = format!("/api/v1/logs?job={}&node={node}", job.id);
+    kept(client, job.id, node)
+}
+
+/// Prints the log of a run that has started, as far as it is there.
+fn kept(client: &mut Client, job: JobId, node: usize) -> Result<(), VerbError> {
+    let path = format!("/api/v1/logs?job={job}&node={node}");
     let mut written = Ok(());
     let answer = client.stream(&path, |bytes| {
         written = write_out(bytes);

@@ -1,8 +1,11 @@
-//! dstack's verbs `apply`, `ps`, `logs`, `stop` and `secret`, and what they share.
+//! dstack's verbs, and what they share.
 
 pub mod apply;
 mod attach;
+pub mod delete;
+pub mod event;
 pub mod logs;
+pub mod project;
 pub mod ps;
 pub mod secret;
 pub mod stop;
@@ -12,8 +15,9 @@ use crate::command::verb::VerbError;
 use ::dstack::run_summary::Nodes;
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
+use model::record::JobRecord;
 use std::io::{self, BufRead, Write};
-use wire::client::{Answer, Call, JobsQuery};
+use wire::client::{Answer, Call, HistoryFilter, JobsQuery};
 use wire::job_list::JobList;
 use wire::view::{ClusterView, JobView};
 
@@ -52,6 +56,12 @@ fn nodes_of(cluster: ClusterView) -> Nodes {
 
 /// The run with this name or job id: the newest that has not ended, or else the newest.
 fn find_run(client: &mut Client, word: &str) -> Result<JobView, VerbError> {
+    let found = find_in_memory(client, word)?;
+    found.ok_or_else(|| VerbError::Message(format!("Run {word} not found")))
+}
+
+/// The same; `None` for a run that only the books may have.
+fn find_in_memory(client: &mut Client, word: &str) -> Result<Option<JobView>, VerbError> {
     let mut filter = JobFilter { all_states: true, ..JobFilter::default() };
     match word.parse() {
         Ok(id) => filter.jobs.push(JobRef::whole(JobId(id))),
@@ -63,7 +73,23 @@ fn find_run(client: &mut Client, word: &str) -> Result<JobView, VerbError> {
         Answer::Refused(why) => return Err(why.into()),
         other => return Err(unexpected(&other)),
     };
-    newest(found).ok_or_else(|| VerbError::Message(format!("Run {word} not found")))
+    Ok(newest(found))
+}
+
+/// The last record of the run with this name or job id, which may have left the server's memory.
+fn find_ended(client: &mut Client, word: &str) -> Result<JobRecord, VerbError> {
+    let mut filter = HistoryFilter { without_deleted: true, ..HistoryFilter::default() };
+    match word.parse() {
+        Ok(id) => filter.jobs.push(JobRef::whole(JobId(id))),
+        Err(_) => filter.names.push(word.to_owned()),
+    }
+    match ask(client, Call::History(filter))? {
+        Answer::History(records) => records
+            .into_iter()
+            .max_by_key(|record| (record.submit, record.job, record.attempt))
+            .ok_or_else(|| VerbError::Message(format!("Run {word} not found"))),
+        other => Err(unexpected(&other)),
+    }
 }
 
 fn newest(jobs: Vec<JobView>) -> Option<JobView> {

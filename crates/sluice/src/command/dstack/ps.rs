@@ -106,7 +106,7 @@ struct Listing {
 
 impl Listing {
     fn ask(client: &mut Client, args: &PsArgs) -> Result<Self, VerbError> {
-        let filter = JobFilter { all_states: true, ..JobFilter::default() };
+        let filter = JobFilter { all_states: true, without_deleted: true, ..JobFilter::default() };
         let wanted = JobsQuery { filter, ..JobsQuery::default() };
         let (now, jobs) = match ask(client, Call::Jobs(wanted))? {
             Answer::Jobs { now, jobs: JobList(jobs) } => (now, jobs),
@@ -155,7 +155,8 @@ fn keep_unfinished(entries: &mut Vec<Entry>) {
 }
 
 fn history(client: &mut Client) -> Result<Vec<JobRecord>, VerbError> {
-    let filter = HistoryFilter { limit: Some(HISTORY_MAX), ..HistoryFilter::default() };
+    let limit = Some(HISTORY_MAX);
+    let filter = HistoryFilter { limit, without_deleted: true, ..HistoryFilter::default() };
     match ask(client, Call::History(filter))? {
         Answer::History(records) => Ok(records),
         other => Err(unexpected(&other)),

@@ -218,6 +218,7 @@ fn filter(parsed: &Parsed) -> Result<JobFilter, CommandError> {
         nodes,
         states: parsed.text(K::States).map(states).transpose()?.unwrap_or_default(),
         all_states: false,
+        without_deleted: false,
     })
 }
 

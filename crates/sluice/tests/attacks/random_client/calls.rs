@@ -253,6 +253,16 @@ table_of_calls! { d;
     };
     Call::Reconfigure { .. } => json!({"reconfigure": {"files": {"slurm.conf": d.conf}}});
     Call::History(_) => json!({"history": {"users": [d.user], "from": 0, "limit": 20, "duplicates": true}});
+    Call::Activities => json!("activities");
+    Call::DeleteRuns { .. } => json!({"delete_runs": {"runs": ["7f8d2f6a-3c1b-4a52-9d0e-1b2c3d4e5f60"]}});
+    Call::Projects => json!("projects");
+    Call::CreateProject { .. } => json!({"create_project": {"name": d.word(&["atlas", "lab"])}});
+    Call::RemoveProject { .. } => json!({"remove_project": {"name": d.word(&["atlas", "none"])}});
+    Call::SetMembers { .. } => {
+        let role = d.word(&["user", "manager", "admin"]);
+        let (member, change) = (d.member(), d.word(&["add", "remove"]));
+        json!({"set_members": {"project": "atlas", "members": {member: role}, "change": change}})
+    };
     Call::Usage { .. } => json!({"usage": {"jobs": [d.job_ref()]}});
     Call::Script { .. } => json!({"script": {"job": d.job()}});
     Call::KeptText { .. } => json!({"kept_text": {"job": d.job_ref(), "of": d.word(&["script", "environment"])}});

@@ -83,6 +83,23 @@ const ROUTES: &[(&str, Body)] = &[
     ("/api/project/{project}/templates/list", NO_FIELDS),
     ("/api/projects/list_only_no_fleets", NO_FIELDS),
     ("/api/users/public_keys/list", NO_FIELDS),
+    ("/api/project/{project}/runs/delete", |dice| Some(json!({"runs_names": [run(dice)]}))),
+    ("/api/events/list", |dice| {
+        Some(json!({"limit": dice.below(200), "ascending": dice.one_in(2), "within_runs": null}))
+    }),
+    ("/api/users/get_user", |_| Some(json!({"username": "nobody"}))),
+    ("/api/users/create", |_| Some(json!({"username": "nobody", "global_role": "user"}))),
+    ("/api/users/update", |_| Some(json!({"username": "nobody", "global_role": "user"}))),
+    ("/api/users/delete", |_| Some(json!({"users": ["nobody"]}))),
+    ("/api/users/refresh_token", |_| Some(json!({"username": "nobody"}))),
+    ("/api/projects/create", |_| Some(json!({"project_name": "atlas"}))),
+    ("/api/projects/delete", |_| Some(json!({"projects_names": ["atlas"]}))),
+    ("/api/projects/{project}/update", NO_FIELDS),
+    ("/api/projects/{project}/set_members", NO_FIELDS),
+    ("/api/projects/{project}/add_members", |_| {
+        Some(json!({"members": [{"username": "nobody", "project_role": "user"}]}))
+    }),
+    ("/api/projects/{project}/remove_members", |_| Some(json!({"usernames": ["nobody"]}))),
 ];
 
 const APPLY: &str = "/api/project/{project}/runs/apply";

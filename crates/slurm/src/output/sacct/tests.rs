@@ -57,6 +57,7 @@ fn record(id: u32, name: &str, state: RecordState) -> JobRecord {
         kind: LaunchKind::Batch,
         script: None,
         environment: None,
+        configuration: None,
         blob_bytes: Default::default(),
         usage: Usage::default(),
         steps: Vec::new(),

@@ -203,6 +203,7 @@ impl HistoryQuery {
             until,
             duplicates: parsed.has(K::Duplicates),
             limit: None,
+            ..HistoryFilter::default()
         };
         let jobs_are_empty = jobs.is_empty();
         Ok(Self {

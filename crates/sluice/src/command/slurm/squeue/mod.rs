@@ -137,6 +137,7 @@ impl SqueueQuery {
             // As in Slurm, the JSON document includes jobs that have ended, unless states are named.
             all_states: states.is_none() || (parsed.has(K::Json) && !parsed.has(K::States)),
             states: states.unwrap_or_default(),
+            without_deleted: false,
         };
         Ok(Self {
             wanted: JobsQuery {

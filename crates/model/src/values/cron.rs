@@ -1,6 +1,8 @@
 //! Cron expressions of five fields, in UTC: `0 3 * * 1-5`.
 
-use model::grammar::GrammarError;
+use crate::grammar::GrammarError;
+use crate::time::Timestamp;
+use serde::{Deserialize, Serialize};
 
 const WHAT: &str = "cron expression";
 
@@ -85,6 +87,61 @@ impl Cron {
     }
 }
 
+impl Cron {
+    /// The first minute after `at` that matches; `None` where none does, as on 30 February.
+    pub fn next_after(&self, at: Timestamp) -> Option<Timestamp> {
+        let first = at.secs().div_euclid(60) + 1;
+        let (mut day, mut from) = (first.div_euclid(DAY_MINUTES), first.rem_euclid(DAY_MINUTES));
+        for _ in 0..DAYS_MAX {
+            let date = EPOCH.checked_add(jiff::Span::new().try_days(day).ok()?).ok()?;
+            let at = |minute: i64| Minute {
+                minute: (minute % 60) as u8,
+                hour: (minute / 60) as u8,
+                day: date.day() as u8,
+                month: date.month() as u8,
+                weekday: date.weekday().to_sunday_zero_offset() as u8,
+            };
+            let mut minutes = from..DAY_MINUTES;
+            if let Some(minute) = minutes.find(|minute| self.matches(at(*minute))) {
+                return Some(Timestamp::from_secs((day * DAY_MINUTES + minute) * 60));
+            }
+            (day, from) = (day + 1, 0);
+        }
+        None
+    }
+}
+
+/// When a run is started, again and again.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Schedule {
+    /// Good expressions; the run is started when any of them matches.
+    cron: Vec<String>,
+}
+
+impl Schedule {
+    pub fn parse(cron: Vec<String>) -> Result<Self, GrammarError> {
+        cron.iter().try_for_each(|text| Cron::parse(text).map(drop))?;
+        Ok(Self { cron })
+    }
+
+    pub fn next_after(&self, at: Timestamp) -> Option<Timestamp> {
+        let parsed = self.cron.iter().filter_map(|text| Cron::parse(text).ok());
+        parsed.filter_map(|cron| cron.next_after(at)).min()
+    }
+
+    /// The bytes of its texts.
+    pub fn text_bytes(&self) -> usize {
+        self.cron.iter().map(String::len).sum()
+    }
+}
+
+const DAY_MINUTES: i64 = 24 * 60;
+
+/// 29 February comes once in eight years at the latest.
+const DAYS_MAX: u32 = 366 * 9;
+
+const EPOCH: jiff::civil::Date = jiff::civil::date(1970, 1, 1);
+
 /// The values of one field: a list of `*`, `5`, `1-5`, each with an optional `/step`.
 fn field_set(field: usize, word: &str) -> Option<u64> {
     let (_, min, max, names) = FIELDS[field];
@@ -143,6 +200,30 @@ mod tests {
         for (text, at, expected) in cases {
             assert_eq!(Cron::parse(text).expect(text).matches(at), expected, "{text} {at:?}");
         }
+    }
+
+    #[test]
+    fn next_minute_is_found_over_days_months_and_leap_years() {
+        let at = |text: &str| {
+            let time: jiff::Timestamp = text.parse().expect(text);
+            Timestamp::from_secs(time.as_second())
+        };
+        let cases = [
+            ("0 3 * * *", "2026-11-15T01:02:19Z", Some("2026-11-15T03:00:00Z")),
+            ("0 3 * * *", "2026-11-15T03:00:00Z", Some("2026-11-16T03:00:00Z")),
+            ("*/15 * * * *", "2026-12-31T23:50:00Z", Some("2027-01-01T00:00:00Z")),
+            ("30 4 1 * *", "2026-11-15T00:00:00Z", Some("2026-12-01T04:30:00Z")),
+            ("0 0 * * mon", "2026-11-15T12:00:00Z", Some("2026-11-16T00:00:00Z")),
+            ("0 0 29 2 *", "2026-11-15T00:00:00Z", Some("2028-02-29T00:00:00Z")),
+            ("0 0 30 2 *", "2026-11-15T00:00:00Z", None),
+        ];
+        for (text, from, next) in cases {
+            let cron = Cron::parse(text).expect(text);
+            assert_eq!(cron.next_after(at(from)), next.map(at), "{text} after {from}");
+        }
+        let both = ["0 3 * * *", "0 2 * * *"].map(String::from).to_vec();
+        let both = Schedule::parse(both).expect("a schedule");
+        assert_eq!(both.next_after(at("2026-11-15T01:00:00Z")), Some(at("2026-11-15T02:00:00Z")));
     }
 
     #[test]

@@ -1,0 +1,250 @@
+//! What happened to runs, nodes, projects and users, in dstack's words: the lines of `dstack event`.
+//!
+//! A run's are made from its records, one for each attempt; the others were noted when they happened.
+
+use crate::run_summary::RunSummary;
+use crate::status::{JobEnd, JobStatus, RunEnd, RunStatus};
+use model::activity::{Activity, ActivityKind, ActivityTarget};
+use model::id::{JobId, RunId};
+use model::record::{JobRecord, RecordState};
+use model::run::{LaunchKind, Outcome};
+use model::time::Timestamp;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Occurrence {
+    pub at: Timestamp,
+    /// Tells apart, and orders, what happened at one moment to one thing.
+    pub number: u64,
+    pub actor: Option<Actor>,
+    pub targets: Vec<Target>,
+    pub message: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Actor {
+    Named(String),
+    /// The user with this number, whose name the records do not have.
+    Uid(u32),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    Run {
+        run: RunId,
+        name: String,
+    },
+    /// One node's part of one attempt.
+    Job {
+        run: RunId,
+        restarts: u32,
+        rank: u32,
+        name: String,
+    },
+    Instance(String),
+    Project(String),
+    User(String),
+}
+
+impl Target {
+    /// dstack's word for the kind of thing.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Run { .. } => "run",
+            Self::Job { .. } => "job",
+            Self::Instance(_) => "instance",
+            Self::Project(_) => "project",
+            Self::User(_) => "user",
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Run { name, .. } | Self::Job { name, .. } => name,
+            Self::Instance(name) | Self::Project(name) | Self::User(name) => name,
+        }
+    }
+
+    /// The run that it is, or is a part of.
+    pub fn run(&self) -> Option<RunId> {
+        match self {
+            Self::Run { run, .. } | Self::Job { run, .. } => Some(*run),
+            _ => None,
+        }
+    }
+}
+
+const JOB: &str = "Job";
+const RUN: &str = "Run";
+
+/// The name of a run among runs: jobs of `sbatch` may share a name, so their number is added.
+pub fn run_name(kind: LaunchKind, name: &str, job: JobId) -> String {
+    match kind {
+        LaunchKind::Task => name.to_owned(),
+        _ => format!("{name}-{job}"),
+    }
+}
+
+/// How the run of a job that ended so has ended.
+pub fn run_end(end: JobEnd) -> RunEnd {
+    match end {
+        JobEnd::DoneByRunner => RunEnd::AllJobsDone,
+        JobEnd::TerminatedByUser => RunEnd::StoppedByUser,
+        JobEnd::AbortedByUser => RunEnd::AbortedByUser,
+        _ => RunEnd::JobFailed,
+    }
+}
+
+/// One attempt of a run, in the order of what happened.
+struct Telling<'a> {
+    record: &'a JobRecord,
+    run: Target,
+    told: Vec<Occurrence>,
+}
+
+/// All that happened in an attempt; `is_last` for the last of its job.
+pub fn of_record(record: &JobRecord, is_last: bool) -> Vec<Occurrence> {
+    let name = run_name(record.kind, &record.name, record.job);
+    let run = Target::Run { run: record.run, name };
+    let mut telling = Telling { record, run, told: Vec::new() };
+    telling.submitted();
+    telling.started();
+    telling.ended(is_last);
+    telling.told
+}
+
+impl Telling<'_> {
+    fn tell(&mut self, at: Timestamp, actor: Option<Actor>, targets: Vec<Target>, message: String) {
+        // An attempt has fewer than this many lines for a node, and a gang fewer nodes than there are numbers.
+        let number = (u64::from(self.record.attempt) << 32) + self.told.len() as u64;
+        self.told.push(Occurrence { at, number, actor, targets, message });
+    }
+
+    /// The parts of the attempt: one for each node.
+    fn parts(&self) -> Vec<Target> {
+        let count = self.record.nodes.len().max(1) as u32;
+        let of_rank = |rank| Target::Job {
+            run: self.record.run,
+            restarts: self.record.attempt.saturating_sub(1),
+            rank,
+            name: format!("{}-{rank}-0", self.run.name()),
+        };
+        (0..count).map(of_rank).collect()
+    }
+
+    fn submitted(&mut self) {
+        let at = self.record.submit;
+        let first = self.record.attempt <= 1;
+        if first {
+            let actor = Some(Actor::Named(self.record.user.clone()));
+            let message = "Run submitted. Status: SUBMITTED".to_owned();
+            self.tell(at, actor, vec![self.run.clone()], message);
+        }
+        let why = if first { "run submission" } else { "retry" };
+        for part in self.parts() {
+            let message = format!("Job created on {why}. Status: SUBMITTED");
+            self.tell(at, None, vec![part], message);
+        }
+    }
+
+    fn started(&mut self) {
+        let Some(at) = self.record.start else { return };
+        let nodes = self.record.nodes.clone();
+        for (part, node) in self.parts().into_iter().zip(nodes) {
+            let targets = vec![part.clone(), Target::Instance(node)];
+            self.tell(at, None, targets, "Job assigned to instance".to_owned());
+            self.tell(
+                at,
+                None,
+                vec![part],
+                changed(JOB, JobStatus::Submitted, JobStatus::Running, None),
+            );
+        }
+        let message = changed(RUN, RunStatus::Submitted, RunStatus::Running, None);
+        self.tell(at, None, vec![self.run.clone()], message);
+    }
+
+    fn ended(&mut self, is_last: bool) {
+        let (Some(at), RecordState::Ended(outcome)) = (self.record.end, self.record.state) else {
+            return;
+        };
+        let summary = RunSummary::of_record(self.record);
+        let Some(end) = summary.end else { return };
+        let begun = self.record.start.is_some();
+        let before = if begun { JobStatus::Running } else { JobStatus::Submitted };
+        let nodes = self.record.nodes.clone();
+        let reason = Some(end.word());
+        for (rank, part) in self.parts().into_iter().enumerate() {
+            let message = changed(JOB, before, JobStatus::Terminating, reason);
+            self.tell(at, None, vec![part.clone()], message);
+            let message = changed(JOB, JobStatus::Terminating, end.status(), None);
+            self.tell(at, None, vec![part.clone()], message);
+            if let Some(node) = nodes.get(rank) {
+                let targets = vec![part, Target::Instance(node.clone())];
+                self.tell(at, None, targets, "Job unassigned from instance".to_owned());
+            }
+        }
+        let before = if begun { RunStatus::Running } else { RunStatus::Submitted };
+        let run = vec![self.run.clone()];
+        if !is_last {
+            self.tell(at, None, run, changed(RUN, before, RunStatus::Pending, None));
+            return;
+        }
+        let actor = match outcome {
+            Outcome::Cancelled { by } if by == self.record.uid => {
+                Some(Actor::Named(self.record.user.clone()))
+            }
+            Outcome::Cancelled { by } => Some(Actor::Uid(by)),
+            _ => None,
+        };
+        let reason = Some(run_end(end).word());
+        self.tell(at, actor, run.clone(), changed(RUN, before, RunStatus::Terminating, reason));
+        self.tell(at, None, run, changed(RUN, RunStatus::Terminating, summary.status, None));
+    }
+}
+
+/// dstack writes the names of states in capitals here.
+fn changed(
+    of: &str,
+    from: impl std::fmt::Display,
+    to: impl std::fmt::Display,
+    reason: Option<&str>,
+) -> String {
+    let (from, to) = (from.to_string().to_uppercase(), to.to_string().to_uppercase());
+    let why = reason.map(|why| format!(". Termination reason: {}", why.to_uppercase()));
+    format!("{of} status changed {from} -> {to}{}", why.unwrap_or_default())
+}
+
+pub fn of_activity(activity: &Activity) -> Occurrence {
+    let target = match &activity.target {
+        ActivityTarget::Project(name) => Target::Project(name.clone()),
+        ActivityTarget::User(name) => Target::User(name.clone()),
+        ActivityTarget::Node(name) => Target::Instance(name.clone()),
+        ActivityTarget::Run { run, name, .. } => Target::Run { run: *run, name: name.clone() },
+    };
+    let kind = capitalised(target.kind());
+    let message = match &activity.what {
+        ActivityKind::Created => format!("{kind} created"),
+        ActivityKind::Changed => format!("{kind} updated"),
+        ActivityKind::Deleted => format!("{kind} deleted"),
+        ActivityKind::MemberSet(user) => format!("{kind} member {user} set"),
+        ActivityKind::MemberRemoved(user) => format!("{kind} member {user} removed"),
+        ActivityKind::NodeUp => "Instance became reachable. Status: IDLE".to_owned(),
+        ActivityKind::NodeSilent => "Instance became unreachable".to_owned(),
+        ActivityKind::NodeDown => "Instance is down".to_owned(),
+        ActivityKind::NodeDrained(why) if why.is_empty() => "Instance drained".to_owned(),
+        ActivityKind::NodeDrained(why) => format!("Instance drained: {why}"),
+        ActivityKind::NodeResumed => "Instance resumed".to_owned(),
+    };
+    Occurrence {
+        at: activity.at,
+        number: activity.number,
+        actor: activity.actor.clone().map(Actor::Named),
+        targets: vec![target],
+        message,
+    }
+}
+
+fn capitalised(word: &str) -> String {
+    let mut letters = word.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}

@@ -1,0 +1,90 @@
+//! What was done to projects, users, runs and nodes, and by whom, beside the records of jobs: for the list of events.
+
+use crate::id::RunId;
+use crate::time::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Activity {
+    /// Counts all that were ever noted: two at the same moment stay in order.
+    #[serde(default)]
+    pub number: u64,
+    pub at: Timestamp,
+    /// `None` for what the cluster did by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor: Option<String>,
+    pub target: ActivityTarget,
+    pub what: ActivityKind,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ActivityTarget {
+    Project(String),
+    User(String),
+    Node(String),
+    Run { run: RunId, name: String, owner: u32, account: String },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ActivityKind {
+    Created,
+    Changed,
+    Deleted,
+    /// Of a project, or of an account of Slurm's.
+    MemberSet(String),
+    MemberRemoved(String),
+    NodeUp,
+    NodeSilent,
+    NodeDown,
+    /// Taken out of service, with the reason.
+    NodeDrained(String),
+    NodeResumed,
+}
+
+/// The newest so many; the oldest are forgotten.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Activities {
+    noted: u64,
+    newest: VecDeque<Activity>,
+}
+
+impl Activities {
+    pub fn note(&mut self, activity: Activity) {
+        self.noted += 1;
+        self.newest.push_back(Activity { number: self.noted, ..activity });
+        if self.newest.len() > crate::bounds::ACTIVITIES.most {
+            self.newest.pop_front();
+        }
+    }
+
+    /// The oldest first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Activity> {
+        self.newest.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_are_forgotten_and_numbers_go_on() {
+        let mut activities = Activities::default();
+        let most = crate::bounds::ACTIVITIES.most as u64;
+        for second in 0..most + 5 {
+            activities.note(Activity {
+                number: 0,
+                at: Timestamp(second as i64),
+                actor: None,
+                target: ActivityTarget::Node("n1".into()),
+                what: ActivityKind::NodeUp,
+            });
+        }
+        assert_eq!(activities.iter().count() as u64, most);
+        assert_eq!(activities.iter().next_back().map(|last| last.number), Some(most + 5));
+    }
+}

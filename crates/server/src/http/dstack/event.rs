@@ -1,0 +1,161 @@
+//! Events: what happened to runs, nodes, projects and users, as far as who asks is shown it.
+
+use super::answer::{ApiResult, Json};
+use super::run_body::submission_id;
+use super::uuid;
+use crate::auth::principal;
+use crate::http::calls;
+use crate::shared::Shared;
+use crate::show::history;
+use axum::Extension;
+use axum::extract::State;
+use dstack::api::event::{Event, EventTarget, ListEvents};
+use dstack::occurrence::{self, Actor, Occurrence, Target};
+use model::fleet::MAIN_PROJECT;
+use model::id::{JobId, RunId};
+use model::principal::Principal;
+use model::reason::Refusal;
+use model::record::{HistoryFilter, JobRecord};
+use model::time::Timestamp;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::task::block_in_place;
+
+/// The most events of one answer; the client asks for as many at most.
+const EVENTS_MAX: usize = 100;
+
+/// The most records that the events of one answer are made from: the newest before the page.
+const RECORDS_MAX: u32 = 1000;
+
+pub async fn list(
+    State(shared): State<Arc<Shared>>,
+    Extension(by): Extension<Principal>,
+    Json(wanted): Json<ListEvents>,
+) -> ApiResult<Vec<Event>> {
+    let mut found = block_in_place(|| occurrences(&shared, &by, &wanted))?;
+    found.sort_by_key(|one| (one.at, one.number));
+    if !wanted.ascending {
+        found.reverse();
+    }
+    let limit = wanted.limit.map_or(EVENTS_MAX, |limit| limit as usize).min(EVENTS_MAX);
+    let events = found.iter().map(event).filter(|event| is_wanted(event, &wanted));
+    let mut events: Vec<Event> = events.collect();
+    if let Some(previous) = &wanted.prev_id
+        && let Some(at) = events.iter().position(|event| event.id == *previous)
+    {
+        events.drain(..=at);
+    }
+    events.truncate(limit);
+    Ok(Json(events))
+}
+
+fn occurrences(
+    shared: &Shared,
+    by: &Principal,
+    wanted: &ListEvents,
+) -> Result<Vec<Occurrence>, Refusal> {
+    let ids = |ids: &Option<Vec<String>>| -> Vec<RunId> {
+        ids.iter().flatten().filter_map(|id| id.parse().ok()).collect()
+    };
+    let runs = [ids(&wanted.within_runs), ids(&wanted.target_runs)].concat();
+    let until = wanted.prev_recorded_at.filter(|_| !wanted.ascending).map(Timestamp::from);
+    let filter = HistoryFilter {
+        runs,
+        until,
+        duplicates: true,
+        limit: Some(RECORDS_MAX),
+        ..HistoryFilter::default()
+    };
+    let records = history::history(shared, by, &filter)?;
+    let mut last: HashMap<JobId, u32> = HashMap::new();
+    for record in &records {
+        let attempt = last.entry(record.job).or_default();
+        *attempt = record.attempt.max(*attempt);
+    }
+    let is_last = |record: &JobRecord| last.get(&record.job) == Some(&record.attempt);
+    let of_runs = records.iter().flat_map(|record| occurrence::of_record(record, is_last(record)));
+    let noted = calls::activities(shared, by);
+    Ok(of_runs.chain(noted.iter().map(occurrence::of_activity)).collect())
+}
+
+fn event(one: &Occurrence) -> Event {
+    let actor = one.actor.as_ref().map(|actor| match actor {
+        Actor::Named(name) => name.clone(),
+        Actor::Uid(uid) => principal::of_uid(*uid, *uid).name,
+    });
+    let targets: Vec<EventTarget> = one.targets.iter().map(target).collect();
+    let first = targets.first().map(|target| target.id.as_str()).unwrap_or_default();
+    Event {
+        id: uuid("event", &format!("{first} {} {}", one.at.0, one.number)),
+        message: one.message.clone(),
+        recorded_at: one.at.into(),
+        actor_user_id: actor.as_ref().map(|name| uuid("user", name)),
+        is_actor_user_deleted: actor.as_ref().map(|_| false),
+        actor_user: actor,
+        targets,
+    }
+}
+
+fn target(target: &Target) -> EventTarget {
+    let project = match target {
+        Target::User(_) => None,
+        Target::Project(name) => Some(name.as_str()),
+        _ => Some(MAIN_PROJECT),
+    };
+    EventTarget {
+        kind: target.kind().to_owned(),
+        project_id: project.map(|name| uuid("project", name)),
+        project_name: project.map(str::to_owned),
+        is_project_deleted: project.map(|_| false),
+        id: match target {
+            Target::Run { run, .. } => run.to_string(),
+            Target::Job { run, restarts, rank, .. } => {
+                submission_id(&run.to_string(), *restarts, *rank)
+            }
+            Target::Instance(name) => uuid("instance", name),
+            Target::Project(name) => uuid("project", name),
+            Target::User(name) => uuid("user", name),
+        },
+        name: target.name().to_owned(),
+    }
+}
+
+/// Each filter that is set wants one of its ids among the targets.
+fn is_wanted(event: &Event, wanted: &ListEvents) -> bool {
+    let of_kind = |kind: &str, ids: &Option<Vec<String>>| match ids {
+        None => true,
+        Some(ids) => event.targets.iter().any(|t| t.kind == kind && ids.contains(&t.id)),
+    };
+    let within_projects = match &wanted.within_projects {
+        None => true,
+        Some(ids) => {
+            let project = |target: &EventTarget| {
+                target.project_id.as_ref().is_some_and(|id| ids.contains(id))
+            };
+            event.targets.iter().any(project)
+        }
+    };
+    let types = wanted.include_target_types.as_ref();
+    let actors = wanted.actors.as_ref();
+    of_kind("project", &wanted.target_projects)
+        && of_kind("user", &wanted.target_users)
+        && of_kind("instance", &wanted.target_instances)
+        && of_kind("run", &wanted.target_runs)
+        && of_kind("job", &wanted.target_jobs)
+        && of_kind("fleet", &wanted.target_fleets)
+        && of_kind("volume", &wanted.target_volumes)
+        && of_kind("gateway", &wanted.target_gateways)
+        && of_kind("secret", &wanted.target_secrets)
+        && within_projects
+        // The runs themselves were asked for by their ids already.
+        && (wanted.within_runs.is_none() || event.targets.iter().any(is_of_run))
+        && wanted.within_fleets.as_ref().is_none_or(|_| {
+            event.targets.iter().any(|target| target.kind == "instance")
+        })
+        && types.is_none_or(|types| event.targets.iter().any(|t| types.contains(&t.kind)))
+        && actors.is_none_or(|actors| actors.contains(&event.actor_user_id))
+}
+
+fn is_of_run(target: &EventTarget) -> bool {
+    target.kind == "run" || target.kind == "job"
+}

@@ -1,0 +1,130 @@
+//! A run as dstack's answers need it: from a job in memory, or from its record once only the books have it.
+
+use dstack::occurrence::run_name;
+use dstack::run_summary::{RunSummary, is_waiting_for_schedule};
+use model::amount::Bytes;
+use model::id::{BlobRef, JobId, RunId};
+use model::record::JobRecord;
+use model::time::Timestamp;
+use model::tres::{Tres, TresKind};
+use wire::view::JobView;
+
+pub const GPU: &str = "gpu";
+
+pub struct RunFacts {
+    pub job: JobId,
+    pub run: Option<RunId>,
+    /// The run's name: a task has one of its own. Jobs of `sbatch` may share a name, so their number is added.
+    pub name: String,
+    pub owner: String,
+    pub owner_uid: u32,
+    pub summary: RunSummary,
+    pub restarts: u32,
+    pub submit: Timestamp,
+    pub start: Option<Timestamp>,
+    /// `None` while it has not ended.
+    pub ended: Option<Timestamp>,
+    /// The next time of its schedule, while it waits for it.
+    pub next_start: Option<Timestamp>,
+    /// Where it runs or ran.
+    pub partition: Option<String>,
+    pub parts: Vec<Part>,
+    pub nodes_min: u32,
+    /// Whether it has ever had a node.
+    pub has_started: bool,
+    pub cpus: u32,
+    pub tres: Tres,
+    pub work_dir: String,
+    pub command: Option<String>,
+    pub submit_line: String,
+    pub configuration: Option<BlobRef>,
+}
+
+/// A part of a node.
+pub struct Part {
+    pub node: String,
+    pub cpus: u32,
+    pub memory: Bytes,
+    /// Kind, which may be empty, and count.
+    pub gpus: Vec<(String, u64)>,
+}
+
+impl Part {
+    pub fn gpu_count(&self) -> u64 {
+        self.gpus.iter().map(|(_, count)| count).sum()
+    }
+}
+
+impl RunFacts {
+    pub fn of_job(job: &JobView) -> Self {
+        let (spec, launch) = (&job.spec, &job.spec.launch);
+        let scheduled = is_waiting_for_schedule(job);
+        let shares = job.allocation.iter().flat_map(|allocation| &allocation.nodes);
+        let part = |share: &model::allocation::NodeShare| {
+            let gpus = share.gres.iter().filter(|gres| gres.name == GPU);
+            let gpus = gpus.map(|gres| (gres.kind.clone().unwrap_or_default(), gres.count));
+            let (node, gpus) = (share.node.clone(), gpus.collect());
+            Part { node, cpus: share.cpus.len(), memory: share.memory, gpus }
+        };
+        Self {
+            job: job.id,
+            run: job.run,
+            name: run_name(launch.kind, &spec.name, job.id),
+            owner: spec.owner.name.clone(),
+            owner_uid: spec.owner.uid,
+            summary: RunSummary::of_job(job),
+            // The attempt that is shown while the next one is not due is the last.
+            restarts: if scheduled { job.restarts.saturating_sub(1) } else { job.restarts },
+            next_start: job.eligible.filter(|_| scheduled),
+            submit: job.submit,
+            start: job.start,
+            ended: job.end.filter(|_| job.state.is_ended()),
+            partition: job.allocation.as_ref().map(|allocation| allocation.partition.clone()),
+            parts: shares.map(part).collect(),
+            nodes_min: job.nodes.min,
+            has_started: job.restarts > 0 || job.allocation.is_some(),
+            cpus: job.cpus,
+            tres: (*job.tres).clone(),
+            work_dir: launch.work_dir.to_string(),
+            command: launch.command.as_deref().map(str::to_owned),
+            submit_line: spec.submit_line.to_string(),
+            configuration: launch.configuration.as_deref().copied(),
+        }
+    }
+
+    /// A record has the sums over its nodes: each is taken to have had an equal part.
+    pub fn of_record(record: &JobRecord) -> Self {
+        let count = record.nodes.len().max(1) as u64;
+        let amount = |kind: &TresKind| record.alloc_tres.amount(kind) / count;
+        let gpus = Some((String::new(), amount(&TresKind::gpu()))).filter(|(_, count)| *count > 0);
+        let part = |node: &String| Part {
+            node: node.clone(),
+            cpus: amount(&TresKind::Cpu) as u32,
+            memory: Bytes::from_mib(amount(&TresKind::Mem)),
+            gpus: gpus.iter().cloned().collect(),
+        };
+        Self {
+            job: record.job,
+            run: Some(record.run),
+            name: run_name(record.kind, &record.name, record.job),
+            owner: record.user.clone(),
+            owner_uid: record.uid,
+            summary: RunSummary::of_record(record),
+            restarts: record.restarts,
+            next_start: None,
+            submit: record.submit,
+            start: record.start,
+            ended: record.end,
+            partition: record.start.map(|_| record.partition.clone()),
+            parts: record.nodes.iter().map(part).collect(),
+            nodes_min: record.req_nodes,
+            has_started: record.start.is_some(),
+            cpus: record.req_cpus,
+            tres: record.req_tres.clone(),
+            work_dir: record.work_dir.clone(),
+            command: None,
+            submit_line: record.submit_line.clone(),
+            configuration: record.configuration,
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! `sluice delete`: takes runs that have ended out of the lists of runs. `sacct` keeps them.
+
+use super::{ask, confirm, find_ended, print};
+use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
+use ::dstack::configuration::parse;
+use clap::Args;
+use model::record::JobRecord;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use wire::client::Call;
+
+#[derive(Args)]
+pub struct DeleteArgs {
+    #[command(flatten)]
+    server: ServerLocationArgs,
+    /// The runs' names, or jobs' numbers
+    #[arg(value_name = "RUN", required_unless_present = "file")]
+    runs: Vec<String>,
+    /// The run that this configuration names
+    #[arg(short, long, value_name = "FILE", conflicts_with = "runs")]
+    file: Option<PathBuf>,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+}
+
+pub fn run(args: DeleteArgs) -> VerbResult {
+    let mut client = args.server.client()?;
+    let words = match &args.file {
+        Some(file) => vec![name_in(file)?],
+        None => args.runs,
+    };
+    // All are looked up before the first is deleted, so that a wrong name changes nothing.
+    let found: Result<Vec<JobRecord>, VerbError> =
+        words.iter().map(|word| find_ended(&mut client, word)).collect();
+    for record in found? {
+        if !args.yes && !confirm(&format!("Delete the run {}?", record.name))? {
+            print("Exiting...\n")?;
+            return Ok(ExitCode::FAILURE);
+        }
+        ask(&mut client, Call::DeleteRuns { runs: vec![record.run] })?;
+        print(&format!("Run {} deleted\n", record.name))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The name of the run that a configuration describes.
+fn name_in(file: &Path) -> Result<String, VerbError> {
+    let shown = file.display().to_string();
+    let bytes = std::fs::read(file).map_err(VerbError::file(&shown))?;
+    let loaded = parse(&shown, &bytes).map_err(|error| VerbError::Message(error.to_string()))?;
+    let name = loaded.value.get("name").as_text().map(str::to_owned);
+    name.ok_or_else(|| VerbError::Message(format!("{shown}: it has no `name`: name the run")))
+}

@@ -1,0 +1,18 @@
+//! Projects as clients are shown them.
+
+use model::project::Members;
+use model::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProjectView {
+    pub name: String,
+    /// `None` for an account that was never made a project of.
+    #[serde(default)]
+    pub owner: Option<String>,
+    #[serde(default)]
+    pub created: Option<Timestamp>,
+    /// Those whom the caller is shown.
+    #[serde(default)]
+    pub members: Members,
+}
