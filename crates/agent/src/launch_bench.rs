@@ -153,6 +153,7 @@ fn launch(number: u32, script: &str) -> JobLaunch {
         first_step: None,
         notices: Notices::default(),
         sample_s: None,
+        registry_auth: None,
         container: None,
         prolog_epilog: Default::default(),
     }

@@ -49,6 +49,7 @@ impl FakeSrun {
                 argv: argv.iter().map(ToString::to_string).collect(),
                 environment: "PATH=/usr/bin:/bin\0A=launch\0B=launch\0".into(),
                 secret_variables: Vec::new(),
+                registry_auth: None,
                 work_dir: cluster.home().display().to_string(),
                 tasks: None,
                 nodes: None,

@@ -24,6 +24,7 @@ use model::principal::{Principal, Role};
 use model::range::Range;
 use model::request::{Grant, GresRequest, Memory, Per, Request, WaitPolicy};
 use model::run::{Component, JobSpec, Launch, LaunchKind, Retry};
+use model::secret::{RegistryAuth, SecretValue};
 use model::time::{TimeLimit, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
@@ -122,6 +123,7 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         first_step: None,
         configuration: None,
         unique_name: false,
+        registry_auth: registry_auth(task),
     };
     Ok(Draft { submission, notices: notices(task) })
 }
@@ -222,6 +224,8 @@ pub fn is_same_run(one: &JobSpec, other: &JobSpec) -> bool {
         let launch = Arc::make_mut(&mut spec.launch);
         // What the server keeps beside the script and the environment, which it is made from as well.
         (launch.command, launch.configuration) = (None, None);
+        // Encrypted: equal ones differ.
+        launch.registry_auth = None;
         launch.blob_bytes = Default::default();
         for component in Arc::make_mut(&mut spec.components) {
             let request = Arc::make_mut(&mut component.request);
@@ -250,6 +254,7 @@ fn launch(task: &Task, own: &[ResolvedVariable], submitter: &Submitter<'_>) -> L
     let with_secrets = own.iter().filter(|variable| variable.has_secrets);
     Launch {
         secret_variables: with_secrets.map(|variable| variable.name.clone()).collect(),
+        registry_auth: None,
         kind: LaunchKind::Task,
         script: None,
         environment: None,
@@ -289,6 +294,12 @@ fn container(task: &Task) -> Option<Container> {
         isolated: true,
         ..Container::default()
     })
+}
+
+fn registry_auth(task: &Task) -> Option<RegistryAuth> {
+    let (username, password) = task.container.registry_auth.clone()?;
+    let auth = RegistryAuth { username: SecretValue(username), password: SecretValue(password) };
+    task.container.image.is_some().then_some(auth)
 }
 
 /// A folder of the node, opened with the rights of the run's user. Other volumes are refused before.
@@ -434,6 +445,8 @@ fn notices(task: &Task) -> Vec<String> {
         }),
         (resources.shm_size.is_some() && task.container.image.is_none())
             .then(|| "`resources.shm_size`: has no effect without an `image`".to_owned()),
+        (task.container.registry_auth.is_some() && task.container.image.is_none())
+            .then(|| "`registry_auth`: has no effect without an `image`".to_owned()),
         stop.then(|| {
             let why = why_not_applied(&TASK, "stop_duration");
             format!("`stop_duration`: {why}")

@@ -110,7 +110,6 @@ const EXAMPLES: &[(&Table, &str, &str, &str)] = &[
 const REFUSED: &[&str] = &[
     "privileged: true",
     "entrypoint: sh",
-    "registry_auth: {username: a, password: b}",
     "python: 3.12",
     "nvcc: true",
     "docker: true",
@@ -130,6 +129,13 @@ const PARTLY: &[(&Table, &str, &str, &str, &str)] = &[
         "image: ubuntu",
         "image: ubuntu\nresources: {shm_size: 1GB}",
         "resources: {shm_size: 1GB}",
+    ),
+    (
+        &TASK,
+        "registry_auth",
+        "image: ubuntu",
+        "image: ubuntu\nregistry_auth: {username: a, password: b}",
+        "registry_auth: {username: a, password: b}",
     ),
     (
         &TASK,

@@ -128,6 +128,7 @@ fn spec(request: Request, uid: u32) -> JobSpec {
             first_step: None,
             configuration: None,
             secret_variables: Vec::new(),
+            registry_auth: None,
             blob_bytes: Default::default(),
             append_output: false,
             unattended: false,

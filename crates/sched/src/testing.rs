@@ -305,6 +305,7 @@ pub fn spec(request: Request) -> JobSpec {
             first_step: None,
             configuration: None,
             secret_variables: Vec::new(),
+            registry_auth: None,
             blob_bytes: Default::default(),
             unattended: false,
             append_output: false,

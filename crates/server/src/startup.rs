@@ -97,8 +97,7 @@ pub fn run(
     let term = thread.term();
     let listen = listeners.port.local_addr().map(|a| a.to_string()).unwrap_or_default();
     let identity = Identity::load_or_make(&dir.join("keys"))?;
-    let secrets = state.secrets.values().flat_map(|secrets| secrets.values());
-    let secret_keys = SecretKeys::load(&dir.join("keys"), secrets);
+    let secret_keys = SecretKeys::load(&dir.join("keys"), state.sealed_values());
     let shared = Arc::new(Shared {
         state: StateLock::new(state),
         blobs: Mutex::new(blobs),

@@ -22,7 +22,7 @@ pub use model::record::HistoryFilter;
 use model::record::JobRecord;
 use model::reservation_request::ReservationRequest;
 use model::run::{ExitStatus, Hold, JobSpec, JobState, Outcome};
-use model::secret::SecretValue;
+use model::secret::{RegistryAuth, SecretValue};
 use model::time::Timestamp;
 use model::usage::TaskUsage;
 use serde::{Deserialize, Serialize};
@@ -369,6 +369,9 @@ pub struct Submission {
     /// Refused while the owner has a run of this name that has not ended.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unique_name: bool,
+    /// For the registry of its image; kept encrypted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registry_auth: Option<RegistryAuth>,
 }
 
 /// `squeue`: which jobs, and how much of each.

@@ -6,6 +6,7 @@ use model::binding::CpuBinding;
 use model::container::Container;
 use model::id::{AttemptId, StepId};
 use model::run::{ExitStatus, LaunchKind, Rlimits, SignalBefore};
+use model::secret::RegistryAuth;
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -119,6 +120,9 @@ pub struct JobLaunch {
     /// What the script runs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<Box<Container>>,
+    /// For the registry of its container's image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registry_auth: Option<RegistryAuth>,
     /// The environment of the site's prolog and epilog.
     #[serde(default, rename = "around")]
     pub prolog_epilog: PrologEpilogEnvironment,

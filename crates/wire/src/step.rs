@@ -4,6 +4,7 @@ use model::binding::{CpuBinding, MemBinding};
 use model::container::Container;
 use model::id::{JobId, StepId};
 use model::run::{ExitStatus, Rlimits};
+use model::secret::RegistryAuth;
 use model::step::StepShape;
 use model::time::TimeLimit;
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,9 @@ pub struct StepLaunch {
     /// Variables of the environment whose values refer to secrets, which the server fills in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secret_variables: Vec<String>,
+    /// For the registry of its container's image. The step that starts with its job has those of the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registry_auth: Option<RegistryAuth>,
     pub work_dir: String,
     #[serde(default)]
     pub tasks: Option<u32>,

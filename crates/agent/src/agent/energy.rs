@@ -101,7 +101,9 @@ impl EnergyMeter {
 
     pub fn mark(&mut self, gpus: impl Iterator<Item = u32>) -> EnergyMark {
         self.read_packages(Instant::now());
-        let gpus_mj = gpus.filter_map(|gpu| Some((gpu, self.gpus.get(&gpu)?.0))).collect();
+        // A GPU that was never read counts from its first reading.
+        let used = |gpu: u32| self.gpus.get(&gpu).map_or(0, |(used, _)| *used);
+        let gpus_mj = gpus.map(|gpu| (gpu, used(gpu))).collect();
         EnergyMark { packages_uj: self.packages_uj, gpus_mj }
     }
 
@@ -155,6 +157,7 @@ mod tests {
             ..GpuReading::default()
         };
         let mut meter = EnergyMeter::below(root.path());
+        let early = meter.mark([0].into_iter());
         assert_eq!(meter.packages.len(), 2, "parts of a package are not counted again");
         meter.read_gpus(&[gpu(0, 5_000), gpu(1, 9_000)]);
         let mark = meter.mark([1].into_iter());
@@ -164,6 +167,7 @@ mod tests {
         meter.read_gpus(&[gpu(0, 6_000), gpu(1, 9_300)]);
         // 80 and 120 millijoules of the packages, a quarter of the CPUs.
         assert_eq!(meter.used_since(&mark, 2, 8), 300 + 50);
+        assert_eq!(meter.used_since(&early, 0, 8), 1_000, "marked before the first reading");
         // The driver was loaded anew.
         meter.read_gpus(&[gpu(0, 10), gpu(1, 40)]);
         assert_eq!(meter.used_since(&mark, 0, 8), 340);

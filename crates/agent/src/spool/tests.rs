@@ -60,6 +60,7 @@ pub fn launch() -> JobLaunch {
         first_step: None,
         notices: Notices::default(),
         sample_s: None,
+        registry_auth: None,
         container: None,
         prolog_epilog: Default::default(),
     }

@@ -254,6 +254,7 @@ impl Cluster {
                 limit_refused: String::new(),
             },
             sample_s: None,
+            registry_auth: None,
             container: None,
             prolog_epilog: Default::default(),
         }

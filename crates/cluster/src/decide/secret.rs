@@ -39,6 +39,12 @@ impl State {
         self.secrets.get(project).unwrap_or(&NONE)
     }
 
+    /// Every encrypted value: the secrets, and what jobs hold.
+    pub fn sealed_values(&self) -> impl Iterator<Item = &Sealed> {
+        let of_jobs = self.jobs.values().filter_map(|j| j.spec.launch.registry_auth.as_deref());
+        self.secrets.values().flat_map(BTreeMap::values).chain(of_jobs)
+    }
+
     fn secret_set(
         &self,
         project: &str,

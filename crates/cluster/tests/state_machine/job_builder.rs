@@ -61,6 +61,7 @@ pub fn ask() -> Ask {
         first_step: None,
         configuration: None,
         secret_variables: Vec::new(),
+        registry_auth: None,
         blob_bytes: Default::default(),
         unattended: false,
         append_output: false,

@@ -7,6 +7,7 @@ use crate::dependency::Dependency;
 use crate::id::{BlobRef, JobId, RunId, StepId};
 use crate::principal::Principal;
 use crate::request::Request;
+use crate::secret::Sealed;
 use crate::time::Timestamp;
 pub use crate::usage::Usage;
 use serde::{Deserialize, Serialize};
@@ -91,6 +92,9 @@ pub struct Launch {
     /// Variables of the environment whose values refer to secrets, which are filled in when the job is launched.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secret_variables: Vec<String>,
+    /// The credentials for the registry of its image, or of its first step's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registry_auth: Option<Box<Sealed>>,
     /// How long script, environment and first step are.
     #[serde(default, skip_serializing_if = "BlobBytes::is_none")]
     pub blob_bytes: BlobBytes,
@@ -223,6 +227,7 @@ impl Launch {
             first_step: None,
             configuration: None,
             secret_variables: Vec::new(),
+            registry_auth: None,
             blob_bytes: BlobBytes::default(),
             unattended: false,
             arguments: Vec::new(),

@@ -1,4 +1,4 @@
-//! Secrets: their names, a value that does not print itself, and the form in which a value is stored.
+//! Secrets: their names, a value that does not print itself, the form in which a value is stored, and logins to registries.
 
 use crate::grammar::GrammarError;
 use serde::{Deserialize, Serialize};
@@ -60,6 +60,14 @@ impl fmt::Debug for SecretValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SecretValue(…)")
     }
+}
+
+/// A user's name and password for the registry of one image. On the way to the server they may refer to secrets, and a `$`
+/// is `$$`; on the way to a node they are as the registry gets them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegistryAuth {
+    pub username: SecretValue,
+    pub password: SecretValue,
 }
 
 /// An encrypted value, with the name of its key: `KEY.CIPHERTEXT`. The state and the journal hold values in this form alone.

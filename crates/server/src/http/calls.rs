@@ -7,7 +7,7 @@ use crate::dispatch::launch::srun_prolog_epilog;
 use crate::http::await_job::{await_end, await_start};
 use crate::http::{delete_run, secrets, tokens};
 use crate::per_user::CountedUser;
-use crate::secret::references;
+use crate::secret::{references, registry_auth};
 use crate::shared::Shared;
 use crate::show::job_list::{self, EncodedAnswer, ListedJob};
 use crate::show::{
@@ -251,6 +251,7 @@ async fn submit(
     settle_owner(&shared.read(), &mut submission, &by)?;
     check_script_size(&shared.read(), &submission)?;
     references::check_submission(&shared.read(), &submission)?;
+    registry_auth::seal(shared, &mut submission)?;
     let name = submission.spec.name.to_string();
     match shared.writer.submit(submission, by).await? {
         Reply::Submitted { job, run } => {

@@ -5,6 +5,7 @@ use crate::shared::Shared;
 use cluster::Command;
 use cluster::authorise::{Act, authorise};
 use cluster::command::ResealedSecret;
+use cluster::rights::is_project;
 use model::bounds;
 use model::fleet::MAIN_PROJECT;
 use model::principal::Principal;
@@ -41,11 +42,16 @@ pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
 }
 
 fn check(shared: &Shared, by: &Principal, project: &str) -> Result<(), Refusal> {
-    authorise(&shared.read(), by, Act::ManageSecrets(project))?;
-    if project == MAIN_PROJECT {
-        return Ok(());
+    let state = shared.read();
+    authorise(&state, by, Act::ManageSecrets(project))?;
+    match project {
+        MAIN_PROJECT => Ok(()),
+        known if is_project(&state, known) => {
+            let text = format!("project {known} cannot have secrets yet: {MAIN_PROJECT} can");
+            Err(Refusal::Other(text))
+        }
+        unknown => Err(Refusal::UnknownThing { what: "project".into(), name: unknown.into() }),
     }
-    Err(Refusal::UnknownThing { what: "project".into(), name: project.into() })
 }
 
 /// A refusal shows the length of a value and nothing else of it.
@@ -86,7 +92,6 @@ async fn rotate(shared: &Arc<Shared>, by: Principal) -> Result<Answer, Refusal> 
         resealed.push(ResealedSecret { project, name, before, after });
     }
     shared.writer.run(Command::ResealSecrets(resealed), by).await?;
-    let state = shared.read();
-    shared.secret_keys.retain(state.secrets.values().flat_map(|secrets| secrets.values()))?;
+    shared.secret_keys.retain(shared.read().sealed_values())?;
     Ok(Answer::Done)
 }

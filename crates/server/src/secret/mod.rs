@@ -1,6 +1,8 @@
-//! Secrets in use: `stored` seals and opens their values, `references` checks and fills in `${{ secrets.NAME }}`.
+//! Secrets in use: `stored` seals and opens their values, `references` checks and fills in `${{ secrets.NAME }}`,
+//! `registry_auth` keeps the credentials with which images are pulled.
 
 pub mod references;
+pub mod registry_auth;
 pub mod stored;
 
 use model::fleet::MAIN_PROJECT;

@@ -9,6 +9,7 @@ use cluster::State;
 use model::bounds::{self, Bound};
 use model::interpolation::{self, Piece, Place, Reference};
 use model::reason::Refusal;
+use model::secret::RegistryAuth;
 use std::collections::BTreeSet;
 use wire::client::Submission;
 use wire::step::StepLaunch;
@@ -18,11 +19,18 @@ pub fn check_submission(state: &State, submission: &Submission) -> Result<(), Re
     let project = super::project_of(&submission.spec);
     let environment = submission.environment.as_deref().unwrap_or_default();
     check(state, project, environment, &submission.spec.launch.secret_variables)?;
+    check_auth(state, project, submission.registry_auth.as_ref())?;
     submission.first_step.as_ref().map_or(Ok(()), |step| check_step(state, project, step))
 }
 
 pub fn check_step(state: &State, project: &str, launch: &StepLaunch) -> Result<(), Refusal> {
+    check_auth(state, project, launch.registry_auth.as_ref())?;
     check(state, project, &launch.environment, &launch.secret_variables)
+}
+
+fn check_auth(state: &State, project: &str, auth: Option<&RegistryAuth>) -> Result<(), Refusal> {
+    let texts = auth.into_iter().flat_map(|auth| [&auth.username, &auth.password]);
+    check_texts(state, project, texts.map(|text| ("registry_auth", text.0.as_str())))
 }
 
 fn check(
@@ -31,8 +39,18 @@ fn check(
     environment: &str,
     variables: &[String],
 ) -> Result<(), Refusal> {
+    let named = entries(environment).filter(|(name, _)| is_among(variables, name));
+    check_texts(state, project, named)
+}
+
+/// Refuses texts, each with what it is the value of, that refer to secrets which the project does not have.
+fn check_texts<'a>(
+    state: &State,
+    project: &str,
+    texts: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Result<(), Refusal> {
     let (known, mut missing) = (state.secrets_of(project), BTreeSet::new());
-    for (name, value) in entries(environment).filter(|(name, _)| is_among(variables, name)) {
+    for (name, value) in texts {
         let pieces = parse(name, value)?;
         for reference in interpolation::references(&pieces) {
             if let Reference::Secret(secret) = reference
@@ -78,7 +96,8 @@ pub fn leave_out(environment: &str, variables: &[String]) -> String {
     kept.map(|(name, value)| format!("{name}={value}\0")).collect()
 }
 
-fn filled_value(
+/// One text with the values of secrets; `name` is what it is the value of.
+pub fn filled_value(
     shared: &Shared,
     project: &str,
     name: &str,

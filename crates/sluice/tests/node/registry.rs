@@ -1,13 +1,31 @@
 //! A real registry on loopback, and an image pushed to it that was made on the spot.
 
 use crate::harness::until;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+/// The user and password without which a registry answers nothing.
+#[derive(Clone, Copy)]
+pub struct Login<'a> {
+    pub user: &'a str,
+    pub password: &'a str,
+}
+
+impl Login<'_> {
+    /// `user:password` in base 64.
+    pub fn encoded(self) -> String {
+        BASE64.encode(format!("{}:{}", self.user, self.password))
+    }
+}
+
 pub struct Registry {
     child: Child,
+    /// The header of every request.
+    authorization: String,
     pub address: String,
     _dir: tempfile::TempDir,
 }
@@ -21,13 +39,28 @@ impl Drop for Registry {
 
 impl Registry {
     pub fn start() -> Registry {
+        Self::configured("", tempfile::tempdir().expect("a folder"), String::new())
+    }
+
+    /// A registry that wants to see this login.
+    pub fn start_with(login: Login) -> Registry {
         let dir = tempfile::tempdir().expect("a folder");
+        let line = Command::new("htpasswd").args(["-Bbn", login.user, login.password]).output();
+        let file = dir.path().join("htpasswd");
+        std::fs::write(&file, line.expect("htpasswd, which scripts/install brings").stdout)
+            .expect("written");
+        let auth = format!("auth: {{htpasswd: {{realm: lab, path: {}}}}}\n", file.display());
+        let header = format!("Authorization: Basic {}\r\n", login.encoded());
+        Self::configured(&auth, dir, header)
+    }
+
+    fn configured(more: &str, dir: tempfile::TempDir, authorization: String) -> Registry {
         let free =
             std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
         let address = free.expect("a free port").to_string();
         let config = dir.path().join("config.yml");
         let text = format!(
-            "version: 0.1\nstorage: {{filesystem: {{rootdirectory: {}}}}}\nhttp: {{addr: '{address}'}}\n",
+            "version: 0.1\nstorage: {{filesystem: {{rootdirectory: {}}}}}\nhttp: {{addr: '{address}'}}\n{more}",
             dir.path().join("data").display()
         );
         std::fs::write(&config, text).expect("written");
@@ -38,7 +71,7 @@ impl Registry {
             .stderr(Stdio::null())
             .spawn()
             .expect("docker-registry, which scripts/install brings");
-        let registry = Registry { child, address, _dir: dir };
+        let registry = Registry { child, authorization, address, _dir: dir };
         until("the registry answers", || TcpStream::connect(&registry.address).ok());
         registry
     }
@@ -113,8 +146,9 @@ impl Registry {
     fn ask(&self, method: &str, path: &str, kind: &str, body: &[u8]) -> String {
         let mut stream = TcpStream::connect(&self.address).expect("the registry");
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n",
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Type: {kind}\r\n{}Content-Length: {}\r\n\r\n",
             self.address,
+            self.authorization,
             body.len()
         );
         stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body)).expect("sent");

@@ -95,6 +95,7 @@ fn launch(listen: &str) -> StepLaunch {
         argv: vec!["bash".into()],
         environment: String::new(),
         secret_variables: Vec::new(),
+        registry_auth: None,
         work_dir: "/lab/jobs".into(),
         tasks: None,
         nodes: None,

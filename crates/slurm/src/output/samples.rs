@@ -185,6 +185,7 @@ pub fn spec(name: &str, owner: Principal, request: Request) -> JobSpec {
             first_step: None,
             configuration: None,
             secret_variables: Vec::new(),
+            registry_auth: None,
             blob_bytes: Default::default(),
             append_output: false,
             unattended: false,

@@ -188,6 +188,7 @@ fn draft(
         first_step: None,
         configuration: None,
         unique_name: false,
+        registry_auth: None,
     };
     Ok(Draft { submission, notes })
 }
@@ -213,6 +214,7 @@ fn launch(kind: LaunchKind, options: &JobOptions, submitter: &Submitter) -> Laun
         first_step: None,
         configuration: None,
         secret_variables: secret_variables(options),
+        registry_auth: None,
         blob_bytes: Default::default(),
         unattended: options.no_shell,
         append_output: options.open_mode == Some(OpenMode::Append),

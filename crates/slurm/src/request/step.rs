@@ -49,6 +49,7 @@ pub fn launch(
         argv: argv.to_vec(),
         environment: environment(options, submitter),
         secret_variables: secret_variables(options),
+        registry_auth: None,
         work_dir: work_dir(options, submitter),
         tasks: counts.tasks,
         nodes: counts.nodes.map(|nodes| nodes.min),

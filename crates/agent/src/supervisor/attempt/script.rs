@@ -95,7 +95,7 @@ impl Attempt {
                 script: Some(self.dir.script_path()),
                 work_dir: &launch.work_dir,
                 umask: launch.umask,
-                ..ContainerSpec::of_job(job, request, "batch", group)
+                ..ContainerSpec::of_job(job, request, "batch", group, launch.registry_auth.as_ref())
             }
         });
         let spec = ProcessSpec {

@@ -36,6 +36,7 @@ use image::Credentials;
 use model::container::{Container, ContainerName, ContainerUser, Join, is_plain_path};
 use model::id::AttemptId;
 use model::limits::DeviceLimits;
+use model::secret::RegistryAuth;
 use model::site::ContainerSite;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag, open};
@@ -105,12 +106,14 @@ pub(crate) struct ContainerSpec<'a> {
 }
 
 impl<'a> ContainerSpec<'a> {
-    /// The specification for one process of a job; `name` is its step's, `group` the control group that it starts in.
+    /// The specification for one process of a job; `name` is its step's, `group` the control group that it starts in,
+    /// `auth` for the registry of its image.
     pub fn of_job(
         job: JobContext<'a>,
         request: &'a Container,
         name: &str,
         group: &JobGroup,
+        auth: Option<&RegistryAuth>,
     ) -> Self {
         let record = job.record;
         let folder = folder_of_attempt(job.dir);
@@ -138,7 +141,10 @@ impl<'a> ContainerSpec<'a> {
             memory: record.limits.memory.map(|bytes| bytes.0),
             terminal: false,
             umask: 0o022,
-            credentials: None,
+            credentials: auth.map(|auth| Credentials {
+                username: auth.username.0.clone(),
+                password: auth.password.0.clone(),
+            }),
         }
     }
 }

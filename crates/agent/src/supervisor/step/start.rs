@@ -102,7 +102,10 @@ impl Step {
         let own = launch.task_prolog.clone().map(|p| (p, words.own_prolog_failed.as_str()));
         let prologs = site.into_iter().chain(own).collect();
         // A step runs in its job's container unless it names its own.
-        let container = launch.container.as_deref().or(record.launch.container.as_deref());
+        let (container, auth) = match &launch.container {
+            Some(own) => (Some(&**own), launch.registry_auth.as_ref()),
+            None => (record.launch.container.as_deref(), record.launch.registry_auth.as_ref()),
+        };
         let container = container.filter(|request| request.image.as_deref() != Some(NO_CONTAINER));
         let container = container.map(|request| ContainerSpec {
             process: local_rank,
@@ -113,7 +116,7 @@ impl Step {
                 Some(share) => devices.of_step(share),
                 None => devices.clone(),
             }),
-            ..ContainerSpec::of_job(job, request, &step, group)
+            ..ContainerSpec::of_job(job, request, &step, group, auth)
         });
         let spec = ProcessSpec {
             user: &record.launch.user,

@@ -32,11 +32,7 @@ pub const RUN: &[Property] = &[
     acts("working_dir", Form::Shape(run::absolute_path)),
     notice("home_dir", Form::Text, "has no effect without a container")
         .or(Default::Written("/home/user")),
-    refused(
-        "registry_auth",
-        Form::Map(&REGISTRY_AUTH),
-        "private registries are not available yet: pull the image on the node, or mirror it",
-    ),
+    acts_in_part("registry_auth", Form::Map(&REGISTRY_AUTH)),
     refused(
         "python",
         Form::Shape(run::python),

@@ -5,7 +5,7 @@ mod step;
 
 use crate::agents::devices;
 use crate::error::ServerError;
-use crate::secret::{self, references};
+use crate::secret::{self, references, registry_auth};
 use crate::shared::Shared;
 use cluster::{Job, State};
 use model::allocation::NodeShare;
@@ -16,6 +16,7 @@ use model::container::Container;
 use model::filename::{DEFAULT_ARRAY_OUTPUT, DEFAULT_OUTPUT};
 use model::id::AttemptId;
 use model::partition::DefaultMemory;
+use model::reason::Refusal;
 use model::run::{LaunchKind, NicePolicy, Outcome, RlimitPolicy};
 use model::time::TimeLimit;
 use model::topology::Topology;
@@ -137,6 +138,10 @@ fn over_time_s(state: &State, partition: &str) -> u32 {
     minutes.saturating_mul(60)
 }
 
+fn refused(why: Refusal) -> ServerError {
+    ServerError::Other(why.to_string())
+}
+
 /// The launch of one node's part of an attempt; `None` if the attempt is over.
 pub fn job_launch(
     shared: &Shared,
@@ -161,8 +166,7 @@ pub fn job_launch(
     };
     let base = if runs_here {
         let project = secret::project_of(&spec);
-        references::fill_in(shared, project, &base, &launch.secret_variables)
-            .map_err(|why| ServerError::Other(why.to_string()))?
+        references::fill_in(shared, project, &base, &launch.secret_variables).map_err(refused)?
     } else {
         references::leave_out(&base, &launch.secret_variables)
     };
@@ -208,6 +212,10 @@ pub fn job_launch(
         notices: notice::launch_notices(facts.job.id),
         sample_s: launch.sample_s,
         container: launch.container.clone().or_else(|| default_container(&facts)),
+        registry_auth: match launch.container {
+            Some(_) => registry_auth::open(shared, &spec).map_err(refused)?,
+            None => None,
+        },
         prolog_epilog: if facts.has_prolog_epilog {
             let node = facts.node_index as usize;
             environment::prolog_epilog::node_programs(&job_facts(&facts), node)

@@ -3,11 +3,12 @@
 use super::process_policy;
 use super::{Facts, facts, job_facts, set_state_folder};
 use crate::agents::devices;
-use crate::secret::{self, references};
+use crate::secret::{self, references, registry_auth};
 use crate::shared::Shared;
 use cluster::State;
 use model::id::{AttemptId, JobId, StepId};
-use model::run::Step;
+use model::reason::Refusal;
+use model::run::{JobSpec, Step};
 use slurm::environment::gpu::{self, DeviceNames, GpuView};
 use slurm::environment::job::JobFacts;
 use slurm::environment::{self, Environment, PRIO_PROCESS};
@@ -55,11 +56,8 @@ pub fn step_orders(
     let starts = launch.starts.settled(state.config.site.srun_prolog.is_some());
     drop(state);
     let uid = facts.job.spec.owner.uid;
-    let project = secret::project_of(&facts.job.spec);
-    let filled =
-        references::fill_in(shared, project, &launch.environment, &launch.secret_variables);
-    let launch = &match filled {
-        Ok(environment) => StepLaunch { environment, ..launch.clone() },
+    let launch = &match filled_in(shared, &facts.job.spec, step, launch) {
+        Ok(launch) => launch,
         Err(why) => {
             tracing::error!("step {id}.{step} cannot be launched: {why}");
             let nodes = record.layout.into_iter().map(|(node, _)| node);
@@ -123,6 +121,25 @@ pub fn step_orders(
         (node.node.clone(), attempt_id, uid, Action::Step(Box::new(order)))
     });
     orders.collect()
+}
+
+/// The launch with the values of secrets, and with the job's credentials for the step that started with it.
+fn filled_in(
+    shared: &Shared,
+    spec: &JobSpec,
+    step: StepId,
+    launch: &StepLaunch,
+) -> Result<StepLaunch, Refusal> {
+    let (project, variables) = (secret::project_of(spec), &launch.secret_variables);
+    let environment = references::fill_in(shared, project, &launch.environment, variables)?;
+    let started_with_job = spec.launch.first_step.is_some() && step == StepId::Number(0);
+    let registry_auth = match &launch.registry_auth {
+        _ if launch.container.is_none() => None,
+        Some(own) => Some(registry_auth::fill_in(shared, project, own)?),
+        None if started_with_job => registry_auth::open(shared, spec)?,
+        None => None,
+    };
+    Ok(StepLaunch { environment, registry_auth, ..launch.clone() })
 }
 
 fn layout(facts: &Facts, step: &Step) -> Vec<StepNode> {

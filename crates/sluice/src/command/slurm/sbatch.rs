@@ -4,6 +4,7 @@ use super::submit::caller::{self, ProcessSurroundings};
 use super::submit::messages::{
     self, FAILURE, failure, print_line, refused, unexpected, unreachable,
 };
+use super::submit::registry_auth;
 use super::submit::test_only::{check_clusters, tested};
 use crate::client::{Client, ClientError};
 use ::slurm::option::invocation::{self, Batch, Invocation};
@@ -43,7 +44,8 @@ fn submit(batch: &Batch, options: &JobOptions, draft: Draft) -> Result<ExitCode,
     if let Some(code) = check_clusters(COMMAND, &mut client, options)? {
         return Ok(code);
     }
-    let submission = Box::new(draft.submission);
+    let mut submission = Box::new(draft.submission);
+    submission.registry_auth = registry_auth::of_container(COMMAND, options.container.as_ref());
     if options.test_only {
         let answer = client.call(Call::TestSubmit(submission))?;
         return Ok(tested(COMMAND, answer));

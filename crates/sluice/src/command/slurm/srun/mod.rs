@@ -20,6 +20,7 @@ use super::submit::job_watch::{self, Watch};
 use super::submit::messages::{
     self, FAILURE, failure, print_error, print_line, refused, unexpected, unreachable,
 };
+use super::submit::registry_auth;
 use super::submit::test_only::{check_clusters, tested};
 use crate::client::{Client, ClientError};
 use ::slurm::option::invocation::Invocation;
@@ -29,6 +30,7 @@ use ::slurm::request::step::{StepAllocation, launch};
 use ::slurm::request::{self, Submitter};
 use model::id::{JobId, StepId};
 use model::run::ExitStatus;
+use model::secret::RegistryAuth;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::fs::File;
@@ -178,7 +180,8 @@ impl StepRequest<'_> {
         job: JobId,
         signals: &SignalFd,
     ) -> Result<ExitCode, RunError> {
-        let (listener, input, launch) = self.launch(StepAllocation::Existing)?;
+        let (listener, input, mut launch) = self.launch(StepAllocation::Existing)?;
+        launch.registry_auth = self.registry_auth();
         let layout = step_create::create(&mut client, job, &launch, self.options, signals)?;
         let programs = prolog_epilog::chosen(self.options, &layout.srun_prolog_epilog);
         let number = layout.step;
@@ -194,6 +197,10 @@ impl StepRequest<'_> {
         Ok(ExitCode::from(outcome.code))
     }
 
+    fn registry_auth(&self) -> Option<RegistryAuth> {
+        registry_auth::of_container(COMMAND, self.options.container.as_ref())
+    }
+
     /// Submits a job, and runs the step that starts with it.
     fn with_own(&self, mut client: Client, signals: &SignalFd) -> Result<ExitCode, RunError> {
         let draft = request::allocation(self.options, self.argv, self.submitter)
@@ -205,6 +212,8 @@ impl StepRequest<'_> {
         }
         let (listener, input, launch) = self.launch(StepAllocation::Own)?;
         let key = launch.key.clone();
+        // They are kept with the job, encrypted, and not with its first step.
+        submission.registry_auth = self.registry_auth();
         submission.first_step = Some(Box::new(launch.clone()));
         let (job, site) = match client.call(Call::Submit(Box::new(submission)))? {
             Answer::Submitted { job, srun_prolog_epilog, .. } => (job, srun_prolog_epilog),

@@ -4,4 +4,5 @@ pub mod caller;
 pub mod het_components;
 pub mod job_watch;
 pub mod messages;
+pub mod registry_auth;
 pub mod test_only;
