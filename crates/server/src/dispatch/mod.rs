@@ -109,7 +109,7 @@ impl DispatchThread {
     fn flush_commands(&mut self, shared: &Shared) {
         while let Some(command) = self.unsent_commands.pop_front() {
             if let Err(back) = shared.writer.try_enqueue(command) {
-                self.unsent_commands.push_front(back);
+                self.unsent_commands.push_front(*back);
                 return;
             }
         }

@@ -143,12 +143,12 @@ impl WriterQueue {
     }
 
     /// Hands over a command of the server's own; returns it when the queue is full.
-    pub fn try_enqueue(&self, command: Command) -> Result<(), Command> {
+    pub fn try_enqueue(&self, command: Command) -> Result<(), Box<Command>> {
         let work =
             Work { request: WriterRequest::Command(command), by: server_principal(), reply: None };
         match self.sender.try_send(work) {
             Err(TrySendError::Full(Work { request: WriterRequest::Command(command), .. })) => {
-                Err(command)
+                Err(Box::new(command))
             }
             _ => Ok(()),
         }
