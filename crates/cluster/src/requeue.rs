@@ -46,8 +46,9 @@ pub(crate) fn after_end(
     if is_listed(&parameters.requeue_exits_held) {
         return Some(RequeueAs { hold: true, special_exit: true });
     }
-    if job.spec.schedule.is_some() {
-        return Some(RequeueAs::default());
+    if let Some(schedule) = &job.spec.schedule {
+        // One without a further time has had its last.
+        return schedule.next_after(at).map(|_| RequeueAs::default());
     }
     let retry = job.spec.retry.as_ref()?;
     let is_covered =

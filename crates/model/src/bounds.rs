@@ -50,7 +50,9 @@ pub const LIST_ITEMS: Bound = items("a list", 65_536, "");
 pub const ARRAY_RANGES: Bound =
     items("ranges of an array's indices", 2_000_001, "`MaxArraySize`, at most 4000001 indices");
 pub const DEPENDENCY_ITEMS: Bound = items("dependency", 4096, "");
-pub const RUN_NAMES: Bound = items("runs to stop in one call", 1000, "");
+pub const RUN_NAMES: Bound = items("runs to stop or delete in one call", 1000, "");
+pub const SECRET_VARIABLES: Bound = items("variables of a job with secrets", 1000, "");
+pub const PROJECT_MEMBERS: Bound = items("members of a project", 1000, "");
 pub const ACTIVITIES: Bound = items("events beside those of runs", 1000, "");
 pub const STEPS: Bound = items("steps of a job", 40_000, "`MaxStepCount`, 40000");
 pub const OPEN_STEPS_BYTES: Bound = bytes("records of a job's running steps", 12 << 20, "");
@@ -92,6 +94,8 @@ pub const ALL: &[Bound] = &[
     ARRAY_RANGES,
     DEPENDENCY_ITEMS,
     RUN_NAMES,
+    SECRET_VARIABLES,
+    PROJECT_MEMBERS,
     ACTIVITIES,
     STEPS,
     OPEN_STEPS_BYTES,

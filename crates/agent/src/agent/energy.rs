@@ -2,7 +2,7 @@
 //! of it: all of what its GPUs used, and of the processors as much as its share of the CPUs.
 
 use model::gpu_health::GpuReading;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -22,11 +22,20 @@ struct Package {
 pub(super) struct EnergyMeter {
     packages: Vec<Package>,
     packages_uj: u64,
-    /// What each GPU has used since the meter began, by its number among the machine's, with its counter's last value.
-    gpus: BTreeMap<u32, (u64, u64)>,
+    /// What each GPU has used since the meter began, and its counter's last value, by its number among the machine's.
+    gpus: BTreeMap<u32, GpuCounter>,
+    /// The numbers of GPUs by UUID, as the last round had them in which every GPU answered.
+    numbers: HashMap<String, u32>,
     last: Option<(Instant, u64)>,
     packages_w: u64,
     gpus_w: u64,
+}
+
+/// In millijoules.
+#[derive(Debug, Clone, Copy)]
+struct GpuCounter {
+    used: u64,
+    last: u64,
 }
 
 /// What the counters showed when an attempt began.
@@ -56,6 +65,7 @@ impl EnergyMeter {
             packages: packages.take(PACKAGES_MAX).collect(),
             packages_uj: 0,
             gpus: BTreeMap::new(),
+            numbers: HashMap::new(),
             last: None,
             packages_w: 0,
             gpus_w: 0,
@@ -84,11 +94,16 @@ impl EnergyMeter {
 
     /// Takes a round of the GPUs' readings in. A counter that is lower than before was set back by its driver.
     pub fn read_gpus(&mut self, round: &[GpuReading]) {
-        for (number, reading) in by_device_file(round) {
-            let Some(counter) = reading.energy_mj else { continue };
-            let (used, last) = self.gpus.entry(number).or_insert((0, counter));
-            *used = used.saturating_add(counter.checked_sub(*last).unwrap_or(counter));
-            *last = counter;
+        // A GPU that is lost has no device file in its reading: the others keep their numbers.
+        if round.iter().all(|gpu| gpu.lost.is_none()) {
+            self.numbers = numbers_by_uuid(round);
+        }
+        for reading in round {
+            let number = self.numbers.get(&reading.uuid).copied();
+            let (Some(number), Some(now)) = (number, reading.energy_mj) else { continue };
+            let counter = self.gpus.entry(number).or_insert(GpuCounter { used: 0, last: now });
+            let used = now.checked_sub(counter.last).unwrap_or(now);
+            *counter = GpuCounter { used: counter.used.saturating_add(used), last: now };
         }
         self.gpus_w = round.iter().filter_map(|gpu| gpu.power_mw).sum::<u64>() / 1000;
     }
@@ -102,7 +117,7 @@ impl EnergyMeter {
     pub fn mark(&mut self, gpus: impl Iterator<Item = u32>) -> EnergyMark {
         self.read_packages(Instant::now());
         // A GPU that was never read counts from its first reading.
-        let used = |gpu: u32| self.gpus.get(&gpu).map_or(0, |(used, _)| *used);
+        let used = |gpu: u32| self.gpus.get(&gpu).map_or(0, |counter| counter.used);
         let gpus_mj = gpus.map(|gpu| (gpu, used(gpu))).collect();
         EnergyMark { packages_uj: self.packages_uj, gpus_mj }
     }
@@ -111,7 +126,7 @@ impl EnergyMeter {
     pub fn used_since(&mut self, mark: &EnergyMark, cpus: u32, cpus_of_machine: u32) -> u64 {
         self.read_packages(Instant::now());
         let of_gpu = |(gpu, before): &(u32, u64)| {
-            self.gpus.get(gpu).map_or(0, |(used, _)| used.saturating_sub(*before))
+            self.gpus.get(gpu).map_or(0, |counter| counter.used.saturating_sub(*before))
         };
         let gpus_mj: u64 = mark.gpus_mj.iter().map(of_gpu).sum();
         let packages_uj = u128::from(self.packages_uj.saturating_sub(mark.packages_uj));
@@ -122,10 +137,10 @@ impl EnergyMeter {
 }
 
 /// The machine counts its GPUs by the numbers of their device files.
-fn by_device_file(round: &[GpuReading]) -> impl Iterator<Item = (u32, &GpuReading)> {
+fn numbers_by_uuid(round: &[GpuReading]) -> HashMap<String, u32> {
     let mut order: Vec<&GpuReading> = round.iter().collect();
     order.sort_by_key(|gpu| (gpu.minor, gpu.index));
-    (0..).zip(order)
+    order.iter().map(|gpu| gpu.uuid.clone()).zip(0..).collect()
 }
 
 fn read_number(path: &Path) -> Option<u64> {
@@ -152,6 +167,7 @@ mod tests {
         let gpu = |minor: u32, energy_mj: u64| GpuReading {
             index: 1 - minor,
             minor: Some(minor),
+            uuid: format!("GPU-{minor}"),
             energy_mj: Some(energy_mj),
             power_mw: Some(70_000),
             ..GpuReading::default()
@@ -168,6 +184,13 @@ mod tests {
         // 80 and 120 millijoules of the packages, a quarter of the CPUs.
         assert_eq!(meter.used_since(&mark, 2, 8), 300 + 50);
         assert_eq!(meter.used_since(&early, 0, 8), 1_000, "marked before the first reading");
+        let lost = GpuReading {
+            uuid: "GPU-0".into(),
+            lost: Some("it does not answer".into()),
+            ..GpuReading::default()
+        };
+        meter.read_gpus(&[lost, gpu(1, 9_300)]);
+        assert_eq!(meter.used_since(&mark, 0, 8), 300, "the other keeps its number");
         // The driver was loaded anew.
         meter.read_gpus(&[gpu(0, 10), gpu(1, 40)]);
         assert_eq!(meter.used_since(&mark, 0, 8), 340);

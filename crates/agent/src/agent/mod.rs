@@ -55,7 +55,7 @@ struct AttemptEntry {
     uid: Option<u32>,
     /// How many CPUs of the node it was granted.
     cpus: u32,
-    /// When this agent began to know it.
+    /// The counters when this agent took it over.
     energy: EnergyMark,
     /// `None` once its supervisor has ended.
     orders: Option<mpsc::Sender<ToSupervisor>>,

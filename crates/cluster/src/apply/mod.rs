@@ -18,13 +18,13 @@ use crate::state::node::Node;
 use model::allocation::{Allocation, NodeShare};
 use model::attempt::Attempt;
 use model::change::JobField;
-use model::id::{AttemptId, JobId};
+use model::id::{AttemptId, JobId, RunId};
 use model::node::SlotState;
 use model::node_reason::{NodeCause, NodeReason, ReasonAuthor};
 use model::record::JobRecord;
 use model::run::Run;
 use model::time::Timestamp;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -129,6 +129,7 @@ impl State {
             }
             Event::EndedJobRequeued { job, .. } => self.apply_revived(*job, event),
             Event::RunsDeleted { runs } => {
+                let runs: BTreeSet<RunId> = runs.iter().copied().collect();
                 for job in self.jobs.values_mut().filter(|job| runs.contains(&job.run)) {
                     Arc::make_mut(job).deleted = true;
                 }

@@ -48,6 +48,8 @@ impl State {
         job.fixed_reason = reason.clone().map(Box::new);
         job.special_exit = *special_exit;
         job.requeued = Some(*at);
+        // It runs again, and is listed again.
+        job.deleted = false;
         self.ended.remove(&(end, id));
     }
 }

@@ -6,7 +6,9 @@ use crate::command::{Context, Decision, EndedRun};
 use crate::event::Event;
 use crate::state::State;
 use model::activity::{ActivityKind, ActivityTarget};
+use model::id::RunId;
 use model::reason::Refusal;
+use std::collections::BTreeSet;
 
 impl State {
     pub(super) fn decide_delete_runs(
@@ -14,23 +16,23 @@ impl State {
         runs: &[EndedRun],
         context: &Context,
     ) -> Result<Decision, Refusal> {
-        for EndedRun { run, owner, account, .. } in runs {
+        for EndedRun { owner, account, .. } in runs {
             authorise(self, &context.by, Act::ManageRun { owner: *owner, account })?;
-            let alive = self.jobs.values().find(|job| job.run == *run && !job.has_ended());
-            if let Some(job) = alive {
-                let text = format!("job {} of the run has not ended: stop it first", job.id);
-                return Err(Refusal::Other(text));
-            }
         }
-        let deleted = runs.iter().map(|ended| ended.run).collect();
-        let noted = runs.iter().cloned().map(|EndedRun { run, name, owner, account }| {
+        let deleted: BTreeSet<RunId> = runs.iter().map(|ended| ended.run).collect();
+        let alive = self.jobs.values().find(|job| !job.has_ended() && deleted.contains(&job.run));
+        if let Some(job) = alive {
+            let text = format!("job {} of the run has not ended: stop it first", job.id);
+            return Err(Refusal::Other(text));
+        }
+        let mut left = deleted.clone();
+        let each_once = runs.iter().filter(|ended| left.remove(&ended.run)).cloned();
+        let noted = each_once.map(|EndedRun { run, name, owner, account }| {
             let target = ActivityTarget::Run { run, name, owner, account };
             activity::noted(context, target, ActivityKind::Deleted)
         });
-        Ok([Event::RunsDeleted { runs: deleted }]
-            .into_iter()
-            .chain(noted)
-            .collect::<Vec<_>>()
-            .into())
+        let noted: Vec<Event> = noted.collect();
+        let deleted = Event::RunsDeleted { runs: deleted.into_iter().collect() };
+        Ok(std::iter::once(deleted).chain(noted).collect::<Vec<_>>().into())
     }
 }

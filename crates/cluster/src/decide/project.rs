@@ -8,6 +8,7 @@ use crate::rights::{is_project, members};
 use crate::state::State;
 use model::account::{Account, Association, ROOT_ACCOUNT};
 use model::activity::{ActivityKind, ActivityTarget};
+use model::bounds;
 use model::fleet::MAIN_PROJECT;
 use model::project::{
     Members, MembersChange, PROJECT_NAME_RULE, Project, ProjectRole, is_project_name,
@@ -86,6 +87,7 @@ impl State {
     ) -> Result<Decision, Refusal> {
         self.check_own_project(project)?;
         authorise(self, &context.by, Act::InProject(project, ProjectRole::Manager))?;
+        check_count(given.len())?;
         let before = members(self, project);
         let mut after = before.clone();
         match change {
@@ -93,6 +95,7 @@ impl State {
             MembersChange::Add => after.extend(given.clone()),
             MembersChange::Remove => after.retain(|name, _| !given.contains_key(name)),
         }
+        check_count(after.len())?;
         let of_role = |members: &Members, role: ProjectRole| -> Vec<String> {
             let such = members.iter().filter(|(_, held)| **held >= role);
             such.map(|(name, _)| name.clone()).collect()
@@ -139,4 +142,16 @@ impl State {
         }
         Ok(events.into())
     }
+}
+
+fn check_count(members: usize) -> Result<(), Refusal> {
+    let most = bounds::PROJECT_MEMBERS.most;
+    if members <= most {
+        return Ok(());
+    }
+    Err(Refusal::InvalidValue {
+        what: bounds::PROJECT_MEMBERS.what.into(),
+        value: members.to_string(),
+        expected: format!("at most {most}"),
+    })
 }

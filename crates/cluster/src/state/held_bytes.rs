@@ -164,8 +164,12 @@ fn spec_bytes(spec: &JobSpec) -> u64 {
 
 fn launch_bytes(launch: &Launch) -> u64 {
     let Launch { arguments, work_dir, command, stdin, stdout, stderr, rlimits, .. } = launch;
+    let container = launch.container.as_ref().map_or(0, |container| container.text_bytes() as u64);
     let files = [command, stdin, stdout, stderr].into_iter().flatten().map(|file| file.len());
     list_bytes(arguments)
+        + list_bytes(&launch.secret_variables)
+        + container
+        + launch.registry_auth.as_ref().map_or(0, |auth| auth.0.len() as u64)
         + (work_dir.len() + files.sum::<usize>()) as u64
         + ITEM_BYTES * rlimits.len() as u64
 }

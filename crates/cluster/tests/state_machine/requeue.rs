@@ -2,7 +2,8 @@
 
 use crate::job_builder::{Ask, alice, ask};
 use crate::testbed::{ended, exited, world, world_with};
-use cluster::command::AttemptReport;
+use cluster::Command;
+use cluster::command::{AttemptReport, EndedRun};
 use model::change::{JobChange, JobRef, Requeue};
 use model::cron::Schedule;
 use model::node::AdminState;
@@ -363,4 +364,35 @@ fn scheduled_job_waits_for_its_next_time_however_it_ended_until_it_is_cancelled(
     w.cancel(&[JobRef::whole(job)]);
     w.end(job, 0);
     assert_eq!(w.is(job), JobState::Cancelled);
+}
+
+/// On 30 February nothing starts again.
+#[test]
+fn scheduled_job_without_a_further_time_ends() {
+    let never = Schedule::parse(vec!["0 0 30 2 *".to_owned()]).expect("a schedule");
+    let mut w = world(1);
+    let job = w.started(ask().task().with(|spec| spec.schedule = Some(Box::new(never)))).job;
+    w.end(job, 0);
+    assert_eq!(w.is(job), JobState::Completed);
+}
+
+#[test]
+fn run_that_is_named_twice_is_deleted_once_and_listed_again_when_requeued() {
+    let mut w = world(1);
+    let job = w.started(ask().requeue()).job;
+    let ended = EndedRun {
+        run: w.job(job).run,
+        name: "x".into(),
+        owner: w.job(job).spec.owner.uid,
+        account: w.job(job).account.to_string(),
+    };
+    let delete = || Command::DeleteRuns(vec![ended.clone(), ended.clone()]);
+    assert!(w.try_as(alice(), delete()).is_err(), "it runs");
+    w.end(job, 1);
+    let before = w.state.activities.iter().count();
+    w.run(delete());
+    assert!(w.job(job).deleted);
+    assert_eq!(w.state.activities.iter().count(), before + 1);
+    w.change(job, JobChange::Requeue(Requeue::PLAIN)).expect("an ended job can run again");
+    assert!(!w.job(job).deleted);
 }

@@ -4,8 +4,8 @@ use crate::amount::Bytes;
 use crate::grammar::GrammarError;
 use serde::{Deserialize, Serialize};
 
-/// Flags of a mount that are taken: whether it may be written to, and whether it includes what is mounted inside.
 const MOUNT_PATHS: &str = "absolute paths without .., and a target below /";
+/// Flags of a mount that are taken: whether it may be written to, and whether it includes what is mounted inside.
 const MOUNT_FLAGS: &str = "SOURCE[:TARGET[:FLAGS]], FLAGS of ro, rw, bind and rbind joined by +";
 const NAME_CHARS_MAX: usize = 128;
 /// Mounts that one option names.
@@ -64,6 +64,19 @@ pub enum ContainerUser {
     Named(String),
 }
 
+impl Container {
+    /// The bytes of its texts.
+    pub fn text_bytes(&self) -> usize {
+        let mounts = self.mounts.iter().map(|mount| mount.source.len() + mount.target.len());
+        let variables = match &self.variables {
+            Variables::Named(names) => names.iter().map(String::len).sum(),
+            Variables::All => 0,
+        };
+        let texts = [&self.image, &self.work_dir].into_iter().flatten().map(String::len);
+        mounts.sum::<usize>() + variables + texts.sum::<usize>()
+    }
+}
+
 impl ContainerUser {
     fn is_self(&self) -> bool {
         *self == Self::JobUser
@@ -99,7 +112,7 @@ impl Variables {
 
 /// Read only as what [`Mount::parse`] takes: root acts on it, whoever sent it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "AnyMount")]
+#[serde(try_from = "UncheckedMount")]
 pub struct Mount {
     /// An absolute path on the node, opened as the job's user.
     pub source: String,
@@ -131,7 +144,7 @@ impl Mount {
             }
         }
         let (source, target) = (source.to_owned(), target.to_owned());
-        AnyMount { source, target, read_only, optional: false }
+        UncheckedMount { source, target, read_only, optional: false }
             .try_into()
             .map_err(|_| wrong(MOUNT_PATHS))
     }
@@ -147,7 +160,7 @@ impl Mount {
 }
 
 #[derive(Deserialize)]
-struct AnyMount {
+struct UncheckedMount {
     source: String,
     target: String,
     #[serde(default)]
@@ -156,11 +169,11 @@ struct AnyMount {
     optional: bool,
 }
 
-impl TryFrom<AnyMount> for Mount {
+impl TryFrom<UncheckedMount> for Mount {
     type Error = GrammarError;
 
-    fn try_from(any: AnyMount) -> Result<Self, GrammarError> {
-        let AnyMount { source, target, read_only, optional } = any;
+    fn try_from(any: UncheckedMount) -> Result<Self, GrammarError> {
+        let UncheckedMount { source, target, read_only, optional } = any;
         if !is_plain_path(&source) || !is_plain_path(&target) || target == "/" {
             let text = format!("{source}:{target}");
             return Err(GrammarError::new("container mount", &text, MOUNT_PATHS));
@@ -177,7 +190,7 @@ pub fn is_plain_path(path: &str) -> bool {
 /// A container that outlives its step, so that later steps find what earlier ones wrote. Read only as what
 /// [`ContainerName::parse`] takes: it names a folder of root's.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "AnyName")]
+#[serde(try_from = "UncheckedName")]
 pub struct ContainerName {
     pub name: String,
     #[serde(default)]
@@ -211,22 +224,22 @@ impl ContainerName {
             "no_exec" => Join::NotRunning,
             _ => return Err(wrong()),
         };
-        AnyName { name: name.to_owned(), join }.try_into().map_err(|_| wrong())
+        UncheckedName { name: name.to_owned(), join }.try_into().map_err(|_| wrong())
     }
 }
 
 #[derive(Deserialize)]
-struct AnyName {
+struct UncheckedName {
     name: String,
     #[serde(default)]
     join: Join,
 }
 
-impl TryFrom<AnyName> for ContainerName {
+impl TryFrom<UncheckedName> for ContainerName {
     type Error = GrammarError;
 
-    fn try_from(any: AnyName) -> Result<Self, GrammarError> {
-        let AnyName { name, join } = any;
+    fn try_from(any: UncheckedName) -> Result<Self, GrammarError> {
+        let UncheckedName { name, join } = any;
         let is_good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
         let is_plain = !name.is_empty() && !name.starts_with('.') && name.chars().all(is_good);
         if !is_plain || name.len() > NAME_CHARS_MAX {

@@ -74,17 +74,25 @@ impl Cron {
     }
 
     pub fn matches(&self, at: Minute) -> bool {
-        let has = |set: u64, value: u8| set & (1 << value) != 0;
+        self.matches_day(at) && self.matches_time(at)
+    }
+
+    fn matches_day(&self, at: Minute) -> bool {
         let (day, weekday) = (has(self.days, at.day), has(self.weekdays, at.weekday));
         let on_day = match (self.limits_days, self.limits_weekdays) {
             (true, true) => day || weekday,
             _ => day && weekday,
         };
-        has(self.minutes, at.minute)
-            && has(self.hours, at.hour)
-            && has(self.months, at.month)
-            && on_day
+        has(self.months, at.month) && on_day
     }
+
+    fn matches_time(&self, at: Minute) -> bool {
+        has(self.minutes, at.minute) && has(self.hours, at.hour)
+    }
+}
+
+fn has(set: u64, value: u8) -> bool {
+    set & (1 << value) != 0
 }
 
 impl Cron {
@@ -102,7 +110,9 @@ impl Cron {
                 weekday: date.weekday().to_sunday_zero_offset() as u8,
             };
             let mut minutes = from..DAY_MINUTES;
-            if let Some(minute) = minutes.find(|minute| self.matches(at(*minute))) {
+            if self.matches_day(at(0))
+                && let Some(minute) = minutes.find(|minute| self.matches_time(at(*minute)))
+            {
                 return Some(Timestamp::from_secs((day * DAY_MINUTES + minute) * 60));
             }
             (day, from) = (day + 1, 0);
@@ -111,8 +121,13 @@ impl Cron {
     }
 }
 
-/// When a run is started, again and again.
+/// Expressions of one schedule.
+const EXPRESSIONS_MAX: usize = 16;
+
+/// When a run is started, again and again. Read only as what [`Schedule::parse`] takes: the server's writer asks it for
+/// times, whoever sent it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "UncheckedSchedule")]
 pub struct Schedule {
     /// Good expressions; the run is started when any of them matches.
     cron: Vec<String>,
@@ -120,6 +135,10 @@ pub struct Schedule {
 
 impl Schedule {
     pub fn parse(cron: Vec<String>) -> Result<Self, GrammarError> {
+        if cron.is_empty() || cron.len() > EXPRESSIONS_MAX {
+            let (found, expected) = (cron.len().to_string(), format!("1 to {EXPRESSIONS_MAX}"));
+            return Err(GrammarError::new("number of cron expressions", &found, expected));
+        }
         cron.iter().try_for_each(|text| Cron::parse(text).map(drop))?;
         Ok(Self { cron })
     }
@@ -132,6 +151,19 @@ impl Schedule {
     /// The bytes of its texts.
     pub fn text_bytes(&self) -> usize {
         self.cron.iter().map(String::len).sum()
+    }
+}
+
+#[derive(Deserialize)]
+struct UncheckedSchedule {
+    cron: Vec<String>,
+}
+
+impl TryFrom<UncheckedSchedule> for Schedule {
+    type Error = GrammarError;
+
+    fn try_from(unchecked: UncheckedSchedule) -> Result<Self, GrammarError> {
+        Self::parse(unchecked.cron)
     }
 }
 
@@ -220,6 +252,14 @@ mod tests {
         for (text, from, next) in cases {
             let cron = Cron::parse(text).expect(text);
             assert_eq!(cron.next_after(at(from)), next.map(at), "{text} after {from}");
+        }
+        let read = |cron: serde_json::Value| {
+            serde_json::from_value::<Schedule>(serde_json::json!({ "cron": cron })).is_ok()
+        };
+        assert!(read(serde_json::json!(["0 3 * * *"])));
+        for bad in [serde_json::json!([]), serde_json::json!(["bad"]), vec!["* * * * *"; 17].into()]
+        {
+            assert!(!read(bad.clone()), "{bad}");
         }
         let both = ["0 3 * * *", "0 2 * * *"].map(String::from).to_vec();
         let both = Schedule::parse(both).expect("a schedule");

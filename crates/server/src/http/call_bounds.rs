@@ -36,7 +36,8 @@ const FIELDS: &[FieldBounds] = &[
     },
     // Commands and variables in a configuration that dstack's client sends.
     FieldBounds { fields: &["commands", "init", "env"], text: bounds::ARGUMENT_BYTES, ..ANY },
-    FieldBounds { fields: &["runs_names"], list: bounds::RUN_NAMES, ..ANY },
+    FieldBounds { fields: &["runs_names", "runs"], list: bounds::RUN_NAMES, ..ANY },
+    FieldBounds { fields: &["secret_variables"], list: bounds::SECRET_VARIABLES, ..ANY },
     FieldBounds { fields: &["name"], text: bounds::JOB_NAME_BYTES, ..ANY },
     FieldBounds { fields: &["comment", "admin_comment"], text: bounds::COMMENT_BYTES, ..ANY },
     FieldBounds { fields: &["submit_line"], text: bounds::SUBMIT_LINE_BYTES, ..ANY },

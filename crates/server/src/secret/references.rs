@@ -10,7 +10,7 @@ use model::bounds::{self, Bound};
 use model::interpolation::{self, Piece, Place, Reference};
 use model::reason::Refusal;
 use model::secret::RegistryAuth;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use wire::client::Submission;
 use wire::step::StepLaunch;
 
@@ -39,7 +39,8 @@ fn check(
     environment: &str,
     variables: &[String],
 ) -> Result<(), Refusal> {
-    let named = entries(environment).filter(|(name, _)| is_among(variables, name));
+    let variables = names(variables);
+    let named = entries(environment).filter(|(name, _)| variables.contains(name));
     check_texts(state, project, named)
 }
 
@@ -77,9 +78,10 @@ pub fn fill_in(
     if variables.is_empty() {
         return Ok(environment.to_owned());
     }
+    let variables = names(variables);
     let mut filled = String::with_capacity(environment.len());
     for (name, value) in entries(environment) {
-        let value = if is_among(variables, name) {
+        let value = if variables.contains(name) {
             filled_value(shared, project, name, value)?
         } else {
             value.to_owned()
@@ -92,7 +94,8 @@ pub fn fill_in(
 
 /// The environment without the variables that hold references.
 pub fn leave_out(environment: &str, variables: &[String]) -> String {
-    let kept = entries(environment).filter(|(name, _)| !is_among(variables, name));
+    let variables = names(variables);
+    let kept = entries(environment).filter(|(name, _)| !variables.contains(name));
     kept.map(|(name, value)| format!("{name}={value}\0")).collect()
 }
 
@@ -139,8 +142,9 @@ fn entries(environment: &str) -> impl Iterator<Item = (&str, &str)> {
     environment.split('\0').filter_map(|entry| entry.split_once('='))
 }
 
-fn is_among(variables: &[String], name: &str) -> bool {
-    variables.iter().any(|variable| variable == name)
+/// For looking up: an environment may have many variables.
+fn names(variables: &[String]) -> HashSet<&str> {
+    variables.iter().map(String::as_str).collect()
 }
 
 #[cfg(test)]

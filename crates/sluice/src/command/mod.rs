@@ -1,7 +1,7 @@
 //! The commands of the program. The name it is called by, or its first word, says which one.
 //!
 //! - `slurm/`: Slurm's commands
-//! - `dstack/`: `apply`, `ps`, `logs`, `stop`, `secret`
+//! - `dstack/`: `apply`, `ps`, `logs`, `stop`, `delete`, `event`, `project`, `secret`
 //! - `daemon/`: `up`, `down`, `server`, `agent`, and the state folder
 //! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`: one verb each
 //! - `verb`: what the verbs of `sluice` share
