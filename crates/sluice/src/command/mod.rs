@@ -89,7 +89,14 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
     let cli = Cli::parse_from(std::iter::once("sluice".to_string()).chain(args));
     if matches!(
         cli.verb,
-        Verb::Check(_) | Verb::Doctor(_) | Verb::Ps(_) | Verb::Links(_) | Verb::Token(_)
+        Verb::Check(_)
+            | Verb::Doctor(_)
+            | Verb::Ps(_)
+            | Verb::Event(_)
+            | Verb::Project(_)
+            | Verb::Secret(_)
+            | Verb::Links(_)
+            | Verb::Token(_)
     ) {
         end_on_broken_pipe();
     }
