@@ -73,14 +73,20 @@ pub fn follow(client: &mut Client, job: JobId, node: usize) -> Result<JobView, V
         if log.attempt != view.restarts + 1 {
             log = Log { attempt: view.restarts + 1, offset: 0, ..log };
         }
-        if view.allocation.is_some()
-            && let Err(why) = log.copy(client)?
+        let copied = if view.allocation.is_some() { log.copy(client)? } else { Ok(()) };
+        if has_ended(client, job)? {
+            // A log that was cut off by the end is kept whole.
+            if copied.is_err()
+                && let Err(why) = log.copy(client)?
+            {
+                eprintln!("{why}");
+            }
+            return ended_view(client, job);
+        }
+        if let Err(why) = copied
             && !std::mem::replace(&mut told, true)
         {
             eprintln!("{why}; waiting for it");
-        }
-        if has_ended(client, job)? {
-            return ended_view(client, job);
         }
     }
 }
