@@ -38,7 +38,8 @@ pub struct Pull<'a> {
     /// The file or folder of a path, opened with the rights of whoever named it. Without it the path is opened with
     /// the rights of this process.
     pub opened: Option<OwnedFd>,
-    /// Whose rights open the files in a folder that was named; without it, those of this process.
+    /// The user with whose rights the files of an image in a folder are opened: whoever wrote the image names them.
+    /// `None`: with the rights of this process.
     pub file_user: Option<FileUser>,
 }
 

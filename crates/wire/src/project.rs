@@ -12,7 +12,7 @@ pub struct ProjectView {
     pub owner: Option<String>,
     #[serde(default)]
     pub created: Option<Timestamp>,
-    /// Those whom the caller is shown.
+    /// The members that the caller may see: `PrivateData` may hide the others.
     #[serde(default)]
     pub members: Members,
 }

@@ -28,8 +28,8 @@ pub(super) fn restrict(
         Version::V1 => {
             // The kernel refuses this once the group has children.
             dir.write("devices.deny", "a")?;
-            // A container's runtime allows these for its own group, which may have no more than this one. To make a device
-            // file needs rights that users lack, and to open it is another right.
+            // The runtime of a container allows making device files in the container's group, and the kernel refuses it
+            // what the job's group does not have. To open a device is another right.
             ["c *:* m", "b *:* m"].iter().try_for_each(|rule| dir.write("devices.allow", rule))?;
             rules.iter().try_for_each(|rule| dir.write("devices.allow", &format!("{rule} rwm")))
         }

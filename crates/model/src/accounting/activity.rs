@@ -33,7 +33,7 @@ pub enum ActivityKind {
     Created,
     Changed,
     Deleted,
-    /// Of a project, or of an account of Slurm's.
+    /// A user became a member of the project or account, or got another role in it.
     MemberSet(String),
     MemberRemoved(String),
     NodeUp,

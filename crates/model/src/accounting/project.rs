@@ -35,7 +35,7 @@ pub type Members = BTreeMap<String, ProjectRole>;
 pub struct Project {
     pub owner: String,
     pub created: Timestamp,
-    /// Those of its coordinators who are its administrators.
+    /// The coordinators who are also its administrators.
     #[serde(default)]
     pub admins: BTreeSet<String>,
 }

@@ -23,10 +23,7 @@ pub fn history(
 ) -> Result<Vec<JobRecord>, Refusal> {
     let limit = filter.limit.unwrap_or(HISTORY_MAX).min(HISTORY_MAX);
     let Some(wanted) = narrowed(shared, by, filter, limit) else { return Ok(Vec::new()) };
-    let mut records = {
-        let reader = shared.books.reader.lock().expect("no panic with the reader held");
-        reader.query(&wanted).map_err(|e| Refusal::Other(e.to_string()))?
-    };
+    let mut records = query(shared, &wanted)?;
     let key = |r: &JobRecord| (r.job, r.attempt, r.array_pending.clone());
     let booked: HashSet<_> = records.iter().map(key).collect();
     let state = shared.read();
@@ -54,8 +51,7 @@ pub fn history(
             keep.contains(&(at - 1))
         });
     }
-    let beyond = records.len().saturating_sub(limit as usize);
-    records.drain(..beyond);
+    keep_newest(&mut records, limit);
     Ok(records)
 }
 
@@ -67,16 +63,22 @@ pub fn booked(
 ) -> Result<Vec<JobRecord>, Refusal> {
     let limit = filter.limit.unwrap_or(HISTORY_MAX).min(HISTORY_MAX);
     let Some(wanted) = narrowed(shared, by, filter, limit) else { return Ok(Vec::new()) };
-    let mut records = {
-        let reader = shared.books.reader.lock().expect("no panic with the reader held");
-        reader.query(&wanted).map_err(|e| Refusal::Other(e.to_string()))?
-    };
+    let mut records = query(shared, &wanted)?;
     let state = shared.read();
     let viewer = Viewer::new(&state, by);
     records.retain(|record| viewer.job_of(record.uid, &record.account));
+    keep_newest(&mut records, limit);
+    Ok(records)
+}
+
+fn query(shared: &Shared, wanted: &HistoryFilter) -> Result<Vec<JobRecord>, Refusal> {
+    let reader = shared.books.reader.lock().expect("no panic with the reader held");
+    reader.query(wanted).map_err(|e| Refusal::Other(e.to_string()))
+}
+
+fn keep_newest(records: &mut Vec<JobRecord>, limit: u32) {
     let beyond = records.len().saturating_sub(limit as usize);
     records.drain(..beyond);
-    Ok(records)
 }
 
 /// The filter with which the books are asked for records that this principal may be shown. Whoever is shown his own jobs

@@ -48,7 +48,7 @@ fn failed(e: nix::errno::Errno) -> String {
     format!("cannot reserve ids for the container: {}", e.desc())
 }
 
-/// Whose the range is; nobody's if the file is empty.
+/// The user whose range the file stands for; `None` if it is empty and nobody had the range yet.
 fn owner(file: impl AsFd) -> Result<Option<u32>, String> {
     let mut text = [0; 16];
     let length = pread(file, &mut text, 0).map_err(failed)?;

@@ -60,7 +60,7 @@ pub fn list(shared: &Shared, by: &Principal, wanted: &ListRuns) -> Result<Vec<Ru
         let known: HashSet<JobId> = shared.read().jobs.keys().copied().collect();
         let until = before_at.filter(|_| !wanted.ascending);
         let booked = HistoryFilter { users, accounts, until, ..HistoryFilter::default() };
-        // Those of the page may be among as many that are in memory too.
+        // Records of jobs that are in memory too are left out below, so as many more are asked for.
         let most = limit + known.len().min(RUNS_MAX);
         let booked = records(shared, by, booked, most)?.into_iter();
         let booked =

@@ -110,7 +110,7 @@ fn from_stdin() -> Result<String, VerbError> {
     Ok(text.strip_suffix('\n').map_or(text.clone(), str::to_owned))
 }
 
-/// Whoever reads dstack's client reads this line.
+/// Says of a missing secret what dstack's client says: scripts look for its words.
 fn in_dstacks_words(error: VerbError) -> VerbError {
     match error {
         VerbError::Refused(Refusal::UnknownThing { what, name }) if what == "secret" => {
