@@ -32,21 +32,25 @@ pub async fn list(
     Extension(by): Extension<Principal>,
     Json(wanted): Json<ListEvents>,
 ) -> ApiResult<Vec<Event>> {
-    let mut found = block_in_place(|| occurrences(&shared, &by, &wanted))?;
+    // Jobs of many nodes have many events: other calls go on meanwhile.
+    Ok(Json(block_in_place(|| page(&shared, &by, &wanted))?))
+}
+
+fn page(shared: &Shared, by: &Principal, wanted: &ListEvents) -> Result<Vec<Event>, Refusal> {
+    let mut found = occurrences(shared, by, wanted)?;
     found.sort_by_key(|one| (one.at, one.number));
     if !wanted.ascending {
         found.reverse();
     }
     let limit = wanted.limit.map_or(EVENTS_MAX, |limit| limit as usize).min(EVENTS_MAX);
-    let events = found.iter().map(event).filter(|event| is_wanted(event, &wanted));
+    let events = found.iter().map(event).filter(|event| is_wanted(event, wanted));
+    let Some(previous) = &wanted.prev_id else { return Ok(events.take(limit).collect()) };
     let mut events: Vec<Event> = events.collect();
-    if let Some(previous) = &wanted.prev_id
-        && let Some(at) = events.iter().position(|event| event.id == *previous)
-    {
+    if let Some(at) = events.iter().position(|event| event.id == *previous) {
         events.drain(..=at);
     }
     events.truncate(limit);
-    Ok(Json(events))
+    Ok(events)
 }
 
 fn occurrences(
