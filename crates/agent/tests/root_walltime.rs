@@ -20,11 +20,12 @@ fn root_warning_and_time_limit_never_come_early() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
     let script = "#!/bin/bash\ntrap 'echo warned $(date +%s%3N)' USR1\n\
-                  trap 'echo ended $(date +%s%3N); exit 9' TERM\nwhile :; do sleep 0.02; done\n";
+                  trap 'echo ended $(date +%s%3N); exit 9' TERM\ntouch ready\n\
+                  while :; do sleep 0.02; done\n";
+    let ready = cluster.home().join("ready");
     for (job, over_time_s) in [(1, 0), (2, 1)] {
         let mut launch = cluster.batch(script);
-        let limit = now() + Duration::from_millis(1_500);
-        launch.end_limit = Some(limit);
+        launch.end_limit = Some(now() + Duration::from_secs(600));
         launch.over_time_s = over_time_s;
         launch.signal = Some(SignalBefore {
             signal: libc::SIGUSR1,
@@ -32,7 +33,14 @@ fn root_warning_and_time_limit_never_come_early() {
             batch_only: true,
             overlaps: false,
         });
-        let end = cluster.run(&mut link, job, launch);
+        let job = attempt(job, 1);
+        cluster.order(&mut link, job, Action::Launch(Box::new(launch)));
+        cluster.await_started(&mut link);
+        wait_until("the job has its traps", || ready.exists());
+        std::fs::remove_file(&ready).expect("the mark of the job");
+        let limit = now() + Duration::from_millis(1_500);
+        cluster.order(&mut link, job, Action::ExtendTo { end: Some(limit) });
+        let end = cluster.await_end(&mut link, job);
         assert!(end.timed_out, "{end:?}");
         assert_eq!(end.exit, ExitStatus { code: 9, signal: 0 });
         let output = cluster.output("out");
@@ -47,12 +55,22 @@ fn root_warning_and_time_limit_never_come_early() {
 fn root_stopped_job_ends_at_its_time_limit() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
-    let script = "#!/bin/bash\ntrap 'echo terminated; exit 7' TERM\nkill -STOP $$\necho woken\n\
-                  while :; do sleep 0.02; done\n";
+    let script = "#!/bin/bash\ntrap 'echo terminated; exit 7' TERM\necho $$ > pid\nkill -STOP $$\n\
+                  echo woken\nwhile :; do sleep 0.02; done\n";
     let mut launch = cluster.batch(script);
     launch.kill_wait_s = 20;
-    launch.end_limit = Some(now() + Duration::from_millis(500));
-    let end = cluster.run(&mut link, 1, launch);
+    launch.end_limit = Some(now() + Duration::from_secs(600));
+    let job = attempt(1, 1);
+    cluster.order(&mut link, job, Action::Launch(Box::new(launch)));
+    cluster.await_started(&mut link);
+    let pid_file = cluster.home().join("pid");
+    wait_until("the job stops itself", || {
+        let pid = std::fs::read_to_string(&pid_file).unwrap_or_default();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", pid.trim()));
+        status.is_ok_and(|status| status.contains("\nState:\tT"))
+    });
+    cluster.order(&mut link, job, Action::ExtendTo { end: Some(now()) });
+    let end = cluster.await_end(&mut link, job);
     assert!(end.timed_out, "{end:?}");
     assert_eq!(end.exit, ExitStatus { code: 7, signal: 0 }, "{}", cluster.output("out"));
     cluster.assert_no_groups();
@@ -69,7 +87,7 @@ fn root_extended_and_suspended_time_postpones_the_end() {
     };
 
     let mut launch = cluster.batch(script);
-    let limit = now() + Duration::from_millis(800);
+    let limit = now() + Duration::from_secs(3);
     launch.end_limit = Some(limit);
     let job = attempt(1, 1);
     cluster.order(&mut link, job, Action::Launch(Box::new(launch)));
