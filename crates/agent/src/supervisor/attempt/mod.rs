@@ -88,6 +88,7 @@ pub(super) struct Attempt {
     sample_at: Option<Timestamp>,
     /// The usage and the script's OOM kills, read before the epilog begins.
     used: Option<(Usage, u64)>,
+    had_containers: bool,
     over: bool,
 }
 
@@ -138,6 +139,7 @@ impl Attempt {
             script_used: TaskSample::default(),
             sample_at: None,
             used: None,
+            had_containers: false,
             over: false,
         })
     }

@@ -90,13 +90,13 @@ impl Attempt {
         let cpus = binding::script_cpus(&self.record);
         let container = launch.container.as_deref().filter(|_| with_container);
         let container = container.map(|request| {
-            let job = self.context();
-            ContainerSpec {
+            let (job, auth) = (self.context(), launch.registry_auth.as_ref());
+            Ok::<_, String>(ContainerSpec {
                 script: Some(self.dir.script_path()),
                 work_dir: &launch.work_dir,
                 umask: launch.umask,
-                ..ContainerSpec::of_job(job, request, "batch", group, launch.registry_auth.as_ref())
-            }
+                ..ContainerSpec::of_job(job, request, "batch", group, auth)?
+            })
         });
         let spec = ProcessSpec {
             user: &launch.user,
@@ -119,7 +119,7 @@ impl Attempt {
             terminal: false,
             namespaces: self.folders.namespaces.as_ref(),
             prologs,
-            container,
+            container: container.transpose()?,
             entry: &entry,
             notices: &launch.notices,
         };
