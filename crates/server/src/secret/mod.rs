@@ -1,6 +1,7 @@
 //! Secrets in use: `stored` seals and opens their values, `references` checks and fills in `${{ secrets.NAME }}`,
-//! `registry_auth` keeps the credentials with which images are pulled.
+//! `registry_auth` and `git_credentials` keep the credentials with which a job's image is pulled and its repository cloned.
 
+pub mod git_credentials;
 pub mod references;
 pub mod registry_auth;
 pub mod stored;

@@ -29,7 +29,7 @@ pub async fn create(
     let CreateStep { job, launch, wait_ms } = create;
     let programs = launch.programs.iter().flatten();
     let texts = launch.argv.iter().chain(programs).map(String::as_str);
-    fits_an_order(texts.chain([launch.environment.as_str()]))?;
+    fits_an_order(texts.chain([launch.environment.as_str()]), 0)?;
     may_have_steps(shared, &by, job)?;
     check_secrets(shared, job, &launch)?;
     let (queue, ticket) = (&shared.volatile.step_queue, launch.shape.ticket);

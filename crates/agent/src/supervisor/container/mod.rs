@@ -31,6 +31,7 @@ use crate::spool::AttemptDir;
 use crate::supervisor::folders::remove_tree::remove_tree;
 use crate::supervisor::job_context::JobContext;
 use crate::supervisor::process::credentials::as_user;
+use crate::supervisor::workspace::RunWorkspace;
 use assembly::{Assembled, MOUNT_POINT};
 use image::Credentials;
 use model::container::{Container, ContainerName, ContainerUser, Join, is_plain_path};
@@ -95,6 +96,8 @@ pub(crate) struct ContainerSpec<'a> {
     pub of_several_nodes: bool,
     /// The job's script, where that is what runs.
     pub script: Option<PathBuf>,
+    /// What is placed inside before the script runs.
+    pub workspace: Option<&'a RunWorkspace>,
     pub work_dir: &'a str,
     pub scratch: Option<&'a str>,
     /// Bytes of memory that the job has.
@@ -136,6 +139,7 @@ impl<'a> ContainerSpec<'a> {
             devices: record.limits.devices.clone(),
             of_several_nodes: record.launch.nodes > 1,
             script: None,
+            workspace: None,
             work_dir: "/",
             scratch: job.folders.scratch_path(),
             memory: record.limits.memory.map(|bytes| bytes.0),
@@ -258,7 +262,9 @@ impl Entered {
         if let Err(errno) = found {
             return (errno, program);
         }
-        if work_dir != "/" && has(files::PROGRAM).is_ok() {
+        if spec.workspace.is_some() {
+            argv = inside::in_workspace(&work_dir, &argv);
+        } else if work_dir != "/" && has(files::PROGRAM).is_ok() {
             argv = inside::in_work_dir(&work_dir, &argv);
         }
         match self.write_and_execute(spec, &argv, &environment) {
@@ -361,6 +367,10 @@ impl Entered {
             as_user(spec.user, open).unwrap_or(false)
         };
         let made = |path: &str| {
+            if spec.workspace.is_some() {
+                // Its user makes it, who is to write there.
+                return path.to_owned();
+            }
             // What cannot be made here is said when it is entered.
             let _ = mount_calls::make_folder_in_root(&self.root, path);
             path.to_owned()

@@ -143,6 +143,7 @@ impl Step {
             terminal,
             namespaces: job.folders.namespaces.as_ref(),
             prologs,
+            workspace: None,
             container,
             entry: &entry,
             notices: &record.launch.notices,

@@ -2,6 +2,7 @@
 
 use super::answer::Refused;
 use super::project::account_of;
+use super::{file, repo};
 use crate::clock;
 use crate::shared::Shared;
 use dstack::api::error::ApiError;
@@ -33,10 +34,14 @@ pub struct RunRequest {
     pub effective: RunSpec,
 }
 
-/// The purpose of a request: offers are shown also for what cannot be run yet.
+/// The purpose of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
+    /// Everything that it brings along is there.
     Run,
+    /// The changes to its repository are uploaded once the plan was agreed to.
+    Plan,
+    /// Offers are shown also for what cannot be run yet.
     Offers,
 }
 
@@ -50,7 +55,7 @@ pub fn read(
     let invalid = |text: String| ApiError::invalid_body(&["run_spec", "configuration"], text);
     let loaded = from_json(&run_spec.configuration, run_spec.profile.as_ref())
         .map_err(|fault| invalid(fault.to_string()))?;
-    if purpose == Purpose::Run {
+    if purpose != Purpose::Offers {
         loaded.applicable().map_err(|fault| Refused::because(fault.to_string()))?;
     }
     let Some(mut task) = loaded.configuration.task() else {
@@ -71,7 +76,18 @@ pub fn read(
         return Err(Refused::because(format!("run name {name:?}: expected {}", name::RULE)));
     }
     task.name = Some(name.clone());
-    let submission = submission(shared, by, &task, random)?;
+    let mut submission = submission(shared, by, &task, random)?;
+    if let (Some(workspace), true) = (&mut submission.workspace, purpose != Purpose::Offers) {
+        let (said, here) = (task.files.len(), run_spec.file_archives.len());
+        if said != here {
+            let text = format!("`files`: expected an archive for each, {said}, and not {here}");
+            return Err(Refused::because(text));
+        }
+        workspace.files = file::named(shared, by, &run_spec.file_archives)?;
+        let with_code = purpose == Purpose::Run;
+        let repository = repo::of_run(shared, by, project, &run_spec, &task, with_code)?;
+        (workspace.repository, submission.git_credentials) = repository.unzip();
+    }
     let run_spec = RunSpec {
         run_name: Some(name.clone()),
         repo_id: run_spec.repo_id.or_else(|| Some(NO_REPOSITORY.to_owned())),

@@ -1,6 +1,6 @@
 //! `sluice apply -f FILE`: shows the offers for a configuration, asks, submits, and follows the run.
 
-use super::{attach, cluster, confirm, jobs, nodes_of, print, stop, unexpected};
+use super::{attach, cluster, confirm, jobs, nodes_of, print, stop, unexpected, workspace};
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::configuration;
@@ -20,6 +20,7 @@ use model::run::LaunchKind;
 use model::time::Timestamp;
 use std::fs::File;
 use std::io::{Read, stdin};
+use std::path::Path;
 use std::process::ExitCode;
 use store::BlobId;
 use wire::client::{Answer, Call, Submission};
@@ -60,6 +61,9 @@ pub fn run(args: ApplyArgs) -> VerbResult {
     let mut client = args.server.client()?;
     resolve_dependencies(&mut client, &mut task, &args)?;
     let mut draft = translate(&task, &args)?;
+    if let Some(brought) = &mut draft.submission.workspace {
+        workspace::fill(brought, &task, folder_of(&args.file))?;
+    }
     let cluster = cluster(&mut client)?;
     draft.keep_within(&cluster.partitions);
     for notice in &draft.notices {
@@ -163,6 +167,11 @@ fn translate(task: &Task, args: &ApplyArgs) -> Result<Draft, VerbError> {
     })
 }
 
+/// The folder that the paths of a configuration are relative to.
+fn folder_of(file: &str) -> &Path {
+    Path::new(file).parent().filter(|_| file != "-").unwrap_or(Path::new(""))
+}
+
 /// The name of the calling user, or the id if it has no name.
 fn user_name() -> String {
     let uid = nix::unistd::getuid();
@@ -243,6 +252,8 @@ fn is_unchanged(active: &JobView, submission: &Submission) -> bool {
     let launch = std::sync::Arc::make_mut(&mut spec.launch);
     launch.script = blob(&submission.script);
     launch.environment = blob(&submission.environment);
+    let workspace = submission.workspace.as_ref().and_then(|w| serde_json::to_string(w).ok());
+    launch.workspace = blob(&workspace).map(Box::new);
     is_same_run(&active.spec, &spec)
 }
 
