@@ -112,6 +112,7 @@ pub fn run(
         identity,
         secret_keys,
         uploads: Uploads::new(dir.join("uploads")),
+        sealing: Default::default(),
         commits: Default::default(),
         volatile: Default::default(),
         setup: Setup {

@@ -71,6 +71,7 @@ impl TestServer {
             identity: Identity::load_or_make(&dir.path().join("keys")).expect("keys"),
             secret_keys: SecretKeys::load(&dir.path().join("keys"), std::iter::empty()),
             uploads: Uploads::new(dir.path().join("uploads")),
+            sealing: Default::default(),
             commits: Default::default(),
             volatile: Default::default(),
             setup: setup(),

@@ -254,6 +254,7 @@ async fn submit(
     settle_owner(&shared.read(), &mut submission, &by)?;
     check_script_size(&shared.read(), &submission)?;
     references::check_submission(&shared.read(), &submission)?;
+    let _sealing = shared.sealing.read().await;
     registry_auth::seal(shared, &mut submission)?;
     git_credentials::seal(shared, &mut submission)?;
     let name = submission.spec.name.to_string();

@@ -28,17 +28,17 @@ pub fn seal(shared: &Shared, submission: &mut Submission) -> Result<(), Refusal>
 pub fn open(shared: &Shared, spec: &JobSpec) -> Result<Option<RegistryAuth>, Refusal> {
     let Some(sealed) = &spec.launch.registry_auth else { return Ok(None) };
     let auth = stored::open_for_job(shared, KIND, spec, sealed)?;
-    fill_in(shared, super::project_of(spec), &auth).map(Some)
+    fill_in(shared, spec, &auth).map(Some)
 }
 
 /// The same with the values of secrets in place of references.
 pub fn fill_in(
     shared: &Shared,
-    project: &str,
+    job: &JobSpec,
     auth: &RegistryAuth,
 ) -> Result<RegistryAuth, Refusal> {
     let filled = |text: &SecretValue| {
-        references::filled_value(shared, project, "registry_auth", &text.0).map(SecretValue)
+        references::filled_value(shared, job, "registry_auth", &text.0).map(SecretValue)
     };
     Ok(RegistryAuth { username: filled(&auth.username)?, password: filled(&auth.password)? })
 }

@@ -67,6 +67,8 @@ pub struct Shared {
     pub identity: Identity,
     pub secret_keys: SecretKeys,
     pub uploads: Uploads,
+    /// Held for reading while a value that was encrypted is on its way into the state, so that its key is not removed.
+    pub sealing: tokio::sync::RwLock<()>,
     pub commits: CommitWatch,
     pub volatile: Volatile,
     pub setup: Setup,

@@ -43,6 +43,12 @@ pub fn settle_owner(
     let workspace_bytes = check_workspace(submission)?;
     fits_an_order(texts.into_iter().chain([step_text]), workspace_bytes)?;
     let Submission { spec, het_components, .. } = submission;
+    let known = &spec.launch.secret_variables;
+    let of_others = het_components.iter().flat_map(|other| &other.launch.secret_variables);
+    if let Some(variable) = of_others.into_iter().find(|variable| !known.contains(variable)) {
+        let text = "expected with the first component, whose environment all of them have";
+        return Err(Refusal::Other(format!("--secret of {variable}: {text}")));
+    }
     for other in het_components.iter_mut() {
         other.owner = spec.owner.clone();
         *Arc::make_mut(&mut other.launch) = follower(&other.launch);

@@ -5,7 +5,7 @@ mod step;
 
 use crate::agents::devices;
 use crate::error::ServerError;
-use crate::secret::{self, git_credentials, references, registry_auth};
+use crate::secret::{git_credentials, references, registry_auth};
 use crate::shared::Shared;
 use cluster::{Job, State};
 use model::allocation::NodeShare;
@@ -166,8 +166,7 @@ pub fn job_launch(
         None => String::new(),
     };
     let base = if runs_here {
-        let project = secret::project_of(&spec);
-        references::fill_in(shared, project, &base, &launch.secret_variables).map_err(refused)?
+        references::fill_in(shared, &spec, &base, &launch.secret_variables).map_err(refused)?
     } else {
         references::leave_out(&base, &launch.secret_variables)
     };
