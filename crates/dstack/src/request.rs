@@ -288,7 +288,7 @@ fn launch(task: &Task, own: &[ResolvedVariable], submitter: &Submitter<'_>) -> L
 /// The container of a task with an image: its own files and variables, with what the task names besides.
 fn container(task: &Task) -> Option<Container> {
     let image = task.container.image.clone()?;
-    let own = workspace(task).is_some();
+    let own = brings_files(task);
     Some(Container {
         image: Some(image),
         mounts: task.volumes.iter().filter_map(mount).collect(),
@@ -305,14 +305,18 @@ fn container(task: &Task) -> Option<Container> {
     })
 }
 
-/// An empty workspace for a run that brings files or a repository along: whoever submits it fills it in. Without a
-/// `working_dir` the run starts in a folder of its own, so that what it brings replaces nothing of its user's.
+/// What is prepared on the node for a run. Whoever submits it fills in the files and the repository that it brings along.
+/// Without a `working_dir` such a run starts in a folder of its own, so that what it brings replaces nothing of its user's.
 fn workspace(task: &Task) -> Option<Workspace> {
-    if task.files.is_empty() && task.repos.is_empty() {
-        return None;
-    }
-    let own_folder = task.working_dir.is_none() && task.container.image.is_none();
-    Some(Workspace { own_folder, ..Workspace::default() })
+    let own_folder =
+        brings_files(task) && task.working_dir.is_none() && task.container.image.is_none();
+    let (python, nvcc) = (task.python.clone(), task.container.nvcc);
+    let is_needed = brings_files(task) || python.is_some() || nvcc;
+    is_needed.then(|| Workspace { own_folder, python, nvcc, ..Workspace::default() })
+}
+
+fn brings_files(task: &Task) -> bool {
+    !task.files.is_empty() || !task.repos.is_empty()
 }
 
 fn registry_auth(task: &Task) -> Option<RegistryAuth> {

@@ -244,7 +244,6 @@ fn property_without_effect_is_kept_and_noticed() {
 fn property_that_would_change_what_runs_is_read_and_refused_at_apply() {
     let cases = [
         ("docker: true", "9: `docker`: is not available: a container has no more rights than its"),
-        ("python: 3.10", "9: `python`: environments of a chosen Python are not made yet"),
         (
             "volumes: ['v:/data', '/host:/data']",
             "11: `volumes[0]`: network volumes are not available yet",

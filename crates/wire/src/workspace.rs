@@ -19,6 +19,12 @@ pub struct Workspace {
     pub files: Vec<FileArchive>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repository: Option<Repository>,
+    /// A Python environment of this version is made for the run: `3.12`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub python: Option<String>,
+    /// CUDA's compiler has to be there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub nvcc: bool,
 }
 
 /// A file or a folder, as a tar archive without compression.

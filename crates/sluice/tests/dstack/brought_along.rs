@@ -17,7 +17,7 @@ fn await_run(cluster: &Cluster, name: &str, state: &str) {
 #[test]
 fn up_files_are_placed_in_a_folder_of_the_run_and_where_they_are_meant_to_be() {
     let cluster = Cluster::up(TWO_NODES);
-    std::fs::create_dir_all(cluster.path("data/bin")).unwrap();
+    cluster.shell("mkdir -p data/bin").ok();
     cluster.write("note.txt", "a note\n");
     cluster.write("data/one.txt", "one\n");
     let program = cluster.write("data/bin/say", "#!/bin/sh\necho said\n");
@@ -57,8 +57,8 @@ fn up_files_are_placed_in_a_folder_of_the_run_and_where_they_are_meant_to_be() {
     await_run(&cluster, "over", "FAILED");
     let said = cluster.sluice(&["logs", "over"]).ok();
     assert_eq!(said.trim(), "sluice: `files`: /etc: cannot write etc: Is a directory");
-    let listed = cluster.sluice(&["ps", "-a"]).ok();
-    assert!(listed.lines().any(|l| l.contains("over") && l.contains("executor error")), "{listed}");
+    let told = cluster.sluice(&["event", "--within-run", "over"]).ok();
+    assert!(told.contains("Termination reason: EXECUTOR_ERROR"), "{told}");
 
     let Some(client) = DstackClient::new(&cluster) else { return };
     client.add_project(&client.token()).ok();
@@ -66,6 +66,8 @@ fn up_files_are_placed_in_a_folder_of_the_run_and_where_they_are_meant_to_be() {
     client.run(&["apply", "-f", "theirs.dstack.yml", "-y", "-d"]).ok();
     await_run(&cluster, "theirs", "COMPLETED");
     check(&client.run(&["logs", "theirs"]).ok());
+    let ours = client.run(&["run", "get", "ours", "--json"]).ok();
+    assert!(ours.contains("cat note.txt data/one.txt"), "its configuration is kept: {ours}");
 }
 
 /// A name that leads to a repository of this machine, for whoever has these variables.
@@ -138,8 +140,8 @@ fn up_repository_is_cloned_on_the_node_with_what_its_user_changed() {
     let line =
         "sluice: `repos`: cannot clone file:///nowhere/x.git: git ended with exit status: 128";
     assert!(said.lines().any(|one| one == line), "{said}");
-    let listed = cluster.sluice(&["ps", "-a"]).ok();
-    assert!(listed.lines().any(|l| l.contains("lost") && l.contains("executor error")), "{listed}");
+    let told = cluster.sluice(&["event", "--within-run", "lost"]).ok();
+    assert!(told.contains("Termination reason: EXECUTOR_ERROR"), "{told}");
 
     let Some(client) = DstackClient::new(&cluster) else { return };
     client.add_project(&client.token()).ok();
@@ -149,4 +151,35 @@ fn up_repository_is_cloned_on_the_node_with_what_its_user_changed() {
     await_run(&cluster, "theirs", "COMPLETED");
     let said = client.run(&["logs", "theirs"]).ok();
     assert_eq!(said.lines().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn up_python_environment_is_made_over_an_interpreter_that_is_there() {
+    let version = "import sys; print('%d.%d' % sys.version_info[:2])";
+    let asked = Command::new("python3").args(["-c", version]).output();
+    let Ok(asked) = asked.map(|said| String::from_utf8_lossy(&said.stdout).trim().to_owned())
+    else {
+        return skip("python3", "python3 is not installed");
+    };
+    let cluster = Cluster::up(TWO_NODES);
+    let text = |name: &str, version: &str| {
+        format!(
+            "type: task\nname: {name}\npython: '{version}'\ncommands:\n  \
+             - python -c 'import sys; print(sys.prefix != sys.base_prefix)'\n  \
+             - test $(dirname $(which python)) = $VIRTUAL_ENV/bin\n{SMALL}"
+        )
+    };
+    cluster.write("own.dstack.yml", &text("own", &asked));
+    cluster.sluice(&["apply", "-f", "own.dstack.yml", "-y", "-d"]).ok();
+    await_run(&cluster, "own", "COMPLETED");
+    assert_eq!(cluster.sluice(&["logs", "own"]).ok().trim(), "True");
+    let is_there = |name: &String| cluster.shell(&format!("command -v {name}")).code == 0;
+    let missing = ["3.9", "3.13"].map(|version| format!("python{version}"));
+    let Some(missing) = missing.into_iter().find(|name| !is_there(name)) else { return };
+    cluster.write("none.dstack.yml", &text("none", missing.trim_start_matches("python")));
+    cluster.sluice(&["apply", "-f", "none.dstack.yml", "-y", "-d"]).ok();
+    await_run(&cluster, "none", "FAILED");
+    let said = cluster.sluice(&["logs", "none"]).ok();
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains(&format!("`python`: there is no {missing} here")), "{said}");
 }

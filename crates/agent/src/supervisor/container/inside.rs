@@ -7,6 +7,7 @@ use super::files::{OWN, PROGRAM};
 use crate::supervisor::workspace::RunWorkspace;
 use nix::errno::Errno;
 use nix::unistd::{chdir, execvp};
+use std::env::set_var;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStringExt;
 
@@ -56,9 +57,15 @@ pub fn run(args: &[String]) -> i32 {
     if let Err(errno) = chdir(work_dir.as_str()) {
         return failed("enter the working directory", work_dir, errno);
     }
-    if places && let Err(why) = place() {
-        eprintln!("sluice: {why}");
-        return NOT_PLACED;
+    if places {
+        match place() {
+            // SAFETY: this process has one thread.
+            Ok(more) => more.iter().for_each(|(name, value)| unsafe { set_var(name, value) }),
+            Err(why) => {
+                eprintln!("sluice: {why}");
+                return NOT_PLACED;
+            }
+        }
     }
     let words: Result<Vec<CString>, _> =
         argv.iter().map(|word| CString::new(word.as_str())).collect();
@@ -72,7 +79,8 @@ pub fn run(args: &[String]) -> i32 {
 /// The exit code of a run whose files could not be placed.
 const NOT_PLACED: i32 = 1;
 
-fn place() -> Result<(), String> {
+/// Returns the variables that the script gets besides.
+fn place() -> Result<Vec<(&'static str, String)>, String> {
     let text = std::fs::read(WORKSPACE).map_err(|error| format!("{WORKSPACE}: {error}"))?;
     let workspace: RunWorkspace =
         serde_json::from_slice(&text).map_err(|error| format!("{WORKSPACE}: {error}"))?;

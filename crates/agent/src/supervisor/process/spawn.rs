@@ -173,7 +173,7 @@ fn begin(mut spec: ProcessSpec, entered: Result<(), Errno>, report: &OwnedFd) ->
     // The streams are open: what takes long is told on standard error, and so is what fails.
     let entered = prepared.and_then(|environment| {
         let Some(container) = container else {
-            place(workspace, &environment)?;
+            let environment = place(workspace, environment)?;
             return Ok((environment, None));
         };
         match container::enter(&container, &environment, &mut write_line_if_read) {
@@ -223,10 +223,24 @@ fn begin(mut spec: ProcessSpec, entered: Result<(), Errno>, report: &OwnedFd) ->
     }
 }
 
-/// Places the run's workspace on the node itself. What fails is told on standard error as well.
-fn place(workspace: Option<&RunWorkspace>, environment: &[CString]) -> Result<(), String> {
-    let placed = workspace.map_or(Ok(()), |workspace| workspace.place(environment));
-    placed.inspect_err(|reason| write_line(&format!("sluice: {reason}")))
+/// Places the run's workspace on the node itself. Returns the environment with what comes of it. What fails is told on
+/// standard error as well.
+fn place(
+    workspace: Option<&RunWorkspace>,
+    mut environment: Vec<CString>,
+) -> Result<Vec<CString>, String> {
+    let Some(workspace) = workspace else { return Ok(environment) };
+    let placed = workspace.place(&environment);
+    let more = placed.inspect_err(|reason| write_line(&format!("sluice: {reason}")))?;
+    for (name, value) in more {
+        let is_same = |entry: &CString| {
+            let rest = entry.to_bytes().strip_prefix(name.as_bytes());
+            rest.is_some_and(|rest| rest.first() == Some(&b'='))
+        };
+        environment.retain(|entry| !is_same(entry));
+        environment.extend(CString::new(format!("{name}={value}")));
+    }
+    Ok(environment)
 }
 
 fn send(report: &OwnedFd, bytes: &[u8], passed: &[ControlMessage]) -> nix::Result<usize> {

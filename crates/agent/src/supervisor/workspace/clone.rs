@@ -1,14 +1,14 @@
 //! Clones a repository with the `git` that is there. Credentials reach `git` in its environment, or as a file that is removed
 //! after the clone: neither its arguments nor the repository's configuration holds them.
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CString, OsString};
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
+use super::program;
 use model::secret::GitCredentials;
 use wire::workspace::Repository;
 
@@ -83,31 +83,21 @@ impl Git<'_> {
         words: &[String],
         input: Option<&[u8]>,
     ) -> Result<(), String> {
-        let mut command = Command::new("git");
-        command.env_clear().envs(pairs(self.environment)).args(words);
+        let mut command = program::command("git", self.environment);
         // Nobody is there to be asked.
-        command.env("GIT_TERMINAL_PROMPT", "0");
+        command.args(words).env("GIT_TERMINAL_PROMPT", "0");
         self.add_credentials(&mut command);
         if let Some(folder) = folder {
             command.current_dir(folder);
         }
-        command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
-        let mut child = command.spawn().map_err(|error| match error.kind() {
-            ErrorKind::NotFound => "there is no git here".to_owned(),
-            _ => format!("git cannot be run: {error}"),
-        })?;
-        if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
-            // If git ends early, its status says so.
-            let _ = stdin.write_all(input);
-        }
-        let status = child.wait().map_err(|error| error.to_string())?;
-        if status.success() { Ok(()) } else { Err(format!("git ended with {status}")) }
+        program::wait("git", command, input)
     }
 
     fn add_credentials(&self, command: &mut Command) {
         if let Some(token) = self.credentials.and_then(|given| given.oauth_token.as_ref()) {
             // Behind what the run's own environment configures.
-            let own = pairs(self.environment).find(|(name, _)| *name == "GIT_CONFIG_COUNT");
+            let own =
+                program::pairs(self.environment).find(|(name, _)| *name == "GIT_CONFIG_COUNT");
             let own = own.and_then(|(_, count)| count.to_str()?.parse().ok()).unwrap_or(0_u32);
             command.env("SLUICE_GIT_TOKEN", &token.0);
             command.env("GIT_CONFIG_COUNT", (own + 1).to_string());
@@ -121,14 +111,6 @@ impl Git<'_> {
             command.env("GIT_SSH_COMMAND", ssh);
         }
     }
-}
-
-fn pairs(environment: &[CString]) -> impl Iterator<Item = (&OsStr, &OsStr)> {
-    environment.iter().filter_map(|entry| {
-        let bytes = entry.to_bytes();
-        let at = bytes.iter().position(|byte| *byte == b'=')?;
-        Some((OsStr::from_bytes(&bytes[..at]), OsStr::from_bytes(&bytes[at + 1..])))
-    })
 }
 
 /// A private key in a file, as `ssh` wants it; removed when the clone is done.

@@ -32,12 +32,9 @@ pub const RUN: &[Property] = &[
     notice("home_dir", Form::Text, "has no effect without a container")
         .or(Default::Written("/home/user")),
     acts_in_part("registry_auth", Form::Map(&REGISTRY_AUTH)),
-    refused(
-        "python",
-        Form::Shape(run::python),
-        "environments of a chosen Python are not made yet: call the node's own in `commands`",
-    ),
-    refused("nvcc", Form::Bool, "is not available yet: name an `image` that has it"),
+    acts("python", Form::Shape(run::python)),
+    // `check` refuses it beside an image.
+    acts_in_part("nvcc", Form::Bool),
     notice("single_branch", Form::Bool, "has no effect: all branches are cloned"),
     acts("env", Form::Shape(env::env)).or(Default::Empty),
     acts("shell", Form::Shape(run::shell)),

@@ -10,6 +10,7 @@ use dstack::api::run::RunSpec;
 use dstack::configuration::from_json;
 use dstack::configuration::task::Task;
 use dstack::effective::{effective, for_client};
+use dstack::environment::NO_REPOSITORY;
 use dstack::name;
 use dstack::request::{Submitter, draft};
 use model::principal::Principal;
@@ -19,9 +20,6 @@ use wire::client::Submission;
 
 /// Where a run finds its programs, whatever the server's own environment is.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
-
-/// The repository of a run without one.
-const NO_REPOSITORY: &str = "none";
 
 /// A run as it was asked for.
 pub struct RunRequest {

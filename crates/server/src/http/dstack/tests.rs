@@ -132,7 +132,7 @@ async fn wrong_bodies_and_names_are_refused_in_the_clients_shapes() {
         ),
         (
             "/api/project/main/repos/init",
-            json!({"repo_id": "a", "repo_info": {"repo_type": "remote"}}),
+            json!({"repo_id": "a", "repo_info": {"repo_type": "local"}}),
             StatusCode::BAD_REQUEST,
         ),
     ];

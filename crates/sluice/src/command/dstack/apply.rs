@@ -5,6 +5,8 @@ use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::configuration;
 use ::dstack::configuration::task::Task;
+use ::dstack::configuration::value::Value;
+use ::dstack::effective;
 use ::dstack::offer::Offer;
 use ::dstack::request::{self, Draft, RequestError, Submitter, is_same_run};
 use ::dstack::run_summary::{self, Nodes, RunSummary};
@@ -57,10 +59,13 @@ pub struct ApplyArgs {
 }
 
 pub fn run(args: ApplyArgs) -> VerbResult {
-    let mut task = read_task(&args)?;
+    let (mut task, configuration) = read_task(&args)?;
     let mut client = args.server.client()?;
     resolve_dependencies(&mut client, &mut task, &args)?;
     let mut draft = translate(&task, &args)?;
+    let file = (args.file != "-").then(|| args.file.clone());
+    let kept = effective::run_spec(&draft.submission.spec.name, file, &configuration);
+    draft.submission.configuration = Some(serde_json::to_string(&kept).map_err(message)?);
     if let Some(brought) = &mut draft.submission.workspace {
         workspace::fill(brought, &task, folder_of(&args.file))?;
     }
@@ -94,7 +99,8 @@ pub fn run(args: ApplyArgs) -> VerbResult {
     follow_run(&mut client, job, &name, &nodes)
 }
 
-fn read_task(args: &ApplyArgs) -> Result<Task, VerbError> {
+/// The task, and the configuration in dstack's own form.
+fn read_task(args: &ApplyArgs) -> Result<(Task, Value), VerbError> {
     let mut bytes = Vec::new();
     let read = match args.file.as_str() {
         "-" => stdin().lock().take(FILE_BYTES_MAX).read_to_end(&mut bytes),
@@ -116,7 +122,8 @@ fn read_task(args: &ApplyArgs) -> Result<Task, VerbError> {
         }
         task.name = Some(given.clone());
     }
-    Ok(task)
+    let configuration = loaded.value.clone();
+    Ok((task, configuration))
 }
 
 /// The newest run of each name that the task depends on.
