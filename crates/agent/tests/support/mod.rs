@@ -284,7 +284,7 @@ impl Drop for Cluster {
         }
         let start = std::time::Instant::now();
         while !remove_roots(&self.state()) && start.elapsed() < Duration::from_secs(5) {
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_millis(2));
         }
     }
 }
@@ -350,6 +350,6 @@ pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let start = std::time::Instant::now();
     while !condition() {
         assert!(start.elapsed() < TIMEOUT, "never: {what}");
-        std::thread::yield_now();
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
