@@ -94,6 +94,7 @@ impl Cluster {
             join_file: Some(self.folder.path().join("join")),
             servers: Vec::new(),
             nodes: Vec::new(),
+            gres_of: Box::new(|_| Vec::new()),
         };
         // SAFETY: the child runs the agent and never returns into the test.
         match unsafe { fork() }.expect("fork") {

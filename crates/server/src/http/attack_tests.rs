@@ -10,7 +10,7 @@ use model::id::{AttemptId, JobId};
 use model::reason::Refusal;
 use model::run::ExitStatus;
 use model::step::StepRefusal;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use wire::client::{Answer, Call, CreateStep};
 use wire::explain::ExplainQuery;
 use wire::step::StepLaunch;
