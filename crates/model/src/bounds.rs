@@ -1,6 +1,8 @@
 //! The bounds of what users, jobs and nodes may send, in one table. docs/limits.md has the same rows; a test of the server
 //! compares them.
 
+use crate::load::SAMPLES_MAX;
+
 /// One bound: what it holds, how much, and Slurm's own where it has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound {
@@ -54,6 +56,8 @@ pub const RUN_NAMES: Bound = items("runs to stop or delete in one call", 1000, "
 pub const SECRET_VARIABLES: Bound = items("variables of a job with secrets", 1000, "");
 pub const PROJECT_MEMBERS: Bound = items("members of a project", 1000, "");
 pub const ACTIVITIES: Bound = items("events beside those of runs", 1000, "");
+pub const USAGE_SAMPLES: Bound =
+    items("samples of a running job in an answer of a node", SAMPLES_MAX + 1, "");
 pub const STEPS: Bound = items("steps of a job", 40_000, "`MaxStepCount`, 40000");
 pub const OPEN_STEPS_BYTES: Bound = bytes("records of a job's running steps", 12 << 20, "");
 pub const LAUNCHES_BYTES: Bound =
@@ -103,6 +107,7 @@ pub const ALL: &[Bound] = &[
     SECRET_VARIABLES,
     PROJECT_MEMBERS,
     ACTIVITIES,
+    USAGE_SAMPLES,
     STEPS,
     OPEN_STEPS_BYTES,
     LAUNCHES_BYTES,

@@ -16,6 +16,7 @@ use model::allocation::Allocation;
 use model::array::ArraySpec;
 use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
 use model::id::{JobId, RunId, StepId};
+use model::load::Load;
 use model::project::{Members, MembersChange};
 use model::raw_usage::UsageOwner;
 use model::reason::{Reason, Refusal};
@@ -101,6 +102,9 @@ pub enum Call {
     /// `sstat`: what the running steps of these jobs use now.
     Usage {
         jobs: Vec<JobRef>,
+        /// Also their load on each node until now.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        load: bool,
     },
     /// A job's script, for its owner and administrators alone.
     Script {
@@ -313,6 +317,9 @@ pub struct JobUsage {
     /// `12`, `14_3`.
     pub shown: String,
     pub steps: Vec<StepUsage>,
+    /// By node, if it was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub loads: Vec<(String, Load)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -137,7 +137,7 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
         }
         Call::Activities => Ok(Answer::Activities(activities(shared, &by))),
         Call::DeleteRuns { runs } => delete_run::delete(shared, by, &runs).await,
-        Call::Usage { jobs } => sstat::usage(shared, &by, &jobs).await,
+        Call::Usage { jobs, load } => sstat::usage(shared, &by, &jobs, load).await,
         Call::Script { job } => script(shared, &by, job),
         Call::KeptText { job, of } => block_in_place(|| kept_text::kept_text(shared, &by, job, of)),
         Call::CreateStep(create) => {

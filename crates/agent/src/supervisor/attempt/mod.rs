@@ -28,12 +28,14 @@ use crate::wall_clock;
 use ending::Emptying;
 use model::array::IndexSet;
 use model::id::StepId;
+use model::load::LoadSample;
 use model::reason::UserFault;
 use model::run::{ExitStatus, SignalBefore, Usage};
 use model::time::Timestamp;
 use model::usage::{CpuTime, TaskSample};
 use prolog_epilog::{Hook, SiteHooks};
 use script::Leader;
+use std::collections::VecDeque;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -89,6 +91,8 @@ pub(super) struct Attempt {
     script_used: TaskSample,
     /// When the next sample is due.
     sample_at: Option<Timestamp>,
+    /// Of the attempt as a whole; the first is its start.
+    samples: VecDeque<LoadSample>,
     /// The usage and the script's OOM kills, read before the epilog begins.
     used: Option<(Usage, u64)>,
     over: bool,
@@ -145,6 +149,7 @@ impl Attempt {
             hooks: SiteHooks::default(),
             script_used: TaskSample::default(),
             sample_at: None,
+            samples: VecDeque::new(),
             used: None,
             over: false,
         })
@@ -198,6 +203,8 @@ impl Attempt {
         let period = self.sample_s();
         let first = wall_clock::now() + Duration::from_secs(u64::from(period));
         self.sample_at = (period > 0).then_some(first);
+        let at = wall_clock::now();
+        self.samples.push_back(LoadSample { at, cpu_us: 0, memory: 0, resident: 0 });
         if self.record.has_script {
             match self.start_script() {
                 Ok(leader) => self.leader = Some(leader),

@@ -62,9 +62,11 @@ pub fn run(args: ApplyArgs) -> VerbResult {
     let (mut task, configuration) = read_task(&args)?;
     let mut client = args.server.client()?;
     resolve_dependencies(&mut client, &mut task, &args)?;
-    let mut draft = translate(&task, &args)?;
-    let file = (args.file != "-").then(|| args.file.clone());
-    let kept = effective::run_spec(&draft.submission.spec.name, file, &configuration);
+    let file = (args.file != "-").then_some(args.file.as_str());
+    let line = format!("sluice apply -f {}", args.file);
+    let mut draft = translate(&task, &args.file, file, line)?;
+    let name = &draft.submission.spec.name;
+    let kept = effective::run_spec(name, file.map(str::to_owned), &configuration);
     draft.submission.configuration = Some(serde_json::to_string(&kept).map_err(message)?);
     if let Some(brought) = &mut draft.submission.workspace {
         workspace::fill(brought, &task, folder_of(&args.file))?;
@@ -150,9 +152,15 @@ fn message(error: impl std::fmt::Display) -> VerbError {
     VerbError::Message(error.to_string())
 }
 
-fn translate(task: &Task, args: &ApplyArgs) -> Result<Draft, VerbError> {
+/// Errors begin with `what`.
+pub(super) fn translate(
+    task: &Task,
+    what: &str,
+    file: Option<&str>,
+    submit_line: String,
+) -> Result<Draft, VerbError> {
     let here = std::env::current_dir().map_err(VerbError::file("."))?;
-    let file = (args.file != "-").then(|| here.join(&args.file).display().to_string());
+    let file = file.map(|file| here.join(file).display().to_string());
     let host = nix::unistd::gethostname().map_err(message)?;
     let session = nix::unistd::getsid(None).map_or(0, |id| id.as_raw().unsigned_abs());
     let work_dir = here.display().to_string();
@@ -162,15 +170,15 @@ fn translate(task: &Task, args: &ApplyArgs) -> Result<Draft, VerbError> {
         random: u64::from_le_bytes(::server::clock::random()),
         work_dir: &work_dir,
         file,
-        submit_line: format!("sluice apply -f {}", args.file),
+        submit_line,
         host: host.to_string_lossy().into_owned(),
         session,
         umask: umask(),
         variable: &variable,
     };
     request::draft(task, &submitter).map_err(|error| match error {
-        RequestError::Environment(fault) => VerbError::Message(format!("{}:{fault}", args.file)),
-        other => VerbError::Message(format!("{}: {other}", args.file)),
+        RequestError::Environment(fault) => VerbError::Message(format!("{what}:{fault}")),
+        other => VerbError::Message(format!("{what}: {other}")),
     })
 }
 
@@ -195,7 +203,7 @@ fn umask() -> u32 {
 }
 
 /// The offers, those on free nodes first. Empty if no node can ever run it.
-fn offers(
+pub(super) fn offers(
     client: &mut Client,
     submission: &Submission,
     nodes: &Nodes,
