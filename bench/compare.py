@@ -157,7 +157,7 @@ def short(cluster):
     lost = twice = 0
     for pause in (0, 1, 3):
         out = run([sys.executable, f'{LAB}/bin/bench.py', 'acks', '200', f'sleep {pause}; kill -9 {cluster.daemon_pids()}',
-                   cluster.start_words() + ' >/dev/null 2>&1'], cwd=cluster.jobs, env=cluster.env)
+                   cluster.start_words() + ' >/dev/null'], cwd=cluster.jobs, env=cluster.env)
         progress(cluster.name, out.strip())
         lost, twice = lost + int(figures(out)['lost']), twice + out.count('reused=True')
     cluster.command('scancel', '-u', pwd.getpwuid(os.getuid()).pw_name)

@@ -83,17 +83,25 @@ fn root_job_beyond_its_memory_is_killed_and_reported_out_of_memory() {
 fn root_time_limit_warns_terminates_and_kills() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();
-    let script = "#!/bin/sh\ntrap 'echo warned' USR1\ntrap 'echo terminated' TERM\n\
+    let script = "#!/bin/sh\ntrap 'echo warned' USR1\ntrap 'echo terminated' TERM\ntouch ready\n\
                   while :; do sleep 0.05; done\n";
     let mut launch = cluster.batch(script);
-    launch.end_limit = Some(now() + Duration::from_millis(2_500));
+    launch.kill_wait_s = 5;
+    launch.end_limit = Some(now() + Duration::from_secs(600));
     launch.signal = Some(SignalBefore {
         signal: libc::SIGUSR1,
         before_s: 2,
         batch_only: true,
         overlaps: false,
     });
-    let end = cluster.run(&mut link, 1, launch);
+    let job = attempt(1, 1);
+    cluster.order(&mut link, job, Action::Launch(Box::new(launch)));
+    cluster.await_started(&mut link);
+    let ready = cluster.home().join("ready");
+    wait_until("the traps are set", || ready.exists());
+    let limit = now() + Duration::from_millis(2_500);
+    cluster.order(&mut link, job, Action::ExtendTo { end: Some(limit) });
+    let end = cluster.await_end(&mut link, job);
     assert!(end.timed_out, "{end:?}");
     assert_eq!(end.exit, ExitStatus { code: 0, signal: libc::SIGKILL });
     let output = cluster.output("out");

@@ -7,7 +7,7 @@ use model::run::{ExitStatus, LaunchKind, Usage};
 use ring::rand::SystemRandom;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use support::{Cluster, FakeLink, TIMEOUT, attempt};
+use support::{Cluster, FakeLink, TIMEOUT, attempt, wait_until};
 use wire::frame::{self, Decoder};
 use wire::order::{Action, EndOrder, JobLaunch, ProcessVariable, StepOrder};
 use wire::report::{Report, ReportEvent};
@@ -362,7 +362,7 @@ fn root_time_limit_of_a_job_is_reported_to_its_steps() {
     let mut step = srun.step(&cluster, &["sleep", "600"], &[0]);
     step.node_index = 0;
     let mut launch = interactive(&cluster, Some(step));
-    launch.end_limit = Some(support::now() + std::time::Duration::from_millis(500));
+    launch.end_limit = Some(support::now() + std::time::Duration::from_secs(600));
     cluster.order(&mut link, attempt(1, 1), Action::Launch(Box::new(launch)));
     let mut step = srun.accept_at(0, false);
     let mut told = Vec::new();
@@ -371,6 +371,10 @@ fn root_time_limit_of_a_job_is_reported_to_its_steps() {
         match frame.channel {
             channel::STDERR => told.push(String::from_utf8_lossy(&frame.payload[4..]).into_owned()),
             _ => match frame::decode_message(&frame.payload).expect("a message") {
+                StepMessage::Started { .. } => {
+                    let end = Some(support::now());
+                    cluster.order(&mut link, attempt(1, 1), Action::ExtendTo { end });
+                }
                 StepMessage::Ending { wait_s } => told.push(format!("ending {wait_s}")),
                 StepMessage::Exited { exit, .. } => told.push(format!("signal {}", exit.signal)),
                 StepMessage::Gone => break,
@@ -407,8 +411,9 @@ fn root_huge_frames_of_a_users_own_sruns_leave_the_supervisor_small() {
     };
     let mut steps: Vec<PlayedStep> = (0..STEPS).map(&mut open).collect();
     let path = cluster.home().join("supervisor");
-    let supervisor: u32 =
-        std::fs::read_to_string(path).expect("written").trim().parse().expect("a pid");
+    let written = || std::fs::read_to_string(&path).unwrap_or_default();
+    wait_until("the script says who its parent is", || written().ends_with('\n'));
+    let supervisor: u32 = written().trim().parse().expect("a pid");
     let before = resident_kib(supervisor);
     let frame = [&(16u32 << 20).to_le_bytes()[..], &[channel::STDIN]].concat();
     let piece = [7; 16 << 10];

@@ -27,6 +27,7 @@ fn root_warning_and_time_limit_never_come_early() {
         let mut launch = cluster.batch(script);
         launch.end_limit = Some(now() + Duration::from_secs(600));
         launch.over_time_s = over_time_s;
+        launch.kill_wait_s = 20;
         launch.signal = Some(SignalBefore {
             signal: libc::SIGUSR1,
             before_s: 1,
@@ -87,11 +88,12 @@ fn root_extended_and_suspended_time_postpones_the_end() {
     };
 
     let mut launch = cluster.batch(script);
-    let limit = now() + Duration::from_secs(3);
-    launch.end_limit = Some(limit);
+    launch.end_limit = Some(now() + Duration::from_secs(600));
     let job = attempt(1, 1);
     cluster.order(&mut link, job, Action::Launch(Box::new(launch)));
     cluster.await_started(&mut link);
+    let limit = now() + Duration::from_secs(2);
+    cluster.order(&mut link, job, Action::ExtendTo { end: Some(limit) });
     cluster.order(&mut link, job, Action::ExtendTo { end: Some(limit + Duration::from_secs(60)) });
     outlive(limit);
     std::fs::write(home.join("go"), "").expect("the word to end");
@@ -99,13 +101,13 @@ fn root_extended_and_suspended_time_postpones_the_end() {
     assert!(!end.timed_out && end.exit.is_success(), "{end:?}");
 
     let mut launch = cluster.batch(script);
-    let limit = now() + Duration::from_secs(10);
+    let limit = now() + Duration::from_secs(600);
     launch.end_limit = Some(limit);
     let job = attempt(2, 1);
     cluster.order(&mut link, job, Action::Launch(Box::new(launch)));
     cluster.await_started(&mut link);
     cluster.order(&mut link, job, Action::Suspend);
-    let soon = now() + Duration::from_millis(500);
+    let soon = now() + Duration::from_secs(3);
     // A limit that passes while the job is suspended is not over: it gets that time back.
     cluster.order(&mut link, job, Action::ExtendTo { end: Some(soon) });
     outlive(soon);

@@ -17,6 +17,8 @@ pub mod api;
 pub mod configuration;
 pub mod effective;
 pub mod environment;
+pub mod instance_state;
+pub mod load_table;
 pub mod name;
 pub mod node_offer;
 pub mod occurrence;

@@ -26,6 +26,14 @@ pub fn offered(found: &wire::client::Offer, node: Option<&NodeConfig>) -> Offer 
     offer(&found.node, amounts, node, availability)
 }
 
+/// All of a node.
+pub fn whole(node: &NodeConfig) -> Offer {
+    let gpus = node.gres.iter().filter(|line| line.name == GPU);
+    let gpus = gpus.map(|line| (line.kind.clone().unwrap_or_default(), line.count)).collect();
+    let amounts = Amounts { cpus: node.cpus, memory: node.memory, gpus };
+    offer(&node.name, amounts, Some(node), Availability::Available)
+}
+
 struct Amounts {
     cpus: u32,
     memory: Bytes,

@@ -94,13 +94,18 @@ pub struct Plan<'a> {
 pub fn plan(plan: &Plan<'_>) -> String {
     let mut text = align(&plan_properties(plan));
     text.push('\n');
-    if plan.offers.is_empty() {
-        text.push_str("No matching instance offers available.\n");
-        return text;
+    text.push_str(&offers(plan.offers, PLAN_OFFERS_SHOWN));
+    text
+}
+
+/// The first offers; the rest is only counted.
+pub fn offers(offers: &[Offer], most: usize) -> String {
+    if offers.is_empty() {
+        return "No matching instance offers available.\n".to_owned();
     }
     let header = ["#", "BACKEND", "RESOURCES", "INSTANCE TYPE", "PRICE", ""];
     let mut lines = vec![header.map(str::to_owned).to_vec()];
-    for (i, offer) in plan.offers.iter().take(PLAN_OFFERS_SHOWN).enumerate() {
+    for (i, offer) in offers.iter().take(most).enumerate() {
         lines.push(vec![
             (i + 1).to_string(),
             offer.backend.clone(),
@@ -110,12 +115,39 @@ pub fn plan(plan: &Plan<'_>) -> String {
             offer.availability.word().to_owned(),
         ]);
     }
-    text.push_str(&align(&lines));
-    let total = plan.offers.len();
-    if total > PLAN_OFFERS_SHOWN {
-        text.push_str(&format!(" Shown {PLAN_OFFERS_SHOWN} of {total} offers\n"));
+    let mut text = align(&lines);
+    let total = offers.len();
+    if total > most {
+        text.push_str(&format!(" Shown {most} of {total} offers\n"));
     }
     text
+}
+
+/// A fleet, or an instance of it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FleetRow {
+    pub name: String,
+    pub nodes: String,
+    /// `gpu=H100:80GB:8`, or with `verbose` all of `cpu=64 mem=512GB disk=500GB gpu=H100:80GB:8`.
+    pub resources: String,
+    pub backend: String,
+    pub status: String,
+    pub error: String,
+}
+
+pub fn fleets(rows: &[FleetRow], verbose: bool) -> String {
+    let resources = if verbose { "RESOURCES" } else { "GPU" };
+    let header = ["NAME", "NODES", resources, "BACKEND", "PRICE", "STATUS"];
+    let error = || verbose.then(|| "ERROR".to_owned());
+    let mut lines = vec![header.map(str::to_owned).into_iter().chain(error()).collect()];
+    for row in rows {
+        let price = if row.nodes.is_empty() { "$0" } else { "" };
+        let cells = [&row.name, &row.nodes, &row.resources, &row.backend, price, &row.status];
+        let mut cells: Vec<String> = cells.map(str::to_owned).into();
+        cells.extend(verbose.then(|| row.error.clone()));
+        lines.push(cells);
+    }
+    align(&lines)
 }
 
 fn plan_properties(plan: &Plan<'_>) -> Vec<Vec<String>> {
@@ -192,7 +224,7 @@ pub fn ago(then: Timestamp, now: Timestamp) -> String {
 }
 
 /// Columns of equal width, a space on either side of each. What would move the cursor is shown as `?`.
-fn align(lines: &[Vec<String>]) -> String {
+pub(crate) fn align(lines: &[Vec<String>]) -> String {
     let safe = |cell: &String| -> String {
         let shown = cell.chars().map(|c| if c.is_control() { '?' } else { c });
         shown.collect()

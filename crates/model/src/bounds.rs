@@ -1,6 +1,8 @@
 //! The bounds of what users, jobs and nodes may send, in one table. docs/limits.md has the same rows; a test of the server
 //! compares them.
 
+use crate::load::SAMPLES_MAX;
+
 /// One bound: what it holds, how much, and Slurm's own where it has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound {
@@ -54,6 +56,8 @@ pub const RUN_NAMES: Bound = items("runs to stop or delete in one call", 1000, "
 pub const SECRET_VARIABLES: Bound = items("variables of a job with secrets", 1000, "");
 pub const PROJECT_MEMBERS: Bound = items("members of a project", 1000, "");
 pub const ACTIVITIES: Bound = items("events beside those of runs", 1000, "");
+pub const USAGE_SAMPLES: Bound =
+    items("samples of a running job in an answer of a node", SAMPLES_MAX + 1, "");
 pub const STEPS: Bound = items("steps of a job", 40_000, "`MaxStepCount`, 40000");
 pub const OPEN_STEPS_BYTES: Bound = bytes("records of a job's running steps", 12 << 20, "");
 pub const LAUNCHES_BYTES: Bound =
@@ -72,6 +76,12 @@ pub const JOIN_TOKENS: Bound = items("join tokens that wait to be used", 65_536,
 pub const TOKEN_NAME_BYTES: Bound = bytes("token name", 64, "");
 pub const SECRETS: Bound = items("secrets of a project", 1000, "");
 pub const SECRET_BYTES: Bound = bytes("the value of a secret", 16 << 10, "");
+pub const ARCHIVE_BYTES: Bound =
+    bytes("an archive of files or a repository's changes", 4 << 20, "");
+pub const WORKSPACE_BYTES: Bound = bytes("files and changes of a run, in base 64", 8 << 20, "");
+pub const UPLOADS: Bound = items("uploads of one user", 1000, "");
+pub const UPLOADS_BYTES: Bound = bytes("all uploads of one user", 64 << 20, "");
+pub const ALL_UPLOADS_BYTES: Bound = bytes("all uploads", 1 << 30, "");
 pub const NODE_TEXT_BYTES: Bound = bytes("a text in a node's report", 1024, "");
 pub const NODE_LINES: Bound = items("lines about a node from its agent", 64, "");
 pub const NODE_DEVICES: Bound = items("devices of a node from its agent", 1024, "");
@@ -97,6 +107,7 @@ pub const ALL: &[Bound] = &[
     SECRET_VARIABLES,
     PROJECT_MEMBERS,
     ACTIVITIES,
+    USAGE_SAMPLES,
     STEPS,
     OPEN_STEPS_BYTES,
     LAUNCHES_BYTES,
@@ -111,6 +122,11 @@ pub const ALL: &[Bound] = &[
     TOKEN_NAME_BYTES,
     SECRETS,
     SECRET_BYTES,
+    ARCHIVE_BYTES,
+    WORKSPACE_BYTES,
+    UPLOADS,
+    UPLOADS_BYTES,
+    ALL_UPLOADS_BYTES,
     NODE_TEXT_BYTES,
     NODE_LINES,
     NODE_DEVICES,

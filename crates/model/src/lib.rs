@@ -23,7 +23,7 @@ mod values;
 pub use accounting::{
     account, activity, preempt, priority, private_data, project, qos, raw_usage, record, tres,
 };
-pub use enforcement::{allocation, binding, limits, usage};
+pub use enforcement::{allocation, binding, limits, load, usage};
 pub use job::{
     array, attempt, change, constraint, container, dependency, gpu, gres, interpolation, reason,
     request, run, shortage, step,

@@ -9,12 +9,14 @@ use crate::reservation::{LicenseView, ReservationsView};
 use crate::step::{SrunPrologEpilog, StepLaunch, StepLayout};
 use crate::token::{TokenLife, TokenView};
 use crate::view::{AccountsView, ClusterView, ConfigView, JobView, PrioritiesView, SharesView};
+use crate::workspace::Workspace;
 use model::account::{Account, Association, AssociationKey, Qos};
 use model::activity::Activity;
 use model::allocation::Allocation;
 use model::array::ArraySpec;
 use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
 use model::id::{JobId, RunId, StepId};
+use model::load::Load;
 use model::project::{Members, MembersChange};
 use model::raw_usage::UsageOwner;
 use model::reason::{Reason, Refusal};
@@ -22,7 +24,7 @@ pub use model::record::HistoryFilter;
 use model::record::JobRecord;
 use model::reservation_request::ReservationRequest;
 use model::run::{ExitStatus, Hold, JobSpec, JobState, Outcome};
-use model::secret::{RegistryAuth, SecretValue};
+use model::secret::{GitCredentials, RegistryAuth, SecretValue};
 use model::time::Timestamp;
 use model::usage::TaskUsage;
 use serde::{Deserialize, Serialize};
@@ -100,6 +102,9 @@ pub enum Call {
     /// `sstat`: what the running steps of these jobs use now.
     Usage {
         jobs: Vec<JobRef>,
+        /// Also their load on each node until now.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        load: bool,
     },
     /// A job's script, for its owner and administrators alone.
     Script {
@@ -312,6 +317,9 @@ pub struct JobUsage {
     /// `12`, `14_3`.
     pub shown: String,
     pub steps: Vec<StepUsage>,
+    /// By node, if it was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub loads: Vec<(String, Load)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -372,6 +380,12 @@ pub struct Submission {
     /// For the registry of its image; kept encrypted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registry_auth: Option<RegistryAuth>,
+    /// The files and the repository that it brings along; stored by content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<Box<Workspace>>,
+    /// For its repository; kept encrypted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git_credentials: Option<GitCredentials>,
 }
 
 /// `squeue`: which jobs, and how much of each.

@@ -17,6 +17,7 @@ use crate::supervisor::{FromSupervisor, StepStream, SupervisorEvent, ToSuperviso
 use crate::view::JobExtras;
 use model::change::{JobFilter, JobRef};
 use model::id::{JobId, RunId, StepId};
+use model::load::LiveUsage;
 use model::reason::UserFault;
 use model::run::{ExitStatus, HetComponent, Usage};
 use model::time::Timestamp;
@@ -288,7 +289,7 @@ fn messages_of_the_agent_link_keep_their_names() {
         ),
     );
     travels(
-        &ToServer::Measured { request: 4, steps: Vec::new() },
+        &ToServer::Measured { request: 4, used: LiveUsage::default() },
         r#"{"measured":{"ask":4,"steps":[]}}"#,
     );
     let welcome = Welcome {

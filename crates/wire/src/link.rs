@@ -6,10 +6,10 @@ use crate::stream::StreamKind;
 use model::health::HealthSource;
 use model::id::{AttemptId, StepId};
 use model::limits::CgroupPolicy;
+use model::load::LiveUsage;
 use model::node::{NodeConfig, NodeFacts};
 use model::site::Site;
 use model::time::Timestamp;
-use model::usage::LiveStep;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -71,7 +71,8 @@ pub enum ToServer {
     Measured {
         #[serde(rename = "ask")]
         request: u64,
-        steps: Vec<LiveStep>,
+        #[serde(flatten)]
+        used: LiveUsage,
     },
 }
 

@@ -7,8 +7,8 @@ use crate::order::Action;
 use crate::report::ReportEvent;
 use crate::stream::StepRole;
 use model::id::{AttemptId, StepId};
+use model::load::LiveUsage;
 use model::time::Timestamp;
-use model::usage::LiveStep;
 use serde::{Deserialize, Serialize};
 
 pub const CHANNEL: u8 = 0;
@@ -58,7 +58,8 @@ pub enum FromSupervisor {
     Measured {
         #[serde(rename = "ask")]
         request: u64,
-        steps: Vec<LiveStep>,
+        #[serde(flatten)]
+        used: LiveUsage,
     },
     /// An order could not be carried out; the attempt goes on.
     Refused {

@@ -108,17 +108,23 @@ impl EnergyMeter {
         self.gpus_w = round.iter().filter_map(|gpu| gpu.power_mw).sum::<u64>() / 1000;
     }
 
+    /// The readings of a round by the numbers of their GPUs.
+    pub fn by_number<'a>(&self, round: &'a [GpuReading]) -> HashMap<u32, &'a GpuReading> {
+        let numbered = |read: &'a GpuReading| Some((*self.numbers.get(&read.uuid)?, read));
+        round.iter().filter(|read| read.lost.is_none()).filter_map(numbered).collect()
+    }
+
     /// The present power in watts; `None` where nothing counts.
     pub fn power_w(&self) -> Option<u64> {
         let has_counter = !self.packages.is_empty() || !self.gpus.is_empty();
         has_counter.then_some(self.packages_w + self.gpus_w)
     }
 
-    pub fn mark(&mut self, gpus: impl Iterator<Item = u32>) -> EnergyMark {
+    pub fn mark(&mut self, gpus: &[u32]) -> EnergyMark {
         self.read_packages(Instant::now());
         // A GPU that was never read counts from its first reading.
         let used = |gpu: u32| self.gpus.get(&gpu).map_or(0, |counter| counter.used);
-        let gpus_mj = gpus.map(|gpu| (gpu, used(gpu))).collect();
+        let gpus_mj = gpus.iter().map(|gpu| (*gpu, used(*gpu))).collect();
         EnergyMark { packages_uj: self.packages_uj, gpus_mj }
     }
 
@@ -173,10 +179,10 @@ mod tests {
             ..GpuReading::default()
         };
         let mut meter = EnergyMeter::below(root.path());
-        let early = meter.mark([0].into_iter());
+        let early = meter.mark(&[0]);
         assert_eq!(meter.packages.len(), 2, "parts of a package are not counted again");
         meter.read_gpus(&[gpu(0, 5_000), gpu(1, 9_000)]);
-        let mark = meter.mark([1].into_iter());
+        let mark = meter.mark(&[1]);
         write("intel-rapl:0", "energy_uj", 980_000);
         // This one has started anew.
         write("intel-rapl:1", "energy_uj", 20_000);
@@ -205,7 +211,7 @@ mod tests {
     fn a_machine_without_counters_has_no_power() {
         let root = tempfile::tempdir().expect("scratch folder");
         let mut meter = EnergyMeter::below(root.path());
-        let mark = meter.mark([0].into_iter());
+        let mark = meter.mark(&[0]);
         assert_eq!(meter.used_since(&mark, 4, 4), 0);
         assert_eq!(meter.power_w(), None);
     }

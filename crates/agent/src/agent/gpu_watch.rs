@@ -2,6 +2,7 @@
 
 use super::Agent;
 use crate::gpu_monitor::child;
+use crate::wall_clock;
 use model::gpu_health::{self, GpuReading, Severity};
 use model::health::HealthSource;
 use std::time::Duration;
@@ -98,6 +99,9 @@ impl Agent {
     pub(super) fn on_gpu_round(&mut self, round: Vec<GpuReading>) {
         let failure = gpu_health::summary(&round, Severity::Failure);
         self.energy.read_gpus(&round);
+        let (by_number, now) = (self.energy.by_number(&round), wall_clock::now());
+        let running = self.attempts.values_mut().filter(|held| !held.has_ended());
+        running.for_each(|held| held.gpus.add(&by_number, now));
         self.gpus.last = round;
         if self.gpus.told.as_ref() == Some(&failure) {
             return;

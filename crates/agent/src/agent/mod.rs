@@ -4,6 +4,7 @@
 
 mod backoff;
 mod energy;
+mod gpu_usage;
 mod gpu_watch;
 mod health;
 mod liveness;
@@ -25,10 +26,12 @@ use crate::order_gate::Gate;
 use crate::supervisor::folders::scratch::ScratchLocation;
 use crate::wall_clock::{self, Skew};
 use energy::{EnergyMark, EnergyMeter};
+use gpu_usage::AttemptGpus;
 use gpu_watch::GpuWatch;
 use health::HealthChecks;
 use model::allocation::NodeShare;
 use model::gres::GPU;
+use model::node::NodeConfig;
 use model::run::{ExitStatus, Usage};
 use model::time::Timestamp;
 pub use run::{AgentConfig, run};
@@ -57,6 +60,7 @@ struct AttemptEntry {
     cpus: u32,
     /// The counters when this agent took it over.
     energy: EnergyMark,
+    gpus: AttemptGpus,
     /// `None` once its supervisor has ended.
     orders: Option<mpsc::Sender<ToSupervisor>>,
     /// The supervisor's pid, once it has sent it.
@@ -68,11 +72,12 @@ struct AttemptEntry {
 }
 
 impl AttemptEntry {
-    fn new(uid: Option<u32>, cpus: u32, energy: EnergyMark) -> AttemptEntry {
+    fn new(uid: Option<u32>, cpus: u32, energy: EnergyMark, gpus: Vec<u32>) -> AttemptEntry {
         AttemptEntry {
             uid,
             cpus,
             energy,
+            gpus: AttemptGpus::new(gpus),
             orders: None,
             supervisor: None,
             last_number: 0,
@@ -103,6 +108,8 @@ pub(crate) struct Agent {
     gpus: GpuWatch,
     energy: EnergyMeter,
     machine: Machine,
+    /// What the machine has for each of its nodes.
+    hardware: BTreeMap<String, NodeConfig>,
     started: Timestamp,
 }
 
@@ -112,6 +119,7 @@ impl Agent {
         gate: Gate,
         launcher: AsyncFd<Launcher>,
         machine: Machine,
+        hardware: BTreeMap<String, NodeConfig>,
     ) -> Agent {
         let (updates_in, updates) = mpsc::channel(UPDATES_MAX);
         let (logins_in, logins) = mpsc::channel(LOGINS_MAX);
@@ -131,6 +139,7 @@ impl Agent {
             gpus: GpuWatch::start(),
             energy: EnergyMeter::new(),
             machine,
+            hardware,
             started: wall_clock::now(),
         }
     }
@@ -162,7 +171,7 @@ impl Agent {
             Ok(record) => self.entry(&key.node, record.launch.user.uid, &record.launch.share),
             Err(error) => {
                 tracing::warn!(%error, "an attempt's record is damaged; it is taken for lost");
-                AttemptEntry::new(None, 0, self.energy.mark(std::iter::empty()))
+                AttemptEntry::new(None, 0, self.energy.mark(&[]), Vec::new())
             }
         };
         match find_supervisor(&dir).await {
@@ -187,12 +196,18 @@ impl Agent {
         Ok(())
     }
 
-    /// An attempt whose energy is counted from now on. The GPUs of a declared node are not the machine's.
+    /// An attempt whose energy and use of GPUs are counted from now on.
     fn entry(&mut self, node: &str, uid: u32, share: &NodeShare) -> AttemptEntry {
+        let gpus = self.gpus_of(node, share);
+        let energy = self.energy.mark(&gpus);
+        AttemptEntry::new(Some(uid), share.cpus.len(), energy, gpus)
+    }
+
+    /// The numbers of a share's GPUs among the machine's. The GPUs of a declared node are not the machine's.
+    fn gpus_of(&self, node: &str, share: &NodeShare) -> Vec<u32> {
         let declared = self.nodes.get(node).is_none_or(|node| node.policy.limits.declared);
         let gpus = share.gres.iter().filter(|gres| gres.name == GPU && !declared);
-        let energy = self.energy.mark(gpus.flat_map(|gres| gres.indices.iter().copied()));
-        AttemptEntry::new(Some(uid), share.cpus.len(), energy)
+        gpus.flat_map(|gres| gres.indices.iter().copied()).collect()
     }
 
     /// Removes what the agent leaves behind when it ends: groups and folders of nodes without jobs. Jobs continue.
@@ -231,7 +246,7 @@ impl Agent {
         let node = |node: &Node| NodeHello {
             name: node.name.clone(),
             facts: self.facts_of(node),
-            detected: facts::detected(&node.name, &self.machine),
+            detected: self.hardware[&node.name].clone(),
             attempts: held(&node.name),
         };
         self.nodes.values().map(node).collect()
@@ -295,9 +310,16 @@ impl Agent {
                     self.outgoing.push(ToServer::StepAccepted { node, attempt, step });
                 }
             }
-            AttemptUpdate::Message(FromSupervisor::Measured { request: ask, steps }) => {
+            AttemptUpdate::Message(FromSupervisor::Measured { request: ask, mut used }) => {
+                if let Some(held) = self.attempts.get(key) {
+                    for step in &mut used.steps {
+                        let gpus = held.gpus.of_step(step.step);
+                        gpus.iter().for_each(|gpus| step.used.set_gpus(gpus));
+                    }
+                    used.load.gpus = held.gpus.series();
+                }
                 if self.outgoing.len() < UPDATES_MAX {
-                    self.outgoing.push(ToServer::Measured { request: ask, steps });
+                    self.outgoing.push(ToServer::Measured { request: ask, used });
                 }
             }
             AttemptUpdate::Message(FromSupervisor::Refused { why }) => {
@@ -317,9 +339,19 @@ impl Agent {
         if let ReportEvent::ScriptEnded { exit, oom, timed_out } = event.event {
             held.script = Some((exit, oom, timed_out));
         }
-        if let ReportEvent::Ended(end) = &mut event.event {
-            let (all, energy) = (self.machine.cpus, &mut self.energy);
-            end.usage.energy_mj = energy.used_since(&held.energy, held.cpus, all);
+        let (used, gpus) = match &mut event.event {
+            ReportEvent::Ended(end) => {
+                let (all, energy) = (self.machine.cpus, &mut self.energy);
+                end.usage.energy_mj = energy.used_since(&held.energy, held.cpus, all);
+                (end.usage.tasks.as_deref_mut(), held.gpus.whole())
+            }
+            ReportEvent::StepEnded { step, usage, .. } => {
+                (usage.tasks.as_deref_mut(), held.gpus.end_step(*step))
+            }
+            _ => (None, None),
+        };
+        if let (Some(used), Some(gpus)) = (used, gpus) {
+            used.set_gpus(&gpus);
         }
         if event.is_last() {
             held.ended.send_replace(true);

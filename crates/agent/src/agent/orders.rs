@@ -111,6 +111,15 @@ impl Agent {
     }
 
     fn pass_on(&mut self, key: &AttemptKey, action: Action) -> Result<(), OrderRefusal> {
+        if let Action::Step(order) = &action
+            && let Some(share) = &order.share
+        {
+            let gpus = self.gpus_of(&key.node, share);
+            let held = self.attempts.get_mut(key);
+            if let Some(held) = held {
+                held.gpus.start_step(order.step, gpus);
+            }
+        }
         let unknown = || OrderRefusal::UnknownAttempt(key.attempt);
         let held = self.attempts.get(key).ok_or_else(unknown)?;
         if held.has_ended() {

@@ -7,6 +7,7 @@ use crate::link::log_reader::LogReader;
 use crate::link::stream::FolderGuard;
 use crate::login_listener::{self, Login};
 use model::id::StepId;
+use model::load::LiveUsage;
 use nix::unistd::Uid;
 use std::path::{Path, PathBuf};
 use wire::link::ToServer;
@@ -19,7 +20,7 @@ impl Agent {
         let asked =
             orders.is_some_and(|o| o.try_send(ToSupervisor::Measure { request: ask }).is_ok());
         if !asked && self.outgoing.len() < UPDATES_MAX {
-            self.outgoing.push(ToServer::Measured { request: ask, steps: Vec::new() });
+            self.outgoing.push(ToServer::Measured { request: ask, used: LiveUsage::default() });
         }
     }
 

@@ -7,11 +7,12 @@ use crate::detect::Machine;
 use crate::error::AgentError;
 use crate::launcher::Launcher;
 use crate::link::credentials::Credentials;
-use crate::node::Node;
+use crate::node::{Node, facts};
 use crate::order_gate::Gate;
 use crate::order_gate::replay_guard::ReplayGuard;
 use crate::trusted_dir::TrustedDir;
 use crate::wall_clock;
+use model::node::{NodeConfig, NodeGres};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::stat::{Mode, umask};
@@ -25,7 +26,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 /// How an agent is set up.
-#[derive(Debug, Clone)]
 pub struct AgentConfig {
     /// The state folder; must exist.
     pub state: PathBuf,
@@ -35,6 +35,8 @@ pub struct AgentConfig {
     pub servers: Vec<String>,
     /// The nodes of this agent; empty: all nodes of the join file.
     pub nodes: Vec<String>,
+    /// The devices of a node that this machine's own files say, which count before those that are found.
+    pub gres_of: Box<dyn Fn(&NodeConfig) -> Vec<NodeGres>>,
 }
 
 /// Runs the agent until SIGTERM or SIGINT (`Ok`) or until it cannot continue. Jobs run on without it. `launcher` must
@@ -180,7 +182,15 @@ fn set_up(
         // The monitor finds the same, and tells it.
         tracing::debug!(why, "the GPUs are those that /proc and /sys show");
     }
-    Ok(Agent::new(nodes, gate, launcher, machine))
+    let hardware = nodes.keys().map(|name| {
+        let mut found = facts::detected(name, &machine);
+        let said = (config.gres_of)(&found);
+        found.gres.retain(|gres| said.iter().all(|line| line.name != gres.name));
+        found.gres.extend(said);
+        (name.clone(), found)
+    });
+    let hardware = hardware.collect();
+    Ok(Agent::new(nodes, gate, launcher, machine, hardware))
 }
 
 /// The signals that end the agent.

@@ -250,8 +250,8 @@ mod tests {
     #[test]
     fn hanging_check_is_killed_with_its_process_group() {
         let site = Site::with("sleep 600 & echo $! > $(dirname $0)/pid; wait");
-        let failure = run(&site.program(), "n1", None, Duration::from_secs(1));
-        assert_eq!(failure.as_deref(), Some("HealthCheckProgram: it took longer than 1 s"));
+        let failure = run(&site.program(), "n1", None, Duration::from_secs(4));
+        assert_eq!(failure.as_deref(), Some("HealthCheckProgram: it took longer than 4 s"));
         let pid = std::fs::read_to_string(site.0.path().join("pid")).expect("a pid");
         let stat = format!("/proc/{}/stat", pid.trim());
         let is_dead = || {

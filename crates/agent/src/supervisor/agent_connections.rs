@@ -7,7 +7,7 @@ use crate::error::AgentError;
 use crate::spool::{AttemptDir, Claim, Slots, StatusFile};
 use crate::wall_clock;
 use model::id::{AttemptId, StepId};
-use model::usage::LiveStep;
+use model::load::LiveUsage;
 use nix::sys::socket::{getsockopt, sockopt};
 use nix::unistd::{Uid, getpid};
 use std::io::{ErrorKind, Read, Write};
@@ -172,9 +172,10 @@ impl AgentConnections {
     }
 
     /// Sends the answer to every agent: only the one that asked knows the number.
-    pub fn measured(&mut self, ask: u64, steps: Vec<LiveStep>) {
+    pub fn measured(&mut self, ask: u64, used: LiveUsage) {
+        let answer = FromSupervisor::Measured { request: ask, used };
         for index in 0..self.connections.len() {
-            self.send(index, &FromSupervisor::Measured { request: ask, steps: steps.clone() });
+            self.send(index, &answer);
         }
     }
 

@@ -31,6 +31,7 @@ mod process;
 mod process_title;
 pub(crate) mod prolog_epilog;
 mod step;
+mod workspace;
 
 use crate::cgroup::Hierarchy;
 use crate::error::AgentError;

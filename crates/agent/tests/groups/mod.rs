@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use agent::cgroup::{CgroupError, GroupLimits, Hierarchy, JobGroup, Plugin};
 
-pub const TIMEOUT: Duration = Duration::from_secs(10);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 pub const MIB: u64 = 1 << 20;
 
 pub struct Scratch {

@@ -94,6 +94,7 @@ impl Cluster {
             join_file: Some(self.folder.path().join("join")),
             servers: Vec::new(),
             nodes: Vec::new(),
+            gres_of: Box::new(|_| Vec::new()),
         };
         // SAFETY: the child runs the agent and never returns into the test.
         match unsafe { fork() }.expect("fork") {
@@ -255,6 +256,8 @@ impl Cluster {
             },
             sample_s: None,
             registry_auth: None,
+            workspace: None,
+            git_credentials: None,
             container: None,
             prolog_epilog: Default::default(),
         }
@@ -284,7 +287,7 @@ impl Drop for Cluster {
         }
         let start = std::time::Instant::now();
         while !remove_roots(&self.state()) && start.elapsed() < Duration::from_secs(5) {
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_millis(2));
         }
     }
 }
@@ -350,6 +353,6 @@ pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let start = std::time::Instant::now();
     while !condition() {
         assert!(start.elapsed() < TIMEOUT, "never: {what}");
-        std::thread::yield_now();
+        std::thread::sleep(Duration::from_millis(2));
     }
 }

@@ -4,4 +4,5 @@ pub mod allocation;
 pub mod binding;
 mod device;
 pub mod limits;
+pub mod load;
 pub mod usage;

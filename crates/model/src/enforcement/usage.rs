@@ -131,6 +131,10 @@ impl UsageSpread {
         }
     }
 
+    fn is_zero(&self) -> bool {
+        *self == Self::default()
+    }
+
     pub fn mean(&self, tasks: u32) -> u64 {
         self.total / u64::from(tasks.max(1))
     }
@@ -146,6 +150,12 @@ pub struct TaskUsage {
     pub pages: UsageSpread,
     pub read: UsageSpread,
     pub written: UsageSpread,
+    /// Of the step's GPUs on each node: percent of the time that they were busy, over all its GPUs and up to now.
+    #[serde(default, skip_serializing_if = "UsageSpread::is_zero")]
+    pub gpu_busy: UsageSpread,
+    /// Bytes of their memory.
+    #[serde(default, skip_serializing_if = "UsageSpread::is_zero")]
+    pub gpu_memory: UsageSpread,
 }
 
 impl TaskUsage {
@@ -161,7 +171,22 @@ impl TaskUsage {
             pages: spread(used.pages, used.pages),
             read: spread(used.read_bytes, used.read_bytes),
             written: spread(used.written_bytes, used.written_bytes),
+            gpu_busy: UsageSpread::default(),
+            gpu_memory: UsageSpread::default(),
         }
+    }
+
+    /// Adds what the GPUs of this node did, which no task can be told apart in: all is its first task's.
+    pub fn set_gpus(&mut self, gpus: &GpuUsage) {
+        let (node, task) = (self.cpu_ms.min_node, self.cpu_ms.min_task.min(self.cpu_ms.max_task));
+        // Once for each task, so that the mean over all tasks is a mean over the nodes.
+        let busy = u64::from(gpus.busy_percent) * u64::from(self.tasks);
+        self.gpu_busy = UsageSpread::of(node, task, busy, u64::from(gpus.busy_percent_max));
+        self.gpu_memory = UsageSpread::of(node, task, gpus.memory, gpus.memory_peak);
+    }
+
+    pub fn has_gpus(&self) -> bool {
+        !(self.gpu_busy.is_zero() && self.gpu_memory.is_zero())
     }
 
     pub fn absorb(&mut self, other: &Self) {
@@ -177,6 +202,8 @@ impl TaskUsage {
             &mut self.pages,
             &mut self.read,
             &mut self.written,
+            &mut self.gpu_busy,
+            &mut self.gpu_memory,
         ];
         let theirs = [
             &other.cpu_ms,
@@ -185,9 +212,22 @@ impl TaskUsage {
             &other.pages,
             &other.read,
             &other.written,
+            &other.gpu_busy,
+            &other.gpu_memory,
         ];
         own.into_iter().zip(theirs).for_each(|(own, other)| own.absorb(other));
     }
+}
+
+/// What the GPUs of an attempt, or of a step, did on one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct GpuUsage {
+    /// Mean over all GPUs and all readings, and of the reading in which they were busiest.
+    pub busy_percent: u32,
+    pub busy_percent_max: u32,
+    /// In bytes, over all GPUs; at the last reading, and at most.
+    pub memory: u64,
+    pub memory_peak: u64,
 }
 
 /// A step that runs, as one of its nodes sees it now.

@@ -4,20 +4,24 @@ use crate::shared::Volatile;
 use cluster::{ClusterConfig, Node};
 use model::node::NodeGres;
 use slurm::environment::gpu::{DeviceNumbering, GpuVariables, GpuView};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 const GPU: &str = "gpu";
 /// The prefix of a node's line that says why devices are not restricted there.
 const NOT_RESTRICTED: &str = "devices:";
 const NO_GROUPS: &str = "disabled";
 
-/// A node's generic resources. GPUs that are declared without files get the files that were found, where the counts fit.
+/// A node's generic resources. Those that are declared without files get the files that were found, or that the machine's
+/// own gres.conf names, where the counts fit.
 pub fn of_node(volatile: &Volatile, node: &Node) -> Vec<NodeGres> {
     let detected = volatile.detected.read().expect("no panic while writing what was found");
     let found = detected.get(&node.config.name).filter(|_| !node.config.declared);
-    let filled = found.and_then(|found| with_found_files(&node.config.gres, found));
-    let mut lines = filled.unwrap_or_else(|| node.config.gres.clone());
-    found.into_iter().for_each(|found| set_device_names(&mut lines, found));
+    let mut lines = node.config.gres.clone();
+    if let Some(found) = found {
+        let names: BTreeSet<String> = lines.iter().map(|line| line.name.clone()).collect();
+        names.iter().for_each(|name| fill_files(&mut lines, found, name));
+        set_device_names(&mut lines, found);
+    }
     lines
 }
 
@@ -39,24 +43,35 @@ fn set_device_names(lines: &mut [NodeGres], found: &[NodeGres]) {
     }
 }
 
-/// The declared lines with the files that were found. `None` if a line has files already, or if the devices found are not
-/// those declared.
-fn with_found_files(declared: &[NodeGres], found: &[NodeGres]) -> Option<Vec<NodeGres>> {
-    let mut left: Vec<&NodeGres> = found.iter().filter(|gres| gres.name == GPU).collect();
-    let mut lines = declared.to_vec();
-    for line in lines.iter_mut().filter(|line| line.name == GPU) {
-        if !line.files.is_empty() {
-            return None;
-        }
+/// Gives the lines of one resource the files that were found. Nothing changes if a line has files already, or if the
+/// devices found are not those declared.
+fn fill_files(lines: &mut [NodeGres], found: &[NodeGres], name: &str) {
+    // Of each unit that was found, its kind in lower case and its files.
+    let units = found.iter().filter(|line| line.name == name).flat_map(|line| {
+        let kind = line.kind.as_deref().unwrap_or_default().to_ascii_lowercase();
+        line.files.iter().map(move |files| (kind.clone(), files))
+    });
+    let mut left: Vec<(String, &String)> = units.collect();
+    let mut filled = Vec::new();
+    for line in lines.iter().filter(|line| line.name == name) {
         let wanted = line.kind.as_deref().unwrap_or_default().to_ascii_lowercase();
-        let is_it = |gres: &&NodeGres| gres.kind.as_deref().unwrap_or_default().contains(&wanted);
-        let (own, others): (Vec<_>, Vec<_>) = left.into_iter().partition(is_it);
-        let count = usize::try_from(line.count).ok().filter(|count| *count <= own.len())?;
-        line.files = own[..count].iter().flat_map(|gres| gres.files.iter().cloned()).collect();
-        left = own[count..].iter().copied().chain(others).collect();
-        left.sort_by_key(|gres| gres.first_index);
+        let mut files = Vec::new();
+        left.retain(|(kind, file)| {
+            let takes = (files.len() as u64) < line.count && kind.contains(&wanted);
+            if takes {
+                files.push((*file).clone());
+            }
+            !takes
+        });
+        if !line.files.is_empty() || files.len() as u64 != line.count {
+            return;
+        }
+        filled.push(files);
     }
-    left.is_empty().then_some(lines)
+    if left.is_empty() {
+        let own = lines.iter_mut().filter(|line| line.name == name);
+        own.zip(filled).for_each(|(line, files)| line.files = files);
+    }
 }
 
 /// The node's GPUs as a process of a job sees them.
@@ -105,17 +120,26 @@ mod tests {
             line(Some("tesla_t4"), 1, 1, &["/dev/nvidia1"]),
             line(Some("nvidia_h200"), 2, 1, &["/dev/nvidia2"]),
         ];
-        let files = |declared: &[NodeGres]| -> Option<Vec<String>> {
-            let lines = with_found_files(declared, &found)?;
-            Some(lines.into_iter().flat_map(|line| line.files).collect())
+        let files = |declared: &[NodeGres]| -> Vec<String> {
+            let mut lines = declared.to_vec();
+            fill_files(&mut lines, &found, GPU);
+            lines.into_iter().flat_map(|line| line.files).collect()
         };
-        let text = |files: [&str; 3]| Some(files.map(str::to_owned).to_vec());
+        let text = |files: [&str; 3]| files.map(str::to_owned).to_vec();
         let all = text(["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2"]);
         assert_eq!(files(&[line(None, 0, 3, &[])]), all);
         let by_kind = text(["/dev/nvidia1", "/dev/nvidia0", "/dev/nvidia2"]);
         assert_eq!(files(&[line(Some("T4"), 0, 1, &[]), line(Some("H200"), 1, 2, &[])]), by_kind);
-        assert_eq!(files(&[line(None, 0, 8, &[])]), None, "not so many");
-        assert_eq!(files(&[line(None, 0, 2, &[])]), None, "one would be nobody's");
-        assert_eq!(files(&[line(None, 0, 3, &["/dev/x", "/dev/y", "/dev/z"])]), None, "said");
+        let none: [&str; 0] = [];
+        assert_eq!(files(&[line(None, 0, 8, &[])]), none, "not so many");
+        assert_eq!(files(&[line(None, 0, 2, &[])]), none, "one would be nobody's");
+        let said = ["/dev/x", "/dev/y", "/dev/z"];
+        assert_eq!(files(&[line(None, 0, 3, &said)]), said);
+        // A line of a machine's own gres.conf may have several files, of another resource too.
+        let fpga =
+            |count, files: &[&str]| NodeGres { name: "fpga".into(), ..line(None, 0, count, files) };
+        let mut lines = [line(None, 0, 1, &[]), fpga(2, &[])];
+        fill_files(&mut lines, &[fpga(2, &["/dev/f0", "/dev/f1"])], "fpga");
+        assert_eq!((lines[0].files.len(), lines[1].files.len()), (0, 2));
     }
 }

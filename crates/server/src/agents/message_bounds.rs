@@ -103,9 +103,14 @@ impl Cuts {
                 self.texts(unfit);
             }
             ToServer::StreamEnd { error, .. } => self.texts(error),
-            ToServer::Measured { steps, .. } => {
-                self.list(steps, bounds::STEPS);
-                steps.iter_mut().for_each(|step| self.list(&mut step.pids, bounds::LIST_ITEMS));
+            ToServer::Measured { used, .. } => {
+                self.list(&mut used.steps, bounds::STEPS);
+                let steps = used.steps.iter_mut();
+                steps.for_each(|step| self.list(&mut step.pids, bounds::LIST_ITEMS));
+                self.list(&mut used.load.samples, bounds::USAGE_SAMPLES);
+                self.list(&mut used.load.gpus, bounds::LIST_ITEMS);
+                let gpus = used.load.gpus.iter_mut();
+                gpus.for_each(|gpu| self.list(&mut gpu.readings, bounds::USAGE_SAMPLES));
             }
             // A token and a certificate request have a frame of their own size.
             ToServer::Join(_) | ToServer::Credit { .. } => {}

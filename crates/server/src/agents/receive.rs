@@ -132,8 +132,8 @@ impl LinkReceiver<'_> {
                 self.shared.agents.streams.credit(self.link, stream, bytes);
                 Ok(())
             }
-            ToServer::Measured { request: ask, steps } => {
-                self.shared.agents.usage.answered(self.link, ask, steps);
+            ToServer::Measured { request: ask, used } => {
+                self.shared.agents.usage.answered(self.link, ask, used);
                 Ok(())
             }
             ToServer::StepAccepted { node, attempt, step } if self.nodes.contains(&node) => {

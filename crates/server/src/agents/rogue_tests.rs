@@ -4,6 +4,7 @@ use super::receive::{LinkReceiver, PendingReport, REPORTS_MAX};
 use crate::clock;
 use crate::testing::{NODE, TestServer};
 use model::id::{AttemptId, JobId, StepId};
+use model::load::LiveUsage;
 use model::run::{ExitStatus, Usage};
 use model::time::Timestamp;
 use model::usage::{CpuTime, LiveStep, TaskUsage, UsageSpread};
@@ -25,6 +26,8 @@ fn most_usage() -> Usage {
         pages: spread,
         read: spread,
         written: spread,
+        gpu_busy: spread,
+        gpu_memory: spread,
     };
     Usage {
         cpu_user_us: u64::MAX,
@@ -178,7 +181,8 @@ async fn streams_and_questions_of_other_links_are_out_of_reach() {
         link.say(ROGUE, ToServer::StreamEnd { stream: number, error }).await;
         let steps =
             vec![LiveStep { step: StepId::Batch, used: TaskUsage::default(), pids: vec![1; 10] }];
-        link.say(ROGUE, ToServer::Measured { request: u64::from(number), steps }).await;
+        let used = LiveUsage { steps, ..LiveUsage::default() };
+        link.say(ROGUE, ToServer::Measured { request: u64::from(number), used }).await;
     }
     assert_eq!(link.server.state_in_memory(), link.server.state_on_disk());
 }

@@ -10,7 +10,7 @@ use model::id::{AttemptId, JobId};
 use model::reason::Refusal;
 use model::run::ExitStatus;
 use model::step::StepRefusal;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use wire::client::{Answer, Call, CreateStep};
 use wire::explain::ExplainQuery;
 use wire::step::StepLaunch;
@@ -151,9 +151,14 @@ async fn name_that_is_repeated_in_a_long_list_costs_as_much_as_once() {
     }
     let explain = async |name: &str| {
         let names = vec![name.to_string(); bounds::LIST_ITEMS.most];
-        let begin = Instant::now();
-        let answer = client.call(Call::Explain(ExplainQuery { jobs: Vec::new(), names })).await;
-        (begin.elapsed(), answer)
+        let query = ExplainQuery { jobs: Vec::new(), names };
+        let (mut least, mut last) = (Duration::MAX, None);
+        for _ in 0..5 {
+            let begin = Instant::now();
+            last = Some(client.call(Call::Explain(query.clone())).await);
+            least = least.min(begin.elapsed());
+        }
+        (least, last.expect("an answer"))
     };
     // Refused at the first of them, so that the time is that of reading the call.
     let (reading, refused) = explain("nobodys").await;

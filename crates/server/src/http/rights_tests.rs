@@ -270,7 +270,7 @@ authorisation_table! { w;
         let run = w.server.shared.read().jobs[&w.batch].run;
         Call::DeleteRuns { runs: vec![run] }
     };
-    Call::Usage { .. } => MANAGE, Call::Usage { jobs: vec![whole(w.batch)] };
+    Call::Usage { .. } => MANAGE, Call::Usage { jobs: vec![whole(w.batch)], load: true };
 
     Call::SetAccount(_) => BOOKS, {
         let bench = w.server.shared.read().accounts["bench"].clone();

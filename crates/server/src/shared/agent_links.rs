@@ -4,7 +4,7 @@ use crate::shared::agent_streams::{Data, LinkSender, StreamReader, StreamTable, 
 use crate::shared::link_shutdown::LinkShutdown;
 use crate::shared::usage_queries::UsageQueries;
 use model::id::AttemptId;
-use model::usage::LiveStep;
+use model::load::LiveUsage;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -120,9 +120,9 @@ impl AgentLinks {
     }
 
     /// Asks a node what an attempt's steps use; nothing if it does not answer in time.
-    pub async fn usage(&self, node: &str, attempt: AttemptId) -> Vec<LiveStep> {
+    pub async fn usage(&self, node: &str, attempt: AttemptId) -> LiveUsage {
         let link = self.links().get(node).map(|link| (link.number, link.outbox.clone()));
-        let Some((number, outbox)) = link else { return Vec::new() };
+        let Some((number, outbox)) = link else { return LiveUsage::default() };
         self.usage.ask(number, &outbox, node, attempt).await
     }
 

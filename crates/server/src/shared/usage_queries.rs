@@ -1,7 +1,7 @@
 //! Questions to agents about what running steps use, until they are answered.
 
 use model::id::AttemptId;
-use model::usage::LiveStep;
+use model::load::LiveUsage;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ pub struct UsageQueries {
 /// A question that one link was asked. No other link may answer it.
 struct Query {
     link: u64,
-    answer: oneshot::Sender<Vec<LiveStep>>,
+    answer: oneshot::Sender<LiveUsage>,
 }
 
 impl UsageQueries {
@@ -35,13 +35,13 @@ impl UsageQueries {
         outbox: &mpsc::Sender<ToAgent>,
         node: &str,
         attempt: AttemptId,
-    ) -> Vec<LiveStep> {
+    ) -> LiveUsage {
         let ask = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
         {
             let mut waiting = self.waiting.lock().expect("no panic with the queries held");
             if waiting.len() >= QUERIES_MAX {
-                return Vec::new();
+                return LiveUsage::default();
             }
             waiting.insert(ask, Query { link, answer: sender });
         }
@@ -57,12 +57,12 @@ impl UsageQueries {
 
     /// Hands an answer to whoever asked. One that nobody waits for any more is dropped, and so is one of a link that was
     /// not asked.
-    pub fn answered(&self, link: u64, ask: u64, steps: Vec<LiveStep>) {
+    pub fn answered(&self, link: u64, ask: u64, used: LiveUsage) {
         let mut waiting = self.waiting.lock().expect("no panic with the queries held");
         if waiting.get(&ask).is_some_and(|query| query.link == link)
             && let Some(query) = waiting.remove(&ask)
         {
-            let _ = query.answer.send(steps);
+            let _ = query.answer.send(used);
         }
     }
 }
@@ -71,13 +71,17 @@ impl UsageQueries {
 mod tests {
     use super::*;
     use model::id::{JobId, StepId};
+    use model::usage::LiveStep;
 
     #[tokio::test]
     async fn answer_of_another_link_is_dropped() {
         let queries = UsageQueries::default();
         let (outbox, mut messages) = mpsc::channel(1);
         let attempt = AttemptId { job: JobId(1), number: 1 };
-        let said = |step| vec![LiveStep { step, used: Default::default(), pids: Vec::new() }];
+        let said = |step| LiveUsage {
+            steps: vec![LiveStep { step, used: Default::default(), pids: Vec::new() }],
+            ..LiveUsage::default()
+        };
         let answers = async {
             let Some(ToAgent::Measure { request, .. }) = messages.recv().await else {
                 panic!("a question")

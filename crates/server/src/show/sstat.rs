@@ -28,6 +28,7 @@ pub async fn usage(
     shared: &Arc<Shared>,
     by: &Principal,
     jobs: &[JobRef],
+    load: bool,
 ) -> Result<Answer, Refusal> {
     let asked = {
         let state = shared.read();
@@ -43,7 +44,7 @@ pub async fn usage(
     };
     let mut answers = Vec::new();
     for one in asked {
-        answers.push(job_usage(shared, one).await);
+        answers.push(job_usage(shared, one, load).await);
     }
     Ok(Answer::Usage(answers))
 }
@@ -58,14 +59,18 @@ fn running_job(job: &Job) -> Option<RunningJob> {
     Some(RunningJob { attempt, shown, nodes: active.held_nodes.clone(), steps })
 }
 
-async fn job_usage(shared: &Arc<Shared>, job: RunningJob) -> JobUsage {
+async fn job_usage(shared: &Arc<Shared>, job: RunningJob, load: bool) -> JobUsage {
     let mut parts: Vec<(String, Vec<LiveStep>)> = Vec::new();
+    let mut loads = Vec::new();
     for node in &job.nodes {
-        let steps = shared.agents.usage(node, job.attempt).await;
-        parts.push((node.clone(), steps));
+        let used = shared.agents.usage(node, job.attempt).await;
+        parts.push((node.clone(), used.steps));
+        if load {
+            loads.push((node.clone(), used.load));
+        }
     }
     let steps = job.steps.iter().filter_map(|step| merge(step, &parts)).collect();
-    JobUsage { job: job.attempt.job, shown: job.shown, steps }
+    JobUsage { job: job.attempt.job, shown: job.shown, steps, loads }
 }
 
 /// One step's usage over all its nodes; `None` when no node answered for it.

@@ -62,6 +62,12 @@ enum Verb {
     Project(dstack::project::ProjectArgs),
     /// What happened to runs, nodes, projects and users
     Event(dstack::event::EventArgs),
+    /// The load of a running run, and of its GPUs
+    Metrics(dstack::metrics::MetricsArgs),
+    /// The shares of nodes that would serve a request
+    Offer(dstack::offer::OfferArgs),
+    /// Fleets, which are partitions, and the state of their nodes
+    Fleet(dstack::fleet::FleetArgs),
     /// Set, list and delete the secrets of a project
     Secret(dstack::secret::SecretArgs),
     /// Why a job waits, and when it is expected to start
@@ -93,6 +99,9 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
             | Verb::Doctor(_)
             | Verb::Ps(_)
             | Verb::Event(_)
+            | Verb::Metrics(_)
+            | Verb::Offer(_)
+            | Verb::Fleet(_)
             | Verb::Project(_)
             | Verb::Secret(_)
             | Verb::Links(_)
@@ -115,6 +124,9 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
         Verb::Delete(args) => dstack::delete::run(args),
         Verb::Project(args) => dstack::project::run(args),
         Verb::Event(args) => dstack::event::run(args),
+        Verb::Metrics(args) => dstack::metrics::run(args),
+        Verb::Offer(args) => dstack::offer::run(args),
+        Verb::Fleet(args) => dstack::fleet::run(args),
         Verb::Secret(args) => dstack::secret::run(args),
         Verb::Explain(args) => explain::run(args),
         Verb::Check(args) => check::run(args),

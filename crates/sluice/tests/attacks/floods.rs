@@ -82,11 +82,12 @@ fn root_waiting_calls_of_a_user_have_a_bound_and_root_is_answered() {
 fn up_texts_of_ended_jobs_are_kept_as_the_site_says_and_removed_after() {
     let conf = format!("{TWO_NODES}\nMinJobAge=2\nAccountingStoreFlags=job_script\n");
     let cluster = Cluster::up(&conf);
-    let line =
-        "SECRET=of-the-environment sbatch -o /dev/null --parsable --wrap 'echo of-the-script'";
+    let line = "SECRET=of-the-environment sbatch -o /dev/null --parsable --wrap \
+                'echo of-the-script; until [ -e seen ]; do sleep 0.05; done'";
     let job = cluster.shell(line).ok().trim().to_owned();
     let shown = cluster.shell(&format!("sacct --env-vars -j {job}")).ok();
     assert!(shown.contains("\nSECRET=of-the-environment\n"), "while it is in memory: {shown}");
+    cluster.write("seen", "");
     cluster.await_end(&job);
     until("the job to leave memory", || {
         (cluster.shell(&format!("scontrol show job {job}")).code != 0).then_some(())

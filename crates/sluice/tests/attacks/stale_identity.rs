@@ -184,7 +184,7 @@ fn root_locked_account_gets_no_requeue_no_srun_and_no_task() {
 
 #[test]
 fn root_user_database_that_hangs_drains_its_node_and_delays_nothing_else() {
-    let conf = format!("PrologEpilogTimeout=1\n{TWO_NODES}");
+    let conf = format!("PrologEpilogTimeout=5\n{TWO_NODES}");
     let own = OwnEtc::up_agent(&conf);
     let cluster = &own.cluster;
     let passwd = own.etc.join("passwd");

@@ -6,7 +6,7 @@ const ONE_NODE: &str = "\
 ClusterName=test
 SlurmdParameters=config_overrides
 DefMemPerCPU=100
-KillWait=3 AuthInfo=cred_expire=0
+KillWait=8 AuthInfo=cred_expire=0
 NodeName=node1 CPUs=8 RealMemory=4000
 PartitionName=main Nodes=node1 Default=YES State=UP
 ";

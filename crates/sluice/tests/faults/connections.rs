@@ -67,7 +67,7 @@ fn up_ten_thousand_silent_connections_lock_nobody_out_and_time_out() {
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
     // Fewer than the default limit, which is a share of the file descriptors.
     let each = (hard.saturating_sub(512) / 4).min(3400) as usize;
-    let cluster = up("silence_ms=12000");
+    let cluster = up("silence_ms=20000");
     let before = descriptors(&cluster);
     let (port, agents) = (address(&cluster, "listen"), address(&cluster, "agents"));
     let mut sockets = Vec::new();
@@ -125,7 +125,7 @@ fn up_connections_beyond_the_limit_are_refused_and_logged_once() {
 
 #[test]
 fn up_slow_or_oversized_requests_are_cut_off() {
-    let cluster = up("silence_ms=1500,body_ms=1500");
+    let cluster = up("silence_ms=5000,body_ms=5000");
     let body = "POST /api/v1/call HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n";
     for (what, head) in [("head", ""), ("body", body)] {
         let mut socket = connect(&cluster);
@@ -165,7 +165,7 @@ fn up_slow_or_oversized_requests_are_cut_off() {
 
 #[test]
 fn up_clients_that_do_not_read_block_nobody_and_are_dropped() {
-    let cluster = up("silence_ms=600000,stall_ms=2000,stream_stall_ms=2000");
+    let cluster = up("silence_ms=600000,stall_ms=8000,stream_stall_ms=8000");
     // Each comment is different: equal ones are stored once. Together they make an answer that no socket buffers.
     let submit = r#"sbatch -H --comment "$number$long" --wrap true >/dev/null"#;
     let long = "x".repeat(4_000);

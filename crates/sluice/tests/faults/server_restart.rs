@@ -43,14 +43,14 @@ fn assert_nothing_is_left(cluster: &Cluster) {
 
 /// Kills the server until its keeper waits for longer than a command takes.
 fn enter_long_pause(cluster: &Cluster) {
-    while !cluster.log("server").contains("started again in 3200 ms") {
+    while !cluster.log("server").contains("started again in 6400 ms") {
         let server = cluster.pid("server");
         if is_alive(server) {
             signal(server, "KILL");
         }
         until("the server is started again, or its keeper waits", || {
             let next = cluster.pid("server") != server;
-            (next || cluster.log("server").contains("in 3200 ms")).then_some(())
+            (next || cluster.log("server").contains("in 6400 ms")).then_some(())
         });
     }
 }
@@ -140,7 +140,7 @@ fn up_down_ends_a_keeper_that_waits_to_start_its_server() {
     cluster.sluice(&["down"]).ok();
     assert_nothing_is_left(&cluster);
     let log = cluster.log("server");
-    assert!(log.trim_end().ends_with("it is started again in 3200 ms"), "none was: {log}");
+    assert!(log.trim_end().ends_with("it is started again in 6400 ms"), "none was: {log}");
 }
 
 #[test]

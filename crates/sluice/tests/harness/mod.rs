@@ -13,7 +13,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a test waits for an expected state. It is reached only if something is broken.
-pub const TIMEOUT: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Two nodes of 32 CPUs with eight declared GPUs each. A requeued job starts without Slurm's delay of two minutes.
 pub const TWO_NODES: &str = "\

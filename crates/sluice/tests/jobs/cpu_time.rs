@@ -18,7 +18,7 @@ fn root_up_a_job_is_ended_at_its_cpu_time_limit_and_told_why() {
         // Children count, and so do processes that have ended.
         cluster.write("job.sh", &format!("#!/bin/bash\n({BUSY}) &\n{BUSY}\n"));
         let id = cluster.submit(&["-o", "out", "job.sh"]);
-        cluster.write("idle.sh", "#!/bin/bash\nuntil [ -e enough ]; do sleep 0.1; done\n");
+        cluster.write("idle.sh", "#!/bin/bash\nuntil [ -e enough ]; do sleep 0.5; done\n");
         let idle = cluster.submit(&["idle.sh"]);
         assert_eq!(cluster.await_end(id), "TIMEOUT|0:0", "{plugin}");
         let text = cluster.read("out");

@@ -80,8 +80,8 @@ fn up_salloc_exits_as_its_command_and_releases_on_a_signal() {
     told.signal("TERM");
     told.await_error(|text| text.ends_with("salloc: Job allocation 7 has been revoked.\n"));
     assert_eq!(told.end().code, 3);
-    let mut left =
-        Running::start(&cluster, &["salloc", "-n1", "sh", "-c", "echo up; exec sleep 1"]);
+    let wait = "echo up; exec sleep 20 >/dev/null 2>&1";
+    let mut left = Running::start(&cluster, &["salloc", "-n1", "sh", "-c", wait]);
     left.await_output(|text| text == "up\n");
     left.signal("HUP");
     let said = left.end();

@@ -18,7 +18,7 @@ const TOOLS: [&str; 14] = [
 /// A cluster with a root file system in `work/rootfs`, readable by everybody.
 pub(super) fn cluster(toml: &str) -> Cluster {
     let cluster = Cluster::folder(
-        "ClusterName=test\nSlurmdParameters=config_overrides\nDefMemPerCPU=200\nKillWait=1 AuthInfo=cred_expire=0\n\
+        "ClusterName=test\nSlurmdParameters=config_overrides\nDefMemPerCPU=200\nKillWait=8 AuthInfo=cred_expire=0\n\
          NodeName=node1 CPUs=4 RealMemory=2000\nPartitionName=main Nodes=node1 Default=YES State=UP\n",
     );
     cluster.write_conf("sluice.toml", toml);

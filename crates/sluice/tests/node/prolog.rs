@@ -133,7 +133,7 @@ fn root_up_a_world_writable_prolog_is_not_run() {
 #[test]
 fn root_up_a_prolog_over_its_timeout_is_killed_with_its_children_and_drains() {
     let slow = "setsid sleep 1000 & echo $! > $(dirname $0)/../work/daemon; sleep 1000";
-    let cluster = up_with(&[("Epilog", "epilog", slow)], "PrologEpilogTimeout=1\n");
+    let cluster = up_with(&[("Epilog", "epilog", slow)], "PrologEpilogTimeout=5\n");
     let job = wrap(&cluster, &[], "true");
     assert_eq!(cluster.await_end(job), "COMPLETED|0:0");
     until("the node is drained", || {

@@ -63,7 +63,7 @@ fn up_a_preempted_job_that_may_not_requeue_ends_as_preempted() {
 /// The steps are signalled at once, the script only after the grace. A server restart in between changes nothing.
 #[test]
 fn up_a_preemption_grace_survives_a_server_restart() {
-    let cluster = tiers("CANCEL", "GraceTime=6");
+    let cluster = tiers("CANCEL", "GraceTime=15");
     let task = "trap 'echo step told >> told' TERM; echo up >> told; while :; do sleep 0.05; done";
     cluster.write("task.sh", task);
     let body = "trap 'echo script told >> told' TERM\nsrun -n1 sh task.sh &\n\

@@ -141,10 +141,10 @@ fn up_exits_signals_and_wait_apply_to_all_het_components() {
             &["srun: error: node2: task 0: Exited with exit code 4"],
         ),
         (
-            "-W1 true : sleep 600",
+            "-W4 true : sleep 600",
             137,
             &[
-                "srun: First task exited 1s ago",
+                "srun: First task exited 4s ago",
                 "srun: Job step aborted: Waiting up to 3 seconds for job step to finish.",
                 "srun: StepId=1.4 tasks 0-1: exited",
                 "srun: StepId=2.4 task 0: running",

@@ -74,6 +74,14 @@ pub fn load_dir(files: &dyn Files, dir: &Path) -> Result<Conf, Vec<ConfError>> {
     }
 }
 
+/// The lines of a gres.conf that a machine has itself: what its devices are. slurm.conf says what of it is used.
+pub fn load_machine_gres(files: &dyn Files, dir: &Path) -> Result<GresConf, Vec<ConfError>> {
+    let mut folder = Folder { files, dir, findings: Findings::default() };
+    let lines = folder.lines("gres.conf").unwrap_or_default();
+    let gres = GresConf::read(&lines, &mut folder.findings);
+    if folder.findings.errors.is_empty() { Ok(gres) } else { Err(folder.findings.errors) }
+}
+
 /// The folder that is being read, and what was found so far.
 struct Folder<'a> {
     files: &'a dyn Files,

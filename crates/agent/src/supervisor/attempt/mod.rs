@@ -23,16 +23,19 @@ use crate::supervisor::process::reap::reap_next;
 use crate::supervisor::step::Step;
 use crate::supervisor::step::input::HeldInput;
 use crate::supervisor::step::listener::StepListener;
+use crate::supervisor::workspace::RunWorkspace;
 use crate::wall_clock;
 use ending::Emptying;
 use model::array::IndexSet;
 use model::id::StepId;
+use model::load::LoadSample;
 use model::reason::UserFault;
 use model::run::{ExitStatus, SignalBefore, Usage};
 use model::time::Timestamp;
 use model::usage::{CpuTime, TaskSample};
 use prolog_epilog::{Hook, SiteHooks};
 use script::Leader;
+use std::collections::VecDeque;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -54,6 +57,8 @@ pub(super) struct Attempt {
     leaf: Option<JobGroup>,
     pub watch: Option<EmptyWatch>,
     leader: Option<Leader>,
+    /// What is placed for the script before it runs.
+    workspace: Option<RunWorkspace>,
     /// Where a script without an output file writes.
     pub log: Option<JobLog>,
     /// The script's standard error, for notices.
@@ -86,6 +91,8 @@ pub(super) struct Attempt {
     script_used: TaskSample,
     /// When the next sample is due.
     sample_at: Option<Timestamp>,
+    /// Of the attempt as a whole; the first is its start.
+    samples: VecDeque<LoadSample>,
     /// The usage and the script's OOM kills, read before the epilog begins.
     used: Option<(Usage, u64)>,
     had_containers: bool,
@@ -94,7 +101,7 @@ pub(super) struct Attempt {
 
 impl Attempt {
     pub fn new(
-        record: LaunchRecord,
+        mut record: LaunchRecord,
         dir: AttemptDir,
         agents: AgentConnections,
         group: JobGroup,
@@ -107,6 +114,10 @@ impl Attempt {
             record.launch.signal,
         );
         let cpu_limit = CpuLimit::of(&record, wall_clock::now());
+        let git_credentials = record.launch.git_credentials.take();
+        let workspace = record.launch.workspace.take();
+        let workspace =
+            workspace.map(|brought| RunWorkspace { workspace: *brought, git_credentials });
         Ok(Attempt {
             record,
             dir,
@@ -116,6 +127,7 @@ impl Attempt {
             leaf,
             watch,
             leader: None,
+            workspace,
             log: None,
             stderr: None,
             steps: Vec::new(),
@@ -138,6 +150,7 @@ impl Attempt {
             hooks: SiteHooks::default(),
             script_used: TaskSample::default(),
             sample_at: None,
+            samples: VecDeque::new(),
             used: None,
             had_containers: false,
             over: false,
@@ -192,6 +205,8 @@ impl Attempt {
         let period = self.sample_s();
         let first = wall_clock::now() + Duration::from_secs(u64::from(period));
         self.sample_at = (period > 0).then_some(first);
+        let at = wall_clock::now();
+        self.samples.push_back(LoadSample { at, cpu_us: 0, memory: 0, resident: 0 });
         if self.record.has_script {
             match self.start_script() {
                 Ok(leader) => self.leader = Some(leader),

@@ -5,6 +5,7 @@ use crate::supervisor::process::usage;
 use crate::supervisor::step::Step;
 use crate::wall_clock;
 use model::id::StepId;
+use model::load::{LiveUsage, Load, LoadSample, SAMPLES_MAX};
 use model::time::Timestamp;
 use model::usage::{LiveStep, TaskSample, TaskUsage};
 use std::collections::HashMap;
@@ -24,7 +25,29 @@ impl Attempt {
 
     pub(super) fn on_sample_time(&mut self, now: Timestamp) {
         if self.sample_due().is_some_and(|at| at <= now) {
-            self.sample();
+            let sums = self.sample();
+            let load = self.load(&sums);
+            if self.samples.len() == SAMPLES_MAX {
+                self.samples.pop_front();
+            }
+            self.samples.push_back(load);
+        }
+    }
+
+    /// What the attempt uses as a whole. What no group counts is that of its processes.
+    fn load(&self, sums: &HashMap<i32, (TaskSample, Vec<i32>)>) -> LoadSample {
+        let counted = self.group.usage().unwrap_or_default();
+        let processes = || sums.values().map(|(used, _)| used);
+        let cpu_us = counted.cpu_user_us.zip(counted.cpu_system_us);
+        let resident = processes().map(|used| used.memory_now).sum();
+        LoadSample {
+            at: wall_clock::now(),
+            cpu_us: cpu_us.map_or_else(
+                || processes().map(|used| used.cpu_ms.saturating_mul(1000)).sum(),
+                |(user, system)| user.saturating_add(system),
+            ),
+            memory: counted.memory_now.unwrap_or(resident),
+            resident,
         }
     }
 
@@ -60,6 +83,9 @@ impl Attempt {
             live.push(LiveStep { step: StepId::Batch, used, pids });
         }
         live.extend(self.steps.iter().filter(|step| step.runs()).map(|step| step.live(&sums)));
-        self.agents.measured(ask, live);
+        let now = self.load(&sums);
+        let samples = self.samples.iter().copied().chain([now]).collect();
+        let load = Load { samples, gpus: Vec::new() };
+        self.agents.measured(ask, LiveUsage { steps: live, load });
     }
 }

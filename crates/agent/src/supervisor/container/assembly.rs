@@ -36,6 +36,8 @@ pub(super) const SHARED_MEMORY: &str = "/mnt/shm";
 const SQUASH: &str = "/mnt/squash";
 /// Where the container has the job's script.
 pub(super) const SCRIPT: &str = "/run/sluice/script";
+/// What is placed inside before the script runs.
+pub(super) const WORKSPACE: &str = "/run/sluice/workspace";
 const RECORD: &str = "container.json";
 /// The variable that names the folder of the server's socket, and the socket.
 const STATE_VARIABLE: &str = "SLUICE_STATE=";
@@ -322,6 +324,15 @@ impl ShownHandles {
                 .and_then(|_| fs::set_permissions(&copy, PermissionsExt::from_mode(0o555)))
                 .map_err(|e| format!("cannot copy the script: {e}"))?;
             files::show_own(root, &copy, SCRIPT)?;
+        }
+        if let Some(workspace) = spec.workspace {
+            let copy = spec.folder.join("workspace");
+            let failed = |e: std::io::Error| format!("cannot write the run's files: {e}");
+            let text = serde_json::to_vec(workspace).map_err(|e| failed(e.into()))?;
+            fs::write(&copy, text)
+                .and_then(|()| fs::set_permissions(&copy, PermissionsExt::from_mode(0o444)))
+                .map_err(failed)?;
+            files::show_own(root, &copy, WORKSPACE)?;
         }
         for (mount, taken) in self.mounts {
             match taken {

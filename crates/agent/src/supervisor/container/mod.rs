@@ -34,6 +34,7 @@ use crate::cgroup::{EntryFds, JobGroup};
 use crate::spool::AttemptDir;
 use crate::supervisor::folders::remove_tree::remove_tree;
 use crate::supervisor::job_context::JobContext;
+use crate::supervisor::workspace::RunWorkspace;
 use assembly::{Assembled, MOUNT_POINT};
 use image::Credentials;
 use model::container::{Container, ContainerName, ContainerUser, Join};
@@ -92,6 +93,8 @@ pub(crate) struct ContainerSpec<'a> {
     pub of_several_nodes: bool,
     /// The job's script, where that is what runs.
     pub script: Option<PathBuf>,
+    /// What is placed inside before the script runs.
+    pub workspace: Option<&'a RunWorkspace>,
     pub work_dir: &'a str,
     pub scratch: Option<&'a str>,
     /// Bytes of memory that the job has.
@@ -136,6 +139,7 @@ impl<'a> ContainerSpec<'a> {
             devices: record.limits.devices.clone(),
             of_several_nodes: record.launch.nodes > 1,
             script: None,
+            workspace: None,
             work_dir: "/",
             scratch: job.folders.scratch_path(),
             memory: record.limits.memory.map(|bytes| bytes.0),
@@ -278,7 +282,9 @@ impl Entered {
             Err(failed) => return failed,
         };
         let mut argv = program.arguments;
-        if program.work_dir != "/"
+        if spec.workspace.is_some() {
+            argv = inside::in_workspace(&program.work_dir, &argv);
+        } else if program.work_dir != "/"
             && mount_calls::open_in_root(&self.root, files::PROGRAM, OFlag::O_PATH).is_ok()
         {
             argv = inside::in_work_dir(&program.work_dir, &argv);

@@ -113,6 +113,10 @@ impl Inside<'_> {
             as_user(spec.user, open).unwrap_or(false)
         };
         let made = |path: &str| {
+            if spec.workspace.is_some() {
+                // Its user makes it, who is to write there.
+                return path.to_owned();
+            }
             // What cannot be made here is said when it is entered.
             let _ = make_folder_in_root(self.root, path);
             path.to_owned()

@@ -79,6 +79,7 @@ impl Step {
             terminal: false,
             namespaces: job.folders.namespaces.as_ref(),
             prologs: Vec::new(),
+            workspace: None,
             container: Some(container),
             entry: &entry,
             notices: &record.launch.notices,

@@ -149,6 +149,7 @@ impl Step {
             terminal,
             namespaces: job.folders.namespaces.as_ref(),
             prologs,
+            workspace: None,
             container: container.transpose()?,
             entry: &entry,
             notices: &record.launch.notices,

@@ -2,7 +2,6 @@
 
 use super::answer::{ApiResult, Json, Refused};
 use super::run_body::whole_node;
-use super::run_facts::GPU;
 use super::uuid;
 use crate::http::calls;
 use crate::shared::Shared;
@@ -11,7 +10,8 @@ use axum::extract::State;
 use dstack::api::fleet::{DeleteFleetInstances, DeleteFleets, Fleet, FleetSpec, GetFleet};
 use dstack::api::instance::{BACKEND, Instance, InstanceType, REGION};
 use dstack::configuration::{default_profile, from_json};
-use dstack::status::{FleetStatus, HealthStatus, InstanceStatus};
+use dstack::instance_state::InstanceState;
+use dstack::status::FleetStatus;
 use model::fleet::MAIN_PROJECT;
 use model::principal::Principal;
 use model::reason::Refusal;
@@ -135,14 +135,7 @@ fn fleet_configuration(name: &str, hosts: &[&str]) -> Value {
 
 fn instance(shared: &Shared, node: &NodeView, fleet: Option<&str>, number: u32) -> Instance {
     let config = &node.config;
-    let used: u64 = node.gres_used.iter().filter(|gres| gres.name == GPU).map(|g| g.count).sum();
-    let (busy, total) = match config.gres_total(GPU) {
-        0 => (node.cpus_allocated, config.cpus),
-        gpus => {
-            let count = |gpus: u64| u32::try_from(gpus).unwrap_or(u32::MAX);
-            (count(used), count(gpus))
-        }
-    };
+    let state = InstanceState::of(node);
     Instance {
         id: uuid("instance", &config.name),
         project_name: MAIN_PROJECT.to_owned(),
@@ -157,9 +150,9 @@ fn instance(shared: &Shared, node: &NodeView, fleet: Option<&str>, number: u32) 
         instance_num: number,
         job_name: None,
         hostname: Some(config.address.clone()),
-        status: if node.job_count > 0 { InstanceStatus::Busy } else { InstanceStatus::Idle },
-        unreachable: !shared.agents.is_connected(&config.name),
-        health_status: HealthStatus::Healthy,
+        status: state.status,
+        unreachable: state.unreachable || !shared.agents.is_connected(&config.name),
+        health_status: state.health,
         termination_reason: None,
         termination_reason_message: None,
         created: shared.setup.started.into(),
@@ -167,8 +160,8 @@ fn instance(shared: &Shared, node: &NodeView, fleet: Option<&str>, number: u32) 
         region: Some(REGION.to_owned()),
         availability_zone: None,
         price: Some(0.0),
-        total_blocks: Some(total),
-        busy_blocks: busy,
+        total_blocks: Some(state.total_blocks),
+        busy_blocks: state.busy_blocks,
         gpu_driver: None,
     }
 }

@@ -9,6 +9,7 @@ use ::agent::{AgentConfig, Launcher};
 use clap::Args;
 use model::amount::Bytes;
 use model::node::{NodeConfig, NodeGres};
+use slurm::conf::{GresConf, RealFiles};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -30,6 +31,9 @@ pub struct AgentArgs {
     /// The state folder
     #[arg(long, env = "SLUICE_STATE")]
     state: Option<PathBuf>,
+    /// A folder with a gres.conf of this machine's own, which says what its devices are
+    #[arg(long, value_name = "DIR")]
+    config: Option<PathBuf>,
     /// Print this machine's NodeName line and the gres.conf lines of its GPUs, and do nothing else
     #[arg(long)]
     print_config: bool,
@@ -79,15 +83,24 @@ pub fn run(args: AgentArgs) -> VerbResult {
     if let Some(join) = &args.join {
         await_file(join)?;
     }
+    let gres = args.config.as_deref().map(machine_gres).transpose()?.unwrap_or_default();
     let config = AgentConfig {
         state: state.path.clone(),
         join_file: args.join,
         servers: args.server.iter().map(|s| address_of(s)).collect(),
         nodes: args.node.into_iter().collect(),
+        gres_of: Box::new(move |node| gres.of_machine(node)),
     };
     ::agent::run(config, launcher).map_err(|e| VerbError::Message(e.to_string()))?;
     let _ = std::fs::remove_file(state.pid_file("agent"));
     Ok(ExitCode::SUCCESS)
+}
+
+fn machine_gres(dir: &Path) -> Result<GresConf, VerbError> {
+    slurm::conf::load_machine_gres(&RealFiles, dir).map_err(|errors| {
+        let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        VerbError::Message(lines.join("\n"))
+    })
 }
 
 fn address_of(server: &str) -> String {

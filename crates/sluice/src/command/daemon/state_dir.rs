@@ -61,9 +61,13 @@ impl StateDir {
         let command = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         let ours = String::from_utf8_lossy(&command).contains("sluice");
         let pid = Pid::from_raw(pid);
-        // Another user's process may not be signalled, but it is running.
-        let lives = matches!(kill(pid, None), Ok(()) | Err(Errno::EPERM));
-        (ours && lives).then_some(pid)
+        if is_killed(pid) {
+            let deadline = Instant::now() + KILLED_TIMEOUT;
+            while is_alive(pid) && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        (ours && is_alive(pid)).then_some(pid)
     }
 
     pub fn write_pid(&self, of: &str) -> Result<(), VerbError> {
@@ -118,6 +122,9 @@ fn give_tree(top: OwnedFd, user: ServerUser) -> std::io::Result<()> {
     Ok(())
 }
 
+/// How long a killed process may take to end before it counts as running.
+const KILLED_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Whether this user may signal the process.
 pub fn may_signal(pid: Pid) -> bool {
     kill(pid, None) != Err(Errno::EPERM)
@@ -136,6 +143,22 @@ pub fn terminate(pid: Pid, timeout: Duration) -> bool {
         std::thread::sleep(Duration::from_millis(10));
     }
     false
+}
+
+/// Whether SIGKILL was sent to it, or it is about to end: what it does in the kernel, as a write to disk, it does first.
+fn is_killed(pid: Pid) -> bool {
+    /// `PF_EXITING` of the kernel.
+    const EXITING: u64 = 4;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let pending = |key: &str| {
+        let mask = status.lines().find_map(|line| line.strip_prefix(key));
+        mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+    };
+    let kill = 1 << (Signal::SIGKILL as u64 - 1);
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let after_name = stat.rsplit(')').next().unwrap_or_default();
+    let flags = after_name.split_whitespace().nth(6).and_then(|flags| flags.parse().ok());
+    (pending("ShdPnd:") | pending("SigPnd:")) & kill != 0 || flags.unwrap_or(0) & EXITING != 0
 }
 
 /// A zombie counts as ended: only its parent has not waited for it yet.

@@ -4,11 +4,15 @@ pub mod apply;
 mod attach;
 pub mod delete;
 pub mod event;
+pub mod fleet;
 pub mod logs;
+pub mod metrics;
+pub mod offer;
 pub mod project;
 pub mod ps;
 pub mod secret;
 pub mod stop;
+mod workspace;
 
 use crate::client::Client;
 use crate::command::verb::VerbError;
@@ -16,7 +20,8 @@ use ::dstack::run_summary::Nodes;
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
 use model::record::JobRecord;
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::time::Duration;
 use wire::client::{Answer, Call, HistoryFilter, JobsQuery};
 use wire::job_list::JobList;
 use wire::view::{ClusterView, JobView};
@@ -113,6 +118,27 @@ fn confirm(question: &str) -> Result<bool, VerbError> {
             "n" | "no" => return Ok(false),
             _ => println!("Please enter y or n"),
         }
+    }
+}
+
+/// Prints what `make` returns; with `again` every other second, until interrupted.
+fn watch(
+    again: bool,
+    mut make: impl FnMut() -> Result<String, VerbError>,
+) -> Result<(), VerbError> {
+    /// Clears the terminal and moves to its upper left corner.
+    const CLEAR: &str = "\x1b[2J\x1b[H";
+    const PAUSE: Duration = Duration::from_secs(2);
+    loop {
+        let text = make()?;
+        if again && io::stdout().is_terminal() {
+            print(CLEAR)?;
+        }
+        print(&text)?;
+        if !again {
+            return Ok(());
+        }
+        std::thread::sleep(PAUSE);
     }
 }
 

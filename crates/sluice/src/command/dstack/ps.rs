@@ -1,6 +1,6 @@
 //! `sluice ps`: lists runs and all other jobs, in dstack's format.
 
-use super::{ask, cluster, nodes_of, print, unexpected};
+use super::{ask, cluster, nodes_of, unexpected, watch};
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::run_summary::{self, RunSummary};
@@ -12,21 +12,13 @@ use model::record::JobRecord;
 use model::time::{Timestamp, format_iso};
 use serde_json::{Value, json};
 use std::collections::HashSet;
-use std::io::{IsTerminal, stdout};
 use std::process::ExitCode;
-use std::time::Duration;
 use wire::client::{Answer, Call, HistoryFilter, JobsQuery};
 use wire::job_list::JobList;
 use wire::view::JobView;
 
 /// The most runs that one listing takes from the accounting database.
 const HISTORY_MAX: u32 = 1_000;
-
-/// The pause between two listings of `--watch`.
-const WATCH_PAUSE: Duration = Duration::from_secs(2);
-
-/// Clears the terminal and moves to its upper left corner.
-const CLEAR: &str = "\x1b[2J\x1b[H";
 
 #[derive(Args)]
 pub struct PsArgs {
@@ -51,22 +43,14 @@ pub struct PsArgs {
 
 pub fn run(args: PsArgs) -> VerbResult {
     let mut client = args.server.client()?;
-    loop {
+    watch(args.watch, || {
         let listing = Listing::ask(&mut client, &args)?;
-        let text = if args.json {
-            format!("{}\n", listing.json())
-        } else {
-            table::ps(&listing.rows(&mut client)?, args.verbose)
-        };
-        if args.watch && stdout().is_terminal() {
-            print(CLEAR)?;
+        if args.json {
+            return Ok(format!("{}\n", listing.json()));
         }
-        print(&text)?;
-        if !args.watch {
-            return Ok(ExitCode::SUCCESS);
-        }
-        std::thread::sleep(WATCH_PAUSE);
-    }
+        Ok(table::ps(&listing.rows(&mut client)?, args.verbose))
+    })?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// A job in the server's memory, or one that only the accounting database has.

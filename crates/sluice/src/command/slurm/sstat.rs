@@ -34,7 +34,7 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
         .map_err(|error| CommandError::message(format!("sstat: error: {error}")))?;
     let mut server = Server::find(REQUEST)?;
     let jobs = named.iter().map(|one| one.job.clone()).collect();
-    let found = match server.ask(Call::Usage { jobs })? {
+    let found = match server.ask(Call::Usage { jobs, load: false })? {
         Answer::Usage(found) => found,
         other => return Err(CommandError::unexpected(&other)),
     };
@@ -111,7 +111,7 @@ mod tests {
             pids: Vec::new(),
         };
         let steps = vec![step(StepId::Batch), step(StepId::Number(2)), step(StepId::Number(1))];
-        let found = [JobUsage { job: JobId(9), shown: "7_3".into(), steps }];
+        let found = [JobUsage { job: JobId(9), shown: "7_3".into(), steps, loads: Vec::new() }];
         let shown = |text: &str, all| {
             let named = job_names::parse_jobs(text).expect("names");
             let (steps, missing) = select_steps(&named, &found, all);

@@ -164,7 +164,8 @@ impl Attacker {
         tally.refused += u64::from(response.status != 200);
         let said = String::from_utf8_lossy(&response.body);
         // No such path, no such method, a body that is not the route's: what its own client sends is none of these.
-        let not_taken = proper && [404, 405, 422].contains(&response.status);
+        let is_missing = response.status == 404 && request.may_lack_project;
+        let not_taken = proper && !is_missing && [404, 405, 422].contains(&response.status);
         if response.status >= 500 || not_taken {
             let body = String::from_utf8_lossy(body.as_deref().unwrap_or_default());
             let shown: String = body.chars().take(2000).collect();

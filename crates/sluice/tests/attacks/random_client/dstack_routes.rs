@@ -20,6 +20,11 @@ const ROUTES: &[(&str, Body)] = &[
         Some(json!({"repo_id": "a", "repo_info": {"repo_type": "virtual"}}))
     }),
     ("/api/project/{project}/repos/list", NO_FIELDS),
+    ("/api/project/{project}/repos/get", |_| Some(json!({"repo_id": "a", "include_creds": true}))),
+    ("/api/project/{project}/repos/upload_code", NO_FIELDS),
+    ("/api/project/{project}/repos/delete", |_| Some(json!({"repos_ids": ["a"]}))),
+    ("/api/files/upload_archive", NO_FIELDS),
+    ("/api/files/get_archive_by_hash", |_| Some(json!({"hash": "0".repeat(64)}))),
     ("/api/runs/list", |dice| {
         Some(json!({
             "project_name": "main", "only_active": dice.one_in(2), "ascending": dice.one_in(2),
@@ -93,7 +98,7 @@ const ROUTES: &[(&str, Body)] = &[
     ("/api/users/delete", |_| Some(json!({"users": ["nobody"]}))),
     ("/api/users/refresh_token", |_| Some(json!({"username": "nobody"}))),
     ("/api/projects/create", |_| Some(json!({"project_name": "atlas"}))),
-    ("/api/projects/delete", |_| Some(json!({"projects_names": ["atlas"]}))),
+    (DELETE_PROJECTS, |_| Some(json!({"projects_names": ["atlas"]}))),
     ("/api/projects/{project}/update", NO_FIELDS),
     ("/api/projects/{project}/set_members", NO_FIELDS),
     ("/api/projects/{project}/add_members", |_| {
@@ -103,6 +108,8 @@ const ROUTES: &[(&str, Body)] = &[
 ];
 
 const APPLY: &str = "/api/project/{project}/runs/apply";
+/// Names a project that another may have deleted before.
+const DELETE_PROJECTS: &str = "/api/projects/delete";
 
 /// Parts of a path that name no project and no run; `%00` and `%ff` are no text.
 const ODD_PARTS: &[&str] = &["other", "..", "%2e%2e", "%00", "%ff", "-1", "'", "main%2fruns"];
@@ -114,6 +121,8 @@ pub struct DstackRequest {
     pub starts_processes: bool,
     /// Whether the path is one of dstack's client.
     pub proper_path: bool,
+    /// Whether the project that it is about may not be there.
+    pub may_lack_project: bool,
 }
 
 impl DstackRequest {
@@ -142,6 +151,7 @@ impl DstackRequest {
             body: body(dice),
             starts_processes: route == APPLY,
             proper_path,
+            may_lack_project: route == DELETE_PROJECTS,
         }
     }
 }

@@ -238,7 +238,13 @@ impl Attack {
     }
 }
 
-fn run(length: &Length, seed: u64, squeue_max: impl Fn(Duration) -> Duration) {
+/// `slowest_of` takes the one of the sorted times of `squeue` that may last at most `squeue_max`.
+fn run(
+    length: &Length,
+    seed: u64,
+    slowest_of: impl Fn(&[Duration]) -> Duration,
+    squeue_max: impl Fn(Duration) -> Duration,
+) {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
@@ -254,7 +260,7 @@ fn run(length: &Length, seed: u64, squeue_max: impl Fn(Duration) -> Duration) {
         for (of, pid) in pids {
             assert_eq!(attack.cluster.pid(of), pid, "the {of} is the same process");
         }
-        let (memory, slowest) = (attack.server_memory(), *times.last().expect("times of squeue"));
+        let (memory, slowest) = (attack.server_memory(), slowest_of(&times));
         let Tally { sent, answered, refused, dstack_answered, acknowledged, runs, .. } =
             &attack.tally;
         println!(
@@ -287,7 +293,9 @@ fn run(length: &Length, seed: u64, squeue_max: impl Fn(Duration) -> Duration) {
 fn root_a_minute_of_random_calls_leaves_the_server_as_it_was() {
     let seed = Dice::seed_from("SLUICE_FIRE_SEED", || 1);
     let length = Length { rounds: 2, round: Duration::from_secs(20), calls_max: 4000 };
-    run(&length, seed, |idle| SQUEUE_MAX.max(idle * SLOWER_THAN_IDLE_MAX));
+    // A machine that does something else for a second is not the server's fault: the long run has the slowest of all.
+    let most = |times: &[Duration]| times[times.len() * 95 / 100];
+    run(&length, seed, most, |idle| SQUEUE_MAX.max(idle * SLOWER_THAN_IDLE_MAX));
 }
 
 #[test]
@@ -296,8 +304,10 @@ fn root_soak_an_hour_of_random_calls_leaves_the_server_as_it_was() {
     let seed = Dice::seed_from("SLUICE_FIRE_SEED", Dice::seed_of_the_clock);
     let minutes: u64 =
         std::env::var("SLUICE_FIRE_MINUTES").map_or(60, |text| text.parse().expect("minutes"));
+    assert!(minutes > 0, "SLUICE_FIRE_MINUTES is 0: expected a number of minutes");
     // Memory is compared between rounds: there are two at least.
     let round = Duration::from_secs((minutes * 30).min(300));
     let rounds = (minutes * 60).div_ceil(round.as_secs());
-    run(&Length { rounds, round, calls_max: u64::MAX }, seed, |_| SQUEUE_MAX);
+    let most = |times: &[Duration]| *times.last().expect("times of squeue");
+    run(&Length { rounds, round, calls_max: u64::MAX }, seed, most, |_| SQUEUE_MAX);
 }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::cpuset::CpuSet;
 use model::hostlist;
+use model::node::{NodeConfig, NodeGres};
 
 use super::error::{ConfLocation, Findings};
 use crate::conf::keys::choices::{AutoDetect, GresFlag};
@@ -64,6 +65,11 @@ impl GresLine {
 }
 
 impl GresConf {
+    /// What a machine's own file says of one of its nodes.
+    pub fn of_machine(&self, node: &NodeConfig) -> Vec<NodeGres> {
+        node_gres::of_machine(self, node)
+    }
+
     /// How devices are found on a node.
     pub fn auto_detect(&self, node: &str) -> AutoDetect {
         let own = self.auto_detect_of.get(node).copied();

@@ -1,10 +1,14 @@
 //! gres.conf, and its agreement with `Gres=` of slurm.conf.
 
+use std::path::Path;
+
+use model::amount::Bytes;
 use model::cpuset::CpuSet;
-use model::node::NodeGres;
+use model::node::{NodeConfig, NodeGres};
 
 use super::{accepted, refused};
 use crate::conf::keys::choices::{AutoDetect, GresFlag};
+use crate::conf::{MemoryFiles, load_machine_gres};
 
 /// The resources of the first node, as (name, kind, count, files, first index).
 type Units = (String, Option<String>, u64, usize, u32);
@@ -194,4 +198,23 @@ fn more_gpus_than_a_node_can_have_are_refused_in_one_line() {
     assert_eq!(most.slurm.nodes[0].config.gres.len(), 4097);
     let other = accepted(&[("slurm.conf", "NodeName=n1 Gres=bandwidth:4000000000")]);
     assert_eq!(other.slurm.nodes[0].config.gres[0].count, 4_000_000_000);
+}
+
+#[test]
+fn a_machines_own_file_gives_the_devices_of_its_nodes() {
+    let text = "Name=gpu Type=a File=/dev/nvidia[0-1] Cores=0\nNodeName=n2 Name=gpu File=/dev/nvidia7\n\
+                Name=gpu Type=b File=/dev/nvidia2\nName=fpga File=/dev/f\nAutoDetect=off\n";
+    let files = MemoryFiles::default().with("/m/gres.conf", text);
+    let conf = load_machine_gres(&files, Path::new("/m")).expect("a good file");
+    let node = |name| NodeConfig::plain(name, 4, Bytes::from_gib(1));
+    assert_eq!(
+        units(&conf.of_machine(&node("n1"))),
+        [unit("gpu", "a", 2, 2, 0), unit("gpu", "b", 1, 1, 2), unit("fpga", "", 1, 1, 0)]
+    );
+    assert_eq!(conf.of_machine(&node("n2"))[1].files, ["/dev/nvidia7"]);
+    let bad = MemoryFiles::default().with("/m/gres.conf", "Name=gpu Fiel=/dev/x\n");
+    let errors = load_machine_gres(&bad, Path::new("/m")).expect_err("an unknown key");
+    assert!(errors[0].to_string().starts_with("/m/gres.conf:1"), "{}", errors[0]);
+    let none = MemoryFiles::default();
+    assert!(load_machine_gres(&none, Path::new("/m")).is_err(), "it was asked for");
 }

@@ -36,6 +36,8 @@ pub enum Metric {
     Pages,
     Read,
     Written,
+    GpuBusy,
+    GpuMemory,
 }
 
 /// The figure that a column shows of a metric.
@@ -53,11 +55,14 @@ pub enum Statistic {
 
 use Statistic::{Max, MaxNode, MaxTask, Mean, Min, MinNode, MinTask, Total};
 
-/// The entries of `TRESUsageIn…` in Slurm's order. Energy is not measured.
-const TRES_IN: [(&str, Option<Metric>); 6] = [
+/// The entries of `TRESUsageIn…` in Slurm's order. Energy is not measured; those of GPUs are left out of steps whose
+/// nodes read none.
+const TRES_IN: [(&str, Option<Metric>); 8] = [
     ("cpu", Some(Metric::Cpu)),
     ("energy", None),
     ("fs/disk", Some(Metric::Read)),
+    ("gres/gpumem", Some(Metric::GpuMemory)),
+    ("gres/gpuutil", Some(Metric::GpuBusy)),
     ("mem", Some(Metric::Memory)),
     ("pages", Some(Metric::Pages)),
     ("vmem", Some(Metric::VirtualMemory)),
@@ -99,7 +104,12 @@ fn push_tres(
 ) {
     let mut first = true;
     for (name, metric) in entries {
-        if metric.is_none() && matches!(statistic, MaxTask | MinTask) {
+        let is_left_out = match metric {
+            None => matches!(statistic, MaxTask | MinTask),
+            Some(Metric::GpuBusy | Metric::GpuMemory) => !usage.tasks.has_gpus(),
+            Some(_) => false,
+        };
+        if is_left_out {
             continue;
         }
         if !first {
@@ -157,6 +167,8 @@ fn spread(used: &TaskUsage, metric: Metric) -> &UsageSpread {
         Metric::Pages => &used.pages,
         Metric::Read => &used.read,
         Metric::Written => &used.written,
+        Metric::GpuBusy => &used.gpu_busy,
+        Metric::GpuMemory => &used.gpu_memory,
     }
 }
 
@@ -167,8 +179,10 @@ fn node_name<'a>(usage: UsageRow<'a>, index: u32) -> &'a str {
 fn push_amount(units: Units, metric: Metric, value: u64, cell: &mut String) {
     match metric {
         Metric::Cpu => cell.push_str(&format_elapsed_full(value / 1000)),
-        Metric::Memory | Metric::VirtualMemory => cell.push_str(&memory_text(units, value)),
-        Metric::Pages | Metric::Read | Metric::Written => push!(cell, "{value}"),
+        Metric::Memory | Metric::VirtualMemory | Metric::GpuMemory => {
+            cell.push_str(&memory_text(units, value));
+        }
+        Metric::Pages | Metric::Read | Metric::Written | Metric::GpuBusy => push!(cell, "{value}"),
     }
 }
 
@@ -193,7 +207,7 @@ fn push_disk(units: Units, bytes: u64, cell: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::usage::TaskSample;
+    use model::usage::{GpuUsage, TaskSample};
 
     #[test]
     fn statistics_are_printed_as_slurm_prints_them() {
@@ -237,5 +251,27 @@ mod tests {
         text.clear();
         push_tres_out(usage, Statistic::MaxTask, &mut text);
         assert_eq!(text, "fs/disk=0");
+        let gpus = |busy_percent, memory| GpuUsage {
+            busy_percent,
+            busy_percent_max: 2 * busy_percent,
+            memory,
+            memory_peak: memory,
+        };
+        let mut with_gpus = TaskUsage::default();
+        for (node, busy, memory) in [(0, 40, 3 << 30), (1, 10, 1 << 30)] {
+            let mut part = TaskUsage::of(node, node, &measure(0, 0, 0), false);
+            part.set_gpus(&gpus(busy, memory));
+            with_gpus.absorb(&part);
+        }
+        for (statistic, figures) in [
+            (Statistic::Max, "gres/gpumem=3G,gres/gpuutil=80"),
+            (Statistic::Mean, "gres/gpumem=2G,gres/gpuutil=25"),
+            (Statistic::MaxNode, "gres/gpumem=node1,gres/gpuutil=node1"),
+            (Statistic::MinTask, "gres/gpumem=1,gres/gpuutil=1"),
+        ] {
+            let mut text = String::new();
+            push_tres_in(UsageRow { tasks: &with_gpus, ..usage }, statistic, &mut text);
+            assert!(text.contains(figures), "{statistic:?}: {text}");
+        }
     }
 }

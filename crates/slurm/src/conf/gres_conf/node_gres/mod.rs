@@ -37,6 +37,20 @@ pub fn fill(conf: &GresConf, nodes: &mut [NodeConf], findings: &mut Findings) {
     }
 }
 
+/// The devices that a machine's own gres.conf says of one of its nodes.
+pub fn of_machine(conf: &GresConf, config: &NodeConfig) -> Vec<NodeGres> {
+    let mut entries: Vec<NodeGres> = Vec::new();
+    let lines = conf.lines.iter().filter(|line| line.is_for(&config.name));
+    for line in lines.filter(|line| line.count.is_some()) {
+        let before: u64 = entries.iter().filter(|e| e.name == line.name).map(|e| e.count).sum();
+        entries.push(NodeGres {
+            first_index: u32::try_from(before).unwrap_or(u32::MAX),
+            ..line_units(line, &line.name, line.kind.as_deref(), config)
+        });
+    }
+    entries
+}
+
 /// Lines of gres.conf for what slurm.conf does not give to a node.
 fn notice_idle_lines(conf: &GresConf, nodes: &[NodeConf], findings: &mut Findings) {
     let of_nodes: HashSet<(&str, &str)> = nodes
@@ -115,12 +129,18 @@ impl<'a> Resource<'a> {
 
     fn line_units(&self, line: &'a GresLine, config: &NodeConfig) -> NodeGres {
         NodeGres {
-            files: line.files.clone(),
-            links: line.links.clone(),
-            cores: line.cores.as_ref().map(|cores| cpus_of_cores(cores, config)),
             no_consume: self.declared.iter().any(|declared| declared.no_consume),
-            ..NodeGres::plain(self.name, self.kind_of(line), line.units())
+            ..line_units(line, self.name, self.kind_of(line), config)
         }
+    }
+}
+
+fn line_units(line: &GresLine, name: &str, kind: Option<&str>, config: &NodeConfig) -> NodeGres {
+    NodeGres {
+        files: line.files.clone(),
+        links: line.links.clone(),
+        cores: line.cores.as_ref().map(|cores| cpus_of_cores(cores, config)),
+        ..NodeGres::plain(name, kind, line.units())
     }
 }
 

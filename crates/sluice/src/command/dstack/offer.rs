@@ -1,0 +1,98 @@
+//! `sluice offer`: the shares of nodes that would serve a request, and which of them are free now.
+
+use super::{apply, cluster, nodes_of, print};
+use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
+use ::dstack::configuration;
+use ::dstack::offer::Offer;
+use ::dstack::table;
+use clap::Args;
+use serde_json::{Map, Value, json};
+use std::process::ExitCode;
+
+/// Offers shown unless `--max-offers` says otherwise.
+const OFFERS_SHOWN: usize = 50;
+
+#[derive(Args)]
+pub struct OfferArgs {
+    #[command(flatten)]
+    server: ServerLocationArgs,
+    /// CPUs, as in 4, 8.. or x86:4..16
+    #[arg(long, value_name = "SPEC")]
+    cpu: Option<String>,
+    /// GPUs, as in 1, H100:2 or 24GB..80GB:1..
+    #[arg(long, value_name = "SPEC")]
+    gpu: Option<String>,
+    /// Memory, as in 16GB or 64GB..
+    #[arg(long, value_name = "RANGE")]
+    memory: Option<String>,
+    /// Disk, as in 100GB..
+    #[arg(long, value_name = "RANGE")]
+    disk: Option<String>,
+    /// Only of this fleet
+    #[arg(long, value_name = "NAME")]
+    fleet: Vec<String>,
+    /// How many offers to show
+    #[arg(long, value_name = "N", default_value_t = OFFERS_SHOWN)]
+    max_offers: usize,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: OfferArgs) -> VerbResult {
+    let configuration = configuration(&args);
+    let refused = |why: String| VerbError::Message(format!("offer: {why}"));
+    let loaded = configuration::from_json(&configuration, None)
+        .map_err(|faults| refused(faults.to_string()))?;
+    let applicable = loaded.applicable().map_err(|fault| refused(fault.to_string()))?;
+    let task = applicable.task().ok_or_else(|| refused("no task".into()))?;
+    let mut client = args.server.client()?;
+    let mut draft = apply::translate(&task, "offer", None, "sluice offer".into())?;
+    let cluster = cluster(&mut client)?;
+    draft.keep_within(&cluster.partitions);
+    let offers = apply::offers(&mut client, &draft.submission, &nodes_of(cluster))?;
+    if args.json {
+        let shown: Vec<Value> = offers.iter().take(args.max_offers).map(to_json).collect();
+        print(&format!("{}\n", json!({"offers": shown, "total_offers": offers.len()})))?;
+    } else {
+        print(&format!(" Resources  {} \n\n", task.resources))?;
+        print(&table::offers(&offers, args.max_offers))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Without a word about a resource every amount of it is offered.
+fn configuration(args: &OfferArgs) -> Value {
+    let words = [
+        ("cpu", args.cpu.as_deref().or(Some("1.."))),
+        ("memory", args.memory.as_deref().or(Some("0GB.."))),
+        ("gpu", args.gpu.as_deref()),
+        ("disk", args.disk.as_deref()),
+    ];
+    let said = words.into_iter().filter_map(|(key, word)| Some((key.to_owned(), json!(word?))));
+    let resources: Map<String, Value> = said.collect();
+    let mut task = json!({"type": "task", "commands": ["true"], "resources": resources});
+    if !args.fleet.is_empty() {
+        task["fleets"] = json!(args.fleet);
+    }
+    task
+}
+
+fn to_json(offer: &Offer) -> Value {
+    let resources = &offer.resources;
+    let gpu = resources
+        .gpu
+        .as_ref()
+        .map(|gpu| json!({"name": gpu.name, "memory_bytes": gpu.memory, "count": gpu.count}));
+    json!({
+        "node": offer.instance_type,
+        "cpus": resources.cpus,
+        "memory_bytes": resources.memory,
+        "disk_bytes": resources.disk,
+        "gpu": gpu,
+        "blocks": offer.blocks.map(|(taken, _)| taken),
+        "total_blocks": offer.blocks.map(|(_, total)| total),
+        "price": offer.price_dollars_per_hour,
+        "availability": offer.availability.word(),
+    })
+}
