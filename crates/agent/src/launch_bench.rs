@@ -165,6 +165,8 @@ fn launch(number: u32, script: &str) -> JobLaunch {
         notices: Notices::default(),
         sample_s: None,
         registry_auth: None,
+        workspace: None,
+        git_credentials: None,
         container: None,
         prolog_epilog: Default::default(),
     }

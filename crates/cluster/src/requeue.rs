@@ -2,9 +2,10 @@
 //!
 //! | what ends the attempt | when another attempt follows |
 //! |---|---|
-//! | its own exit, its time limit, a lack of memory | [`after_end`]: `schedule`, at its next time |
 //! | its own exit | [`after_end`]: an exit code of the site's lists, or `retry` on errors |
 //! | its node fails | [`after_end`]: `--requeue` of a batch script, or `retry` on interruptions |
+//! | its own exit, its time limit, a lack of memory, its node's failure | [`after_end`]: `schedule`, at its next time, where nothing above holds |
+//! | its launch fails by no fault of the node | [`after_own_failed_launch`]: `schedule`, at its next time |
 //! | its node cannot launch it | [`after_failed_launch`]: as if the node had failed |
 //! | its node refuses its owner | [`after_failed_launch`]: the same, and it is held |
 //! | a node of its het job fails | [`after_component_failure`]: as if the leader's node had failed |
@@ -46,15 +47,41 @@ pub(crate) fn after_end(
     if is_listed(&parameters.requeue_exits_held) {
         return Some(RequeueAs { hold: true, special_exit: true });
     }
-    if let Some(schedule) = &job.spec.schedule {
-        // One without a further time has had its last.
-        return schedule.next_after(at).map(|_| RequeueAs::default());
-    }
-    let retry = job.spec.retry.as_ref()?;
-    let is_covered =
-        (node_failed && retry.on_interruption) || (outcome == Outcome::Failed && retry.on_error);
-    let in_time = retry.duration_s.is_none_or(|s| at.since(job.submit).as_secs() < s);
-    (is_covered && in_time).then_some(RequeueAs::default())
+    // A schedule without a further time has had its last.
+    let next = job.spec.schedule.as_ref().and_then(|schedule| schedule.next_after(at));
+    (is_retried(job, outcome, at) || next.is_some()).then_some(RequeueAs::default())
+}
+
+/// Whether `retry` covers an attempt that ended so. Its duration counts from the submit, and for a job with a schedule from
+/// the attempt's start.
+fn is_retried(job: &Job, outcome: Outcome, at: Timestamp) -> bool {
+    let Some(retry) = &job.spec.retry else { return false };
+    let is_covered = match outcome {
+        Outcome::NodeFail => retry.on_interruption,
+        Outcome::Failed => retry.on_error,
+        _ => false,
+    };
+    let started =
+        job.attempt().filter(|_| job.spec.schedule.is_some()).map(|attempt| attempt.start);
+    let since = started.unwrap_or(job.submit);
+    is_covered && retry.duration_s.is_none_or(|s| at.since(since).as_secs() < s)
+}
+
+/// Whether the job has had this time of its schedule, and waits for the next. A retry, a requeue on request and a preemption
+/// leave it its turn.
+fn has_had_its_turn(job: &Job, ending: &Ending, at: Timestamp) -> bool {
+    let outcome = match (ending.outcome, ending.cause) {
+        (Outcome::Requeued, EndCause::LaunchFailed | EndCause::UserRefused(_)) => Outcome::NodeFail,
+        (Outcome::Requeued | Outcome::Preempted, _) => return false,
+        (outcome, _) => outcome,
+    };
+    !is_retried(job, outcome, at)
+}
+
+/// A launch that failed by no fault of the node, as for files that cannot be placed: only a schedule goes on.
+pub(crate) fn after_own_failed_launch(job: &Job, at: Timestamp) -> Option<RequeueAs> {
+    let next = job.spec.schedule.as_ref()?.next_after(at);
+    next.map(|_| RequeueAs::default())
 }
 
 /// A node that cannot launch the attempt counts as failed; `hold` keeps the job for somebody to look at.
@@ -133,9 +160,8 @@ impl RequeuedWait {
                 Duration::from_secs(u64::from(parameters.requeue_wait_s))
             }
         };
-        let scheduled = job.spec.schedule.as_ref().and_then(|schedule| schedule.next_after(at));
         Self {
-            begin: scheduled.unwrap_or(at + pause),
+            begin: at + pause,
             hold: requeue.hold.then_some(Hold::User),
             reason: requeue.hold.then_some(Reason::RequeuedHeld),
             special_exit: requeue.special_exit,
@@ -152,6 +178,10 @@ impl RequeuedWait {
         at: Timestamp,
     ) -> Self {
         let mut wait = Self::new(parameters, job, requeue, at);
+        let next = job.spec.schedule.as_ref().and_then(|schedule| schedule.next_after(at));
+        if let Some(next) = next.filter(|_| has_had_its_turn(job, ending, at)) {
+            wait.begin = next;
+        }
         let by_launch = match ending.cause {
             EndCause::LaunchFailed => Some(Reason::LaunchFailedHeld),
             EndCause::UserRefused(fault) => Some(Reason::UserRefused(fault)),

@@ -1,6 +1,9 @@
 //! A configuration as dstack's server answers with it.
 
+use crate::api::run::RunSpec;
 use crate::configuration::value::Value;
+use crate::environment::NO_REPOSITORY;
+use serde_json::json;
 
 /// What a plan shows beside the configuration that was sent (`effective_run_spec`, `effective_spec`): the server's own defaults filled in, and
 /// no private keys.
@@ -28,6 +31,18 @@ pub fn for_client(configuration: &Value, granted: Option<u32>) -> serde_json::Va
         value.set("nodes", Value::Integer(i64::from(nodes)));
     }
     value.to_json()
+}
+
+/// The run of a configuration that was not sent by dstack's client, as that would have sent it.
+pub fn run_spec(name: &str, file: Option<String>, configuration: &Value) -> RunSpec {
+    RunSpec {
+        run_name: Some(name.to_owned()),
+        repo_id: Some(NO_REPOSITORY.to_owned()),
+        repo_data: Some(json!({"repo_type": "virtual"})),
+        configuration_path: file,
+        configuration: for_client(&effective(configuration), None),
+        ..RunSpec::default()
+    }
 }
 
 /// Without an image the GPUs are taken to be NVIDIA's, as dstack does, unless none are wanted.

@@ -18,7 +18,7 @@ pub struct TaskNode<'a> {
 }
 
 /// dstack's name for the repository of a run without one.
-const NO_REPOSITORY: &str = "none";
+pub const NO_REPOSITORY: &str = "none";
 
 impl TaskNode<'_> {
     pub fn variables(&self) -> Vec<(&'static str, String)> {

@@ -32,6 +32,8 @@ pub enum Target {
     Run {
         run: RunId,
         name: String,
+        /// The account that it is charged to, which is its project where there is one of this name.
+        account: String,
     },
     /// One node's part of one attempt.
     Job {
@@ -39,6 +41,7 @@ pub enum Target {
         restarts: u32,
         rank: u32,
         name: String,
+        account: String,
     },
     Instance(String),
     Project(String),
@@ -61,6 +64,14 @@ impl Target {
         match self {
             Self::Run { name, .. } | Self::Job { name, .. } => name,
             Self::Instance(name) | Self::Project(name) | Self::User(name) => name,
+        }
+    }
+
+    /// The account of the run that it is, or is a part of.
+    pub fn account(&self) -> Option<&str> {
+        match self {
+            Self::Run { account, .. } | Self::Job { account, .. } => Some(account),
+            _ => None,
         }
     }
 
@@ -104,7 +115,7 @@ struct Telling<'a> {
 /// All that happened in an attempt; `is_last` for the last of its job.
 pub fn of_record(record: &JobRecord, is_last: bool) -> Vec<Occurrence> {
     let name = run_name(record.kind, &record.name, record.job);
-    let run = Target::Run { run: record.run, name };
+    let run = Target::Run { run: record.run, name, account: record.account.clone() };
     let mut telling = Telling { record, run, told: Vec::new() };
     telling.submitted();
     telling.started();
@@ -127,6 +138,7 @@ impl Telling<'_> {
             restarts: self.record.attempt.saturating_sub(1),
             rank,
             name: format!("{}-{rank}-0", self.run.name()),
+            account: self.record.account.clone(),
         };
         (0..count).map(of_rank).collect()
     }
@@ -219,7 +231,9 @@ pub fn of_activity(activity: &Activity) -> Occurrence {
         ActivityTarget::Project(name) => Target::Project(name.clone()),
         ActivityTarget::User(name) => Target::User(name.clone()),
         ActivityTarget::Node(name) => Target::Instance(name.clone()),
-        ActivityTarget::Run { run, name, .. } => Target::Run { run: *run, name: name.clone() },
+        ActivityTarget::Run { run, name, account, .. } => {
+            Target::Run { run: *run, name: name.clone(), account: account.clone() }
+        }
     };
     let kind = capitalised(target.kind());
     let message = match &activity.what {

@@ -29,9 +29,13 @@ use model::time::{TimeLimit, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::client::Submission;
+use wire::workspace::Workspace;
 
 /// The variables of the submitting client that a run gets; dstack passes no others on.
 const FROM_CLIENT: [&str; 5] = ["HOME", "PATH", "USER", "SHELL", "LANG"];
+
+/// Where a run with an image starts, if it names no folder and brings files along.
+const OF_IMAGE: &str = "/dstack/run";
 
 /// The client that submits, and what surrounds it.
 pub struct Submitter<'a> {
@@ -124,6 +128,8 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         configuration: None,
         unique_name: false,
         registry_auth: registry_auth(task),
+        workspace: workspace(task).map(Box::new),
+        git_credentials: None,
     };
     Ok(Draft { submission, notices: notices(task) })
 }
@@ -225,7 +231,7 @@ pub fn is_same_run(one: &JobSpec, other: &JobSpec) -> bool {
         // What the server keeps beside the script and the environment, which it is made from as well.
         (launch.command, launch.configuration) = (None, None);
         // Encrypted: equal ones differ.
-        launch.registry_auth = None;
+        (launch.registry_auth, launch.git_credentials) = (None, None);
         launch.blob_bytes = Default::default();
         for component in Arc::make_mut(&mut spec.components) {
             let request = Arc::make_mut(&mut component.request);
@@ -255,6 +261,8 @@ fn launch(task: &Task, own: &[ResolvedVariable], submitter: &Submitter<'_>) -> L
     Launch {
         secret_variables: with_secrets.map(|variable| variable.name.clone()).collect(),
         registry_auth: None,
+        workspace: None,
+        git_credentials: None,
         kind: LaunchKind::Task,
         script: None,
         environment: None,
@@ -280,6 +288,7 @@ fn launch(task: &Task, own: &[ResolvedVariable], submitter: &Submitter<'_>) -> L
 /// The container of a task with an image: its own files and variables, with what the task names besides.
 fn container(task: &Task) -> Option<Container> {
     let image = task.container.image.clone()?;
+    let own = brings_files(task);
     Some(Container {
         image: Some(image),
         mounts: task.volumes.iter().filter_map(mount).collect(),
@@ -287,13 +296,27 @@ fn container(task: &Task) -> Option<Container> {
             Some(user) => ContainerUser::Named(user.clone()),
             None => ContainerUser::OfImage,
         },
-        work_dir: task.working_dir.clone(),
+        work_dir: task.working_dir.clone().or_else(|| own.then(|| OF_IMAGE.to_owned())),
         variables: Variables::All,
         shared_memory: task.resources.shm_size,
         own_command: task.commands.is_empty(),
         isolated: true,
         ..Container::default()
     })
+}
+
+/// What is prepared on the node for a run. Whoever submits it fills in the files and the repository that it brings along.
+/// Without a `working_dir` such a run starts in a folder of its own, so that what it brings replaces nothing of its user's.
+fn workspace(task: &Task) -> Option<Workspace> {
+    let own_folder =
+        brings_files(task) && task.working_dir.is_none() && task.container.image.is_none();
+    let (python, nvcc) = (task.python.clone(), task.container.nvcc);
+    let is_needed = brings_files(task) || python.is_some() || nvcc;
+    is_needed.then(|| Workspace { own_folder, python, nvcc, ..Workspace::default() })
+}
+
+fn brings_files(task: &Task) -> bool {
+    !task.files.is_empty() || !task.repos.is_empty()
 }
 
 fn registry_auth(task: &Task) -> Option<RegistryAuth> {

@@ -244,7 +244,6 @@ fn property_without_effect_is_kept_and_noticed() {
 fn property_that_would_change_what_runs_is_read_and_refused_at_apply() {
     let cases = [
         ("docker: true", "9: `docker`: is not available: a container has no more rights than its"),
-        ("python: 3.10", "9: `python`: environments of a chosen Python are not made yet"),
         (
             "volumes: ['v:/data', '/host:/data']",
             "11: `volumes[0]`: network volumes are not available yet",
@@ -253,8 +252,7 @@ fn property_that_would_change_what_runs_is_read_and_refused_at_apply() {
             "volumes: ['/host:/data']",
             "11: `volumes[0]`: a run without an `image` finds /host at /host and not at /data",
         ),
-        ("files: [a.txt]", "8: `files`: nothing is copied to the node yet"),
-        ("repos: [.]", "8: `repos`: nothing is copied to the node yet"),
+        ("repos: [., 'https://h/r']", "8: `repos`: expected one repository at most"),
         ("groups: [{nodes: 2}]", "9: `groups`: node groups are not available yet"),
         ("instances: [lab-0]", "12: `instances`: a choice of instances is not available yet"),
         ("backends: [aws]", "11: `backends`: no such backend here"),

@@ -76,6 +76,12 @@ pub const JOIN_TOKENS: Bound = items("join tokens that wait to be used", 65_536,
 pub const TOKEN_NAME_BYTES: Bound = bytes("token name", 64, "");
 pub const SECRETS: Bound = items("secrets of a project", 1000, "");
 pub const SECRET_BYTES: Bound = bytes("the value of a secret", 16 << 10, "");
+pub const ARCHIVE_BYTES: Bound =
+    bytes("an archive of files or a repository's changes", 4 << 20, "");
+pub const WORKSPACE_BYTES: Bound = bytes("files and changes of a run, in base 64", 8 << 20, "");
+pub const UPLOADS: Bound = items("uploads of one user", 1000, "");
+pub const UPLOADS_BYTES: Bound = bytes("all uploads of one user", 64 << 20, "");
+pub const ALL_UPLOADS_BYTES: Bound = bytes("all uploads", 1 << 30, "");
 pub const NODE_TEXT_BYTES: Bound = bytes("a text in a node's report", 1024, "");
 pub const NODE_LINES: Bound = items("lines about a node from its agent", 64, "");
 pub const NODE_DEVICES: Bound = items("devices of a node from its agent", 1024, "");
@@ -116,6 +122,11 @@ pub const ALL: &[Bound] = &[
     TOKEN_NAME_BYTES,
     SECRETS,
     SECRET_BYTES,
+    ARCHIVE_BYTES,
+    WORKSPACE_BYTES,
+    UPLOADS,
+    UPLOADS_BYTES,
+    ALL_UPLOADS_BYTES,
     NODE_TEXT_BYTES,
     NODE_LINES,
     NODE_DEVICES,

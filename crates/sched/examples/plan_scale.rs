@@ -129,6 +129,8 @@ fn spec(request: Request, uid: u32) -> JobSpec {
             configuration: None,
             secret_variables: Vec::new(),
             registry_auth: None,
+            workspace: None,
+            git_credentials: None,
             blob_bytes: Default::default(),
             append_output: false,
             unattended: false,

@@ -306,6 +306,8 @@ pub fn spec(request: Request) -> JobSpec {
             configuration: None,
             secret_variables: Vec::new(),
             registry_auth: None,
+            workspace: None,
+            git_credentials: None,
             blob_bytes: Default::default(),
             unattended: false,
             append_output: false,

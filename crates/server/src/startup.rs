@@ -21,6 +21,7 @@ use crate::shared::dispatch_queue::DispatchQueue;
 use crate::shared::forecast_queue::ForecastQueue;
 use crate::shared::log_queue::{LogQueue, PullLog};
 use crate::shared::state_lock::StateLock;
+use crate::shared::uploads::Uploads;
 use crate::shared::writer_queue::WriterQueue;
 use crate::shared::{Setup, Shared};
 use crate::writer::recover::{ReplayedEntry, StateDisks};
@@ -110,6 +111,8 @@ pub fn run(
         logs,
         identity,
         secret_keys,
+        uploads: Uploads::new(dir.join("uploads")),
+        sealing: Default::default(),
         commits: Default::default(),
         volatile: Default::default(),
         setup: Setup {

@@ -10,6 +10,7 @@ use crate::shared::dispatch_queue::{DispatchQueue, DispatchWork};
 use crate::shared::forecast_queue::ForecastQueue;
 use crate::shared::log_queue::LogQueue;
 use crate::shared::state_lock::StateLock;
+use crate::shared::uploads::Uploads;
 use crate::shared::writer_queue::{Work, WriterQueue};
 use crate::shared::{Setup, Shared};
 use crate::writer::books;
@@ -69,6 +70,8 @@ impl TestServer {
             .0,
             identity: Identity::load_or_make(&dir.path().join("keys")).expect("keys"),
             secret_keys: SecretKeys::load(&dir.path().join("keys"), std::iter::empty()),
+            uploads: Uploads::new(dir.path().join("uploads")),
+            sealing: Default::default(),
             commits: Default::default(),
             volatile: Default::default(),
             setup: setup(),

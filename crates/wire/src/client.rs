@@ -9,6 +9,7 @@ use crate::reservation::{LicenseView, ReservationsView};
 use crate::step::{SrunPrologEpilog, StepLaunch, StepLayout};
 use crate::token::{TokenLife, TokenView};
 use crate::view::{AccountsView, ClusterView, ConfigView, JobView, PrioritiesView, SharesView};
+use crate::workspace::Workspace;
 use model::account::{Account, Association, AssociationKey, Qos};
 use model::activity::Activity;
 use model::allocation::Allocation;
@@ -23,7 +24,7 @@ pub use model::record::HistoryFilter;
 use model::record::JobRecord;
 use model::reservation_request::ReservationRequest;
 use model::run::{ExitStatus, Hold, JobSpec, JobState, Outcome};
-use model::secret::{RegistryAuth, SecretValue};
+use model::secret::{GitCredentials, RegistryAuth, SecretValue};
 use model::time::Timestamp;
 use model::usage::TaskUsage;
 use serde::{Deserialize, Serialize};
@@ -379,6 +380,12 @@ pub struct Submission {
     /// For the registry of its image; kept encrypted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registry_auth: Option<RegistryAuth>,
+    /// The files and the repository that it brings along; stored by content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<Box<Workspace>>,
+    /// For its repository; kept encrypted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git_credentials: Option<GitCredentials>,
 }
 
 /// `squeue`: which jobs, and how much of each.

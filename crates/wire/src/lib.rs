@@ -37,3 +37,4 @@ pub mod supervisor;
 pub mod token;
 pub mod version;
 pub mod view;
+pub mod workspace;

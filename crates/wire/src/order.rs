@@ -1,12 +1,13 @@
 //! Orders from the server to an agent, each signed for one job, attempt, node and user, until a time.
 
 use crate::step::StepLaunch;
+use crate::workspace::Workspace;
 use model::allocation::NodeShare;
 use model::binding::CpuBinding;
 use model::container::Container;
 use model::id::{AttemptId, StepId};
 use model::run::{ExitStatus, LaunchKind, Rlimits, SignalBefore};
-use model::secret::RegistryAuth;
+use model::secret::{GitCredentials, RegistryAuth};
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -123,6 +124,12 @@ pub struct JobLaunch {
     /// For the registry of its container's image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registry_auth: Option<RegistryAuth>,
+    /// What is placed on the node before the script runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<Box<Workspace>>,
+    /// For the workspace's repository.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git_credentials: Option<GitCredentials>,
     /// The environment of the site's prolog and epilog.
     #[serde(default, rename = "around")]
     pub prolog_epilog: PrologEpilogEnvironment,

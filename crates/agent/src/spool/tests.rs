@@ -61,6 +61,8 @@ pub fn launch() -> JobLaunch {
         notices: Notices::default(),
         sample_s: None,
         registry_auth: None,
+        workspace: None,
+        git_credentials: None,
         container: None,
         prolog_epilog: Default::default(),
     }

@@ -256,6 +256,8 @@ impl Cluster {
             },
             sample_s: None,
             registry_auth: None,
+            workspace: None,
+            git_credentials: None,
             container: None,
             prolog_epilog: Default::default(),
         }

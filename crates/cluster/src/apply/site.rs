@@ -116,6 +116,7 @@ impl State {
             Event::AccountRemoved { name } => {
                 self.accounts.remove(name);
                 self.projects.remove(name);
+                self.secrets.remove(name);
                 self.associations.retain(|a| a.account != *name);
                 self.charged_usage.associations.retain(|key, _| key.account != *name);
             }

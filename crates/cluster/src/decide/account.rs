@@ -7,6 +7,7 @@ use crate::state::State;
 use crate::state::job::Job;
 use model::account::{Account, Association, AssociationKey, ROOT_ACCOUNT};
 use model::principal::Principal;
+use model::project::ProjectRole;
 use model::raw_usage::UsageOwner;
 use model::reason::Refusal;
 
@@ -44,6 +45,13 @@ impl State {
         let Some(known) = self.accounts.get(&set.name) else {
             return authorise(self, by, Act::KeepBooks(set.parent.as_deref().unwrap_or_default()));
         };
+        let admins = self.projects.get(&set.name).map(|project| &project.admins);
+        let is_unseated =
+            |name: &&String| known.coordinators.contains(name) && !set.coordinators.contains(name);
+        if admins.is_some_and(|admins| admins.iter().any(|name| is_unseated(&name))) {
+            // As by the project's members: its managers do not unseat its admins.
+            authorise(self, by, Act::InProject(&set.name, ProjectRole::Admin))?;
+        }
         if *set == (Account { coordinators: set.coordinators.clone(), ..known.clone() }) {
             return authorise(self, by, Act::KeepBooks(&set.name));
         }

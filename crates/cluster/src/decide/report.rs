@@ -55,7 +55,9 @@ impl State {
                 share.step_ended(*step, *exit, usage, *oom).into_iter().collect()
             }
             AttemptReport::Unfit { why } => self.drained(node, why, at).into_iter().collect(),
-            AttemptReport::LaunchFailed { unfit: None, user: None, .. } => share.not_launched(None),
+            AttemptReport::LaunchFailed { unfit: None, user: None, .. } => {
+                share.not_launched(requeue::after_own_failed_launch(job, at))
+            }
             AttemptReport::LaunchFailed { unfit: None, user: Some(fault), .. } => {
                 let requeue = requeue::after_failed_launch(parameters, job, true, at);
                 ReportedShare { user: Some(*fault), ..share }.not_launched(requeue)

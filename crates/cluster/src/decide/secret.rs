@@ -41,8 +41,11 @@ impl State {
 
     /// Every encrypted value: the secrets, and what jobs hold.
     pub fn sealed_values(&self) -> impl Iterator<Item = &Sealed> {
-        let of_jobs = self.jobs.values().filter_map(|j| j.spec.launch.registry_auth.as_deref());
-        self.secrets.values().flat_map(BTreeMap::values).chain(of_jobs)
+        let of_jobs = self.jobs.values().flat_map(|job| {
+            let launch = &job.spec.launch;
+            [launch.registry_auth.as_deref(), launch.git_credentials.as_deref()]
+        });
+        self.secrets.values().flat_map(BTreeMap::values).chain(of_jobs.flatten())
     }
 
     fn secret_set(

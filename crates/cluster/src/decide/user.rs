@@ -23,6 +23,9 @@ impl State {
         if set.is_new && known.is_some() {
             return Err(Refusal::AlreadyExists { what: "user".into(), name: name.clone() });
         }
+        if !set.is_new && !self.is_known_user(name) && *name != context.by.name {
+            return Err(Refusal::UnknownThing { what: "user".into(), name: name.clone() });
+        }
         let user = KnownUser {
             created: known.map_or(context.now, |known| known.created),
             email: set.email.clone(),
@@ -37,6 +40,14 @@ impl State {
         let what = if set.is_new { ActivityKind::Created } else { ActivityKind::Changed };
         events.push(noted(context, ActivityTarget::User(name.clone()), what));
         Ok(events.into())
+    }
+
+    /// Whether the cluster has heard of the user: by an administrator, a role, a token or an association.
+    pub fn is_known_user(&self, name: &str) -> bool {
+        self.users.contains_key(name)
+            || self.roles.contains_key(name)
+            || self.user_tokens.values().any(|token| token.user() == name)
+            || self.associations.iter().any(|a| a.user.as_deref() == Some(name))
     }
 
     /// Their tokens and roles end with them; what they ran stays in the books.

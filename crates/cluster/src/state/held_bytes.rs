@@ -166,10 +166,11 @@ fn launch_bytes(launch: &Launch) -> u64 {
     let Launch { arguments, work_dir, command, stdin, stdout, stderr, rlimits, .. } = launch;
     let container = launch.container.as_ref().map_or(0, |container| container.text_bytes() as u64);
     let files = [command, stdin, stdout, stderr].into_iter().flatten().map(|file| file.len());
+    let sealed = [&launch.registry_auth, &launch.git_credentials];
     list_bytes(arguments)
         + list_bytes(&launch.secret_variables)
         + container
-        + launch.registry_auth.as_ref().map_or(0, |auth| auth.0.len() as u64)
+        + sealed.into_iter().flatten().map(|sealed| sealed.0.len() as u64).sum::<u64>()
         + (work_dir.len() + files.sum::<usize>()) as u64
         + ITEM_BYTES * rlimits.len() as u64
 }

@@ -7,6 +7,7 @@ use model::account::{Account, Association};
 use model::change::{JobChange, JobField, JobRef, NodeChange};
 use model::partition::{Access, Partition};
 use model::principal::{Principal, Role};
+use model::project::{MembersChange, ProjectRole};
 use model::raw_usage::UsageOwner;
 use model::reason::Refusal;
 use model::run::{Hold, JobState};
@@ -162,6 +163,28 @@ fn accounts_are_changed_by_operators_and_by_their_coordinators() {
         assert_eq!(w.try_as(user("dave", 3000), command), Err(DENIED), "nobody's business");
     }
     w.try_as(olga, member("chem", Some("bob"))).expect("an operator may");
+}
+
+#[test]
+fn manager_of_a_project_does_not_unseat_its_admins_by_its_account() {
+    let (mut w, olga, _) = staffed();
+    w.try_as(olga, Command::CreateProject { name: "atlas".into() }).expect("an operator may");
+    let alice_is = |role| Command::SetMembers {
+        project: "atlas".into(),
+        members: [("alice".to_owned(), role)].into(),
+        change: MembersChange::Add,
+    };
+    w.run(alice_is(ProjectRole::Manager));
+    let known = w.state.accounts["atlas"].clone();
+    let without = |name: &str| {
+        let mut account = known.clone();
+        account.coordinators.retain(|one| one != name);
+        Command::SetAccount(account)
+    };
+    assert_eq!(w.try_as(alice(), without("olga")), Err(DENIED));
+    w.try_as(alice(), without("alice")).expect("a manager may leave");
+    w.run(alice_is(ProjectRole::Admin));
+    w.try_as(alice(), without("olga")).expect("an admin may");
 }
 
 #[test]

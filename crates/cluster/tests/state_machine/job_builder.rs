@@ -62,6 +62,8 @@ pub fn ask() -> Ask {
         configuration: None,
         secret_variables: Vec::new(),
         registry_auth: None,
+        workspace: None,
+        git_credentials: None,
         blob_bytes: Default::default(),
         unattended: false,
         append_output: false,

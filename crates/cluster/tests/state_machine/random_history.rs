@@ -232,6 +232,7 @@ impl History {
                 environment: 50,
                 first_step: 0,
                 configuration: 0,
+                workspace: 0,
             };
         });
         if shape.gpus > 0 {

@@ -10,7 +10,7 @@ use model::node::AdminState;
 use model::node_reason::NodeCause;
 use model::reason::{Reason, Refusal, UserFault};
 use model::record::RecordState;
-use model::run::{Hold, JobState, Outcome, Usage};
+use model::run::{Hold, JobState, Outcome, Retry, Usage};
 
 #[test]
 fn requeued_job_keeps_its_id_and_starts_attempt_two() {
@@ -364,6 +364,33 @@ fn scheduled_job_waits_for_its_next_time_however_it_ended_until_it_is_cancelled(
     w.cancel(&[JobRef::whole(job)]);
     w.end(job, 0);
     assert_eq!(w.is(job), JobState::Cancelled);
+}
+
+#[test]
+fn scheduled_job_that_is_retried_or_requeued_starts_again_at_once() {
+    let each_hour = Schedule::parse(vec!["0 * * * *".to_owned()]).expect("a schedule");
+    let mut w = world(1);
+    let scheduled = ask().task().with(|spec| {
+        spec.schedule = Some(Box::new(each_hour));
+        let (on_no_capacity, on_interruption, on_error) = (false, false, true);
+        let duration_s = Some(600);
+        let retry = Retry { on_no_capacity, on_interruption, on_error, duration_s };
+        spec.retry = Some(Box::new(retry));
+    });
+    let job = w.started(scheduled).job;
+    w.end(job, 3);
+    assert_eq!(w.plan().len(), 1, "its retry");
+    w.change(job, JobChange::Requeue(Requeue::PLAIN)).expect("it runs");
+    w.end(job, 0);
+    assert_eq!(w.plan().len(), 1, "it was requeued before it had its turn");
+    w.end(job, 0);
+    assert!(w.plan().is_empty(), "it has had its turn");
+    let next = w.job(job).begin.expect("a next time");
+    w.pass((next.secs() - w.now.secs()) as u64 + 1);
+    assert_eq!(w.plan().len(), 1, "its time has come");
+    w.pass(601);
+    w.end(job, 3);
+    assert!(w.plan().is_empty(), "the time of its retry is over");
 }
 
 /// On 30 February nothing starts again.

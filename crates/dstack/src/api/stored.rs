@@ -98,7 +98,7 @@ pub struct GetArchiveByHash {
 pub struct InitRepo {
     pub repo_id: String,
     pub repo_info: Value,
-    pub repo_creds: Option<Value>,
+    pub repo_creds: Option<RepoCreds>,
 }
 
 /// `repos/get`
@@ -107,4 +107,47 @@ pub struct InitRepo {
 pub struct GetRepo {
     pub repo_id: String,
     pub include_creds: bool,
+}
+
+/// `repos/delete`
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default)]
+pub struct DeleteRepos {
+    pub repos_ids: Vec<String>,
+}
+
+/// The query of `repos/upload_code`
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default)]
+pub struct RepoOfUpload {
+    pub repo_id: String,
+}
+
+/// A repository as it is kept.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RepoHead {
+    pub repo_id: String,
+    pub repo_info: Value,
+    pub repo_creds: Option<RepoCreds>,
+}
+
+/// Where a repository is, and what it is cloned with.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RepoCreds {
+    pub clone_url: String,
+    pub private_key: Option<SecretValue>,
+    pub oauth_token: Option<SecretValue>,
+}
+
+/// `repo_data` of a run: the state of the repository on the user's machine.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default)]
+pub struct RepoData {
+    /// `remote`, or `virtual` for none.
+    pub repo_type: String,
+    pub repo_branch: Option<String>,
+    pub repo_hash: Option<String>,
+    pub repo_config_name: Option<String>,
+    pub repo_config_email: Option<String>,
 }

@@ -78,6 +78,17 @@ fn on_node(top: &Field<'_>, value: &Value, reading: &mut Reading) -> Result<(), 
     {
         reading.refuse(&field, "needs an `image`: on the node itself a run is its own user");
     }
+    if has_image
+        && is_said(value.get("nvcc"))
+        && let Some(field) = property(top, "nvcc")
+    {
+        reading.refuse(&field, "an `image` brings its own: leave out one of them");
+    }
+    if value.get("repos").items().len() > 1
+        && let Some(field) = property(top, "repos")
+    {
+        reading.refuse(&field, "expected one repository at most");
+    }
     volumes(top, value, has_image, reading)
 }
 

@@ -134,4 +134,10 @@ pub struct HistoryFilter {
     /// Runs that were deleted are left out; `sacct` shows them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_deleted: bool,
+    /// Jobs that were submitted then or later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submitted_from: Option<Timestamp>,
+    /// A limit leaves those that were submitted first, and not those that ended last.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub first_submitted: bool,
 }

@@ -95,7 +95,13 @@ pub struct Launch {
     /// The credentials for the registry of its image, or of its first step's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registry_auth: Option<Box<Sealed>>,
-    /// How long script, environment and first step are.
+    /// The files and the repository that the run brings along, by content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<Box<BlobRef>>,
+    /// What its private repository is cloned with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git_credentials: Option<Box<Sealed>>,
+    /// How long the launch's blobs are.
     #[serde(default, skip_serializing_if = "BlobBytes::is_none")]
     pub blob_bytes: BlobBytes,
     /// What the script runs in; `None` for the node's own file system.
@@ -141,6 +147,7 @@ pub struct BlobBytes {
     pub environment: u32,
     pub first_step: u32,
     pub configuration: u32,
+    pub workspace: u32,
 }
 
 impl BlobBytes {
@@ -151,13 +158,15 @@ impl BlobBytes {
 
 impl Launch {
     /// The blobs that the launch names, with their lengths.
-    pub fn blobs(&self) -> [Option<(BlobRef, u32)>; 4] {
-        let BlobBytes { script, environment, first_step, configuration } = self.blob_bytes;
+    pub fn blobs(&self) -> [Option<(BlobRef, u32)>; 5] {
+        let BlobBytes { script, environment, first_step, configuration, workspace } =
+            self.blob_bytes;
         [
             self.script.map(|blob| (blob, script)),
             self.environment.map(|blob| (blob, environment)),
             self.first_step.as_deref().map(|blob| (*blob, first_step)),
             self.configuration.as_deref().map(|blob| (*blob, configuration)),
+            self.workspace.as_deref().map(|blob| (*blob, workspace)),
         ]
     }
 }
@@ -228,6 +237,8 @@ impl Launch {
             configuration: None,
             secret_variables: Vec::new(),
             registry_auth: None,
+            workspace: None,
+            git_credentials: None,
             blob_bytes: BlobBytes::default(),
             unattended: false,
             arguments: Vec::new(),

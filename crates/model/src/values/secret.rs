@@ -70,6 +70,20 @@ pub struct RegistryAuth {
     pub password: SecretValue,
 }
 
+/// What a private repository is cloned with: a token over HTTPS, or a key over SSH.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GitCredentials {
+    pub oauth_token: Option<SecretValue>,
+    pub private_key: Option<SecretValue>,
+}
+
+impl GitCredentials {
+    pub fn is_empty(&self) -> bool {
+        self.oauth_token.is_none() && self.private_key.is_none()
+    }
+}
+
 /// An encrypted value, with the name of its key: `KEY.CIPHERTEXT`. The state and the journal hold values in this form alone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

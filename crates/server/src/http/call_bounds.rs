@@ -42,6 +42,7 @@ const FIELDS: &[FieldBounds] = &[
     FieldBounds { fields: &["comment", "admin_comment"], text: bounds::COMMENT_BYTES, ..ANY },
     FieldBounds { fields: &["submit_line"], text: bounds::SUBMIT_LINE_BYTES, ..ANY },
     FieldBounds { fields: &["files"], text: bounds::CONFIGURATION_BYTES, counted: false, ..ANY },
+    FieldBounds { fields: &["workspace"], text: bounds::WORKSPACE_BYTES, counted: false, ..ANY },
     FieldBounds { fields: &["array", "tasks", "indices"], list: bounds::ARRAY_RANGES, ..ANY },
     FieldBounds { fields: &["dependency"], list: bounds::DEPENDENCY_ITEMS, ..ANY },
 ];

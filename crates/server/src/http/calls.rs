@@ -7,7 +7,7 @@ use crate::dispatch::launch::srun_prolog_epilog;
 use crate::http::await_job::{await_end, await_start};
 use crate::http::{delete_run, secrets, tokens};
 use crate::per_user::CountedUser;
-use crate::secret::{references, registry_auth};
+use crate::secret::{git_credentials, references, registry_auth};
 use crate::shared::Shared;
 use crate::show::job_list::{self, EncodedAnswer, ListedJob};
 use crate::show::{
@@ -79,6 +79,9 @@ pub fn stored_form(submission: &Submission) -> JobSpec {
     let launch = Arc::make_mut(&mut spec.launch);
     launch.script = blob(&submission.script);
     launch.environment = blob(&submission.environment);
+    // As the writer names it.
+    let workspace = submission.workspace.as_ref().and_then(|w| serde_json::to_string(w).ok());
+    launch.workspace = blob(&workspace).map(Box::new);
     spec
 }
 
@@ -251,7 +254,9 @@ async fn submit(
     settle_owner(&shared.read(), &mut submission, &by)?;
     check_script_size(&shared.read(), &submission)?;
     references::check_submission(&shared.read(), &submission)?;
+    let _sealing = shared.sealing.read().await;
     registry_auth::seal(shared, &mut submission)?;
+    git_credentials::seal(shared, &mut submission)?;
     let name = submission.spec.name.to_string();
     match shared.writer.submit(submission, by).await? {
         Reply::Submitted { job, run } => {

@@ -7,7 +7,6 @@ use cluster::authorise::{Act, authorise};
 use cluster::command::ResealedSecret;
 use cluster::rights::is_project;
 use model::bounds;
-use model::fleet::MAIN_PROJECT;
 use model::principal::Principal;
 use model::reason::Refusal;
 use model::secret::SecretValue;
@@ -27,6 +26,7 @@ pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         Call::SetSecret { project, name, value } => {
             check(shared, &by, &project)?;
             check_value(&value)?;
+            let _sealing = shared.sealing.read().await;
             let sealed = stored::seal(shared, &project, &name, &value)?;
             shared.writer.run(Command::SetSecret { project, name, sealed }, by).await?;
             Ok(Answer::Done)
@@ -44,14 +44,10 @@ pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
 fn check(shared: &Shared, by: &Principal, project: &str) -> Result<(), Refusal> {
     let state = shared.read();
     authorise(&state, by, Act::ManageSecrets(project))?;
-    match project {
-        MAIN_PROJECT => Ok(()),
-        known if is_project(&state, known) => {
-            let text = format!("project {known} cannot have secrets yet: {MAIN_PROJECT} can");
-            Err(Refusal::Other(text))
-        }
-        unknown => Err(Refusal::UnknownThing { what: "project".into(), name: unknown.into() }),
+    if is_project(&state, project) {
+        return Ok(());
     }
+    Err(Refusal::UnknownThing { what: "project".into(), name: project.into() })
 }
 
 /// A refusal shows the length of a value and nothing else of it.
@@ -92,6 +88,8 @@ async fn rotate(shared: &Arc<Shared>, by: Principal) -> Result<Answer, Refusal> 
         resealed.push(ResealedSecret { project, name, before, after });
     }
     shared.writer.run(Command::ResealSecrets(resealed), by).await?;
+    // What was encrypted with an older key is in the state once those who did it are done.
+    let _alone = shared.sealing.write().await;
     shared.secret_keys.retain(shared.read().sealed_values())?;
     Ok(Answer::Done)
 }

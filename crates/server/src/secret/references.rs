@@ -9,69 +9,74 @@ use cluster::State;
 use model::bounds::{self, Bound};
 use model::interpolation::{self, Piece, Place, Reference};
 use model::reason::Refusal;
+use model::run::JobSpec;
 use model::secret::RegistryAuth;
 use std::collections::{BTreeSet, HashSet};
 use wire::client::Submission;
 use wire::step::StepLaunch;
 
-/// Refuses a submission that refers to secrets which its project does not have.
+/// Refuses a submission that refers to secrets which its project does not have, or does not let its owner use.
 pub fn check_submission(state: &State, submission: &Submission) -> Result<(), Refusal> {
-    let project = super::project_of(&submission.spec);
+    let spec = &submission.spec;
     let environment = submission.environment.as_deref().unwrap_or_default();
-    check(state, project, environment, &submission.spec.launch.secret_variables)?;
-    check_auth(state, project, submission.registry_auth.as_ref())?;
-    submission.first_step.as_ref().map_or(Ok(()), |step| check_step(state, project, step))
+    check(state, spec, environment, &spec.launch.secret_variables)?;
+    check_auth(state, spec, submission.registry_auth.as_ref())?;
+    submission.first_step.as_ref().map_or(Ok(()), |step| check_step(state, spec, step))
 }
 
-pub fn check_step(state: &State, project: &str, launch: &StepLaunch) -> Result<(), Refusal> {
-    check_auth(state, project, launch.registry_auth.as_ref())?;
-    check(state, project, &launch.environment, &launch.secret_variables)
+/// The same for a step of a job.
+pub fn check_step(state: &State, job: &JobSpec, launch: &StepLaunch) -> Result<(), Refusal> {
+    check_auth(state, job, launch.registry_auth.as_ref())?;
+    check(state, job, &launch.environment, &launch.secret_variables)
 }
 
-fn check_auth(state: &State, project: &str, auth: Option<&RegistryAuth>) -> Result<(), Refusal> {
+fn check_auth(state: &State, job: &JobSpec, auth: Option<&RegistryAuth>) -> Result<(), Refusal> {
     let texts = auth.into_iter().flat_map(|auth| [&auth.username, &auth.password]);
-    check_texts(state, project, texts.map(|text| ("registry_auth", text.0.as_str())))
+    check_texts(state, job, texts.map(|text| ("registry_auth", text.0.as_str())))
 }
 
 fn check(
     state: &State,
-    project: &str,
+    job: &JobSpec,
     environment: &str,
     variables: &[String],
 ) -> Result<(), Refusal> {
     let variables = names(variables);
     let named = entries(environment).filter(|(name, _)| variables.contains(name));
-    check_texts(state, project, named)
+    check_texts(state, job, named)
 }
 
-/// Refuses texts, each with what it is the value of, that refer to secrets which the project does not have.
+/// Refuses texts, each with what it is the value of, that refer to secrets which the job may not have.
 fn check_texts<'a>(
     state: &State,
-    project: &str,
+    job: &JobSpec,
     texts: impl Iterator<Item = (&'a str, &'a str)>,
 ) -> Result<(), Refusal> {
-    let (known, mut missing) = (state.secrets_of(project), BTreeSet::new());
+    let mut wanted = BTreeSet::new();
     for (name, value) in texts {
         let pieces = parse(name, value)?;
-        for reference in interpolation::references(&pieces) {
-            if let Reference::Secret(secret) = reference
-                && !known.contains_key(secret)
-            {
-                missing.insert(secret.clone());
-            }
-        }
+        wanted.extend(interpolation::references(&pieces).filter_map(|reference| match reference {
+            Reference::Secret(secret) => Some(secret.clone()),
+            _ => None,
+        }));
     }
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    super::check_member(state, job)?;
+    let known = state.secrets_of(super::project_of(job));
+    let missing: Vec<String> =
+        wanted.into_iter().filter(|name| !known.contains_key(name)).collect();
     if missing.is_empty() {
         return Ok(());
     }
-    let names = missing.into_iter().collect::<Vec<_>>().join(", ");
-    Err(Refusal::UnknownThing { what: SECRET.into(), name: names })
+    Err(Refusal::UnknownThing { what: SECRET.into(), name: missing.join(", ") })
 }
 
 /// The environment with the values of secrets in place of references. No error holds a value.
 pub fn fill_in(
     shared: &Shared,
-    project: &str,
+    job: &JobSpec,
     environment: &str,
     variables: &[String],
 ) -> Result<String, Refusal> {
@@ -82,7 +87,7 @@ pub fn fill_in(
     let mut filled = String::with_capacity(environment.len());
     for (name, value) in entries(environment) {
         let value = if variables.contains(name) {
-            filled_value(shared, project, name, value)?
+            filled_value(shared, job, name, value)?
         } else {
             value.to_owned()
         };
@@ -102,7 +107,7 @@ pub fn leave_out(environment: &str, variables: &[String]) -> String {
 /// One text with the values of secrets; `name` is what it is the value of.
 pub fn filled_value(
     shared: &Shared,
-    project: &str,
+    job: &JobSpec,
     name: &str,
     value: &str,
 ) -> Result<String, Refusal> {
@@ -111,7 +116,8 @@ pub fn filled_value(
         match piece {
             Piece::Text(text) => filled.push_str(&text),
             Piece::Reference(Reference::Secret(secret)) => {
-                filled.push_str(&stored::value(shared, project, &secret)?.0);
+                super::check_member(&shared.read(), job)?;
+                filled.push_str(&stored::value(shared, super::project_of(job), &secret)?.0);
             }
             Piece::Reference(other) => {
                 return Err(Refusal::Other(format!("{name}: {other} has no value here")));
@@ -164,6 +170,11 @@ mod tests {
         server
     }
 
+    /// A job of the main project.
+    fn job() -> JobSpec {
+        crate::testing::submission("").spec
+    }
+
     fn names(of: &[&str]) -> Vec<String> {
         of.iter().map(|name| (*name).to_owned()).collect()
     }
@@ -172,7 +183,7 @@ mod tests {
     async fn only_named_variables_are_filled_in() {
         let server = server_with("tok", "hush ${{ secrets.tok }} $$").await;
         let environment = "A=a ${{ secrets.tok }} $${{ b }}\0B=${{ secrets.tok }}\0C=$$\0";
-        let filled = fill_in(&server.shared, MAIN_PROJECT, environment, &names(&["A"]));
+        let filled = fill_in(&server.shared, &job(), environment, &names(&["A"]));
         // A value is not read for references itself.
         let expected = "A=a hush ${{ secrets.tok }} $$ ${{ b }}\0B=${{ secrets.tok }}\0C=$$\0";
         assert_eq!(filled.as_deref(), Ok(expected));
@@ -184,13 +195,13 @@ mod tests {
         let server = server_with("tok", &"x".repeat(16 << 10)).await;
         let environment = "A=${{ secrets.b }}${{ secrets.tok }}${{ secrets.a }}\0";
         let state = server.shared.read();
-        let refused = check(&state, MAIN_PROJECT, environment, &names(&["A"]));
+        let refused = check(&state, &job(), environment, &names(&["A"]));
         assert_eq!(refused.unwrap_err().to_string(), "secret a, b does not exist");
-        assert_eq!(check(&state, MAIN_PROJECT, environment, &[]), Ok(()));
-        assert!(check(&state, MAIN_PROJECT, "A=${{ x }}\0", &names(&["A"])).is_err());
+        assert_eq!(check(&state, &job(), environment, &[]), Ok(()));
+        assert!(check(&state, &job(), "A=${{ x }}\0", &names(&["A"])).is_err());
         drop(state);
         let long = format!("A={}\0", "${{ secrets.tok }}".repeat(9));
-        let refused = fill_in(&server.shared, MAIN_PROJECT, &long, &names(&["A"])).unwrap_err();
+        let refused = fill_in(&server.shared, &job(), &long, &names(&["A"])).unwrap_err();
         assert!(refused.to_string().contains("at most 131072 bytes"), "{refused}");
     }
 }

@@ -19,6 +19,7 @@ pub mod step_launches;
 pub mod step_queue;
 pub mod token_uses;
 pub mod totals;
+pub mod uploads;
 pub mod usage_queries;
 pub mod writer_queue;
 
@@ -50,6 +51,7 @@ use step_launches::StepLaunches;
 use step_queue::StepQueue;
 use token_uses::TokenUses;
 use totals::Totals;
+use uploads::Uploads;
 use writer_queue::WriterQueue;
 
 pub struct Shared {
@@ -64,6 +66,9 @@ pub struct Shared {
     pub logs: LogQueue,
     pub identity: Identity,
     pub secret_keys: SecretKeys,
+    pub uploads: Uploads,
+    /// Held for reading while a value that was encrypted is on its way into the state, so that its key is not removed.
+    pub sealing: tokio::sync::RwLock<()>,
     pub commits: CommitWatch,
     pub volatile: Volatile,
     pub setup: Setup,

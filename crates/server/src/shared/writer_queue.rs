@@ -46,6 +46,7 @@ pub struct NamedSubmission {
     pub environment: Option<Text>,
     pub first_step: Option<Text>,
     pub configuration: Option<Text>,
+    pub workspace: Option<Text>,
 }
 
 pub struct Text {
@@ -67,7 +68,10 @@ impl NamedSubmission {
         let step = step.transpose().map_err(|e| Refusal::Other(e.to_string()))?;
         let first_step = step.map(Text::new);
         let configuration = submission.configuration.take().map(Text::new);
-        Ok(Self { submission, script, environment, first_step, configuration })
+        let workspace = submission.workspace.take().map(|of_run| serde_json::to_string(&of_run));
+        let workspace = workspace.transpose().map_err(|e| Refusal::Other(e.to_string()))?;
+        let workspace = workspace.map(Text::new);
+        Ok(Self { submission, script, environment, first_step, configuration, workspace })
     }
 }
 

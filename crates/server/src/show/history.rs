@@ -67,7 +67,11 @@ pub fn booked(
     let state = shared.read();
     let viewer = Viewer::new(&state, by);
     records.retain(|record| viewer.job_of(record.uid, &record.account));
-    keep_newest(&mut records, limit);
+    if filter.first_submitted {
+        records.truncate(limit as usize);
+    } else {
+        keep_newest(&mut records, limit);
+    }
     Ok(records)
 }
 

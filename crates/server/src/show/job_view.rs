@@ -12,7 +12,7 @@ use model::allocation::Allocation;
 use model::array::IndexSet;
 use model::attempt::suspended_whole_s;
 use model::reason::Reason;
-use model::run::{Hold, LaunchKind, Outcome};
+use model::run::{Hold, JobSpec, Launch, LaunchKind, Outcome};
 use model::time::{TimeLimit, Timestamp};
 use model::tres::TresKind;
 use std::cell::RefCell;
@@ -82,7 +82,7 @@ impl<'a> JobViews<'a> {
             array: array_view(job, tasks),
             het: job.het,
             spec: match self.detail {
-                Detail::Full => job.spec.clone(),
+                Detail::Full => without_credentials(&job.spec),
                 Detail::Listing => self.cache.borrow_mut().listed(&job.spec),
             },
             state: job.state(),
@@ -225,4 +225,13 @@ fn end_of(job: &Job, start: Option<Timestamp>, limit: TimeLimit) -> Option<Times
         },
         (None, None) => Some(start? + limit.duration()?),
     }
+}
+/// The specification without what only the server can read.
+fn without_credentials(spec: &Arc<JobSpec>) -> Arc<JobSpec> {
+    let launch = &spec.launch;
+    if launch.registry_auth.is_none() && launch.git_credentials.is_none() {
+        return spec.clone();
+    }
+    let launch = Launch { registry_auth: None, git_credentials: None, ..(**launch).clone() };
+    Arc::new(JobSpec { launch: Arc::new(launch), ..(**spec).clone() })
 }

@@ -1,7 +1,7 @@
 //! Creating a step: checked, queued behind other steps of its job where it must wait, and handed to the writer.
 
 use crate::dispatch::launch::srun_prolog_epilog;
-use crate::secret::{self, references};
+use crate::secret::references;
 use crate::shared::Shared;
 use crate::step::ask::step_ask;
 use crate::writer::submission::fits_an_order;
@@ -29,7 +29,7 @@ pub async fn create(
     let CreateStep { job, launch, wait_ms } = create;
     let programs = launch.programs.iter().flatten();
     let texts = launch.argv.iter().chain(programs).map(String::as_str);
-    fits_an_order(texts.chain([launch.environment.as_str()]))?;
+    fits_an_order(texts.chain([launch.environment.as_str()]), 0)?;
     may_have_steps(shared, &by, job)?;
     check_secrets(shared, job, &launch)?;
     let (queue, ticket) = (&shared.volatile.step_queue, launch.shape.ticket);
@@ -129,7 +129,7 @@ pub fn resend_launch(
 fn check_secrets(shared: &Shared, job: JobId, launch: &StepLaunch) -> Result<(), Refusal> {
     let state = shared.read();
     let found = state.jobs.get(&job).ok_or_else(|| Refusal::UnknownJob(job.to_string()))?;
-    references::check_step(&state, secret::project_of(&found.spec), launch)
+    references::check_step(&state, &found.spec, launch)
 }
 
 fn may_have_steps(shared: &Shared, by: &Principal, job: JobId) -> Result<(), Refusal> {

@@ -3,11 +3,13 @@
 use crate::auth::principal;
 use cluster::State;
 use cluster::authorise::{Act, authorise};
+use model::bounds;
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
 use model::run::{Launch, LaunchKind};
 use std::sync::Arc;
 use wire::client::{SCRIPT_BYTES_MAX, Submission};
+use wire::workspace;
 
 /// The bytes that script and environment may take in an order; the rest is left for its other fields.
 const ORDER_TEXT_MAX: usize = wire::frame::PAYLOAD_MAX - (2 << 20);
@@ -38,8 +40,15 @@ pub fn settle_owner(
     let step = submission.first_step.as_deref();
     let texts = [submission.script.as_deref().unwrap_or_default(), environment];
     let step_text = step.map_or("", |s| s.environment.as_str());
-    fits_an_order(texts.into_iter().chain([step_text]))?;
+    let workspace_bytes = check_workspace(submission)?;
+    fits_an_order(texts.into_iter().chain([step_text]), workspace_bytes)?;
     let Submission { spec, het_components, .. } = submission;
+    let known = &spec.launch.secret_variables;
+    let of_others = het_components.iter().flat_map(|other| &other.launch.secret_variables);
+    if let Some(variable) = of_others.into_iter().find(|variable| !known.contains(variable)) {
+        let text = "expected with the first component, whose environment all of them have";
+        return Err(Refusal::Other(format!("--secret of {variable}: {text}")));
+    }
     for other in het_components.iter_mut() {
         other.owner = spec.owner.clone();
         *Arc::make_mut(&mut other.launch) = follower(&other.launch);
@@ -62,26 +71,51 @@ fn follower(first: &Launch) -> Launch {
     }
 }
 
-/// Refuses texts that would not fit into the order that carries them to a node.
-pub fn fits_an_order<'a>(texts: impl Iterator<Item = &'a str>) -> Result<(), Refusal> {
+/// Refuses what no node would unpack, and more than is kept. Returns the bytes that it takes in an order.
+fn check_workspace(submission: &Submission) -> Result<usize, Refusal> {
+    let Some(workspace) = submission.workspace.as_deref() else { return Ok(0) };
+    let diff = workspace.repository.iter().filter_map(|repository| repository.diff.as_ref());
+    let blobs = workspace.files.iter().map(|file| &file.archive).chain(diff);
+    let bytes = blobs.map(|blob| blob.0.len().div_ceil(3) * 4).sum::<usize>();
+    let bound = bounds::WORKSPACE_BYTES;
+    if bytes > bound.most {
+        return Err(Refusal::InvalidValue {
+            what: bound.what.into(),
+            value: format!("{bytes} bytes"),
+            expected: format!("at most {} bytes", bound.most),
+        });
+    }
+    for file in &workspace.files {
+        workspace::entries(&file.archive.0)
+            .map_err(|error| Refusal::Other(format!("`files`: {}: {error}", file.path)))?;
+    }
+    Ok(bytes)
+}
+
+/// Refuses texts that would not fit into the order that carries them to a node, beside so many other bytes.
+pub fn fits_an_order<'a>(
+    texts: impl Iterator<Item = &'a str>,
+    other_bytes: usize,
+) -> Result<(), Refusal> {
     // An order is JSON within JSON: a quote takes four bytes there, a control character seven.
     let encoded_len = |byte: u8| match byte {
         b'"' | b'\\' => 4,
         0..0x20 => 7,
         _ => 1,
     };
+    let most = ORDER_TEXT_MAX - other_bytes;
     let texts: Vec<&str> = texts.collect();
-    if texts.iter().map(|text| text.len()).sum::<usize>() <= ORDER_TEXT_MAX / 7 {
+    if texts.iter().map(|text| text.len()).sum::<usize>() <= most / 7 {
         return Ok(());
     }
     let bytes: usize = texts.into_iter().flat_map(str::bytes).map(encoded_len).sum();
-    if bytes <= ORDER_TEXT_MAX {
+    if bytes <= most {
         return Ok(());
     }
     Err(Refusal::InvalidValue {
         what: "script and environment".into(),
         value: format!("{bytes} bytes in an order"),
-        expected: format!("at most {ORDER_TEXT_MAX}"),
+        expected: format!("at most {most}"),
     })
 }
 
@@ -106,10 +140,10 @@ mod tests {
     #[test]
     fn text_that_no_order_could_carry_is_refused() {
         let plain = "x".repeat(ORDER_TEXT_MAX);
-        assert!(fits_an_order([plain.as_str()].into_iter()).is_ok());
+        assert!(fits_an_order([plain.as_str()].into_iter(), 0).is_ok());
         // A quote takes four bytes in JSON within JSON.
         let quotes = "\"".repeat(ORDER_TEXT_MAX / 4 + 1);
-        let refused = fits_an_order([quotes.as_str()].into_iter());
+        let refused = fits_an_order([quotes.as_str()].into_iter(), 0);
         assert!(matches!(refused, Err(Refusal::InvalidValue { .. })));
         let mut long = submission("");
         long.script = Some("x".repeat(SCRIPT_BYTES_MAX + 1));

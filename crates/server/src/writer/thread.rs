@@ -178,7 +178,14 @@ impl WriterThread {
         if self.journal.free_bytes() < RESERVED_FOR_ENDS + pending.size() as u64 {
             return Err(Refusal::DiskFull("no room is left in the journal".into()));
         }
-        let NamedSubmission { submission, script, environment, first_step, configuration } = named;
+        let NamedSubmission {
+            submission,
+            script,
+            environment,
+            first_step,
+            configuration,
+            workspace,
+        } = named;
         let unique_name = submission.unique_name;
         let Submission { mut spec, het_components, array, hold, priority, requeue_unsaid, .. } =
             submission;
@@ -194,11 +201,13 @@ impl WriterThread {
         launch.environment = name(&environment);
         launch.first_step = name(&first_step).map(Box::new);
         launch.configuration = name(&configuration).map(Box::new);
+        launch.workspace = name(&workspace).map(Box::new);
         launch.blob_bytes = BlobBytes {
             script: bytes(&script),
             environment: bytes(&environment),
             first_step: bytes(&first_step),
             configuration: bytes(&configuration),
+            workspace: bytes(&workspace),
         };
         let submit =
             Submit { spec, array, hold, priority, het_components, test_only: false, unique_name };
@@ -206,7 +215,7 @@ impl WriterThread {
         let decision = state.decide(&command, context)?;
         // What is refused leaves nothing on the disk.
         let mut blobs = shared.blobs.lock().expect("no panic with the blobs held");
-        let texts = [script, environment, first_step, configuration];
+        let texts = [script, environment, first_step, configuration, workspace];
         for Text { name, content } in texts.into_iter().flatten() {
             blobs
                 .stage_named(name, content.as_bytes(), context.now.secs() as u64)

@@ -3,5 +3,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod brought_along;
+mod dstack_client;
 mod published_client;
 mod secrets;

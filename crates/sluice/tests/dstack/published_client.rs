@@ -1,53 +1,7 @@
 //! The published `dstack` client (`scripts/dstack-client` installs it), unmodified: our server answers.
 
-use crate::harness::{Cluster, CommandOutput, TWO_NODES, skip, until};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-
-/// The client with a home folder of its own, in which the cluster's project is known.
-struct DstackClient<'a> {
-    cluster: &'a Cluster,
-    program: PathBuf,
-    home: PathBuf,
-}
-
-impl<'a> DstackClient<'a> {
-    /// `None` where the client is not installed.
-    fn new(cluster: &'a Cluster) -> Option<Self> {
-        let venv = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/clients/dstack-0.22.5");
-        let program = PathBuf::from(venv).join("bin/dstack");
-        if !program.exists() {
-            skip("dstack-client", "scripts/dstack-client has not installed it");
-            return None;
-        }
-        let home = cluster.path("home");
-        std::fs::create_dir(&home).expect("a home folder");
-        Some(Self { cluster, program, home })
-    }
-
-    fn url(&self) -> String {
-        let ports = std::fs::read_to_string(self.cluster.state().join("ports.json")).unwrap();
-        let ports: serde_json::Value = serde_json::from_str(&ports).unwrap();
-        format!("http://{}", ports["listen"].as_str().expect("the port"))
-    }
-
-    fn token(&self) -> String {
-        let token = std::fs::read_to_string(self.cluster.state().join("admin.token")).unwrap();
-        token.trim().to_owned()
-    }
-
-    fn add_project(&self, token: &str) -> CommandOutput {
-        let url = self.url();
-        self.run(&["project", "add", "--name", "main", "--url", &url, "--token", token, "-y"])
-    }
-
-    fn run(&self, args: &[&str]) -> CommandOutput {
-        let mut command = Command::new(&self.program);
-        self.cluster.set_up(&mut command);
-        command.args(args).env("HOME", &self.home).env("COLUMNS", "200").stdin(Stdio::null());
-        command.output().expect("the client runs").into()
-    }
-}
+use crate::dstack_client::DstackClient;
+use crate::harness::{Cluster, TWO_NODES, until};
 
 /// A column of the only line that begins with the run's name.
 fn line_of<'t>(text: &'t str, name: &str) -> &'t str {

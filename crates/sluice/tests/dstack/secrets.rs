@@ -186,3 +186,30 @@ fn up_unknown_secrets_are_refused_and_a_secret_deleted_before_the_start_fails_it
     });
     assert!(cluster.log("server").contains("secret token does not exist"));
 }
+
+#[test]
+fn up_secrets_of_a_project_are_for_its_runs_alone() {
+    let cluster = Cluster::up(TWO_NODES);
+    set_secret(&cluster, "token", "of all").ok();
+    cluster.sluice(&["project", "create", "atlas"]).ok();
+    cluster.sluice(&["secret", "--project", "atlas", "set", "token", VALUE]).ok();
+    cluster.sluice(&["secret", "--project", "atlas", "set", "own", VALUE]).ok();
+    let said = |options: &[&str], script: &str| cluster.run_script(options, script);
+    let script = "#!/bin/sh\necho $token\n";
+    assert_eq!(said(&["-A", "atlas", "--secret", "token"], script).trim(), VALUE);
+    assert_eq!(said(&["--secret", "token"], script).trim(), "of all");
+    let refused = cluster.shell("sbatch --secret own --wrap true");
+    assert!(refused.stderr.contains("secret own does not exist"), "{refused:?}");
+
+    // A user who is no member gets none: at submit, and at the launch of a job that he moved there.
+    let refused = cluster.shell_as("daemon", "sbatch -A atlas --secret own --wrap true");
+    assert!(refused.stderr.contains("user daemon is no member of it"), "{refused:?}");
+    let moved = cluster.submit_as("daemon", "-H --secret token -o /dev/null --wrap true");
+    cluster.shell_as("daemon", &format!("scontrol update jobid={moved} account=atlas")).ok();
+    cluster.shell_as("daemon", &format!("scontrol release {moved}")).ok();
+    until("the job has failed", || {
+        let books = cluster.sluice(&["sacct", "-n", "-X", "-j", &moved.to_string(), "-o", "State"]);
+        books.stdout.contains("FAIL").then_some(())
+    });
+    assert!(cluster.log("server").contains("user daemon is no member of it"));
+}

@@ -186,6 +186,8 @@ pub fn spec(name: &str, owner: Principal, request: Request) -> JobSpec {
             configuration: None,
             secret_variables: Vec::new(),
             registry_auth: None,
+            workspace: None,
+            git_credentials: None,
             blob_bytes: Default::default(),
             append_output: false,
             unattended: false,

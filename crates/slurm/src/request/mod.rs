@@ -189,6 +189,8 @@ fn draft(
         configuration: None,
         unique_name: false,
         registry_auth: None,
+        workspace: None,
+        git_credentials: None,
     };
     Ok(Draft { submission, notes })
 }
@@ -215,6 +217,8 @@ fn launch(kind: LaunchKind, options: &JobOptions, submitter: &Submitter) -> Laun
         configuration: None,
         secret_variables: secret_variables(options),
         registry_auth: None,
+        workspace: None,
+        git_credentials: None,
         blob_bytes: Default::default(),
         unattended: options.no_shell,
         append_output: options.open_mode == Some(OpenMode::Append),

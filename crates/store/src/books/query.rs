@@ -28,11 +28,14 @@ const ON_NODES: &str = "entry IN (SELECT entry FROM job_nodes
 
 const NOT_DELETED: &str = "NOT EXISTS (SELECT 1 FROM deleted_runs WHERE run = record ->> 'run')";
 
-/// The conditions of a query and the values bound to them, in the same order.
-#[derive(Default)]
+const LAST_ENDED: &str = "end_ms DESC, entry DESC";
+const FIRST_SUBMITTED: &str = "submit_ms, entry";
+
+/// The conditions of a query, its order, and the values bound to them, in the same order.
 struct Conditions {
     sql: Vec<&'static str>,
     values: Vec<Value>,
+    order: &'static str,
 }
 
 impl Conditions {
@@ -54,7 +57,8 @@ impl Conditions {
     }
 
     fn of(filter: &HistoryFilter) -> Self {
-        let mut all = Self::default();
+        let order = if filter.first_submitted { FIRST_SUBMITTED } else { LAST_ENDED };
+        let mut all = Self { sql: Vec::new(), values: Vec::new(), order };
         all.any_of(NAMED, &JobRef::distinct(&filter.jobs));
         all.any_of("user IN (SELECT value FROM json_each(?))", &filter.users);
         all.any_of("account IN (SELECT value FROM json_each(?))", &filter.accounts);
@@ -69,6 +73,7 @@ impl Conditions {
         all.any_of("state IN (SELECT value FROM json_each(?))", &filter.states);
         all.compare("end_ms >= ?", filter.from.map(|from| from.millis()));
         all.compare("submit_ms <= ?", filter.until.map(|until| until.millis()));
+        all.compare("submit_ms >= ?", filter.submitted_from.map(|from| from.millis()));
         if filter.without_deleted {
             all.sql.push(NOT_DELETED);
         }
@@ -81,7 +86,7 @@ impl Conditions {
     /// Selects the entries alone: sorting them must not carry whole records along.
     fn select(&self) -> String {
         let clause = if self.sql.is_empty() { "TRUE".to_owned() } else { self.sql.join("\n AND ") };
-        format!("SELECT entry FROM jobs WHERE {clause} ORDER BY end_ms DESC, entry DESC")
+        format!("SELECT entry FROM jobs WHERE {clause} ORDER BY {}", self.order)
     }
 }
 
@@ -93,11 +98,11 @@ pub(super) fn run(
     // One moment of the books for the entries and their records.
     let moment = connection.unchecked_transaction().map_err(failed())?;
     let conditions = Conditions::of(filter);
-    let mut newest_first = moment.prepare_cached(&conditions.select()).map_err(failed())?;
+    let mut in_order = moment.prepare_cached(&conditions.select()).map_err(failed())?;
     let mut record_of = moment
         .prepare_cached("SELECT job_id, record FROM jobs WHERE entry = ?1")
         .map_err(failed())?;
-    let mut entries = newest_first.query(params_from_iter(conditions.values)).map_err(failed())?;
+    let mut entries = in_order.query(params_from_iter(conditions.values)).map_err(failed())?;
     let test = RecordTest::new(filter);
     let limit = filter.limit.unwrap_or(RECORDS_MAX) as usize;
     let mut found = Vec::new();
@@ -113,7 +118,9 @@ pub(super) fn run(
             found.push(record);
         }
     }
-    found.reverse();
+    if !filter.first_submitted {
+        found.reverse();
+    }
     Ok(found)
 }
 

@@ -23,6 +23,7 @@ use crate::supervisor::process::reap::reap_next;
 use crate::supervisor::step::Step;
 use crate::supervisor::step::input::HeldInput;
 use crate::supervisor::step::listener::StepListener;
+use crate::supervisor::workspace::RunWorkspace;
 use crate::wall_clock;
 use ending::Emptying;
 use model::array::IndexSet;
@@ -56,6 +57,8 @@ pub(super) struct Attempt {
     leaf: Option<JobGroup>,
     pub watch: Option<EmptyWatch>,
     leader: Option<Leader>,
+    /// What is placed for the script before it runs.
+    workspace: Option<RunWorkspace>,
     /// Where a script without an output file writes.
     pub log: Option<JobLog>,
     /// The script's standard error, for notices.
@@ -92,12 +95,13 @@ pub(super) struct Attempt {
     samples: VecDeque<LoadSample>,
     /// The usage and the script's OOM kills, read before the epilog begins.
     used: Option<(Usage, u64)>,
+    had_containers: bool,
     over: bool,
 }
 
 impl Attempt {
     pub fn new(
-        record: LaunchRecord,
+        mut record: LaunchRecord,
         dir: AttemptDir,
         agents: AgentConnections,
         group: JobGroup,
@@ -110,6 +114,10 @@ impl Attempt {
             record.launch.signal,
         );
         let cpu_limit = CpuLimit::of(&record, wall_clock::now());
+        let git_credentials = record.launch.git_credentials.take();
+        let workspace = record.launch.workspace.take();
+        let workspace =
+            workspace.map(|brought| RunWorkspace { workspace: *brought, git_credentials });
         Ok(Attempt {
             record,
             dir,
@@ -119,6 +127,7 @@ impl Attempt {
             leaf,
             watch,
             leader: None,
+            workspace,
             log: None,
             stderr: None,
             steps: Vec::new(),
@@ -143,6 +152,7 @@ impl Attempt {
             sample_at: None,
             samples: VecDeque::new(),
             used: None,
+            had_containers: false,
             over: false,
         })
     }

@@ -231,6 +231,7 @@ impl Attempt {
             terminal: false,
             namespaces: None,
             prologs: Vec::new(),
+            workspace: None,
             container: None,
             entry: &entry,
             notices: &notices,

@@ -43,6 +43,8 @@ impl Attempt {
         let prologs = prolog.map(|program| (program, words)).into_iter().collect();
         let argv = std::iter::once(program).chain(arguments).collect();
         let spawned = self.spawn_in_place_of_script(argv, prologs, Streams::OfScript)?;
+        // The script's process has it.
+        self.workspace = None;
         if let Some(log) = &mut self.log {
             log.job_end = None;
         }
@@ -71,7 +73,7 @@ impl Attempt {
             ranks_here: &[launch.node_index],
             scratch: self.folders.scratch_path(),
         };
-        // A program of the site that runs in place of the script is not of the image.
+        // A program of the site that runs in place of the script is not of the image, and has nothing placed for it.
         let with_container = matches!(streams, Streams::OfScript);
         let streams = match streams {
             Streams::OfScript => {
@@ -88,15 +90,22 @@ impl Attempt {
         let base = launch.environment.iter().map(String::as_str);
         let over = own.iter().chain(&marker).map(String::as_str);
         let cpus = binding::script_cpus(&self.record);
+        let workspace = self.workspace.as_ref().filter(|_| with_container);
+        let own_folder = workspace.is_some_and(|brought| brought.workspace.own_folder);
+        let work_dir = match identity.scratch {
+            Some(scratch) if own_folder => scratch,
+            _ => &launch.work_dir,
+        };
         let container = launch.container.as_deref().filter(|_| with_container);
         let container = container.map(|request| {
-            let job = self.context();
-            ContainerSpec {
+            let (job, auth) = (self.context(), launch.registry_auth.as_ref());
+            Ok::<_, String>(ContainerSpec {
                 script: Some(self.dir.script_path()),
-                work_dir: &launch.work_dir,
+                work_dir,
                 umask: launch.umask,
-                ..ContainerSpec::of_job(job, request, "batch", group, launch.registry_auth.as_ref())
-            }
+                workspace,
+                ..ContainerSpec::of_job(job, request, "batch", group, auth)?
+            })
         });
         let spec = ProcessSpec {
             user: &launch.user,
@@ -104,7 +113,7 @@ impl Attempt {
             argv0: Argv0::AsGiven,
             environment: merge_environment(base, over),
             pid_variables,
-            work_dir: &launch.work_dir,
+            work_dir,
             umask: launch.umask,
             rlimits: &launch.rlimits,
             limits: Some(&self.record.limits),
@@ -119,7 +128,8 @@ impl Attempt {
             terminal: false,
             namespaces: self.folders.namespaces.as_ref(),
             prologs,
-            container,
+            workspace,
+            container: container.transpose()?,
             entry: &entry,
             notices: &launch.notices,
         };

@@ -1,36 +1,71 @@
-//! Runs inside a container, as its user, between the runtime and the program: enters the working directory. A runtime
-//! does that as root, and makes what is missing of it, in mounted folders of the node too.
+//! Runs inside a container, as its user, between the runtime and the program: enters the working directory, and places
+//! what the run brings along. A runtime would enter it as root, and make what is missing of it, in mounted folders of the
+//! node too.
 
+use super::assembly::WORKSPACE;
 use super::files::{OWN, PROGRAM};
+use crate::supervisor::workspace::RunWorkspace;
 use nix::errno::Errno;
 use nix::unistd::{chdir, execvp};
+use std::env::set_var;
 use std::ffi::CString;
+use std::os::unix::ffi::OsStringExt;
 
 /// The program's verb for it.
 pub const VERB: &str = "container-exec";
 
+/// Before the working directory: it is made if it is missing, and the run's files are placed.
+const PLACE: &str = "--workspace";
+
 /// The arguments that enter the working directory and execute `argv` there.
 pub(super) fn in_work_dir(work_dir: &str, argv: &[String]) -> Vec<String> {
+    called_with(&[work_dir], argv)
+}
+
+/// The same, with the run's files placed before.
+pub(super) fn in_workspace(work_dir: &str, argv: &[String]) -> Vec<String> {
+    called_with(&[PLACE, work_dir], argv)
+}
+
+fn called_with(words: &[&str], argv: &[String]) -> Vec<String> {
     let own = [
         format!("{OWN}/lib/loader"),
         "--library-path".to_owned(),
         format!("{OWN}/lib"),
         PROGRAM.to_owned(),
         VERB.to_owned(),
-        work_dir.to_owned(),
     ];
-    own.into_iter().chain(argv.iter().cloned()).collect()
+    let words = words.iter().map(|word| (*word).to_owned());
+    own.into_iter().chain(words).chain(argv.iter().cloned()).collect()
 }
 
 /// Takes the working directory and the command. Returns the exit code of a failure.
 pub fn run(args: &[String]) -> i32 {
+    let (places, args) = match args {
+        [first, rest @ ..] if first == PLACE => (true, rest),
+        all => (false, all),
+    };
     let [work_dir, argv @ ..] = args else { return Errno::EINVAL as i32 };
     let failed = |what: &str, name: &str, errno: Errno| {
         eprintln!("sluice: cannot {what} {name}: {}", errno.desc());
         errno as i32
     };
+    if places {
+        // What cannot be made is said when it is entered.
+        let _ = std::fs::create_dir_all(work_dir);
+    }
     if let Err(errno) = chdir(work_dir.as_str()) {
         return failed("enter the working directory", work_dir, errno);
+    }
+    if places {
+        match place() {
+            // SAFETY: this process has one thread.
+            Ok(more) => more.iter().for_each(|(name, value)| unsafe { set_var(name, value) }),
+            Err(why) => {
+                eprintln!("sluice: {why}");
+                return NOT_PLACED;
+            }
+        }
     }
     let words: Result<Vec<CString>, _> =
         argv.iter().map(|word| CString::new(word.as_str())).collect();
@@ -39,4 +74,19 @@ pub fn run(args: &[String]) -> i32 {
         Ok(never) => match never {},
         Err(errno) => failed("execute", program, errno),
     }
+}
+
+/// The exit code of a run whose files could not be placed.
+const NOT_PLACED: i32 = 1;
+
+/// Returns the variables that the script gets besides.
+fn place() -> Result<Vec<(&'static str, String)>, String> {
+    let text = std::fs::read(WORKSPACE).map_err(|error| format!("{WORKSPACE}: {error}"))?;
+    let workspace: RunWorkspace =
+        serde_json::from_slice(&text).map_err(|error| format!("{WORKSPACE}: {error}"))?;
+    let entry = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+        CString::new([name.into_vec(), value.into_vec()].join(&b'=')).ok()
+    };
+    let environment: Vec<CString> = std::env::vars_os().filter_map(entry).collect();
+    workspace.place(&environment)
 }

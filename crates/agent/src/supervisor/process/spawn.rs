@@ -12,6 +12,7 @@ use crate::supervisor::folders::namespaces::Namespaces;
 use crate::supervisor::process::binding::ProcessBinding;
 use crate::supervisor::process::credentials::{as_user, become_user};
 use crate::supervisor::prolog_epilog::task_prolog;
+use crate::supervisor::workspace::RunWorkspace;
 use model::limits::Limits;
 use model::run::Rlimits;
 use nix::errno::Errno;
@@ -95,6 +96,8 @@ pub(crate) struct ProcessSpec<'a> {
     /// Task prologs, run as the user just before the program: what they print changes its environment. Each with the
     /// message for its failure.
     pub prologs: Vec<(String, &'a str)>,
+    /// What is placed for it before it runs.
+    pub workspace: Option<&'a RunWorkspace>,
     /// What it runs in; `None` for the node's own file system.
     pub container: Option<ContainerSpec<'a>>,
     pub entry: &'a EntryFds,
@@ -165,11 +168,14 @@ pub(crate) fn readiness(ready: &OwnedFd) -> Readiness {
 fn begin(mut spec: ProcessSpec, entered: Result<(), Errno>, report: &OwnedFd) -> i32 {
     let argv = spec.argv.clone();
     let (argv0, notices, prologs) = (spec.argv0, spec.notices, spec.prologs.clone());
-    let (user, container) = (spec.user, spec.container.take());
+    let (user, container, workspace) = (spec.user, spec.container.take(), spec.workspace);
     let prepared = prepare(spec, entered, container.is_some());
     // The streams are open: what takes long is told on standard error, and so is what fails.
     let entered = prepared.and_then(|environment| {
-        let Some(container) = container else { return Ok((environment, None)) };
+        let Some(container) = container else {
+            let environment = place(workspace, environment)?;
+            return Ok((environment, None));
+        };
         match container::enter(&container, &environment, &mut write_line_if_read) {
             Ok(entered) => Ok((environment, Some((container, entered)))),
             Err(reason) => {
@@ -186,6 +192,11 @@ fn begin(mut spec: ProcessSpec, entered: Result<(), Errno>, report: &OwnedFd) ->
             let fds = [libc::STDERR_FILENO];
             let passed = [ControlMessage::ScmRights(&fds)];
             let _ = send(report, b"R", &passed);
+            if let Some((container, entered)) = &container
+                && container.save.is_some()
+            {
+                entered.save_and_exit(container);
+            }
             for (program, words) in &prologs {
                 let owner = container.is_some().then_some(user);
                 if let Err(status) = task_prolog::run(program, &mut environment, owner) {
@@ -215,6 +226,26 @@ fn begin(mut spec: ProcessSpec, entered: Result<(), Errno>, report: &OwnedFd) ->
             1
         }
     }
+}
+
+/// Places the run's workspace on the node itself. Returns the environment with what comes of it. What fails is told on
+/// standard error as well.
+fn place(
+    workspace: Option<&RunWorkspace>,
+    mut environment: Vec<CString>,
+) -> Result<Vec<CString>, String> {
+    let Some(workspace) = workspace else { return Ok(environment) };
+    let placed = workspace.place(&environment);
+    let more = placed.inspect_err(|reason| write_line(&format!("sluice: {reason}")))?;
+    for (name, value) in more {
+        let is_same = |entry: &CString| {
+            let rest = entry.to_bytes().strip_prefix(name.as_bytes());
+            rest.is_some_and(|rest| rest.first() == Some(&b'='))
+        };
+        environment.retain(|entry| !is_same(entry));
+        environment.extend(CString::new(format!("{name}={value}")));
+    }
+    Ok(environment)
 }
 
 fn send(report: &OwnedFd, bytes: &[u8], passed: &[ControlMessage]) -> nix::Result<usize> {

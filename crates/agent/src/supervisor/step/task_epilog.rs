@@ -69,6 +69,7 @@ impl Step {
             terminal: false,
             namespaces: job.folders.namespaces.as_ref(),
             prologs: Vec::new(),
+            workspace: None,
             container: None,
             entry: &entry,
             notices: &record.launch.notices,

@@ -9,7 +9,6 @@ use crate::configuration::shape::{amount, env, mount, network, run};
 
 const NO_RIGHTS: &str = "is not available: a container has no more rights than its user";
 const NO_SSH: &str = "has no effect yet: it needs ssh into the run";
-const NO_FILES: &str = "nothing is copied to the node yet: name files that the node can read";
 
 pub const PORTS: Form = Form::List(&Form::Shape(network::port), "ports");
 pub const COMMANDS: Form = Form::List(&Form::Shape(run::command), "shell commands");
@@ -33,13 +32,10 @@ pub const RUN: &[Property] = &[
     notice("home_dir", Form::Text, "has no effect without a container")
         .or(Default::Written("/home/user")),
     acts_in_part("registry_auth", Form::Map(&REGISTRY_AUTH)),
-    refused(
-        "python",
-        Form::Shape(run::python),
-        "environments of a chosen Python are not made yet: call the node's own in `commands`",
-    ),
-    refused("nvcc", Form::Bool, "is not available yet: name an `image` that has it"),
-    notice("single_branch", Form::Bool, "has no effect without `repos`"),
+    acts("python", Form::Shape(run::python)),
+    // `check` refuses it beside an image.
+    acts_in_part("nvcc", Form::Bool),
+    notice("single_branch", Form::Bool, "has no effect: all branches are cloned"),
     acts("env", Form::Shape(env::env)).or(Default::Empty),
     acts("shell", Form::Shape(run::shell)),
     acts("resources", Form::Map(&RESOURCES)).or(Default::Empty),
@@ -47,8 +43,9 @@ pub const RUN: &[Property] = &[
     // `check` refuses volumes of a network, and folders that a run without an image would find at another path.
     acts_in_part("volumes", Form::List(&Form::Shape(mount::volume), "volumes")).or(Default::Empty),
     refused("docker", Form::Bool, NO_RIGHTS),
-    refused("repos", Form::List(&Form::Shape(mount::repo), "repos"), NO_FILES).or(Default::Empty),
-    refused("files", Form::List(&Form::Shape(mount::file), "files"), NO_FILES).or(Default::Empty),
+    // `check` refuses a second one.
+    acts_in_part("repos", Form::List(&Form::Shape(mount::repo), "repos")).or(Default::Empty),
+    acts("files", Form::List(&Form::Shape(mount::file), "files")).or(Default::Empty),
     notice("dstack", Form::Bool, "has no effect: the server can always be reached from a run")
         .or(Default::Written("false")),
     refused(

@@ -5,7 +5,7 @@ mod step;
 
 use crate::agents::devices;
 use crate::error::ServerError;
-use crate::secret::{self, references, registry_auth};
+use crate::secret::{git_credentials, references, registry_auth};
 use crate::shared::Shared;
 use cluster::{Job, State};
 use model::allocation::NodeShare;
@@ -14,7 +14,7 @@ use model::attempt::{Attempt, EndCause};
 use model::binding::BindPolicy;
 use model::container::Container;
 use model::filename::{DEFAULT_ARRAY_OUTPUT, DEFAULT_OUTPUT};
-use model::id::AttemptId;
+use model::id::{AttemptId, BlobRef};
 use model::partition::DefaultMemory;
 use model::reason::Refusal;
 use model::run::{LaunchKind, NicePolicy, Outcome, RlimitPolicy};
@@ -30,6 +30,7 @@ use wire::order::{
     FileNames, JobLaunch, Output, ProcessVariable, PrologEpilogEnvironment, UserIds,
 };
 use wire::step::SrunPrologEpilog;
+use wire::workspace::Workspace;
 
 /// The programs that the site has every `srun` run before and after its step.
 pub fn srun_prolog_epilog(state: &State) -> SrunPrologEpilog {
@@ -165,8 +166,7 @@ pub fn job_launch(
         None => String::new(),
     };
     let base = if runs_here {
-        let project = secret::project_of(&spec);
-        references::fill_in(shared, project, &base, &launch.secret_variables).map_err(refused)?
+        references::fill_in(shared, &spec, &base, &launch.secret_variables).map_err(refused)?
     } else {
         references::leave_out(&base, &launch.secret_variables)
     };
@@ -175,6 +175,11 @@ pub fn job_launch(
         _ => slurm_environment(shared, &facts, &base),
     };
     let (stdout, stderr) = outputs(&facts);
+    let workspace = match (&launch.workspace, runs_here) {
+        (Some(blob), true) => Some(read_workspace(shared, blob)?),
+        _ => None,
+    };
+    let own_folder = workspace.as_ref().is_some_and(|brought| brought.own_folder);
     Ok(Some(JobLaunch {
         kind: launch.kind,
         user: UserIds {
@@ -192,7 +197,7 @@ pub fn job_launch(
             && !facts.attempt.preparing_nodes.is_empty(),
         arguments: launch.arguments.clone(),
         environment,
-        process_variables: process_variables(launch.kind),
+        process_variables: process_variables(launch.kind, own_folder),
         work_dir: launch.work_dir.to_string(),
         stdin: launch.stdin.as_deref().unwrap_or("/dev/null").to_owned(),
         stdout,
@@ -216,6 +221,12 @@ pub fn job_launch(
             Some(_) => registry_auth::open(shared, &spec).map_err(refused)?,
             None => None,
         },
+        git_credentials: if runs_here {
+            git_credentials::open(shared, &spec).map_err(refused)?
+        } else {
+            None
+        },
+        workspace: workspace.map(Box::new),
         prolog_epilog: if facts.has_prolog_epilog {
             let node = facts.node_index as usize;
             environment::prolog_epilog::node_programs(&job_facts(&facts), node)
@@ -223,6 +234,11 @@ pub fn job_launch(
             PrologEpilogEnvironment::default()
         },
     }))
+}
+
+fn read_workspace(shared: &Shared, blob: &BlobRef) -> Result<Workspace, ServerError> {
+    let text = shared.blob_text(blob)?;
+    serde_json::from_str(&text).map_err(|e| ServerError::Other(format!("the job's files: {e}")))
 }
 
 /// The container of a task that names none, where the site has an image for these: with the user's own files.
@@ -234,9 +250,16 @@ fn default_container(facts: &Facts) -> Option<Box<Container>> {
         .map(|image| Box::new(Container { image: Some(image), ..Container::default() }))
 }
 
-fn process_variables(kind: LaunchKind) -> Vec<(String, ProcessVariable)> {
+/// Variables of a task that name the folder that it starts in.
+const FOLDER_VARIABLES: [&str; 2] = ["DSTACK_WORKING_DIR", "DSTACK_REPO_DIR"];
+
+fn process_variables(kind: LaunchKind, own_folder: bool) -> Vec<(String, ProcessVariable)> {
+    let scratch = |name: &&str| ((*name).to_owned(), ProcessVariable::Scratch);
     match kind {
-        LaunchKind::Task => vec![("SLURM_TMPDIR".to_owned(), ProcessVariable::Scratch)],
+        LaunchKind::Task => {
+            let of_own_folder = FOLDER_VARIABLES.iter().filter(|_| own_folder);
+            ["SLURM_TMPDIR"].iter().chain(of_own_folder).map(scratch).collect()
+        }
         _ => environment::job::batch_process_variables(),
     }
 }

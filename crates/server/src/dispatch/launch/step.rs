@@ -3,7 +3,7 @@
 use super::process_policy;
 use super::{Facts, facts, job_facts, set_state_folder};
 use crate::agents::devices;
-use crate::secret::{self, references, registry_auth};
+use crate::secret::{references, registry_auth};
 use crate::shared::Shared;
 use cluster::State;
 use model::id::{AttemptId, JobId, StepId};
@@ -130,12 +130,12 @@ fn filled_in(
     step: StepId,
     launch: &StepLaunch,
 ) -> Result<StepLaunch, Refusal> {
-    let (project, variables) = (secret::project_of(spec), &launch.secret_variables);
-    let environment = references::fill_in(shared, project, &launch.environment, variables)?;
+    let variables = &launch.secret_variables;
+    let environment = references::fill_in(shared, spec, &launch.environment, variables)?;
     let started_with_job = spec.launch.first_step.is_some() && step == StepId::Number(0);
     let registry_auth = match &launch.registry_auth {
         _ if launch.container.is_none() => None,
-        Some(own) => Some(registry_auth::fill_in(shared, project, own)?),
+        Some(own) => Some(registry_auth::fill_in(shared, spec, own)?),
         None if started_with_job => registry_auth::open(shared, spec)?,
         None => None,
     };

@@ -17,7 +17,7 @@ use model::principal::Principal;
 use model::reason::Refusal;
 use model::record::{HistoryFilter, JobRecord};
 use model::time::Timestamp;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use tokio::task::block_in_place;
 
@@ -38,12 +38,14 @@ pub async fn list(
 
 fn page(shared: &Shared, by: &Principal, wanted: &ListEvents) -> Result<Vec<Event>, Refusal> {
     let mut found = occurrences(shared, by, wanted)?;
+    let projects: BTreeSet<String> = shared.read().accounts.keys().cloned().collect();
     found.sort_by_key(|one| (one.at, one.number));
     if !wanted.ascending {
         found.reverse();
     }
     let limit = wanted.limit.map_or(EVENTS_MAX, |limit| limit as usize).min(EVENTS_MAX);
-    let events = found.iter().map(event).filter(|event| is_wanted(event, wanted));
+    let events =
+        found.iter().map(|one| event(one, &projects)).filter(|event| is_wanted(event, wanted));
     let Some(previous) = &wanted.prev_id else { return Ok(events.take(limit).collect()) };
     let mut events: Vec<Event> = events.collect();
     if let Some(at) = events.iter().position(|event| event.id == *previous) {
@@ -58,10 +60,14 @@ fn occurrences(
     by: &Principal,
     wanted: &ListEvents,
 ) -> Result<Vec<Occurrence>, Refusal> {
-    let ids = |ids: &Option<Vec<String>>| -> Vec<RunId> {
-        ids.iter().flatten().filter_map(|id| id.parse().ok()).collect()
-    };
-    let runs = [ids(&wanted.within_runs), ids(&wanted.target_runs)].concat();
+    let noted = || calls::activities(shared, by);
+    let asked = [&wanted.within_runs, &wanted.target_runs].into_iter().flatten();
+    let of_runs = asked.clone().flatten();
+    let runs: Vec<RunId> = of_runs.filter_map(|id| id.parse().ok()).collect();
+    if asked.count() > 0 && runs.is_empty() {
+        // No run has such an id. A filter without runs would be one for all of them.
+        return Ok(noted().iter().map(occurrence::of_activity).collect());
+    }
     let until = wanted.prev_recorded_at.filter(|_| !wanted.ascending).map(Timestamp::from);
     let filter = HistoryFilter {
         runs,
@@ -78,16 +84,17 @@ fn occurrences(
     }
     let is_last = |record: &JobRecord| last.get(&record.job) == Some(&record.attempt);
     let of_runs = records.iter().flat_map(|record| occurrence::of_record(record, is_last(record)));
-    let noted = calls::activities(shared, by);
+    let noted = noted();
     Ok(of_runs.chain(noted.iter().map(occurrence::of_activity)).collect())
 }
 
-fn event(one: &Occurrence) -> Event {
+/// `projects`: those that are accounts.
+fn event(one: &Occurrence, projects: &BTreeSet<String>) -> Event {
     let actor = one.actor.as_ref().map(|actor| match actor {
         Actor::Named(name) => name.clone(),
         Actor::Uid(uid) => principal::of_uid(*uid, *uid).name,
     });
-    let targets: Vec<EventTarget> = one.targets.iter().map(target).collect();
+    let targets: Vec<EventTarget> = one.targets.iter().map(|one| target(one, projects)).collect();
     let first = targets.first().map(|target| target.id.as_str()).unwrap_or_default();
     Event {
         id: uuid("event", &format!("{first} {} {}", one.at.0, one.number)),
@@ -100,11 +107,14 @@ fn event(one: &Occurrence) -> Event {
     }
 }
 
-fn target(target: &Target) -> EventTarget {
+fn target(target: &Target, projects: &BTreeSet<String>) -> EventTarget {
     let project = match target {
         Target::User(_) => None,
         Target::Project(name) => Some(name.as_str()),
-        _ => Some(MAIN_PROJECT),
+        _ => {
+            let own = target.account().filter(|account| projects.contains(*account));
+            own.or(Some(MAIN_PROJECT))
+        }
     };
     EventTarget {
         kind: target.kind().to_owned(),
@@ -133,8 +143,11 @@ fn is_wanted(event: &Event, wanted: &ListEvents) -> bool {
     let within_projects = match &wanted.within_projects {
         None => true,
         Some(ids) => {
+            // The main project shows the runs of all, here as in its lists.
+            let in_main = ids.contains(&uuid("project", MAIN_PROJECT));
             let project = |target: &EventTarget| {
-                target.project_id.as_ref().is_some_and(|id| ids.contains(id))
+                let own = target.project_id.as_ref().is_some_and(|id| ids.contains(id));
+                own || in_main && is_of_run(target)
             };
             event.targets.iter().any(project)
         }

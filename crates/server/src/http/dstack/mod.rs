@@ -1,18 +1,21 @@
 //! dstack's HTTP API, as its published client speaks it: another language over the same calls, with no policy of its own.
 //!
-//! `answer` is the form of answers, `user` and `project` have users and projects, `account` repositories, `run` the runs
+//! `answer` is the form of answers and `multipart` that of uploads, `user` and `project` have users and projects, `file` and
+//! `repo` what runs bring along, `run` the runs
 //! (`run_request` from a configuration to a submission, `run_body` back), `fleet` the nodes, `event` what happened, `log` the
 //! kept logs, `metric` what runs use, `secret` the secrets, `unavailable` what is not there.
 
-mod account;
 mod answer;
 mod event;
+mod file;
 mod fleet;
 mod log;
 mod metric;
+mod multipart;
 mod project;
 #[cfg(test)]
 mod replay_tests;
+mod repo;
 #[cfg(test)]
 mod rights_tests;
 mod run;
@@ -24,6 +27,8 @@ mod secret;
 #[cfg(test)]
 mod tests;
 mod unavailable;
+#[cfg(test)]
+mod upload_tests;
 mod user;
 
 use crate::http::authenticate::{self, Caller};
@@ -68,7 +73,12 @@ const ROUTES: &[(&str, Handler)] = &[
     ("/api/projects/{project}/add_members", || post(project::add_members)),
     ("/api/projects/{project}/remove_members", || post(project::remove_members)),
     ("/api/backends/list_types", || post(nothing)),
-    ("/api/project/{project}/repos/init", || post(account::init_repo)),
+    ("/api/files/upload_archive", || post(file::upload_archive)),
+    ("/api/files/get_archive_by_hash", || post(file::get_archive_by_hash)),
+    ("/api/project/{project}/repos/init", || post(repo::init)),
+    ("/api/project/{project}/repos/get", || post(repo::get)),
+    ("/api/project/{project}/repos/upload_code", || post(repo::upload_code)),
+    ("/api/project/{project}/repos/delete", || post(repo::delete)),
     ("/api/project/{project}/repos/list", || post(nothing)),
     ("/api/runs/list", || post(run::list)),
     ("/api/project/{project}/runs/get", || post(run::get)),

@@ -7,6 +7,7 @@ use crate::show::projects;
 use axum::Extension;
 use axum::extract::{Path, State};
 use cluster::Command;
+use cluster::authorise::{Act, authorise};
 use cluster::rights::{Rights, is_project};
 use dstack::api::error::ApiError;
 use dstack::api::project::{
@@ -59,15 +60,26 @@ fn body(shared: &Shared, by: &Principal, view: ProjectView) -> Project {
     let own = user::own_body(shared, by);
     let state = shared.read();
     let user = |name: &str| {
-        let is_admin = state.roles.get(name) == Some(&Role::Admin);
-        if name == by.name { own.clone() } else { user::body(shared, &state, name, is_admin) }
+        let role = user::role_by_name(&state, name);
+        if name == by.name { own.clone() } else { user::body(shared, &state, name, role) }
+    };
+    // As `Act::ManageSecrets` says: administrators, and a project's admins who are not operators.
+    let manages_secrets = |name: &str, role: ProjectRole| {
+        if name == by.name {
+            return authorise(&state, by, Act::ManageSecrets(&view.name)).is_ok();
+        }
+        match user::role_by_name(&state, name) {
+            Role::Admin => true,
+            Role::Operator => false,
+            _ => role >= ProjectRole::Admin,
+        }
     };
     let member = |name: &str, role: ProjectRole| Member {
         user: user(name),
         project_role: role_word(role),
         permissions: MemberPermissions {
             can_manage_ssh_fleets: false,
-            can_manage_secrets: role >= ProjectRole::Admin,
+            can_manage_secrets: manages_secrets(name, role),
         },
     };
     let mut members: Vec<Member> =

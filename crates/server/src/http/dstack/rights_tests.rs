@@ -48,6 +48,16 @@ const TABLE: &[(&str, &[Caller], Sample)] = &[
         |_| json!({"repo_id": "a", "repo_info": {"repo_type": "virtual"}}),
     ),
     ("/api/project/{project}/repos/list", EVERYBODY, NO_BODY),
+    // Everybody has repositories and archives of his own.
+    (
+        "/api/project/{project}/repos/get",
+        EVERYBODY,
+        |_| json!({"repo_id": "a", "include_creds": true}),
+    ),
+    ("/api/project/{project}/repos/upload_code", EVERYBODY, NO_BODY),
+    ("/api/project/{project}/repos/delete", EVERYBODY, |_| json!({"repos_ids": ["a"]})),
+    ("/api/files/upload_archive", EVERYBODY, NO_BODY),
+    ("/api/files/get_archive_by_hash", EVERYBODY, |_| json!({"hash": "00"})),
     ("/api/runs/list", EVERYBODY, NO_BODY),
     ("/api/project/{project}/runs/get", EVERYBODY, |run| json!({"run_name": run})),
     ("/api/project/{project}/runs/get_plan", EVERYBODY, |_| json!({"run_spec": run_spec()})),

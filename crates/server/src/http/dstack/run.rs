@@ -67,7 +67,7 @@ pub async fn plan(
     Path(project): Path<String>,
     Json(wanted): Json<GetRunPlan>,
 ) -> ApiResult<RunPlan> {
-    let purpose = if wanted.for_offers_only { Purpose::Offers } else { Purpose::Run };
+    let purpose = if wanted.for_offers_only { Purpose::Offers } else { Purpose::Plan };
     let asked = run_request::read(&shared, &by, &project, wanted.run_spec, purpose)?;
     let found = offers(&shared, &by, &asked).await?;
     let active = run_list::own_active(&shared, &by, &project, &asked.name)?;

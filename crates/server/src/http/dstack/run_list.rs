@@ -36,40 +36,63 @@ pub fn list(shared: &Shared, by: &Principal, wanted: &ListRuns) -> Result<Vec<Ru
         ..JobFilter::default()
     };
     let before = wanted.prev_run_id.as_ref().and_then(|id| id.parse::<RunId>().ok());
-    // A run that only the books have can be the one to go on after: then its time says where that is.
+    let before = before.map(|id| place_of(shared, by, id)).transpose()?.flatten();
+    // The run to go on after may have been deleted: then its time says where that is.
     let before_at = wanted.prev_submitted_at.map(Timestamp::from);
     let in_order =
         |order: std::cmp::Ordering| if wanted.ascending { order } else { order.reverse() };
+    let is_after = |place: (Timestamp, JobId)| match (before, before_at) {
+        (Some(last), _) => in_order(place.cmp(&last)).is_gt(),
+        (None, Some(at)) => in_order(place.0.cmp(&at)).is_gt(),
+        (None, None) => true,
+    };
     let page = |jobs: &mut Vec<ListedJob>| {
         jobs.sort_by(|(one, _), (other, _)| {
             in_order((one.shown_submit(), one.id).cmp(&(other.shown_submit(), other.id)))
         });
-        let skip = before.and_then(|id| jobs.iter().position(|(job, _)| job.run == id));
-        match (skip, before_at) {
-            (Some(at), _) => drop(jobs.drain(..=at)),
-            (None, Some(at)) => {
-                jobs.retain(|(job, _)| in_order(job.shown_submit().cmp(&at)).is_gt());
-            }
-            (None, None) => {}
-        }
+        jobs.retain(|(job, _)| is_after((job.shown_submit(), job.id)));
         jobs.truncate(limit);
     };
     let mut found: Vec<RunFacts> =
         in_memory(shared, by, filter, page)?.iter().map(RunFacts::of_job).collect();
     if all_states {
         let known: HashSet<JobId> = shared.read().jobs.keys().copied().collect();
-        let until = before_at.filter(|_| !wanted.ascending);
-        let booked = HistoryFilter { users, accounts, until, ..HistoryFilter::default() };
+        let booked = HistoryFilter {
+            users,
+            accounts,
+            until: before_at.filter(|_| !wanted.ascending),
+            submitted_from: before_at.filter(|_| wanted.ascending),
+            first_submitted: wanted.ascending,
+            ..HistoryFilter::default()
+        };
         // Records of jobs that are in memory too are left out below, so as many more are asked for.
         let most = limit + known.len().min(RUNS_MAX);
         let booked = records(shared, by, booked, most)?.into_iter();
-        let booked =
-            booked.filter(|record| !known.contains(&record.job) && Some(record.run) != before);
+        let booked = booked
+            .filter(|record| !known.contains(&record.job) && is_after((record.submit, record.job)));
         found.extend(booked.map(|record| RunFacts::of_record(&record)));
         found.sort_by(|one, other| in_order((one.submit, one.job).cmp(&(other.submit, other.job))));
         found.truncate(limit);
     }
     Ok(found)
+}
+
+/// Where a run is in the order of all.
+fn place_of(
+    shared: &Shared,
+    by: &Principal,
+    run: RunId,
+) -> Result<Option<(Timestamp, JobId)>, Refusal> {
+    let in_memory = {
+        let state = shared.read();
+        let jobs = state.jobs.values().filter(|job| job.run == run);
+        jobs.map(|job| (job.shown_submit(), job.id)).min()
+    };
+    if in_memory.is_some() {
+        return Ok(in_memory);
+    }
+    let of_run = HistoryFilter { runs: vec![run], ..HistoryFilter::default() };
+    Ok(records(shared, by, of_run, 1)?.last().map(|record| (record.submit, record.job)))
 }
 
 pub fn by_id(

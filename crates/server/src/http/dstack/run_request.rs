@@ -2,6 +2,7 @@
 
 use super::answer::Refused;
 use super::project::account_of;
+use super::{file, repo};
 use crate::clock;
 use crate::shared::Shared;
 use dstack::api::error::ApiError;
@@ -9,6 +10,7 @@ use dstack::api::run::RunSpec;
 use dstack::configuration::from_json;
 use dstack::configuration::task::Task;
 use dstack::effective::{effective, for_client};
+use dstack::environment::NO_REPOSITORY;
 use dstack::name;
 use dstack::request::{Submitter, draft};
 use model::principal::Principal;
@@ -18,9 +20,6 @@ use wire::client::Submission;
 
 /// Where a run finds its programs, whatever the server's own environment is.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
-
-/// The repository of a run without one.
-const NO_REPOSITORY: &str = "none";
 
 /// A run as it was asked for.
 pub struct RunRequest {
@@ -33,10 +32,14 @@ pub struct RunRequest {
     pub effective: RunSpec,
 }
 
-/// The purpose of a request: offers are shown also for what cannot be run yet.
+/// The purpose of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
+    /// Everything that it brings along is there.
     Run,
+    /// The changes to its repository are uploaded once the plan was agreed to.
+    Plan,
+    /// Offers are shown also for what cannot be run yet.
     Offers,
 }
 
@@ -50,7 +53,7 @@ pub fn read(
     let invalid = |text: String| ApiError::invalid_body(&["run_spec", "configuration"], text);
     let loaded = from_json(&run_spec.configuration, run_spec.profile.as_ref())
         .map_err(|fault| invalid(fault.to_string()))?;
-    if purpose == Purpose::Run {
+    if purpose != Purpose::Offers {
         loaded.applicable().map_err(|fault| Refused::because(fault.to_string()))?;
     }
     let Some(mut task) = loaded.configuration.task() else {
@@ -71,7 +74,18 @@ pub fn read(
         return Err(Refused::because(format!("run name {name:?}: expected {}", name::RULE)));
     }
     task.name = Some(name.clone());
-    let submission = submission(shared, by, &task, random)?;
+    let mut submission = submission(shared, by, &task, random)?;
+    if let (Some(workspace), true) = (&mut submission.workspace, purpose != Purpose::Offers) {
+        let (said, here) = (task.files.len(), run_spec.file_archives.len());
+        if said != here {
+            let text = format!("`files`: expected an archive for each, {said}, and not {here}");
+            return Err(Refused::because(text));
+        }
+        workspace.files = file::named(shared, by, &run_spec.file_archives)?;
+        let with_code = purpose == Purpose::Run;
+        let repository = repo::of_run(shared, by, project, &run_spec, &task, with_code)?;
+        (workspace.repository, submission.git_credentials) = repository.unzip();
+    }
     let run_spec = RunSpec {
         run_name: Some(name.clone()),
         repo_id: run_spec.repo_id.or_else(|| Some(NO_REPOSITORY.to_owned())),

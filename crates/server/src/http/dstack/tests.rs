@@ -132,7 +132,7 @@ async fn wrong_bodies_and_names_are_refused_in_the_clients_shapes() {
         ),
         (
             "/api/project/main/repos/init",
-            json!({"repo_id": "a", "repo_info": {"repo_type": "remote"}}),
+            json!({"repo_id": "a", "repo_info": {"repo_type": "local"}}),
             StatusCode::BAD_REQUEST,
         ),
     ];
@@ -346,6 +346,15 @@ async fn project_is_an_account_for_its_members_alone() {
     assert_eq!((status, &run["project_name"]), (StatusCode::OK, &json!("atlas")), "{run}");
     let account = api.server.shared.read().jobs.values().next().map(|job| job.account.to_string());
     assert_eq!(account.as_deref(), Some("atlas"));
+    let events = async |filter: Value| {
+        let (_, events) = api.send("/api/events/list", filter, Some(user())).await;
+        events.as_array().expect("events").clone()
+    };
+    let of_run = events(json!({"within_runs": [run["id"]]})).await;
+    assert_eq!(of_run[0]["targets"][0]["project_name"], "atlas", "{of_run:?}");
+    for none in [json!([]), json!(["no-run"])] {
+        assert_eq!(events(json!({"within_runs": none})).await, Vec::<Value>::new());
+    }
     let wanted = json!({"run_name": "orbit"});
     let of = |project: &str| format!("/api/project/{project}/runs/get");
     assert_eq!(api.send(&of("atlas"), wanted.clone(), Some(stranger())).await.0, StatusCode::OK);
@@ -373,11 +382,44 @@ async fn project_is_an_account_for_its_members_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn pages_of_runs_go_on_where_the_last_ended_in_either_direction() {
+    let api = Api::empty().await;
+    api.server.node_up().await;
+    let names = ["a1", "b2", "c3", "d4"];
+    for name in names {
+        let mut run = submission("");
+        run.spec.name = name.into();
+        api.server.shared.writer.submit(Box::new(run), user()).await.expect("a run");
+        if name == "b2" {
+            // The first two are in the books alone.
+            purge(&api).await;
+        }
+    }
+    for ascending in [true, false] {
+        let (mut seen, mut last) = (Vec::new(), json!({}));
+        loop {
+            let wanted = json!({"ascending": ascending, "limit": 1, "prev_run_id": last["id"],
+                "prev_submitted_at": last["submitted_at"]});
+            let (_, page) = api.send("/api/runs/list", wanted, Some(user())).await;
+            let Some(run) = page.as_array().expect("a page").first().cloned() else { break };
+            seen.push(run["run_spec"]["run_name"].as_str().expect("a name")[..2].to_owned());
+            last = run;
+        }
+        if !ascending {
+            seen.reverse();
+        }
+        assert_eq!(seen, names, "ascending: {ascending}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn users_are_made_known_given_tokens_and_removed_by_administrators() {
     let api = Api::empty().await;
     let root = || Some(server_principal());
     let nobody =
         |active: bool| json!({"username": "nobody", "global_role": "admin", "active": active});
+    let (status, said) = api.send("/api/users/update", nobody(true), root()).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "nobody has heard of them: {said}");
     let (status, said) = api.send("/api/users/create", nobody(true), root()).await;
     assert_eq!((status, &said["global_role"]), (StatusCode::OK, &json!("admin")), "{said}");
     let missing = json!({"username": "no-such-user-here", "global_role": "user"});

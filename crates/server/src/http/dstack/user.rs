@@ -26,16 +26,16 @@ use wire::token::TokenLife;
 const TOKEN_NAME: &str = "dstack";
 
 /// The user of this name, in dstack's form.
-pub fn body(shared: &Shared, state: &Cluster, name: &str, is_admin: bool) -> User {
+pub fn body(shared: &Shared, state: &Cluster, name: &str, role: Role) -> User {
     let known = state.users.get(name);
     User {
         id: uuid("user", name),
         username: name.to_owned(),
         created_at: Some(known.map_or(shared.setup.started, |known| known.created).into()),
-        global_role: if is_admin { GlobalRole::Admin } else { GlobalRole::User },
+        global_role: if role == Role::Admin { GlobalRole::Admin } else { GlobalRole::User },
         email: known.and_then(|known| known.email.clone()),
         active: known.is_none_or(|known| known.active),
-        permissions: UserPermissions { can_create_projects: is_admin },
+        permissions: UserPermissions { can_create_projects: role >= Role::Operator },
         ssh_public_key: None,
     }
 }
@@ -43,7 +43,7 @@ pub fn body(shared: &Shared, state: &Cluster, name: &str, is_admin: bool) -> Use
 /// The caller.
 pub fn own_body(shared: &Shared, by: &Principal) -> User {
     let state = shared.read();
-    body(shared, &state, &by.name, role_of(&state, by) == Role::Admin)
+    body(shared, &state, &by.name, role_of(&state, by))
 }
 
 /// No token and no private key are sent back: the state has hashes alone, and nothing is reached with a key.
@@ -78,10 +78,10 @@ pub async fn list(
 
 fn named(shared: &Shared, state: &Cluster, by: &Principal, name: &str) -> User {
     let role = if name == by.name { role_of(state, by) } else { role_by_name(state, name) };
-    body(shared, state, name, role == Role::Admin)
+    body(shared, state, name, role)
 }
 
-fn role_by_name(state: &Cluster, name: &str) -> Role {
+pub fn role_by_name(state: &Cluster, name: &str) -> Role {
     if name == "root" { Role::Admin } else { state.roles.get(name).copied().unwrap_or_default() }
 }
 

@@ -1,10 +1,12 @@
 //! `sluice apply -f FILE`: shows the offers for a configuration, asks, submits, and follows the run.
 
-use super::{attach, cluster, confirm, jobs, nodes_of, print, stop, unexpected};
+use super::{attach, cluster, confirm, jobs, nodes_of, print, stop, unexpected, workspace};
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::configuration;
 use ::dstack::configuration::task::Task;
+use ::dstack::configuration::value::Value;
+use ::dstack::effective;
 use ::dstack::offer::Offer;
 use ::dstack::request::{self, Draft, RequestError, Submitter, is_same_run};
 use ::dstack::run_summary::{self, Nodes, RunSummary};
@@ -20,6 +22,7 @@ use model::run::LaunchKind;
 use model::time::Timestamp;
 use std::fs::File;
 use std::io::{Read, stdin};
+use std::path::Path;
 use std::process::ExitCode;
 use store::BlobId;
 use wire::client::{Answer, Call, Submission};
@@ -56,12 +59,18 @@ pub struct ApplyArgs {
 }
 
 pub fn run(args: ApplyArgs) -> VerbResult {
-    let mut task = read_task(&args)?;
+    let (mut task, configuration) = read_task(&args)?;
     let mut client = args.server.client()?;
     resolve_dependencies(&mut client, &mut task, &args)?;
     let file = (args.file != "-").then_some(args.file.as_str());
     let line = format!("sluice apply -f {}", args.file);
     let mut draft = translate(&task, &args.file, file, line)?;
+    let name = &draft.submission.spec.name;
+    let kept = effective::run_spec(name, file.map(str::to_owned), &configuration);
+    draft.submission.configuration = Some(serde_json::to_string(&kept).map_err(message)?);
+    if let Some(brought) = &mut draft.submission.workspace {
+        workspace::fill(brought, &task, folder_of(&args.file))?;
+    }
     let cluster = cluster(&mut client)?;
     draft.keep_within(&cluster.partitions);
     for notice in &draft.notices {
@@ -92,7 +101,8 @@ pub fn run(args: ApplyArgs) -> VerbResult {
     follow_run(&mut client, job, &name, &nodes)
 }
 
-fn read_task(args: &ApplyArgs) -> Result<Task, VerbError> {
+/// The task, and the configuration in dstack's own form.
+fn read_task(args: &ApplyArgs) -> Result<(Task, Value), VerbError> {
     let mut bytes = Vec::new();
     let read = match args.file.as_str() {
         "-" => stdin().lock().take(FILE_BYTES_MAX).read_to_end(&mut bytes),
@@ -114,7 +124,8 @@ fn read_task(args: &ApplyArgs) -> Result<Task, VerbError> {
         }
         task.name = Some(given.clone());
     }
-    Ok(task)
+    let configuration = loaded.value.clone();
+    Ok((task, configuration))
 }
 
 /// The newest run of each name that the task depends on.
@@ -169,6 +180,11 @@ pub(super) fn translate(
         RequestError::Environment(fault) => VerbError::Message(format!("{what}:{fault}")),
         other => VerbError::Message(format!("{what}: {other}")),
     })
+}
+
+/// The folder that the paths of a configuration are relative to.
+fn folder_of(file: &str) -> &Path {
+    Path::new(file).parent().filter(|_| file != "-").unwrap_or(Path::new(""))
 }
 
 /// The name of the calling user, or the id if it has no name.
@@ -251,6 +267,8 @@ fn is_unchanged(active: &JobView, submission: &Submission) -> bool {
     let launch = std::sync::Arc::make_mut(&mut spec.launch);
     launch.script = blob(&submission.script);
     launch.environment = blob(&submission.environment);
+    let workspace = submission.workspace.as_ref().and_then(|w| serde_json::to_string(w).ok());
+    launch.workspace = blob(&workspace).map(Box::new);
     is_same_run(&active.spec, &spec)
 }
 

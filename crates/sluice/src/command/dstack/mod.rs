@@ -12,6 +12,7 @@ pub mod project;
 pub mod ps;
 pub mod secret;
 pub mod stop;
+mod workspace;
 
 use crate::client::Client;
 use crate::command::verb::VerbError;

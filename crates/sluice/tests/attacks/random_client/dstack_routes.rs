@@ -20,6 +20,11 @@ const ROUTES: &[(&str, Body)] = &[
         Some(json!({"repo_id": "a", "repo_info": {"repo_type": "virtual"}}))
     }),
     ("/api/project/{project}/repos/list", NO_FIELDS),
+    ("/api/project/{project}/repos/get", |_| Some(json!({"repo_id": "a", "include_creds": true}))),
+    ("/api/project/{project}/repos/upload_code", NO_FIELDS),
+    ("/api/project/{project}/repos/delete", |_| Some(json!({"repos_ids": ["a"]}))),
+    ("/api/files/upload_archive", NO_FIELDS),
+    ("/api/files/get_archive_by_hash", |_| Some(json!({"hash": "0".repeat(64)}))),
     ("/api/runs/list", |dice| {
         Some(json!({
             "project_name": "main", "only_active": dice.one_in(2), "ascending": dice.one_in(2),

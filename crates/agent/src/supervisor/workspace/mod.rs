@@ -1,0 +1,102 @@
+//! Places what a run brings along, before its script runs: `unpack` the archives of files, `clone` the repository, make the
+//! `python` environment that it asks for. `program` runs the programs that this takes.
+//!
+//! All of it is done by the process that becomes the script, as the run's user, in the script's own groups, namespaces and
+//! container: root has no part in it.
+
+mod clone;
+mod program;
+mod python;
+mod unpack;
+
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use model::secret::GitCredentials;
+use serde::{Deserialize, Serialize};
+use wire::workspace::Workspace;
+
+/// A workspace with what its repository is cloned with.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct RunWorkspace {
+    pub workspace: Workspace,
+    #[serde(default)]
+    pub git_credentials: Option<GitCredentials>,
+}
+
+impl RunWorkspace {
+    /// Places everything below the working directory of this process, or where it is meant to be. The error is a line.
+    ///
+    /// Returns the variables that the script gets besides.
+    pub fn place(&self, environment: &[CString]) -> Result<Vec<(&'static str, String)>, String> {
+        let home = variable(environment, "HOME");
+        for file in &self.workspace.files {
+            let target = resolve(&file.path, home).map_err(|why| format!("`files`: {why}"))?;
+            unpack::unpack(&file.archive.0, &target)
+                .map_err(|why| format!("`files`: {}: {why}", file.path))?;
+        }
+        if let Some(repository) = &self.workspace.repository {
+            let folder =
+                resolve(&repository.path, home).map_err(|why| format!("`repos`: {why}"))?;
+            clone::clone(repository, &folder, self.git_credentials.as_ref(), environment)
+                .map_err(|why| format!("`repos`: {why}"))?;
+        }
+        let path = variable(environment, "PATH").map_or(String::new(), |p| p.display().to_string());
+        let mut folders: Vec<String> = Vec::new();
+        let mut more = Vec::new();
+        if let Some(version) = &self.workspace.python {
+            let made =
+                python::make(version, environment).map_err(|why| format!("`python`: {why}"))?;
+            folders.push(made.join("bin").display().to_string());
+            more.push(("VIRTUAL_ENV", made.display().to_string()));
+        }
+        if self.workspace.nvcc && program::found("nvcc", environment).is_none() {
+            if !Path::new(CUDA).join("nvcc").is_file() {
+                return Err("`nvcc`: there is no nvcc here: name an `image` that has it".into());
+            }
+            folders.push(CUDA.to_owned());
+        }
+        if !folders.is_empty() {
+            folders.push(path);
+            more.push(("PATH", folders.join(":")));
+        }
+        Ok(more)
+    }
+}
+
+/// Where NVIDIA's packages have their programs.
+const CUDA: &str = "/usr/local/cuda/bin";
+
+fn variable<'a>(environment: &'a [CString], name: &str) -> Option<&'a Path> {
+    let value = |entry: &'a CString| {
+        let rest = entry.to_bytes().strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
+        Some(Path::new(OsStr::from_bytes(rest)))
+    };
+    environment.iter().find_map(value)
+}
+
+/// The path that is meant: `~` is the user's home, and anything else is below the working directory if it is relative.
+fn resolve(path: &str, home: Option<&Path>) -> Result<PathBuf, String> {
+    let below_home = path.strip_prefix("~/").or((path == "~").then_some(""));
+    match (below_home, home) {
+        (Some(rest), Some(home)) => Ok(home.join(rest)),
+        (Some(_), None) => Err(format!("{path}: the run has no HOME")),
+        (None, _) => Ok(PathBuf::from(path)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tilde_is_the_home_of_the_run() {
+        let home = Some(Path::new("/home/kim"));
+        assert_eq!(resolve("~/a/b", home), Ok("/home/kim/a/b".into()));
+        assert_eq!(resolve("~", home), Ok("/home/kim".into()));
+        assert_eq!(resolve("~other", home), Ok("~other".into()));
+        assert_eq!(resolve("/x", None), Ok("/x".into()));
+        assert!(resolve("~/a", None).is_err());
+    }
+}

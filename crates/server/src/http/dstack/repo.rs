@@ -1,0 +1,150 @@
+//! Repositories: where each is, what it is cloned with, and the changes of its user. They are a user's own, in each project.
+//! What a repository is cloned with is kept encrypted.
+
+use super::answer::{ApiResult, Json, Refused};
+use super::file;
+use super::multipart::UploadedFile;
+use crate::shared::Shared;
+use crate::shared::uploads::{self, Kind};
+use axum::Extension;
+use axum::extract::{Path, Query, State};
+use dstack::api::run::RunSpec;
+use dstack::api::stored::{
+    DeleteRepos, GetRepo, InitRepo, RepoCreds, RepoData, RepoHead, RepoOfUpload,
+};
+use dstack::configuration::task::Task;
+use model::principal::Principal;
+use model::secret::{GitCredentials, Sealed};
+use std::sync::Arc;
+use store::BlobId;
+use tokio::task::block_in_place;
+use wire::workspace::{Blob, Repository};
+
+/// What a kept repository belongs to: one that was copied to another name or user is not read there.
+fn context(by: &Principal, project: &str, id: &str) -> String {
+    format!("repository\0{}\0{project}\0{id}", by.uid)
+}
+
+fn key(project: &str, id: &str) -> String {
+    BlobId::of(format!("{project}\0{id}").as_bytes()).to_string()
+}
+
+pub async fn init(
+    State(shared): State<Arc<Shared>>,
+    Extension(by): Extension<Principal>,
+    Path(project): Path<String>,
+    Json(wanted): Json<InitRepo>,
+) -> ApiResult<()> {
+    match wanted.repo_info["repo_type"].as_str() {
+        // A run without a repository has nothing that is kept.
+        Some("virtual") | None => return Ok(Json(())),
+        Some("remote") => {}
+        Some(other) => {
+            let text = format!("repository of type {other}: expected remote or virtual");
+            return Err(Refused::because(text));
+        }
+    }
+    let (id, info) = (wanted.repo_id, wanted.repo_info);
+    let head = RepoHead { repo_id: id, repo_info: info, repo_creds: wanted.repo_creds };
+    let text = serde_json::to_string(&head).map_err(|e| Refused::because(e.to_string()))?;
+    let context = context(&by, &project, &head.repo_id);
+    let sealed = shared.secret_keys.seal(&context, &text).map_err(model::reason::Refusal::from)?;
+    let key = key(&project, &head.repo_id);
+    block_in_place(|| shared.uploads.put(by.uid, Kind::Repository, &key, sealed.0.as_bytes()))?;
+    Ok(Json(()))
+}
+
+pub async fn get(
+    State(shared): State<Arc<Shared>>,
+    Extension(by): Extension<Principal>,
+    Path(project): Path<String>,
+    Json(wanted): Json<GetRepo>,
+) -> ApiResult<RepoHead> {
+    let kept = block_in_place(|| kept(&shared, &by, &project, &wanted.repo_id));
+    let mut head = kept.ok_or_else(|| Refused::not_found("Repo does not exist"))?;
+    head.repo_creds = head.repo_creds.filter(|_| wanted.include_creds);
+    Ok(Json(head))
+}
+
+/// The user's own repository; `None` also where its key was rotated away, and it has to be initialised again.
+fn kept(shared: &Shared, by: &Principal, project: &str, id: &str) -> Option<RepoHead> {
+    let sealed = shared.uploads.get(by.uid, Kind::Repository, &key(project, id))?;
+    let sealed = Sealed(String::from_utf8(sealed).ok()?);
+    let text = shared.secret_keys.open(&context(by, project, id), &sealed).ok()?;
+    serde_json::from_str(&text.0).ok()
+}
+
+pub async fn upload_code(
+    State(shared): State<Arc<Shared>>,
+    Extension(by): Extension<Principal>,
+    Query(_): Query<RepoOfUpload>,
+    file: UploadedFile,
+) -> ApiResult<()> {
+    let key = file::key(&file);
+    block_in_place(|| shared.uploads.put(by.uid, Kind::Code, &key, &file.bytes))?;
+    Ok(Json(()))
+}
+
+pub async fn delete(
+    State(shared): State<Arc<Shared>>,
+    Extension(by): Extension<Principal>,
+    Path(project): Path<String>,
+    Json(wanted): Json<DeleteRepos>,
+) -> ApiResult<()> {
+    block_in_place(|| {
+        for id in &wanted.repos_ids {
+            shared.uploads.remove(by.uid, Kind::Repository, &key(&project, id));
+        }
+    });
+    Ok(Json(()))
+}
+
+/// The repository that a run is to clone, and what with; `None` for a run without one. The user's changes are uploaded after
+/// the plan was made: `with_code` says whether they must be there.
+pub fn of_run(
+    shared: &Shared,
+    by: &Principal,
+    project: &str,
+    run: &RunSpec,
+    task: &Task,
+    with_code: bool,
+) -> Result<Option<(Repository, GitCredentials)>, Refused> {
+    let Some(asked) = task.repos.first() else { return Ok(None) };
+    let invalid = |text: String| Refused::because(format!("`repos`: {text}"));
+    let data = run.repo_data.clone().unwrap_or_default();
+    let data: RepoData = serde_json::from_value(data).map_err(|e| invalid(e.to_string()))?;
+    let id = run.repo_id.as_deref().unwrap_or_default();
+    let head = kept(shared, by, project, id).filter(|_| data.repo_type == "remote");
+    let head =
+        head.ok_or_else(|| invalid(format!("repository {id} is not known: run dstack init")))?;
+    let RepoCreds { clone_url, private_key, oauth_token } = head.repo_creds.unwrap_or_default();
+    let hash = data.repo_hash.or(asked.hash.clone());
+    if let Some(bad) = hash.as_deref().filter(|hash| !is_commit(hash)) {
+        return Err(invalid(format!("commit {bad:?}: expected hexadecimal digits")));
+    }
+    let diff = match run.repo_code_hash.as_deref().filter(|_| with_code) {
+        Some(code) if uploads::is_key(code) => {
+            let bytes = shared.uploads.get(by.uid, Kind::Code, code);
+            let missing = || invalid(format!("your changes {code} are not here: upload them"));
+            Some(Blob(bytes.ok_or_else(missing)?))
+        }
+        Some(code) => return Err(invalid(format!("repo_code_hash {code:?}: expected 64 digits"))),
+        None => None,
+    };
+    let repository = Repository {
+        url: clone_url,
+        branch: data.repo_branch.or(asked.branch.clone()),
+        hash,
+        diff,
+        path: run.repo_dir.clone().unwrap_or_else(|| asked.path.clone()),
+        skip_if_exists: asked.skip_if_exists,
+        user_name: data.repo_config_name,
+        user_email: data.repo_config_email,
+    };
+    Ok(Some((repository, GitCredentials { oauth_token, private_key })))
+}
+
+/// Whether a text can be the name of a commit: it becomes an argument of `git`.
+fn is_commit(text: &str) -> bool {
+    (4..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit())
+}

@@ -1,0 +1,55 @@
+//! The published `dstack` client, as tests call it.
+
+use crate::harness::{Cluster, CommandOutput, skip};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// The client with a home folder of its own, in which the cluster's project is known.
+pub struct DstackClient<'a> {
+    cluster: &'a Cluster,
+    program: PathBuf,
+    home: PathBuf,
+}
+
+impl<'a> DstackClient<'a> {
+    /// `None` where the client is not installed.
+    pub fn new(cluster: &'a Cluster) -> Option<Self> {
+        let venv = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/clients/dstack-0.22.5");
+        let program = PathBuf::from(venv).join("bin/dstack");
+        if !program.exists() {
+            skip("dstack-client", "scripts/dstack-client has not installed it");
+            return None;
+        }
+        let home = cluster.path("home");
+        std::fs::create_dir(&home).expect("a home folder");
+        Some(Self { cluster, program, home })
+    }
+
+    pub fn url(&self) -> String {
+        let ports = std::fs::read_to_string(self.cluster.state().join("ports.json")).unwrap();
+        let ports: serde_json::Value = serde_json::from_str(&ports).unwrap();
+        format!("http://{}", ports["listen"].as_str().expect("the port"))
+    }
+
+    pub fn token(&self) -> String {
+        let token = std::fs::read_to_string(self.cluster.state().join("admin.token")).unwrap();
+        token.trim().to_owned()
+    }
+
+    pub fn add_project(&self, token: &str) -> CommandOutput {
+        let url = self.url();
+        self.run(&["project", "add", "--name", "main", "--url", &url, "--token", token, "-y"])
+    }
+
+    pub fn run(&self, args: &[&str]) -> CommandOutput {
+        self.run_with(args, &[])
+    }
+
+    pub fn run_with(&self, args: &[&str], variables: &[(&str, &str)]) -> CommandOutput {
+        let mut command = Command::new(&self.program);
+        self.cluster.set_up(&mut command);
+        command.args(args).env("HOME", &self.home).env("COLUMNS", "200").stdin(Stdio::null());
+        command.envs(variables.iter().copied());
+        command.output().expect("the client runs").into()
+    }
+}
