@@ -15,8 +15,8 @@ use crate::platform::Platform;
 use crate::reference::{Reference, Source, Version};
 use crate::registry::{Client, Credentials, RegistryConfig};
 use crate::store::{
-    Claim, ImageRecord, LayerHeld, LayerToMake, Lock, Mode, OnProgress, POLL, Phase, Reporter,
-    Store, TagRecord, now, pull_key, read_record, write_record,
+    Claim, ImageRecord, LayerHeld, LayerToMake, Lock, Mode, OnProgress, Phase, Reporter,
+    SignOfLife, Store, TagRecord, Watcher, now, pull_key, read_record, write_record,
 };
 
 /// When a registry is asked what a tag leads to. A digest leads to the same for ever.
@@ -81,7 +81,8 @@ impl Store {
     pub fn pull(&self, source: &Source, pull: Pull) -> Result<Image> {
         let key = pull_key(source);
         let began = now();
-        let lock = self.wait_for_turn(source, &key, pull.on_progress)?;
+        let mut lock = self.wait_for_turn(source, &key, pull.on_progress)?;
+        let sign_of_life = SignOfLife::give(&mut lock, self.options.silence_max)?;
         let reporter = Reporter::new(self.folders.progress(&key), pull.on_progress);
         let image = match source {
             Source::Registry(reference) => {
@@ -92,7 +93,7 @@ impl Store {
             }
         }?;
         reporter.phase(Phase::Done);
-        drop(lock);
+        drop((sign_of_life, lock));
         Ok(image)
     }
 
@@ -103,7 +104,9 @@ impl Store {
         key: &Digest,
         on_progress: Option<OnProgress>,
     ) -> Result<Lock> {
+        let mut watcher = Watcher::new(self);
         Lock::take(&self.folders.pull_lock(key), Mode::Exclusive, || {
+            watcher.turn();
             if let (Some(tell), Some(progress)) = (on_progress, self.progress(source)) {
                 tell(&progress);
             }
@@ -143,10 +146,14 @@ impl Store {
             let bytes =
                 client.small_blob(&format!("the configuration of {name}"), &manifest.config)?;
             let file = ConfigFile::parse(&name, &bytes, &pull.platform)?;
-            let held =
-                self.get_layers(&name, &manifest, &file, reporter, |blob, file, progress| {
-                    client.download(blob, file, progress)
-                })?;
+            let held = self.get_layers(
+                &name,
+                &manifest,
+                &file,
+                pull,
+                reporter,
+                |blob, file, progress| client.download(blob, file, progress),
+            )?;
             Ok((file, held))
         })?;
         let tag = TagRecord { reference: name, digest, resolved_at: now() };
@@ -212,6 +219,7 @@ impl Store {
         name: &str,
         manifest: &Manifest,
         config: &ConfigFile,
+        pull: &Pull,
         reporter: &Reporter,
         download: impl Fn(&Descriptor, &mut File, &(dyn Fn(u64) + Sync)) -> Result<()> + Sync,
     ) -> Result<Vec<LayerHeld>> {
@@ -240,21 +248,12 @@ impl Store {
         reporter.expect(missing.len(), bytes);
         // Unpacked, a layer is two or three times its download; the download itself is what is certain.
         self.make_room(bytes.saturating_mul(3)).or_else(|_| self.make_room(bytes))?;
-        let _slot = self.wait_for_slot()?;
+        let user = pull.file_user.as_ref().map_or(0, |user| user.uid);
+        let _slot = self.wait_for_slot(user)?;
+        self.require_free(bytes)?;
         reporter.phase(Phase::Downloading);
         held.extend(self.get_missing(name, &missing, reporter, download)?);
         Ok(held)
-    }
-
-    fn wait_for_slot(&self) -> Result<Lock> {
-        loop {
-            for number in 0..self.options.pulls_max.max(1) {
-                if let Some(slot) = Lock::try_take(&self.folders.slot(number), Mode::Exclusive)? {
-                    return Ok(slot);
-                }
-            }
-            std::thread::sleep(POLL);
-        }
     }
 
     /// Downloads on several threads, and unpacks on this one.
@@ -272,8 +271,9 @@ impl Store {
                 Claim::There(held) => return Ok(Arrival::There(held)),
                 Claim::ToMake(claim) => claim,
             };
-            let mut partial =
-                Lock::take(&self.folders.partial(&blob.digest), Mode::Exclusive, || ())?;
+            let mut watcher = Watcher::new(self);
+            let path = self.folders.partial(&blob.digest);
+            let mut partial = Lock::take(&path, Mode::Exclusive, || watcher.turn())?;
             download(blob, partial.file(), &|bytes| reporter.downloaded(at, bytes))
                 .map_err(|e| self.disk_full(e))?;
             Ok(Arrival::Downloaded(Downloaded { at, claim, partial }))
@@ -320,7 +320,8 @@ impl Store {
         })
     }
 
-    /// The download is removed whatever comes of it: its digest was right, so it would be no better next time.
+    /// The download is removed once it was read, whatever came of it: its digest was right, so it would be no better next
+    /// time.
     fn unpack_download(
         &self,
         name: &str,
@@ -329,6 +330,8 @@ impl Store {
     ) -> Result<LayerHeld> {
         let Downloaded { claim, mut partial, .. } = downloaded;
         let _ = self.make_room(layer.blob.size.saturating_mul(2));
+        // Unpacked, it is hardly smaller.
+        self.require_free(layer.blob.size)?;
         let what = format!("layer {} of {name}", layer.diff_id.short());
         let file = partial.file();
         let outcome = file

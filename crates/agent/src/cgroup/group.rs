@@ -134,6 +134,23 @@ impl JobGroup {
         Ok(child)
     }
 
+    /// The group of this name inside this one, which has no limits of its own; whoever needs it first makes it.
+    pub fn shared_child(&self, name: &str) -> Result<JobGroup, CgroupError> {
+        check_name(name)?;
+        let members = match &self.backing {
+            Backing::Groups(members) => members,
+            Backing::Processes(_) => return self.child(name, &GroupLimits::default()),
+        };
+        let mut shared: Vec<TreeGroup> = members.iter().map(TreeGroup::shared).collect();
+        if let Some(first) = shared.first_mut() {
+            let dir = first.dir.make_or_open_child(name)?.shared();
+            let parent = std::mem::replace(&mut first.dir, dir);
+            (first.parent, first.controllers, first.owned) =
+                (parent, ControllerSet::default(), true);
+        }
+        Ok(JobGroup { name: name.into(), backing: Backing::Groups(shared) })
+    }
+
     /// Makes a group without limits next to this one, for prolog and epilog. It is only in the first tree; in the
     /// others its processes stay in their parent's group. `None` where processes are only tracked, and nothing is
     /// limited.
@@ -169,13 +186,7 @@ impl JobGroup {
 
     fn share_member(&mut self, member: &TreeGroup) {
         let Backing::Groups(members) = &mut self.backing else { return };
-        members.push(TreeGroup {
-            version: member.version,
-            controllers: member.controllers,
-            dir: member.dir.clone(),
-            parent: member.parent.clone(),
-            owned: false,
-        });
+        members.push(member.shared());
     }
 
     pub fn name(&self) -> &str {

@@ -16,6 +16,18 @@ pub(super) struct TreeGroup {
 }
 
 impl TreeGroup {
+    /// The same directory, as a child group has it that has no limits in this tree.
+    pub fn shared(&self) -> TreeGroup {
+        let (dir, parent) = (self.dir.clone(), self.parent.clone());
+        TreeGroup {
+            version: self.version,
+            controllers: self.controllers,
+            dir,
+            parent,
+            owned: false,
+        }
+    }
+
     /// Delegates controllers to child groups, which v2 needs before a child can be limited.
     pub fn pass_on(&self, controllers: ControllerSet) -> Result<(), CgroupError> {
         if self.version == Version::V1 {

@@ -53,6 +53,7 @@ pub(crate) fn run(request: &LaunchRequest, agent: UnixStream, hierarchy: Option<
         Ok(mut attempt) => {
             attempt.start();
             let code = event_loop::run(&mut attempt);
+            attempt.sync_images();
             // The process exits next, and the kernel frees everything faster than destructors do.
             std::mem::forget(attempt);
             code

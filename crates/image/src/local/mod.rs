@@ -170,6 +170,7 @@ impl Store {
             .open(&tmp)
             .map_err(Error::at(&tmp))?;
         let room = self.options.bound_bytes.saturating_sub(self.used_bytes());
+        let room = room.min(self.free_bytes()?);
         let mut bounded = std::io::Read::take(&mut decoder, room.saturating_add(1));
         let copied = std::io::copy(&mut bounded, &mut plain);
         let copied = copied.map_err(|e| Error::NotAnImage {

@@ -1,8 +1,12 @@
-//! What was not used for longest goes first, never what is in use. An image goes with the layers that no other image has.
+//! What was not used for longest goes first, never what is in use. An image goes with the layers that no other image has;
+//! a download that broke off goes like an image.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+
+use nix::sys::statvfs::fstatvfs;
 
 use super::Store;
 use super::folders::{names, read_record};
@@ -11,6 +15,13 @@ use super::record::ImageRecord;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::unpack::remove_tree;
+
+/// What can go to make room.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Evictable {
+    Partial(PathBuf),
+    Image(Digest),
+}
 
 impl Store {
     /// What layers and partial downloads take now.
@@ -34,7 +45,29 @@ impl Store {
         Ok(self.options.bound_bytes.saturating_sub(self.used_bytes()))
     }
 
-    /// Removes images that are not in use, the one used longest ago first, until `bytes` more would fit.
+    /// What a file may take on the store's file system and leave free what must stay free.
+    pub(crate) fn free_bytes(&self) -> Result<u64> {
+        let folder = std::fs::File::open(self.dir()).map_err(Error::at(self.dir()))?;
+        let space = fstatvfs(folder.as_fd()).map_err(|e| Error::at(self.dir())(e.into()))?;
+        let free = space.blocks_available().saturating_mul(space.fragment_size());
+        Ok(free.saturating_sub(self.options.limits.free_bytes_min))
+    }
+
+    /// Refuses to begin what would fill the file system.
+    pub(crate) fn require_free(&self, bytes: u64) -> Result<()> {
+        let free = self.free_bytes()?;
+        if bytes <= free {
+            return Ok(());
+        }
+        let kept = self.options.limits.free_bytes_min;
+        let fault = format!(
+            "{bytes} bytes are needed, and {free} are free on its file system beside {kept} that must stay free"
+        );
+        Err(Error::StoreFull { store: self.name(), fault })
+    }
+
+    /// Removes images and partial downloads that are not in use, the one used longest ago first, until `bytes` more
+    /// would fit.
     pub fn make_room(&self, bytes: u64) -> Result<()> {
         let fits = |used: u64| used.saturating_add(bytes) <= self.options.bound_bytes;
         let mut used = self.used_bytes();
@@ -42,12 +75,19 @@ impl Store {
             return Ok(());
         }
         self.remove_unused_layers();
-        for (_, digest) in self.by_last_use() {
+        for (_, oldest) in self.by_last_use() {
             used = self.used_bytes();
             if fits(used) {
                 return Ok(());
             }
-            self.evict(&digest)?;
+            match oldest {
+                Evictable::Image(digest) => drop(self.evict(&digest)?),
+                Evictable::Partial(path) => {
+                    if let Some(lock) = Lock::try_take(&path, Mode::Exclusive)? {
+                        lock.remove();
+                    }
+                }
+            }
         }
         used = self.used_bytes();
         if fits(used) {
@@ -60,17 +100,20 @@ impl Store {
         Err(Error::StoreFull { store: self.name(), fault })
     }
 
-    fn by_last_use(&self) -> Vec<(SystemTime, Digest)> {
-        let mut images: Vec<_> = self
-            .images()
-            .into_iter()
-            .map(|image| {
-                let lock = std::fs::metadata(self.folders.image_lock(&image.digest));
-                (lock.and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH), image.digest)
-            })
-            .collect();
-        images.sort();
-        images
+    fn by_last_use(&self) -> Vec<(SystemTime, Evictable)> {
+        let time = |path: &Path| {
+            let modified = std::fs::metadata(path).and_then(|m| m.modified());
+            modified.unwrap_or(SystemTime::UNIX_EPOCH)
+        };
+        let images = self.images().into_iter().map(|image| {
+            (time(&self.folders.image_lock(&image.digest)), Evictable::Image(image.digest))
+        });
+        let partials = self.folders.partials();
+        let partials = names(&partials).into_iter().map(|name| partials.join(name));
+        let partials = partials.map(|path| (time(&path), Evictable::Partial(path)));
+        let mut all: Vec<_> = images.chain(partials).collect();
+        all.sort();
+        all
     }
 
     /// Removes one image with the layers that are only its own. Returns false when it is in use.
@@ -116,7 +159,6 @@ impl Store {
     }
 
     pub(super) fn remove_folder(&self, path: &Path) -> Result<()> {
-        use std::os::fd::AsFd;
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
         let parent = std::fs::File::open(parent).map_err(Error::at(parent))?;
         remove_tree(parent.as_fd(), name.as_encoded_bytes()).map_err(|e| Error::at(path)(e.into()))

@@ -92,7 +92,11 @@ impl Folders {
     }
 
     pub fn slot(&self, number: usize) -> PathBuf {
-        self.root.join("slots").join(number.to_string())
+        self.slots().join(number.to_string())
+    }
+
+    pub fn slots(&self) -> PathBuf {
+        self.root.join("slots")
     }
 
     pub fn tmp(&self) -> PathBuf {

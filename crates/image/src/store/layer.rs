@@ -8,6 +8,7 @@ use super::Store;
 use super::folders::{read_record, write_record};
 use super::lock::{Lock, Mode, POLL};
 use super::record::{LayerRecord, boot_id};
+use super::stopped::Watcher;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::unpack::{Limits, Unpacked, unpack};
@@ -46,6 +47,7 @@ impl Store {
     /// Waits until the layer is there or this process is the one to make it.
     pub fn claim_layer(&self, diff_id: &Digest) -> Result<Claim> {
         let path = self.folders.layer_lock(diff_id);
+        let mut watcher = Watcher::new(self);
         loop {
             if let Some(lock) = Lock::try_take(&path, Mode::Shared)? {
                 if self.has_layer(diff_id) {
@@ -59,6 +61,7 @@ impl Store {
                     return Ok(Claim::There(LayerHeld { _lock: lock.downgrade()? }));
                 }
             }
+            watcher.turn();
             std::thread::sleep(POLL);
         }
     }

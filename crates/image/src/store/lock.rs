@@ -76,6 +76,10 @@ impl Lock {
         let _ = std::fs::remove_file(&self.path);
     }
 
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     pub fn file(&mut self) -> &mut File {
         &mut self.file
     }

@@ -4,6 +4,7 @@
 //! - `lock.rs`: locks between processes; `progress.rs`: how far a pull is.
 //! - `layer.rs`: a layer gets into the store once, whoever wants it.
 //! - `eviction.rs`: what was not used for longest goes first, never what is in use.
+//! - `slot.rs`: how many pulls go on at a time, and whose; `stopped.rs`: pulls that do not go on.
 //! - `leftovers.rs`: what killed pulls and lost power leave behind.
 
 mod eviction;
@@ -13,8 +14,11 @@ mod leftovers;
 mod lock;
 mod progress;
 mod record;
+mod slot;
+mod stopped;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::digest::Digest;
 use crate::error::{Error, Result};
@@ -23,9 +27,10 @@ use crate::unpack::Limits;
 
 pub use folders::{Folders, names, read_record, write_record};
 pub use layer::{Claim, LayerHeld, LayerToMake};
-pub use lock::{Lock, Mode, POLL};
+pub use lock::{Lock, Mode};
 pub use progress::{OnProgress, Phase, Progress, Reporter};
 pub use record::{ImageRecord, ImportRecord, TagRecord, now};
+pub use stopped::{SignOfLife, Watcher};
 
 /// How a node keeps its images.
 #[derive(Debug, Clone, Copy)]
@@ -36,12 +41,15 @@ pub struct StoreOptions {
     pub pulls_max: usize,
     /// Layers of one pull that are downloaded at the same time.
     pub downloads_max: usize,
+    /// A pull that others wait for and that did not run for so long is killed.
+    pub silence_max: Duration,
     pub limits: Limits,
 }
 
 impl StoreOptions {
     pub fn bounded(bound_bytes: u64) -> Self {
-        Self { bound_bytes, pulls_max: 3, downloads_max: 3, limits: Limits::default() }
+        let (silence_max, limits) = (Duration::from_secs(60), Limits::default());
+        Self { bound_bytes, pulls_max: 3, downloads_max: 3, silence_max, limits }
     }
 }
 

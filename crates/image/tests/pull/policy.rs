@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-use image::{Credentials, ErrorKind, Pull, PullPolicy};
+use image::{Credentials, ErrorKind, Limits, Pull, PullPolicy, Store, StoreOptions};
 
 use super::made::{Made, Node, layer, lower, source};
 use super::played::{Played, Reply, serve};
@@ -109,6 +109,30 @@ fn what_was_used_longest_ago_goes_first_and_never_what_is_in_use() {
     assert!(node.names("tmp").is_empty());
     drop((first, second));
     node.pull(&name(3)).unwrap();
+}
+
+#[test]
+fn a_download_that_nobody_took_up_goes_when_room_is_needed() {
+    let made = Made::new(&[layer(&[("f", &super::made::noise(400_000))])]);
+    let registry = Played::serving(&made);
+    let node = Node::bounded(1_500_000).knows(&registry.host);
+    let partial = node.store.dir().join("partial").join("0".repeat(64));
+    std::fs::write(&partial, vec![0; 1_200_000]).unwrap();
+    node.pull(&format!("{}/a:1", registry.host)).unwrap();
+    assert!(!partial.exists());
+}
+
+#[test]
+fn nothing_is_downloaded_that_the_file_system_cannot_take() {
+    let made = Made::new(&[layer(&[("f", b"1")])]);
+    let registry = Played::serving(&made);
+    let mut node = Node::new().knows(&registry.host);
+    let limits = Limits { free_bytes_min: u64::MAX, ..Limits::default() };
+    let options = StoreOptions { limits, ..StoreOptions::bounded(1 << 30) };
+    node.store = Store::open_with(node.store.dir(), options).unwrap();
+    let error = node.pull(&format!("{}/a:1", registry.host)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::StoreFull, "{error}");
+    assert!(registry.requests(made.layers[0].as_str()).is_empty());
 }
 
 #[test]

@@ -4,11 +4,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use image::{Phase, Pull, RegistryConfig, Store};
+use image::{Phase, Pull, RegistryConfig, Store, StoreOptions};
 
 use super::made::{Made, Node, layer, lower, noise, source};
 use super::played::{Played, Reply, serve};
 
+/// After so long a pull that does not run is killed by who waits for it.
+const SILENCE: Duration = Duration::from_secs(1);
 /// What a puller is told: the store's folder, the registry, the name.
 const TOLD: [&str; 3] = ["IMAGE_TEST_STORE", "IMAGE_TEST_REGISTRY", "IMAGE_TEST_NAME"];
 
@@ -17,7 +19,8 @@ const TOLD: [&str; 3] = ["IMAGE_TEST_STORE", "IMAGE_TEST_REGISTRY", "IMAGE_TEST_
 fn puller() {
     let told: Vec<_> = TOLD.iter().filter_map(|name| std::env::var(name).ok()).collect();
     let [dir, host, name] = &told[..] else { return };
-    let store = Store::open(dir.as_ref(), 1 << 30).unwrap();
+    let options = StoreOptions { silence_max: SILENCE, ..StoreOptions::bounded(1 << 30) };
+    let store = Store::open_with(dir.as_ref(), options).unwrap();
     let registries = RegistryConfig { insecure: [host.clone()].into(), ..Default::default() };
     let image = store.pull(&source(name), Pull::new(&registries)).unwrap();
     assert!(lower(&image).iter().all(|folder| folder.is_dir()));
@@ -107,6 +110,32 @@ fn who_waits_takes_over_from_a_process_that_is_killed() {
     first.kill().unwrap();
     first.wait().unwrap();
     assert!(second.wait().unwrap().success());
+}
+
+/// As a user can bring it about: a job that pulls gets SIGSTOP.
+#[test]
+fn a_process_that_is_stopped_does_not_keep_others_from_the_image() {
+    let made = Made::new(&[layer(&[("a", &noise(300_000))])]);
+    let (served, asked) = (made.clone(), AtomicUsize::new(0));
+    let registry = Played::new(move |request| {
+        let mut reply = serve(&served, request);
+        if request.path.ends_with(served.layers[0].as_str())
+            && asked.fetch_add(1, Ordering::Relaxed) == 0
+        {
+            (reply.cut, reply.hang) = (Some(1000), true);
+        }
+        reply
+    });
+    let node = Node::new().knows(&registry.host);
+    let name = format!("{}/a:1", registry.host);
+    let mut stopped = start(&node, &registry.host, &name);
+    wait_for("the download", || !registry.requests(made.layers[0].as_str()).is_empty());
+    let pid = nix::unistd::Pid::from_raw(stopped.id() as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).unwrap();
+    let mut second = start(&node, &registry.host, &name);
+    assert!(second.wait().unwrap().success());
+    let end = stopped.wait().unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&end), Some(9));
 }
 
 #[test]

@@ -47,6 +47,9 @@ pub struct Container {
     /// The size of `/dev/shm`; `None` for half of the job's memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared_memory: Option<Bytes>,
+    /// The file that a step saves the container's files to when its tasks have ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub save: Option<String>,
 }
 
 /// The user whom the processes of a container are inside. Outside they are always the job's.
@@ -72,7 +75,8 @@ impl Container {
             Variables::Named(names) => names.iter().map(String::len).sum(),
             Variables::All => 0,
         };
-        let texts = [&self.image, &self.work_dir].into_iter().flatten().map(String::len);
+        let texts =
+            [&self.image, &self.work_dir, &self.save].into_iter().flatten().map(String::len);
         mounts.sum::<usize>() + variables + texts.sum::<usize>()
     }
 }

@@ -307,41 +307,6 @@ fn root_a_container_has_the_devices_of_its_job_and_step() {
     }
 }
 
-/// Steps of a job find a container by its name, and the word after the name says what must be there.
-#[test]
-fn root_a_named_container_is_kept_joined_and_refused_as_its_word_says() {
-    let cluster = cluster("");
-    let script = format!(
-        "run() {{ name=$1; shift; srun --overlap -n1 --container={} --container-name=$name \"$@\"; }}\n{}",
-        cluster.path("work/rootfs").display(),
-        r#"run n:create sh -c 'echo first > /kept'
-run n sh -c 'cat /kept'
-run n:create true; echo create $?
-run n:exec true; echo exec $?
-run n:no_exec sh -c 'cat /kept'
-run n -n2 sh -c 'echo > /ready-$SLURM_PROCID; until [ -e /go ]; do sleep 0.05; done; echo waited' &
-until run n:exec sh -c '[ -e /ready-0 ] && [ -e /ready-1 ]' 2>/dev/null; do sleep 0.1; done
-run n:no_exec true; echo no_exec $?
-run n:exec sh -c 'echo > /go'
-wait"#
-    );
-    let text = cluster.run_script(&["-n4"], &script);
-    let of_step = |line: &&str| !line.starts_with("srun: ");
-    let said: Vec<&str> = text.lines().filter(of_step).collect();
-    let (mut expected, waited) =
-        (vec!["first", "create 1", "exec 1", "first", "no_exec 1"], vec!["waited"; 2]);
-    expected.extend(waited);
-    assert_eq!(said, expected, "{text}");
-    for why in [
-        "container n is there already: expected none, because of :create",
-        "container n does not run: expected a running one, because of :exec",
-        "container n runs: expected one that does not, because of :no_exec",
-    ] {
-        assert!(text.contains(why), "{why}: {text}");
-    }
-    assert_nothing_is_left(&cluster);
-}
-
 /// The file was built by Apptainer 1.4.5 from a folder with one program, which prints `/etc/made` and ends with its argument.
 #[test]
 fn root_a_sif_that_apptainer_built_runs_and_a_folder_has_its_variables() {

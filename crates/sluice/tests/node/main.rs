@@ -12,6 +12,7 @@ mod health;
 mod hostile_jobs;
 mod memory;
 mod missing_cgroups;
+mod named_containers;
 mod private_images;
 mod prolog;
 mod prolog_flags;

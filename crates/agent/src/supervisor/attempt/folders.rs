@@ -90,6 +90,13 @@ impl Attempt {
         }
     }
 
+    /// Called when the attempt is over and reported, so that nobody waits for the disk.
+    pub fn sync_images(&self) {
+        if self.had_containers {
+            container::sync_images(&self.record.site.containers, &self.dir);
+        }
+    }
+
     /// Removes empty folders at once, and others in a child process, because that may take long.
     fn begin_cleaning(&mut self) {
         self.folders.namespaces = None;
@@ -100,6 +107,7 @@ impl Attempt {
         let left = Some(left).filter(|left| !left.is_empty() && !shared_memory::has_processes(uid));
         let containers = container::folder_of_attempt(&self.dir);
         let containers = Some(containers).filter(|folder| folder.exists());
+        self.had_containers = containers.is_some();
         let groups = self.group.paths();
         if folders == [false, false] && left.is_none() && containers.is_none() {
             return;

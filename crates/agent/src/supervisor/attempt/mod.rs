@@ -95,6 +95,7 @@ pub(super) struct Attempt {
     samples: VecDeque<LoadSample>,
     /// The usage and the script's OOM kills, read before the epilog begins.
     used: Option<(Usage, u64)>,
+    had_containers: bool,
     over: bool,
 }
 
@@ -151,6 +152,7 @@ impl Attempt {
             sample_at: None,
             samples: VecDeque::new(),
             used: None,
+            had_containers: false,
             over: false,
         })
     }

@@ -99,14 +99,14 @@ impl Attempt {
         };
         let container = launch.container.as_deref().filter(|_| with_container);
         let container = container.map(|request| {
-            let job = self.context();
-            ContainerSpec {
+            let (job, auth) = (self.context(), launch.registry_auth.as_ref());
+            Ok::<_, String>(ContainerSpec {
                 script: Some(self.dir.script_path()),
                 work_dir,
                 umask: launch.umask,
                 workspace,
-                ..ContainerSpec::of_job(job, request, "batch", group, launch.registry_auth.as_ref())
-            }
+                ..ContainerSpec::of_job(job, request, "batch", group, auth)?
+            })
         });
         let spec = ProcessSpec {
             user: &launch.user,
@@ -130,7 +130,7 @@ impl Attempt {
             namespaces: self.folders.namespaces.as_ref(),
             prologs,
             workspace,
-            container,
+            container: container.transpose()?,
             entry: &entry,
             notices: &launch.notices,
         };

@@ -5,11 +5,12 @@ use super::devices;
 use super::driver_files::{self, DriverFiles};
 use super::files;
 use super::group_trees;
-use super::holder::{Holder, IdMap};
+use super::holder::{Holder, IdMap, Shared};
 use super::id_range;
 use super::mount_calls::{Tree, make_folder_in_root, open_in_root};
 use super::rootfs::{self, Layers};
 use super::squash;
+use super::users::Users;
 use super::{ContainerSpec, user};
 
 use image::{ImageConfig, LAYERS_MAX};
@@ -28,7 +29,7 @@ use std::path::Path;
 
 /// A folder that every system has and that is covered here, in this mount namespace alone: the runtime must be able to
 /// reach it as any user, which it cannot in a state folder.
-const COVERED: &str = "/mnt";
+pub(super) const COVERED: &str = "/mnt";
 pub(super) const MOUNT_POINT: &str = "/mnt/root";
 pub(super) const SHARED_MEMORY: &str = "/mnt/shm";
 /// Where an image that is one file is mounted.
@@ -57,6 +58,9 @@ pub(super) struct Assembled {
     pub step: String,
     /// It shows the files of NVIDIA's driver.
     pub has_driver: bool,
+    /// The image that its files lie above.
+    #[serde(default)]
+    pub image: Option<String>,
 }
 
 impl Assembled {
@@ -66,8 +70,11 @@ impl Assembled {
     }
 }
 
+/// Makes the container, above the files of `before` if it has ended and had the same name.
 pub(super) fn assemble(
     spec: &ContainerSpec,
+    before: Option<&Assembled>,
+    users: Option<&Users>,
     environment: &[CString],
     progress: &mut (dyn FnMut(&str) + Send),
 ) -> Result<Assembled, String> {
@@ -76,7 +83,8 @@ pub(super) fn assemble(
     unshare(CloneFlags::CLONE_NEWNS).map_err(failed("cannot make a mount namespace"))?;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none)
         .map_err(failed("cannot make a mount namespace"))?;
-    let rootfs = rootfs::find(spec, progress)?;
+    let image = before.and_then(|before| before.image.clone()).or(spec.request.image.clone());
+    let rootfs = rootfs::find(spec, image.as_deref(), progress)?;
     let opened = ShownHandles::open(spec, environment);
     mount(Some("tmpfs"), COVERED, Some("tmpfs"), MsFlags::MS_NODEV, Some("mode=711,size=1m"))
         .map_err(failed("cannot cover /mnt"))?;
@@ -84,11 +92,17 @@ pub(super) fn assemble(
         make_folder(Path::new(folder), 0o755)?;
     }
     let has_user_namespace = spec.request.user != ContainerUser::JobUser;
-    let (range, range_lock) = id_range::take(&folder_of_ranges(&spec.folder)?, spec.user.uid)?;
+    let range_before = before.map(|before| before.map.range);
+    let ranges = folder_of_ranges(&spec.folder)?;
+    let (range, range_lock) = id_range::take(&ranges, spec.user.uid, range_before)?;
     let map = IdMap { uid: spec.user.uid, gid: spec.user.gid, range };
     let mut kept = vec![range_lock];
     kept.extend(rootfs.in_use);
-    let holder = Holder::start(has_user_namespace.then_some(&map), &kept)?;
+    let shared = users.map(|users| {
+        let group = spec.holders.as_ref().ok_or("the job has no group for its containers")?;
+        Ok::<_, String>(Shared { group, users: users.for_holder()? })
+    });
+    let holder = Holder::start(has_user_namespace.then_some(&map), kept, shared.transpose()?)?;
     let mapped = mount_root(spec, &rootfs.layers, &map)?;
     let of_folder = matches!(rootfs.layers, Layers::Folder(_));
     if !mapped && has_user_namespace && !of_folder {
@@ -120,6 +134,7 @@ pub(super) fn assemble(
         user,
         step: spec.step.clone(),
         has_driver,
+        image,
     };
     let text = serde_json::to_vec(&assembled).map_err(|e| e.to_string())?;
     fs::write(spec.folder.join(RECORD), text)

@@ -1,17 +1,22 @@
 //! The process that holds a container's namespaces, as the first process in them: tasks of a step that run in one
 //! container share its files, its processes and its memory, as they would on the node itself.
 //!
-//! It is in the group of the process that made it, and is killed with what that leaves running.
+//! It is in the group of the process that made it, and is killed with what that leaves running. The holder of a named
+//! container is in a group of the job's own, and lives for as long as the container has users, of whichever step.
 
+use super::users;
+use crate::cgroup::EntryFds;
+use crate::pidfd;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork, pause, pipe2, read, write};
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 /// Ids inside a container that has a user namespace: as many as images use.
 pub(super) const IDS: u32 = 65_536;
@@ -45,16 +50,29 @@ pub(super) struct Holder {
     started: u64,
 }
 
+/// What the holder of a named container has beside: its group, and the file that its users lock.
+pub(super) struct Shared<'a> {
+    pub group: &'a EntryFds,
+    pub users: OwnedFd,
+}
+
 impl Holder {
     /// Starts it in new pid and IPC namespaces, and in a user namespace if there is a map. It keeps `kept` open.
-    pub fn start(map: Option<&IdMap>, kept: &[OwnedFd]) -> Result<Holder, String> {
+    pub fn start(
+        map: Option<&IdMap>,
+        kept: Vec<OwnedFd>,
+        shared: Option<Shared>,
+    ) -> Result<Holder, String> {
         let failed = |e: Errno| format!("cannot make the container's namespaces: {}", e.desc());
         let (said, say) = pipe2(OFlag::O_CLOEXEC).map_err(failed)?;
         // A process in between ends at once, so that the holder is the supervisor's child and not the container's.
         // SAFETY: this process has one thread, and the child ends below.
         match unsafe { fork() }.map_err(failed)? {
             ForkResult::Child => {
-                let word = match start_in_new_namespaces(map, kept) {
+                let entered = shared.as_ref().map_or(Ok(()), |shared| shared.group.enter());
+                let users = shared.map(|shared| shared.users);
+                let started = entered.and_then(|()| start_in_new_namespaces(map, kept, users));
+                let word = match started {
                     Ok(pid) => pid.to_string(),
                     Err(errno) => errno.desc().to_owned(),
                 };
@@ -81,6 +99,16 @@ impl Holder {
         start_time(self.pid) == Some(self.started)
     }
 
+    /// Kills it, and with it all processes in its namespaces. Returns when it is dead.
+    pub fn end(&self) {
+        // The pid is asked about after it was pinned: it may have become another process's.
+        let Ok(pinned) = pidfd::open(self.pid) else { return };
+        if self.is_alive() && pidfd::send_signal(pinned.as_fd(), Signal::SIGKILL).is_ok() {
+            let mut fds = [PollFd::new(pinned.as_fd(), PollFlags::POLLIN)];
+            while poll(&mut fds, PollTimeout::NONE) == Err(Errno::EINTR) {}
+        }
+    }
+
     /// The path of one of its namespaces: `mnt`, `pid`, `ipc`, `user`.
     pub fn namespace(&self, kind: &str) -> String {
         format!("/proc/{}/ns/{kind}", self.pid)
@@ -96,13 +124,17 @@ fn start_time(pid: i32) -> Option<u64> {
     if matches!(state, "Z" | "X") { None } else { fields.nth(18)?.parse().ok() }
 }
 
-fn start_in_new_namespaces(map: Option<&IdMap>, kept: &[OwnedFd]) -> nix::Result<i32> {
+fn start_in_new_namespaces(
+    map: Option<&IdMap>,
+    kept: Vec<OwnedFd>,
+    users: Option<OwnedFd>,
+) -> nix::Result<i32> {
     let user = if map.is_some() { libc::CLONE_NEWUSER } else { 0 };
     let flags = libc::CLONE_NEWPID | libc::CLONE_NEWIPC | user | libc::SIGCHLD;
     // SAFETY: without a stack of its own the child goes on with a copy of this one, as after a fork; it never returns.
     let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
     match Errno::result(pid)? as i32 {
-        0 => hold(kept),
+        0 => hold(&kept, users),
         pid => {
             map.map_or(Ok(()), |map| map.write_for(pid))?;
             Ok(pid)
@@ -110,22 +142,27 @@ fn start_in_new_namespaces(map: Option<&IdMap>, kept: &[OwnedFd]) -> nix::Result
     }
 }
 
-fn hold(kept: &[OwnedFd]) -> ! {
+fn hold(kept: &[OwnedFd], users: Option<OwnedFd>) -> ! {
     let _ = prctl::set_name(c"sluice:container");
     let _ = prctl::set_dumpable(false);
     // Ended processes of the container are reaped by the kernel.
     // SAFETY: ignoring a signal runs no code of ours.
     let _ = unsafe { signal(Signal::SIGCHLD, SigHandler::SigIgn) };
-    close_all_but(kept);
+    close_all_but(kept.iter().chain(&users).map(AsRawFd::as_raw_fd));
+    if let Some(users) = users {
+        users::wait_for_none(users);
+        // SAFETY: ends this process without the exit handlers of the one it was forked from.
+        unsafe { libc::_exit(0) }
+    }
     loop {
         // The first process of a pid namespace has no other signal to fear than the kill.
         pause();
     }
 }
 
-/// Streams of the task among them: its client would wait for their end.
-fn close_all_but(kept: &[OwnedFd]) {
-    let mut kept: Vec<u32> = kept.iter().map(|fd| fd.as_raw_fd() as u32).collect();
+/// Closes what a process inherited that is never executed. Streams of tasks may be among it, whose end a client awaits.
+pub(super) fn close_all_but(kept: impl Iterator<Item = RawFd>) {
+    let mut kept: Vec<u32> = kept.map(|fd| fd as u32).collect();
     kept.sort_unstable();
     let mut first = 0;
     for last in kept.into_iter().chain([u32::MAX]) {

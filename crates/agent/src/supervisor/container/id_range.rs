@@ -14,11 +14,16 @@ const COUNT: u32 = 2048;
 const OF_USER_MAX: u32 = 512;
 
 /// The first id of a free range, and the locked file. A range is for ever the first user's who had it: files with its ids
-/// may be anywhere.
-pub(super) fn take(folder: &OwnedFd, uid: u32) -> Result<(u32, OwnedFd), String> {
+/// may be anywhere. `before` is the range that files of the container have already: it is taken if it is free.
+pub(super) fn take(
+    folder: &OwnedFd,
+    uid: u32,
+    before: Option<u32>,
+) -> Result<(u32, OwnedFd), String> {
     let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
     let mut in_use = 0;
-    for slot in 0..COUNT {
+    let preferred = before.and_then(|range| range.checked_sub(FIRST)).map(|from| from / IDS);
+    for slot in preferred.into_iter().chain(0..COUNT) {
         let name = format!("ids-{slot}");
         let file = openat(folder, name.as_str(), flags, Mode::from_bits_truncate(0o600))
             .map_err(failed)?;

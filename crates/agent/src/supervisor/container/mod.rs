@@ -4,11 +4,12 @@
 //! the container's namespaces, and writes the runtime's configuration. So it counts to the job, and ends with it.
 //!
 //! - `rootfs`: what `--container` names: a bundle, a folder, an image.
-//! - `holder`: the process that holds the namespaces; `id_range`: ids for user namespaces.
+//! - `holder`: the process that holds the namespaces; `users`: how long; `id_range`: ids for user namespaces.
 //! - `assembly`: the root file system with everything that is shown in it; `files`, `mount_calls`, `squash`: how.
 //! - `group_trees`: the control groups that the runtime sees.
 //! - `runtime_config`: what the runtime is told; `runtime`: which program that is.
-//! - `inside`: what runs in the container before the program.
+//! - `program`: its arguments, variables and working directory; `inside`: what runs in the container before it.
+//! - `save`: the container's files as an image.
 //! - `user`: the users of the image; `devices`, `driver_files`: what it needs for the job's GPUs.
 
 mod assembly;
@@ -20,21 +21,23 @@ mod holder;
 mod id_range;
 pub mod inside;
 mod mount_calls;
+mod program;
 mod rootfs;
 mod runtime;
 mod runtime_config;
+mod save;
 mod squash;
 mod user;
+mod users;
 
-use crate::cgroup::JobGroup;
+use crate::cgroup::{EntryFds, JobGroup};
 use crate::spool::AttemptDir;
 use crate::supervisor::folders::remove_tree::remove_tree;
 use crate::supervisor::job_context::JobContext;
-use crate::supervisor::process::credentials::as_user;
 use crate::supervisor::workspace::RunWorkspace;
 use assembly::{Assembled, MOUNT_POINT};
 use image::Credentials;
-use model::container::{Container, ContainerName, ContainerUser, Join, is_plain_path};
+use model::container::{Container, ContainerName, ContainerUser, Join};
 use model::id::AttemptId;
 use model::limits::DeviceLimits;
 use model::secret::RegistryAuth;
@@ -44,7 +47,10 @@ use nix::fcntl::{Flock, FlockArg, OFlag, open};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::Uid;
+use program::Inside;
 use runtime_config::{ProcessUser, RuntimeConfig};
+pub(crate) use save::SAVE;
+use save::SaveTarget;
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::Write;
@@ -53,6 +59,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use users::Users;
 use wire::order::UserIds;
 
 /// Said of a step: it runs on the node itself, although its job has a container.
@@ -62,20 +69,8 @@ pub(crate) const NO_CONTAINER: &str = "none";
 const FOLDER: &str = "containers";
 /// The group of a container's processes, below that of the process that started it.
 const GROUP: &str = "container";
-/// `PATH` of an image that has none.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-/// What an image of Apptainer runs by itself; other images name theirs.
-const RUN_SCRIPT: &str = "/.singularity.d/runscript";
-/// Where an image of Apptainer has scripts that set its variables.
-const ENVIRONMENT_SCRIPTS: &str = "/.singularity.d/env";
-/// Executes its arguments with those variables.
-const AFTER_SCRIPTS: [&str; 4] = [
-    "/bin/sh",
-    "-c",
-    "for script in /.singularity.d/env/*.sh; do if [ -f \"$script\" ]; then . \"$script\"; fi; done; exec \"$@\"",
-    "sh",
-];
+/// The group inside the job's for the holders of its named containers, which outlive steps.
+const HOLDERS: &str = "containers";
 
 /// What a process that runs in a container is started with, beside what every process is.
 pub(crate) struct ContainerSpec<'a> {
@@ -91,6 +86,8 @@ pub(crate) struct ContainerSpec<'a> {
     pub user: &'a UserIds,
     /// The folders of the process's group, in each tree.
     pub groups: Vec<String>,
+    /// The group of the holder, if the container has a name.
+    pub holders: Option<EntryFds>,
     /// The devices of the process's step, or of the job.
     pub devices: Option<DeviceLimits>,
     pub of_several_nodes: bool,
@@ -104,6 +101,8 @@ pub(crate) struct ContainerSpec<'a> {
     pub memory: Option<u64>,
     pub terminal: bool,
     pub umask: u32,
+    /// This process saves the container to this path, and runs nothing in it.
+    pub save: Option<&'a str>,
     /// For the image's registry, and for this pull only.
     pub credentials: Option<Credentials>,
 }
@@ -117,17 +116,17 @@ impl<'a> ContainerSpec<'a> {
         name: &str,
         group: &JobGroup,
         auth: Option<&RegistryAuth>,
-    ) -> Self {
+    ) -> Result<Self, String> {
         let record = job.record;
+        let holders = request.name.as_ref().map(|_| {
+            let group = job.group.shared_child(HOLDERS)?;
+            group.entry_fds()
+        });
         let folder = folder_of_attempt(job.dir);
-        let store = match &record.site.containers.store {
-            Some(store) => PathBuf::from(store),
-            None => job.dir.path().ancestors().nth(4).unwrap_or(Path::new("/")).join("images"),
-        };
-        ContainerSpec {
+        Ok(ContainerSpec {
             request,
             site: &record.site.containers,
-            store,
+            store: store_folder(&record.site.containers, job.dir),
             folder: match &request.name {
                 Some(named) => folder.join(format!("named-{}", named.name)),
                 None => folder.join(name),
@@ -136,6 +135,7 @@ impl<'a> ContainerSpec<'a> {
             process: 0,
             user: &record.launch.user,
             groups: group.paths(),
+            holders: holders.transpose().map_err(|e| e.to_string())?,
             devices: record.limits.devices.clone(),
             of_several_nodes: record.launch.nodes > 1,
             script: None,
@@ -145,11 +145,28 @@ impl<'a> ContainerSpec<'a> {
             memory: record.limits.memory.map(|bytes| bytes.0),
             terminal: false,
             umask: 0o022,
+            save: None,
             credentials: auth.map(|auth| Credentials {
                 username: auth.username.0.clone(),
                 password: auth.password.0.clone(),
             }),
-        }
+        })
+    }
+}
+
+/// The node's images: in the folder that the site names, or in the state folder.
+fn store_folder(site: &ContainerSite, dir: &AttemptDir) -> PathBuf {
+    let state = || dir.path().ancestors().nth(4).unwrap_or(Path::new("/"));
+    site.store.as_ref().map_or_else(|| state().join("images"), PathBuf::from)
+}
+
+/// Brings the images that were pulled to disk. Without it they are pulled again after the machine has started anew.
+pub(crate) fn sync_images(site: &ContainerSite, dir: &AttemptDir) {
+    let folder = store_folder(site, dir);
+    if folder.is_dir()
+        && let Ok(store) = rootfs::open_store(&folder, site)
+    {
+        let _ = store.sync();
     }
 }
 
@@ -168,6 +185,10 @@ pub(crate) struct Entered {
     group: String,
     /// The job's limits, which do not hold for what root does for the container.
     rlimits: Vec<(String, u64, u64)>,
+    /// Keeps a named container for as long as this process lives.
+    users: Option<Users>,
+    /// Where this process saves the container to, or why it cannot.
+    save_target: Option<Result<SaveTarget, String>>,
 }
 
 /// Makes the container, or joins it if a process before this one made it. `progress` is told what takes long.
@@ -183,6 +204,7 @@ pub(crate) fn enter(
     runtime_config::raise_own_limits();
     // What is made from here on is shown inside, where others may be to read it; the container has a mask of its own.
     umask(Mode::from_bits_truncate(0o022));
+    let save_target = spec.save.map(|path| SaveTarget::open(path, spec));
     let runtime = runtime::find(spec.site)?;
     let group = group_trees::path(&spec.groups)?;
     let failed = |e: std::io::Error| format!("{}: {e}", spec.folder.display());
@@ -191,7 +213,13 @@ pub(crate) fn enter(
     let lock = File::create(spec.folder.join("lock")).map_err(failed)?;
     let lock = Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, e)| failed(e.into()))?;
     let there = Assembled::read(&spec.folder);
-    let is_running = there.as_ref().is_some_and(|there| there.holder.is_alive());
+    let (users, is_running) = match &spec.request.name {
+        Some(_) => {
+            let joined = Users::join(&spec.folder, there.as_ref().map(|there| &there.holder));
+            joined.map(|(users, is_running)| (Some(users), is_running))?
+        }
+        None => (None, there.as_ref().is_some_and(|there| there.holder.is_alive())),
+    };
     if let (Some(name), true) =
         (&spec.request.name, there.as_ref().is_none_or(|there| there.step != spec.step))
     {
@@ -210,13 +238,13 @@ pub(crate) fn enter(
             setns(namespace, CloneFlags::CLONE_NEWNS).map_err(failed)?;
             running
         }
-        _ => assembly::assemble(spec, environment, progress)?,
+        before => assembly::assemble(spec, before.as_ref(), users.as_ref(), environment, progress)?,
     };
     drop(lock);
     let root =
         open(MOUNT_POINT, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
             .map_err(|e| format!("the container's root: {}", e.desc()))?;
-    Ok(Entered { assembled, root, runtime, group, rlimits })
+    Ok(Entered { assembled, root, runtime, group, rlimits, users, save_target })
 }
 
 /// Whether a container of this name may be used as its word says.
@@ -244,30 +272,24 @@ impl Entered {
         argv: &[String],
         environment: &[CString],
     ) -> (Errno, String) {
-        let environment = self.environment(spec, environment);
-        let work_dir = self.work_dir(spec);
-        let mut argv = self.arguments(spec, argv);
-        let as_inside = |look: &dyn Fn() -> nix::Result<()>| match spec.request.user {
-            ContainerUser::JobUser => as_user(spec.user, look).and_then(|found| found),
-            _ => look(),
+        let inside = Inside {
+            settings: &self.assembled.settings,
+            root: &self.root,
+            has_driver: self.assembled.has_driver,
         };
-        let has = |path: &str| mount_calls::open_in_root(&self.root, path, OFlag::O_PATH).map(drop);
-        if as_inside(&|| has(ENVIRONMENT_SCRIPTS).and(has(AFTER_SCRIPTS[0]))).is_ok() {
-            // The scripts may change PATH: the shell says then what is not there.
-            argv.splice(0..0, AFTER_SCRIPTS.map(str::to_owned));
-        }
-        let program = argv.first().cloned().unwrap_or_default();
-        let found =
-            as_inside(&|| runtime::find_program(&self.root, &program, &environment, &work_dir));
-        if let Err(errno) = found {
-            return (errno, program);
-        }
+        let program = match inside.program(spec, argv, environment) {
+            Ok(program) => program,
+            Err(failed) => return failed,
+        };
+        let mut argv = program.arguments;
         if spec.workspace.is_some() {
-            argv = inside::in_workspace(&work_dir, &argv);
-        } else if work_dir != "/" && has(files::PROGRAM).is_ok() {
-            argv = inside::in_work_dir(&work_dir, &argv);
+            argv = inside::in_workspace(&program.work_dir, &argv);
+        } else if program.work_dir != "/"
+            && mount_calls::open_in_root(&self.root, files::PROGRAM, OFlag::O_PATH).is_ok()
+        {
+            argv = inside::in_work_dir(&program.work_dir, &argv);
         }
-        match self.write_and_execute(spec, &argv, &environment) {
+        match self.write_and_execute(spec, &argv, &program.environment) {
             Ok(never) => match never {},
             Err(errno) => (errno, self.runtime.display().to_string()),
         }
@@ -306,6 +328,7 @@ impl Entered {
         file.write_all(config.to_json().to_string().as_bytes()).map_err(io)?;
         let state = spec.folder.join("state");
         let id = format!("{}-{}-{}", self.assembled.name, spec.step, spec.process);
+        self.users.as_ref().map_or(Ok(()), Users::keep_over_exec)?;
         runtime::execute(&self.runtime, &state, &bundle, &id)
     }
 
@@ -321,109 +344,6 @@ impl Entered {
                 ProcessUser { uid, gid, groups: Vec::new() }
             }
         }
-    }
-
-    fn arguments(&self, spec: &ContainerSpec, argv: &[String]) -> Vec<String> {
-        let settings = &self.assembled.settings;
-        if spec.request.own_command {
-            let own = settings.entrypoint.iter().chain(&settings.cmd).cloned();
-            let mut own: Vec<String> = own.collect();
-            if own.is_empty() {
-                own.push(RUN_SCRIPT.to_owned());
-            }
-            return own;
-        }
-        let entrypoint = settings.entrypoint.iter().filter(|_| spec.request.entrypoint);
-        let mut all: Vec<String> = entrypoint.cloned().collect();
-        match (&spec.script, argv.split_first()) {
-            (Some(_), Some((_, rest))) => {
-                all.push(assembly::SCRIPT.to_owned());
-                all.extend(rest.iter().cloned());
-            }
-            _ => all.extend(argv.iter().cloned()),
-        }
-        all
-    }
-
-    /// The job's variables, but for those of the image that win.
-    fn environment(&self, spec: &ContainerSpec, job: &[CString]) -> Vec<String> {
-        let of_job: Vec<String> =
-            job.iter().map(|entry| entry.to_string_lossy().into_owned()).collect();
-        let wins = |name: &str| spec.request.variables.wins(name);
-        let mut all = merge(&self.assembled.settings.env, &of_job, wins);
-        if self.assembled.has_driver {
-            append_folder(&mut all, "LD_LIBRARY_PATH", driver_files::LIBRARIES);
-            append_folder(&mut all, "PATH", driver_files::PROGRAMS);
-        }
-        all
-    }
-
-    /// Inside the container: as asked for, else the job's where the container has it, else the image's. What is missing
-    /// of it is made in the container's own files.
-    fn work_dir(&self, spec: &ContainerSpec) -> String {
-        let has = |path: &str| {
-            let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
-            let open = || mount_calls::open_in_root(&self.root, path, flags).is_ok();
-            as_user(spec.user, open).unwrap_or(false)
-        };
-        let made = |path: &str| {
-            if spec.workspace.is_some() {
-                // Its user makes it, who is to write there.
-                return path.to_owned();
-            }
-            // What cannot be made here is said when it is entered.
-            let _ = mount_calls::make_folder_in_root(&self.root, path);
-            path.to_owned()
-        };
-        let image =
-            Some(self.assembled.settings.working_dir.as_str()).filter(|path| !path.is_empty());
-        // A folder of `/proc` would be one of the runtime's own.
-        let is_good = |path: &&str| is_plain_path(path) && !Path::new(path).starts_with("/proc");
-        let image = image.filter(is_good);
-        if let Some(asked) = spec.request.work_dir.as_deref() {
-            return made(Some(asked).filter(is_good).unwrap_or("/"));
-        }
-        let of_job = Some(spec.work_dir)
-            .filter(|path| !spec.request.isolated && !files::is_of_image(path) && has(path));
-        of_job.map(str::to_owned).unwrap_or_else(|| made(image.unwrap_or("/")))
-    }
-}
-
-/// The variables of a process: those of the image, and the job's over or under them. `PATH` finds Sluice's commands too.
-fn merge(image: &[String], job: &[String], wins: impl Fn(&str) -> bool) -> Vec<String> {
-    let name = |entry: &str| entry.split_once('=').map_or(entry, |(name, _)| name).to_owned();
-    let of_image = |wanted: &str| image.iter().any(|entry| name(entry) == wanted);
-    let has_own_path = of_image("PATH");
-    // The node's paths say nothing about an image.
-    let is_kept = |entry: &&String| {
-        let name = name(entry);
-        wins(&name) || !(of_image(&name) || (name == "PATH" && !has_own_path))
-    };
-    let kept: Vec<&String> = job.iter().filter(is_kept).collect();
-    let replaced = |entry: &&String| !kept.iter().any(|one| name(one) == name(entry));
-    let mut all: Vec<String> =
-        image.iter().filter(replaced).chain(kept.iter().copied()).cloned().collect();
-    if !all.iter().any(|entry| entry.starts_with("PATH=")) {
-        all.push(format!("PATH={PATH}"));
-    }
-    append_folder(&mut all, "PATH", &format!("{}/bin", files::OWN));
-    all
-}
-
-/// Adds a folder to the end of a variable that lists folders.
-fn append_folder(variables: &mut Vec<String>, name: &str, folder: &str) {
-    let is_name =
-        |entry: &&mut String| entry.strip_prefix(name).is_some_and(|rest| rest.starts_with('='));
-    match variables.iter_mut().find(is_name) {
-        Some(entry) => {
-            let folders = &entry[name.len() + 1..];
-            if folders.is_empty() {
-                entry.push_str(folder);
-            } else if !folders.split(':').any(|one| one == folder) {
-                *entry = format!("{entry}:{folder}");
-            }
-        }
-        None => variables.push(format!("{name}={folder}")),
     }
 }
 
@@ -445,49 +365,5 @@ fn remove_folder(folder: &Path) {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     if let Ok(above) = open(above, flags, Mode::empty()) {
         let _ = remove_tree(above.as_fd(), &name);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn merged(image: &[&str], job: &[&str], wins: &[&str]) -> Vec<String> {
-        let owned = |list: &[&str]| list.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
-        let mut all = merge(&owned(image), &owned(job), |name| wins.contains(&name));
-        all.sort();
-        all
-    }
-
-    #[test]
-    fn variables_of_the_image_win_unless_named() {
-        let image = ["PATH=/opt/bin", "HOME=/root", "CUDA_VERSION=12"];
-        let job = ["PATH=/usr/bin", "HOME=/home/kim", "SLURM_JOB_ID=1", "CUDA_VERSION=11"];
-        let path = "PATH=/opt/bin:/run/sluice/bin";
-        assert_eq!(
-            merged(&image, &job, &[]),
-            ["CUDA_VERSION=12", "HOME=/root", path, "SLURM_JOB_ID=1"]
-        );
-        assert_eq!(
-            merged(&image, &job, &["HOME"]),
-            ["CUDA_VERSION=12", "HOME=/home/kim", path, "SLURM_JOB_ID=1"]
-        );
-        let own = format!("PATH={PATH}:/run/sluice/bin");
-        assert_eq!(merged(&[], &["PATH=/usr/bin", "A=1"], &[]), ["A=1".to_owned(), own]);
-        let job_path = "PATH=/usr/bin:/run/sluice/bin";
-        assert_eq!(merged(&["PATH=/x"], &["PATH=/usr/bin"], &["PATH"]), [job_path]);
-    }
-
-    #[test]
-    fn folders_are_added_once_at_the_end() {
-        let appended = |entry: &str| {
-            let mut all = vec!["PATH_X=/a".to_owned(), entry.to_owned()];
-            append_folder(&mut all, "PATH", "/x");
-            all.split_off(1).join(" ")
-        };
-        assert_eq!(appended("PATH=/a:/b"), "PATH=/a:/b:/x");
-        assert_eq!(appended("PATH=/x:/b"), "PATH=/x:/b");
-        assert_eq!(appended("PATH="), "PATH=/x");
-        assert_eq!(appended("HOME=/"), "HOME=/ PATH=/x");
     }
 }

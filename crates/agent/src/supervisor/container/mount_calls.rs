@@ -135,10 +135,19 @@ pub(super) struct Tree(OwnedFd);
 impl Tree {
     /// Copies the file or folder that a handle of this mount namespace stands for, with everything mounted below it.
     pub fn copy(source: impl AsFd) -> nix::Result<Tree> {
-        let flags = OPEN_TREE_CLONE
+        Tree::copy_with(source, AT_RECURSIVE)
+    }
+
+    /// As `copy`, without what is mounted below it.
+    pub fn copy_alone(source: impl AsFd) -> nix::Result<Tree> {
+        Tree::copy_with(source, 0)
+    }
+
+    fn copy_with(source: impl AsFd, flags: libc::c_uint) -> nix::Result<Tree> {
+        let flags = flags
+            | OPEN_TREE_CLONE
             | libc::O_CLOEXEC as libc::c_uint
-            | libc::AT_EMPTY_PATH as libc::c_uint
-            | AT_RECURSIVE;
+            | libc::AT_EMPTY_PATH as libc::c_uint;
         let fd = source.as_fd().as_raw_fd();
         // SAFETY: the empty path is a constant.
         let tree = unsafe { libc::syscall(libc::SYS_open_tree, fd, c"".as_ptr(), flags) };

@@ -8,6 +8,7 @@ use image::{
     FileUser, ImageConfig, Phase, Progress, Pull, RegistryConfig, Root, Source, SquashImage, Store,
     StoreOptions,
 };
+use model::site::ContainerSite;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
@@ -69,9 +70,10 @@ struct BundleRoot {
 /// Finds the root file system: a path with the rights of the job's user, an image in the node's store or its registry.
 pub(super) fn find(
     spec: &ContainerSpec,
+    image: Option<&str>,
     progress: &mut (dyn FnMut(&str) + Send),
 ) -> Result<RootFs, String> {
-    let Some(name) = spec.request.image.as_deref() else {
+    let Some(name) = image else {
         return Err("the container has no image: expected --container-image".into());
     };
     let mut source: Source = name.parse().map_err(|e: image::Error| e.to_string())?;
@@ -87,6 +89,11 @@ pub(super) fn find(
     pull(spec, &source, opened, progress)
 }
 
+pub(super) fn open_store(folder: &Path, site: &ContainerSite) -> image::Result<Store> {
+    let bounded = StoreOptions::bounded(site.store_size.0);
+    Store::open_with(folder, StoreOptions { pulls_max: site.pulls as usize, ..bounded })
+}
+
 fn pull(
     spec: &ContainerSpec,
     source: &Source,
@@ -94,11 +101,7 @@ fn pull(
     progress: &mut (dyn FnMut(&str) + Send),
 ) -> Result<RootFs, String> {
     let words = |e: image::Error| e.to_string();
-    let options = StoreOptions {
-        pulls_max: spec.site.pulls as usize,
-        ..StoreOptions::bounded(spec.site.store_size.0)
-    };
-    let store = Store::open_with(&spec.store, options).map_err(words)?;
+    let store = open_store(&spec.store, spec.site).map_err(words)?;
     let registry = RegistryConfig {
         mirrors: spec.site.mirrors.clone(),
         insecure: spec.site.insecure.iter().cloned().collect(),

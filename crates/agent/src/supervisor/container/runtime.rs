@@ -1,14 +1,10 @@
 //! The OCI runtime of the node: which program it is, and how it is called.
 
-use super::mount_calls::open_in_root;
 use model::site::ContainerSite;
 use nix::errno::Errno;
-use nix::fcntl::OFlag;
-use nix::sys::stat::{SFlag, fstat};
 use nix::unistd::execve;
 use std::convert::Infallible;
 use std::ffi::CString;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -17,12 +13,15 @@ const RUNTIMES: [&str; 2] = ["runc", "crun"];
 const FOLDERS: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
+/// A program in one of the node's own folders.
+pub(super) fn find_on_node(name: &str) -> Option<PathBuf> {
+    let paths = FOLDERS.iter().map(|folder| Path::new(folder).join(name));
+    paths.into_iter().find(|path| path.is_file())
+}
+
 /// The runtime that the site names, or the first that is here.
 pub(super) fn find(site: &ContainerSite) -> Result<PathBuf, String> {
-    let at = |name: &str| {
-        let paths = FOLDERS.iter().map(|folder| Path::new(folder).join(name));
-        paths.into_iter().find(|path| path.is_file())
-    };
+    let at = find_on_node;
     match site.runtime.as_deref() {
         Some(path) if path.contains('/') => {
             let path = PathBuf::from(path);
@@ -35,43 +34,6 @@ pub(super) fn find(site: &ContainerSite) -> Result<PathBuf, String> {
         None => RUNTIMES.iter().find_map(|name| at(name)).ok_or_else(|| {
             "no container runtime on this node: install runc, or name one in sluice.toml".to_owned()
         }),
-    }
-}
-
-/// Whether the container has the program, by its `PATH`.
-pub(super) fn find_program(
-    root: &OwnedFd,
-    program: &str,
-    environment: &[String],
-    work_dir: &str,
-) -> nix::Result<()> {
-    let check = |path: &str| {
-        let file = open_in_root(root, path, OFlag::O_PATH)?;
-        let status = fstat(&file)?;
-        let is_file = status.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFREG.bits();
-        if is_file && status.st_mode & 0o111 != 0 { Ok(()) } else { Err(Errno::EACCES) }
-    };
-    if program.is_empty() {
-        return Err(Errno::ENOENT);
-    }
-    if program.contains('/') {
-        let path = if program.starts_with('/') {
-            program.to_owned()
-        } else {
-            format!("{work_dir}/{program}")
-        };
-        return check(&path);
-    }
-    let path = environment.iter().find_map(|entry| entry.strip_prefix("PATH=")).unwrap_or_default();
-    let found: Vec<_> = path
-        .split(':')
-        .filter(|folder| !folder.is_empty())
-        .map(|folder| check(&format!("{folder}/{program}")))
-        .collect();
-    match found.iter().any(|one| one.is_ok()) {
-        true => Ok(()),
-        false if found.contains(&Err(Errno::EACCES)) => Err(Errno::EACCES),
-        false => Err(Errno::ENOENT),
     }
 }
 

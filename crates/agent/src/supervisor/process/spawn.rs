@@ -192,6 +192,11 @@ fn begin(mut spec: ProcessSpec, entered: Result<(), Errno>, report: &OwnedFd) ->
             let fds = [libc::STDERR_FILENO];
             let passed = [ControlMessage::ScmRights(&fds)];
             let _ = send(report, b"R", &passed);
+            if let Some((container, entered)) = &container
+                && container.save.is_some()
+            {
+                entered.save_and_exit(container);
+            }
             for (program, words) in &prologs {
                 let owner = container.is_some().then_some(user);
                 if let Err(status) = task_prolog::run(program, &mut environment, owner) {

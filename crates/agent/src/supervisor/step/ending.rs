@@ -17,9 +17,11 @@ impl Step {
         linger_until: Option<Instant>,
     ) -> Option<ReportEvent> {
         self.notice_loss();
+        self.give_up_saving();
         if self.stage == Stage::Running
             && self.tasks.iter().all(|t| t.exit.is_some() && t.pid.is_none())
             && self.epilogs.is_empty()
+            && self.saver.is_none()
         {
             self.stage = Stage::Emptying;
         }

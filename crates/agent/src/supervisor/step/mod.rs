@@ -3,6 +3,7 @@
 mod client_events;
 pub(super) mod client_link;
 mod client_set;
+mod container_save;
 mod dial;
 mod ending;
 pub(super) mod input;
@@ -20,6 +21,7 @@ use crate::supervisor::process::environment::ProcessIdentity;
 use crate::supervisor::process::reap::EndedChild;
 use crate::supervisor::process::spawn::{Readiness, readiness};
 use crate::supervisor::step::client_set::StepClients;
+use crate::supervisor::step::container_save::Saver;
 use crate::supervisor::step::input::HeldInput;
 use crate::supervisor::step::task::{OutputStream, Task};
 use crate::wall_clock;
@@ -51,6 +53,9 @@ pub(super) struct Step {
     held_input: HeldInput,
     /// Task epilogs that have not ended yet.
     epilogs: Vec<Pid>,
+    saver: Option<Saver>,
+    /// Its container was to be saved, and could not be.
+    not_saved: bool,
     usage: Usage,
     /// OOM kills in the whole job before this step began.
     pub oom_before: u64,
@@ -91,6 +96,8 @@ impl Step {
             tasks: Vec::new(),
             held_input,
             epilogs: Vec::new(),
+            saver: None,
+            not_saved: false,
             usage: Usage::default(),
             oom_before,
             oom_assigned: 0,
@@ -325,6 +332,9 @@ impl Step {
             self.epilogs.remove(at);
             return true;
         }
+        if self.on_saver_ended(dead) {
+            return true;
+        }
         let Some(index) = self.tasks.iter().position(|task| task.pid == Some(dead.pid)) else {
             return false;
         };
@@ -353,8 +363,9 @@ impl Step {
         }
         if !told {
             let oom = self.is_oom(&dead.exit, oom_now);
-            self.tasks[index].exit = Some(dead.exit);
-            self.clients.send_to_all(&StepMessage::Exited { task: rank, exit: dead.exit, oom });
+            if !self.hold_exit(index, dead.exit, oom) {
+                self.tell_exit(index, dead.exit, oom);
+            }
         }
         self.clients.flush();
         true

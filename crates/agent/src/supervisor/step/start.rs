@@ -52,6 +52,10 @@ impl Step {
             };
             self.tasks.push(task);
         }
+        if let Err(reason) = self.start_saver(job) {
+            self.not_saved = true;
+            self.write_notice(&format!("sluice: {reason}"));
+        }
     }
 
     fn start_task(
@@ -107,16 +111,18 @@ impl Step {
             None => (record.launch.container.as_deref(), record.launch.registry_auth.as_ref()),
         };
         let container = container.filter(|request| request.image.as_deref() != Some(NO_CONTAINER));
-        let container = container.map(|request| ContainerSpec {
-            process: local_rank,
-            work_dir: &launch.work_dir,
-            umask: launch.umask,
-            terminal,
-            devices: record.limits.devices.as_ref().map(|devices| match &self.order.share {
-                Some(share) => devices.of_step(share),
-                None => devices.clone(),
-            }),
-            ..ContainerSpec::of_job(job, request, &step, group, auth)
+        let container = container.map(|request| {
+            Ok::<_, String>(ContainerSpec {
+                process: local_rank,
+                work_dir: &launch.work_dir,
+                umask: launch.umask,
+                terminal,
+                devices: record.limits.devices.as_ref().map(|devices| match &self.order.share {
+                    Some(share) => devices.of_step(share),
+                    None => devices.clone(),
+                }),
+                ..ContainerSpec::of_job(job, request, &step, group, auth)?
+            })
         });
         let spec = ProcessSpec {
             user: &record.launch.user,
@@ -144,7 +150,7 @@ impl Step {
             namespaces: job.folders.namespaces.as_ref(),
             prologs,
             workspace: None,
-            container,
+            container: container.transpose()?,
             entry: &entry,
             notices: &record.launch.notices,
         };

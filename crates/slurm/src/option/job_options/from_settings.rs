@@ -234,9 +234,7 @@ impl Setter<'_> {
             K::ContainerWritable => container.read_only = false,
             K::ContainerRemapRoot => container.user = as_root(true),
             K::NoContainerRemapRoot => container.user = as_root(false),
-            K::ContainerSave => {
-                return Err(OptionError::failure("--container-save is not supported yet"));
-            }
+            K::ContainerSave => container.save = given(),
             K::ContainerWorkdir => container.work_dir = given(),
             _ => {
                 self.options.container = Some(container).filter(|one| *one != Container::default());

@@ -41,7 +41,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
     row(EACH, "container-readonly", None, FLAG, K::ContainerReadonly, "nothing can be written to its own files"),
     row(EACH, "container-remap-root", None, FLAG, K::ContainerRemapRoot, "be root inside; outside the same user as ever"),
     row(EACH, "no-container-remap-root", None, FLAG, K::NoContainerRemapRoot, "be the same user inside"),
-    row(EACH, "container-save", None, Required("path"), K::ContainerSave, "save its files there when the step has ended"),
+    row(RUN, "container-save", None, Required("path"), K::ContainerSave, "save its files there when the step has ended"),
     row(EACH, "container-workdir", None, Required("path"), K::ContainerWorkdir, "working directory inside"),
     row(EACH, "container-writable", None, FLAG, K::ContainerWritable, ""),
     row(EACH, "context", None, Required("context"), K::Context, ""),

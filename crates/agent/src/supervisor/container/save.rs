@@ -1,0 +1,242 @@
+//! `--container-save`: the files of a container as an image, when the tasks of its step have ended. A process of the step
+//! that is in the container all along does it, with the rights of the user: in the place that the user named root makes,
+//! writes and removes nothing.
+
+use super::assembly::{COVERED, MOUNT_POINT};
+use super::holder::close_all_but;
+use super::mount_calls::{Tree, open_plain};
+use super::{ContainerSpec, Entered, files, runtime};
+use crate::supervisor::process::credentials::{as_user, become_user};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl, open, openat, renameat};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::stat::{Mode, umask};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{
+    ForkResult, Gid, Uid, UnlinkatFlags, dup2_stderr, dup2_stdin, dup2_stdout, execve, fork, read,
+    setgroups, setresgid, setresuid, unlinkat,
+};
+use std::ffi::{CString, OsStr};
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use wire::order::UserIds;
+
+/// The byte on standard input that says that the tasks have ended.
+pub(crate) const SAVE: &[u8; 1] = b"s";
+/// The memory that the packer may use, which is the step's.
+const PACKER_MEMORY: &str = "64M";
+
+/// The place of the image, opened with the user's rights before anything of the container is mounted over it.
+pub(super) struct SaveTarget {
+    folder: OwnedFd,
+    name: String,
+    path: PathBuf,
+}
+
+impl SaveTarget {
+    pub fn open(path: &str, spec: &ContainerSpec) -> Result<SaveTarget, String> {
+        let path = Path::new(spec.work_dir).join(path);
+        let failed = |why: &str| format!("cannot save the container to {}: {why}", path.display());
+        let name = path.file_name().and_then(OsStr::to_str).map(str::to_owned);
+        let (Some(name), Some(folder)) = (name, path.parent()) else {
+            return Err(failed("expected the path of a file"));
+        };
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
+        let folder = as_user(spec.user, || open_plain(folder, flags)).and_then(|opened| opened);
+        let folder = folder.map_err(|e| failed(e.desc()))?;
+        Ok(SaveTarget { folder, name, path })
+    }
+
+    /// A file beside the place, which takes it when the image is whole.
+    fn partial(&self) -> String {
+        format!("{}.partial-{}", self.name, std::process::id())
+    }
+
+    fn create(&self, user: &UserIds, mask: u32) -> nix::Result<OwnedFd> {
+        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+        let mode = Mode::from_bits_truncate(0o666 & !mask);
+        as_user(user, || openat(&self.folder, self.partial().as_str(), flags, mode))?
+    }
+
+    fn finish(&self, user: &UserIds) -> nix::Result<()> {
+        let (partial, name) = (self.partial(), self.name.as_str());
+        as_user(user, || renameat(&self.folder, partial.as_str(), &self.folder, name))?
+    }
+
+    fn remove_partial(&self, user: &UserIds) {
+        let partial = self.partial();
+        let remove = || unlinkat(&self.folder, partial.as_str(), UnlinkatFlags::NoRemoveDir);
+        // What cannot be removed is the user's to remove.
+        let _ = as_user(user, remove);
+    }
+}
+
+impl Entered {
+    /// Waits until standard input says that the tasks have ended, saves the container, and ends this process.
+    pub fn save_and_exit(&self, spec: &ContainerSpec) -> ! {
+        let code = self.save(spec);
+        // SAFETY: ends this process without destructors: what they would close is closed already.
+        unsafe { libc::_exit(code) }
+    }
+
+    /// Returns the exit code; the reason of a failure is written to standard error.
+    fn save(&self, spec: &ContainerSpec) -> i32 {
+        let target = match &self.save_target {
+            Some(Ok(target)) => target,
+            Some(Err(why)) => {
+                eprintln!("sluice: {why}");
+                return 1;
+            }
+            None => return 0,
+        };
+        let users = self.users.as_ref().map(|users| users.as_fd().as_raw_fd());
+        // The supervisor's end of the tasks' input is among the rest, which would never be closed.
+        close_all_but([0, 1, 2, target.folder.as_raw_fd()].into_iter().chain(users));
+        let mut word = [0];
+        if read(std::io::stdin(), &mut word) != Ok(1) || word != *SAVE {
+            return 1;
+        }
+        let saved = self
+            .pack(spec, target)
+            .and_then(|()| target.finish(spec.user).map_err(|e| e.desc().to_owned()));
+        match saved {
+            Ok(()) => 0,
+            Err(why) => {
+                target.remove_partial(spec.user);
+                eprintln!("sluice: cannot save the container to {}: {why}", target.path.display());
+                1
+            }
+        }
+    }
+
+    fn pack(&self, spec: &ContainerSpec, target: &SaveTarget) -> Result<(), String> {
+        let words = |e: Errno| e.desc().to_owned();
+        let packer =
+            Packer::find(&target.name).ok_or("neither mksquashfs nor tar is on this node")?;
+        let folder = show_alone().map_err(words)?;
+        let file = target.create(spec.user, spec.umask).map_err(words)?;
+        // SAFETY: this process has one thread, and the child executes or exits.
+        match unsafe { fork() }.map_err(words)? {
+            ForkResult::Child => {
+                let failed = self
+                    .become_inside(spec)
+                    .and_then(|()| packer.execute(&folder, &file))
+                    .map_or_else(|errno| errno as i32, |never| match never {});
+                // SAFETY: ends the child without the exit handlers of its parent.
+                unsafe { libc::_exit(failed) }
+            }
+            ForkResult::Parent { child } => match waitpid(child, None) {
+                Ok(WaitStatus::Exited(_, 0)) => Ok(()),
+                Ok(WaitStatus::Exited(_, code)) => {
+                    Err(format!("{} ended with exit code {code}", packer.path.display()))
+                }
+                ended => Err(format!("{} was killed ({ended:?})", packer.path.display())),
+            },
+        }
+    }
+
+    /// Becomes the user for good: root of the container where it has a user namespace, so that files of its other users
+    /// can be read.
+    fn become_inside(&self, spec: &ContainerSpec) -> nix::Result<()> {
+        if !self.assembled.has_user_namespace {
+            return become_user(spec.user);
+        }
+        let path = self.assembled.holder.namespace("user");
+        let namespace = open(path.as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?;
+        setns(namespace, CloneFlags::CLONE_NEWUSER)?;
+        let (uid, gid) = (Uid::from_raw(0), Gid::from_raw(0));
+        setgroups(&[])?;
+        setresgid(gid, gid, gid)?;
+        setresuid(uid, uid, uid)
+    }
+}
+
+/// Shows the container's own files without what is mounted in them, in a mount namespace of this process. Returns where.
+fn show_alone() -> nix::Result<String> {
+    let none: Option<&str> = None;
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
+    let handle = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let tree = Tree::copy_alone(open(MOUNT_POINT, handle, Mode::empty())?)?;
+    tree.restrict(true)?;
+    let folder = format!("{COVERED}/saved-{}", std::process::id());
+    umask(Mode::from_bits_truncate(0o022));
+    fs::create_dir(&folder).map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO)))?;
+    tree.show_at(open(folder.as_str(), handle, Mode::empty())?)?;
+    Ok(folder)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Squashfs,
+    Tarball,
+}
+
+/// The program of the node that makes the image.
+struct Packer {
+    form: Form,
+    path: PathBuf,
+}
+
+impl Packer {
+    /// A squashfs where the node can make one and the name is not that of a tarball.
+    fn find(name: &str) -> Option<Packer> {
+        let found = |form: Form, program: &str| {
+            runtime::find_on_node(program).map(|path| Packer { form, path })
+        };
+        let squashfs = || found(Form::Squashfs, "mksquashfs");
+        let wanted = if name.ends_with(".tar") { None } else { squashfs() };
+        wanted.or_else(|| found(Form::Tarball, "tar"))
+    }
+
+    fn words(&self, folder: &str, file: &OwnedFd) -> Vec<String> {
+        // Sluice's own files are mounted there; without them it is empty.
+        let own = files::OWN.trim_start_matches('/');
+        let file = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let words: &[&str] = match self.form {
+            Form::Squashfs => &[
+                "mksquashfs",
+                folder,
+                &file,
+                "-noappend",
+                "-all-root",
+                "-no-xattrs",
+                "-no-progress",
+                "-mem",
+                PACKER_MEMORY,
+                "-e",
+                own,
+            ],
+            Form::Tarball => &[
+                "tar",
+                "--create",
+                "--file",
+                &file,
+                "--directory",
+                folder,
+                "--numeric-owner",
+                "--owner=0",
+                "--group=0",
+                &format!("--exclude=./{own}"),
+                ".",
+            ],
+        };
+        words.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    fn execute(&self, folder: &str, file: &OwnedFd) -> nix::Result<std::convert::Infallible> {
+        let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())?;
+        dup2_stdin(&null)?;
+        dup2_stdout(&null)?;
+        dup2_stderr(&null)?;
+        fcntl(file, FcntlArg::F_SETFD(FdFlag::empty()))?;
+        let words: Result<Vec<CString>, _> =
+            self.words(folder, file).into_iter().map(CString::new).collect();
+        let words = words.map_err(|_| Errno::EINVAL)?;
+        let program = CString::new(self.path.as_os_str().as_bytes()).map_err(|_| Errno::EINVAL)?;
+        execve(&program, &words, &[c"PATH=/usr/sbin:/usr/bin:/sbin:/bin"])
+    }
+}

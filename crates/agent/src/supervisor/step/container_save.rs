@@ -1,0 +1,151 @@
+//! Saves a step's container when its tasks have ended: a process of the step that waits in the container until then. The
+//! step ends after it, and fails if it fails.
+
+use super::Step;
+use crate::supervisor::container::{ContainerSpec, SAVE};
+use crate::supervisor::job_context::JobContext;
+use crate::supervisor::process::binding::ProcessBinding;
+use crate::supervisor::process::pipe::{pipe, set_nonblocking};
+use crate::supervisor::process::reap::EndedChild;
+use crate::supervisor::process::spawn::{Argv0, ProcessSpec, Stream, spawn};
+use model::run::ExitStatus;
+use nix::unistd::{Pid, write};
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use wire::step::StepMessage;
+
+/// What the process is told: to save the container, or anything else to end.
+const GIVE_UP: &[u8; 1] = b"-";
+/// The exit of a step whose container could not be saved.
+const NOT_SAVED: ExitStatus = ExitStatus { code: 1, signal: 0 };
+/// The number of this process among those in the container, which the tasks count from 0.
+const PROCESS: u32 = u32::MAX;
+
+/// The process that saves the container.
+pub(super) struct Saver {
+    pid: Pid,
+    /// Where it is told that the tasks have ended.
+    begin: Option<OwnedFd>,
+    /// What it says about its failure.
+    words: File,
+    /// The exit of the task that ended last, which the client gets when the container is saved.
+    held: Option<HeldExit>,
+}
+
+struct HeldExit {
+    task: usize,
+    exit: ExitStatus,
+    oom: bool,
+}
+
+impl Step {
+    /// Starts the process if the step asks for it.
+    pub(super) fn start_saver(&mut self, job: JobContext) -> Result<(), String> {
+        let own = self.order.launch.container.as_deref();
+        let Some((request, path)) = own.and_then(|own| Some((own, own.save.as_deref()?))) else {
+            return Ok(());
+        };
+        let failed = |e: nix::errno::Errno| format!("cannot save the container: {}", e.desc());
+        let (record, launch) = (job.record, &self.order.launch);
+        let user = &record.launch.user;
+        let group = self.group.as_ref().ok_or("the step has no group")?;
+        let entry = group.entry_fds().map_err(|e| e.to_string())?;
+        let (begun, begin) = pipe(user).map_err(failed)?;
+        let (words, said) = pipe(user).map_err(failed)?;
+        set_nonblocking(&words).map_err(failed)?;
+        let (step, auth) = (self.order.step.to_string(), launch.registry_auth.as_ref());
+        let container = ContainerSpec {
+            process: PROCESS,
+            work_dir: &launch.work_dir,
+            umask: launch.umask,
+            save: Some(path),
+            ..ContainerSpec::of_job(job, request, &step, group, auth)?
+        };
+        let spec = ProcessSpec {
+            user,
+            argv: Vec::new(),
+            argv0: Argv0::AsGiven,
+            environment: launch.environment.split('\0').map(str::to_owned).collect(),
+            pid_variables: Vec::new(),
+            work_dir: &launch.work_dir,
+            umask: launch.umask,
+            rlimits: launch.rlimits.as_ref().unwrap_or(&record.launch.rlimits),
+            limits: Some(&record.limits),
+            lines: &[],
+            nice: self.order.nice,
+            hold: ProcessBinding::default(),
+            streams: [Stream::Fd(begun), Stream::Null, Stream::Fd(said)],
+            terminal: false,
+            namespaces: job.folders.namespaces.as_ref(),
+            prologs: Vec::new(),
+            workspace: None,
+            container: Some(container),
+            entry: &entry,
+            notices: &record.launch.notices,
+        };
+        let pid = spawn(spec).map_err(failed)?.pid;
+        self.saver = Some(Saver { pid, begin: Some(begin), words: words.into(), held: None });
+        Ok(())
+    }
+
+    /// Keeps back the exit of the last task while the container is saved. Returns whether it was kept.
+    pub(super) fn hold_exit(&mut self, task: usize, exit: ExitStatus, oom: bool) -> bool {
+        let others = self.tasks.iter().enumerate().filter(|(at, _)| *at != task);
+        let is_last = others.into_iter().all(|(_, one)| one.exit.is_some() && one.pid.is_none());
+        let Some(saver) = self.saver.as_mut().filter(|_| is_last) else { return false };
+        saver.held = Some(HeldExit { task, exit, oom });
+        saver.tell(SAVE);
+        true
+    }
+
+    /// Ends the process if all tasks have ended and none of them left an exit to keep back.
+    pub(super) fn give_up_saving(&mut self) {
+        let over = self.tasks.iter().all(|task| task.exit.is_some() && task.pid.is_none());
+        if let Some(saver) = self.saver.as_mut().filter(|saver| over && saver.held.is_none()) {
+            saver.tell(GIVE_UP);
+        }
+    }
+
+    /// Handles the end of the process that saves the container. Returns whether it was that.
+    pub(super) fn on_saver_ended(&mut self, dead: &EndedChild) -> bool {
+        let Some(mut saver) = self.saver.take_if(|saver| saver.pid == dead.pid) else {
+            return false;
+        };
+        if dead.exit != ExitStatus::default() {
+            self.not_saved = true;
+            let mut words = String::new();
+            // The pipe does not block: what is in it is all that was said.
+            let _ = saver.words.read_to_string(&mut words);
+            let unsaid = saver.held.as_ref().map(|_| "sluice: the container was not saved");
+            // Where the container could not be made, the tasks say so.
+            if let Some(line) = words.lines().last().or(unsaid) {
+                self.write_notice(line);
+            }
+        }
+        if let Some(HeldExit { task, exit, oom }) = saver.held {
+            self.tell_exit(task, exit, oom);
+        }
+        true
+    }
+
+    /// Notes the exit of a task, and tells the clients. Where the container could not be saved, no task succeeds.
+    pub(super) fn tell_exit(&mut self, index: usize, exit: ExitStatus, oom: bool) {
+        let spoilt = self.not_saved && exit == ExitStatus::default();
+        let exit = if spoilt { NOT_SAVED } else { exit };
+        let task = &mut self.tasks[index];
+        task.exit = Some(exit);
+        let rank = task.rank;
+        self.clients.send_to_all(&StepMessage::Exited { task: rank, exit, oom });
+        self.clients.flush();
+    }
+}
+
+impl Saver {
+    fn tell(&mut self, word: &[u8; 1]) {
+        if let Some(begin) = self.begin.take() {
+            // The end of a process that is gone already is reaped next.
+            let _ = write(begin, word);
+        }
+    }
+}
