@@ -9,7 +9,7 @@ use model::allocation::NodeShare;
 use model::amount::Bytes;
 use model::id::{AttemptId, JobId};
 use model::run::LaunchKind;
-use nix::unistd::{getgid, getuid};
+use nix::unistd::{User, getgid, getuid};
 use std::io::Read;
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -46,7 +46,16 @@ impl LaunchPath {
     /// Runs a job of this script to its end, and removes it from the spool.
     pub fn run_one(&mut self, script: &str) -> Result<(), AgentError> {
         let (attempt, mut connection) = self.launch(script)?;
-        while !matches!(connection.next()?, FromSupervisor::Event(e) if is_end(&e.event)) {}
+        loop {
+            let FromSupervisor::Event(event) = connection.next()? else { continue };
+            match event.event {
+                ReportEvent::Ended(end) if end.exit.is_success() => break,
+                event if is_end(&event) => {
+                    return Err(AgentError::Link(format!("the job did not run: {event:?}")));
+                }
+                _ => {}
+            }
+        }
         self.node.spool.remove(attempt)
     }
 
@@ -115,6 +124,8 @@ fn is_end(event: &ReportEvent) -> bool {
 /// A small job: one core, some memory, an environment of usual size.
 fn launch(number: u32, script: &str) -> JobLaunch {
     let (uid, gid) = (getuid().as_raw(), getgid().as_raw());
+    // Looked up on the node before the job starts.
+    let name = User::from_uid(getuid()).ok().flatten().map_or_else(String::new, |user| user.name);
     let share = NodeShare {
         node: NODE.into(),
         cpus: [0].into_iter().collect(),
@@ -126,7 +137,7 @@ fn launch(number: u32, script: &str) -> JobLaunch {
     };
     JobLaunch {
         kind: LaunchKind::Batch,
-        user: UserIds { name: "bench".into(), uid, gid, groups: vec![gid] },
+        user: UserIds { name, uid, gid, groups: vec![gid] },
         share,
         node_index: 0,
         nodes: 1,

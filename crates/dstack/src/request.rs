@@ -19,6 +19,7 @@ use model::dependency::Dependency;
 use model::fleet;
 use model::gpu::GpuSpec;
 use model::grammar::GrammarError;
+use model::interpolation::{self, Piece, Place, Reference};
 use model::partition::Partition;
 use model::principal::{Principal, Role};
 use model::range::Range;
@@ -33,9 +34,6 @@ use wire::workspace::Workspace;
 
 /// The variables of the submitting client that a run gets; dstack passes no others on.
 const FROM_CLIENT: [&str; 5] = ["HOME", "PATH", "USER", "SHELL", "LANG"];
-
-/// Where a run with an image starts, if it names no folder and brings files along.
-const OF_IMAGE: &str = "/dstack/run";
 
 /// The client that submits, and what surrounds it.
 pub struct Submitter<'a> {
@@ -77,6 +75,10 @@ pub enum RequestError {
     NeverScheduled(String),
     #[error("`schedule`: an array is not started again and again: leave out one of them")]
     ScheduledArray,
+    #[error("`groups`: shell {0}: expected one that has `if` and `[`, as sh and bash do")]
+    ShellOfGroups(String),
+    #[error("`commands`: {0}")]
+    Reference(String),
     #[error(transparent)]
     Grammar(#[from] GrammarError),
 }
@@ -122,7 +124,7 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         hold: None,
         priority: None,
         requeue_unsaid: false,
-        script: Some(script::script(&task.shell, &task.commands)),
+        script: Some(script(task)?),
         environment: Some(environment),
         first_step: None,
         configuration: None,
@@ -132,6 +134,50 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         git_credentials: None,
     };
     Ok(Draft { submission, notices: notices(task) })
+}
+
+/// The commands as one script. References to nodes of groups become references to ranks, as nodes of the first group: an
+/// address is filled in when the nodes are known.
+fn script(task: &Task) -> Result<String, RequestError> {
+    let mut ends: Vec<u32> = Vec::new();
+    for group in &task.groups {
+        ends.push(ends.last().unwrap_or(&0).saturating_add(group.nodes));
+    }
+    let rank = |group: u32, node: u32| {
+        let named = task.groups.get(group as usize).filter(|named| node < named.nodes)?;
+        Some(ends[group as usize] - named.nodes + node)
+    };
+    let text = if task.groups.is_empty() {
+        script::script(&task.shell, &task.commands)
+    } else {
+        if !script::is_posix(&task.shell) {
+            return Err(RequestError::ShellOfGroups(task.shell.0.clone()));
+        }
+        let own = task.groups.iter().map(|group| match &group.commands[..] {
+            [] => &task.commands[..],
+            own => own,
+        });
+        let groups: Vec<(u32, &[String])> = ends.iter().copied().zip(own).collect();
+        script::of_groups(&task.shell, &groups)
+    };
+    let pieces = interpolation::parse(&text, Place::Command);
+    let pieces = pieces.map_err(|error| RequestError::Reference(error.to_string()))?;
+    let mut written = String::new();
+    for piece in pieces {
+        match piece {
+            // What is no reference stays none.
+            Piece::Text(text) => written.push_str(&text.replace("${{", "$${{")),
+            Piece::Reference(Reference::NodeAddress { group, node }) => {
+                let unknown = || Reference::NodeAddress { group, node }.text();
+                let rank = rank(group, node).ok_or_else(|| {
+                    RequestError::Reference(format!("{}: there is no such node", unknown()))
+                })?;
+                written.push_str(&Reference::NodeAddress { group: 0, node: rank }.text());
+            }
+            Piece::Reference(other) => written.push_str(&other.text()),
+        }
+    }
+    Ok(written)
 }
 
 /// Puts the numbers of jobs in place of the names that the task depends on.
@@ -288,7 +334,6 @@ fn launch(task: &Task, own: &[ResolvedVariable], submitter: &Submitter<'_>) -> L
 /// The container of a task with an image: its own files and variables, with what the task names besides.
 fn container(task: &Task) -> Option<Container> {
     let image = task.container.image.clone()?;
-    let own = brings_files(task);
     Some(Container {
         image: Some(image),
         mounts: task.volumes.iter().filter_map(mount).collect(),
@@ -296,10 +341,10 @@ fn container(task: &Task) -> Option<Container> {
             Some(user) => ContainerUser::Named(user.clone()),
             None => ContainerUser::OfImage,
         },
-        work_dir: task.working_dir.clone().or_else(|| own.then(|| OF_IMAGE.to_owned())),
+        work_dir: task.working_dir.clone(),
         variables: Variables::All,
         shared_memory: task.resources.shm_size,
-        own_command: task.commands.is_empty(),
+        own_command: task.commands.is_empty() && task.groups.is_empty(),
         isolated: true,
         ..Container::default()
     })

@@ -15,10 +15,31 @@ const CHECK: &str =
     "\n\ndstack_status=$?; [ \"$dstack_status\" -eq 0 ] || exit \"$dstack_status\"\n\n";
 
 pub fn script(shell: &Shell, commands: &[String]) -> String {
-    let shell_name = shell.0.rsplit('/').next().unwrap_or_default();
-    let separator = if POSIX.contains(&shell_name) { CHECK } else { " && " };
+    format!("#!{}\n\n{}\n", shell.0, joined(shell, commands))
+}
+
+fn joined(shell: &Shell, commands: &[String]) -> String {
+    let separator = if is_posix(shell) { CHECK } else { " && " };
     let commands: Vec<&str> = commands.iter().map(|command| command.trim()).collect();
-    format!("#!{}\n\n{}\n", shell.0, commands.join(separator))
+    commands.join(separator)
+}
+
+/// Whether the shell has `$?`, `[` and `if`.
+pub fn is_posix(shell: &Shell) -> bool {
+    POSIX.contains(&shell.0.rsplit('/').next().unwrap_or_default())
+}
+
+/// The commands of several groups of nodes, each with the rank after its last node: a node runs those of its own group.
+pub fn of_groups(shell: &Shell, groups: &[(u32, &[String])]) -> String {
+    let mut text = format!("#!{}\n\n", shell.0);
+    for (at, (end, commands)) in groups.iter().enumerate() {
+        let word = if at == 0 { "if" } else { "elif" };
+        let commands = joined(shell, commands);
+        text.push_str(&format!(
+            "{word} [ \"$DSTACK_NODE_RANK\" -lt {end} ]; then\n\n{commands}\n\n"
+        ));
+    }
+    text + "fi\n"
 }
 
 #[cfg(test)]
@@ -51,6 +72,20 @@ mod tests {
         ];
         for (commands, said, code) in cases {
             assert_eq!(run(commands), (said.to_owned(), Some(code)), "{commands:?}");
+        }
+    }
+
+    #[test]
+    fn each_node_runs_the_commands_of_its_group() {
+        let own = |words: &[&str]| words.iter().map(|word| word.to_string()).collect::<Vec<_>>();
+        let (head, rest) = (own(&["echo head # note", "exit 3"]), own(&["cat <<E\nrest\nE"]));
+        let groups = [(1, &head[..]), (3, &rest[..])];
+        let text = of_groups(&Shell("/bin/sh".into()), &groups);
+        for (rank, said, code) in [("0", "head\n", 3), ("1", "rest\n", 0), ("2", "rest\n", 0)] {
+            let mut shell = Command::new("/bin/sh");
+            let output = shell.args(["-c", &text]).env("DSTACK_NODE_RANK", rank).output().unwrap();
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), said);
+            assert_eq!(output.status.code(), Some(code));
         }
     }
 

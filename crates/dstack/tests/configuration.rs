@@ -253,7 +253,10 @@ fn property_that_would_change_what_runs_is_read_and_refused_at_apply() {
             "11: `volumes[0]`: a run without an `image` finds /host at /host and not at /data",
         ),
         ("repos: [., 'https://h/r']", "8: `repos`: expected one repository at most"),
-        ("groups: [{nodes: 2}]", "9: `groups`: node groups are not available yet"),
+        (
+            "groups: [{nodes: 2}, {resources: {cpu: 1}}]",
+            "9: `groups`: groups of different resources are not available yet",
+        ),
         ("instances: [lab-0]", "12: `instances`: a choice of instances is not available yet"),
         ("backends: [aws]", "11: `backends`: no such backend here"),
         ("runtime: container", "10: `runtime`: `container` needs an `image`"),

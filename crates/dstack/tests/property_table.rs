@@ -109,14 +109,8 @@ const EXAMPLES: &[(&Table, &str, &str, &str)] = &[
 ];
 
 /// Good values of the properties that are refused at apply.
-const REFUSED: &[&str] = &[
-    "privileged: true",
-    "entrypoint: sh",
-    "docker: true",
-    "setup: [make]",
-    "groups: [{nodes: 2}]",
-    "instances: [lab-0]",
-];
+const REFUSED: &[&str] =
+    &["privileged: true", "entrypoint: sh", "docker: true", "setup: [make]", "instances: [lab-0]"];
 
 /// For properties that act in part: lines without the property, with a value that acts or changes nothing because it is
 /// what happens anyway, and with a value that is refused or noticed.
@@ -143,6 +137,13 @@ const PARTLY: &[(&Table, &str, &str, &str, &str)] = &[
         "volumes: ['data:/data']",
     ),
     (&TASK, "backends", "", "backends: [remote]", "backends: [aws]"),
+    (
+        &TASK,
+        "groups",
+        "",
+        "groups: [{nodes: 1}, {nodes: 2}]",
+        "groups: [{nodes: 1}, {resources: {cpu: 1}}]",
+    ),
     (&TASK, "nvcc", "", "nvcc: true", "image: ubuntu\nnvcc: true"),
     (&TASK, "repos", "", "repos: [.]", "repos: [., ..]"),
     (&TASK, "runtime", "", "runtime: process", "runtime: container"),

@@ -208,6 +208,9 @@ mod tests {
     use super::*;
     use tar::{Builder, Header};
 
+    /// A name, its kind, and its text or where it leads.
+    type Part = (&'static str, EntryType, &'static str);
+
     /// Writes names as they are, which the builder itself refuses for some.
     fn archive(of: &[(&str, EntryType, &str)]) -> Vec<u8> {
         let mut builder = Builder::new(Vec::new());
@@ -249,7 +252,7 @@ mod tests {
     #[test]
     fn archive_that_leads_out_or_has_devices_is_refused_in_one_line() {
         use EntryType::*;
-        let bad: &[(&[(&str, EntryType, &str)], &str)] = &[
+        let bad: &[(&[Part], &str)] = &[
             (&[], "the archive is empty"),
             (&[("../a", Regular, "x")], "../a: expected a path below one folder"),
             (&[("t/../../a", Regular, "x")], "t/../../a: expected a path below"),

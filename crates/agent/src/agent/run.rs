@@ -36,8 +36,10 @@ pub struct AgentConfig {
     /// The nodes of this agent; empty: all nodes of the join file.
     pub nodes: Vec<String>,
     /// The devices of a node that this machine's own files say, which count before those that are found.
-    pub gres_of: Box<dyn Fn(&NodeConfig) -> Vec<NodeGres>>,
+    pub gres_of: Box<GresOfNode>,
 }
+
+pub type GresOfNode = dyn Fn(&NodeConfig) -> Vec<NodeGres>;
 
 /// Runs the agent until SIGTERM or SIGINT (`Ok`) or until it cannot continue. Jobs run on without it. `launcher` must
 /// be started before anything else in the process.

@@ -156,8 +156,12 @@ impl Task {
             commands: value.get("commands").texts(),
             env: Env::of(value.get("env"), &reading.from_client),
             nodes: nodes(value.get("nodes"), &groups),
+            // All groups have equal ones.
+            resources: match groups.first() {
+                Some(group) => group.resources.clone(),
+                None => Resources::of(value.get("resources")),
+            },
             groups,
-            resources: Resources::of(value.get("resources")),
             priority: value.get("priority").as_count().unwrap_or(0),
             retry: retry(value.get("retry")),
             max_duration: value.get("max_duration").as_duration(),

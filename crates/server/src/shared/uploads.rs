@@ -160,7 +160,7 @@ fn list(folder: &Path) -> io::Result<Vec<Kept>> {
     Ok(all)
 }
 
-fn drop_oldest(kept: &mut Vec<Kept>, bytes_max: u64, count_max: usize) -> io::Result<()> {
+fn drop_oldest(kept: &mut [Kept], bytes_max: u64, count_max: usize) -> io::Result<()> {
     kept.sort_by_key(|kept| kept.used);
     let mut bytes: u64 = kept.iter().map(|kept| kept.bytes).sum();
     let mut count = kept.len();

@@ -119,11 +119,11 @@ fn up_repository_is_cloned_on_the_node_with_what_its_user_changed() {
     let env = repository.env();
     let text = |name: &str| {
         format!(
-            "type: task\nname: {name}\nrepos: [.]\n{env}commands:\n  - cat kept new\n  \
+            "type: task\nname: {name}\nrepos: [.]\nfiles: ['kept:beside']\n{env}commands:\n  - cat kept new beside\n  \
              - git log --format=%s\n  - git config user.name\n{SMALL}"
         )
     };
-    let expected = ["one", "two", "new", "one", "Ann"];
+    let expected = ["one", "two", "new", "one", "two", "one", "Ann"];
     cluster.write("code/ours.dstack.yml", &text("ours"));
     cluster.sluice(&["apply", "-f", "code/ours.dstack.yml", "-y", "-d"]).ok();
     await_run(&cluster, "ours", "COMPLETED");

@@ -5,5 +5,6 @@ mod harness;
 
 mod brought_along;
 mod dstack_client;
+mod groups;
 mod published_client;
 mod secrets;

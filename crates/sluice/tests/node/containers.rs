@@ -351,3 +351,27 @@ fn root_a_run_whose_image_is_pulled_says_so_in_both_languages() {
     until("the run is stopped", || cluster.sluice(&["squeue", "-h"]).ok().is_empty().then_some(()));
     assert_nothing_is_left(&cluster);
 }
+
+#[test]
+fn root_files_of_a_run_are_placed_in_its_container_by_its_user() {
+    let cluster = cluster("");
+    cluster.write("note.txt", "a note\n");
+    let image = cluster.path("work/rootfs").display().to_string();
+    let task = |target: &str| {
+        format!(
+            "type: task\nname: brought\nimage: {image}\nfiles: ['note.txt:{target}']\n\
+             commands: [cat {target}]\nresources: {{cpu: 1, memory: 100MB}}\n"
+        )
+    };
+    let apply = format!("{} apply -y -f task.dstack.yml", crate::harness::program());
+    cluster.write("task.dstack.yml", &task("/opt/data/deep/note"));
+    let said = cluster.shell_as(USER, &apply);
+    assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
+    assert!(said.stdout.ends_with("a note\nExited (0)\n"), "{}", said.stdout);
+    assert!(!Path::new(&image).join("opt/data/deep").exists(), "the image is as it was");
+    cluster.write("task.dstack.yml", &task("/proc/note"));
+    let said = cluster.shell_as(USER, &apply);
+    let line = "sluice: `files`: /proc/note: cannot write note: ";
+    assert!(said.code != 0 && said.stdout.contains(line), "{}{}", said.stdout, said.stderr);
+    assert_nothing_is_left(&cluster);
+}

@@ -92,9 +92,10 @@ impl Attempt {
         let cpus = binding::script_cpus(&self.record);
         let workspace = self.workspace.as_ref().filter(|_| with_container);
         let own_folder = workspace.is_some_and(|brought| brought.workspace.own_folder);
-        let work_dir = match identity.scratch {
-            Some(scratch) if own_folder => scratch,
-            _ => &launch.work_dir,
+        let work_dir = match (own_folder, identity.scratch) {
+            (false, _) => &launch.work_dir,
+            (true, Some(scratch)) => scratch,
+            (true, None) => return Err("there is no scratch folder for the run's files".into()),
         };
         let container = launch.container.as_deref().filter(|_| with_container);
         let container = container.map(|request| {

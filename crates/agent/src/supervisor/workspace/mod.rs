@@ -31,17 +31,26 @@ impl RunWorkspace {
     /// Returns the variables that the script gets besides.
     pub fn place(&self, environment: &[CString]) -> Result<Vec<(&'static str, String)>, String> {
         let home = variable(environment, "HOME");
-        for file in &self.workspace.files {
-            let target = resolve(&file.path, home).map_err(|why| format!("`files`: {why}"))?;
-            unpack::unpack(&file.archive.0, &target)
-                .map_err(|why| format!("`files`: {}: {why}", file.path))?;
-        }
+        // First: files may belong into its folder, which has to be empty before.
         if let Some(repository) = &self.workspace.repository {
             let folder =
                 resolve(&repository.path, home).map_err(|why| format!("`repos`: {why}"))?;
             clone::clone(repository, &folder, self.git_credentials.as_ref(), environment)
                 .map_err(|why| format!("`repos`: {why}"))?;
         }
+        for file in &self.workspace.files {
+            let target = resolve(&file.path, home).map_err(|why| format!("`files`: {why}"))?;
+            unpack::unpack(&file.archive.0, &target)
+                .map_err(|why| format!("`files`: {}: {why}", file.path))?;
+        }
+        self.make_programs(environment)
+    }
+
+    /// Makes what the run's commands are to find in `PATH`.
+    fn make_programs(
+        &self,
+        environment: &[CString],
+    ) -> Result<Vec<(&'static str, String)>, String> {
         let path = variable(environment, "PATH").map_or(String::new(), |p| p.display().to_string());
         let mut folders: Vec<String> = Vec::new();
         let mut more = Vec::new();

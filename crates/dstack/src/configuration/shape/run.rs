@@ -6,7 +6,7 @@ use crate::configuration::reading::Reading;
 use crate::configuration::value::Value;
 use crate::name;
 use model::array::ArraySpec;
-use model::interpolation::{self, Place, Reference};
+use model::interpolation::{self, Place};
 
 pub const PYTHONS: &[&str] = &["3.9", "3.10", "3.11", "3.12", "3.13"];
 /// Slurm's words for what a run waits for; `afterok` where none is given.
@@ -20,7 +20,7 @@ pub fn run_name(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
     if name::is_valid(text) { Ok(Value::text(text)) } else { Err(field.invalid(name::RULE)) }
 }
 
-pub fn command(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
+pub fn command(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
     if field.is_map() {
         // `- echo a: b` is a mapping to YAML, which is seldom what its author meant.
         return Err(field.invalid("a shell command: put quotes around one that contains `: `"));
@@ -30,10 +30,7 @@ pub fn command(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault>
         return Err(field.invalid("a shell command without a NUL character"));
     }
     let pieces = interpolation::parse(text, Place::Command);
-    let pieces = pieces.map_err(|error| field.refused(error.to_string()))?;
-    if interpolation::references(&pieces).any(|r| matches!(r, Reference::NodeAddress { .. })) {
-        reading.refuse(field, "addresses of `groups` are not available yet");
-    }
+    pieces.map_err(|error| field.refused(error.to_string()))?;
     Ok(Value::text(text))
 }
 

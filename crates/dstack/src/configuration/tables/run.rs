@@ -72,7 +72,7 @@ pub static NODE_GROUP: Table = Table {
         acts("nodes", Form::Integer(1, u32::MAX as i64)).or(Default::Written("1")),
         acts("resources", Form::Map(&RESOURCES)).or(Default::Empty),
         acts("commands", COMMANDS).or(Default::Empty),
-        acts("ports", PORTS).or(Default::Empty),
+        notice("ports", PORTS, "ports are not forwarded yet").or(Default::Empty),
     ]],
 };
 
@@ -81,11 +81,8 @@ pub static TASK: Table = Table {
     sections: &[
         &[
             acts("nodes", Form::Shape(amount::task_nodes)),
-            refused(
-                "groups",
-                Form::List(&Form::Map(&NODE_GROUP), "groups"),
-                "node groups are not available yet: use `nodes`",
-            ),
+            // `check` refuses groups of different resources.
+            acts_in_part("groups", Form::List(&Form::Map(&NODE_GROUP), "groups")),
             notice("ports", PORTS, "ports are not forwarded yet").or(Default::Empty),
             acts("commands", COMMANDS).or(Default::Empty),
             acts("type", Form::Text),

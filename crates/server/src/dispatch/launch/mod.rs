@@ -15,6 +15,7 @@ use model::binding::BindPolicy;
 use model::container::Container;
 use model::filename::{DEFAULT_ARRAY_OUTPUT, DEFAULT_OUTPUT};
 use model::id::{AttemptId, BlobRef};
+use model::interpolation::{self, Place, Reference};
 use model::partition::DefaultMemory;
 use model::reason::Refusal;
 use model::run::{LaunchKind, NicePolicy, Outcome, RlimitPolicy};
@@ -158,6 +159,9 @@ pub fn job_launch(
         LaunchKind::Interactive => false,
     };
     let script = match (&launch.script, runs_here) {
+        (Some(blob), true) if launch.kind == LaunchKind::Task => {
+            Some(with_addresses(&shared.blob_text(blob)?, &facts.addresses)?)
+        }
         (Some(blob), true) => Some(shared.blob_text(blob)?),
         _ => None,
     };
@@ -234,6 +238,21 @@ pub fn job_launch(
             PrologEpilogEnvironment::default()
         },
     }))
+}
+
+/// The commands of a task with the addresses of the nodes that they refer to by rank.
+fn with_addresses(script: &str, addresses: &[String]) -> Result<String, ServerError> {
+    if !script.contains("${{") {
+        return Ok(script.to_owned());
+    }
+    let unknown = |why: String| ServerError::Other(format!("the run's commands: {why}"));
+    let pieces =
+        interpolation::parse(script, Place::Command).map_err(|e| unknown(e.to_string()))?;
+    let address = |reference: &Reference| match reference {
+        Reference::NodeAddress { node, .. } => addresses.get(*node as usize).cloned(),
+        _ => None,
+    };
+    interpolation::fill(&pieces, address).map_err(|reference| unknown(reference.text()))
 }
 
 fn read_workspace(shared: &Shared, blob: &BlobRef) -> Result<Workspace, ServerError> {
