@@ -2,6 +2,7 @@
 //! compares them.
 
 use crate::load::SAMPLES_MAX;
+use crate::reason::Refusal;
 
 /// One bound: what it holds, how much, and Slurm's own where it has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +13,20 @@ pub struct Bound {
     pub unit: Unit,
     /// Slurm's own bound, or why this one was chosen.
     pub slurm: &'static str,
+}
+
+impl Bound {
+    /// Refuses more than the bound.
+    pub fn hold(self, found: usize) -> Result<(), Refusal> {
+        if found <= self.most {
+            return Ok(());
+        }
+        Err(Refusal::InvalidValue {
+            what: self.what.into(),
+            value: format!("{found} {}", self.unit.word()),
+            expected: format!("at most {} {}", self.most, self.unit.word()),
+        })
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,10 +93,15 @@ pub const SECRETS: Bound = items("secrets of a project", 1000, "");
 pub const SECRET_BYTES: Bound = bytes("the value of a secret", 16 << 10, "");
 pub const ARCHIVE_BYTES: Bound =
     bytes("an archive of files or a repository's changes", 4 << 20, "");
-pub const WORKSPACE_BYTES: Bound = bytes("files and changes of a run, in base 64", 8 << 20, "");
+pub const ARCHIVE_ENTRIES: Bound = items("entries of an archive of files", 8192, "");
+pub const ARCHIVE_PATH_BYTES: Bound = bytes("a path in an archive of files", 4096, "");
+pub const ARCHIVE_PATH_PARTS: Bound = items("folders of a path in an archive of files", 64, "");
+pub const FILES: Bound = items("`files` of a run", 1000, "");
+pub const WORKSPACE_BYTES: Bound =
+    bytes("files, repository and changes of a run, in an order", 8 << 20, "");
 pub const UPLOADS: Bound = items("uploads of one user", 1000, "");
 pub const UPLOADS_BYTES: Bound = bytes("all uploads of one user", 64 << 20, "");
-pub const ALL_UPLOADS_BYTES: Bound = bytes("all uploads", 1 << 30, "");
+pub const ALL_UPLOADS_BYTES: Bound = bytes("all uploads but repositories", 1 << 30, "");
 pub const NODE_TEXT_BYTES: Bound = bytes("a text in a node's report", 1024, "");
 pub const NODE_LINES: Bound = items("lines about a node from its agent", 64, "");
 pub const NODE_DEVICES: Bound = items("devices of a node from its agent", 1024, "");
@@ -123,6 +143,10 @@ pub const ALL: &[Bound] = &[
     SECRETS,
     SECRET_BYTES,
     ARCHIVE_BYTES,
+    ARCHIVE_ENTRIES,
+    ARCHIVE_PATH_BYTES,
+    ARCHIVE_PATH_PARTS,
+    FILES,
     WORKSPACE_BYTES,
     UPLOADS,
     UPLOADS_BYTES,

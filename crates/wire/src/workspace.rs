@@ -3,6 +3,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use model::bounds;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::HashSet;
@@ -120,6 +121,10 @@ pub enum ArchiveError {
     LinkOutside(String, String),
     #[error("{0}: expected files, folders and links, and not a {1}")]
     Special(String, &'static str),
+    #[error("{0}...: expected paths of at most {bytes} bytes and {parts} parts", bytes = bounds::ARCHIVE_PATH_BYTES.most, parts = bounds::ARCHIVE_PATH_PARTS.most)]
+    LongPath(String),
+    #[error("expected an archive of at most {0} entries")]
+    ManyEntries(usize),
 }
 
 /// All entries of an archive. Every name is below one top, no link leads out of it, and nothing is a device.
@@ -130,6 +135,11 @@ pub fn entries(archive: &[u8]) -> Result<Vec<Entry>, ArchiveError> {
     let mut files = HashSet::new();
     for entry in Archive::new(archive).entries().map_err(damaged)? {
         let mut entry = entry.map_err(damaged)?;
+        if found.len() == bounds::ARCHIVE_ENTRIES.most {
+            return Err(ArchiveError::ManyEntries(found.len()));
+        }
+        check_length(&entry.path_bytes())?;
+        entry.link_name_bytes().map_or(Ok(()), |link| check_length(&link))?;
         let name = entry.path().map_err(damaged)?.into_owned();
         let shown = name.display().to_string();
         let (own_top, path) = parts(&name).ok_or_else(|| ArchiveError::Outside(shown.clone()))?;
@@ -169,6 +179,15 @@ pub fn entries(archive: &[u8]) -> Result<Vec<Entry>, ArchiveError> {
         found.push(Entry { path, content });
     }
     if found.is_empty() { Err(ArchiveError::Empty) } else { Ok(found) }
+}
+
+/// Refuses a path before anything is made of its parts.
+fn check_length(path: &[u8]) -> Result<(), ArchiveError> {
+    let parts = path.split(|byte| *byte == b'/').count();
+    if path.len() <= bounds::ARCHIVE_PATH_BYTES.most && parts <= bounds::ARCHIVE_PATH_PARTS.most {
+        return Ok(());
+    }
+    Err(ArchiveError::LongPath(String::from_utf8_lossy(&path[..path.len().min(60)]).into_owned()))
 }
 
 /// The first part of a relative path, and the others; `None` if it leads upwards or is absolute.
@@ -247,6 +266,34 @@ mod tests {
         assert_eq!(found[2], Entry { path: vec!["bin".into(), "run".into()], content: run });
         let copy = Content::Copy { of: vec!["bin".into(), "run".into()] };
         assert_eq!(found[4].content, copy);
+    }
+
+    #[test]
+    fn paths_and_their_number_are_bounded() {
+        let named = |names: &[String]| {
+            let mut builder = Builder::new(Vec::new());
+            for name in names {
+                let mut header = Header::new_gnu();
+                header.set_size(0);
+                header.set_mode(0o644);
+                // A name that does not fit a header goes before it, as long as it is.
+                builder.append_data(&mut header, name, &[][..]).unwrap();
+            }
+            entries(&builder.into_inner().unwrap())
+        };
+        let (bytes, parts) = (bounds::ARCHIVE_PATH_BYTES.most, bounds::ARCHIVE_PATH_PARTS.most);
+        let deep = |parts: usize| vec!["a"; parts].join("/");
+        assert_eq!(named(&[deep(parts)]).expect("good")[0].path.len(), parts - 1);
+        assert!(named(&["n".repeat(bytes)]).is_ok());
+        for bad in [deep(parts + 1), deep(1 << 16), "n".repeat(bytes + 1)] {
+            let said = named(&[bad]).expect_err("too long").to_string();
+            assert!(said.contains("at most 4096 bytes and 64 parts"), "{said}");
+            assert!(said.len() < 200 && said.lines().count() == 1, "{said}");
+        }
+        let most = bounds::ARCHIVE_ENTRIES.most;
+        let many: Vec<String> = (0..=most).map(|n| format!("t/{n}")).collect();
+        assert_eq!(named(&many[..most]).expect("good").len(), most);
+        assert_eq!(named(&many), Err(ArchiveError::ManyEntries(most)));
     }
 
     #[test]

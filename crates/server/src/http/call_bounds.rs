@@ -42,7 +42,14 @@ const FIELDS: &[FieldBounds] = &[
     FieldBounds { fields: &["comment", "admin_comment"], text: bounds::COMMENT_BYTES, ..ANY },
     FieldBounds { fields: &["submit_line"], text: bounds::SUBMIT_LINE_BYTES, ..ANY },
     FieldBounds { fields: &["files"], text: bounds::CONFIGURATION_BYTES, counted: false, ..ANY },
-    FieldBounds { fields: &["workspace"], text: bounds::WORKSPACE_BYTES, counted: false, ..ANY },
+    // What a run brings along, in base 64; beside it in `files` is where it belongs.
+    FieldBounds {
+        fields: &["archive", "diff"],
+        text: bounds::WORKSPACE_BYTES,
+        counted: false,
+        ..ANY
+    },
+    FieldBounds { fields: &["path"], ..ANY },
     FieldBounds { fields: &["array", "tasks", "indices"], list: bounds::ARRAY_RANGES, ..ANY },
     FieldBounds { fields: &["dependency"], list: bounds::DEPENDENCY_ITEMS, ..ANY },
 ];
@@ -197,6 +204,21 @@ mod tests {
         assert!(said.contains("all texts of a request"), "{said}");
         // What travels as blobs or in orders has its own bounds.
         assert_eq!(refusal(&call("argv", texts(65))), None);
+    }
+
+    #[test]
+    fn texts_of_a_workspace_beside_its_archives_are_texts_as_any() {
+        let long = "x".repeat(bounds::TEXT_BYTES.most + 1);
+        for field in ["url", "path", "branch", "hash", "user_name", "user_email"] {
+            let repository = serde_json::json!({"repository": {field: long, "diff": long}});
+            let said = refusal(&call("workspace", repository)).expect(field);
+            assert!(said.contains(field), "{said}");
+        }
+        let file = |path: &str| serde_json::json!({"files": [{"path": path, "archive": long}]});
+        assert_eq!(refusal(&call("workspace", file("a"))), None);
+        assert!(refusal(&call("workspace", file(&long))).is_some_and(|said| said.contains("path")));
+        let python = serde_json::json!({"python": long});
+        assert!(refusal(&call("workspace", python)).is_some());
     }
 
     #[test]

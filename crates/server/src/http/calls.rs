@@ -15,7 +15,7 @@ use crate::show::{
     submit_test,
 };
 use crate::step::create;
-use crate::writer::submission::settle_owner;
+use crate::writer::submission::{check_texts, settle_owner};
 use cluster::authorise::{Act, authorise};
 use cluster::command::CancelJobs;
 use cluster::rights::role_of;
@@ -251,6 +251,12 @@ async fn submit(
     by: Principal,
     mut submission: Box<Submission>,
 ) -> Result<Answer, Refusal> {
+    if submission.workspace.is_some() {
+        // Its archives are read.
+        block_in_place(|| check_texts(&submission))?;
+    } else {
+        check_texts(&submission)?;
+    }
     settle_owner(&shared.read(), &mut submission, &by)?;
     check_script_size(&shared.read(), &submission)?;
     references::check_submission(&shared.read(), &submission)?;

@@ -2,17 +2,27 @@
 //! repository is cloned with. Each user has a folder; what a run needs is copied into its submission.
 //!
 //! A folder holds at most [`bounds::UPLOADS_BYTES`] and [`bounds::UPLOADS`], all of them [`bounds::ALL_UPLOADS_BYTES`]: what
-//! was used longest ago goes first. What nobody used for a day goes too, but for repositories.
+//! was used longest ago goes first. What nobody used for a day goes too. A repository counts in its user's folder alone,
+//! and neither a day nor another user makes it go.
+//!
+//! Uploads are written one after another, and of each user's one waits among the others': see [`Uploads::turn`].
 
 use model::bounds;
 use model::reason::Refusal;
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncGuard, OwnedMutexGuard};
 
 const UNUSED_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// After this time all folders are looked through for what nobody used.
+const COUNT_INTERVAL: Duration = Duration::from_secs(3600);
+/// What all uploads are brought down to when they have reached their bound, so that not every upload looks through them.
+const ALL_BYTES_KEPT: usize = bounds::ALL_UPLOADS_BYTES.most / 4 * 3;
 
 /// An upload that is being written; a crash may leave it.
 const UNFINISHED: &str = "new";
@@ -38,8 +48,28 @@ impl Kind {
 
 pub struct Uploads {
     dir: PathBuf,
+    /// The users who have a turn or wait for one.
+    users: Mutex<HashMap<u32, Arc<AsyncMutex<()>>>>,
     /// Held while room is made and a file is written.
-    writing: Mutex<()>,
+    writing: AsyncMutex<Option<Count>>,
+}
+
+/// All uploads but repositories, as they were counted; more than there are after some were removed.
+struct Count {
+    bytes: u64,
+    at: Instant,
+}
+
+/// Keeps other requests of the user from holding uploads in memory.
+pub type OwnTurn = OwnedMutexGuard<()>;
+
+/// The right to write an upload.
+pub struct Turn<'a> {
+    uploads: &'a Uploads,
+    uid: u32,
+    count: AsyncGuard<'a, Option<Count>>,
+    /// After the count, which others wait for.
+    _own: OwnTurn,
 }
 
 /// A file of the folder, with the time of its last use.
@@ -51,23 +81,23 @@ struct Kept {
 
 impl Uploads {
     pub fn new(dir: PathBuf) -> Self {
-        Self { dir, writing: Mutex::new(()) }
+        Self { dir, users: Mutex::default(), writing: AsyncMutex::new(None) }
     }
 
-    /// Keeps an upload under its key, which is a hash of it in hexadecimal digits.
-    pub fn put(&self, uid: u32, kind: Kind, key: &str, bytes: &[u8]) -> Result<(), Refusal> {
-        check_size(bytes)?;
-        let path = self.path(uid, kind, key)?;
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let written = self.make_room(uid, bytes.len() as u64).and_then(|()| {
-            let folder = self.folder(uid);
-            fs::create_dir_all(&folder)?;
-            let new = folder.join(UNFINISHED);
-            let mut file = File::create(&new)?;
-            file.write_all(bytes)?;
-            fs::rename(&new, &path)
-        });
-        written.map_err(|error| Refusal::DiskFull(format!("the upload was not kept: {error}")))
+    /// Waits, without a thread, until no other request of the user has its turn.
+    pub async fn own_turn(&self, uid: u32) -> OwnTurn {
+        let own = {
+            let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+            users.retain(|_, turn| Arc::strong_count(turn) > 1);
+            users.entry(uid).or_default().clone()
+        };
+        own.lock_owned().await
+    }
+
+    /// Waits, without a thread, until the user may write: behind the user's own uploads, and one of each other user's.
+    pub async fn turn(&self, uid: u32) -> Turn<'_> {
+        let own = self.own_turn(uid).await;
+        Turn { uploads: self, uid, count: self.writing.lock().await, _own: own }
     }
 
     /// An upload of the user, which was used now; `None` if it is not here, or no more.
@@ -86,11 +116,14 @@ impl Uploads {
         let _ = path.map(fs::remove_file);
     }
 
-    /// The keys of the user's uploads of one kind.
-    pub fn keys(&self, uid: u32, kind: Kind) -> Vec<String> {
+    /// The keys of the user's uploads of one kind, with their bytes.
+    pub fn kept(&self, uid: u32, kind: Kind) -> Vec<(String, u64)> {
         let kept = list(&self.folder(uid)).unwrap_or_default();
-        let names = kept.iter().filter_map(|kept| kept.path.file_name()?.to_str());
-        names.filter_map(|name| name.strip_prefix(kind.prefix())).map(str::to_owned).collect()
+        let one = |kept: Kept| {
+            let key = kept.path.file_name()?.to_str()?.strip_prefix(kind.prefix())?;
+            Some((key.to_owned(), kept.bytes))
+        };
+        kept.into_iter().filter_map(one).collect()
     }
 
     fn folder(&self, uid: u32) -> PathBuf {
@@ -107,32 +140,70 @@ impl Uploads {
         }
         Ok(self.folder(uid).join(format!("{}{key}", kind.prefix())))
     }
+}
 
-    fn make_room(&self, uid: u32, bytes: u64) -> io::Result<()> {
+impl Turn<'_> {
+    /// Keeps an upload under its key, which is a hash of it in hexadecimal digits.
+    pub fn put(&mut self, kind: Kind, key: &str, bytes: &[u8]) -> Result<(), Refusal> {
+        check_size(bytes)?;
+        let path = self.uploads.path(self.uid, kind, key)?;
+        let written = self.make_room(kind, bytes.len() as u64).and_then(|()| {
+            let folder = self.uploads.folder(self.uid);
+            fs::create_dir_all(&folder)?;
+            let new = folder.join(UNFINISHED);
+            let mut file = File::create(&new)?;
+            file.write_all(bytes)?;
+            fs::rename(&new, &path)
+        });
+        written.map_err(|error| Refusal::DiskFull(format!("the upload was not kept: {error}")))
+    }
+
+    fn make_room(&mut self, kind: Kind, bytes: u64) -> io::Result<()> {
         let (count, most) = (bounds::UPLOADS.most, bounds::UPLOADS_BYTES.most as u64);
-        let mut own = list(&self.folder(uid))?;
-        drop_oldest(&mut own, most.saturating_sub(bytes), count - 1)?;
+        let own = list(&self.uploads.folder(self.uid))?;
+        drop_oldest(own, most.saturating_sub(bytes), count - 1)?;
+        if kind == Kind::Repository {
+            return Ok(());
+        }
+        let most = bounds::ALL_UPLOADS_BYTES.most as u64;
+        let known = self
+            .count
+            .take()
+            .filter(|count| count.bytes + bytes <= most && count.at.elapsed() < COUNT_INTERVAL);
+        let counted = match known {
+            Some(count) => count,
+            None => Count { bytes: self.count_all(bytes)?, at: Instant::now() },
+        };
+        *self.count = Some(Count { bytes: counted.bytes + bytes, ..counted });
+        Ok(())
+    }
+
+    /// Looks through all folders, and drops what has to go so that `bytes` more have room. Returns the bytes that stay.
+    fn count_all(&self, bytes: u64) -> io::Result<u64> {
         let mut all = Vec::new();
-        for folder in listed(&self.dir)? {
+        for folder in listed(&self.uploads.dir)? {
             all.extend(list(&folder?.path())?);
         }
+        all.retain(|kept| !kept.is_repository());
         drop_unused(&mut all)?;
-        let most = bounds::ALL_UPLOADS_BYTES.most as u64;
-        drop_oldest(&mut all, most.saturating_sub(bytes), usize::MAX)
+        let used: u64 = all.iter().map(|kept| kept.bytes).sum();
+        if used + bytes <= bounds::ALL_UPLOADS_BYTES.most as u64 {
+            return Ok(used);
+        }
+        drop_oldest(all, (ALL_BYTES_KEPT as u64).saturating_sub(bytes), usize::MAX)
+    }
+}
+
+impl Kept {
+    fn is_repository(&self) -> bool {
+        let name = self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        name.starts_with(Kind::Repository.prefix())
     }
 }
 
 /// Refuses what is too large to be kept.
 pub fn check_size(bytes: &[u8]) -> Result<(), Refusal> {
-    let most = bounds::ARCHIVE_BYTES.most;
-    if bytes.len() <= most {
-        return Ok(());
-    }
-    Err(Refusal::InvalidValue {
-        what: bounds::ARCHIVE_BYTES.what.into(),
-        value: format!("{} bytes", bytes.len()),
-        expected: format!("at most {most} bytes"),
-    })
+    bounds::ARCHIVE_BYTES.hold(bytes.len())
 }
 
 /// Whether a text is a SHA-256 in hexadecimal digits.
@@ -160,38 +231,51 @@ fn list(folder: &Path) -> io::Result<Vec<Kept>> {
     Ok(all)
 }
 
-fn drop_oldest(kept: &mut [Kept], bytes_max: u64, count_max: usize) -> io::Result<()> {
+/// Removes what was used longest ago until the rest is within both bounds. Returns the bytes that stay.
+fn drop_oldest(mut kept: Vec<Kept>, bytes_max: u64, count_max: usize) -> io::Result<u64> {
     kept.sort_by_key(|kept| kept.used);
     let mut bytes: u64 = kept.iter().map(|kept| kept.bytes).sum();
     let mut count = kept.len();
-    for old in kept.iter() {
+    for old in &kept {
         if bytes <= bytes_max && count <= count_max {
             break;
         }
-        fs::remove_file(&old.path)?;
+        remove(old)?;
         (bytes, count) = (bytes - old.bytes, count - 1);
     }
-    Ok(())
+    Ok(bytes)
 }
 
 fn drop_unused(kept: &mut Vec<Kept>) -> io::Result<()> {
     let now = SystemTime::now();
-    let stays = |kept: &Kept| {
-        let name = kept.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let age = now.duration_since(kept.used).unwrap_or_default();
-        name.starts_with(Kind::Repository.prefix()) || age < UNUSED_MAX
-    };
-    let (staying, going) = std::mem::take(kept).into_iter().partition(stays);
+    let stays = |kept: &Kept| now.duration_since(kept.used).unwrap_or_default() < UNUSED_MAX;
+    let (staying, going): (Vec<Kept>, Vec<Kept>) =
+        std::mem::take(kept).into_iter().partition(stays);
     *kept = staying;
-    going.iter().try_for_each(|old: &Kept| fs::remove_file(&old.path))
+    going.iter().try_for_each(remove)
+}
+
+/// Its user may have removed it meanwhile.
+fn remove(old: &Kept) -> io::Result<()> {
+    match fs::remove_file(&old.path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
 
     fn key(n: u32) -> String {
         format!("{n:064x}")
+    }
+
+    fn keys(uploads: &Uploads, uid: u32, kind: Kind) -> Vec<String> {
+        uploads.kept(uid, kind).into_iter().map(|(key, _)| key).collect()
     }
 
     fn age(uploads: &Uploads, kind: Kind, n: u32, age_s: u64) {
@@ -200,39 +284,87 @@ mod tests {
         file.unwrap().set_modified(then).unwrap();
     }
 
-    #[test]
-    fn uploads_are_a_users_own_and_the_longest_unused_go_first() {
+    #[tokio::test]
+    async fn uploads_are_a_users_own_and_the_longest_unused_go_first() {
         let dir = tempfile::tempdir().unwrap();
         let uploads = Uploads::new(dir.path().join("uploads"));
         let (size, fit) = (bounds::ARCHIVE_BYTES.most, 16);
         assert_eq!(size * fit, bounds::UPLOADS_BYTES.most);
         let bytes = vec![7; size];
+        let mut turn = uploads.turn(1).await;
         for n in 0..fit as u32 {
-            uploads.put(1, Kind::Archive, &key(n), &bytes).unwrap();
+            turn.put(Kind::Archive, &key(n), &bytes).unwrap();
             age(&uploads, Kind::Archive, n, 1000 - u64::from(n));
         }
         assert_eq!(uploads.get(2, Kind::Archive, &key(0)), None);
         assert_eq!(uploads.get(1, Kind::Code, &key(0)), None);
         // It was used now: the second goes.
         assert!(uploads.get(1, Kind::Archive, &key(0)).is_some());
-        uploads.put(1, Kind::Archive, &key(99), b"x").unwrap();
-        let kept = uploads.keys(1, Kind::Archive);
+        turn.put(Kind::Archive, &key(99), b"x").unwrap();
+        let kept = keys(&uploads, 1, Kind::Archive);
         assert!(kept.contains(&key(0)) && kept.contains(&key(99)), "{kept:?}");
         assert!(!kept.contains(&key(1)), "{kept:?}");
-        assert!(uploads.put(1, Kind::Archive, &key(3), &vec![7; size + 1]).is_err());
-        assert!(uploads.put(1, Kind::Archive, "../../x", b"x").is_err());
+        assert!(turn.put(Kind::Archive, &key(3), &vec![7; size + 1]).is_err());
+        assert!(turn.put(Kind::Archive, "../../x", b"x").is_err());
     }
 
-    #[test]
-    fn what_nobody_used_for_a_day_goes_but_for_repositories() {
+    #[tokio::test]
+    async fn what_nobody_used_for_a_day_goes_but_for_repositories() {
         let dir = tempfile::tempdir().unwrap();
         let uploads = Uploads::new(dir.path().into());
         for kind in [Kind::Archive, Kind::Repository] {
-            uploads.put(1, kind, &key(1), b"x").unwrap();
+            Uploads::new(dir.path().into()).turn(1).await.put(kind, &key(1), b"x").unwrap();
             age(&uploads, kind, 1, UNUSED_MAX.as_secs() + 1);
         }
-        uploads.put(2, Kind::Code, &key(2), b"y").unwrap();
-        assert_eq!(uploads.keys(1, Kind::Archive), Vec::<String>::new());
-        assert_eq!(uploads.keys(1, Kind::Repository), [key(1)]);
+        uploads.turn(2).await.put(Kind::Code, &key(2), b"y").unwrap();
+        assert_eq!(keys(&uploads, 1, Kind::Archive), Vec::<String>::new());
+        assert_eq!(keys(&uploads, 1, Kind::Repository), [key(1)]);
+    }
+
+    #[tokio::test]
+    async fn uploads_of_all_make_room_and_leave_the_repositories_of_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let uploads = Uploads::new(dir.path().into());
+        let old = SystemTime::now() - Duration::from_secs(600);
+        let full = bounds::UPLOADS_BYTES.most as u64;
+        for uid in 1..=(bounds::ALL_UPLOADS_BYTES.most as u64 / full) as u32 {
+            uploads.turn(uid).await.put(Kind::Repository, &key(uid), b"hush").unwrap();
+            let repository = uploads.path(uid, Kind::Repository, &key(uid)).unwrap();
+            // Longest unused of all.
+            let file = File::options().append(true).open(repository).unwrap();
+            file.set_modified(old - Duration::from_secs(60)).unwrap();
+            // Nothing but its size is on disk.
+            let file = File::create(uploads.path(uid, Kind::Archive, &key(uid)).unwrap()).unwrap();
+            file.set_len(full).unwrap();
+            file.set_modified(old + Duration::from_secs(u64::from(uid))).unwrap();
+        }
+        uploads.turn(99).await.put(Kind::Code, &key(99), b"y").unwrap();
+        assert_eq!(keys(&uploads, 99, Kind::Code), [key(99)]);
+        assert_eq!(keys(&uploads, 1, Kind::Archive), Vec::<String>::new(), "the oldest went");
+        for uid in 1..=16 {
+            assert_eq!(keys(&uploads, uid, Kind::Repository), [key(uid)], "{uid}");
+        }
+    }
+
+    #[test]
+    fn one_user_waits_behind_himself_and_not_before_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let uploads = Uploads::new(dir.path().into());
+        let mut waker = Context::from_waker(Waker::noop());
+        let mut first = pin!(uploads.turn(1));
+        let Poll::Ready(first) = first.as_mut().poll(&mut waker) else { panic!("it is free") };
+        // None of them holds a thread.
+        let mut second = pin!(uploads.turn(1));
+        let mut third = pin!(uploads.turn(1));
+        let mut other = pin!(uploads.turn(2));
+        assert!(second.as_mut().poll(&mut waker).is_pending());
+        assert!(third.as_mut().poll(&mut waker).is_pending());
+        assert!(other.as_mut().poll(&mut waker).is_pending());
+        drop(first);
+        assert!(second.as_mut().poll(&mut waker).is_pending(), "the other was before it");
+        let Poll::Ready(other) = other.as_mut().poll(&mut waker) else { panic!("it is free") };
+        drop(other);
+        assert!(third.as_mut().poll(&mut waker).is_pending());
+        assert!(second.as_mut().poll(&mut waker).is_ready());
     }
 }

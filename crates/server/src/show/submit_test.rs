@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::secret::references;
 use crate::shared::Shared;
-use crate::writer::submission::settle_owner;
+use crate::writer::submission::{check_texts, settle_owner};
 use cluster::Context;
 use cluster::command::Submit;
 use cluster::visibility::Viewer;
@@ -25,6 +25,7 @@ fn probe(
     submission: Submission,
 ) -> Result<(Submit, TestView, Vec<u32>, Context), Refusal> {
     let mut submission = submission;
+    check_texts(&submission)?;
     settle_owner(&shared.read(), &mut submission, by)?;
     references::check_submission(&shared.read(), &submission)?;
     let Submission { spec, het_components, array, hold, priority, .. } = submission;

@@ -9,12 +9,31 @@ use model::reason::Refusal;
 use model::run::{Launch, LaunchKind};
 use std::sync::Arc;
 use wire::client::{SCRIPT_BYTES_MAX, Submission};
-use wire::workspace;
+use wire::workspace::{self, Workspace};
 
 /// The bytes that script and environment may take in an order; the rest is left for its other fields.
 const ORDER_TEXT_MAX: usize = wire::frame::PAYLOAD_MAX - (2 << 20);
 
-/// Sets the job's owner: the caller, unless an administrator submits for another. Refuses what no order could carry.
+/// Refuses what no order could carry and what no node would unpack. It may take long, and needs no state: nobody is to hold
+/// it meanwhile.
+pub fn check_texts(submission: &Submission) -> Result<(), Refusal> {
+    let size = submission.script.as_ref().map_or(0, String::len);
+    if size > SCRIPT_BYTES_MAX {
+        return Err(Refusal::InvalidValue {
+            what: "script".into(),
+            value: format!("{size} bytes"),
+            expected: format!("at most {SCRIPT_BYTES_MAX} bytes"),
+        });
+    }
+    let environment = submission.environment.as_deref().unwrap_or_default();
+    let step = submission.first_step.as_deref();
+    let texts = [submission.script.as_deref().unwrap_or_default(), environment];
+    let step_text = step.map_or("", |s| s.environment.as_str());
+    let workspace_bytes = submission.workspace.as_deref().map_or(Ok(0), check_workspace)?;
+    fits_an_order(texts.into_iter().chain([step_text]), workspace_bytes)
+}
+
+/// Sets the job's owner: the caller, unless an administrator submits for another.
 pub fn settle_owner(
     state: &State,
     submission: &mut Submission,
@@ -28,20 +47,6 @@ pub fn settle_owner(
         submission.spec.owner =
             Arc::new(Principal { role: Role::User, token_limit: None, ..by.clone() });
     }
-    let size = submission.script.as_ref().map_or(0, String::len);
-    if size > SCRIPT_BYTES_MAX {
-        return Err(Refusal::InvalidValue {
-            what: "script".into(),
-            value: format!("{size} bytes"),
-            expected: format!("at most {SCRIPT_BYTES_MAX} bytes"),
-        });
-    }
-    let environment = submission.environment.as_deref().unwrap_or_default();
-    let step = submission.first_step.as_deref();
-    let texts = [submission.script.as_deref().unwrap_or_default(), environment];
-    let step_text = step.map_or("", |s| s.environment.as_str());
-    let workspace_bytes = check_workspace(submission)?;
-    fits_an_order(texts.into_iter().chain([step_text]), workspace_bytes)?;
     let Submission { spec, het_components, .. } = submission;
     let known = &spec.launch.secret_variables;
     let of_others = het_components.iter().flat_map(|other| &other.launch.secret_variables);
@@ -72,19 +77,13 @@ fn follower(first: &Launch) -> Launch {
 }
 
 /// Refuses what no node would unpack, and more than is kept. Returns the bytes that it takes in an order.
-fn check_workspace(submission: &Submission) -> Result<usize, Refusal> {
-    let Some(workspace) = submission.workspace.as_deref() else { return Ok(0) };
-    let diff = workspace.repository.iter().filter_map(|repository| repository.diff.as_ref());
-    let blobs = workspace.files.iter().map(|file| &file.archive).chain(diff);
-    let bytes = blobs.map(|blob| blob.0.len().div_ceil(3) * 4).sum::<usize>();
-    let bound = bounds::WORKSPACE_BYTES;
-    if bytes > bound.most {
-        return Err(Refusal::InvalidValue {
-            what: bound.what.into(),
-            value: format!("{bytes} bytes"),
-            expected: format!("at most {} bytes", bound.most),
-        });
-    }
+fn check_workspace(workspace: &Workspace) -> Result<usize, Refusal> {
+    bounds::FILES.hold(workspace.files.len())?;
+    let json = serde_json::to_string(workspace).map_err(|e| Refusal::Other(e.to_string()))?;
+    // It is JSON once more there.
+    let encoded_len = |byte: u8| if matches!(byte, b'"' | b'\\') { 2 } else { 1 };
+    let bytes = json.bytes().map(encoded_len).sum();
+    bounds::WORKSPACE_BYTES.hold(bytes)?;
     for file in &workspace.files {
         workspace::entries(&file.archive.0)
             .map_err(|error| Refusal::Other(format!("`files`: {}: {error}", file.path)))?;
@@ -124,6 +123,7 @@ mod tests {
     use super::*;
     use crate::auth::principal::server_principal;
     use crate::testing::{submission, user};
+    use wire::workspace::{Blob, FileArchive};
 
     #[test]
     fn only_an_administrator_may_submit_for_another() {
@@ -147,6 +147,32 @@ mod tests {
         assert!(matches!(refused, Err(Refusal::InvalidValue { .. })));
         let mut long = submission("");
         long.script = Some("x".repeat(SCRIPT_BYTES_MAX + 1));
-        assert!(settle_owner(&State::default(), &mut long, &user()).is_err());
+        assert!(check_texts(&long).is_err());
+    }
+
+    #[test]
+    fn workspace_counts_to_the_order_with_all_its_texts() {
+        let file = |path: &str| FileArchive { path: path.into(), archive: Blob(archive()) };
+        let with = |files: Vec<FileArchive>| {
+            let mut brought = submission("");
+            brought.workspace = Some(Box::new(Workspace { files, ..Workspace::default() }));
+            check_texts(&brought).map_err(|refused| refused.to_string())
+        };
+        assert_eq!(with(vec![file("a")]), Ok(()));
+        let many = with(vec![file("a"); bounds::FILES.most + 1]);
+        assert!(many.is_err_and(|said| said.contains("at most 1000 items")));
+        // A control character takes seven bytes in an order.
+        let long = file(&"\u{1}".repeat(bounds::TEXT_BYTES.most));
+        let said = with(vec![long; 80]);
+        assert!(said.is_err_and(|said| said.contains("at most 8388608 bytes")));
+    }
+
+    fn archive() -> Vec<u8> {
+        let mut builder = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_gnu();
+        header.set_size(0);
+        header.set_mode(0o644);
+        builder.append_data(&mut header, "a", &[][..]).expect("an entry");
+        builder.into_inner().expect("an archive")
     }
 }

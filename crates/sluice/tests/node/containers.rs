@@ -2,7 +2,7 @@
 //! real registry.
 
 use super::registry::Registry;
-use crate::harness::{Cluster, until};
+use crate::harness::{Cluster, skip, until};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
@@ -373,5 +373,62 @@ fn root_files_of_a_run_are_placed_in_its_container_by_its_user() {
     let said = cluster.shell_as(USER, &apply);
     let line = "sluice: `files`: /proc/note: cannot write note: ";
     assert!(said.code != 0 && said.stdout.contains(line), "{}{}", said.stdout, said.stderr);
+    assert_nothing_is_left(&cluster);
+}
+
+#[test]
+fn root_a_repository_is_in_a_container_whose_image_has_no_git() {
+    if Command::new("git").arg("--version").output().is_err() {
+        return skip("git", "git is not installed");
+    }
+    let cluster = cluster("");
+    let work = cluster.path("work").display().to_string();
+    let made = cluster.shell(&format!(
+        "set -e; export HOME=$PWD; git init -q --bare -b main origin.git; git init -q -b main code; cd code; \
+         git config user.email ann@x; git config user.name Ann; echo one > kept; ln -s kept link; git add .; \
+         git commit -qm one; git remote add origin file://{work}/origin.git; git push -q -u origin main; \
+         echo two >> kept; echo new > new; cd ..; chown -R {USER} code origin.git"
+    ));
+    made.ok();
+    let apply = |rest: &str| {
+        let text = format!(
+            "type: task\nname: cloned\nimage: {work}/rootfs\n{rest}resources: {{cpu: 1, memory: 100MB}}\n"
+        );
+        cluster.write("code/task.dstack.yml", &text);
+        let program = crate::harness::program();
+        let line = format!("export HOME={work}; {program} apply -y -f code/task.dstack.yml");
+        cluster.shell_as(USER, &line)
+    };
+    let said = apply(
+        "repos: [.]\nworking_dir: /opt/data/code\ncommands: [cat kept link new, cat .git/HEAD, stat -c %U kept, \
+         cat /run/sluice/workspace | grep -c git_credentials.:null]\n",
+    );
+    assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
+    let expected =
+        format!("one\ntwo\none\ntwo\nnew\nref: refs/heads/main\n{USER}\n1\nExited (0)\n");
+    assert!(said.stdout.ends_with(&expected), "{}{}", said.stdout, said.stderr);
+    assert!(!cluster.path("work/rootfs/opt/data/code").exists(), "the image is as it was");
+    // A folder that is not empty is an error, or is used as it is.
+    let there = |more: &str| {
+        apply(&format!(
+            "repos: [{{local_path: ., path: /etc{more}}}]\ncommands: [cat /etc/release]\n"
+        ))
+    };
+    let said = there("");
+    let line = "sluice: `repos`: /etc: is there and is not empty: expected a new folder";
+    assert!(said.code != 0 && said.stdout.contains(line), "{}{}", said.stdout, said.stderr);
+    let said = there(", if_exists: skip");
+    assert!(said.stdout.ends_with("made on the spot\nExited (0)\n"), "{}", said.stdout);
+    let said = apply("repos: [{url: 'file:///nowhere/x.git', path: x}]\ncommands: [echo no]\n");
+    let line =
+        "sluice: `repos`: cannot clone file:///nowhere/x.git: git ended with exit status: 128";
+    assert!(said.code != 0 && said.stdout.contains(line), "{}{}", said.stdout, said.stderr);
+    // A node without git says so.
+    let said = apply(
+        "repos: [.]\nworking_dir: /opt/data/code\nenv: {PATH: /nowhere}\ncommands: [echo no]\n",
+    );
+    let line =
+        format!("sluice: `repos`: cannot clone file://{work}/origin.git: this node has no git");
+    assert!(said.code != 0 && said.stdout.contains(&line), "{}{}", said.stdout, said.stderr);
     assert_nothing_is_left(&cluster);
 }

@@ -117,8 +117,11 @@ impl Attempt {
         let cpu_limit = CpuLimit::of(&record, wall_clock::now());
         let git_credentials = record.launch.git_credentials.take();
         let workspace = record.launch.workspace.take();
-        let workspace =
-            workspace.map(|brought| RunWorkspace { workspace: *brought, git_credentials });
+        let workspace = workspace.map(|brought| RunWorkspace {
+            workspace: *brought,
+            git_credentials,
+            cloned: None,
+        });
         Ok(Attempt {
             record,
             dir,

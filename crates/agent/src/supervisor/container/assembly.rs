@@ -38,6 +38,8 @@ const SQUASH: &str = "/mnt/squash";
 pub(super) const SCRIPT: &str = "/run/sluice/script";
 /// What is placed inside before the script runs.
 pub(super) const WORKSPACE: &str = "/run/sluice/workspace";
+/// Where the container has the node's clone of the run's repository.
+const REPOSITORY: &str = "/run/sluice/repository";
 const RECORD: &str = "container.json";
 /// The variable that names the folder of the server's socket, and the socket.
 const STATE_VARIABLE: &str = "SLUICE_STATE=";
@@ -302,6 +304,13 @@ impl ShownHandles {
             mounts.push(own(spec.work_dir));
         }
         mounts.extend(spec.scratch.map(own));
+        let clone = spec.workspace.and_then(|workspace| workspace.node_clone(spec.scratch));
+        mounts.extend(clone.map(|source| Mount {
+            source,
+            target: REPOSITORY.to_owned(),
+            read_only: true,
+            optional: false,
+        }));
         // The variable is the user's to set: what it names is opened with the user's rights, as all else here.
         let socket = variable(STATE_VARIABLE).map(|folder| format!("{folder}/{SOCKET}"));
         mounts.extend(socket.filter(|path| is_plain_path(path)).map(|path| own(&path)));
@@ -372,7 +381,8 @@ pub(super) fn own_files(
     if let Some(workspace) = spec.workspace {
         let copy = made.join("workspace");
         let failed = |e: std::io::Error| format!("cannot write the run's files: {e}");
-        let text = serde_json::to_vec(workspace).map_err(|e| failed(e.into()))?;
+        let workspace = workspace.for_container(REPOSITORY);
+        let text = serde_json::to_vec(&workspace).map_err(|e| failed(e.into()))?;
         fs::write(&copy, text)
             .and_then(|()| fs::set_permissions(&copy, PermissionsExt::from_mode(0o444)))
             .map_err(failed)?;

@@ -238,6 +238,9 @@ pub(crate) fn enter(
     if !Uid::effective().is_root() {
         return Err("containers need an agent that runs as root".into());
     }
+    if let Some(workspace) = spec.workspace {
+        workspace.clone_on_node(spec.scratch, spec.user, environment)?;
+    }
     let rlimits = runtime_config::own_rlimits();
     runtime_config::raise_own_limits();
     // What is made from here on is shown inside, where others may be to read it; the container has a mask of its own.

@@ -1,38 +1,48 @@
-//! Clones a repository with the `git` that is there. Credentials reach `git` in its environment, or as a file that is removed
-//! after the clone: neither its arguments nor the repository's configuration holds them.
+//! Clones a repository with the node's `git`. Credentials reach `git` in its environment, or as a file in memory that ends
+//! with the clone: neither its arguments nor the repository's configuration holds them, and nothing on disk does.
 
-use std::ffi::{CString, OsString};
-use std::fs::{self, OpenOptions};
+use std::ffi::CString;
+use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::process::Command;
 
 use super::program;
 use model::secret::GitCredentials;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::stat::{Mode, fchmod};
 use wire::workspace::Repository;
 
 /// Answers `git`, which asks it for a user and a password, from the environment.
 const HELPER: &str =
     r#"!f() { [ "$1" = get ] && printf 'username=oauth2\npassword=%s\n' "$SLUICE_GIT_TOKEN"; }; f"#;
 
+/// Makes the repository's folder. Returns whether it is to be filled: one that is not empty may be used as it is.
+pub(super) fn make_folder(repository: &Repository, folder: &Path) -> Result<bool, String> {
+    if !is_empty(folder)? {
+        if repository.skip_if_exists {
+            return Ok(false);
+        }
+        let text = "is there and is not empty: expected a new folder, or `if_exists: skip`";
+        return Err(format!("{}: {text}", repository.path));
+    }
+    let failed = |e: std::io::Error| format!("cannot make {}: {e}", folder.display());
+    fs::create_dir_all(folder).map(|()| true).map_err(failed)
+}
+
+/// Clones the repository into a folder that is not there, or empty, and applies what its user changed.
 pub(super) fn clone(
     repository: &Repository,
     folder: &Path,
     credentials: Option<&GitCredentials>,
     environment: &[CString],
 ) -> Result<(), String> {
-    if !is_empty(folder)? {
-        if repository.skip_if_exists {
-            return Ok(());
-        }
-        let text = "is there and is not empty: expected a new folder, or `if_exists: skip`";
-        return Err(format!("{}: {text}", repository.path));
-    }
-    let failed = |e: std::io::Error| format!("cannot make {}: {e}", folder.display());
-    fs::create_dir_all(folder).map_err(failed)?;
-    let git = Git { environment, key: Key::write(credentials, environment)?, credentials };
     let url = &repository.url;
+    if program::found("git", environment).is_none() {
+        return Err(format!("cannot clone {url}: this node has no git"));
+    }
+    let git = Git { environment, key: Key::new(credentials)?, credentials };
     let mut words = vec!["clone".to_owned(), "--quiet".to_owned()];
     words.extend(repository.branch.iter().map(|branch| format!("--branch={branch}")));
     words.extend(["--".to_owned(), url.clone(), folder.display().to_string()]);
@@ -105,40 +115,86 @@ impl Git<'_> {
             command.env(format!("GIT_CONFIG_VALUE_{own}"), HELPER);
         }
         if let Some(Key(file)) = &self.key {
-            let mut ssh = OsString::from("ssh -o IdentitiesOnly=yes -o BatchMode=yes ");
-            ssh.push("-o StrictHostKeyChecking=accept-new -i ");
-            ssh.push(file);
+            let options =
+                "-o IdentitiesOnly=yes -o BatchMode=yes -o StrictHostKeyChecking=accept-new";
+            // A shell runs it as `git`'s child. `ssh` closes what it inherits, and `git` still has it.
+            let ssh = format!("ssh {options} -i /proc/$PPID/fd/{}", file.as_raw_fd());
             command.env("GIT_SSH_COMMAND", ssh);
         }
     }
 }
 
-/// A private key in a file, as `ssh` wants it; removed when the clone is done.
-struct Key(PathBuf);
+/// A private key in a file without a name, which `git` inherits and `ssh` opens. It is gone when the last process that has it
+/// ends, however that ends.
+struct Key(File);
 
 impl Key {
-    fn write(
-        credentials: Option<&GitCredentials>,
-        environment: &[CString],
-    ) -> Result<Option<Self>, String> {
+    fn new(credentials: Option<&GitCredentials>) -> Result<Option<Self>, String> {
         let key = credentials.and_then(|given| given.private_key.as_ref());
         let Some(key) = key else { return Ok(None) };
-        let folder = super::variable(environment, "TMPDIR").unwrap_or(Path::new("/tmp"));
-        let path = folder.join(format!(".sluice-key-{}", std::process::id()));
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true).mode(0o600);
-        let written = options.open(&path).and_then(|mut file| {
-            let made = Self(path.clone());
+        let made = memfd_create(c"git-key", MFdFlags::empty()).and_then(|file| {
+            // `ssh` refuses a key that others could read.
+            fchmod(&file, Mode::S_IRUSR)?;
+            Ok(File::from(file))
+        });
+        let written = made.map_err(std::io::Error::from).and_then(|mut file| {
             file.write_all(key.0.trim_end().as_bytes())?;
             file.write_all(b"\n")?;
-            Ok(made)
+            Ok(Self(file))
         });
-        written.map(Some).map_err(|error| format!("cannot write {}: {error}", path.display()))
+        written.map(Some).map_err(|error| format!("cannot hold the private key: {error}"))
     }
 }
 
-impl Drop for Key {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::secret::SecretValue;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// Keeps the key that it is given, and what the folder for temporary files holds meanwhile.
+    const SSH: &str = "#!/bin/sh\nls -A \"$TMPDIR\" > \"$OUT/held\"\nwhile [ $# -gt 0 ]; do\n\
+                       [ \"$1\" = -i ] && cat \"$2\" > \"$OUT/key\"\nshift\ndone\nexit 1\n";
+
+    #[test]
+    fn private_key_is_readable_for_ssh_and_in_no_folder() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = |part: &str| dir.path().join(part).display().to_string();
+        for part in ["bin", "tmp"] {
+            fs::create_dir(path(part)).expect("a folder");
+        }
+        fs::write(path("bin/ssh"), SSH).expect("written");
+        fs::set_permissions(path("bin/ssh"), PermissionsExt::from_mode(0o755)).expect("a mode");
+        let environment = [
+            format!("PATH={}:/usr/local/bin:/usr/bin:/bin", path("bin")),
+            format!("TMPDIR={}", path("tmp")),
+            format!("OUT={}", dir.path().display()),
+            format!("HOME={}", dir.path().display()),
+        ];
+        let environment = environment.map(|entry| CString::new(entry).expect("no NUL"));
+        if program::found("git", &environment).is_none() {
+            return;
+        }
+        let repository = serde_json::json!({"url": "ssh://git@h/r.git", "path": "r"});
+        let repository: Repository = serde_json::from_value(repository).expect("a repository");
+        let private_key = Some(SecretValue("the key\n\n".into()));
+        let credentials = GitCredentials { private_key, oauth_token: None };
+        let folder = dir.path().join("r");
+        let said = clone(&repository, &folder, Some(&credentials), &environment);
+        assert!(
+            said.is_err_and(|why| why.starts_with("cannot clone ssh://git@h/r.git: git ended"))
+        );
+        assert_eq!(fs::read_to_string(path("key")).expect("ssh had it"), "the key\n");
+        assert_eq!(fs::read_to_string(path("held")).expect("listed"), "");
+    }
+
+    #[test]
+    fn node_without_git_is_said_in_a_line() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let repository = serde_json::json!({"url": "https://h/r.git", "path": "r"});
+        let repository: Repository = serde_json::from_value(repository).expect("a repository");
+        let path = CString::new(format!("PATH={}", dir.path().display())).expect("no NUL");
+        let said = clone(&repository, &dir.path().join("r"), None, &[path]);
+        assert_eq!(said, Err("cannot clone https://h/r.git: this node has no git".into()));
     }
 }

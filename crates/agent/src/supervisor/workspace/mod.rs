@@ -2,9 +2,12 @@
 //! `python` environment that it asks for. `program` runs the programs that this takes.
 //!
 //! All of it is done by the process that becomes the script, as the run's user, in the script's own groups, namespaces and
-//! container: root has no part in it.
+//! container: root has no part in it. For a container the repository is cloned before, by `node_clone`, and inside it is
+//! `copy` that places it.
 
 mod clone;
+mod copy;
+mod node_clone;
 mod program;
 mod python;
 mod unpack;
@@ -15,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use model::secret::GitCredentials;
 use serde::{Deserialize, Serialize};
-use wire::workspace::Workspace;
+use wire::workspace::{Repository, Workspace};
 
 /// A workspace with what its repository is cloned with.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -23,9 +26,18 @@ pub(crate) struct RunWorkspace {
     pub workspace: Workspace,
     #[serde(default)]
     pub git_credentials: Option<GitCredentials>,
+    /// Where its repository was cloned to already; `None` if that is still to be done.
+    #[serde(default)]
+    pub cloned: Option<PathBuf>,
 }
 
 impl RunWorkspace {
+    /// What a process in a container places: it finds the clone where it is shown, and gets nothing to clone with.
+    pub fn for_container(&self, shown: &str) -> Self {
+        let cloned = Some(PathBuf::from(shown));
+        Self { workspace: self.workspace.clone(), git_credentials: None, cloned }
+    }
+
     /// Places everything below the working directory of this process, or where it is meant to be. The error is a line.
     ///
     /// Returns the variables that the script gets besides.
@@ -33,9 +45,8 @@ impl RunWorkspace {
         let home = variable(environment, "HOME");
         // First: files may belong into its folder, which has to be empty before.
         if let Some(repository) = &self.workspace.repository {
-            let folder =
-                resolve(&repository.path, home).map_err(|why| format!("`repos`: {why}"))?;
-            clone::clone(repository, &folder, self.git_credentials.as_ref(), environment)
+            resolve(&repository.path, home)
+                .and_then(|folder| self.place_repository(repository, &folder, environment))
                 .map_err(|why| format!("`repos`: {why}"))?;
         }
         for file in &self.workspace.files {
@@ -44,6 +55,21 @@ impl RunWorkspace {
                 .map_err(|why| format!("`files`: {}: {why}", file.path))?;
         }
         self.make_programs(environment)
+    }
+
+    fn place_repository(
+        &self,
+        repository: &Repository,
+        folder: &Path,
+        environment: &[CString],
+    ) -> Result<(), String> {
+        if !clone::make_folder(repository, folder)? {
+            return Ok(());
+        }
+        match &self.cloned {
+            Some(cloned) => copy::copy(cloned, folder).map_err(|why| format!("cannot copy: {why}")),
+            None => clone::clone(repository, folder, self.git_credentials.as_ref(), environment),
+        }
     }
 
     /// Makes what the run's commands are to find in `PATH`.

@@ -9,7 +9,9 @@ use axum::Extension;
 use axum::extract::State;
 use dstack::api::run::FileArchiveMapping;
 use dstack::api::stored::{FileArchive, GetArchiveByHash};
+use model::bounds;
 use model::principal::Principal;
+use std::collections::HashMap;
 use std::sync::Arc;
 use store::BlobId;
 use tokio::task::block_in_place;
@@ -25,12 +27,13 @@ pub async fn upload_archive(
     Extension(by): Extension<Principal>,
     file: UploadedFile,
 ) -> ApiResult<FileArchive> {
+    uploads::check_size(&file.bytes)?;
+    let mut turn = shared.uploads.turn(by.uid).await;
     block_in_place(|| {
-        uploads::check_size(&file.bytes)?;
         let checked = workspace::entries(&file.bytes);
         checked.map_err(|error| Refused::because(format!("`files`: {error}")))?;
         let key = key(&file);
-        shared.uploads.put(by.uid, Kind::Archive, &key, &file.bytes)?;
+        turn.put(Kind::Archive, &key, &file.bytes)?;
         Ok(Json(body(by.uid, key)))
     })
 }
@@ -48,21 +51,25 @@ pub async fn get_archive_by_hash(
     Extension(by): Extension<Principal>,
     Json(wanted): Json<GetArchiveByHash>,
 ) -> ApiResult<FileArchive> {
-    let kept = block_in_place(|| shared.uploads.keys(by.uid, Kind::Archive));
-    if kept.contains(&wanted.hash) {
+    let kept = block_in_place(|| shared.uploads.kept(by.uid, Kind::Archive));
+    if kept.iter().any(|(hash, _)| *hash == wanted.hash) {
         return Ok(Json(body(by.uid, wanted.hash)));
     }
     Err(Refused::not_found("Resource not found"))
 }
 
-/// The archives that a run names by their ids.
-pub fn named(
+/// The hashes of the archives that a run names by their ids, one for each. Together they fit into an order.
+pub fn find(
     shared: &Shared,
     by: &Principal,
     wanted: &[FileArchiveMapping],
-) -> Result<Vec<workspace::FileArchive>, Refused> {
-    let kept = shared.uploads.keys(by.uid, Kind::Archive);
-    let one = |wanted: &FileArchiveMapping| {
+) -> Result<Vec<String>, Refused> {
+    bounds::FILES.hold(wanted.len())?;
+    let kept = shared.uploads.kept(by.uid, Kind::Archive).into_iter();
+    let kept: HashMap<String, (String, u64)> =
+        kept.map(|(hash, bytes)| (body(by.uid, hash.clone()).id, (hash, bytes))).collect();
+    let mut sum = 0;
+    let one = |wanted: &FileArchiveMapping| -> Result<String, Refused> {
         let missing = || {
             let text = format!(
                 "`files`: archive {} for {} is not here: upload it",
@@ -70,10 +77,35 @@ pub fn named(
             );
             Refused::not_found(text)
         };
-        let hash = kept.iter().find(|hash| body(by.uid, (*hash).clone()).id == wanted.id);
-        let bytes = hash.and_then(|hash| shared.uploads.get(by.uid, Kind::Archive, hash));
-        let archive = Blob(bytes.ok_or_else(missing)?);
-        Ok(workspace::FileArchive { path: wanted.path.clone(), archive })
+        let (hash, bytes) = kept.get(&wanted.id).ok_or_else(missing)?;
+        // In base 64.
+        sum += (*bytes as usize).div_ceil(3) * 4;
+        bounds::WORKSPACE_BYTES.hold(sum)?;
+        Ok(hash.clone())
     };
     wanted.iter().map(one).collect()
+}
+
+/// The archives that a run names by their ids; each is read once, however often it is named.
+pub fn named(
+    shared: &Shared,
+    by: &Principal,
+    wanted: &[FileArchiveMapping],
+) -> Result<Vec<workspace::FileArchive>, Refused> {
+    let mut read: HashMap<String, Blob> = HashMap::new();
+    let mut all = Vec::new();
+    for (wanted, hash) in wanted.iter().zip(find(shared, by, wanted)?) {
+        let archive = match read.get(&hash) {
+            Some(archive) => archive.clone(),
+            None => {
+                let bytes = shared.uploads.get(by.uid, Kind::Archive, &hash);
+                let missing = || Refused::not_found("`files`: an archive is gone: upload it again");
+                let archive = Blob(bytes.ok_or_else(missing)?);
+                read.insert(hash, archive.clone());
+                archive
+            }
+        };
+        all.push(workspace::FileArchive { path: wanted.path.clone(), archive });
+    }
+    Ok(all)
 }

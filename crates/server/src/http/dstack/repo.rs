@@ -50,7 +50,8 @@ pub async fn init(
     let context = context(&by, &project, &head.repo_id);
     let sealed = shared.secret_keys.seal(&context, &text).map_err(model::reason::Refusal::from)?;
     let key = key(&project, &head.repo_id);
-    block_in_place(|| shared.uploads.put(by.uid, Kind::Repository, &key, sealed.0.as_bytes()))?;
+    let mut turn = shared.uploads.turn(by.uid).await;
+    block_in_place(|| turn.put(Kind::Repository, &key, sealed.0.as_bytes()))?;
     Ok(Json(()))
 }
 
@@ -81,7 +82,8 @@ pub async fn upload_code(
     file: UploadedFile,
 ) -> ApiResult<()> {
     let key = file::key(&file);
-    block_in_place(|| shared.uploads.put(by.uid, Kind::Code, &key, &file.bytes))?;
+    let mut turn = shared.uploads.turn(by.uid).await;
+    block_in_place(|| turn.put(Kind::Code, &key, &file.bytes))?;
     Ok(Json(()))
 }
 

@@ -68,7 +68,8 @@ pub async fn plan(
     Json(wanted): Json<GetRunPlan>,
 ) -> ApiResult<RunPlan> {
     let purpose = if wanted.for_offers_only { Purpose::Offers } else { Purpose::Plan };
-    let asked = run_request::read(&shared, &by, &project, wanted.run_spec, purpose)?;
+    let read = || run_request::read(&shared, &by, &project, wanted.run_spec, purpose);
+    let asked = block_in_place(read)?;
     let found = offers(&shared, &by, &asked).await?;
     let active = run_list::own_active(&shared, &by, &project, &asked.name)?;
     let bodies = Bodies::new(&shared, &by, &project);
@@ -98,7 +99,12 @@ pub async fn apply(
     Path(project): Path<String>,
     Json(wanted): Json<ApplyRunPlan>,
 ) -> ApiResult<Run> {
-    let asked = run_request::read(&shared, &by, &project, wanted.plan.run_spec, Purpose::Run)?;
+    let run = wanted.plan.run_spec;
+    let brings = !run.file_archives.is_empty() || run.repo_code_hash.is_some();
+    // What the run brings along is in memory until it is submitted: that of one run of each user.
+    let _own = if brings { Some(shared.uploads.own_turn(by.uid).await) } else { None };
+    let read = || run_request::read(&shared, &by, &project, run, Purpose::Run);
+    let asked = block_in_place(read)?;
     let RunRequest { name, mut submission, effective, .. } = asked;
     let asked = calls::stored_form(&submission);
     if let Some(active) = run_list::own_active(&shared, &by, &project, &name)? {

@@ -81,9 +81,13 @@ pub fn read(
             let text = format!("`files`: expected an archive for each, {said}, and not {here}");
             return Err(Refused::because(text));
         }
-        workspace.files = file::named(shared, by, &run_spec.file_archives)?;
-        let with_code = purpose == Purpose::Run;
-        let repository = repo::of_run(shared, by, project, &run_spec, &task, with_code)?;
+        let is_run = purpose == Purpose::Run;
+        if is_run {
+            workspace.files = file::named(shared, by, &run_spec.file_archives)?;
+        } else {
+            file::find(shared, by, &run_spec.file_archives)?;
+        }
+        let repository = repo::of_run(shared, by, project, &run_spec, &task, is_run)?;
         (workspace.repository, submission.git_credentials) = repository.unzip();
     }
     let run_spec = RunSpec {

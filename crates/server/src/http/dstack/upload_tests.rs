@@ -81,6 +81,34 @@ async fn archives_are_checked_when_they_are_uploaded_and_are_their_users_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn archive_that_is_named_often_is_refused_before_it_is_read() {
+    let api = Api::empty().await;
+    let mut builder = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(2 << 20);
+    header.set_mode(0o644);
+    builder.append_data(&mut header, "a", &vec![0; 2 << 20][..]).expect("an entry");
+    let archive = builder.into_inner().expect("an archive");
+    let (status, kept) = upload(&api, "/api/files/upload_archive", &archive, user()).await;
+    assert_eq!(status, StatusCode::OK, "{kept}");
+    let run = |times: usize| {
+        let one = json!({"id": kept["id"], "path": "a"});
+        json!({"run_spec": {
+            "file_archives": vec![one; times],
+            "configuration": {"type": "task", "commands": ["a"], "files": vec!["a"; times]},
+        }})
+    };
+    let plan = "/api/project/main/runs/get_plan";
+    let (status, said) = api.send(plan, run(2), Some(user())).await;
+    assert_eq!(status, StatusCode::OK, "{said}");
+    for (times, words) in [(4, "at most 8388608 bytes"), (1001, "at most 1000 items")] {
+        let (status, said) = api.send(plan, run(times), Some(user())).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{said}");
+        assert!(said["detail"][0]["msg"].as_str().expect("a line").contains(words), "{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn repositories_are_kept_encrypted_and_are_their_users_own() {
     let api = Api::empty().await;
     let creds =
@@ -97,7 +125,7 @@ async fn repositories_are_kept_encrypted_and_are_their_users_own() {
     let other = api.send("/api/project/main/repos/get", get(true), Some(stranger())).await;
     assert_eq!(other.0, StatusCode::BAD_REQUEST);
     let uploads = &api.server.shared.uploads;
-    let keys = uploads.keys(user().uid, Kind::Repository);
-    let stored = uploads.get(user().uid, Kind::Repository, &keys[0]).expect("it is kept");
+    let kept = uploads.kept(user().uid, Kind::Repository);
+    let stored = uploads.get(user().uid, Kind::Repository, &kept[0].0).expect("it is kept");
     assert!(!String::from_utf8_lossy(&stored).contains("hush-1"));
 }
