@@ -46,7 +46,7 @@ mod supervisor;
 mod wall_clock;
 
 /// The program's part inside a container.
-pub use supervisor::container::inside as container;
+pub use supervisor::container::{init as container_init, inside as container};
 
 pub use agent::{AgentConfig, run};
 pub use error::AgentError;

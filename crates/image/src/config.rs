@@ -78,7 +78,19 @@ impl RawConfig {
     }
 
     pub fn into_config(self) -> ImageConfig {
-        let raw = self.config.unwrap_or_default();
+        ImageConfig { architecture: self.architecture, ..self.config.unwrap_or_default().into() }
+    }
+}
+
+impl ImageConfig {
+    /// The settings of a configuration alone, as container engines show them; `None` if that is no such JSON.
+    pub fn from_settings(json: &[u8]) -> Option<ImageConfig> {
+        serde_json::from_slice::<RawSettings>(json).ok().map(ImageConfig::from)
+    }
+}
+
+impl From<RawSettings> for ImageConfig {
+    fn from(raw: RawSettings) -> ImageConfig {
         ImageConfig {
             env: raw.env.unwrap_or_default(),
             entrypoint: raw.entrypoint.unwrap_or_default(),
@@ -88,7 +100,7 @@ impl RawConfig {
             exposed_ports: raw.exposed_ports.unwrap_or_default().into_keys().collect(),
             labels: raw.labels.unwrap_or_default(),
             stop_signal: raw.stop_signal.filter(|s| !s.is_empty()),
-            architecture: self.architecture,
+            architecture: String::new(),
         }
     }
 }

@@ -85,6 +85,9 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
     if args.first().is_some_and(|word| word == ::agent::container::VERB) {
         return ExitCode::from(::agent::container::run(&args[1..]) as u8);
     }
+    if args.first().is_some_and(|word| word == ::agent::container_init::VERB) {
+        return ExitCode::from(::agent::container_init::run() as u8);
+    }
     if let Some(command) = SlurmCommand::from_name(name) {
         return slurm::run(command, &args);
     }

@@ -6,6 +6,7 @@ mod harness;
 mod container_attacks;
 mod containers;
 mod devices;
+mod engines;
 mod gpu_health;
 mod hardware;
 mod health;

@@ -14,6 +14,7 @@ use crate::cgroup::{EmptyWatch, JobGroup};
 use crate::error::AgentError;
 use crate::spool::{AttemptDir, LaunchRecord};
 use crate::supervisor::agent_connections::AgentConnections;
+use crate::supervisor::container::{self, SCRIPT_STEP};
 use crate::supervisor::cpu_time_limit::CpuLimit;
 use crate::supervisor::deadlines::{Deadline, Deadlines};
 use crate::supervisor::folders::JobFolders;
@@ -359,10 +360,13 @@ impl Attempt {
 
     /// OOM kills that belong to no step.
     fn script_kills(&self) -> u64 {
-        match &self.leaf {
+        let counted = match &self.leaf {
             Some(leaf) => leaf.oom_kills().unwrap_or(0),
             None => own_kills(&self.group).saturating_sub(self.oom_shared),
-        }
+        };
+        let folder = self.record.launch.container.as_ref();
+        let folder = folder.map(|_| container::folder_of_attempt(&self.dir));
+        counted + folder.map_or(0, |folder| container::oom_kills(&folder, SCRIPT_STEP))
     }
 }
 

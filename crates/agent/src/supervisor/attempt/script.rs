@@ -1,7 +1,7 @@
 //! Starts the job's batch script: its files, its group, its environment.
 
 use super::Attempt;
-use crate::supervisor::container::ContainerSpec;
+use crate::supervisor::container::{ContainerSpec, SCRIPT_STEP};
 use crate::supervisor::job_log::JobLog;
 use crate::supervisor::process::binding::{self, ProcessBinding};
 use crate::supervisor::process::environment::{
@@ -105,7 +105,7 @@ impl Attempt {
                 work_dir,
                 umask: launch.umask,
                 workspace,
-                ..ContainerSpec::of_job(job, request, "batch", group, auth)?
+                ..ContainerSpec::of_job(job, request, SCRIPT_STEP, group, auth)?
             })
         });
         let spec = ProcessSpec {

@@ -2,7 +2,7 @@
 //! namespace of its own that lives as long as its holder does.
 
 use super::devices;
-use super::driver_files::{self, DriverFiles};
+use super::driver_files::DriverFiles;
 use super::files;
 use super::group_trees;
 use super::holder::{Holder, IdMap, Shared};
@@ -23,9 +23,9 @@ use nix::sys::stat::{Mode, SFlag, fchmod, fstat, mode_t};
 use serde::{Deserialize, Serialize};
 use std::ffi::CString;
 use std::fs;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A folder that every system has and that is covered here, in this mount namespace alone: the runtime must be able to
 /// reach it as any user, which it cannot in a state folder.
@@ -167,11 +167,13 @@ fn make_runtimes_mount_points(root: &OwnedFd) -> Result<(), String> {
 /// Shows the files of the driver to a process that may open its device. Returns whether there are any.
 fn show_driver(spec: &ContainerSpec, root: &OwnedFd) -> Result<bool, String> {
     let devices = devices::files(spec.devices.as_ref(), spec.of_several_nodes);
-    if !devices.iter().any(|device| device.path == driver_files::CONTROL_DEVICE) {
+    if !devices::have_driver(&devices) {
         return Ok(false);
     }
     let Some(found) = DriverFiles::find() else { return Ok(false) };
-    found.show(root, &spec.folder)?;
+    for (source, target) in found.mounts(&spec.folder)? {
+        files::show_own(root, &source, &target)?;
+    }
     Ok(true)
 }
 
@@ -181,7 +183,7 @@ fn make_folder(path: &Path, mode: mode_t) -> Result<(), String> {
 }
 
 /// The ranges of ids are the node's: the folder above those of all attempts.
-fn folder_of_ranges(folder: &Path) -> Result<OwnedFd, String> {
+pub(super) fn folder_of_ranges(folder: &Path) -> Result<OwnedFd, String> {
     let above = folder.parent().and_then(Path::parent).unwrap_or(folder);
     open(above, OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
         .map_err(|e| format!("{}: {}", above.display(), e.desc()))
@@ -266,13 +268,13 @@ fn mount_shared_memory(spec: &ContainerSpec) -> Result<(), String> {
 }
 
 /// What is shown beside the image, opened before `/mnt` is covered.
-struct ShownHandles {
+pub(super) struct ShownHandles {
     mounts: Vec<(Mount, Result<files::Shown, String>)>,
     home: String,
 }
 
 impl ShownHandles {
-    fn open(spec: &ContainerSpec, environment: &[CString]) -> ShownHandles {
+    pub fn open(spec: &ContainerSpec, environment: &[CString]) -> ShownHandles {
         let variable = |name: &str| {
             let entries = environment.iter().filter_map(|entry| entry.to_str().ok());
             entries.into_iter().find_map(|entry| entry.strip_prefix(name)).map(str::to_owned)
@@ -311,36 +313,70 @@ impl ShownHandles {
         ShownHandles { mounts: mounts.collect(), home }
     }
 
+    /// Refuses what the user named and cannot open.
+    pub fn check(&self) -> Result<(), String> {
+        let failed = |(mount, taken): &(Mount, Result<files::Shown, String>)| {
+            taken.as_ref().err().filter(|_| !mount.optional).cloned()
+        };
+        self.mounts.iter().find_map(failed).map_or(Ok(()), Err)
+    }
+
+    pub fn home(&self) -> &str {
+        &self.home
+    }
+
+    /// The descriptors that it holds.
+    pub fn handles(&self) -> impl Iterator<Item = RawFd> + '_ {
+        self.mounts.iter().filter_map(|(_, taken)| Some(taken.as_ref().ok()?.as_fd().as_raw_fd()))
+    }
+
     fn show(self, spec: &ContainerSpec, root: &OwnedFd) -> Result<(), String> {
         files::show_network_files(root)?;
         if spec.request.user == ContainerUser::JobUser {
-            files::show_user(root, spec.user, &self.home, &spec.folder)?;
+            let added = files::user_files(root, spec.user, &self.home, &spec.folder)?;
+            added.into_iter().try_for_each(|file| file.show(root))?;
         }
-        files::show_commands(root, &spec.folder)?;
-        if let Some(script) = &spec.script {
-            // A copy that the image's own user may read; nobody else gets here.
-            let copy = spec.folder.join("script");
-            fs::copy(script, &copy)
-                .and_then(|_| fs::set_permissions(&copy, PermissionsExt::from_mode(0o555)))
-                .map_err(|e| format!("cannot copy the script: {e}"))?;
-            files::show_own(root, &copy, SCRIPT)?;
+        for (source, target) in own_files(spec, &spec.folder)? {
+            files::show_own(root, &source, &target)?;
         }
-        if let Some(workspace) = spec.workspace {
-            let copy = spec.folder.join("workspace");
-            let failed = |e: std::io::Error| format!("cannot write the run's files: {e}");
-            let text = serde_json::to_vec(workspace).map_err(|e| failed(e.into()))?;
-            fs::write(&copy, text)
-                .and_then(|()| fs::set_permissions(&copy, PermissionsExt::from_mode(0o444)))
-                .map_err(failed)?;
-            files::show_own(root, &copy, WORKSPACE)?;
-        }
+        self.show_mounts(root)
+    }
+
+    /// Shows what the user and the site named.
+    pub fn show_mounts(self, root: &OwnedFd) -> Result<(), String> {
+        self.check()?;
         for (mount, taken) in self.mounts {
-            match taken {
-                Ok(shown) => files::show_taken(root, shown, &mount)?,
-                Err(_) if mount.optional => {}
-                Err(why) => return Err(why),
+            if let Ok(shown) = taken {
+                files::show_taken(root, shown, &mount)?;
             }
         }
         Ok(())
     }
+}
+
+/// Files of Sluice's own with their places in the container: its commands, the script, what a run brings along. Those
+/// that are made are made in `made`.
+pub(super) fn own_files(
+    spec: &ContainerSpec,
+    made: &Path,
+) -> Result<Vec<(PathBuf, String)>, String> {
+    let mut all = files::commands(made)?;
+    if let Some(script) = &spec.script {
+        // A copy that the image's own user may read; nobody else gets here.
+        let copy = made.join("script");
+        fs::copy(script, &copy)
+            .and_then(|_| fs::set_permissions(&copy, PermissionsExt::from_mode(0o555)))
+            .map_err(|e| format!("cannot copy the script: {e}"))?;
+        all.push((copy, SCRIPT.to_owned()));
+    }
+    if let Some(workspace) = spec.workspace {
+        let copy = made.join("workspace");
+        let failed = |e: std::io::Error| format!("cannot write the run's files: {e}");
+        let text = serde_json::to_vec(workspace).map_err(|e| failed(e.into()))?;
+        fs::write(&copy, text)
+            .and_then(|()| fs::set_permissions(&copy, PermissionsExt::from_mode(0o444)))
+            .map_err(failed)?;
+        all.push((copy, WORKSPACE.to_owned()));
+    }
+    Ok(all)
 }

@@ -1,5 +1,6 @@
 //! The device files that a container shows: those that the job may open, beside the few that every container has.
 
+use super::driver_files::CONTROL_DEVICE;
 use super::runtime_config::DeviceFile;
 use crate::cgroup::DeviceRule;
 use crate::device_access;
@@ -22,6 +23,11 @@ pub(super) fn files(limits: Option<&DeviceLimits>, of_several_nodes: bool) -> Ve
         walk(Path::new(DEV), DEPTH_MAX, dev, &rules, &mut found, &mut 0);
     }
     found
+}
+
+/// Whether programs can use NVIDIA's driver.
+pub(super) fn have_driver(files: &[DeviceFile]) -> bool {
+    files.iter().any(|device| device.path == CONTROL_DEVICE)
 }
 
 fn walk(

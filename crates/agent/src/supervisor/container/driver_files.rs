@@ -4,9 +4,7 @@
 //! They are shown below one folder, which NVIDIA's own images look into and `LD_LIBRARY_PATH` names: nothing of the image
 //! is replaced, and no program of it is run to find them.
 
-use super::files::show_own;
 use std::fs;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
@@ -74,13 +72,13 @@ impl DriverFiles {
         Some(found)
     }
 
-    /// Shows them in the container. `made` is the folder where root makes what the container shows.
-    pub fn show(&self, root: &OwnedFd, made: &Path) -> Result<(), String> {
+    /// The files with their places in a container, in the order in which they are mounted. `made` is the folder where
+    /// root makes what the container shows.
+    pub fn mounts(&self, made: &Path) -> Result<Vec<(PathBuf, String)>, String> {
         let made = made.join("driver");
         let mounts =
             self.make_mount_points(&made).map_err(|e| format!("{}: {e}", made.display()))?;
-        show_own(root, &made, INSIDE)?;
-        mounts.iter().try_for_each(|(source, target)| show_own(root, source, target))
+        Ok([(made, INSIDE.to_owned())].into_iter().chain(mounts).collect())
     }
 
     /// Returns each file of the node with its place in the container.

@@ -4,12 +4,13 @@
 use super::mount_calls::{Tree, make_file_in_root, make_folder_in_root, open_in_root, open_plain};
 use crate::supervisor::process::credentials::as_user;
 use model::container::Mount;
+use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, SFlag, fstat};
 use std::ffi::{CStr, OsStr};
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use wire::order::UserIds;
@@ -44,6 +45,12 @@ pub(super) struct Shown {
     is_folder: bool,
 }
 
+impl AsFd for Shown {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.tree.as_fd()
+    }
+}
+
 /// Takes a file or folder of the node that a user named, with that user's rights.
 pub(super) fn take_for_user(mount: &Mount, user: &UserIds) -> Result<Shown, String> {
     let taken = as_user(user, || open_plain(Path::new(&mount.source), OFlag::O_PATH))
@@ -76,14 +83,37 @@ fn show(root: &OwnedFd, shown: Shown, target: &str) -> nix::Result<()> {
     shown.tree.show_at(target)
 }
 
+/// A file or folder of ours with its place in a container.
+pub(super) struct Placed {
+    shown: Shown,
+    source: PathBuf,
+    target: String,
+}
+
+impl Placed {
+    pub fn take(source: &Path, target: &str) -> Result<Placed, String> {
+        let taken = open(source, HANDLE, Mode::empty()).and_then(|file| {
+            let shown = Shown { is_folder: is_folder(&file)?, tree: Tree::copy(&file)? };
+            shown.tree.restrict(true)?;
+            Ok(shown)
+        });
+        let shown = taken.map_err(|e| failed_mount(source, target, e))?;
+        Ok(Placed { shown, source: source.to_owned(), target: target.to_owned() })
+    }
+
+    pub fn show(self, root: &OwnedFd) -> Result<(), String> {
+        let Placed { shown, source, target } = self;
+        show(root, shown, &target).map_err(|e| failed_mount(&source, &target, e))
+    }
+}
+
+fn failed_mount(source: &Path, target: &str, errno: Errno) -> String {
+    format!("mount {} on {target}: {}", source.display(), errno.desc())
+}
+
 /// Shows a file or folder of ours.
 pub(super) fn show_own(root: &OwnedFd, source: &Path, target: &str) -> Result<(), String> {
-    let shown = open(source, HANDLE, Mode::empty()).and_then(|file| {
-        let shown = Shown { is_folder: is_folder(&file)?, tree: Tree::copy(&file)? };
-        shown.tree.restrict(true)?;
-        show(root, shown, target)
-    });
-    shown.map_err(|e| format!("mount {} on {target}: {}", source.display(), e.desc()))
+    Placed::take(source, target)?.show(root)
 }
 
 /// Shows the node's names of hosts, where the node has them.
@@ -94,13 +124,14 @@ pub(super) fn show_network_files(root: &OwnedFd) -> Result<(), String> {
         .try_for_each(|file| show_own(root, Path::new(file), file))
 }
 
-/// Adds the job's user to the image's users, so that programs find a name and a home.
-pub(super) fn show_user(
+/// The image's users with the job's user added, so that programs find a name and a home.
+pub(super) fn user_files(
     root: &OwnedFd,
     user: &UserIds,
     home: &str,
     made: &Path,
-) -> Result<(), String> {
+) -> Result<Vec<Placed>, String> {
+    let mut placed = Vec::new();
     let (name, uid, gid) = (&user.name, user.uid, user.gid);
     let passwd = format!("{name}:x:{uid}:{gid}:{name}:{home}:/bin/sh\n");
     let group = format!("{name}:x:{gid}:\n");
@@ -119,9 +150,9 @@ pub(super) fn show_user(
         let path = made.join(file);
         fs::write(&path, text + &line)
             .map_err(|e| format!("cannot write {}: {e}", path.display()))?;
-        show_own(root, &path, &inside)?;
+        placed.push(Placed::take(&path, &inside)?);
     }
-    Ok(())
+    Ok(placed)
 }
 
 pub(super) fn read_in_root(root: &OwnedFd, path: &str) -> Option<String> {
@@ -131,11 +162,12 @@ pub(super) fn read_in_root(root: &OwnedFd, path: &str) -> Option<String> {
     Some(text)
 }
 
-/// Shows Sluice's commands. They bring their own C library along, because the image's may be older or another one.
-pub(super) fn show_commands(root: &OwnedFd, made: &Path) -> Result<(), String> {
+/// Sluice's commands with their places in a container. They bring their own C library along, because the image's may be
+/// older or another one; none where this program has none.
+pub(super) fn commands(made: &Path) -> Result<Vec<(PathBuf, String)>, String> {
     let failed = |e: std::io::Error| format!("cannot show the commands in the container: {e}");
     let program = fs::read_link("/proc/self/exe").map_err(failed)?;
-    let Some((loader, libraries)) = libraries() else { return Ok(()) };
+    let Some((loader, libraries)) = libraries() else { return Ok(Vec::new()) };
     let bin = made.join("bin");
     fs::create_dir_all(&bin).map_err(failed)?;
     for name in COMMANDS {
@@ -149,14 +181,17 @@ pub(super) fn show_commands(root: &OwnedFd, made: &Path) -> Result<(), String> {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         file.set_permissions(mode).map_err(failed)?;
     }
-    show_own(root, &bin, &format!("{OWN}/bin"))?;
-    show_own(root, &program, PROGRAM)?;
-    show_own(root, &loader, &format!("{OWN}/lib/loader"))?;
+    let mut all = vec![
+        (bin, format!("{OWN}/bin")),
+        (program, PROGRAM.to_owned()),
+        (loader, format!("{OWN}/lib/loader")),
+    ];
     for library in libraries {
         let name = library.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        show_own(root, &library, &format!("{OWN}/lib/{name}"))?;
+        let target = format!("{OWN}/lib/{name}");
+        all.push((library, target));
     }
-    Ok(())
+    Ok(all)
 }
 
 /// The loader and the libraries of this program, under the names by which they were asked for.

@@ -3,7 +3,8 @@
 //! as it can do with: in the others its processes stay in the group of their step.
 
 use nix::mount::{MntFlags, umount2};
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// A v1 runtime refuses to work without this tree, in which a job that has no devices of its own has no group.
@@ -73,6 +74,56 @@ pub(super) fn remove_foreign(groups: &[String]) {
     }
 }
 
+/// The file in which the kernel counts the OOM kills of a process's own group; `None` if it counts none.
+/// `groups` is the process's file `cgroup` in `/proc`.
+pub(super) fn memory_events(groups: &str) -> Option<File> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let point = |kind: &str, option: &str| {
+        let mounted = |line: &str| {
+            let (mount, rest) = line.split_once(" - ")?;
+            let (of_kind, rest) = rest.split_once(' ')?;
+            let fits = of_kind == kind
+                && (option.is_empty() || rest.rsplit(' ').next()?.split(',').any(|o| o == option));
+            fits.then(|| mount.split(' ').nth(4).map(str::to_owned)).flatten()
+        };
+        mounts.lines().find_map(mounted)
+    };
+    let open = |line: &str| {
+        let [_, controllers, path] = line.splitn(3, ':').collect::<Vec<_>>()[..] else {
+            return None;
+        };
+        let file = if controllers.split(',').any(|one| one == "memory") {
+            format!("{}{path}/memory.oom_control", point("cgroup", "memory")?)
+        } else if controllers.is_empty() {
+            format!("{}{path}/memory.events", point("cgroup2", "")?)
+        } else {
+            return None;
+        };
+        File::open(file).ok()
+    };
+    groups.lines().find_map(open)
+}
+
+/// Whether a process is in the group of a container that an engine made inside `group`; `groups` as above.
+pub(super) fn is_of_container(groups: &str, group: &str, container: &str) -> bool {
+    let names = [container.to_owned(), format!("libpod-{container}")];
+    let is_own = |path: &str| {
+        let inner = path.strip_prefix(group).and_then(|rest| rest.strip_prefix('/'));
+        let first = inner.and_then(|inner| inner.split('/').next());
+        first.is_some_and(|first| names.iter().any(|name| name == first))
+    };
+    let paths = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+    !container.is_empty() && paths.into_iter().any(is_own)
+}
+
+/// The OOM kills that the file counts.
+pub(super) fn oom_kills(events: &File) -> Option<u64> {
+    let mut text = [0; 1024];
+    let length = events.read_at(&mut text, 0).ok()?;
+    let text = std::str::from_utf8(&text[..length]).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+}
+
 fn remove(group: &Path, depth: usize) {
     let inner = fs::read_dir(group).into_iter().flatten().flatten();
     for entry in inner.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
@@ -86,6 +137,20 @@ fn remove(group: &Path, depth: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_is_of_the_container_by_its_group_alone() {
+        let of = |path: &str| {
+            is_of_container(&format!("4:memory:{path}\n0::{path}\n"), "/job_1", "c0ffee")
+        };
+        assert!(of("/job_1/c0ffee") && of("/job_1/libpod-c0ffee/container"));
+        for other in
+            ["/job_1", "/job_1/step_0", "/job_1/step_0/c0ffee", "/job_10/c0ffee", "/c0ffee", "/"]
+        {
+            assert!(!of(other), "{other}");
+        }
+        assert!(!is_of_container("0::/job_1/\n", "/job_1", ""));
+    }
 
     #[test]
     fn path_of_a_group_is_below_its_tree_only() {

@@ -4,18 +4,17 @@
 //! It is in the group of the process that made it, and is killed with what that leaves running. The holder of a named
 //! container is in a group of the job's own, and lives for as long as the container has users, of whichever step.
 
-use super::users;
 use crate::cgroup::EntryFds;
 use crate::pidfd;
 use nix::errno::Errno;
-use nix::fcntl::OFlag;
+use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork, pause, pipe2, read, write};
 use serde::{Deserialize, Serialize};
-use std::fs;
+use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 /// Ids inside a container that has a user namespace: as many as images use.
@@ -150,13 +149,31 @@ fn hold(kept: &[OwnedFd], users: Option<OwnedFd>) -> ! {
     let _ = unsafe { signal(Signal::SIGCHLD, SigHandler::SigIgn) };
     close_all_but(kept.iter().chain(&users).map(AsRawFd::as_raw_fd));
     if let Some(users) = users {
-        users::wait_for_none(users);
+        wait_for_no_user(users);
         // SAFETY: ends this process without the exit handlers of the one it was forked from.
         unsafe { libc::_exit(0) }
     }
     loop {
         // The first process of a pid namespace has no other signal to fear than the kill.
         pause();
+    }
+}
+
+/// Returns when the container has no user any more, and notes that in the file.
+fn wait_for_no_user(users: OwnedFd) {
+    let mut file = File::from(users);
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusive) {
+            Ok(lock) => {
+                let _ = lock.set_len(1);
+                return;
+            }
+            Err((again, Errno::EINTR)) => file = again,
+            // Without a lock nobody can be seen to use it: it ends with the job.
+            Err(_) => loop {
+                pause();
+            },
+        }
     }
 }
 

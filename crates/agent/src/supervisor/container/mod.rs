@@ -7,18 +7,22 @@
 //! - `holder`: the process that holds the namespaces; `users`: how long; `id_range`: ids for user namespaces.
 //! - `assembly`: the root file system with everything that is shown in it; `files`, `mount_calls`, `squash`: how.
 //! - `group_trees`: the control groups that the runtime sees.
-//! - `runtime_config`: what the runtime is told; `runtime`: which program that is.
+//! - `runtime`: which program runs containers; `runtime_config`: what an OCI runtime is told.
+//! - `engine`: Docker and Podman; `companion`: root's part beside their containers, `init`: the user's part in them.
 //! - `program`: its arguments, variables and working directory; `inside`: what runs in the container before it.
 //! - `save`: the container's files as an image.
 //! - `user`: the users of the image; `devices`, `driver_files`: what it needs for the job's GPUs.
 
 mod assembly;
+mod companion;
 mod devices;
 mod driver_files;
+mod engine;
 mod files;
 mod group_trees;
 mod holder;
 mod id_range;
+pub mod init;
 pub mod inside;
 mod mount_calls;
 mod program;
@@ -36,6 +40,7 @@ use crate::supervisor::folders::remove_tree::remove_tree;
 use crate::supervisor::job_context::JobContext;
 use crate::supervisor::workspace::RunWorkspace;
 use assembly::{Assembled, MOUNT_POINT};
+use engine::EngineProcess;
 use image::Credentials;
 use model::container::{Container, ContainerName, ContainerUser, Join};
 use model::id::AttemptId;
@@ -48,6 +53,7 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::Uid;
 use program::Inside;
+use runtime::Runtime;
 use runtime_config::{ProcessUser, RuntimeConfig};
 pub(crate) use save::SAVE;
 use save::SaveTarget;
@@ -65,6 +71,8 @@ use wire::order::UserIds;
 /// Said of a step: it runs on the node itself, although its job has a container.
 pub(crate) const NO_CONTAINER: &str = "none";
 
+/// The name of the job's script among its steps.
+pub(crate) const SCRIPT_STEP: &str = "batch";
 /// The folder of all containers of a node.
 const FOLDER: &str = "containers";
 /// The group of a container's processes, below that of the process that started it.
@@ -176,8 +184,38 @@ pub(crate) fn folder_of_attempt(dir: &AttemptDir) -> PathBuf {
     node.join(FOLDER).join(dir.path().file_name().unwrap_or_default())
 }
 
+/// A container that this process is about to run in.
+pub(crate) enum Entered {
+    Oci(Box<OciProcess>),
+    Engine(Box<EngineProcess>),
+}
+
+impl Entered {
+    /// Becomes the runtime, which runs the program. Returns only on failure, with the path that failed; `exec_failed` is
+    /// the line about a program that cannot be executed.
+    pub fn execute(
+        self,
+        spec: &ContainerSpec,
+        argv: &[String],
+        environment: &[CString],
+        exec_failed: &str,
+    ) -> (Errno, String) {
+        match self {
+            Entered::Oci(process) => process.execute(spec, argv, environment),
+            Entered::Engine(process) => process.execute(spec, argv, environment, exec_failed),
+        }
+    }
+
+    /// Saves the container instead, and ends this process.
+    pub fn save_and_exit(&self, spec: &ContainerSpec) {
+        if let Entered::Oci(process) = self {
+            process.save_and_exit(spec);
+        }
+    }
+}
+
 /// A container that this process has entered as far as its mount namespace.
-pub(crate) struct Entered {
+pub(crate) struct OciProcess {
     assembled: Assembled,
     root: OwnedFd,
     runtime: PathBuf,
@@ -205,7 +243,14 @@ pub(crate) fn enter(
     // What is made from here on is shown inside, where others may be to read it; the container has a mask of its own.
     umask(Mode::from_bits_truncate(0o022));
     let save_target = spec.save.map(|path| SaveTarget::open(path, spec));
-    let runtime = runtime::find(spec.site)?;
+    let runtime = match runtime::find(spec.site, spec.request)? {
+        Runtime::Oci(runtime) => runtime,
+        Runtime::Engine(engine, image) => {
+            let process =
+                EngineProcess::prepare(engine, &image, spec, environment, rlimits, progress)?;
+            return Ok(Entered::Engine(Box::new(process)));
+        }
+    };
     let group = group_trees::path(&spec.groups)?;
     let failed = |e: std::io::Error| format!("{}: {e}", spec.folder.display());
     let private = fs::DirBuilder::new().recursive(true).mode(0o700).create(&spec.folder);
@@ -244,7 +289,8 @@ pub(crate) fn enter(
     let root =
         open(MOUNT_POINT, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
             .map_err(|e| format!("the container's root: {}", e.desc()))?;
-    Ok(Entered { assembled, root, runtime, group, rlimits, users, save_target })
+    let process = OciProcess { assembled, root, runtime, group, rlimits, users, save_target };
+    Ok(Entered::Oci(Box::new(process)))
 }
 
 /// Whether a container of this name may be used as its word says.
@@ -264,9 +310,8 @@ fn check_name(asked: &ContainerName, is_there: bool, is_running: bool) -> Result
     }
 }
 
-impl Entered {
-    /// Executes the runtime, which executes the program. Returns only on failure, with the path that failed.
-    pub fn execute(
+impl OciProcess {
+    fn execute(
         &self,
         spec: &ContainerSpec,
         argv: &[String],
@@ -281,14 +326,7 @@ impl Entered {
             Ok(program) => program,
             Err(failed) => return failed,
         };
-        let mut argv = program.arguments;
-        if spec.workspace.is_some() {
-            argv = inside::in_workspace(&program.work_dir, &argv);
-        } else if program.work_dir != "/"
-            && mount_calls::open_in_root(&self.root, files::PROGRAM, OFlag::O_PATH).is_ok()
-        {
-            argv = inside::in_work_dir(&program.work_dir, &argv);
-        }
+        let argv = program.in_place(spec, &self.root);
         match self.write_and_execute(spec, &argv, &program.environment) {
             Ok(never) => match never {},
             Err(errno) => (errno, self.runtime.display().to_string()),
@@ -347,15 +385,33 @@ impl Entered {
     }
 }
 
+/// The file beside the containers of an attempt that counts the OOM kills of one process. An engine removes the group
+/// in which the kernel counted them.
+fn oom_mark(step: &str, process: u32) -> String {
+    format!("oom-{step}-{process}")
+}
+
+/// The OOM kills of a step that engines have hidden. `folder` is that of the attempt's containers.
+pub(crate) fn oom_kills(folder: &Path, step: &str) -> u64 {
+    let of_step = oom_mark(step, 0);
+    let of_step = of_step.trim_end_matches('0');
+    let marks = fs::read_dir(folder).into_iter().flatten().flatten();
+    let marks = marks.filter(|mark| mark.file_name().as_bytes().starts_with(of_step.as_bytes()));
+    marks.filter_map(|mark| fs::read_to_string(mark.path()).ok()?.parse::<u64>().ok()).sum()
+}
+
 /// Removes the folders of an attempt's containers; `groups` are those of the job.
 pub(crate) fn remove(folder: &Path, groups: &[String]) {
+    engine::remove_left(folder);
     group_trees::remove_foreign(groups);
     remove_folder(folder);
 }
 
 /// Removes the folders of an attempt whose supervisor was killed.
 pub(crate) fn remove_leftovers(node: &Path, attempt: AttemptId) {
-    remove_folder(&node.join(FOLDER).join(attempt.to_string()));
+    let folder = node.join(FOLDER).join(attempt.to_string());
+    engine::remove_left(&folder);
+    remove_folder(&folder);
 }
 
 /// What cannot be removed now is removed when the agent forgets the attempt.

@@ -132,6 +132,12 @@ pub(super) fn make_file_in_root(root: impl AsFd, path: &str) -> nix::Result<Owne
 /// A copy of a mount that is not yet shown anywhere.
 pub(super) struct Tree(OwnedFd);
 
+impl AsFd for Tree {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 impl Tree {
     /// Copies the file or folder that a handle of this mount namespace stands for, with everything mounted below it.
     pub fn copy(source: impl AsFd) -> nix::Result<Tree> {

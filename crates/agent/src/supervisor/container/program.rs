@@ -3,7 +3,7 @@
 
 use super::assembly::SCRIPT;
 use super::mount_calls::{make_folder_in_root, open_in_root};
-use super::{ContainerSpec, driver_files, files};
+use super::{ContainerSpec, driver_files, files, inside};
 use crate::supervisor::process::credentials::as_user;
 use image::ImageConfig;
 use model::container::{ContainerUser, is_plain_path};
@@ -41,6 +41,20 @@ pub(super) struct Program {
     pub arguments: Vec<String>,
     pub environment: Vec<String>,
     pub work_dir: String,
+}
+
+impl Program {
+    /// The arguments that run it in its working directory, with what a run brings along.
+    pub fn in_place(&self, spec: &ContainerSpec, root: &OwnedFd) -> Vec<String> {
+        let has_own = || open_in_root(root, files::PROGRAM, OFlag::O_PATH).is_ok();
+        if spec.workspace.is_some() {
+            inside::in_workspace(&self.work_dir, &self.arguments)
+        } else if self.work_dir != "/" && has_own() {
+            inside::in_work_dir(&self.work_dir, &self.arguments)
+        } else {
+            self.arguments.clone()
+        }
+    }
 }
 
 impl Inside<'_> {

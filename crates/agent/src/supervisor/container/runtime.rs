@@ -1,5 +1,8 @@
-//! The OCI runtime of the node: which program it is, and how it is called.
+//! What runs containers on the node: which program it is, and how an OCI runtime is called.
 
+use super::engine::Engine;
+use image::{Reference, Source};
+use model::container::{Container, ContainerUser};
 use model::site::ContainerSite;
 use nix::errno::Errno;
 use nix::unistd::execve;
@@ -19,22 +22,47 @@ pub(super) fn find_on_node(name: &str) -> Option<PathBuf> {
     paths.into_iter().find(|path| path.is_file())
 }
 
-/// The runtime that the site names, or the first that is here.
-pub(super) fn find(site: &ContainerSite) -> Result<PathBuf, String> {
-    let at = find_on_node;
-    match site.runtime.as_deref() {
-        Some(path) if path.contains('/') => {
-            let path = PathBuf::from(path);
-            let missing = format!("container runtime {}: no such file", path.display());
-            Some(path).filter(|path| path.is_file()).ok_or(missing)
+/// What runs containers on this node.
+pub(super) enum Runtime {
+    /// It runs a bundle that we make.
+    Oci(PathBuf),
+    /// It has images of its own, of which this is one.
+    Engine(Engine, Reference),
+}
+
+/// The runtime for a container: the one that the site names, or the first that is here. An engine runs images of
+/// registries as the job's user; what an engine cannot do is for an OCI runtime: files of the node as images, other users
+/// inside, containers with a name, and saving.
+pub(super) fn find(site: &ContainerSite, request: &Container) -> Result<Runtime, String> {
+    let named = site.runtime.as_deref();
+    if let Some((name, kind)) = named.and_then(|name| Some((name, Engine::kind_of(name)?))) {
+        let is_plain = request.user == ContainerUser::JobUser
+            && request.name.is_none()
+            && request.save.is_none();
+        let image = request.image.as_deref().filter(|_| is_plain);
+        if let Some(Ok(Source::Registry(reference))) = image.map(str::parse) {
+            let engine = Engine { kind, program: find_named(name)? };
+            return Ok(Runtime::Engine(engine, reference));
         }
-        Some(name) => {
-            at(name).ok_or_else(|| format!("container runtime {name} is not on this node"))
-        }
-        None => RUNTIMES.iter().find_map(|name| at(name)).ok_or_else(|| {
-            "no container runtime on this node: install runc, or name one in sluice.toml".to_owned()
-        }),
     }
+    match named.filter(|name| Engine::kind_of(name).is_none()) {
+        Some(name) => find_named(name).map(Runtime::Oci),
+        None => {
+            let found = RUNTIMES.iter().find_map(|name| find_on_node(name));
+            found.map(Runtime::Oci).ok_or_else(|| {
+                "no container runtime on this node: install runc, or name one in sluice.toml".into()
+            })
+        }
+    }
+}
+
+/// The program of the site's own choice.
+fn find_named(name: &str) -> Result<PathBuf, String> {
+    if name.contains('/') {
+        let path = Some(PathBuf::from(name)).filter(|path| path.is_file());
+        return path.ok_or_else(|| format!("container runtime {name}: no such file"));
+    }
+    find_on_node(name).ok_or_else(|| format!("container runtime {name} is not on this node"))
 }
 
 /// Becomes the runtime, which runs the bundle and ends with its exit code.
@@ -62,4 +90,33 @@ pub(super) fn execute(
     // The runtime's own environment; the container's is in its configuration.
     let environment = [c"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"];
     execve(&program, &words, &environment)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::container::ContainerName;
+
+    #[test]
+    fn an_engine_is_for_what_it_can_do_and_must_be_there() {
+        let find = |runtime: &str, request: &Container| {
+            let site = ContainerSite { runtime: Some(runtime.to_owned()), ..Default::default() };
+            find(&site, request).err().unwrap_or_default()
+        };
+        let image = |image: &str| Container { image: Some(image.into()), ..Container::default() };
+        let alpine = image("docker://alpine");
+        for name in ["/nowhere/docker", "/nowhere/podman", "/nowhere/runc"] {
+            assert_eq!(find(name, &alpine), format!("container runtime {name}: no such file"));
+        }
+        assert_eq!(find("crun2", &alpine), "container runtime crun2 is not on this node");
+        let name = ContainerName::parse("n").ok();
+        for other in [
+            image("/images/x.sif"),
+            Container { user: ContainerUser::Root, ..alpine.clone() },
+            Container { save: Some("x".into()), ..alpine.clone() },
+            Container { name, ..alpine.clone() },
+        ] {
+            assert!(!find("/nowhere/docker", &other).contains("docker"), "{other:?}");
+        }
+    }
 }

@@ -212,6 +212,14 @@ pub(super) fn own_rlimits() -> Vec<(String, u64, u64)> {
     LIMITS.into_iter().filter_map(limit).collect()
 }
 
+/// Sets a limit of this process by its OCI name. A hard limit is not raised; what is not known is left out.
+pub(super) fn set_rlimit(name: &str, soft: u64, hard: u64) {
+    let known = LIMITS.iter().find(|(_, one)| name.strip_prefix("RLIMIT_") == Some(one));
+    let Some((resource, _)) = known else { return };
+    let most = getrlimit(*resource).map_or(hard, |(_, most)| most.min(hard));
+    let _ = setrlimit(*resource, soft.min(most), most);
+}
+
 /// Raises the limits that a user may have lowered: what root does for a container must not fail half-way by them.
 pub(super) fn raise_own_limits() {
     for (resource, _) in LIMITS {

@@ -5,7 +5,7 @@
 use super::assembly::{COVERED, MOUNT_POINT};
 use super::holder::close_all_but;
 use super::mount_calls::{Tree, open_plain};
-use super::{ContainerSpec, Entered, files, runtime};
+use super::{ContainerSpec, OciProcess, files, runtime};
 use crate::supervisor::process::credentials::{as_user, become_user};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl, open, openat, renameat};
@@ -74,7 +74,7 @@ impl SaveTarget {
     }
 }
 
-impl Entered {
+impl OciProcess {
     /// Waits until standard input says that the tasks have ended, saves the container, and ends this process.
     pub fn save_and_exit(&self, spec: &ContainerSpec) -> ! {
         let code = self.save(spec);

@@ -72,21 +72,3 @@ impl AsFd for Users {
         self.lock.as_fd()
     }
 }
-
-/// Called by the holder: returns when the container has no user any more, and notes that in the file.
-pub(super) fn wait_for_none(users: OwnedFd) {
-    let mut file = File::from(users);
-    loop {
-        match Flock::lock(file, FlockArg::LockExclusive) {
-            Ok(lock) => {
-                let _ = lock.set_len(1);
-                return;
-            }
-            Err((again, Errno::EINTR)) => file = again,
-            // Without a lock nobody can be seen to use it: it ends with the job.
-            Err(_) => loop {
-                nix::unistd::pause();
-            },
-        }
-    }
-}

@@ -206,16 +206,20 @@ fn begin(mut spec: ProcessSpec, entered: Result<(), Errno>, report: &OwnedFd) ->
                     return status;
                 }
             }
-            let (errno, what) = match &container {
-                Some((container, entered)) => entered.execute(container, &argv, &environment),
-                None => execute(&argv, &environment, argv0),
-            };
             let words = match notices.exec_failed.as_str() {
                 "" => "sluice: cannot execute {what}: {error}",
                 words => words,
             };
-            // The interpreter of a program in a container is not looked for: this process is still root, and outside.
-            let what = if container.is_some() { what } else { culprit(&what, errno) };
+            let (errno, what) = match container {
+                // The interpreter of a program in a container is not looked for: this process is still root, and outside.
+                Some((container, entered)) => {
+                    entered.execute(&container, &argv, &environment, words)
+                }
+                None => {
+                    let (errno, what) = execute(&argv, &environment, argv0);
+                    (errno, culprit(&what, errno))
+                }
+            };
             write_notice(words, &what, errno);
             // As in Slurm, the exit code of a program that cannot be executed is the errno: 2 for one that does not
             // exist.

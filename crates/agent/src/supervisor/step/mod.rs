@@ -15,6 +15,7 @@ mod task_epilog;
 mod usage;
 
 use crate::cgroup::JobGroup;
+use crate::supervisor::container;
 use crate::supervisor::job_context::JobContext;
 use crate::supervisor::process::descendants;
 use crate::supervisor::process::environment::ProcessIdentity;
@@ -30,6 +31,7 @@ use model::run::{ExitStatus, Usage};
 use model::time::Timestamp;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use wire::order::StepOrder;
 use wire::step::{StepMessage, channel};
@@ -56,6 +58,8 @@ pub(super) struct Step {
     saver: Option<Saver>,
     /// Its container was to be saved, and could not be.
     not_saved: bool,
+    /// The folder of the job's containers, where engines leave word of OOM kills.
+    containers: Option<PathBuf>,
     usage: Usage,
     /// OOM kills in the whole job before this step began.
     pub oom_before: u64,
@@ -98,6 +102,7 @@ impl Step {
             epilogs: Vec::new(),
             saver: None,
             not_saved: false,
+            containers: None,
             usage: Usage::default(),
             oom_before,
             oom_assigned: 0,
@@ -309,10 +314,13 @@ impl Step {
     /// OOM kills since it began: in its own group if that counts memory, else in the job's.
     fn oom_kills(&self, of_job: impl FnOnce() -> u64) -> u64 {
         let own = self.group.as_ref().filter(|_| self.own_memory);
-        match own.map(JobGroup::oom_kills) {
+        let counted = match own.map(JobGroup::oom_kills) {
             Some(count) => count.unwrap_or(0),
             None => of_job().saturating_sub(self.oom_before),
-        }
+        };
+        let step = self.order.step.to_string();
+        let hidden = self.containers.as_ref().map(|folder| container::oom_kills(folder, &step));
+        counted + hidden.unwrap_or(0)
     }
 
     /// Whether a task was ended by an OOM kill: of itself, or of one of its processes.

@@ -2,7 +2,7 @@
 
 use super::{Stage, Step, TASKS_MAX};
 use crate::cgroup::GroupLimits;
-use crate::supervisor::container::{ContainerSpec, NO_CONTAINER};
+use crate::supervisor::container::{ContainerSpec, NO_CONTAINER, folder_of_attempt};
 use crate::supervisor::job_context::JobContext;
 use crate::supervisor::process::binding::{self, ProcessBinding};
 use crate::supervisor::process::environment::{file_name, merge_environment, process_variables};
@@ -18,6 +18,9 @@ impl Step {
     pub(super) fn start(&mut self, job: JobContext) {
         let record = job.record;
         self.stage = Stage::Running;
+        let of_job = record.launch.container.as_ref();
+        let has_container = self.order.launch.container.as_ref().or(of_job).is_some();
+        self.containers = has_container.then(|| folder_of_attempt(job.dir));
         let limit = self.order.launch.time_limit.and_then(|limit| limit.duration());
         self.limit_at = limit.map(|length| wall_clock::now() + length);
         let name = format!("step_{}", self.order.step);

@@ -1,0 +1,200 @@
+//! The process of root's beside a container that an engine made. The engine has started Sluice's own program in it, which
+//! connects here and waits. The companion mounts what is shown in the container, says what to run, and counts what the
+//! kernel killed before the engine removes the group that knows it.
+
+use super::assembly::ShownHandles;
+use super::driver_files::DriverFiles;
+use super::files::{self, Placed};
+use super::holder::close_all_but;
+use super::init::{Orders, SOCKET};
+use super::program::Inside;
+use super::{ContainerSpec, group_trees, oom_mark};
+use image::ImageConfig;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open, openat};
+use nix::sched::{CloneFlags, setns};
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::sys::stat::Mode;
+use nix::unistd::{ForkResult, dup2_stderr, dup2_stdin, dup2_stdout, fork};
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+pub(super) struct Companion<'a> {
+    pub settings: &'a ImageConfig,
+    pub shown: ShownHandles,
+    pub rlimits: &'a [(String, u64, u64)],
+    /// The container shows the control device of NVIDIA's driver.
+    pub has_gpu: bool,
+    /// The folder of what is made for this process.
+    pub made: &'a Path,
+    /// The group inside which the engine makes the container.
+    pub group: &'a str,
+    /// The file of the process's folder into which the engine writes the container's id.
+    pub id_file: &'a str,
+    /// The line about a program that cannot be executed.
+    pub exec_failed: &'a str,
+}
+
+/// A process by its folder in `/proc`, which is of no other process that has its pid later.
+struct ContainerProcess {
+    handle: OwnedFd,
+    /// Its control groups.
+    groups: String,
+}
+
+fn read_at(folder: &OwnedFd, name: &str) -> Option<String> {
+    let file = openat(folder, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).ok()?;
+    let mut text = String::new();
+    File::from(file).take(READ_BYTES_MAX).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// Bytes that are read of a small file.
+const READ_BYTES_MAX: u64 = 64 << 10;
+const HANDLE: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
+
+impl Companion<'_> {
+    /// Starts it. It ends with this process, which becomes the engine's command.
+    pub fn start(
+        self,
+        spec: &ContainerSpec,
+        folder: &Path,
+        argv: &[String],
+        environment: &[CString],
+    ) -> nix::Result<()> {
+        let io = |e: std::io::Error| Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO));
+        let handle = open(folder, HANDLE, Mode::empty())?;
+        // The path of a socket is short; that of the folder need not be.
+        let path = format!("/proc/self/fd/{}/{SOCKET}", handle.as_raw_fd());
+        let listener = UnixListener::bind(&path).map_err(io)?;
+        // Nobody gets here but the container, which has the folder and no other.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).map_err(io)?;
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o711)).map_err(io)?;
+        let marks = spec.folder.parent().unwrap_or(&spec.folder);
+        let marks = open(marks, HANDLE, Mode::empty())?;
+        // SAFETY: this process has one thread, and the child ends below.
+        match unsafe { fork() }? {
+            ForkResult::Parent { .. } => Ok(()),
+            ForkResult::Child => {
+                let _ = prctl::set_pdeathsig(Signal::SIGKILL);
+                let _ = prctl::set_name(c"sluice:container");
+                let code = match self.keep_own(&listener, &handle, &marks) {
+                    Ok(()) => self.serve(spec, &listener, &handle, &marks, argv, environment),
+                    Err(_) => 1,
+                };
+                // SAFETY: ends the child without the exit handlers of its parent.
+                unsafe { libc::_exit(code) }
+            }
+        }
+    }
+
+    /// Closes the streams of the task, whose end its client awaits, and all else that is not needed.
+    fn keep_own(
+        &self,
+        listener: &UnixListener,
+        folder: &OwnedFd,
+        marks: &OwnedFd,
+    ) -> nix::Result<()> {
+        let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())?;
+        dup2_stdin(&null)?;
+        dup2_stdout(&null)?;
+        dup2_stderr(&null)?;
+        let own = [0, 1, 2, listener.as_raw_fd(), folder.as_raw_fd(), marks.as_raw_fd()];
+        close_all_but(own.into_iter().chain(self.shown.handles()));
+        std::mem::forget(null);
+        Ok(())
+    }
+
+    fn serve(
+        self,
+        spec: &ContainerSpec,
+        listener: &UnixListener,
+        folder: &OwnedFd,
+        marks: &OwnedFd,
+        argv: &[String],
+        environment: &[CString],
+    ) -> i32 {
+        let Ok((mut stream, _)) = listener.accept() else { return 1 };
+        let Ok(peer) = getsockopt(&stream, PeerCredentials) else { return 1 };
+        let Some(process) = self.process(peer.pid(), folder) else { return 1 };
+        let memory = group_trees::memory_events(&process.groups);
+        let exec_failed = self.exec_failed;
+        let orders = match self.place_and_find(spec, &process.handle, argv, environment) {
+            Ok(Ok(orders)) => orders,
+            Ok(Err((errno, what))) => Orders::Fail {
+                line: exec_failed.replace("{what}", &what).replace("{error}", errno.desc()),
+                code: errno as i32,
+            },
+            Err(why) => Orders::Fail { line: format!("sluice: {why}"), code: 1 },
+        };
+        let Ok(text) = serde_json::to_vec(&orders) else { return 1 };
+        let length = (text.len() as u32).to_be_bytes();
+        if stream.write_all(&length).and_then(|()| stream.write_all(&text)).is_err() {
+            return 1;
+        }
+        // Returns when the program has ended, or what waited for it.
+        let _ = stream.read(&mut [0]);
+        if let Some(kills) =
+            memory.and_then(|file| group_trees::oom_kills(&file)).filter(|n| *n > 0)
+        {
+            let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_CLOEXEC;
+            let mark = oom_mark(&spec.step, spec.process);
+            if let Ok(mark) = openat(marks, mark.as_str(), flags, Mode::from_bits_truncate(0o600)) {
+                let _ = File::from(mark).write_all(kills.to_string().as_bytes());
+            }
+        }
+        let _ = stream.write_all(b"k");
+        0
+    }
+
+    /// The process that has connected, if it is one of the container. A user may have killed it, and have brought another
+    /// process to its pid, whose root is the node's.
+    fn process(&self, pid: i32, folder: &OwnedFd) -> Option<ContainerProcess> {
+        let handle = open(format!("/proc/{pid}").as_str(), HANDLE, Mode::empty()).ok()?;
+        let groups = read_at(&handle, "cgroup")?;
+        let id = read_at(folder, self.id_file)?;
+        group_trees::is_of_container(&groups, self.group, id.trim())
+            .then_some(ContainerProcess { handle, groups })
+    }
+
+    /// Mounts what is shown, and finds the program.
+    fn place_and_find(
+        self,
+        spec: &ContainerSpec,
+        process: &OwnedFd,
+        argv: &[String],
+        environment: &[CString],
+    ) -> Result<Result<Orders, (Errno, String)>, String> {
+        let failed = |e: Errno| format!("cannot enter the container: {}", e.desc());
+        let root = openat(process, "root", HANDLE, Mode::empty()).map_err(failed)?;
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+        let namespace = openat(process, "ns/mnt", flags, Mode::empty()).map_err(failed)?;
+        // Files of the node are opened while it can be seen.
+        let mut placed: Vec<Placed> = Vec::new();
+        placed.extend(files::user_files(&root, spec.user, self.shown.home(), self.made)?);
+        let driver = self.has_gpu.then(DriverFiles::find).flatten();
+        let has_driver = driver.is_some();
+        for (source, target) in
+            driver.map(|driver| driver.mounts(self.made)).transpose()?.into_iter().flatten()
+        {
+            placed.push(Placed::take(&source, &target)?);
+        }
+        setns(namespace, CloneFlags::CLONE_NEWNS).map_err(failed)?;
+        placed.into_iter().try_for_each(|one| one.show(&root))?;
+        self.shown.show_mounts(&root)?;
+        let inside = Inside { settings: self.settings, root: &root, has_driver };
+        Ok(inside.program(spec, argv, environment).map(|program| Orders::Run {
+            arguments: program.in_place(spec, &root),
+            environment: program.environment,
+            umask: spec.umask,
+            rlimits: self.rlimits.to_vec(),
+        }))
+    }
+}

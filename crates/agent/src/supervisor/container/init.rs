@@ -1,0 +1,164 @@
+//! Runs inside a container that an engine made, as its first process and its user: asks the companion outside what to run,
+//! runs it, passes signals on to it and reaps what it leaves. An engine's own first process would be the program itself,
+//! which the kernel spares every signal that it does not handle.
+
+use super::files::{OWN, PROGRAM};
+use super::runtime_config::set_rlimit;
+use nix::errno::Errno;
+use nix::sys::signal::{SigHandler, SigSet, Signal, kill, signal};
+use nix::sys::stat::{Mode, umask};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, execvpe, fork, setpgid, tcsetpgrp};
+use serde::{Deserialize, Serialize};
+use std::ffi::CString;
+use std::io::{IsTerminal, Read, Write};
+use std::os::unix::net::UnixStream;
+
+/// The program's verb for it.
+pub const VERB: &str = "container-init";
+/// The folder of this process in the container, and the companion's socket in it.
+pub(super) const FOLDER: &str = "/run/sluice/process";
+pub(super) const SOCKET: &str = "socket";
+/// Bytes of what the companion says: a whole environment.
+const ORDERS_BYTES_MAX: u32 = 64 << 20;
+
+/// What the companion says.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Orders {
+    Run {
+        arguments: Vec<String>,
+        environment: Vec<String>,
+        umask: u32,
+        rlimits: Vec<(String, u64, u64)>,
+    },
+    /// Nothing can be run.
+    Fail { line: String, code: i32 },
+}
+
+/// The arguments that an engine is given to run this.
+pub(super) fn words() -> [String; 5] {
+    [
+        format!("{OWN}/lib/loader"),
+        "--library-path".to_owned(),
+        format!("{OWN}/lib"),
+        PROGRAM.to_owned(),
+        VERB.to_owned(),
+    ]
+}
+
+/// Returns the exit code of the program, or of the failure.
+pub fn run() -> i32 {
+    let failed = |e: std::io::Error| {
+        eprintln!("sluice: the container is not told what to run: {e}");
+        1
+    };
+    let mut companion = match UnixStream::connect(format!("{FOLDER}/{SOCKET}")) {
+        Ok(stream) => stream,
+        Err(error) => return failed(error),
+    };
+    let code = match read_orders(&mut companion) {
+        Ok(Orders::Run { arguments, environment, umask: mask, rlimits }) => {
+            umask(Mode::from_bits_truncate(mask & 0o777));
+            // A limit that the engine set lower stays.
+            rlimits.iter().for_each(|(name, soft, hard)| set_rlimit(name, *soft, *hard));
+            run_program(&arguments, &environment).unwrap_or_else(|errno| errno as i32)
+        }
+        Ok(Orders::Fail { line, code }) => {
+            eprintln!("{line}");
+            code
+        }
+        Err(error) => return failed(error),
+    };
+    // The companion looks at the container's group while it is still there.
+    let _ = companion.write_all(b"e").and_then(|()| companion.read(&mut [0]));
+    code
+}
+
+fn read_orders(companion: &mut UnixStream) -> std::io::Result<Orders> {
+    let mut length = [0; 4];
+    companion.read_exact(&mut length)?;
+    let length = u32::from_be_bytes(length).min(ORDERS_BYTES_MAX);
+    let mut text = vec![0; length as usize];
+    companion.read_exact(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+fn run_program(arguments: &[String], environment: &[String]) -> nix::Result<i32> {
+    let text = |words: &[String]| -> nix::Result<Vec<CString>> {
+        let words = words.iter().map(|word| CString::new(word.as_str()));
+        words.collect::<Result<_, _>>().map_err(|_| Errno::EINVAL)
+    };
+    let (words, variables) = (text(arguments)?, text(environment)?);
+    let program = words.first().ok_or(Errno::EINVAL)?;
+    // Blocked, a signal is kept for the wait below, also one that the kernel would spare the first process.
+    SigSet::all().thread_block()?;
+    // SAFETY: this process has one thread, and the child executes or exits.
+    match unsafe { fork() }? {
+        ForkResult::Child => {
+            let errno =
+                match become_foreground().and_then(|()| execute(program, &words, &variables)) {
+                    Ok(never) => match never {},
+                    Err(errno) => errno,
+                };
+            eprintln!("sluice: cannot execute {}: {}", program.to_string_lossy(), errno.desc());
+            // SAFETY: ends the child without the exit handlers of its parent.
+            unsafe { libc::_exit(errno as i32) }
+        }
+        ForkResult::Parent { child } => Ok(wait_for(child)),
+    }
+}
+
+/// A group of its own, which has the terminal if there is one: the keys that signal reach it and not this process too.
+fn become_foreground() -> nix::Result<()> {
+    let own = Pid::from_raw(0);
+    setpgid(own, own)?;
+    if std::io::stdin().is_terminal() {
+        // SAFETY: ignoring a signal runs no code of ours.
+        unsafe { signal(Signal::SIGTTOU, SigHandler::SigIgn) }?;
+        let _ = tcsetpgrp(std::io::stdin(), nix::unistd::getpgrp());
+        // SAFETY: the default disposition runs no code of ours.
+        unsafe { signal(Signal::SIGTTOU, SigHandler::SigDfl) }?;
+    }
+    SigSet::all().thread_unblock()
+}
+
+fn execute(
+    program: &CString,
+    words: &[CString],
+    variables: &[CString],
+) -> nix::Result<std::convert::Infallible> {
+    // The search is by this process's own `PATH`.
+    for entry in variables.iter().filter_map(|entry| entry.to_str().ok()) {
+        if let Some(path) = entry.strip_prefix("PATH=") {
+            // SAFETY: this process has one thread.
+            unsafe { std::env::set_var("PATH", path) };
+        }
+    }
+    execvpe(program, words, variables)
+}
+
+/// Passes signals on, and reaps, until the program has ended. Returns its exit code.
+fn wait_for(program: Pid) -> i32 {
+    let all = SigSet::all();
+    loop {
+        match all.wait() {
+            Ok(Signal::SIGCHLD) => {}
+            Ok(Signal::SIGTTIN | Signal::SIGTTOU) | Err(_) => continue,
+            Ok(other) => {
+                let _ = kill(program, other);
+                continue;
+            }
+        }
+        loop {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::Exited(pid, code)) if pid == program => return code,
+                Ok(WaitStatus::Signaled(pid, number, _)) if pid == program => {
+                    return 128 + number as i32;
+                }
+                Ok(WaitStatus::StillAlive) | Err(_) => break,
+                Ok(_) => {}
+            }
+        }
+    }
+}
