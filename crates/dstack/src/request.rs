@@ -451,6 +451,7 @@ fn gpus(resources: &Resources) -> Option<GresRequest> {
         per: Per::Node,
         name: "gpu".into(),
         kinds: gpu.names.clone(),
+        by_model: true,
         count: gpu.count.map(|count| u64::from(*count)),
         device_memory: device_memory(gpu),
     })
