@@ -85,6 +85,14 @@ fn check_workspace(submission: &Submission) -> Result<usize, Refusal> {
             expected: format!("at most {} bytes", bound.most),
         });
     }
+    let hash = workspace.repository.as_ref().and_then(|repository| repository.hash.as_deref());
+    if let Some(bad) = hash.filter(|hash| !workspace::is_commit(hash)) {
+        return Err(Refusal::InvalidValue {
+            what: "`repos`: hash".into(),
+            value: bad.into(),
+            expected: "expected 4 to 64 hexadecimal digits".into(),
+        });
+    }
     for file in &workspace.files {
         workspace::entries(&file.archive.0)
             .map_err(|error| Refusal::Other(format!("`files`: {}: {error}", file.path)))?;

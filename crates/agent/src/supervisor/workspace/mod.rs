@@ -26,6 +26,10 @@ pub(crate) struct RunWorkspace {
 }
 
 impl RunWorkspace {
+    pub fn brings_files(&self) -> bool {
+        !self.workspace.files.is_empty() || self.workspace.repository.is_some()
+    }
+
     /// Places everything below the working directory of this process, or where it is meant to be. The error is a line.
     ///
     /// Returns the variables that the script gets besides.
