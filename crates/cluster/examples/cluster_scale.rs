@@ -68,6 +68,7 @@ fn shape(at: u32, like: &Request) -> Request {
             name: "gpu".into(),
             kinds: Vec::new(),
             count: Range::exactly(if several { 8 } else { 1 << (at % 4) }),
+            by_model: false,
             device_memory: None,
         }],
         time_limit: Some(TimeLimit::Minutes(30 + 10 * at)),

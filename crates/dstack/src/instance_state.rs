@@ -3,6 +3,7 @@
 use crate::status::{HealthStatus, InstanceStatus};
 use model::gpu_health::{self, Severity};
 use model::node::SlotState;
+use model::node_reason::NodeCause;
 use wire::view::NodeView;
 
 const GPU: &str = "gpu";
@@ -17,6 +18,8 @@ pub struct InstanceState {
     /// GPUs where there are any, CPUs elsewhere.
     pub busy_blocks: u32,
     pub total_blocks: u32,
+    /// It takes no new jobs, by an administrator or a check.
+    pub out_of_service: bool,
 }
 
 impl InstanceState {
@@ -34,11 +37,16 @@ impl InstanceState {
             (None, Some(_)) => HealthStatus::Warning,
             (None, None) => HealthStatus::Healthy,
         };
+        let reason = node.reason.as_ref().and_then(|reason| match &reason.cause {
+            NodeCause::Text(text) | NodeCause::Unhealthy { text, .. } => Some(text.clone()),
+            NodeCause::NotResponding => None,
+        });
         Self {
             status: if node.job_count > 0 { InstanceStatus::Busy } else { InstanceStatus::Idle },
             unreachable: node.slot != SlotState::Up,
             health,
-            findings: failure.or(warning),
+            findings: failure.or(warning).or(reason),
+            out_of_service: node.admin.is_some(),
             busy_blocks,
             total_blocks,
         }
@@ -52,6 +60,8 @@ impl InstanceState {
         };
         if self.unreachable {
             text.push_str(" (unreachable)");
+        } else if self.out_of_service {
+            text.push_str(" (drained)");
         } else if self.health != HealthStatus::Healthy {
             text.push_str(&format!(" ({})", self.health));
         }

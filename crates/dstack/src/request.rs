@@ -9,7 +9,7 @@ use crate::configuration::property::why_not_applied;
 use crate::configuration::resources::Resources;
 use crate::configuration::tables::resources::{CPU, GPU};
 use crate::configuration::tables::run::TASK;
-use crate::configuration::task::{self, STOP_DURATION, Task};
+use crate::configuration::task::{self, FileMapping, STOP_DURATION, Task};
 use crate::{name, script};
 use model::amount::Bytes;
 use model::array::ArraySpec;
@@ -27,6 +27,7 @@ use model::request::{Grant, GresRequest, Memory, Per, Request, WaitPolicy};
 use model::run::{Component, JobSpec, Launch, LaunchKind, Retry};
 use model::secret::{RegistryAuth, SecretValue};
 use model::time::{TimeLimit, Timestamp};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::client::Submission;
@@ -77,6 +78,8 @@ pub enum RequestError {
     ScheduledArray,
     #[error("`groups`: shell {0}: expected one that has `if` and `[`, as sh and bash do")]
     ShellOfGroups(String),
+    #[error("`files`: {0}: expected a path that ends with a name")]
+    NamelessFile(String),
     #[error("`commands`: {0}")]
     Reference(String),
     #[error(transparent)]
@@ -86,6 +89,10 @@ pub enum RequestError {
 /// The run that the task describes.
 pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestError> {
     let own = task.env.resolve(submitter.variable)?;
+    let nameless = |file: &&FileMapping| Path::new(&file.path).file_name().is_none();
+    if let Some(FileMapping { path, .. }) = task.files.iter().find(nameless) {
+        return Err(RequestError::NamelessFile(path.clone()));
+    }
     let environment = environment(task, &own, submitter);
     let schedule = schedule(task)?;
     let mut request = request(task, submitter.now)?;
@@ -444,6 +451,7 @@ fn gpus(resources: &Resources) -> Option<GresRequest> {
         per: Per::Node,
         name: "gpu".into(),
         kinds: gpu.names.clone(),
+        by_model: true,
         count: gpu.count.map(|count| u64::from(*count)),
         device_memory: device_memory(gpu),
     })

@@ -44,7 +44,7 @@ fn drafted(lines: &str) -> Draft {
 #[test]
 fn amounts_are_ranges_and_defaults_are_dstacks() {
     const GIB: u64 = 1 << 30;
-    let gpu = |count: Value, kinds: Value| json!([{"per": "node", "name": "gpu", "kinds": kinds, "count": count}]);
+    let gpu = |count: Value, kinds: Value| json!([{"per": "node", "name": "gpu", "kinds": kinds, "by_model": true, "count": count}]);
     let table = [
         ("", "/cpus_per_task", json!({"min": 2})),
         ("", "/memory", json!({"per_node": {"min": 8 * GIB}})),

@@ -25,8 +25,8 @@ pub use accounting::{
 };
 pub use enforcement::{allocation, binding, limits, load, usage};
 pub use job::{
-    array, attempt, change, constraint, container, dependency, gpu, gres, interpolation, reason,
-    request, run, shortage, step,
+    array, attempt, change, constraint, container, dependency, gpu, gpu_model, gres, interpolation,
+    reason, request, run, shortage, step,
 };
 pub use nodes::{
     fleet, gpu_health, health, node, node_reason, partition, reservation, reservation_request,

@@ -90,6 +90,7 @@ fn shapes(random: &mut Random) -> Vec<Request> {
                     name: "gpu".to_string(),
                     kinds,
                     count: Range::exactly(gpus),
+                    by_model: false,
                     device_memory: None,
                 }],
                 time_limit: Some(TimeLimit::Minutes(30 + 10 * random.below(280) as u32)),

@@ -273,6 +273,7 @@ pub fn gpu_request(per: Per, kinds: &[&str], count: u64) -> GresRequest {
         name: "gpu".to_string(),
         kinds: kinds.iter().map(|kind| kind.to_string()).collect(),
         count: Range::exactly(count),
+        by_model: false,
         device_memory: None,
     }
 }

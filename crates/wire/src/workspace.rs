@@ -60,6 +60,11 @@ pub struct Repository {
     pub user_email: Option<String>,
 }
 
+/// Whether a text can be the name of a commit: it becomes an argument of `git`.
+pub fn is_commit(text: &str) -> bool {
+    (4..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
 /// Bytes, in base 64 where they travel.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Blob(pub Vec<u8>);

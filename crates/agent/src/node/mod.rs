@@ -189,16 +189,17 @@ pub(crate) struct AttemptGroups {
 impl AttemptGroups {
     /// Kills the processes of a lost supervisor and removes its folders. Returns the group's usage.
     pub fn clear(self) -> Result<Usage, AgentError> {
-        let used = self.kill()?;
+        let (used, groups) = self.kill()?;
         // A folder that cannot be removed does no harm: its name is never used again.
         if let Err(errno) = scratch::remove_leftovers(&self.folders, self.attempt) {
             tracing::warn!(attempt = %self.attempt, %errno, "cannot remove a lost job's folders");
         }
-        container::remove_leftovers(&self.node, self.attempt);
+        container::remove_leftovers(&self.node, self.attempt, &groups);
         Ok(used)
     }
 
-    fn kill(&self) -> Result<Usage, AgentError> {
+    /// Returns the usage, and the folders of the group that is gone.
+    fn kill(&self) -> Result<(Usage, Vec<String>), AgentError> {
         let hierarchy = Hierarchy::discover(self.plugin, &self.group_root)?;
         let left = hierarchy.leftovers()?;
         for name in site_group_names(self.attempt).iter().filter(|name| left.contains(name)) {
@@ -208,19 +209,20 @@ impl AttemptGroups {
         }
         let name = group_name(self.attempt);
         if !left.contains(&name) {
-            return Ok(Usage::default());
+            return Ok((Usage::default(), Vec::new()));
         }
         let group = JobGroup::open(&hierarchy, &name)?;
         group.kill_all(KILL_TIMEOUT)?;
-        let used = group.usage()?;
+        let (used, paths) = (group.usage()?, group.paths());
         group.remove()?;
-        Ok(Usage {
+        let used = Usage {
             cpu_user_us: used.cpu_user_us.unwrap_or(0),
             cpu_system_us: used.cpu_system_us.unwrap_or(0),
             memory_peak_bytes: used.memory_peak_bytes.unwrap_or(0),
             oom_kills: used.oom_kills.unwrap_or(0) as u32,
             ..Usage::default()
-        })
+        };
+        Ok((used, paths))
     }
 
     /// Moves a login's process into the attempt's group. Returns the namespaces that the process must enter itself.

@@ -156,6 +156,7 @@ impl Ask {
             name: "gpu".into(),
             kinds: Vec::new(),
             count: Range::exactly(count),
+            by_model: false,
             device_memory: None,
         };
         self.asking(|r| r.gres.push(gres))

@@ -26,7 +26,14 @@ fn with(mut ask: StepRequest, set: impl FnOnce(&mut StepRequest)) -> StepRequest
 fn gpus(per: Per, count: u64) -> Option<Vec<GresRequest>> {
     let name = "gpu".into();
     let count = Range::exactly(count);
-    Some(vec![GresRequest { per, name, kinds: Vec::new(), count, device_memory: None }])
+    Some(vec![GresRequest {
+        per,
+        name,
+        kinds: Vec::new(),
+        by_model: false,
+        count,
+        device_memory: None,
+    }])
 }
 
 /// One node, four CPUs with 100 MiB each, two GPUs.

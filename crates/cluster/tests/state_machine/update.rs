@@ -70,6 +70,7 @@ fn invalid_values_are_refused_and_change_nothing() {
         name: "bogus".into(),
         kinds: Vec::new(),
         count: Range::exactly(1),
+        by_model: false,
         device_memory: None,
     };
     let features = model::constraint::Constraint::parse("nosuch").expect("a constraint");

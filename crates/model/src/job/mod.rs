@@ -8,6 +8,7 @@ pub mod constraint;
 pub mod container;
 pub mod dependency;
 pub mod gpu;
+pub mod gpu_model;
 pub mod gres;
 pub mod interpolation;
 pub mod reason;

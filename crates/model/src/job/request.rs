@@ -207,6 +207,9 @@ pub struct GresRequest {
     /// Any one of these kinds, without regard to case; empty means any kind.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kinds: Vec<String>,
+    /// dstack's `gpu: H100`: the kinds are models, which the kind of a node's devices may name in more words.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_model: bool,
     pub count: Range<u64>,
     /// dstack's `gpu: 24GB..`: the memory that each device must have.
     #[serde(default, skip_serializing_if = "Option::is_none")]

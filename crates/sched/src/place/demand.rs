@@ -58,6 +58,8 @@ pub enum Tasks {
 pub struct GresDemand {
     pub name: String,
     pub kinds: Vec<String>,
+    /// The kinds are models.
+    pub by_model: bool,
     pub device_memory: Option<Range<Bytes>>,
     pub per_node: u64,
     pub per_task: u64,
@@ -268,12 +270,14 @@ fn gather(requests: &[GresRequest]) -> Vec<GresDemand> {
         let same = |d: &GresDemand| {
             d.name == request.name
                 && d.kinds == request.kinds
+                && d.by_model == request.by_model
                 && d.device_memory == request.device_memory
         };
         let at = demands.iter().position(same).unwrap_or_else(|| {
             demands.push(GresDemand {
                 name: request.name.clone(),
                 kinds: request.kinds.clone(),
+                by_model: request.by_model,
                 device_memory: request.device_memory,
                 per_node: 0,
                 per_task: 0,
@@ -313,6 +317,7 @@ fn tasks_of(request: &Request, gres: &mut Vec<GresDemand>) -> Tasks {
                 per: Per::Job,
                 name: GPU.to_string(),
                 kinds: Vec::new(),
+                by_model: false,
                 count: gpus,
                 device_memory: None,
             };

@@ -5,20 +5,26 @@ use crate::free::cores;
 use crate::free::node_free::GresLineFree;
 use model::allocation::GresShare;
 use model::cpuset::CpuSet;
+use model::gpu_model;
 use model::node::{NodeConfig, NodeGres};
 
 /// Whether units of this line serve the demand. Devices of unknown memory serve no demand for
 /// memory.
 pub fn serves(line: &NodeGres, demand: &GresDemand) -> bool {
+    let kind = line.kind.as_deref().unwrap_or_default();
     let kind_fits = || {
-        let kind = line.kind.as_deref().unwrap_or_default();
-        demand.kinds.is_empty()
-            || demand.kinds.iter().any(|wanted| wanted.eq_ignore_ascii_case(kind))
+        let is_kind = |wanted: &String| {
+            wanted.eq_ignore_ascii_case(kind)
+                || (demand.by_model && gpu_model::is_model(kind, wanted))
+        };
+        demand.kinds.is_empty() || demand.kinds.iter().any(is_kind)
     };
-    let memory_fits = || match (&demand.device_memory, &line.device_memory) {
-        (None, _) => true,
-        (Some(_), None) => false,
-        (Some(range), Some(memory)) => range.contains(memory),
+    let memory_fits = || {
+        demand.device_memory.as_ref().is_none_or(|range| {
+            gpu_model::memory_sizes(kind, line.device_memory)
+                .iter()
+                .any(|size| range.contains(size))
+        })
     };
     line.name == demand.name && kind_fits() && memory_fits()
 }

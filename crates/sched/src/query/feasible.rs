@@ -146,7 +146,14 @@ fn gres_nowhere(demand: &Demand<'_>, nodes: &[&NodeConfig]) -> Option<NeverFits>
 }
 
 fn gres_name(wanted: &GresDemand) -> String {
-    wanted.kinds.first().map_or(wanted.name.clone(), |kind| format!("{}:{kind}", wanted.name))
+    let mut name = wanted.name.clone();
+    if let Some(kind) = wanted.kinds.first() {
+        name.push_str(&format!(":{kind}"));
+    }
+    if let Some(memory) = &wanted.device_memory {
+        name.push_str(&format!(" with {} of memory", memory.map(|bytes| bytes.format_dstack())));
+    }
+    name
 }
 
 /// A resource of which every node has less than the least that one node must hold.

@@ -25,6 +25,7 @@ pub fn wanting(id: u32, name: &str, count: u64) -> crate::view::PendingJob {
             name,
             kinds: Vec::new(),
             count: Range::exactly(count),
+            by_model: false,
             device_memory: None,
         }];
     })

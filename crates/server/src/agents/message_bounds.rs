@@ -31,6 +31,11 @@ impl Cuts {
     fn facts(&mut self, facts: &mut NodeFacts) {
         let NodeFacts { hostname, address, arch, os, version, not_enforced, .. } = facts;
         self.texts([hostname, address, arch, os, version]);
+        // It becomes a part of scripts.
+        if !is_host(address) {
+            address.clear();
+            self.texts += 1;
+        }
         self.list(not_enforced, bounds::NODE_LINES);
         self.texts(not_enforced);
         self.list(&mut facts.gpus, bounds::NODE_DEVICES);
@@ -108,7 +113,7 @@ impl Cuts {
                 let steps = used.steps.iter_mut();
                 steps.for_each(|step| self.list(&mut step.pids, bounds::LIST_ITEMS));
                 self.list(&mut used.load.samples, bounds::USAGE_SAMPLES);
-                self.list(&mut used.load.gpus, bounds::LIST_ITEMS);
+                self.list(&mut used.load.gpus, bounds::NODE_DEVICES);
                 let gpus = used.load.gpus.iter_mut();
                 gpus.for_each(|gpu| self.list(&mut gpu.readings, bounds::USAGE_SAMPLES));
             }
@@ -116,6 +121,11 @@ impl Cuts {
             ToServer::Join(_) | ToServer::Credit { .. } => {}
         }
     }
+}
+
+/// Whether a text can be a host's name or an address, or is empty.
+fn is_host(text: &str) -> bool {
+    text.chars().all(|c| c.is_ascii_alphanumeric() || ".:-_%".contains(c)) && !text.starts_with('-')
 }
 
 /// Holds a message to its bounds. `from` is what the log calls the agent.
@@ -128,5 +138,31 @@ pub fn cut_to_bounds(from: &str, message: &mut ToServer) {
         tracing::warn!(
             "a message of {from} was cut: {texts} texts to {most} bytes, {lists} lists to their bounds"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_of_a_node_is_one_or_nothing() {
+        let table = [
+            ("10.1.2.3", true),
+            ("fe80::1%eth0", true),
+            ("node-1.lab", true),
+            ("", true),
+            ("$(reboot)", false),
+            ("a b", false),
+            ("a;b", false),
+            ("-oProxyCommand=x", false),
+        ];
+        for (said, is_kept) in table {
+            let facts = NodeFacts { address: said.to_owned(), ..NodeFacts::default() };
+            let mut message = ToServer::Heartbeat { nodes: vec![("n1".into(), facts)] };
+            cut_to_bounds("n1", &mut message);
+            let ToServer::Heartbeat { nodes } = &message else { panic!("{message:?}") };
+            assert_eq!(nodes[0].1.address, if is_kept { said } else { "" }, "{said}");
+        }
     }
 }

@@ -5,7 +5,9 @@ use cluster::Job;
 use cluster::authorise::{Act, authorise};
 use cluster::visibility::Viewer;
 use model::change::JobRef;
-use model::id::{AttemptId, StepId};
+use model::gres::GPU;
+use model::id::{AttemptId, JobId, StepId};
+use model::load::Load;
 use model::principal::Principal;
 use model::reason::Refusal;
 use model::run::Step;
@@ -16,11 +18,15 @@ use wire::client::{Answer, JobUsage, StepUsage};
 /// Jobs that one call asks for.
 const JOBS_MAX: usize = 1024;
 
+/// Jobs of one call whose load is shown.
+const LOADS_MAX: usize = 16;
+
 /// A running job whose nodes are to be asked, copied out of the state.
 struct RunningJob {
     attempt: AttemptId,
     shown: String,
-    nodes: Vec<String>,
+    /// With how many GPUs it has there.
+    nodes: Vec<(String, usize)>,
     steps: Vec<Step>,
 }
 
@@ -43,10 +49,31 @@ pub async fn usage(
         asked
     };
     let mut answers = Vec::new();
-    for one in asked {
-        answers.push(job_usage(shared, one, load).await);
+    for (number, one) in asked.into_iter().enumerate() {
+        answers.push(job_usage(shared, one, load && number < LOADS_MAX).await);
     }
     Ok(Answer::Usage(answers))
+}
+
+/// The load of a running job on one of its nodes.
+pub async fn load_on(
+    shared: &Arc<Shared>,
+    by: &Principal,
+    job: JobId,
+    node: &str,
+) -> Result<Load, Refusal> {
+    let found = {
+        let state = shared.read();
+        let Some(job) = state.jobs.get(&job) else { return Ok(Load::default()) };
+        authorise(&state, by, Act::ManageJob(job))?;
+        running_job(job)
+    };
+    let of_node = |(name, _): &&(String, usize)| name == node;
+    let Some(job) = found else { return Ok(Load::default()) };
+    let Some((_, gpus)) = job.nodes.iter().find(of_node) else { return Ok(Load::default()) };
+    let mut load = shared.agents.usage(node, job.attempt).await.load;
+    load.gpus.truncate(*gpus);
+    Ok(load)
 }
 
 fn running_job(job: &Job) -> Option<RunningJob> {
@@ -56,16 +83,23 @@ fn running_job(job: &Job) -> Option<RunningJob> {
         Some(task) => format!("{}_{}", task.array, task.index),
         None => job.id.to_string(),
     };
-    Some(RunningJob { attempt, shown, nodes: active.held_nodes.clone(), steps })
+    let gpus = |node: &String| {
+        let share = active.allocation.nodes.iter().find(|share| share.node == *node);
+        let own = share.into_iter().flat_map(|share| &share.gres).filter(|gres| gres.name == GPU);
+        own.map(|gres| gres.count).sum::<u64>() as usize
+    };
+    let nodes = active.held_nodes.iter().map(|node| (node.clone(), gpus(node))).collect();
+    Some(RunningJob { attempt, shown, nodes, steps })
 }
 
 async fn job_usage(shared: &Arc<Shared>, job: RunningJob, load: bool) -> JobUsage {
     let mut parts: Vec<(String, Vec<LiveStep>)> = Vec::new();
     let mut loads = Vec::new();
-    for node in &job.nodes {
-        let used = shared.agents.usage(node, job.attempt).await;
+    for (node, gpus) in &job.nodes {
+        let mut used = shared.agents.usage(node, job.attempt).await;
         parts.push((node.clone(), used.steps));
         if load {
+            used.load.gpus.truncate(*gpus);
             loads.push((node.clone(), used.load));
         }
     }

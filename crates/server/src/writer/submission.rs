@@ -84,6 +84,14 @@ fn check_workspace(workspace: &Workspace) -> Result<usize, Refusal> {
     let encoded_len = |byte: u8| if matches!(byte, b'"' | b'\\') { 2 } else { 1 };
     let bytes = json.bytes().map(encoded_len).sum();
     bounds::WORKSPACE_BYTES.hold(bytes)?;
+    let hash = workspace.repository.as_ref().and_then(|repository| repository.hash.as_deref());
+    if let Some(bad) = hash.filter(|hash| !workspace::is_commit(hash)) {
+        return Err(Refusal::InvalidValue {
+            what: "`repos`: hash".into(),
+            value: bad.into(),
+            expected: "expected 4 to 64 hexadecimal digits".into(),
+        });
+    }
     for file in &workspace.files {
         workspace::entries(&file.archive.0)
             .map_err(|error| Refusal::Other(format!("`files`: {}: {error}", file.path)))?;

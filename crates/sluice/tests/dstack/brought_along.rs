@@ -49,6 +49,21 @@ fn up_files_are_placed_in_a_folder_of_the_run_and_where_they_are_meant_to_be() {
     let refused = cluster.sluice(&["apply", "-f", "bad.dstack.yml", "-y", "-d"]);
     assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
     assert!(refused.stderr.contains("`files`: nothing.txt: No such file"), "{refused:?}");
+    // A working directory that is named is made, and is not another one if it cannot be.
+    for (name, folder, state) in
+        [("made", "placed/new", "COMPLETED"), ("kept", "work/note.txt", "FAILED")]
+    {
+        let folder = cluster.path(folder);
+        let text = format!(
+            "type: task\nname: {name}\nworking_dir: {}\nfiles: [note.txt]\ncommands: [cat note.txt]\n{SMALL}",
+            folder.display()
+        );
+        cluster.write("dir.dstack.yml", &text);
+        cluster.sluice(&["apply", "-f", "dir.dstack.yml", "-y", "-d"]).ok();
+        await_run(&cluster, name, state);
+        assert_eq!(folder.join("note.txt").exists(), state == "COMPLETED");
+    }
+    assert!(cluster.sluice(&["logs", "kept"]).ok().contains("sluice: working directory "));
     // A file in the place of a folder: the run fails before its commands, with a line.
     let over =
         format!("type: task\nname: over\nfiles: ['note.txt:/etc']\ncommands: [echo no]\n{SMALL}");

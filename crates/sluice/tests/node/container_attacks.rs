@@ -158,3 +158,32 @@ fn root_limits_of_the_user_do_not_break_what_root_does_for_the_container() {
     assert_eq!(cluster.shell_as(USER, "srun --container=$PWD/rootfs echo good").ok(), "good\n");
     assert_nothing_is_left(&cluster);
 }
+
+/// The runtime enters a running container as root: its user cannot lead it elsewhere between one step and the next.
+#[test]
+fn root_mount_points_of_a_running_container_cannot_be_replaced_by_its_user() {
+    let cluster = cluster("");
+    let script = "#!/bin/sh\n\
+        srun --overlap --container=$PWD/rootfs --container-name=x sh -c 'echo $$ > up; touch /mine; sleep 600' &\n\
+        until [ -s up ]; do sleep 0.05; done\n\
+        for pid in $(pgrep -u $(id -u) -x sleep); do\n\
+        root=/proc/$pid/root\n\
+        for folder in dev proc sys; do\n\
+        rmdir $root/$folder; mv $root/$folder $root/away; ln -s $PWD/target $root/$folder\n\
+        done\n\
+        rm $root/mine && echo removed its own\n\
+        done 2>/dev/null\n\
+        srun --overlap --container-name=x sh -c 'ls -d /dev/null /proc/self /sys/kernel'\n\
+        scancel $SLURM_JOB_ID\n";
+    cluster.write("job.sh", script);
+    std::fs::create_dir(cluster.path("work/target")).expect("made");
+    let line = "sbatch --parsable -n2 -o out.txt job.sh";
+    let job = cluster.shell_as(USER, line).ok();
+    cluster.await_end(job.trim());
+    let text = cluster.read("out.txt");
+    assert!(text.contains("/dev/null\n/proc/self\n/sys/kernel\n"), "{text}");
+    assert!(text.contains("removed its own"), "{text}");
+    let left: Vec<_> = std::fs::read_dir(cluster.path("work/target")).unwrap().flatten().collect();
+    assert!(left.is_empty(), "{left:?}");
+    assert_nothing_is_left(&cluster);
+}

@@ -404,9 +404,8 @@ fn root_a_repository_is_in_a_container_whose_image_has_no_git() {
          cat /run/sluice/workspace | grep -c git_credentials.:null]\n",
     );
     assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
-    let expected =
-        format!("one\ntwo\none\ntwo\nnew\nref: refs/heads/main\n1\nExited (0)\n");
-    assert!(said.stdout.ends_with(&expected), "{}{}", said.stdout, said.stderr);
+    let expected = "one\ntwo\none\ntwo\nnew\nref: refs/heads/main\n1\nExited (0)\n";
+    assert!(said.stdout.ends_with(expected), "{}{}", said.stdout, said.stderr);
     assert!(!cluster.path("work/rootfs/opt/data/code").exists(), "the image is as it was");
     // A folder that is not empty is an error, or is used as it is.
     let there = |more: &str| {

@@ -143,6 +143,19 @@ fn root_podman_runs_a_process_inside_its_jobs_group_and_rights() {
     }
 }
 
+/// The supervisor of a job of this cluster.
+fn supervisor_of(cluster: &Cluster, job: u32) -> i32 {
+    let state = cluster.state().display().to_string();
+    let read = |pid: i32, file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).ok();
+    let is_it = |pid: &i32| {
+        read(*pid, "comm").is_some_and(|name| name.trim() == format!("sluice:{job}.1"))
+            && read(*pid, "cmdline").is_some_and(|line| line.contains(&state))
+    };
+    let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.into_iter().find(is_it).expect("a supervisor")
+}
+
 fn runs_as_an_oci_runtime_would(engine: &Engine) {
     let cluster = engine.cluster();
     let work = cluster.path("work");
@@ -193,6 +206,11 @@ fn runs_as_an_oci_runtime_would(engine: &Engine) {
         cluster.sluice(&["scancel", signal, "--full", &job.to_string()]).ok();
         assert!(!cluster.await_end(job).starts_with("COMPLETED"));
     }
+    let line = format!("--no-requeue -o lost --container={IMAGE} --wrap 'echo up; sleep 1000'");
+    let job = cluster.submit_as(USER, &line);
+    cluster.await_file("lost", |text| text.starts_with("up\n"));
+    crate::harness::signal(supervisor_of(&cluster, job), "KILL");
+    cluster.await_end(job);
     let said = cluster.shell_as(USER, "srun --container=127.0.0.1:1/no/such:1 true");
     assert!(said.code != 0 && said.stderr.contains("127.0.0.1:1"), "{}", said.stderr);
     assert!(said.stderr.lines().count() <= 2, "{}", said.stderr);

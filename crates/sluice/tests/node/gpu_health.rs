@@ -138,6 +138,12 @@ fn up_fleets_and_offers_show_what_the_nodes_have_and_how_they_are() {
     for part in ["gpu=h100:8", "cpu=32", "0/8 busy (warning)", "GPU 1: too hot"] {
         assert!(node.contains(part), "{part}: {fleets}");
     }
+    assert_eq!(cluster.sluice(&["fleet", "list", "-v"]).ok(), fleets);
+    cluster.shell("scontrol update node=node2 state=drain reason=fan").ok();
+    let drained = cluster.sluice(&["fleet", "-v"]).ok();
+    let node = drained.lines().find(|line| line.trim().starts_with("node2")).expect("a node");
+    assert!(node.contains("0/8 busy (drained)"), "{drained}");
+    cluster.shell("scontrol update node=node2 state=resume").ok();
     let one = cluster.sluice(&["fleet", "debug"]).ok();
     assert_eq!(one.lines().count(), 3, "the header, the fleet and its node: {one}");
     let missing = cluster.sluice(&["fleet", "nosuch"]);

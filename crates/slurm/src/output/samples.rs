@@ -160,6 +160,7 @@ pub fn gpu_request(per: Per, count: u64) -> GresRequest {
         name: "gpu".into(),
         kinds: Vec::new(),
         count: Range::exactly(count),
+        by_model: false,
         device_memory: None,
     }
 }

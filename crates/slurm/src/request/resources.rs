@@ -183,6 +183,7 @@ pub(super) fn gres(options: &JobOptions) -> Vec<GresRequest> {
         name: asked.name.clone(),
         kinds: asked.kind.iter().cloned().collect(),
         count: Range::exactly(asked.count),
+        by_model: false,
         device_memory: None,
     };
     forms

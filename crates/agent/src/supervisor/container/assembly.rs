@@ -20,6 +20,7 @@ use nix::fcntl::{OFlag, open};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::{Mode, SFlag, fchmod, fstat, mode_t};
+use nix::unistd::{Gid, Uid, fchown};
 use serde::{Deserialize, Serialize};
 use std::ffi::CString;
 use std::fs;
@@ -116,7 +117,7 @@ pub(super) fn assemble(
     let root =
         open(MOUNT_POINT, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
             .map_err(failed("the container's root"))?;
-    make_runtimes_mount_points(&root)?;
+    make_runtimes_mount_points(&root, !has_user_namespace)?;
     let user = match &spec.request.user {
         ContainerUser::JobUser => (spec.user.uid, spec.user.gid),
         ContainerUser::Root => (0, 0),
@@ -144,9 +145,10 @@ pub(super) fn assemble(
     Ok(assembled)
 }
 
-/// The folders that the runtime mounts on as root, in the container's own files: an image may have a link there that
-/// leads into a mounted folder of the node.
-fn make_runtimes_mount_points(root: &OwnedFd) -> Result<(), String> {
+/// The folders that the runtime mounts on, in the container's own files: an image may have a link there that leads into a
+/// mounted folder of the node. Where it mounts as root they are root's, so that the user of a running container cannot
+/// put a link there before the next step or task enters it.
+fn make_runtimes_mount_points(root: &OwnedFd, of_root: bool) -> Result<(), String> {
     for path in ["/proc", "/dev", "/sys"] {
         let failed = |e: Errno| format!("the image's {path}: {}", e.desc());
         let opened = match open_in_root(root, path, OFlag::O_RDONLY | OFlag::O_NOFOLLOW) {
@@ -155,13 +157,17 @@ fn make_runtimes_mount_points(root: &OwnedFd) -> Result<(), String> {
             opened => opened,
         };
         let opened = opened.map_err(failed)?;
-        let (status, of_root) = (fstat(&opened).map_err(failed)?, fstat(root).map_err(failed)?);
+        let (status, root) = (fstat(&opened).map_err(failed)?, fstat(root).map_err(failed)?);
         let is_folder = status.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFDIR.bits();
-        if !is_folder || status.st_dev != of_root.st_dev {
+        if !is_folder || status.st_dev != root.st_dev {
             return Err(format!("the image's {path} is no folder of its own"));
         }
         // A change makes the folder the container's own: a user may still change the image below it.
         fchmod(&opened, Mode::from_bits_truncate(status.st_mode)).map_err(failed)?;
+        if of_root {
+            fchown(&opened, Some(Uid::from_raw(0)), Some(Gid::from_raw(0))).map_err(failed)?;
+            fchmod(&opened, Mode::from_bits_truncate(0o755)).map_err(failed)?;
+        }
     }
     Ok(())
 }
@@ -230,8 +236,14 @@ fn mount_root(spec: &ContainerSpec, layers: &Layers, map: &IdMap) -> Result<bool
         make_folder(&spec.folder.join(folder), 0o755)?;
     }
     let upper = spec.folder.join("upper");
-    // The root folder itself is the user's to write to.
-    chown(&upper, Some(map.uid), Some(map.gid)).map_err(|e| e.to_string())?;
+    let owned = match spec.request.user {
+        // All may write to the root folder, and nobody may put something else where the runtime mounts as root.
+        ContainerUser::JobUser => chown(&upper, Some(0), Some(0))
+            .and_then(|()| fs::set_permissions(&upper, fs::Permissions::from_mode(0o1777))),
+        // The runtime mounts as the user.
+        _ => chown(&upper, Some(map.uid), Some(map.gid)),
+    };
+    owned.map_err(|e| format!("cannot make the container's root: {e}"))?;
     let work = spec.folder.join("work");
     let options = format!(
         "lowerdir={},upperdir={},workdir={},index=off,metacopy=off",

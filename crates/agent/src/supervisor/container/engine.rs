@@ -321,9 +321,17 @@ pub(super) fn remove_left(attempt: &Path) {
     for container in folders(attempt) {
         let left: Vec<Left> = folders(&container).into_iter().filter_map(record).collect();
         if let Some(first) = left.first() {
-            let names = left.iter().map(|left| &left.name);
-            // What is gone already cannot be removed, which is as well.
-            let _ = first.engine.call(&container).args(["rm", "--force"]).args(names).output();
+            let (tries, options): (_, &[&str]) = match first.engine.kind {
+                // What is gone already cannot be removed, which is as well.
+                Kind::Docker => (1, &["rm", "--force"]),
+                // Podman notices at the first try that the container's monitor was killed.
+                Kind::Podman => (2, &["rm", "--force", "--ignore"]),
+            };
+            let remove = || {
+                let names = left.iter().map(|left| &left.name);
+                first.engine.call(&container).args(options).args(names).output()
+            };
+            let _ = (0..tries).any(|_| remove().is_ok_and(|said| said.status.success()));
         }
     }
 }

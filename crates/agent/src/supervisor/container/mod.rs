@@ -410,11 +410,12 @@ pub(crate) fn remove(folder: &Path, groups: &[String]) {
     remove_folder(folder);
 }
 
-/// Removes the folders of an attempt whose supervisor was killed.
-pub(crate) fn remove_leftovers(node: &Path, attempt: AttemptId) {
+/// Removes what is left of the containers of an attempt whose supervisor was killed; `groups` are those of the job.
+pub(crate) fn remove_leftovers(node: &Path, attempt: AttemptId, groups: &[String]) {
     let folder = node.join(FOLDER).join(attempt.to_string());
-    engine::remove_left(&folder);
-    remove_folder(&folder);
+    if folder.exists() {
+        remove(&folder, groups);
+    }
 }
 
 /// What cannot be removed now is removed when the agent forgets the attempt.

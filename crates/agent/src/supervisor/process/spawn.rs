@@ -169,11 +169,12 @@ fn begin(mut spec: ProcessSpec, entered: Result<(), Errno>, report: &OwnedFd) ->
     let argv = spec.argv.clone();
     let (argv0, notices, prologs) = (spec.argv0, spec.notices, spec.prologs.clone());
     let (user, container, workspace) = (spec.user, spec.container.take(), spec.workspace);
+    let work_dir = spec.work_dir;
     let prepared = prepare(spec, entered, container.is_some());
     // The streams are open: what takes long is told on standard error, and so is what fails.
     let entered = prepared.and_then(|environment| {
         let Some(container) = container else {
-            let environment = place(workspace, environment)?;
+            let environment = place(workspace, work_dir, environment)?;
             return Ok((environment, None));
         };
         match container::enter(&container, &environment, &mut write_line_if_read) {
@@ -234,12 +235,21 @@ fn begin(mut spec: ProcessSpec, entered: Result<(), Errno>, report: &OwnedFd) ->
 
 /// Places the run's workspace on the node itself. Returns the environment with what comes of it. What fails is told on
 /// standard error as well.
+///
+/// A run that brings files along has its working directory made if it is missing: no other one will do.
 fn place(
     workspace: Option<&RunWorkspace>,
+    work_dir: &str,
     mut environment: Vec<CString>,
 ) -> Result<Vec<CString>, String> {
     let Some(workspace) = workspace else { return Ok(environment) };
-    let placed = workspace.place(&environment);
+    let failed = |e: std::io::Error| format!("working directory {work_dir}: {e}");
+    let enter = || {
+        std::fs::create_dir_all(work_dir)?;
+        std::env::set_current_dir(work_dir)
+    };
+    let entered = if workspace.brings_files() { enter().map_err(failed) } else { Ok(()) };
+    let placed = entered.and_then(|()| workspace.place(&environment));
     let more = placed.inspect_err(|reason| write_line(&format!("sluice: {reason}")))?;
     for (name, value) in more {
         let is_same = |entry: &CString| {
@@ -313,7 +323,8 @@ fn prepare(
         lost_dir = enter_work_dir(spec.work_dir)?;
         connect_streams(spec.streams, spec.terminal)?;
     }
-    if let Some(errno) = lost_dir {
+    let brings_files = spec.workspace.is_some_and(RunWorkspace::brings_files);
+    if let Some(errno) = lost_dir.filter(|_| !brings_files) {
         let words = match spec.notices.work_dir_failed.as_str() {
             "" => "sluice: cannot enter {what}: {error}; running in /tmp instead",
             words => words,

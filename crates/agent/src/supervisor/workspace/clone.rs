@@ -197,4 +197,30 @@ mod tests {
         let said = clone(&repository, &dir.path().join("r"), None, &[path]);
         assert_eq!(said, Err("cannot clone https://h/r.git: this node has no git".into()));
     }
+
+    #[test]
+    fn git_gets_the_token_and_the_runs_own_settings_stay() {
+        let own = ["GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=user.name", "GIT_CONFIG_VALUE_0=Ann"];
+        let path = format!("PATH={}", std::env::var("PATH").expect("a path"));
+        let entries = own.iter().map(|entry| (*entry).to_owned()).chain([path]);
+        let environment: Vec<CString> = entries.filter_map(|e| CString::new(e).ok()).collect();
+        let token = Some(SecretValue("hush $x 'y".into()));
+        let credentials = GitCredentials { oauth_token: token, private_key: None };
+        let git = Git { environment: &environment, credentials: Some(&credentials), key: None };
+        let said = |words: &[&str]| {
+            let mut command = program::command("git", &environment);
+            git.add_credentials(&mut command);
+            let line = format!("printf 'protocol=https\\nhost=h\\n\\n' | git {}", words.join(" "));
+            let mut shell = Command::new("/bin/sh");
+            shell.args(["-c", &line]).env_clear();
+            shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            String::from_utf8(shell.output().expect("a shell").stdout).expect("text")
+        };
+        if program::found("git", &environment).is_none() {
+            return;
+        }
+        let filled = said(&["credential", "fill"]);
+        assert!(filled.contains("username=oauth2\npassword=hush $x 'y\n"), "{filled}");
+        assert_eq!(said(&["config", "user.name"]), "Ann\n");
+    }
 }

@@ -38,6 +38,10 @@ impl RunWorkspace {
         Self { workspace: self.workspace.clone(), git_credentials: None, cloned }
     }
 
+    pub fn brings_files(&self) -> bool {
+        !self.workspace.files.is_empty() || self.workspace.repository.is_some()
+    }
+
     /// Places everything below the working directory of this process, or where it is meant to be. The error is a line.
     ///
     /// Returns the variables that the script gets besides.

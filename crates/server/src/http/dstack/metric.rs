@@ -3,18 +3,16 @@
 use super::answer::{ApiResult, Json, Refused};
 use super::run_facts::Part;
 use super::run_list;
-use crate::http::calls;
 use crate::shared::Shared;
+use crate::show::sstat;
 use axum::Extension;
 use axum::extract::{Path, Query, State};
 use dstack::api::stored::{Metric, Metrics};
 use dstack::api::time::Time;
-use model::change::JobRef;
 use model::load::{Load, LoadPoint};
 use model::principal::Principal;
 use serde::Deserialize;
 use std::sync::Arc;
-use wire::client::{Answer, Call};
 
 /// Which job of the run, and which of its points.
 #[derive(Debug, Default, Deserialize)]
@@ -37,15 +35,8 @@ pub async fn job(
     let Some(part) = run.parts.get(wanted.job_num).filter(|_| run.ended.is_none()) else {
         return Ok(Json(Metrics { metrics: Vec::new() }));
     };
-    let jobs = vec![JobRef::whole(run.job)];
-    let used = match calls::answer(&shared, by, Call::Usage { jobs, load: true }).await? {
-        Answer::Usage(used) => used,
-        _ => Vec::new(),
-    };
-    let mut loads = used.iter().flat_map(|job| &job.loads);
-    let load = loads.find(|(node, _)| *node == part.node);
-    let metrics = load.map_or_else(Vec::new, |(_, load)| metrics(part, load, &wanted));
-    Ok(Json(Metrics { metrics }))
+    let load = sstat::load_on(&shared, &by, run.job, &part.node).await?;
+    Ok(Json(Metrics { metrics: metrics(part, &load, &wanted) }))
 }
 
 fn metrics(part: &Part, load: &Load, wanted: &Wanted) -> Vec<Metric> {

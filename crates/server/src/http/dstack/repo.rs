@@ -120,10 +120,6 @@ pub fn of_run(
     let head =
         head.ok_or_else(|| invalid(format!("repository {id} is not known: run dstack init")))?;
     let RepoCreds { clone_url, private_key, oauth_token } = head.repo_creds.unwrap_or_default();
-    let hash = data.repo_hash.or(asked.hash.clone());
-    if let Some(bad) = hash.as_deref().filter(|hash| !is_commit(hash)) {
-        return Err(invalid(format!("commit {bad:?}: expected hexadecimal digits")));
-    }
     let diff = match run.repo_code_hash.as_deref().filter(|_| with_code) {
         Some(code) if uploads::is_key(code) => {
             let bytes = shared.uploads.get(by.uid, Kind::Code, code);
@@ -136,7 +132,7 @@ pub fn of_run(
     let repository = Repository {
         url: clone_url,
         branch: data.repo_branch.or(asked.branch.clone()),
-        hash,
+        hash: data.repo_hash.or(asked.hash.clone()),
         diff,
         path: run.repo_dir.clone().unwrap_or_else(|| asked.path.clone()),
         skip_if_exists: asked.skip_if_exists,
@@ -144,9 +140,4 @@ pub fn of_run(
         user_email: data.repo_config_email,
     };
     Ok(Some((repository, GitCredentials { oauth_token, private_key })))
-}
-
-/// Whether a text can be the name of a commit: it becomes an argument of `git`.
-fn is_commit(text: &str) -> bool {
-    (4..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit())
 }

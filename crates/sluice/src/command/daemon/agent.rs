@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 
 /// How long the agent waits for the join file of a server that is starting.
 const JOIN_FILE_TIMEOUT: Duration = Duration::from_secs(60);
+/// When it says so.
+const JOIN_FILE_NOTICE: Duration = Duration::from_secs(2);
 
 #[derive(Args)]
 pub struct AgentArgs {
@@ -110,11 +112,17 @@ fn address_of(server: &str) -> String {
 
 /// Waits for the join file: `sluice up` starts the agent before the server has written it.
 fn await_file(path: &Path) -> Result<(), VerbError> {
-    let deadline = Instant::now() + JOIN_FILE_TIMEOUT;
+    let (start, shown) = (Instant::now(), path.display());
+    let mut is_told = false;
     while !path.exists() {
-        if Instant::now() > deadline {
-            let missing = std::io::ErrorKind::NotFound.into();
-            return Err(VerbError::file(path)(missing));
+        if start.elapsed() > JOIN_FILE_TIMEOUT {
+            return Err(VerbError::Message(format!(
+                "there is no join file {shown}: make one where the server is, with `sluice token node NAME`"
+            )));
+        }
+        if start.elapsed() > JOIN_FILE_NOTICE && !is_told {
+            eprintln!("sluice: waiting for the join file {shown}");
+            is_told = true;
         }
         std::thread::sleep(Duration::from_millis(5));
     }

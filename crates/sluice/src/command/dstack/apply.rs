@@ -47,6 +47,9 @@ pub struct ApplyArgs {
     /// The run's name, whatever the configuration says
     #[arg(short, long, value_name = "NAME")]
     name: Option<String>,
+    /// The project, which is the account that the run is charged to
+    #[arg(long, env = "DSTACK_PROJECT", default_value = MAIN_PROJECT, value_name = "NAME")]
+    project: String,
     /// Do not ask
     #[arg(short, long)]
     yes: bool,
@@ -60,6 +63,10 @@ pub struct ApplyArgs {
 
 pub fn run(args: ApplyArgs) -> VerbResult {
     let (mut task, configuration) = read_task(&args)?;
+    if args.project != MAIN_PROJECT {
+        // What the configuration says itself is an account of the same books.
+        task.account.get_or_insert_with(|| args.project.clone());
+    }
     let mut client = args.server.client()?;
     resolve_dependencies(&mut client, &mut task, &args)?;
     let file = (args.file != "-").then_some(args.file.as_str());
@@ -80,7 +87,7 @@ pub fn run(args: ApplyArgs) -> VerbResult {
     let offers = offers(&mut client, &draft.submission, &nodes)?;
     let user = user_name();
     print(&table::plan(&Plan {
-        project: MAIN_PROJECT,
+        project: &args.project,
         user: &user,
         task: &task,
         offers: &offers,

@@ -14,7 +14,7 @@ use wire::view::{ClusterView, NodeView};
 pub struct FleetArgs {
     #[command(flatten)]
     server: ServerLocationArgs,
-    /// Only this fleet
+    /// Only this fleet; `list` is all of them, as for dstack's client
     #[arg(value_name = "NAME")]
     name: Option<String>,
     /// Show more of each instance
@@ -35,10 +35,12 @@ pub fn run(args: FleetArgs) -> VerbResult {
 }
 
 fn show(cluster: &ClusterView, args: &FleetArgs) -> Result<String, VerbError> {
-    let names = cluster.partitions.iter().map(|partition| partition.name.as_str());
+    let names: Vec<&str> = cluster.partitions.iter().map(|found| found.name.as_str()).collect();
+    let is_all = |word: &&String| *word == "list" && !names.contains(&"list");
+    let wanted = args.name.as_ref().filter(|word| !is_all(word));
     let names: Vec<&str> =
-        names.filter(|name| args.name.as_ref().is_none_or(|wanted| wanted == name)).collect();
-    if let (Some(wanted), true) = (&args.name, names.is_empty()) {
+        names.into_iter().filter(|name| wanted.is_none_or(|wanted| wanted == name)).collect();
+    if let (Some(wanted), true) = (wanted, names.is_empty()) {
         return Err(VerbError::Message(format!("fleet {wanted} does not exist")));
     }
     let nodes = |fleet: &str| -> Vec<&NodeView> {

@@ -71,7 +71,7 @@ fn add(archive: &mut Builder<Vec<u8>>, path: &Path, name: &Path) -> Result<(), S
     let bound = bounds::ARCHIVE_BYTES;
     let bytes = archive.get_ref().len() as u64 + facts.len();
     if bytes > bound.most as u64 {
-        return Err(format!("more than {} bytes: expected at most {}", bytes, bound.most));
+        return Err(format!("{bytes} bytes or more: expected at most {}", bound.most));
     }
     header.set_entry_type(EntryType::Regular);
     header.set_size(facts.len());

@@ -228,6 +228,7 @@ fn gres_per(value: &str, per: Per) -> Result<Update, String> {
         name: gres.name,
         kinds: gres.kind.into_iter().collect(),
         count: Range::exactly(gres.count),
+        by_model: false,
         device_memory: None,
     };
     Ok(Update::Field(JobField::Gres(counts.into_iter().map(request).collect())))
@@ -267,6 +268,7 @@ mod tests {
             name: "gpu".into(),
             kinds: vec!["h100".into()],
             count: Range::exactly(2),
+            by_model: false,
             device_memory: None,
         };
         let hosts = vec!["n1".to_owned(), "n2".to_owned()];
