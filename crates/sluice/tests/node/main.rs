@@ -7,6 +7,7 @@ mod container_attacks;
 mod containers;
 mod devices;
 mod engines;
+mod examples;
 mod gpu_health;
 mod hardware;
 mod health;
