@@ -261,6 +261,9 @@ fn runs_as_an_oci_runtime_would(engine: &Engine) {
         work.display()
     );
     assert_eq!((said.code, said.stdout), (4, expected), "{}", said.stderr);
+    let inner = format!("srun --pty --container={IMAGE} sh -c \"[ -t 0 ] && echo terminal\"");
+    let said = cluster.shell_as(USER, &format!("script -qec '{inner}' /dev/null"));
+    assert!(said.code == 0 && said.stdout.contains("terminal"), "{} {}", said.stdout, said.stderr);
     // Input ends, and what the user named is opened with the user's rights.
     std::fs::create_dir_all(work.join("closed/open")).expect("made");
     let closed = std::os::unix::fs::PermissionsExt::from_mode(0o700);

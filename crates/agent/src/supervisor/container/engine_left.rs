@@ -1,7 +1,7 @@
 //! Removes the containers that an engine still has of an attempt: those whose command was killed.
 
 use super::engine::{Engine, Kind, LOGIN, Left, RECORD};
-use std::fs;
+use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -10,9 +10,13 @@ use std::time::{Duration, Instant};
 /// How long an engine may take to remove the containers of a step.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(20);
+/// What Docker says of a container that it is removing already.
+const IN_PROGRESS: &str = "already in progress";
+const TRIES_MAX: usize = 100;
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Bytes of an engine's error that are read.
+/// The file of what the engine says, and the bytes of it that are read.
+const ERRORS: &str = "removal";
 const ERROR_BYTES_MAX: u64 = 64 << 10;
 
 /// Returns whether the engine has none left; else the records stay, and a later call tries again.
@@ -30,21 +34,25 @@ pub(super) fn remove(attempt: &Path) -> bool {
         let left: Vec<Left> = folders(&container).into_iter().filter_map(record).collect();
         let Some(first) = left.first() else { continue };
         let (tries, options): (_, &[&str]) = match first.engine.kind {
-            // The daemon may be about to remove it by itself, and refuses until it has.
-            Kind::Docker => (30, &["rm", "--force", "--volumes"]),
+            Kind::Docker => (TRIES_MAX, &["rm", "--force", "--volumes"]),
             // Podman notices at the first try that the container's monitor was killed.
             Kind::Podman => (2, &["rm", "--force", "--volumes", "--ignore"]),
         };
         let names = || left.iter().map(|left| left.name.as_str());
         let words: Vec<&str> = options.iter().copied().chain(names()).collect();
         let deadline = Instant::now() + TIMEOUT;
-        let is_removed = (0..tries).any(|number| {
-            if number > 0 {
-                std::thread::sleep(PAUSE);
+        let is_removed = (0..tries).find_map(|_| {
+            match call(&first.engine, &container, &words, deadline) {
+                Ok(()) => Some(true),
+                // A daemon that removes it by itself refuses until it has.
+                Err(said) if first.engine.kind == Kind::Podman || said.contains(IN_PROGRESS) => {
+                    std::thread::sleep(PAUSE);
+                    (Instant::now() > deadline).then_some(false)
+                }
+                Err(_) => Some(false),
             }
-            Instant::now() < deadline && call(&first.engine, &container, &words, deadline)
         });
-        if !is_removed {
+        if is_removed != Some(true) {
             none_is_left = false;
             // The records stay; the user's login does not.
             let _ = fs::remove_file(container.join(LOGIN));
@@ -53,11 +61,14 @@ pub(super) fn remove(attempt: &Path) -> bool {
     none_is_left
 }
 
-/// Whether the engine has removed the containers, or does not know them.
-fn call(engine: &Engine, folder: &Path, words: &[&str], deadline: Instant) -> bool {
+/// Calls the engine. A container that it does not know is removed; else the error is what it says.
+fn call(engine: &Engine, folder: &Path, words: &[&str], deadline: Instant) -> Result<(), String> {
     let mut command = engine.call(folder);
-    command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let Ok(mut child) = command.spawn() else { return false };
+    // Not a pipe, whose end may be awaited for as long as anything that the engine started.
+    let errors = folder.join(ERRORS);
+    let file = File::create(&errors).map_err(|e| e.to_string())?;
+    command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
+    let mut child = command.spawn().map_err(|e| e.to_string())?;
     let status = loop {
         match child.try_wait() {
             Ok(Some(status)) => break status,
@@ -65,17 +76,18 @@ fn call(engine: &Engine, folder: &Path, words: &[&str], deadline: Instant) -> bo
             _ => {
                 let _ = child.kill();
                 let _ = child.wait();
-                return false;
+                return Err("it does not answer".into());
             }
         }
     };
     let mut said = String::new();
-    if let Some(error) = child.stderr.take() {
-        let _ = error.take(ERROR_BYTES_MAX).read_to_string(&mut said);
+    if let Ok(file) = File::open(&errors) {
+        let _ = file.take(ERROR_BYTES_MAX).read_to_string(&mut said);
     }
     let is_unknown = |line: &str| line.to_lowercase().contains("no such container");
     let mut lines = said.lines().filter(|line| !line.trim().is_empty()).peekable();
-    status.success() || (lines.peek().is_some() && lines.all(is_unknown))
+    let is_gone = status.success() || (lines.peek().is_some() && lines.all(is_unknown));
+    if is_gone { Ok(()) } else { Err(said) }
 }
 
 #[cfg(test)]
