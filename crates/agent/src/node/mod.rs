@@ -117,7 +117,7 @@ impl Node {
         }
     }
 
-    /// Kills every group of this node that belongs to no attempt in the spool.
+    /// Kills every group of this node that belongs to no attempt in the spool, and begins to remove its containers.
     pub fn clear_leftovers(&self, held: &[AttemptId]) -> Result<(), AgentError> {
         let names = |attempt: &AttemptId| {
             site_group_names(*attempt).into_iter().chain([group_name(*attempt)])
@@ -137,6 +137,9 @@ impl Node {
                 group.remove()?;
             }
         }
+        let left = container::folders_of_others(&self.folder, held);
+        // An engine may not answer now either.
+        std::thread::spawn(move || left.iter().for_each(|folder| container::remove(folder, &[])));
         Ok(())
     }
 

@@ -79,13 +79,16 @@ impl Engine {
         Command::new(&self.program).args(words).envs(variables).output().expect("the engine")
     }
 
-    fn import(&self, rootfs: &Path) {
+    fn import(&self, rootfs: &Path, image: &str, changes: &[&str]) {
         let archive = self.dir.path().join("rootfs.tar");
         let (from, to) = (rootfs.to_str().expect("utf-8"), archive.to_str().expect("utf-8"));
         let words = ["-C", from, "--owner=0", "--group=0", "-cf", to, "."];
         assert!(Command::new("tar").args(words).status().expect("tar").success());
-        let change = "--change=ENV GREETING=hello";
-        let said = self.call(&["import", change, to, IMAGE]);
+        let changes: Vec<String> = changes.iter().map(|one| format!("--change={one}")).collect();
+        let mut words = vec!["import"];
+        words.extend(changes.iter().map(String::as_str));
+        words.extend([to, image]);
+        let said = self.call(&words);
         assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
     }
 
@@ -97,7 +100,7 @@ impl Engine {
         );
         cluster.write_conf("sluice.toml", &format!("[containers]\nruntime = '{}'\n", self.program));
         make_rootfs(&cluster.path("work/rootfs"));
-        self.import(&cluster.path("work/rootfs"));
+        self.import(&cluster.path("work/rootfs"), IMAGE, &["ENV GREETING=hello"]);
         let variables: Vec<(&str, &str)> =
             self.variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
         cluster.start_with(&variables);
@@ -143,6 +146,91 @@ fn root_podman_runs_a_process_inside_its_jobs_group_and_rights() {
     }
 }
 
+#[test]
+fn root_docker_obeys_no_image_and_reaches_no_mount_of_the_node() {
+    if let Some(engine) = Engine::docker() {
+        let cluster = engine.cluster();
+        refuses_groups_that_an_image_names(&engine, &cluster);
+        keeps_mounts_inside(&cluster);
+        let image = "docker.io/lab/volume:1";
+        engine.import(&cluster.path("work/rootfs"), image, &["VOLUME /data"]);
+        let said = cluster.shell_as(USER, &format!("srun --container={image} true"));
+        assert!(said.code != 0 && said.stderr.contains("declares a volume"), "{}", said.stderr);
+        engine.assert_has_no_container();
+    }
+}
+
+#[test]
+fn root_podman_obeys_no_image_and_reaches_no_mount_of_the_node() {
+    if let Some(engine) = Engine::podman() {
+        let cluster = engine.cluster();
+        refuses_groups_that_an_image_names(&engine, &cluster);
+        keeps_mounts_inside(&cluster);
+        let image = "docker.io/lab/volume:1";
+        engine.import(&cluster.path("work/rootfs"), image, &["VOLUME /run/sluice/lib"]);
+        cluster.shell_as(USER, &format!("srun --container={image} sh -c 'exit 0'")).ok();
+        // crun would run what this names, as root.
+        let (image, file) = ("docker.io/lab/orders:1", engine.dir.path().join("Containerfile"));
+        std::fs::write(&file, format!("FROM {IMAGE}\n")).expect("written");
+        let file = file.to_str().expect("utf-8");
+        let said = engine.call(&[
+            "build",
+            "--annotation=run.oci.hooks.stdout=/tmp/x",
+            "--pull=never",
+            "--file",
+            file,
+            "--tag",
+            image,
+        ]);
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        let said = cluster.shell_as(USER, &format!("srun --container={image} true"));
+        assert!(said.code != 0 && said.stderr.contains("run.oci.hooks.stdout"), "{}", said.stderr);
+        engine.assert_has_no_container();
+    }
+}
+
+/// An image that has a group whose name is the number of the user's group, and code for Sluice's own program inside.
+fn refuses_groups_that_an_image_names(engine: &Engine, cluster: &Cluster) {
+    let gid = nix::unistd::User::from_name(USER).expect("users").expect("the user").gid;
+    let rootfs = cluster.path("work/rootfs");
+    let image = "docker.io/lab/groups:1";
+    std::fs::create_dir_all(rootfs.join("etc")).expect("made");
+    let files = [("etc/group", format!("{gid}:x:6:\n")), ("etc/ld.so.preload", "/its.so\n".into())];
+    for (name, text) in &files {
+        std::fs::write(rootfs.join(name), text).expect("written");
+    }
+    engine.import(&rootfs, image, &["ENV LD_PRELOAD=/its.so"]);
+    for (name, _) in &files {
+        std::fs::remove_file(rootfs.join(name)).expect("removed");
+    }
+    let said = cluster.shell_as(USER, &format!("srun --container={image} sh -c 'echo it runs'"));
+    assert!(said.code != 0 && said.stderr.contains("container has Groups"), "{}", said.stderr);
+    assert!(!said.stdout.contains("it runs"), "{}", said.stdout);
+    assert!(!said.stderr.contains("its.so"), "{}", said.stderr);
+}
+
+/// A mount inside of a mount of the user's, where the node shares its mounts.
+fn keeps_mounts_inside(cluster: &Cluster) {
+    let none: Option<&str> = None;
+    let shared = cluster.path("work/shared");
+    std::fs::create_dir(&shared).expect("made");
+    let flags = nix::mount::MsFlags::empty();
+    nix::mount::mount(Some("tmpfs"), &shared, Some("tmpfs"), flags, none).expect("mounted");
+    nix::mount::mount(none, &shared, none, nix::mount::MsFlags::MS_SHARED, none).expect("shared");
+    std::fs::write(shared.join("passwd"), "the nodes").expect("written");
+    std::fs::write(cluster.path("work/other"), "the users").expect("written");
+    let (from, other) = (shared.display(), cluster.path("work/other").display().to_string());
+    let mounts = format!("--container-mounts={from}:/host,{other}:/host/passwd");
+    let line = format!("srun {mounts} --container={IMAGE} cat /host/passwd");
+    let said = cluster.shell_as(USER, &line);
+    let outside = std::fs::read_to_string(shared.join("passwd"));
+    // One is there more than the test's own if it came out.
+    while nix::mount::umount2(&shared.join("passwd"), nix::mount::MntFlags::MNT_DETACH).is_ok() {}
+    nix::mount::umount2(&shared, nix::mount::MntFlags::MNT_DETACH).expect("unmounted");
+    assert_eq!(said.ok(), "the users");
+    assert_eq!(outside.expect("read"), "the nodes");
+}
+
 /// The supervisor of a job of this cluster.
 fn supervisor_of(cluster: &Cluster, job: u32) -> i32 {
     let state = cluster.state().display().to_string();
@@ -173,6 +261,9 @@ fn runs_as_an_oci_runtime_would(engine: &Engine) {
         work.display()
     );
     assert_eq!((said.code, said.stdout), (4, expected), "{}", said.stderr);
+    let inner = format!("srun --pty --container={IMAGE} sh -c \"[ -t 0 ] && echo terminal\"");
+    let said = cluster.shell_as(USER, &format!("script -qec '{inner}' /dev/null"));
+    assert!(said.code == 0 && said.stdout.contains("terminal"), "{} {}", said.stdout, said.stderr);
     // Input ends, and what the user named is opened with the user's rights.
     std::fs::create_dir_all(work.join("closed/open")).expect("made");
     let closed = std::os::unix::fs::PermissionsExt::from_mode(0o700);

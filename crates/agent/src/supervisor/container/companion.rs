@@ -7,8 +7,10 @@ use super::driver_files::DriverFiles;
 use super::files::{self, Placed};
 use super::holder::close_all_but;
 use super::init::{Orders, SOCKET};
+use super::mount_calls::stop_propagation;
 use super::program::Inside;
 use super::{ContainerSpec, group_trees, oom_mark};
+use crate::pidfd;
 use image::ImageConfig;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
@@ -16,15 +18,18 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, fstat, stat};
 use nix::unistd::{ForkResult, dup2_stderr, dup2_stdin, dup2_stdout, fork};
+use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::time::Duration;
+use wire::order::UserIds;
 
 pub(super) struct Companion<'a> {
     pub settings: &'a ImageConfig,
@@ -45,6 +50,7 @@ pub(super) struct Companion<'a> {
 /// A process by its folder in `/proc`, which is of no other process that has its pid later.
 struct ContainerProcess {
     handle: OwnedFd,
+    pidfd: OwnedFd,
     /// Its control groups.
     groups: String,
 }
@@ -58,7 +64,72 @@ fn read_at(folder: &OwnedFd, name: &str) -> Option<String> {
 
 /// Bytes that are read of a small file.
 const READ_BYTES_MAX: u64 = 64 << 10;
+/// How long a container that is refused may take to say so.
+const REFUSED_MAX: Duration = Duration::from_secs(2);
 const HANDLE: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
+
+impl ContainerProcess {
+    /// Whether it is the first process of a container, with the rights of the job's user and no others. An engine finds
+    /// out by files of the image which groups a number means.
+    fn check(&self, user: &UserIds) -> Result<(), String> {
+        let namespace =
+            openat(&self.handle, "ns/user", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
+        let of_container = namespace.and_then(fstat).map(|found| (found.st_dev, found.st_ino));
+        let own = stat("/proc/self/ns/user").map(|found| (found.st_dev, found.st_ino));
+        if of_container.is_err() || of_container != own {
+            return Err("the container has a user namespace of its own: expected the node's".into());
+        }
+        let status = read_at(&self.handle, "status").ok_or("the container has ended")?;
+        check_status(&status, user)
+    }
+}
+
+/// Compares a process's file `status` with what the first process of the job's container has.
+fn check_status(status: &str, user: &UserIds) -> Result<(), String> {
+    let field = |name: &str| {
+        let value =
+            |line: &str| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned());
+        status.lines().find_map(value).unwrap_or_else(|| "missing".to_owned())
+    };
+    let refused = |name: &str, found: &str, expected: &str| {
+        Err(format!("the engine's container has {name} {found}: expected {expected}"))
+    };
+    for (name, id) in [("Uid", user.uid), ("Gid", user.gid)] {
+        let found = field(name);
+        let id = id.to_string();
+        if found.split_whitespace().count() != 4 || found.split_whitespace().any(|one| one != id) {
+            return refused(name, &found, &id);
+        }
+    }
+    let found = field("Groups");
+    // The user's own group may be among them or not.
+    let with_own = |groups: BTreeSet<String>| {
+        groups.into_iter().chain([user.gid.to_string()]).collect::<BTreeSet<_>>()
+    };
+    let expected: BTreeSet<String> = user.groups.iter().map(u32::to_string).collect();
+    let expected = with_own(expected);
+    if with_own(found.split_whitespace().map(str::to_owned).collect()) != expected {
+        let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+        return refused("Groups", &found, &expected.join(" "));
+    }
+    for name in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        let found = field(name);
+        if found.bytes().any(|digit| digit != b'0') {
+            return refused(name, &found, "none");
+        }
+    }
+    let found = field("NoNewPrivs");
+    if found != "1" {
+        return refused("NoNewPrivs", &found, "1");
+    }
+    // Its pid here, and in each namespace that it is in.
+    let found = field("NSpid");
+    let pids: Vec<&str> = found.split_whitespace().collect();
+    if pids.len() < 2 || pids.last() != Some(&"1") {
+        return refused("NSpid", &found, "1 in a namespace of its own");
+    }
+    Ok(())
+}
 
 impl Companion<'_> {
     /// Starts it. It ends with this process, which becomes the engine's command.
@@ -126,7 +197,11 @@ impl Companion<'_> {
         let Some(process) = self.process(peer.pid(), folder) else { return 1 };
         let memory = group_trees::memory_events(&process.groups);
         let exec_failed = self.exec_failed;
-        let orders = match self.place_and_find(spec, &process.handle, argv, environment) {
+        let checked = process.check(spec.user);
+        let is_refused = checked.is_err();
+        let orders = match checked
+            .and_then(|()| self.place_and_find(spec, &process.handle, argv, environment))
+        {
             Ok(Ok(orders)) => orders,
             Ok(Err((errno, what))) => Orders::Fail {
                 line: exec_failed.replace("{what}", &what).replace("{error}", errno.desc()),
@@ -134,9 +209,15 @@ impl Companion<'_> {
             },
             Err(why) => Orders::Fail { line: format!("sluice: {why}"), code: 1 },
         };
+        if is_refused {
+            // It may say the line that it is told, and ends.
+            let _ = stream.set_read_timeout(Some(REFUSED_MAX));
+            let _ = stream.set_write_timeout(Some(REFUSED_MAX));
+        }
         let Ok(text) = serde_json::to_vec(&orders) else { return 1 };
         let length = (text.len() as u32).to_be_bytes();
-        if stream.write_all(&length).and_then(|()| stream.write_all(&text)).is_err() {
+        let is_told = stream.write_all(&length).and_then(|()| stream.write_all(&text)).is_ok();
+        if !is_told && !is_refused {
             return 1;
         }
         // Returns when the program has ended, or what waited for it.
@@ -151,6 +232,10 @@ impl Companion<'_> {
             }
         }
         let _ = stream.write_all(b"k");
+        if is_refused {
+            let _ = stream.read(&mut [0]);
+            let _ = pidfd::send_signal(process.pidfd.as_fd(), Signal::SIGKILL);
+        }
         0
     }
 
@@ -158,10 +243,15 @@ impl Companion<'_> {
     /// process to its pid, whose root is the node's.
     fn process(&self, pid: i32, folder: &OwnedFd) -> Option<ContainerProcess> {
         let handle = open(format!("/proc/{pid}").as_str(), HANDLE, Mode::empty()).ok()?;
+        // What is read through the handle below says that the process lives, so this is the same one.
+        let pidfd = pidfd::open(pid).ok()?;
         let groups = read_at(&handle, "cgroup")?;
         let id = read_at(folder, self.id_file)?;
-        group_trees::is_of_container(&groups, self.group, id.trim())
-            .then_some(ContainerProcess { handle, groups })
+        group_trees::is_of_container(&groups, self.group, id.trim()).then_some(ContainerProcess {
+            handle,
+            pidfd,
+            groups,
+        })
     }
 
     /// Mounts what is shown, and finds the program.
@@ -187,6 +277,7 @@ impl Companion<'_> {
             placed.push(Placed::take(&source, &target)?);
         }
         setns(namespace, CloneFlags::CLONE_NEWNS).map_err(failed)?;
+        stop_propagation(&root).map_err(failed)?;
         placed.into_iter().try_for_each(|one| one.show(&root))?;
         self.shown.show_mounts(&root)?;
         let inside = Inside { settings: self.settings, root: &root, has_driver };
@@ -196,5 +287,36 @@ impl Companion<'_> {
             umask: spec.umask,
             rlimits: self.rlimits.to_vec(),
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATUS: &str = "Name:\tx\nUid:\t7\t7\t7\t7\nGid:\t8\t8\t8\t8\nGroups:\t8 20 \nNSpid:\t311\t1\n\
+        CapInh:\t0000\nCapPrm:\t0000\nCapEff:\t0000\nCapBnd:\t0000\nCapAmb:\t0000\nNoNewPrivs:\t1\n";
+
+    #[test]
+    fn a_container_with_other_rights_than_the_jobs_users_is_refused() {
+        let user = UserIds { name: "kim".into(), uid: 7, gid: 8, groups: vec![20] };
+        assert_eq!(check_status(STATUS, &user), Ok(()));
+        for (own, other) in [
+            ("Groups:\t8 20", "Groups:\t8 20 999"),
+            ("Groups:\t8 20", "Groups:\t999"),
+            ("Groups:\t8 20", "Groups:\t"),
+            ("Uid:\t7\t7\t7\t7", "Uid:\t7\t7\t0\t7"),
+            ("Gid:\t8\t8\t8\t8", "Gid:\t0\t0\t0\t0"),
+            ("CapBnd:\t0000", "CapBnd:\t0400"),
+            ("CapEff:\t0000\n", ""),
+            ("NoNewPrivs:\t1", "NoNewPrivs:\t0"),
+            ("NSpid:\t311\t1", "NSpid:\t311\t2"),
+            ("NSpid:\t311\t1", "NSpid:\t1"),
+        ] {
+            let name = own.split(':').next().unwrap_or_default();
+            let refused =
+                check_status(&STATUS.replace(own, other), &user).err().unwrap_or_default();
+            assert!(refused.contains(name), "{other}: {refused}");
+        }
     }
 }

@@ -4,10 +4,11 @@
 
 use super::assembly::{self, ShownHandles};
 use super::companion::Companion;
-use super::files::PROGRAM;
+use super::engine_image::EngineImage;
+use super::files::{OWN, PROGRAM};
 use super::runtime_config::DeviceFile;
 use super::{ContainerSpec, devices, group_trees, init};
-use image::{Digest, ImageConfig, Reference};
+use image::{Digest, Reference};
 use nix::errno::Errno;
 use nix::unistd::execve;
 use serde::{Deserialize, Serialize};
@@ -24,7 +25,19 @@ const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin
 /// The file into which an engine writes the id of the container.
 const ID_FILE: &str = "id";
 /// The record of a container that an engine may still have.
-const RECORD: &str = "engine.json";
+pub(super) const RECORD: &str = "engine.json";
+/// The file of the user's login for a registry.
+pub(super) const LOGIN: &str = "config.json";
+/// The engine mounts a new folder over what the image has at the place of Sluice's own files.
+const OWN_FOLDER: &str = "rw,mode=755,size=1m";
+/// A file of the image by which the loader runs the image's code in Sluice's own program. It is covered.
+const PRELOADED: &str = "/etc/ld.so.preload";
+/// For Sluice's own program in the container: variables by which the loader would run the image's code in it, and one by
+/// which a hook of NVIDIA's would show devices. The job's program gets the image's own values.
+const VARIABLES: [&str; 4] =
+    ["LD_PRELOAD=", "LD_AUDIT=", "GLIBC_TUNABLES=", "NVIDIA_VISIBLE_DEVICES=void"];
+/// Keys that leave a container's terminal. Docker cannot do without any; nobody types these.
+const DOCKERS_DETACH_KEYS: &str = "ctrl-_,ctrl-^,ctrl-],ctrl-_,ctrl-^,ctrl-],ctrl-_,ctrl-^";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -41,9 +54,9 @@ pub(crate) struct Engine {
 
 /// What is needed to remove a container that nobody removed.
 #[derive(Serialize, Deserialize)]
-struct Left {
-    engine: Engine,
-    name: String,
+pub(super) struct Left {
+    pub engine: Engine,
+    pub name: String,
 }
 
 impl Engine {
@@ -57,7 +70,7 @@ impl Engine {
     }
 
     /// A call of the engine, with nothing of the user's in its environment. `folder` is root's own.
-    fn call(&self, folder: &Path) -> Command {
+    pub(super) fn call(&self, folder: &Path) -> Command {
         let mut command = Command::new(&self.program);
         command.env_clear().current_dir("/");
         for entry in environment(folder) {
@@ -77,14 +90,20 @@ impl Engine {
         }
     }
 
-    /// The image's settings; `None` if the engine does not have it.
-    fn inspect(&self, image: &str, folder: &Path) -> Result<Option<ImageConfig>, String> {
-        let words = ["image", "inspect", "--format", "{{json .Config}}", image];
+    /// The image; `None` if the engine does not have it.
+    fn inspect(&self, image: &str, folder: &Path) -> Result<Option<EngineImage>, String> {
+        let words = ["image", "inspect", image];
         let said = self.call(folder).args(words).output();
         let said = said.map_err(|e| format!("{}: {e}", self.program.display()))?;
         if said.status.success() {
-            let settings = ImageConfig::from_settings(&said.stdout);
-            return settings.map(Some).ok_or(format!("{image}: its settings cannot be read"));
+            let found =
+                EngineImage::read(&said.stdout).map_err(|why| format!("image {image}: {why}"))?;
+            // A volume could cover Sluice's own program in the container; Podman can be told to make none.
+            if let (Kind::Docker, Some(path)) = (self.kind, found.volumes.first()) {
+                let why = "it declares a volume, with which Docker as runtime does not run it";
+                return Err(format!("image {image}: {why}: {path}"));
+            }
+            return Ok(Some(found));
         }
         // Whatever else is wrong, the pull says it.
         Ok(None)
@@ -94,7 +113,7 @@ impl Engine {
         let mut command = self.call(&spec.folder);
         command.arg("pull");
         if self.kind == Kind::Podman {
-            command.arg(format!("--authfile={}", spec.folder.join("config.json").display()));
+            command.arg(format!("--authfile={}", spec.folder.join(LOGIN).display()));
             if spec.site.insecure.contains(&reference.registry) {
                 command.arg("--tls-verify=false");
             }
@@ -143,14 +162,13 @@ fn write_login(spec: &ContainerSpec, reference: &Reference) -> std::io::Result<(
     let text = serde_json::json!({ "auths": auths.unwrap_or(serde_json::json!({})) }).to_string();
     let mut file = fs::OpenOptions::new();
     file.write(true).create(true).truncate(true).mode(0o600);
-    std::io::Write::write_all(&mut file.open(spec.folder.join("config.json"))?, text.as_bytes())
+    std::io::Write::write_all(&mut file.open(spec.folder.join(LOGIN))?, text.as_bytes())
 }
 
 /// A process that an engine is to run in a container of its own.
 pub(crate) struct EngineProcess {
     engine: Engine,
-    image: String,
-    settings: ImageConfig,
+    image: EngineImage,
     shown: ShownHandles,
     group: String,
     rlimits: Vec<(String, u64, u64)>,
@@ -175,20 +193,22 @@ impl EngineProcess {
         private
             .and_then(|()| write_login(spec, reference))
             .map_err(|e| format!("{}: {e}", spec.folder.display()))?;
-        let image = reference.to_string();
-        let settings = match engine.inspect(&image, &spec.folder)? {
-            Some(settings) => settings,
+        let name = reference.to_string();
+        let image = match engine.inspect(&name, &spec.folder)? {
+            Some(image) => image,
             None => {
-                progress(&format!("sluice: image {image}: pulling"));
-                engine.pull(reference, &image, spec)?;
-                engine.inspect(&image, &spec.folder)?.ok_or(format!("{image}: it is not there"))?
+                progress(&format!("sluice: image {name}: pulling"));
+                engine.pull(reference, &name, spec)?;
+                engine.inspect(&name, &spec.folder)?.ok_or(format!("{name}: it is not there"))?
             }
         };
         let shown = ShownHandles::open(spec, environment);
         shown.check()?;
         // Other tasks of the step make theirs at the same time.
         let made = spec.folder.join(format!("own-{}-{}", spec.step, spec.process));
-        fs::create_dir_all(&made).map_err(|e| format!("{}: {e}", made.display()))?;
+        fs::create_dir_all(hooks_folder(&made))
+            .and_then(|()| fs::write(preload_file(&made), ""))
+            .map_err(|e| format!("{}: {e}", made.display()))?;
         let own = assembly::own_files(spec, &made)?;
         if !own.iter().any(|(_, target)| target == PROGRAM) {
             let why = "cannot run this build of Sluice, which has no C library to bring along";
@@ -196,7 +216,7 @@ impl EngineProcess {
         }
         let group = group_trees::path(&spec.groups)?;
         let devices = devices::files(spec.devices.as_ref(), spec.of_several_nodes);
-        Ok(EngineProcess { engine, image, settings, shown, group, rlimits, devices, made, own })
+        Ok(EngineProcess { engine, image, shown, group, rlimits, devices, made, own })
     }
 
     /// Becomes the engine's own command, which runs the container and ends as it does. Returns only on failure, with the
@@ -221,7 +241,7 @@ impl EngineProcess {
         let words_of_run = self.words(spec, &folder, &name);
         let started = prepare().and_then(|()| {
             let companion = Companion {
-                settings: &self.settings,
+                settings: &self.image.settings,
                 shown: self.shown,
                 rlimits: &self.rlimits,
                 has_gpu: devices::have_driver(&self.devices),
@@ -252,6 +272,9 @@ impl EngineProcess {
         let mut words = vec![self.engine.program.display().to_string()];
         words.extend(self.engine.first_words().iter().map(|word| (*word).to_owned()));
         let mut add = |word: &str| words.push(word.to_owned());
+        if self.engine.kind == Kind::Podman {
+            add(&format!("--hooks-dir={}", hooks_folder(&self.made).display()));
+        }
         for word in [
             "run",
             "--rm",
@@ -262,6 +285,7 @@ impl EngineProcess {
             "--workdir=/",
             "--cap-drop=ALL",
             "--security-opt=no-new-privileges",
+            "--no-healthcheck",
         ] {
             add(word);
         }
@@ -270,6 +294,11 @@ impl EngineProcess {
         add(&format!("--cgroup-parent={}", self.group));
         if spec.terminal {
             add("--tty");
+            let keys = match self.engine.kind {
+                Kind::Docker => DOCKERS_DETACH_KEYS,
+                Kind::Podman => "",
+            };
+            add(&format!("--detach-keys={keys}"));
         }
         if spec.request.read_only {
             add("--read-only");
@@ -283,55 +312,59 @@ impl EngineProcess {
         }
         add(&format!("--user={}:{}", spec.user.uid, spec.user.gid));
         spec.user.groups.iter().for_each(|group| add(&format!("--group-add={group}")));
-        if self.engine.kind == Kind::Podman {
-            // Its monitor stays in the process's group, and ends with it.
-            add("--cgroups=no-conmon");
-            // Its defaults are more than a machine may allow; it lowers its own number of processes to that of pids.
-            let pids_max = fs::read_to_string("/proc/sys/kernel/pid_max");
-            let pids_max =
-                pids_max.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(32_768);
-            for (limit, name) in [("RLIMIT_NOFILE", "nofile"), ("RLIMIT_NPROC", "nproc")] {
-                let found = self.rlimits.iter().find(|(one, ..)| one == limit);
-                let most = found.map_or(pids_max, |(_, _, hard)| (*hard).min(pids_max));
-                add(&format!("--ulimit={name}={most}:{most}"));
+        self.ulimits().iter().for_each(|limit| add(limit));
+        let own_folder = match self.engine.kind {
+            Kind::Docker => {
+                add("--runtime=runc");
+                OWN_FOLDER.to_owned()
             }
-        }
+            Kind::Podman => {
+                // Its monitor stays in the process's group, and ends with it.
+                add("--cgroups=no-conmon");
+                add("--image-volume=ignore");
+                format!("{OWN_FOLDER},notmpcopyup")
+            }
+        };
+        VARIABLES.iter().for_each(|variable| add(&format!("--env={variable}")));
+        add(&format!("--tmpfs={OWN}:{own_folder}"));
+        add(&format!("--volume={}:{PRELOADED}:ro", preload_file(&self.made).display()));
         for (source, target) in &self.own {
             add(&format!("--volume={}:{target}:ro", source.display()));
         }
         add(&format!("--volume={}:{}:ro", folder.display(), init::FOLDER));
         let [program, arguments @ ..] = init::words();
         add(&format!("--entrypoint={program}"));
-        add(&self.image);
+        add(&self.image.id);
         arguments.iter().for_each(|word| add(word));
         words
     }
+
+    /// The job's hard limits, as far as engines know their names; the soft ones are set inside.
+    fn ulimits(&self) -> Vec<String> {
+        let pids_max = fs::read_to_string("/proc/sys/kernel/pid_max");
+        let pids_max = pids_max.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(32_768);
+        let limit = |(name, _, hard): &(String, u64, u64)| {
+            let name = name.strip_prefix("RLIMIT_")?.to_lowercase();
+            let hard = match (self.engine.kind, name.as_str()) {
+                (_, "as") => return None,
+                // More than that is more than a machine may allow to Podman.
+                (Kind::Podman, "nofile" | "nproc") => (*hard).min(pids_max),
+                _ => *hard,
+            };
+            // Engines write no limit as -1.
+            let hard = i64::try_from(hard).unwrap_or(-1);
+            Some(format!("--ulimit={name}={hard}:{hard}"))
+        };
+        self.rlimits.iter().filter_map(limit).collect()
+    }
 }
 
-/// Removes the containers that an engine still has of an attempt: those whose command was killed.
-pub(super) fn remove_left(attempt: &Path) {
-    let folders = |path: &Path| {
-        let entries = fs::read_dir(path).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path()).collect::<Vec<_>>()
-    };
-    let record = |process: PathBuf| {
-        let text = fs::read(process.join(RECORD)).ok()?;
-        serde_json::from_slice::<Left>(&text).ok()
-    };
-    for container in folders(attempt) {
-        let left: Vec<Left> = folders(&container).into_iter().filter_map(record).collect();
-        if let Some(first) = left.first() {
-            let (tries, options): (_, &[&str]) = match first.engine.kind {
-                // What is gone already cannot be removed, which is as well.
-                Kind::Docker => (1, &["rm", "--force"]),
-                // Podman notices at the first try that the container's monitor was killed.
-                Kind::Podman => (2, &["rm", "--force", "--ignore"]),
-            };
-            let remove = || {
-                let names = left.iter().map(|left| &left.name);
-                first.engine.call(&container).args(options).args(names).output()
-            };
-            let _ = (0..tries).any(|_| remove().is_ok_and(|said| said.status.success()));
-        }
-    }
+/// A folder without hooks, instead of those in which Podman finds some.
+fn hooks_folder(made: &Path) -> PathBuf {
+    made.join("hooks")
+}
+
+/// The empty file that is shown in place of the image's.
+fn preload_file(made: &Path) -> PathBuf {
+    made.join("preload")
 }

@@ -10,7 +10,7 @@ use nix::sys::stat::{Mode, SFlag, fstat};
 use std::ffi::{CStr, OsStr};
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use wire::order::UserIds;
@@ -156,9 +156,14 @@ pub(super) fn user_files(
 }
 
 pub(super) fn read_in_root(root: &OwnedFd, path: &str) -> Option<String> {
-    let file = open_in_root(root.as_fd(), path, OFlag::O_RDONLY | OFlag::O_NONBLOCK).ok()?;
+    // An image may have a device there, which is not to be opened.
+    let file = open_in_root(root.as_fd(), path, OFlag::O_PATH).ok()?;
+    if fstat(&file).ok()?.st_mode & SFlag::S_IFMT.bits() != SFlag::S_IFREG.bits() {
+        return None;
+    }
+    let file = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
     let mut text = String::new();
-    File::from(file).take(READ_BYTES_MAX).read_to_string(&mut text).ok()?;
+    file.take(READ_BYTES_MAX).read_to_string(&mut text).ok()?;
     Some(text)
 }
 

@@ -8,7 +8,7 @@
 //! - `assembly`: the root file system with everything that is shown in it; `files`, `mount_calls`, `squash`: how.
 //! - `group_trees`: the control groups that the runtime sees.
 //! - `runtime`: which program runs containers; `runtime_config`: what an OCI runtime is told.
-//! - `engine`: Docker and Podman; `companion`: root's part beside their containers, `init`: the user's part in them.
+//! - `engine`: Docker and Podman, `engine_image`: what their images say, `engine_left`: what they did not remove; `companion`: root's part beside their containers, `init`: the user's part in them.
 //! - `program`: its arguments, variables and working directory; `inside`: what runs in the container before it.
 //! - `save`: the container's files as an image.
 //! - `user`: the users of the image; `devices`, `driver_files`: what it needs for the job's GPUs.
@@ -18,6 +18,8 @@ mod companion;
 mod devices;
 mod driver_files;
 mod engine;
+mod engine_image;
+mod engine_left;
 mod files;
 mod group_trees;
 mod holder;
@@ -405,9 +407,20 @@ pub(crate) fn oom_kills(folder: &Path, step: &str) -> u64 {
 
 /// Removes the folders of an attempt's containers; `groups` are those of the job.
 pub(crate) fn remove(folder: &Path, groups: &[String]) {
-    engine::remove_left(folder);
+    let none_is_left = engine_left::remove(folder);
     group_trees::remove_foreign(groups);
-    remove_folder(folder);
+    if none_is_left {
+        remove_folder(folder);
+    }
+}
+
+/// The folders of containers of attempts that are not in `held`: an engine did not answer when they ended.
+pub(crate) fn folders_of_others(node: &Path, held: &[AttemptId]) -> Vec<PathBuf> {
+    let held: Vec<PathBuf> =
+        held.iter().map(|one| node.join(FOLDER).join(one.to_string())).collect();
+    let entries = fs::read_dir(node.join(FOLDER)).into_iter().flatten().flatten();
+    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders.map(|entry| entry.path()).filter(|path| !held.contains(path)).collect()
 }
 
 /// Removes what is left of the containers of an attempt whose supervisor was killed; `groups` are those of the job.

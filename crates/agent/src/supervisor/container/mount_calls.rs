@@ -2,7 +2,7 @@
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::{Mode, fstat, mkdirat};
+use nix::sys::stat::{Mode, mkdirat};
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -85,9 +85,42 @@ pub(super) fn open_plain_at(
     fd_of(unsafe { libc::syscall(libc::SYS_openat2, folder, path.as_ptr(), &how, size) })
 }
 
-/// Whether the folder is of the container's own file system. Root makes nothing in what a user had mounted.
+/// Whether the folder is of the container's own mount. Root makes nothing in what a user had mounted, which may be of
+/// the same file system.
 fn check_own(root: BorrowedFd, folder: &OwnedFd) -> nix::Result<()> {
-    if fstat(root)?.st_dev == fstat(folder)?.st_dev { Ok(()) } else { Err(Errno::ENOENT) }
+    if mount_of(root)? == mount_of(folder)? { Ok(()) } else { Err(Errno::ENOENT) }
+}
+
+/// The mount that a handle is of, and its file system.
+fn mount_of(file: impl AsFd) -> nix::Result<(u64, u32, u32)> {
+    // SAFETY: a structure of integers, for which zeros are values.
+    let mut found: libc::statx = unsafe { std::mem::zeroed() };
+    let (fd, mask) = (file.as_fd().as_raw_fd(), libc::STATX_MNT_ID);
+    // SAFETY: the empty path is a constant, and the structure lives through the call.
+    let done = unsafe { libc::statx(fd, c"".as_ptr(), libc::AT_EMPTY_PATH, mask, &mut found) };
+    Errno::result(done)?;
+    if found.stx_mask & mask == 0 {
+        return Err(Errno::ENOSYS);
+    }
+    Ok((found.stx_mnt_id, found.stx_dev_major, found.stx_dev_minor))
+}
+
+/// Nothing that is mounted in this mount, or in those below it, is mounted outside of this namespace too. What the node
+/// mounts later still comes in, as automounted folders need it.
+pub(super) fn stop_propagation(mount: impl AsFd) -> nix::Result<()> {
+    let propagation = libc::MS_SLAVE;
+    set_attributes(mount.as_fd(), &MountAttr { propagation, ..MountAttr::default() })
+}
+
+/// Of a mount and of those below it.
+fn set_attributes(mount: BorrowedFd, attributes: &MountAttr) -> nix::Result<()> {
+    let flags = libc::AT_EMPTY_PATH as libc::c_uint | AT_RECURSIVE;
+    let (fd, size) = (mount.as_raw_fd(), size_of::<MountAttr>());
+    // SAFETY: the structure lives through the call, and the size is its own.
+    let done = unsafe {
+        libc::syscall(libc::SYS_mount_setattr, fd, c"".as_ptr(), flags, attributes, size)
+    };
+    Errno::result(done).map(drop)
 }
 
 /// The folder at `path` below `root`, made with what is missing of its path.
@@ -129,7 +162,8 @@ pub(super) fn make_file_in_root(root: impl AsFd, path: &str) -> nix::Result<Owne
     open_in_root(root, path, OFlag::O_PATH)
 }
 
-/// A copy of a mount that is not yet shown anywhere.
+/// A copy of a mount that is not yet shown anywhere. What is mounted in it does not reach the mount that it is a copy
+/// of, even where the node shares its mounts.
 pub(super) struct Tree(OwnedFd);
 
 impl AsFd for Tree {
@@ -157,20 +191,23 @@ impl Tree {
         let fd = source.as_fd().as_raw_fd();
         // SAFETY: the empty path is a constant.
         let tree = unsafe { libc::syscall(libc::SYS_open_tree, fd, c"".as_ptr(), flags) };
-        fd_of(tree).map(Tree)
+        let tree = Tree(fd_of(tree)?);
+        stop_propagation(&tree)?;
+        Ok(tree)
     }
 
     /// No program in it gains rights, and no device in it opens.
     pub fn restrict(&self, read_only: bool) -> nix::Result<()> {
         let read_only = if read_only { MOUNT_ATTR_RDONLY } else { 0 };
         let set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | read_only;
-        self.set(&MountAttr { set, ..MountAttr::default() })
+        set_attributes(self.as_fd(), &MountAttr { set, ..MountAttr::default() })
     }
 
     /// Owners are shown as this user namespace maps them.
     pub fn map_owners(&self, user_namespace: impl AsFd) -> nix::Result<()> {
         let userns_fd = user_namespace.as_fd().as_raw_fd() as u64;
-        self.set(&MountAttr { set: MOUNT_ATTR_IDMAP, userns_fd, ..MountAttr::default() })
+        let attributes = MountAttr { set: MOUNT_ATTR_IDMAP, userns_fd, ..MountAttr::default() };
+        set_attributes(self.as_fd(), &attributes)
     }
 
     pub fn show_at(self, target: impl AsFd) -> nix::Result<()> {
@@ -182,14 +219,69 @@ impl Tree {
             unsafe { libc::syscall(libc::SYS_move_mount, tree, empty, target, empty, flags) };
         Errno::result(done).map(drop)
     }
+}
 
-    fn set(&self, attributes: &MountAttr) -> nix::Result<()> {
-        let flags = libc::AT_EMPTY_PATH as libc::c_uint | AT_RECURSIVE;
-        let (fd, size) = (self.0.as_raw_fd(), size_of::<MountAttr>());
-        // SAFETY: the structure lives through the call, and the size is its own.
-        let done = unsafe {
-            libc::syscall(libc::SYS_mount_setattr, fd, c"".as_ptr(), flags, attributes, size)
-        };
-        Errno::result(done).map(drop)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::fcntl::open;
+    use nix::mount::{MsFlags, mount};
+    use nix::sched::{CloneFlags, unshare};
+    use std::fs;
+
+    fn handle(path: &Path) -> OwnedFd {
+        open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).expect("opened")
+    }
+
+    /// A shared file system and a private one, in a mount namespace of this thread alone.
+    fn in_own_namespace(test: impl FnOnce(&Path, &Path) + Send + 'static) {
+        if !nix::unistd::Uid::effective().is_root() {
+            return;
+        }
+        let thread = std::thread::spawn(|| {
+            let dir = tempfile::tempdir().expect("scratch folder");
+            let none: Option<&str> = None;
+            unshare(CloneFlags::CLONE_NEWNS).expect("a mount namespace");
+            mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).expect("private");
+            let paths = ["node", "root"].map(|name| dir.path().join(name));
+            for path in &paths {
+                fs::create_dir(path).expect("made");
+                let kind = Some("tmpfs");
+                mount(kind, path, kind, MsFlags::empty(), none).expect("mounted");
+            }
+            let shared = MsFlags::MS_REC | MsFlags::MS_SHARED;
+            mount(none, &paths[0], none, shared, none).expect("shared");
+            test(&paths[0], &paths[1]);
+        });
+        thread.join().expect("the test");
+    }
+
+    #[test]
+    fn root_a_mount_in_a_copy_does_not_reach_the_node() {
+        in_own_namespace(|node, root| {
+            fs::write(node.join("passwd"), "the node's").expect("written");
+            fs::write(node.join("other"), "the user's").expect("written");
+            let (copy, other) = (Tree::copy(handle(node)), Tree::copy(handle(&node.join("other"))));
+            let at = make_folder_in_root(handle(root), "/host").expect("made");
+            copy.and_then(|tree| tree.show_at(at)).expect("shown");
+            let at = make_file_in_root(handle(root), "/host/passwd").expect("found");
+            other.and_then(|tree| tree.show_at(at)).expect("shown");
+            let read = |path: &Path| fs::read_to_string(path).expect("read");
+            assert_eq!(read(&root.join("host/passwd")), "the user's");
+            assert_eq!(read(&node.join("passwd")), "the node's");
+        });
+    }
+
+    #[test]
+    fn root_nothing_is_made_in_a_mount_of_the_same_file_system() {
+        in_own_namespace(|_, root| {
+            fs::create_dir_all(root.join("closed")).expect("made");
+            let copy = Tree::copy(handle(&root.join("closed"))).expect("copied");
+            let at = make_folder_in_root(handle(root), "/shown").expect("made");
+            copy.show_at(at).expect("shown");
+            let made = make_folder_in_root(handle(root), "/shown/made");
+            assert_eq!(made.map(drop), Err(Errno::ENOENT));
+            assert!(!root.join("closed/made").exists());
+        });
     }
 }
