@@ -57,7 +57,7 @@ fn root_a_users_job_cannot_change_its_limits() {
         "daemon",
         "try() { \"$@\" > /dev/null 2>&1 && echo \"could: $*\"; echo tried; }\n\
          try prlimit --pid $PPID --nofile=3\n\
-         try renice -n -5 $$\n\
+         try renice -n -20 $$\n\
          try renice -n 19 $PPID\n\
          try chrt -f -p 10 $$\n\
          try taskset -cp 0 $PPID\n\
