@@ -65,5 +65,11 @@ fn up_agent_reads_a_gres_conf_of_its_own_machine() {
     until("the machine has enough", || (cluster.node_states() == "idle|none").then_some(()));
     let seen = cluster.shell("srun -n1 --gres=gpu:2 sh -c 'echo $CUDA_VISIBLE_DEVICES'").ok();
     assert_eq!(seen.trim(), "0,1");
+    // A supervisor waits for another agent until its job's end is on record.
+    until("nothing of the job is left", || cluster.groups().is_empty().then_some(()));
+    let recorded = ["sacct", "-n", "-X", "-P", "-o", "State"];
+    until("its end is on record", || {
+        (cluster.sluice(&recorded).ok().trim() == "COMPLETED").then_some(())
+    });
     end(second);
 }
