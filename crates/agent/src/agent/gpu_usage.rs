@@ -53,10 +53,10 @@ impl AttemptGpus {
         AttemptGpus { gpus, series, ..AttemptGpus::default() }
     }
 
-    /// A step starts on some of the attempt's GPUs.
+    /// A step starts on some of the attempt's GPUs. Its order may come again.
     pub fn start_step(&mut self, step: StepId, gpus: Vec<u32>) {
         if !self.gpus.is_empty() {
-            self.steps.insert(step, (gpus, Meter::default()));
+            self.steps.entry(step).or_insert_with(|| (gpus, Meter::default()));
         }
     }
 
@@ -124,6 +124,7 @@ mod tests {
         for (second, [other, first, last]) in rounds.iter().enumerate() {
             let round = HashMap::from([(0, other), (1, first), (3, last)]);
             gpus.add(&round, Timestamp::from_millis(second as i64 * 40_000));
+            gpus.start_step(StepId::Number(0), vec![3]);
         }
         let whole = GpuUsage { busy_percent: 30, busy_percent_max: 40, memory: 3, memory_peak: 9 };
         assert_eq!(gpus.whole(), Some(whole));

@@ -150,7 +150,7 @@ pub struct TaskUsage {
     pub pages: UsageSpread,
     pub read: UsageSpread,
     pub written: UsageSpread,
-    /// Of the step's GPUs on each node: percent of the time that they were busy, over all its GPUs and up to now.
+    /// Percent of the time, up to now, that the step's GPUs were busy: on each node the mean of its GPUs there.
     #[serde(default, skip_serializing_if = "UsageSpread::is_zero")]
     pub gpu_busy: UsageSpread,
     /// Bytes of their memory.

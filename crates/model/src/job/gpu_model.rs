@@ -43,10 +43,15 @@ const SOLD_GB: &[(&str, &[u64])] = &[
 const MEASURED_PERCENT: u64 = 7;
 
 /// Whether a kind such as `nvidia_h100_80gb_hbm3` or `a100` is of this model. The model is one word of it, or several
-/// that follow one another: `RTX4090` in `nvidia_geforce_rtx_4090`.
+/// that follow one another: `RTX4090` in `nvidia_geforce_rtx_4090`. A slice of a GPU (`a100_1g.5gb`) is not the GPU.
 pub fn is_model(kind: &str, model: &str) -> bool {
     let wanted = plain(model);
     let words: Vec<String> = words(kind).collect();
+    let is_profile =
+        |word: &String| word.strip_suffix('g').is_some_and(|slices| slices.parse::<u32>().is_ok());
+    if words.iter().any(|word| word == "mig" || is_profile(word)) {
+        return false;
+    }
     (0..words.len()).any(|first| {
         let mut joined = String::new();
         words[first..].iter().any(|word| {
@@ -99,6 +104,8 @@ mod tests {
             ("nvidia_l40", "L4", false),
             ("nvidia_a10g", "A10", false),
             ("nvidia_h200", "H100", false),
+            ("a100_1g.5gb", "A100", false),
+            ("nvidia_a100_mig_3g.20gb", "A100", false),
             ("", "H100", false),
             ("nvidia_h100", "", false),
         ];

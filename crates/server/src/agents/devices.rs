@@ -46,7 +46,7 @@ fn set_device_names(lines: &mut [NodeGres], found: &[NodeGres]) {
 /// Gives the lines of one resource the files that were found. Nothing changes if a line has files already, or if the
 /// devices found are not those declared.
 fn fill_files(lines: &mut [NodeGres], found: &[NodeGres], name: &str) {
-    // Of each unit that was found, its kind in lower case and its files.
+    // The units that were found: the kind of each in lower case, and its files.
     let units = found.iter().filter(|line| line.name == name).flat_map(|line| {
         let kind = line.kind.as_deref().unwrap_or_default().to_ascii_lowercase();
         line.files.iter().map(move |files| (kind.clone(), files))

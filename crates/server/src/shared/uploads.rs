@@ -353,7 +353,7 @@ mod tests {
         let mut waker = Context::from_waker(Waker::noop());
         let mut first = pin!(uploads.turn(1));
         let Poll::Ready(first) = first.as_mut().poll(&mut waker) else { panic!("it is free") };
-        // None of them holds a thread.
+        // Those that wait are futures: no thread waits with them.
         let mut second = pin!(uploads.turn(1));
         let mut third = pin!(uploads.turn(1));
         let mut other = pin!(uploads.turn(2));

@@ -92,7 +92,7 @@ pub(super) struct Attempt {
     script_used: TaskSample,
     /// When the next sample is due.
     sample_at: Option<Timestamp>,
-    /// Of the attempt as a whole; the first is its start.
+    /// What the attempt as a whole used, the oldest first; the first is its start.
     samples: VecDeque<LoadSample>,
     /// The usage and the script's OOM kills, read before the epilog begins.
     used: Option<(Usage, u64)>,

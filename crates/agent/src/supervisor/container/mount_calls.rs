@@ -112,7 +112,7 @@ pub(super) fn stop_propagation(mount: impl AsFd) -> nix::Result<()> {
     set_attributes(mount.as_fd(), &MountAttr { propagation, ..MountAttr::default() })
 }
 
-/// Of a mount and of those below it.
+/// Sets the attributes of a mount and of every mount below it.
 fn set_attributes(mount: BorrowedFd, attributes: &MountAttr) -> nix::Result<()> {
     let flags = libc::AT_EMPTY_PATH as libc::c_uint | AT_RECURSIVE;
     let (fd, size) = (mount.as_raw_fd(), size_of::<MountAttr>());
