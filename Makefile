@@ -8,7 +8,7 @@ help:
 	@echo "make check   format, lints, unit and property tests: no root, no network"
 	@echo "make test    install what is missing and run every test"
 	@echo "make soak    the long runs: an hour of random clients and a rogue node; MINUTES=N for another time"
-	@echo "make bench   Sluice beside a real Slurm, as a table of ratios; bench-record keeps it in SPECIFICATION.md"
+	@echo "make bench   Sluice beside a real Slurm and a real dstack server, as tables of ratios; bench-record keeps it in SPECIFICATION.md"
 
 build:
 	@scripts/install build
@@ -32,10 +32,12 @@ soak:
 	@scripts/install test
 	@scripts/soak
 
-bench: build
+bench:
+	@scripts/install build
 	@scripts/bench
 
-bench-record: build
+bench-record:
+	@scripts/install build
 	@scripts/bench record
 
 fmt:

@@ -7,6 +7,7 @@ Prints a table; --record puts it into FILE between the lines `<!-- bench -->` an
 import os, pwd, re, shutil, statistics, subprocess, sys, tempfile, time
 
 import node
+from record import progress, record
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LAB = os.path.join(HERE, 'slurm-lab')
@@ -33,10 +34,6 @@ def run(args, **kw):
 def figures(text):
     """The last line of key=value pairs."""
     return {k: float(v) for k, v in re.findall(r'(\w+)=([\d.]+)', text.strip().splitlines()[-1])}
-
-
-def progress(who, what, began=time.perf_counter()):
-    print(f'[{time.perf_counter() - began:6.1f} s] {who}: {what}', file=sys.stderr, flush=True)
 
 
 class Cluster:
@@ -271,13 +268,6 @@ def table(ours, theirs, alone):
     return '\n'.join(rows)
 
 
-def record(path, text):
-    whole = open(path).read()
-    begin, end = '<!-- bench -->', '<!-- /bench -->'
-    head, rest = whole.split(begin)
-    open(path, 'w').write(f'{head}{begin}\n{text}\n{end}{rest.split(end)[1]}')
-
-
 def main(program, rate, bare, plan_scale, cluster_scale, *options):
     work = tempfile.mkdtemp()
     os.chmod(work, 0o755)
@@ -321,7 +311,7 @@ def main(program, rate, bare, plan_scale, cluster_scale, *options):
     text = '\n'.join([table(ours, theirs, alone), *scheduler_rows(scheduler(plan_scale, cluster_scale))])
     print(text)
     if '--record' in options:
-        record(options[options.index('--record') + 1], text)
+        record(options[options.index('--record') + 1], 'bench', text)
 
 
 main(*sys.argv[1:])

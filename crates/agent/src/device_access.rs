@@ -1,7 +1,9 @@
 //! Which device files a job may open: those of its granted units, the driver files that these need, and those that
 //! every program needs.
 
+use crate::cdi::DeviceEdits;
 use crate::cgroup::DeviceRule;
+use crate::spool::LaunchRecord;
 use model::limits::DeviceLimits;
 use nix::sys::stat::stat;
 use std::fs;
@@ -55,17 +57,37 @@ const ACCELERATORS: [&str; 6] = [
 /// Files read for one pattern.
 const FILES_MAX: usize = 4096;
 
+/// What decides on a job's devices beside those that it was granted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DeviceScope<'a> {
+    pub of_several_nodes: bool,
+    /// The folders of vendors' files, which add to granted devices.
+    pub cdi: &'a [String],
+}
+
+impl<'a> DeviceScope<'a> {
+    pub fn of(record: &'a LaunchRecord) -> Self {
+        DeviceScope { of_several_nodes: record.launch.nodes > 1, cdi: &record.site.containers.cdi }
+    }
+}
+
 /// The rules for the granted units, or an error that names a file that is no device.
 pub(crate) fn allowed(
     limits: &DeviceLimits,
-    of_several_nodes: bool,
+    scope: DeviceScope,
 ) -> Result<Vec<DeviceRule>, String> {
-    DeviceRoot::HOST.allowed(limits, of_several_nodes)
+    let mut rules = DeviceRoot::HOST.allowed(limits, scope.of_several_nodes)?;
+    for node in DeviceEdits::find(scope.cdi, Some(limits)).nodes {
+        if !rules.contains(&node.rule) {
+            rules.push(node.rule);
+        }
+    }
+    Ok(rules)
 }
 
 /// The rules of the devices that a container shows: what was granted, and what drivers share; where nobody limits devices,
 /// every accelerator.
-pub(crate) fn shown(limits: Option<&DeviceLimits>, of_several_nodes: bool) -> Vec<DeviceRule> {
+pub(crate) fn shown(limits: Option<&DeviceLimits>, scope: DeviceScope) -> Vec<DeviceRule> {
     let host = &DeviceRoot::HOST;
     let Some(limits) = limits else {
         let all = ACCELERATORS.iter().chain(&SHARING).chain(&FABRIC);
@@ -73,7 +95,7 @@ pub(crate) fn shown(limits: Option<&DeviceLimits>, of_several_nodes: bool) -> Ve
     };
     let granted: Vec<DeviceRule> =
         limits.files().filter_map(|file| host.device(file).ok()).collect();
-    let rules = allowed(limits, of_several_nodes).unwrap_or_default().into_iter();
+    let rules = allowed(limits, scope).unwrap_or_default().into_iter();
     rules.filter(|rule| granted.contains(rule) || !STANDARD.contains(rule)).collect()
 }
 
@@ -120,7 +142,7 @@ impl DeviceRoot<'_> {
         let mut rules: Vec<DeviceRule> = Vec::new();
         for file in limits.files() {
             rules.push(self.device(file)?);
-            rules.extend(self.companions(file, majors));
+            rules.extend(self.control_devices(file, majors));
         }
         // Units that can be granted are not open by default, whatever else allows them. A missing file guards nothing.
         let guarded: Vec<DeviceRule> =
@@ -146,7 +168,8 @@ impl DeviceRoot<'_> {
         })
     }
 
-    fn companions(&self, file: &str, majors: &str) -> Vec<DeviceRule> {
+    /// The devices of its driver that a granted device needs as well.
+    fn control_devices(&self, file: &str, majors: &str) -> Vec<DeviceRule> {
         if file.starts_with(NVIDIA) {
             let control = NVIDIA_CONTROL.map(|minor| DeviceRule::char(NVIDIA_MAJOR, Some(minor)));
             // Its major number is assigned dynamically.
@@ -269,10 +292,10 @@ mod tests {
         let majors = "Character devices:\n  1 mem\n195 nvidia\n238 nvidia-uvm\n\nBlock devices:\n  7 loop\n239 nvidia-uvm\n";
         assert_eq!(major_of(majors, "nvidia-uvm"), Some(238));
         assert_eq!(major_of(majors, "loop"), None, "a block device");
-        let needed = HOST.companions("/dev/nvidia3", majors);
+        let needed = HOST.control_devices("/dev/nvidia3", majors);
         let (control, uvm) = (DeviceRule::char(195, Some(255)), DeviceRule::char(238, None));
         assert!(needed.contains(&control) && needed.contains(&uvm), "{needed:?}");
-        assert_eq!(HOST.companions("/dev/fpga0", majors), []);
+        assert_eq!(HOST.control_devices("/dev/fpga0", majors), []);
     }
 
     #[test]
@@ -297,7 +320,8 @@ mod tests {
                 && HOST.matching_rules(&["/not-there/*"]).is_empty()
         );
         let site = DeviceLimits { allowed: vec!["/dev/mem".into()], ..limits(&[], &[]) };
-        let rules = allowed(&site, false).expect("no device");
+        let scope = DeviceScope { of_several_nodes: false, cdi: &[] };
+        let rules = allowed(&site, scope).expect("no device");
         assert_eq!(rules.contains(&DeviceRule::char(1, Some(1))), Path::new("/dev/mem").exists());
     }
 

@@ -98,7 +98,7 @@ fn run_to_exit(body: impl FnOnce() -> i32) -> ! {
 
 fn serve(socket: OwnedFd) -> i32 {
     let Ok(socket) = become_daemon(socket) else { return 1 };
-    supervisor::cache_machine_limits();
+    supervisor::load_before_forks();
     let mut hierarchies: HashMap<(String, String), Hierarchy> = HashMap::new();
     let mut buffer = vec![0; REQUEST_BYTES_MAX];
     loop {

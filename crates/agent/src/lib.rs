@@ -2,8 +2,8 @@
 //!
 //! Three kinds of processes, so that a job outlives its agent:
 //! - the agent ([`run`]) holds the link to the server and verifies its orders: `agent/`, with `link/` (TLS connection,
-//!   credentials, reports, streams), `order_gate/` (signature, expiry, replay guard), `node/` (policy, facts) and
-//!   `login_listener` (logins of users into their jobs);
+//!   credentials, reports, streams), `order_gate/` (signature, expiry, replay guard), `node/` (policy, facts),
+//!   `login_listener` (logins of users into their jobs) and `client_socket` (commands of users on the node);
 //! - the launcher ([`Launcher`], `launcher`), forked before the agent has threads, forks the supervisors;
 //! - a supervisor for each attempt of a job (`supervisor/`) runs it in a control group of its own and keeps its end
 //!   until an agent has taken it: prolog and epilog, script, steps, time limit, scratch folders.
@@ -11,9 +11,9 @@
 //! `gpu_monitor/` is a fourth: it asks the library of the GPUs' vendor.
 //!
 //! What they share: `spool/` (the attempts on disk), `cgroup/` (control groups), `detect/` (the machine's processors,
-//! memory and GPUs), `device_access` (which device files a job may open). Small pieces: `launch_request`, `attempt_key`,
+//! memory and GPUs), `device_access` (which device files a job may open), `cdi/` (what vendors' files say of devices). Small pieces: `launch_request`, `attempt_key`,
 //! `ownership` (files given to the user), `trusted_dir` (where root may make files), `pidfd`, `kernel_file` (reads `/proc`),
-//! `network_stack` (whose loopback it is), `wall_clock`.
+//! `network_stack` (whose loopback it is), `wall_clock`, `cpu_frequency`.
 //!
 //! Where the next things belong: container runtimes start a process and go to `supervisor/container/`; the store of
 //! their images is the agent's, `images/`; metrics of jobs on GPUs are sampled with the processes' own usage, `supervisor/attempt/sampling.rs`.
@@ -29,6 +29,9 @@ pub mod trusted_dir;
 
 mod agent;
 mod attempt_key;
+mod cdi;
+mod client_socket;
+mod cpu_frequency;
 mod device_access;
 mod error;
 mod kernel_file;

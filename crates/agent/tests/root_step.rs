@@ -69,6 +69,7 @@ impl FakeSrun {
                 pty: false,
                 cpu_bind: Default::default(),
                 mem_bind: None,
+                cpu_frequency: None,
                 rlimits: None,
                 window: None,
                 shape: Default::default(),
@@ -82,6 +83,7 @@ impl FakeSrun {
                 container: None,
             },
             tasks: tasks.to_vec(),
+            step_tasks: None,
             node_index: 1,
             environment: vec!["A=order".into()],
             process_variables: vec![
@@ -107,7 +109,7 @@ impl FakeSrun {
         let mut step = PlayedStep { stream, channel, decoder: Decoder::default() };
         let hello = step.next_message();
         let (key, node) = (String::new(), support::NODE.into());
-        let expected = StepMessage::Hello { key, node, node_index, waits };
+        let expected = StepMessage::Hello { key, node, node_index, waits, step_tasks: None };
         assert_eq!(hello, expected);
         step
     }

@@ -7,6 +7,7 @@ use model::account::{Account, Association, AssociationKey, Qos};
 use model::allocation::NodeShare;
 use model::array::ArraySpec;
 use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
+use model::container::ContainerNetwork;
 use model::health::HealthSource;
 use model::id::{AttemptId, JobId, RunId, StepId};
 use model::node::NodeFacts;
@@ -55,6 +56,10 @@ pub enum Command {
     Relinquish {
         job: JobId,
         exit: ExitStatus,
+    },
+    /// The GPUs of a running attempt did less than its `utilization_policy` asks for.
+    GpusUnderused {
+        attempt: AttemptId,
     },
     /// The client that held the allocation is gone.
     ClientLost {
@@ -243,6 +248,8 @@ pub struct StepRequest {
 pub enum AttemptReport {
     /// The prolog is over. The start itself was journalled before the order went out.
     Started,
+    /// Its container has a network of its own.
+    Network(ContainerNetwork),
     LaunchFailed {
         what: String,
         /// The node's fault and not the job's: the node is drained with this reason, and the job runs elsewhere.

@@ -35,9 +35,25 @@ pub struct ClusterConfig {
     /// Prolog and epilog programs, usage sampling, scratch folders.
     #[serde(default)]
     pub site: Site,
+    /// `host:port` of the agents' port as the nodes find it; empty: at this machine's own addresses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub server_addresses: Vec<String>,
+    /// The certificate that the clients' port shows; without one, the cluster's own authority makes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_certificate: Option<CertificateFiles>,
+    /// Machines whose agents vouch for every ordinary user.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub login_nodes: Vec<String>,
     /// `/metrics` is shown to anybody.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub open_metrics: bool,
+}
+
+/// A certificate of the site and its key, as absolute paths of PEM files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CertificateFiles {
+    pub certificate: String,
+    pub key: String,
 }
 
 /// The parameters of slurm.conf that the state machine honours.
@@ -206,6 +222,9 @@ impl Default for ClusterConfig {
             limits: CgroupPolicy::default(),
             cgroup_plugin: "autodetect".into(),
             site: Site::default(),
+            server_addresses: Vec::new(),
+            server_certificate: None,
+            login_nodes: Vec::new(),
             open_metrics: false,
         }
     }

@@ -7,7 +7,7 @@ use model::array::IndexSet;
 use model::dependency::{DependencyKind, DependencyState, DependencyTask, DependencyTerm, Join};
 use model::id::JobId;
 use model::private_data::PrivateKind;
-use model::run::Outcome;
+use model::run::{LaunchKind, Outcome};
 use model::time::Timestamp;
 use sched::view::AwaitedEvent;
 use std::sync::Arc;
@@ -88,6 +88,16 @@ fn term_state(state: &State, job: &Job, term: &DependencyTerm, now: Timestamp) -
     if term.kind == DependencyKind::AfterOk && was_cancelled(state, target.id, target.task) {
         return DependencyState::Failed;
     }
+    let id = JobId(target.id);
+    if term.kind == DependencyKind::AfterNotOk && groups_of_task(state, id).next().is_some() {
+        let has_ended = |j: &Job| ended_as(j, |_| true);
+        return match all_of(state, target.id, target.task, |j| ended_as(j, is_success)) {
+            DependencyState::Fulfilled => DependencyState::Failed,
+            // One group has failed: so has the run, once all have ended.
+            DependencyState::Failed => all_of(state, target.id, target.task, has_ended),
+            DependencyState::Unfulfilled => DependencyState::Unfulfilled,
+        };
+    }
     let wanted = |j: &Job| match term.kind {
         DependencyKind::After { minutes } => started_before(j, now, minutes),
         DependencyKind::AfterAny | DependencyKind::AfterBurstBuffer => ended_as(j, |_| true),
@@ -127,9 +137,18 @@ fn records(state: &State, id: u32, task: DependencyTask) -> Vec<&Job> {
         DependencyTask::Whole | DependencyTask::All => {
             let of_array = state.array_jobs(id);
             let alone = state.jobs.get(&id).filter(|_| of_array.is_empty());
-            of_array.into_iter().chain(alone).map(Arc::as_ref).collect()
+            let named = of_array.into_iter().chain(alone).map(Arc::as_ref);
+            named.chain(groups_of_task(state, id)).collect()
         }
     }
+}
+
+/// The other groups of the task whose first is this job: all of them are the run that it names.
+fn groups_of_task(state: &State, first: JobId) -> impl Iterator<Item = &Job> {
+    let task = state.job(first).filter(|job| job.spec.launch.kind == LaunchKind::Task);
+    let het = task.and_then(|job| job.het).filter(|het| het.is_leader());
+    let others = het.into_iter().flat_map(|het| het.jobs().skip(1));
+    others.filter_map(|id| state.job(id))
 }
 
 /// A record of the array with this id; `None` if the id is no array's.

@@ -10,6 +10,7 @@ use model::allocation::Allocation;
 use model::array::IndexSet;
 use model::attempt::{Ending, PreemptionGrace};
 use model::change::{JobField, PartitionChange};
+use model::container::ContainerNetwork;
 use model::health::HealthSource;
 use model::id::{AttemptId, JobId, RunId, StepId};
 use model::node::{AdminState, NodeFacts};
@@ -105,6 +106,11 @@ pub enum Event {
     PrologEndedOnNode {
         attempt: AttemptId,
         node: String,
+    },
+    /// The attempt's container has a network of its own.
+    NetworkMade {
+        attempt: AttemptId,
+        network: ContainerNetwork,
     },
     /// The attempt is preempted after a grace time; its processes are signalled.
     #[serde(rename = "leaving")]

@@ -38,7 +38,7 @@ mod changed_spec;
 mod requeue;
 
 pub use command::{Command, Context, Decision, Reply};
-pub use config::{ClusterConfig, Parameters};
+pub use config::{CertificateFiles, ClusterConfig, Parameters};
 pub use event::Event;
 pub use state::State;
 pub use state::job::{EndRecord, Job, Phase};

@@ -8,7 +8,7 @@
 //! | its launch fails by no fault of the node | [`after_own_failed_launch`]: `schedule`, at its next time |
 //! | its node cannot launch it | [`after_failed_launch`]: as if the node had failed |
 //! | its node refuses its owner | [`after_failed_launch`]: the same, and it is held |
-//! | a node of its het job fails | [`after_component_failure`]: as if the leader's node had failed |
+//! | a node of its het job fails, or a group of a task | [`after_component_failure`]: as if it were the leader's |
 //! | preemption | [`after_preemption`], for a job that [`is_preempted_by_requeue`] |
 //! | `scontrol requeue` | [`on_request`], for a job that passes [`check_request`] |
 //!
@@ -95,15 +95,16 @@ pub(crate) fn after_failed_launch(
     Some(RequeueAs { hold: requeue.hold || hold, ..requeue })
 }
 
-/// A node's failure under one component is a failure of the whole het job: the leader's own rule applies to all.
+/// A node's failure under one component is a failure of the whole het job, and so is that of a task's commands: the leader's
+/// own rule applies to all.
 pub(crate) fn after_component_failure(
     parameters: &Parameters,
     leader: &Job,
     outcome: Outcome,
     at: Timestamp,
 ) -> Option<RequeueAs> {
-    let node_failed = outcome == Outcome::NodeFail;
-    node_failed.then(|| after_end(parameters, leader, outcome, ExitStatus::default(), at))?
+    let is_of_all = outcome == Outcome::NodeFail || leader.spec.launch.kind == LaunchKind::Task;
+    is_of_all.then(|| after_end(parameters, leader, outcome, ExitStatus::default(), at))?
 }
 
 /// Whether preemption may requeue the job. An allocation that a client holds has nothing to run again.
@@ -185,7 +186,7 @@ impl RequeuedWait {
         let by_launch = match ending.cause {
             EndCause::LaunchFailed => Some(Reason::LaunchFailedHeld),
             EndCause::UserRefused(fault) => Some(Reason::UserRefused(fault)),
-            EndCause::Usual | EndCause::CpuTimeExhausted => None,
+            EndCause::Usual | EndCause::CpuTimeExhausted | EndCause::GpusUnderused => None,
         };
         if requeue.hold && by_launch.is_some() {
             (wait.hold, wait.reason) = (Some(Hold::Admin), by_launch);

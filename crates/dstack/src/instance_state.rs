@@ -2,11 +2,10 @@
 
 use crate::status::{HealthStatus, InstanceStatus};
 use model::gpu_health::{self, Severity};
+use model::gres::GPU;
 use model::node::SlotState;
 use model::node_reason::NodeCause;
 use wire::view::NodeView;
-
-const GPU: &str = "gpu";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstanceState {

@@ -8,6 +8,7 @@
 //!   answers with it.
 //! - `request`: from a task to a submission; `script`, `environment` and `name` make its parts.
 //! - `occurrence`: what happened to runs, nodes and projects, in the words of `dstack event`.
+//! - `node_groups`: the groups of a task as one run.
 //! - `run_summary`: a job of the cluster in dstack's words (`status`); `node_offer` and `offer`: a share of a node as an
 //!   offer; `table`: what `ps` and `apply` print.
 
@@ -20,6 +21,7 @@ pub mod environment;
 pub mod instance_state;
 pub mod load_table;
 pub mod name;
+pub mod node_groups;
 pub mod node_offer;
 pub mod occurrence;
 pub mod offer;

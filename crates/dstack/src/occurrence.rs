@@ -2,6 +2,7 @@
 //!
 //! A run's are made from its records, one for each attempt; the others were noted when they happened.
 
+use crate::node_groups::merge_records;
 use crate::run_summary::RunSummary;
 use crate::status::{JobEnd, JobStatus, RunEnd, RunStatus};
 use model::activity::{Activity, ActivityKind, ActivityTarget};
@@ -9,6 +10,7 @@ use model::id::{JobId, RunId};
 use model::record::{JobRecord, RecordState};
 use model::run::{LaunchKind, Outcome};
 use model::time::Timestamp;
+use std::collections::HashMap;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Occurrence {
@@ -112,8 +114,20 @@ struct Telling<'a> {
     told: Vec<Occurrence>,
 }
 
+/// All that happened in the attempts that the records tell of.
+pub fn of_records(records: Vec<JobRecord>) -> Vec<Occurrence> {
+    let records = merge_records(records);
+    let mut last: HashMap<JobId, u32> = HashMap::new();
+    for record in &records {
+        let attempt = last.entry(record.job).or_default();
+        *attempt = record.attempt.max(*attempt);
+    }
+    let is_last = |record: &JobRecord| last.get(&record.job) == Some(&record.attempt);
+    records.iter().flat_map(|record| of_record(record, is_last(record))).collect()
+}
+
 /// All that happened in an attempt; `is_last` for the last of its job.
-pub fn of_record(record: &JobRecord, is_last: bool) -> Vec<Occurrence> {
+fn of_record(record: &JobRecord, is_last: bool) -> Vec<Occurrence> {
     let name = run_name(record.kind, &record.name, record.job);
     let run = Target::Run { run: record.run, name, account: record.account.clone() };
     let mut telling = Telling { record, run, told: Vec::new() };
@@ -202,6 +216,7 @@ impl Telling<'_> {
             return;
         }
         let actor = match outcome {
+            _ if end == JobEnd::TerminatedDueToUtilizationPolicy => None,
             Outcome::Cancelled { by } if by == self.record.uid => {
                 Some(Actor::Named(self.record.user.clone()))
             }

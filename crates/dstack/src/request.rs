@@ -4,16 +4,15 @@
 
 use crate::configuration::env::ResolvedVariable;
 use crate::configuration::fault::Fault;
-use crate::configuration::policy::FleetName;
+use crate::configuration::policy::{FleetName, StopCriteria};
 use crate::configuration::property::why_not_applied;
 use crate::configuration::resources::Resources;
 use crate::configuration::tables::resources::{CPU, GPU};
-use crate::configuration::tables::run::TASK;
-use crate::configuration::task::{self, FileMapping, STOP_DURATION, Task};
+use crate::configuration::task::{self, FileMapping, NodeGroup, Task};
 use crate::{name, script};
 use model::amount::Bytes;
 use model::array::ArraySpec;
-use model::container::{Container, ContainerUser, Mount, Variables};
+use model::container::{Container, ContainerPorts, ContainerUser, Mount, Variables};
 use model::cron::Schedule;
 use model::dependency::Dependency;
 use model::fleet;
@@ -23,7 +22,7 @@ use model::interpolation::{self, Piece, Place, Reference};
 use model::partition::Partition;
 use model::principal::{Principal, Role};
 use model::range::Range;
-use model::request::{Grant, GresRequest, Memory, Per, Request, WaitPolicy};
+use model::request::{Grant, GresRequest, Memory, Per, Request, Sharing, WaitPolicy};
 use model::run::{Component, JobSpec, Launch, LaunchKind, Retry};
 use model::secret::{RegistryAuth, SecretValue};
 use model::time::{TimeLimit, Timestamp};
@@ -78,6 +77,8 @@ pub enum RequestError {
     ScheduledArray,
     #[error("`groups`: shell {0}: expected one that has `if` and `[`, as sh and bash do")]
     ShellOfGroups(String),
+    #[error("`groups` of different resources: {0} is not for them: leave out one of them")]
+    NotForDifferentGroups(&'static str),
     #[error("`files`: {0}: expected a path that ends with a name")]
     NamelessFile(String),
     #[error("`commands`: {0}")]
@@ -95,7 +96,8 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
     }
     let environment = environment(task, &own, submitter);
     let schedule = schedule(task)?;
-    let mut request = request(task, submitter.now)?;
+    let mut requests = requests(task, submitter.now)?.into_iter();
+    let mut request = requests.next().unwrap_or_default();
     if let Some(schedule) = &schedule {
         request.begin = Some(first_start(task, schedule, submitter.now)?);
         // What is free now says nothing about the times at which it is to run.
@@ -108,7 +110,7 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         account: task.account.clone(),
         qos: task.qos.clone(),
         components: [Component { request: Arc::new(request) }].into(),
-        launch: Arc::new(launch(task, &own, submitter)),
+        launch: Arc::new(launch(task, &own, submitter)?),
         dependency: dependency(task)?,
         kill_on_invalid_dependency: false,
         nice: 0,
@@ -123,9 +125,20 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         submit_sid: submitter.session,
         mail: None,
         schedule: schedule.map(Box::new),
+        utilization: task.profile.utilization_policy,
+    };
+    let of_group = |(request, group): (Request, &NodeGroup)| {
+        let mut own = JobSpec {
+            components: [Component { request: Arc::new(request) }].into(),
+            ..spec.clone()
+        };
+        if let Some(container) = &mut Arc::make_mut(&mut own.launch).container {
+            container.shared_memory = group.resources.shm_size;
+        }
+        own
     };
     let submission = Submission {
-        het_components: Vec::new(),
+        het_components: requests.zip(task.groups.iter().skip(1)).map(of_group).collect(),
         spec,
         array: array(task)?,
         hold: None,
@@ -245,17 +258,35 @@ fn first_start(
 /// The same request, willing to wait: offers do not depend on what is free at the moment.
 pub fn for_offers(submission: &Submission) -> Submission {
     let mut waiting = submission.clone();
-    for component in Arc::make_mut(&mut waiting.spec.components) {
-        let request = Arc::make_mut(&mut component.request);
-        (request.wait_policy, request.begin) = (WaitPolicy::Forever, None);
+    for spec in specs(&mut waiting) {
+        for component in Arc::make_mut(&mut spec.components) {
+            let request = Arc::make_mut(&mut component.request);
+            (request.wait_policy, request.begin) = (WaitPolicy::Forever, None);
+        }
     }
     waiting
+}
+
+/// The same request as one submission for each group of different resources, for the offers of each.
+pub fn group_submissions(submission: &Submission) -> Vec<Submission> {
+    let one = |spec: &JobSpec| Submission {
+        spec: JobSpec { launch: submission.spec.launch.clone(), ..spec.clone() },
+        het_components: Vec::new(),
+        ..submission.clone()
+    };
+    std::iter::once(&submission.spec).chain(&submission.het_components).map(one).collect()
+}
+
+/// The specifications of all groups.
+fn specs(submission: &mut Submission) -> impl Iterator<Item = &mut JobSpec> {
+    std::iter::once(&mut submission.spec).chain(&mut submission.het_components)
 }
 
 impl Draft {
     /// `max_duration: off` is as long as the partitions let anybody run; longer would never start.
     pub fn keep_within(&mut self, partitions: &[Partition]) {
-        for Component { request } in Arc::make_mut(&mut self.submission.spec.components) {
+        let all = specs(&mut self.submission);
+        for Component { request } in all.flat_map(|spec| Arc::make_mut(&mut spec.components)) {
             let named = &request.partitions;
             let is_chosen = |p: &&Partition| {
                 if named.is_empty() { p.default } else { named.contains(&p.name) }
@@ -265,16 +296,21 @@ impl Draft {
                 (request.time_limit, longest)
             {
                 Arc::make_mut(request).time_limit = Some(most);
-                self.notices
-                    .push(format!("`max_duration`: the cluster ends every run after {most}"));
+                let notice = format!("`max_duration`: the cluster ends every run after {most}");
+                if !self.notices.contains(&notice) {
+                    self.notices.push(notice);
+                }
             }
         }
     }
 }
 
-/// Whether both would run the same: equal but for the submitter, the time and the host.
+/// Whether both would run the same in all their groups: equal but for the submitter, the time and the host.
 /// Scripts and environments are stored by content, and compared by their names.
-pub fn is_same_run(one: &JobSpec, other: &JobSpec) -> bool {
+pub fn is_same_run<'a>(
+    one: impl IntoIterator<Item = &'a JobSpec>,
+    other: impl IntoIterator<Item = &'a JobSpec>,
+) -> bool {
     let essence = |spec: &JobSpec| {
         let mut spec = spec.clone();
         spec.owner = unset_owner();
@@ -286,6 +322,8 @@ pub fn is_same_run(one: &JobSpec, other: &JobSpec) -> bool {
         // Encrypted: equal ones differ.
         (launch.registry_auth, launch.git_credentials) = (None, None);
         launch.blob_bytes = Default::default();
+        // Set by the server.
+        launch.has_project_secrets = false;
         for component in Arc::make_mut(&mut spec.components) {
             let request = Arc::make_mut(&mut component.request);
             request.wait_policy = WaitPolicy::Forever;
@@ -295,7 +333,7 @@ pub fn is_same_run(one: &JobSpec, other: &JobSpec) -> bool {
         }
         spec
     };
-    essence(one) == essence(other)
+    one.into_iter().map(essence).eq(other.into_iter().map(essence))
 }
 
 fn no_text() -> Arc<str> {
@@ -309,10 +347,15 @@ fn unset_owner() -> Arc<Principal> {
     Arc::new(Principal { name, uid: 0, gid: 0, group, groups, role: Role::User, token_limit: None })
 }
 
-fn launch(task: &Task, own: &[ResolvedVariable], submitter: &Submitter<'_>) -> Launch {
+fn launch(
+    task: &Task,
+    own: &[ResolvedVariable],
+    submitter: &Submitter<'_>,
+) -> Result<Launch, RequestError> {
     let with_secrets = own.iter().filter(|variable| variable.has_secrets);
-    Launch {
+    Ok(Launch {
         secret_variables: with_secrets.map(|variable| variable.name.clone()).collect(),
+        has_project_secrets: false,
         registry_auth: None,
         workspace: None,
         git_credentials: None,
@@ -328,20 +371,28 @@ fn launch(task: &Task, own: &[ResolvedVariable], submitter: &Submitter<'_>) -> L
         first_step: None,
         configuration: None,
         blob_bytes: Default::default(),
+        startup_order: task.startup_order,
+        ends_with_first_node: task.stop_criteria == StopCriteria::MasterDone,
+        stop_s: task.stop_duration.map(stop_s),
         unattended: false,
         append_output: false,
         umask: submitter.umask,
         rlimits: Arc::default(),
         rlimits_asked: false,
         sample_s: None,
-        container: container(task).map(Box::new),
-    }
+        container: container(task)?.map(Box::new),
+    })
+}
+
+/// `off` lets a run take as long as it wants to stop.
+fn stop_s(length: Option<Duration>) -> u32 {
+    length.and_then(|length| u32::try_from(length.as_secs()).ok()).unwrap_or(u32::MAX)
 }
 
 /// The container of a task with an image: its own files and variables, with what the task names besides.
-fn container(task: &Task) -> Option<Container> {
-    let image = task.container.image.clone()?;
-    Some(Container {
+fn container(task: &Task) -> Result<Option<Container>, RequestError> {
+    let Some(image) = task.container.image.clone() else { return Ok(None) };
+    Ok(Some(Container {
         image: Some(image),
         mounts: task.volumes.iter().filter_map(mount).collect(),
         user: match &task.container.user {
@@ -351,10 +402,16 @@ fn container(task: &Task) -> Option<Container> {
         work_dir: task.working_dir.clone(),
         variables: Variables::All,
         shared_memory: task.resources.shm_size,
+        ports: ports(task)?,
         own_command: task.commands.is_empty() && task.groups.is_empty(),
         isolated: true,
         ..Container::default()
-    })
+    }))
+}
+
+/// The ports of the run; those that its groups name are of runs on several nodes, which have their nodes' network.
+fn ports(task: &Task) -> Result<ContainerPorts, RequestError> {
+    Ok(ContainerPorts::new(task.ports.iter().map(|port| port.of_run).collect())?)
 }
 
 /// What is prepared on the node for a run. Whoever submits it fills in the files and the repository that it brings along.
@@ -364,7 +421,8 @@ fn workspace(task: &Task) -> Option<Workspace> {
         brings_files(task) && task.working_dir.is_none() && task.container.image.is_none();
     let (python, nvcc) = (task.python.clone(), task.container.nvcc);
     let is_needed = brings_files(task) || python.is_some() || nvcc;
-    is_needed.then(|| Workspace { own_folder, python, nvcc, ..Workspace::default() })
+    let single_branch = task.single_branch;
+    is_needed.then(|| Workspace { own_folder, single_branch, python, nvcc, ..Workspace::default() })
 }
 
 fn brings_files(task: &Task) -> bool {
@@ -401,11 +459,36 @@ fn environment(task: &Task, own: &[ResolvedVariable], submitter: &Submitter<'_>)
     text
 }
 
-fn request(task: &Task, now: Timestamp) -> Result<Request, RequestError> {
-    let resources = &task.resources;
+/// One request for all nodes of the run; or, where its groups differ, one for each, which start together.
+fn requests(task: &Task, now: Timestamp) -> Result<Vec<Request>, RequestError> {
+    let groups = task.different_groups();
+    if groups.is_empty() {
+        return Ok(vec![request(task, &task.resources, task.nodes, now)?]);
+    }
+    if !task.schedule.is_empty() {
+        return Err(RequestError::NotForDifferentGroups("`schedule`"));
+    }
+    if task.array.is_some() {
+        return Err(RequestError::NotForDifferentGroups("`array`"));
+    }
+    let of_group =
+        |group: &NodeGroup| request(task, &group.resources, Range::exactly(group.nodes), now);
+    groups.iter().map(of_group).collect()
+}
+
+fn request(
+    task: &Task,
+    resources: &Resources,
+    nodes: Range<u32>,
+    now: Timestamp,
+) -> Result<Request, RequestError> {
+    // A run on several nodes has whole ones, as in dstack: no two of its nodes are on one machine, and fabrics are its own.
+    let is_multi_node = task.nodes.max != Some(1);
     Ok(Request {
+        sharing: if is_multi_node { Sharing::Node } else { Sharing::Share },
+        reservation: task.profile.reservation.clone(),
         partitions: partitions(&task.fleets)?,
-        nodes: task.nodes,
+        nodes,
         nodes_given: true,
         tasks_per_node: Some(1),
         cpus_per_task: one_or_more(&resources.cpu.count),
@@ -501,7 +584,6 @@ fn notices(task: &Task) -> Vec<String> {
     let vendor = gpu.and_then(|gpu| gpu.vendor.as_ref());
     let capability = gpu.and_then(|gpu| gpu.compute_capability.as_ref());
     let total = gpu.filter(|gpu| gpu.total_memory.is_some() && !gpu.count.is_exact());
-    let stop = task.stop_duration != Some(STOP_DURATION);
     let notices = [
         resources.cpu.architecture.map(|architecture| {
             let why = why_not_applied(&CPU, "arch");
@@ -523,10 +605,6 @@ fn notices(task: &Task) -> Vec<String> {
             .then(|| "`resources.shm_size`: has no effect without an `image`".to_owned()),
         (task.container.registry_auth.is_some() && task.container.image.is_none())
             .then(|| "`registry_auth`: has no effect without an `image`".to_owned()),
-        stop.then(|| {
-            let why = why_not_applied(&TASK, "stop_duration");
-            format!("`stop_duration`: {why}")
-        }),
     ];
     notices.into_iter().flatten().collect()
 }

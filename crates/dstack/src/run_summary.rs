@@ -57,6 +57,9 @@ impl RunSummary {
             RecordState::Suspended => (JobState::Suspended, Reason::None),
             RecordState::Ended(Outcome::NoCapacity) => (JobState::Failed, Reason::NoCapacity),
             RecordState::Ended(Outcome::LaunchFailed) => (JobState::Failed, Reason::LaunchFailed),
+            RecordState::Ended(outcome @ Outcome::Cancelled { .. }) => {
+                (outcome.state(), record.reason.clone())
+            }
             RecordState::Ended(outcome) => (outcome.state(), Reason::None),
         };
         Self::of(&JobFacts { state, reason: &reason, restarts: record.restarts, exit: record.exit })
@@ -113,6 +116,7 @@ fn job_status(facts: &JobFacts<'_>) -> (JobStatus, Option<JobEnd>) {
         (JobState::Running | JobState::Suspended, _) => return (JobStatus::Running, None),
         (JobState::Completing, _) => return (JobStatus::Terminating, None),
         (JobState::Completed, _) => JobEnd::DoneByRunner,
+        (JobState::Cancelled, Reason::GpusUnderused) => JobEnd::TerminatedDueToUtilizationPolicy,
         (JobState::Cancelled, _) => JobEnd::TerminatedByUser,
         (JobState::Failed, Reason::NoCapacity) => JobEnd::FailedToStartDueToNoCapacity,
         (JobState::Failed, Reason::LaunchFailed | Reason::UserRefused(_)) => JobEnd::ExecutorError,
@@ -178,7 +182,7 @@ fn with_offer(row: PsRow, offer: &Offer) -> PsRow {
 
 /// The job's name, with the task for one of an array.
 fn shown_name(job: &JobView) -> String {
-    let name = &job.spec.name;
+    let name = &job.name;
     let Some(array) = &job.array else { return name.to_string() };
     match (array.index, &array.pending) {
         (Some(index), _) => format!("{name} task={index}"),
@@ -240,6 +244,15 @@ mod tests {
             (JobState::Failed, Reason::NoCapacity, 0, ok, Failed, "no capacity", ""),
             (JobState::Failed, Reason::LaunchFailed, 0, ok, Failed, "failed", "executor error"),
             (JobState::Cancelled, Reason::None, 0, ok, Terminated, "stopped", ""),
+            (
+                JobState::Cancelled,
+                Reason::GpusUnderused,
+                0,
+                ok,
+                Terminated,
+                "terminated",
+                "terminated due to utilization policy",
+            ),
             (
                 JobState::Timeout,
                 Reason::TimeLimit,

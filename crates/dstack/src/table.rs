@@ -81,20 +81,40 @@ pub fn secrets(rows: impl IntoIterator<Item = (String, String)>) -> String {
     align(&lines)
 }
 
+/// The columns of `volume`: there are no volumes yet.
+pub fn volumes(verbose: bool) -> String {
+    const USUAL: &[&str] = &["NAME", "BACKEND", "STATUS", "CREATED"];
+    const VERBOSE: &[&str] =
+        &["NAME", "BACKEND", "REGION", "STATUS", "ATTACHED", "CREATED", "ERROR"];
+    let columns = if verbose { VERBOSE } else { USUAL };
+    align(&[columns.iter().map(|column| (*column).to_owned()).collect()])
+}
+
 /// The plan that `apply` shows before it asks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan<'a> {
     pub project: &'a str,
     pub user: &'a str,
     pub task: &'a Task,
-    /// The best ones first.
-    pub offers: &'a [Offer],
+    /// For each of the groups that differ in what they ask for, or for all nodes; the best ones first.
+    pub offers: &'a [Vec<Offer>],
 }
 
 pub fn plan(plan: &Plan<'_>) -> String {
     let mut text = align(&plan_properties(plan));
-    text.push('\n');
-    text.push_str(&offers(plan.offers, PLAN_OFFERS_SHOWN));
+    let groups = plan.task.different_groups();
+    for (found, index) in plan.offers.iter().zip(0..) {
+        text.push('\n');
+        if let Some(group) = groups.get(index) {
+            let name = group.name.clone().unwrap_or_else(|| index.to_string());
+            text.push_str(&align(&[vec![
+                format!("Group {name}"),
+                format!("nodes={}", group.nodes),
+                group.resources.to_string(),
+            ]]));
+        }
+        text.push_str(&offers(found, PLAN_OFFERS_SHOWN));
+    }
     text
 }
 
@@ -162,7 +182,13 @@ fn plan_properties(plan: &Plan<'_>) -> Vec<Vec<String>> {
         ("Project", plan.project.to_owned()),
         ("User", plan.user.to_owned()),
         ("Type", format!("task (nodes={})", task.nodes)),
-        ("Resources", task.resources.to_string()),
+        (
+            "Resources",
+            match task.different_groups() {
+                [] => task.resources.to_string(),
+                groups => format!("of {} groups, below", groups.len()),
+            },
+        ),
         ("Spot policy", spot_policy.to_owned()),
         ("Max price", profile.max_price.map_or("off".to_owned(), offer::price)),
         ("Retry policy", task.retry.as_ref().map_or("off".to_owned(), retry_text)),

@@ -106,7 +106,7 @@ backends: [remote]
         "cpu=x86:4.. mem=16GB..32GB disk=200GB.. gpu=H100:80GB:2"
     );
     assert_eq!(task.max_duration, Some(Duration::from_secs(7_200)));
-    assert_eq!(task.stop_duration, Some(Duration::from_secs(30)));
+    assert_eq!(task.stop_duration, Some(Some(Duration::from_secs(30))));
     assert_eq!(task.priority, 70);
     let retry = task.retry.unwrap();
     assert!(retry.on_no_capacity && !retry.on_interruption && retry.on_error);
@@ -125,7 +125,7 @@ fn missing_properties_have_dstacks_defaults() {
     let summary = task.resources.to_string();
     assert_eq!(summary, "cpu=2.. mem=8GB.. disk=100GB..");
     assert_eq!(task.resources.gpu, None);
-    assert_eq!(task.stop_duration, Some(Duration::from_secs(300)));
+    assert_eq!(task.stop_duration, None);
     assert_eq!((task.nodes, task.priority), (Range::exactly(1), 0));
     assert_eq!((task.retry, task.max_duration, task.shell.0), (None, None, "/bin/bash".into()));
 }
@@ -176,7 +176,7 @@ fn durations_and_retries_can_be_switched_off() {
         let task = task_with(&format!("max_duration: {text}"));
         assert_eq!(task.max_duration, expected, "{text}");
     }
-    assert_eq!(task_with("stop_duration: off").stop_duration, None);
+    assert_eq!(task_with("stop_duration: off").stop_duration, Some(None));
     assert_eq!(task_with("retry: false").retry, None);
     let retry = task_with("retry: true").retry.unwrap();
     assert!(retry.on_no_capacity && retry.on_interruption && retry.on_error);
@@ -221,15 +221,14 @@ fn variable_missing_at_the_client_is_named_with_its_position() {
 #[test]
 fn property_without_effect_is_kept_and_noticed() {
     let loaded = load(
-        "type: task\ncommands: [x]\nports: [8080, '80:8080', '*:9000']\nspot_policy: auto\nresources: {shm_size: 8GB}\nidle_duration: off\nstartup_order: workers-first\nregions: []\n",
+        "type: task\ncommands: [x]\nports: [8080, '80:8080', '*:9000']\nspot_policy: auto\nresources: {shm_size: 8GB}\nidle_duration: off\nregions: []\n",
     );
     let said: Vec<String> = loaded.notices.iter().map(|n| n.to_string()).collect();
     assert_eq!(
         said,
         [
-            "3:8: `ports`: ports are not forwarded yet",
+            "3:8: `ports`: ports of a container are reached on its node, and are not forwarded to this machine yet",
             "4:14: `spot_policy`: has no effect: every offer is one of this cluster's own nodes",
-            "7:16: `startup_order`: has no effect: all nodes of a run are started together",
         ]
     );
     let Configuration::Task(task) = loaded.configuration else { panic!("{loaded:?}") };
@@ -253,10 +252,6 @@ fn property_that_would_change_what_runs_is_read_and_refused_at_apply() {
             "11: `volumes[0]`: a run without an `image` finds /host at /host and not at /data",
         ),
         ("repos: [., 'https://h/r']", "8: `repos`: expected one repository at most"),
-        (
-            "groups: [{nodes: 2}, {resources: {cpu: 1}}]",
-            "9: `groups`: groups of different resources are not available yet",
-        ),
         ("instances: [lab-0]", "12: `instances`: a choice of instances is not available yet"),
         ("backends: [aws]", "11: `backends`: no such backend here"),
         ("runtime: container", "10: `runtime`: `container` needs an `image`"),
@@ -265,10 +260,6 @@ fn property_that_would_change_what_runs_is_read_and_refused_at_apply() {
         let message = refusal_with(line);
         assert!(message.starts_with(expected), "{line}\n  {message}\n  {expected}");
     }
-    let line = refusal("type: task\nstop_criteria: master-done\nnodes: 2\ncommands: [x]\n");
-    assert!(
-        line.starts_with("t.dstack.yml:2:16: `stop_criteria`: `master-done` is not available yet")
-    );
     let alone = task_with("stop_criteria: master-done");
     assert_eq!(alone.stop_criteria, StopCriteria::MasterDone);
     // A value that asks for nothing changes nothing.

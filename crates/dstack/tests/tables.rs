@@ -102,7 +102,8 @@ fn a_cell_cannot_move_the_cursor() {
 #[test]
 fn the_plan_is_the_captured_one() {
     let task = task("type: task\ncommands: [x]\nresources: {cpu: 'x86:2..', gpu: 'H100:2'}\n");
-    let shown = plan(&Plan { project: "main", user: "admin", task: &task, offers: &[offer(2)] });
+    let shown =
+        plan(&Plan { project: "main", user: "admin", task: &task, offers: &[vec![offer(2)]] });
     insta::assert_snapshot!(with_ends(&shown), @r"
      Project        main                                          |
      User           admin                                         |
@@ -124,9 +125,9 @@ fn the_plan_says_policies_and_counts_what_it_does_not_show() {
     let task = task(
         "type: task\ncommands: [x]\nmax_duration: 1h\nidle_duration: off\nmax_price: 2.5\nretry: {on_events: [no-capacity, error], duration: 2h}\n",
     );
-    let offers = vec![offer(1); 5];
-    let view = |offers| plan(&Plan { project: "main", user: "admin", task: &task, offers });
-    let shown = view(&offers);
+    let view =
+        |offers| plan(&Plan { project: "main", user: "admin", task: &task, offers: &[offers] });
+    let shown = view(vec![offer(1); 5]);
     for expected in [
         " Retry policy   2h[no-capacity, error] ",
         " Max duration   1h ",
@@ -136,8 +137,28 @@ fn the_plan_says_policies_and_counts_what_it_does_not_show() {
     ] {
         assert!(shown.contains(expected), "{shown}");
     }
-    let none = view(&[]);
+    let none = view(Vec::new());
     assert!(none.ends_with("\n\nNo matching instance offers available.\n"), "{none}");
+}
+
+#[test]
+fn the_plan_has_the_offers_of_each_group() {
+    let task = task(
+        "type: task\ncommands: [x]\ngroups:\n  - {name: head, resources: {cpu: 2, gpu: 0}}\n  - {nodes: 2, resources: {cpu: 2, gpu: 'H100:2'}}\n",
+    );
+    let offers = &[Vec::new(), vec![offer(2)]];
+    let shown = plan(&Plan { project: "main", user: "admin", task: &task, offers });
+    let groups = shown.lines().skip(9).collect::<Vec<_>>().join("\n");
+    assert!(shown.contains(" Resources      of 2 groups, below "), "{shown}");
+    insta::assert_snapshot!(with_ends(&groups), @r"
+    |
+     Group head  nodes=1  cpu=2 mem=8GB.. disk=100GB.. gpu=0 |
+    No matching instance offers available.|
+    |
+     Group 1  nodes=2  cpu=2 mem=8GB.. disk=100GB.. gpu=H100:2 |
+     #  BACKEND       RESOURCES                                    INSTANCE TYPE   PRICE       |
+     1  ssh (remote)  cpu=16 mem=128GB disk=500GB gpu=H100:80GB:2  instance (2/8)  $0     idle |
+    ");
 }
 
 #[test]

@@ -50,6 +50,6 @@ pub use manifest::LAYERS_MAX;
 pub use platform::Platform;
 pub use pull::{Pull, PullPolicy};
 pub use reference::{Reference, Source, Version};
-pub use registry::{Credentials, RegistryConfig, Timeouts};
+pub use registry::{Credentials, RegistryConfig, Timeouts, machine_authorities};
 pub use store::{ImageRecord, OnProgress, Phase, Progress, Store, StoreOptions};
 pub use unpack::{Limits, Unpacked, unpack};

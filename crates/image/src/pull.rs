@@ -15,8 +15,8 @@ use crate::platform::Platform;
 use crate::reference::{Reference, Source, Version};
 use crate::registry::{Client, Credentials, RegistryConfig};
 use crate::store::{
-    Claim, ImageRecord, LayerHeld, LayerToMake, Lock, Mode, OnProgress, Phase, Reporter,
-    SignOfLife, Store, TagRecord, Watcher, now, pull_key, read_record, write_record,
+    Claim, ImageRecord, KeepAlive, LayerHeld, LayerToMake, Lock, Mode, OnProgress, Phase, Reporter,
+    Store, TagRecord, Watcher, now, pull_key, read_record, write_record,
 };
 
 /// When a registry is asked what a tag leads to. A digest leads to the same for ever.
@@ -82,7 +82,7 @@ impl Store {
         let key = pull_key(source);
         let began = now();
         let mut lock = self.wait_for_turn(source, &key, pull.on_progress)?;
-        let sign_of_life = SignOfLife::give(&mut lock, self.options.silence_max)?;
+        let keep_alive = KeepAlive::start(&mut lock, self.options.keep_alive_timeout)?;
         let reporter = Reporter::new(self.folders.progress(&key), pull.on_progress);
         let image = match source {
             Source::Registry(reference) => {
@@ -93,7 +93,7 @@ impl Store {
             }
         }?;
         reporter.phase(Phase::Done);
-        drop((sign_of_life, lock));
+        drop((keep_alive, lock));
         Ok(image)
     }
 

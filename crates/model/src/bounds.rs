@@ -105,6 +105,12 @@ pub const ALL_UPLOADS_BYTES: Bound = bytes("all uploads but repositories", 1 << 
 pub const NODE_TEXT_BYTES: Bound = bytes("a text in a node's report", 1024, "");
 pub const NODE_LINES: Bound = items("lines about a node from its agent", 64, "");
 pub const NODE_DEVICES: Bound = items("devices of a node from its agent", 1024, "");
+pub const NODE_SERIES: Bound = items("series of a node from its exporter", 4096, "");
+pub const NODE_LABEL_BYTES: Bound = bytes("the value of a label of such series", 128, "");
+pub const NODE_SERIES_BYTES: Bound =
+    bytes("lines of a node's series from its exporter in a scrape", 1 << 20, "");
+pub const ALL_SERIES_BYTES: Bound = bytes("lines of all such series in a scrape", 64 << 20, "");
+pub const CONTAINER_PORTS: Bound = items("ports of a container", 64, "");
 pub const LOG_BYTES: Bound = bytes("the kept log of a run on one node", 64 << 20, "");
 pub const ALL_LOGS_BYTES: Bound = bytes("all kept logs", 8 << 30, "");
 
@@ -154,6 +160,11 @@ pub const ALL: &[Bound] = &[
     NODE_TEXT_BYTES,
     NODE_LINES,
     NODE_DEVICES,
+    NODE_SERIES,
+    NODE_LABEL_BYTES,
+    NODE_SERIES_BYTES,
+    ALL_SERIES_BYTES,
+    CONTAINER_PORTS,
     LOG_BYTES,
     ALL_LOGS_BYTES,
 ];

@@ -23,14 +23,14 @@ mod values;
 pub use accounting::{
     account, activity, preempt, priority, private_data, project, qos, raw_usage, record, tres,
 };
-pub use enforcement::{allocation, binding, limits, load, usage};
+pub use enforcement::{allocation, binding, cpu_frequency, limits, load, usage};
 pub use job::{
     array, attempt, change, constraint, container, dependency, gpu, gpu_model, gres, interpolation,
     reason, request, run, shortage, step,
 };
 pub use nodes::{
-    fleet, gpu_health, health, node, node_reason, partition, reservation, reservation_request,
-    select, site, topology,
+    fleet, gpu_health, gpu_series, health, node, node_reason, partition, reservation,
+    reservation_request, select, site, topology,
 };
 pub use values::{
     amount, cpuset, cron, filename, grammar, hostlist, id, principal, printable, range, secret,

@@ -129,6 +129,10 @@ fn spec(request: Request, uid: u32) -> JobSpec {
             first_step: None,
             configuration: None,
             secret_variables: Vec::new(),
+            has_project_secrets: false,
+            startup_order: Default::default(),
+            ends_with_first_node: false,
+            stop_s: None,
             registry_auth: None,
             workspace: None,
             git_credentials: None,
@@ -156,6 +160,7 @@ fn spec(request: Request, uid: u32) -> JobSpec {
         submit_sid: 0,
         mail: None,
         schedule: None,
+        utilization: None,
     }
 }
 

@@ -3,7 +3,7 @@
 //! Every connection is counted below the limit of descriptors, so that the journal, the books and the agents always
 //! have theirs.
 
-use crate::per_user::{CountedUser, UserCounts};
+use crate::per_user::{Counted, CountedUser, Counts, UserCounts};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{Backlog, listen};
 use std::io;
@@ -100,11 +100,16 @@ pub fn set_backlog(listener: &impl AsFd) {
     }
 }
 
-/// The slots of each listener. Half are the agents', so that no number of clients keeps a node out.
+/// The slots of each listener. Three eighths are the agents', so that no number of clients keeps a node out.
 pub struct ListenerSlots {
     pub socket: Arc<ConnectionSlots>,
     pub port: Arc<ConnectionSlots>,
+    /// TLS handshakes under way on the clients' port, whose connections have a slot of the port besides: strangers who
+    /// never finish one leave the rest of the port to others.
+    pub handshakes: Arc<ConnectionSlots>,
     pub agents: Arc<ConnectionSlots>,
+    /// Clients on nodes, whose connections come in by the agents' port.
+    pub nodes: Arc<ConnectionSlots>,
 }
 
 impl ListenerSlots {
@@ -117,7 +122,9 @@ impl ListenerSlots {
         Self {
             socket: slots("the local socket", free / 4),
             port: slots("the clients' port", free / 4),
-            agents: slots("the agents' port", free / 2),
+            handshakes: slots("the handshakes of the clients' port", free / 16),
+            agents: slots("the agents' port", free / 2 - free / 8),
+            nodes: slots("the sockets of nodes", free / 8),
         }
     }
 }
@@ -128,6 +135,9 @@ const RESERVED_PART: usize = 8;
 /// One user has at most this part (a half) of a listener's connections.
 const USER_PART: usize = 2;
 
+/// One node has at most this part (a quarter) of the connections of clients on nodes.
+const NODE_PART: usize = 4;
+
 /// The connections that one listener may have open.
 pub struct ConnectionSlots {
     name: &'static str,
@@ -136,6 +146,8 @@ pub struct ConnectionSlots {
     /// The part that is not kept for root and operators.
     unreserved: Arc<Semaphore>,
     users: UserCounts,
+    /// By the fingerprints of their certificates.
+    nodes: Counts<String>,
     refusals: Mutex<Refusals>,
 }
 
@@ -192,6 +204,7 @@ impl ConnectionSlots {
             free,
             unreserved,
             users: Default::default(),
+            nodes: Default::default(),
             refusals: Default::default(),
         }
     }
@@ -201,6 +214,16 @@ impl ConnectionSlots {
     pub fn take_for(&self, user: u32, is_operator: impl FnOnce() -> bool) -> Option<UserSlot> {
         let part = self.admit(user, is_operator)?;
         Some(UserSlot { _part: part, _slot: self.take()? })
+    }
+
+    /// A slot for the connection of a user on the node with this certificate.
+    pub fn take_on_node(&self, node: &str, user: u32) -> Option<(Counted<String>, UserSlot)> {
+        let most = self.max.div_ceil(NODE_PART);
+        let Some(counted) = self.nodes.enter(node.to_owned(), most) else {
+            self.log_refusal(&format!("a node has {most} open"));
+            return None;
+        };
+        Some((counted, self.take_for(user, || false)?))
     }
 
     fn admit(&self, user: u32, is_operator: impl FnOnce() -> bool) -> Option<UserPart> {
@@ -249,14 +272,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_listener_gets_reserved_descriptors_and_agents_get_half() {
+    fn no_listener_gets_reserved_descriptors_and_agents_have_their_part() {
         for (descriptors, expected) in [
-            (1024, (192, 192, 384)),
-            (20_000, (4936, 4936, 9872)),
-            (1 << 20, (20_000, 20_000, 20_000)),
+            (1024, (192, 192, 288, 96)),
+            (20_000, (4936, 4936, 7404, 2468)),
+            (1 << 20, (20_000, 20_000, 20_000, 20_000)),
         ] {
             let slots = ListenerSlots::new(descriptors, &ConnectionLimits::default());
-            let found = (slots.socket.max, slots.port.max, slots.agents.max);
+            let (socket, port) = (slots.socket.max, slots.port.max);
+            let found = (socket, port, slots.agents.max, slots.nodes.max);
             assert_eq!(found, expected, "{descriptors}");
         }
         let slots = ListenerSlots::new(16, &"places=3".parse().unwrap());

@@ -13,6 +13,7 @@
 //! - `http/`: the clients' API. dstack's API and web pages are routers that join `http::router`; `metrics/`: what
 //!   Prometheus reads there.
 //! - `show/`: what clients are shown, a file for each kind of answer; `step/`: creating steps.
+//! - `task_groups`: whether a group of a task waits for nodes of another; `utilization`: runs whose GPUs do nothing are ended.
 //! - `secret/`: the values of secrets, and references to them.
 //! - `auth/`: principals, tokens, keys; `configure/`: from configuration files to the state machine's configuration.
 
@@ -35,13 +36,17 @@ mod shared;
 mod show;
 mod startup;
 mod step;
+mod task_groups;
 #[cfg(test)]
 mod testing;
+mod utilization;
 mod writer;
 
+pub use auth::identity::fingerprint;
 pub use auth::token;
 pub use connection_limits::ConnectionLimits;
 pub use error::ServerError;
 pub use http::dstack::paths as dstack_paths;
 pub use http::dstack::refused_paths as dstack_refused_paths;
 pub use startup::{Listeners, ServerOptions, run};
+pub use writer::submission::stored_form;

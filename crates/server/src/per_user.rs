@@ -1,42 +1,52 @@
-//! Counts of what each user has open at the same time.
+//! Counts of what each user, or each node, has open at the same time.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Arc, Mutex};
 
-/// How many each user has; users with none are not listed.
-#[derive(Clone, Default)]
-pub struct UserCounts {
-    users: Arc<Mutex<HashMap<u32, usize>>>,
+/// How many each has; those with none are not listed.
+#[derive(Clone)]
+pub struct Counts<K> {
+    of_each: Arc<Mutex<HashMap<K, usize>>>,
 }
 
-/// Counts as one of its user's until it is dropped.
-pub struct CountedUser {
-    user: u32,
-    counts: UserCounts,
+pub type UserCounts = Counts<u32>;
+pub type CountedUser = Counted<u32>;
+
+impl<K> Default for Counts<K> {
+    fn default() -> Self {
+        Self { of_each: Arc::default() }
+    }
 }
 
-impl UserCounts {
-    /// One more of this user, who may have `most` at the same time; `None` when he has.
-    pub fn enter(&self, user: u32, most: usize) -> Option<CountedUser> {
-        let mut users = self.users.lock().expect("no panic with it held");
-        let count = users.entry(user).or_default();
+/// Counts as one of its owner's until it is dropped.
+pub struct Counted<K: Eq + Hash> {
+    owner: K,
+    counts: Counts<K>,
+}
+
+impl<K: Eq + Hash + Clone> Counts<K> {
+    /// One more of this owner, who may have `most` at the same time; `None` when he has.
+    pub fn enter(&self, owner: K, most: usize) -> Option<Counted<K>> {
+        let mut of_each = self.of_each.lock().expect("no panic with it held");
+        let count = of_each.entry(owner.clone()).or_default();
         if *count >= most {
             return None;
         }
         *count += 1;
-        Some(CountedUser { user, counts: self.clone() })
+        Some(Counted { owner, counts: Counts { of_each: self.of_each.clone() } })
     }
 }
 
-impl Drop for CountedUser {
+impl<K: Eq + Hash> Drop for Counted<K> {
     fn drop(&mut self) {
-        let mut users = self.counts.users.lock().expect("no panic with it held");
-        let left = users.get_mut(&self.user).map_or(0, |count| {
+        let mut of_each = self.counts.of_each.lock().expect("no panic with it held");
+        let left = of_each.get_mut(&self.owner).map_or(0, |count| {
             *count -= 1;
             *count
         });
         if left == 0 {
-            users.remove(&self.user);
+            of_each.remove(&self.owner);
         }
     }
 }
@@ -55,6 +65,6 @@ mod tests {
         drop(first);
         assert!(counts.enter(1000, 2).is_some());
         drop(second);
-        assert!(counts.users.lock().unwrap().is_empty(), "nobody is kept for nothing");
+        assert!(counts.of_each.lock().unwrap().is_empty(), "nobody is kept for nothing");
     }
 }

@@ -1,6 +1,7 @@
 //! Starting the server and stopping it.
 
-use crate::agents::{join, listen};
+use crate::agents::join;
+use crate::agents::listen::{self, ServeClient};
 use crate::auth::identity::{self, Identity};
 use crate::auth::principal::server_principal;
 use crate::auth::secret_keys::SecretKeys;
@@ -12,8 +13,11 @@ use crate::dispatch::DispatchThread;
 use crate::error::ServerError;
 use crate::http;
 use crate::http::body_limits::BodyLimits;
-use crate::http::serve::{serve_port, serve_socket};
+use crate::http::clients_port::ClientsPort;
+use crate::http::port_tls::PortTls;
+use crate::http::serve::{serve_client, serve_socket};
 use crate::http::tokens::JOIN_LIFE;
+use crate::http::vouch::NodeAsked;
 use crate::logs::collector;
 use crate::plan::forecast::ForecastThread;
 use crate::plan::planner;
@@ -24,6 +28,7 @@ use crate::shared::state_lock::StateLock;
 use crate::shared::uploads::Uploads;
 use crate::shared::writer_queue::WriterQueue;
 use crate::shared::{Setup, Shared};
+use crate::utilization;
 use crate::writer::recover::{ReplayedEntry, StateDisks};
 use crate::writer::thread::WriterThread;
 use crate::writer::{books, collect, tick};
@@ -56,6 +61,8 @@ pub struct ServerOptions {
     pub admin_token: String,
     /// Addresses that join files name for the agents' port.
     pub agents_addresses: Vec<String>,
+    /// Where other machines find the clients' port.
+    pub listen_addresses: Vec<String>,
     /// Nodes of this machine, whose agent joins by `server/local.join`.
     pub local_nodes: Vec<String>,
     pub hostname: String,
@@ -120,6 +127,7 @@ pub fn run(
             config_dir: options.config_dir.clone(),
             agents_addresses: options.agents_addresses.clone(),
             listen,
+            listen_addresses: options.listen_addresses.clone(),
             client_state: options.machine.as_ref().map(|_| options.state_dir.display().to_string()),
             hostname: options.hostname.clone(),
             snapshot_events: options.snapshot_events.max(1),
@@ -193,9 +201,27 @@ async fn serve(
         limits.clone(),
         shared.clone(),
     ));
-    tokio::spawn(serve_port(router, port, slots.port, limits.clone()));
-    tokio::spawn(listen::listen(shared.clone(), agents_port, slots.agents));
+    let clients_port = ClientsPort {
+        router: router.clone(),
+        slots: slots.port,
+        handshakes: slots.handshakes,
+        limits: limits.clone(),
+        tls: PortTls::start(shared.clone())?,
+    };
+    tokio::spawn(Arc::new(clients_port).serve(port));
+    let serve_client: Arc<ServeClient> = {
+        let (slots, limits, shared) = (slots.nodes, limits.clone(), shared.clone());
+        Arc::new(move |stream, client, fingerprint| {
+            let (router, slots, limits) = (router.clone(), slots.clone(), limits.clone());
+            let (shared, asked) = (shared.clone(), NodeAsked { client, fingerprint });
+            Box::pin(async move {
+                serve_client(&router, stream, asked, &slots, &limits, &shared).await;
+            })
+        })
+    };
+    tokio::spawn(listen::listen(shared.clone(), agents_port, slots.agents, serve_client));
     tokio::spawn(tick::run(shared.clone()));
+    tokio::spawn(utilization::run(shared.clone()));
     tokio::spawn(collector::run(shared.clone(), pulls));
     tokio::select! {
         () = await_nodes(&shared, &options.local_nodes) => {

@@ -159,6 +159,7 @@ fn setup() -> Setup {
         config_dir: None,
         agents_addresses: Vec::new(),
         listen: String::new(),
+        listen_addresses: Vec::new(),
         client_state: None,
         hostname: "host".into(),
         snapshot_events: u64::MAX,

@@ -288,11 +288,15 @@ fn any_filter() -> impl Strategy<Value = HistoryFilter> {
             words(&["normal", "high"]),
             words(&["n0", "n1", "n9"]),
         ),
-        (moment(), moment(), any::<bool>(), prop::option::of(select(vec![0u32, 1, 3, 20]))),
+        (
+            (moment(), moment()),
+            (any::<bool>(), any::<bool>()),
+            prop::option::of(select(vec![0u32, 1, 3, 20])),
+        ),
     )
         .prop_map(
             |((jobs, states), (users, accounts, partitions), (names, qos, nodes), rest)| {
-                let (from, until, duplicates, limit) = rest;
+                let ((from, until), (duplicates, ended), limit) = rest;
                 HistoryFilter {
                     jobs,
                     users,
@@ -305,6 +309,7 @@ fn any_filter() -> impl Strategy<Value = HistoryFilter> {
                     from,
                     until,
                     duplicates,
+                    ended,
                     limit,
                     ..HistoryFilter::default()
                 }

@@ -7,7 +7,7 @@ use crate::listing::ListingQuery;
 use crate::project::ProjectView;
 use crate::reservation::{LicenseView, ReservationsView};
 use crate::step::{SrunPrologEpilog, StepLaunch, StepLayout};
-use crate::token::{TokenLife, TokenView};
+use crate::token::{LoginHint, TokenLife, TokenView};
 use crate::view::{AccountsView, ClusterView, ConfigView, JobView, PrioritiesView, SharesView};
 use crate::workspace::Workspace;
 use model::account::{Account, Association, AssociationKey, Qos};
@@ -245,6 +245,9 @@ pub enum Answer {
         version: String,
         now: Timestamp,
         hostname: String,
+        /// Whom the server takes the caller for.
+        #[serde(default)]
+        user: String,
     },
     Done,
     Submitted {
@@ -293,6 +296,9 @@ pub enum Answer {
     Priorities(PrioritiesView),
     Token {
         text: String,
+        /// How its user logs in from another machine, if others reach the clients' port.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        login: Option<LoginHint>,
     },
     Tokens(Vec<TokenView>),
     Secrets(Vec<String>),
@@ -309,6 +315,9 @@ pub enum Answer {
     Diagnostics(Box<DiagnosticsView>),
     Refused(Refusal),
 }
+
+/// Parts of jobs, each on one node, whose load one answer shows.
+pub const LOADS_MAX: usize = 128;
 
 /// The running steps of a job, its own and administrators' alone to see.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

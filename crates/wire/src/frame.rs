@@ -88,6 +88,11 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
+    /// What follows the frames that were given back.
+    pub fn into_rest(mut self) -> Vec<u8> {
+        self.buffer.split_off(self.start)
+    }
+
     pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
         let rest = &self.buffer[self.start..];
         let Some((head, body)) = rest.split_first_chunk::<HEADER>() else { return Ok(None) };

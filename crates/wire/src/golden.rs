@@ -16,6 +16,7 @@ use crate::stream::{StepRole, StreamKind};
 use crate::supervisor::{FromSupervisor, StepStream, SupervisorEvent, ToSupervisor};
 use crate::view::JobExtras;
 use model::change::{JobFilter, JobRef};
+use model::container::{ContainerNetwork, PortMapping};
 use model::id::{JobId, RunId, StepId};
 use model::load::LiveUsage;
 use model::reason::UserFault;
@@ -107,6 +108,7 @@ fn views_keep_their_names() {
         preempt_time: None,
         admin_comment: None,
         magnetic_reservation: Some("maint".into()),
+        network: None,
     }));
     let json = serde_json::to_value(&job).unwrap();
     assert_eq!(json["together"], serde_json::json!({"first": 12, "offset": 0, "size": 2}));
@@ -174,7 +176,7 @@ fn launch_of_a_job_keeps_its_names() {
         r#""names":{"job_id":12,"array_job_id":null,"array_task_id":null,"user":"alice","job_name":"sweep"},"#,
         r#""first_step":null,"notices":{"time_limit":"t","out_of_memory":"m","node_failure":"n","step_time_limit":"","#,
         r#""cpu_time_limit":"","step_cpu_time_limit":"","step_cancelled":"","exec_failed":"","limit_refused":"","#,
-        r#""nice_refused":"","work_dir_failed":"","task_prolog_failed":"","own_prolog_failed":""},"#,
+        r#""nice_refused":"","cpu_frequency_refused":"","work_dir_failed":"","task_prolog_failed":"","own_prolog_failed":""},"#,
         r#""around":{"environment":["B=2"],"variables":[["C",{"context":{"before":"prolog","after":"epilog"}}]]}}}"#
     );
     let Action::Launch(launch) = serde_json::from_str(json).unwrap() else { panic!("a launch") };
@@ -221,6 +223,12 @@ fn reports_keep_their_names() {
                 user: Some(UserFault::Expired),
             },
             r#"{"launch_failed":{"what":"no user","user":"expired"}}"#.to_owned(),
+        ),
+        (
+            ReportEvent::Network(ContainerNetwork {
+                ports: vec![PortMapping { container: 80, node: 20_000 }],
+            }),
+            r#"{"network":{"ports":[{"container":80,"node":20000}]}}"#.to_owned(),
         ),
         (ReportEvent::Unfit { why: "disk".into() }, r#"{"unfit":{"why":"disk"}}"#.to_owned()),
         (
@@ -350,8 +358,14 @@ fn messages_of_supervisors_keep_their_names() {
 fn messages_of_steps_keep_their_names() {
     let table = [
         (
-            StepMessage::Hello { key: "k".into(), node: "n1".into(), node_index: 0, waits: true },
-            r#"{"hello":{"key":"k","node":"n1","node_index":0,"waits":true}}"#,
+            StepMessage::Hello {
+                key: "k".into(),
+                node: "n1".into(),
+                node_index: 0,
+                waits: true,
+                step_tasks: std::num::NonZeroU32::new(2),
+            },
+            r#"{"hello":{"key":"k","node":"n1","node_index":0,"waits":true,"step_tasks":2}}"#,
         ),
         (StepMessage::Started { task: 0, pid: 71 }, r#"{"started":{"task":0,"pid":71}}"#),
         (

@@ -3,6 +3,7 @@
 use crate::order::SignedOrder;
 use crate::report::Report;
 use crate::stream::StreamKind;
+use model::gpu_series::GpuSeries;
 use model::health::HealthSource;
 use model::id::{AttemptId, StepId};
 use model::limits::CgroupPolicy;
@@ -27,6 +28,8 @@ pub enum ToServer {
     /// First contact of a new agent, over a connection without a client certificate.
     Join(JoinRequest),
     Hello(Hello),
+    /// The only message of a connection that carries the HTTP of one client on a node: it follows at once.
+    Client(NodeClient),
     Report(Report),
     /// Sent at the interval of the welcome, with each node's load and memory.
     #[serde(rename = "beat")]
@@ -40,6 +43,11 @@ pub enum ToServer {
         source: HealthSource,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failure: Option<String>,
+    },
+    /// What the exporter of these nodes' machine said last; sent only where the site has one. It comes anew after seconds.
+    GpuSeries {
+        nodes: Vec<String>,
+        series: GpuSeries,
     },
     /// A step's order is with its supervisor: it need not be sent again.
     #[serde(rename = "step_taken")]
@@ -127,6 +135,18 @@ pub enum ToAgent {
     },
     /// The configuration changed: the policies anew.
     Policies(BTreeMap<String, NodePolicy>),
+}
+
+/// A client on a node, as the kernel there says: whom the node vouches for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeClient {
+    pub version: u32,
+    /// The nodes of the agent that the client asked.
+    pub nodes: Vec<String>,
+    pub uid: u32,
+    pub gid: u32,
+    /// The user's name there.
+    pub user: String,
 }
 
 /// The one-time token and a certificate request.

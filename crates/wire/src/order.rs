@@ -10,6 +10,7 @@ use model::run::{ExitStatus, LaunchKind, Rlimits, SignalBefore};
 use model::secret::{GitCredentials, RegistryAuth};
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::num::NonZeroU32;
 
 /// An order as it travels: the exact bytes that were signed, and the signature over them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,6 +82,9 @@ pub struct JobLaunch {
     pub arguments: Vec<String>,
     /// `NAME=value` each; the base environment with the dialect's variables.
     pub environment: Vec<String>,
+    /// Files that the node writes into the job's scratch folder.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<LaunchFile>,
     /// Variables that the node fills in for each process.
     #[serde(default)]
     pub process_variables: Vec<(String, ProcessVariable)>,
@@ -121,6 +125,9 @@ pub struct JobLaunch {
     /// What the script runs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<Box<Container>>,
+    /// Its container gets a network of its own, as the site's policy has it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub own_network: bool,
     /// For the registry of its container's image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registry_auth: Option<RegistryAuth>,
@@ -133,6 +140,14 @@ pub struct JobLaunch {
     /// The environment of the site's prolog and epilog.
     #[serde(default, rename = "around")]
     pub prolog_epilog: PrologEpilogEnvironment,
+}
+
+/// A file of the job that its node writes; the variable tells its path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaunchFile {
+    pub name: String,
+    pub variable: String,
+    pub text: String,
 }
 
 /// The nice value that processes are to run with.
@@ -234,6 +249,9 @@ pub struct Notices {
     /// The nice value `{what}` could not be had because of `{error}`.
     #[serde(default)]
     pub nice_refused: String,
+    /// The frequency of a step's CPUs is not as it was asked for, because of `{error}`.
+    #[serde(default)]
+    pub cpu_frequency_refused: String,
     /// The working directory `{what}` could not be entered because of `{error}`; the job runs in /tmp.
     #[serde(default)]
     pub work_dir_failed: String,
@@ -269,6 +287,9 @@ pub struct StepOrder {
     /// Global ranks of the tasks to start here.
     pub tasks: Vec<u32>,
     pub node_index: u32,
+    /// How many tasks the step has on all its nodes; an older server does not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_tasks: Option<NonZeroU32>,
     /// Set over the launch's own environment.
     pub environment: Vec<String>,
     pub process_variables: Vec<(String, ProcessVariable)>,

@@ -1,5 +1,6 @@
 //! Reports from an agent to the server; kept in the node's spool until the server has them on disk.
 
+use model::container::ContainerNetwork;
 use model::id::{AttemptId, StepId};
 use model::reason::UserFault;
 use model::run::{ExitStatus, Usage};
@@ -20,6 +21,8 @@ pub struct Report {
 #[serde(rename_all = "snake_case")]
 pub enum ReportEvent {
     Started,
+    /// The script's container has a network of its own.
+    Network(ContainerNetwork),
     /// Nothing was started, and nothing is left.
     LaunchFailed {
         what: String,

@@ -2,12 +2,14 @@
 
 use model::binding::{CpuBinding, MemBinding};
 use model::container::Container;
+use model::cpu_frequency::CpuFrequency;
 use model::id::{JobId, StepId};
 use model::run::{ExitStatus, Rlimits};
 use model::secret::RegistryAuth;
 use model::step::StepShape;
 use model::time::TimeLimit;
 use serde::{Deserialize, Serialize};
+use std::num::NonZeroU32;
 
 /// The largest payload of a frame on a step's links. The largest that is sent is `GoAs` with the variables of all
 /// components of a heterogeneous job; output and input come in smaller pieces.
@@ -78,6 +80,9 @@ pub struct StepLaunch {
     pub cpu_bind: CpuBinding,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mem_bind: Option<MemBinding>,
+    /// The frequency of its CPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_frequency: Option<CpuFrequency>,
     /// Limits that tasks take over from `srun`; none: those of the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rlimits: Option<Rlimits>,
@@ -187,6 +192,9 @@ pub enum StepMessage {
         /// The tasks start on `Go`. An older supervisor does not say this, and is not sent `Go`.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         waits: bool,
+        /// How many tasks the step has on all its nodes; an older supervisor does not say it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        step_tasks: Option<NonZeroU32>,
     },
     Started {
         task: u32,

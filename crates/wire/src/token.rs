@@ -21,6 +21,14 @@ impl TokenLife {
     }
 }
 
+/// Where the holder of a token logs in from another machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoginHint {
+    pub url: String,
+    /// SHA-256 of the authority's certificate; `None` where the site has a certificate of its own.
+    pub fingerprint: Option<String>,
+}
+
 /// A token without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenView {

@@ -2,6 +2,7 @@
 
 use model::account::{Account, Association, Qos};
 use model::allocation::Allocation;
+use model::container::ContainerNetwork;
 use model::id::{JobId, RunId};
 use model::node::{AdminState, NodeConfig, NodeFacts, SlotState};
 use model::node_reason::NodeReason;
@@ -103,6 +104,9 @@ pub struct JobExtras {
     /// The magnetic reservation that it runs in without having asked for it.
     #[serde(rename = "drawn_into")]
     pub magnetic_reservation: Option<String>,
+    /// The network of its container, where that is not its node's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<ContainerNetwork>,
 }
 
 impl JobView {

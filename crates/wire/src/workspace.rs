@@ -20,6 +20,9 @@ pub struct Workspace {
     pub files: Vec<FileArchive>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repository: Option<Repository>,
+    /// Only the branch that the run names is cloned, and no other.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub single_branch: bool,
     /// A Python environment of this version is made for the run: `3.12`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub python: Option<String>,
@@ -39,6 +42,9 @@ pub struct FileArchive {
 /// A repository that is cloned with `git` by the run's user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repository {
+    /// By which its user's client knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
     pub url: String,
     #[serde(default)]
     pub branch: Option<String>,
@@ -58,6 +64,13 @@ pub struct Repository {
     pub user_name: Option<String>,
     #[serde(default)]
     pub user_email: Option<String>,
+}
+
+/// Whether an address for HTTP holds a user or a password. That of an ssh address is no secret.
+pub fn has_credentials(url: &str) -> bool {
+    let Some((scheme, rest)) = url.split_once("://") else { return false };
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    matches!(scheme.to_ascii_lowercase().as_str(), "http" | "https") && host.contains('@')
 }
 
 /// Whether a text can be the name of a commit: it becomes an argument of `git`.
@@ -253,6 +266,21 @@ mod tests {
             builder.append(&header, content).unwrap();
         }
         builder.into_inner().unwrap()
+    }
+
+    #[test]
+    fn credentials_in_an_address_are_noticed() {
+        for (url, expected) in [
+            ("https://user:token@host/x.git", true),
+            ("HTTPS://token@host/x.git", true),
+            ("https://host/a@b/x.git", false),
+            ("https://host/x.git", false),
+            ("ssh://git@host/x.git", false),
+            ("git@host:x.git", false),
+            ("file:///a@b/x.git", false),
+        ] {
+            assert_eq!(has_credentials(url), expected, "{url}");
+        }
     }
 
     #[test]

@@ -22,9 +22,9 @@ struct Package {
 pub(super) struct EnergyMeter {
     packages: Vec<Package>,
     packages_uj: u64,
-    /// What each GPU has used since the meter began, and its counter's last value, by its number among the machine's.
+    /// What each GPU has used since the meter began, and its counter's last value, by the number of its device file.
     gpus: BTreeMap<u32, GpuCounter>,
-    /// The numbers of GPUs by UUID, as the last round had them in which every GPU answered.
+    /// The numbers of device files by UUID. A GPU that is lost has none in its reading, and keeps its number.
     numbers: HashMap<String, u32>,
     last: Option<(Instant, u64)>,
     packages_w: u64,
@@ -94,10 +94,9 @@ impl EnergyMeter {
 
     /// Takes a round of the GPUs' readings in. A counter that is lower than before was set back by its driver.
     pub fn read_gpus(&mut self, round: &[GpuReading]) {
-        // A GPU that is lost has no device file in its reading: the others keep their numbers.
-        if round.iter().all(|gpu| gpu.lost.is_none()) {
-            self.numbers = numbers_by_uuid(round);
-        }
+        self.numbers.retain(|uuid, _| round.iter().any(|gpu| gpu.uuid == *uuid));
+        let numbered = |gpu: &GpuReading| Some((gpu.uuid.clone(), gpu.minor?));
+        self.numbers.extend(round.iter().filter_map(numbered));
         for reading in round {
             let number = self.numbers.get(&reading.uuid).copied();
             let (Some(number), Some(now)) = (number, reading.energy_mj) else { continue };
@@ -142,13 +141,6 @@ impl EnergyMeter {
     }
 }
 
-/// The machine counts its GPUs by the numbers of their device files.
-fn numbers_by_uuid(round: &[GpuReading]) -> HashMap<String, u32> {
-    let mut order: Vec<&GpuReading> = round.iter().collect();
-    order.sort_by_key(|gpu| (gpu.minor, gpu.index));
-    order.iter().map(|gpu| gpu.uuid.clone()).zip(0..).collect()
-}
-
 fn read_number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
@@ -171,7 +163,7 @@ mod tests {
             write(package, "max_energy_range_uj", 1_000_000);
         }
         let gpu = |minor: u32, energy_mj: u64| GpuReading {
-            index: 1 - minor,
+            index: 5 - minor,
             minor: Some(minor),
             uuid: format!("GPU-{minor}"),
             energy_mj: Some(energy_mj),
@@ -179,26 +171,27 @@ mod tests {
             ..GpuReading::default()
         };
         let mut meter = EnergyMeter::below(root.path());
-        let early = meter.mark(&[0]);
+        // The agent reads two of the machine's GPUs, 2 and 5.
+        let early = meter.mark(&[2]);
         assert_eq!(meter.packages.len(), 2, "parts of a package are not counted again");
-        meter.read_gpus(&[gpu(0, 5_000), gpu(1, 9_000)]);
-        let mark = meter.mark(&[1]);
+        meter.read_gpus(&[gpu(2, 5_000), gpu(5, 9_000)]);
+        let mark = meter.mark(&[5]);
         write("intel-rapl:0", "energy_uj", 980_000);
         // This one has started anew.
         write("intel-rapl:1", "energy_uj", 20_000);
-        meter.read_gpus(&[gpu(0, 6_000), gpu(1, 9_300)]);
+        meter.read_gpus(&[gpu(2, 6_000), gpu(5, 9_300)]);
         // 80 and 120 millijoules of the packages, a quarter of the CPUs.
         assert_eq!(meter.used_since(&mark, 2, 8), 300 + 50);
         assert_eq!(meter.used_since(&early, 0, 8), 1_000, "marked before the first reading");
         let lost = GpuReading {
-            uuid: "GPU-0".into(),
+            uuid: "GPU-2".into(),
             lost: Some("it does not answer".into()),
             ..GpuReading::default()
         };
-        meter.read_gpus(&[lost, gpu(1, 9_300)]);
+        meter.read_gpus(&[lost, gpu(5, 9_300)]);
         assert_eq!(meter.used_since(&mark, 0, 8), 300, "the other keeps its number");
         // The driver was loaded anew.
-        meter.read_gpus(&[gpu(0, 10), gpu(1, 40)]);
+        meter.read_gpus(&[gpu(2, 10), gpu(5, 40)]);
         assert_eq!(meter.used_since(&mark, 0, 8), 340);
         assert_eq!(meter.used_since(&mark, 99, 8), 340 + 200, "no more than there is");
         let (at, _) = meter.last.expect("read");

@@ -1,7 +1,11 @@
 //! What the GPUs of an attempt did, by the machine's readings: of the attempt, and of each step on its own GPUs.
 
+use crate::detect::{GpuDevice, Vendor};
+use model::allocation::NodeShare;
 use model::gpu_health::GpuReading;
+use model::gres::GPU;
 use model::id::StepId;
+use model::limits::{DeviceLine, DeviceUnit};
 use model::load::{GpuSample, GpuSeries, SAMPLES_MAX};
 use model::time::Timestamp;
 use model::usage::GpuUsage;
@@ -11,7 +15,25 @@ use std::time::Duration;
 /// Between two readings that are kept one by one; the means and peaks have all of them.
 const KEPT_EVERY: Duration = Duration::from_secs(30);
 
-/// GPUs are numbers among the machine's.
+/// The numbers of the device files of a share's GPUs, for those that are read one by one: a slice is not its GPU.
+pub(super) fn device_numbers(
+    share: &NodeShare,
+    lines: &[DeviceLine],
+    machine: &[GpuDevice],
+) -> Vec<u32> {
+    let number = |unit: DeviceUnit| {
+        let [file] = &unit.files[..] else { return None };
+        let mut read = machine.iter().filter(|gpu| gpu.vendor == Vendor::Nvidia);
+        let by_file = read.clone().find(|gpu| gpu.files() == *file);
+        // A file of another name, a link for one, is taken by its place.
+        let gpu = by_file.or_else(|| read.nth(unit.index? as usize));
+        gpu.map_or(unit.index, |gpu| Some(gpu.minor))
+    };
+    let units = DeviceUnit::granted(share, lines).into_iter();
+    units.filter(|unit| unit.name == GPU && unit.index.is_some()).filter_map(number).collect()
+}
+
+/// GPUs are the numbers of their device files.
 #[derive(Default)]
 pub(super) struct AttemptGpus {
     gpus: Vec<u32>,
@@ -53,6 +75,10 @@ impl AttemptGpus {
         AttemptGpus { gpus, series, ..AttemptGpus::default() }
     }
 
+    pub fn numbers(&self) -> &[u32] {
+        &self.gpus
+    }
+
     /// A step starts on some of the attempt's GPUs. Its order may come again.
     pub fn start_step(&mut self, step: StepId, gpus: Vec<u32>) {
         if !self.gpus.is_empty() {
@@ -74,19 +100,20 @@ impl AttemptGpus {
         for (gpu, series) in self.gpus.iter().zip(&mut self.series) {
             let Some(read) = round.get(gpu) else { continue };
             series.memory_total = read.memory.0;
+            // A GPU that does not say how busy it is has not said that it is idle.
+            let Some(busy_percent) = read.busy_percent else { continue };
             if series.readings.last().is_some_and(|last| now < last.at + KEPT_EVERY) {
                 continue;
             }
             if series.readings.len() == SAMPLES_MAX {
                 series.readings.remove(0);
             }
-            let busy_percent = read.busy_percent.unwrap_or(0) as u32;
-            let memory_used = read.memory_used.0;
+            let (busy_percent, memory_used) = (busy_percent as u32, read.memory_used.0);
             series.readings.push(GpuSample { at: now, busy_percent, memory_used });
         }
     }
 
-    /// `None` without a GPU that was read.
+    /// `None` if no GPU was read, or none did anything.
     pub fn whole(&self) -> Option<GpuUsage> {
         (self.whole.last != GpuUsage::default()).then_some(self.whole.last)
     }
@@ -97,14 +124,16 @@ impl AttemptGpus {
         (meter.last != GpuUsage::default()).then_some(meter.last)
     }
 
+    /// One for each GPU; that of a GPU which is not read is empty.
     pub fn series(&self) -> Vec<GpuSeries> {
-        self.series.iter().filter(|gpu| !gpu.readings.is_empty()).cloned().collect()
+        self.series.clone()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::allocation::GresShare;
     use model::amount::Bytes;
 
     fn gpu(busy_percent: u64, used: u64) -> GpuReading {
@@ -114,6 +143,52 @@ mod tests {
             memory_used: Bytes(used),
             ..GpuReading::default()
         }
+    }
+
+    #[test]
+    fn gpus_of_a_share_are_read_by_their_device_files() {
+        let gpu = |minor: u32, capabilities: &[&str]| GpuDevice {
+            index: 0,
+            vendor: Vendor::Nvidia,
+            model: "NVIDIA H200".into(),
+            path: format!("/dev/nvidia{minor}"),
+            capabilities: capabilities.iter().map(|file| (*file).to_owned()).collect(),
+            uuid: None,
+            minor,
+            numa_node: None,
+            cpus: None,
+            memory: None,
+            links: Vec::new(),
+        };
+        let machine = [gpu(2, &[]), gpu(5, &[]), gpu(7, &["/dev/c1", "/dev/c2"])];
+        let line = |first_index, files: &[&str]| DeviceLine {
+            name: GPU.into(),
+            first_index,
+            count: files.len() as u64,
+            files: files.iter().map(|file| (*file).to_owned()).collect(),
+        };
+        // As a gres.conf of the site may count them.
+        let lines = [
+            line(0, &["/dev/nvidia5", "/dev/nvidia2"]),
+            line(2, &["/dev/nvidia7,/dev/c1,/dev/c2"]),
+        ];
+        let numbers = |indices: &[u32]| {
+            let count = indices.len() as u64;
+            let indices = indices.to_vec();
+            let gres = vec![GresShare { name: GPU.into(), kind: None, count, indices }];
+            let share = NodeShare {
+                node: "n".into(),
+                cpus: "0".parse().expect("CPUs"),
+                memory: Bytes(0),
+                gres,
+                tasks: 1,
+                sharers: 1,
+                disk: Bytes(0),
+            };
+            device_numbers(&share, &lines, &machine)
+        };
+        assert_eq!(numbers(&[0]), [5]);
+        assert_eq!(numbers(&[1, 2]), [2], "a slice is not its GPU");
     }
 
     #[test]
@@ -153,6 +228,15 @@ mod tests {
         assert_eq!(times.len(), SAMPLES_MAX);
         assert!(times.windows(2).all(|pair| pair[1] - pair[0] == 30_000));
         assert_eq!(gpus.whole().map(|used| used.busy_percent), Some(50));
+    }
+
+    #[test]
+    fn gpu_that_does_not_say_how_busy_it_is_has_an_empty_series() {
+        let mut gpus = AttemptGpus::new(vec![0, 1, 2]);
+        let (idle, silent) = (gpu(0, 1), GpuReading { busy_percent: None, ..gpu(0, 1) });
+        gpus.add(&HashMap::from([(0, &silent), (1, &idle)]), Timestamp::from_millis(0));
+        let counts: Vec<usize> = gpus.series().iter().map(|gpu| gpu.readings.len()).collect();
+        assert_eq!(counts, [0, 1, 0]);
     }
 
     #[test]

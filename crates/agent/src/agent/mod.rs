@@ -4,6 +4,7 @@
 
 mod backoff;
 mod energy;
+mod exporter;
 mod gpu_usage;
 mod gpu_watch;
 mod health;
@@ -15,6 +16,7 @@ mod session;
 mod supervisor_connection;
 
 use crate::attempt_key::AttemptKey;
+use crate::cdi;
 use crate::detect::Machine;
 use crate::error::AgentError;
 use crate::launcher::Launcher;
@@ -26,16 +28,17 @@ use crate::order_gate::Gate;
 use crate::supervisor::folders::scratch::ScratchLocation;
 use crate::wall_clock::{self, Skew};
 use energy::{EnergyMark, EnergyMeter};
+use exporter::ExporterWatch;
 use gpu_usage::AttemptGpus;
 use gpu_watch::GpuWatch;
 use health::HealthChecks;
 use model::allocation::NodeShare;
-use model::gres::GPU;
+use model::limits::DeviceLine;
 use model::node::NodeConfig;
 use model::run::{ExitStatus, Usage};
 use model::time::Timestamp;
 pub use run::{AgentConfig, run};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Instant;
 use supervisor_connection::{
     AttemptUpdate, ORDERS_MAX, SupervisorSearch, find_supervisor, serve_supervisor,
@@ -61,6 +64,8 @@ struct AttemptEntry {
     /// The counters when this agent took it over.
     energy: EnergyMark,
     gpus: AttemptGpus,
+    /// The share of one that was adopted, until the node's policy says which GPUs those of the share are.
+    share: Option<NodeShare>,
     /// `None` once its supervisor has ended.
     orders: Option<mpsc::Sender<ToSupervisor>>,
     /// The supervisor's pid, once it has sent it.
@@ -78,6 +83,7 @@ impl AttemptEntry {
             cpus,
             energy,
             gpus: AttemptGpus::new(gpus),
+            share: None,
             orders: None,
             supervisor: None,
             last_number: 0,
@@ -106,11 +112,16 @@ pub(crate) struct Agent {
     pub logins: mpsc::Receiver<Login>,
     health: HealthChecks,
     gpus: GpuWatch,
+    exporter: ExporterWatch,
     energy: EnergyMeter,
     machine: Machine,
     /// What the machine has for each of its nodes.
     hardware: BTreeMap<String, NodeConfig>,
+    /// The state folder whose socket this agent offers: where the commands in a job find their server.
+    pub client_state: Option<String>,
     started: Timestamp,
+    /// What was said last of vendors' files on devices.
+    cdi_faults: Vec<String>,
 }
 
 impl Agent {
@@ -137,10 +148,13 @@ impl Agent {
             logins,
             health: HealthChecks::new(),
             gpus: GpuWatch::start(),
+            exporter: ExporterWatch::start(),
             energy: EnergyMeter::new(),
             machine,
             hardware,
+            client_state: None,
             started: wall_clock::now(),
+            cdi_faults: Vec::new(),
         }
     }
 
@@ -168,7 +182,11 @@ impl Agent {
     async fn adopt_one(&mut self, key: AttemptKey) -> Result<(), AgentError> {
         let dir = self.nodes[&key.node].spool.open_attempt(key.attempt)?;
         let entry = match dir.read_launch() {
-            Ok(record) => self.entry(&key.node, record.launch.user.uid, &record.launch.share),
+            Ok(record) => {
+                let share = record.launch.share;
+                let entry = self.entry(&key.node, record.launch.user.uid, &share);
+                AttemptEntry { share: Some(share), ..entry }
+            }
             Err(error) => {
                 tracing::warn!(%error, "an attempt's record is damaged; it is taken for lost");
                 AttemptEntry::new(None, 0, self.energy.mark(&[]), Vec::new())
@@ -205,9 +223,16 @@ impl Agent {
 
     /// The numbers of a share's GPUs among the machine's. The GPUs of a declared node are not the machine's.
     fn gpus_of(&self, node: &str, share: &NodeShare) -> Vec<u32> {
-        let declared = self.nodes.get(node).is_none_or(|node| node.policy.limits.declared);
-        let gpus = share.gres.iter().filter(|gres| gres.name == GPU && !declared);
-        gpus.flat_map(|gres| gres.indices.iter().copied()).collect()
+        let Some(Node { policy, .. }) = self.nodes.get(node) else { return Vec::new() };
+        if policy.limits.declared {
+            return Vec::new();
+        }
+        // Before the server has sent the policy, the machine's own devices are taken for the node's; `confirm_gpus` corrects
+        // what follows from that.
+        let own = || self.hardware.get(node).map(|own| DeviceLine::of_node(&own.gres));
+        let lines = Some(policy.limits.devices.clone()).filter(|lines| !lines.is_empty());
+        let lines = lines.or_else(own).unwrap_or_default();
+        gpu_usage::device_numbers(share, &lines, &self.machine.gpus)
     }
 
     /// Removes what the agent leaves behind when it ends: groups and folders of nodes without jobs. Jobs continue.
@@ -252,7 +277,7 @@ impl Agent {
         self.nodes.values().map(node).collect()
     }
 
-    pub fn beat(&mut self) -> ToServer {
+    pub fn heartbeat(&mut self) -> ToServer {
         self.energy.read_packages(Instant::now());
         let nodes = self.nodes.values().map(|node| (node.name.clone(), self.facts_of(node)));
         ToServer::Heartbeat { nodes: nodes.collect() }
@@ -269,9 +294,41 @@ impl Agent {
 
     pub fn set_policies(&mut self, policies: BTreeMap<String, NodePolicy>) {
         self.set_health_checks(&policies);
+        self.check_cdi_files(&policies);
+        self.set_exporter(&policies);
         for (name, policy) in policies {
             if let Some(node) = self.nodes.get_mut(&name) {
                 node.policy = policy;
+                self.confirm_gpus(&name);
+            }
+        }
+    }
+
+    /// Says what is wrong with vendors' files, once while it stays so.
+    fn check_cdi_files(&mut self, policies: &BTreeMap<String, NodePolicy>) {
+        let folders: BTreeSet<&Vec<String>> =
+            policies.values().map(|policy| &policy.site.containers.cdi).collect();
+        let mut faults: Vec<String> =
+            folders.into_iter().flat_map(|folders| cdi::faults(folders)).collect();
+        faults.dedup();
+        if faults != self.cdi_faults {
+            faults.iter().for_each(|fault| tracing::warn!("{fault}"));
+            self.cdi_faults = faults;
+        }
+    }
+
+    /// Sets the GPUs of adopted attempts by the node's first policy. What was counted of others is dropped.
+    fn confirm_gpus(&mut self, node: &str) {
+        let of_node = self.attempts.iter_mut().filter(|(key, _)| key.node == node);
+        let adopted = of_node.filter_map(|(key, held)| Some((key.clone(), held.share.take()?)));
+        let adopted: Vec<(AttemptKey, NodeShare)> = adopted.collect();
+        for (key, share) in adopted {
+            let gpus = self.gpus_of(node, &share);
+            let energy = self.energy.mark(&gpus);
+            if let Some(held) = self.attempts.get_mut(&key)
+                && held.gpus.numbers() != gpus
+            {
+                (held.gpus, held.energy) = (AttemptGpus::new(gpus), energy);
             }
         }
     }

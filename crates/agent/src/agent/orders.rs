@@ -65,9 +65,17 @@ impl Agent {
     fn carry_out(&mut self, order: Order) -> Result<(), OrderRefusal> {
         let key = AttemptKey { node: order.node, attempt: order.attempt };
         match order.action {
-            Action::Launch(launch) => {
+            Action::Launch(mut launch) => {
+                self.set_state_folder(&mut launch.environment);
+                if let Some(step) = &mut launch.first_step {
+                    self.set_state_folder(&mut step.environment);
+                }
                 self.launch(key, *launch);
                 Ok(())
+            }
+            Action::Step(mut order) => {
+                self.set_state_folder(&mut order.environment);
+                self.pass_on(&key, Action::Step(order))
             }
             Action::Forget => self.forget(&key),
             Action::ExtendTo { end } => {
@@ -76,6 +84,11 @@ impl Agent {
             }
             action => self.pass_on(&key, action),
         }
+    }
+
+    /// Sets where the commands in a job find their server; the last value of a name counts.
+    fn set_state_folder(&self, environment: &mut Vec<String>) {
+        environment.extend(self.client_state.iter().map(|dir| format!("SLUICE_STATE={dir}")));
     }
 
     fn launch(&mut self, key: AttemptKey, launch: JobLaunch) {
@@ -111,17 +124,14 @@ impl Agent {
     }
 
     fn pass_on(&mut self, key: &AttemptKey, action: Action) -> Result<(), OrderRefusal> {
-        if let Action::Step(order) = &action
-            && let Some(share) = &order.share
-        {
-            let gpus = self.gpus_of(&key.node, share);
-            let held = self.attempts.get_mut(key);
-            if let Some(held) = held {
-                held.gpus.start_step(order.step, gpus);
+        let own_gpus = match &action {
+            Action::Step(order) => {
+                order.share.as_ref().map(|share| (order.step, self.gpus_of(&key.node, share)))
             }
-        }
+            _ => None,
+        };
         let unknown = || OrderRefusal::UnknownAttempt(key.attempt);
-        let held = self.attempts.get(key).ok_or_else(unknown)?;
+        let held = self.attempts.get_mut(key).ok_or_else(unknown)?;
         if held.has_ended() {
             // Its end is on the way to the server. Only a step order needs an answer.
             return if matches!(action, Action::Step(_)) { Err(unknown()) } else { Ok(()) };
@@ -129,8 +139,14 @@ impl Agent {
         let sent =
             held.orders.as_ref().map(|orders| orders.try_send(ToSupervisor::Execute(action)));
         match sent {
+            Some(Ok(())) => {
+                if let Some((step, gpus)) = own_gpus {
+                    held.gpus.start_step(step, gpus);
+                }
+                Ok(())
+            }
             // Without a supervisor the attempt is already being killed.
-            Some(Ok(())) | None => Ok(()),
+            None => Ok(()),
             Some(Err(_)) => Err(OrderRefusal::SupervisorBusy(key.attempt)),
         }
     }

@@ -3,6 +3,7 @@
 use super::Agent;
 use super::backoff::Backoff;
 use super::session::{launcher_lost, serve};
+use crate::client_socket::{self, ServerDialler};
 use crate::detect::Machine;
 use crate::error::AgentError;
 use crate::launcher::Launcher;
@@ -35,6 +36,8 @@ pub struct AgentConfig {
     pub servers: Vec<String>,
     /// The nodes of this agent; empty: all nodes of the join file.
     pub nodes: Vec<String>,
+    /// Where clients on this machine are answered; none: its server does that.
+    pub client_socket: Option<PathBuf>,
     /// The devices of a node that this machine's own files say, which count before those that are found.
     pub gres_of: Box<GresOfNode>,
 }
@@ -64,7 +67,8 @@ async fn run_async(config: AgentConfig, launcher: Launcher) -> Result<(), AgentE
     TrustedDir::make(&folder).map_err(|e| AgentError::file("make", &folder, e))?;
     let _lock = lock(&folder)?;
     let mut stop = Stop::new()?;
-    let credentials = Credentials::obtain(&folder, config.join_file.as_deref()).await?;
+    let credentials =
+        Credentials::obtain(&folder, config.join_file.as_deref(), &config.servers).await?;
     let servers = if config.servers.is_empty() {
         credentials.servers.clone()
     } else {
@@ -77,6 +81,11 @@ async fn run_async(config: AgentConfig, launcher: Launcher) -> Result<(), AgentE
     agent.adopt().await?;
     agent.listen_for_logins(&state);
     let tls = credentials.tls()?;
+    if let Some(path) = &config.client_socket {
+        let nodes = agent.nodes.keys().cloned().collect();
+        client_socket::listen(path, ServerDialler::new(servers.clone(), tls.clone()), nodes)?;
+        agent.client_state = Some(state.display().to_string());
+    }
     let mut backoff = Backoff::new();
     let mut turn = 0;
     let mut outage = Outage::default();
@@ -185,11 +194,9 @@ fn set_up(
         tracing::debug!(why, "the GPUs are those that /proc and /sys show");
     }
     let hardware = nodes.keys().map(|name| {
-        let mut found = facts::detected(name, &machine);
+        let found = facts::detected(name, &machine);
         let said = (config.gres_of)(&found);
-        found.gres.retain(|gres| said.iter().all(|line| line.name != gres.name));
-        found.gres.extend(said);
-        (name.clone(), found)
+        (name.clone(), facts::with_own_lines(found, said))
     });
     let hardware = hardware.collect();
     Ok(Agent::new(nodes, gate, launcher, machine, hardware))

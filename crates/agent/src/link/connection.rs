@@ -30,28 +30,15 @@ pub(crate) struct Link {
 
 impl Link {
     pub async fn dial(address: &str, config: Arc<ClientConfig>) -> Result<Link, AgentError> {
-        let unreachable = |source| AgentError::Unreachable { address: address.to_owned(), source };
-        let late = || unreachable(io::ErrorKind::TimedOut.into());
-        let stream = timeout(IO_TIMEOUT, TcpStream::connect(address))
-            .await
-            .map_err(|_| late())?
-            .map_err(unreachable)?;
-        // Dialling a free local port can connect to itself, which would keep the server from binding the port again.
-        if stream.local_addr().ok() == stream.peer_addr().ok() {
-            return Err(unreachable(io::ErrorKind::ConnectionRefused.into()));
-        }
-        stream.set_nodelay(true).map_err(unreachable)?;
+        let tls = dial(address, config).await?;
         // A vanished server host must become an error before the server takes this node for dead.
-        setsockopt(&stream, sockopt::TcpUserTimeout, &(IO_TIMEOUT.as_millis() as u32))
-            .map_err(|errno| unreachable(errno.into()))?;
-        let name = ServerName::try_from(SERVER_NAME).map_err(|e| AgentError::Tls(e.to_string()))?;
-        let handshake = TlsConnector::from(config).connect(name, stream);
-        let tls = timeout(IO_TIMEOUT, handshake).await.map_err(|_| late())?.map_err(unreachable)?;
+        let timeout = IO_TIMEOUT.as_millis() as u32;
+        setsockopt(tls.get_ref().0, sockopt::TcpUserTimeout, &timeout)
+            .map_err(|errno| AgentError::Link(errno.desc().into()))?;
         let (reader, writer) = tokio::io::split(tls);
         let input = Vec::with_capacity(READ_BYTES);
         Ok(Link { reader, writer, input, decoder: Decoder::default(), out: Vec::new() })
     }
-
     pub fn send(&mut self, message: &ToServer) -> Result<(), AgentError> {
         frame::encode_message(CHANNEL_CONTROL, message, &mut self.out)
             .map_err(|e| AgentError::Link(e.to_string()))
@@ -102,6 +89,27 @@ impl Link {
             self.decoder.push(&self.input);
         }
     }
+}
+
+/// Connects to the server's agents port, whose certificate is checked.
+pub(crate) async fn dial(
+    address: &str,
+    config: Arc<ClientConfig>,
+) -> Result<TlsStream<TcpStream>, AgentError> {
+    let unreachable = |source| AgentError::Unreachable { address: address.to_owned(), source };
+    let late = || unreachable(io::ErrorKind::TimedOut.into());
+    let stream = timeout(IO_TIMEOUT, TcpStream::connect(address))
+        .await
+        .map_err(|_| late())?
+        .map_err(unreachable)?;
+    // Dialling a free local port can connect to itself, which would keep the server from binding the port again.
+    if stream.local_addr().ok() == stream.peer_addr().ok() {
+        return Err(unreachable(io::ErrorKind::ConnectionRefused.into()));
+    }
+    stream.set_nodelay(true).map_err(unreachable)?;
+    let name = ServerName::try_from(SERVER_NAME).map_err(|e| AgentError::Tls(e.to_string()))?;
+    let handshake = TlsConnector::from(config).connect(name, stream);
+    timeout(IO_TIMEOUT, handshake).await.map_err(|_| late())?.map_err(unreachable)
 }
 
 /// Makes a configuration that trusts only this authority, with a client certificate if `identity` is given.

@@ -36,13 +36,17 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// Returns the credentials kept in `folder`, or joins with the join file's token.
+    /// Returns the credentials kept in `folder`, or joins with the join file's token, at these servers if any are given.
     pub async fn obtain(
         folder: &Path,
         join_file: Option<&Path>,
+        servers: &[String],
     ) -> Result<Credentials, AgentError> {
         let kept = Self::load(folder)?;
-        let join: Option<JoinFile> = join_file.map(read_json).transpose()?.flatten();
+        let mut join: Option<JoinFile> = join_file.map(read_json).transpose()?.flatten();
+        if let Some(join) = join.as_mut().filter(|_| !servers.is_empty()) {
+            join.servers = servers.to_vec();
+        }
         match (kept, join) {
             (Some(kept), None) => Ok(kept),
             (Some(kept), Some(join)) if kept.token_digest == token_digest(&join.token) => Ok(kept),

@@ -132,9 +132,49 @@ pub(crate) fn detected(name: &str, machine: &Machine) -> NodeConfig {
     }
 }
 
+/// The machine with what its own files say of its devices, which counts before what was found.
+pub(crate) fn with_own_lines(mut found: NodeConfig, mut said: Vec<NodeGres>) -> NodeConfig {
+    said.iter_mut().for_each(|line| line.take_found(&found.gres));
+    found.gres.retain(|gres| said.iter().all(|line| line.name != gres.name));
+    found.gres.extend(said);
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn devices_keep_what_was_found_of_them_where_the_machines_own_files_name_them() {
+        let unit = |file: &str, name: Option<&str>, gib: u64| NodeGres {
+            files: vec![file.to_owned()],
+            device_names: name.map(str::to_owned).into_iter().collect(),
+            device_memory: Some(Bytes::from_gib(gib)),
+            ..NodeGres::plain("gpu", Some("h100"), 1)
+        };
+        let found = NodeConfig {
+            gres: vec![
+                unit("/dev/b,/dev/c1,/dev/c2", Some("MIG-x"), 80),
+                unit("/dev/a", None, 80),
+                unit("/dev/d", None, 40),
+            ],
+            ..NodeConfig::plain("n", 4, Bytes::from_gib(1))
+        };
+        let own = |files: &[&str]| {
+            let files: Vec<String> = files.iter().map(|file| (*file).to_owned()).collect();
+            let line = NodeGres::plain("gpu", Some("own"), files.len() as u64);
+            let line = NodeGres { files, ..line };
+            let mut all = with_own_lines(found.clone(), vec![line]).gres;
+            assert_eq!(all.len(), 1, "what was found is replaced");
+            let line = all.remove(0);
+            (line.device_names, line.device_memory)
+        };
+        let names = vec!["MIG-x".to_owned(), String::new()];
+        assert_eq!(own(&["/dev/b,/dev/c2,/dev/c1", "/dev/a"]), (names, Some(Bytes::from_gib(80))));
+        assert_eq!(own(&["/dev/a", "/dev/d"]), (Vec::new(), None), "not the same");
+        assert_eq!(own(&["/dev/a", "/dev/z"]), (Vec::new(), None), "one is not known");
+        assert_eq!(with_own_lines(found.clone(), Vec::new()), found);
+    }
 
     #[test]
     fn load_and_free_memory_are_parsed_from_proc() {

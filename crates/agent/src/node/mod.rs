@@ -4,6 +4,7 @@ pub(crate) mod facts;
 pub(crate) mod health_check;
 
 use crate::cgroup::{Hierarchy, JobGroup, Plugin};
+use crate::cpu_frequency::SetFrequency;
 use crate::detect::CpuTopology;
 use crate::detect::cpu_map;
 use crate::error::AgentError;
@@ -137,9 +138,13 @@ impl Node {
                 group.remove()?;
             }
         }
+        SetFrequency::release_lost(&self.folder, |attempt| !held.contains(&attempt));
         let left = container::folders_of_others(&self.folder, held);
         // An engine may not answer now either.
-        std::thread::spawn(move || left.iter().for_each(|folder| container::remove(folder, &[])));
+        let remove = move || left.iter().for_each(|folder| container::remove(folder, &[]));
+        if let Err(error) = std::thread::Builder::new().spawn(remove) {
+            tracing::warn!(node = self.name, %error, "containers of ended attempts stay until the next start");
+        }
         Ok(())
     }
 
@@ -198,6 +203,7 @@ impl AttemptGroups {
             tracing::warn!(attempt = %self.attempt, %errno, "cannot remove a lost job's folders");
         }
         container::remove_leftovers(&self.node, self.attempt, &groups);
+        SetFrequency::release_lost(&self.node, |attempt| attempt == self.attempt);
         Ok(used)
     }
 

@@ -1,7 +1,7 @@
 //! The control group of a job with its limits, as far as the machine can enforce them.
 
 use crate::cgroup::{GroupLimits, Hierarchy, JobGroup, Plugin};
-use crate::device_access;
+use crate::device_access::{self, DeviceScope};
 use crate::launch_request::LaunchRequest;
 use crate::spool::LaunchRecord;
 use model::limits::Limits;
@@ -36,7 +36,7 @@ fn group_limits(
     let memory = limits.memory.filter(|_| allowed(can.memory_hard));
     let swap = limits.memory_and_swap.zip(memory).filter(|_| allowed(can.swap));
     let guarded = limits.devices.as_ref().filter(|_| allowed(can.devices));
-    let devices = guarded.map(|limits| device_access::allowed(limits, record.launch.nodes > 1));
+    let devices = guarded.map(|limits| device_access::allowed(limits, DeviceScope::of(record)));
     Ok(GroupLimits {
         memory_bytes: memory.map(|bytes| bytes.0),
         swap_bytes: swap.map(|(both, memory)| both.0.saturating_sub(memory.0)),
@@ -61,10 +61,11 @@ static MACHINE_PIDS: LazyLock<Option<u64>> = LazyLock::new(|| {
     most.into_iter().flatten().min().map(|most| (most / 2).max(1))
 });
 
-/// Called by the launcher before it forks, so that not every supervisor has to find these values again.
-pub(crate) fn cache_machine_limits() {
+/// Finds the values that are the same for every job of the machine.
+pub(super) fn cache_machine_limits() {
     LazyLock::force(&MACHINE_PIDS);
-    // In a virtual machine each CPUID instruction traps to the host; std caches the result.
+    // In a virtual machine each CPUID instruction traps to the host; std and ring cache what they find.
     #[cfg(target_arch = "x86_64")]
     let _ = std::arch::is_x86_feature_detected!("avx2");
+    let _ = ring::digest::digest(&ring::digest::SHA256, b"");
 }

@@ -38,8 +38,7 @@ use crate::error::AgentError;
 use crate::launch_request::LaunchRequest;
 use crate::spool::AttemptDir;
 use agent_connections::AgentConnections;
-use attempt::Attempt;
-pub(crate) use job_group::cache_machine_limits;
+use attempt::{Attempt, OwnerLookup};
 use job_group::make_group;
 use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, Signal, signal};
@@ -47,11 +46,17 @@ use nix::unistd::setsid;
 use std::os::unix::net::UnixStream;
 use wire::report::ReportEvent;
 
+/// Called by the launcher before it forks, so that not every supervisor has to find and load the same again.
+pub(crate) fn load_before_forks() {
+    job_group::cache_machine_limits();
+    attempt::load_user_database();
+}
+
 /// Runs a supervisor to its end. Returns the process's exit code.
 pub(crate) fn run(request: &LaunchRequest, agent: UnixStream, hierarchy: Option<Hierarchy>) -> i32 {
     match prepare(request, agent, hierarchy) {
-        Ok(mut attempt) => {
-            attempt.start();
+        Ok((mut attempt, owner_lookup)) => {
+            attempt.start(owner_lookup);
             let code = event_loop::run(&mut attempt);
             attempt.sync_images();
             // The process exits next, and the kernel frees everything faster than destructors do.
@@ -68,7 +73,7 @@ fn prepare(
     request: &LaunchRequest,
     agent: UnixStream,
     hierarchy: Option<Hierarchy>,
-) -> Result<Attempt, AgentError> {
+) -> Result<(Attempt, nix::Result<Option<OwnerLookup>>), AgentError> {
     become_reaper().map_err(|e| AgentError::Link(e.desc().into()))?;
     let dir = AttemptDir::open(&request.folder)?;
     // Fails if any supervisor has the attempt or had it.
@@ -78,8 +83,9 @@ fn prepare(
     let title = process_title::title(record.attempt);
     // The name also lets `folders/namespaces` recognise this process.
     let _ = std::ffi::CString::new(title).map(|title| prctl::set_name(&title));
+    let owner_lookup = OwnerLookup::begin(&record.launch.user);
     match make_group(request, &record, hierarchy) {
-        Ok(group) => Attempt::new(record, dir, agents, group),
+        Ok(group) => Ok((Attempt::new(record, dir, agents, group)?, owner_lookup)),
         Err(what) => {
             // The node is reported unfit: other jobs' groups could not be made either.
             let unfit = Some(what.clone());

@@ -163,7 +163,7 @@ impl FakeLink {
         self.stream.flush().await.expect("the agent listens");
     }
 
-    /// The next message that is not a beat.
+    /// The next message that is not a heartbeat.
     pub async fn next(&mut self) -> ToServer {
         loop {
             let frame = self.next_frame().await;

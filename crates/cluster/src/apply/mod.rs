@@ -111,6 +111,9 @@ impl State {
             Event::PrologEndedOnNode { attempt, node } => {
                 self.attempt_mut(attempt.job).preparing_nodes.retain(|other| other != node);
             }
+            Event::NetworkMade { attempt, network } => {
+                self.attempt_mut(attempt.job).network = Some(network.clone());
+            }
             Event::AttemptEndedOnNode { attempt, node, exit, usage, at } => {
                 let active = self.attempt_mut(attempt.job);
                 active.usage.absorb(usage);
@@ -227,6 +230,11 @@ impl State {
             Some(model::id::StepId::Number(n)) => n + 1,
             _ => 0,
         };
+        let preparing = if started.preparing {
+            held.clone()
+        } else {
+            job.spec.launch.startup_order.parts(&held, job.het).0.to_vec()
+        };
         job.phase = Phase::Active(Box::new(Attempt {
             number: started.attempt.number,
             allocation: started.allocation.clone(),
@@ -234,7 +242,8 @@ impl State {
             end_limit: started.end_limit,
             reservation: started.reservation.clone(),
             held_nodes: held.clone(),
-            preparing_nodes: if started.preparing { held.clone() } else { Vec::new() },
+            preparing_nodes: preparing,
+            network: None,
             ending: None,
             charged_until: None,
             suspended: false,

@@ -9,11 +9,13 @@ use crate::state::State;
 use crate::state::job::Job;
 use crate::visibility::Viewer;
 use model::array::IndexSet;
+use model::attempt::EndCause;
 use model::change::JobRef;
 use model::id::{AttemptId, JobId};
 use model::reason::Refusal;
 use model::run::{ExitStatus, LaunchKind, Outcome};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 const SIGKILL: i32 = 9;
 
@@ -110,6 +112,24 @@ impl State {
         let outcome = if exit.is_success() { Outcome::Completed } else { Outcome::Failed };
         let event = ending(job, outcome, exit, context.now, None);
         Ok(event.into_iter().collect::<Vec<_>>().into())
+    }
+
+    /// Ends the attempt for good, and with it all groups of its task; one that is over, or ending already, is left as it is.
+    pub(super) fn decide_gpus_underused(&self, id: AttemptId, context: &Context) -> Decision {
+        let judged = self.jobs.get(&id.job).filter(|job| job.attempt_id() == Some(id));
+        let goes_on = |job: &&Arc<Job>| job.attempt().is_some_and(|active| active.ending.is_none());
+        let Some(judged) = judged.filter(goes_on) else { return Decision::default() };
+        let ids = judged.het.map_or(vec![id.job], |het| het.jobs().collect());
+        let outcome = Outcome::Cancelled { by: 0 };
+        let underused = |id: &JobId| {
+            let job = self.jobs.get(id)?;
+            let mut event = ending(job, outcome, ExitStatus::default(), context.now, None)?;
+            if let Event::Ending { ending, .. } = &mut event {
+                ending.cause = EndCause::GpusUnderused;
+            }
+            Some(event)
+        };
+        ids.iter().filter_map(underused).collect::<Vec<_>>().into()
     }
 
     pub(super) fn decide_client_lost(&self, id: JobId, context: &Context) -> Decision {

@@ -45,6 +45,11 @@ impl State {
                 .and_then(|()| self.change_one(one, change, context, &mut next_id));
             results.push((one.job.shown_id(), changed.map(|more| events.extend(more))));
         }
+        // Every task of the array, or component of the het job, has ended. Only a requeue of incomplete ones may find none.
+        let allows_none = matches!(change, JobChange::Requeue(how) if how.incomplete);
+        if results.is_empty() && !allows_none {
+            return Err(Refusal::JobEnded(chosen[0].job.id));
+        }
         if results.iter().all(|(_, r)| r.is_err())
             && let Some((_, Err(why))) = results.first()
         {

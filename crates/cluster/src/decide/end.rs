@@ -63,6 +63,7 @@ pub(super) fn closing(
         usage: attempt.usage.clone(),
         reason: match ending.cause {
             EndCause::UserRefused(fault) => Reason::UserRefused(fault),
+            EndCause::GpusUnderused => Reason::GpusUnderused,
             _ => reason_of(outcome),
         },
         suspended_ms: attempt.suspended_total_ms(end),

@@ -1,6 +1,7 @@
-//! Heterogeneous jobs: their components are submitted, start and end together.
+//! Heterogeneous jobs: their components are submitted and start together, and what ends one may end all.
 //!
-//! Each component is a job with an id of its own. The leader, which is the first, has the script, and its id names all.
+//! Each component is a job with an id of its own; that of the leader, which is the first, names all. Of a batch job the leader
+//! alone has a script; the groups of a task run commands each.
 
 use super::end::{ended_unstarted, ending, ending_for_good};
 use crate::apply::add_job;
@@ -14,13 +15,14 @@ use crate::view;
 use model::attempt::RequeueAs;
 use model::id::{JobId, RunId};
 use model::reason::Refusal;
-use model::run::{ExitStatus, HetComponent, Outcome};
+use model::request::WaitPolicy;
+use model::run::{ExitStatus, HetComponent, LaunchKind, Outcome};
 use model::time::Timestamp;
 use sched::Start;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The most jobs that start het.
+/// The most components of one het job.
 const TOGETHER_MAX: usize = 128;
 
 impl State {
@@ -54,27 +56,44 @@ impl State {
                 hold,
                 priority,
                 test_only,
-                unique_name: false,
+                unique_name: submit.unique_name,
             };
             // The leader's setting counts for all: a component is never requeued alone.
             one.spec.requeue = submit.spec.requeue;
-            one.spec.retry = None;
+            one.spec.retry = submit.spec.retry.clone();
             let Decision { events: of_one, .. } =
                 self.decide_submit_job(&one, size as u64, context)?;
             for mut event in of_one {
                 if let Event::Submitted(submitted) = &mut event {
                     submitted.job = JobId(first.0 + offset);
-                    submitted.run = RunId::from_random(context.random.wrapping_add(offset.into()));
+                    // The groups of a task are one run.
+                    let is_task = spec.launch.kind == LaunchKind::Task;
+                    let apart = if is_task { 0 } else { offset };
+                    submitted.run = RunId::from_random(context.random.wrapping_add(apart.into()));
                     submitted.het = Some(HetComponent { first, offset, size: size as u32 });
                 }
                 events.push(event);
             }
         }
+        self.check_wait_policy_of_all(submit, context)?;
         if submit.test_only {
             return Ok(Decision::default());
         }
         let run = RunId::from_random(context.random);
         Ok(Decision { events, reply: Reply::Submitted { job: first, run } })
+    }
+
+    /// Components that are to start at once or not at all must fit beside each other.
+    fn check_wait_policy_of_all(&self, submit: &Submit, context: &Context) -> Result<(), Refusal> {
+        if submit.spec.request().wait_policy != WaitPolicy::Now {
+            return Ok(());
+        }
+        let partitions = self.partition_indices(&submit.spec.request().partitions);
+        let partitions = partitions.unwrap_or_default();
+        let (view, jobs) = self.probe_all(submit, &partitions, context);
+        let plan = sched::plan(&view, context.now, &mut sched::Memo::default());
+        let starts = jobs.iter().all(|job| plan.starts.iter().any(|start| start.job == *job));
+        if starts { Ok(()) } else { Err(Refusal::NoCapacityNow) }
     }
 
     /// Starts all components; each is checked beside those before it.
@@ -126,7 +145,8 @@ impl State {
     /// Completes a decision for het jobs: what ends one component may end or requeue the others.
     ///
     /// With the leader all end; with another component all end too, unless somebody ended that one alone. Where the
-    /// leader is requeued, all are.
+    /// leader is requeued, all are. The groups of a task do not end with one that was done, unless the run ends with its
+    /// first node.
     pub(super) fn end_het_jobs(&self, events: &mut Vec<Event>, now: Timestamp) {
         let mut ends: BTreeMap<JobId, HetEnd> = BTreeMap::new();
         let mut decided: BTreeSet<JobId> = BTreeSet::new();
@@ -169,6 +189,10 @@ impl State {
         if !het.is_leader() && !job.is_waiting() && ends_alone(outcome) && !was_requeued {
             return None;
         }
+        let ends_all = het.is_leader() && job.spec.launch.ends_with_first_node;
+        if outcome == Outcome::Completed && self.are_groups(het) && !ends_all {
+            return None;
+        }
         let of_leader = match event {
             Event::Ending { ending, .. } if het.is_leader() => ending.requeue,
             _ => None,
@@ -179,6 +203,12 @@ impl State {
         };
         let requeue = of_leader.or_else(after_failure).filter(|_| self.all_components_run(het));
         Some(HetEnd { het, outcome, requeue })
+    }
+
+    /// Whether the components are the groups of a task: each runs commands of its own.
+    fn are_groups(&self, het: HetComponent) -> bool {
+        let is_task = |job: &Arc<Job>| job.spec.launch.kind == LaunchKind::Task;
+        het.jobs().all(|id| self.jobs.get(&id).is_none_or(is_task))
     }
 
     /// Only components that all run, and of which none is ending, can wait for the next start as one.
@@ -218,9 +248,17 @@ fn end_component(job: &Job, end: &HetEnd, now: Timestamp) -> Option<Event> {
         let ended = Box::new(ended_unstarted(end.outcome, now));
         return Some(Event::Ended { job: job.id, ended });
     }
+    // The other groups of a task have not failed themselves.
+    let is_anothers = job.spec.launch.kind == LaunchKind::Task
+        && matches!(end.outcome, Outcome::Failed | Outcome::OutOfMemory | Outcome::LaunchFailed);
+    let outcome = match end.requeue {
+        Some(_) if is_anothers => Outcome::Requeued,
+        None if is_anothers => Outcome::Cancelled { by: 0 },
+        _ => end.outcome,
+    };
     // A component that waits again for a leader that does not would wait for ever.
-    let for_good = ending_for_good(job, end.outcome).filter(|_| end.requeue.is_none());
-    for_good.or_else(|| ending(job, end.outcome, ExitStatus::default(), now, end.requeue))
+    let for_good = ending_for_good(job, outcome).filter(|_| end.requeue.is_none());
+    for_good.or_else(|| ending(job, outcome, ExitStatus::default(), now, end.requeue))
 }
 
 /// Whether the other components go on when one that is not the leader has this outcome.

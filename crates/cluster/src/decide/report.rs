@@ -8,9 +8,10 @@ use crate::requeue;
 use crate::state::State;
 use crate::state::job::Job;
 use model::attempt::{Attempt, EndCause, Ending, RequeueAs};
+use model::container::ContainerNetwork;
 use model::id::{AttemptId, StepId};
 use model::reason::UserFault;
-use model::run::{ExitStatus, LaunchKind, Outcome, Step, StepEnd, Usage};
+use model::run::{ExitStatus, HetComponent, LaunchKind, Outcome, Step, StepEnd, Usage};
 use model::time::Timestamp;
 use std::time::Duration;
 
@@ -48,6 +49,7 @@ impl State {
         let share = ReportedShare { parameters, job, active, node, attempt, at, user: None };
         match what {
             AttemptReport::Started => share.prolog_ended().into_iter().collect(),
+            AttemptReport::Network(network) => share.network_made(network).into_iter().collect(),
             AttemptReport::ScriptEnded { exit, oom, timed_out } => {
                 share.script_ended(*exit, *oom, *timed_out)
             }
@@ -112,12 +114,27 @@ impl ReportedShare<'_> {
 
     /// Whether the end of the script on this node is the end of the job.
     fn decides_the_end(&self) -> bool {
-        let first = self.active.allocation.node_names().next() == Some(self.node);
         match self.job.spec.launch.kind {
-            LaunchKind::Batch => first,
+            LaunchKind::Batch => self.is_first(),
             LaunchKind::Task => true,
             LaunchKind::Interactive => false,
         }
+    }
+
+    fn is_first(&self) -> bool {
+        self.active.allocation.node_names().next() == Some(self.node)
+    }
+
+    /// Whether this is the first node of its run: the groups of a task are one.
+    fn is_master(&self) -> bool {
+        self.is_first() && self.job.het.is_none_or(HetComponent::is_leader)
+    }
+
+    /// Whether a success on this node is the success of the job. A task on several nodes is done with the last of them, or with
+    /// its first.
+    fn is_enough(&self) -> bool {
+        let launch = &self.job.spec.launch;
+        launch.kind != LaunchKind::Task || (launch.ends_with_first_node && self.is_master())
     }
 
     /// The prolog is over on this node, if something waits for that.
@@ -127,6 +144,12 @@ impl ReportedShare<'_> {
             attempt: self.attempt,
             node: self.node.to_string(),
         })
+    }
+
+    /// The network of the container, which only an attempt on one node has.
+    fn network_made(&self, network: &ContainerNetwork) -> Option<Event> {
+        let is_new = self.active.network.is_none() && self.active.allocation.nodes.len() == 1;
+        is_new.then(|| Event::NetworkMade { attempt: self.attempt, network: network.clone() })
     }
 
     /// Whether the share has used up its CPU time. The time limit comes to all nodes at once: a share that times out before
@@ -149,8 +172,7 @@ impl ReportedShare<'_> {
             return Vec::new();
         }
         let outcome = outcome_of(exit, oom, timed_out);
-        // A dstack task on several nodes ends before the others only by failing.
-        if self.job.spec.launch.kind == LaunchKind::Task && outcome == Outcome::Completed {
+        if outcome == Outcome::Completed && !self.is_enough() {
             return Vec::new();
         }
         let requeue = self.requeue_after(outcome, exit);
@@ -231,9 +253,9 @@ impl ReportedShare<'_> {
             || verdict.requeue.is_some()
             || self.has_exhausted_cpu_time(verdict.outcome);
         let under_way = self.active.ending;
-        let task_done = self.job.spec.launch.kind == LaunchKind::Task
-            && verdict.outcome == Outcome::Completed
-            && self.active.held_nodes.len() > 1;
+        let task_done = verdict.outcome == Outcome::Completed
+            && self.active.held_nodes.len() > 1
+            && !self.is_enough();
         let mut active = self.active.clone();
         let ending = match under_way {
             Some(ending) => Some(ending),
@@ -256,8 +278,11 @@ impl ReportedShare<'_> {
             }
             None => None,
         };
-        // The signal of an end that was forced is not the job's exit status.
-        let forced = ending.as_ref().is_some_and(is_forced);
+        // The signal of an end that was forced, or that followed the first node's, is not the job's exit status.
+        let followed = self.job.spec.launch.ends_with_first_node && !self.is_master();
+        let forced = ending
+            .as_ref()
+            .is_some_and(|e| is_forced(e) || (followed && e.outcome == Outcome::Completed));
         let exit = if forced { ExitStatus::default() } else { verdict.exit };
         events.push(Event::AttemptEndedOnNode {
             attempt: self.attempt,

@@ -16,9 +16,10 @@ use model::run::{ExitStatus, Outcome};
 use model::time::{TimeLimit, Timestamp};
 use model::tres::{Tres, TresKind};
 use sched::accounting::Accounting;
+use std::collections::HashSet;
 use std::time::Duration;
 
-/// The most records that one tick purges.
+/// The most records that one tick purges, but for what belongs to the last of them.
 const PURGE_MAX: usize = 10_000;
 
 impl State {
@@ -115,20 +116,34 @@ impl State {
         Timestamp::from_millis(deadline.millis().saturating_sub(least_ms))
     }
 
-    /// Ended records older than `MinJobAge` on which no waiting job depends.
+    /// Ended records older than `MinJobAge` on which no waiting job depends. The components of a het job leave together:
+    /// dstack shows a task of several groups as one run.
     fn old_records(&self, now: Timestamp) -> Vec<JobId> {
         let age = Duration::from_secs(u64::from(self.config.parameters.min_job_age_s));
-        let old = self.ended.iter().take_while(|(end, _)| *end + age <= now);
-        let old: Vec<JobId> = old.take(PURGE_MAX).map(|(_, id)| *id).collect();
-        if old.is_empty() {
-            return old;
+        let mut old = self.ended.iter().take_while(|(end, _)| *end + age <= now).peekable();
+        if old.peek().is_none() {
+            return Vec::new();
         }
         let awaited = dependency::awaited(self);
-        let wanted = |id: &JobId| {
-            let array = self.jobs.get(id).and_then(|j| j.task).map(|t| t.array);
-            awaited.contains(id) || array.is_some_and(|a| awaited.contains(&a))
+        let stays = |id: JobId| {
+            let Some(job) = self.jobs.get(&id) else { return false };
+            let is_old = job.ended().is_some_and(|ended| ended.end + age <= now);
+            !is_old || awaited.contains(&id) || job.task.is_some_and(|t| awaited.contains(&t.array))
         };
-        old.into_iter().filter(|id| !wanted(id)).collect()
+        let (mut leaving, mut het_jobs) = (Vec::new(), HashSet::new());
+        for (_, id) in old {
+            if leaving.len() >= PURGE_MAX {
+                break;
+            }
+            match self.jobs.get(id).and_then(|job| job.het) {
+                Some(het) if het_jobs.insert(het.first) && !het.jobs().any(stays) => {
+                    leaving.extend(het.jobs().filter(|id| self.jobs.contains_key(id)));
+                }
+                None if !stays(*id) => leaving.push(*id),
+                _ => {}
+            }
+        }
+        leaving
     }
 }
 

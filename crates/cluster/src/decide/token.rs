@@ -141,7 +141,7 @@ impl State {
         context: &Context,
     ) -> Result<Vec<Event>, Refusal> {
         authorise(self, &context.by, Act::Administer)?;
-        if let Some(missing) = nodes.iter().find(|n| !self.nodes.contains_key(*n)) {
+        if let Some(missing) = nodes.iter().find(|n| !self.has_machine(n)) {
             return Err(Refusal::UnknownNode(missing.clone()));
         }
         check_life(Some(expires), Some(JOIN_LIFE_DAYS_MAX), context.now)?;

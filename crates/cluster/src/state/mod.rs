@@ -162,6 +162,11 @@ fn root_account() -> Account {
 }
 
 impl State {
+    /// Whether the configuration has a machine of this name: a node, or a login node.
+    pub fn has_machine(&self, name: &str) -> bool {
+        self.nodes.contains_key(name) || self.config.login_nodes.iter().any(|node| node == name)
+    }
+
     pub fn partition(&self, name: &str) -> Option<&Arc<Partition>> {
         self.partitions.iter().find(|p| p.name == name)
     }

@@ -132,7 +132,7 @@ impl State {
 }
 
 /// Whether the job has its nodes to itself, by its request or by the partition's configuration.
-pub(crate) fn is_exclusive(job: &Job, partition: Option<&Partition>, select: Select) -> bool {
+pub fn is_exclusive(job: &Job, partition: Option<&Partition>, select: Select) -> bool {
     let sharing = partition.map_or(OverSubscribe::No, |p| p.over_subscribe);
     sched::is_whole_node(job.spec.request(), sharing, select)
 }

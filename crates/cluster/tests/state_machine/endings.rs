@@ -1,7 +1,7 @@
 //! How attempts end: outcomes, exit codes, steps, and reports that come twice, late or from elsewhere.
 
 use crate::job_builder::{Ask, ask, bob};
-use crate::testbed::{World, ended, exited, world, world_with};
+use crate::testbed::{World, ended, exited, killed, over, world, world_with};
 use cluster::command::{AttemptReport, StepRequest};
 use cluster::{ClusterConfig, Command};
 use model::attempt::EndCause;
@@ -9,18 +9,10 @@ use model::change::JobRef;
 use model::id::{AttemptId, BlobRef, StepId};
 use model::reason::{Reason, Refusal};
 use model::record::RecordState;
-use model::run::{ExitStatus, JobSpec, JobState, Outcome, Usage};
+use model::run::{ExitStatus, JobSpec, JobState, Outcome, Retry, StartupOrder, Usage};
 use model::step::StepRefusal;
 use model::time::TimeLimit;
 use std::sync::Arc;
-
-fn killed() -> ExitStatus {
-    ExitStatus { code: 0, signal: 9 }
-}
-
-fn over(exit: ExitStatus, oom: bool, timed_out: bool, lost: bool) -> AttemptReport {
-    AttemptReport::Ended { exit, usage: Usage::default(), oom, timed_out, lost }
-}
 
 #[test]
 fn last_report_decides_the_outcome() {
@@ -54,6 +46,30 @@ fn last_report_decides_the_outcome() {
         assert_eq!((record.state, record.exit), (RecordState::Ended(outcome), end.exit));
         assert!(record.steps.iter().all(|s| s.end.is_some()), "{:?}", record.steps);
     }
+}
+
+#[test]
+fn run_whose_gpus_are_idle_ends_with_the_reason_and_is_not_retried() {
+    let mut w = world(1);
+    let retry = |spec: &mut JobSpec| {
+        let duration_s = None;
+        spec.retry = Some(Box::new(Retry {
+            on_error: true,
+            on_interruption: true,
+            on_no_capacity: true,
+            duration_s,
+        }));
+    };
+    let attempt = w.started(ask().task().with(retry));
+    let other = AttemptId { number: attempt.number + 1, ..attempt };
+    w.run(Command::GpusUnderused { attempt: other });
+    assert!(w.job(attempt.job).attempt().expect("it runs").ending.is_none(), "of another attempt");
+    w.run(Command::GpusUnderused { attempt });
+    w.run(Command::GpusUnderused { attempt });
+    w.report("n1", attempt, over(killed(), false, false, false));
+    let end = w.job(attempt.job).ended().expect("it has ended");
+    assert_eq!((end.outcome, &end.reason), (Outcome::Cancelled { by: 0 }, &Reason::GpusUnderused));
+    assert_eq!(w.records[0].reason, Reason::GpusUnderused);
 }
 
 #[test]
@@ -313,4 +329,65 @@ fn prolog_ends_node_by_node_where_it_is_awaited() {
         preparing(&w, alone).is_empty(),
         "on one node the script comes after the prolog anyway"
     );
+}
+
+fn ordered(order: StartupOrder, ends_with_first_node: bool) -> Ask {
+    ask().task().nodes(2).with(|spec| {
+        let launch = Arc::make_mut(&mut spec.launch);
+        (launch.startup_order, launch.ends_with_first_node) = (order, ends_with_first_node);
+    })
+}
+
+#[test]
+fn nodes_that_start_first_are_awaited() {
+    let mut w = world(2);
+    for (order, first) in [
+        (StartupOrder::Any, &[][..]),
+        (StartupOrder::MasterFirst, &["n1"]),
+        (StartupOrder::WorkersFirst, &["n2"]),
+    ] {
+        let attempt = w.started(ordered(order, false));
+        let awaited =
+            |w: &World| w.job(attempt.job).attempt().expect("it runs").preparing_nodes.clone();
+        assert_eq!(awaited(&w), first, "{order:?}");
+        for node in first {
+            w.report(node, attempt, AttemptReport::Started);
+        }
+        assert!(awaited(&w).is_empty());
+        w.restart();
+        for node in ["n1", "n2"] {
+            w.report(node, attempt, ended(0));
+        }
+        assert_eq!(w.is(attempt.job), JobState::Completed);
+    }
+    let alone = w.started(ordered(StartupOrder::WorkersFirst, false).nodes(1));
+    assert!(w.job(alone.job).attempt().expect("it runs").preparing_nodes.is_empty());
+}
+
+#[test]
+fn task_is_done_with_its_first_node_where_it_says_so() {
+    let done = || AttemptReport::ScriptEnded { exit: exited(0), oom: false, timed_out: false };
+    let ending =
+        |w: &World, attempt: AttemptId| w.job(attempt.job).attempt().and_then(|a| a.ending);
+    for (ends_with_first, first_to_end, ends) in
+        [(true, "n1", true), (true, "n2", false), (false, "n1", false)]
+    {
+        let mut w = world(2);
+        let attempt = w.started(ordered(StartupOrder::Any, ends_with_first));
+        w.report(first_to_end, attempt, done());
+        assert_eq!(ending(&w, attempt).is_some(), ends, "{ends_with_first} {first_to_end}");
+        let (one, other) = if first_to_end == "n1" { ("n1", "n2") } else { ("n2", "n1") };
+        w.report(one, attempt, ended(0));
+        assert_eq!(w.is(attempt.job) == JobState::Completing, ends);
+        // Killed by the end of the first, or ended by itself.
+        w.report(other, attempt, if ends { over(killed(), false, false, false) } else { ended(0) });
+        assert_eq!(w.is(attempt.job), JobState::Completed);
+        let record = w.job(attempt.job).ended().expect("it ended");
+        assert_eq!(record.exit, exited(0), "the kill of a worker is not the run's exit");
+    }
+    let mut w = world(2);
+    let attempt = w.started(ordered(StartupOrder::Any, true));
+    w.report("n1", attempt, ended(3));
+    w.report("n2", attempt, over(killed(), false, false, false));
+    assert_eq!(w.is(attempt.job), JobState::Failed);
 }

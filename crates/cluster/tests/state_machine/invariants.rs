@@ -4,6 +4,7 @@ use cluster::{Event, Job, Phase, State};
 use model::allocation::Allocation;
 use model::id::{AttemptId, JobId};
 use model::record::{JobRecord, RecordState};
+use model::run::{LaunchKind, Outcome};
 use sched::view::NodeUse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -253,7 +254,8 @@ fn steps_share_no_resources(state: &State) {
     }
 }
 
-/// The components of a het job wait together, or are being requeued, and none runs once the leader has ended.
+/// The components of a het job wait together, or are being requeued, and none runs once the leader has ended, but for groups
+/// of a task whose first was done.
 fn components_share_their_state(state: &State, job: &Job) {
     let Some(het) = job.het else { return };
     for other in het.jobs().filter_map(|id| state.jobs.get(&id)) {
@@ -263,7 +265,9 @@ fn components_share_their_state(state: &State, job: &Job) {
         let apart = job.is_waiting() && !comes;
         assert!(!apart, "{one} waits and {two} does not");
         let goes_on = other.attempt().is_some_and(|attempt| attempt.ending.is_none());
-        let is_over = het.is_leader() && job.has_ended();
+        let is_done = job.ended().is_some_and(|end| end.outcome == Outcome::Completed);
+        let is_group = other.spec.launch.kind == LaunchKind::Task;
+        let is_over = het.is_leader() && job.has_ended() && !(is_done && is_group);
         assert!(!(is_over && goes_on), "{one} has ended and {two} goes on");
     }
 }

@@ -61,6 +61,10 @@ pub fn ask() -> Ask {
         first_step: None,
         configuration: None,
         secret_variables: Vec::new(),
+        has_project_secrets: false,
+        startup_order: Default::default(),
+        ends_with_first_node: false,
+        stop_s: None,
         registry_auth: None,
         workspace: None,
         git_credentials: None,
@@ -91,6 +95,7 @@ pub fn ask() -> Ask {
         submit_sid: 0,
         mail: None,
         schedule: None,
+        utilization: None,
     };
     Ask(Submit {
         spec,
@@ -121,6 +126,12 @@ impl Ask {
             Arc::make_mut(&mut spec.launch).unattended = true;
             self.0.het_components.push(spec);
         }
+        self
+    }
+
+    /// With another group: together they are one task.
+    pub fn group(mut self, other: Ask) -> Self {
+        self.0.het_components.push(other.0.spec);
         self
     }
 

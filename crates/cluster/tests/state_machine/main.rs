@@ -6,6 +6,7 @@ mod arrays;
 mod authorisation;
 mod dependencies;
 mod endings;
+mod groups;
 mod het;
 mod invariants;
 mod job_builder;

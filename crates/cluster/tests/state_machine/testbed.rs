@@ -73,6 +73,14 @@ pub fn world_with(nodes: u32, set: impl FnOnce(&mut ClusterConfig)) -> World {
     world
 }
 
+pub fn killed() -> ExitStatus {
+    ExitStatus { code: 0, signal: 9 }
+}
+
+pub fn over(exit: ExitStatus, oom: bool, timed_out: bool, lost: bool) -> AttemptReport {
+    AttemptReport::Ended { exit, usage: Usage::default(), oom, timed_out, lost }
+}
+
 pub fn exited(code: i32) -> ExitStatus {
     ExitStatus { code, signal: 0 }
 }

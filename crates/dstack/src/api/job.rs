@@ -5,9 +5,10 @@ use super::time::Time;
 use crate::status::JobStatus;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Job {
     pub job_spec: JobSpec,
     /// The oldest first; the client looks at the last.
@@ -15,7 +16,7 @@ pub struct Job {
     pub job_connection_info: Option<JobConnectionInfo>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JobSpec {
     pub replica_num: u32,
     /// The node's number in its run.
@@ -34,14 +35,14 @@ pub struct JobSpec {
     pub single_branch: Option<bool>,
     pub max_duration: Option<u64>,
     pub stop_duration: Option<u64>,
-    pub utilization_policy: Option<Value>,
+    pub utilization_policy: Option<Box<RawValue>>,
     pub registry_auth: Option<Value>,
     pub requirements: Requirements,
     pub retry: Option<Retry>,
     pub volumes: Vec<Value>,
     pub ssh_key: Option<Value>,
     pub working_dir: Option<String>,
-    pub repo_data: Option<Value>,
+    pub repo_data: Option<Box<RawValue>>,
     pub repo_code_hash: Option<String>,
     pub repo_dir: Option<String>,
     pub repo_exists_action: Option<String>,
@@ -70,10 +71,10 @@ pub struct UnixUser {
     pub groupname: Option<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Requirements {
     /// As in a configuration.
-    pub resources: Value,
+    pub resources: Box<RawValue>,
     pub max_price: Option<f64>,
     pub spot: Option<bool>,
     pub reservation: Option<String>,

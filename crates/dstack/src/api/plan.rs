@@ -6,7 +6,7 @@ use super::run::{Run, RunSpec};
 use crate::status::ApplyAction;
 use serde::{Deserialize, Serialize};
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RunPlan {
     pub project_name: String,
     pub user: String,
@@ -18,7 +18,7 @@ pub struct RunPlan {
     pub action: ApplyAction,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JobPlan {
     pub job_spec: JobSpec,
     pub offers: Vec<Offer>,

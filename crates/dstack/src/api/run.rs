@@ -5,8 +5,9 @@ use super::time::Time;
 use crate::status::RunStatus;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Run {
     pub id: String,
     pub project_name: String,
@@ -18,7 +19,8 @@ pub struct Run {
     /// What the client prints as the status.
     pub status_message: String,
     pub termination_reason: Option<String>,
-    pub run_spec: RunSpec,
+    /// A [`RunSpec`], as it was kept.
+    pub run_spec: Box<RawValue>,
     pub jobs: Vec<Job>,
     pub latest_job_submission: Option<JobSubmission>,
     pub cost: f64,

@@ -50,20 +50,6 @@ fn task(top: &Field<'_>, value: &mut Value, reading: &mut Reading) -> Result<(),
             expected: "a list of one shell command or more",
         }));
     }
-    let resources = |group: &Value| group.get("resources").clone();
-    if groups.iter().map(resources).any(|one| Some(one) != groups.first().map(resources))
-        && let Some(field) = property(top, "groups")
-    {
-        reading.refuse(&field, "groups of different resources are not available yet");
-    }
-    let several = value.get("nodes") != &Value::Integer(1);
-    if several
-        && value.get("stop_criteria").as_text() == Some("master-done")
-        && let Some(field) = property(top, "stop_criteria")
-    {
-        let why = "`master-done` is not available yet on several nodes: a run ends when all its nodes have";
-        reading.refuse(&field, why);
-    }
     on_node(top, value, reading)
 }
 

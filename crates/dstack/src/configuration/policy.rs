@@ -1,7 +1,7 @@
 //! The policies of a run as types.
 
 use super::value::Value;
-use model::run::Retry;
+use model::run::{Retry, StartupOrder, UtilizationPolicy};
 use std::time::Duration;
 
 /// The duration of `retry: true`, and of a `retry` without one.
@@ -22,31 +22,19 @@ pub enum SpotPolicy {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum StartupOrder {
-    #[default]
-    Any,
-    MasterFirst,
-    WorkersFirst,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StopCriteria {
     #[default]
     AllDone,
     MasterDone,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UtilizationPolicy {
-    pub min_gpu_utilization_percent: u32,
-    pub time_window: Duration,
-}
-
-/// Policies on cloud offers and idle machines. They are read and kept, and have no effect yet.
+/// Policies on cloud offers and idle machines, which are read and kept and have no effect yet; and on idle GPUs.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Profile {
     pub spot_policy: Option<SpotPolicy>,
     pub max_price: Option<f64>,
+    /// An advance reservation of the cluster, as with `--reservation`.
+    pub reservation: Option<String>,
     /// `Some(None)` is `off`.
     pub idle_duration: Option<Option<Duration>>,
     pub utilization_policy: Option<UtilizationPolicy>,
@@ -59,13 +47,11 @@ impl FleetName {
     }
 }
 
-impl StartupOrder {
-    pub(super) fn of(word: Option<&str>) -> Self {
-        match word {
-            Some("master-first") => Self::MasterFirst,
-            Some("workers-first") => Self::WorkersFirst,
-            _ => Self::Any,
-        }
+pub(super) fn startup_order(word: Option<&str>) -> StartupOrder {
+    match word {
+        Some("master-first") => StartupOrder::MasterFirst,
+        Some("workers-first") => StartupOrder::WorkersFirst,
+        _ => StartupOrder::Any,
     }
 }
 
@@ -91,12 +77,13 @@ impl Profile {
                 _ => None,
             },
             max_price: value.get("max_price").as_number(),
+            reservation: value.get("reservation").as_owned_text(),
             idle_duration: match value.get("idle_duration") {
                 Value::Null => None,
                 said => Some(said.as_duration()),
             },
             utilization_policy: percent.zip(window).map(|(percent, time_window)| {
-                UtilizationPolicy { min_gpu_utilization_percent: percent, time_window }
+                UtilizationPolicy { min_gpu_percent: percent, window_s: time_window.as_secs() }
             }),
         }
     }

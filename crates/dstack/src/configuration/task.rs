@@ -1,17 +1,14 @@
 //! `type: task` and `type: dev-environment` as types: commands that run on one node or on several.
 
 use super::env::Env;
-use super::policy::{FleetName, Profile, StartupOrder, StopCriteria, retry};
+use super::policy::{FleetName, Profile, StopCriteria, retry, startup_order};
 use super::reading::Reading;
 use super::resources::Resources;
 use super::value::Value;
 use model::range::Range;
-use model::run::Retry;
+use model::run::{Retry, StartupOrder};
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-/// dstack's grace between the signal to stop and the kill.
-pub const STOP_DURATION: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
@@ -23,7 +20,7 @@ pub struct Task {
     /// The nodes of all groups together, where there are groups.
     pub nodes: Range<u32>,
     pub groups: Vec<NodeGroup>,
-    /// The resources that each node of the run shall have.
+    /// The resources that each node of the run shall have; those of the first group, where there are groups.
     pub resources: Resources,
     /// 0 to 100.
     pub priority: u32,
@@ -31,8 +28,8 @@ pub struct Task {
     pub retry: Option<Retry>,
     /// `None` means no limit.
     pub max_duration: Option<Duration>,
-    /// `None` means no limit. Not applied yet: `KillWait` is the grace of every job.
-    pub stop_duration: Option<Duration>,
+    /// From the signal that stops the run to the kill: by default the cluster's `KillWait`; `Some(None)` is `off`.
+    pub stop_duration: Option<Option<Duration>>,
     /// An absolute path on the node.
     pub working_dir: Option<String>,
     pub shell: Shell,
@@ -47,6 +44,7 @@ pub struct Task {
     pub volumes: Vec<Mount>,
     pub files: Vec<FileMapping>,
     pub repos: Vec<Repo>,
+    pub single_branch: bool,
     pub python: Option<String>,
     /// Cron expressions, in UTC.
     pub schedule: Vec<String>,
@@ -147,6 +145,12 @@ pub struct DevEnvironment {
 }
 
 impl Task {
+    /// The groups, where they differ in what they ask for.
+    pub fn different_groups(&self) -> &[NodeGroup] {
+        let differs = |group: &NodeGroup| group.resources != self.resources;
+        if self.groups.iter().any(differs) { &self.groups } else { &[] }
+    }
+
     pub(super) fn of(value: &Value, reading: &Reading) -> Self {
         let groups: Vec<NodeGroup> =
             value.get("groups").items().iter().map(NodeGroup::of).collect();
@@ -156,7 +160,6 @@ impl Task {
             commands: value.get("commands").texts(),
             env: Env::of(value.get("env"), &reading.from_client),
             nodes: nodes(value.get("nodes"), &groups),
-            // All groups have equal ones.
             resources: match groups.first() {
                 Some(group) => group.resources.clone(),
                 None => Resources::of(value.get("resources")),
@@ -166,8 +169,8 @@ impl Task {
             retry: retry(value.get("retry")),
             max_duration: value.get("max_duration").as_duration(),
             stop_duration: match value.get("stop_duration") {
-                Value::Null => Some(STOP_DURATION),
-                said => said.as_duration(),
+                Value::Null => None,
+                said => Some(said.as_duration()),
             },
             working_dir: value.get("working_dir").as_owned_text(),
             shell: match word("shell") {
@@ -180,7 +183,7 @@ impl Task {
             },
             fleets: value.get("fleets").items().iter().map(FleetName::of).collect(),
             tags: tags(value.get("tags")),
-            startup_order: StartupOrder::of(word("startup_order")),
+            startup_order: startup_order(word("startup_order")),
             stop_criteria: StopCriteria::of(word("stop_criteria")),
             ports: value.get("ports").items().iter().filter_map(Port::of).collect(),
             profile: Profile::of(value),
@@ -188,6 +191,7 @@ impl Task {
             volumes: value.get("volumes").items().iter().map(Mount::of).collect(),
             files: value.get("files").items().iter().map(FileMapping::of).collect(),
             repos: value.get("repos").items().iter().map(Repo::of).collect(),
+            single_branch: value.get("single_branch").as_bool() == Some(true),
             python: value.get("python").as_owned_text(),
             schedule: value.get("schedule").get("cron").texts(),
             depends_on: value.get("depends_on").texts(),

@@ -234,9 +234,14 @@ pub fn read_bounded(
     Ok(bytes)
 }
 
+/// The certificates of the authorities that this machine trusts, as PEM; `None` if it has none.
+pub fn machine_authorities() -> Option<Vec<u8>> {
+    CA_BUNDLES.iter().find_map(|path| std::fs::read(path).ok())
+}
+
 fn authorities(extra: Option<&Path>) -> Result<Vec<Certificate<'static>>> {
     let mut found = Vec::new();
-    if let Some(pem) = CA_BUNDLES.iter().find_map(|path| std::fs::read(path).ok()) {
+    if let Some(pem) = machine_authorities() {
         found.extend(certificates(&pem));
     }
     if let Some(path) = extra {

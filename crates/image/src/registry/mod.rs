@@ -14,3 +14,4 @@ mod http;
 
 pub use client::Client;
 pub use config::{Credentials, RegistryConfig, Timeouts};
+pub use http::machine_authorities;

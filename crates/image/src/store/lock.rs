@@ -1,6 +1,7 @@
 //! Locks between processes: `flock` on a file, which the kernel gives back when its holder dies.
 
 use std::fs::{File, OpenOptions};
+use std::io::{Seek, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -78,6 +79,16 @@ impl Lock {
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Writes this text instead of what is in the lock's file.
+    pub fn write(&mut self, text: &str) -> Result<()> {
+        let file = &mut self.file;
+        let written = file
+            .set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| file.write_all(text.as_bytes()));
+        written.map_err(Error::at(&self.path))
     }
 
     pub fn file(&mut self) -> &mut File {

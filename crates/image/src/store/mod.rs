@@ -30,7 +30,7 @@ pub use layer::{Claim, LayerHeld, LayerToMake};
 pub use lock::{Lock, Mode};
 pub use progress::{OnProgress, Phase, Progress, Reporter};
 pub use record::{ImageRecord, ImportRecord, TagRecord, now};
-pub use stopped::{SignOfLife, Watcher};
+pub use stopped::{KeepAlive, Watcher};
 
 /// How a node keeps its images.
 #[derive(Debug, Clone, Copy)]
@@ -41,15 +41,15 @@ pub struct StoreOptions {
     pub pulls_max: usize,
     /// Layers of one pull that are downloaded at the same time.
     pub downloads_max: usize,
-    /// A pull that others wait for and that did not run for so long is killed.
-    pub silence_max: Duration,
+    /// A pull that has not renewed its keep-alive for so long is killed, by a process that waits for a pull, a layer or a slot.
+    pub keep_alive_timeout: Duration,
     pub limits: Limits,
 }
 
 impl StoreOptions {
     pub fn bounded(bound_bytes: u64) -> Self {
-        let (silence_max, limits) = (Duration::from_secs(60), Limits::default());
-        Self { bound_bytes, pulls_max: 3, downloads_max: 3, silence_max, limits }
+        let (keep_alive_timeout, limits) = (Duration::from_secs(60), Limits::default());
+        Self { bound_bytes, pulls_max: 3, downloads_max: 3, keep_alive_timeout, limits }
     }
 }
 

@@ -1,14 +1,13 @@
 //! The slots of a node's pulls: as many as may go on at a time, shared by users. A free slot goes to a user who has
 //! fewer than the others that wait.
 
-use std::io::{Seek, Write};
 use std::path::Path;
 
 use super::Store;
 use super::folders::names;
 use super::lock::{Lock, Mode, POLL};
 use super::stopped::Watcher;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Before the name of a file whose lock somebody holds who waits for a slot.
 const WAITING: &str = "waiting-";
@@ -33,7 +32,7 @@ impl Store {
             if let Some(mut slot) = free
                 && !self.waiting_users(&own).any(|other| count(other) < count(user))
             {
-                write_user(&mut slot, user)?;
+                slot.write(&user.to_string())?;
                 if let Some(waiting) = waiting {
                     waiting.remove();
                 }
@@ -41,7 +40,7 @@ impl Store {
             }
             if waiting.is_none() {
                 let mut lock = Lock::take(&own, Mode::Exclusive, || ())?;
-                write_user(&mut lock, user)?;
+                lock.write(&user.to_string())?;
                 waiting = Some(lock);
             }
             watcher.turn();
@@ -70,21 +69,14 @@ fn user_of(path: &Path) -> Option<u32> {
     std::fs::read_to_string(path).ok()?.parse().ok()
 }
 
-fn write_user(lock: &mut Lock, user: u32) -> Result<()> {
-    let path = lock.path().to_owned();
-    let file = lock.file();
-    let written = file
-        .set_len(0)
-        .and_then(|()| file.rewind())
-        .and_then(|()| file.write_all(user.to_string().as_bytes()));
-    written.map_err(Error::at(&path))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::store::StoreOptions;
     use std::sync::mpsc::channel;
+    use std::time::{Duration, Instant};
+
+    const TIMEOUT: Duration = Duration::from_secs(60);
 
     #[test]
     fn a_free_slot_goes_to_the_user_who_has_fewer() {
@@ -93,25 +85,31 @@ mod tests {
         let store = Store::open_with(folder.path(), options).unwrap();
         let (first, second) = (store.wait_for_slot(1).unwrap(), store.wait_for_slot(1).unwrap());
         let (got, order) = channel();
-        std::thread::scope(|scope| {
-            for user in [1, 1, 2] {
-                let (got, store) = (got.clone(), &store);
-                scope.spawn(move || {
-                    let slot = store.wait_for_slot(user).unwrap();
-                    got.send((user, slot)).unwrap();
-                });
-            }
-            let entries = || names(&store.folders.slots()).len();
-            while entries() < 5 {
-                std::thread::sleep(POLL);
-            }
-            drop(first);
-            let (user, slot) = order.recv().unwrap();
-            assert_eq!(user, 2, "user 1 has one already");
-            drop((slot, second));
-            let users = [order.recv().unwrap().0, order.recv().unwrap().0];
-            assert_eq!(users, [1, 1]);
-        });
-        assert_eq!(names(&store.folders.slots()).len(), 2, "nobody waits any more");
+        for user in [1, 1, 2] {
+            let (got, store) = (got.clone(), store.clone());
+            std::thread::spawn(move || got.send((user, store.wait_for_slot(user).unwrap())));
+        }
+        let deadline = Instant::now() + TIMEOUT;
+        let slots = store.folders.slots();
+        // A file is there before it says who waits.
+        let waiting = || {
+            let entries = names(&slots).into_iter();
+            let entries = entries.filter(|name| name.to_string_lossy().starts_with(WAITING));
+            let mut users: Vec<_> = entries.map(|name| user_of(&slots.join(name))).collect();
+            users.sort_unstable();
+            users
+        };
+        while waiting() != [Some(1), Some(1), Some(2)] {
+            assert!(Instant::now() < deadline, "{:?} wait", waiting());
+            std::thread::sleep(POLL);
+        }
+        let next = || order.recv_timeout(TIMEOUT).expect("somebody gets a slot");
+        drop(first);
+        let (user, slot) = next();
+        assert_eq!(user, 2, "user 1 has one already");
+        drop((slot, second));
+        let last = [next(), next()];
+        assert_eq!(last.each_ref().map(|(user, _)| *user), [1, 1]);
+        assert!(waiting().is_empty(), "nobody waits any more");
     }
 }

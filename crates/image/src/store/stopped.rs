@@ -2,7 +2,7 @@
 //! runs by touching its lock's file; whoever waits kills the process of one that does not.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Seek, Write};
+use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -16,40 +16,34 @@ use crate::error::{Error, Result};
 
 /// A pull is seen to be stopped when its file has not changed over so many looks.
 const LOOKS: u32 = 10;
-/// Times that a file is touched in the time in which it must be.
-const BEATS: u32 = 20;
+/// Times that a file is touched within the timeout.
+const TOUCHES: u32 = 20;
 
-/// The sign that a pull runs, given by a thread until this is dropped.
-pub struct SignOfLife {
+/// The keep-alive of a pull: a thread touches the file of its lock until this is dropped.
+pub struct KeepAlive {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl SignOfLife {
+impl KeepAlive {
     /// Writes this process into the file of the pull's lock, and keeps touching it.
-    pub fn give(lock: &mut Lock, silence_max: Duration) -> Result<Self> {
+    pub fn start(lock: &mut Lock, timeout: Duration) -> Result<Self> {
         let path = lock.path().to_owned();
         let pid = std::process::id() as i32;
-        let words = format!("{pid} {}", start_time(pid).unwrap_or(0));
-        let file = lock.file();
-        let written = file
-            .set_len(0)
-            .and_then(|()| file.rewind())
-            .and_then(|()| file.write_all(words.as_bytes()))
-            .and_then(|()| file.try_clone());
-        let file = written.map_err(Error::at(&path))?;
+        lock.write(&format!("{pid} {}", start_time(pid).unwrap_or(0)))?;
+        let file = lock.file().try_clone().map_err(Error::at(&path))?;
         let (stop, stopped) = channel::<()>();
-        let beat = move || {
-            while stopped.recv_timeout(silence_max / BEATS) == Err(RecvTimeoutError::Timeout) {
+        let touch = move || {
+            while stopped.recv_timeout(timeout / TOUCHES) == Err(RecvTimeoutError::Timeout) {
                 let _ = file.set_modified(SystemTime::now());
             }
         };
-        let thread = std::thread::Builder::new().spawn(beat).map_err(Error::at(&path))?;
+        let thread = std::thread::Builder::new().spawn(touch).map_err(Error::at(&path))?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
 }
 
-impl Drop for SignOfLife {
+impl Drop for KeepAlive {
     fn drop(&mut self) {
         // The caller may fork afterwards: the thread must be gone.
         drop(self.stop.take());
@@ -74,7 +68,8 @@ impl<'a> Watcher<'a> {
 
     /// Called once in each turn of waiting, which takes [`POLL`].
     pub fn turn(&mut self) {
-        let between = (self.store.options.silence_max / LOOKS).as_millis() / POLL.as_millis();
+        let between =
+            (self.store.options.keep_alive_timeout / LOOKS).as_millis() / POLL.as_millis();
         self.turns += 1;
         if u128::from(self.turns) < between {
             return;

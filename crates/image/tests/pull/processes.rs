@@ -10,7 +10,7 @@ use super::made::{Made, Node, layer, lower, noise, source};
 use super::played::{Played, Reply, serve};
 
 /// After so long a pull that does not run is killed by who waits for it.
-const SILENCE: Duration = Duration::from_secs(1);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(1);
 /// What a puller is told: the store's folder, the registry, the name.
 const TOLD: [&str; 3] = ["IMAGE_TEST_STORE", "IMAGE_TEST_REGISTRY", "IMAGE_TEST_NAME"];
 
@@ -19,7 +19,8 @@ const TOLD: [&str; 3] = ["IMAGE_TEST_STORE", "IMAGE_TEST_REGISTRY", "IMAGE_TEST_
 fn puller() {
     let told: Vec<_> = TOLD.iter().filter_map(|name| std::env::var(name).ok()).collect();
     let [dir, host, name] = &told[..] else { return };
-    let options = StoreOptions { silence_max: SILENCE, ..StoreOptions::bounded(1 << 30) };
+    let options =
+        StoreOptions { keep_alive_timeout: KEEP_ALIVE_TIMEOUT, ..StoreOptions::bounded(1 << 30) };
     let store = Store::open_with(dir.as_ref(), options).unwrap();
     let registries = RegistryConfig { insecure: [host.clone()].into(), ..Default::default() };
     let image = store.pull(&source(name), Pull::new(&registries)).unwrap();

@@ -134,10 +134,25 @@ pub struct HistoryFilter {
     /// Runs that were deleted are left out; `sacct` shows them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_deleted: bool,
+    /// Jobs that have ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ended: bool,
     /// Jobs that were submitted then or later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submitted_from: Option<Timestamp>,
-    /// A limit leaves those that were submitted first, and not those that ended last.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub first_submitted: bool,
+    #[serde(default)]
+    pub order: HistoryOrder,
+}
+
+/// Which records a limit leaves, and their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HistoryOrder {
+    /// The records that ended last, ordered by their ends.
+    #[default]
+    LastEnded,
+    /// The records that were submitted first, ordered by their submits.
+    FirstSubmitted,
+    /// The records that were submitted last, ordered by their submits.
+    LastSubmitted,
 }

@@ -81,7 +81,7 @@ impl DeviceLimits {
             .collect();
         guarded.sort_unstable();
         guarded.dedup();
-        let granted = share.gres.iter().flat_map(|gres| units_of(gres, lines)).collect();
+        let granted = DeviceUnit::granted(share, lines);
         DeviceLimits { granted, guarded, allowed: allowed.to_vec() }
     }
 
@@ -99,6 +99,13 @@ impl DeviceLimits {
 
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.granted.iter().flat_map(|unit| &unit.files).map(String::as_str)
+    }
+}
+
+impl DeviceUnit {
+    /// The units of a share that are devices.
+    pub fn granted(share: &NodeShare, lines: &[DeviceLine]) -> Vec<DeviceUnit> {
+        share.gres.iter().flat_map(|gres| units_of(gres, lines)).collect()
     }
 }
 

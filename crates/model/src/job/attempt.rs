@@ -1,6 +1,7 @@
 //! One attempt of a job: its allocation, whether it is suspended, how it ends.
 
 use crate::allocation::Allocation;
+use crate::container::ContainerNetwork;
 use crate::id::JobId;
 use crate::reason::UserFault;
 use crate::run::{ExitStatus, Outcome, Step, Usage};
@@ -26,6 +27,9 @@ pub struct Attempt {
     /// nodes, or they get the image of a task.
     #[serde(default, rename = "preparing", skip_serializing_if = "Vec::is_empty")]
     pub preparing_nodes: Vec<String>,
+    /// The network of its container, where that is not the node's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<ContainerNetwork>,
     /// How the end will be recorded; set once the attempt is being ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,
@@ -138,6 +142,8 @@ pub enum EndCause {
     UserRefused(UserFault),
     /// The attempt's CPU time on a node is used up.
     CpuTimeExhausted,
+    /// Its GPUs did less than its `utilization_policy` asks for.
+    GpusUnderused,
 }
 
 impl Ending {
@@ -177,6 +183,8 @@ struct StoredEnding {
     launch_failed: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     out_of_cpu_time: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    gpus_underused: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     user_refused: Option<UserFault>,
 }
@@ -193,6 +201,7 @@ impl From<Ending> for StoredEnding {
             special_exit,
             launch_failed: cause == EndCause::LaunchFailed,
             out_of_cpu_time: cause == EndCause::CpuTimeExhausted,
+            gpus_underused: cause == EndCause::GpusUnderused,
             user_refused: match cause {
                 EndCause::UserRefused(fault) => Some(fault),
                 _ => None,
@@ -208,6 +217,7 @@ impl From<StoredEnding> for Ending {
             (Some(fault), _, _) => EndCause::UserRefused(fault),
             (None, true, _) => EndCause::LaunchFailed,
             (None, false, true) => EndCause::CpuTimeExhausted,
+            (None, false, false) if stored.gpus_underused => EndCause::GpusUnderused,
             (None, false, false) => EndCause::Usual,
         };
         let requeue = stored.requeue.then_some(RequeueAs { hold, special_exit });
@@ -252,6 +262,13 @@ mod tests {
                     ..Ending::new(Outcome::Timeout, since, None)
                 },
                 r#"{"outcome":"timeout","since":5,"requeue":false,"hold":false,"out_of_cpu_time":true}"#,
+            ),
+            (
+                Ending {
+                    cause: EndCause::GpusUnderused,
+                    ..Ending::new(Outcome::Cancelled { by: 0 }, since, None)
+                },
+                r#"{"outcome":{"cancelled":{"by":0}},"since":5,"requeue":false,"hold":false,"gpus_underused":true}"#,
             ),
         ];
         for (ending, stored) in table {

@@ -1,6 +1,7 @@
 //! The container that processes of a job run in, as it was asked for, and its grammars: mounts, names, variables.
 
 use crate::amount::Bytes;
+use crate::bounds::CONTAINER_PORTS;
 use crate::grammar::GrammarError;
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +48,9 @@ pub struct Container {
     /// The size of `/dev/shm`; `None` for half of the job's memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared_memory: Option<Bytes>,
+    /// Ports that are reached from outside where the container has a network of its own.
+    #[serde(skip_serializing_if = "ContainerPorts::is_empty")]
+    pub ports: ContainerPorts,
     /// The file that a step saves the container's files to when its tasks have ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub save: Option<String>,
@@ -65,6 +69,58 @@ pub enum ContainerUser {
     OfImage,
     /// A name or number, with an optional group: `app`, `1000:1000`; mapped like `Root`.
     Named(String),
+}
+
+/// Ports inside a container, each once. Read only as what [`ContainerPorts::new`] takes: a node opens one of its own for each.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(try_from = "Vec<u16>")]
+pub struct ContainerPorts(Vec<u16>);
+
+impl ContainerPorts {
+    pub fn new(mut ports: Vec<u16>) -> Result<Self, GrammarError> {
+        ports.sort_unstable();
+        ports.dedup();
+        if ports.len() > CONTAINER_PORTS.most || ports.first() == Some(&0) {
+            let found = format!("{} ports", ports.len());
+            let expected = format!("at most {}, each above 0", CONTAINER_PORTS.most);
+            return Err(GrammarError::new("ports of a container", &found, expected));
+        }
+        Ok(Self(ports))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl std::ops::Deref for ContainerPorts {
+    type Target = [u16];
+
+    fn deref(&self) -> &[u16] {
+        &self.0
+    }
+}
+
+impl TryFrom<Vec<u16>> for ContainerPorts {
+    type Error = GrammarError;
+
+    fn try_from(ports: Vec<u16>) -> Result<Self, GrammarError> {
+        Self::new(ports)
+    }
+}
+
+/// The network of a container that does not have its node's.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ContainerNetwork {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<PortMapping>,
+}
+
+/// A port of the node that leads to one of a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortMapping {
+    pub container: u16,
+    pub node: u16,
 }
 
 impl Container {
@@ -296,6 +352,20 @@ mod tests {
         {
             assert!(mount(source, target).is_err(), "{source} {target}");
         }
+    }
+
+    #[test]
+    fn ports_are_few_and_each_is_one() {
+        let read = |json: &str| serde_json::from_str::<ContainerPorts>(json);
+        assert_eq!(read("[80,8000,80]").map(|ports| ports.to_vec()).ok(), Some(vec![80, 8000]));
+        assert!(read("[0]").is_err());
+        let most: Vec<u16> = (1..).take(CONTAINER_PORTS.most).collect();
+        assert!(ContainerPorts::new(most.clone()).is_ok());
+        let over = most.into_iter().chain([60_000]).collect();
+        assert_eq!(
+            ContainerPorts::new(over).expect_err("too many").to_string(),
+            "invalid ports of a container \"65 ports\": expected at most 64, each above 0"
+        );
     }
 
     #[test]

@@ -45,45 +45,73 @@ const MEASURED_PERCENT: u64 = 7;
 /// Whether a kind such as `nvidia_h100_80gb_hbm3` or `a100` is of this model. The model is one word of it, or several
 /// that follow one another: `RTX4090` in `nvidia_geforce_rtx_4090`. A slice of a GPU (`a100_1g.5gb`) is not the GPU.
 pub fn is_model(kind: &str, model: &str) -> bool {
-    let wanted = plain(model);
-    let words: Vec<String> = words(kind).collect();
-    let is_profile =
-        |word: &String| word.strip_suffix('g').is_some_and(|slices| slices.parse::<u32>().is_ok());
-    if words.iter().any(|word| word == "mig" || is_profile(word)) {
-        return false;
-    }
-    (0..words.len()).any(|first| {
-        let mut joined = String::new();
-        words[first..].iter().any(|word| {
-            joined.push_str(word);
-            joined == wanted
-        })
-    })
+    !is_slice(kind) && contains(kind, model)
 }
 
 /// The sizes that devices of this kind may have, of which one is theirs: what was measured, as its maker counts it, or
 /// what the kind says (`a100-80gb`), or those that the model is sold with. Empty if nobody knows.
-pub fn memory_sizes(kind: &str, measured: Option<Bytes>) -> Vec<Bytes> {
-    let row = SOLD_GB.iter().find(|(model, _)| is_model(kind, model));
-    let sold = row.map_or(&[][..], |(_, sizes)| *sizes).iter().map(|size| size * GIB);
-    if let Some(Bytes(measured)) = measured {
-        let is_near = |size: &u64| measured.abs_diff(*size) <= size / 100 * MEASURED_PERCENT;
-        let of_maker = sold.filter(is_near).min_by_key(|size| measured.abs_diff(*size));
-        return vec![Bytes(of_maker.unwrap_or(measured.div_ceil(GIB) * GIB))];
-    }
-    let said = words(kind).find_map(|word| word.strip_suffix("gb")?.parse::<u64>().ok());
-    match said {
-        Some(size) => vec![Bytes(size.saturating_mul(GIB))],
-        None => sold.map(Bytes).collect(),
-    }
+pub fn memory_sizes(kind: &str, measured: Option<Bytes>) -> impl Iterator<Item = Bytes> {
+    let row = SOLD_GB.iter().filter(|_| !is_slice(kind)).find(|(model, _)| contains(kind, model));
+    let sold = row.map_or(&[][..], |(_, sizes)| *sizes);
+    let known = match measured {
+        Some(Bytes(measured)) => {
+            let is_near = |size: &u64| measured.abs_diff(*size) <= size / 100 * MEASURED_PERCENT;
+            let of_maker = sold.iter().map(|size| size * GIB).filter(is_near);
+            let of_maker = of_maker.min_by_key(|size| measured.abs_diff(*size));
+            Some(of_maker.unwrap_or(measured.div_ceil(GIB) * GIB))
+        }
+        None => words(kind).find_map(said_size),
+    };
+    let sold = if known.is_some() { &[][..] } else { sold };
+    known.into_iter().chain(sold.iter().map(|size| size * GIB)).map(Bytes)
 }
 
-fn words(kind: &str) -> impl Iterator<Item = String> {
-    kind.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).map(plain)
+/// The size that a word such as `80gb` says.
+fn said_size(word: &str) -> Option<u64> {
+    let (size, unit) = word.split_at_checked(word.len().checked_sub(2)?)?;
+    let size: u64 = size.parse().ok().filter(|_| unit.eq_ignore_ascii_case("gb"))?;
+    Some(size.saturating_mul(GIB))
 }
 
-fn plain(text: &str) -> String {
-    text.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+/// Whether the kind is that of a slice: `mig`, or a profile such as `1g`.
+fn is_slice(kind: &str) -> bool {
+    let is_profile = |word: &str| {
+        word.strip_suffix(['g', 'G']).is_some_and(|slices| slices.parse::<u32>().is_ok())
+    };
+    words(kind).any(|word| word.eq_ignore_ascii_case("mig") || is_profile(word))
+}
+
+fn words(kind: &str) -> impl Iterator<Item = &str> {
+    kind.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty())
+}
+
+/// Whether words of the kind that follow one another are the model. The scheduler asks it of every device: nothing is
+/// allocated.
+fn contains(kind: &str, model: &str) -> bool {
+    let letters = kind.as_bytes();
+    let begins_word = |at: usize| {
+        letters[at].is_ascii_alphanumeric() && (at == 0 || !letters[at - 1].is_ascii_alphanumeric())
+    };
+    (0..letters.len()).any(|at| begins_word(at) && begins_with(&letters[at..], model))
+}
+
+fn begins_with(text: &[u8], model: &str) -> bool {
+    let model = model.bytes().filter(u8::is_ascii_alphanumeric);
+    let mut model = model.map(|letter| letter.to_ascii_lowercase()).peekable();
+    let mut letters = text.iter().peekable();
+    while let Some(letter) = letters.next() {
+        if !letter.is_ascii_alphanumeric() {
+            continue;
+        }
+        if model.next() != Some(letter.to_ascii_lowercase()) {
+            return false;
+        }
+        let ends_word = letters.peek().is_none_or(|next| !next.is_ascii_alphanumeric());
+        if ends_word && model.peek().is_none() {
+            return true;
+        }
+    }
+    false
 }
 
 #[cfg(test)]
@@ -130,7 +158,8 @@ mod tests {
             ("some_card", None, &[]),
         ];
         for (kind, measured, expected) in table {
-            assert_eq!(gb(&memory_sizes(kind, measured)), expected, "{kind}");
+            let sizes: Vec<Bytes> = memory_sizes(kind, measured).collect();
+            assert_eq!(gb(&sizes), expected, "{kind}");
         }
     }
 }

@@ -56,6 +56,8 @@ pub enum Reason {
     LaunchFailedHeld,
     /// A node refuses to run processes of the job's owner.
     UserRefused(UserFault),
+    /// The GPUs did less than the `utilization_policy` asks for.
+    GpusUnderused,
     NonZeroExit,
     TimeLimit,
     OutOfMemory,

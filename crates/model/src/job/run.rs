@@ -60,6 +60,15 @@ pub struct JobSpec {
     /// dstack's `schedule`: the job is started at each of its times, until somebody ends it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Box<Schedule>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub utilization: Option<UtilizationPolicy>,
+}
+
+/// dstack's `utilization_policy`: the job is ended when the GPUs of one of its nodes all stayed below this for the window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct UtilizationPolicy {
+    pub min_gpu_percent: u32,
+    pub window_s: u64,
 }
 
 impl JobSpec {
@@ -92,6 +101,9 @@ pub struct Launch {
     /// Variables of the environment whose values refer to secrets, which are filled in when the job is launched.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secret_variables: Vec<String>,
+    /// Its secrets were checked to be those of its project. Not set on a job of a build in which all were the main one's.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_project_secrets: bool,
     /// The credentials for the registry of its image, or of its first step's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registry_auth: Option<Box<Sealed>>,
@@ -107,6 +119,15 @@ pub struct Launch {
     /// What the script runs in; `None` for the node's own file system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<Box<Container>>,
+    /// Which nodes of a task start first.
+    #[serde(default, skip_serializing_if = "StartupOrder::is_any")]
+    pub startup_order: StartupOrder,
+    /// A task on several nodes is done when its first node is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ends_with_first_node: bool,
+    /// Seconds between the signal that stops a task and the kill; none: the cluster's `KillWait`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_s: Option<u32>,
     /// `salloc --no-shell`: the allocation stays although no client holds it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unattended: bool,
@@ -137,6 +158,35 @@ pub struct Launch {
     /// Seconds between two samples of its tasks' usage; none: the site's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample_s: Option<u32>,
+}
+
+/// Which nodes of a task on several nodes start first. The others start when all of these have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StartupOrder {
+    #[default]
+    Any,
+    MasterFirst,
+    WorkersFirst,
+}
+
+impl StartupOrder {
+    fn is_any(&self) -> bool {
+        *self == Self::Any
+    }
+
+    /// Splits the nodes of a job into those that start first and those that wait for them; a node in neither part does not
+    /// wait. The groups of a task are one run, whose master is the first node of the first group.
+    pub fn parts<'a, T>(&self, nodes: &'a [T], group: Option<HetComponent>) -> (&'a [T], &'a [T]) {
+        let masters = usize::from(group.is_none_or(HetComponent::is_leader)).min(nodes.len());
+        let (master, workers) = nodes.split_at(masters);
+        match self {
+            _ if group.is_none() && nodes.len() < 2 => (&[], &[]),
+            Self::Any => (&[], &[]),
+            Self::MasterFirst => (master, workers),
+            Self::WorkersFirst => (workers, master),
+        }
+    }
 }
 
 /// The lengths of the blobs that a launch names; zero where the build before noted none.
@@ -236,10 +286,14 @@ impl Launch {
             first_step: None,
             configuration: None,
             secret_variables: Vec::new(),
+            has_project_secrets: false,
             registry_auth: None,
             workspace: None,
             git_credentials: None,
             blob_bytes: BlobBytes::default(),
+            startup_order: StartupOrder::Any,
+            ends_with_first_node: false,
+            stop_s: None,
             unattended: false,
             arguments: Vec::new(),
             work_dir: Arc::from(""),
@@ -342,8 +396,8 @@ pub enum Hold {
     Admin,
 }
 
-/// A component of a Slurm heterogeneous job: its jobs start together or not at all, and end together. Their ids follow
-/// one another.
+/// A component of a heterogeneous job: its jobs start together or not at all, and their ids follow one another. The groups of
+/// a dstack task, where they differ in their resources, are components too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HetComponent {
     pub first: JobId,

@@ -5,6 +5,7 @@ use crate::cpuset::CpuSet;
 use crate::gpu_health::GpuReading;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// A node as configured or detected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -153,6 +154,36 @@ impl NodeGres {
             variables: None,
             no_consume: false,
             share_of: None,
+        }
+    }
+
+    /// Takes the names of devices with the same files that were found, and their memory if it is the same for all of the
+    /// line. What nothing was found of stays as it is.
+    pub fn take_found(&mut self, found: &[NodeGres]) {
+        let sorted = |files: &str| {
+            let mut files: Vec<&str> = files.split(',').collect();
+            files.sort_unstable();
+            files.join(",")
+        };
+        let units = found.iter().filter(|line| line.name == self.name).flat_map(|line| {
+            let unit = |(at, files): (usize, &String)| {
+                (sorted(files), (line.device_names.get(at).cloned(), line.device_memory))
+            };
+            line.files.iter().enumerate().map(unit)
+        });
+        let known: BTreeMap<String, (Option<String>, Option<Bytes>)> = units.collect();
+        let (names, memory): (Vec<_>, Vec<_>) = self
+            .files
+            .iter()
+            .map(|files| known.get(&sorted(files)).cloned().unwrap_or_default())
+            .unzip();
+        if names.iter().any(Option::is_some) {
+            self.device_names = names.into_iter().map(Option::unwrap_or_default).collect();
+        }
+        if let [Some(first), others @ ..] = &memory[..]
+            && others.iter().all(|other| *other == Some(*first))
+        {
+            self.device_memory.get_or_insert(*first);
         }
     }
 }

@@ -3,10 +3,13 @@
 
 use crate::amount::Bytes;
 use crate::container::Mount;
+use crate::cpu_frequency::CpuFrequencyPolicy;
+use crate::gpu_series::ExporterAddress;
 use crate::health::HealthCheck;
 use crate::run::LaunchKind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 
 /// The default of [`Site::sample_s`].
 pub const SAMPLE_S_DEFAULT: u32 = 30;
@@ -60,6 +63,11 @@ pub struct Site {
     pub private_of: BTreeMap<String, Option<PrivateFolders>>,
     #[serde(skip_serializing_if = "ContainerSite::is_default")]
     pub containers: ContainerSite,
+    /// NVIDIA's DCGM exporter on each node, whose series the server relays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dcgm_exporter: Option<ExporterAddress>,
+    #[serde(skip_serializing_if = "CpuFrequencyPolicy::is_default")]
+    pub cpu_frequency: CpuFrequencyPolicy,
 }
 
 impl Default for Site {
@@ -85,6 +93,8 @@ impl Default for Site {
             private: None,
             private_of: BTreeMap::new(),
             containers: ContainerSite::default(),
+            dcgm_exporter: None,
+            cpu_frequency: CpuFrequencyPolicy::default(),
         }
     }
 }
@@ -158,6 +168,132 @@ pub struct ContainerSite {
     /// Certificates of authorities beside those of the node, in PEM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub authorities: Option<String>,
+    /// The network of dstack's tasks that share their node.
+    #[serde(skip_serializing_if = "NetworkPolicy::is_auto")]
+    pub network: NetworkPolicy,
+    /// The addresses of containers that have a network of their own.
+    pub addresses: AddressRange,
+    /// The ports of a node that lead into containers.
+    pub ports: PortRange,
+    /// Folders with vendors' files on devices (CDI); what a later one says of a device counts.
+    pub cdi: Vec<String>,
+}
+
+/// Which containers have a network of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NetworkPolicy {
+    /// Containers that share their node, if the node forwards packets; else they have the node's network.
+    #[default]
+    Auto,
+    /// Containers that share their node, also where the node forwards no packets.
+    Bridge,
+    /// No container.
+    Host,
+}
+
+impl NetworkPolicy {
+    fn is_auto(&self) -> bool {
+        *self == Self::Auto
+    }
+}
+
+/// A range of IPv4 addresses: `10.213.0.0/16`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct AddressRange {
+    pub first: Ipv4Addr,
+    pub prefix: u8,
+}
+
+/// At least 64 networks of four addresses.
+const PREFIX_MAX: u8 = 24;
+
+impl AddressRange {
+    /// The addresses of the node and of the container in the network with this number, four addresses each.
+    pub fn link(self, number: u32) -> Option<(Ipv4Addr, Ipv4Addr)> {
+        let networks = 1u64 << (30 - self.prefix);
+        let base = (u64::from(number) < networks).then(|| u32::from(self.first) + number * 4)?;
+        Some((Ipv4Addr::from(base + 1), Ipv4Addr::from(base + 2)))
+    }
+
+    pub fn mask(self) -> Ipv4Addr {
+        Ipv4Addr::from(u32::MAX << (32 - self.prefix))
+    }
+}
+
+impl TryFrom<String> for AddressRange {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "`{text}`: expected private addresses such as 10.213.0.0/16, from /8 to /{PREFIX_MAX}"
+            )
+        };
+        let (first, prefix) = text.split_once('/').ok_or_else(wrong)?;
+        let range = Self {
+            first: first.parse().map_err(|_| wrong())?,
+            prefix: prefix
+                .parse()
+                .ok()
+                .filter(|bits| (8..=PREFIX_MAX).contains(bits))
+                .ok_or_else(wrong)?,
+        };
+        let is_first = u32::from(range.first) & !u32::from(range.mask()) == 0;
+        if is_first && range.first.is_private() { Ok(range) } else { Err(wrong()) }
+    }
+}
+
+impl From<AddressRange> for String {
+    fn from(range: AddressRange) -> String {
+        format!("{}/{}", range.first, range.prefix)
+    }
+}
+
+/// Ports from the first to the last: `20000-29999`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PortRange {
+    pub first: u16,
+    pub last: u16,
+}
+
+impl TryFrom<String> for PortRange {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port >= 1024);
+        let range = text.split_once('-').and_then(|(first, last)| port(first).zip(port(last)));
+        let range = range.filter(|(first, last)| first <= last);
+        let wrong = || format!("`{text}`: expected ports such as 20000-29999, above 1023");
+        range.map(|(first, last)| Self { first, last }).ok_or_else(wrong)
+    }
+}
+
+impl From<PortRange> for String {
+    fn from(range: PortRange) -> String {
+        format!("{}-{}", range.first, range.last)
+    }
+}
+
+/// A container engine: a runtime with images and settings of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EngineKind {
+    Docker,
+    Podman,
+}
+
+impl EngineKind {
+    /// The engine that a runtime of this name or path is; `None` for an OCI runtime.
+    pub fn of_runtime(runtime: &str) -> Option<EngineKind> {
+        match runtime.rsplit('/').next()? {
+            "docker" => Some(EngineKind::Docker),
+            "podman" => Some(EngineKind::Podman),
+            _ => None,
+        }
+    }
 }
 
 impl Default for ContainerSite {
@@ -173,6 +309,10 @@ impl Default for ContainerSite {
             mirrors: BTreeMap::new(),
             insecure: Vec::new(),
             authorities: None,
+            network: NetworkPolicy::Auto,
+            addresses: AddressRange { first: Ipv4Addr::new(10, 213, 0, 0), prefix: 16 },
+            ports: PortRange { first: 20_000, last: 29_999 },
+            cdi: vec!["/etc/cdi".to_owned(), "/var/run/cdi".to_owned()],
         }
     }
 }

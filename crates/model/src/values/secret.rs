@@ -52,7 +52,7 @@ impl fmt::Display for SecretVariable {
 
 /// The value of a secret on its way between a client, the server and a node. Its debug form hides it: calls, answers and
 /// orders are printed in errors.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SecretValue(pub String);
 

@@ -8,8 +8,8 @@ use model::cpuset::CpuSet;
 use model::gpu_model;
 use model::node::{NodeConfig, NodeGres};
 
-/// Whether units of this line serve the demand. Devices of unknown memory serve no demand for
-/// memory.
+/// Whether units of this line serve the demand. A demand for memory is served if one of the sizes that the devices may
+/// have fits: what was measured, or what their kind says. Devices whose size nobody knows serve no such demand.
 pub fn serves(line: &NodeGres, demand: &GresDemand) -> bool {
     let kind = line.kind.as_deref().unwrap_or_default();
     let kind_fits = || {
@@ -21,9 +21,7 @@ pub fn serves(line: &NodeGres, demand: &GresDemand) -> bool {
     };
     let memory_fits = || {
         demand.device_memory.as_ref().is_none_or(|range| {
-            gpu_model::memory_sizes(kind, line.device_memory)
-                .iter()
-                .any(|size| range.contains(size))
+            gpu_model::memory_sizes(kind, line.device_memory).any(|size| range.contains(&size))
         })
     };
     line.name == demand.name && kind_fits() && memory_fits()

@@ -33,7 +33,9 @@ pub fn share(
     let gpus_min: u64 = gpus.map(|(_, count)| count).sum();
     let memory_min = memory_min(demand, config, cpus_min, gpus_min);
 
-    let blocks = (1..=blocks_total).find(|&blocks| {
+    // A job that takes the whole node takes all its blocks.
+    let fewest = if demand.holder.whole_node { blocks_total.max(1) } else { 1 };
+    let blocks = (fewest..=blocks_total).find(|&blocks| {
         cores_total * blocks / blocks_total >= cores_min
             && portion(config.usable_memory(), blocks, blocks_total) >= memory_min
             && (gpus_total == 0 || blocks >= gpus_min)

@@ -4,7 +4,7 @@ use crate::shared::Volatile;
 use cluster::{ClusterConfig, Node};
 use model::node::NodeGres;
 use slurm::environment::gpu::{DeviceNumbering, GpuVariables, GpuView};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 const GPU: &str = "gpu";
 /// The prefix of a node's line that says why devices are not restricted there.
@@ -20,27 +20,9 @@ pub fn of_node(volatile: &Volatile, node: &Node) -> Vec<NodeGres> {
     if let Some(found) = found {
         let names: BTreeSet<String> = lines.iter().map(|line| line.name.clone()).collect();
         names.iter().for_each(|name| fill_files(&mut lines, found, name));
-        set_device_names(&mut lines, found);
+        lines.iter_mut().for_each(|line| line.take_found(found));
     }
     lines
-}
-
-/// Gives devices the names under which devices with the same files were found.
-fn set_device_names(lines: &mut [NodeGres], found: &[NodeGres]) {
-    let sorted = |files: &str| {
-        let mut files: Vec<&str> = files.split(',').collect();
-        files.sort_unstable();
-        files.join(",")
-    };
-    let each = |line: &NodeGres| {
-        let names = line.device_names.iter().cloned();
-        line.files.iter().map(|file| sorted(file)).zip(names).collect::<Vec<_>>()
-    };
-    let known: HashMap<String, String> = found.iter().flat_map(each).collect();
-    for line in lines.iter_mut().filter(|line| line.name == GPU && !known.is_empty()) {
-        let names = line.files.iter().map(|file| known.get(&sorted(file)).cloned());
-        line.device_names = names.map(Option::unwrap_or_default).collect();
-    }
 }
 
 /// Gives the lines of one resource the files that were found. Nothing changes if a line has files already, or if the
@@ -97,20 +79,6 @@ mod tests {
             files: files.iter().map(|file| (*file).to_owned()).collect(),
             ..NodeGres::plain(GPU, kind, count)
         }
-    }
-
-    #[test]
-    fn mig_slices_are_named_by_their_files() {
-        let slice = |file: &str, name: &str| NodeGres {
-            device_names: vec![name.to_owned()],
-            ..line(None, 0, 1, &[file])
-        };
-        let found = [line(None, 0, 1, &["/dev/a"]), slice("/dev/b,/dev/c1,/dev/c2", "MIG-x")];
-        let mut lines = [line(None, 0, 2, &["/dev/b,/dev/c2,/dev/c1", "/dev/a"])];
-        set_device_names(&mut lines, &found);
-        assert_eq!(lines[0].device_names, ["MIG-x", ""]);
-        set_device_names(&mut lines, &[]);
-        assert_eq!(lines[0].device_names.len(), 2, "nothing found says nothing");
     }
 
     #[test]

@@ -21,9 +21,14 @@ pub async fn issue_join_file(
     let expires = clock::now() + life;
     let command = Command::IssueToken { hash: token::hash(&token), nodes: nodes.clone(), expires };
     shared.writer.run(command, by).await?;
+    let configured = shared.read().config.server_addresses.clone();
     Ok(JoinFile {
         version: wire::version::PROTOCOL,
-        servers: shared.setup.agents_addresses.clone(),
+        servers: if configured.is_empty() {
+            shared.setup.agents_addresses.clone()
+        } else {
+            configured
+        },
         authority: shared.identity.authority_pem().to_string(),
         token,
         nodes,

@@ -16,16 +16,19 @@ use crate::shared::link_shutdown::LinkShutdown;
 use cluster::Command;
 use model::bounds;
 use model::node::NodeFacts;
-use std::io;
+use nix::sys::socket::{setsockopt, sockopt};
+use std::future::Future;
+use std::io::{self, Cursor};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Chain, Join, ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use wire::frame::{self, Decoder};
-use wire::link::{self, Hello, ToAgent, ToServer, Welcome};
+use wire::link::{self, Hello, NodeClient, NodeHello, ToAgent, ToServer, Welcome};
 
 /// Messages under way to one agent; an agent that does not read is cut off beyond it.
 const OUTBOX: usize = 16_384;
@@ -36,10 +39,26 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// The first message of a peer without a certificate: a token and a certificate request.
 const JOIN_BYTES_MAX: usize = 64 << 10;
 
+/// A connection that is silent for so long is asked whether it is still there.
+const KEEPALIVE_S: u32 = 60;
+
 const BEAT_INTERVAL: Duration = Duration::from_secs(5);
 
+/// Serves the HTTP of a client on a node, as its agent with this certificate says who it is.
+pub type ServeClient = dyn Fn(ClientStream, NodeClient, String) -> BoxFuture + Send + Sync;
+type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What follows a message that begins a client's connection.
+pub type ClientStream = Join<Chain<Cursor<Vec<u8>>, ReadHalf<TlsLink>>, WriteHalf<TlsLink>>;
+type TlsLink = TlsStream<TcpStream>;
+
 /// Takes agents' connections in until the server stops.
-pub async fn listen(shared: Arc<Shared>, listener: TcpListener, slots: Arc<ConnectionSlots>) {
+pub async fn listen(
+    shared: Arc<Shared>,
+    listener: TcpListener,
+    slots: Arc<ConnectionSlots>,
+    serve_client: Arc<ServeClient>,
+) {
     let acceptor = TlsAcceptor::from(shared.identity.tls.clone());
     loop {
         let socket = match listener.accept().await {
@@ -51,9 +70,10 @@ pub async fn listen(shared: Arc<Shared>, listener: TcpListener, slots: Arc<Conne
         };
         let Some(slot) = slots.take() else { continue };
         let (shared, acceptor) = (shared.clone(), acceptor.clone());
+        let serve_client = serve_client.clone();
         tokio::spawn(async move {
             let _slot = slot;
-            if let Err(error) = connection(&shared, acceptor, socket).await {
+            if let Err(error) = connection(&shared, acceptor, socket, &*serve_client).await {
                 tracing::debug!("an agent's connection ended: {error}");
             }
         });
@@ -64,8 +84,12 @@ async fn connection(
     shared: &Arc<Shared>,
     acceptor: TlsAcceptor,
     socket: TcpStream,
+    serve_client: &ServeClient,
 ) -> io::Result<()> {
     socket.set_nodelay(true)?;
+    // A machine that vanished does not keep the slots of its clients.
+    setsockopt(&socket, sockopt::KeepAlive, &true)?;
+    setsockopt(&socket, sockopt::TcpKeepIdle, &KEEPALIVE_S)?;
     let late = || io::Error::new(io::ErrorKind::TimedOut, "it did not say who it is in time");
     let greeting = async {
         let mut stream = acceptor.accept(socket).await?;
@@ -85,6 +109,19 @@ async fn connection(
         }
         (ToServer::Hello(hello), Some(fingerprint)) => {
             serve(shared, stream, decoder, hello, &fingerprint).await
+        }
+        (ToServer::Client(mut client), Some(fingerprint)) => {
+            let is_its = |node: &String| shared.read().agents.get(node) == Some(&fingerprint);
+            client.nodes.sort();
+            client.nodes.dedup();
+            client.nodes.retain(is_its);
+            if wire::version::compatible(client.version) && !client.nodes.is_empty() {
+                let (reader, writer) = tokio::io::split(stream);
+                let reader = Cursor::new(decoder.into_rest()).chain(reader);
+                // It has a slot of its own there, and leaves that of an agent once it is let in.
+                serve_client(tokio::io::join(reader, writer), client, fingerprint).await;
+            }
+            Ok(())
         }
         _ => {
             let why = "say hello with a certificate, or join with a token".to_string();
@@ -106,7 +143,7 @@ fn authorised_nodes(
     let mut nodes = Vec::new();
     let mut refused = Vec::new();
     for node in &hello.nodes {
-        if !state.nodes.contains_key(&node.name) {
+        if !state.has_machine(&node.name) {
             refused.push(format!("node {} is not in the configuration", node.name));
         } else if state.agents.get(&node.name).map(String::as_str) != Some(fingerprint) {
             refused.push(format!("this certificate does not speak for node {}", node.name));
@@ -148,13 +185,14 @@ fn welcome(shared: &Shared, nodes: &[String]) -> ToAgent {
 
 /// Tells the writer that the nodes are up, and the dispatcher what their spools hold.
 async fn reconcile(shared: &Shared, hello: Hello) {
-    for node in hello.nodes {
+    let runs_jobs = |node: &NodeHello| shared.read().nodes.contains_key(&node.name);
+    for node in hello.nodes.into_iter().filter(runs_jobs) {
         // Before the node is up: no job starts on a machine that lacks what its node is said to have.
         hardware::check(shared, std::slice::from_ref(&node.name)).await;
         let held: Vec<_> = node.attempts.iter().map(|h| (h.attempt, h.alive)).collect();
         let command = Command::NodeHello {
             node: node.name.clone(),
-            // Readings of GPUs come with every beat: they need not outlast a restart.
+            // Readings of GPUs come with every heartbeat: they need not outlast a restart.
             facts: Box::new(NodeFacts { gpus: Vec::new(), ..node.facts.clone() }),
             held: held.clone(),
         };

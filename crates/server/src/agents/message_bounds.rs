@@ -67,6 +67,7 @@ impl Cuts {
                 self.texts(unfit);
             }
             ReportEvent::Unfit { why } => self.text(why),
+            ReportEvent::Network(network) => self.list(&mut network.ports, bounds::CONTAINER_PORTS),
             ReportEvent::Started
             | ReportEvent::StepEnded { .. }
             | ReportEvent::ScriptEnded { .. }
@@ -87,6 +88,10 @@ impl Cuts {
                     self.list(&mut node.attempts, bounds::LIST_ITEMS);
                 }
             }
+            ToServer::Client(client) => {
+                self.list(&mut client.nodes, bounds::LIST_ITEMS);
+                self.texts(client.nodes.iter_mut().chain([&mut client.user]));
+            }
             ToServer::Report(report) => {
                 self.text(&mut report.node);
                 self.report(&mut report.event);
@@ -97,6 +102,11 @@ impl Cuts {
                     self.text(name);
                     self.facts(facts);
                 }
+            }
+            ToServer::GpuSeries { nodes, series } => {
+                self.list(nodes, bounds::LIST_ITEMS);
+                self.texts(nodes);
+                self.lists += usize::from(series.hold_to_bounds());
             }
             ToServer::StepAccepted { node, .. } => self.text(node),
             ToServer::Health { node, failure, .. } => {

@@ -104,6 +104,14 @@ impl LinkReceiver<'_> {
                 facts.extend(beats);
                 Ok(())
             }
+            ToServer::GpuSeries { mut nodes, series } => {
+                nodes.retain(|name| self.nodes.contains(name));
+                let is_asked_for = self.shared.read().config.site.dcgm_exporter.is_some();
+                if is_asked_for {
+                    self.shared.volatile.relayed.put(nodes, series, clock::now());
+                }
+                Ok(())
+            }
             ToServer::Health { node, source, failure } if self.nodes.contains(&node) => {
                 let command = Command::NodeHealth { node, source, failure };
                 self.enqueue(command, None, None).await
@@ -176,6 +184,7 @@ impl LinkReceiver<'_> {
                 }
                 AttemptReport::LaunchFailed { what, unfit, hold, user }
             }
+            ReportEvent::Network(network) => AttemptReport::Network(network),
             ReportEvent::Unfit { why } => {
                 tracing::warn!("{node} is drained after attempt {attempt}: {why}");
                 AttemptReport::Unfit { why }

@@ -3,6 +3,8 @@
 use super::receive::{LinkReceiver, PendingReport, REPORTS_MAX};
 use crate::clock;
 use crate::testing::{NODE, TestServer};
+use cluster::Command;
+use model::container::{ContainerNetwork, PortMapping};
 use model::id::{AttemptId, JobId, StepId};
 use model::load::LiveUsage;
 use model::run::{ExitStatus, Usage};
@@ -63,6 +65,9 @@ fn events() -> Vec<ReportEvent> {
             user: None,
         },
         ReportEvent::Unfit { why: "no".into() },
+        ReportEvent::Network(ContainerNetwork {
+            ports: vec![PortMapping { container: 0, node: 0 }; 100],
+        }),
         ReportEvent::StepEnded { step, exit, usage: most_usage(), oom: true },
         ReportEvent::ScriptEnded { exit, oom: true, timed_out: true },
         ReportEvent::Ended(end()),
@@ -72,6 +77,7 @@ fn events() -> Vec<ReportEvent> {
             ReportEvent::Started
             | ReportEvent::LaunchFailed { .. }
             | ReportEvent::Unfit { .. }
+            | ReportEvent::Network(_)
             | ReportEvent::StepEnded { .. }
             | ReportEvent::ScriptEnded { .. }
             | ReportEvent::Ended(_) => {}
@@ -140,6 +146,25 @@ async fn node_changes_nothing_of_a_job_on_another_node() {
     assert_eq!(link.server.state_in_memory(), before);
     let facts = link.server.shared.volatile.facts.read().expect("facts");
     assert!(!facts.contains_key(NODE), "nor the facts of another node");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn series_are_taken_of_a_nodes_own_agent_and_where_the_site_asks_for_them() {
+    let mut link = RogueLink::new().await;
+    let series = || ToServer::GpuSeries { nodes: vec![NODE.into()], series: Default::default() };
+    let is_known = |link: &RogueLink| {
+        link.server.shared.volatile.relayed.shown(clock::now()).contains_key(NODE)
+    };
+    link.say(NODE, series()).await;
+    assert!(!is_known(&link), "the site has no dcgm_exporter");
+    let mut config = (*link.server.shared.read().config).clone();
+    let address = "http://127.0.0.1:9400".to_owned();
+    config.site.dcgm_exporter = Some(address.try_into().expect("an address"));
+    link.server.run(Command::Configure(Box::new(config))).await.expect("configured");
+    link.say(ROGUE, series()).await;
+    assert!(!is_known(&link), "another node's agent sent them");
+    link.say(NODE, series()).await;
+    assert!(is_known(&link));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -74,6 +74,33 @@ impl Identity {
         let certificate = request.signed_by(&self.issuer).map_err(failed)?;
         Ok((certificate.pem(), fingerprint(certificate.der())))
     }
+
+    /// Makes a key for the clients' port and certifies it for these names. The authority is at the end of the chain, so
+    /// that `sluice login` can show it and remember it.
+    pub fn certify_names(
+        &self,
+        names: &[String],
+    ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), ServerError> {
+        let key = KeyPair::generate().map_err(failed)?;
+        let mut params = CertificateParams::new(names).map_err(failed)?;
+        params.distinguished_name.push(DnType::CommonName, "sluice");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.use_authority_key_identifier_extension = true;
+        params.not_after = rcgen::date_time_ymd(2100, 1, 1);
+        let certificate = params.signed_by(&key, &self.issuer).map_err(failed)?;
+        let authority = self.authority_certificate()?;
+        let key = PrivateKeyDer::try_from(key.serialize_der()).map_err(failed)?;
+        Ok((vec![certificate.der().clone(), authority], key))
+    }
+
+    /// The fingerprint of the authority, which a person compares at `sluice login`.
+    pub fn authority_fingerprint(&self) -> Result<String, ServerError> {
+        self.authority_certificate().map(|authority| fingerprint(&authority))
+    }
+
+    fn authority_certificate(&self) -> Result<CertificateDer<'static>, ServerError> {
+        CertificateDer::from_pem_slice(self.authority_pem.as_bytes()).map_err(failed)
+    }
 }
 
 /// SHA-256 of a certificate, as hex.

@@ -11,6 +11,12 @@ pub fn of_uid(uid: u32, gid: u32) -> Principal {
     with_own_role(look_up(uid, gid))
 }
 
+/// The same, of a user who has an account here: `None` also where the database does not answer.
+pub fn with_account(uid: u32, gid: u32) -> Option<Principal> {
+    User::from_uid(Uid::from_raw(uid)).ok().flatten()?;
+    Some(of_uid(uid, gid)).filter(|who| who.uid == uid)
+}
+
 fn with_own_role(mut principal: Principal) -> Principal {
     if nix::unistd::geteuid().as_raw() == principal.uid {
         principal.role = Role::Admin;

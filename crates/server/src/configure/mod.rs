@@ -96,7 +96,11 @@ fn load_files(files: &dyn Files, dir: &Path) -> Result<ClusterConfig, ServerErro
         tracing::info!("{notice}");
     }
     let mut config = from_conf(&conf)?;
-    sluice_toml::read(files, dir)?.apply(&mut config);
+    let own = sluice_toml::read(files, dir)?;
+    for notice in own.notices() {
+        tracing::info!("{notice}");
+    }
+    own.apply(&mut config);
     Ok(config)
 }
 
@@ -164,6 +168,9 @@ fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
         limits: limits(conf),
         cgroup_plugin: conf.cgroup.plugin.word().to_string(),
         site: site::site(conf),
+        server_addresses: Vec::new(),
+        server_certificate: None,
+        login_nodes: Vec::new(),
         open_metrics: false,
     })
 }

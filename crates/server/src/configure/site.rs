@@ -37,6 +37,8 @@ pub fn site(conf: &Conf) -> Site {
         private: conf.private.all.clone(),
         private_of: conf.private.nodes.clone(),
         containers: Default::default(),
+        dcgm_exporter: None,
+        cpu_frequency: globals.launch.cpu_frequency.clone(),
     }
 }
 

@@ -1,10 +1,12 @@
 //! sluice.toml: what slurm.conf has no words for. The file may be absent; an unknown key is an error.
 
 use crate::error::ServerError;
-use cluster::ClusterConfig;
+use cluster::{CertificateFiles, ClusterConfig};
 use model::amount::Bytes;
-use model::container::Mount;
-use model::site::ContainerSite;
+use model::container::{Mount, is_plain_path};
+use model::gpu_series::ExporterAddress;
+use model::hostlist;
+use model::site::{AddressRange, ContainerSite, EngineKind, NetworkPolicy, PortRange};
 use serde::Deserialize;
 use slurm::conf::Files;
 use std::collections::BTreeMap;
@@ -18,6 +20,77 @@ const FILE: &str = "sluice.toml";
 pub(super) struct SluiceToml {
     containers: Containers,
     metrics: Metrics,
+    nodes: Nodes,
+    server: Server,
+    #[serde(skip)]
+    certificate_files: Option<CertificateFiles>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Server {
+    /// Where the nodes find the agents' port. Their hosts are names in the certificate of the clients' port.
+    addresses: Vec<HostPort>,
+    /// The certificate of the clients' port with its chain, and its key, as PEM files.
+    certificate: Option<String>,
+    key: Option<String>,
+}
+
+impl Server {
+    /// The files, whose paths begin at the folder of the configuration.
+    fn certificate_files(&self, dir: &Path) -> Result<Option<CertificateFiles>, String> {
+        let path = |given: &str| dir.join(given).display().to_string();
+        match (&self.certificate, &self.key) {
+            (Some(certificate), Some(key)) => {
+                Ok(Some(CertificateFiles { certificate: path(certificate), key: path(key) }))
+            }
+            (None, None) => Ok(None),
+            (Some(_), None) => {
+                Err(": [server] certificate: its key is missing (key = 'FILE')".into())
+            }
+            (None, Some(_)) => {
+                Err(": [server] key: its certificate is missing (certificate = 'FILE')".into())
+            }
+        }
+    }
+}
+
+/// `head.example:6821`
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "String")]
+struct HostPort(String);
+
+impl TryFrom<String> for HostPort {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let parts = text.rsplit_once(':');
+        let is_good = |(host, port): (&str, &str)| !host.is_empty() && port.parse::<u16>().is_ok();
+        if parts.is_some_and(is_good) {
+            return Ok(Self(text));
+        }
+        Err(format!("{text:?}: expected HOST:PORT, as in head.example:6821"))
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Nodes {
+    login: Option<Hosts>,
+    dcgm_exporter: Option<ExporterAddress>,
+}
+
+/// A host list: `login[1-2]`.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "String")]
+struct Hosts(Vec<String>);
+
+impl TryFrom<String> for Hosts {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        hostlist::expand(&text).map(Self).map_err(|e| e.to_string())
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -40,6 +113,26 @@ struct Containers {
     mirrors: BTreeMap<String, Vec<String>>,
     insecure_registries: Vec<String>,
     authorities: Option<String>,
+    network: NetworkPolicy,
+    addresses: Option<AddressRange>,
+    ports: Option<PortRange>,
+    cdi: Option<Vec<FolderText>>,
+}
+
+/// An absolute path.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "String")]
+struct FolderText(String);
+
+impl TryFrom<String> for FolderText {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        if is_plain_path(&text) {
+            return Ok(Self(text));
+        }
+        Err(format!("{text:?}: expected the absolute path of a folder, as in /etc/cdi"))
+    }
 }
 
 /// An amount as text: `100GB`.
@@ -76,16 +169,50 @@ pub(super) fn read(files: &dyn Files, dir: &Path) -> Result<SluiceToml, ServerEr
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(SluiceToml::default()),
         Err(e) => return Err(wrong(format!(": {e}"))),
     };
-    toml::from_str(&text).map_err(|error| {
+    let parsed: SluiceToml = toml::from_str(&text).map_err(|error| {
         let line = error.span().map(|span| 1 + text[..span.start].matches('\n').count());
         let place = line.map(|line| format!(":{line}")).unwrap_or_default();
         wrong(format!("{place}: {}", error.message().lines().collect::<Vec<_>>().join(", ")))
-    })
+    })?;
+    let certificate_files = parsed.server.certificate_files(dir).map_err(wrong)?;
+    Ok(SluiceToml { certificate_files, ..parsed })
 }
 
 impl SluiceToml {
+    /// What is configured and has no effect everywhere, a line each.
+    pub fn notices(&self) -> Vec<String> {
+        let given = &self.containers;
+        let Some(runtime) = &given.runtime else { return Vec::new() };
+        let Some(engine) = EngineKind::of_runtime(runtime) else { return Vec::new() };
+        let keys = [
+            ("store", given.store.is_some()),
+            ("store_size", given.store_size.is_some()),
+            ("pulls", given.pulls.is_some()),
+            ("mirrors", !given.mirrors.is_empty()),
+            ("authorities", given.authorities.is_some()),
+            // Podman is told them at each pull.
+            (
+                "insecure_registries",
+                engine == EngineKind::Docker && !given.insecure_registries.is_empty(),
+            ),
+        ];
+        let given: Vec<&str> =
+            keys.iter().filter(|(_, is_given)| *is_given).map(|key| key.0).collect();
+        if given.is_empty() {
+            return Vec::new();
+        }
+        vec![format!(
+            "{FILE}: {}: not for images that {runtime} pulls, which has settings of its own",
+            given.join(", ")
+        )]
+    }
+
     pub fn apply(self, config: &mut ClusterConfig) {
         config.open_metrics = self.metrics.open;
+        config.server_addresses = self.server.addresses.into_iter().map(|one| one.0).collect();
+        config.server_certificate = self.certificate_files;
+        config.login_nodes = self.nodes.login.map(|hosts| hosts.0).unwrap_or_default();
+        config.site.dcgm_exporter = self.nodes.dcgm_exporter;
         let given = self.containers;
         let usual = ContainerSite::default();
         config.site.containers = ContainerSite {
@@ -99,6 +226,13 @@ impl SluiceToml {
             mirrors: given.mirrors,
             insecure: given.insecure_registries,
             authorities: given.authorities,
+            network: given.network,
+            addresses: given.addresses.unwrap_or(usual.addresses),
+            ports: given.ports.unwrap_or(usual.ports),
+            cdi: match given.cdi {
+                Some(folders) => folders.into_iter().map(|folder| folder.0).collect(),
+                None => usual.cdi,
+            },
         };
     }
 }
@@ -120,13 +254,44 @@ mod tests {
     fn keys_of_containers_act_and_absent_ones_have_defaults() {
         assert_eq!(site(""), Ok(ContainerSite::default()));
         let text = "[containers]\nstore_size = '2GB'\nmounts = ['/data::ro']\nmount_home = false\n\
-                    insecure_registries = ['localhost:5000']\n[containers.mirrors]\n\
+                    insecure_registries = ['localhost:5000']\nnetwork = 'bridge'\naddresses = '192.168.0.0/24'\n\
+                    ports = '5000-5001'\ncdi = ['/opt/cdi']\n[containers.mirrors]\n\
                     'docker.io' = ['mirror.example:5000']\n";
         let found = site(text).expect("it is good");
         assert_eq!((found.store_size, found.mount_home), (Bytes(2 << 30), false));
         assert!(found.mounts[0].read_only && found.mounts[0].optional);
         assert_eq!(found.mirrors["docker.io"], ["mirror.example:5000"]);
         assert_eq!(found.insecure, ["localhost:5000"]);
+        assert_eq!(found.network, NetworkPolicy::Bridge);
+        assert_eq!(found.ports, PortRange { first: 5000, last: 5001 });
+        assert_eq!(found.cdi, ["/opt/cdi"]);
+        let link =
+            |number| found.addresses.link(number).map(|(node, inside)| format!("{node} {inside}"));
+        assert_eq!(link(63).as_deref(), Some("192.168.0.253 192.168.0.254"));
+        assert_eq!(link(64), None);
+    }
+
+    #[test]
+    fn settings_that_an_engine_does_not_follow_are_said() {
+        let said = |text: &str| {
+            let files = MemoryFiles::default().with("/etc/sluice/sluice.toml", text);
+            read(&files, Path::new("/etc/sluice")).expect("it is good").notices()
+        };
+        let keys = "pulls = 2\ninsecure_registries = ['h:5000']\n[containers.mirrors]\nh = ['m']\n";
+        let with = |runtime: &str| said(&format!("[containers]\nruntime = '{runtime}'\n{keys}"));
+        let line = |keys: &str, runtime: &str| {
+            vec![format!(
+                "sluice.toml: {keys}: not for images that {runtime} pulls, which has settings of its own"
+            )]
+        };
+        assert_eq!(
+            with("/usr/bin/docker"),
+            line("pulls, mirrors, insecure_registries", "/usr/bin/docker")
+        );
+        assert_eq!(with("podman"), line("pulls, mirrors", "podman"));
+        let none: [String; 0] = [];
+        assert_eq!(with("runc"), none);
+        assert_eq!(said("[containers]\nruntime = 'docker'\n"), none);
     }
 
     #[test]
@@ -140,12 +305,37 @@ mod tests {
     }
 
     #[test]
+    fn login_nodes_are_a_host_list() {
+        for (text, expected) in
+            [("", &[][..]), ("[nodes]\nlogin = 'login[1-2]'\n", &["login1", "login2"])]
+        {
+            let files = MemoryFiles::default().with("/etc/sluice/sluice.toml", text);
+            let mut config = ClusterConfig::default();
+            read(&files, Path::new("/etc/sluice")).expect("it is good").apply(&mut config);
+            assert_eq!(config.login_nodes, expected, "{text}");
+        }
+    }
+
+    #[test]
     fn wrong_keys_and_values_are_refused_with_their_line() {
         let table = [
             ("[containers]\nstroe = '/x'\n", "/etc/sluice/sluice.toml:2: unknown field `stroe`"),
             ("[containers]\n\nstore_size = 'much'\n", "/etc/sluice/sluice.toml:3: "),
             ("[containers]\nmounts = ['data']\n", "expected absolute paths"),
+            ("[containers]\nnetwork = 'own'\n", "sluice.toml:2: unknown variant `own`"),
+            ("[containers]\naddresses = '8.8.0.0/16'\n", "expected private addresses"),
+            ("[containers]\naddresses = '10.0.0.1/16'\n", "expected private addresses"),
+            ("[containers]\naddresses = '10.0.0.0/30'\n", "expected private addresses"),
+            ("[containers]\nports = '80-90'\n", "expected ports such as 20000-29999"),
+            ("[containers]\nports = '9000-8000'\n", "expected ports such as 20000-29999"),
+            ("[containers]\ncdi = ['cdi']\n", "expected the absolute path of a folder"),
             ("[containers\n", "/etc/sluice/sluice.toml:1: "),
+            ("[nodes]\nlogin = 'login[1-'\n", "/etc/sluice/sluice.toml:2: "),
+            (
+                "[nodes]\ndcgm_exporter = 'http://10.0.0.1:9400/metrics'\n",
+                "sluice.toml:2: \"http://10.0.0.1:9400/metrics\": expected a loopback address",
+            ),
+            ("[server]\naddresses = ['head']\n", "expected HOST:PORT"),
         ];
         for (text, expected) in table {
             let error = site(text).expect_err(text);

@@ -13,8 +13,10 @@ mod tests;
 use crate::logs::collector;
 use crate::shared::Shared;
 use crate::shared::dispatch_queue::DispatchWork;
+use crate::task_groups;
 use cluster::command::{AttemptReport, SignalJob};
 use cluster::{Command, Event, Job};
+use model::attempt::Attempt;
 use model::change::JobField;
 use model::id::{AttemptId, JobId, StepId};
 use model::run::{LaunchKind, Outcome};
@@ -119,6 +121,10 @@ impl DispatchThread {
         if let Some(job) = job_with_freed_steps(event) {
             shared.volatile.step_queue.wake_next(&shared.state, job);
         }
+        if let Some(job) = ending_job(event) {
+            // Other groups of its task wait for it no more.
+            self.begin_deferred(shared, job);
+        }
         match event {
             Event::Started(started) => {
                 for node in started.allocation.node_names() {
@@ -129,7 +135,7 @@ impl DispatchThread {
                     collector::watch(shared, started.attempt, node);
                 }
             }
-            Event::PrologEndedOnNode { attempt, .. } => self.begin_deferred(shared, *attempt),
+            Event::PrologEndedOnNode { attempt, .. } => self.begin_deferred(shared, attempt.job),
             Event::StepStarted { job, step } => self.step(shared, *job, step.id),
             Event::Ending { job, ending, .. } => {
                 let state = shared.read();
@@ -233,21 +239,26 @@ impl DispatchThread {
         }
     }
 
-    /// Starts a deferred script once the prologs of all its job's nodes have ended.
-    fn begin_deferred(&mut self, shared: &Shared, attempt: AttemptId) {
-        let ready = {
+    /// Starts scripts that were deferred, once the prologs of all the job's nodes have ended, or the nodes that start first
+    /// have started, in all groups of a task.
+    fn begin_deferred(&mut self, shared: &Shared, job: JobId) {
+        let mut ready = Vec::new();
+        {
             let state = shared.read();
-            let job = state.jobs.get(&attempt.job).filter(|j| j.attempt_id() == Some(attempt));
-            job.filter(|job| job.spec.launch.kind == LaunchKind::Batch).and_then(|job| {
-                let active = job
-                    .attempt()
-                    .filter(|a| a.preparing_nodes.is_empty() && !a.is_ending_or_preempted())?;
-                let first = active.allocation.node_names().next()?.to_owned();
-                Some((first, job.spec.owner.uid))
-            })
-        };
-        if let Some((node, uid)) = ready {
-            self.send(shared, &node, attempt, uid, Action::Begin);
+            let Some(job) = state.jobs.get(&job) else { return };
+            if task_groups::is_preparing(&state, job) {
+                return;
+            }
+            for group in task_groups::groups_of(&state, job) {
+                let active = group.attempt().filter(|a| !a.is_ending_or_preempted());
+                let Some((active, id)) = active.zip(group.attempt_id()) else { continue };
+                ready.push((id, deferred_nodes(group, active), group.spec.owner.uid));
+            }
+        }
+        for (attempt, nodes, uid) in ready {
+            for node in nodes {
+                self.send(shared, &node, attempt, uid, Action::Begin);
+            }
         }
     }
 
@@ -342,10 +353,30 @@ impl DispatchThread {
 /// The job in which the event may let a waiting step start.
 fn job_with_freed_steps(event: &Event) -> Option<JobId> {
     match event {
-        Event::StepEndedOnNode { job, .. } | Event::Ending { job, .. } => Some(*job),
-        Event::Ended { job, .. } | Event::Requeued { job, .. } => Some(*job),
+        Event::StepEndedOnNode { job, .. } => Some(*job),
+        _ => ending_job(event),
+    }
+}
+
+/// The job whose attempt ends or has ended.
+fn ending_job(event: &Event) -> Option<JobId> {
+    match event {
+        Event::Ending { job, .. } | Event::Ended { job, .. } | Event::Requeued { job, .. } => {
+            Some(*job)
+        }
         _ => None,
     }
+}
+
+/// The nodes whose scripts wait for other nodes to be ready.
+fn deferred_nodes(job: &Job, attempt: &Attempt) -> Vec<String> {
+    let nodes: Vec<&str> = attempt.allocation.node_names().collect();
+    let waiting = match job.spec.launch.kind {
+        LaunchKind::Batch => &nodes[..nodes.len().min(1)],
+        LaunchKind::Task => job.spec.launch.startup_order.parts(&nodes, job.het).1,
+        LaunchKind::Interactive => &[],
+    };
+    waiting.iter().map(|node| (*node).to_owned()).collect()
 }
 
 fn end_order(state: &cluster::State, job: &Job, outcome: Outcome) -> EndOrder {
@@ -360,6 +391,6 @@ fn end_order(state: &cluster::State, job: &Job, outcome: Outcome) -> EndOrder {
     );
     let notices = forced.then(|| launch::end_notices(job, outcome)).flatten();
     let (notice, step_notice) = notices.unzip();
-    let grace_s = state.config.parameters.kill_wait_s;
+    let grace_s = launch::stop_s(state, job);
     EndOrder { step: None, grace_s, notice, step_notice, exit: None }
 }

@@ -7,8 +7,9 @@ use crate::logs::collector;
 use crate::shared::Shared;
 use crate::shared::step_launches::Delivery;
 use cluster::command::AttemptReport;
-use cluster::{Command, Job};
+use cluster::{Command, Job, State};
 use model::id::{AttemptId, StepId};
+use model::run::StartupOrder;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::order::Action;
@@ -59,8 +60,8 @@ impl DispatchThread {
                 }
                 (true, None) => {
                     self.resend_limits(shared, node, *attempt);
-                    if shared.read().config.site.defer_batch {
-                        self.begin_deferred(shared, *attempt);
+                    if may_be_deferred(&shared.read(), *attempt) {
+                        self.begin_deferred(shared, attempt.job);
                     }
                     self.resend_steps(shared, node, *attempt);
                 }
@@ -160,4 +161,10 @@ fn undelivered_steps(shared: &Shared, id: AttemptId, node: &str) -> Vec<(StepId,
         Delivery::Unknown => None,
     };
     steps.into_iter().filter_map(|step| Some((step, launch(step)?))).collect()
+}
+
+/// Whether a script of the attempt may wait for other nodes.
+fn may_be_deferred(state: &State, attempt: AttemptId) -> bool {
+    let orders = |job: &Arc<Job>| job.spec.launch.startup_order != StartupOrder::Any;
+    state.config.site.defer_batch || state.jobs.get(&attempt.job).is_some_and(orders)
 }

@@ -1,13 +1,19 @@
 //! The dispatcher under a played agent: which orders go out, and what a node is told when it says hello.
 
 use super::DispatchThread;
+use super::launch::job_launch;
 use crate::shared::agent_links::Link;
 use crate::shared::dispatch_queue::DispatchWork;
-use crate::testing::{NODE, TestServer};
-use cluster::Event;
+use crate::testing::{NODE, TestServer, submission, user};
+use cluster::command::CancelJobs;
+use cluster::{Command, Event};
+use model::change::{JobFilter, JobRef};
 use model::id::{AttemptId, JobId};
+use model::partition::OverSubscribe;
+use model::request::Sharing;
 use std::sync::Arc;
 use tokio::sync::{Notify, mpsc};
+use wire::client::Submission;
 use wire::link::ToAgent;
 use wire::order::{Action, Order};
 
@@ -21,9 +27,14 @@ struct Started {
 
 impl Started {
     async fn new() -> Self {
+        Self::of(submission("name: train")).await
+    }
+
+    /// The attempt is that of its first group.
+    async fn of(run: Submission) -> Self {
         let server = TestServer::start().await;
         server.node_up().await;
-        server.submit("name: train").await.expect("a job");
+        server.shared.writer.submit(Box::new(run), user()).await.expect("a job");
         let (_, never) = std::sync::mpsc::sync_channel(1);
         let orders = connect(&server, 1);
         server.plan();
@@ -64,6 +75,13 @@ fn connect(server: &TestServer, number: u64) -> mpsc::Receiver<ToAgent> {
     orders
 }
 
+async fn cancel(server: &TestServer, job: JobId) {
+    let filter = JobFilter { jobs: vec![JobRef::whole(job)], ..JobFilter::default() };
+    let (step, signal) = (None, None);
+    let cancel = CancelJobs { filter, step, signal, batch_only: false, full: false };
+    server.run(Command::Cancel(Box::new(cancel))).await.expect("a cancel");
+}
+
 fn kind(order: &Order) -> String {
     let text = match &order.action {
         Action::Launch(_) => "launch",
@@ -72,6 +90,7 @@ fn kind(order: &Order) -> String {
         Action::Suspend => "suspend",
         Action::Resume => "resume",
         Action::ExtendTo { .. } => "extend",
+        Action::Begin => "begin",
         _ => "another",
     };
     format!("{text} {}", order.attempt)
@@ -121,17 +140,10 @@ async fn dead_attempt_that_nobody_knows_is_forgotten_and_a_living_one_is_left() 
 
 #[tokio::test]
 async fn attempt_that_ended_meanwhile_is_ended_on_its_node() {
-    use cluster::Command;
-    use cluster::command::CancelJobs;
-    use model::change::{JobFilter, JobRef};
     let mut started = Started::new().await;
     started.dispatch_commits();
     started.take_orders();
-    let jobs = vec![JobRef::whole(started.attempt.job)];
-    let filter = JobFilter { jobs, ..JobFilter::default() };
-    let (step, signal) = (None, None);
-    let cancel = CancelJobs { filter, step, signal, batch_only: false, full: false };
-    started.server.run(Command::Cancel(Box::new(cancel))).await.expect("a cancel");
+    cancel(&started.server, started.attempt.job).await;
     let attempt = started.attempt;
     assert_eq!(started.reconcile(&[(attempt, true)]), [format!("end {attempt}")]);
     let committed: Vec<_> = started.server.dispatch.try_iter().collect();
@@ -142,4 +154,51 @@ async fn attempt_that_ended_meanwhile_is_ended_on_its_node() {
         _ => false,
     });
     assert_eq!(ends.count(), 1);
+}
+
+#[tokio::test]
+async fn container_has_the_nodes_network_only_where_nobody_else_can_be_on_the_node() {
+    let table = [
+        (OverSubscribe::No, Sharing::Node, false),
+        (OverSubscribe::No, Sharing::Share, true),
+        (OverSubscribe::Exclusive, Sharing::Share, false),
+        // Where sharing is forced, nobody can ask for a whole node.
+        (OverSubscribe::Force(4), Sharing::Node, true),
+    ];
+    for (partition, sharing, own_network) in table {
+        let server = TestServer::start().await;
+        server.node_up().await;
+        let mut config = (*server.shared.read().config).clone();
+        config.partitions[0].over_subscribe = partition;
+        server.run(Command::Configure(Box::new(config))).await.expect("a configured cluster");
+        let mut run = submission("");
+        let request = &mut Arc::make_mut(&mut run.spec.components)[0].request;
+        Arc::make_mut(request).sharing = sharing;
+        server.shared.writer.submit(Box::new(run), user()).await.expect("a run");
+        server.plan();
+        let attempt = server.shared.read().jobs.values().next().and_then(|job| job.attempt_id());
+        let launch = job_launch(&server.shared, attempt.expect("it runs"), NODE);
+        let launch = launch.expect("a launch").expect("it runs");
+        assert_eq!(launch.own_network, own_network, "{partition:?} {sharing:?}");
+    }
+}
+
+#[tokio::test]
+async fn group_that_waits_begins_once_the_group_that_it_waits_for_is_cancelled() {
+    let mut run = submission("startup_order: workers-first");
+    run.het_components.push(run.spec.clone());
+    let mut started = Started::of(run).await;
+    let worker = JobId(started.attempt.job.0 + 1);
+    started.dispatch_commits();
+    let launched = started.take_orders();
+    let deferred = launched.iter().map(|order| match &order.action {
+        Action::Launch(launch) => launch.deferred,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(deferred.collect::<Vec<_>>(), [true, false]);
+    cancel(&started.server, worker).await;
+    started.dispatch_commits();
+    let orders: Vec<String> = started.take_orders().iter().map(kind).collect();
+    let master = format!("begin {}", started.attempt);
+    assert_eq!(orders, [master, format!("end {}", AttemptId { job: worker, number: 1 })]);
 }

@@ -20,8 +20,8 @@ pub enum Caller {
     NoToken,
     /// A token that is not taken, and why.
     WrongToken(&'static str),
-    /// Not even asked for a token, and why.
-    TooFar(&'static str),
+    /// A node may not speak for this user, and why.
+    NotVouched(String),
     /// The user has as many connections open as one user may.
     TooMany(Principal),
 }
@@ -29,9 +29,9 @@ pub enum Caller {
 pub fn caller(shared: &Shared, request: &Request) -> Caller {
     match request.extensions().get::<Peer>() {
         Some(Peer::Socket(principal)) => Caller::Known(principal.clone()),
-        Some(Peer::Port(address, connection)) if address.ip().is_loopback() => {
+        Some(Peer::Port { connection, is_loopback }) => {
             let Some(token) = bearer(request) else { return Caller::NoToken };
-            let who = match of_token(shared, token) {
+            let who = match of_token(shared, token, *is_loopback) {
                 Ok(who) => who,
                 Err(why) => return Caller::WrongToken(why),
             };
@@ -42,7 +42,11 @@ pub fn caller(shared: &Shared, request: &Request) -> Caller {
                 Caller::TooMany(who)
             }
         }
-        Some(Peer::Port(..)) => Caller::TooFar("tokens are not taken over plain HTTP from afar"),
+        // Anew with every request: a job that has ended meanwhile lets its node no longer speak.
+        Some(Peer::Node(user)) => match user.check(&shared.read()) {
+            Ok(()) => Caller::Known(user.who.clone()),
+            Err(why) => Caller::NotVouched(why),
+        },
         None => Caller::NoToken,
     }
 }
@@ -67,7 +71,7 @@ pub fn refusal(caller: Caller) -> Response {
     match caller {
         Caller::Known(_) | Caller::NoToken => refused(StatusCode::UNAUTHORIZED, UNKNOWN_TOKEN),
         Caller::WrongToken(why) => refused(StatusCode::UNAUTHORIZED, why),
-        Caller::TooFar(why) => refused(StatusCode::FORBIDDEN, why),
+        Caller::NotVouched(why) => refused(StatusCode::FORBIDDEN, &why),
         Caller::TooMany(who) => too_many_connections(&who),
     }
 }
@@ -83,8 +87,15 @@ pub fn too_many_connections(who: &Principal) -> Response {
 /// Says the same of a token that was never made and of one whose user is gone.
 const UNKNOWN_TOKEN: &str = "this needs a valid token: Authorization: Bearer";
 
+const ADMIN_FROM_ELSEWHERE: &str =
+    "admin.token is taken on the server's own machine alone: make another (sluice token user)";
+
 /// Whom a token stands for, or why it is not taken. Only who has the token is told of its end.
-fn of_token(shared: &Shared, presented: &str) -> Result<Principal, &'static str> {
+fn of_token(
+    shared: &Shared,
+    presented: &str,
+    is_loopback: bool,
+) -> Result<Principal, &'static str> {
     let now = clock::now();
     let hash = token::hash(presented);
     let known = shared.read().user_tokens.get(&hash).cloned().ok_or(UNKNOWN_TOKEN)?;
@@ -92,6 +103,10 @@ fn of_token(shared: &Shared, presented: &str) -> Result<Principal, &'static str>
         TokenStatus::Good => {}
         TokenStatus::Expired => return Err("this token has expired: make another (sluice token)"),
         TokenStatus::Revoked => return Err("this token was revoked: make another (sluice token)"),
+    }
+    // It does not expire, and whoever has it is root on every node.
+    if known.is_admin_token() && !is_loopback {
+        return Err(ADMIN_FROM_ELSEWHERE);
     }
     if shared.read().users.get(known.user()).is_some_and(|user| !user.active) {
         return Err(UNKNOWN_TOKEN);

@@ -3,9 +3,9 @@
 use crate::clock;
 use crate::shared::Shared;
 use crate::show::job_view::JobViews;
+use crate::task_groups;
 use cluster::authorise::{Act, authorise};
 use cluster::visibility::Viewer;
-use model::attempt::Attempt;
 use model::change::JobRef;
 use model::id::JobId;
 use model::principal::Principal;
@@ -33,8 +33,9 @@ pub async fn await_start(
             let state = shared.read();
             let found = state.jobs.get(&job).ok_or_else(|| Refusal::UnknownJob(job.to_string()))?;
             authorise(&state, by, Act::ManageJob(found))?;
-            let prepares = |a: &Attempt| !a.preparing_nodes.is_empty() && a.ending.is_none();
-            let waiting = found.is_waiting() || (ready && found.attempt().is_some_and(prepares));
+            let runs = found.attempt().is_some_and(|active| active.ending.is_none());
+            let prepares = || runs && task_groups::is_preparing(&state, found);
+            let waiting = found.is_waiting() || (ready && prepares());
             if !waiting || tokio::time::Instant::now() >= deadline {
                 let cache = RefCell::default();
                 let views = JobViews::new(shared, &state, clock::now(), Detail::Full, &cache);

@@ -6,7 +6,7 @@ use crate::shared::Shared;
 use crate::show::job_list::EncodedAnswer;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use model::principal::Principal;
 use std::sync::Arc;
@@ -16,9 +16,18 @@ use wire::client::{Answer, Envelope};
 /// A call that is longer takes milliseconds to read.
 const LARGE_CALL_BYTES: usize = 64 << 10;
 
+/// An answer that is shorter fits into a few packets as it is.
+const COMPRESSED_BYTES_MIN: usize = 4 << 10;
+
+/// A client on a long line asks for answers in this form, by `Accept-Encoding`.
+const ZSTD: &str = "zstd";
+/// The fastest level: lists repeat themselves.
+const ZSTD_LEVEL: i32 = 1;
+
 pub async fn call(
     State(shared): State<Arc<Shared>>,
     axum::Extension(by): axum::Extension<Principal>,
+    headers: HeaderMap,
     body: Bytes,
 ) -> Response {
     let read = || read_call(&body);
@@ -37,14 +46,23 @@ pub async fn call(
     })
     .await;
     match answer {
-        Ok(Ok(EncodedAnswer::Json(json))) => {
-            ([(header::CONTENT_TYPE, "application/json")], json).into_response()
-        }
-        Ok(Ok(EncodedAnswer::Lines(text))) => {
-            ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
-        }
+        Ok(Ok(EncodedAnswer::Json(json))) => whole(&headers, "application/json", json),
+        Ok(Ok(EncodedAnswer::Lines(text))) => whole(&headers, "text/plain; charset=utf-8", text),
         _ => refused(StatusCode::INTERNAL_SERVER_ERROR, "the server failed; its log says why"),
     }
+}
+
+/// The answer, compressed if it is long and the client asks for that.
+fn whole(headers: &HeaderMap, content_type: &'static str, body: Vec<u8>) -> Response {
+    let content_type = (header::CONTENT_TYPE, content_type);
+    let takes_zstd = headers.get(header::ACCEPT_ENCODING).is_some_and(|value| value == ZSTD);
+    if takes_zstd && body.len() >= COMPRESSED_BYTES_MIN {
+        let compressed = block_in_place(|| zstd::bulk::compress(&body, ZSTD_LEVEL));
+        if let Ok(compressed) = compressed {
+            return ([content_type, (header::CONTENT_ENCODING, ZSTD)], compressed).into_response();
+        }
+    }
+    ([content_type], body).into_response()
 }
 
 /// The call in a request's body, held to its bounds; else the response that refuses it.

@@ -5,6 +5,7 @@ use crate::clock;
 use crate::configure;
 use crate::dispatch::launch::srun_prolog_epilog;
 use crate::http::await_job::{await_end, await_start};
+use crate::http::dstack::kept_spec;
 use crate::http::{delete_run, secrets, tokens};
 use crate::per_user::CountedUser;
 use crate::secret::{git_credentials, references, registry_auth};
@@ -24,14 +25,12 @@ use cluster::{Command, Reply, State};
 use model::activity::Activity;
 use model::bounds;
 use model::change::{JobFilter, JobRef};
-use model::id::{BlobRef, JobId};
+use model::id::JobId;
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
-use model::run::JobSpec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use store::BlobId;
 use tokio::task::block_in_place;
 use wire::client::{Answer, Call, Cancel, CancelResult, JobsQuery, Submission};
 use wire::view::JobView;
@@ -70,21 +69,6 @@ pub fn jobs(
     block_in_place(|| job_list::job_views(shared, by, wanted, clock::now(), pick))
 }
 
-/// The specification as it is stored: script and environment by the names of their contents.
-pub fn stored_form(submission: &Submission) -> JobSpec {
-    let blob = |text: &Option<String>| {
-        text.as_ref().map(|text| BlobRef::from(&BlobId::of(text.as_bytes())))
-    };
-    let mut spec = submission.spec.clone();
-    let launch = Arc::make_mut(&mut spec.launch);
-    launch.script = blob(&submission.script);
-    launch.environment = blob(&submission.environment);
-    // As the writer names it.
-    let workspace = submission.workspace.as_ref().and_then(|w| serde_json::to_string(w).ok());
-    launch.workspace = blob(&workspace).map(Box::new);
-    spec
-}
-
 /// The answer to a call. A refusal says no more than the caller is shown.
 pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answer, Refusal> {
     let answered = full_answer(shared, by.clone(), call).await;
@@ -98,6 +82,7 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
             version: env!("CARGO_PKG_VERSION").into(),
             now,
             hostname: shared.setup.hostname.clone(),
+            user: by.name,
         }),
         Call::Submit(submission) => submit(shared, by, submission).await,
         // A call that may take long leaves its thread to others while it works.
@@ -256,6 +241,9 @@ async fn submit(
         block_in_place(|| check_texts(&submission))?;
     } else {
         check_texts(&submission)?;
+    }
+    if let Some(kept) = &submission.configuration {
+        kept_spec::check(kept)?;
     }
     settle_owner(&shared.read(), &mut submission, &by)?;
     check_script_size(&shared.read(), &submission)?;

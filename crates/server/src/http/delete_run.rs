@@ -31,6 +31,7 @@ pub async fn delete(
         .collect::<Result<_, Refusal>>()?;
     if !ended.is_empty() {
         shared.writer.run(Command::DeleteRuns(ended), by).await?;
+        shared.books.wait_settled().await;
     }
     Ok(Answer::Done)
 }

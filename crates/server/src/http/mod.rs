@@ -1,6 +1,7 @@
-//! HTTP for clients: on the local socket, where the kernel says who asks, and on the port, where a token does.
+//! HTTP for clients: on the local socket, where the kernel says who asks, on the port, where a token does, and from the
+//! sockets of nodes, which vouch for who asks.
 //!
-//! `serve` takes connections in, `authenticate` says who asks, `call` reads a call and `calls` answers it.
+//! `serve` and `clients_port` take connections in (`port_tls` has the certificate), `authenticate` and `vouch` say who asks, `call` reads a call and `calls` answers it.
 //! `hold`, `logs` and `step_stream` are streams, `metrics` is for Prometheus.
 
 pub mod answer;
@@ -12,12 +13,14 @@ pub mod body_limits;
 pub mod call;
 pub mod call_bounds;
 pub mod calls;
+pub mod clients_port;
 mod delete_run;
 pub mod dstack;
 pub mod hold;
 pub mod logs;
 pub mod metrics;
 pub mod peer;
+pub mod port_tls;
 #[cfg(test)]
 mod privacy_tests;
 #[cfg(test)]
@@ -30,6 +33,7 @@ pub mod step_stream;
 #[cfg(test)]
 mod tests;
 pub mod tokens;
+pub mod vouch;
 
 use crate::shared::Shared;
 use axum::Router;

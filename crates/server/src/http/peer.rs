@@ -1,14 +1,17 @@
 //! Where a request came from, as its connection tells.
 
 use crate::connection_limits::PortConnection;
+use crate::http::vouch::NodeUser;
 use model::principal::Principal;
-use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// Put into every request's extensions by the listener that accepted its connection.
 #[derive(Clone)]
 pub enum Peer {
     /// The local socket: the kernel says who connected.
     Socket(Principal),
-    /// The TCP port: a token must say who asks.
-    Port(SocketAddr, PortConnection),
+    /// The TCP port, on loopback or under TLS: a token must say who asks.
+    Port { connection: PortConnection, is_loopback: bool },
+    /// An agent's socket on another machine: its node vouches for the user.
+    Node(Arc<NodeUser>),
 }

@@ -1,23 +1,29 @@
-//! Accepts connections on the socket and on the port, and runs HTTP on each within its limits.
+//! Accepts connections on the socket, and runs HTTP on every connection within its limits.
 
 use crate::auth::principal;
-use crate::connection_limits::{ConnectionLimits, ConnectionSlots, PortConnection};
+use crate::connection_limits::{ConnectionLimits, ConnectionSlots};
 use crate::http::peer::Peer;
 use crate::http::stall_timeout::{StallTimeout, TimedStream};
+use crate::http::vouch::NodeAsked;
 use crate::shared::Shared;
 use axum::Router;
 use cluster::authorise::{Act, authorise};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use std::sync::{Arc, OnceLock};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::UnixListener;
 
 /// The one path whose answers are whole; all others are streams.
 pub const CALL_PATH: &str = "/api/v1/call";
 
 /// Bytes of a request's head, and of what is read ahead of a handler.
 const HEAD_BYTES_MAX: usize = 64 << 10;
+
+/// How long a refused connection may take its answer, and how much of its request is read.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
+const REFUSED_BYTES_MAX: u64 = 1 << 20;
 
 /// Requests at once on one connection of HTTP/2.
 const STREAMS_MAX: u32 = 128;
@@ -48,28 +54,49 @@ pub async fn serve_socket(
     }
 }
 
-/// Serves the port, where a token must say who asks.
-pub async fn serve_port(
-    router: Router,
-    listener: TcpListener,
-    slots: Arc<ConnectionSlots>,
-    limits: ConnectionLimits,
-) {
-    loop {
-        match listener.accept().await {
-            Ok((stream, address)) => {
-                let Some(slot) = slots.take() else { continue };
-                let _ = stream.set_nodelay(true);
-                let connection = PortConnection::new(slots.clone());
-                let who = move || Peer::Port(address, connection.clone());
-                serve(&router, stream, who, slot, &limits);
-            }
-            Err(error) => slots.pause_after(&error).await,
+/// Serves a client on a node, if the node may speak for its user. Returns when that is decided.
+pub async fn serve_client<S>(
+    router: &Router,
+    mut stream: S,
+    asked: NodeAsked,
+    slots: &ConnectionSlots,
+    limits: &ConnectionLimits,
+    shared: &Shared,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let may_ask = asked.check(&shared.read());
+    if let Err(why) = may_ask {
+        return refuse(&mut stream, &why).await;
+    }
+    let Some(slot) = slots.take_on_node(&asked.fingerprint, asked.client.uid) else {
+        return refuse(&mut stream, "too many connections are open on nodes").await;
+    };
+    match asked.admit(shared).await {
+        Ok(user) => {
+            let user = Arc::new(user);
+            serve(router, stream, move || Peer::Node(user.clone()), slot, limits);
         }
+        Err(why) => refuse(&mut stream, &why).await,
     }
 }
 
-fn serve<S>(
+/// Answers a connection's first request, whatever it is, and closes it.
+pub async fn refuse<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, why: &str) {
+    let length = why.len() + 1;
+    let head = "HTTP/1.1 403 Forbidden\r\ncontent-type: text/plain\r\nconnection: close";
+    let text = format!("{head}\r\ncontent-length: {length}\r\n\r\n{why}\n");
+    let answer = async {
+        stream.write_all(text.as_bytes()).await?;
+        stream.shutdown().await?;
+        // What it has sent is read: else the kernel takes the answer back.
+        tokio::io::copy(&mut stream.take(REFUSED_BYTES_MAX), &mut tokio::io::sink()).await
+    };
+    let _ = tokio::time::timeout(REFUSAL_TIMEOUT, answer).await;
+}
+
+/// Runs HTTP on a connection, in a task of its own.
+pub fn serve<S>(
     router: &Router,
     stream: S,
     who: impl Fn() -> Peer + Send + 'static,

@@ -45,11 +45,12 @@ impl<S> TimedStream<S> {
         Self { inner, stall_timeout, first_byte, stalled: None }
     }
 
-    fn check_stall(
+    /// A write, a flush or a close that is not done in time fails. TLS keeps written bytes back until they are flushed.
+    fn check_stall<T>(
         &mut self,
         cx: &mut Context<'_>,
-        written: Poll<io::Result<usize>>,
-    ) -> Poll<io::Result<usize>> {
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.stalled = None;
             return written;
@@ -104,11 +105,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
+        let flushed = Pin::new(&mut self.inner).poll_flush(cx);
+        self.check_stall(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+        let closed = Pin::new(&mut self.inner).poll_shutdown(cx);
+        self.check_stall(cx, closed)
     }
 }
 
@@ -131,6 +134,37 @@ mod tests {
         let _theirs = reader.await.unwrap();
         let failed = ours.write_all(&[0; 64]).await.unwrap_err();
         assert_eq!(failed.kind(), io::ErrorKind::TimedOut);
+    }
+
+    /// Takes every byte and sends none, as TLS does to a client that does not read.
+    struct Unsent;
+
+    impl AsyncWrite for Unsent {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test]
+    async fn stalled_flush_and_close_time_out_too() {
+        let timeout = StallTimeout::new(Duration::from_millis(20));
+        let mut ours = TimedStream::new(Unsent, Duration::from_secs(60), timeout.clone());
+        ours.write_all(b"x").await.expect("taken");
+        assert_eq!(ours.flush().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let mut ours = TimedStream::new(Unsent, Duration::from_secs(60), timeout);
+        assert_eq!(ours.shutdown().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 
     #[tokio::test]

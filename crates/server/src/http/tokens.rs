@@ -9,10 +9,11 @@ use cluster::authorise::{Act, authorise};
 use cluster::token::{JoinToken, TokenStatus, UserToken};
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::client::{Answer, Call};
-use wire::token::{TokenLife, TokenOf, TokenView};
+use wire::token::{LoginHint, TokenLife, TokenOf, TokenView};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -45,7 +46,7 @@ pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
                 revoked: None,
             };
             shared.writer.run(Command::SetUserToken(Box::new(made)), by).await?;
-            Ok(Answer::Token { text })
+            Ok(Answer::Token { text, login: login_hint(shared) })
         }
         Call::Tokens => tokens(shared, &by),
         Call::RevokeToken { name, user } => {
@@ -62,6 +63,23 @@ pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         }
         other => unreachable!("{other:?} is answered elsewhere"),
     }
+}
+
+/// Where a user of another machine logs in, and the authority to expect there.
+fn login_hint(shared: &Shared) -> Option<LoginHint> {
+    let listen: SocketAddr = shared.setup.listen.parse().ok()?;
+    if listen.ip().is_loopback() {
+        return None;
+    }
+    let state = shared.read();
+    let config = &state.config;
+    let address = config.server_addresses.first().or(shared.setup.listen_addresses.first())?;
+    let (host, _) = address.rsplit_once(':')?;
+    let fingerprint = match config.server_certificate {
+        Some(_) => None,
+        None => shared.identity.authority_fingerprint().ok(),
+    };
+    Some(LoginHint { url: format!("https://{host}:{}", listen.port()), fingerprint })
 }
 
 fn admin_token(shared: &Shared) -> Option<UserToken> {
@@ -84,7 +102,7 @@ async fn node_token(
     };
     let file = join::issue_join_file(shared, by, nodes, life).await?;
     let text = serde_json::to_string_pretty(&file).map_err(|e| Refusal::Other(e.to_string()))?;
-    Ok(Answer::Token { text: text + "\n" })
+    Ok(Answer::Token { text: text + "\n", login: None })
 }
 
 /// All tokens for an administrator; their own for others.

@@ -1,20 +1,52 @@
 //! Which log is asked for: from a job, one of its attempts and a node's place in it, to the log's key.
 
 use crate::shared::Shared;
+use dstack::node_groups::group_of;
 use model::change::JobRef;
 use model::id::{AttemptId, JobId};
 use model::reason::Refusal;
 use model::record::{HistoryFilter, JobRecord};
 use store::LogKey;
 
-/// The log of one attempt, the last if none is named, on the node of this rank. Each attempt has had its own nodes: those of
-/// earlier ones are in the books.
+/// The log of one attempt, the last if none is named, on the node of this rank: for a task in groups, by the number of its
+/// first, of all their nodes.
 pub fn log_key(
     shared: &Shared,
     id: JobId,
     attempt: Option<u32>,
     rank: usize,
 ) -> Result<LogKey, Refusal> {
+    let mut left = rank;
+    for group in groups(shared, id) {
+        let (attempt, owner, nodes) = attempt_nodes(shared, group, attempt)?;
+        match nodes.get(left) {
+            Some(node) => return Ok(LogKey { attempt, owner, node: node.clone() }),
+            None => left -= nodes.len(),
+        }
+    }
+    Err(Refusal::UnknownNode(rank.to_string()))
+}
+
+/// The groups of a task, whose first has this number; the job itself, where there are none.
+fn groups(shared: &Shared, id: JobId) -> Vec<JobId> {
+    let known = shared.read().jobs.get(&id).map(|job| group_of(job.spec.launch.kind, job.het));
+    let of_books = || {
+        let records = booked(shared, id).unwrap_or_default();
+        records.last().and_then(|record| group_of(record.kind, record.het))
+    };
+    match known.unwrap_or_else(of_books).filter(|het| het.is_leader()) {
+        Some(het) => het.jobs().collect(),
+        None => vec![id],
+    }
+}
+
+/// One attempt of a job, the last if none is named, its owner and its nodes. Each attempt has had its own nodes: those of
+/// earlier ones are in the books.
+fn attempt_nodes(
+    shared: &Shared,
+    id: JobId,
+    attempt: Option<u32>,
+) -> Result<(AttemptId, u32, Vec<String>), Refusal> {
     let known = {
         let state = shared.read();
         state.jobs.get(&id).map(|job| {
@@ -52,9 +84,7 @@ pub fn log_key(
             record.map(|record| record.nodes).unwrap_or_default()
         }
     };
-    let node = nodes.into_iter().nth(rank);
-    let node = node.ok_or_else(|| Refusal::UnknownNode(rank.to_string()))?;
-    Ok(LogKey { attempt: AttemptId { job: id, number }, owner, node })
+    Ok((AttemptId { job: id, number }, owner, nodes))
 }
 
 /// The owner of a job that only the books have.

@@ -35,14 +35,14 @@ impl Exposition {
     }
 
     /// Begins a family. The samples of a family follow one another.
-    pub fn family(&mut self, name: &'static str, kind: Kind, help: &str) -> Family<'_> {
+    pub fn family<'a>(&'a mut self, name: &'a str, kind: Kind, help: &str) -> Family<'a> {
         for part in ["# HELP ", name, " ", help, "\n# TYPE ", name, " ", kind.word(), "\n"] {
             self.text.push_str(part);
         }
         Family { name, text: &mut self.text }
     }
 
-    pub fn gauge(&mut self, name: &'static str, help: &str) -> Family<'_> {
+    pub fn gauge<'a>(&'a mut self, name: &'a str, help: &str) -> Family<'a> {
         self.family(name, Kind::Gauge, help)
     }
 
@@ -60,7 +60,7 @@ impl Exposition {
 }
 
 pub struct Family<'a> {
-    name: &'static str,
+    name: &'a str,
     text: &'a mut String,
 }
 

@@ -8,10 +8,11 @@ use crate::shared::totals::TotalValues;
 use crate::shared::{LastPlan, Shared};
 use crate::show::{cluster_view, job_view};
 use cluster::{Job, State, requested};
+use model::gpu_series::GpuSeries;
 use model::run::JobState;
 use model::time::Timestamp;
 use slurm::words;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use wire::view::ClusterView;
 
@@ -29,6 +30,8 @@ pub struct Snapshot {
     pub queue: Queue,
     /// Jobs that hold resources; empty for a reader who may not see them.
     pub active: Vec<Arc<Job>>,
+    /// What exporters on nodes say, by node.
+    pub relayed: HashMap<String, Arc<GpuSeries>>,
     pub agents: u64,
     pub orders_queued: u64,
     pub counters: CounterSnapshot,
@@ -67,6 +70,7 @@ impl Snapshot {
             cluster,
             queue,
             active,
+            relayed: shared.volatile.relayed.shown(now),
             agents,
             orders_queued,
             counters,

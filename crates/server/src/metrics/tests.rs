@@ -6,9 +6,11 @@ use crate::testing::{NODE, TestServer};
 use cluster::{Command, Job};
 use model::amount::Bytes;
 use model::gpu_health::GpuReading;
+use model::gpu_series::{GpuSeries, SeriesFamily, SeriesSource};
 use model::id::JobId;
 use model::node::{NodeConfig, NodeFacts, NodeGres};
 use model::partition::Partition;
+use model::time::Timestamp;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::Stdio;
@@ -93,7 +95,7 @@ async fn gpus_have_the_names_of_dcgm_and_the_job_that_has_them() {
         )
     };
     // The node's first GPU is the one with the lowest device number.
-    let job = format!(",hpc_job=\"{job}\"");
+    let job = format!(",hpc_job=\"{job}\",user=\"ada\",account=\"{}\"", account(&server, job));
     let expected = [
         format!("DCGM_FI_DEV_FB_FREE{} 1024", labels(0, "")),
         format!("DCGM_FI_DEV_POWER_USAGE{} 70.5", labels(1, &job)),
@@ -105,6 +107,106 @@ async fn gpus_have_the_names_of_dcgm_and_the_job_that_has_them() {
         assert!(text.lines().any(|line| line == wanted), "{wanted} in\n{text}");
     }
     assert_eq!(promtool(&text), "", "promtool check metrics");
+}
+
+fn account(server: &TestServer, job: JobId) -> String {
+    server.shared.read().jobs[&job].account.to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn series_of_an_exporter_have_the_job_and_replace_our_own_of_that_gpu() {
+    let server = TestServer::start().await;
+    let mut config = (*server.shared.read().config).clone();
+    config.nodes[0].gres = vec![NodeGres::plain("gpu", None, 2)];
+    server.run(Command::Configure(Box::new(config))).await.expect("configured");
+    server.node_up().await;
+    let text =
+        "type: task\ncommands: [make]\nname: trains\nresources: {cpu: 1, memory: 1GB, gpu: 1}\n";
+    let job = server.submit_text(text).await.expect("a job");
+    server.plan();
+    let gpu = |index: u32| GpuReading {
+        index,
+        minor: Some(index),
+        uuid: format!("GPU-{index}"),
+        temperature_c: Some(30),
+        busy_percent: Some(99),
+        ..GpuReading::default()
+    };
+    let facts = NodeFacts { gpus: vec![gpu(0), gpu(1)], ..NodeFacts::default() };
+    server.shared.volatile.facts.write().expect("facts").insert(NODE.into(), facts);
+    let source = |index: u32, uuid: &str, is_slice: bool| SeriesSource {
+        uuid: uuid.into(),
+        index: Some(index),
+        is_slice,
+        labels: vec![("pci_bus_id".into(), "1".into())],
+    };
+    let family = |name: &str, samples: &[(u32, f64)]| SeriesFamily {
+        name: name.into(),
+        help: "Of the exporter.".into(),
+        samples: samples.to_vec(),
+    };
+    let series = GpuSeries {
+        sources: vec![source(0, "GPU-0", false), source(1, "", false), source(0, "GPU-0", true)],
+        families: vec![
+            family("DCGM_FI_DEV_GPU_UTIL", &[(0, 7.0)]),
+            family("DCGM_FI_DEV_SM_CLOCK", &[(0, 1980.5), (1, 3.0), (2, 4.0)]),
+        ],
+    };
+    let relayed = &server.shared.volatile.relayed;
+    relayed.put(vec![NODE.into()], series.clone(), crate::clock::now());
+    let text = scrape(&server.shared, Reader::Operator);
+    let of_job = format!("hpc_job=\"{job}\",user=\"ada\",account=\"{}\"", account(&server, job));
+    let start = format!("pci_bus_id=\"1\",Hostname=\"{NODE}\"");
+    let expected = [
+        format!("DCGM_FI_DEV_GPU_UTIL{{gpu=\"0\",UUID=\"GPU-0\",{start},{of_job}}} 7"),
+        format!("DCGM_FI_DEV_SM_CLOCK{{gpu=\"0\",UUID=\"GPU-0\",{start},{of_job}}} 1980.5"),
+        format!("DCGM_FI_DEV_SM_CLOCK{{gpu=\"1\",{start}}} 3"),
+        format!("DCGM_FI_DEV_SM_CLOCK{{gpu=\"0\",UUID=\"GPU-0\",{start}}} 4"),
+    ];
+    for wanted in expected {
+        assert!(text.lines().any(|line| line == wanted), "{wanted} in\n{text}");
+    }
+    let busy = |start: &str| {
+        let start = format!("DCGM_FI_DEV_GPU_UTIL{{gpu={start}");
+        text.lines().filter(|line| line.starts_with(&start)).count()
+    };
+    assert_eq!(busy("\"0\""), 1, "ours is left out:\n{text}");
+    assert_eq!(busy("\"1\""), 1, "the exporter has none of this GPU:\n{text}");
+    assert_eq!(text.matches("DCGM_FI_DEV_GPU_TEMP{").count(), 2, "the exporter has none:\n{text}");
+    assert_eq!(text.matches("# TYPE DCGM_FI_DEV_SM_CLOCK ").count(), 1);
+    assert_eq!(promtool(&text), "", "promtool check metrics");
+    let open = scrape(&server.shared, Reader::Anonymous);
+    assert!(!open.contains("ada") && open.contains("DCGM_FI_DEV_SM_CLOCK"), "{open}");
+    // What was not sent again is not shown.
+    let long_ago = Timestamp(crate::clock::now().0 - 61_000);
+    relayed.put(vec![NODE.into()], series, long_ago);
+    let text = scrape(&server.shared, Reader::Operator);
+    assert!(!text.contains("SM_CLOCK") && text.matches("DCGM_FI_DEV_GPU_UTIL{").count() == 2);
+}
+
+/// Each sends as much as a node may; what one further node says is then left out, and not begun.
+#[tokio::test(flavor = "multi_thread")]
+async fn series_of_many_nodes_are_held_to_the_bytes_of_a_scrape() {
+    let server = TestServer::start().await;
+    let series = |prefix: &str| {
+        let labels = (0..16).map(|at| (format!("label{at}"), "x".repeat(128))).collect();
+        let family = |at: u32| SeriesFamily {
+            name: format!("DCGM_{prefix}_{at}"),
+            help: "Of the exporter.".into(),
+            samples: vec![(0, 1.0)],
+        };
+        let sources = vec![SeriesSource { labels, ..SeriesSource::default() }];
+        let mut series = GpuSeries { sources, families: (0..4096).map(family).collect() };
+        series.hold_to_bounds();
+        series
+    };
+    let (relayed, now) = (&server.shared.volatile.relayed, crate::clock::now());
+    relayed.put((0..80).map(|at| format!("node{at}")).collect(), series("FIRST"), now);
+    relayed.put(vec!["other".into()], series("LAST"), now);
+    let text = scrape(&server.shared, Reader::Operator);
+    let most = model::bounds::ALL_SERIES_BYTES.most;
+    assert!(text.len() > most - most / 16 && text.len() < most + (1 << 20), "{}", text.len());
+    assert!(text.contains("# TYPE DCGM_FIRST_0 ") && !text.contains("DCGM_LAST"));
 }
 
 /// What promtool finds wrong with a scrape; nothing where there is no promtool.

@@ -17,12 +17,29 @@ pub fn project_of(job: &JobSpec) -> &str {
     job.account.as_deref().unwrap_or(MAIN_PROJECT)
 }
 
+/// The project whose secret of this name a job gets when it starts. A job that was submitted before secrets belonged to
+/// projects has those of the main one that its own project does not have.
+pub fn project_with<'a>(state: &State, job: &'a JobSpec, secret: &str) -> Result<&'a str, Refusal> {
+    let project = project_of(job);
+    let may_have = |project: &str| {
+        is_member(state, job, project) && state.secrets_of(project).contains_key(secret)
+    };
+    if !job.launch.has_project_secrets && !may_have(project) && may_have(MAIN_PROJECT) {
+        return Ok(MAIN_PROJECT);
+    }
+    check_member(state, job).map(|()| project)
+}
+
+fn is_member(state: &State, job: &JobSpec, project: &str) -> bool {
+    Rights::of(state, &job.owner).project_role(project).is_some()
+}
+
 /// Refuses a project's secrets to a job whose owner is not, or not any more, one of its members.
 pub fn check_member(state: &State, job: &JobSpec) -> Result<(), Refusal> {
-    let (project, owner) = (project_of(job), &job.owner);
-    if Rights::of(state, owner).project_role(project).is_some() {
+    let project = project_of(job);
+    if is_member(state, job, project) {
         return Ok(());
     }
-    let user = &owner.name;
+    let user = &job.owner.name;
     Err(Refusal::Other(format!("secrets of project {project}: user {user} is no member of it")))
 }

@@ -116,8 +116,8 @@ pub fn filled_value(
         match piece {
             Piece::Text(text) => filled.push_str(&text),
             Piece::Reference(Reference::Secret(secret)) => {
-                super::check_member(&shared.read(), job)?;
-                filled.push_str(&stored::value(shared, super::project_of(job), &secret)?.0);
+                let project = super::project_with(&shared.read(), job, &secret)?;
+                filled.push_str(&stored::value(shared, project, &secret)?.0);
             }
             Piece::Reference(other) => {
                 return Err(Refusal::Other(format!("{name}: {other} has no value here")));
@@ -188,6 +188,18 @@ mod tests {
         let expected = "A=a hush ${{ secrets.tok }} $$ ${{ b }}\0B=${{ secrets.tok }}\0C=$$\0";
         assert_eq!(filled.as_deref(), Ok(expected));
         assert_eq!(leave_out(environment, &names(&["A", "B"])), "C=$$\0");
+    }
+
+    /// A job of a build whose secrets were all of the main project may name an account besides.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn job_that_waited_through_an_upgrade_gets_the_secret_of_the_main_project() {
+        let server = server_with("tok", "hush").await;
+        let of_account = JobSpec { account: Some("physics".into()), ..job() };
+        let environment = "A=${{ secrets.tok }}\0";
+        let filled = fill_in(&server.shared, &of_account, environment, &names(&["A"]));
+        assert_eq!(filled.as_deref(), Ok("A=hush\0"));
+        let state = server.shared.read();
+        assert!(check(&state, &of_account, environment, &names(&["A"])).is_err(), "not at submit");
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -5,11 +5,17 @@ use model::record::JobRecord;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use store::BookReader;
 use store::books::Retention;
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 /// Batches under way to the books; the writer waits when there are more.
 const QUEUE: usize = 1024;
+
+/// How long an answer waits for the books: a disk that is full does not hold callers back for good.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the books' thread is to do.
 pub enum BooksTask {
@@ -26,7 +32,7 @@ pub struct Batch {
 
 pub struct BooksQueue {
     sender: SyncSender<BooksTask>,
-    written: Arc<AtomicU64>,
+    written: watch::Receiver<u64>,
     expired: Arc<AtomicBool>,
     queued: AtomicU64,
     pub reader: Mutex<BookReader>,
@@ -36,7 +42,7 @@ pub struct BooksQueue {
 pub struct BooksWork {
     pub tasks: Receiver<BooksTask>,
     /// The seq up to which the books are on disk; the thread moves it on.
-    pub written: Arc<AtomicU64>,
+    pub written: watch::Sender<u64>,
     /// Set when kept texts were let go.
     pub expired: Arc<AtomicBool>,
 }
@@ -45,9 +51,9 @@ impl BooksQueue {
     /// `applied_seq` is how far the books had come when they were opened.
     pub fn new(applied_seq: u64, reader: BookReader) -> (Self, BooksWork) {
         let (sender, tasks) = sync_channel(QUEUE);
-        let written = Arc::new(AtomicU64::new(applied_seq));
+        let (written_sender, written) = watch::channel(applied_seq);
         let expired = Arc::new(AtomicBool::new(false));
-        let work = BooksWork { tasks, written: written.clone(), expired: expired.clone() };
+        let work = BooksWork { tasks, written: written_sender, expired: expired.clone() };
         let queued = AtomicU64::new(applied_seq);
         (Self { sender, written, expired, queued, reader: Mutex::new(reader) }, work)
     }
@@ -74,6 +80,15 @@ impl BooksQueue {
 
     /// Whether everything handed over is on disk.
     pub fn is_settled(&self) -> bool {
-        self.written.load(Ordering::Acquire) >= self.queued.load(Ordering::Acquire)
+        *self.written.borrow() >= self.queued.load(Ordering::Acquire)
+    }
+
+    /// Waits until what was handed over before this call is on disk, so that whoever asks next finds it there.
+    pub async fn wait_settled(&self) {
+        let queued = self.queued.load(Ordering::Acquire);
+        let mut written = self.written.clone();
+        if timeout(SETTLE_TIMEOUT, written.wait_for(|seq| *seq >= queued)).await.is_err() {
+            tracing::warn!("the books are late: lists may show for a while what has been deleted");
+        }
     }
 }

@@ -13,6 +13,7 @@ pub mod forecast_queue;
 pub mod link_shutdown;
 pub mod log_queue;
 pub mod planner_signal;
+pub mod relayed_series;
 pub mod scrapes;
 pub mod state_lock;
 pub mod step_launches;
@@ -41,6 +42,7 @@ use model::node::{NodeConfig, NodeFacts, NodeGres};
 use model::reason::Reason;
 use model::time::Timestamp;
 use planner_signal::PlannerSignal;
+use relayed_series::RelayedSeries;
 use scrapes::Scrapes;
 use state_lock::StateLock;
 use std::collections::HashMap;
@@ -84,6 +86,8 @@ pub struct Volatile {
     last_plan: RwLock<Arc<LastPlan>>,
     /// Load and memory of nodes, from their beats.
     pub facts: RwLock<HashMap<String, NodeFacts>>,
+    /// What exporters on nodes say of GPUs.
+    pub relayed: RelayedSeries,
     /// The GPUs that agents found on their machines, by node.
     pub detected: RwLock<HashMap<String, Vec<NodeGres>>>,
     /// The machines of nodes as their agents found them.
@@ -130,6 +134,8 @@ pub struct Setup {
     pub config_dir: Option<PathBuf>,
     pub agents_addresses: Vec<String>,
     pub listen: String,
+    /// Where other machines find the clients' port.
+    pub listen_addresses: Vec<String>,
     /// The state folder as clients on this machine name it: what jobs get as `SLUICE_STATE`.
     pub client_state: Option<String>,
     pub hostname: String,

@@ -143,7 +143,7 @@ impl Uploads {
 }
 
 impl Turn<'_> {
-    /// Keeps an upload under its key, which is a hash of it in hexadecimal digits.
+    /// Keeps an upload under the key that its user gives it, 64 hexadecimal digits: the client's hash of it.
     pub fn put(&mut self, kind: Kind, key: &str, bytes: &[u8]) -> Result<(), Refusal> {
         check_size(bytes)?;
         let path = self.uploads.path(self.uid, kind, key)?;
@@ -153,6 +153,8 @@ impl Turn<'_> {
             let new = folder.join(UNFINISHED);
             let mut file = File::create(&new)?;
             file.write_all(bytes)?;
+            // Who asks for it by its key later takes it for whole.
+            file.sync_all()?;
             fs::rename(&new, &path)
         });
         written.map_err(|error| Refusal::DiskFull(format!("the upload was not kept: {error}")))
@@ -224,7 +226,11 @@ fn list(folder: &Path) -> io::Result<Vec<Kept>> {
     let mut all = Vec::new();
     for entry in listed(folder)? {
         let entry = entry?;
-        let facts = entry.metadata()?;
+        let facts = match entry.metadata() {
+            // It was removed, or renamed once it was whole.
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            facts => facts?,
+        };
         all.push(Kept { path: entry.path(), bytes: facts.len(), used: facts.modified()? });
     }
     all.sort_by_key(|kept| kept.used);
@@ -353,7 +359,7 @@ mod tests {
         let mut waker = Context::from_waker(Waker::noop());
         let mut first = pin!(uploads.turn(1));
         let Poll::Ready(first) = first.as_mut().poll(&mut waker) else { panic!("it is free") };
-        // Those that wait are futures: no thread waits with them.
+        // Turns that wait are futures: no thread waits with them.
         let mut second = pin!(uploads.turn(1));
         let mut third = pin!(uploads.turn(1));
         let mut other = pin!(uploads.turn(2));

@@ -7,7 +7,7 @@ use cluster::visibility::Viewer;
 use model::principal::Principal;
 use model::private_data::PrivateKind;
 use model::reason::Refusal;
-use model::record::JobRecord;
+use model::record::{HistoryOrder, JobRecord};
 use std::collections::{HashMap, HashSet};
 use store::books::RecordTest;
 use wire::client::HistoryFilter;
@@ -29,7 +29,8 @@ pub fn history(
     let state = shared.read();
     let viewer = Viewer::new(&state, by);
     let now = clock::now();
-    let alive = state.jobs.values().map(|job| books::record_at(&state, job.id, now));
+    let alive = state.jobs.values().filter(|job| !wanted.ended || job.has_ended());
+    let alive = alive.map(|job| books::record_at(&state, job.id, now));
     let is_shown = |r: &JobRecord| {
         !(wanted.without_deleted && state.jobs.get(&r.job).is_some_and(|job| job.deleted))
     };
@@ -67,7 +68,7 @@ pub fn booked(
     let state = shared.read();
     let viewer = Viewer::new(&state, by);
     records.retain(|record| viewer.job_of(record.uid, &record.account));
-    if filter.first_submitted {
+    if filter.order == HistoryOrder::FirstSubmitted {
         records.truncate(limit as usize);
     } else {
         keep_newest(&mut records, limit);

@@ -184,6 +184,7 @@ fn extras(job: &Job) -> Option<Box<JobExtras>> {
         preempt_time,
         admin_comment,
         magnetic_reservation,
+        network: attempt.and_then(|a| a.network.clone()),
     };
     (extras != JobExtras::default()).then(|| Box::new(extras))
 }
@@ -226,6 +227,7 @@ fn end_of(job: &Job, start: Option<Timestamp>, limit: TimeLimit) -> Option<Times
         (None, None) => Some(start? + limit.duration()?),
     }
 }
+
 /// The specification without what only the server can read.
 fn without_credentials(spec: &Arc<JobSpec>) -> Arc<JobSpec> {
     let launch = &spec.launch;

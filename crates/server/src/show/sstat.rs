@@ -13,13 +13,10 @@ use model::reason::Refusal;
 use model::run::Step;
 use model::usage::{LiveStep, TaskUsage};
 use std::sync::Arc;
-use wire::client::{Answer, JobUsage, StepUsage};
+use wire::client::{Answer, JobUsage, LOADS_MAX, StepUsage};
 
 /// Jobs that one call asks for.
 const JOBS_MAX: usize = 1024;
-
-/// Jobs of one call whose load is shown.
-const LOADS_MAX: usize = 16;
 
 /// A running job whose nodes are to be asked, copied out of the state.
 struct RunningJob {
@@ -49,8 +46,11 @@ pub async fn usage(
         asked
     };
     let mut answers = Vec::new();
-    for (number, one) in asked.into_iter().enumerate() {
-        answers.push(job_usage(shared, one, load && number < LOADS_MAX).await);
+    let mut loads_left = if load { LOADS_MAX } else { 0 };
+    for one in asked {
+        let used = job_usage(shared, one, loads_left).await;
+        loads_left -= used.loads.len();
+        answers.push(used);
     }
     Ok(Answer::Usage(answers))
 }
@@ -92,13 +92,14 @@ fn running_job(job: &Job) -> Option<RunningJob> {
     Some(RunningJob { attempt, shown, nodes, steps })
 }
 
-async fn job_usage(shared: &Arc<Shared>, job: RunningJob, load: bool) -> JobUsage {
+/// With the load on `loads_max` of its nodes at most.
+async fn job_usage(shared: &Arc<Shared>, job: RunningJob, loads_max: usize) -> JobUsage {
     let mut parts: Vec<(String, Vec<LiveStep>)> = Vec::new();
     let mut loads = Vec::new();
     for (node, gpus) in &job.nodes {
         let mut used = shared.agents.usage(node, job.attempt).await;
         parts.push((node.clone(), used.steps));
-        if load {
+        if loads.len() < loads_max {
             used.load.gpus.truncate(*gpus);
             loads.push((node.clone(), used.load));
         }

@@ -6,7 +6,7 @@ use cluster::{State, requested};
 use foldhash::fast::RandomState;
 use model::partition::DefaultMemory;
 use model::request::{Memory, Request};
-use model::run::{JobSpec, Launch, LaunchKind};
+use model::run::{JobSpec, Launch, LaunchKind, Retry};
 use model::time::TimeLimit;
 use model::tres::{Tres, TresKind};
 use std::collections::HashMap;
@@ -28,7 +28,17 @@ pub struct ViewCache {
     listed: HashMap<ListedKey, Arc<JobSpec>, RandomState>,
 }
 
-type ListedKey = (usize, *const Request, LaunchKind, bool, i32);
+#[derive(PartialEq, Eq, Hash)]
+struct ListedKey {
+    owner: usize,
+    request: *const Request,
+    kind: LaunchKind,
+    requeue: bool,
+    nice: i32,
+    kill_on_invalid_dependency: bool,
+    retry: Option<Box<Retry>>,
+    dstack_priority: Option<u8>,
+}
 
 impl ViewCache {
     pub fn request_summary(&mut self, state: &State, job: &Job) -> RequestSummary {
@@ -42,14 +52,21 @@ impl ViewCache {
             && spec.wckey.is_none()
             && spec.account.is_none()
             && spec.qos.is_none()
-            && spec.retry.is_none()
-            && spec.dstack_priority.is_none();
+            && spec.schedule.is_none()
+            && spec.utilization.is_none();
         if !plain {
             return Arc::new(without_launch(spec));
         }
-        let owner = Arc::as_ptr(&spec.owner).addr();
-        let request = Arc::as_ptr(&spec.components[0].request);
-        let key = (owner, request, spec.launch.kind, spec.requeue, spec.nice);
+        let key = ListedKey {
+            owner: Arc::as_ptr(&spec.owner).addr(),
+            request: Arc::as_ptr(&spec.components[0].request),
+            kind: spec.launch.kind,
+            requeue: spec.requeue,
+            nice: spec.nice,
+            kill_on_invalid_dependency: spec.kill_on_invalid_dependency,
+            retry: spec.retry.clone(),
+            dstack_priority: spec.dstack_priority,
+        };
         self.listed.entry(key).or_insert_with(|| Arc::new(without_launch(spec))).clone()
     }
 }
@@ -95,6 +112,7 @@ fn without_launch(spec: &JobSpec) -> JobSpec {
         submit_sid: 0,
         mail: None,
         schedule: spec.schedule.clone(),
+        utilization: spec.utilization,
     }
 }
 
@@ -109,6 +127,9 @@ mod tests {
         let one = server.submit("name: one").await.expect("a job");
         let same = server.submit("name: same").await.expect("a job");
         let other = server.submit("name: other\nmax_duration: 1h").await.expect("a job");
+        let retried = server.submit("name: retried\nretry: true").await.expect("a job");
+        let daily = server.submit("name: daily\nschedule: {cron: '0 8 * * *'}").await;
+        let daily = daily.expect("a job");
         let state = server.shared.read();
         let mut cache = ViewCache::default();
         let mut of = |id| {
@@ -116,9 +137,12 @@ mod tests {
             (cache.request_summary(&state, job), cache.listed(&job.spec))
         };
         let (one, same, other) = (of(one), of(same), of(other));
+        let (retried, daily) = (of(retried).1, of(daily).1);
         assert!(Arc::ptr_eq(&one.0.tres, &same.0.tres) && Arc::ptr_eq(&one.1, &same.1));
         assert!(!Arc::ptr_eq(&one.0.tres, &other.0.tres));
         assert_ne!(one.0.limit, other.0.limit);
+        assert!(retried.retry.is_some() && one.1.retry.is_none());
+        assert!(daily.schedule.is_some() && one.1.schedule.is_none());
         assert!(one.1.launch.script.is_none(), "a listing carries no launch");
     }
 }

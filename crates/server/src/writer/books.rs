@@ -53,6 +53,6 @@ fn run(mut books: Books, work: &BooksWork) {
             tracing::error!("the books: {error}; trying again");
             std::thread::sleep(Duration::from_secs(1));
         }
-        work.written.store(seq, Ordering::Release);
+        work.written.send_replace(seq);
     }
 }

@@ -4,10 +4,12 @@ use crate::auth::principal;
 use cluster::State;
 use cluster::authorise::{Act, authorise};
 use model::bounds;
+use model::id::BlobRef;
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
-use model::run::{Launch, LaunchKind};
+use model::run::{JobSpec, Launch, LaunchKind};
 use std::sync::Arc;
+use store::BlobId;
 use wire::client::{SCRIPT_BYTES_MAX, Submission};
 use wire::workspace::{self, Workspace};
 
@@ -47,21 +49,37 @@ pub fn settle_owner(
         submission.spec.owner =
             Arc::new(Principal { role: Role::User, token_limit: None, ..by.clone() });
     }
-    let Submission { spec, het_components, .. } = submission;
+    let Submission { spec, het_components, registry_auth, .. } = submission;
     let known = &spec.launch.secret_variables;
     let of_others = het_components.iter().flat_map(|other| &other.launch.secret_variables);
     if let Some(variable) = of_others.into_iter().find(|variable| !known.contains(variable)) {
         let text = "expected with the first component, whose environment all of them have";
         return Err(Refusal::Other(format!("--secret of {variable}: {text}")));
     }
+    let has_secrets = !spec.launch.secret_variables.is_empty() || registry_auth.is_some();
+    if spec.launch.has_project_secrets != has_secrets {
+        Arc::make_mut(&mut spec.launch).has_project_secrets = has_secrets;
+    }
     for other in het_components.iter_mut() {
         other.owner = spec.owner.clone();
-        *Arc::make_mut(&mut other.launch) = follower(&other.launch);
+        other.launch = Arc::new(match spec.launch.kind {
+            LaunchKind::Task => group(&spec.launch, &other.launch),
+            LaunchKind::Batch | LaunchKind::Interactive => follower(&other.launch),
+        });
     }
     if std::iter::once(&*spec).chain(&*het_components).any(|spec| spec.components.len() != 1) {
         return Err(Refusal::Other("a job has one request".into()));
     }
     Ok(())
+}
+
+/// The launch of a group of a task after the first: its nodes run what those of the first do, with shared memory of their own.
+pub fn group(first: &Launch, own: &Launch) -> Launch {
+    let mut launch = first.clone();
+    if let (Some(container), Some(asked)) = (&mut launch.container, &own.container) {
+        container.shared_memory = asked.shared_memory;
+    }
+    launch
 }
 
 /// The launch of a het component after the first: it has nodes for the first one's steps, runs nothing of its own, and
@@ -74,6 +92,26 @@ fn follower(first: &Launch) -> Launch {
         unattended: true,
         ..Launch::empty(LaunchKind::Interactive)
     }
+}
+
+/// The specifications of all groups as they are stored: script and environment by the names of their contents.
+pub fn stored_form(submission: &Submission) -> Vec<JobSpec> {
+    let blob = |text: &Option<String>| {
+        text.as_ref().map(|text| BlobRef::from(&BlobId::of(text.as_bytes())))
+    };
+    let mut spec = submission.spec.clone();
+    let launch = Arc::make_mut(&mut spec.launch);
+    launch.script = blob(&submission.script);
+    launch.environment = blob(&submission.environment);
+    // As the writer names it.
+    let workspace = submission.workspace.as_ref().and_then(|w| serde_json::to_string(w).ok());
+    launch.workspace = blob(&workspace).map(Box::new);
+    let of_group = |other: &JobSpec| JobSpec {
+        launch: Arc::new(group(&spec.launch, &other.launch)),
+        ..other.clone()
+    };
+    let others: Vec<JobSpec> = submission.het_components.iter().map(of_group).collect();
+    std::iter::once(spec).chain(others).collect()
 }
 
 /// Refuses what no node would unpack, and more than is kept. Returns the bytes that it takes in an order.
@@ -92,7 +130,17 @@ fn check_workspace(workspace: &Workspace) -> Result<usize, Refusal> {
             expected: "expected 4 to 64 hexadecimal digits".into(),
         });
     }
+    let repository = workspace.repository.as_ref();
+    if let Some(diff) = repository.and_then(|repository| repository.diff.as_ref()) {
+        bounds::ARCHIVE_BYTES.hold(diff.0.len())?;
+    }
+    if repository.is_some_and(|repository| workspace::has_credentials(&repository.url)) {
+        let why = "the address holds a user or a password, which others would see: expected it without, and \
+                   credentials by `dstack init`";
+        return Err(Refusal::Other(format!("`repos`: {why}")));
+    }
     for file in &workspace.files {
+        bounds::ARCHIVE_BYTES.hold(file.archive.0.len())?;
         workspace::entries(&file.archive.0)
             .map_err(|error| Refusal::Other(format!("`files`: {}: {error}", file.path)))?;
     }

@@ -12,6 +12,7 @@ use crate::step::ask::step_ask;
 use crate::writer::commit::{EncodedEvent, PendingBatch, PendingCommit};
 use crate::writer::recover::{Recovered, ReplayedEntry, StateDisks};
 use crate::writer::snapshot::SnapshotWriter;
+use crate::writer::submission::group;
 use cluster::books::deleted_runs;
 use cluster::command::Submit;
 use cluster::{Command, Context, Decision, Event, Reply, State};
@@ -187,8 +188,9 @@ impl WriterThread {
             workspace,
         } = named;
         let unique_name = submission.unique_name;
-        let Submission { mut spec, het_components, array, hold, priority, requeue_unsaid, .. } =
-            submission;
+        let Submission {
+            mut spec, mut het_components, array, hold, priority, requeue_unsaid, ..
+        } = submission;
         if requeue_unsaid && spec.launch.kind == LaunchKind::Batch {
             spec.requeue = state.config.parameters.job_requeue;
         }
@@ -209,6 +211,11 @@ impl WriterThread {
             configuration: bytes(&configuration),
             workspace: bytes(&workspace),
         };
+        if spec.launch.kind == LaunchKind::Task {
+            for other in &mut het_components {
+                other.launch = Arc::new(group(&spec.launch, &other.launch));
+            }
+        }
         let submit =
             Submit { spec, array, hold, priority, het_components, test_only: false, unique_name };
         let command = Command::Submit(Box::new(submit));

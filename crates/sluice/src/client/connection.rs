@@ -4,6 +4,8 @@ use super::chunked::{ChunkedDecoder, ChunkedPart};
 use super::location::ServerLocation;
 use super::response::{self, BodyLength, Head};
 use super::retry::retry;
+use super::tls::{self, TlsSocket};
+use super::tls_tunnel::TlsTunnel;
 use nix::sys::socket::{MsgFlags, recv};
 use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -16,10 +18,12 @@ const READ_BYTES: usize = 4096;
 
 /// The longest response that is read as a whole.
 const BODY_BYTES_MAX: usize = 4 << 30;
+const TOO_LONG: &str = "the answer is too long";
 
 enum Socket {
     Unix(UnixStream),
     Tcp(TcpStream),
+    Tls(Box<TlsSocket>),
 }
 
 impl Socket {
@@ -28,9 +32,17 @@ impl Socket {
         match location {
             ServerLocation::Socket(path) => UnixStream::connect(path).map(Self::Unix),
             ServerLocation::Http { address, .. } => {
-                let stream = TcpStream::connect(address)?;
+                let stream = TcpStream::connect((address.host.as_str(), address.port))?;
+                // A name may resolve to another machine, which would read the token.
+                if !stream.peer_addr()?.ip().to_canonical().is_loopback() {
+                    return Err(io::Error::other(format!("{} is not this machine", address.host)));
+                }
                 stream.set_nodelay(true)?;
                 Ok(Self::Tcp(stream))
+            }
+            ServerLocation::Https(server) => {
+                let socket = tls::connect(&server.address, &server.trust)?;
+                Ok(Self::Tls(Box::new(socket)))
             }
         }
     }
@@ -39,13 +51,20 @@ impl Socket {
         match self {
             Self::Unix(stream) => stream.set_read_timeout(Some(timeout)),
             Self::Tcp(stream) => stream.set_read_timeout(Some(timeout)),
+            Self::Tls(socket) => socket.sock.set_read_timeout(Some(timeout)),
         }
     }
 
-    fn into_nonblocking(self) -> io::Result<OwnedFd> {
+    /// The descriptor, and what encrypts its bytes.
+    fn into_nonblocking(self) -> io::Result<(OwnedFd, Option<Box<TlsTunnel>>)> {
         match self {
-            Self::Unix(stream) => stream.set_nonblocking(true).map(|()| stream.into()),
-            Self::Tcp(stream) => stream.set_nonblocking(true).map(|()| stream.into()),
+            Self::Unix(stream) => stream.set_nonblocking(true).map(|()| (stream.into(), None)),
+            Self::Tcp(stream) => stream.set_nonblocking(true).map(|()| (stream.into(), None)),
+            Self::Tls(socket) => {
+                let TlsSocket { conn, sock } = *socket;
+                sock.set_nonblocking(true)?;
+                Ok((sock.into(), Some(Box::new(TlsTunnel::new(conn)))))
+            }
         }
     }
 }
@@ -55,6 +74,7 @@ impl Read for Socket {
         match self {
             Self::Unix(stream) => stream.read(buffer),
             Self::Tcp(stream) => stream.read(buffer),
+            Self::Tls(socket) => socket.read(buffer),
         }
     }
 }
@@ -64,6 +84,7 @@ impl Write for Socket {
         match self {
             Self::Unix(stream) => stream.write(bytes),
             Self::Tcp(stream) => stream.write(bytes),
+            Self::Tls(socket) => socket.write(bytes),
         }
     }
 
@@ -71,11 +92,15 @@ impl Write for Socket {
         match self {
             Self::Unix(stream) => stream.write_vectored(slices),
             Self::Tcp(stream) => stream.write_vectored(slices),
+            Self::Tls(socket) => socket.write_vectored(slices),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        match self {
+            Self::Unix(_) | Self::Tcp(_) => Ok(()),
+            Self::Tls(socket) => socket.flush(),
+        }
     }
 }
 
@@ -84,6 +109,7 @@ impl AsFd for Socket {
         match self {
             Self::Unix(stream) => stream.as_fd(),
             Self::Tcp(stream) => stream.as_fd(),
+            Self::Tls(socket) => socket.sock.as_fd(),
         }
     }
 }
@@ -96,7 +122,7 @@ pub enum Request<'a> {
 }
 
 impl Request<'_> {
-    fn head(&self, token: Option<&str>) -> String {
+    fn head(&self, token: Option<&str>, is_far: bool) -> String {
         let (method, path) = match self {
             Self::Get { path } | Self::Upgrade { path, .. } => ("GET", path),
             Self::Post { path, .. } => ("POST", path),
@@ -110,6 +136,9 @@ impl Request<'_> {
         match self {
             Self::Get { .. } => head.push_str("\r\n"),
             Self::Post { body, .. } => {
+                if is_far {
+                    head.push_str("Accept-Encoding: zstd\r\n");
+                }
                 head.push_str(&format!("Content-Length: {}\r\n\r\n", body.len()));
             }
             Self::Upgrade { protocol, .. } => {
@@ -133,6 +162,8 @@ pub struct UpgradedStream {
     pub stream: File,
     /// What arrived together with the response: the first bytes of the stream.
     pub early: Vec<u8>,
+    /// What encrypts the bytes of `stream`; those of `early` are decrypted already.
+    pub tls: Option<Box<TlsTunnel>>,
 }
 
 pub struct Connection {
@@ -166,12 +197,15 @@ impl Connection {
 
     /// Sends the request and reads the head of the response.
     pub fn send(&mut self, request: &Request<'_>, token: Option<&str>) -> io::Result<Head> {
-        let (head, body) = (request.head(token), request.body());
+        // On one machine the bytes cost less than packing them.
+        let is_far = matches!(self.socket, Socket::Tls(_));
+        let (head, body) = (request.head(token, is_far), request.body());
         let head = head.as_bytes();
         // In one piece where the socket takes it: the server wakes once.
         let sent = self.socket.write_vectored(&[IoSlice::new(head), IoSlice::new(body)])?;
         self.socket.write_all(head.get(sent..).unwrap_or_default())?;
         self.socket.write_all(&body[sent.saturating_sub(head.len())..])?;
+        self.socket.flush()?;
         loop {
             self.read_more("the connection was closed")?;
             if let Some((head, length)) = response::parse_head(&self.unread)? {
@@ -183,6 +217,17 @@ impl Connection {
 
     /// The whole body of a response.
     pub fn read_body(&mut self, head: &Head) -> io::Result<Vec<u8>> {
+        let body = self.read_encoded(head)?;
+        if !head.is_zstd {
+            return Ok(body);
+        }
+        let mut plain = Vec::new();
+        let decoder = zstd::stream::read::Decoder::new(&body[..])?;
+        decoder.take(BODY_BYTES_MAX as u64 + 1).read_to_end(&mut plain)?;
+        if plain.len() > BODY_BYTES_MAX { Err(response::invalid(TOO_LONG)) } else { Ok(plain) }
+    }
+
+    fn read_encoded(&mut self, head: &Head) -> io::Result<Vec<u8>> {
         if let BodyLength::Bytes(length) = head.body {
             return self.read_exactly(length);
         }
@@ -194,12 +239,12 @@ impl Connection {
             }
             !too_long
         })?;
-        if too_long { Err(response::invalid("the answer is too long")) } else { Ok(body) }
+        if too_long { Err(response::invalid(TOO_LONG)) } else { Ok(body) }
     }
 
     fn read_exactly(&mut self, length: usize) -> io::Result<Vec<u8>> {
         if length > BODY_BYTES_MAX {
-            return Err(response::invalid("the answer is too long"));
+            return Err(response::invalid(TOO_LONG));
         }
         let mut body = Vec::with_capacity(length);
         let arrived = length.min(self.unread.len());
@@ -239,8 +284,12 @@ impl Connection {
 
     /// The connection after the server has agreed to another protocol.
     pub fn into_upgraded(self) -> io::Result<UpgradedStream> {
-        let stream = File::from(self.socket.into_nonblocking()?);
-        Ok(UpgradedStream { stream, early: self.unread })
+        let mut early = self.unread;
+        let (stream, mut tls) = self.socket.into_nonblocking()?;
+        if let Some(tls) = &mut tls {
+            tls.drain(&mut early)?;
+        }
+        Ok(UpgradedStream { stream: File::from(stream), early, tls })
     }
 
     /// Reads what there is, and waits for it if there is nothing. `at_end` says what the end means here.

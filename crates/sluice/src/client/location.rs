@@ -1,13 +1,22 @@
-//! Where the server is: named by options, by the environment, or found in the default state folders.
+//! Where the server is: named by options, by the environment or by the user's login, or found in the default state folders.
 
 use super::error::ClientError;
+use super::host_port::HostPort;
+use super::login_file;
+use super::tls::{HttpsServer, Trust};
+use model::secret::SecretValue;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerLocation {
     Socket(PathBuf),
-    Http { address: String, token: String },
+    /// Plain HTTP on loopback.
+    Http {
+        address: HostPort,
+        token: SecretValue,
+    },
+    Https(Box<HttpsServer>),
 }
 
 impl fmt::Display for ServerLocation {
@@ -15,6 +24,7 @@ impl fmt::Display for ServerLocation {
         match self {
             Self::Socket(path) => path.display().fmt(f),
             Self::Http { address, .. } => write!(f, "http://{address}"),
+            Self::Https(server) => write!(f, "https://{}", server.address),
         }
     }
 }
@@ -29,13 +39,16 @@ pub fn default_state_dir() -> PathBuf {
 }
 
 impl ServerLocation {
-    /// By `SLUICE_SERVER` (with `SLUICE_TOKEN`), then `SLUICE_STATE`, then the default folders.
+    /// By `SLUICE_SERVER` (with `SLUICE_TOKEN`), then `SLUICE_STATE`, then the user's login, then the default folders.
     pub fn find() -> Result<Self, ClientError> {
         if let Ok(server) = std::env::var("SLUICE_SERVER") {
             return Self::from_server(&server);
         }
         if let Some(state) = std::env::var_os("SLUICE_STATE") {
             return Ok(Self::in_state(Path::new(&state)));
+        }
+        if let Some(login) = login_file::read().map_err(ClientError::Protocol)? {
+            return Ok(Self::Https(Box::new(login.server)));
         }
         let own = default_state_dir();
         let machine = Path::new("/var/lib/sluice");
@@ -55,22 +68,58 @@ impl ServerLocation {
         if server.starts_with('/') {
             return Ok(Self::Socket(server.into()));
         }
-        let rest = server.strip_prefix("http://").unwrap_or(server);
-        if rest.starts_with("https:") {
-            let why =
-                format!("SLUICE_SERVER={server}: https is not spoken yet; use http:// on loopback");
-            return Err(ClientError::Protocol(why));
+        if server.starts_with("https:") {
+            return Self::https(server);
         }
-        let token = std::env::var("SLUICE_TOKEN").unwrap_or_default();
-        Ok(Self::Http { address: rest.trim_end_matches('/').to_string(), token })
+        let wrong = |why: &str| ClientError::Protocol(format!("{server:?}: {why}"));
+        let rest = server.strip_prefix("http://").unwrap_or(server);
+        let address = HostPort::parse(rest.trim_end_matches('/'))
+            .ok_or_else(|| wrong("expected https://HOST:PORT, or the path of a socket"))?;
+        if !address.is_loopback() {
+            return Err(wrong(
+                "a server on another machine is asked over https: https://HOST:PORT",
+            ));
+        }
+        Ok(Self::Http { address, token: token_variable()?.unwrap_or_default() })
+    }
+
+    /// A server under TLS. What the environment does not say, the user's login says if it is to the same server.
+    fn https(url: &str) -> Result<Self, ClientError> {
+        let address = HostPort::parse_https(url).map_err(ClientError::Protocol)?;
+        let login = login_file::read().map_err(ClientError::Protocol)?;
+        let known = login.map(|login| login.server).filter(|server| server.address == address);
+        let (own_token, own_trust) = known.map(|server| (server.token, server.trust)).unzip();
+        let trust = match std::env::var_os("SLUICE_CA") {
+            Some(file) => {
+                let wrong = |why| ClientError::Protocol(format!("SLUICE_CA={file:?}: {why}"));
+                Trust::Authority(std::fs::read_to_string(&file).map_err(wrong)?)
+            }
+            None => own_trust.unwrap_or(Trust::Machine),
+        };
+        let token = token_variable()?.or(own_token).unwrap_or_default();
+        Ok(Self::Https(Box::new(HttpsServer { address, token, trust })))
     }
 
     /// The token that each request carries. A Unix socket needs none: the kernel says who asks.
     pub fn token(&self) -> Option<&str> {
         match self {
-            Self::Http { token, .. } => Some(token),
+            Self::Http { token, .. } => Some(&token.0),
+            Self::Https(server) => Some(&server.token.0),
             Self::Socket(_) => None,
         }
+    }
+
+    /// Whether the server is asked from another machine, which it may not be able to dial.
+    pub fn is_remote(&self) -> bool {
+        matches!(self, Self::Https(_))
+    }
+}
+
+fn token_variable() -> Result<Option<SecretValue>, ClientError> {
+    match std::env::var("SLUICE_TOKEN") {
+        Ok(token) if login_file::is_plain(&token) => Ok(Some(SecretValue(token))),
+        Ok(_) => Err(ClientError::Protocol("SLUICE_TOKEN is not a token".into())),
+        Err(_) => Ok(None),
     }
 }
 
@@ -79,15 +128,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_a_socket_path_or_an_http_address_and_https_is_refused() {
+    fn server_is_a_socket_path_or_an_address_and_plain_http_stays_on_this_machine() {
         let socket = |path: &str| Ok(ServerLocation::Socket(path.into()));
         let parsed = |text| ServerLocation::from_server(text).map_err(|error| error.to_string());
         assert_eq!(parsed("/run/s.sock"), socket("/run/s.sock"));
         assert_eq!(parsed("unix:s.sock"), socket("s.sock"));
-        for text in ["http://host:6820/", "host:6820"] {
+        for text in ["http://127.0.0.1:6820/", "127.0.0.1:6820"] {
             let found = parsed(text).map(|location| location.to_string());
-            assert_eq!(found, Ok("http://host:6820".to_owned()));
+            assert_eq!(found, Ok("http://127.0.0.1:6820".to_owned()));
         }
-        assert!(parsed("https://host").is_err_and(|text| text.contains("https is not spoken")));
+        for far in ["http://head:6820", "head:6820", "http://10.0.0.1:6820"] {
+            let said = parsed(far).expect_err(far);
+            let expected = "a server on another machine is asked over https: https://HOST:PORT";
+            assert_eq!(said, format!("{far:?}: {expected}"));
+        }
+        for wrong in ["head", "ftp://head:6820", "http://head", ""] {
+            assert!(parsed(wrong).expect_err(wrong).contains("expected https://HOST:PORT"));
+        }
     }
 }

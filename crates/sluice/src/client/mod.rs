@@ -1,17 +1,25 @@
-//! The HTTP client of every command: calls, streamed bodies and upgrades, over the server's Unix socket or TCP.
+//! The HTTP client of every command: calls, streamed bodies and upgrades, over the server's Unix socket, TCP on loopback,
+//! or TLS.
 //!
 //! It blocks: a command that lives two milliseconds does not start a runtime for it.
 
 mod chunked;
 mod connection;
 mod error;
+mod host_port;
 mod location;
+pub mod login_file;
 mod response;
 mod retry;
+pub mod tls;
+mod tls_tunnel;
 
 pub use self::connection::UpgradedStream;
 pub use self::error::ClientError;
+pub use self::host_port::HostPort;
 pub use self::location::{ServerLocation, default_state_dir};
+pub use self::tls::HttpsServer;
+pub use self::tls_tunnel::TlsTunnel;
 
 use self::connection::{Connection, Request};
 use self::response::{Head, OK, SWITCHING_PROTOCOLS};
@@ -146,6 +154,9 @@ impl Client {
     }
 
     fn lost(&self, error: io::Error) -> ClientError {
+        if error.kind() == io::ErrorKind::PermissionDenied && self.location.is_remote() {
+            return ClientError::Protocol(format!("{}: {error}", self.location));
+        }
         ClientError::Unreachable { place: self.location.to_string(), why: error.to_string() }
     }
 }

@@ -21,6 +21,8 @@ pub enum BodyLength {
 pub struct Head {
     pub status: u16,
     pub is_json: bool,
+    /// The body is compressed with zstd.
+    pub is_zstd: bool,
     pub body: BodyLength,
 }
 
@@ -49,7 +51,12 @@ pub fn parse_head(unread: &[u8]) -> io::Result<Option<(Head, usize)>> {
         None => return Err(invalid("the answer does not say how long it is")),
     };
     let is_json = header("content-type") == Some("application/json");
-    Ok(Some((Head { status, is_json, body }, length)))
+    let is_zstd = match header("content-encoding") {
+        None => false,
+        Some("zstd") => true,
+        Some(other) => return Err(invalid(&format!("the answer is encoded as {other:?}"))),
+    };
+    Ok(Some((Head { status, is_json, is_zstd, body }, length)))
 }
 
 pub fn invalid(what: &str) -> io::Error {
@@ -66,7 +73,7 @@ mod tests {
         for cut in 0..whole.len() {
             assert!(matches!(parse_head(&whole[..cut]), Ok(None)), "{cut}");
         }
-        let head = Head { status: 200, is_json: false, body: BodyLength::Bytes(5) };
+        let head = Head { status: 200, is_json: false, is_zstd: false, body: BodyLength::Bytes(5) };
         let parsed = parse_head(&[&whole[..], b"hello"].concat()).expect("well formed");
         assert_eq!(parsed, Some((head, whole.len())));
     }

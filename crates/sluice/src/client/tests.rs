@@ -204,7 +204,7 @@ fn bytes_that_arrive_with_the_upgrade_belong_to_the_stream() {
     let response = b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nfirst";
     let server = FakeServer::one(response);
     let reply = server.client().upgrade("/step", "x", Duration::from_secs(10)).expect("a reply");
-    let UpgradeReply::Upgraded(UpgradedStream { mut stream, early }) = reply else {
+    let UpgradeReply::Upgraded(UpgradedStream { mut stream, early, .. }) = reply else {
         panic!("an answer")
     };
     let mut fds =

@@ -1,9 +1,10 @@
 //! The commands of the program. The name it is called by, or its first word, says which one.
 //!
 //! - `slurm/`: Slurm's commands
-//! - `dstack/`: `apply`, `ps`, `logs`, `stop`, `delete`, `event`, `project`, `secret`
+//! - `dstack/`: `apply`, `ps`, `logs`, `stop`, `delete`, `event`, `project`, `secret`, `volume`
 //! - `daemon/`: `up`, `down`, `server`, `agent`, and the state folder
-//! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`: one verb each
+//! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`: one verb each
+//! - `other_language`: `sluice apply` of a batch script, `sbatch` of a `.dstack.yml`
 //! - `verb`: what the verbs of `sluice` share
 
 mod check;
@@ -14,6 +15,8 @@ mod doctor;
 mod dstack;
 mod explain;
 mod links;
+mod login;
+mod other_language;
 mod slurm;
 mod token;
 mod verb;
@@ -44,11 +47,15 @@ enum Verb {
     Agent(agent::AgentArgs),
     /// Make, list and revoke tokens of users and join files of nodes
     Token(token::TokenArgs),
+    /// Use a server on another machine: keep its address, its authority and a token
+    Login(login::LoginArgs),
+    /// Forget the server of the login
+    Logout,
     /// The guided tour, in a scratch cluster with declared GPUs
     Demo(demo::DemoArgs),
     /// What this machine can and cannot enforce, and how to mend it
     Doctor(doctor::DoctorArgs),
-    /// Submit a run that a .dstack.yml file describes, and stay with it
+    /// Submit a run that a .dstack.yml file describes, and stay with it; or a batch script
     Apply(dstack::apply::ApplyArgs),
     /// List runs and jobs
     Ps(dstack::ps::PsArgs),
@@ -70,6 +77,8 @@ enum Verb {
     Fleet(dstack::fleet::FleetArgs),
     /// Set, list and delete the secrets of a project
     Secret(dstack::secret::SecretArgs),
+    /// Network volumes of a project
+    Volume(dstack::volume::VolumeArgs),
     /// Why a job waits, and when it is expected to start
     Explain(explain::ExplainArgs),
     /// Say what is wrong with batch scripts, slurm.conf folders and .dstack.yml files
@@ -89,11 +98,11 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
         return ExitCode::from(::agent::container_init::run() as u8);
     }
     if let Some(command) = SlurmCommand::from_name(name) {
-        return slurm::run(command, &args);
+        return slurm_command(command, &args);
     }
     // `sluice squeue …` is `squeue …`, for users without links.
     if let Some(command) = args.first().and_then(|word| SlurmCommand::from_name(word)) {
-        return slurm::run(command, &args[1..]);
+        return slurm_command(command, &args[1..]);
     }
     let cli = Cli::parse_from(std::iter::once("sluice".to_string()).chain(args));
     if matches!(
@@ -118,9 +127,11 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
         Verb::Server(args) => server::run(args),
         Verb::Agent(args) => agent::run(args),
         Verb::Token(args) => token::run(args),
+        Verb::Login(args) => login::login(args),
+        Verb::Logout => login::logout(),
         Verb::Demo(args) => demo::run(args),
         Verb::Doctor(args) => doctor::run(args),
-        Verb::Apply(args) => dstack::apply::run(args),
+        Verb::Apply(args) => other_language::apply(args),
         Verb::Ps(args) => dstack::ps::run(args),
         Verb::Logs(args) => dstack::logs::run(args),
         Verb::Stop(args) => dstack::stop::run(args),
@@ -131,6 +142,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
         Verb::Offer(args) => dstack::offer::run(args),
         Verb::Fleet(args) => dstack::fleet::run(args),
         Verb::Secret(args) => dstack::secret::run(args),
+        Verb::Volume(args) => dstack::volume::run(args),
         Verb::Explain(args) => explain::run(args),
         Verb::Check(args) => check::run(args),
         Verb::Convert(args) => convert::run(args),
@@ -143,6 +155,11 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn slurm_command(command: SlurmCommand, args: &[String]) -> ExitCode {
+    let other = (command == SlurmCommand::Sbatch).then(|| other_language::sbatch(args)).flatten();
+    other.unwrap_or_else(|| slurm::run(command, args))
 }
 
 /// Makes a verb that only prints end quietly when its reader has gone, as in `sluice doctor | head -n 1`.

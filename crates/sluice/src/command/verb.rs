@@ -8,7 +8,8 @@ use std::process::ExitCode;
 /// Which server is meant.
 #[derive(Args, Clone, Default)]
 pub struct ServerLocationArgs {
-    /// The server: http://ADDR:PORT (with SLUICE_TOKEN), or the path of its socket
+    /// The server: https://HOST:PORT (with SLUICE_TOKEN, or after `sluice login`), http:// on loopback, or the path of its
+    /// socket
     #[arg(long, env = "SLUICE_SERVER")]
     pub server: Option<String>,
     /// The state folder of a server on this machine

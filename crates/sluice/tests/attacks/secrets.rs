@@ -101,8 +101,8 @@ fn up_passwords_of_the_configuration_are_neither_shown_nor_logged() {
     let lines: String = passwords.iter().map(|(key, word)| format!("{key}={word}\n")).collect();
     let cluster = Cluster::folder(&format!("{lines}{TWO_NODES}"));
     cluster.start_with(&[("SLUICE_LOG", "debug")]);
-    // There is more to log with a job.
-    cluster.shell("srun true").ok();
+    // There is more to log with a job, and with one that is held: the end of its connection is logged.
+    cluster.shell("srun sleep 0.3").ok();
     let state = cluster.state();
     let conf = cluster.path("conf");
     let check = format!("{} check {} 2>&1", crate::harness::program(), conf.display());

@@ -12,10 +12,14 @@ pub struct DstackClient<'a> {
 }
 
 impl<'a> DstackClient<'a> {
-    /// `None` where the client is not installed.
+    /// The version that dstack's language was captured from. `None` where the client is not installed.
     pub fn new(cluster: &'a Cluster) -> Option<Self> {
-        let venv = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/clients/dstack-0.22.5");
-        let program = PathBuf::from(venv).join("bin/dstack");
+        Self::of_version(cluster, "0.22.5")
+    }
+
+    pub fn of_version(cluster: &'a Cluster, version: &str) -> Option<Self> {
+        let clients = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/clients");
+        let program = PathBuf::from(clients).join(format!("dstack-{version}/bin/dstack"));
         if !program.exists() {
             skip("dstack-client", "scripts/dstack-client has not installed it");
             return None;

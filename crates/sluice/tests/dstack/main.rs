@@ -6,5 +6,8 @@ mod harness;
 mod brought_along;
 mod dstack_client;
 mod groups;
+mod multi_node;
+mod other_language;
 mod published_client;
 mod secrets;
+mod volumes;

@@ -193,3 +193,39 @@ fn up_published_client_runs_a_dev_environment_in_a_project_and_shows_its_events(
     let listed = cluster.sluice(&["project", "list"]).ok();
     assert!(listed.contains("nobody (manager)"), "{listed}");
 }
+
+#[test]
+fn up_oldest_client_applies_lists_reads_logs_and_stops() {
+    let cluster = Cluster::up(TWO_NODES);
+    let Some(client) = DstackClient::of_version(&cluster, "0.20.0") else { return };
+    client.add_project(&client.token()).ok();
+    cluster.write(
+        "old.dstack.yml",
+        "type: task\nname: old\ncommands: ['echo hi', 'sleep 600']\nresources: {cpu: 1.., memory: 64MB.., disk: 0GB..}\n",
+    );
+    client.run(&["apply", "-f", "old.dstack.yml", "-y", "-d"]).ok();
+    until("the log is there", || client.run(&["logs", "old"]).ok().contains("hi").then_some(()));
+    assert!(line_of(&client.run(&["ps"]).ok(), "old").contains("running"));
+    let fleets = client.run(&["fleet"]).ok();
+    assert!(fleets.contains("gpu") && fleets.contains("busy"), "{fleets}");
+    client.run(&["stop", "old", "-y"]).ok();
+    until("the run is stopped", || {
+        line_of(&client.run(&["ps", "-a"]).ok(), "old").contains("stopped").then_some(())
+    });
+}
+
+/// Loopback may speak TLS too, so the port of any cluster does.
+#[test]
+fn up_published_client_works_over_https_where_it_trusts_the_authority() {
+    let cluster = Cluster::up(TWO_NODES);
+    let Some(client) = DstackClient::new(&cluster) else { return };
+    let url = client.url().replace("http://", "https://");
+    let token = client.token();
+    let add = ["project", "add", "--name", "main", "--url", &url, "--token", &token, "-y"];
+    let strange = client.run_with(&add, &[]);
+    assert_ne!(strange.code, 0, "an authority that it does not know");
+    let authority = cluster.state().join("server/keys/authority.pem");
+    let trusted = [("REQUESTS_CA_BUNDLE", authority.to_str().unwrap())];
+    client.run_with(&add, &trusted).ok();
+    client.run_with(&["ps", "-a"], &trusted).ok();
+}

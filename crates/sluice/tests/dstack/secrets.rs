@@ -175,7 +175,9 @@ fn up_unknown_secrets_are_refused_and_a_secret_deleted_before_the_start_fails_it
     }
     let bad = cluster.shell("sbatch --secret hf-token --wrap true");
     assert!(bad.stderr.contains("expected NAME=VARIABLE"), "{}", bad.stderr);
-    assert_eq!(cluster.sluice(&["squeue", "-h"]).ok(), "");
+    until("the allocation has gone, and nothing else was queued", || {
+        cluster.sluice(&["squeue", "-h"]).ok().is_empty().then_some(())
+    });
 
     let held = cluster.submit(&["-H", "--secret", "token", "--wrap", "true"]);
     cluster.sluice(&["secret", "delete", "token", "-y"]).ok();

@@ -68,7 +68,35 @@ impl Hosts {
         self.tool(&["ctl", "sh", "-c", &self.line(cluster, line)])
     }
 
+    /// The same, as an ordinary user.
+    pub fn in_hub_as(&self, user: &str, cluster: &Cluster, line: &str) -> CommandOutput {
+        self.tool(&["ctl", "sh", "-c", &as_user(user, &self.line(cluster, line))])
+    }
+
+    /// Runs a command on a host as this user, by the socket of the host's agent.
+    pub fn on_host_as(
+        &self,
+        user: &str,
+        cluster: &Cluster,
+        host: u32,
+        line: &str,
+    ) -> CommandOutput {
+        let line =
+            format!("export SLUICE_STATE={}; {line}", self.agent_state(cluster, host).display());
+        let line = as_user(user, &self.line(cluster, &line));
+        self.tool(&["exec", &host.to_string(), "sh", "-c", &line])
+    }
+
+    fn agent_state(&self, cluster: &Cluster, host: u32) -> PathBuf {
+        cluster.path(&format!("agent-{}", host_name(host)))
+    }
+
     pub fn start(&mut self, cluster: &Cluster) {
+        self.start_at(cluster, "127.0.0.1:6830");
+    }
+
+    /// Starts the server with its clients' port at this address.
+    pub fn start_at(&mut self, cluster: &Cluster, listen: &str) {
         let program = super::program();
         let (state, conf) = (cluster.state(), cluster.path("conf"));
         self.spawn(
@@ -81,9 +109,9 @@ impl Hosts {
                 "--config",
                 conf.to_str().unwrap(),
                 "--listen",
-                "127.0.0.1:6830",
+                listen,
                 "--agents",
-                "10.77.0.254:6831",
+                "0.0.0.0:6831",
             ],
             &cluster.path("server.out"),
         );
@@ -94,12 +122,12 @@ impl Hosts {
 
     /// Starts the agent of a host, which joins by a token.
     pub fn join(&mut self, cluster: &Cluster, host: u32) {
-        let name = format!("node{host:02}");
+        let name = host_name(host);
         let file = cluster.path(&format!("{name}.join"));
         let line = format!("{} token node {name} > {}", super::program(), file.display());
         let said = self.in_hub(cluster, &line);
         assert_eq!(said.code, 0, "{}", said.stderr);
-        let state = cluster.path(&format!("agent-{name}"));
+        let state = self.agent_state(cluster, host);
         self.spawn(
             &[
                 "exec",
@@ -114,6 +142,16 @@ impl Hosts {
             &cluster.path(&format!("{name}.out")),
         );
     }
+}
+
+/// What `scripts/netns-hosts` calls a host.
+fn host_name(host: u32) -> String {
+    format!("node{host:02}")
+}
+
+fn as_user(user: &str, line: &str) -> String {
+    let quoted = line.replace('\'', "'\\''");
+    format!("setpriv --reuid={user} --regid={user} --init-groups sh -c '{quoted}'")
 }
 
 impl Drop for Hosts {

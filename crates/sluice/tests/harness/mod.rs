@@ -5,7 +5,9 @@
 pub mod dice;
 pub mod hosts;
 pub mod interactive;
+pub mod laptop;
 pub mod processes;
+pub mod relay;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

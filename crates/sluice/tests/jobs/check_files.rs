@@ -94,7 +94,7 @@ fn convert(dir: &Path, name: &str) -> String {
 #[test]
 fn script_becomes_a_task_and_a_task_a_script_and_both_are_good() {
     let dir = tempfile::tempdir().unwrap();
-    let script = "#!/bin/bash\n#SBATCH -J Train_1 -N 2-4 -c 8 --mem=32G --gres=gpu:a100:4 -t 2:00:00\n#SBATCH -p gpu -A physics --array=0-3 -o out.txt\n\necho hi\n";
+    let script = "#!/bin/bash\n#SBATCH -J Train_1 -N 2-4 -c 8 --mem=32G --gres=gpu:a100:4 -t 2:00:00\n#SBATCH -p gpu -A physics --array=0-3 -o out.txt\n#SBATCH --tmp=20G --reservation=night --requeue --container-image=alpine --comment=x\n\necho hi\n";
     std::fs::write(dir.path().join("job.sbatch"), script).unwrap();
     let yaml = convert(dir.path(), "job.sbatch");
     for line in [
@@ -108,7 +108,12 @@ fn script_becomes_a_task_and_a_task_a_script_and_both_are_good() {
         "fleets: [gpu]",
         "array: \"0-3\"",
         "account: \"physics\"",
+        "  disk: 20GB..",
+        "image: \"alpine\"",
+        "reservation: \"night\"",
+        "retry: {on_events: [no-capacity, interruption]}",
         "# --output=out.txt: has no counterpart",
+        "# --comment=x: has no counterpart",
     ] {
         assert!(yaml.lines().any(|found| found == line), "{line}\n{yaml}");
     }
@@ -123,10 +128,104 @@ fn script_becomes_a_task_and_a_task_a_script_and_both_are_good() {
         "#SBATCH --time=120",
         "#SBATCH --partition=gpu",
         "#SBATCH --array=0-3",
+        "#SBATCH --tmp=20480M",
+        "#SBATCH --reservation=night",
+        "#SBATCH --requeue",
+        "#SBATCH --container-image=alpine",
+        "#SBATCH --exclusive",
         "echo hi",
     ] {
         assert!(back.lines().any(|found| found == line), "{line}\n{back}");
     }
     std::fs::write(dir.path().join("back.sbatch"), &back).unwrap();
     assert!(check(dir.path(), &["back.sbatch"]).1, "{back}");
+}
+
+#[test]
+fn converted_script_runs_the_same_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let body = "  if true; then\n    cat <<END\n#!/bin/sh\n#SBATCH -N 9\n${{ x }} $$\nEND\n  fi\n";
+    let script =
+        format!("#!/bin/bash\n#SBATCH -J here\n# kept\n\n#SBATCH -D '/data/my set'\n{body}");
+    std::fs::write(dir.path().join("job.sbatch"), script.replace("# kept\n", "")).unwrap();
+    let yaml = convert(dir.path(), "job.sbatch");
+    std::fs::write(dir.path().join("job.dstack.yml"), &yaml).unwrap();
+    let (said, good) = check(dir.path(), &["--json", "job.dstack.yml"]);
+    assert!(good, "{said}\n{yaml}");
+    let found: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let expected = body.replace("${{", "$${{");
+    assert_eq!(found[0]["understood"]["commands"][0], expected, "{yaml}");
+    let back = convert(dir.path(), "job.dstack.yml");
+    assert!(back.contains("#SBATCH --chdir='/data/my set'\n"), "{back}");
+    assert!(back.contains(body), "{back}");
+    std::fs::write(dir.path().join("job.sbatch"), script).unwrap();
+    assert!(convert(dir.path(), "job.sbatch").contains("  - |\n    # kept\n"));
+}
+
+#[test]
+fn converted_variables_have_the_values_that_the_run_would_have() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = "{TOKEN: '${{ secrets.hf }}', PRICE: '5$$', URL: 'x/${{ secrets.hf }}'}";
+    let text = format!("type: task\nenv: {env}\ncommands: ['echo $PRICE']\n");
+    std::fs::write(dir.path().join("a.dstack.yml"), text).unwrap();
+    let script = convert(dir.path(), "a.dstack.yml");
+    for line in [
+        "#SBATCH --secret=hf=TOKEN",
+        "export PRICE='5$'",
+        "# env: URL=\"x/${{ secrets.hf }}\": has no counterpart",
+    ] {
+        assert!(script.lines().any(|found| found == line), "{line}\n{script}");
+    }
+    std::fs::write(dir.path().join("a.sbatch"), &script).unwrap();
+    assert!(check(dir.path(), &["a.sbatch"]).1, "{script}");
+}
+
+#[test]
+fn what_a_batch_script_cannot_say_is_a_comment() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = [
+        ("priority: 7", "# priority: 7: has no counterpart"),
+        ("stop_duration: 5m", "# stop_duration: 300: has no counterpart"),
+        ("python: 3.12", "# python: \"3.12\": has no counterpart"),
+        ("retry: {on_events: [error]}", "# retry: on error: has no counterpart"),
+        ("resources: {gpu: '24GB..:1'}", "# gpu memory: 24GB..: has no counterpart"),
+    ];
+    for (line, comment) in said {
+        std::fs::write(
+            dir.path().join("t.dstack.yml"),
+            format!("type: task\ncommands: [make]\n{line}\n"),
+        )
+        .unwrap();
+        let script = convert(dir.path(), "t.dstack.yml");
+        let comments: Vec<&str> = script.lines().filter(|l| l.starts_with("# ")).collect();
+        assert_eq!(comments, [comment], "{script}");
+    }
+}
+
+/// The examples between lines of three backquotes, with the word after the first.
+fn fenced(text: &str) -> Vec<(&str, &str)> {
+    let parts = text.split("```").skip(1).step_by(2);
+    parts.filter_map(|part| part.split_once('\n')).collect()
+}
+
+#[test]
+fn examples_of_the_migration_guide_are_good_and_each_becomes_the_other() {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/migration.md");
+    let text = std::fs::read_to_string(guide).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let examples = fenced(&text);
+    assert!(examples.len() >= 2, "{examples:?}");
+    for (language, example) in examples {
+        let (name, other) = match language {
+            "bash" => ("it.sh", "other.dstack.yml"),
+            "yaml" => ("it.dstack.yml", "other.sh"),
+            other => panic!("{other}: expected bash or yaml"),
+        };
+        std::fs::write(dir.path().join(name), example).unwrap();
+        let (said, good) = check(dir.path(), &[name]);
+        assert!(good && said.lines().count() == 1, "nothing of it is without effect: {said}");
+        std::fs::write(dir.path().join(other), convert(dir.path(), name)).unwrap();
+        let (said, good) = check(dir.path(), &[other]);
+        assert!(good, "{said}");
+    }
 }

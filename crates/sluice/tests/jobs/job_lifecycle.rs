@@ -212,11 +212,13 @@ fn up_a_yaml_run_is_queued_with_other_jobs_and_stays_within_its_offer() {
     let said = cluster.sluice(&["apply", "-f", "task.dstack.yml", "-y"]);
     assert_eq!(said.code, 0, "{}\n{}", said.stdout, said.stderr);
     assert!(said.stdout.contains("hi 0 of 2"), "{}", said.stdout);
-    assert!(said.stdout.contains("gpus=1"), "the smallest share: {}", said.stdout);
+    assert!(said.stdout.contains("gpus=8"), "whole nodes: {}", said.stdout);
     let row =
         cluster.sluice(&["sacct", "-n", "-X", "-P", "--name", "hello", "-o", "State,AllocTRES"]);
     assert!(row.stdout.starts_with("COMPLETED|"), "{}", row.stdout);
-    assert!(row.stdout.contains("gres/gpu=2") && row.stdout.contains("node=2"), "{}", row.stdout);
+    for part in ["gres/gpu=16", "mem=8000M", "node=2"] {
+        assert!(row.stdout.contains(part), "{part}: {}", row.stdout);
+    }
     let logs = cluster.sluice(&["logs", "hello"]).ok();
     assert!(logs.contains("hi 0 of 2"), "{logs}");
     let id = cluster.submit(&["-J", "batch-job", "--wrap", "sleep 600"]);
@@ -224,9 +226,12 @@ fn up_a_yaml_run_is_queued_with_other_jobs_and_stays_within_its_offer() {
     assert!(cluster.sluice(&["ps"]).ok().contains("batch-job"), "an sbatch job is in ps");
     cluster.write(
         "long.dstack.yml",
-        "type: task\nname: long\ncommands: [sleep 600]\nresources: {cpu: 1.., memory: 16MB..}\n",
+        "type: task\nname: long\ncommands: [sleep 600]\nresources: {cpu: 2..4, memory: 16MB.., gpu: 'H100:1..2'}\n",
     );
     cluster.sluice(&["apply", "-f", "long.dstack.yml", "-y", "-d"]).ok();
+    until("the run has the smallest share", || {
+        cluster.sluice(&["ps", "-v"]).ok().contains("(1/8)").then_some(())
+    });
     assert!(
         cluster.sluice(&["squeue", "-h", "-o", "%j"]).ok().contains("long"),
         "a run is in squeue"

@@ -418,6 +418,15 @@ fn root_a_repository_is_in_a_container_whose_image_has_no_git() {
     assert!(said.code != 0 && said.stdout.contains(line), "{}{}", said.stdout, said.stderr);
     let said = there(", if_exists: skip");
     assert!(said.stdout.ends_with("made on the spot\nExited (0)\n"), "{}", said.stdout);
+    // It is not cloned then, and is cloned where the folder is not there.
+    let said = apply(
+        "repos: [{url: 'file:///nowhere/x.git', path: /etc, if_exists: skip}]\ncommands: [cat /etc/release]\n",
+    );
+    assert!(said.stdout.ends_with("made on the spot\nExited (0)\n"), "{}", said.stdout);
+    let said = apply(
+        "repos: [{local_path: ., path: late, if_exists: skip}]\nworking_dir: /opt/data/code\ncommands: [cat late/kept]\n",
+    );
+    assert!(said.stdout.ends_with("one\ntwo\nExited (0)\n"), "{}{}", said.stdout, said.stderr);
     let said = apply("repos: [{url: 'file:///nowhere/x.git', path: x}]\ncommands: [echo no]\n");
     let line =
         "sluice: `repos`: cannot clone file:///nowhere/x.git: git ended with exit status: 128";

@@ -297,6 +297,16 @@ fn runs_as_an_oci_runtime_would(engine: &Engine) {
         cluster.sluice(&["scancel", signal, "--full", &job.to_string()]).ok();
         assert!(!cluster.await_end(job).starts_with("COMPLETED"));
     }
+    // A step that has ended leaves nothing to ask the engine for when its job ends.
+    let wrap = format!("srun --container={IMAGE} sh -c 'exit 3'; echo ended; sleep 1000");
+    let job = cluster.submit_as(USER, &format!("-o steps --wrap \"{wrap}\""));
+    cluster.await_file("steps", |text| text.ends_with("ended\n"));
+    let containers = cluster.state().join(format!("nodes/node1/containers/{job}.1"));
+    let found = Command::new("find").arg(&containers).output().expect("find");
+    let found = String::from_utf8_lossy(&found.stdout);
+    assert!(found.contains("process-0-0") && !found.contains("engine.json"), "{found}");
+    cluster.sluice(&["scancel", &job.to_string()]).ok();
+    cluster.await_end(job);
     let line = format!("--no-requeue -o lost --container={IMAGE} --wrap 'echo up; sleep 1000'");
     let job = cluster.submit_as(USER, &line);
     cluster.await_file("lost", |text| text.starts_with("up\n"));

@@ -105,6 +105,7 @@ fn root_examples_with_containers_run_as_they_are_brought() {
     let origin = cluster.path("origin.git").display().to_string();
     let made = cluster.shell(&format!(
         "set -e; export HOME=$PWD; git init -q --bare -b main {origin}; git init -q -b main .; \
+         echo images > .git/info/exclude; \
          git config user.email ann@x; git config user.name Ann; git add train.py; git commit -qm code; \
          git remote add origin file://{origin}; git push -q -u origin main"
     ));

@@ -129,6 +129,100 @@ fn up_what_a_job_does_with_its_gpus_is_in_sstat_sacct_and_metrics() {
     assert_eq!((ended.code, ended.stderr.contains("run train is not running")), (1, true));
 }
 
+/// Answers every request with this text, or with nothing for as long as the test runs.
+fn serve(text: &'static str) -> std::net::SocketAddr {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        let mut silent = Vec::new();
+        for mut stream in listener.incoming().flatten() {
+            if text.is_empty() {
+                silent.push(stream);
+                continue;
+            }
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = write!(stream, "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\n{text}");
+        }
+    });
+    address
+}
+
+/// A scrape of the server with an administrator's token.
+fn metrics(cluster: &Cluster) -> String {
+    use std::io::{Read, Write};
+    let read = |name: &str| std::fs::read_to_string(cluster.state().join(name)).expect("a file");
+    let ports: serde_json::Value = serde_json::from_str(&read("ports.json")).expect("JSON");
+    let address = ports["listen"].as_str().expect("an address");
+    let mut stream = std::net::TcpStream::connect(address).expect("a connection");
+    let token = read("admin.token");
+    let request = format!(
+        "GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nConnection: close\r\n\r\n",
+        token.trim()
+    );
+    stream.write_all(request.as_bytes()).expect("a request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
+/// Two GPUs with a clock, which the fake library does not have, and one more of a machine that has only two.
+const EXPORTED: &str = "\
+# HELP DCGM_FI_DEV_SM_CLOCK SM clock frequency (in MHz).
+# TYPE DCGM_FI_DEV_SM_CLOCK gauge
+DCGM_FI_DEV_SM_CLOCK{gpu=\"0\",UUID=\"GPU-0\",device=\"nvidia0\",modelName=\"Fake\",Hostname=\"x\"} 1980
+DCGM_FI_DEV_SM_CLOCK{gpu=\"1\",device=\"nvidia1\",modelName=\"Fake\",Hostname=\"x\",user=\"eve\"} 345
+DCGM_FI_DEV_SM_CLOCK{gpu=\"9\",UUID=\"GPU-9\",Hostname=\"x\"} 1
+# HELP DCGM_FI_DEV_GPU_UTIL GPU utilization (in %).
+# TYPE DCGM_FI_DEV_GPU_UTIL gauge
+DCGM_FI_DEV_GPU_UTIL{gpu=\"0\",UUID=\"GPU-0\",Hostname=\"x\"} 61
+sluice_jobs{gpu=\"0\"} 77
+";
+
+#[test]
+fn up_series_of_an_exporter_on_the_node_are_relayed_with_the_job() {
+    let cluster = Cluster::folder(OWN_GPUS);
+    cluster.write_conf("gres.conf", "Name=gpu File=/dev/zero\nName=gpu File=/dev/full\n");
+    let setting = |address: std::net::SocketAddr| {
+        let text = format!("[nodes]\ndcgm_exporter = 'http://{address}/metrics'\n");
+        cluster.write_conf("sluice.toml", &text);
+    };
+    setting(serve(EXPORTED));
+    start(&cluster, "util.0 80\nutil.1 20\n");
+    let job = cluster.submit_sleeper("-n1 --gres=gpu:1");
+    cluster.await_state(job, "RUNNING");
+    let line = |start: &str| {
+        let text = metrics(&cluster);
+        text.lines().find(|line| line.starts_with(start)).map(str::to_owned)
+    };
+    let clock = "DCGM_FI_DEV_SM_CLOCK{gpu=\"0\",UUID=\"GPU-0\",device=\"nvidia0\",model=\"Fake\",Hostname=\"node1\",";
+    let owner = format!("hpc_job=\"{job}\",user=\"root\",account=\"");
+    let found =
+        until("the clock of the job's GPU", || line(clock).filter(|line| line.contains(&owner)));
+    assert!(found.ends_with("} 1980"), "{found}");
+    let free = line("DCGM_FI_DEV_SM_CLOCK{gpu=\"1\",").expect("the other GPU");
+    let expected =
+        "DCGM_FI_DEV_SM_CLOCK{gpu=\"1\",device=\"nvidia1\",model=\"Fake\",Hostname=\"node1\"} 345";
+    assert_eq!(free, expected, "nobody's");
+    let busy = line("DCGM_FI_DEV_GPU_UTIL{gpu=\"0\"").expect("a family that is ours too");
+    assert!(busy.contains(&owner) && busy.ends_with("} 61"), "the exporter's: {busy}");
+    let other = line("DCGM_FI_DEV_GPU_UTIL{gpu=\"1\"").expect("a GPU that the exporter leaves out");
+    assert!(other.ends_with("} 20"), "ours: {other}");
+    assert!(line("DCGM_FI_DEV_GPU_TEMP{").is_some_and(|line| line.contains(&owner)), "ours");
+    assert_eq!(metrics(&cluster).matches("sluice_jobs{gpu=").count(), 0);
+    // One that hangs harms nothing, and ours are shown again.
+    setting(serve(""));
+    cluster.shell("scontrol reconfigure").ok();
+    cluster.shell("srun -n1 true").ok();
+    until("the exporter's series are gone", || {
+        line("DCGM_FI_DEV_SM_CLOCK").is_none().then_some(())
+    });
+    let ours = line("DCGM_FI_DEV_GPU_UTIL{").expect("ours");
+    assert!(ours.ends_with("} 80"), "{ours}");
+    let notices = || cluster.log("agent").matches("is not relayed").count();
+    until("one notice", || (notices() == 1).then_some(()));
+}
+
 #[test]
 fn up_fleets_and_offers_show_what_the_nodes_have_and_how_they_are() {
     let cluster = up_with("temp.1 92\n");

@@ -3,8 +3,11 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod cdi;
 mod container_attacks;
+mod container_networks;
 mod containers;
+mod cpu_frequency;
 mod devices;
 mod engines;
 mod examples;

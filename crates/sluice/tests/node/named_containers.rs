@@ -1,7 +1,7 @@
 //! Containers that have a name, which steps of a job share, and containers that are saved.
 
 use super::containers::{USER, assert_nothing_is_left, cluster};
-use crate::harness::Cluster;
+use crate::harness::{Cluster, until};
 
 /// The first lines of a script: `run NAME COMMAND…` is a step in the container of that name.
 fn run_in_named(cluster: &Cluster) -> String {
@@ -62,6 +62,30 @@ srun --overlap -n1 --container-name=n cat /kept"#;
     let expected =
         ["maker 0", "first", "made", "survived", "joined 0", "ended", "first"].join("\n") + "\n";
     assert_eq!(text, expected);
+    assert_nothing_is_left(&cluster);
+}
+
+/// The packer has more to do than it gets time for.
+#[test]
+fn root_a_save_that_is_killed_leaves_nothing_beside_its_place() {
+    let cluster = cluster("");
+    let work = cluster.path("work");
+    let names = || {
+        let read = std::fs::read_dir(&work).expect("a folder").flatten();
+        read.map(|entry| entry.file_name().into_string().expect("utf-8")).collect::<Vec<_>>()
+    };
+    let line = format!(
+        "srun -J saves --container={}/rootfs --container-save=killed.sqsh sh -c 'head -c 300M /dev/urandom > /opt/data/large'",
+        work.display()
+    );
+    let before = names();
+    let mut saves = cluster.spawn_shell(&line);
+    until("it is being saved", || {
+        names().iter().any(|name| name.contains("partial")).then_some(())
+    });
+    cluster.shell("scancel --signal=KILL -n saves").ok();
+    saves.wait().expect("it ends");
+    until("nothing is left", || (names() == before).then_some(()));
     assert_nothing_is_left(&cluster);
 }
 

@@ -4,10 +4,13 @@
 mod harness;
 
 mod bad_config;
+mod client_hosts;
 mod dependency_licenses;
+mod laptop;
 mod metrics;
 mod ordinary_user;
 mod permissions;
 mod several_hosts;
+mod site_certificate;
 mod site_limits;
 mod tokens;

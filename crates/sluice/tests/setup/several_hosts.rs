@@ -13,6 +13,9 @@ NodeName=node[01-02] CPUs=2 CoresPerSocket=2 RealMemory=1000
 PartitionName=main Nodes=node[01-02] Default=YES State=UP
 ";
 
+/// The owner of jobs that call `srun`: a node vouches for no root.
+const USER: &str = "games";
+
 fn in_hub(hosts: &Hosts, cluster: &Cluster, line: &str) -> CommandOutput {
     hosts.in_hub(cluster, line)
 }
@@ -46,11 +49,8 @@ fn root_two_hosts_join_by_token_and_run_a_job_of_two_nodes() {
     let mut names: Vec<&str> = said.stdout.lines().collect();
     names.sort();
     assert_eq!(names, ["node01", "node02"], "{}", said.stderr);
-    let said = in_hub(
-        &hosts,
-        &cluster,
-        "sbatch --parsable -N2 -o two.out --wrap 'srun hostname; echo $SLURM_JOB_NODELIST'",
-    );
+    let line = "sbatch --parsable -N2 -o two.out --wrap 'srun hostname; echo $SLURM_JOB_NODELIST'";
+    let said = hosts.in_hub_as(USER, &cluster, line);
     let id = said.stdout.trim().to_string();
     let end = until("the job of two nodes ends", || {
         let text =
@@ -220,7 +220,7 @@ fn root_each_host_enforces_limits_on_its_own_share_of_a_job() {
          sleep 600\n",
     );
     let line = "sbatch --parsable -N2 --mem=150 -o none --wrap 'srun -N2 -n2 sh task'";
-    let id = in_hub(&hosts, &cluster, line).ok().trim().to_string();
+    let id = hosts.in_hub_as(USER, &cluster, line).ok().trim().to_string();
     let mut folders = Vec::new();
     let mut daemons = Vec::new();
     for node in ["node01", "node02"] {

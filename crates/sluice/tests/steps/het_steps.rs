@@ -86,7 +86,7 @@ fn up_invalid_het_sruns_are_refused_in_slurms_words_and_run_nothing() {
     // The step of the other component is gone: the whole allocation is free for the next `srun`.
     within(
         &cluster,
-        &format!("{lines}srun --exact -I -n2 true : --exact -I -n1 true; echo $? >> codes\n"),
+        &format!("{lines}srun --exact -I30 -n2 true : --exact -I30 -n1 true; echo $? >> codes\n"),
     )
     .ok();
     for (at, (args, words)) in table.iter().enumerate() {

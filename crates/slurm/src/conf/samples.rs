@@ -10,6 +10,8 @@ pub const GLOBALS: Samples = &[
     "AuthInfo=cred_expire=7",
     "CgroupPlugin=cgroup/v2",
     "ClusterName=lab",
+    "CpuFreqDef=Performance",
+    "CpuFreqGovernors=OnDemand,PowerSave",
     "DefCpuPerGPU=7",
     "DefMemPerCPU=7",
     "DefMemPerGPU=7",

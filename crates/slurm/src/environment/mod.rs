@@ -3,6 +3,7 @@
 //! All of it is made from the allocation before anything starts: the node knows no dialect, and fills in only the values that
 //! [`wire::order::ProcessVariable`] names.
 
+pub mod cpu_freq;
 pub mod export;
 pub mod gpu;
 mod gpu_bind;

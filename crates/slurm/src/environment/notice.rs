@@ -59,6 +59,7 @@ pub fn launch_notices(id: JobId) -> Notices {
         exec_failed: "slurmstepd: error: execve(): {what}: {error}".to_owned(),
         limit_refused: "slurmstepd: error: Can't propagate {what} from submit host: {error}".to_owned(),
         nice_refused: "slurmstepd: error: setpriority(PRIO_PROCESS, {what}): {error}".to_owned(),
+        cpu_frequency_refused: "slurmstepd: error: --cpu-freq: {error}".to_owned(),
         work_dir_failed:
             "slurmstepd: error: couldn't chdir to `{what}': {error}: going to /tmp instead"
                 .to_owned(),

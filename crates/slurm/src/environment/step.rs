@@ -1,5 +1,6 @@
 //! The variables of a step's tasks: what `srun` adds to its own environment on each node.
 
+use super::cpu_freq::set_cpu_frequency;
 use super::gpu::{self, DeviceNames, GpuView};
 use super::gpu_bind::{self, TaskGpus};
 use super::job::{self, JobFacts};
@@ -39,6 +40,7 @@ pub fn variables(
     for (name, value) in launch.mem_bind.iter().flat_map(mem_bind_variables) {
         env.set(name, value);
     }
+    set_cpu_frequency(&mut env, launch.cpu_frequency.as_ref());
     let node = layout.nodes.get(node_index).map(|node| node.node.as_str());
     let of_job = node.and_then(|node| facts.allocation.share(node));
     if let Some(of_job) = of_job {

@@ -118,6 +118,7 @@ fn launch(listen: &str) -> StepLaunch {
         distribution: None,
         cpu_bind: Default::default(),
         mem_bind: None,
+        cpu_frequency: None,
         rlimits: None,
         gpu_bind: None,
         programs: Vec::new(),

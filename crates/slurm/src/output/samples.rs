@@ -186,6 +186,10 @@ pub fn spec(name: &str, owner: Principal, request: Request) -> JobSpec {
             first_step: None,
             configuration: None,
             secret_variables: Vec::new(),
+            has_project_secrets: false,
+            startup_order: Default::default(),
+            ends_with_first_node: false,
+            stop_s: None,
             registry_auth: None,
             workspace: None,
             git_credentials: None,
@@ -213,6 +217,7 @@ pub fn spec(name: &str, owner: Principal, request: Request) -> JobSpec {
         submit_sid: 3295,
         mail: None,
         schedule: None,
+        utilization: None,
     }
 }
 

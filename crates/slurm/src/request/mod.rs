@@ -7,6 +7,7 @@ pub mod multi_prog;
 pub mod resources;
 pub mod step;
 
+use crate::environment::cpu_freq::set_cpu_frequency;
 use crate::environment::export::exported;
 use crate::environment::mem_bind::mem_bind_variables;
 use crate::environment::{Environment, PRIO_PROCESS};
@@ -172,6 +173,7 @@ fn draft(
         submit_sid: submitter.session,
         mail: mail(options).map(Box::new),
         schedule: None,
+        utilization: None,
     };
     let submission = Submission {
         spec,
@@ -216,6 +218,10 @@ fn launch(kind: LaunchKind, options: &JobOptions, submitter: &Submitter) -> Laun
         first_step: None,
         configuration: None,
         secret_variables: secret_variables(options),
+        has_project_secrets: false,
+        startup_order: Default::default(),
+        ends_with_first_node: false,
+        stop_s: None,
         registry_auth: None,
         workspace: None,
         git_credentials: None,
@@ -284,6 +290,7 @@ fn batch_environment(options: &JobOptions, submitter: &Submitter) -> String {
     for (name, value) in distribution.into_iter().chain(memory).flatten() {
         env.set(name, value);
     }
+    set_cpu_frequency(&mut env, options.cpu_freq.as_ref());
     env.to_block()
 }
 

@@ -73,6 +73,7 @@ pub fn launch(
         distribution: options.distribution.and_then(distribution_text),
         cpu_bind: cpu_binding(options),
         mem_bind: options.mem_bind.clone(),
+        cpu_frequency: options.cpu_freq,
         rlimits: Some(Rlimits {
             soft: super::propagated(options, submitter),
             asked: options.propagate.is_some(),

@@ -42,6 +42,7 @@ pub fn text(reason: &Reason) -> Cow<'static, str> {
         Reason::UserRefused(UserFault::Renamed) => "launch failed, another user on the node",
         Reason::UserRefused(UserFault::Expired) => "launch failed, user account expired",
         Reason::UserRefused(UserFault::Locked) => "launch failed, user account locked",
+        Reason::GpusUnderused => "GpuUtilizationPolicy",
         Reason::NonZeroExit => "NonZeroExitCode",
         Reason::TimeLimit => "TimeLimit",
         Reason::OutOfMemory => "OutOfMemory",

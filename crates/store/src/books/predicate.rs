@@ -51,6 +51,7 @@ impl<'f> RecordTest<'f> {
             && admits(&self.nodes, record.nodes.iter().map(String::as_str))
             && (self.states.is_empty() || self.states.contains(&state_of(record.state)))
             && (self.runs.is_empty() || self.runs.contains(&record.run))
+            && (!self.filter.ended || record.end.is_some())
             && self.filter.submitted_from.is_none_or(|from| record.submit >= from)
             && was_alive(record, self.filter)
     }

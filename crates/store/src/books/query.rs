@@ -2,12 +2,12 @@
 //! user typed reaches SQLite only as bound values.
 
 use model::change::JobRef;
-use model::record::{HistoryFilter, JobRecord};
+use model::record::{HistoryFilter, HistoryOrder, JobRecord};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
-use super::BooksError;
 use super::predicate::RecordTest;
+use super::{BooksError, NOT_ENDED_MS};
 
 /// The records of one answer where the filter sets no limit of its own.
 pub const RECORDS_MAX: u32 = 1_000_000;
@@ -28,8 +28,14 @@ const ON_NODES: &str = "entry IN (SELECT entry FROM job_nodes
 
 const NOT_DELETED: &str = "NOT EXISTS (SELECT 1 FROM deleted_runs WHERE run = record ->> 'run')";
 
-const LAST_ENDED: &str = "end_ms DESC, entry DESC";
-const FIRST_SUBMITTED: &str = "submit_ms, entry";
+/// The columns by which records are read, those that a limit leaves first.
+fn order_by(order: HistoryOrder) -> &'static str {
+    match order {
+        HistoryOrder::LastEnded => "end_ms DESC, entry DESC",
+        HistoryOrder::FirstSubmitted => "submit_ms, entry",
+        HistoryOrder::LastSubmitted => "submit_ms DESC, entry DESC",
+    }
+}
 
 /// The conditions of a query, its order, and the values bound to them, in the same order.
 struct Conditions {
@@ -57,7 +63,7 @@ impl Conditions {
     }
 
     fn of(filter: &HistoryFilter) -> Self {
-        let order = if filter.first_submitted { FIRST_SUBMITTED } else { LAST_ENDED };
+        let order = order_by(filter.order);
         let mut all = Self { sql: Vec::new(), values: Vec::new(), order };
         all.any_of(NAMED, &JobRef::distinct(&filter.jobs));
         all.any_of("user IN (SELECT value FROM json_each(?))", &filter.users);
@@ -71,6 +77,7 @@ impl Conditions {
         all.any_of("(record ->> 'run') IN (SELECT value FROM json_each(?))", &filter.runs);
         all.any_of(ON_NODES, &filter.nodes);
         all.any_of("state IN (SELECT value FROM json_each(?))", &filter.states);
+        all.compare("end_ms < ?", filter.ended.then_some(NOT_ENDED_MS));
         all.compare("end_ms >= ?", filter.from.map(|from| from.millis()));
         all.compare("submit_ms <= ?", filter.until.map(|until| until.millis()));
         all.compare("submit_ms >= ?", filter.submitted_from.map(|from| from.millis()));
@@ -118,7 +125,7 @@ pub(super) fn run(
             found.push(record);
         }
     }
-    if !filter.first_submitted {
+    if filter.order != HistoryOrder::FirstSubmitted {
         found.reverse();
     }
     Ok(found)
@@ -160,11 +167,18 @@ mod tests {
             HistoryFilter { runs: vec![RunId::from_random(1)], ..all() },
             HistoryFilter { states: vec![JobState::Failed], ..all() },
             HistoryFilter { from: Some(Timestamp(1)), ..all() },
+            HistoryFilter { ended: true, ..all() },
         ];
         for filter in table {
             let steps = plan(&books.connection, &filter);
             let scans = steps.iter().filter(|step| step.starts_with("SCAN job"));
             assert_eq!(scans.count(), 0, "{filter:?} {steps:#?}");
+        }
+        for order in [HistoryOrder::FirstSubmitted, HistoryOrder::LastSubmitted] {
+            let steps = plan(&books.connection, &HistoryFilter { order, ..all() });
+            let by_index = steps.iter().any(|step| step.contains("jobs_submit"));
+            let sorts = steps.iter().any(|step| step.contains("TEMP B-TREE"));
+            assert!(by_index && !sorts, "{steps:#?}");
         }
     }
 }

@@ -8,7 +8,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use super::BooksError;
 
 /// `UPGRADES[n]` turns schema n into n + 1. A released one is never edited.
-const UPGRADES: [&str; 3] = [V1, V2, V3];
+const UPGRADES: [&str; 4] = [V1, V2, V3, V4];
 
 /// `entry` grows with each write, so the highest entry of a job is its last attempt: attempt 0, a
 /// cancellation while waiting for another try, may well come after attempt 1.
@@ -72,6 +72,9 @@ const V3: &str = "
 CREATE TABLE deleted_runs (run TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE INDEX jobs_run ON jobs (record ->> 'run');
 ";
+
+/// The order of dstack's `runs/list`.
+const V4: &str = "CREATE INDEX jobs_submit ON jobs (submit_ms);";
 
 fn version(connection: &Connection) -> Result<i64, BooksError> {
     connection

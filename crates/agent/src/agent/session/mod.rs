@@ -91,7 +91,7 @@ async fn await_welcome(link: &mut Link) -> Result<(Welcome, Vec<Frame>), AgentEr
 
 struct Session {
     link: Link,
-    beat: Interval,
+    heartbeat: Interval,
     /// Open streams. They end when the session is dropped.
     streams: HashMap<u32, (AttemptKey, StreamHandle)>,
     outputs_in: mpsc::Sender<(u32, StreamOutput)>,
@@ -100,10 +100,10 @@ struct Session {
 
 impl Session {
     fn new(link: Link, every: Duration) -> Session {
-        let mut beat = interval(every);
-        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut heartbeat = interval(every);
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (outputs_in, outputs) = mpsc::channel(OUTPUTS_MAX);
-        Session { link, beat, streams: HashMap::new(), outputs_in, outputs }
+        Session { link, heartbeat, streams: HashMap::new(), outputs_in, outputs }
     }
 
     async fn run(&mut self, agent: &mut Agent) -> Result<std::convert::Infallible, AgentError> {
@@ -128,8 +128,9 @@ impl Session {
                 Some((stream, output)) = self.outputs.recv() => self.on_stream_output(stream, output)?,
                 Some(login) = agent.logins.recv() => agent.on_login(login),
                 round = agent.gpus.next() => agent.on_gpu_round(round),
+                round = agent.exporter.next() => agent.on_exporter_round(round),
                 event = agent.health.next() => agent.on_health(event),
-                _ = self.beat.tick() => self.link.send(&agent.beat())?,
+                _ = self.heartbeat.tick() => self.link.send(&agent.heartbeat())?,
                 lost = launcher_lost(&agent.launcher) => return Err(lost),
             }
         }

@@ -2,6 +2,7 @@
 
 use super::{Attempt, own_kills};
 use crate::cgroup::{CgroupError, signal_listed};
+use crate::cpu_frequency::SetFrequency;
 use crate::supervisor::notice;
 use crate::supervisor::process::descendants;
 use crate::supervisor::step::Step;
@@ -240,6 +241,7 @@ impl Attempt {
                 supervisor_lost: false,
             }),
         };
+        SetFrequency::release_attempt(&self.dir, &self.record);
         // A group that cannot be removed is removed by the next agent.
         let _ = self.group.remove();
         self.agents.report(event);

@@ -24,7 +24,15 @@ impl Attempt {
                 {
                     self.agents.report_refusal(why);
                 }
+                let mut written = Vec::new();
+                for file in &record.launch.files {
+                    match scratch.write(&own, &file.name, &file.text, &record.launch.user) {
+                        Ok(path) => written.push(format!("{}={}", file.variable, path.display())),
+                        Err(why) => self.agents.report_refusal(why),
+                    }
+                }
                 self.folders.scratch = Some(scratch);
+                self.record.launch.environment.extend(written);
             }
             Err(why) => self.agents.report_refusal(why),
         }

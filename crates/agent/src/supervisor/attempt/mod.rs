@@ -34,6 +34,7 @@ use model::reason::UserFault;
 use model::run::{ExitStatus, SignalBefore, Usage};
 use model::time::Timestamp;
 use model::usage::{CpuTime, TaskSample};
+pub(super) use owner_lookup::{OwnerLookup, load_user_database};
 use prolog_epilog::{Hook, SiteHooks};
 use script::Leader;
 use std::collections::VecDeque;
@@ -161,9 +162,9 @@ impl Attempt {
         })
     }
 
-    /// Looks up the job's owner on this node, and then starts the job.
-    pub fn start(&mut self) {
-        self.begin_owner_lookup();
+    /// Starts the job once its owner was looked up on this node.
+    pub fn start(&mut self, lookup: nix::Result<Option<OwnerLookup>>) {
+        self.await_owner(lookup);
     }
 
     /// Makes the job's folders, runs the InitScript and the prolog, and starts the script or the first step.
@@ -347,6 +348,10 @@ impl Attempt {
                 if let Some(leader) = &mut self.leader {
                     leader.pid = None;
                     leader.exit = Some(dead.exit);
+                }
+                if self.record.launch.container.is_some() {
+                    let folder = container::folder_of_attempt(&self.dir);
+                    container::on_process_ended(&folder, SCRIPT_STEP, 0, dead.exit);
                 }
                 // The job ends with its script; processes that it leaves running are killed.
                 self.script_over();

@@ -146,8 +146,11 @@ impl Attempt {
             return;
         };
         match readiness(&ready) {
-            Readiness::Ready(stderr) => {
+            Readiness::Ready { stderr, network } => {
                 self.stderr = Some(stderr);
+                if let Some(network) = network {
+                    self.agents.report(ReportEvent::Network(network));
+                }
                 self.agents.report(ReportEvent::Started);
             }
             Readiness::Failed(what) => self.fail_launch(what),

@@ -3,18 +3,19 @@
 
 use super::devices;
 use super::driver_files::DriverFiles;
-use super::files;
+use super::files::{self, Placed};
 use super::group_trees;
 use super::holder::{Holder, IdMap, Shared};
 use super::id_range;
 use super::mount_calls::{Tree, make_folder_in_root, open_in_root};
+use super::network::{self, Made};
 use super::rootfs::{self, Layers};
 use super::squash;
 use super::users::Users;
-use super::{ContainerSpec, user};
+use super::{ContainerSpec, SCRIPT_STEP, user};
 
 use image::{ImageConfig, LAYERS_MAX};
-use model::container::{ContainerUser, Mount, is_plain_path};
+use model::container::{ContainerNetwork, ContainerUser, Mount, is_plain_path};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -64,6 +65,9 @@ pub(super) struct Assembled {
     /// The image that its files lie above.
     #[serde(default)]
     pub image: Option<String>,
+    /// Its network, where it has made one.
+    #[serde(default)]
+    pub network: Option<ContainerNetwork>,
 }
 
 impl Assembled {
@@ -95,11 +99,18 @@ pub(super) fn assemble(
         make_folder(Path::new(folder), 0o755)?;
     }
     let has_user_namespace = spec.request.user != ContainerUser::JobUser;
-    let range_before = before.map(|before| before.map.range);
     let ranges = folder_of_ranges(&spec.folder)?;
-    let (range, range_lock) = id_range::take(&ranges, spec.user.uid, range_before)?;
+    let (range, range_lock) = match before.map(|before| before.map.range) {
+        Some(range) => (range, id_range::take_again(&ranges, spec.user.uid, range)?),
+        None => id_range::take(&ranges, spec.user.uid)?,
+    };
     let map = IdMap { uid: spec.user.uid, gid: spec.user.gid, range };
+    let script = spec.folder.parent().map(|folder| folder.join(SCRIPT_STEP));
+    let script = script.and_then(|folder| Assembled::read(&folder));
+    let Made { network, kept: of_network } =
+        network::enter(spec, script.as_ref().map(|script| &script.holder), progress)?;
     let mut kept = vec![range_lock];
+    kept.extend(of_network);
     kept.extend(rootfs.in_use);
     let shared = users.map(|users| {
         let group = spec.holders.as_ref().ok_or("the job has no group for its containers")?;
@@ -138,6 +149,7 @@ pub(super) fn assemble(
         step: spec.step.clone(),
         has_driver,
         image,
+        network,
     };
     let text = serde_json::to_vec(&assembled).map_err(|e| e.to_string())?;
     fs::write(spec.folder.join(RECORD), text)
@@ -172,10 +184,13 @@ fn make_runtimes_mount_points(root: &OwnedFd, of_root: bool) -> Result<(), Strin
     Ok(())
 }
 
-/// Shows the files of the driver to a process that may open its device. Returns whether there are any.
+/// Shows what vendors' files mount for the process's devices, and the files of NVIDIA's driver to one that may open its
+/// device. Returns whether there are any of these.
 fn show_driver(spec: &ContainerSpec, root: &OwnedFd) -> Result<bool, String> {
-    let devices = devices::files(spec.devices.as_ref(), spec.of_several_nodes);
-    if !devices::have_driver(&devices) {
+    for mount in spec.device_edits().mounts {
+        Placed::take_as(&mount.host, &mount.inside, mount.read_only)?.show(root)?;
+    }
+    if !devices::have_driver(&spec.device_files()) {
         return Ok(false);
     }
     let Some(found) = DriverFiles::find() else { return Ok(false) };
@@ -352,7 +367,7 @@ impl ShownHandles {
     }
 
     fn show(self, spec: &ContainerSpec, root: &OwnedFd) -> Result<(), String> {
-        files::show_network_files(root)?;
+        files::show_network_files(root, spec.own_network, &spec.folder)?;
         if spec.request.user == ContainerUser::JobUser {
             let added = files::user_files(root, spec.user, &self.home, &spec.folder)?;
             added.into_iter().try_for_each(|file| file.show(root))?;

@@ -2,8 +2,9 @@
 
 use super::driver_files::CONTROL_DEVICE;
 use super::runtime_config::DeviceFile;
+use crate::cdi::DeviceEdits;
 use crate::cgroup::DeviceRule;
-use crate::device_access;
+use crate::device_access::{self, DeviceScope};
 use model::limits::DeviceLimits;
 use nix::libc::dev_t;
 use nix::sys::stat::stat;
@@ -15,12 +16,19 @@ const DEV: &str = "/dev";
 const DEPTH_MAX: usize = 3;
 const FILES_MAX: usize = 16_384;
 
-pub(super) fn files(limits: Option<&DeviceLimits>, of_several_nodes: bool) -> Vec<DeviceFile> {
-    let rules = device_access::shown(limits, of_several_nodes);
+pub(super) fn files(limits: Option<&DeviceLimits>, scope: DeviceScope) -> Vec<DeviceFile> {
+    let rules = device_access::shown(limits, scope);
     let mut found = Vec::new();
     if !rules.is_empty() {
         let dev = stat(DEV).map(|status| status.st_dev).unwrap_or_default();
         walk(Path::new(DEV), DEPTH_MAX, dev, &rules, &mut found, &mut 0);
+    }
+    for node in DeviceEdits::find(scope.cdi, limits).nodes {
+        if found.iter().all(|known| known.path != node.inside)
+            && let Ok(status) = stat(node.host.as_str())
+        {
+            found.push(DeviceFile::of(node.host, node.inside, node.rule, &status));
+        }
     }
     found
 }
@@ -60,8 +68,7 @@ fn walk(
         if let Some(path) = path.to_str()
             && rules.iter().any(|allowed| allowed.covers(&rule))
         {
-            let (mode, uid, gid) = (status.st_mode, status.st_uid, status.st_gid);
-            found.push(DeviceFile { path: path.to_owned(), rule, mode, uid, gid });
+            found.push(DeviceFile::of(path.to_owned(), path.to_owned(), rule, &status));
         }
     }
 }

@@ -10,8 +10,10 @@ use nix::sys::stat::{Mode, SFlag, fstat};
 use std::ffi::{CStr, OsStr};
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use wire::order::UserIds;
 
@@ -19,10 +21,25 @@ use wire::order::UserIds;
 pub(super) const OWN: &str = "/run/sluice";
 /// The program itself; where it cannot be shown, its commands are not there either.
 pub(super) const PROGRAM: &str = "/run/sluice/program";
+
+/// The arguments that run a verb of Sluice's own program in a container: by a loader that is shown with it, since the image
+/// need not have its C library.
+pub(super) fn own_program(verb: &str) -> [String; 5] {
+    [
+        format!("{OWN}/lib/loader"),
+        "--library-path".to_owned(),
+        format!("{OWN}/lib"),
+        PROGRAM.to_owned(),
+        verb.to_owned(),
+    ]
+}
+
 /// A file of the image that is read to be added to.
 const READ_BYTES_MAX: u64 = 1 << 20;
 /// Files of the node that make its network usable.
-const NETWORK: [&str; 2] = ["/etc/resolv.conf", "/etc/hosts"];
+const HOSTS: &str = "/etc/hosts";
+const RESOLVERS: &str = "/etc/resolv.conf";
+const RESOLVERS_OF_SYSTEMD: &str = "/run/systemd/resolve/resolv.conf";
 /// Folders that an image has for itself: a job that was submitted in one of them does not bring it along.
 const OF_IMAGE: [&str; 12] = [
     "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys",
@@ -92,9 +109,13 @@ pub(super) struct Placed {
 
 impl Placed {
     pub fn take(source: &Path, target: &str) -> Result<Placed, String> {
+        Self::take_as(source, target, true)
+    }
+
+    pub fn take_as(source: &Path, target: &str, read_only: bool) -> Result<Placed, String> {
         let taken = open(source, HANDLE, Mode::empty()).and_then(|file| {
             let shown = Shown { is_folder: is_folder(&file)?, tree: Tree::copy(&file)? };
-            shown.tree.restrict(true)?;
+            shown.tree.restrict(read_only)?;
             Ok(shown)
         });
         let shown = taken.map_err(|e| failed_mount(source, target, e))?;
@@ -116,12 +137,37 @@ pub(super) fn show_own(root: &OwnedFd, source: &Path, target: &str) -> Result<()
     Placed::take(source, target)?.show(root)
 }
 
-/// Shows the node's names of hosts, where the node has them.
-pub(super) fn show_network_files(root: &OwnedFd) -> Result<(), String> {
-    NETWORK
-        .iter()
-        .filter(|file| Path::new(file).exists())
-        .try_for_each(|file| show_own(root, Path::new(file), file))
+/// Shows the node's names of hosts and who resolves further ones, where the node has them. A container may have another
+/// loopback address than its node: it is shown a copy, made in `made`, without resolvers that answer only there.
+pub(super) fn show_network_files(
+    root: &OwnedFd,
+    own_network: bool,
+    made: &Path,
+) -> Result<(), String> {
+    let has = |file: &&str| Path::new(file).exists();
+    if let Some(file) = Some(HOSTS).filter(has) {
+        show_own(root, Path::new(file), file)?;
+    }
+    let Some(file) = Some(RESOLVERS).filter(has) else { return Ok(()) };
+    let text = fs::read_to_string(file).unwrap_or_default();
+    if !own_network || !text.lines().any(is_loopback_resolver) {
+        return show_own(root, Path::new(file), file);
+    }
+    // The resolver on the node's loopback address is not reached from the container; systemd's lists the servers that it asks.
+    let text = fs::read_to_string(RESOLVERS_OF_SYSTEMD).unwrap_or(text);
+    let kept =
+        text.lines().filter(|line| !is_loopback_resolver(line)).map(|line| format!("{line}\n"));
+    let copy = made.join("resolv.conf");
+    fs::write(&copy, kept.collect::<String>())
+        .and_then(|()| fs::set_permissions(&copy, PermissionsExt::from_mode(0o444)))
+        .map_err(|e| format!("cannot write {}: {e}", copy.display()))?;
+    show_own(root, &copy, file)
+}
+
+fn is_loopback_resolver(line: &str) -> bool {
+    let mut words = line.split_whitespace();
+    let address = words.next().filter(|word| *word == "nameserver").and(words.next());
+    address.and_then(|text| text.parse::<IpAddr>().ok()).is_some_and(|ip| ip.is_loopback())
 }
 
 /// The image's users with the job's user added, so that programs find a name and a home.
@@ -230,6 +276,18 @@ fn libraries() -> Option<(PathBuf, Vec<PathBuf>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn resolvers_at_a_loopback_address_are_told_from_others() {
+        for line in ["nameserver 127.0.0.53", "nameserver\t127.0.0.1 # local", "nameserver ::1"] {
+            assert!(is_loopback_resolver(line), "{line}");
+        }
+        for line in
+            ["nameserver 10.0.0.2", "# nameserver 127.0.0.1", "search 127.0.0.1", "nameserver"]
+        {
+            assert!(!is_loopback_resolver(line), "{line}");
+        }
+    }
 
     #[test]
     fn folders_of_the_image_are_not_replaced_by_the_nodes() {

@@ -74,34 +74,27 @@ pub(super) fn remove_foreign(groups: &[String]) {
     }
 }
 
-/// The file in which the kernel counts the OOM kills of a process's own group; `None` if it counts none.
-/// `groups` is the process's file `cgroup` in `/proc`.
+/// The file in which the kernel counts the OOM kills of a process's own group alone; `groups` is the process's file
+/// `cgroup` in `/proc`. `None` on v2, where the group of its step counts them too and outlives it.
 pub(super) fn memory_events(groups: &str) -> Option<File> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let point = |kind: &str, option: &str| {
-        let mounted = |line: &str| {
-            let (mount, rest) = line.split_once(" - ")?;
-            let (of_kind, rest) = rest.split_once(' ')?;
-            let fits = of_kind == kind
-                && (option.is_empty() || rest.rsplit(' ').next()?.split(',').any(|o| o == option));
-            fits.then(|| mount.split(' ').nth(4).map(str::to_owned)).flatten()
-        };
-        mounts.lines().find_map(mounted)
+    File::open(memory_events_path(groups, &mounts)?).ok()
+}
+
+fn memory_events_path(groups: &str, mounts: &str) -> Option<String> {
+    let has_memory = |list: &str| list.split(',').any(|one| one == "memory");
+    let mounted = |line: &str| {
+        let (mount, rest) = line.split_once(" - ")?;
+        let is_memory = rest.starts_with("cgroup ") && has_memory(rest.rsplit(' ').next()?);
+        is_memory.then(|| mount.split(' ').nth(4).map(str::to_owned)).flatten()
     };
-    let open = |line: &str| {
-        let [_, controllers, path] = line.splitn(3, ':').collect::<Vec<_>>()[..] else {
-            return None;
-        };
-        let file = if controllers.split(',').any(|one| one == "memory") {
-            format!("{}{path}/memory.oom_control", point("cgroup", "memory")?)
-        } else if controllers.is_empty() {
-            format!("{}{path}/memory.events", point("cgroup2", "")?)
-        } else {
-            return None;
-        };
-        File::open(file).ok()
+    let group = |line: &str| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?);
+        has_memory(controllers).then(|| path.to_owned())
     };
-    groups.lines().find_map(open)
+    let (point, path) = (mounts.lines().find_map(mounted)?, groups.lines().find_map(group)?);
+    Some(format!("{point}{path}/memory.oom_control"))
 }
 
 /// Whether a process is in the group of a container that an engine made inside `group`; `groups` as above.
@@ -150,6 +143,18 @@ mod tests {
             assert!(!of(other), "{other}");
         }
         assert!(!is_of_container("0::/job_1/\n", "/job_1", ""));
+    }
+
+    #[test]
+    fn oom_kills_are_read_where_no_group_above_counts_them() {
+        let v1 =
+            "30 24 0:26 / /sys/fs/cgroup/memory rw,nosuid shared:9 - cgroup cgroup rw,memory\n";
+        let v2 = "31 24 0:27 / /sys/fs/cgroup/unified rw,nosuid shared:8 - cgroup2 cgroup2 rw,nsdelegate\n";
+        let path = |groups: &str, mounts: &str| memory_events_path(groups, mounts);
+        let counted = Some("/sys/fs/cgroup/memory/job/c/memory.oom_control".to_owned());
+        let both = format!("{v2}{v1}");
+        assert_eq!(path("9:cpu,cpuacct:/job\n4:memory:/job/c\n0::/job/c\n", &both), counted);
+        assert_eq!(path("0::/job/c\n", v2), None);
     }
 
     #[test]

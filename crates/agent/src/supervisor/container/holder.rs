@@ -7,12 +7,14 @@
 use crate::cgroup::EntryFds;
 use crate::pidfd;
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg, OFlag};
+use nix::fcntl::{Flock, FlockArg, OFlag, open};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CloneFlags, setns};
 use nix::sys::prctl;
-use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::sys::signal::{SigHandler, Signal, kill, signal};
+use nix::sys::stat::Mode;
 use nix::sys::wait::waitpid;
-use nix::unistd::{ForkResult, fork, pause, pipe2, read, write};
+use nix::unistd::{ForkResult, Pid, fork, pause, pipe2, read, write};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -108,7 +110,29 @@ impl Holder {
         }
     }
 
-    /// The path of one of its namespaces: `mnt`, `pid`, `ipc`, `user`.
+    /// Enters its network namespace, which may be the node's.
+    pub fn join_network(&self) -> Result<(), String> {
+        self.join("net", CloneFlags::CLONE_NEWNET)
+    }
+
+    /// Enters its mount namespace.
+    pub fn join_mounts(&self) -> Result<(), String> {
+        self.join("mnt", CloneFlags::CLONE_NEWNS)
+    }
+
+    fn join(&self, kind: &str, flag: CloneFlags) -> Result<(), String> {
+        let failed = |e: Errno| format!("cannot join the container: {}", e.desc());
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+        let namespace =
+            open(self.namespace(kind).as_str(), flags, Mode::empty()).map_err(failed)?;
+        // Asked after it was opened: the pid may have become another process's.
+        if !self.is_alive() {
+            return Err("cannot join the container: it has ended".into());
+        }
+        setns(namespace, flag).map_err(failed)
+    }
+
+    /// The path of one of its namespaces: `mnt`, `net`, `pid`, `ipc`, `user`.
     pub fn namespace(&self, kind: &str) -> String {
         format!("/proc/{}/ns/{kind}", self.pid)
     }
@@ -135,7 +159,11 @@ fn start_in_new_namespaces(
     match Errno::result(pid)? as i32 {
         0 => hold(&kept, users),
         pid => {
-            map.map_or(Ok(()), |map| map.write_for(pid))?;
+            if let Some(Err(errno)) = map.map(|map| map.write_for(pid)) {
+                // Nobody would know it.
+                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+                return Err(errno);
+            }
             Ok(pid)
         }
     }

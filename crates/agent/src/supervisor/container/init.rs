@@ -1,11 +1,11 @@
-//! Runs inside a container that an engine made, as its first process and its user: asks the companion outside what to run,
+//! Runs inside a container that an engine made, as its first process and its user: asks the helper outside what to run,
 //! runs it, passes signals on to it and reaps what it leaves. An engine's own first process would be the program itself,
 //! which the kernel spares every signal that it does not handle.
 
-use super::files::{OWN, PROGRAM};
+use super::files::own_program;
 use super::runtime_config::set_rlimit;
 use nix::errno::Errno;
-use nix::sys::signal::{SigHandler, SigSet, Signal, kill, signal};
+use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use nix::sys::stat::{Mode, umask};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, execvpe, fork, setpgid, tcsetpgrp};
@@ -16,13 +16,13 @@ use std::os::unix::net::UnixStream;
 
 /// The program's verb for it.
 pub const VERB: &str = "container-init";
-/// The folder of this process in the container, and the companion's socket in it.
+/// The folder of this process in the container, and the helper's socket in it.
 pub(super) const FOLDER: &str = "/run/sluice/process";
 pub(super) const SOCKET: &str = "socket";
-/// Bytes of what the companion says: a whole environment.
+/// Bytes of what the helper says: a whole environment.
 const ORDERS_BYTES_MAX: u32 = 64 << 20;
 
-/// What the companion says.
+/// What the helper says.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Orders {
@@ -38,13 +38,7 @@ pub(super) enum Orders {
 
 /// The arguments that an engine is given to run this.
 pub(super) fn words() -> [String; 5] {
-    [
-        format!("{OWN}/lib/loader"),
-        "--library-path".to_owned(),
-        format!("{OWN}/lib"),
-        PROGRAM.to_owned(),
-        VERB.to_owned(),
-    ]
+    own_program(VERB)
 }
 
 /// Returns the exit code of the program, or of the failure.
@@ -53,11 +47,11 @@ pub fn run() -> i32 {
         eprintln!("sluice: the container is not told what to run: {e}");
         1
     };
-    let mut companion = match UnixStream::connect(format!("{FOLDER}/{SOCKET}")) {
+    let mut helper = match UnixStream::connect(format!("{FOLDER}/{SOCKET}")) {
         Ok(stream) => stream,
         Err(error) => return failed(error),
     };
-    let code = match read_orders(&mut companion) {
+    let code = match read_orders(&mut helper) {
         Ok(Orders::Run { arguments, environment, umask: mask, rlimits }) => {
             umask(Mode::from_bits_truncate(mask & 0o777));
             // A limit that the engine set lower stays.
@@ -70,17 +64,17 @@ pub fn run() -> i32 {
         }
         Err(error) => return failed(error),
     };
-    // The companion looks at the container's group while it is still there.
-    let _ = companion.write_all(b"e").and_then(|()| companion.read(&mut [0]));
+    // The helper looks at the container's group while it is still there.
+    let _ = helper.write_all(b"e").and_then(|()| helper.read(&mut [0]));
     code
 }
 
-fn read_orders(companion: &mut UnixStream) -> std::io::Result<Orders> {
+fn read_orders(helper: &mut UnixStream) -> std::io::Result<Orders> {
     let mut length = [0; 4];
-    companion.read_exact(&mut length)?;
+    helper.read_exact(&mut length)?;
     let length = u32::from_be_bytes(length).min(ORDERS_BYTES_MAX);
     let mut text = vec![0; length as usize];
-    companion.read_exact(&mut text)?;
+    helper.read_exact(&mut text)?;
     Ok(serde_json::from_slice(&text)?)
 }
 
@@ -138,15 +132,25 @@ fn execute(
     execvpe(program, words, variables)
 }
 
+/// The next signal of those that are blocked: by its number, since real-time signals have no name.
+fn wait_for_signal() -> nix::Result<i32> {
+    let mut number = 0;
+    // SAFETY: both are live values of the types asked for.
+    match unsafe { libc::sigwait(SigSet::all().as_ref(), &mut number) } {
+        0 => Ok(number),
+        errno => Err(Errno::from_raw(errno)),
+    }
+}
+
 /// Passes signals on, and reaps, until the program has ended. Returns its exit code.
 fn wait_for(program: Pid) -> i32 {
-    let all = SigSet::all();
     loop {
-        match all.wait() {
-            Ok(Signal::SIGCHLD) => {}
-            Ok(Signal::SIGTTIN | Signal::SIGTTOU) | Err(_) => continue,
+        match wait_for_signal() {
+            Ok(libc::SIGCHLD) => {}
+            Ok(libc::SIGTTIN | libc::SIGTTOU) | Err(_) => continue,
             Ok(other) => {
-                let _ = kill(program, other);
+                // SAFETY: kill takes two integers and touches no memory of ours.
+                unsafe { libc::kill(program.as_raw(), other) };
                 continue;
             }
         }
@@ -159,6 +163,21 @@ fn wait_for(program: Pid) -> i32 {
                 Ok(WaitStatus::StillAlive) | Err(_) => break,
                 Ok(_) => {}
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_without_a_name_are_passed_on_too() {
+        SigSet::all().thread_block().expect("blocked");
+        for number in [libc::SIGTERM, libc::SIGRTMIN(), libc::SIGRTMAX()] {
+            // SAFETY: raise takes an integer; the signal is blocked in this thread.
+            assert_eq!(unsafe { libc::raise(number) }, 0);
+            assert_eq!(wait_for_signal(), Ok(number));
         }
     }
 }

@@ -3,7 +3,7 @@
 //! node too.
 
 use super::assembly::WORKSPACE;
-use super::files::{OWN, PROGRAM};
+use super::files::own_program;
 use crate::supervisor::workspace::RunWorkspace;
 use nix::errno::Errno;
 use nix::unistd::{chdir, execvp};
@@ -28,15 +28,8 @@ pub(super) fn in_workspace(work_dir: &str, argv: &[String]) -> Vec<String> {
 }
 
 fn called_with(words: &[&str], argv: &[String]) -> Vec<String> {
-    let own = [
-        format!("{OWN}/lib/loader"),
-        "--library-path".to_owned(),
-        format!("{OWN}/lib"),
-        PROGRAM.to_owned(),
-        VERB.to_owned(),
-    ];
     let words = words.iter().map(|word| (*word).to_owned());
-    own.into_iter().chain(words).chain(argv.iter().cloned()).collect()
+    own_program(VERB).into_iter().chain(words).chain(argv.iter().cloned()).collect()
 }
 
 /// Takes the working directory and the command. Returns the exit code of a failure.

@@ -6,27 +6,27 @@
 //! - `rootfs`: what `--container` names: a bundle, a folder, an image.
 //! - `holder`: the process that holds the namespaces; `users`: how long; `id_range`: ids for user namespaces.
 //! - `assembly`: the root file system with everything that is shown in it; `files`, `mount_calls`, `squash`: how.
+//! - `network`: a network of its own, with ports of the node that lead in.
 //! - `group_trees`: the control groups that the runtime sees.
 //! - `runtime`: which program runs containers; `runtime_config`: what an OCI runtime is told.
-//! - `engine`: Docker and Podman, `engine_image`: what their images say, `engine_left`: what they did not remove; `companion`: root's part beside their containers, `init`: the user's part in them.
+//! - `engine`: Docker and Podman; `init`: the first process of their containers.
 //! - `program`: its arguments, variables and working directory; `inside`: what runs in the container before it.
-//! - `save`: the container's files as an image.
+//! - `save`: the container's files as an image; `leftovers`: what is left of ended containers.
 //! - `user`: the users of the image; `devices`, `driver_files`: what it needs for the job's GPUs.
 
 mod assembly;
-mod companion;
 mod devices;
 mod driver_files;
 mod engine;
-mod engine_image;
-mod engine_left;
 mod files;
 mod group_trees;
 mod holder;
 mod id_range;
 pub mod init;
 pub mod inside;
+mod leftovers;
 mod mount_calls;
+mod network;
 mod program;
 mod rootfs;
 mod runtime;
@@ -36,34 +36,35 @@ mod squash;
 mod user;
 mod users;
 
+use crate::cdi::DeviceEdits;
 use crate::cgroup::{EntryFds, JobGroup};
+use crate::device_access::DeviceScope;
 use crate::spool::AttemptDir;
-use crate::supervisor::folders::remove_tree::remove_tree;
 use crate::supervisor::job_context::JobContext;
 use crate::supervisor::workspace::RunWorkspace;
 use assembly::{Assembled, MOUNT_POINT};
 use engine::EngineProcess;
 use image::Credentials;
-use model::container::{Container, ContainerName, ContainerUser, Join};
-use model::id::AttemptId;
+pub(crate) use leftovers::{
+    folders_of_others, on_process_ended, oom_kills, remove, remove_leftovers,
+};
+use model::container::{Container, ContainerName, ContainerNetwork, ContainerUser, Join};
 use model::limits::DeviceLimits;
 use model::secret::RegistryAuth;
 use model::site::ContainerSite;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag, open};
-use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::Uid;
 use program::Inside;
 use runtime::Runtime;
-use runtime_config::{ProcessUser, RuntimeConfig};
-pub(crate) use save::SAVE;
+use runtime_config::{DeviceFile, ProcessUser, RuntimeConfig};
 use save::SaveTarget;
+pub(crate) use save::{SAVE, remove_partial};
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -100,7 +101,9 @@ pub(crate) struct ContainerSpec<'a> {
     pub holders: Option<EntryFds>,
     /// The devices of the process's step, or of the job.
     pub devices: Option<DeviceLimits>,
-    pub of_several_nodes: bool,
+    pub device_scope: DeviceScope<'a>,
+    /// It has a network of its own, as the site's policy has it.
+    pub own_network: bool,
     /// The job's script, where that is what runs.
     pub script: Option<PathBuf>,
     /// What is placed inside before the script runs.
@@ -147,7 +150,8 @@ impl<'a> ContainerSpec<'a> {
             groups: group.paths(),
             holders: holders.transpose().map_err(|e| e.to_string())?,
             devices: record.limits.devices.clone(),
-            of_several_nodes: record.launch.nodes > 1,
+            device_scope: DeviceScope::of(record),
+            own_network: record.launch.own_network,
             script: None,
             workspace: None,
             work_dir: "/",
@@ -161,6 +165,15 @@ impl<'a> ContainerSpec<'a> {
                 password: auth.password.0.clone(),
             }),
         })
+    }
+
+    fn device_files(&self) -> Vec<DeviceFile> {
+        devices::files(self.devices.as_ref(), self.device_scope)
+    }
+
+    /// What vendors' files say of the process's devices.
+    fn device_edits(&self) -> DeviceEdits {
+        DeviceEdits::find(self.device_scope.cdi, self.devices.as_ref())
     }
 }
 
@@ -186,6 +199,11 @@ pub(crate) fn folder_of_attempt(dir: &AttemptDir) -> PathBuf {
     node.join(FOLDER).join(dir.path().file_name().unwrap_or_default())
 }
 
+/// The folder of one process in the folder of its container.
+fn process_folder(container: &Path, step: &str, process: u32) -> PathBuf {
+    container.join(format!("process-{step}-{process}"))
+}
+
 /// A container that this process is about to run in.
 pub(crate) enum Entered {
     Oci(Box<OciProcess>),
@@ -208,6 +226,14 @@ impl Entered {
         }
     }
 
+    /// The network that the container was made with, where that is not the node's.
+    pub fn network(&self) -> Option<&ContainerNetwork> {
+        match self {
+            Entered::Oci(process) => process.assembled.network.as_ref(),
+            Entered::Engine(_) => None,
+        }
+    }
+
     /// Saves the container instead, and ends this process.
     pub fn save_and_exit(&self, spec: &ContainerSpec) {
         if let Entered::Oci(process) = self {
@@ -225,6 +251,8 @@ pub(crate) struct OciProcess {
     group: String,
     /// The job's limits, which do not hold for what root does for the container.
     rlimits: Vec<(String, u64, u64)>,
+    /// What vendors' files set for the process's devices.
+    device_variables: Vec<String>,
     /// Keeps a named container for as long as this process lives.
     users: Option<Users>,
     /// Where this process saves the container to, or why it cannot.
@@ -240,13 +268,13 @@ pub(crate) fn enter(
     if !Uid::effective().is_root() {
         return Err("containers need an agent that runs as root".into());
     }
+    // What is made from here on is shown inside, where others may be to read it; the container has a mask of its own.
+    umask(Mode::from_bits_truncate(0o022));
     if let Some(workspace) = spec.workspace {
-        workspace.clone_on_node(spec.scratch, spec.user, environment)?;
+        workspace.clone_early(spec.scratch, spec.user, environment)?;
     }
     let rlimits = runtime_config::own_rlimits();
     runtime_config::raise_own_limits();
-    // What is made from here on is shown inside, where others may be to read it; the container has a mask of its own.
-    umask(Mode::from_bits_truncate(0o022));
     let save_target = spec.save.map(|path| SaveTarget::open(path, spec));
     let runtime = match runtime::find(spec.site, spec.request)? {
         Runtime::Oci(runtime) => runtime,
@@ -257,6 +285,8 @@ pub(crate) fn enter(
         }
     };
     let group = group_trees::path(&spec.groups)?;
+    let node_mounts = program::own_mounts()?;
+    let device_variables = spec.device_edits().variables;
     let failed = |e: std::io::Error| format!("{}: {e}", spec.folder.display());
     let private = fs::DirBuilder::new().recursive(true).mode(0o700).create(&spec.folder);
     private.map_err(failed)?;
@@ -277,15 +307,8 @@ pub(crate) fn enter(
     }
     let assembled = match there {
         Some(running) if is_running => {
-            let failed = |e: Errno| format!("cannot join the container: {}", e.desc());
-            let namespace = running.holder.namespace("mnt");
-            let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-            let namespace = open(namespace.as_str(), flags, Mode::empty()).map_err(failed)?;
-            // Asked after it was opened: the pid may have become another process's.
-            if !running.holder.is_alive() {
-                return Err("cannot join the container: it has ended".into());
-            }
-            setns(namespace, CloneFlags::CLONE_NEWNS).map_err(failed)?;
+            running.holder.join_network()?;
+            running.holder.join_mounts()?;
             running
         }
         before => assembly::assemble(spec, before.as_ref(), users.as_ref(), environment, progress)?,
@@ -294,7 +317,18 @@ pub(crate) fn enter(
     let root =
         open(MOUNT_POINT, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
             .map_err(|e| format!("the container's root: {}", e.desc()))?;
-    let process = OciProcess { assembled, root, runtime, group, rlimits, users, save_target };
+    let inside = Inside::of(&assembled, &root, &device_variables);
+    inside.clone_late(spec, environment, &node_mounts, &rlimits)?;
+    let process = OciProcess {
+        assembled,
+        root,
+        runtime,
+        group,
+        rlimits,
+        device_variables,
+        users,
+        save_target,
+    };
     Ok(Entered::Oci(Box::new(process)))
 }
 
@@ -322,16 +356,15 @@ impl OciProcess {
         argv: &[String],
         environment: &[CString],
     ) -> (Errno, String) {
-        let inside = Inside {
-            settings: &self.assembled.settings,
-            root: &self.root,
-            has_driver: self.assembled.has_driver,
-        };
+        let inside = Inside::of(&self.assembled, &self.root, &self.device_variables);
         let program = match inside.program(spec, argv, environment) {
             Ok(program) => program,
             Err(failed) => return failed,
         };
-        let argv = program.in_place(spec, &self.root);
+        let argv = match program.in_place(spec.workspace.is_some(), &self.root) {
+            Ok(argv) => argv,
+            Err(failed) => return failed,
+        };
         match self.write_and_execute(spec, &argv, &program.environment) {
             Ok(never) => match never {},
             Err(errno) => (errno, self.runtime.display().to_string()),
@@ -345,10 +378,10 @@ impl OciProcess {
         environment: &[String],
     ) -> nix::Result<std::convert::Infallible> {
         let io = |e: std::io::Error| Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO));
-        let bundle = spec.folder.join(format!("process-{}-{}", spec.step, spec.process));
+        let bundle = process_folder(&spec.folder, &spec.step, spec.process);
         fs::create_dir_all(&bundle).map_err(io)?;
         let group = format!("{}/{GROUP}-{}", self.group, spec.process);
-        let devices = devices::files(spec.devices.as_ref(), spec.of_several_nodes);
+        let devices = spec.device_files();
         let config = RuntimeConfig {
             root: MOUNT_POINT,
             read_only: spec.request.read_only,
@@ -387,56 +420,5 @@ impl OciProcess {
                 ProcessUser { uid, gid, groups: Vec::new() }
             }
         }
-    }
-}
-
-/// The file beside the containers of an attempt that counts the OOM kills of one process. An engine removes the group
-/// in which the kernel counted them.
-fn oom_mark(step: &str, process: u32) -> String {
-    format!("oom-{step}-{process}")
-}
-
-/// The OOM kills of a step that engines have hidden. `folder` is that of the attempt's containers.
-pub(crate) fn oom_kills(folder: &Path, step: &str) -> u64 {
-    let of_step = oom_mark(step, 0);
-    let of_step = of_step.trim_end_matches('0');
-    let marks = fs::read_dir(folder).into_iter().flatten().flatten();
-    let marks = marks.filter(|mark| mark.file_name().as_bytes().starts_with(of_step.as_bytes()));
-    marks.filter_map(|mark| fs::read_to_string(mark.path()).ok()?.parse::<u64>().ok()).sum()
-}
-
-/// Removes the folders of an attempt's containers; `groups` are those of the job.
-pub(crate) fn remove(folder: &Path, groups: &[String]) {
-    let none_is_left = engine_left::remove(folder);
-    group_trees::remove_foreign(groups);
-    if none_is_left {
-        remove_folder(folder);
-    }
-}
-
-/// The folders of containers of attempts that are not in `held`: an engine did not answer when they ended.
-pub(crate) fn folders_of_others(node: &Path, held: &[AttemptId]) -> Vec<PathBuf> {
-    let held: Vec<PathBuf> =
-        held.iter().map(|one| node.join(FOLDER).join(one.to_string())).collect();
-    let entries = fs::read_dir(node.join(FOLDER)).into_iter().flatten().flatten();
-    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    folders.map(|entry| entry.path()).filter(|path| !held.contains(path)).collect()
-}
-
-/// Removes what is left of the containers of an attempt whose supervisor was killed; `groups` are those of the job.
-pub(crate) fn remove_leftovers(node: &Path, attempt: AttemptId, groups: &[String]) {
-    let folder = node.join(FOLDER).join(attempt.to_string());
-    if folder.exists() {
-        remove(&folder, groups);
-    }
-}
-
-/// What cannot be removed now is removed when the agent forgets the attempt.
-fn remove_folder(folder: &Path) {
-    let name = folder.file_name().and_then(|name| CString::new(name.as_bytes()).ok());
-    let (Some(above), Some(name)) = (folder.parent(), name) else { return };
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    if let Ok(above) = open(above, flags, Mode::empty()) {
-        let _ = remove_tree(above.as_fd(), &name);
     }
 }

@@ -1,16 +1,21 @@
 //! What a process in a container runs: its arguments, variables and working directory, from what was asked for and what
 //! the image says.
 
-use super::assembly::SCRIPT;
+use super::assembly::{Assembled, SCRIPT};
 use super::mount_calls::{make_folder_in_root, open_in_root};
+use super::runtime_config::set_rlimit;
 use super::{ContainerSpec, driver_files, files, inside};
+use crate::cdi::set_variable;
 use crate::supervisor::process::credentials::as_user;
+use crate::supervisor::workspace::resolve;
 use image::ImageConfig;
 use model::container::{ContainerUser, is_plain_path};
+use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::OFlag;
-use nix::sys::stat::{SFlag, fstat};
-use std::ffi::CString;
+use nix::fcntl::{OFlag, open};
+use nix::sched::{CloneFlags, setns};
+use nix::sys::stat::{Mode, SFlag, fstat};
+use std::ffi::{CStr, CString};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -35,6 +40,8 @@ pub(super) struct Inside<'a> {
     pub root: &'a OwnedFd,
     /// It shows the files of NVIDIA's driver.
     pub has_driver: bool,
+    /// What vendors' files set for the process's devices.
+    pub device_variables: &'a [String],
 }
 
 pub(super) struct Program {
@@ -44,20 +51,32 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// The arguments that run it in its working directory, with what a run brings along.
-    pub fn in_place(&self, spec: &ContainerSpec, root: &OwnedFd) -> Vec<String> {
-        let has_own = || open_in_root(root, files::PROGRAM, OFlag::O_PATH).is_ok();
-        if spec.workspace.is_some() {
-            inside::in_workspace(&self.work_dir, &self.arguments)
-        } else if self.work_dir != "/" && has_own() {
-            inside::in_work_dir(&self.work_dir, &self.arguments)
-        } else {
-            self.arguments.clone()
+    /// The arguments that run it in its working directory, with what a run brings along. Both take Sluice's own program in
+    /// the container, which a build without a C library does not show there; only the working directory can do without.
+    pub fn in_place(
+        &self,
+        has_workspace: bool,
+        root: &OwnedFd,
+    ) -> Result<Vec<String>, (Errno, String)> {
+        let own = open_in_root(root, files::PROGRAM, OFlag::O_PATH);
+        match own {
+            Ok(_) if has_workspace => Ok(inside::in_workspace(&self.work_dir, &self.arguments)),
+            Ok(_) if self.work_dir != "/" => {
+                Ok(inside::in_work_dir(&self.work_dir, &self.arguments))
+            }
+            Err(errno) if has_workspace => Err((errno, files::PROGRAM.to_owned())),
+            _ => Ok(self.arguments.clone()),
         }
     }
 }
 
-impl Inside<'_> {
+impl<'a> Inside<'a> {
+    /// The container as a process with these variables of its devices finds it.
+    pub fn of(assembled: &'a Assembled, root: &'a OwnedFd, device_variables: &'a [String]) -> Self {
+        let Assembled { settings, has_driver, .. } = assembled;
+        Inside { settings, root, has_driver: *has_driver, device_variables }
+    }
+
     /// The program, which is there; else the error and the path that it is about.
     pub fn program(
         &self,
@@ -81,6 +100,32 @@ impl Inside<'_> {
         as_inside(&|| find_program(self.root, &program, &environment, &work_dir))
             .map_err(|errno| (errno, program.clone()))?;
         Ok(Program { arguments, environment, work_dir })
+    }
+
+    /// Clones the run's repository on the node if its folder in the container may be used as it is and is not there.
+    /// `node_mounts` is the mount namespace in which the node is seen, `rlimits` are the job's.
+    pub fn clone_late(
+        &self,
+        spec: &ContainerSpec,
+        environment: &[CString],
+        node_mounts: &OwnedFd,
+        rlimits: &[(String, u64, u64)],
+    ) -> Result<(), String> {
+        let workspace = spec.workspace.and_then(|brought| Some((brought, brought.cloned_late()?)));
+        let Some((workspace, repository)) = workspace else { return Ok(()) };
+        let variables = self.environment(spec, environment);
+        let home = variables.iter().find_map(|entry| entry.strip_prefix("HOME=")).map(Path::new);
+        let folder = resolve(&repository.path, home).map_err(|why| format!("`repos`: {why}"))?;
+        let folder = Path::new(&self.work_dir(spec)).join(folder);
+        // What the job's user cannot look into is decided by the container's own user, who needs the clone then.
+        let is_there = || folder.to_str().is_some_and(|folder| holds_entry(self.root, folder));
+        if as_user(spec.user, is_there).unwrap_or(false) {
+            return Ok(());
+        }
+        workspace.clone_on_node(spec.scratch, spec.user, environment, || {
+            rlimits.iter().for_each(|(name, soft, hard)| set_rlimit(name, *soft, *hard));
+            setns(node_mounts, CloneFlags::CLONE_NEWNS)
+        })
     }
 
     fn arguments(&self, spec: &ContainerSpec, argv: &[String]) -> Vec<String> {
@@ -115,6 +160,7 @@ impl Inside<'_> {
             append_folder(&mut all, "LD_LIBRARY_PATH", driver_files::LIBRARIES);
             append_folder(&mut all, "PATH", driver_files::PROGRAMS);
         }
+        self.device_variables.iter().for_each(|entry| set_variable(&mut all, entry));
         all
     }
 
@@ -146,6 +192,20 @@ impl Inside<'_> {
             .filter(|path| !spec.request.isolated && !files::is_of_image(path) && has(path));
         of_job.map(str::to_owned).unwrap_or_else(|| made(image.unwrap_or("/")))
     }
+}
+
+/// The mount namespace of this process.
+pub(super) fn own_mounts() -> Result<OwnedFd, String> {
+    open("/proc/self/ns/mnt", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())
+        .map_err(|e| format!("the node's mount namespace: {}", e.desc()))
+}
+
+/// Whether there is a folder at the path that is not empty.
+fn holds_entry(root: &OwnedFd, path: &str) -> bool {
+    let folder = open_in_root(root, path, OFlag::O_RDONLY | OFlag::O_DIRECTORY);
+    let Ok(mut folder) = folder.and_then(Dir::from_fd) else { return false };
+    let is_own = |name: &CStr| matches!(name.to_bytes(), b"." | b"..");
+    folder.iter().any(|entry| entry.is_ok_and(|entry| !is_own(entry.file_name())))
 }
 
 /// Whether the container has the program, by its `PATH`.
@@ -226,6 +286,27 @@ fn append_folder(variables: &mut Vec<String>, name: &str, folder: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::{self, File};
+
+    #[test]
+    fn files_of_a_run_are_placed_by_a_program_that_is_there() {
+        let dir = tempfile::tempdir().expect("scratch folder");
+        let root = OwnedFd::from(File::open(dir.path()).expect("opened"));
+        let program = Program {
+            arguments: vec!["/bin/true".into()],
+            environment: Vec::new(),
+            work_dir: "/work".into(),
+        };
+        assert_eq!(program.in_place(true, &root), Err((Errno::ENOENT, files::PROGRAM.to_owned())));
+        assert_eq!(program.in_place(false, &root), Ok(program.arguments.clone()));
+        let own = dir.path().join(files::PROGRAM.trim_start_matches('/'));
+        fs::create_dir_all(own.parent().expect("a folder")).expect("made");
+        fs::write(own, "").expect("written");
+        for has_workspace in [true, false] {
+            let words = program.in_place(has_workspace, &root).expect("it is there");
+            assert!(words.iter().any(|word| word == files::PROGRAM), "{words:?}");
+        }
+    }
 
     fn merged(image: &[&str], job: &[&str], wins: &[&str]) -> Vec<String> {
         let owned = |list: &[&str]| list.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();

@@ -3,7 +3,7 @@
 use super::engine::Engine;
 use image::{Reference, Source};
 use model::container::{Container, ContainerUser};
-use model::site::ContainerSite;
+use model::site::{ContainerSite, EngineKind};
 use nix::errno::Errno;
 use nix::unistd::execve;
 use std::convert::Infallible;
@@ -35,7 +35,7 @@ pub(super) enum Runtime {
 /// inside, containers with a name, and saving.
 pub(super) fn find(site: &ContainerSite, request: &Container) -> Result<Runtime, String> {
     let named = site.runtime.as_deref();
-    if let Some((name, kind)) = named.and_then(|name| Some((name, Engine::kind_of(name)?))) {
+    if let Some((name, kind)) = named.and_then(|name| Some((name, EngineKind::of_runtime(name)?))) {
         let is_plain = request.user == ContainerUser::JobUser
             && request.name.is_none()
             && request.save.is_none();
@@ -45,7 +45,7 @@ pub(super) fn find(site: &ContainerSite, request: &Container) -> Result<Runtime,
             return Ok(Runtime::Engine(engine, reference));
         }
     }
-    match named.filter(|name| Engine::kind_of(name).is_none()) {
+    match named.filter(|name| EngineKind::of_runtime(name).is_none()) {
         Some(name) => find_named(name).map(Runtime::Oci),
         None => {
             let found = RUNTIMES.iter().find_map(|name| find_on_node(name));

@@ -4,10 +4,11 @@
 use super::holder::{Holder, IDS, IdMap};
 use crate::cgroup::{DeviceKind, DeviceRule};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::stat::FileStat;
 use serde_json::{Value, json};
 
-/// What root of a user namespace may do inside: as container engines give it by default.
-const CAPABILITIES: [&str; 14] = [
+/// What root of a user namespace may do inside: as container engines give it by default, but for raw sockets.
+const CAPABILITIES: [&str; 13] = [
     "CAP_AUDIT_WRITE",
     "CAP_CHOWN",
     "CAP_DAC_OVERRIDE",
@@ -16,7 +17,6 @@ const CAPABILITIES: [&str; 14] = [
     "CAP_KILL",
     "CAP_MKNOD",
     "CAP_NET_BIND_SERVICE",
-    "CAP_NET_RAW",
     "CAP_SETFCAP",
     "CAP_SETGID",
     "CAP_SETPCAP",
@@ -70,11 +70,21 @@ pub(super) struct ProcessUser {
 /// A device file with the rule that opens it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DeviceFile {
+    /// On the node.
+    pub source: String,
+    /// In the container.
     pub path: String,
     pub rule: DeviceRule,
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
+}
+
+impl DeviceFile {
+    pub fn of(source: String, path: String, rule: DeviceRule, status: &FileStat) -> DeviceFile {
+        let (mode, uid, gid) = (status.st_mode, status.st_uid, status.st_gid);
+        DeviceFile { source, path, rule, mode, uid, gid }
+    }
 }
 
 impl RuntimeConfig<'_> {

@@ -14,8 +14,8 @@ use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::stat::{Mode, umask};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{
-    ForkResult, Gid, Uid, UnlinkatFlags, dup2_stderr, dup2_stdin, dup2_stdout, execve, fork, read,
-    setgroups, setresgid, setresuid, unlinkat,
+    ForkResult, Gid, Pid, Uid, UnlinkatFlags, dup2_stderr, dup2_stdin, dup2_stdout, execve, fork,
+    read, setgroups, setresgid, setresuid, unlink, unlinkat,
 };
 use std::ffi::{CString, OsStr};
 use std::fs;
@@ -52,7 +52,7 @@ impl SaveTarget {
 
     /// A file beside the place, which takes it when the image is whole.
     fn partial(&self) -> String {
-        format!("{}.partial-{}", self.name, std::process::id())
+        partial_name(&self.name, Pid::this())
     }
 
     fn create(&self, user: &UserIds, mask: u32) -> nix::Result<OwnedFd> {
@@ -71,6 +71,23 @@ impl SaveTarget {
         let remove = || unlinkat(&self.folder, partial.as_str(), UnlinkatFlags::NoRemoveDir);
         // What cannot be removed is the user's to remove.
         let _ = as_user(user, remove);
+    }
+}
+
+fn partial_name(name: &str, saver: Pid) -> String {
+    format!("{name}.partial-{saver}")
+}
+
+/// Removes what a process that was killed while it saved to this path has left, with the user's rights. Nobody waits for
+/// it: the path may be of a file system that hangs.
+pub(crate) fn remove_partial(saver: Pid, path: &Path, user: &UserIds) {
+    let Some(name) = path.file_name().and_then(OsStr::to_str) else { return };
+    let partial = path.with_file_name(partial_name(name, saver));
+    // SAFETY: a supervisor has one thread, and the child ends below.
+    if let Ok(ForkResult::Child) = unsafe { fork() } {
+        let _ = become_user(user).and_then(|()| unlink(&partial));
+        // SAFETY: ends the child without the exit handlers of its parent.
+        unsafe { libc::_exit(0) }
     }
 }
 

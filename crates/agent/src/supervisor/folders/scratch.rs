@@ -12,6 +12,8 @@ use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::{Mode, fchmod, fstat, mkdirat};
 use nix::unistd::{Uid, UnlinkatFlags, unlinkat};
 use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use wire::order::UserIds;
@@ -79,6 +81,25 @@ impl Scratch {
             format!("cannot hold {} to {} bytes: {}", self.path.display(), limit.0, e.desc())
         })?;
         Ok(())
+    }
+
+    /// Writes a new file of the owner's into the folder, which `own` is. Returns its path.
+    pub fn write(
+        &self,
+        own: &OwnedFd,
+        name: &str,
+        text: &str,
+        owner: &UserIds,
+    ) -> Result<PathBuf, String> {
+        let path = self.path.join(name);
+        let failed = |e: io::Error| format!("cannot write {}: {e}", path.display());
+        // Processes of the same user may be in the folder already: no link of theirs is followed.
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+        let file = openat(own, name, flags, Mode::from_bits_truncate(0o644));
+        let mut file = File::from(file.map_err(|e| failed(e.into()))?);
+        file.write_all(text.as_bytes()).map_err(failed)?;
+        give_to_user(&file, owner.uid, owner.gid).map_err(|e| failed(e.into()))?;
+        Ok(path)
     }
 
     pub fn path(&self) -> &Path {

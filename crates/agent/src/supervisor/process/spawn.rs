@@ -13,6 +13,7 @@ use crate::supervisor::process::binding::ProcessBinding;
 use crate::supervisor::process::credentials::{as_user, become_user};
 use crate::supervisor::prolog_epilog::task_prolog;
 use crate::supervisor::workspace::RunWorkspace;
+use model::container::ContainerNetwork;
 use model::limits::Limits;
 use model::run::Rlimits;
 use nix::errno::Errno;
@@ -37,6 +38,8 @@ use wire::order::{Niceness, Notices, UserIds};
 
 /// The longest error text that a child sends.
 const REASON_BYTES_MAX: usize = 4096;
+/// What a child says that is ready, where it has no network to name.
+const READY: &[u8] = b"R";
 /// The working directory of a job whose own cannot be entered.
 const FALLBACK_DIR: &str = "/tmp";
 /// Bytes of a script that are searched for its interpreter.
@@ -113,8 +116,12 @@ pub(crate) struct Spawned {
 
 #[derive(Debug)]
 pub(crate) enum Readiness {
-    /// The files are open; the program is executed next. Holds the process's standard error.
-    Ready(OwnedFd),
+    /// The files are open; the program is executed next.
+    Ready {
+        stderr: OwnedFd,
+        /// The network of the container that it has made, where that is not the node's.
+        network: Option<ContainerNetwork>,
+    },
     /// Nothing was executed.
     Failed(String),
 }
@@ -158,7 +165,9 @@ pub(crate) fn readiness(ready: &OwnedFd) -> Readiness {
         }
     };
     match passed {
-        Some(stderr) => Readiness::Ready(stderr),
+        Some(stderr) => {
+            Readiness::Ready { stderr, network: serde_json::from_slice(&buffer[..length]).ok() }
+        }
         None if length == 0 => Readiness::Failed("the process died before it was executed".into()),
         None => Readiness::Failed(String::from_utf8_lossy(&buffer[..length]).into_owned()),
     }
@@ -192,7 +201,9 @@ fn begin(mut spec: ProcessSpec, entered: Result<(), Errno>, report: &OwnedFd) ->
         Ok((mut environment, container)) => {
             let fds = [libc::STDERR_FILENO];
             let passed = [ControlMessage::ScmRights(&fds)];
-            let _ = send(report, b"R", &passed);
+            let network = container.as_ref().and_then(|(_, entered)| entered.network());
+            let network = network.and_then(|network| serde_json::to_vec(network).ok());
+            let _ = send(report, network.as_deref().unwrap_or(READY), &passed);
             if let Some((container, entered)) = &container
                 && container.save.is_some()
             {

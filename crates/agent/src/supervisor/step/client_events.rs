@@ -8,6 +8,7 @@ use crate::supervisor::step::client_set::input_of;
 use crate::supervisor::step::listener::StepConnection;
 use crate::supervisor::step::task::Task;
 use wire::frame::{self, Frame};
+use wire::order::StepOrder;
 use wire::step::{StepMessage, StepStart, channel};
 use wire::stream::StepRole;
 
@@ -43,7 +44,8 @@ impl Step {
         let (key, node) = (String::new(), record.node.clone());
         let unstarted = matches!(self.stage, Stage::Dialling | Stage::Awaiting);
         let waits = unstarted && self.order.launch.starts == StepStart::OnGo;
-        StepMessage::Hello { key, node, node_index: self.order.node_index, waits }
+        let StepOrder { node_index, step_tasks, .. } = self.order;
+        StepMessage::Hello { key, node, node_index, waits, step_tasks }
     }
 
     /// Takes a client that connects by a stream: an `srun` that could not be dialled, or an observer (`sattach`).

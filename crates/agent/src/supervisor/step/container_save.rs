@@ -2,7 +2,7 @@
 //! step ends after it, and fails if it fails.
 
 use super::Step;
-use crate::supervisor::container::{ContainerSpec, SAVE};
+use crate::supervisor::container::{ContainerSpec, SAVE, remove_partial};
 use crate::supervisor::job_context::JobContext;
 use crate::supervisor::process::binding::ProcessBinding;
 use crate::supervisor::process::pipe::{pipe, set_nonblocking};
@@ -13,6 +13,8 @@ use nix::unistd::{Pid, write};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use wire::order::UserIds;
 use wire::step::StepMessage;
 
 /// What the process is told: to save the container, or anything else to end.
@@ -25,6 +27,9 @@ const PROCESS: u32 = u32::MAX;
 /// The process that saves the container.
 pub(super) struct Saver {
     pid: Pid,
+    /// Where it saves the container to, and as whom.
+    path: PathBuf,
+    user: UserIds,
     /// Where it is told that the tasks have ended.
     begin: Option<OwnedFd>,
     /// What it says about its failure.
@@ -85,7 +90,14 @@ impl Step {
             notices: &record.launch.notices,
         };
         let pid = spawn(spec).map_err(failed)?.pid;
-        self.saver = Some(Saver { pid, begin: Some(begin), words: words.into(), held: None });
+        self.saver = Some(Saver {
+            pid,
+            path: Path::new(&launch.work_dir).join(path),
+            user: user.clone(),
+            begin: Some(begin),
+            words: words.into(),
+            held: None,
+        });
         Ok(())
     }
 
@@ -114,6 +126,9 @@ impl Step {
         };
         if dead.exit != ExitStatus::default() {
             self.not_saved = true;
+            if dead.exit.signal > 0 {
+                remove_partial(saver.pid, &saver.path, &saver.user);
+            }
             let mut words = String::new();
             // The pipe does not block: what is in it is all that was said.
             let _ = saver.words.read_to_string(&mut words);
@@ -129,10 +144,11 @@ impl Step {
         true
     }
 
-    /// Notes the exit of a task, and tells the clients. Where the container could not be saved, no task succeeds.
+    /// Notes the exit of a task, and tells the clients. Once the container could not be saved, no task that is told succeeds:
+    /// that is the one that ended last, and all of them if the container could not be made.
     pub(super) fn tell_exit(&mut self, index: usize, exit: ExitStatus, oom: bool) {
-        let spoilt = self.not_saved && exit == ExitStatus::default();
-        let exit = if spoilt { NOT_SAVED } else { exit };
+        let fails = self.not_saved && exit == ExitStatus::default();
+        let exit = if fails { NOT_SAVED } else { exit };
         let task = &mut self.tasks[index];
         task.exit = Some(exit);
         let rank = task.rank;

@@ -119,7 +119,7 @@ fn send(stream: &mut TcpStream, channel: &mut StepChannel) -> Result<(), ()> {
 }
 
 /// The addresses to dial. Only `IP:PORT` is accepted: a supervisor resolves no names. A loopback address belongs to
-/// `srun` in its own network stack alone: elsewhere it is whoever listens on this machine.
+/// `srun` in its own network stack alone, where no other is needed: elsewhere it is whoever listens on this machine.
 fn addresses(launch: &StepLaunch, here: Option<&str>) -> Vec<SocketAddr> {
     if launch.key.len() < KEY_CHARACTERS_MIN {
         return Vec::new();
@@ -127,7 +127,9 @@ fn addresses(launch: &StepLaunch, here: Option<&str>) -> Vec<SocketAddr> {
     let same_stack = here.is_some() && launch.network_stack.as_deref() == here;
     let parsed = launch.encrypted_listen.iter().take(ADDRESSES_MAX);
     let parsed = parsed.filter_map(|text| text.parse::<SocketAddr>().ok());
-    parsed.filter(|address| same_stack || !is_local(address.ip().to_canonical())).collect()
+    let (local, remote): (Vec<_>, Vec<_>) =
+        parsed.partition(|address| is_local(address.ip().to_canonical()));
+    if same_stack && !local.is_empty() { local } else { remote }
 }
 
 /// Whether the address means this very machine. The kernel takes the unspecified one as loopback.
@@ -171,7 +173,9 @@ mod tests {
             "127.9.9.9:7","[::1]:7","[::ffff:127.0.0.1]:7","0.0.0.0:7","[::]:7","host.example:7"]}"#;
         let mut launch: StepLaunch = serde_json::from_str(text).expect("a launch");
         let abroad = ["10.0.0.1:7".parse().expect("an address")];
-        assert_eq!(addresses(&launch, Some("a net:[1]")).len(), 7);
+        let at_home = addresses(&launch, Some("a net:[1]"));
+        assert_eq!(at_home.len(), 6);
+        assert!(!at_home.contains(&abroad[0]), "loopback is enough");
         for here in [Some("a net:[2]"), Some("b net:[1]"), None] {
             assert_eq!(addresses(&launch, here), abroad, "{here:?}");
         }

@@ -36,6 +36,9 @@ impl Step {
         }
         let oom_kills = self.oom_kills(oom_now);
         self.usage.oom_kills = oom_kills as u32;
+        if let Some(frequency) = self.frequency.take() {
+            frequency.release();
+        }
         if let Some(group) = self.group.take() {
             // If this fails, the removal of the job's group removes it too.
             let _ = group.remove();

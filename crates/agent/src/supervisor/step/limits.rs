@@ -2,7 +2,7 @@
 //! limited by the job's group.
 
 use crate::cgroup::GroupLimits;
-use crate::device_access;
+use crate::device_access::{self, DeviceScope};
 use model::allocation::NodeShare;
 use model::amount::Bytes;
 use model::limits::Limits;
@@ -15,7 +15,7 @@ pub(crate) fn step_limits(
     of_job: &Limits,
     job: &NodeShare,
     step: Option<&NodeShare>,
-    of_several_nodes: bool,
+    scope: DeviceScope,
 ) -> Result<GroupLimits, String> {
     let counted = GroupLimits { count_memory: true, ..GroupLimits::default() };
     let Some(step) = step else { return Ok(counted) };
@@ -33,7 +33,7 @@ pub(crate) fn step_limits(
         let own = of_job.of_step(step);
         (own.granted != of_job.granted).then_some(own)
     });
-    let devices = fewer.map(|own| device_access::allowed(&own, of_several_nodes));
+    let devices = fewer.map(|own| device_access::allowed(&own, scope));
     Ok(GroupLimits {
         // Swap is limited for the whole job.
         memory_bytes: memory.map(|bytes| bytes.0),
@@ -49,6 +49,8 @@ mod tests {
     use crate::cgroup::DeviceRule;
     use model::allocation::GresShare;
     use model::limits::{DeviceLimits, DeviceUnit};
+
+    const SCOPE: DeviceScope = DeviceScope { of_several_nodes: false, cdi: &[] };
 
     fn share(cpus: &str, mib: u64) -> NodeShare {
         let cpus = cpus.parse().expect("a list of a test");
@@ -72,7 +74,7 @@ mod tests {
             ..Limits::default()
         };
         let of = |limits: &Limits, step: Option<&NodeShare>| {
-            step_limits(limits, &job, step, false).expect("no device is in it")
+            step_limits(limits, &job, step, SCOPE).expect("no device is in it")
         };
         let counted = GroupLimits { count_memory: true, ..GroupLimits::default() };
         assert_eq!(of(&limits, None), counted);
@@ -108,7 +110,7 @@ mod tests {
         };
         let job = with(&[0, 1]);
         let of = |step: &NodeShare| {
-            step_limits(&limits, &job, Some(step), false).expect("both are devices").devices
+            step_limits(&limits, &job, Some(step), SCOPE).expect("both are devices").devices
         };
         assert_eq!(of(&job), None, "the job's own list holds");
         let (null, full) = (DeviceRule::char(1, Some(3)), DeviceRule::char(1, Some(7)));

@@ -15,6 +15,7 @@ mod task_epilog;
 mod usage;
 
 use crate::cgroup::JobGroup;
+use crate::cpu_frequency::SetFrequency;
 use crate::supervisor::container;
 use crate::supervisor::job_context::JobContext;
 use crate::supervisor::process::descendants;
@@ -50,6 +51,8 @@ pub(super) struct Step {
     clients: StepClients,
     /// `None` until the tasks are started.
     group: Option<JobGroup>,
+    /// It has set the frequency of its CPUs.
+    frequency: Option<SetFrequency>,
     tasks: Vec<Task>,
     /// What all steps of the job hold.
     held_input: HeldInput,
@@ -97,6 +100,7 @@ impl Step {
             clients: StepClients::dial(&order.launch),
             order,
             group: None,
+            frequency: None,
             tasks: Vec::new(),
             held_input,
             epilogs: Vec::new(),
@@ -193,7 +197,7 @@ impl Step {
         let Some(ready) = task.ready.take() else { return };
         let (rank, pid) = (task.rank, task.pid.map_or(0, |pid| pid.as_raw()));
         match readiness(&ready) {
-            Readiness::Ready(_) => {
+            Readiness::Ready { .. } => {
                 self.clients.send_to_all(&StepMessage::Started { task: rank, pid: pid as u32 })
             }
             Readiness::Failed(reason) => {
@@ -356,6 +360,10 @@ impl Step {
             self.on_ready(index)
         }
         self.usage.absorb(&dead.usage);
+        if let Some(folder) = &self.containers {
+            let step = self.order.step.to_string();
+            container::on_process_ended(folder, &step, index as u32, dead.exit);
+        }
         let task = &mut self.tasks[index];
         task.used.update(&dead.used);
         task.pid = None;

@@ -2,6 +2,8 @@
 
 use super::{Stage, Step, TASKS_MAX};
 use crate::cgroup::GroupLimits;
+use crate::cpu_frequency::SetFrequency;
+use crate::device_access::DeviceScope;
 use crate::supervisor::container::{ContainerSpec, NO_CONTAINER, folder_of_attempt};
 use crate::supervisor::job_context::JobContext;
 use crate::supervisor::process::binding::{self, ProcessBinding};
@@ -24,8 +26,8 @@ impl Step {
         let limit = self.order.launch.time_limit.and_then(|limit| limit.duration());
         self.limit_at = limit.map(|length| wall_clock::now() + length);
         let name = format!("step_{}", self.order.step);
-        let (share, several) = (self.order.share.as_ref(), record.launch.nodes > 1);
-        let limits = step_limits(&record.limits, &record.launch.share, share, several);
+        let (share, scope) = (self.order.share.as_ref(), DeviceScope::of(record));
+        let limits = step_limits(&record.limits, &record.launch.share, share, scope);
         let (mut limits, bound) = match (limits, binding::step_binding(record, &self.order)) {
             (Ok(limits), Ok(bound)) => (limits, bound),
             (Err(reason), _) | (_, Err(reason)) => return self.fail_all(&reason),
@@ -44,6 +46,7 @@ impl Step {
             }
             Err(error) => return self.fail_all(&error.to_string()),
         }
+        self.set_frequency(job);
         let ranks: Vec<u32> = self.order.tasks.iter().copied().take(TASKS_MAX).collect();
         for (local, rank) in ranks.iter().enumerate() {
             let task = match self.start_task(job, bound.as_ref(), *rank, local as u32, &ranks) {
@@ -58,6 +61,36 @@ impl Step {
         if let Err(reason) = self.start_saver(job) {
             self.not_saved = true;
             self.write_notice(&format!("sluice: {reason}"));
+        }
+    }
+
+    /// Sets the frequency of its CPUs, where it or the site asks for one. What cannot be set is said to who asked.
+    fn set_frequency(&mut self, job: JobContext) {
+        let (record, asked) = (job.record, self.order.launch.cpu_frequency);
+        let policy = &record.site.cpu_frequency;
+        let Some(wanted) = policy.settle(asked) else { return };
+        let share = self.order.share.as_ref().map(|share| record.kernel_cpus(&share.cpus));
+        // Others use the CPUs of a job that is not confined to its own.
+        let of_job = record.limits.cpus.as_ref();
+        let set = match (of_job, asked.and_then(|asked| policy.refused(asked))) {
+            (None, _) => Err("the job is not confined to its CPUs".to_owned()),
+            (_, Some(governor)) => {
+                let governor = governor.kernel_name();
+                Err(format!("the governor {governor} is not one of CpuFreqGovernors"))
+            }
+            (Some(of_job), None) => {
+                let frequency = SetFrequency::of_step(job.dir, record, self.order.step);
+                let set = frequency.set(share.as_ref().unwrap_or(of_job), of_job, &wanted);
+                self.frequency = Some(frequency);
+                set
+            }
+        };
+        if let (Err(error), Some(_)) = (set, asked) {
+            let words = match record.launch.notices.cpu_frequency_refused.as_str() {
+                "" => "sluice: the frequency of the CPUs: {error}",
+                words => words,
+            };
+            self.write_notice(&words.replace("{error}", &error));
         }
     }
 

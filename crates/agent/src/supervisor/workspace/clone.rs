@@ -1,5 +1,6 @@
 //! Clones a repository with the node's `git`. Credentials reach `git` in its environment, or as a file in memory that ends
-//! with the clone: neither its arguments nor the repository's configuration holds them, and nothing on disk does.
+//! with the clone: neither its arguments nor the repository's configuration holds them. On disk they are in the attempt's
+//! launch record alone, which is root's.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -18,6 +19,11 @@ use wire::workspace::Repository;
 const HELPER: &str =
     r#"!f() { [ "$1" = get ] && printf 'username=oauth2\npassword=%s\n' "$SLUICE_GIT_TOKEN"; }; f"#;
 
+/// `git` gives up a server that sends fewer bytes a second for so many seconds: one that packs a large repository sends
+/// a few of them. The run may have values of its own.
+const SLOWEST: [(&str, &str); 2] =
+    [("GIT_HTTP_LOW_SPEED_LIMIT", "1"), ("GIT_HTTP_LOW_SPEED_TIME", "300")];
+
 /// Makes the repository's folder. Returns whether it is to be filled: one that is not empty may be used as it is.
 pub(super) fn make_folder(repository: &Repository, folder: &Path) -> Result<bool, String> {
     if !is_empty(folder)? {
@@ -31,11 +37,19 @@ pub(super) fn make_folder(repository: &Repository, folder: &Path) -> Result<bool
     fs::create_dir_all(folder).map(|()| true).map_err(failed)
 }
 
+/// How a repository is cloned.
+#[derive(Clone, Copy, Default)]
+pub(super) struct CloneOptions<'a> {
+    pub credentials: Option<&'a GitCredentials>,
+    /// All branches are cloned without it.
+    pub single_branch: bool,
+}
+
 /// Clones the repository into a folder that is not there, or empty, and applies what its user changed.
 pub(super) fn clone(
     repository: &Repository,
     folder: &Path,
-    credentials: Option<&GitCredentials>,
+    CloneOptions { credentials, single_branch }: CloneOptions<'_>,
     environment: &[CString],
 ) -> Result<(), String> {
     let url = &repository.url;
@@ -44,6 +58,7 @@ pub(super) fn clone(
     }
     let git = Git { environment, key: Key::new(credentials)?, credentials };
     let mut words = vec!["clone".to_owned(), "--quiet".to_owned()];
+    words.extend(single_branch.then(|| "--single-branch".to_owned()));
     words.extend(repository.branch.iter().map(|branch| format!("--branch={branch}")));
     words.extend(["--".to_owned(), url.clone(), folder.display().to_string()]);
     git.run(None, &words, None).map_err(|why| format!("cannot clone {url}: {why}"))?;
@@ -71,7 +86,7 @@ pub(super) fn clone(
 }
 
 /// Whether there is nothing at the path, or an empty folder.
-fn is_empty(folder: &Path) -> Result<bool, String> {
+pub(super) fn is_empty(folder: &Path) -> Result<bool, String> {
     match fs::read_dir(folder) {
         Ok(mut entries) => Ok(entries.next().is_none()),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
@@ -96,6 +111,10 @@ impl Git<'_> {
         let mut command = program::command("git", self.environment);
         // Nobody is there to be asked.
         command.args(words).env("GIT_TERMINAL_PROMPT", "0");
+        let is_set = |name: &str| program::pairs(self.environment).any(|(own, _)| own == name);
+        for (name, value) in SLOWEST.into_iter().filter(|(name, _)| !is_set(name)) {
+            command.env(name, value);
+        }
         self.add_credentials(&mut command);
         if let Some(folder) = folder {
             command.current_dir(folder);
@@ -110,13 +129,13 @@ impl Git<'_> {
                 program::pairs(self.environment).find(|(name, _)| *name == "GIT_CONFIG_COUNT");
             let own = own.and_then(|(_, count)| count.to_str()?.parse().ok()).unwrap_or(0_u32);
             command.env("SLUICE_GIT_TOKEN", &token.0);
-            command.env("GIT_CONFIG_COUNT", (own + 1).to_string());
+            command.env("GIT_CONFIG_COUNT", own.saturating_add(1).to_string());
             command.env(format!("GIT_CONFIG_KEY_{own}"), "credential.helper");
             command.env(format!("GIT_CONFIG_VALUE_{own}"), HELPER);
         }
         if let Some(Key(file)) = &self.key {
-            let options =
-                "-o IdentitiesOnly=yes -o BatchMode=yes -o StrictHostKeyChecking=accept-new";
+            let options = "-o IdentitiesOnly=yes -o BatchMode=yes -o StrictHostKeyChecking=accept-new \
+                           -o ConnectTimeout=60 -o ServerAliveInterval=15 -o ServerAliveCountMax=4";
             // A shell runs it as `git`'s child. `ssh` closes what it inherits, and `git` still has it.
             let ssh = format!("ssh {options} -i /proc/$PPID/fd/{}", file.as_raw_fd());
             command.env("GIT_SSH_COMMAND", ssh);
@@ -172,15 +191,14 @@ mod tests {
             format!("HOME={}", dir.path().display()),
         ];
         let environment = environment.map(|entry| CString::new(entry).expect("no NUL"));
-        if program::found("git", &environment).is_none() {
-            return;
-        }
+        assert!(program::found("git", &environment).is_some(), "this test needs git");
         let repository = serde_json::json!({"url": "ssh://git@h/r.git", "path": "r"});
         let repository: Repository = serde_json::from_value(repository).expect("a repository");
         let private_key = Some(SecretValue("the key\n\n".into()));
         let credentials = GitCredentials { private_key, oauth_token: None };
         let folder = dir.path().join("r");
-        let said = clone(&repository, &folder, Some(&credentials), &environment);
+        let options = CloneOptions { credentials: Some(&credentials), ..CloneOptions::default() };
+        let said = clone(&repository, &folder, options, &environment);
         assert!(
             said.is_err_and(|why| why.starts_with("cannot clone ssh://git@h/r.git: git ended"))
         );
@@ -194,8 +212,21 @@ mod tests {
         let repository = serde_json::json!({"url": "https://h/r.git", "path": "r"});
         let repository: Repository = serde_json::from_value(repository).expect("a repository");
         let path = CString::new(format!("PATH={}", dir.path().display())).expect("no NUL");
-        let said = clone(&repository, &dir.path().join("r"), None, &[path]);
+        let said = clone(&repository, &dir.path().join("r"), CloneOptions::default(), &[path]);
         assert_eq!(said, Err("cannot clone https://h/r.git: this node has no git".into()));
+    }
+
+    #[test]
+    fn settings_of_the_run_that_leave_no_number_for_ours_are_for_git_to_refuse() {
+        let own = CString::new(format!("GIT_CONFIG_COUNT={}", u32::MAX)).expect("no NUL");
+        let token = Some(SecretValue("hush".into()));
+        let credentials = GitCredentials { oauth_token: token, private_key: None };
+        let git = Git { environment: &[own], credentials: Some(&credentials), key: None };
+        let mut command = program::command("git", git.environment);
+        git.add_credentials(&mut command);
+        let count = command.get_envs().find(|(name, _)| *name == "GIT_CONFIG_COUNT");
+        let expected = u32::MAX.to_string();
+        assert_eq!(count.and_then(|(_, value)| value?.to_str()), Some(expected.as_str()));
     }
 
     #[test]
@@ -216,9 +247,7 @@ mod tests {
             shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
             String::from_utf8(shell.output().expect("a shell").stdout).expect("text")
         };
-        if program::found("git", &environment).is_none() {
-            return;
-        }
+        assert!(program::found("git", &environment).is_some(), "this test needs git");
         let filled = said(&["credential", "fill"]);
         assert!(filled.contains("username=oauth2\npassword=hush $x 'y\n"), "{filled}");
         assert_eq!(said(&["config", "user.name"]), "Ann\n");

@@ -71,8 +71,19 @@ impl RunWorkspace {
             return Ok(());
         }
         match &self.cloned {
+            Some(cloned) if clone::is_empty(cloned)? => {
+                let text = "was there when the container was made, and is gone now";
+                Err(format!("{}: {text}", repository.path))
+            }
             Some(cloned) => copy::copy(cloned, folder).map_err(|why| format!("cannot copy: {why}")),
-            None => clone::clone(repository, folder, self.git_credentials.as_ref(), environment),
+            None => clone::clone(repository, folder, self.clone_options(), environment),
+        }
+    }
+
+    fn clone_options(&self) -> clone::CloneOptions<'_> {
+        clone::CloneOptions {
+            credentials: self.git_credentials.as_ref(),
+            single_branch: self.workspace.single_branch,
         }
     }
 
@@ -115,8 +126,9 @@ fn variable<'a>(environment: &'a [CString], name: &str) -> Option<&'a Path> {
     environment.iter().find_map(value)
 }
 
-/// The path that is meant: `~` is the user's home, and anything else is below the working directory if it is relative.
-fn resolve(path: &str, home: Option<&Path>) -> Result<PathBuf, String> {
+/// The path that a path of the run's configuration means: `~` is the user's home, and anything else is below the working
+/// directory if it is relative.
+pub(crate) fn resolve(path: &str, home: Option<&Path>) -> Result<PathBuf, String> {
     let below_home = path.strip_prefix("~/").or((path == "~").then_some(""));
     match (below_home, home) {
         (Some(rest), Some(home)) => Ok(home.join(rest)),

@@ -7,20 +7,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A program of the run's `PATH`, with what it has in its environment beside the run's.
-pub(super) struct Program<'a> {
-    pub name: &'a str,
-    pub variables: &'a [(&'a str, &'a str)],
-}
-
-impl Program<'_> {
-    pub fn run(&self, words: &[&str], environment: &[CString]) -> Result<(), String> {
-        let mut command = command(self.name, environment);
-        command.args(words).envs(self.variables.iter().copied());
-        wait(self.name, command, None)
-    }
-}
-
 /// The program's path by the run's `PATH`.
 pub(super) fn found(name: &str, environment: &[CString]) -> Option<PathBuf> {
     let path = variable(environment, "PATH").unwrap_or(Path::new("/usr/bin:/bin"));

@@ -1,8 +1,8 @@
 //! A Python environment of the run's own, over an interpreter that is here: `uv` makes it where there is `uv`, else the
 //! interpreter itself does.
 
-use super::program::{Program, found};
-use super::variable;
+use super::program::found;
+use super::{program, variable};
 use std::ffi::CString;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -24,11 +24,14 @@ pub(super) fn make(version: &str, environment: &[CString]) -> Result<PathBuf, St
     made.map_err(|error| format!("cannot make {text}: {error}"))?;
     let made = if with_uv {
         // What is here is used; nothing is fetched.
-        let uv = Program { name: "uv", variables: &[("UV_PYTHON_DOWNLOADS", "never")] };
-        uv.run(&["venv", "--quiet", "--python", version, &text], environment)
+        let mut uv = program::command("uv", environment);
+        uv.args(["venv", "--quiet", "--python", version, &text])
+            .env("UV_PYTHON_DOWNLOADS", "never");
+        program::wait("uv", uv, None)
     } else {
-        let python = Program { name: &interpreter, variables: &[] };
-        python.run(&["-m", "venv", &text], environment)
+        let mut python = program::command(&interpreter, environment);
+        python.args(["-m", "venv", &text]);
+        program::wait(&interpreter, python, None)
     };
     made.map(|()| folder).map_err(|why| format!("no environment of {interpreter}: {why}"))
 }

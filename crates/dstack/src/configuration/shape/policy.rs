@@ -176,14 +176,6 @@ pub fn time_window(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
     }
 }
 
-pub fn startup_order(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
-    let order = field.word(STARTUP_ORDERS)?;
-    if order != "any" {
-        reading.notice(field, "has no effect: all nodes of a run are started together");
-    }
-    Ok(Value::text(order))
-}
-
 /// The backends of a run. One that has none of this cluster's nodes is refused at apply.
 pub fn backends(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
     let items = field.list("a list of backends")?;

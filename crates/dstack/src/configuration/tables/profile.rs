@@ -1,7 +1,7 @@
 //! The policies that a run may have itself or take from a profile, and `profiles.yml`.
 
 use crate::configuration::property::{
-    Default, Form, Property, Table, acts, acts_in_part, not_applied, notice, refused,
+    Default, Form, Property, Table, acts, acts_in_part, notice, refused,
 };
 use crate::configuration::shape::policy;
 
@@ -33,25 +33,17 @@ pub const PROFILE: &[Property] = &[
     notice("regions", NAMES, OWN_NODES),
     notice("availability_zones", NAMES, OWN_NODES),
     notice("instance_types", NAMES, OWN_NODES),
-    notice("reservation", Form::Text, OWN_NODES),
+    acts("reservation", Form::Text),
     notice("spot_policy", SPOT_POLICIES, OWN_NODES),
     acts("retry", Form::Shape(policy::retry)),
     acts("max_duration", Form::DurationOrOff),
-    not_applied(
-        "stop_duration",
-        Form::DurationOrOff,
-        "has no effect yet: the cluster's KillWait lies between the signal and the kill",
-    ),
+    acts("stop_duration", Form::DurationOrOff),
     notice("max_price", Form::Number(0.0, f64::MAX), OWN_NODES),
     notice("creation_policy", Form::Words(&["reuse", "reuse-or-create"]), OWN_NODES),
     notice("idle_duration", Form::IdleDuration, OWN_NODES),
-    notice(
-        "utilization_policy",
-        Form::Map(&UTILIZATION),
-        "a run is not yet ended for low GPU utilization",
-    ),
-    acts_in_part("startup_order", Form::Shape(policy::startup_order)),
-    acts_in_part("stop_criteria", Form::Words(&["all-done", "master-done"])),
+    acts("utilization_policy", Form::Map(&UTILIZATION)),
+    acts("startup_order", Form::Words(policy::STARTUP_ORDERS)),
+    acts("stop_criteria", Form::Words(&["all-done", "master-done"])),
     acts("schedule", Form::Map(&SCHEDULE)),
     acts("fleets", Form::List(&Form::Shape(policy::entity), "fleets")),
     refused(

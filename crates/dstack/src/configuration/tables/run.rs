@@ -10,6 +10,10 @@ use crate::configuration::shape::{amount, env, mount, network, run};
 const NO_RIGHTS: &str = "is not available: a container has no more rights than its user";
 const NO_SSH: &str = "has no effect yet: it needs ssh into the run";
 
+/// What becomes of ports.
+const PORTS_NOTICE: &str =
+    "ports of a container are reached on its node, and are not forwarded to this machine yet";
+
 pub const PORTS: Form = Form::List(&Form::Shape(network::port), "ports");
 pub const COMMANDS: Form = Form::List(&Form::Shape(run::command), "shell commands");
 
@@ -35,7 +39,7 @@ pub const RUN: &[Property] = &[
     acts("python", Form::Shape(run::python)),
     // `check` refuses it beside an image.
     acts_in_part("nvcc", Form::Bool),
-    notice("single_branch", Form::Bool, "has no effect: all branches are cloned"),
+    acts("single_branch", Form::Bool),
     acts("env", Form::Shape(env::env)).or(Default::Empty),
     acts("shell", Form::Shape(run::shell)),
     acts("resources", Form::Map(&RESOURCES)).or(Default::Empty),
@@ -72,7 +76,7 @@ pub static NODE_GROUP: Table = Table {
         acts("nodes", Form::Integer(1, u32::MAX as i64)).or(Default::Written("1")),
         acts("resources", Form::Map(&RESOURCES)).or(Default::Empty),
         acts("commands", COMMANDS).or(Default::Empty),
-        notice("ports", PORTS, "ports are not forwarded yet").or(Default::Empty),
+        notice("ports", PORTS, PORTS_NOTICE).or(Default::Empty),
     ]],
 };
 
@@ -81,9 +85,8 @@ pub static TASK: Table = Table {
     sections: &[
         &[
             acts("nodes", Form::Shape(amount::task_nodes)),
-            // `check` refuses groups of different resources.
-            acts_in_part("groups", Form::List(&Form::Map(&NODE_GROUP), "groups")),
-            notice("ports", PORTS, "ports are not forwarded yet").or(Default::Empty),
+            acts("groups", Form::List(&Form::Map(&NODE_GROUP), "groups")),
+            notice("ports", PORTS, PORTS_NOTICE).or(Default::Empty),
             acts("commands", COMMANDS).or(Default::Empty),
             acts("type", Form::Text),
         ],
@@ -101,7 +104,7 @@ pub static DEV_ENVIRONMENT: Table = Table {
             notice("version", Form::Text, NO_SSH),
             acts("init", COMMANDS).or(Default::Empty),
             notice("inactivity_duration", Form::IdleDuration, NO_SSH),
-            notice("ports", PORTS, "ports are not forwarded yet").or(Default::Empty),
+            notice("ports", PORTS, PORTS_NOTICE).or(Default::Empty),
             acts("type", Form::Text),
         ],
         RUN,

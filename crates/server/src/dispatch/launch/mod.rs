@@ -7,14 +7,15 @@ use crate::agents::devices;
 use crate::error::ServerError;
 use crate::secret::{git_credentials, references, registry_auth};
 use crate::shared::Shared;
-use cluster::{Job, State};
-use model::allocation::NodeShare;
+use crate::task_groups::has_preparing_nodes;
+use cluster::{Job, State, view};
+use model::allocation::{Allocation, NodeShare};
 use model::array::IndexSet;
 use model::attempt::{Attempt, EndCause};
 use model::binding::BindPolicy;
 use model::container::Container;
 use model::filename::{DEFAULT_ARRAY_OUTPUT, DEFAULT_OUTPUT};
-use model::id::{AttemptId, BlobRef};
+use model::id::{AttemptId, BlobRef, JobId};
 use model::interpolation::{self, Place, Reference};
 use model::partition::DefaultMemory;
 use model::reason::Refusal;
@@ -28,7 +29,7 @@ use slurm::environment::{self, Environment};
 use std::sync::Arc;
 pub use step::step_orders;
 use wire::order::{
-    FileNames, JobLaunch, Output, ProcessVariable, PrologEpilogEnvironment, UserIds,
+    FileNames, JobLaunch, LaunchFile, Output, ProcessVariable, PrologEpilogEnvironment, UserIds,
 };
 use wire::step::SrunPrologEpilog;
 use wire::workspace::Workspace;
@@ -49,7 +50,7 @@ struct Facts {
     qos: String,
     kill_wait_s: u32,
     append: bool,
-    addresses: Vec<String>,
+    task: TaskFacts,
     tasks: Option<IndexSet>,
     default_memory: Option<DefaultMemory>,
     gpus: GpuView,
@@ -63,9 +64,20 @@ struct Facts {
     has_prolog_epilog: bool,
     /// The image of tasks that name none.
     default_image: Option<String>,
+    /// The job has its node for itself.
+    has_whole_node: bool,
     topology: Option<Arc<Topology>>,
     /// The facts of all components of a het job, itself among them, in their order.
     het_components: Vec<Facts>,
+}
+
+/// A task with all its groups, as its variables tell it.
+struct TaskFacts {
+    /// The rank of this group's first node.
+    first_rank: u32,
+    /// By the ranks of the nodes.
+    addresses: Vec<String>,
+    gpus: Vec<u32>,
 }
 
 fn gpu_view(shared: &Shared, state: &State, node: &str) -> GpuView {
@@ -97,20 +109,15 @@ fn facts_of_one(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Op
     let job = state.jobs.get(&id.job)?;
     let attempt = job.attempt().filter(|a| a.number == id.number && a.ending.is_none())?;
     let node_index = attempt.allocation.nodes.iter().position(|s| s.node == node)?;
-    let address = |share: &NodeShare| {
-        let known = state.nodes.get(&share.node);
-        let said = known.map(|n| n.facts.address.clone()).filter(|a| !a.is_empty());
-        said.or(known.map(|n| n.config.address.clone())).unwrap_or_default()
-    };
     Some(Facts {
         share: attempt.allocation.nodes[node_index].clone(),
         node_index: node_index as u32,
         cluster: state.config.name.clone(),
         topology: state.config.topology.clone(),
         qos: job.qos.to_string(),
-        kill_wait_s: state.config.parameters.kill_wait_s,
+        kill_wait_s: stop_s(state, job),
         append: state.config.parameters.job_file_append,
-        addresses: attempt.allocation.nodes.iter().map(address).collect(),
+        task: task_facts(state, job),
         tasks: state.runs.get(&job.run).map(|r| r.tasks.clone()),
         default_memory: cluster::requested::default_memory(state, job),
         gpus: gpu_view(shared, state, node),
@@ -122,10 +129,40 @@ fn facts_of_one(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Op
         unkillable_s: state.config.parameters.unkillable_step_timeout_s,
         has_prolog_epilog: state.config.site.has_prolog_epilog(),
         default_image: state.config.site.containers.default_image.clone(),
+        has_whole_node: has_whole_node(state, job, &attempt.allocation, node_index),
         job: job.clone(),
         attempt: attempt.clone(),
         het_components: Vec::new(),
     })
+}
+
+/// Groups of different resources are jobs of their own, the components of a het job.
+fn task_facts(state: &State, job: &Job) -> TaskFacts {
+    let groups: Vec<JobId> = job.het.map_or(vec![job.id], |het| het.jobs().collect());
+    let (addresses, gpus) = (Vec::new(), Vec::new());
+    let mut task = TaskFacts { first_rank: 0, addresses, gpus };
+    for group in groups.iter().filter_map(|id| state.jobs.get(id)) {
+        if group.id == job.id {
+            task.first_rank = task.addresses.len() as u32;
+        }
+        for share in group.allocation().iter().flat_map(|granted| &granted.nodes) {
+            let known = state.nodes.get(&share.node);
+            let said = known.map(|n| n.facts.address.clone()).filter(|a| !a.is_empty());
+            let address = said.or(known.map(|n| n.config.address.clone()));
+            task.addresses.push(address.unwrap_or_default());
+            task.gpus.push(share.gres_count("gpu") as u32);
+        }
+    }
+    task
+}
+
+/// Whether nobody else can be on the node meanwhile.
+fn has_whole_node(state: &State, job: &Job, granted: &Allocation, node_index: usize) -> bool {
+    let partition = state.config.partitions.iter().find(|p| p.name == granted.partition);
+    let exclusive = view::is_exclusive(job, partition, state.config.parameters.select);
+    let share = &granted.nodes[node_index];
+    let cpus = state.nodes.get(&share.node).map(|node| node.config.cpus);
+    exclusive || cpus.is_some_and(|cpus| share.sharers <= 1 && share.cpus.len() >= cpus)
 }
 
 /// How long the job may overrun its limit: as its partition says, else as the cluster does.
@@ -160,7 +197,7 @@ pub fn job_launch(
     };
     let script = match (&launch.script, runs_here) {
         (Some(blob), true) if launch.kind == LaunchKind::Task => {
-            Some(with_addresses(&shared.blob_text(blob)?, &facts.addresses)?)
+            Some(with_addresses(&shared.blob_text(blob)?, &facts.task.addresses)?)
         }
         (Some(blob), true) => Some(shared.blob_text(blob)?),
         _ => None,
@@ -174,15 +211,24 @@ pub fn job_launch(
     } else {
         references::leave_out(&base, &launch.secret_variables)
     };
-    let environment = match launch.kind {
-        LaunchKind::Task => task_environment(shared, &facts, &base),
-        _ => slurm_environment(shared, &facts, &base),
-    };
-    let (stdout, stderr) = outputs(&facts);
     let workspace = match (&launch.workspace, runs_here) {
         (Some(blob), true) => Some(read_workspace(shared, blob)?),
         _ => None,
     };
+    let environment = match launch.kind {
+        LaunchKind::Task => {
+            let repository = workspace.as_ref().and_then(|brought| brought.repository.as_ref());
+            let repo_id = repository.and_then(|repository| repository.id.as_deref());
+            task_environment(
+                shared,
+                &facts,
+                &base,
+                repo_id.unwrap_or(dstack::environment::NO_REPOSITORY),
+            )
+        }
+        _ => slurm_environment(shared, &facts, &base),
+    };
+    let (stdout, stderr) = outputs(&facts);
     let own_folder = workspace.as_ref().is_some_and(|brought| brought.own_folder);
     Ok(Some(JobLaunch {
         kind: launch.kind,
@@ -196,11 +242,15 @@ pub fn job_launch(
         node_index: facts.node_index,
         nodes: facts.attempt.allocation.nodes.len() as u32,
         script,
-        deferred: launch.kind == LaunchKind::Batch
-            && runs_here
-            && !facts.attempt.preparing_nodes.is_empty(),
+        deferred: runs_here && is_deferred(&facts),
         arguments: launch.arguments.clone(),
         environment,
+        // A run that starts in its scratch folder finds there what it brings along, and nothing else.
+        files: if launch.kind == LaunchKind::Task && runs_here && !own_folder {
+            vec![mpi_hostfile(&facts.task)]
+        } else {
+            Vec::new()
+        },
         process_variables: process_variables(launch.kind, own_folder),
         work_dir: launch.work_dir.to_string(),
         stdin: launch.stdin.as_deref().unwrap_or("/dev/null").to_owned(),
@@ -221,6 +271,9 @@ pub fn job_launch(
         notices: notice::launch_notices(facts.job.id),
         sample_s: launch.sample_s,
         container: launch.container.clone().or_else(|| default_container(&facts)),
+        own_network: launch.kind == LaunchKind::Task
+            && facts.attempt.allocation.nodes.len() == 1
+            && !facts.has_whole_node,
         registry_auth: match launch.container {
             Some(_) => registry_auth::open(shared, &spec).map_err(refused)?,
             None => None,
@@ -379,17 +432,44 @@ fn slurm_environment(shared: &Shared, facts: &Facts, base: &str) -> Vec<String> 
     environment.to_entries()
 }
 
-fn task_environment(shared: &Shared, facts: &Facts, base: &str) -> Vec<String> {
+/// Whether the script waits for other nodes of its job: for their prologs, or because they start first.
+fn is_deferred(facts: &Facts) -> bool {
+    let is_preparing = |facts: &Facts| has_preparing_nodes(&facts.attempt);
+    match facts.job.spec.launch.kind {
+        LaunchKind::Batch => is_preparing(facts),
+        LaunchKind::Task => {
+            let nodes: Vec<&str> = facts.attempt.allocation.node_names().collect();
+            let (_, then) = facts.job.spec.launch.startup_order.parts(&nodes, facts.job.het);
+            let some_prepare = is_preparing(facts) || facts.het_components.iter().any(is_preparing);
+            some_prepare && then.contains(&facts.share.node.as_str())
+        }
+        LaunchKind::Interactive => false,
+    }
+}
+
+/// Seconds between the signal that ends a job and the kill.
+pub fn stop_s(state: &State, job: &Job) -> u32 {
+    job.spec.launch.stop_s.unwrap_or(state.config.parameters.kill_wait_s)
+}
+
+fn mpi_hostfile(task: &TaskFacts) -> LaunchFile {
+    let (variable, name) = dstack::environment::MPI_HOSTFILE;
+    let text = dstack::environment::mpi_hostfile(&task.addresses, &task.gpus);
+    LaunchFile { name: name.into(), variable: variable.into(), text }
+}
+
+fn task_environment(shared: &Shared, facts: &Facts, base: &str, repo_id: &str) -> Vec<String> {
+    let task = &facts.task;
     let run = facts.job.run.to_string();
     let node = dstack::environment::TaskNode {
         run_id: &run,
         run_name: &facts.job.spec.name,
         job_id: &run,
         working_dir: &facts.job.spec.launch.work_dir,
-        node_ips: &facts.addresses,
-        rank: facts.node_index,
-        gpus_per_node: facts.share.gres_count("gpu") as u32,
-        mpi_hostfile: "",
+        repo_id,
+        node_ips: &task.addresses,
+        rank: task.first_rank + facts.node_index,
+        gpus: &task.gpus,
     };
     let mut variables = Environment::from_block(base);
     for (name, value) in node.variables().into_iter().filter(|(_, value)| !value.is_empty()) {

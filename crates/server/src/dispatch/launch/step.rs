@@ -12,6 +12,7 @@ use model::run::{JobSpec, Step};
 use slurm::environment::gpu::{self, DeviceNames, GpuView};
 use slurm::environment::job::JobFacts;
 use slurm::environment::{self, Environment, PRIO_PROCESS};
+use std::num::NonZeroU32;
 use wire::order::{Action, StepOrder};
 use wire::step::{SrunPrologEpilog, StepLaunch, StepLayout, StepNode};
 
@@ -75,6 +76,7 @@ pub fn step_orders(
     let job = job_facts(&facts);
     let names = layout.nodes.iter().map(|node| node.node.as_str());
     let bind = facts.bind.resolve(&launch.cpu_bind, names, &facts.attempt.allocation.partition);
+    let tasks = layout.nodes.iter().map(|node| node.tasks.len() as u32).sum();
     let orders = layout.nodes.iter().enumerate().map(|(index, node)| {
         let share = record.shares.iter().find(|s| s.node == node.node);
         let known = gpus.iter().find(|gpus| gpus.node == node.node);
@@ -105,6 +107,7 @@ pub fn step_orders(
             nice,
             tasks: node.tasks.clone(),
             node_index: index as u32,
+            step_tasks: NonZeroU32::new(tasks),
             environment: variables.to_entries(),
             process_variables: environment::step::process_variables(),
             share: share.cloned(),

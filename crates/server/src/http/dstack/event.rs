@@ -12,12 +12,12 @@ use axum::extract::State;
 use dstack::api::event::{Event, EventTarget, ListEvents};
 use dstack::occurrence::{self, Actor, Occurrence, Target};
 use model::fleet::MAIN_PROJECT;
-use model::id::{JobId, RunId};
+use model::id::RunId;
 use model::principal::Principal;
 use model::reason::Refusal;
-use model::record::{HistoryFilter, JobRecord};
+use model::record::HistoryFilter;
 use model::time::Timestamp;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::task::block_in_place;
 
@@ -77,13 +77,7 @@ fn occurrences(
         ..HistoryFilter::default()
     };
     let records = history::history(shared, by, &filter)?;
-    let mut last: HashMap<JobId, u32> = HashMap::new();
-    for record in &records {
-        let attempt = last.entry(record.job).or_default();
-        *attempt = record.attempt.max(*attempt);
-    }
-    let is_last = |record: &JobRecord| last.get(&record.job) == Some(&record.attempt);
-    let of_runs = records.iter().flat_map(|record| occurrence::of_record(record, is_last(record)));
+    let of_runs = occurrence::of_records(records).into_iter();
     let noted = noted();
     Ok(of_runs.chain(noted.iter().map(occurrence::of_activity)).collect())
 }

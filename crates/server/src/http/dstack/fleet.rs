@@ -122,7 +122,8 @@ fn fleet(shared: &Shared, view: &ClusterView, name: &str) -> Fleet {
 
 /// The configuration that dstack would have such a fleet from, with every property.
 fn fleet_configuration(name: &str, hosts: &[&str]) -> Value {
-    let hosts: Vec<Value> = hosts.iter().map(|host| json!({"hostname": host})).collect();
+    let hosts: Vec<Value> =
+        hosts.iter().map(|host| json!({"hostname": host, "blocks": "auto"})).collect();
     let configuration = json!({
         "type": "fleet",
         "name": name,

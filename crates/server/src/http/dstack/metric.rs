@@ -35,7 +35,8 @@ pub async fn job(
     let Some(part) = run.parts.get(wanted.job_num).filter(|_| run.ended.is_none()) else {
         return Ok(Json(Metrics { metrics: Vec::new() }));
     };
-    let load = sstat::load_on(&shared, &by, run.job, &part.node).await?;
+    let job = run_list::job_on(&shared, &run, &part.node);
+    let load = sstat::load_on(&shared, &by, job, &part.node).await?;
     Ok(Json(Metrics { metrics: metrics(part, &load, &wanted) }))
 }
 
@@ -56,7 +57,8 @@ fn metrics(part: &Part, load: &Load, wanted: &Wanted) -> Vec<Metric> {
         values: points.iter().map(|point| value(point).into()).collect(),
     };
     // Of GPUs that nobody reads there are no figures.
-    let gpus = if load.gpus.is_empty() { 0 } else { part.gpu_count() };
+    let read_gpus = || load.gpus.iter().enumerate().filter(|(_, gpu)| !gpu.readings.is_empty());
+    let gpus = if read_gpus().next().is_none() { 0 } else { part.gpu_count() };
     let mut metrics = vec![
         series("cpu_usage_percent", &|point| point.cpu_percent),
         series("memory_usage_bytes", &|point| point.now.memory),
@@ -65,10 +67,10 @@ fn metrics(part: &Part, load: &Load, wanted: &Wanted) -> Vec<Metric> {
         series("memory_total_bytes", &|_| part.memory.0),
         series("gpus_detected_num", &|_| gpus),
     ];
-    if let Some(first) = load.gpus.first() {
+    if let Some((_, first)) = read_gpus().next() {
         metrics.push(series("gpu_memory_total_bytes", &|_| first.memory_total));
     }
-    for (index, gpu) in load.gpus.iter().enumerate() {
+    for (index, gpu) in read_gpus() {
         let read = |point: &LoadPoint| gpu.at(point.now.at);
         let name = format!("gpu_memory_usage_bytes_gpu{index}");
         metrics.push(series(&name, &|point| read(point).map_or(0, |read| read.memory_used)));

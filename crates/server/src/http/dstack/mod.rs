@@ -9,6 +9,9 @@ mod answer;
 mod event;
 mod file;
 mod fleet;
+#[cfg(test)]
+mod group_tests;
+pub mod kept_spec;
 mod log;
 mod metric;
 mod multipart;
@@ -79,7 +82,7 @@ const ROUTES: &[(&str, Handler)] = &[
     ("/api/project/{project}/repos/get", || post(repo::get)),
     ("/api/project/{project}/repos/upload_code", || post(repo::upload_code)),
     ("/api/project/{project}/repos/delete", || post(repo::delete)),
-    ("/api/project/{project}/repos/list", || post(nothing)),
+    ("/api/project/{project}/repos/list", || post(repo::list)),
     ("/api/runs/list", || post(run::list)),
     ("/api/project/{project}/runs/get", || post(run::get)),
     ("/api/project/{project}/runs/get_plan", || post(run::plan)),
@@ -166,7 +169,7 @@ async fn authenticated(
         Caller::WrongToken(_) => Refused(ApiError::invalid_token()).into_response(),
         Caller::NoToken => Refused(ApiError::not_authenticated()).into_response(),
         Caller::TooMany(who) => authenticate::too_many_connections(&who),
-        Caller::TooFar(why) => Refused(ApiError::denied(why)).into_response(),
+        Caller::NotVouched(why) => Refused(ApiError::denied(&why)).into_response(),
     }
 }
 

@@ -266,7 +266,7 @@ async fn replay(api: &Api, recorded: &Recorded, requests: &[&Request]) -> Vec<St
         }
         let otherwise = OTHERWISE.iter().find(|(of, at, _)| of == scenario && at == path);
         let expected = otherwise.map_or(request.status, |(.., status)| *status);
-        let peer = if scenario == "badtoken" { port("127.0.0.1:9") } else { None };
+        let peer = if scenario == "badtoken" { port() } else { None };
         let (status, said) = match peer {
             Some(peer) => api.send_from(path, body, Some(peer), Some("wrong")).await,
             None => api.send(path, body, Some(server_principal())).await,

@@ -15,13 +15,29 @@ use dstack::api::stored::{
 use dstack::configuration::task::Task;
 use model::principal::Principal;
 use model::secret::{GitCredentials, Sealed};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use store::BlobId;
 use tokio::task::block_in_place;
 use wire::workspace::{Blob, Repository};
 
+/// A repository as it is kept.
+#[derive(Serialize, Deserialize)]
+struct KeptRepository {
+    /// Not in those of the build before, which are found by their id and not listed.
+    #[serde(default)]
+    project: Option<String>,
+    #[serde(flatten)]
+    head: RepoHead,
+}
+
 /// What a kept repository belongs to: one that was copied to another name or user is not read there.
-fn context(by: &Principal, project: &str, id: &str) -> String {
+fn context(by: &Principal, key: &str) -> String {
+    format!("repository\0{}\0{key}", by.uid)
+}
+
+/// The same of the build before.
+fn earlier_context(by: &Principal, project: &str, id: &str) -> String {
     format!("repository\0{}\0{project}\0{id}", by.uid)
 }
 
@@ -46,10 +62,11 @@ pub async fn init(
     }
     let (id, info) = (wanted.repo_id, wanted.repo_info);
     let head = RepoHead { repo_id: id, repo_info: info, repo_creds: wanted.repo_creds };
-    let text = serde_json::to_string(&head).map_err(|e| Refused::because(e.to_string()))?;
-    let context = context(&by, &project, &head.repo_id);
-    let sealed = shared.secret_keys.seal(&context, &text).map_err(model::reason::Refusal::from)?;
     let key = key(&project, &head.repo_id);
+    let kept = KeptRepository { project: Some(project), head };
+    let text = serde_json::to_string(&kept).map_err(|e| Refused::because(e.to_string()))?;
+    let sealed = shared.secret_keys.seal(&context(&by, &key), &text);
+    let sealed = sealed.map_err(model::reason::Refusal::from)?;
     let mut turn = shared.uploads.turn(by.uid).await;
     block_in_place(|| turn.put(Kind::Repository, &key, sealed.0.as_bytes()))?;
     Ok(Json(()))
@@ -69,10 +86,35 @@ pub async fn get(
 
 /// The user's own repository; `None` also where its key was rotated away, and it has to be initialised again.
 fn kept(shared: &Shared, by: &Principal, project: &str, id: &str) -> Option<RepoHead> {
-    let sealed = shared.uploads.get(by.uid, Kind::Repository, &key(project, id))?;
+    let key = key(project, id);
+    let earlier = || open(shared, by, &key, &earlier_context(by, project, id));
+    let kept = open(shared, by, &key, &context(by, &key)).or_else(earlier);
+    kept.map(|kept| kept.head)
+}
+
+fn open(shared: &Shared, by: &Principal, key: &str, context: &str) -> Option<KeptRepository> {
+    let sealed = shared.uploads.get(by.uid, Kind::Repository, key)?;
     let sealed = Sealed(String::from_utf8(sealed).ok()?);
-    let text = shared.secret_keys.open(&context(by, project, id), &sealed).ok()?;
+    let text = shared.secret_keys.open(context, &sealed).ok()?;
     serde_json::from_str(&text.0).ok()
+}
+
+/// The repositories that the user has initialised in the project, without what they are cloned with.
+pub async fn list(
+    State(shared): State<Arc<Shared>>,
+    Extension(by): Extension<Principal>,
+    Path(project): Path<String>,
+) -> ApiResult<Vec<RepoHead>> {
+    let heads = block_in_place(|| {
+        let keys = shared.uploads.kept(by.uid, Kind::Repository).into_iter();
+        let all = keys.filter_map(|(key, _)| open(&shared, &by, &key, &context(&by, &key)));
+        let own = all.filter(|kept| kept.project.as_deref() == Some(&project));
+        let mut heads: Vec<_> =
+            own.map(|kept| RepoHead { repo_creds: None, ..kept.head }).collect();
+        heads.sort_by(|one, other| one.repo_id.cmp(&other.repo_id));
+        heads
+    });
+    Ok(Json(heads))
 }
 
 pub async fn upload_code(
@@ -129,7 +171,11 @@ pub fn of_run(
         Some(code) => return Err(invalid(format!("repo_code_hash {code:?}: expected 64 digits"))),
         None => None,
     };
+    if clone_url.is_empty() {
+        return Err(invalid(format!("repository {id} has no address: run dstack init")));
+    }
     let repository = Repository {
+        id: Some(id.to_owned()),
         url: clone_url,
         branch: data.repo_branch.or(asked.branch.clone()),
         hash: data.repo_hash.or(asked.hash.clone()),

@@ -1,18 +1,20 @@
 //! Runs: planned, applied, listed and stopped.
 
 use super::answer::{ApiResult, Json, Refused};
-use super::run_body::{Bodies, job_spec};
-use super::run_facts::RunFacts;
+use super::kept_spec::{KeptSpec, raw};
+use super::run_body::Bodies;
+use super::run_list::ActiveRun;
 use super::run_request::{self, Purpose, RunRequest};
 use super::{project, run_list};
 use crate::http::calls;
 use crate::shared::Shared;
+use crate::writer::submission::stored_form;
 use axum::Extension;
 use axum::extract::{Path, State};
 use dstack::api::gpu::{Gpus, ListGpus};
 use dstack::api::plan::{JobPlan, RunPlan};
 use dstack::api::run::{ApplyRunPlan, DeleteRuns, GetRun, GetRunPlan, ListRuns, Run, StopRuns};
-use dstack::request::{for_offers, is_same_run};
+use dstack::request::{for_offers, group_submissions, is_same_run};
 use dstack::status::ApplyAction;
 use model::change::{JobFilter, JobRef};
 use model::fleet::MAIN_PROJECT;
@@ -22,8 +24,7 @@ use model::reason::Refusal;
 use model::run::JobSpec;
 use std::sync::Arc;
 use tokio::task::block_in_place;
-use wire::client::{Answer, Call, Cancel, JobsQuery, Offer};
-use wire::view::JobView;
+use wire::client::{Answer, Call, Cancel, JobsQuery, Offer, Submission};
 
 /// The most offers of one answer; the client asks for as many at most.
 const OFFERS_MAX: usize = 50;
@@ -70,16 +71,26 @@ pub async fn plan(
     let purpose = if wanted.for_offers_only { Purpose::Offers } else { Purpose::Plan };
     let read = || run_request::read(&shared, &by, &project, wanted.run_spec, purpose);
     let asked = block_in_place(read)?;
-    let found = offers(&shared, &by, &asked).await?;
+    let found = offers(&shared, &by, &asked.submission).await?;
+    let groups = group_submissions(&asked.submission);
+    let mut of_groups = vec![(asked.task.groups.first().map_or(0, |group| group.nodes), found)];
+    for (submission, group) in groups.iter().zip(&asked.task.groups).skip(1) {
+        of_groups.push((group.nodes, offers(&shared, &by, submission).await?));
+    }
     let active = run_list::own_active(&shared, &by, &project, &asked.name)?;
     let bodies = Bodies::new(&shared, &by, &project);
     let most = wanted.max_offers.map_or(OFFERS_MAX, |most| most as usize).min(OFFERS_MAX);
     let nodes = bodies.shown_nodes(asked.task.nodes.min);
-    let job_plan = |rank| JobPlan {
-        job_spec: job_spec(&asked.effective, &asked.name, rank, nodes),
-        offers: found.iter().take(most).map(|offer| bodies.offer(offer)).collect(),
-        total_offers: u32::try_from(found.len()).unwrap_or(u32::MAX),
-        max_price: found.first().map(|_| 0.0),
+    let effective = raw(&asked.effective);
+    let jobs_of = KeptSpec::of(&effective).unwrap_or_default();
+    let job_plan = |rank: u32| {
+        let found = offers_of_rank(&of_groups, rank);
+        JobPlan {
+            job_spec: jobs_of.job_spec(&asked.name, rank, nodes),
+            offers: found.iter().take(most).map(|offer| bodies.offer(offer)).collect(),
+            total_offers: u32::try_from(found.len()).unwrap_or(u32::MAX),
+            max_price: found.first().map(|_| 0.0),
+        }
     };
     Ok(Json(RunPlan {
         project_name: project.clone(),
@@ -88,7 +99,7 @@ pub async fn plan(
         run_spec: asked.run_spec,
         effective_run_spec: Some(asked.effective),
         action: if active.is_some() { ApplyAction::Update } else { ApplyAction::Create },
-        current_resource: active.map(|job| Box::new(bodies.run(&RunFacts::of_job(&job)))),
+        current_resource: active.map(|active| Box::new(bodies.run(&active.facts))),
     }))
 }
 
@@ -106,7 +117,7 @@ pub async fn apply(
     let read = || run_request::read(&shared, &by, &project, run, Purpose::Run);
     let asked = block_in_place(read)?;
     let RunRequest { name, mut submission, effective, .. } = asked;
-    let asked = calls::stored_form(&submission);
+    let asked = stored_form(&submission);
     if let Some(active) = run_list::own_active(&shared, &by, &project, &name)? {
         return same_run(&shared, &by, &project, &active, &asked);
     }
@@ -118,7 +129,7 @@ pub async fn apply(
         Ok(Answer::Submitted { job, .. }) => {
             let found = one(&shared, &by, job)?;
             let found = found.ok_or_else(|| Refused::not_found("Run not found"))?;
-            Ok(Json(Bodies::new(&shared, &by, &project).run(&RunFacts::of_job(&found))))
+            Ok(Json(Bodies::new(&shared, &by, &project).run(&found.facts)))
         }
         // Another call has submitted it meanwhile.
         Err(Refusal::AlreadyExists { .. }) => {
@@ -138,13 +149,13 @@ fn same_run(
     shared: &Shared,
     by: &Principal,
     project: &str,
-    active: &JobView,
-    asked: &JobSpec,
+    active: &ActiveRun,
+    asked: &[JobSpec],
 ) -> ApiResult<Run> {
-    if is_same_run(&active.spec, asked) {
-        return Ok(Json(Bodies::new(shared, by, project).run(&RunFacts::of_job(active))));
+    if is_same_run(active.specs.iter().map(Arc::as_ref), asked) {
+        return Ok(Json(Bodies::new(shared, by, project).run(&active.facts)));
     }
-    let name = &active.spec.name;
+    let name = &active.facts.name;
     let text = format!("Failed to apply plan. Run {name} is active. Stop it first");
     Err(Refused::because(text))
 }
@@ -174,7 +185,10 @@ pub async fn stop(
         let cancel = Cancel { filter, step: None, signal, batch_only: false, full: true };
         if let Answer::Cancelled(results) =
             calls::answer(&shared, by.clone(), Call::Cancel(cancel)).await?
-            && let Some(why) = results.into_iter().find_map(|result| result.refusal)
+            && let Some(why) = results
+                .into_iter()
+                .filter_map(|result| result.refusal)
+                .find(|why| !matches!(why, Refusal::JobEnded(_)))
         {
             return Err(why.into());
         }
@@ -199,6 +213,17 @@ pub async fn delete(
     Ok(Json(()))
 }
 
+/// The offers for one node: those of its group. `of_groups`: how many nodes each has, and its offers.
+pub(super) fn offers_of_rank(of_groups: &[(u32, Vec<Offer>)], rank: u32) -> &[Offer] {
+    let mut end = 0_u32;
+    let of_rank = of_groups.iter().find(|(nodes, _)| {
+        end = end.saturating_add(*nodes);
+        rank < end
+    });
+    // Groups of equal resources have the offers of one.
+    of_rank.or(of_groups.first()).map_or(&[], |(_, found)| found)
+}
+
 /// The offers by kind of GPU: `dstack offer --group-by gpu`.
 pub async fn gpus(
     State(shared): State<Arc<Shared>>,
@@ -207,7 +232,7 @@ pub async fn gpus(
     Json(wanted): Json<ListGpus>,
 ) -> ApiResult<Gpus> {
     let asked = run_request::read(&shared, &by, &project, wanted.run_spec, Purpose::Offers)?;
-    let found = offers(&shared, &by, &asked).await?;
+    let found = offers(&shared, &by, &asked.submission).await?;
     Ok(Json(Gpus { gpus: Bodies::new(&shared, &by, &project).gpu_groups(&found) }))
 }
 
@@ -215,9 +240,9 @@ pub async fn gpus(
 async fn offers(
     shared: &Arc<Shared>,
     by: &Principal,
-    asked: &RunRequest,
+    asked: &Submission,
 ) -> Result<Vec<Offer>, Refused> {
-    let patient = Box::new(for_offers(&asked.submission));
+    let patient = Box::new(for_offers(asked));
     match calls::answer(shared, by.clone(), Call::Offers(patient)).await {
         Ok(Answer::Offers(mut found)) => {
             found.sort_by_key(|offer| !offer.available);
@@ -232,9 +257,9 @@ async fn offers(
     }
 }
 
-fn one(shared: &Shared, by: &Principal, job: JobId) -> Result<Option<JobView>, Refusal> {
+fn one(shared: &Shared, by: &Principal, job: JobId) -> Result<Option<ActiveRun>, Refusal> {
     let refs = vec![JobRef::whole(job)];
     let filter = JobFilter { jobs: refs, all_states: true, ..JobFilter::default() };
     let wanted = JobsQuery { filter, ..JobsQuery::default() };
-    Ok(calls::jobs(shared, by, &wanted, |_| ())?.into_iter().next())
+    Ok(ActiveRun::of(calls::jobs(shared, by, &wanted, |_| ())?))
 }

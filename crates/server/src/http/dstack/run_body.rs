@@ -1,25 +1,25 @@
 //! Jobs, offers and nodes in the form that dstack's client reads.
 
+use super::kept_spec::{KeptSpec, raw};
 use super::run_facts::{GPU, Part, RunFacts};
 use super::uuid;
 use crate::shared::Shared;
 use cluster::authorise::{Act, authorise};
 use dstack::api::gpu::{Bounds, GpuGroup};
 use dstack::api::instance::{BACKEND, Disk, Gpu, InstanceType, Offer, REGION, Resources};
-use dstack::api::job::{
-    Job, JobProvisioningData, JobRuntimeData, JobSpec, JobSubmission, Requirements,
-};
+use dstack::api::job::{Job, JobProvisioningData, JobRuntimeData, JobSubmission};
 use dstack::api::run::{Run, RunFleet, RunSpec};
 use dstack::api::time::Time;
-use dstack::configuration::task::STOP_DURATION;
 use dstack::occurrence::run_end;
 use dstack::run_summary::RunSummary;
 use dstack::status::{JobStatus, OfferStatus, RunStatus};
 use model::amount::{Bytes, GIB, MIB};
+use model::container::PortMapping;
 use model::node::{NodeConfig, NodeGres};
 use model::principal::Principal;
 use model::tres::TresKind;
-use serde_json::{Value, json};
+use serde_json::json;
+use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -50,12 +50,16 @@ impl<'a> Bodies<'a> {
 
     pub fn run(&self, run: &RunFacts) -> Run {
         let summary = &run.summary;
-        let run_spec = self.run_spec(run);
+        let kept = self.kept_text(run);
+        let of_kept = kept.as_deref().and_then(KeptSpec::of);
+        let translated = of_kept.is_none().then(|| raw(&translated_spec(run)));
+        let of_translated = || translated.as_deref().and_then(KeptSpec::of);
+        let jobs_of = of_kept.or_else(of_translated).unwrap_or_default();
         let id = run.run.map(|id| id.to_string()).unwrap_or_default();
         let granted = u32::try_from(run.parts.len()).ok().filter(|granted| *granted > 0);
         let count = self.shown_nodes(granted.unwrap_or(run.nodes_min));
         let of_rank = |rank| Job {
-            job_spec: job_spec(&run_spec, &run.name, rank, count),
+            job_spec: jobs_of.job_spec(&run.name, rank, count),
             job_submissions: vec![self.submission(run, &id, rank)],
             job_connection_info: None,
         };
@@ -76,7 +80,7 @@ impl<'a> Bodies<'a> {
             status_message: summary.message.clone(),
             termination_reason: summary.end.map(|end| run_end(end).word().to_owned()),
             latest_job_submission: jobs.first().map(|first| first.job_submissions[0].clone()),
-            run_spec,
+            run_spec: translated.or(kept).unwrap_or_default(),
             jobs,
             cost: 0.0,
             service: None,
@@ -89,15 +93,14 @@ impl<'a> Bodies<'a> {
 
     /// The run as it was applied, with its commands and environment, for its owner and administrators. Others, and who
     /// asks for a job of `sbatch`, get one that is made from what everybody is shown of the job.
-    fn run_spec(&self, run: &RunFacts) -> RunSpec {
+    fn kept_text(&self, run: &RunFacts) -> Option<Box<RawValue>> {
         let may_read = || {
             let state = self.shared.read();
             authorise(&state, self.by, Act::ReadTextsOf(run.owner_uid)).is_ok()
         };
         let kept = run.configuration.as_ref().filter(|_| may_read());
         let kept = kept.and_then(|blob| self.shared.blob_text(blob).ok());
-        let kept = kept.and_then(|text| serde_json::from_str(&text).ok());
-        kept.unwrap_or_else(|| translated_spec(run))
+        kept.and_then(|text| RawValue::from_string(text).ok())
     }
 
     fn submission(&self, run: &RunFacts, id: &str, rank: u32) -> JobSubmission {
@@ -120,11 +123,14 @@ impl<'a> Bodies<'a> {
             exit_status: summary.exit,
             job_provisioning_data: node.map(|node| provisioning(node, &run.owner)),
             job_runtime_data: part.map(|part| JobRuntimeData {
-                network_mode: "host".to_owned(),
+                network_mode: if run.network.is_some() { "bridge" } else { "host" }.to_owned(),
                 gpu: u32::try_from(part.gpu_count()).ok(),
                 cpu: Some(f64::from(part.cpus)),
                 memory: Some(part.memory.0 as f64 / GIB as f64),
-                ports: None,
+                ports: run.network.as_ref().map(|network| {
+                    let port = |port: &PortMapping| (port.container.to_string(), port.node);
+                    network.ports.iter().map(port).collect()
+                }),
                 volume_names: Some(Vec::new()),
                 offer: Some(self.offer_of(part, OfferStatus::Busy)),
                 working_dir: Some(run.work_dir.clone()),
@@ -212,61 +218,6 @@ fn provisioning(node: &NodeConfig, user: &str) -> JobProvisioningData {
 /// One node's part of one attempt.
 pub fn submission_id(run: &str, restarts: u32, rank: u32) -> String {
     uuid("submission", &format!("{run} {restarts} {rank}"))
-}
-
-pub fn job_spec(run_spec: &RunSpec, name: &str, rank: u32, count: u32) -> JobSpec {
-    let configuration = &run_spec.configuration;
-    let text = |key: &str| configuration[key].as_str().map(str::to_owned);
-    let commands = if configuration["type"] == "dev-environment" { "init" } else { "commands" };
-    let commands = configuration[commands].as_array().into_iter().flatten();
-    let env = configuration["env"].as_object().into_iter().flatten();
-    JobSpec {
-        replica_num: 0,
-        job_num: rank,
-        job_name: format!("{name}-{rank}-0"),
-        jobs_per_replica: count,
-        replica_group: "0".to_owned(),
-        app_specs: Vec::new(),
-        user: None,
-        commands: commands.filter_map(|line| line.as_str().map(str::to_owned)).collect(),
-        env: env
-            .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
-            .collect(),
-        home_dir: None,
-        image_name: text("image").unwrap_or_default(),
-        privileged: false,
-        single_branch: None,
-        max_duration: configuration["max_duration"].as_u64(),
-        stop_duration: match &configuration["stop_duration"] {
-            Value::Null => Some(STOP_DURATION.as_secs()),
-            said => said.as_u64(),
-        },
-        utilization_policy: None,
-        registry_auth: None,
-        requirements: Requirements {
-            resources: configuration["resources"].clone(),
-            max_price: configuration["max_price"].as_f64(),
-            spot: Some(false),
-            reservation: text("reservation"),
-            multinode: Some(count > 1),
-            backend_options: None,
-        },
-        retry: None,
-        volumes: Vec::new(),
-        ssh_key: None,
-        working_dir: text("working_dir"),
-        repo_data: run_spec.repo_data.clone(),
-        repo_code_hash: None,
-        // The client wants one, also where there is no repository.
-        repo_dir: Some(String::new()),
-        repo_exists_action: None,
-        file_archives: Vec::new(),
-        service_port: None,
-        probes: Vec::new(),
-        node_group_index: 0,
-        node_group_name: "0".to_owned(),
-        node_group_job_index: rank,
-    }
 }
 
 /// A task that asks for what the job asked for.

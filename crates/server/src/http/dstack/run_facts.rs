@@ -3,6 +3,7 @@
 use dstack::occurrence::run_name;
 use dstack::run_summary::{RunSummary, is_waiting_for_schedule};
 use model::amount::Bytes;
+use model::container::ContainerNetwork;
 use model::id::{BlobRef, JobId, RunId};
 use model::record::JobRecord;
 use model::time::Timestamp;
@@ -29,6 +30,8 @@ pub struct RunFacts {
     /// Where it runs or ran.
     pub partition: Option<String>,
     pub parts: Vec<Part>,
+    /// The network of its container, while it runs and where that is not the node's.
+    pub network: Option<ContainerNetwork>,
     pub nodes_min: u32,
     /// Whether it has ever had a node.
     pub has_started: bool,
@@ -81,6 +84,7 @@ impl RunFacts {
             ended: job.end.filter(|_| job.state.is_ended()),
             partition: job.allocation.as_ref().map(|allocation| allocation.partition.clone()),
             parts: shares.map(part).collect(),
+            network: job.extras.as_ref().and_then(|extras| extras.network.clone()),
             nodes_min: job.nodes.min,
             has_started: job.restarts > 0 || job.allocation.is_some(),
             cpus: job.cpus,
@@ -117,6 +121,7 @@ impl RunFacts {
             ended: record.end,
             partition: record.start.map(|_| record.partition.clone()),
             parts: record.nodes.iter().map(part).collect(),
+            network: None,
             nodes_min: record.req_nodes,
             has_started: record.start.is_some(),
             cpus: record.req_cpus,

@@ -7,15 +7,18 @@ use crate::http::calls;
 use crate::shared::Shared;
 use crate::show::history;
 use crate::show::job_list::ListedJob;
+use cluster::{Job, State};
 use dstack::api::run::ListRuns;
+use dstack::node_groups::{IncompleteRuns, group_of, merge_records, merge_views, replace_runs};
 use model::change::{JobFilter, JobRef};
 use model::id::{JobId, RunId};
 use model::principal::Principal;
 use model::reason::Refusal;
-use model::record::{HistoryFilter, JobRecord};
-use model::run::LaunchKind;
+use model::record::{HistoryFilter, HistoryOrder, JobRecord};
+use model::run::{HetComponent, JobSpec, LaunchKind};
 use model::time::Timestamp;
 use std::collections::HashSet;
+use std::sync::Arc;
 use tokio::task::block_in_place;
 use wire::client::JobsQuery;
 use wire::view::JobView;
@@ -36,9 +39,10 @@ pub fn list(shared: &Shared, by: &Principal, wanted: &ListRuns) -> Result<Vec<Ru
         ..JobFilter::default()
     };
     let before = wanted.prev_run_id.as_ref().and_then(|id| id.parse::<RunId>().ok());
-    let before = before.map(|id| place_of(shared, by, id)).transpose()?.flatten();
+    let before = before.map(|id| place_of(shared, by, id, wanted.ascending)).transpose()?.flatten();
     // The run to go on after may have been deleted: then its time says where that is.
     let before_at = wanted.prev_submitted_at.map(Timestamp::from);
+    let go_on_at = before.map(|(at, _)| at).or(before_at);
     let in_order =
         |order: std::cmp::Ordering| if wanted.ascending { order } else { order.reverse() };
     let is_after = |place: (Timestamp, JobId)| match (before, before_at) {
@@ -47,34 +51,80 @@ pub fn list(shared: &Shared, by: &Principal, wanted: &ListRuns) -> Result<Vec<Ru
         (None, None) => true,
     };
     let page = |jobs: &mut Vec<ListedJob>| {
-        jobs.sort_by(|(one, _), (other, _)| {
-            in_order((one.shown_submit(), one.id).cmp(&(other.shown_submit(), other.id)))
-        });
-        jobs.retain(|(job, _)| is_after((job.shown_submit(), job.id)));
+        let state = shared.read();
+        let place = |job: &Job| place(&state, job);
+        jobs.retain(|(job, _)| is_after(place(job)));
+        jobs.sort_by_cached_key(|(job, _)| place(job));
+        if !wanted.ascending {
+            jobs.reverse();
+        }
+        // The groups of a task are one run.
+        jobs.dedup_by_key(|(job, tasks)| (place(job), tasks.clone()));
         jobs.truncate(limit);
     };
-    let mut found: Vec<RunFacts> =
-        in_memory(shared, by, filter, page)?.iter().map(RunFacts::of_job).collect();
+    let mut found = Vec::new();
+    for job in in_memory(shared, by, filter, page)? {
+        found.push(RunFacts::of_job(&whole(shared, by, job)?));
+    }
     if all_states {
-        let known: HashSet<JobId> = shared.read().jobs.keys().copied().collect();
+        // A run may have left memory since it was found there.
+        let mut known: HashSet<JobId> = shared.read().jobs.keys().copied().collect();
+        known.extend(found.iter().map(|run: &RunFacts| run.job));
         let booked = HistoryFilter {
             users,
             accounts,
-            until: before_at.filter(|_| !wanted.ascending),
-            submitted_from: before_at.filter(|_| wanted.ascending),
-            first_submitted: wanted.ascending,
+            ended: true,
+            until: go_on_at.filter(|_| !wanted.ascending),
+            submitted_from: go_on_at.filter(|_| wanted.ascending),
+            order: if wanted.ascending {
+                HistoryOrder::FirstSubmitted
+            } else {
+                HistoryOrder::LastSubmitted
+            },
             ..HistoryFilter::default()
         };
-        // Records of jobs that are in memory too are left out below, so as many more are asked for.
-        let most = limit + known.len().min(RUNS_MAX);
-        let booked = records(shared, by, booked, most)?.into_iter();
-        let booked = booked
-            .filter(|record| !known.contains(&record.job) && is_after((record.submit, record.job)));
-        found.extend(booked.map(|record| RunFacts::of_record(&record)));
+        let is_wanted = |record: &JobRecord| {
+            !known.contains(&record.job) && is_after((record.submit, record.job))
+        };
+        // Records of one run, and of jobs that are in memory too, make fewer than were asked for.
+        let mut most = limit + known.len().min(RUNS_MAX);
+        let booked = loop {
+            let records = records(shared, by, booked.clone(), most)?;
+            let is_all = records.len() < most;
+            let mut runs = merge_records(with_all_groups(shared, by, records)?);
+            runs.retain(is_wanted);
+            if is_all || runs.len() >= limit {
+                break runs;
+            }
+            most *= 2;
+        };
+        found.extend(booked.iter().map(RunFacts::of_record));
         found.sort_by(|one, other| in_order((one.submit, one.job).cmp(&(other.submit, other.job))));
         found.truncate(limit);
     }
     Ok(found)
+}
+
+/// Where the run of a job is in the order of all: groups that wait for a retry were submitted anew at times of their own, and
+/// go by the first.
+fn place(state: &State, job: &Job) -> (Timestamp, JobId) {
+    let group = group_of(job.spec.launch.kind, job.het);
+    let first = group.and_then(|het| state.job(het.first)).unwrap_or(job);
+    (first.shown_submit(), group.map_or(job.id, |het| het.first))
+}
+
+/// The run that the job is, or is a group of.
+fn whole(shared: &Shared, by: &Principal, job: JobView) -> Result<JobView, Refusal> {
+    let Some(het) = group_of(job.spec.launch.kind, job.het) else { return Ok(job) };
+    let groups = groups(shared, by, het.first)?;
+    Ok(merge_views(groups).into_iter().next().unwrap_or(job))
+}
+
+/// All groups of a task; those that have ended are in memory as long as one that has not.
+fn groups(shared: &Shared, by: &Principal, first: JobId) -> Result<Vec<JobView>, Refusal> {
+    let jobs = vec![JobRef::whole(first)];
+    let filter = JobFilter { jobs, all_states: true, ..JobFilter::default() };
+    in_memory(shared, by, filter, |_| ())
 }
 
 /// Where a run is in the order of all.
@@ -82,17 +132,20 @@ fn place_of(
     shared: &Shared,
     by: &Principal,
     run: RunId,
+    ascending: bool,
 ) -> Result<Option<(Timestamp, JobId)>, Refusal> {
     let in_memory = {
         let state = shared.read();
         let jobs = state.jobs.values().filter(|job| job.run == run);
-        jobs.map(|job| (job.shown_submit(), job.id)).min()
+        let places = jobs.map(|job| place(&state, job));
+        if ascending { places.max() } else { places.min() }
     };
     if in_memory.is_some() {
         return Ok(in_memory);
     }
     let of_run = HistoryFilter { runs: vec![run], ..HistoryFilter::default() };
-    Ok(records(shared, by, of_run, 1)?.last().map(|record| (record.submit, record.job)))
+    let booked = with_all_groups(shared, by, records(shared, by, of_run, RUNS_MAX)?)?;
+    Ok(merge_records(booked).last().map(|record| (record.submit, record.job)))
 }
 
 pub fn by_id(
@@ -105,11 +158,13 @@ pub fn by_id(
     let Ok(id) = id.parse::<RunId>() else { return Ok(None) };
     let filter = JobFilter { accounts: accounts.clone(), all_states: true, ..JobFilter::default() };
     let of_run = |jobs: &mut Vec<ListedJob>| jobs.retain(|(job, _)| job.run == id);
-    if let Some(job) = in_memory(shared, by, filter, of_run)?.first() {
+    let jobs = in_memory(shared, by, filter, of_run)?;
+    if let Some(job) = merge_views(jobs).first() {
         return Ok(Some(RunFacts::of_job(job)));
     }
     let of_run = HistoryFilter { accounts, runs: vec![id], ..HistoryFilter::default() };
-    Ok(records(shared, by, of_run, 1)?.last().map(RunFacts::of_record))
+    let booked = with_all_groups(shared, by, records(shared, by, of_run, RUNS_MAX)?)?;
+    Ok(merge_records(booked).last().map(RunFacts::of_record))
 }
 
 /// The newest run of this name that has not ended, or else the newest; the caller's own before those of others. A job of
@@ -130,13 +185,15 @@ pub fn by_name(
     };
     let runs = in_memory(shared, by, filter, |_| ())?.into_iter();
     let runs = runs.filter(|job| job.spec.launch.kind == LaunchKind::Task);
-    let mut runs: Vec<RunFacts> = runs.map(|job| RunFacts::of_job(&job)).collect();
+    let runs = merge_views(runs.collect());
+    let mut runs: Vec<RunFacts> = runs.iter().map(RunFacts::of_job).collect();
     if !runs.iter().any(|run| run.owner_uid == by.uid) {
         let booked =
             HistoryFilter { names, accounts: accounts.clone(), ..HistoryFilter::default() };
-        let booked = records(shared, by, booked, RUNS_MAX)?.into_iter();
-        let booked = booked.filter(|record| record.kind == LaunchKind::Task);
-        runs.extend(booked.map(|record| RunFacts::of_record(&record)));
+        let mut booked = records(shared, by, booked, RUNS_MAX)?;
+        booked.retain(|record| record.kind == LaunchKind::Task);
+        let booked = with_all_groups(shared, by, booked)?;
+        runs.extend(merge_records(booked).iter().map(RunFacts::of_record));
     }
     let is_own = |run: &RunFacts| run.owner_uid == by.uid;
     let newest =
@@ -147,13 +204,26 @@ pub fn by_name(
     }
 }
 
-/// The caller's own run of this name that has not ended. Others may have runs of the same name.
+/// The job of a run that has this node: no two groups of a task are on one.
+pub fn job_on(shared: &Shared, run: &RunFacts, node: &str) -> JobId {
+    let state = shared.read();
+    let first = state.jobs.get(&run.job);
+    let het = first.and_then(|job| group_of(job.spec.launch.kind, job.het));
+    let jobs = het.into_iter().flat_map(HetComponent::jobs);
+    let is_there = |id: &JobId| {
+        let granted = state.jobs.get(id).and_then(|job| job.allocation());
+        granted.is_some_and(|granted| granted.node_names().any(|name| name == node))
+    };
+    jobs.into_iter().find(is_there).unwrap_or(run.job)
+}
+
+/// The caller's own run of this name that has not ended: the job, or all groups. Others may have runs of the same name.
 pub fn own_active(
     shared: &Shared,
     by: &Principal,
     project: &str,
     name: &str,
-) -> Result<Option<JobView>, Refused> {
+) -> Result<Option<ActiveRun>, Refused> {
     let names = vec![name.to_owned()];
     let filter = JobFilter { names, accounts: accounts(project), ..JobFilter::default() };
     let own = |jobs: &mut Vec<ListedJob>| {
@@ -161,7 +231,27 @@ pub fn own_active(
             job.spec.owner.uid == by.uid && job.spec.launch.kind == LaunchKind::Task
         });
     };
-    Ok(in_memory(shared, by, filter, own)?.into_iter().max_by_key(|job| (job.submit, job.id)))
+    let newest = in_memory(shared, by, filter, own)?.into_iter();
+    let Some(newest) = newest.max_by_key(|job| (job.submit, job.id)) else { return Ok(None) };
+    let groups = match group_of(newest.spec.launch.kind, newest.het) {
+        Some(het) => groups(shared, by, het.first)?,
+        None => vec![newest],
+    };
+    Ok(ActiveRun::of(groups))
+}
+
+/// A run in memory.
+pub struct ActiveRun {
+    pub facts: RunFacts,
+    pub specs: Vec<Arc<JobSpec>>,
+}
+
+impl ActiveRun {
+    pub fn of(groups: Vec<JobView>) -> Option<Self> {
+        let specs = groups.iter().map(|job| job.spec.clone()).collect();
+        let run = merge_views(groups).into_iter().next()?;
+        Some(Self { facts: RunFacts::of_job(&run), specs })
+    }
 }
 
 /// `NAME-NUMBER` of a job of `sbatch`.
@@ -181,7 +271,7 @@ fn by_number(
         ..JobFilter::default()
     };
     let found = match in_memory(shared, by, filter, |_| ()) {
-        Ok(jobs) => jobs.first().map(RunFacts::of_job),
+        Ok(jobs) => merge_views(jobs).first().map(RunFacts::of_job),
         Err(Refusal::UnknownJob(_)) => {
             let booked = HistoryFilter { jobs, accounts, ..HistoryFilter::default() };
             records(shared, by, booked, 1)?.last().map(RunFacts::of_record)
@@ -206,7 +296,7 @@ fn in_memory(
     calls::jobs(shared, by, &JobsQuery { filter, ..JobsQuery::default() }, pick)
 }
 
-/// The newest so many of the books, the last of them the newest.
+/// So many of the books, in the order and from the end that the filter says.
 fn records(
     shared: &Shared,
     by: &Principal,
@@ -216,4 +306,18 @@ fn records(
     let limit = u32::try_from(most).ok();
     let filter = HistoryFilter { without_deleted: true, limit, ..filter };
     block_in_place(|| history::booked(shared, by, &filter))
+}
+
+/// The records with those of groups that a limit has left out.
+fn with_all_groups(
+    shared: &Shared,
+    by: &Principal,
+    found: Vec<JobRecord>,
+) -> Result<Vec<JobRecord>, Refusal> {
+    let IncompleteRuns { runs, groups } = IncompleteRuns::among(&found);
+    if runs.is_empty() {
+        return Ok(found);
+    }
+    let of_runs = HistoryFilter { runs, ..HistoryFilter::default() };
+    Ok(replace_runs(found, records(shared, by, of_runs, groups)?))
 }

@@ -124,6 +124,12 @@ async fn repositories_are_kept_encrypted_and_are_their_users_own() {
     assert_eq!(kept["repo_creds"], Value::Null);
     let other = api.send("/api/project/main/repos/get", get(true), Some(stranger())).await;
     assert_eq!(other.0, StatusCode::BAD_REQUEST);
+    let list = "/api/project/main/repos/list";
+    let (_, listed) = api.send(list, json!({}), Some(user())).await;
+    let head = json!({"repo_id": "r-1", "repo_info": info, "repo_creds": null});
+    assert_eq!(listed, json!([head]));
+    let (_, listed) = api.send(list, json!({}), Some(stranger())).await;
+    assert_eq!(listed, json!([]), "repositories of others are not listed");
     let uploads = &api.server.shared.uploads;
     let kept = uploads.kept(user().uid, Kind::Repository);
     let stored = uploads.get(user().uid, Kind::Repository, &kept[0].0).expect("it is kept");

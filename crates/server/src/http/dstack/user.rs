@@ -179,7 +179,7 @@ pub async fn refresh_token(
         token_name: Some(TOKEN_NAME.into()),
         life: TokenLife::Usual,
     };
-    let Answer::Token { text } = calls::answer(&shared, by.clone(), make).await? else {
+    let Answer::Token { text, .. } = calls::answer(&shared, by.clone(), make).await? else {
         return Err(Refused::because("the token was not made"));
     };
     let state = shared.read();

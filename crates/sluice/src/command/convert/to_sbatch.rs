@@ -1,10 +1,10 @@
 //! From a task to a batch script.
 
-use ::dstack::configuration::env::Value as Variable;
-use ::dstack::configuration::property::PropertySupport;
+use ::dstack::configuration::env::{Value as VariableValue, Variable};
 use ::dstack::configuration::tables::run::TASK;
 use ::dstack::configuration::task::Task;
 use ::dstack::configuration::value::Value;
+use model::interpolation::{self, Piece, Place, Reference};
 
 /// The properties that become options or lines. The others become comments.
 const CONVERTED: &[&str] = &[
@@ -24,6 +24,9 @@ const CONVERTED: &[&str] = &[
     "shell",
     "retry",
     "runtime",
+    "image",
+    "reservation",
+    "tags",
 ];
 
 pub fn script(task: &Task, value: &Value) -> String {
@@ -45,42 +48,108 @@ pub fn script(task: &Task, value: &Value) -> String {
             gpu.names.first().map_or(String::new(), |name| format!("{}:", name.to_lowercase()));
         option(format!("gpus-per-node={kind}{}", gpu.count.min));
     }
+    if resources.disk_given {
+        option(format!("tmp={}M", resources.disk.min.mib()));
+    }
+    if task.nodes.max != Some(1) {
+        option("exclusive".to_owned());
+    }
+    if task.retry.as_ref().is_some_and(|retry| retry.on_interruption) {
+        option("requeue".to_owned());
+    }
+    if !task.tags.is_empty() {
+        let tags: Vec<String> = task.tags.iter().map(|(key, tag)| format!("{key}={tag}")).collect();
+        option(format!("comment={}", word(&tags.join(","))));
+    }
     if let Some(length) = task.max_duration {
         option(format!("time={}", length.as_secs().div_ceil(60)));
     }
     let fleets: Vec<&str> = task.fleets.iter().map(|fleet| fleet.name.as_str()).collect();
     if !fleets.is_empty() {
-        option(format!("partition={}", fleets.join(",")));
+        option(format!("partition={}", word(&fleets.join(","))));
     }
     if !task.depends_on.is_empty() {
-        option(format!("dependency={}", task.depends_on.join(",")));
+        option(format!("dependency={}", word(&task.depends_on.join(","))));
     }
     let single = [
         ("array", &task.array),
         ("account", &task.account),
         ("qos", &task.qos),
         ("chdir", &task.working_dir),
+        ("reservation", &task.profile.reservation),
+        ("container-image", &task.container.image),
     ];
     for (name, value) in single {
         if let Some(value) = value {
-            option(format!("{name}={value}"));
+            option(format!("{name}={}", word(value)));
+        }
+    }
+    let mut exports = Vec::new();
+    for variable in &task.env.0 {
+        match export(variable) {
+            Export::Secret(secret) => option(format!("secret={secret}={}", variable.name)),
+            Export::Line(line) => exports.push(line),
         }
     }
     lines.extend(without_counterpart(value));
-    lines.push(String::new());
-    for variable in &task.env.0 {
-        lines.push(match &variable.value {
-            Variable::Text(text) => format!("export {}={}", variable.name, quoted(text)),
-            Variable::FromClient(_) => format!("# {} comes from your environment", variable.name),
-        });
+    if task.retry.as_ref().is_some_and(|retry| retry.on_error) {
+        lines.push("# retry: on error: has no counterpart".to_owned());
     }
-    let command = match task.nodes.max {
+    if let Some(memory) = resources.gpu.as_ref().and_then(|gpu| gpu.memory.as_ref()) {
+        lines.push(format!("# gpu memory: {}..: has no counterpart", memory.min.format_dstack()));
+    }
+    lines.push(String::new());
+    lines.extend(exports);
+    let hint = match task.nodes.max {
         Some(1) => "",
         _ => "# on each node, as dstack does: put `srun` before what shall run on all of them\n",
     };
-    lines.push(format!("{command}set -e"));
-    lines.extend(task.commands.iter().map(|command| command.trim_end().to_owned()));
+    lines.push(format!("{hint}set -e"));
+    lines.extend(task.commands.iter().map(|text| command(text.trim_end())));
     lines.join("\n") + "\n"
+}
+
+/// What sets a variable of the task.
+enum Export {
+    /// An option with this secret.
+    Secret(String),
+    /// A line of the script.
+    Line(String),
+}
+
+fn export(variable: &Variable) -> Export {
+    let name = &variable.name;
+    let text = match &variable.value {
+        VariableValue::Text(text) => text,
+        VariableValue::FromClient(_) => {
+            return Export::Line(format!("# {name} comes from your environment"));
+        }
+    };
+    let pieces = pieces(text, Place::Environment);
+    if let [Piece::Reference(Reference::Secret(secret))] = &pieces[..] {
+        return Export::Secret(secret.clone());
+    }
+    Export::Line(match interpolation::fill(&pieces, |_| None) {
+        Ok(text) => format!("export {name}={}", quoted(&text)),
+        Err(_) => {
+            let text = serde_json::Value::from(text.as_str());
+            format!("# env: {name}={text}: has no counterpart")
+        }
+    })
+}
+
+/// With `${{` where the configuration has `$${{`; references stay as they are.
+fn command(text: &str) -> String {
+    let written = |piece| match piece {
+        Piece::Text(text) => text,
+        Piece::Reference(reference) => reference.text(),
+    };
+    pieces(text, Place::Command).into_iter().map(written).collect()
+}
+
+/// A text of a configuration that was read well.
+fn pieces(text: &str, place: Place) -> Vec<Piece> {
+    interpolation::parse(text, place).unwrap_or_else(|_| vec![Piece::Text(text.to_owned())])
 }
 
 /// A comment for each property that says something and has no option.
@@ -93,7 +162,6 @@ fn without_counterpart(value: &Value) -> Vec<String> {
     };
     let others = TASK.properties().filter(|property| {
         !CONVERTED.contains(&property.name)
-            && property.support != PropertySupport::Acts
             && property.name != "home_dir"
             && said(value.get(property.name))
     });
@@ -103,6 +171,13 @@ fn without_counterpart(value: &Value) -> Vec<String> {
             format!("# {}: {text}: has no counterpart", property.name)
         })
         .collect()
+}
+
+/// As one word of a directive, which is one line.
+fn word(text: &str) -> String {
+    let text: String = text.chars().filter(|c| !c.is_control()).collect();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+,=".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) { text } else { quoted(&text) }
 }
 
 /// In single quotes for the shell.

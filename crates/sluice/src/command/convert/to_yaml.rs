@@ -27,7 +27,12 @@ const CONVERTED: &[OptionKey] = &[
     OptionKey::Account,
     OptionKey::Qos,
     OptionKey::Chdir,
-    OptionKey::Comment,
+    OptionKey::Tmp,
+    OptionKey::Reservation,
+    OptionKey::Requeue,
+    OptionKey::NoRequeue,
+    OptionKey::Container,
+    OptionKey::ContainerImage,
 ];
 
 pub fn configuration(options: &JobOptions, settings: &[Setting], text: &str) -> String {
@@ -40,10 +45,19 @@ pub fn configuration(options: &JobOptions, settings: &[Setting], text: &str) -> 
     if let Some(nodes) = options.nodes {
         add(format!("nodes: {nodes}"));
     }
+    if let Some(image) = options.container.as_ref().and_then(|container| container.image.as_ref()) {
+        add(format!("image: {}", quoted(image)));
+    }
     add(String::new());
     add("commands:".to_owned());
-    add("  - |".to_owned());
-    body(text).for_each(|line| add(format!("    {line}").trim_end().to_owned()));
+    let body = body(text);
+    let is_indented = body.first().is_some_and(|line| line.starts_with([' ', '\t']));
+    add(if is_indented { "  - |2" } else { "  - |" }.to_owned());
+    for line in body {
+        // What looks like a reference is the script's own text.
+        let line = line.replace("${{", "$${{");
+        add(if line.is_empty() { line } else { format!("    {line}") });
+    }
     add(String::new());
     let tasks =
         options.ntasks_per_node.or(options.ntasks.map(|tasks| tasks.div_ceil(nodes))).unwrap_or(1);
@@ -68,6 +82,9 @@ pub fn configuration(options: &JobOptions, settings: &[Setting], text: &str) -> 
             (name, _) => add(format!("  # {name}: {}: has no counterpart", gres.count)),
         }
     }
+    if let Some(disk) = options.tmp {
+        add(format!("  disk: {}..", disk.format_dstack()));
+    }
     if tasks > 1 {
         add(format!(
             "  # {tasks} tasks on each node: the commands start once on each, and start the tasks"
@@ -77,23 +94,32 @@ pub fn configuration(options: &JobOptions, settings: &[Setting], text: &str) -> 
     if let Some(TimeLimit::Minutes(minutes)) = options.time {
         add(format!("max_duration: {minutes}m"));
     }
-    add("retry: {on_events: [no-capacity]}  # waits in the queue, as a batch job does".to_owned());
+    // Batch jobs wait in the queue, and are requeued unless they or the site say otherwise.
+    add(match options.requeue {
+        Some(true) => "retry: {on_events: [no-capacity, interruption]}",
+        _ => "retry: {on_events: [no-capacity]}  # waits in the queue, as a batch job does",
+    }
+    .to_owned());
     if !options.partitions.is_empty() {
         add(format!("fleets: [{}]", options.partitions.join(", ")));
     }
     if let Some(array) = &options.array {
-        add(format!("array: {:?}", array.text));
+        add(format!("array: {}", quoted(&array.text)));
     }
     if let Some(dependency) = &options.dependency {
         let text = dependency.to_string();
-        let terms: Vec<String> = text.split(',').map(|term| format!("{term:?}")).collect();
+        let terms: Vec<String> = text.split(',').map(quoted).collect();
         add(format!("depends_on: [{}]", terms.join(", ")));
     }
-    for (property, value) in
-        [("account", &options.account), ("qos", &options.qos), ("working_dir", &options.chdir)]
-    {
+    let texts = [
+        ("account", &options.account),
+        ("qos", &options.qos),
+        ("reservation", &options.reservation),
+        ("working_dir", &options.chdir),
+    ];
+    for (property, value) in texts {
         if let Some(value) = value {
-            add(format!("{property}: {value:?}"));
+            add(format!("{property}: {}", quoted(value)));
         }
     }
     for setting in settings.iter().filter(|setting| !CONVERTED.contains(&setting.key)) {
@@ -105,11 +131,19 @@ pub fn configuration(options: &JobOptions, settings: &[Setting], text: &str) -> 
     lines.join("\n") + "\n"
 }
 
-/// The script without its first line and its directives.
-fn body(text: &str) -> impl Iterator<Item = &str> {
-    let is_header = |line: &&str| line.starts_with("#!") || line.starts_with(script::DIRECTIVE);
-    let lines = text.lines().filter(move |line| !is_header(line));
-    lines.skip_while(|line| line.trim().is_empty())
+/// The script without its first line and its directives, which end with the first command.
+fn body(text: &str) -> Vec<&str> {
+    let mut in_header = true;
+    let lines = text.lines().skip(1).filter(|line| {
+        in_header &= line.trim().is_empty() || line.starts_with('#');
+        !(in_header && line.starts_with(script::DIRECTIVE))
+    });
+    lines.skip_while(|line| line.trim().is_empty()).collect()
+}
+
+/// In double quotes, as JSON and YAML have them.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
 }
 
 /// A name that dstack takes: lower-case letters, digits and `-`, from a letter on.

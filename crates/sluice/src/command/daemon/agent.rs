@@ -2,7 +2,7 @@
 
 use super::keeper::AGENT_KEEPER;
 use super::state_dir::StateDir;
-use super::{core_dump, log};
+use super::{core_dump, listen_addresses, log};
 use crate::command::verb::{VerbError, VerbResult};
 use ::agent::detect::{Machine, gres_config_lines, node_config_line};
 use ::agent::{AgentConfig, Launcher};
@@ -91,6 +91,7 @@ pub fn run(args: AgentArgs) -> VerbResult {
         join_file: args.join,
         servers: args.server.iter().map(|s| address_of(s)).collect(),
         nodes: args.node.into_iter().collect(),
+        client_socket: (!listen_addresses::has_server(&state)).then(|| state.socket()),
         gres_of: Box::new(move |node| gres.of_machine(node)),
     };
     ::agent::run(config, launcher).map_err(|e| VerbError::Message(e.to_string()))?;

@@ -2,9 +2,11 @@
 
 use super::state_dir::StateDir;
 use crate::command::verb::VerbError;
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::InterfaceFlags;
 use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
@@ -12,8 +14,13 @@ use std::time::{Duration, Instant};
 /// How long the server waits for the port that it had before.
 const BIND_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Addresses of this machine that a join file names.
+const ADDRESSES_MAX: usize = 8;
+
 const DEFAULT_LISTEN: &str = "127.0.0.1:6820";
 const DEFAULT_AGENTS: &str = "127.0.0.1:6821";
+
+const SAVED: &str = "ports.json";
 
 /// The addresses, saved in the state folder so that agents find a restarted server where it was.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -28,6 +35,11 @@ pub struct BoundListeners {
     pub agents: SocketAddr,
 }
 
+/// Whether a server has, or had, its place in this state folder: its socket is that server's.
+pub fn has_server(state: &StateDir) -> bool {
+    state.path.join(SAVED).exists()
+}
+
 /// Binds the Unix socket and the two ports. An address that was given must be free; instead of a default one another port
 /// may be taken.
 pub fn bind(
@@ -35,7 +47,7 @@ pub fn bind(
     listen: Option<SocketAddr>,
     agents: Option<SocketAddr>,
 ) -> Result<BoundListeners, VerbError> {
-    let file = state.path.join("ports.json");
+    let file = state.path.join(SAVED);
     let saved: SavedAddresses = std::fs::read(&file)
         .ok()
         .and_then(|bytes| serde_json::from_slice(&bytes).ok())
@@ -46,11 +58,44 @@ pub fn bind(
     let (listen_at, agents_at) = (address(&port)?, address(&agents)?);
     let saved = SavedAddresses { listen: Some(listen_at), agents: Some(agents_at) };
     let text = serde_json::to_string(&saved).map_err(|e| VerbError::Message(e.to_string()))?;
-    let written = state.trusted()?.replace("ports.json", 0o644, text.as_bytes());
+    let written = state.trusted()?.replace(SAVED, 0o644, text.as_bytes());
     written.map_err(VerbError::file(&file))?;
     let socket = bind_socket(state)?;
     let listeners = ::server::Listeners { socket, port, agents };
     Ok(BoundListeners { listeners, listen: listen_at, agents: agents_at })
+}
+
+/// The addresses at which other machines find a port that is bound so: every address of this machine and its name, if it
+/// is bound to all.
+pub fn reachable(bound: SocketAddr) -> Vec<String> {
+    if !bound.ip().is_unspecified() {
+        return vec![bound.to_string()];
+    }
+    let of_machine = getifaddrs().into_iter().flatten().filter(|interface| {
+        let flags = interface.flags;
+        flags.contains(InterfaceFlags::IFF_UP) && !flags.contains(InterfaceFlags::IFF_LOOPBACK)
+    });
+    let addresses = of_machine.filter_map(|interface| {
+        let address = interface.address?;
+        let v4 = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
+        let v6 = || address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip()));
+        v4.or_else(|| v6().filter(|_| bound.is_ipv6()))
+    });
+    // A link-local address is worth nothing without the interface it is on.
+    let is_local = |ip: &IpAddr| matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    let mut found: Vec<String> = addresses
+        .filter(|ip| !is_local(ip))
+        .take(ADDRESSES_MAX)
+        .map(|ip| SocketAddr::new(ip, bound.port()).to_string())
+        .collect();
+    if found.is_empty() {
+        let ip =
+            if bound.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+        found.push(SocketAddr::new(ip, bound.port()).to_string());
+    }
+    let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    found.extend(name.filter(|name| !name.is_empty()).map(|n| format!("{n}:{}", bound.port())));
+    found
 }
 
 fn bind_one(
@@ -95,4 +140,22 @@ fn bind_socket(state: &StateDir) -> Result<UnixListener, VerbError> {
     let everybody = std::fs::Permissions::from_mode(0o666);
     std::fs::set_permissions(&path, everybody).map_err(VerbError::file(&path))?;
     Ok(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn port_bound_to_all_addresses_is_found_at_those_of_the_machine() {
+        let at = |text: &str| reachable(text.parse().expect("an address"));
+        assert_eq!(at("192.0.2.7:6821"), ["192.0.2.7:6821"]);
+        for all in [at("0.0.0.0:6821"), at("[::]:6821")] {
+            assert!(!all.is_empty(), "the machine has a name at least");
+            let wrong = |text: &&String| {
+                !text.ends_with(":6821") || text.starts_with("0.0.0.0") || text.starts_with("[::]")
+            };
+            assert_eq!(all.iter().find(wrong), None);
+        }
+    }
 }

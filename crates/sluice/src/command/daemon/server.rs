@@ -71,7 +71,8 @@ pub fn refuse_a_second(state: &StateDir) -> Result<(), VerbError> {
 
 /// The line that scripts wait for.
 pub fn announce(listen: SocketAddr) {
-    println!("sluice is up: http://{listen}");
+    let scheme = if listen.ip().is_loopback() { "http" } else { "https" };
+    println!("sluice is up: {scheme}://{listen}");
 }
 
 /// What the configuration says.
@@ -123,11 +124,14 @@ pub fn start(
         .map_or_else(|| "root".to_string(), |user| user.name);
     abort_on_panic();
     state.write_pid("server")?;
-    let local = LocalNodes { nodes: site.local_nodes(), servers: vec![bound.agents.to_string()] };
+    let servers = listen_addresses::reachable(bound.agents);
+    let local = LocalNodes { nodes: site.local_nodes(), servers };
     before_root_is_given_up(&local)?;
     if let Some(user) = server_user::server_user(&state.path, &state.server_dir())? {
         state.give_server_dir(user)?;
-        let needed: Vec<&Path> = site.config_dir.iter().map(|d| d.as_path()).collect();
+        let mut needed: Vec<&Path> = site.config_dir.iter().map(|d| d.as_path()).collect();
+        let files = site.config.server_certificate.iter();
+        needed.extend(files.flat_map(|f| [Path::new(&f.certificate), Path::new(&f.key)]));
         enter(&state_mount::reachable(&state.server_dir(), user, &needed)?)?;
         server_user::give_up_root(user)?;
     } else {
@@ -143,6 +147,7 @@ pub fn start(
         admin_token,
         admin_user,
         agents_addresses: local.servers,
+        listen_addresses: listen_addresses::reachable(listen),
         local_nodes: local.nodes,
         snapshot_events: args.snapshot_events,
         connection_limits: args.doors.clone(),

@@ -1,35 +1,40 @@
 //! `sluice apply -f FILE`: shows the offers for a configuration, asks, submits, and follows the run.
 
-use super::{attach, cluster, confirm, jobs, nodes_of, print, stop, unexpected, workspace};
+use super::{
+    attach, cluster, confirm, each_group, jobs, nodes_of, print, stop, unexpected, workspace,
+};
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
-use ::dstack::configuration;
 use ::dstack::configuration::task::Task;
 use ::dstack::configuration::value::Value;
+use ::dstack::configuration::{self, load};
 use ::dstack::effective;
+use ::dstack::node_groups::group_of;
 use ::dstack::offer::Offer;
 use ::dstack::request::{self, Draft, RequestError, Submitter, is_same_run};
 use ::dstack::run_summary::{self, Nodes, RunSummary};
 use ::dstack::table::{self, Plan, PsRow};
 use ::dstack::{name, node_offer};
-use clap::Args;
+use ::server::stored_form;
+use clap::{Args, Parser};
 use jiff::tz::TimeZone;
 use model::change::JobFilter;
 use model::fleet::MAIN_PROJECT;
-use model::id::{BlobRef, JobId};
+use model::id::JobId;
 use model::reason::Refusal;
 use model::run::LaunchKind;
 use model::time::Timestamp;
 use std::fs::File;
 use std::io::{Read, stdin};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use store::BlobId;
 use wire::client::{Answer, Call, Submission};
 use wire::view::JobView;
 
 /// Bounds what is read of a file; a file near this size is refused by the YAML parser.
 const FILE_BYTES_MAX: u64 = 4 << 20;
+
+const PROFILES: &str = ".dstack/profiles.yml";
 
 /// A run that has not started by then is reported as waiting.
 const WAITING_AFTER_MS: u64 = 1_000;
@@ -40,57 +45,51 @@ const WOULD_WAIT: &str =
 #[derive(Args)]
 pub struct ApplyArgs {
     #[command(flatten)]
-    server: ServerLocationArgs,
-    /// The configuration; - reads standard input
+    pub server: ServerLocationArgs,
+    /// The configuration, or a batch script; - reads a configuration from standard input
     #[arg(short, long, default_value = ".dstack.yml", value_name = "FILE")]
-    file: String,
+    pub file: String,
     /// The run's name, whatever the configuration says
     #[arg(short, long, value_name = "NAME")]
-    name: Option<String>,
+    pub name: Option<String>,
     /// The project, which is the account that the run is charged to
     #[arg(long, env = "DSTACK_PROJECT", default_value = MAIN_PROJECT, value_name = "NAME")]
-    project: String,
+    pub project: String,
+    /// A profile of .dstack/profiles.yml, here or in your home; else the one that is the default there
+    #[arg(long, env = "DSTACK_PROFILE", value_name = "NAME")]
+    pub profile: Option<String>,
     /// Do not ask
     #[arg(short, long)]
-    yes: bool,
+    pub yes: bool,
     /// Submit again even if the same run is active
     #[arg(long)]
-    force: bool,
+    pub force: bool,
     /// Return once the run is submitted
     #[arg(short, long)]
-    detach: bool,
+    pub detach: bool,
+}
+
+#[derive(Parser)]
+struct SubmitLine {
+    #[command(flatten)]
+    args: ApplyArgs,
 }
 
 pub fn run(args: ApplyArgs) -> VerbResult {
-    let (mut task, configuration) = read_task(&args)?;
-    if args.project != MAIN_PROJECT {
-        // What the configuration says itself is an account of the same books.
-        task.account.get_or_insert_with(|| args.project.clone());
-    }
     let mut client = args.server.client()?;
-    resolve_dependencies(&mut client, &mut task, &args)?;
-    let file = (args.file != "-").then_some(args.file.as_str());
-    let line = format!("sluice apply -f {}", args.file);
-    let mut draft = translate(&task, &args.file, file, line)?;
-    let name = &draft.submission.spec.name;
-    let kept = effective::run_spec(name, file.map(str::to_owned), &configuration);
-    draft.submission.configuration = Some(serde_json::to_string(&kept).map_err(message)?);
-    if let Some(brought) = &mut draft.submission.workspace {
-        workspace::fill(brought, &task, folder_of(&args.file))?;
+    let (task, draft, nodes) = prepare(&mut client, &args)?;
+    let mut offers_of_each = vec![offers(&mut client, &draft.submission, &nodes)?];
+    if !draft.submission.het_components.is_empty() {
+        for group in request::group_submissions(&draft.submission).iter().skip(1) {
+            offers_of_each.push(offers(&mut client, group, &nodes)?);
+        }
     }
-    let cluster = cluster(&mut client)?;
-    draft.keep_within(&cluster.partitions);
-    for notice in &draft.notices {
-        eprintln!("{}: {notice}", args.file);
-    }
-    let nodes = nodes_of(cluster);
-    let offers = offers(&mut client, &draft.submission, &nodes)?;
     let user = user_name();
     print(&table::plan(&Plan {
         project: &args.project,
         user: &user,
         task: &task,
-        offers: &offers,
+        offers: &offers_of_each,
     }))?;
     print("\n")?;
     if !confirm_submit(&mut client, &draft, &args)? {
@@ -108,6 +107,43 @@ pub fn run(args: ApplyArgs) -> VerbResult {
     follow_run(&mut client, job, &name, &nodes)
 }
 
+/// Submits what a file describes, without a word.
+pub fn submit_file(file: &str) -> Result<JobId, VerbError> {
+    // The environment says what it says to `sluice apply`.
+    let words = ["sbatch", &format!("--file={file}"), "--yes", "--detach"];
+    let SubmitLine { args } = SubmitLine::try_parse_from(words).map_err(message)?;
+    let mut client = args.server.client()?;
+    let (_, draft, _) = prepare(&mut client, &args)?;
+    let name = draft.submission.spec.name.clone();
+    submit(&mut client, draft.submission)?.map_err(|why| not_submitted(&name, &why))
+}
+
+/// The task of the file as a submission that the server refuses while a run of its name is active, and the nodes of the cluster.
+fn prepare(client: &mut Client, args: &ApplyArgs) -> Result<(Task, Draft, Nodes), VerbError> {
+    let (mut task, configuration) = read_task(args)?;
+    if args.project != MAIN_PROJECT {
+        // What the configuration says itself is an account of the same books.
+        task.account.get_or_insert_with(|| args.project.clone());
+    }
+    resolve_dependencies(client, &mut task, args)?;
+    let file = (args.file != "-").then_some(args.file.as_str());
+    let line = format!("sluice apply -f {}", args.file);
+    let mut draft = translate(&task, &args.file, file, line)?;
+    draft.submission.unique_name = true;
+    let name = &draft.submission.spec.name;
+    let kept = effective::run_spec(name, file.map(str::to_owned), &configuration);
+    draft.submission.configuration = Some(serde_json::to_string(&kept).map_err(message)?);
+    if let Some(brought) = &mut draft.submission.workspace {
+        workspace::fill(brought, &task, folder_of(&args.file))?;
+    }
+    let cluster = cluster(client)?;
+    draft.keep_within(&cluster.partitions);
+    for notice in &draft.notices {
+        eprintln!("{}: {notice}", args.file);
+    }
+    Ok((task, draft, nodes_of(cluster)))
+}
+
 /// The task, and the configuration in dstack's own form.
 fn read_task(args: &ApplyArgs) -> Result<(Task, Value), VerbError> {
     let mut bytes = Vec::new();
@@ -116,7 +152,11 @@ fn read_task(args: &ApplyArgs) -> Result<(Task, Value), VerbError> {
         path => File::open(path).and_then(|f| f.take(FILE_BYTES_MAX).read_to_end(&mut bytes)),
     };
     read.map_err(VerbError::file(&args.file))?;
-    let loaded = configuration::parse(&args.file, &bytes).map_err(message)?;
+    let loaded = match profile(args.profile.as_deref())? {
+        Some(profile) => load::parse_with_profile(&args.file, &bytes, &profile),
+        None => configuration::parse(&args.file, &bytes),
+    };
+    let loaded = loaded.map_err(message)?;
     for notice in &loaded.notices {
         eprintln!("{}", notice.in_file(&args.file));
     }
@@ -133,6 +173,39 @@ fn read_task(args: &ApplyArgs) -> Result<(Task, Value), VerbError> {
     }
     let configuration = loaded.value.clone();
     Ok((task, configuration))
+}
+
+/// The profile of this name, or the default one: of the `profiles.yml` of this folder, or else, where that has none, of the
+/// user's home.
+fn profile(name: Option<&str>) -> Result<Option<Value>, VerbError> {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let mut looked_in = Vec::new();
+    let folders = [Some(PathBuf::new()), home].into_iter().flatten();
+    for file in folders.map(|folder| folder.join(PROFILES)) {
+        let mut bytes = Vec::new();
+        match File::open(&file).and_then(|f| f.take(FILE_BYTES_MAX).read_to_end(&mut bytes)) {
+            Ok(_) => {}
+            // After `su`, the home may be another's: a file that cannot be seen is not there.
+            Err(_) if file.metadata().is_err() => continue,
+            Err(error) => return Err(VerbError::file(file)(error)),
+        }
+        let shown = file.display().to_string();
+        let profiles = load::parse_profiles(&shown, &bytes).map_err(message)?;
+        if let Some(found) = load::select_profile(&profiles, name) {
+            return Ok(Some(found.clone()));
+        }
+        looked_in.push(shown);
+    }
+    match (name, &looked_in[..]) {
+        (None, _) => Ok(None),
+        (Some(name), []) => Err(VerbError::Message(format!(
+            "profile {name}: there is no {PROFILES} here or in your home"
+        ))),
+        (Some(name), files) => {
+            let files = files.join(", ");
+            Err(VerbError::Message(format!("{files}: there is no profile {name}")))
+        }
+    }
 }
 
 /// The newest run of each name that the task depends on.
@@ -236,14 +309,17 @@ pub(super) fn offers(
 /// Whether to submit: the user confirms it, and an active run of the same name is stopped first.
 fn confirm_submit(client: &mut Client, draft: &Draft, args: &ApplyArgs) -> Result<bool, VerbError> {
     let name = &draft.submission.spec.name;
-    let Some(active) = active_run(client, name)? else {
+    let active = active_run(client, name)?;
+    let Some(first) = active.first().map(first_of) else {
         let yes = args.yes || confirm(&format!("Submit the run {name}?"))?;
         if !yes {
             print("Exiting...\n")?;
         }
         return Ok(yes);
     };
-    if is_unchanged(&active, &draft.submission) && !args.force {
+    let asked = stored_form(&draft.submission);
+    let is_unchanged = is_same_run(active.iter().map(|job| &*job.spec), &asked);
+    if is_unchanged && !args.force {
         print(&format!("Active run {name} already exists. Detected no changes.\n"))?;
         print("Use --force to apply anyway.\n")?;
         return Ok(false);
@@ -253,30 +329,29 @@ fn confirm_submit(client: &mut Client, draft: &Draft, args: &ApplyArgs) -> Resul
         print("Exiting...\n")?;
         return Ok(false);
     }
-    stop::end(client, active.id, false)?;
-    attach::await_end(client, active.id)?;
+    stop::end(client, first, false)?;
+    for group in &active {
+        attach::await_end(client, group.id)?;
+    }
     Ok(true)
 }
 
-/// The active run of this name. Jobs of `sbatch` are no runs.
-fn active_run(client: &mut Client, name: &str) -> Result<Option<JobView>, VerbError> {
-    let filter = JobFilter { names: vec![name.to_owned()], ..JobFilter::default() };
-    let active = jobs(client, filter)?.into_iter();
-    Ok(active.filter(|job| job.spec.launch.kind == LaunchKind::Task).max_by_key(|job| job.id))
+/// The active run of this name: its job, or all its groups. Jobs of `sbatch` are no runs.
+fn active_run(client: &mut Client, name: &str) -> Result<Vec<JobView>, VerbError> {
+    let names = vec![name.to_owned()];
+    let filter = JobFilter { names, all_states: true, ..JobFilter::default() };
+    let mut found = each_group(client, filter)?;
+    found.retain(|job| job.spec.launch.kind == LaunchKind::Task);
+    let active = found.iter().filter(|job| !job.state.is_ended()).max_by_key(|job| job.id);
+    let run = active.map(first_of);
+    found.retain(|job| Some(first_of(job)) == run);
+    found.sort_by_key(|job| job.id);
+    Ok(found)
 }
 
-/// Compares as the server stores it: scripts and environments by the hashes of their contents.
-fn is_unchanged(active: &JobView, submission: &Submission) -> bool {
-    let blob = |text: &Option<String>| {
-        text.as_ref().map(|text| BlobRef::from(&BlobId::of(text.as_bytes())))
-    };
-    let mut spec = submission.spec.clone();
-    let launch = std::sync::Arc::make_mut(&mut spec.launch);
-    launch.script = blob(&submission.script);
-    launch.environment = blob(&submission.environment);
-    let workspace = submission.workspace.as_ref().and_then(|w| serde_json::to_string(w).ok());
-    launch.workspace = blob(&workspace).map(Box::new);
-    is_same_run(&active.spec, &spec)
+/// The number that a run goes by: that of its first group.
+fn first_of(job: &JobView) -> JobId {
+    group_of(job.spec.launch.kind, job.het).map_or(job.id, |het| het.first)
 }
 
 /// Submits. The inner error says why a run that does not wait cannot start now.
@@ -300,7 +375,11 @@ fn no_capacity(name: &str, why: &str) -> VerbResult {
         ..PsRow::default()
     };
     print(&table::ps(&[row], false))?;
-    Err(VerbError::Message(format!("run {name} was not submitted: {why}")))
+    Err(not_submitted(name, why))
+}
+
+fn not_submitted(name: &str, why: &str) -> VerbError {
+    VerbError::Message(format!("run {name} was not submitted: {why}"))
 }
 
 fn time_of_day(time: Timestamp) -> String {
@@ -315,6 +394,7 @@ fn follow_run(client: &mut Client, job: JobId, name: &str, nodes: &Nodes) -> Ver
         let message = RunSummary::of_job(view).message;
         eprintln!("{name} waits ({message}); Ctrl-C detaches from it");
     })?;
+    let started = attach::whole(client, started)?;
     print(&table::ps(&run_summary::rows(&started, nodes, &time_of_day(started.submit)), false))?;
     let summary = RunSummary::of_job(&started);
     print(&format!("\n{name} provisioning completed ({})\n", summary.status))?;

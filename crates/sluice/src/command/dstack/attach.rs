@@ -81,7 +81,7 @@ pub fn follow(client: &mut Client, job: JobId, node: usize) -> Result<JobView, V
             {
                 eprintln!("{why}");
             }
-            return ended_view(client, job);
+            return run_view(client, job);
         }
         if let Err(why) = copied
             && !std::mem::replace(&mut told, true)
@@ -132,7 +132,12 @@ fn has_ended(client: &mut Client, job: JobId) -> Result<bool, VerbError> {
     }
 }
 
-fn ended_view(client: &mut Client, job: JobId) -> Result<JobView, VerbError> {
+/// The run that the job is, with all its groups.
+pub fn whole(client: &mut Client, job: JobView) -> Result<JobView, VerbError> {
+    if job.het.is_none() { Ok(job) } else { run_view(client, job.id) }
+}
+
+fn run_view(client: &mut Client, job: JobId) -> Result<JobView, VerbError> {
     let jobs = vec![JobRef::whole(job)];
     let filter = JobFilter { jobs, all_states: true, ..JobFilter::default() };
     let found = super::jobs(client, filter)?;

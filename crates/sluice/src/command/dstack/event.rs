@@ -5,11 +5,9 @@ use crate::command::verb::{ServerLocationArgs, VerbResult};
 use ::dstack::occurrence::{self, Actor, Occurrence, Target};
 use clap::Args;
 use jiff::tz::TimeZone;
-use model::id::JobId;
 use model::printable::printable;
 use model::time::{format_iso, parse_duration};
 use serde_json::{Value, json};
-use std::collections::HashMap;
 use std::process::ExitCode;
 use std::time::Duration;
 use wire::client::{Answer, Call, HistoryFilter};
@@ -65,16 +63,8 @@ pub fn run(args: EventArgs) -> VerbResult {
         Answer::Pong { now, .. } => now,
         other => return Err(unexpected(&other)),
     };
-    let mut last: HashMap<JobId, u32> = HashMap::new();
-    for record in &records {
-        let attempt = last.entry(record.job).or_default();
-        *attempt = record.attempt.max(*attempt);
-    }
-    let mut all: Vec<Occurrence> = records
-        .iter()
-        .flat_map(|record| {
-            occurrence::of_record(record, last.get(&record.job) == Some(&record.attempt))
-        })
+    let mut all: Vec<Occurrence> = occurrence::of_records(records)
+        .into_iter()
         .chain(noted.iter().map(occurrence::of_activity))
         .collect();
     all.sort_by_key(|one| (one.at, one.number));

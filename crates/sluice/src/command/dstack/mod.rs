@@ -12,10 +12,12 @@ pub mod project;
 pub mod ps;
 pub mod secret;
 pub mod stop;
+pub mod volume;
 mod workspace;
 
 use crate::client::Client;
 use crate::command::verb::VerbError;
+use ::dstack::node_groups::{merge_records, merge_views};
 use ::dstack::run_summary::Nodes;
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
@@ -39,7 +41,12 @@ fn unexpected(answer: &Answer) -> VerbError {
     VerbError::Message(format!("the server answered something else than was asked: {text}"))
 }
 
+/// The runs: the groups of a task are one.
 fn jobs(client: &mut Client, filter: JobFilter) -> Result<Vec<JobView>, VerbError> {
+    Ok(merge_views(each_group(client, filter)?))
+}
+
+fn each_group(client: &mut Client, filter: JobFilter) -> Result<Vec<JobView>, VerbError> {
     let wanted = JobsQuery { filter, ..JobsQuery::default() };
     match ask(client, Call::Jobs(wanted))? {
         Answer::Jobs { jobs: JobList(jobs), .. } => Ok(jobs),
@@ -78,7 +85,7 @@ fn find_in_memory(client: &mut Client, word: &str) -> Result<Option<JobView>, Ve
         Answer::Refused(why) => return Err(why.into()),
         other => return Err(unexpected(&other)),
     };
-    Ok(newest(found))
+    Ok(newest(merge_views(found)))
 }
 
 /// The last record of the run with this name or job id, which may have left the server's memory.
@@ -89,7 +96,7 @@ fn find_ended(client: &mut Client, word: &str) -> Result<JobRecord, VerbError> {
         Err(_) => filter.names.push(word.to_owned()),
     }
     match ask(client, Call::History(filter))? {
-        Answer::History(records) => records
+        Answer::History(records) => merge_records(records)
             .into_iter()
             .max_by_key(|record| (record.submit, record.job, record.attempt))
             .ok_or_else(|| VerbError::Message(format!("Run {word} not found"))),
@@ -102,7 +109,7 @@ fn newest(jobs: Vec<JobView>) -> Option<JobView> {
 }
 
 /// Asks on standard input. The end of input is an error, not a yes.
-fn confirm(question: &str) -> Result<bool, VerbError> {
+pub fn confirm(question: &str) -> Result<bool, VerbError> {
     loop {
         print(&format!("{question} [y/n]: "))?;
         let mut line = String::new();

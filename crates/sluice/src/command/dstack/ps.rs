@@ -3,21 +3,22 @@
 use super::{ask, cluster, nodes_of, unexpected, watch};
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
+use ::dstack::node_groups::{IncompleteRuns, merge_records, merge_views, replace_runs};
 use ::dstack::run_summary::{self, RunSummary};
 use ::dstack::table::{self, PsRow, ago};
 use clap::Args;
 use model::change::JobFilter;
 use model::fleet::MAIN_PROJECT;
-use model::record::JobRecord;
+use model::record::{HistoryOrder, JobRecord};
 use model::time::{Timestamp, format_iso};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::process::ExitCode;
-use wire::client::{Answer, Call, HistoryFilter, JobsQuery};
+use wire::client::{Answer, Call, Detail, HistoryFilter, JobsQuery};
 use wire::job_list::JobList;
 use wire::view::JobView;
 
-/// The most runs that one listing takes from the accounting database.
+/// The most records that one listing takes from the accounting database, but for those of groups that belong to them.
 const HISTORY_MAX: u32 = 1_000;
 
 #[derive(Args)]
@@ -91,17 +92,23 @@ struct Listing {
 impl Listing {
     fn ask(client: &mut Client, args: &PsArgs) -> Result<Self, VerbError> {
         let filter = JobFilter { all_states: true, without_deleted: true, ..JobFilter::default() };
-        let wanted = JobsQuery { filter, ..JobsQuery::default() };
+        let detail = if args.json { Detail::Full } else { Detail::Listing };
+        let wanted = JobsQuery { filter, detail, ..JobsQuery::default() };
         let (now, jobs) = match ask(client, Call::Jobs(wanted))? {
-            Answer::Jobs { now, jobs: JobList(jobs) } => (now, jobs),
+            Answer::Jobs { now, jobs: JobList(jobs) } => (now, merge_views(jobs)),
             other => return Err(unexpected(&other)),
         };
         let all = args.all || args.last.is_some();
-        let past = if all || jobs.is_empty() { history(client)? } else { Vec::new() };
         let known: HashSet<u32> = jobs.iter().map(|job| job.id.0).collect();
-        let past = past.into_iter().filter(|record| !known.contains(&record.job.0));
+        let past = match args.last {
+            Some(last) => u32::try_from(last).unwrap_or(HISTORY_MAX),
+            None if args.all => HISTORY_MAX,
+            // The last run that has ended is shown where there is no other.
+            None => u32::from(jobs.is_empty()),
+        };
+        let past = if past > 0 { history(client, past, &known)? } else { Vec::new() };
         let mut entries: Vec<Entry> = jobs.into_iter().map(|j| Entry::Job(Box::new(j))).collect();
-        entries.extend(past.map(|record| Entry::Record(Box::new(record))));
+        entries.extend(past.into_iter().map(|record| Entry::Record(Box::new(record))));
         entries.sort_by_key(|entry| std::cmp::Reverse((entry.submitted(), entry.id())));
         if !all {
             keep_unfinished(&mut entries);
@@ -138,9 +145,35 @@ fn keep_unfinished(entries: &mut Vec<Entry>) {
     }
 }
 
-fn history(client: &mut Client) -> Result<Vec<JobRecord>, VerbError> {
-    let limit = Some(HISTORY_MAX);
-    let filter = HistoryFilter { limit, without_deleted: true, ..HistoryFilter::default() };
+/// So many of the last runs that have ended and are not known yet. Groups of one run, and known ones, make fewer of the
+/// records that were asked for: then more are.
+fn history(
+    client: &mut Client,
+    wanted: u32,
+    known: &HashSet<u32>,
+) -> Result<Vec<JobRecord>, VerbError> {
+    let mut limit = wanted.min(HISTORY_MAX);
+    loop {
+        let order = HistoryOrder::LastSubmitted;
+        let last = HistoryFilter { limit: Some(limit), order, ..HistoryFilter::default() };
+        let mut found = records(client, last)?;
+        let is_all = (found.len() as u64) < u64::from(limit) || limit == HISTORY_MAX;
+        let IncompleteRuns { runs, .. } = IncompleteRuns::among(&found);
+        if !runs.is_empty() {
+            let whole = records(client, HistoryFilter { runs, ..HistoryFilter::default() })?;
+            found = replace_runs(found, whole);
+        }
+        let mut runs = merge_records(found);
+        runs.retain(|record| !known.contains(&record.job.0));
+        if is_all || runs.len() as u64 >= u64::from(wanted) {
+            return Ok(runs);
+        }
+        limit = limit.saturating_mul(2).min(HISTORY_MAX);
+    }
+}
+
+fn records(client: &mut Client, filter: HistoryFilter) -> Result<Vec<JobRecord>, VerbError> {
+    let filter = HistoryFilter { without_deleted: true, ended: true, ..filter };
     match ask(client, Call::History(filter))? {
         Answer::History(records) => Ok(records),
         other => Err(unexpected(&other)),
@@ -159,6 +192,15 @@ fn entry_json(entry: &Entry) -> Value {
         Entry::Job(job) => job.allocation.iter().flat_map(|a| a.node_names()).collect(),
         Entry::Record(record) => record.nodes.iter().map(String::as_str).collect(),
     };
+    let network = match entry {
+        Entry::Job(job) => job.extras.as_ref().and_then(|extras| extras.network.as_ref()),
+        Entry::Record(_) => None,
+    };
+    let ports: Vec<Value> = network
+        .iter()
+        .flat_map(|network| &network.ports)
+        .map(|port| json!({ "container": port.container, "node": port.node }))
+        .collect();
     json!({
         "id": id,
         "project_name": MAIN_PROJECT,
@@ -172,5 +214,6 @@ fn entry_json(entry: &Entry) -> Value {
         "run_spec": { "run_name": name },
         "job_id": entry.id(),
         "nodes": nodes,
+        "ports": ports,
     })
 }

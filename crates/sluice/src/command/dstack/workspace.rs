@@ -82,6 +82,7 @@ fn add(archive: &mut Builder<Vec<u8>>, path: &Path, name: &Path) -> Result<(), S
 /// A repository by its address, or the one of a local folder with all that was changed there.
 fn repository(repo: &Repo, folder: &Path) -> Result<Repository, String> {
     let mut found = Repository {
+        id: None,
         url: repo.url.clone().unwrap_or_default(),
         branch: repo.branch.clone(),
         hash: repo.hash.clone(),
@@ -91,7 +92,10 @@ fn repository(repo: &Repo, folder: &Path) -> Result<Repository, String> {
         user_name: None,
         user_email: None,
     };
-    let Some(local) = &repo.local_path else { return Ok(found) };
+    let Some(local) = &repo.local_path else {
+        found.id = Some(repo_id(&found.url));
+        return Ok(found);
+    };
     let local = local_path(local, folder);
     let asked = |words: &[&str]| git(&local, words, None);
     let branch = asked(&["symbolic-ref", "--quiet", "--short", "HEAD"])
@@ -99,27 +103,47 @@ fn repository(repo: &Repo, folder: &Path) -> Result<Repository, String> {
     let remote = asked(&["config", &format!("branch.{branch}.remote")])
         .map_err(|_| format!("branch {branch} has no remote branch"))?;
     found.url = asked(&["config", &format!("remote.{remote}.url")])?;
+    found.id = Some(repo_id(&found.url));
+    // The node clones the remote branch, which may have another name than the local one.
+    let upstream = asked(&["config", &format!("branch.{branch}.merge")])?;
+    let upstream = upstream.strip_prefix("refs/heads/").unwrap_or(&upstream).to_owned();
     let hash = asked(&["rev-parse", "@{upstream}"])?;
     found.diff = Some(Blob(changes(&local, &hash)?));
-    (found.branch, found.hash) = (Some(branch), Some(hash));
+    (found.branch, found.hash) = (Some(upstream), Some(hash));
     found.user_name = asked(&["config", "user.name"]).ok();
     found.user_email = asked(&["config", "user.email"]).ok();
     Ok(found)
 }
 
+/// The name by which a run knows its repository: `thing` of `https://host/acme/thing.git`.
+fn repo_id(url: &str) -> String {
+    let last = url.trim_end_matches('/').rsplit(['/', ':']).next().unwrap_or_default();
+    last.strip_suffix(".git").unwrap_or(last).to_owned()
+}
+
+/// Whatever the user has configured, the node's `git apply` understands it.
+const PLAIN_DIFF: [&str; 5] =
+    ["--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/"];
+
 /// All that differs from the commit: what was committed since, what was not, and new files that are not ignored.
 fn changes(local: &Path, hash: &str) -> Result<Vec<u8>, String> {
     let failed = |e: std::io::Error| e.to_string();
-    let own = std::env::temp_dir().join(format!("sluice-index-{}", std::process::id()));
+    // An index of its own: the user's stays as it is.
+    let folder = nix::unistd::mkdtemp(&std::env::temp_dir().join("sluice-index-XXXXXX"))
+        .map_err(|errno| format!("no folder for temporary files: {}", errno.desc()))?;
+    let own = folder.join("index");
     let index = Some(own.as_path());
     let taken = git(local, &["read-tree", "HEAD"], index)
         .and_then(|_| git(local, &["add", "--all"], index))
         .and_then(|_| {
-            let mut command = command(local, &["diff", "--cached", "--binary", hash], index);
+            let mut words = vec!["diff", "--cached", "--binary"];
+            words.extend(PLAIN_DIFF);
+            words.push(hash);
+            let mut command = command(local, &words, index);
             let output = command.output().map_err(failed)?;
             if output.status.success() { Ok(output.stdout) } else { Err("git diff failed".into()) }
         });
-    let _ = fs::remove_file(&own);
+    let _ = fs::remove_dir_all(&folder);
     taken
 }
 

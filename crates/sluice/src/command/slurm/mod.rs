@@ -12,7 +12,7 @@ mod sacct;
 mod sacctmgr;
 mod salloc;
 mod sattach;
-mod sbatch;
+pub mod sbatch;
 mod scancel;
 mod scontrol;
 mod sdiag;

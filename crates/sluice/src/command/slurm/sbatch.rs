@@ -7,6 +7,7 @@ use super::submit::messages::{
 use super::submit::registry_auth;
 use super::submit::test_only::{check_clusters, tested};
 use crate::client::{Client, ClientError};
+use crate::command::verb::ServerLocationArgs;
 use ::slurm::option::invocation::{self, Batch, Invocation};
 use ::slurm::option::{Command, JobOptions};
 use ::slurm::request::{self, Draft};
@@ -21,6 +22,10 @@ const COMMAND: Command = Command::Sbatch;
 const AWAIT_MS: u64 = 60_000;
 
 pub fn run(args: &[String]) -> ExitCode {
+    run_at(args, &ServerLocationArgs::default())
+}
+
+pub fn run_at(args: &[String], server: &ServerLocationArgs) -> ExitCode {
     let here = ProcessSurroundings::default();
     let batch = match invocation::batch(args, &caller::caller(&here)) {
         Ok(Invocation::Question(question)) => return messages::answer(COMMAND, question),
@@ -36,11 +41,16 @@ pub fn run(args: &[String]) -> ExitCode {
     if !options.quiet {
         batch.notes.iter().chain(&draft.notes).for_each(|line| print_line(COMMAND, line));
     }
-    submit(&batch, options, draft).unwrap_or_else(|error| unreachable(COMMAND, &error))
+    let submitted = server.client().and_then(|client| submit(client, &batch, options, draft));
+    submitted.unwrap_or_else(|error| unreachable(COMMAND, &error))
 }
 
-fn submit(batch: &Batch, options: &JobOptions, draft: Draft) -> Result<ExitCode, ClientError> {
-    let mut client = Client::find()?;
+fn submit(
+    mut client: Client,
+    batch: &Batch,
+    options: &JobOptions,
+    draft: Draft,
+) -> Result<ExitCode, ClientError> {
     if let Some(code) = check_clusters(COMMAND, &mut client, options)? {
         return Ok(code);
     }

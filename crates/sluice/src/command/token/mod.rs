@@ -12,7 +12,7 @@ use secret_file::SecretFile;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
-use wire::token::TokenLife;
+use wire::token::{LoginHint, TokenLife};
 
 #[derive(Args)]
 pub struct TokenArgs {
@@ -100,7 +100,11 @@ pub fn run(args: TokenArgs) -> VerbResult {
         TokenAction::Node { name, out, expires } => {
             let nodes =
                 model::hostlist::expand(&name).map_err(|e| VerbError::Message(e.to_string()))?;
-            make(&server, Call::NodeToken { nodes, life: expires.unwrap_or_default() }, out)?;
+            let call = Call::NodeToken { nodes, life: expires.unwrap_or_default() };
+            make(&server, call, out.clone())?;
+            if let Some(file) = out {
+                println!("copy {0} to {name}, and there: sluice agent --join {0}", file.display());
+            }
         }
         TokenAction::User { name, account, unix_user, role, token_name, expires, out } => {
             let life = expires.unwrap_or_default();
@@ -133,13 +137,18 @@ pub fn run(args: TokenArgs) -> VerbResult {
 fn make(server: &ServerLocationArgs, call: Call, out: Option<PathBuf>) -> Result<(), VerbError> {
     // Made before the token is: no token is left over that nobody has.
     let file = out.map(SecretFile::make).transpose()?;
-    let text = match server.client()?.call(call)? {
-        Answer::Token { text } => text,
+    let (text, login) = match server.client()?.call(call)? {
+        Answer::Token { text, login } => (text, login),
         other => return Err(unexpected(other)),
     };
     match file {
         Some(file) => file.write(&text)?,
         None => println!("{}", text.trim_end()),
+    }
+    // Not on standard output, which is the token and may be a file.
+    if let Some(LoginHint { url, fingerprint }) = login {
+        let fingerprint = fingerprint.map(|f| format!(" --fingerprint {f}")).unwrap_or_default();
+        eprintln!("to use it from another machine: sluice login {url}{fingerprint}");
     }
     Ok(())
 }

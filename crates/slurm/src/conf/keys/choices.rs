@@ -1,5 +1,6 @@
 //! Keys whose value is one of a few words, or a list of such: an enum each, with its words.
 
+use model::cpu_frequency::Governor;
 use model::partition::PartitionState;
 use model::private_data::PrivateKind;
 use serde::{Deserialize, Serialize};
@@ -253,6 +254,15 @@ words_of_variants!(PrivateKind {
     Reservations = "reservations",
     Usage = "usage",
     Users = "users",
+});
+
+words_of_variants!(Governor {
+    Conservative = "Conservative",
+    OnDemand = "OnDemand",
+    Performance = "Performance",
+    PowerSave = "PowerSave",
+    SchedUtil = "SchedUtil",
+    UserSpace = "UserSpace",
 });
 
 words_of_variants!(PartitionState {

@@ -11,6 +11,7 @@ use crate::conf::keys::{
     retired, used, words_of,
 };
 use crate::conf::slurm_conf::globals::Globals;
+use model::cpu_frequency::Governor;
 
 pub const GLOBAL: KeyTable = KeyTable { of: "slurm.conf", keys: &KEYS };
 
@@ -115,8 +116,8 @@ const ROWS: &[Row] = &[
     no_field(retired("ControlAddr", ValueKind::Text)),
     no_field(retired("ControlMachine", ValueKind::Text)),
     no_field(accepted("CoreSpecPlugin", ValueKind::Text)),
-    no_field(accepted("CpuFreqDef", ValueKind::Text)),
-    no_field(accepted("CpuFreqGovernors", ValueKind::Words)),
+    sets!("CpuFreqDef", one_of::<Governor>(), some_choice, launch.cpu_frequency.usual),
+    sets!("CpuFreqGovernors", words_of::<Governor>(), choices, launch.cpu_frequency.allowed),
     no_field(accepted("CredType", ValueKind::Text)),
     no_field(accepted("DebugFlags", ValueKind::Words)),
     sets!("DefCpuPerGPU", U64, some_number, memory.cpus_per_gpu),

@@ -7,7 +7,7 @@ use crate::option::key::OptionKey as K;
 use crate::option::setting::{Setting, Source};
 use crate::option::signal;
 use crate::option::value::context::{self, ValueContext};
-use crate::option::value::{self, cpu_bind, node_count, number_from, word_lists};
+use crate::option::value::{self, cpu_bind, cpu_freq, node_count, number_from, word_lists};
 use model::container::{Container, ContainerName, ContainerUser, Mount, Variables};
 use model::grammar::GrammarError;
 use model::secret::SecretVariable;
@@ -252,6 +252,7 @@ impl Setter<'_> {
             K::Chdir => options.chdir = given(),
             K::CpuBind => options.cpu_bind = Some(cpu_bind::cpu_bind(text)?),
             K::Distribution => options.distribution = Some(value::distribution(text)?),
+            K::CpuFreq => options.cpu_freq = Some(cpu_freq::cpu_freq(text)?),
             K::Error => options.error = given(),
             K::Export => options.export = Some(value::export(text)?),
             K::Secret => {

@@ -10,6 +10,7 @@ use model::array::{ArraySpec, IndexSet};
 use model::binding::{CpuBinding, MemBinding};
 use model::constraint::Constraint;
 use model::container::Container;
+use model::cpu_frequency::CpuFrequency;
 use model::dependency::Dependency;
 use model::gres::GresCount;
 use model::range::Range;
@@ -105,6 +106,7 @@ pub struct JobOptions {
     /// In the order of the options; a later one for the same variable wins.
     pub secrets: Vec<SecretVariable>,
     pub cpu_bind: Option<CpuBinding>,
+    pub cpu_freq: Option<CpuFrequency>,
     pub distribution: Option<Distribution>,
     pub error: Option<String>,
     pub export: Option<Export>,

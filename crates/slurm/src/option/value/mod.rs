@@ -1,10 +1,12 @@
 //! The values of options, from text to type. Each refusal is in Slurm's words.
 //!
-//! [`context`] has the values that depend on the caller, [`cpu_bind`] the bindings of tasks to CPUs and memory, [`node_count`]
+//! [`context`] has the values that depend on the caller, [`cpu_bind`] the bindings of tasks to CPUs and memory, [`cpu_freq`] the
+//! frequencies of CPUs, [`node_count`]
 //! the value of `--nodes`, and [`word_lists`] the values that are only checked against the words that Slurm knows.
 
 pub mod context;
 pub mod cpu_bind;
+pub mod cpu_freq;
 pub mod node_count;
 pub mod word_lists;
 

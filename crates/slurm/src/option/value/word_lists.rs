@@ -9,8 +9,6 @@ const GPU_BIND: &[&str] = &["closest", "none"];
 const GPU_BIND_WITH_LIST: &[&str] = &["map_gpu", "mask_gpu", "single", "per_task"];
 
 const FREQUENCIES: &[&str] = &["low", "medium", "high", "highm1"];
-const GOVERNORS: &[&str] =
-    &["conservative", "ondemand", "performance", "powersave", "schedutil", "userspace"];
 const HINTS: &[&str] = &["compute_bound", "memory_bound", "multithread", "nomultithread"];
 const PROFILES: &[&str] = &["none", "all", "energy", "task", "lustre", "network"];
 const SAMPLED: &[&str] = &["task", "energy", "network", "filesystem"];
@@ -70,28 +68,6 @@ pub fn gpu_freq(text: &str) -> Result<String> {
     Err(OptionError::value(format!("Invalid --gpu-freq argument: gpu:{text}")))
 }
 
-/// `min[-max][:governor]`, or a governor alone.
-pub fn cpu_freq(text: &str) -> Result<String> {
-    let is_frequency = |word: &str| is_one_of(word, FREQUENCIES) || is_number(word);
-    let (range, governor) = match text.split_once(':') {
-        Some((range, governor)) => (range, Some(governor)),
-        None => (text, None),
-    };
-    let (min, max) = range.split_once('-').unwrap_or((range, range));
-    let range_is_right = is_frequency(min) && is_frequency(max);
-    let right = match governor {
-        Some(governor) => range_is_right && is_one_of(governor, GOVERNORS),
-        None => range_is_right || is_one_of(text, GOVERNORS),
-    };
-    if right {
-        return Ok(text.to_owned());
-    }
-    Err(OptionError::Value(vec![
-        format!("unrecognized --cpu-freq argument \"{text}\""),
-        "Invalid --cpu-freq argument".to_owned(),
-    ]))
-}
-
 pub fn hint(text: &str) -> Result<String> {
     if is_one_of(text, HINTS) {
         return Ok(text.to_owned());
@@ -147,7 +123,6 @@ pub fn check_untyped(key: OptionKey, text: &str) -> Result<String> {
     match key {
         OptionKey::AcctgFreq => acctg_freq(text),
         OptionKey::AccelBind => accel_bind(text),
-        OptionKey::CpuFreq => cpu_freq(text),
         OptionKey::GpuFreq => gpu_freq(text),
         OptionKey::SendLibs if !text.is_empty() => {
             super::yes_or_no(text, "send-libs").map(|_| text.to_owned())
@@ -173,7 +148,6 @@ mod tests {
         let cases: &[(Check, &[&str])] = &[
             (gpu_bind, &["closest", "single:2", "map_gpu:0,1", "verbose,none"]),
             (gpu_freq, &["medium", "memory=high", "450,memory=low,verbose"]),
-            (cpu_freq, &["high", "2400000", "low-high:ondemand", "performance"]),
             (hint, &["nomultithread", "compute_bound"]),
             (profile, &["all", "task,energy"]),
             (acctg_freq, &["30", "task=10,network=5"]),

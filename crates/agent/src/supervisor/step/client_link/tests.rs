@@ -24,7 +24,8 @@ fn settle(link: &mut ClientLink) -> Progress {
 }
 
 fn hello() -> StepMessage {
-    StepMessage::Hello { key: String::new(), node: "n1".into(), node_index: 0, waits: false }
+    let (key, node, step_tasks) = (String::new(), "n1".into(), None);
+    StepMessage::Hello { key, node, node_index: 0, waits: false, step_tasks }
 }
 
 /// The frames that have arrived at the client's end.

@@ -2,7 +2,7 @@
 
 pub mod job_names;
 
-use crate::client::{Client, ClientError, ListingReply};
+use crate::client::{Client, ClientError, ListingReply, ServerLocation, login_file};
 use ::slurm::option::parse::{Parsed, Question};
 use ::slurm::option::{Command, OptionError, help, input_variables, parse};
 use ::slurm::words::refusal;
@@ -158,12 +158,19 @@ pub fn user_name(uid: u32) -> Option<String> {
     User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name)
 }
 
-/// The name of the calling user, or the id if it has no name.
+/// The name of the calling user as the server knows it; the id, if this machine has no name for it.
 pub fn own_user_name() -> String {
     let uid = getuid().as_raw();
-    user_name(uid).unwrap_or_else(|| uid.to_string())
+    login_user().or_else(|| user_name(uid)).unwrap_or_else(|| uid.to_string())
 }
 
 pub fn is_root() -> bool {
-    getuid().is_root()
+    login_user().map_or_else(|| getuid().is_root(), |user| user == "root")
+}
+
+/// Whom a server on another machine takes the caller for.
+fn login_user() -> Option<String> {
+    let ServerLocation::Https(server) = ServerLocation::find().ok()? else { return None };
+    let login = login_file::read().ok()??;
+    (login.server.address == server.address).then_some(login.user)
 }

@@ -30,6 +30,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
+use std::time::Duration;
 use wire::client::{Answer, Call, Cancel};
 use wire::step::{SrunPrologEpilog, StepLaunch, StepStart};
 
@@ -124,7 +125,7 @@ fn create(
     allocation: StepAllocation,
     signals: &SignalFd,
 ) -> Result<CreatedStep, RunError> {
-    let (listener, input, mut launch) = call.launch(allocation)?;
+    let (listener, input, mut launch) = call.launch(client.location(), allocation)?;
     launch.starts = StepStart::OnGo;
     let layout = step_create::create(client, job, &launch, call.options, signals)?;
     let nodes = layout.nodes.into_iter().map(|node| (node.node, node.tasks)).collect();
@@ -221,7 +222,7 @@ fn with_own(
         Answer::Refused(why) => return Ok(refused(COMMAND, &why)),
         other => return Ok(unexpected(COMMAND, &other)),
     };
-    job_watch::hold(client.location().clone(), job)?;
+    job_watch::hold(client.location().clone(), job, Duration::ZERO)?;
     let mut watch = Watch::begin(client.location().clone(), job, true)?;
     let granted = await_grant(job, &mut watch, first, signals);
     let outcome = granted.and_then(|()| {

@@ -16,13 +16,13 @@ use super::step::prolog_epilog::Program;
 use super::step::server_stream::ServerStreams;
 use super::step::{Plan, Step, StepOutcome, prolog_epilog, terminal};
 use super::submit::caller::{self, ProcessSurroundings};
-use super::submit::job_watch::{self, Watch};
+use super::submit::job_watch::{self, SHORT_STEP, Watch, Watched};
 use super::submit::messages::{
     self, FAILURE, failure, print_error, print_line, refused, unexpected, unreachable,
 };
 use super::submit::registry_auth;
 use super::submit::test_only::{check_clusters, tested};
-use crate::client::{Client, ClientError};
+use crate::client::{Client, ClientError, ServerLocation};
 use ::slurm::option::invocation::Invocation;
 use ::slurm::option::job_options::OpenMode;
 use ::slurm::option::{Command, JobOptions};
@@ -180,14 +180,16 @@ impl StepRequest<'_> {
         job: JobId,
         signals: &SignalFd,
     ) -> Result<ExitCode, RunError> {
-        let (listener, input, mut launch) = self.launch(StepAllocation::Existing)?;
+        let (listener, input, mut launch) =
+            self.launch(client.location(), StepAllocation::Existing)?;
         launch.registry_auth = self.registry_auth();
         let layout = step_create::create(&mut client, job, &launch, self.options, signals)?;
         let programs = prolog_epilog::chosen(self.options, &layout.srun_prolog_epilog);
         let number = layout.step;
         let tasks: usize = layout.nodes.iter().map(|node| node.tasks.len()).sum();
         let plan = self.plan(job, number, Some(tasks as u32), &programs);
-        let mut watch = Watch::begin(client.location().clone(), job, false)?;
+        let watched = Watched { location: client.location().clone(), job, from_start: false };
+        let mut watch = Watch::begin_after(SHORT_STEP, watched)?;
         let key = launch.key.clone();
         let streams = ServerStreams::new(client.location().clone(), job, number, Some(key))?;
         let step = self.step(plan, listener, streams, input)?;
@@ -210,7 +212,7 @@ impl StepRequest<'_> {
         if self.options.test_only {
             return Ok(tested(COMMAND, client.call(Call::TestSubmit(Box::new(submission)))?));
         }
-        let (listener, input, launch) = self.launch(StepAllocation::Own)?;
+        let (listener, input, launch) = self.launch(client.location(), StepAllocation::Own)?;
         let key = launch.key.clone();
         // They are kept with the job, encrypted, and not with its first step.
         submission.registry_auth = self.registry_auth();
@@ -256,8 +258,11 @@ impl StepRequest<'_> {
         programs: &SrunPrologEpilog,
     ) -> Result<StepOutcome, RunError> {
         let (location, first) = (client.location().clone(), StepId::Number(0));
-        job_watch::hold(location.clone(), job)?;
-        let mut watch = Watch::begin(location.clone(), job, true)?;
+        let watched = Watched { location: location.clone(), job, from_start: true };
+        // Where nodes do not dial, only the watch says which they are.
+        let delay = if listener.is_dialled() { SHORT_STEP } else { Duration::ZERO };
+        job_watch::hold(location.clone(), job, delay)?;
+        let mut watch = Watch::begin_after(delay, watched)?;
         let plan = self.plan(job, first, self.options.ntasks, programs);
         let streams = ServerStreams::new(location, job, first, Some(key))?;
         let step = self.step(plan, listener, streams, input)?;
@@ -268,11 +273,12 @@ impl StepRequest<'_> {
 
     pub(super) fn launch(
         &self,
+        server: &ServerLocation,
         allocation: StepAllocation,
     ) -> Result<(StepListener, Option<File>, StepLaunch), RunError> {
         let options = self.options;
         let (wanted, input) = input(options.input.as_deref(), options.ntasks, options.step.pty)?;
-        let listener = StepListener::open()?;
+        let listener = StepListener::open(server)?;
         let endpoint = listener.endpoint()?;
         let (launch, notes) =
             launch(self.options, self.argv, self.submitter, allocation, endpoint, wanted);
@@ -331,11 +337,14 @@ impl StepRequest<'_> {
 
     pub(super) fn outputs(&self, plan: &Plan, files: Files) -> io::Result<Outputs> {
         let options = self.options;
+        let is_named = options.output.is_some() || options.error.is_some();
+        let named = || std::env::var("USER").unwrap_or_else(|_| query::own_user_name());
+        let user = if is_named { named() } else { String::new() };
         let names = FilenameFields {
             job_id: plan.job.0,
             array: array_of_environment(),
             step: plan.name.rsplit('.').next().unwrap_or_default().to_owned(),
-            user: std::env::var("USER").unwrap_or_else(|_| query::own_user_name()),
+            user,
             job_name: options.job_name.clone().unwrap_or_else(|| self.argv[0].clone()),
             work_dir: self.submitter.work_dir.clone(),
         };
@@ -358,7 +367,7 @@ pub(super) fn relinquish(client: &mut Client, job: JobId, result: &Result<StepOu
         Ok(outcome) => outcome.exit,
         Err(_) => ExitStatus { code: i32::from(FAILURE), signal: 0 },
     };
-    // If it is refused, the job has ended by itself. If it is lost, the hold on the job is lost too, which ends it.
+    // If it is refused, the job has ended by itself. If it is lost, the job ends as one that nobody holds.
     let _ = client.call(Call::Relinquish { job, exit });
 }
 

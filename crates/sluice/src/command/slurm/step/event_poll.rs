@@ -64,7 +64,7 @@ impl Step {
         let (sources, own): (Vec<_>, Vec<_>) = self.sources(watch).into_iter().unzip();
         let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
         fds.extend(own);
-        match poll(&mut fds, self.poll_timeout()) {
+        match poll(&mut fds, earlier(self.poll_timeout(), until_watch(watch))) {
             Ok(_) => {}
             Err(Errno::EINTR) => return Ok((false, ReadyDescriptors::default())),
             Err(errno) => return Err(errno.into()),
@@ -78,7 +78,8 @@ impl Step {
         let mut list = vec![(Source::Streams, readable(self.streams.as_fd()))];
         list.extend(watch.fd().map(|fd| (Source::Watch, readable(fd))));
         let listener = self.listener.as_ref().filter(|_| self.accepts());
-        list.extend(listener.map(|listener| (Source::Listener, readable(listener.as_fd()))));
+        let listener = listener.and_then(|listener| listener.fd());
+        list.extend(listener.map(|fd| (Source::Listener, readable(fd))));
         list.extend(self.gate.fd().map(|fd| (Source::StartGate, readable(fd))));
         let input = self.input.as_ref().filter(|_| self.reads_input());
         list.extend(input.map(|input| (Source::Input, readable(input.as_fd()))));
@@ -115,6 +116,13 @@ impl Step {
 /// The time until deadlines are checked again.
 pub(super) fn tick() -> PollTimeout {
     PollTimeout::from(TICK_MS)
+}
+
+/// The time until the watch is to begin; without end if it has.
+fn until_watch(watch: &Watch) -> PollTimeout {
+    let Some(left) = watch.begins_in() else { return PollTimeout::NONE };
+    // Rounded up: a poll that ends before the time is up would be repeated without a pause.
+    PollTimeout::from(u16::try_from(left.as_millis()).unwrap_or(TICK_MS) + 1)
 }
 
 pub(super) fn earlier(one: PollTimeout, other: PollTimeout) -> PollTimeout {

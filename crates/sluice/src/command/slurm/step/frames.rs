@@ -27,6 +27,7 @@ impl Step {
             self.mark_linked(&peer);
         }
         if !known {
+            self.on_node_linked(index)?;
             self.send_go(index);
         }
         for frame in &frames {
@@ -36,20 +37,43 @@ impl Step {
             // The tasks get what a broken pipe without `srun` in between would give them.
             self.send(&StepMessage::Signal { signal: libc::SIGPIPE });
         }
-        let (link, tasks) = &self.links[index];
+        let (link, _) = &self.links[index];
         if !link.is_open() && link.may_resume() {
             self.on_stream_closed(index)?;
-        } else if !link.is_open() && !link.gone {
-            // Tasks that had not started are lost too.
-            let all: IndexSet = tasks.iter().chain(self.tasks_on(&peer)).collect();
-            for task in all.iter().filter(|task| !self.ends.has(*task)).collect::<Vec<_>>() {
-                self.end(&peer, task, TaskEnd::Lost)?;
-            }
+        } else if link.is_broken() {
+            self.lose_tasks(index)?;
         }
+        self.report_ends_soon();
+        Ok(())
+    }
+
+    /// The link of a node has broken for good: its tasks are lost, also those that had not started.
+    pub(super) fn lose_tasks(&mut self, index: usize) -> io::Result<()> {
+        let (link, started) = &self.links[index];
+        let Some(peer) = link.peer.clone() else { return Ok(()) };
+        let all: IndexSet = started.iter().chain(self.tasks_on(&peer)).collect();
+        for task in all.iter().filter(|task| !self.ends.has(*task)).collect::<Vec<_>>() {
+            self.end(&peer, task, TaskEnd::Lost)?;
+        }
+        self.report_ends_soon();
+        Ok(())
+    }
+
+    fn report_ends_soon(&mut self) {
         if self.ends.has_unreported() {
             self.report_at.get_or_insert(Instant::now() + REPORT_DELAY);
         }
-        Ok(())
+    }
+
+    /// A node has linked: its job has been granted, also if the server has not been asked yet.
+    fn on_node_linked(&mut self, index: usize) -> io::Result<()> {
+        if !self.granted {
+            self.on_granted()?;
+        }
+        match self.links[index].0.step_tasks {
+            Some(tasks) if self.plan.tasks.is_none() => self.expect(tasks.get()),
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn report_task_ends(&mut self) {

@@ -2,10 +2,14 @@
 //!
 //! A connection that the listener accepted is encrypted, and gives no frame before its other end has proven the key.
 
-use crate::client::UpgradedStream;
+mod cipher;
+
+use crate::client::{TlsTunnel, UpgradedStream};
+use cipher::Cipher;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use wire::frame::{self, Decoder, Frame};
@@ -32,8 +36,24 @@ pub struct Peer {
 enum Transport {
     /// The supervisor dialled, and proves the key.
     Direct(Box<StepChannel>),
-    /// Through the server and the agent, which have authenticated the client.
-    Stream,
+    /// Through the server and the agent, which have authenticated the client; to a server elsewhere under TLS.
+    Stream(Option<Box<TlsTunnel>>),
+}
+
+impl Transport {
+    fn cipher(&self) -> Option<&dyn Cipher> {
+        match self {
+            Self::Direct(channel) => Some(&**channel),
+            Self::Stream(tls) => tls.as_deref().map(|tls| tls as &dyn Cipher),
+        }
+    }
+
+    fn cipher_mut(&mut self) -> Option<&mut dyn Cipher> {
+        match self {
+            Self::Direct(channel) => Some(&mut **channel),
+            Self::Stream(tls) => tls.as_deref_mut().map(|tls| tls as &mut dyn Cipher),
+        }
+    }
 }
 
 pub struct Link {
@@ -52,6 +72,8 @@ pub struct Link {
     handshake_done: bool,
     /// `None` until it has proven the key and sent its hello.
     pub peer: Option<Peer>,
+    /// How many tasks the step has on all its nodes, if the node says it.
+    pub step_tasks: Option<NonZeroU32>,
     /// Its tasks wait for a message to start.
     pub waits: bool,
     /// The step has ended on its node.
@@ -71,8 +93,9 @@ impl Link {
 
     /// A stream through the server to this node.
     pub fn by_stream(opened: UpgradedStream, node: &str) -> Self {
-        let UpgradedStream { stream, early } = opened;
-        Self { asked_for: Some(node.to_owned()), early, ..Self::over(Transport::Stream, stream) }
+        let UpgradedStream { stream, early, tls } = opened;
+        let way = Transport::Stream(tls);
+        Self { asked_for: Some(node.to_owned()), early, ..Self::over(way, stream) }
     }
 
     fn over(way: Transport, stream: File) -> Self {
@@ -88,6 +111,7 @@ impl Link {
             since: Instant::now(),
             handshake_done: false,
             peer: None,
+            step_tasks: None,
             waits: false,
             gone: false,
             refused: None,
@@ -97,6 +121,7 @@ impl Link {
 
     /// Replaces a stream that broke. The new one goes on where the last one stopped.
     pub fn resume(&mut self, opened: UpgradedStream) {
+        self.way = Transport::Stream(opened.tls);
         self.stream = Some(opened.stream);
         self.early = opened.early;
         self.decoder = Decoder::bounded(STEP_PAYLOAD_MAX);
@@ -114,8 +139,13 @@ impl Link {
         self.is_stream() && !self.gone
     }
 
+    /// Whether the node was linked and is so no more, though its step has not ended there.
+    pub fn is_broken(&self) -> bool {
+        self.peer.is_some() && !self.is_open() && !self.gone && !self.may_resume()
+    }
+
     fn is_stream(&self) -> bool {
-        matches!(self.way, Transport::Stream)
+        matches!(self.way, Transport::Stream(_))
     }
 
     pub fn is_open(&self) -> bool {
@@ -132,10 +162,7 @@ impl Link {
 
     /// Encrypted bytes, or bytes of the proof, that wait to be written.
     fn unsent(&self) -> &[u8] {
-        match &self.way {
-            Transport::Direct(channel) => channel.unsent(),
-            Transport::Stream => &[],
-        }
+        self.way.cipher().map_or(&[], |cipher| cipher.unsent())
     }
 
     /// On a stream nothing is sent before the other end has said how many bytes it has received.
@@ -157,9 +184,9 @@ impl Link {
     /// `is_srun`: whether this is the step's own `srun`, not an observer.
     pub fn read(&mut self, is_srun: bool) -> Vec<Frame> {
         let Some(stream) = &mut self.stream else { return Vec::new() };
-        let mut bytes = std::mem::take(&mut self.early);
-        if bytes.is_empty() {
-            bytes.resize(READ_BYTES, 0);
+        let mut plain = std::mem::take(&mut self.early);
+        if plain.is_empty() {
+            let mut bytes = vec![0; READ_BYTES];
             match stream.read(&mut bytes) {
                 Ok(length) if length > 0 => bytes.truncate(length),
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
@@ -170,11 +197,12 @@ impl Link {
                     return Vec::new();
                 }
             }
+            let Some(decrypted) = self.decrypt(bytes) else {
+                self.close();
+                return Vec::new();
+            };
+            plain = decrypted;
         }
-        let Some(plain) = self.decrypt(bytes) else {
-            self.close();
-            return Vec::new();
-        };
         self.hello_bytes += if self.peer.is_none() { plain.len() } else { 0 };
         self.decoder.push(&plain);
         let frames = self.frames(is_srun);
@@ -184,9 +212,9 @@ impl Link {
 
     /// What bytes of the connection say; `None` if the other end does not know the key, or they were changed.
     fn decrypt(&mut self, bytes: Vec<u8>) -> Option<Vec<u8>> {
-        let Transport::Direct(channel) = &mut self.way else { return Some(bytes) };
+        let Some(cipher) = self.way.cipher_mut() else { return Some(bytes) };
         let mut plain = Vec::new();
-        channel.receive(&bytes, &mut plain).ok()?;
+        cipher.receive(&bytes, &mut plain).ok()?;
         // The answer to a greeting.
         self.flush();
         Some(plain)
@@ -226,8 +254,9 @@ impl Link {
             _ => return false,
         };
         match (message, self.is_stream()) {
-            (StepMessage::Hello { node, node_index, waits, .. }, stream) => {
+            (StepMessage::Hello { node, node_index, waits, step_tasks, .. }, stream) => {
                 self.peer = Some(Peer { node, node_index });
+                self.step_tasks = step_tasks;
                 // `sattach` starts nothing, and does not say how many bytes it has received.
                 self.waits = waits && is_srun;
                 self.handshake_done = !stream || !is_srun;
@@ -297,11 +326,11 @@ impl Link {
     /// Encrypts the next bytes, if those before are written. Returns false if the channel cannot carry more.
     fn encrypt(&mut self) -> bool {
         let may_write = self.may_write() && self.out.has_unwritten();
-        let Transport::Direct(channel) = &mut self.way else { return true };
-        if !may_write || !channel.unsent().is_empty() {
+        let Some(cipher) = self.way.cipher_mut() else { return true };
+        if !may_write || !cipher.unsent().is_empty() {
             return true;
         }
-        let sealed = channel.seal(self.out.next_chunk());
+        let sealed = cipher.seal(self.out.next_chunk());
         sealed.map(|taken| self.out.mark_written(taken)).is_ok()
     }
 
@@ -311,15 +340,13 @@ impl Link {
                 return self.close();
             }
             let Some(stream) = &mut self.stream else { return };
-            let written = match &self.way {
-                Transport::Direct(channel) => stream.write(channel.unsent()),
-                Transport::Stream => stream.write(self.out.next_chunk()),
+            let written = match self.way.cipher() {
+                Some(cipher) => stream.write(cipher.unsent()),
+                None => stream.write(self.out.next_chunk()),
             };
-            match (written, &mut self.way) {
-                (Ok(written), Transport::Direct(channel)) if written > 0 => {
-                    channel.mark_sent(written);
-                }
-                (Ok(written), Transport::Stream) if written > 0 => self.out.mark_written(written),
+            match (written, self.way.cipher_mut()) {
+                (Ok(written), Some(cipher)) if written > 0 => cipher.mark_sent(written),
+                (Ok(written), None) if written > 0 => self.out.mark_written(written),
                 (Err(e), _) if e.kind() == ErrorKind::Interrupted => {}
                 (Err(e), _) if e.kind() == ErrorKind::WouldBlock => return,
                 (Ok(_) | Err(_), _) => return self.close(),

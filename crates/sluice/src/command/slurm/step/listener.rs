@@ -1,5 +1,6 @@
 //! The port on which supervisors dial an `srun`, and the key that both ends prove.
 
+use crate::client::ServerLocation;
 use ::slurm::request::step::Endpoint;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
@@ -14,30 +15,43 @@ const ADDRESSES_MAX: usize = 8;
 const KEY_BYTES: usize = 32;
 
 pub struct StepListener {
-    listener: TcpListener,
+    /// `None` where nodes are not expected to dial.
+    listener: Option<TcpListener>,
     key: String,
 }
 
 impl StepListener {
-    /// Listens on a port that the kernel chooses, on every address of this machine: the nodes may be anywhere.
-    pub fn open() -> io::Result<Self> {
-        let any = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))
-            .or_else(|_| TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)))?;
-        any.set_nonblocking(true)?;
+    /// Listens on a port that the kernel chooses, on every address of this machine: the nodes may be anywhere. A machine
+    /// that asks its server over HTTPS opens no port: the nodes can seldom dial it, and it may be in any network.
+    pub fn open(server: &ServerLocation) -> io::Result<Self> {
+        let listener = if server.is_remote() { None } else { Some(Self::listen()?) };
         let mut bytes = [0; KEY_BYTES];
         SystemRandom::new()
             .fill(&mut bytes)
             .map_err(|_| io::Error::other("the kernel gives no random bytes"))?;
         let key = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Self { listener: any, key })
+        Ok(Self { listener, key })
+    }
+
+    fn listen() -> io::Result<TcpListener> {
+        let any = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))
+            .or_else(|_| TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)))?;
+        any.set_nonblocking(true)?;
+        Ok(any)
+    }
+
+    /// Whether nodes are expected to dial.
+    pub fn is_dialled(&self) -> bool {
+        self.listener.is_some()
     }
 
     pub fn endpoint(&self) -> io::Result<Endpoint> {
-        let bound = self.listener.local_addr()?;
-        let listen = addresses(bound.is_ipv4())
-            .into_iter()
-            .map(|address| SocketAddr::new(address, bound.port()).to_string())
-            .collect();
+        let bound = self.listener.as_ref().map(TcpListener::local_addr).transpose()?;
+        let dialled_at = |bound: SocketAddr| {
+            let at = move |address| SocketAddr::new(address, bound.port()).to_string();
+            addresses(bound.is_ipv4()).into_iter().map(at)
+        };
+        let listen = bound.into_iter().flat_map(dialled_at).collect();
         let mut ticket = [0; 8];
         SystemRandom::new()
             .fill(&mut ticket)
@@ -50,17 +64,15 @@ impl StepListener {
 
     /// The next connection, if there is one, with the channel on which its other end has yet to prove the key.
     pub fn accept(&self) -> Option<(TcpStream, StepChannel)> {
-        let (stream, _) = self.listener.accept().ok()?;
+        let (stream, _) = self.listener.as_ref()?.accept().ok()?;
         stream.set_nonblocking(true).ok()?;
         stream.set_nodelay(true).ok()?;
         let channel = StepChannel::listener(&self.key, &SystemRandom::new()).ok()?;
         Some((stream, channel))
     }
-}
 
-impl AsFd for StepListener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.listener.as_fd()
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.listener.as_ref().map(TcpListener::as_fd)
     }
 }
 
@@ -88,10 +100,14 @@ fn addresses(v4: bool) -> Vec<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::tls::Trust;
+    use crate::client::{HostPort, HttpsServer};
+    use model::secret::SecretValue;
 
     #[test]
     fn the_listener_is_reachable_and_draws_a_key_of_its_own() {
-        let listener = StepListener::open().expect("a port");
+        let here = ServerLocation::Socket("sluice.sock".into());
+        let listener = StepListener::open(&here).expect("a port");
         let endpoint = listener.endpoint().expect("its addresses");
         let last = endpoint.listen.last().expect("loopback at least");
         assert!(last.starts_with("127.0.0.1:"), "{last}");
@@ -99,7 +115,21 @@ mod tests {
         assert!(knocking.is_ok());
 
         assert_eq!(endpoint.key.len(), 2 * KEY_BYTES);
-        let other = StepListener::open().and_then(|other| other.endpoint()).expect("another");
+        let other = StepListener::open(&here).and_then(|other| other.endpoint()).expect("another");
         assert_ne!(endpoint.key, other.key);
+    }
+
+    #[test]
+    fn machine_that_asks_over_https_opens_no_port() {
+        let server = HttpsServer {
+            address: HostPort { host: "head".into(), port: 6820 },
+            token: SecretValue::default(),
+            trust: Trust::Machine,
+        };
+        let listener = StepListener::open(&ServerLocation::Https(Box::new(server)));
+        let listener = listener.expect("a key");
+        assert!(listener.fd().is_none() && listener.accept().is_none());
+        let endpoint = listener.endpoint().expect("no addresses");
+        assert!(endpoint.listen.is_empty() && endpoint.key.len() == 2 * KEY_BYTES);
     }
 }

@@ -217,6 +217,7 @@ impl Step {
     pub fn run(mut self, watch: &mut Watch, signals: &SignalFd) -> io::Result<StepOutcome> {
         self.begin()?;
         while !self.is_over() {
+            watch.begin_if_due()?;
             let (signalled, ready) = self.wait(watch, signals)?;
             if signalled {
                 while let Ok(Some(signal)) = signals.read_signal() {

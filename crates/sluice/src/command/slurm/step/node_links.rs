@@ -16,6 +16,10 @@ const STREAM_AFTER: Duration = Duration::from_secs(1);
 /// The pause between two requests for a stream, and how often a node may refuse one before it is given up.
 const ASK_PAUSE: Duration = Duration::from_secs(1);
 const REFUSALS_MAX: u32 = 3;
+/// A stream that is asked for at once may come to the node before the step's order: it is asked for again so often,
+/// after a pause that doubles each time.
+const EARLY_REFUSALS_MAX: u32 = 6;
+const EARLY_PAUSE: Duration = Duration::from_millis(10);
 /// How long a broken stream is asked for again. A server or agent that restarts needs less.
 const RESUME_TIMEOUT: Duration = Duration::from_secs(60);
 /// Connections that have not proven the key yet. More wait in the listener's backlog.
@@ -36,27 +40,45 @@ pub(super) struct StepNode {
     name: String,
     tasks: Vec<u32>,
     link: NodeLink,
+    /// Refusals while its order may be on the way, and those after.
+    early_refusals: u32,
     refusals: u32,
     /// When its stream broke.
     broken: Option<Instant>,
 }
 
 impl Step {
-    /// Sets the nodes that run the step. `sattach` asks for streams at once; an `srun` waits to be dialled first.
+    /// Sets the nodes that run the step. Streams are asked for at once by `sattach`, and by an `srun` that
+    /// nodes do not dial; others wait to be dialled first.
     pub(super) fn expect_nodes(&mut self, layout: &[(String, Vec<u32>)]) {
         if !self.nodes.is_empty() {
             return;
         }
         let now = Instant::now();
-        let since = if self.listener.is_some() { now } else { now - STREAM_AFTER };
+        let is_dialled = self.listener.as_ref().is_some_and(|listener| listener.is_dialled());
+        let since = if is_dialled { now } else { now - STREAM_AFTER };
         let node = |(name, tasks): &(String, Vec<u32>)| StepNode {
             name: name.clone(),
             tasks: tasks.clone(),
             link: NodeLink::Expected(since),
+            early_refusals: 0,
             refusals: 0,
             broken: None,
         };
         self.nodes = layout.iter().map(node).collect();
+        let linked: Vec<Peer> =
+            self.links.iter().filter_map(|(link, _)| link.peer.clone()).collect();
+        linked.iter().for_each(|peer| self.mark_linked(peer));
+    }
+
+    /// Ends the tasks of nodes whose link broke before it was known which tasks they have.
+    pub(super) fn lose_tasks_of_broken_links(&mut self) -> io::Result<()> {
+        for index in 0..self.links.len() {
+            if self.links[index].0.is_broken() {
+                self.lose_tasks(index)?;
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn on_listener(&mut self) {
@@ -158,6 +180,11 @@ impl Step {
         };
         if node.link == NodeLink::Linked && node.broken.is_none() {
             return Ok(());
+        }
+        if again && node.link == NodeLink::Asked && node.early_refusals < EARLY_REFUSALS_MAX {
+            let pause = EARLY_PAUSE * 2_u32.pow(node.early_refusals);
+            node.early_refusals += 1;
+            return self.streams.open(&name, 0, pause);
         }
         node.refusals += 1;
         let refusals = node.refusals;

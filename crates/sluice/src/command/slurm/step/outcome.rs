@@ -29,6 +29,7 @@ impl Step {
                     Some(step) => self.expect_nodes(&step.layout),
                     None => (self.is_refused, self.over) = (true, true),
                 }
+                self.lose_tasks_of_broken_links()?;
             }
             JobEvent::Ended { exit, outcome } => {
                 self.job_ended = Some((exit, outcome));

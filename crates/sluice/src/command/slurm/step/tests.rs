@@ -3,11 +3,13 @@
 use super::output::{FilenameFields, Target};
 use super::*;
 use crate::client::ServerLocation;
+use crate::command::slurm::submit::job_watch::Watched;
 use model::id::StepId;
 use nix::sys::signal::SigSet;
 use ring::rand::SystemRandom;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::num::NonZeroU32;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -21,12 +23,15 @@ struct StepFixture {
     /// A step that is ready to run, with the address and key that supervisors dial with.
     address: String,
     key: String,
+    /// How many tasks its supervisors say that the step has.
+    said_tasks: Option<NonZeroU32>,
 }
 
 impl StepFixture {
     fn new(tasks: u32, input: Option<&str>) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
-        let listener = StepListener::open().expect("a port");
+        let listener =
+            StepListener::open(&ServerLocation::Socket("sluice.sock".into())).expect("a port");
         let endpoint = listener.endpoint().expect("addresses");
         let names = FilenameFields {
             job_id: 5,
@@ -61,7 +66,7 @@ impl StepFixture {
         let nowhere = ServerLocation::Socket(dir.path().join("no.sock"));
         let streams = ServerStreams::new(nowhere, JobId(5), StepId::Number(0), None).expect("made");
         let step = Step::new(plan, listener, streams, outputs, input);
-        Self { dir, step, address, key: endpoint.key }
+        Self { dir, step, address, key: endpoint.key, said_tasks: None }
     }
 
     fn supervisor(&self, node: &str) -> Supervisor {
@@ -75,7 +80,13 @@ impl StepFixture {
         let mut supervisor =
             Supervisor { stream, channel, decoder: Decoder::default(), waiting: Vec::new() };
         supervisor.send();
-        supervisor.say(&StepMessage::Hello { key, node, node_index: 0, waits });
+        supervisor.say(&StepMessage::Hello {
+            key,
+            node,
+            node_index: 0,
+            waits,
+            step_tasks: self.said_tasks,
+        });
         supervisor
     }
 
@@ -215,6 +226,30 @@ fn input_and_its_end_go_to_every_task_once_all_have_started() {
 }
 
 #[test]
+fn step_is_over_when_all_tasks_are_that_its_node_counts_though_the_server_was_not_asked() {
+    let mut fixture = StepFixture::new(1, None);
+    (fixture.step.plan.tasks, fixture.said_tasks) = (None, NonZeroU32::new(2));
+    let mut one = fixture.supervisor("n1");
+    let tasks = std::thread::spawn(move || {
+        one.prove();
+        for task in [0, 1] {
+            one.say(&StepMessage::Started { task, pid: 1 });
+            one.exited(task, 0);
+        }
+        one.say(&StepMessage::Gone);
+    });
+    let signals = SignalFd::new(&SigSet::empty()).expect("a descriptor");
+    let nobody = ServerLocation::Socket(fixture.dir.path().join("no.sock"));
+    let watched = Watched { location: nobody, job: JobId(5), from_start: true };
+    let hour = Duration::from_secs(3600);
+    let mut watch = Watch::begin_after(hour, watched).expect("a channel");
+    let outcome = fixture.step.run(&mut watch, &signals).expect("carried");
+    tasks.join().expect("no panic");
+    assert_eq!((outcome.code, outcome.job_ended), (0, false));
+    assert!(watch.begins_in().is_some(), "it was never needed");
+}
+
+#[test]
 fn tasks_start_after_the_srun_prolog() {
     let mut fixture = StepFixture::new(1, None);
     let done = fixture.dir.path().join("done");
@@ -323,6 +358,25 @@ fn no_het_component_starts_if_another_cannot() {
     assert_eq!(run(fixtures), None);
     let rest = tasks.join().expect("no panic");
     assert!(rest.is_empty(), "{rest:?}");
+}
+
+#[test]
+fn tasks_of_a_node_lost_before_it_was_known_which_it_has_count_as_failed() {
+    let mut step = StepFixture::new(1, None);
+    let mut one = step.supervisor("n1");
+    let lost = std::thread::spawn(move || one.prove());
+    let step = &mut step.step;
+    while !step.links.iter().any(|(link, _)| link.is_broken()) {
+        step.on_listener();
+        (0..step.links.len()).for_each(|index| step.on_link(index, true).expect("read"));
+        std::thread::yield_now();
+    }
+    lost.join().expect("no panic");
+    assert!(!step.all_ended(), "nobody has said yet which tasks the node has");
+    step.expect_nodes(&[("n1".to_owned(), vec![0])]);
+    step.lose_tasks_of_broken_links().expect("ended");
+    assert!(step.all_ended());
+    assert_eq!(step.outcome().code, 1);
 }
 
 #[test]

@@ -102,10 +102,14 @@ pub fn submitter(command: Command, args: &[String], options: &JobOptions) -> Sub
     }
 }
 
+/// By these the server is found from here. A job finds it by the socket of its own node, and needs no token.
+const SERVER_VARIABLES: [&str; 3] = ["SLUICE_SERVER", "SLUICE_TOKEN", "SLUICE_CA"];
+
 /// The environment. Variables that are not UTF-8 are left out: they cannot be sent.
 pub fn variables() -> Vec<(String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| !SERVER_VARIABLES.contains(&name.as_str()))
         .collect()
 }
 

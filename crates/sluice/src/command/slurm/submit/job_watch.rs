@@ -8,10 +8,12 @@ use model::run::{ExitStatus, Outcome};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::TryRecvError;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::client::{Answer, Call};
 use wire::view::JobView;
 
+/// A step that ends sooner is neither watched nor held: its nodes say all that there is to say of it.
+pub const SHORT_STEP: Duration = Duration::from_millis(50);
 /// A job that has not started by then is reported as queued.
 const QUEUED_AFTER_MS: u64 = 200;
 /// How long one request may wait in the server before it is repeated.
@@ -37,23 +39,54 @@ pub enum JobEvent {
     Unreachable(ClientError),
 }
 
+/// A job to watch, and from which event on.
+pub struct Watched {
+    pub location: ServerLocation,
+    pub job: JobId,
+    /// The start is an event too.
+    pub from_start: bool,
+}
+
 /// Events of one job as they come, with a descriptor to wait on.
 pub struct Watch {
     events: PollableReceiver<JobEvent>,
     /// No event will come any more.
     is_over: bool,
+    /// The watch has not begun.
+    later: Option<LaterWatch>,
+}
+
+struct LaterWatch {
+    at: Instant,
+    watched: Watched,
+    sender: PollableSender<JobEvent>,
 }
 
 impl Watch {
-    /// Watches on a connection of its own. With `from_start`, the start is an event too.
+    /// Watches on a connection of its own.
     pub fn begin(location: ServerLocation, job: JobId, from_start: bool) -> io::Result<Self> {
         let (sender, events) = pollable_channel()?;
-        std::thread::Builder::new().name("watch".into()).spawn(move || {
-            if let Err(error) = follow(location, job, from_start, &sender) {
-                sender.send(JobEvent::Unreachable(error));
-            }
-        })?;
-        Ok(Self { events, is_over: false })
+        start(Watched { location, job, from_start }, sender)?;
+        Ok(Self { events, is_over: false, later: None })
+    }
+
+    /// Begins after a delay.
+    pub fn begin_after(delay: Duration, watched: Watched) -> io::Result<Self> {
+        let (sender, events) = pollable_channel()?;
+        let later = Some(LaterWatch { at: Instant::now() + delay, watched, sender });
+        Ok(Self { events, is_over: false, later })
+    }
+
+    /// How long it is until the watch begins; `None` once it has.
+    pub fn begins_in(&self) -> Option<Duration> {
+        self.later.as_ref().map(|later| later.at.saturating_duration_since(Instant::now()))
+    }
+
+    pub fn begin_if_due(&mut self) -> io::Result<()> {
+        match self.later.take_if(|later| later.at <= Instant::now()) {
+            Some(later) => start(later.watched, later.sender),
+            None => Ok(()),
+        }
     }
 
     /// The next event, if there is one.
@@ -77,6 +110,16 @@ impl Watch {
     pub fn wait_for(&mut self, timeout: Duration) -> Option<JobEvent> {
         self.events.recv_timeout(timeout).ok()
     }
+}
+
+fn start(watched: Watched, sender: PollableSender<JobEvent>) -> io::Result<()> {
+    let Watched { location, job, from_start } = watched;
+    let watch = move || {
+        if let Err(error) = follow(location, job, from_start, &sender) {
+            sender.send(JobEvent::Unreachable(error));
+        }
+    };
+    std::thread::Builder::new().name("watch".into()).spawn(watch).map(drop)
 }
 
 fn follow(
@@ -165,10 +208,11 @@ fn unexpected(answer: &Answer) -> ClientError {
 }
 
 /// Holds the allocation for as long as this process lives: the server ends it after the connection has closed. The hold is
-/// renewed when the server restarts.
-pub fn hold(location: ServerLocation, job: JobId) -> io::Result<()> {
+/// renewed when the server restarts. It begins after a delay, on a thread of its own: whatever this process waits for then.
+pub fn hold(location: ServerLocation, job: JobId, delay: Duration) -> io::Result<()> {
     let client = Client::at(location);
     let keep = move || {
+        std::thread::sleep(delay);
         let path = format!("/api/v1/hold?job={job}");
         for _ in 0..HOLD_RETRIES_MAX {
             // An answer instead of a stream means that there is nothing to hold any more.
@@ -188,7 +232,7 @@ mod tests {
     #[test]
     fn watch_that_is_over_gives_nothing_to_wait_on() {
         let (sender, events) = pollable_channel().expect("a channel");
-        let mut watch = Watch { events, is_over: false };
+        let mut watch = Watch { events, is_over: false, later: None };
         sender.send(JobEvent::Ended { exit: ExitStatus::default(), outcome: None });
         drop(sender);
         assert!(watch.fd().is_some(), "the end is still to be taken");

@@ -7,6 +7,7 @@ pub mod preemption;
 mod requeue_exits;
 mod rules;
 
+use model::cpu_frequency::CpuFrequencyPolicy;
 use model::partition::DefaultMemory;
 use model::private_data::PrivateData;
 use model::run::NicePolicy;
@@ -130,6 +131,7 @@ pub struct LaunchSettings {
     pub task_plugins: Vec<TaskPlugin>,
     pub task_plugin_parameters: Parameters,
     pub cgroup_plugin: Option<CgroupPlugin>,
+    pub cpu_frequency: CpuFrequencyPolicy,
     pub job_file_append: bool,
     pub job_requeue: bool,
     pub kill_on_bad_exit: bool,
@@ -265,6 +267,7 @@ impl Default for LaunchSettings {
             task_plugins: vec![TaskPlugin::None],
             task_plugin_parameters: Parameters::default(),
             cgroup_plugin: None,
+            cpu_frequency: CpuFrequencyPolicy::default(),
             job_file_append: false,
             job_requeue: true,
             kill_on_bad_exit: false,

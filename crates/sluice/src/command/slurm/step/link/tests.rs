@@ -2,6 +2,7 @@
 
 use super::super::listener::StepListener;
 use super::*;
+use crate::client::ServerLocation;
 use ring::rand::SystemRandom;
 
 /// A supervisor's end and ours.
@@ -9,7 +10,7 @@ fn connect(listener: &StepListener) -> (TcpStream, Link) {
     let endpoint = listener.endpoint().expect("addresses");
     let theirs = TcpStream::connect(endpoint.listen.last().expect("loopback").as_str());
     let theirs = theirs.expect("the listener is open");
-    wait_for(listener.as_fd());
+    wait_for(listener.fd().expect("it listens"));
     let (stream, channel) = listener.accept().expect("one knocks");
     (theirs, Link::new(stream, channel))
 }
@@ -22,7 +23,7 @@ fn wait_for(fd: BorrowedFd<'_>) {
 fn hello(key: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let (key, node) = (key.into(), "n1".into());
-    let message = StepMessage::Hello { key, node, node_index: 0, waits: false };
+    let message = StepMessage::Hello { key, node, node_index: 0, waits: false, step_tasks: None };
     frame::encode_message(channel::CONTROL, &message, &mut bytes).expect("small");
     bytes
 }
@@ -40,7 +41,8 @@ fn send(theirs: &mut TcpStream, channel: &mut StepChannel) {
 
 /// A supervisor under this key: it greets, and takes the answer.
 fn greet(key: &str) -> (StepListener, TcpStream, Link, StepChannel, bool) {
-    let listener = StepListener::open().expect("a port");
+    let listener =
+        StepListener::open(&ServerLocation::Socket("sluice.sock".into())).expect("a port");
     let own = listener.endpoint().expect("addresses").key;
     let key = if key.is_empty() { own } else { key.to_owned() };
     let (mut theirs, mut link) = connect(&listener);
@@ -90,7 +92,8 @@ fn a_connection_without_the_proof_is_closed_whatever_it_sends() {
 
 #[test]
 fn the_link_closes_when_the_other_end_does() {
-    let listener = StepListener::open().expect("a port");
+    let listener =
+        StepListener::open(&ServerLocation::Socket("sluice.sock".into())).expect("a port");
     let (theirs, mut link) = connect(&listener);
     drop(theirs);
     assert!(read(&mut link).is_empty());

@@ -1,23 +1,36 @@
 //! Docker and Podman as runtimes. The engine has the image and makes the container, inside the process's own group and as
 //! the job's user; it mounts nothing that a user named. It starts Sluice's own program, which waits: a process of root's beside it
-//! (`companion`) then mounts everything into the container by handle, as for an OCI runtime, and says what to run.
+//! (`helper`) then mounts everything into the container by handle, as for an OCI runtime, and says what to run.
+//!
+//! `call`: calls with a deadline; `inspect`: what an image says of itself; `login`: the user's, for a registry; `left`: what
+//! an engine did not remove.
+
+mod call;
+mod helper;
+mod inspect;
+pub(super) mod left;
+mod login;
 
 use super::assembly::{self, ShownHandles};
-use super::companion::Companion;
-use super::engine_image::EngineImage;
 use super::files::{OWN, PROGRAM};
 use super::runtime_config::DeviceFile;
-use super::{ContainerSpec, devices, group_trees, init};
+use super::{ContainerSpec, devices, group_trees, init, process_folder};
+use call::Patience;
+use helper::EngineHelper;
 use image::{Digest, Reference};
+use inspect::EngineImage;
+use login::{LOGIN, write_login};
+use model::site::EngineKind;
 use nix::errno::Errno;
 use nix::unistd::execve;
 use serde::{Deserialize, Serialize};
 use std::ffi::CString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// Variables of the agent's own that say where an engine is; all others are not for it.
 const PASSED_ON: [&str; 3] = ["DOCKER_HOST", "CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF"];
@@ -26,8 +39,10 @@ const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin
 const ID_FILE: &str = "id";
 /// The record of a container that an engine may still have.
 pub(super) const RECORD: &str = "engine.json";
-/// The file of the user's login for a registry.
-pub(super) const LOGIN: &str = "config.json";
+/// How long an engine may take to say what it knows of an image; it may be busy with pulls.
+const INSPECT_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long a pull may say nothing. Engines say a line when a layer is whole, and layers are large.
+const PULL_SILENCE_MAX: Duration = Duration::from_secs(30 * 60);
 /// The engine mounts a new folder over what the image has at the place of Sluice's own files.
 const OWN_FOLDER: &str = "rw,mode=755,size=1m";
 /// A file of the image by which the loader runs the image's code in Sluice's own program. It is covered.
@@ -39,16 +54,9 @@ const VARIABLES: [&str; 4] =
 /// Keys that leave a container's terminal. Docker cannot do without any; nobody types these.
 const DOCKERS_DETACH_KEYS: &str = "ctrl-_,ctrl-^,ctrl-],ctrl-_,ctrl-^,ctrl-],ctrl-_,ctrl-^";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Kind {
-    Docker,
-    Podman,
-}
-
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Engine {
-    pub kind: Kind,
+    pub kind: EngineKind,
     pub program: PathBuf,
 }
 
@@ -60,15 +68,6 @@ pub(super) struct Left {
 }
 
 impl Engine {
-    /// The kind of engine that a runtime of this name or path is; `None` for an OCI runtime.
-    pub fn kind_of(runtime: &str) -> Option<Kind> {
-        match Path::new(runtime).file_name()?.to_str()? {
-            "docker" => Some(Kind::Docker),
-            "podman" => Some(Kind::Podman),
-            _ => None,
-        }
-    }
-
     /// A call of the engine, with nothing of the user's in its environment. `folder` is root's own.
     pub(super) fn call(&self, folder: &Path) -> Command {
         let mut command = Command::new(&self.program);
@@ -84,22 +83,23 @@ impl Engine {
 
     fn first_words(&self) -> &'static [&'static str] {
         match self.kind {
-            Kind::Docker => &[],
+            EngineKind::Docker => &[],
             // The group is a path, which systemd would not take.
-            Kind::Podman => &["--cgroup-manager=cgroupfs"],
+            EngineKind::Podman => &["--cgroup-manager=cgroupfs"],
         }
     }
 
     /// The image; `None` if the engine does not have it.
-    fn inspect(&self, image: &str, folder: &Path) -> Result<Option<EngineImage>, String> {
-        let words = ["image", "inspect", image];
-        let said = self.call(folder).args(words).output();
-        let said = said.map_err(|e| format!("{}: {e}", self.program.display()))?;
-        if said.status.success() {
+    fn inspect(&self, image: &str, spec: &ContainerSpec) -> Result<Option<EngineImage>, String> {
+        let (words, deadline) = (["image", "inspect", image], Instant::now() + INSPECT_TIMEOUT);
+        // Other tasks of the step ask at the same time.
+        let name = format!("inspect-{}", spec.process);
+        let said = self.ask(&spec.folder, &name, &words, Patience::Until(deadline))?;
+        if said.is_success {
             let found =
-                EngineImage::read(&said.stdout).map_err(|why| format!("image {image}: {why}"))?;
+                EngineImage::read(&said.output).map_err(|why| format!("image {image}: {why}"))?;
             // A volume could cover Sluice's own program in the container; Podman can be told to make none.
-            if let (Kind::Docker, Some(path)) = (self.kind, found.volumes.first()) {
+            if let (EngineKind::Docker, Some(path)) = (self.kind, found.volumes.first()) {
                 let why = "it declares a volume, with which Docker as runtime does not run it";
                 return Err(format!("image {image}: {why}: {path}"));
             }
@@ -110,21 +110,19 @@ impl Engine {
     }
 
     fn pull(&self, reference: &Reference, image: &str, spec: &ContainerSpec) -> Result<(), String> {
-        let mut command = self.call(&spec.folder);
-        command.arg("pull");
-        if self.kind == Kind::Podman {
-            command.arg(format!("--authfile={}", spec.folder.join(LOGIN).display()));
+        let login = format!("--authfile={}", spec.folder.join(LOGIN).display());
+        let mut words = vec!["pull"];
+        if self.kind == EngineKind::Podman {
+            words.push(&login);
             if spec.site.insecure.contains(&reference.registry) {
-                command.arg("--tls-verify=false");
+                words.push("--tls-verify=false");
             }
         }
-        let said = command.arg(image).output();
-        let said = said.map_err(|e| format!("{}: {e}", self.program.display()))?;
-        if said.status.success() {
-            Ok(())
-        } else {
-            Err(format!("{image}: {}", last_line(&said.stderr)))
-        }
+        words.push(image);
+        let name = format!("pull-{}", spec.process);
+        let said =
+            self.ask(&spec.folder, &name, &words, Patience::WhileItSpeaks(PULL_SILENCE_MAX))?;
+        if said.is_success { Ok(()) } else { Err(format!("{image}: {}", last_line(&said.errors))) }
     }
 }
 
@@ -145,24 +143,6 @@ fn environment(folder: &Path) -> Vec<String> {
     let own =
         [PATH.to_owned(), "HOME=/root".to_owned(), format!("DOCKER_CONFIG={}", folder.display())];
     own.into_iter().chain(passed).collect()
-}
-
-/// Writes the user's login for the image's registry, as engines read it.
-fn write_login(spec: &ContainerSpec, reference: &Reference) -> std::io::Result<()> {
-    use base64::Engine as _;
-    let auths = spec.credentials.as_ref().map(|login| {
-        let text = format!("{}:{}", login.username, login.password);
-        let auth = base64::engine::general_purpose::STANDARD.encode(text);
-        let registry = match reference.registry.as_str() {
-            "docker.io" => "https://index.docker.io/v1/",
-            other => other,
-        };
-        serde_json::json!({ registry: { "auth": auth } })
-    });
-    let text = serde_json::json!({ "auths": auths.unwrap_or(serde_json::json!({})) }).to_string();
-    let mut file = fs::OpenOptions::new();
-    file.write(true).create(true).truncate(true).mode(0o600);
-    std::io::Write::write_all(&mut file.open(spec.folder.join(LOGIN))?, text.as_bytes())
 }
 
 /// A process that an engine is to run in a container of its own.
@@ -190,16 +170,17 @@ impl EngineProcess {
         progress: &mut (dyn FnMut(&str) + Send),
     ) -> Result<EngineProcess, String> {
         let private = fs::DirBuilder::new().recursive(true).mode(0o700).create(&spec.folder);
+        let login = spec.credentials.as_ref();
         private
-            .and_then(|()| write_login(spec, reference))
+            .and_then(|()| write_login(&spec.folder, spec.process, login, reference))
             .map_err(|e| format!("{}: {e}", spec.folder.display()))?;
         let name = reference.to_string();
-        let image = match engine.inspect(&name, &spec.folder)? {
+        let image = match engine.inspect(&name, spec)? {
             Some(image) => image,
             None => {
                 progress(&format!("sluice: image {name}: pulling"));
                 engine.pull(reference, &name, spec)?;
-                engine.inspect(&name, &spec.folder)?.ok_or(format!("{name}: it is not there"))?
+                engine.inspect(&name, spec)?.ok_or(format!("{name}: it is not there"))?
             }
         };
         let shown = ShownHandles::open(spec, environment);
@@ -215,7 +196,7 @@ impl EngineProcess {
             return Err(format!("{} {why}", engine.program.display()));
         }
         let group = group_trees::path(&spec.groups)?;
-        let devices = devices::files(spec.devices.as_ref(), spec.of_several_nodes);
+        let devices = spec.device_files();
         Ok(EngineProcess { engine, image, shown, group, rlimits, devices, made, own })
     }
 
@@ -229,7 +210,7 @@ impl EngineProcess {
         words: &str,
     ) -> (Errno, String) {
         let program = self.engine.program.clone();
-        let folder = spec.folder.join(format!("process-{}-{}", spec.step, spec.process));
+        let folder = process_folder(&spec.folder, &spec.step, spec.process);
         let name = format!("sluice-{}", &Digest::of(folder.as_os_str().as_bytes()).hex()[..24]);
         let io = |e: std::io::Error| Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO));
         let prepare = || {
@@ -240,7 +221,7 @@ impl EngineProcess {
         };
         let words_of_run = self.words(spec, &folder, &name);
         let started = prepare().and_then(|()| {
-            let companion = Companion {
+            let helper = EngineHelper {
                 settings: &self.image.settings,
                 shown: self.shown,
                 rlimits: &self.rlimits,
@@ -250,7 +231,7 @@ impl EngineProcess {
                 id_file: ID_FILE,
                 exec_failed: words,
             };
-            companion.start(spec, &folder, argv, job_environment)
+            helper.start(spec, &folder, argv, job_environment)
         });
         if let Err(errno) = started {
             return (errno, folder.display().to_string());
@@ -272,7 +253,7 @@ impl EngineProcess {
         let mut words = vec![self.engine.program.display().to_string()];
         words.extend(self.engine.first_words().iter().map(|word| (*word).to_owned()));
         let mut add = |word: &str| words.push(word.to_owned());
-        if self.engine.kind == Kind::Podman {
+        if self.engine.kind == EngineKind::Podman {
             add(&format!("--hooks-dir={}", hooks_folder(&self.made).display()));
         }
         for word in [
@@ -295,8 +276,8 @@ impl EngineProcess {
         if spec.terminal {
             add("--tty");
             let keys = match self.engine.kind {
-                Kind::Docker => DOCKERS_DETACH_KEYS,
-                Kind::Podman => "",
+                EngineKind::Docker => DOCKERS_DETACH_KEYS,
+                EngineKind::Podman => "",
             };
             add(&format!("--detach-keys={keys}"));
         }
@@ -308,17 +289,17 @@ impl EngineProcess {
             add(&format!("--shm-size={bytes}"));
         }
         for device in &self.devices {
-            add(&format!("--device={}", device.path));
+            add(&format!("--device={}:{}", device.source, device.path));
         }
         add(&format!("--user={}:{}", spec.user.uid, spec.user.gid));
         spec.user.groups.iter().for_each(|group| add(&format!("--group-add={group}")));
         self.ulimits().iter().for_each(|limit| add(limit));
         let own_folder = match self.engine.kind {
-            Kind::Docker => {
+            EngineKind::Docker => {
                 add("--runtime=runc");
                 OWN_FOLDER.to_owned()
             }
-            Kind::Podman => {
+            EngineKind::Podman => {
                 // Its monitor stays in the process's group, and ends with it.
                 add("--cgroups=no-conmon");
                 add("--image-volume=ignore");
@@ -348,7 +329,7 @@ impl EngineProcess {
             let hard = match (self.engine.kind, name.as_str()) {
                 (_, "as") => return None,
                 // More than that is more than a machine may allow to Podman.
-                (Kind::Podman, "nofile" | "nproc") => (*hard).min(pids_max),
+                (EngineKind::Podman, "nofile" | "nproc") => (*hard).min(pids_max),
                 _ => *hard,
             };
             // Engines write no limit as -1.

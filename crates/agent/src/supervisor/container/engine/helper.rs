@@ -1,16 +1,17 @@
 //! The process of root's beside a container that an engine made. The engine has started Sluice's own program in it, which
-//! connects here and waits. The companion mounts what is shown in the container, says what to run, and counts what the
+//! connects here and waits. The helper mounts what is shown in the container, says what to run, and counts what the
 //! kernel killed before the engine removes the group that knows it.
 
-use super::assembly::ShownHandles;
-use super::driver_files::DriverFiles;
-use super::files::{self, Placed};
-use super::holder::close_all_but;
-use super::init::{Orders, SOCKET};
-use super::mount_calls::stop_propagation;
-use super::program::Inside;
-use super::{ContainerSpec, group_trees, oom_mark};
 use crate::pidfd;
+use crate::supervisor::container::assembly::ShownHandles;
+use crate::supervisor::container::driver_files::DriverFiles;
+use crate::supervisor::container::files::{self, Placed};
+use crate::supervisor::container::holder::close_all_but;
+use crate::supervisor::container::init::{Orders, SOCKET};
+use crate::supervisor::container::leftovers::oom_mark;
+use crate::supervisor::container::mount_calls::stop_propagation;
+use crate::supervisor::container::program::{Inside, own_mounts};
+use crate::supervisor::container::{ContainerSpec, group_trees};
 use image::ImageConfig;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
@@ -31,7 +32,7 @@ use std::path::Path;
 use std::time::Duration;
 use wire::order::UserIds;
 
-pub(super) struct Companion<'a> {
+pub(super) struct EngineHelper<'a> {
     pub settings: &'a ImageConfig,
     pub shown: ShownHandles,
     pub rlimits: &'a [(String, u64, u64)],
@@ -131,7 +132,7 @@ fn check_status(status: &str, user: &UserIds) -> Result<(), String> {
     Ok(())
 }
 
-impl Companion<'_> {
+impl EngineHelper<'_> {
     /// Starts it. It ends with this process, which becomes the engine's command.
     pub fn start(
         self,
@@ -276,16 +277,29 @@ impl Companion<'_> {
         {
             placed.push(Placed::take(&source, &target)?);
         }
+        let edits = spec.device_edits();
+        for mount in &edits.mounts {
+            placed.push(Placed::take_as(&mount.host, &mount.inside, mount.read_only)?);
+        }
+        let node_mounts = own_mounts()?;
         setns(namespace, CloneFlags::CLONE_NEWNS).map_err(failed)?;
         stop_propagation(&root).map_err(failed)?;
         placed.into_iter().try_for_each(|one| one.show(&root))?;
         self.shown.show_mounts(&root)?;
-        let inside = Inside { settings: self.settings, root: &root, has_driver };
-        Ok(inside.program(spec, argv, environment).map(|program| Orders::Run {
-            arguments: program.in_place(spec, &root),
-            environment: program.environment,
-            umask: spec.umask,
-            rlimits: self.rlimits.to_vec(),
+        let inside = Inside {
+            settings: self.settings,
+            root: &root,
+            has_driver,
+            device_variables: &edits.variables,
+        };
+        inside.clone_late(spec, environment, &node_mounts, self.rlimits)?;
+        Ok(inside.program(spec, argv, environment).and_then(|program| {
+            Ok(Orders::Run {
+                arguments: program.in_place(spec.workspace.is_some(), &root)?,
+                environment: program.environment,
+                umask: spec.umask,
+                rlimits: self.rlimits.to_vec(),
+            })
         }))
     }
 }

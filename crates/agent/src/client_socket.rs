@@ -1,0 +1,251 @@
+//! The socket for clients on a machine without a server: each connection is carried to the server over a TLS connection of
+//! its own, with the word of this node for who asks. The kernel says it here; whom the node may vouch for, the server
+//! decides.
+//!
+//! It has a thread of its own: what clients carry never delays orders and heartbeats.
+
+use crate::error::AgentError;
+use crate::link::connection::dial;
+use nix::unistd::{Uid, User};
+use rustls::ClientConfig;
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
+use tokio::net::{TcpStream, UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_rustls::client::TlsStream;
+use wire::frame;
+use wire::link::{CHANNEL_CONTROL, NodeClient, ToServer};
+use wire::version::PROTOCOL;
+
+/// Connections of one user, and of all but root: one user cannot take all, nor all users the agent's descriptors.
+const PER_USER_MAX: usize = 64;
+const CONNECTIONS_MAX: usize = 1024;
+/// How long a server that restarts is waited for.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+const DIAL_PAUSE: Duration = Duration::from_millis(200);
+/// What is read of a request that is answered here, so that its sender reads the answer.
+const UNREAD_BYTES_MAX: usize = 16 << 10;
+/// How long a client may take to ask.
+const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Connections beyond the limits that are told so at a time; further ones are closed.
+const REFUSALS_MAX: usize = 32;
+/// Threads that look users up, which may take as long as the site's directory does.
+const LOOKUPS_MAX: usize = 8;
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Dials the server: the one of its addresses that answered last, then the others.
+pub(crate) struct ServerDialler {
+    servers: Vec<String>,
+    last: AtomicUsize,
+    tls: Arc<ClientConfig>,
+}
+
+impl ServerDialler {
+    pub fn new(servers: Vec<String>, tls: Arc<ClientConfig>) -> ServerDialler {
+        ServerDialler { servers, last: AtomicUsize::new(0), tls }
+    }
+
+    async fn dial(&self) -> Result<TlsStream<TcpStream>, AgentError> {
+        let deadline = Instant::now() + DIAL_TIMEOUT;
+        loop {
+            let turn = self.last.load(Ordering::Relaxed);
+            let address = &self.servers[turn % self.servers.len()];
+            let failed = match timeout_at(deadline, dial(address, self.tls.clone())).await {
+                Ok(Ok(stream)) => return Ok(stream),
+                Ok(Err(error)) => error,
+                Err(_) => {
+                    let source = io::ErrorKind::TimedOut.into();
+                    AgentError::Unreachable { address: address.clone(), source }
+                }
+            };
+            self.last.fetch_add(1, Ordering::Relaxed);
+            if Instant::now() + DIAL_PAUSE > deadline {
+                return Err(failed);
+            }
+            sleep(DIAL_PAUSE).await;
+        }
+    }
+}
+
+/// Starts to answer clients at `path`.
+pub(crate) fn listen(
+    path: &Path,
+    dialler: ServerDialler,
+    nodes: Vec<String>,
+) -> Result<(), AgentError> {
+    let failed = |e: io::Error| AgentError::file("listen at", path, e);
+    match fs::remove_file(path) {
+        Ok(()) => {}
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(failed(e)),
+    }
+    let listener = std::os::unix::net::UnixListener::bind(path).map_err(failed)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o666)).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(LOOKUPS_MAX)
+        .build()
+        .map_err(failed)?;
+    let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
+    let relay = Arc::new(Relay { dialler, nodes, users: Arc::default(), refusals });
+    let serve = move || runtime.block_on(accept(listener, relay));
+    std::thread::Builder::new().name("clients".into()).spawn(serve).map_err(failed)?;
+    Ok(())
+}
+
+struct Relay {
+    dialler: ServerDialler,
+    nodes: Vec<String>,
+    users: Arc<UserConnections>,
+    refusals: Arc<Semaphore>,
+}
+
+async fn accept(listener: std::os::unix::net::UnixListener, relay: Arc<Relay>) {
+    let listener = match UnixListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "clients on this node are not answered"),
+    };
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => take_in(stream, &relay),
+            Err(error) => {
+                tracing::warn!(%error, "a client could not be taken in");
+                sleep(DIAL_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Counts the connection before it has anything of its own; one too many is told so, or closed.
+fn take_in(client: UnixStream, relay: &Arc<Relay>) {
+    let Ok(peer) = client.peer_cred() else { return };
+    let (uid, gid) = (peer.uid(), peer.gid());
+    if let Some(counted) = relay.users.take(uid) {
+        let relay = relay.clone();
+        tokio::spawn(async move {
+            carry(client, &relay, uid, gid).await;
+            drop(counted);
+        });
+    } else if let Ok(place) = relay.refusals.clone().try_acquire_owned() {
+        tokio::spawn(async move {
+            answer(client, "as many connections as may be are open on this node").await;
+            drop(place);
+        });
+    }
+}
+
+/// Carries one client's connection to the server and back, until the server ends it.
+async fn carry(mut client: UnixStream, relay: &Relay, uid: u32, gid: u32) {
+    // Nothing is begun for a client that asks nothing.
+    if timeout_at(Instant::now() + FIRST_BYTE_TIMEOUT, client.readable()).await.is_err() {
+        return;
+    }
+    let named = tokio::task::spawn_blocking(move || User::from_uid(Uid::from_raw(uid)));
+    let Ok(Ok(Ok(named))) = timeout_at(Instant::now() + LOOKUP_TIMEOUT, named).await else {
+        return answer(client, "the user database of this node does not answer").await;
+    };
+    let Some(User { name: user, .. }) = named else {
+        // Ids of containers, for one: their processes ask as their job's user.
+        return answer(client, &format!("user {uid} has no account on this node")).await;
+    };
+    let server = match relay.dialler.dial().await {
+        Ok(server) => server,
+        Err(error) => return answer(client, &error.to_string()).await,
+    };
+    let (mut from_server, mut to_server) = tokio::io::split(server);
+    let who = NodeClient { version: PROTOCOL, nodes: relay.nodes.clone(), uid, gid, user };
+    let mut first = Vec::new();
+    if frame::encode_message(CHANNEL_CONTROL, &ToServer::Client(who), &mut first).is_err()
+        || to_server.write_all(&first).await.is_err()
+    {
+        return answer(client, "the server closed the link").await;
+    }
+    let (mut from_client, mut to_client) = client.split();
+    let there = async {
+        let _ = copy(&mut from_client, &mut to_server).await;
+        let _ = to_server.shutdown().await;
+        std::future::pending::<()>().await
+    };
+    let back = async {
+        let _ = copy(&mut from_server, &mut to_client).await;
+        let _ = to_client.shutdown().await;
+    };
+    tokio::select! {
+        () = there => {}
+        () = back => {}
+    }
+}
+
+/// Answers a request that does not reach the server.
+async fn answer(mut client: UnixStream, why: &str) {
+    let mut request = vec![0; UNREAD_BYTES_MAX];
+    let _ = timeout_at(Instant::now() + DIAL_PAUSE, client.read(&mut request)).await;
+    let length = why.len() + 1;
+    let head = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\nconnection: close";
+    let text = format!("{head}\r\ncontent-length: {length}\r\n\r\n{why}\n");
+    let _ = client.write_all(text.as_bytes()).await;
+    let _ = client.shutdown().await;
+}
+
+/// How many connections each user has. Root's are counted, and never refused.
+#[derive(Default)]
+struct UserConnections(Mutex<HashMap<u32, usize>>);
+
+struct CountedConnection {
+    users: Arc<UserConnections>,
+    uid: u32,
+}
+
+impl UserConnections {
+    fn take(self: &Arc<Self>, uid: u32) -> Option<CountedConnection> {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all: usize = counts.values().sum();
+        let own = counts.get(&uid).copied().unwrap_or_default();
+        if uid != 0 && (own >= PER_USER_MAX || all >= CONNECTIONS_MAX) {
+            return None;
+        }
+        counts.insert(uid, own + 1);
+        Some(CountedConnection { users: self.clone(), uid })
+    }
+}
+
+impl Drop for CountedConnection {
+    fn drop(&mut self) {
+        let mut counts = self.users.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match counts.get_mut(&self.uid) {
+            Some(own) if *own > 1 => *own -= 1,
+            _ => drop(counts.remove(&self.uid)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_user_cannot_take_all_connections_and_root_always_gets_one() {
+        let users = Arc::new(UserConnections::default());
+        let mut held: Vec<_> = (0..PER_USER_MAX).map(|_| users.take(1000)).collect();
+        assert!(held.iter().all(Option::is_some));
+        assert!(users.take(1000).is_none());
+        held.pop();
+        assert!(users.take(1000).is_some(), "an ended connection is another's");
+        let others = (PER_USER_MAX..CONNECTIONS_MAX).map(|i| users.take(2000 + i as u32));
+        let _others: Vec<_> = others.collect();
+        held.push(users.take(1000));
+        assert!(users.take(1_000_000).is_none());
+        assert!(users.take(0).is_some());
+        drop((held, _others));
+        assert!(users.0.lock().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,228 @@
+//! The clients' port: other machines must speak TLS there; connections from loopback may speak plain HTTP.
+
+use crate::connection_limits::{ConnectionLimits, ConnectionSlots, PortConnection};
+use crate::http::peer::Peer;
+use crate::http::port_tls::PortTls;
+use crate::http::serve::{refuse, serve};
+use axum::Router;
+use nix::sys::socket::{setsockopt, sockopt};
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, timeout_at};
+
+/// How long a TLS handshake may take; for other machines with the wait for its first byte.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A connection that is silent for so long is asked whether it is still there: a laptop may have left without a word.
+const KEEPALIVE_S: u32 = 60;
+
+/// The first byte of a TLS connection: a record of the handshake. No method of HTTP begins with it.
+const TLS_HANDSHAKE: u8 = 0x16;
+
+const PLAIN_FROM_ELSEWHERE: &str =
+    "this port speaks TLS to other machines: use https:// (sluice login https://HOST:PORT)";
+
+/// What a connection speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Protocol {
+    Tls,
+    PlainHttp,
+    /// Plain HTTP from another machine.
+    Refused,
+}
+
+impl Protocol {
+    fn of(first_byte: u8, from: IpAddr) -> Self {
+        if first_byte == TLS_HANDSHAKE {
+            Self::Tls
+        } else if is_near(from) {
+            Self::PlainHttp
+        } else {
+            Self::Refused
+        }
+    }
+}
+
+/// Serves the port, where a token must say who asks.
+pub struct ClientsPort {
+    pub router: Router,
+    pub slots: Arc<ConnectionSlots>,
+    pub handshakes: Arc<ConnectionSlots>,
+    pub limits: ConnectionLimits,
+    pub tls: PortTls,
+}
+
+impl ClientsPort {
+    pub async fn serve(self: Arc<Self>, listener: TcpListener) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, address)) => {
+                    let Some(slot) = self.slots.take() else { continue };
+                    let port = self.clone();
+                    tokio::spawn(async move {
+                        if let Err(error) = port.connection(stream, address.ip(), slot).await {
+                            tracing::debug!("a client's connection ended: {error}");
+                        }
+                    });
+                }
+                Err(error) => self.slots.pause_after(&error).await,
+            }
+        }
+    }
+
+    async fn connection(
+        &self,
+        mut stream: TcpStream,
+        from: IpAddr,
+        slot: OwnedSemaphorePermit,
+    ) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        // Another machine's connection is in a handshake from the first: its silence holds no more than that.
+        let mut handshake = None;
+        let mut first_byte_end = Instant::now() + self.limits.silence;
+        if !is_near(from) {
+            let Some(taken) = self.handshakes.take() else { return Ok(()) };
+            let end = Instant::now() + HANDSHAKE_TIMEOUT;
+            handshake = Some((taken, end));
+            first_byte_end = first_byte_end.min(end);
+        }
+        let mut first = [0];
+        let peeked = timeout_at(first_byte_end, stream.peek(&mut first)).await;
+        if peeked.map_err(|_| late())?? == 0 {
+            return Ok(());
+        }
+        let connection = PortConnection::new(self.slots.clone());
+        let is_loopback = is_near(from);
+        let who = move || Peer::Port { connection: connection.clone(), is_loopback };
+        match Protocol::of(first[0], from) {
+            Protocol::PlainHttp => serve(&self.router, stream, who, slot, &self.limits),
+            Protocol::Refused => refuse(&mut stream, PLAIN_FROM_ELSEWHERE).await,
+            Protocol::Tls => {
+                setsockopt(&stream, sockopt::KeepAlive, &true)?;
+                setsockopt(&stream, sockopt::TcpKeepIdle, &KEEPALIVE_S)?;
+                let begin = || Some((self.handshakes.take()?, Instant::now() + HANDSHAKE_TIMEOUT));
+                let Some((_handshake, end)) = handshake.or_else(begin) else { return Ok(()) };
+                let accepted = async {
+                    let acceptor = self.tls.acceptor().await.ok_or_else(no_certificate)?;
+                    acceptor.accept(stream).await
+                };
+                let stream = timeout_at(end, accepted).await.map_err(|_| late())??;
+                serve(&self.router, stream, who, slot, &self.limits);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a connection comes from this machine.
+fn is_near(from: IpAddr) -> bool {
+    from.to_canonical().is_loopback()
+}
+
+fn no_certificate() -> io::Error {
+    io::Error::other("the port has no certificate that can be used")
+}
+
+fn late() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the client says nothing")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection_limits::ListenerSlots;
+    use crate::http::body_limits::BodyLimits;
+    use crate::http::router;
+    use crate::testing::TestServer;
+    use futures_util::future::join_all;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    /// A port with slots for a process of 1024 descriptors: 192, of which 48 may be in a handshake.
+    fn port_of(server: &TestServer) -> Arc<ClientsPort> {
+        let limits = ConnectionLimits::default();
+        let slots = ListenerSlots::new(1024, &limits);
+        Arc::new(ClientsPort {
+            router: router(server.shared.clone(), BodyLimits::new(&limits)),
+            slots: slots.port,
+            handshakes: slots.handshakes,
+            limits,
+            tls: PortTls::start(server.shared.clone()).expect("a thread"),
+        })
+    }
+
+    /// Such a port on loopback.
+    async fn port(server: &TestServer) -> std::net::SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("its address");
+        tokio::spawn(port_of(server).serve(listener));
+        address
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn silent_strangers_hold_only_places_of_handshakes() {
+        let server = TestServer::start().await;
+        let port = port_of(&server);
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("its address");
+        let (mut clients, mut held) = (Vec::new(), Vec::new());
+        for _ in 0..60 {
+            clients.push(TcpStream::connect(address).await.expect("connected"));
+            let (stream, _) = listener.accept().await.expect("accepted");
+            let (port, slot) = (port.clone(), port.slots.take().expect("a slot"));
+            held.push(tokio::spawn(async move {
+                port.connection(stream, "10.0.0.1".parse().expect("an address"), slot).await
+            }));
+        }
+        // Connections beyond the limit of handshakes are closed at once.
+        let closed = clients.iter_mut().map(|stream| async move {
+            let read = tokio::time::timeout(Duration::from_secs(2), stream.read(&mut [0])).await;
+            usize::from(read.is_ok())
+        });
+        let closed: usize = join_all(closed).await.into_iter().sum();
+        assert_eq!(closed, 60 - 48);
+        held.iter().for_each(|one| one.abort());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn unfinished_handshakes_leave_the_rest_of_the_port_to_others() {
+        let server = TestServer::start().await;
+        let address = port(&server).await;
+        let begin = |_| async move {
+            let mut stream = TcpStream::connect(address).await.expect("connected");
+            stream.write_all(&[TLS_HANDSHAKE]).await.expect("written");
+            stream
+        };
+        let mut begun = join_all((0..60).map(begin)).await;
+        let closed = begun.iter_mut().map(|stream| async move {
+            // One that may go on is not answered before the rest of its greeting.
+            let read = tokio::time::timeout(Duration::from_secs(2), stream.read(&mut [0])).await;
+            usize::from(read.is_ok())
+        });
+        let closed: usize = join_all(closed).await.into_iter().sum();
+        assert_eq!(closed, 60 - 48);
+        let mut plain = TcpStream::connect(address).await.expect("connected");
+        let request = b"GET /healthz HTTP/1.1\r\nHost: sluice\r\nConnection: close\r\n\r\n";
+        plain.write_all(request).await.expect("written");
+        let mut answer = String::new();
+        plain.read_to_string(&mut answer).await.expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    }
+
+    #[test]
+    fn only_loopback_may_speak_plain_http() {
+        let protocol =
+            |first_byte, from: &str| Protocol::of(first_byte, from.parse().expect("an address"));
+        for near in ["127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1"] {
+            assert_eq!(protocol(b'G', near), Protocol::PlainHttp, "{near}");
+            assert_eq!(protocol(TLS_HANDSHAKE, near), Protocol::Tls, "{near}");
+        }
+        for far in ["10.0.0.1", "0.0.0.0", "2001:db8::1", "::ffff:10.0.0.1"] {
+            assert_eq!(protocol(b'G', far), Protocol::Refused, "{far}");
+            assert_eq!(protocol(TLS_HANDSHAKE, far), Protocol::Tls, "{far}");
+        }
+    }
+}

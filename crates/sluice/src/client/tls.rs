@@ -1,0 +1,200 @@
+//! TLS to a server on another machine: whom a certificate must be of, and what a refused one means.
+
+use super::host_port::HostPort;
+use model::secret::SecretValue;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore,
+    SignatureScheme, StreamOwned,
+};
+use std::io::{self, ErrorKind};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How long one address of the server may take to answer, and each step of the handshake.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A connection that is silent for so long is asked whether it is still there, before a router in between forgets it.
+const KEEPALIVE_S: u32 = 30;
+
+pub type TlsSocket = StreamOwned<ClientConnection, TcpStream>;
+
+/// A server that other machines ask too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpsServer {
+    pub address: HostPort,
+    pub token: SecretValue,
+    pub trust: Trust,
+}
+
+/// The certificate authorities that the server's certificate must be issued by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trust {
+    /// The authorities in this PEM text.
+    Authority(String),
+    /// The authorities that this machine trusts.
+    Machine,
+}
+
+impl Trust {
+    fn roots(&self) -> io::Result<RootCertStore> {
+        let pem = match self {
+            Self::Authority(pem) => pem.clone().into_bytes(),
+            Self::Machine => image::machine_authorities().unwrap_or_default(),
+        };
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&pem).flatten());
+        match self {
+            Self::Authority(_) if roots.is_empty() => {
+                Err(io::Error::new(ErrorKind::InvalidData, "no certificate (PEM) of an authority"))
+            }
+            _ => Ok(roots),
+        }
+    }
+}
+
+/// Connects, and returns when the server has proven that it is the one that is trusted. Nothing was sent to it by then.
+pub fn connect(address: &HostPort, trust: &Trust) -> io::Result<TlsSocket> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = builder(provider)?.with_root_certificates(trust.roots()?).with_no_client_auth();
+    handshake(address, config).map_err(|error| explain(error, address, trust))
+}
+
+/// The certificates that the server shows, its own first. The handshake is broken off: nothing is sent to the server.
+pub fn shown_certificates(address: &HostPort) -> io::Result<Vec<CertificateDer<'static>>> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let recorder = Arc::new(ChainRecorder { provider: provider.clone(), chain: Mutex::default() });
+    let config = builder(provider)?
+        .dangerous()
+        .with_custom_certificate_verifier(recorder.clone())
+        .with_no_client_auth();
+    match handshake(address, config) {
+        Err(error) if error.kind() != ErrorKind::InvalidData => return Err(error),
+        Ok(_) | Err(_) => {}
+    }
+    let chain = std::mem::take(&mut *recorder.chain.lock().expect("no panic with it held"));
+    if chain.is_empty() {
+        return Err(io::Error::new(ErrorKind::InvalidData, "it does not speak TLS 1.3"));
+    }
+    Ok(chain)
+}
+
+fn builder(
+    provider: Arc<CryptoProvider>,
+) -> io::Result<rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier>> {
+    ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(io::Error::other)
+}
+
+fn handshake(address: &HostPort, config: ClientConfig) -> io::Result<TlsSocket> {
+    let name = ServerName::try_from(address.host.clone())
+        .map_err(|_| io::Error::new(ErrorKind::InvalidInput, "this is no name of a host"))?;
+    let mut session = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
+    let mut stream = dial(address)?;
+    stream.set_read_timeout(Some(CONNECT_TIMEOUT))?;
+    while session.is_handshaking() {
+        session.complete_io(&mut stream).map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock => {
+                io::Error::new(ErrorKind::TimedOut, "it does not finish the TLS handshake")
+            }
+            _ => error,
+        })?;
+    }
+    stream.set_read_timeout(None)?;
+    Ok(StreamOwned::new(session, stream))
+}
+
+/// A connection to the first address of the host that answers.
+fn dial(address: &HostPort) -> io::Result<TcpStream> {
+    use nix::sys::socket::{setsockopt, sockopt};
+    let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
+    for at in (address.host.as_str(), address.port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&at, CONNECT_TIMEOUT) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                setsockopt(&stream, sockopt::KeepAlive, &true)?;
+                setsockopt(&stream, sockopt::TcpKeepIdle, &KEEPALIVE_S)?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// The error in words that say what to do. A server that is not the trusted one is `PermissionDenied`.
+fn explain(error: io::Error, address: &HostPort, trust: &Trust) -> io::Error {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let why = match inner {
+        Some(rustls::Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        )) => format!(
+            "its certificate is not for {}: use another name of the server, or add this one to [server] addresses \
+             of its sluice.toml",
+            address.host
+        ),
+        Some(rustls::Error::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature,
+        )) => match trust {
+            Trust::Authority(_) => "its certificate is not of the authority of this login: somebody is in between, or \
+                                    the cluster was set up anew (then: sluice login)"
+                .into(),
+            Trust::Machine => "its certificate is of no authority that this machine trusts: log in with sluice login, \
+                               or name the authority's file in SLUICE_CA"
+                .into(),
+        },
+        Some(rustls::Error::InvalidCertificate(other)) => format!("its certificate: {other:?}"),
+        Some(rustls::Error::InvalidMessage(_)) => "it does not speak TLS".into(),
+        _ => return error,
+    };
+    io::Error::new(ErrorKind::PermissionDenied, why)
+}
+
+/// Records the certificates of a server and trusts none.
+#[derive(Debug)]
+struct ChainRecorder {
+    provider: Arc<CryptoProvider>,
+    chain: Mutex<Vec<CertificateDer<'static>>>,
+}
+
+impl ServerCertVerifier for ChainRecorder {
+    fn verify_server_cert(
+        &self,
+        own: &CertificateDer<'_>,
+        further: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let shown = std::iter::once(own).chain(further).map(|one| one.clone().into_owned());
+        *self.chain.lock().expect("no panic with it held") = shown.collect();
+        Err(CertificateError::ApplicationVerificationFailure.into())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(CertificateError::ApplicationVerificationFailure.into())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(CertificateError::ApplicationVerificationFailure.into())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,106 @@
+//! Each language's submit takes the other's file, a profile stands behind a configuration, and a run may use a reservation.
+
+use crate::harness::{Cluster, TWO_NODES, program, user_name};
+
+const SMALL: &str = "resources: {cpu: 1.., memory: 64MB.., disk: 0GB..}\n";
+
+#[test]
+fn up_each_language_submits_the_others_file() {
+    let cluster = Cluster::up(TWO_NODES);
+    cluster.write("job.sh", "#!/bin/bash\n#SBATCH -o job.out\necho $SLURM_JOB_NAME; exit 3\n");
+    let applied = cluster.sluice(&["apply", "-f", "job.sh", "-y", "-n", "ours"]);
+    assert_eq!((applied.code, applied.stdout.as_str()), (3, "Submitted batch job 1\n"));
+    assert_eq!(cluster.read("job.out"), "ours\n");
+    let unanswered = cluster.sluice(&["apply", "-f", "job.sh"]);
+    assert_ne!(unanswered.code, 0);
+    assert!(unanswered.stdout.starts_with("Submit the batch script job.sh?"), "{unanswered:?}");
+
+    cluster.write(
+        "it.dstack.yml",
+        &format!("type: task\nname: it\ncommands: [echo $DSTACK_RUN_NAME > it.out]\n{SMALL}"),
+    );
+    assert_eq!(cluster.shell("sbatch --parsable it.dstack.yml").ok(), "2\n");
+    assert_eq!(cluster.await_file("it.out", |said| said.ends_with('\n')), "it\n");
+    let refused = cluster.shell("sbatch it.dstack.yml 7");
+    let line = "sbatch: error: it.dstack.yml: a configuration takes no arguments\n";
+    assert_eq!((refused.code, refused.stderr.as_str()), (1, line));
+    cluster.write("bad.dstack.yml", "type: task\ncomands: [x]\n");
+    let refused = cluster.shell("sbatch bad.dstack.yml");
+    let line = "sbatch: error: bad.dstack.yml:2:1: unknown property `comands`";
+    assert!(refused.code == 1 && refused.stderr.starts_with(line), "{refused:?}");
+    let jobs = cluster.sluice(&["sacct", "-nXP", "-o", "JobID"]).ok();
+    assert_eq!(jobs, "1\n2\n", "what is refused submits nothing");
+}
+
+#[test]
+fn up_configuration_is_applied_from_a_pipe() {
+    let cluster = Cluster::up(TWO_NODES);
+    cluster.write("task", &format!("type: task\nname: piped\ncommands: ['true']\n{SMALL}"));
+    let apply = format!("{} apply -y -d", program());
+    let line = format!("cat task | {apply} -f /dev/stdin && {apply} -n other -f <(cat task)");
+    let line = format!("bash -c '{line}'");
+    let said = cluster.shell(&line);
+    assert!(said.code == 0 && said.stdout.contains("Run other submitted"), "{said:?}");
+    let names = cluster.sluice(&["sacct", "-nXP", "-o", "JobName"]).ok();
+    assert_eq!(names, "piped\nother\n");
+}
+
+#[test]
+fn up_sbatch_of_a_configuration_follows_the_environment_and_refuses_a_second_run_of_its_name() {
+    let cluster = Cluster::up(TWO_NODES);
+    let folder = cluster.path("work").join(".dstack");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("profiles.yml"), "profiles: [{name: long, max_duration: 9m}]\n")
+        .unwrap();
+    let text = format!("type: task\nname: it\ncommands: [sleep 600]\n{SMALL}");
+    cluster.write("it.dstack.yml", &text);
+    cluster.shell("DSTACK_PROJECT=atlas DSTACK_PROFILE=long sbatch it.dstack.yml").ok();
+    let found = cluster.sluice(&["sacct", "-nXP", "-o", "Account,Timelimit"]).ok();
+    assert_eq!(found, "atlas|00:09:00\n");
+    let refused = cluster.shell("sbatch it.dstack.yml");
+    let is_said = refused.stderr.ends_with("sbatch: error: run it exists already\n");
+    assert!(refused.code == 1 && is_said, "{refused:?}");
+    // An apply stops the run that is active, and waits for its end.
+    let again = cluster.sluice(&["apply", "-f", "it.dstack.yml", "-y", "-d", "--force"]);
+    assert!(again.code == 0 && again.stdout.contains("Run it submitted"), "{again:?}");
+}
+
+#[test]
+fn up_run_takes_its_profile_and_its_reservation() {
+    let cluster = Cluster::up(TWO_NODES);
+    let folder = cluster.path("work").join(".dstack");
+    std::fs::create_dir(&folder).unwrap();
+    let profiles = "profiles:\n  - {name: usual, default: true, max_duration: 7m}\n  - {name: long, max_duration: 9m}\n";
+    std::fs::write(folder.join("profiles.yml"), profiles).unwrap();
+    let limit = |name: &str, more: &str, words: &[&str]| {
+        let text = format!("type: task\nname: {name}\ncommands: ['true']\n{more}{SMALL}");
+        cluster.write("it.dstack.yml", &text);
+        let apply = [&["apply", "-f", "it.dstack.yml", "-y", "-d"], words].concat();
+        cluster.sluice(&apply).ok();
+        cluster.sluice(&["sacct", "-nXP", "--name", name, "-o", "Timelimit"]).ok()
+    };
+    assert_eq!(limit("usual", "", &[]), "00:07:00\n");
+    assert_eq!(limit("long", "", &["--profile", "long"]), "00:09:00\n");
+    assert_eq!(limit("own", "max_duration: 3m\n", &["--profile", "long"]), "00:03:00\n");
+    let refused = cluster.sluice(&["apply", "-f", "it.dstack.yml", "-y", "--profile", "none"]);
+    let line = "sluice: error: .dstack/profiles.yml: there is no profile none\n";
+    assert_eq!((refused.code, refused.stderr.as_str()), (1, line));
+    // What the folder's own profiles do not have, those of the home may.
+    let home = cluster.path("work").join("home/.dstack");
+    std::fs::create_dir_all(&home).unwrap();
+    std::fs::write(home.join("profiles.yml"), "profiles: [{name: none, max_duration: 11m}]\n")
+        .unwrap();
+    cluster.write("it.dstack.yml", &format!("type: task\ncommands: ['true']\n{SMALL}"));
+    let words = "apply -f it.dstack.yml -y -d -n home --profile none";
+    cluster.shell(&format!("HOME=$PWD/home {} {words}", program())).ok();
+    let found = cluster.sluice(&["sacct", "-nXP", "--name", "home", "-o", "Timelimit"]).ok();
+    assert_eq!(found, "00:11:00\n");
+
+    let user = user_name();
+    let words = "starttime=now duration=60 nodes=node2";
+    let made = format!("scontrol create reservation reservationname=night users={user} {words}");
+    cluster.shell(&made).ok();
+    limit("night", "reservation: night\n", &[]);
+    let found = cluster.sluice(&["sacct", "-nXP", "--name", "night", "-o", "Reservation"]).ok();
+    assert_eq!(found, "night\n");
+}
