@@ -48,6 +48,8 @@ pub struct DispatchThread {
     /// Per node, the link and the attempts whose launch was sent on it: a hello that was sent before them does not mean
     /// that they are missing.
     launched: HashMap<String, (u64, HashSet<AttemptId>)>,
+    /// Per node, the attempts that it held when it said hello.
+    held: HashMap<String, HashSet<AttemptId>>,
     /// When each node that said hello is told to end steps whose orders nobody has any more.
     disown_at: HashMap<String, Instant>,
     /// Commands that found the writer's queue full.
@@ -62,6 +64,7 @@ impl DispatchThread {
             serial: 0,
             term,
             launched: HashMap::new(),
+            held: HashMap::new(),
             disown_at: HashMap::new(),
             unsent_commands: VecDeque::new(),
             prologs: PrologRuns::default(),
@@ -317,7 +320,18 @@ impl DispatchThread {
         }
     }
 
+    fn is_known_to(&self, shared: &Shared, node: &str, attempt: AttemptId) -> bool {
+        let held = self.held.get(node).is_some_and(|held| held.contains(&attempt));
+        held || self.launch_sent(shared, node, attempt)
+    }
+
+    /// Sends an order, but none before the attempt's launch: the state may be ahead of the event that is dispatched, and a
+    /// node that does not know an attempt reports it as lost. What the order says is in the launch, or sent with its event.
     fn send(&mut self, shared: &Shared, node: &str, attempt: AttemptId, uid: u32, action: Action) {
+        let may_be_first = matches!(action, Action::Launch(_) | Action::End(_) | Action::Forget);
+        if !may_be_first && !self.is_known_to(shared, node, attempt) {
+            return;
+        }
         self.serial += 1;
         let now = crate::clock::now();
         let order = Order {
@@ -342,10 +356,13 @@ impl DispatchThread {
                 *sent = (link, HashSet::new());
             }
             sent.1.insert(attempt);
-        } else if matches!(order.action, Action::Forget)
-            && let Some(sent) = self.launched.get_mut(node)
-        {
-            sent.1.remove(&attempt);
+        } else if matches!(order.action, Action::Forget) {
+            if let Some(sent) = self.launched.get_mut(node) {
+                sent.1.remove(&attempt);
+            }
+            if let Some(held) = self.held.get_mut(node) {
+                held.remove(&attempt);
+            }
         }
     }
 }

@@ -30,6 +30,7 @@ impl DispatchThread {
             let ours: Vec<_> = known.holders.iter().map(|a| (*a, ending(a))).collect();
             (ours, known.stale.clone())
         };
+        self.held.insert(node.to_string(), held.iter().map(|(attempt, _)| *attempt).collect());
         self.disown_at.insert(node.to_string(), Instant::now() + DISOWN_AFTER);
         for (attempt, ending) in &ours {
             let there = held.iter().any(|(a, _)| a == attempt);

@@ -111,6 +111,28 @@ async fn started_attempt_is_launched_on_its_node_once() {
     assert_eq!(started.reconcile(&[]), [""; 0]);
 }
 
+/// The state may already have an attempt when an event of the attempt before is dispatched: a node that got an order for
+/// it before its launch would report it as lost.
+#[tokio::test]
+async fn no_order_for_an_attempt_goes_before_its_launch() {
+    let mut started = Started::new().await;
+    let (attempt, job) = (started.attempt, started.attempt.job);
+    started.dispatcher.begin_deferred(&started.server.shared, job);
+    started.dispatcher.send_all(&started.server.shared, job, &Action::Resume);
+    started.dispatch_commits();
+    started.dispatcher.begin_deferred(&started.server.shared, job);
+    started.dispatcher.send_all(&started.server.shared, job, &Action::Resume);
+    let orders: Vec<String> = started.take_orders().iter().map(kind).collect();
+    let resume = format!("resume {attempt}");
+    assert_eq!(orders, [format!("launch {attempt}"), format!("begin {attempt}"), resume.clone()]);
+
+    // On a new link, the hello tells what the node holds.
+    started.orders = connect(&started.server, 2);
+    started.dispatcher.send_all(&started.server.shared, job, &Action::Resume);
+    assert_eq!(started.take_orders().len(), 0);
+    assert_eq!(started.reconcile(&[(attempt, true)]), [resume, format!("extend {attempt}")]);
+}
+
 #[tokio::test]
 async fn attempt_that_a_new_link_does_not_hold_is_launched_again() {
     let mut started = Started::new().await;
