@@ -268,6 +268,24 @@ def table(ours, theirs, alone):
     return '\n'.join(rows)
 
 
+def processor_ticks():
+    """All ticks of the processors so far, and those that the host took for others."""
+    ticks = [int(word) for word in open('/proc/stat').readline().split()[1:9]]
+    return sum(ticks), ticks[7]
+
+
+class TakenAway:
+    """How much of the processors the host took while something ran: on a shared machine it decides what a figure is worth."""
+
+    def __enter__(self):
+        self.begin = processor_ticks()
+        return self
+
+    def __exit__(self, *_):
+        total, taken = (now - then for now, then in zip(processor_ticks(), self.begin))
+        self.percent = 100 * taken / max(total, 1)
+
+
 def main(program, rate, bare, plan_scale, cluster_scale, *options):
     work = tempfile.mkdtemp()
     os.chmod(work, 0o755)
@@ -276,7 +294,8 @@ def main(program, rate, bare, plan_scale, cluster_scale, *options):
     sluice, slurm = Sluice(os.path.abspath(program), work), Slurm(work)
     try:
         sluice.up()
-        ours = short(sluice)
+        with TakenAway() as from_sluice:
+            ours = short(sluice)
         socket = f'{sluice.state}/sluice.sock'
         ours |= long(sluice, lambda n: run([rate, socket, str(n), '32', 'equal']))
         sluice.down()
@@ -291,10 +310,11 @@ def main(program, rate, bare, plan_scale, cluster_scale, *options):
         progress('sluice', f'{node.JOBS_AT_ONCE} jobs at once on one node')
         alone |= node.many_at_once(sluice)
         sluice.down()
-        theirs = None
+        theirs, from_slurm = None, None
         if '--alone' not in options:
             slurm.up('default')
-            theirs = short(slurm)
+            with TakenAway() as from_slurm:
+                theirs = short(slurm)
             slurm.down()
             library = f'{work}/csubmit'
             run(['cc', '-O2', '-o', library, f'{LAB}/bin/csubmit.c', '-lslurm'])
@@ -308,7 +328,9 @@ def main(program, rate, bare, plan_scale, cluster_scale, *options):
         sluice.down()
         slurm.down()
         shutil.rmtree(work, ignore_errors=True)
-    text = '\n'.join([table(ours, theirs, alone), *scheduler_rows(scheduler(plan_scale, cluster_scale))])
+    taken = f'The host took {from_sluice.percent:.0f} % of the processors for others while Sluice was measured'
+    taken += f', {from_slurm.percent:.0f} % while Slurm was.' if from_slurm else '.'
+    text = '\n'.join([table(ours, theirs, alone), '', taken, *scheduler_rows(scheduler(plan_scale, cluster_scale))])
     print(text)
     if '--record' in options:
         record(options[options.index('--record') + 1], 'bench', text)
