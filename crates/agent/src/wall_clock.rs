@@ -8,6 +8,11 @@ pub(crate) fn now() -> Timestamp {
     Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
+/// Days since 1970, as shadow entries count them.
+pub(crate) fn today() -> i64 {
+    now().secs() / (24 * 60 * 60)
+}
+
 /// How far the server's clock is ahead of ours.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Skew {

@@ -132,6 +132,9 @@ pub enum Event {
         exit: ExitStatus,
         usage: Usage,
         at: Timestamp,
+        /// Why the node could not start it, in the node's words.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<Box<str>>,
     },
     /// The node does not answer: its share of the attempt counts as free, and the attempt as stale there.
     #[serde(rename = "part_given_up")]

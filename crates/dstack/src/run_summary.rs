@@ -56,7 +56,11 @@ impl RunSummary {
             RecordState::Running => (JobState::Running, Reason::None),
             RecordState::Suspended => (JobState::Suspended, Reason::None),
             RecordState::Ended(Outcome::NoCapacity) => (JobState::Failed, Reason::NoCapacity),
-            RecordState::Ended(Outcome::LaunchFailed) => (JobState::Failed, Reason::LaunchFailed),
+            RecordState::Ended(Outcome::LaunchFailed) => {
+                let said = matches!(record.reason, Reason::NotLaunched(_));
+                let reason = if said { record.reason.clone() } else { Reason::LaunchFailed };
+                (JobState::Failed, reason)
+            }
             RecordState::Ended(outcome @ Outcome::Cancelled { .. }) => {
                 (outcome.state(), record.reason.clone())
             }
@@ -76,8 +80,9 @@ impl RunSummary {
         let exit = end.filter(|end| ended_by_itself(*end)).map(|_| exit_code(facts.exit));
         let said = status::job_message(job, end, exit);
         let run = run_status(facts, job);
-        let error = match facts.state {
-            JobState::OutOfMemory => "out of memory".to_owned(),
+        let error = match (facts.state, facts.reason) {
+            (JobState::OutOfMemory, _) => "out of memory".to_owned(),
+            (_, Reason::NotLaunched(why)) => format!("executor error: {why}"),
             _ => end.and_then(JobEnd::error).unwrap_or_default(),
         };
         let message = status::run_message(run, facts.restarts, Some(&said));
@@ -119,7 +124,10 @@ fn job_status(facts: &JobFacts<'_>) -> (JobStatus, Option<JobEnd>) {
         (JobState::Cancelled, Reason::GpusUnderused) => JobEnd::TerminatedDueToUtilizationPolicy,
         (JobState::Cancelled, _) => JobEnd::TerminatedByUser,
         (JobState::Failed, Reason::NoCapacity) => JobEnd::FailedToStartDueToNoCapacity,
-        (JobState::Failed, Reason::LaunchFailed | Reason::UserRefused(_)) => JobEnd::ExecutorError,
+        (
+            JobState::Failed,
+            Reason::LaunchFailed | Reason::NotLaunched(_) | Reason::UserRefused(_),
+        ) => JobEnd::ExecutorError,
         (JobState::Failed | JobState::OutOfMemory, _) => JobEnd::ContainerExitedWithError,
         (JobState::Timeout, _) => JobEnd::MaxDurationExceeded,
         (JobState::Deadline, _) => JobEnd::TerminatedByServer,
@@ -151,6 +159,8 @@ pub fn rows(job: &JobView, nodes: &Nodes, submitted: &str) -> Vec<PsRow> {
         status: summary.message,
         submitted: submitted.to_owned(),
         error: summary.error,
+        job: shown_id(job),
+        user: job.spec.owner.name.clone(),
         ..PsRow::default()
     };
     let shares = job.allocation.as_ref().map_or(&[][..], |allocation| &allocation.nodes);
@@ -161,7 +171,9 @@ pub fn rows(job: &JobView, nodes: &Nodes, submitted: &str) -> Vec<PsRow> {
         [only] => vec![with_offer(run, only)],
         several => {
             let of_node = several.iter().enumerate().map(|(rank, offer)| {
-                with_offer(PsRow { name: format!("    job={rank}"), ..run.clone() }, offer)
+                let (job, user) = (String::new(), String::new());
+                let name = format!("    job={rank}");
+                with_offer(PsRow { name, job, user, ..run.clone() }, offer)
             });
             std::iter::once(run.clone()).chain(of_node).collect()
         }
@@ -193,6 +205,18 @@ fn shown_name(job: &JobView) -> String {
     }
 }
 
+/// `12`, `12_3`, `12_[4-7]`
+fn shown_id(job: &JobView) -> String {
+    match &job.array {
+        None => job.id.to_string(),
+        Some(array) => match (array.index, &array.pending) {
+            (Some(task), _) => format!("{}_{task}", array.array),
+            (None, Some(pending)) => format!("{}_[{pending}]", array.array),
+            (None, None) => array.array.to_string(),
+        },
+    }
+}
+
 /// The line of a job that is only in the books.
 pub fn record_row(record: &JobRecord, submitted: &str) -> PsRow {
     let summary = RunSummary::of_record(record);
@@ -213,6 +237,11 @@ pub fn record_row(record: &JobRecord, submitted: &str) -> PsRow {
         status: summary.message,
         submitted: submitted.to_owned(),
         error: summary.error,
+        job: match (record.array_job, record.array_task) {
+            (Some(array), Some(task)) => format!("{array}_{task}"),
+            _ => record.job.to_string(),
+        },
+        user: record.user.clone(),
     }
 }
 

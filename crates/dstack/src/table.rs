@@ -27,6 +27,9 @@ pub struct PsRow {
     /// [`ago`] for `ps`, the time of day while `apply` waits.
     pub submitted: String,
     pub error: String,
+    /// What dstack's own table does not have: the number by which every command takes it, and whose it is.
+    pub job: String,
+    pub user: String,
 }
 
 struct PsColumn {
@@ -62,6 +65,8 @@ const PS_COLUMNS: &[PsColumn] = &[
     column("PROBES", Shown::Verbose, |_| ""),
     column("SUBMITTED", Shown::Always, |row| &row.submitted),
     column("ERROR", Shown::Verbose, |row| &row.error),
+    column("JOB", Shown::Always, |row| &row.job),
+    column("USER", Shown::Always, |row| &row.user),
 ];
 
 pub fn ps(rows: &[PsRow], verbose: bool) -> String {

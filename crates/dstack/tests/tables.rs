@@ -40,6 +40,8 @@ fn row(name: &str, blocks: u32, status: &str, secs_ago: i64) -> PsRow {
         status: status.into(),
         submitted: ago(Timestamp::from_secs(0), Timestamp::from_secs(secs_ago)),
         error: String::new(),
+        job: "12".into(),
+        user: "ada".into(),
     }
 }
 
@@ -55,22 +57,22 @@ fn with_ends(text: &str) -> String {
 }
 
 #[test]
-fn ps_is_the_captured_table() {
+fn ps_is_the_captured_table_with_job_and_user() {
     let rows = [
         row("sleeper", 1, "running", 15),
         row("hello", 2, "exited (0)", 130),
         row("hello", 2, "exited (1)", 10 * 60),
     ];
     insta::assert_snapshot!(with_ends(&ps(&rows, false)), @r"
-     NAME     BACKEND       GPU              PRICE  STATUS      SUBMITTED   |
-     sleeper  ssh (remote)  gpu=H100:80GB:1  $0     running     15 sec ago  |
-     hello    ssh (remote)  gpu=H100:80GB:2  $0     exited (0)  2 mins ago  |
-     hello    ssh (remote)  gpu=H100:80GB:2  $0     exited (1)  10 mins ago |
+     NAME     BACKEND       GPU              PRICE  STATUS      SUBMITTED    JOB  USER |
+     sleeper  ssh (remote)  gpu=H100:80GB:1  $0     running     15 sec ago   12   ada  |
+     hello    ssh (remote)  gpu=H100:80GB:2  $0     exited (0)  2 mins ago   12   ada  |
+     hello    ssh (remote)  gpu=H100:80GB:2  $0     exited (1)  10 mins ago  12   ada  |
     ");
 }
 
 #[test]
-fn verbose_ps_is_the_captured_table() {
+fn verbose_ps_is_the_captured_table_with_job_and_user() {
     let toobig = PsRow {
         name: "toobig".into(),
         status: "no capacity".into(),
@@ -79,15 +81,15 @@ fn verbose_ps_is_the_captured_table() {
     };
     let rows = [toobig, row("sleeper", 1, "aborted", 120)];
     insta::assert_snapshot!(with_ends(&ps(&rows, true)), @r"
-     NAME     BACKEND       RESOURCES                                  INSTANCE TYPE   PRICE  STATUS       PROBES  SUBMITTED   ERROR |
-     toobig                 -                                                          -      no capacity          31 sec ago        |
-     sleeper  ssh (remote)  cpu=8 mem=64GB disk=500GB gpu=H100:80GB:1  instance (1/8)  $0     aborted              2 mins ago        |
+     NAME     BACKEND       RESOURCES                                  INSTANCE TYPE   PRICE  STATUS       PROBES  SUBMITTED   ERROR  JOB  USER |
+     toobig                 -                                                          -      no capacity          31 sec ago                   |
+     sleeper  ssh (remote)  cpu=8 mem=64GB disk=500GB gpu=H100:80GB:1  instance (1/8)  $0     aborted              2 mins ago         12   ada  |
     ");
 }
 
 #[test]
 fn an_empty_ps_is_its_header() {
-    let header = " NAME  BACKEND  GPU  PRICE  STATUS  SUBMITTED \n";
+    let header = " NAME  BACKEND  GPU  PRICE  STATUS  SUBMITTED  JOB  USER \n";
     assert_eq!(ps(&[], false), header);
 }
 

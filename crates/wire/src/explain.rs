@@ -48,6 +48,14 @@ pub struct WaitView {
     pub expected: Option<ExpectedStart>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<NodeClassReport>,
+    /// Who is on the nodes that lack something for it, the first to end first; and how many more there are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub occupants: Vec<Occupant>,
+    #[serde(default)]
+    pub more_occupants: u32,
+    /// Some of them have no time limit.
+    #[serde(default)]
+    pub endless_occupants: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dependency: Vec<UnmetTerm>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,6 +64,16 @@ pub struct WaitView {
     pub licenses: Vec<LicenseShortage>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<ReservationWindow>,
+}
+
+/// A job that holds a part of nodes that another waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Occupant {
+    pub job: String,
+    pub user: String,
+    /// When its time limit ends it; none: it has no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,6 +2,7 @@
 //!
 //! A sender never has more under way than it was credited, so a reader that stops holds up its own stream alone.
 
+use crate::order::UserIds;
 use model::id::StepId;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +21,8 @@ pub const STREAMS_MAX: usize = 1024;
 pub enum StreamKind {
     /// The attempt's log from `offset`; with `follow` until the attempt has ended.
     Log { offset: u64, follow: bool },
+    /// A file that the attempt writes, read on its node as its owner; with `follow` until the attempt has ended.
+    OutputFile { path: String, owner: UserIds, offset: u64, follow: bool },
     /// The frames of a step (`step.rs`), both ways.
     Step { step: StepId, role: StepRole },
 }

@@ -10,6 +10,7 @@ use model::id::StepId;
 use model::load::LiveUsage;
 use nix::unistd::Uid;
 use std::path::{Path, PathBuf};
+use tokio::sync::watch;
 use wire::link::ToServer;
 use wire::supervisor::ToSupervisor;
 
@@ -66,6 +67,14 @@ impl Agent {
         Ok((dir.steps_path(), Box::new(dir)))
     }
 
+    /// Becomes true when the attempt has ended; true for one that is not here.
+    pub fn attempt_end(&self, key: &AttemptKey) -> watch::Receiver<bool> {
+        match self.attempts.get(key) {
+            Some(held) => held.ended.subscribe(),
+            None => watch::channel(true).1,
+        }
+    }
+
     /// A reader of an attempt's log; an error text if there is no such attempt.
     pub fn read_log(
         &self,
@@ -80,7 +89,7 @@ impl Agent {
             let kept = node.spool.kept_log(key.attempt).ok_or_else(unknown)?;
             let failed = |e| AgentError::file("open", "a kept log", e);
             let open = move || kept.try_clone().map(Some).map_err(failed);
-            let (_, ended) = tokio::sync::watch::channel(true);
+            let (_, ended) = watch::channel(true);
             return Ok(LogReader { stream, offset, follow, open: Box::new(open), ended });
         };
         let dir = node.spool.open_attempt(key.attempt).map_err(|e| e.to_string())?;

@@ -3,6 +3,7 @@
 pub(crate) mod connection;
 pub(crate) mod credentials;
 pub(crate) mod log_reader;
+pub(crate) mod output_file;
 pub(crate) mod reports;
 pub(crate) mod stream;
 pub(crate) mod stream_output;

@@ -3,6 +3,7 @@
 //! Each has a task of its own and sends no more than its credit, so that none delays another or the link.
 
 use crate::link::log_reader::LogReader;
+use crate::link::output_file::OutputFileReader;
 use crate::link::stream_output::{StreamOutput, StreamOutputs};
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -34,6 +35,13 @@ pub(crate) enum StreamHandle {
 impl StreamHandle {
     /// Starts to send a log.
     pub fn log(reader: LogReader, outputs: StreamOutputs) -> StreamHandle {
+        let (grants_in, grants) = mpsc::channel(GRANTS_MAX);
+        tokio::spawn(reader.run(grants, outputs));
+        StreamHandle::Log(grants_in)
+    }
+
+    /// Starts to send a file that a job writes.
+    pub fn output_file(reader: OutputFileReader, outputs: StreamOutputs) -> StreamHandle {
         let (grants_in, grants) = mpsc::channel(GRANTS_MAX);
         tokio::spawn(reader.run(grants, outputs));
         StreamHandle::Log(grants_in)

@@ -26,7 +26,7 @@ mod job_context;
 mod job_group;
 mod job_log;
 mod notice;
-mod owner;
+pub(crate) mod owner;
 mod process;
 mod process_title;
 pub(crate) mod prolog_epilog;

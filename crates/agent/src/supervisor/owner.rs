@@ -14,7 +14,7 @@ const SHADOW_BYTES_MAX: usize = 1 << 20;
 
 /// The answer of the user database.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum OwnerAnswer {
+pub(crate) enum OwnerAnswer {
     /// The owner as their processes are to run on this node.
     Found(UserIds),
     Refused(UserFault),
@@ -29,7 +29,7 @@ struct Shadow {
     expire_day: i64,
 }
 
-pub(super) fn look_up(ordered: &UserIds, today: i64) -> OwnerAnswer {
+pub(crate) fn look_up(ordered: &UserIds, today: i64) -> OwnerAnswer {
     match find(ordered, today) {
         Ok(Ok(user)) => OwnerAnswer::Found(user),
         Ok(Err(fault)) => OwnerAnswer::Refused(fault),

@@ -114,8 +114,9 @@ impl State {
             Event::NetworkMade { attempt, network } => {
                 self.attempt_mut(attempt.job).network = Some(network.clone());
             }
-            Event::AttemptEndedOnNode { attempt, node, exit, usage, at } => {
+            Event::AttemptEndedOnNode { attempt, node, exit, usage, at, failure } => {
                 let active = self.attempt_mut(attempt.job);
+                active.launch_failure = active.launch_failure.take().or_else(|| failure.clone());
                 active.usage.absorb(usage);
                 active.exit = active.exit.max(*exit);
                 self.release_share(*attempt, node, Some(*at));
@@ -253,6 +254,7 @@ impl State {
             suspended_ms: 0,
             suspend_changed: None,
             preemption_grace: None,
+            launch_failure: None,
             exit: Default::default(),
             usage: Default::default(),
             steps: started.step.iter().cloned().collect(),

@@ -64,7 +64,10 @@ pub(super) fn closing(
         reason: match ending.cause {
             EndCause::UserRefused(fault) => Reason::UserRefused(fault),
             EndCause::GpusUnderused => Reason::GpusUnderused,
-            _ => reason_of(outcome),
+            _ => match &attempt.launch_failure {
+                Some(why) if outcome == Outcome::LaunchFailed => Reason::NotLaunched(why.clone()),
+                _ => reason_of(outcome),
+            },
         },
         suspended_ms: attempt.suspended_total_ms(end),
     });

@@ -46,7 +46,8 @@ impl State {
         let parameters = &self.config.parameters;
         // A node's clock may be off, or the node may lie: nothing of an attempt happens before it.
         let at = at.max(active.start);
-        let share = ReportedShare { parameters, job, active, node, attempt, at, user: None };
+        let share =
+            ReportedShare { parameters, job, active, node, attempt, at, user: None, failure: None };
         match what {
             AttemptReport::Started => share.prolog_ended().into_iter().collect(),
             AttemptReport::Network(network) => share.network_made(network).into_iter().collect(),
@@ -57,16 +58,18 @@ impl State {
                 share.step_ended(*step, *exit, usage, *oom).into_iter().collect()
             }
             AttemptReport::Unfit { why } => self.drained(node, why, at).into_iter().collect(),
-            AttemptReport::LaunchFailed { unfit: None, user: None, .. } => {
-                share.not_launched(requeue::after_own_failed_launch(job, at))
+            AttemptReport::LaunchFailed { unfit: None, user: None, what, .. } => {
+                let requeue = requeue::after_own_failed_launch(job, at);
+                ReportedShare { failure: Some(what), ..share }.not_launched(requeue)
             }
             AttemptReport::LaunchFailed { unfit: None, user: Some(fault), .. } => {
                 let requeue = requeue::after_failed_launch(parameters, job, true, at);
                 ReportedShare { user: Some(*fault), ..share }.not_launched(requeue)
             }
-            AttemptReport::LaunchFailed { unfit: Some(why), hold, .. } => {
+            AttemptReport::LaunchFailed { unfit: Some(why), hold, what, .. } => {
                 let mut events: Vec<Event> = self.drained(node, why, at).into_iter().collect();
                 let requeue = requeue::after_failed_launch(parameters, job, *hold, at);
+                let share = ReportedShare { failure: Some(what), ..share };
                 events.extend(share.not_launched(requeue));
                 events
             }
@@ -98,7 +101,12 @@ struct ReportedShare<'a> {
     at: Timestamp,
     /// Why the node refuses the job's owner.
     user: Option<UserFault>,
+    /// Why the node could not start it.
+    failure: Option<&'a str>,
 }
+
+/// How much of a node's words on a failed launch is kept, characters.
+const FAILURE_MAX: usize = 240;
 
 struct Verdict<'a> {
     outcome: Outcome,
@@ -257,6 +265,8 @@ impl ReportedShare<'_> {
             && self.active.held_nodes.len() > 1
             && !self.is_enough();
         let mut active = self.active.clone();
+        let failure = self.failure.map(|text| text.chars().take(FAILURE_MAX).collect::<Box<str>>());
+        active.launch_failure = active.launch_failure.take().or_else(|| failure.clone());
         let ending = match under_way {
             Some(ending) => Some(ending),
             None if decides && !task_done => {
@@ -290,6 +300,7 @@ impl ReportedShare<'_> {
             exit,
             usage: verdict.usage.without_tasks(),
             at: self.at,
+            failure: failure.clone(),
         });
         let last = self.active.held_nodes.iter().all(|n| n == self.node);
         if last {

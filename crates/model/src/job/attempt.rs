@@ -57,6 +57,9 @@ pub struct Attempt {
     /// Set while it has been told of its preemption and its grace time runs.
     #[serde(default, rename = "leaving", skip_serializing_if = "Option::is_none")]
     pub preemption_grace: Option<PreemptionGrace>,
+    /// Why a node could not start it, in the node's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launch_failure: Option<Box<str>>,
     #[serde(default)]
     pub exit: ExitStatus,
     #[serde(default)]

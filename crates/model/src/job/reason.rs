@@ -54,6 +54,8 @@ pub enum Reason {
     LaunchFailed,
     /// A node could not start the job, which is held until somebody releases it.
     LaunchFailedHeld,
+    /// A node could not start the job, in its own words. Slurm's word is the one of `LaunchFailed`.
+    NotLaunched(Box<str>),
     /// A node refuses to run processes of the job's owner.
     UserRefused(UserFault),
     /// The GPUs did less than the `utilization_policy` asks for.

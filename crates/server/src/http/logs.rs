@@ -1,24 +1,31 @@
-//! `GET /api/v1/logs`: the output of a run: from its node while it runs, afterwards as the server keeps it.
+//! `GET /api/v1/logs`: the output of a run: from its node while it runs, afterwards as the server keeps it. That of a batch
+//! job is its output file, which is read on its node.
 
+use crate::clock;
 use crate::http::answer::answer_json;
 use crate::logs::collector;
 use crate::logs::log_key::{booked_owner, log_key};
 use crate::shared::Shared;
+use crate::show::job_view::JobViews;
 use axum::body::Body;
 use axum::extract::{Query, State};
 use axum::http::header;
 use axum::response::Response;
 use cluster::authorise::{Act, authorise};
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt};
 use model::id::JobId;
 use model::principal::Principal;
 use model::reason::Refusal;
+use model::run::LaunchKind;
 use serde::Deserialize;
+use slurm::output::text::job_text;
+use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
 use store::{LogKey, RunLogs};
 use tokio::task::block_in_place;
-use wire::client::Answer;
+use wire::client::{Answer, Detail};
+use wire::order::UserIds;
 use wire::stream::StreamKind;
 
 #[derive(Deserialize)]
@@ -47,21 +54,54 @@ pub async fn logs(
         Ok(key) => key,
         Err(why) => return answer_json(&Answer::Refused(why)),
     };
-    if !collector::is_running(&shared, &key) {
+    let output_file = output_file(&shared, &query);
+    if output_file.is_none() && !collector::is_running(&shared, &key) {
         shared.logs.pull(key.clone()).await;
         return octets(kept(shared.logs.store.clone(), key, query.offset));
     }
-    let kind = StreamKind::Log { offset: query.offset, follow: query.follow };
-    let Some((log, _)) = shared.agents.open_stream(&key.node, key.attempt, kind) else {
+    let (offset, follow) = (query.offset, query.follow);
+    let kind = match output_file {
+        Some((path, owner)) => StreamKind::OutputFile { path, owner, offset, follow },
+        None => StreamKind::Log { offset, follow },
+    };
+    let Some((mut log, _)) = shared.agents.open_stream(&key.node, key.attempt, kind) else {
         let why = format!("node {} does not answer; its logs are there", key.node);
         let why = Refusal::Other(why);
         return answer_json(&Answer::Refused(why));
     };
-    let stream = futures_util::stream::unfold(log, |mut log| async move {
+
+    // What cannot be read at all is said in the answer; a stream can only break off.
+    let first = if follow { None } else { log.next().await };
+    if let Some(Err(why)) = first {
+        return answer_json(&Answer::Refused(Refusal::Other(why.to_string())));
+    }
+    let rest = futures_util::stream::unfold(log, |mut log| async move {
         let chunk = log.next().await?;
         Some((chunk.map_err(io::Error::other), log))
     });
-    octets(stream)
+    octets(
+        futures_util::stream::iter(first.into_iter().map(|chunk| chunk.map_err(io::Error::other)))
+            .chain(rest),
+    )
+}
+
+/// The output file of a batch job that is in memory, and its owner.
+fn output_file(shared: &Shared, query: &LogsQuery) -> Option<(String, UserIds)> {
+    let state = shared.read();
+    let job = state.jobs.get(&JobId(query.job))?;
+    if job.spec.launch.kind != LaunchKind::Batch {
+        return None;
+    }
+    let cache = RefCell::default();
+    let view = JobViews::new(shared, &state, clock::now(), Detail::Full, &cache).job(job, None);
+    let owner = &job.spec.owner;
+    let ids = UserIds {
+        name: owner.name.clone(),
+        uid: owner.uid,
+        gid: owner.gid,
+        groups: owner.groups.clone(),
+    };
+    Some((job_text::streams(&view)?.stdout, ids))
 }
 
 /// The kept log without its first `skip` bytes, page by page as the client takes it.

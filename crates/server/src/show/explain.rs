@@ -12,16 +12,17 @@ use model::dependency::DependencyState;
 use model::id::JobId;
 use model::principal::Principal;
 use model::reason::{Reason, Refusal};
+use model::shortage::NodeClassReport;
 use model::time::Timestamp;
 use sched::Explanation;
 use sched::view::Estimate;
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use wire::client::{Answer, Detail};
 use wire::explain::{
     EXPLAINED_MAX, ExpectedStart, ExplainQuery, ExplainedJob, LicenseShortage, LimitHolders,
-    NamedJob, ReservationWindow, ResourceHolder, TermJob, UnmetTerm, WaitView,
+    NamedJob, Occupant, ReservationWindow, ResourceHolder, TermJob, UnmetTerm, WaitView,
 };
 
 /// Holders of a limit, and jobs of a dependency, that are named.
@@ -144,8 +145,33 @@ impl WaitExplainer<'_> {
         wait.backfill_slot = kept.as_ref().map(place);
         wait.expected = expected.as_ref().map(place);
         wait.classes = if self.viewer.nodes() { classes.clone() } else { Vec::new() };
+        self.add_occupants(&mut wait, classes);
         wait.licenses = self.licenses(view);
         wait
+    }
+
+    /// Adds the jobs on nodes that could hold the job if less ran there.
+    fn add_occupants(&self, wait: &mut WaitView, classes: &[NodeClassReport]) {
+        let possible = classes.iter().filter(|class| class.never.is_none());
+        let nodes = possible.flat_map(|class| &class.missing).flat_map(|missing| &missing.nodes);
+        let mut on_them = BTreeSet::new();
+        for node in nodes.filter_map(|name| self.state.nodes.get(name)) {
+            on_them.extend(node.holders.iter().map(|attempt| attempt.job));
+        }
+        let jobs = on_them.iter().filter_map(|id| self.state.job(*id));
+        let mut jobs: Vec<(Option<Timestamp>, &Job)> =
+            jobs.map(|job| (job.attempt().and_then(|attempt| attempt.end_limit), job)).collect();
+        jobs.sort_by_key(|(until, job)| (until.is_none(), *until, job.id));
+        wait.endless_occupants = jobs.iter().any(|(until, _)| until.is_none());
+        let named = jobs.iter().filter(|(_, job)| self.viewer.job(job)).take(NAMED_MAX);
+        wait.occupants = named
+            .map(|(until, job)| Occupant {
+                job: job.shown_id(),
+                user: job.spec.owner.name.clone(),
+                until: *until,
+            })
+            .collect();
+        wait.more_occupants = (jobs.len() - wait.occupants.len()) as u32;
     }
 
     /// `None` for a job that the viewer is not shown.

@@ -176,7 +176,8 @@ mod tests {
 
     fn ended_on_node(job: u32) -> Event {
         let (exit, usage) = Default::default();
-        Event::AttemptEndedOnNode { attempt: attempt(job), node: "n1".into(), exit, usage, at: NOW }
+        let (attempt, node) = (attempt(job), "n1".into());
+        Event::AttemptEndedOnNode { attempt, node, exit, usage, at: NOW, failure: None }
     }
 
     fn abandoned(job: u32) -> Event {

@@ -22,7 +22,7 @@ pub use self::tls::HttpsServer;
 pub use self::tls_tunnel::TlsTunnel;
 
 use self::connection::{Connection, Request};
-use self::response::{Head, OK, SWITCHING_PROTOCOLS};
+use self::response::{Head, OK, SWITCHING_PROTOCOLS, UNAUTHORIZED};
 use self::retry::retry;
 use std::io;
 use std::time::Duration;
@@ -146,7 +146,11 @@ impl Client {
         let place = &self.location;
         if head.status != OK {
             let text = String::from_utf8_lossy(body);
-            let text = format!("{place}: {}: {}", head.status, text.trim());
+            let mut text = format!("{place}: {}: {}", head.status, text.trim());
+            if head.status == UNAUTHORIZED {
+                text +=
+                    " (SLUICE_TOKEN or `sluice login` gives one; `sluice token user` makes one)";
+            }
             return Err(ClientError::Protocol(text));
         }
         serde_json::from_slice(body)

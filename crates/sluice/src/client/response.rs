@@ -7,6 +7,7 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 const HEADERS_MAX: usize = 64;
 
 pub const OK: u16 = 200;
+pub const UNAUTHORIZED: u16 = 401;
 pub const SWITCHING_PROTOCOLS: u16 = 101;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -108,7 +108,9 @@ fn another_status_is_an_error_with_its_text() {
     let server = FakeServer::one(b"HTTP/1.1 401 No\r\nContent-Length: 9\r\n\r\nno token\n");
     let error = server.client().call(Call::Cluster).expect_err("no answer");
     assert!(matches!(error, ClientError::Protocol(_)), "{error}");
-    assert_eq!(error.to_string(), format!("{}: 401: no token", server.location));
+    let said = error.to_string();
+    assert!(said.starts_with(&format!("{}: 401: no token (", server.location)), "{said}");
+    assert!(said.contains("SLUICE_TOKEN"), "{said}");
 }
 
 #[test]

@@ -6,9 +6,9 @@ use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 18] = [
     "sbatch", "srun", "salloc", "squeue", "sinfo", "scancel", "scontrol", "sacct", "sacctmgr",
-    "sreport", "sstat", "sprio", "sshare", "sdiag", "sattach", "sbcast", "strigger",
+    "sreport", "sstat", "sprio", "sshare", "sdiag", "seff", "sattach", "sbcast", "strigger",
 ];
 
 #[derive(Args)]

@@ -47,6 +47,11 @@ impl VerbError {
         for line in self.to_string().lines() {
             eprintln!("sluice: error: {line}");
         }
+        if let Self::Client(error) = self
+            && let Some(hint) = error.hint()
+        {
+            eprintln!("sluice: note: {hint}");
+        }
     }
 
     pub fn file(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {

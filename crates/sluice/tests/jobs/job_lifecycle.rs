@@ -1,6 +1,6 @@
 //! The life of a job through the built program: from submit to its accounting record.
 
-use crate::harness::{Cluster, TWO_NODES, until};
+use crate::harness::{Cluster, TWO_NODES, program, until};
 
 #[test]
 fn up_a_batch_script_has_its_directory_environment_umask_and_exit_code() {
@@ -240,4 +240,41 @@ fn up_a_yaml_run_is_queued_with_other_jobs_and_stays_within_its_offer() {
     until("the run is stopped", || {
         (!cluster.sluice(&["squeue", "-h", "-o", "%j"]).stdout.contains("long")).then_some(())
     });
+}
+
+/// The client does not see the folder that the job writes to.
+#[test]
+fn root_up_logs_of_a_batch_job_are_read_on_its_node() {
+    let cluster = Cluster::up(TWO_NODES);
+    let work = cluster.path("work").display().to_string();
+    let job = cluster.submit(&[
+        "-o",
+        "there.txt",
+        "--wrap",
+        "echo written there; until [ -e go ]; do sleep 0.1; done; echo last",
+    ]);
+    cluster.await_file("there.txt", |text| !text.is_empty());
+    let elsewhere = |verb: &str| {
+        let line = format!("mount -t tmpfs none {work} && cd / && {} {verb}", program());
+        cluster.shell(&format!("unshare -m sh -c '{line}'"))
+    };
+    assert_eq!(elsewhere(&format!("logs {job}")).ok(), "written there\n");
+    let follows = cluster.spawn_shell(&format!(
+        "unshare -m sh -c 'mount -t tmpfs none {work} && cd / && exec {} logs -f {job}'",
+        program()
+    ));
+    cluster.write("go", "");
+    let followed = follows.wait_with_output().expect("it ends");
+    assert_eq!(String::from_utf8_lossy(&followed.stdout), "written there\nlast\n");
+    assert_eq!(cluster.await_end(job), "COMPLETED|0:0");
+    std::fs::remove_file(cluster.path("work").join("there.txt")).expect("the file was there");
+    let gone = elsewhere(&format!("logs {job}"));
+    assert!(
+        gone.code == 1 && gone.stderr.contains("there.txt: No such file or directory"),
+        "{}",
+        gone.stderr
+    );
+    let waits = cluster.submit(&["-H", "--wrap", "true"]);
+    let early = cluster.sluice(&["logs", &waits.to_string()]);
+    assert!(early.stderr.contains("has not started"), "{}", early.stderr);
 }

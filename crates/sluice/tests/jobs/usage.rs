@@ -160,3 +160,21 @@ fn root_up_sstat_of_another_users_job_is_refused() {
     assert_eq!(said.code, 1, "{}", said.stdout);
     assert!(said.stderr.contains("Access/permission denied"), "{}", said.stderr);
 }
+
+#[test]
+fn up_seff_shows_what_a_job_used_of_what_it_was_given() {
+    let cluster = Cluster::up(CONF);
+    let job = cluster.submit(&["-c", "2", "--mem=100M", "-o", "/dev/null", "--wrap", "exit 3"]);
+    cluster.await_end(job);
+    let said = cluster.shell(&format!("seff {job}")).ok();
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines[0], format!("Job ID: {job}"), "{said}");
+    assert!(lines.contains(&"State: FAILED (exit code 3)"), "{said}");
+    assert!(lines.contains(&"Cores: 2"), "{said}");
+    assert!(said.contains("CPU Efficiency: ") && said.contains(" core-walltime\n"), "{said}");
+    assert!(said.contains("% of 100.00 MB\n"), "{said}");
+    let unknown = cluster.shell("seff 99");
+    assert_eq!((unknown.code, &*unknown.stderr), (1, "seff: error: job 99 does not exist\n"));
+    let bad = cluster.shell("seff x");
+    assert_eq!(bad.stderr, "seff: error: \"x\" names no job: expected 12 or 12_3\n");
+}

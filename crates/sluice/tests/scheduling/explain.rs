@@ -33,6 +33,7 @@ fn up_a_job_that_waits_for_resources_is_explained_node_by_node() {
 Job 3 (sleeper, me, partition gpu) waits: Resources
   Its turn has come; not enough is free for it.
   2 nodes node[1-2]: at most 2 of 8 GPUs free, 4 asked.
+  On them: job 2 (me) until TIME at the latest; job 1 (me) until TIME at the latest.
   A place is kept for it: TIME on node2 (partition gpu).
   Expected start: TIME on node2 (partition gpu).
 "
@@ -43,6 +44,7 @@ Job 3 (sleeper, me, partition gpu) waits: Resources
 Job 4 (sleeper, me, partition gpu) waits: Priority
   Others are before it, and it may not delay them.
   2 nodes node[1-2]: at most 2 of 8 GPUs free, 3 asked.
+  On them: job 2 (me) until TIME at the latest; job 1 (me) until TIME at the latest.
   Ahead of it: 1 job; first 3 (me).
   A place is kept for it: TIME on node2 (partition gpu).
   Expected start: TIME on node2 (partition gpu).
@@ -90,7 +92,7 @@ Job 2 (sleeper, me, partition gpu) waits: QOSMaxGRESPerUser
     let held = cluster.submit_sleeper("-H");
     let text = explained(&cluster, &held.to_string());
     assert!(text.contains("waits: JobHeldUser\n  Its owner holds it;"), "{text}");
-    assert!(text.contains("Expected start: not known."), "{text}");
+    assert!(text.contains("Expected start: not known while it is held."), "{text}");
     let later = cluster.submit_sleeper("--begin=now+1hour");
     let text = explained(&cluster, &later.to_string());
     assert!(text.contains("waits: BeginTime\n  It is not to start before 20"), "{text}");
@@ -258,4 +260,43 @@ fn up_every_pending_job_has_a_reason() {
         let text = explained(&cluster, &job.to_string());
         assert!(text.contains(" waits: ") && text.contains("\n  Expected start: "), "{text}");
     }
+}
+
+#[test]
+fn up_ended_jobs_are_explained_by_their_cause() {
+    let cluster = Cluster::up(&format!("{TWO_NODES}RequeueExit=5\n"));
+    let exits =
+        cluster.submit(&["-o", "out.txt", "--wrap", "echo begun; echo no such epoch; exit 3"]);
+    cluster.await_end(exits);
+    let text = explained(&cluster, &exits.to_string());
+    assert!(text.contains("has ended: FAILED at 20"), "{text}");
+    assert!(text.contains("  It ended with exit code 3.\n"), "{text}");
+    assert!(text.contains("out.txt\n    | begun\n    | no such epoch\n"), "{text}");
+
+    let unwritable = cluster.submit(&["-o", "/nonexist/x.out", "--wrap", "true"]);
+    assert_eq!(cluster.await_end(unwritable), "FAILED|0:53");
+    let text = explained(&cluster, &unwritable.to_string());
+    assert!(text.contains("could not be started on node1: "), "{text}");
+    assert!(text.contains("/nonexist/x.out"), "{text}");
+    assert_eq!(
+        cluster.shell(&format!("squeue -h -t all -j {unwritable} -o %r")).ok(),
+        "JobLaunchFailure\n"
+    );
+
+    let again =
+        cluster.submit(&["-o", "/dev/null", "--wrap", "[ $SLURM_RESTART_COUNT ] || exit 5"]);
+    assert_eq!(cluster.await_end(again), "COMPLETED|0:0");
+    let text = explained(&cluster, &again.to_string());
+    assert!(text.contains("  Attempt 1: REQUEUED at 20"), "{text}");
+    assert!(text.contains("It ended with exit code 5, and was put back into the queue."), "{text}");
+    let json = cluster.sluice(&["explain", "--json", &again.to_string()]).ok();
+    let json: serde_json::Value = serde_json::from_str(&json).expect("it reads");
+    assert_eq!(json[0]["attempts"].as_array().map(Vec::len), Some(2));
+
+    let cancelled = cluster.submit_sleeper("-t 10");
+    cluster.await_state(cancelled, "RUNNING");
+    cluster.sluice(&["scancel", &cancelled.to_string()]).ok();
+    cluster.await_end(cancelled);
+    let text = explained(&cluster, &cancelled.to_string());
+    assert!(text.contains(&format!("It was cancelled by {}.", user_name())), "{text}");
 }

@@ -17,6 +17,7 @@ pub enum Command {
     Sshare,
     Sdiag,
     Sstat,
+    Seff,
     Sattach,
     Sbcast,
     Strigger,
@@ -32,7 +33,7 @@ pub enum Ordering {
 }
 
 impl Command {
-    pub const ALL: [Command; 17] = [
+    pub const ALL: [Command; 18] = [
         Command::Sbatch,
         Command::Srun,
         Command::Salloc,
@@ -47,6 +48,7 @@ impl Command {
         Command::Sshare,
         Command::Sdiag,
         Command::Sstat,
+        Command::Seff,
         Command::Sattach,
         Command::Sbcast,
         Command::Strigger,
@@ -68,6 +70,7 @@ impl Command {
             Command::Sshare => "sshare",
             Command::Sdiag => "sdiag",
             Command::Sstat => "sstat",
+            Command::Seff => "seff",
             Command::Sattach => "sattach",
             Command::Sbcast => "sbcast",
             Command::Strigger => "strigger",

@@ -19,6 +19,7 @@ fn operands(command: Command) -> &'static str {
         Command::Scancel => "[job_id[_array_id][.step_id]...]",
         Command::Scontrol | Command::Sacctmgr | Command::Sreport => "[command]",
         Command::Sattach => "job_id.step_id",
+        Command::Seff => "job_id",
         Command::Sbcast => "source destination",
         Command::Squeue
         | Command::Sinfo

@@ -9,6 +9,7 @@ pub mod sacctmgr;
 pub(crate) mod samples;
 pub mod scontrol;
 pub mod sdiag;
+pub mod seff;
 pub mod sinfo;
 pub mod sprio;
 pub mod squeue;

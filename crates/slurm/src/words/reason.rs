@@ -36,7 +36,7 @@ pub fn text(reason: &Reason) -> Cow<'static, str> {
         Reason::QosNotAllowed(not) => return not_allowed("QOS", not).into(),
         Reason::UsageThreshold => "QOSUsageThreshold",
         Reason::Limit(limit) => return limit_text(limit).into(),
-        Reason::LaunchFailed => "JobLaunchFailure",
+        Reason::LaunchFailed | Reason::NotLaunched(_) => "JobLaunchFailure",
         Reason::LaunchFailedHeld => "launch failed requeued held",
         Reason::UserRefused(UserFault::Unknown) => "launch failed, no such user on the node",
         Reason::UserRefused(UserFault::Renamed) => "launch failed, another user on the node",

@@ -4,6 +4,7 @@ use super::Session;
 use crate::agent::Agent;
 use crate::attempt_key::AttemptKey;
 use crate::error::AgentError;
+use crate::link::output_file::OutputFileReader;
 use crate::link::stream::StreamHandle;
 use crate::link::stream_output::StreamOutput;
 use wire::link::ToServer;
@@ -26,6 +27,11 @@ impl Session {
             StreamKind::Log { offset, follow } => agent
                 .read_log(stream, &key, offset, follow)
                 .map(|reader| StreamHandle::log(reader, outputs)),
+            StreamKind::OutputFile { path, owner, offset, follow } => {
+                let ended = agent.attempt_end(&key);
+                let reader = OutputFileReader { stream, path, owner, offset, follow, ended };
+                Ok(StreamHandle::output_file(reader, outputs))
+            }
             StreamKind::Step { step, role } => agent.step_socket(&key).map(|(socket, folder)| {
                 StreamHandle::step(socket, folder, StepStream { step, role, stream }, outputs)
             }),

@@ -46,9 +46,9 @@ const OF_IMAGE: [&str; 12] = [
     "/usr",
 ];
 /// The names under which the program is Slurm's commands.
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 18] = [
     "sacct", "sacctmgr", "salloc", "sattach", "sbatch", "sbcast", "scancel", "scontrol", "sdiag",
-    "sinfo", "sluice", "sprio", "squeue", "sreport", "srun", "sshare", "sstat",
+    "seff", "sinfo", "sluice", "sprio", "squeue", "sreport", "srun", "sshare", "sstat",
 ];
 
 /// Whether the folder is one that the image should not have replaced.

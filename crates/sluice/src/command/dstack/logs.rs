@@ -1,20 +1,18 @@
 //! `sluice logs`: prints the log of a run from its node, or the output file of a batch job.
 
-use super::{ask, attach, find_ended, find_in_memory, unexpected, write_out};
+use super::{attach, find_ended, find_in_memory, unexpected, write_out};
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::slurm::output::text::job_text;
 use clap::Args;
 use model::id::JobId;
+use model::reason::Refusal;
 use model::run::LaunchKind;
 use std::fs::File;
 use std::io::Read;
 use std::process::ExitCode;
-use wire::client::{Answer, Call};
+use wire::client::Answer;
 use wire::view::JobView;
-
-/// How long one request for the end of a job waits. A followed file is read in between.
-const FOLLOW_PAUSE_MS: u64 = 200;
 
 const READ_BYTES: usize = 64 << 10;
 
@@ -66,11 +64,11 @@ pub fn run(args: LogsArgs) -> VerbResult {
         return Err(VerbError::Message(text));
     }
     match job.spec.launch.kind {
-        LaunchKind::Task if args.follow => {
+        LaunchKind::Task | LaunchKind::Batch if args.follow => {
             attach::follow(&mut client, job.id, args.job)?;
         }
         LaunchKind::Task => once(&mut client, &job, args.job)?,
-        LaunchKind::Batch => file(&mut client, &job, args.follow)?,
+        LaunchKind::Batch => file(&mut client, &job)?,
         LaunchKind::Interactive => {
             let text = format!(
                 "job {} writes to the terminal of its srun or salloc: no log is kept",
@@ -106,27 +104,21 @@ fn kept(client: &mut Client, job: JobId, node: usize) -> Result<(), VerbError> {
     }
 }
 
-/// Prints the output file of a batch job, if this machine can read it.
-fn file(client: &mut Client, job: &JobView, follow: bool) -> Result<(), VerbError> {
+/// Prints the output file of a batch job, read on its node; where the node does not answer, as far as it can be read here.
+fn file(client: &mut Client, job: &JobView) -> Result<(), VerbError> {
     let Some(streams) = job_text::streams(job) else { return Ok(()) };
-    let mut source: Option<File> = None;
-    loop {
-        // Asked before the file is read, so that everything written before the end is seen.
-        let ended = !follow || has_ended(client, job)?;
-        if source.is_none() {
-            source = match File::open(&streams.stdout) {
-                Ok(file) => Some(file),
-                // The file is made when the job starts.
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound && !ended => None,
-                Err(error) => return Err(VerbError::file(&streams.stdout)(error)),
-            };
+    if job.allocation.is_none() {
+        let text = format!("job {} has not started: it is to write to {}", job.id, streams.stdout);
+        return Err(VerbError::Message(text));
+    }
+    match kept(client, job.id, 0) {
+        Err(VerbError::Refused(Refusal::Other(why))) => {
+            let mut file = File::open(&streams.stdout).map_err(|error| {
+                VerbError::Message(format!("{why}; {}: {error}", streams.stdout))
+            })?;
+            copy(&mut file).map_err(VerbError::file(&streams.stdout))
         }
-        if let Some(file) = &mut source {
-            copy(file).map_err(VerbError::file(&streams.stdout))?;
-        }
-        if ended {
-            return Ok(());
-        }
+        other => other,
     }
 }
 
@@ -137,12 +129,5 @@ fn copy(file: &mut File) -> std::io::Result<()> {
             0 => return Ok(()),
             length => write_out(&piece[..length])?,
         }
-    }
-}
-
-fn has_ended(client: &mut Client, job: &JobView) -> Result<bool, VerbError> {
-    match ask(client, Call::AwaitEnd { job: job.id, timeout_ms: FOLLOW_PAUSE_MS })? {
-        Answer::End { ended, .. } => Ok(ended),
-        other => Err(unexpected(&other)),
     }
 }

@@ -34,6 +34,10 @@ pub fn run(args: StopArgs) -> VerbResult {
     let found: Result<Vec<JobView>, VerbError> =
         args.runs.iter().map(|run| find_run(&mut client, run)).collect();
     for job in found? {
+        if job.state.is_ended() {
+            print(&format!("The run {} has ended already\n", job.spec.name))?;
+            continue;
+        }
         if !args.yes && !confirm(&format!("{word} the run {}?", job.spec.name))? {
             print("Exiting...\n")?;
             return Ok(ExitCode::FAILURE);

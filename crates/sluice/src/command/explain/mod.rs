@@ -1,16 +1,25 @@
-//! `sluice explain JOB…`: why a job waits, and when it is expected to start.
+//! `sluice explain JOB…`: why a job waits and when it is expected to start, or why it ended as it did.
 
+mod ended;
+mod last_lines;
 mod text;
 
 use super::slurm::query::job_names;
 use super::verb::{ServerLocationArgs, VerbError, VerbResult};
+use crate::client::Client;
 use ::slurm::output::Moment;
 use clap::Args;
 use jiff::tz::TimeZone;
+use model::change::JobRef;
+use model::id::JobId;
+use model::reason::Refusal;
+use model::record::{HistoryFilter, JobRecord};
+use serde::Serialize;
+use std::collections::HashSet;
 use std::io::Write;
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
-use wire::explain::ExplainQuery;
+use wire::explain::{ExplainQuery, ExplainedJob};
 
 #[derive(Args)]
 pub struct ExplainArgs {
@@ -24,23 +33,31 @@ pub struct ExplainArgs {
     json: bool,
 }
 
+/// A job, by what the server knows of it and by what the books have of its attempts.
+#[derive(Serialize)]
+struct Subject {
+    /// `None` for a job that has left the server's memory.
+    #[serde(flatten)]
+    explained: Option<ExplainedJob>,
+    /// The last one is the present one; empty for a job that has not ended and was never requeued.
+    attempts: Vec<JobRecord>,
+}
+
 pub fn run(args: ExplainArgs) -> VerbResult {
     let mut client = args.server.client()?;
-    let explained = match client.call(Call::Explain(read_query(&args.jobs)?))? {
-        Answer::Explained(explained) => explained,
-        Answer::Refused(why) => return Err(why.into()),
-        other => {
-            let text: String = format!("{other:?}").chars().take(80).collect();
-            return Err(VerbError::Message(format!("the server answered something else: {text}")));
-        }
-    };
+    let mut subjects = Vec::new();
+    let mut seen = HashSet::new();
+    for word in &args.jobs {
+        let found = subjects_of(&mut client, word)?;
+        subjects.extend(found.into_iter().filter(|one| seen.insert(one.id())));
+    }
     let text = if args.json {
-        let json = serde_json::to_string_pretty(&explained);
+        let json = serde_json::to_string_pretty(&subjects);
         json.map_err(|e| VerbError::Message(e.to_string()))? + "\n"
     } else {
         let tz = TimeZone::system();
         let moment = Moment { now: ::server::clock::now(), tz: &tz };
-        let each = explained.iter().map(|job| text::explained(job, moment));
+        let each = subjects.iter().map(|one| text::explained(one, moment));
         each.collect::<Vec<_>>().join("\n")
     };
     let mut out = std::io::stdout().lock();
@@ -53,23 +70,77 @@ pub fn run(args: ExplainArgs) -> VerbResult {
     }
 }
 
-/// A word that begins with a digit is a job id; the name of a run begins with a letter.
-fn read_query(words: &[String]) -> Result<ExplainQuery, VerbError> {
-    let mut wanted = ExplainQuery::default();
-    for word in words {
-        if !word.starts_with(|c: char| c.is_ascii_digit()) {
-            wanted.names.push(word.clone());
-            continue;
+impl Subject {
+    fn id(&self) -> String {
+        let recorded = || self.attempts.last().map(|record| record.job.to_string());
+        self.explained.as_ref().map(|one| one.shown.clone()).or_else(recorded).unwrap_or_default()
+    }
+}
+
+/// What one word names: jobs in the server's memory, else a job or the last run of that name in the books.
+fn subjects_of(client: &mut Client, word: &str) -> Result<Vec<Subject>, VerbError> {
+    let query = read_query(word)?;
+    let mut filter = HistoryFilter { jobs: query.jobs.clone(), ..HistoryFilter::default() };
+    filter.names = query.names.clone();
+    match client.call(Call::Explain(query))? {
+        Answer::Explained(explained) => {
+            let with_attempts = |one: ExplainedJob| {
+                let told = one.job.state.is_ended() || one.job.restarts > 0;
+                let attempts = if told { attempts_of(client, one.job.id)? } else { Vec::new() };
+                Ok(Subject { explained: Some(one), attempts })
+            };
+            explained.into_iter().map(with_attempts).collect()
         }
-        match job_names::parse_job(word) {
-            Some(named) if named.step.is_none() => wanted.jobs.push(named.job),
-            _ => {
-                let right = "right is 12, 12_3, 12_[4-7] or a run's name";
-                return Err(VerbError::Message(format!("{word:?} names no job: {right}")));
-            }
+        Answer::Refused(Refusal::UnknownJob(what)) => {
+            let records = history(client, filter)?;
+            let last = records.into_iter().max_by_key(|record| (record.submit, record.job));
+            let last = last.ok_or(Refusal::UnknownJob(what))?;
+            let attempts = attempts_of(client, last.job)?;
+            Ok(vec![Subject { explained: None, attempts }])
+        }
+        Answer::Refused(why) => Err(why.into()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// The recorded attempts of one job, in their order.
+fn attempts_of(client: &mut Client, job: JobId) -> Result<Vec<JobRecord>, VerbError> {
+    let jobs = vec![JobRef::whole(job)];
+    let filter = HistoryFilter { jobs, duplicates: true, ..HistoryFilter::default() };
+    let mut records = history(client, filter)?;
+    // The number of an array names its tasks as well.
+    records.retain(|record| record.job == job);
+    records.sort_by_key(|record| record.attempt);
+    Ok(records)
+}
+
+fn history(client: &mut Client, filter: HistoryFilter) -> Result<Vec<JobRecord>, VerbError> {
+    match client.call(Call::History(filter))? {
+        Answer::History(records) => Ok(records),
+        Answer::Refused(why) => Err(why.into()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn unexpected(answer: &Answer) -> VerbError {
+    let text: String = format!("{answer:?}").chars().take(80).collect();
+    VerbError::Message(format!("the server answered something else: {text}"))
+}
+
+/// A word that begins with a digit is a job id; the name of a run begins with a letter.
+fn read_query(word: &str) -> Result<ExplainQuery, VerbError> {
+    if !word.starts_with(|c: char| c.is_ascii_digit()) {
+        return Ok(ExplainQuery { names: vec![word.to_owned()], ..ExplainQuery::default() });
+    }
+    match job_names::parse_job(word) {
+        Some(named) if named.step.is_none() => {
+            Ok(ExplainQuery { jobs: vec![named.job], ..ExplainQuery::default() })
+        }
+        _ => {
+            let right = "right is 12, 12_3, 12_[4-7] or a run's name";
+            Err(VerbError::Message(format!("{word:?} names no job: {right}")))
         }
     }
-    Ok(wanted)
 }
 
 #[cfg(test)]
@@ -78,11 +149,12 @@ mod tests {
 
     #[test]
     fn numeric_words_are_jobs_and_others_are_runs() {
-        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let both = read_query(&words("12 hello 13_3")).unwrap();
-        assert_eq!((both.jobs.len(), both.names), (2, vec!["hello".to_owned()]));
+        for (word, jobs, names) in [("12", 1, 0), ("hello", 0, 1), ("13_3", 1, 0)] {
+            let query = read_query(word).unwrap();
+            assert_eq!((query.jobs.len(), query.names.len()), (jobs, names), "{word}");
+        }
         for bad in ["0", "12.0", "12_", "12x", "12_[5-"] {
-            let why = read_query(&words(bad)).err().map(|e| e.to_string()).unwrap_or_default();
+            let why = read_query(bad).err().map(|e| e.to_string()).unwrap_or_default();
             assert!(why.starts_with(&format!("{bad:?} names no job")), "{bad}: {why}");
         }
     }

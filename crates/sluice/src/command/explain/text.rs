@@ -1,22 +1,46 @@
 //! The text of an explanation.
 
+use super::{Subject, ended, last_lines};
 use ::slurm::output::Moment;
+use ::slurm::output::text::job_text;
 use ::slurm::words::note::{amount, counted, limit_text, memory, units};
 use ::slurm::words::{self, job as state};
 use model::hostlist;
 use model::reason::{NeverFits, Reason, UserFault};
-use model::run::JobState;
+use model::record::{JobRecord, RecordState};
+use model::run::{JobState, LaunchKind};
 use model::shortage::{MissingResource, NodeClassReport, Shortage};
 use model::time::{TimeLimit, Timestamp, format_limit_full};
 use std::fmt::Write;
 use wire::explain::{
-    ExpectedStart, ExplainedJob, LicenseShortage, LimitHolders, ResourceHolder, TermJob, UnmetTerm,
-    WaitView,
+    ExpectedStart, ExplainedJob, LicenseShortage, LimitHolders, Occupant, ResourceHolder, TermJob,
+    UnmetTerm, WaitView,
 };
 use wire::view::JobView;
 
 /// The explanation of one job: a line that names it, then one for each fact.
-pub fn explained(explained: &ExplainedJob, moment: Moment<'_>) -> String {
+pub fn explained(subject: &Subject, moment: Moment<'_>) -> String {
+    let Subject { explained, attempts } = subject;
+    let last = attempts.last().filter(|last| matches!(last.state, RecordState::Ended(_)));
+    match (explained, last) {
+        (Some(ExplainedJob { shown, job, .. }), Some(last)) if job.state.is_ended() => {
+            over(shown, last, attempts, Some(job), moment)
+        }
+        (Some(explained), _) => present(explained, attempts, moment),
+        (None, Some(last)) => over(&shown_record(last), last, attempts, None, moment),
+        (None, None) => String::new(),
+    }
+}
+
+fn shown_record(record: &JobRecord) -> String {
+    match (record.array_job, record.array_task) {
+        (Some(array), Some(task)) => format!("{array}_{task}"),
+        _ => record.job.to_string(),
+    }
+}
+
+/// A job that waits, runs or is ending.
+fn present(explained: &ExplainedJob, attempts: &[JobRecord], moment: Moment<'_>) -> String {
     let ExplainedJob { shown, job, wait } = explained;
     let owner = &job.spec.owner.name;
     let mut text = format!("Job {shown} ({}, {owner}, partition {})", job.name, job.partition);
@@ -30,6 +54,44 @@ pub fn explained(explained: &ExplainedJob, moment: Moment<'_>) -> String {
                 let _ = writeln!(text, "  {line}");
             }
         }
+    }
+    for line in ended::earlier(attempts, moment) {
+        let _ = writeln!(text, "  {line}");
+    }
+    text
+}
+
+/// A job that has ended. What is known of its files left the server's memory with it.
+fn over(
+    shown: &str,
+    last: &JobRecord,
+    attempts: &[JobRecord],
+    job: Option<&JobView>,
+    moment: Moment<'_>,
+) -> String {
+    let JobRecord { name, user, partition, .. } = last;
+    let head = ended::headline(last, moment);
+    let mut text = format!("Job {shown} ({name}, {user}, partition {partition}) {head}\n");
+    let mut lines = ended::lines(last, moment);
+    lines.extend(ended::earlier(attempts, moment));
+    match last.kind {
+        LaunchKind::Task => lines.push(format!("Its log: sluice logs {name}")),
+        LaunchKind::Batch => {
+            let mut files: Vec<String> = Vec::new();
+            if let Some(streams) = job.and_then(job_text::streams) {
+                files = vec![streams.stdout, streams.stderr];
+                files.dedup();
+            }
+            for path in files {
+                lines.push(format!("Its output: {path}"));
+                let last = last_lines::of(path.as_ref());
+                lines.extend(last.into_iter().map(|line| format!("  | {line}")));
+            }
+        }
+        LaunchKind::Interactive => {}
+    }
+    for line in lines {
+        let _ = writeln!(text, "  {line}");
     }
     text
 }
@@ -165,6 +227,7 @@ fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<String> {
     if matters(wait.reason.as_ref()) {
         let several = job.partition.contains(',');
         wait.classes.iter().for_each(|class| lines.extend(class_lines(class, several)));
+        lines.extend(occupants_line(wait, moment));
     }
     if wait.ahead > 0 {
         let named = wait.ahead_first.iter().map(|one| format!("{} ({})", one.job, one.user));
@@ -178,9 +241,40 @@ fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<String> {
     }
     lines.push(match &wait.expected {
         Some(expected) => format!("Expected start: {}.", start_text(expected, moment)),
-        None => "Expected start: not known.".to_owned(),
+        None => format!("Expected start: not known{}.", why_unknown(wait)),
     });
     lines
+}
+
+/// `On them: job 7 (ada) until …; job 8 (bob) without a time limit; and 3 more jobs.`
+fn occupants_line(wait: &WaitView, moment: Moment<'_>) -> Option<String> {
+    let one = |on: &Occupant| {
+        let until = on.until.map_or_else(
+            || "without a time limit".to_owned(),
+            |until| format!("until {} at the latest", moment.iso(until)),
+        );
+        format!("job {} ({}) {until}", on.job, on.user)
+    };
+    let mut parts: Vec<String> = wait.occupants.iter().map(one).collect();
+    match (parts.is_empty(), wait.more_occupants) {
+        (_, 0) => {}
+        (true, more) => parts.push(counted(more.into(), "job")),
+        (false, more) => parts.push(format!("and {}", counted(more.into(), "more job"))),
+    }
+    (!parts.is_empty()).then(|| format!("On them: {}.", parts.join("; ")))
+}
+
+/// What makes a start unknown, as far as it is known.
+fn why_unknown(wait: &WaitView) -> &'static str {
+    match &wait.reason {
+        Some(Reason::HeldByUser | Reason::HeldByAdmin) => " while it is held",
+        Some(Reason::Dependency) => ": the end of what it depends on is not known",
+        Some(Reason::NodesDown | Reason::RequiredNodesUnavailable { .. }) => {
+            ": nobody knows when nodes return"
+        }
+        _ if wait.endless_occupants => ": a job that holds what it needs has no time limit",
+        _ => "",
+    }
 }
 
 fn matters(reason: Option<&Reason>) -> bool {

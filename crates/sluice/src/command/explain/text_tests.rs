@@ -2,6 +2,7 @@ use super::*;
 use jiff::tz::TimeZone;
 use model::id::JobId;
 use model::reason::{Limit, LimitKind, LimitScope};
+use model::run::{ExitStatus, Outcome};
 use model::tres::TresKind;
 use serde_json::json;
 use wire::explain::{NamedJob, ReservationWindow};
@@ -36,7 +37,8 @@ fn text(wait: WaitView) -> String {
         job: job(JobState::Pending),
         wait: Some(Box::new(wait)),
     };
-    explained(&waiting, Moment { now: NOW, tz: &TimeZone::UTC })
+    let subject = Subject { explained: Some(waiting), attempts: Vec::new() };
+    explained(&subject, Moment { now: NOW, tz: &TimeZone::UTC })
 }
 
 fn names(list: &str) -> Vec<String> {
@@ -194,20 +196,139 @@ Job 12 (train, alice, partition gpu) waits: Dependency
   Licence matlab: 1 free, 2 asked.
     held by job 5 (bob): 3
   Reservation course: from 2026-11-15T00:51:49 to 2026-11-15T00:51:49.
-  Expected start: not known.
+  Expected start: not known: the end of what it depends on is not known.
 "
     );
 }
 
 #[test]
-fn running_and_ended_jobs_are_explained() {
-    let line = |state| {
-        let over = ExplainedJob { shown: "12".into(), job: job(state), wait: None };
-        explained(&over, Moment { now: NOW, tz: &TimeZone::UTC })
-    };
-    assert_eq!(
-        line(JobState::Completed),
-        "Job 12 (train, alice, partition gpu) has ended: COMPLETED at 2026-11-15T00:51:49.\n"
+fn running_job_is_explained() {
+    let running = ExplainedJob { shown: "12".into(), job: job(JobState::Running), wait: None };
+    let subject = Subject { explained: Some(running), attempts: Vec::new() };
+    let said = explained(&subject, Moment { now: NOW, tz: &TimeZone::UTC });
+    assert!(said.contains("runs since 2026-11-15T00:51:49 on"), "{said}");
+}
+
+/// An attempt that ran for ten minutes on two CPUs with a GiB of memory.
+fn record(outcome: Outcome, exit: (i32, i32), reason: Reason) -> JobRecord {
+    let mut tres = model::tres::Tres::new();
+    tres.set(TresKind::Mem, 1024);
+    JobRecord {
+        job: JobId(12),
+        attempt: 1,
+        run: model::id::RunId(12),
+        array_job: None,
+        array_task: None,
+        array_pending: None,
+        het: None,
+        name: "train".into(),
+        user: "alice".into(),
+        uid: 1001,
+        gid: 1001,
+        group: "alice".into(),
+        account: "physics".into(),
+        partition: "gpu".into(),
+        qos: "normal".into(),
+        state: RecordState::Ended(outcome),
+        exit: ExitStatus { code: exit.0, signal: exit.1 },
+        derived_exit: ExitStatus::default(),
+        submit: NOW,
+        eligible: None,
+        start: Some(Timestamp::from_secs(NOW.secs() - 600)),
+        end: Some(NOW),
+        suspended_s: 0,
+        time_limit: TimeLimit::Minutes(60),
+        nodes: names("n1"),
+        node_count: 1,
+        cpus: 2,
+        tasks: 1,
+        req_cpus: 2,
+        req_nodes: 1,
+        req_mem: model::amount::Bytes::from_mib(1024),
+        req_tres: model::tres::Tres::new(),
+        alloc_tres: tres,
+        priority: 1,
+        restarts: 0,
+        work_dir: "/".into(),
+        submit_line: String::new(),
+        comment: None,
+        wckey: None,
+        reservation: None,
+        reservation_id: None,
+        constraint: None,
+        reason,
+        kind: LaunchKind::Batch,
+        script: None,
+        environment: None,
+        configuration: None,
+        blob_bytes: Default::default(),
+        usage: model::run::Usage {
+            cpu_user_us: 300_000_000,
+            memory_peak_bytes: 512 << 20,
+            ..Default::default()
+        },
+        steps: Vec::new(),
+    }
+}
+
+#[test]
+fn each_end_is_explained_by_its_cause() {
+    let table = [
+        (Outcome::Completed, (0, 0), Reason::None, "It completed."),
+        (Outcome::Failed, (3, 0), Reason::NonZeroExit, "It ended with exit code 3."),
+        (Outcome::Failed, (0, 9), Reason::NonZeroExit, "It ended with signal 9 (SIGKILL)."),
+        (
+            Outcome::Failed,
+            (127, 0),
+            Reason::NonZeroExit,
+            "It ended with exit code 127, a shell's for a command that it does not find.",
+        ),
+        (
+            Outcome::Failed,
+            (139, 0),
+            Reason::NonZeroExit,
+            "It ended with exit code 139, a shell's for signal 11 (SIGSEGV).",
+        ),
+        (Outcome::Cancelled { by: 0 }, (0, 0), Reason::None, "It was cancelled by root."),
+        (Outcome::Timeout, (0, 0), Reason::TimeLimit, "It reached its time limit of 01:00:00."),
+        (
+            Outcome::OutOfMemory,
+            (0, 125),
+            Reason::OutOfMemory,
+            "The kernel killed a process of it at its memory limit of 1G on a node, at a peak of 512M.",
+        ),
+        (Outcome::NodeFail, (0, 0), Reason::NodeFail, "A node was lost under it (n1)."),
+        (
+            Outcome::LaunchFailed,
+            (0, 53),
+            Reason::NotLaunched("cannot open /x/out: No such file or directory".into()),
+            "It could not be started on n1: cannot open /x/out: No such file or directory.",
+        ),
+    ];
+    for (outcome, exit, reason, cause) in table {
+        let subject = Subject { explained: None, attempts: vec![record(outcome, exit, reason)] };
+        let said = explained(&subject, Moment { now: NOW, tz: &TimeZone::UTC });
+        let lines: Vec<&str> = said.lines().map(str::trim).collect();
+        assert_eq!(lines[1], cause, "{said}");
+        assert_eq!(
+            lines[2],
+            "Used: 00:05:00 of 00:20:00 CPU time (25 %); 512M of 1G memory; 00:10:00 of 01:00:00 of time."
+        );
+    }
+}
+
+#[test]
+fn requeued_job_is_explained_with_its_attempts() {
+    let first = record(Outcome::NodeFail, (0, 0), Reason::NodeFail);
+    let second = JobRecord { attempt: 2, ..record(Outcome::Failed, (1, 0), Reason::NonZeroExit) };
+    let subject = Subject { explained: None, attempts: vec![first, second] };
+    let said = explained(&subject, Moment { now: NOW, tz: &TimeZone::UTC });
+    assert!(
+        said.starts_with("Job 12 (train, alice, partition gpu) has ended: FAILED at 2026-11-15T00:51:49, after 00:10:00 on n1.\n"),
+        "{said}"
     );
-    assert!(line(JobState::Running).contains("runs since 2026-11-15T00:51:49 on"));
+    assert!(
+        said.contains("  Attempt 1: NODE_FAIL at 2026-11-15T00:51:49. A node was lost"),
+        "{said}"
+    );
 }

@@ -16,6 +16,7 @@ pub mod sbatch;
 mod scancel;
 mod scontrol;
 mod sdiag;
+mod seff;
 mod sinfo;
 mod sprio;
 mod squeue;
@@ -44,6 +45,7 @@ pub fn run(command: Command, args: &[String]) -> ExitCode {
         Command::Sshare => sshare::run(args),
         Command::Sstat => sstat::run(args),
         Command::Sdiag => sdiag::run(args),
+        Command::Seff => seff::run(args),
         other => {
             eprintln!("{}: error: this command is not supported yet", other.name());
             ExitCode::from(1)

@@ -67,7 +67,8 @@ fn table(command: Command) -> &'static [OptionSpec] {
         | Command::Sprio
         | Command::Sshare
         | Command::Sdiag
-        | Command::Sstat => query::ROWS,
+        | Command::Sstat
+        | Command::Seff => query::ROWS,
         Command::Scancel
         | Command::Scontrol
         | Command::Sattach

@@ -1,4 +1,4 @@
-//! The options of the commands that show state: `squeue`, `sinfo`, `sprio`, `sshare`, `sdiag`, `sstat`.
+//! The options of the commands that show state: `squeue`, `sinfo`, `sprio`, `sshare`, `sdiag`, `sstat`, `seff`.
 
 use super::Arg::{self, Optional, Required};
 use super::{OptionSpec, row};
@@ -11,6 +11,7 @@ const PRIO: Commands = Commands::only(Command::Sprio);
 const SHARE: Commands = Commands::only(Command::Sshare);
 const DIAG: Commands = Commands::only(Command::Sdiag);
 const STAT: Commands = Commands::only(Command::Sstat);
+const EFF: Commands = Commands::only(Command::Seff);
 const QUEUE_INFO: Commands = QUEUE.and(INFO);
 const QUEUE_INFO_PRIO: Commands = QUEUE_INFO.and(PRIO);
 const QUEUE_PRIO: Commands = QUEUE.and(PRIO);
@@ -90,7 +91,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
     // About the command itself.
     row(QUEUE_INFO_PRIO.and(SHARE_STAT), "verbose", Some('v'), FLAG, K::Verbose, "say more; may be repeated"),
     row(QUEUE_INFO_PRIO, "help", None, FLAG, K::Help, "print this and end"),
-    row(SHARE_STAT.and(DIAG), "help", Some('h'), FLAG, K::Help, "print this and end"),
+    row(SHARE_STAT.and(DIAG).and(EFF), "help", Some('h'), FLAG, K::Help, "print this and end"),
     row(QUEUE_INFO_PRIO.and(SHARE_STAT).and(DIAG), "usage", None, FLAG, K::Usage, "print a summary of the usage and end"),
-    row(QUEUE_INFO_PRIO.and(SHARE_STAT).and(DIAG), "version", Some('V'), FLAG, K::Version, "print the version and end"),
+    row(QUEUE_INFO_PRIO.and(SHARE_STAT).and(DIAG).and(EFF), "version", Some('V'), FLAG, K::Version, "print the version and end"),
 ];

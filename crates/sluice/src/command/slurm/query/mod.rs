@@ -20,7 +20,7 @@ pub enum CommandError {
     /// The command line is wrong.
     #[error(transparent)]
     Option(#[from] OptionError),
-    #[error("{request}: Unable to contact slurm controller (connect failure): {source}")]
+    #[error("{request}: {}", source.in_slurms_words())]
     Unreachable { request: &'static str, source: ClientError },
     /// Whole lines in Slurm's words, for standard error.
     #[error("{text}")]

@@ -2,7 +2,7 @@
 
 use super::{DRAIN_TIMEOUT, Step, StepOutcome};
 use crate::command::slurm::submit::job_watch::JobEvent;
-use crate::command::slurm::submit::messages::{contact, print_error};
+use crate::command::slurm::submit::messages::print_error;
 use ::slurm::words::refusal;
 use model::run::{ExitStatus, Outcome};
 use std::io;
@@ -37,7 +37,7 @@ impl Step {
             }
             // While tasks run, their supervisors report. Without tasks there is nothing to wait for.
             JobEvent::Refused(why) if self.started == 0 => self.abandon(&refusal::text(&why)),
-            JobEvent::Unreachable(why) if self.started == 0 => self.abandon(&contact(&why)),
+            JobEvent::Unreachable(why) if self.started == 0 => self.abandon(&why.in_slurms_words()),
             JobEvent::Ready | JobEvent::Refused(_) | JobEvent::Unreachable(_) => {}
         }
         Ok(())

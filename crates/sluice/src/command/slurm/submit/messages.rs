@@ -66,18 +66,8 @@ pub fn note_refused(command: Command, refusal: &Refusal) {
 
 /// Reports that the server could not be reached.
 pub fn unreachable(command: Command, error: &ClientError) -> ExitCode {
-    print_error(command, &format!("{}: {}", command.refusal_prefix(), contact(error)));
+    print_error(command, &format!("{}: {}", command.refusal_prefix(), error.in_slurms_words()));
     failure()
-}
-
-/// Slurm's sentence, which scripts look for, and the cause.
-pub fn contact(error: &ClientError) -> String {
-    match error {
-        ClientError::Unreachable { .. } => {
-            format!("Unable to contact slurm controller (connect failure): {error}")
-        }
-        ClientError::Protocol(_) => error.to_string(),
-    }
 }
 
 /// Reports an answer that does not belong to the request.

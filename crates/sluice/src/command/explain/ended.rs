@@ -1,0 +1,226 @@
+//! Why a job ended as it did, by the books: the cause, what it used beside what it asked for, and what to try.
+
+use ::slurm::output::Moment;
+use ::slurm::words::job as state;
+use model::amount::Bytes;
+use model::hostlist;
+use model::reason::Reason;
+use model::record::{JobRecord, RecordState, StepRecord};
+use model::run::{ExitStatus, JobState, Outcome};
+use model::time::{TimeLimit, Timestamp, format_elapsed_full, format_limit_full};
+use nix::sys::signal::Signal;
+use nix::unistd::{Uid, User};
+
+/// Exit codes with which a shell says that it could not run a command, and that there is none of that name.
+const NOT_EXECUTABLE: i32 = 126;
+const NOT_FOUND: i32 = 127;
+/// Shells report a child that a signal ended with this added to the signal's number.
+const SIGNAL_BASE: i32 = 128;
+
+const MIB: u64 = 1 << 20;
+
+/// How many earlier attempts, and failed steps, are told of.
+const TOLD_MAX: usize = 5;
+
+/// The state of a record as it is shown: a requeued attempt has one that no job has.
+pub fn state_word(record: &JobRecord) -> &'static str {
+    match record.state {
+        RecordState::Ended(Outcome::Requeued) => "REQUEUED",
+        RecordState::Ended(outcome) => state::long(outcome.state()),
+        RecordState::Pending => state::long(JobState::Pending),
+        RecordState::Running => state::long(JobState::Running),
+        RecordState::Suspended => state::long(JobState::Suspended),
+    }
+}
+
+/// `has ended: TIMEOUT at … after 01:00:02 on n1.`
+pub fn headline(record: &JobRecord, moment: Moment<'_>) -> String {
+    let time = |time: Option<Timestamp>| time.map_or_else(|| "?".into(), |time| moment.iso(time));
+    let mut text = format!("has ended: {} at {}", state_word(record), time(record.end));
+    match elapsed_s(record) {
+        Some(secs) => {
+            let nodes = hostlist::compress(&record.nodes);
+            text += &format!(", after {} on {nodes}.", format_elapsed_full(secs));
+        }
+        None => text += "; it never started.",
+    }
+    text
+}
+
+/// The lines below the headline.
+pub fn lines(record: &JobRecord, moment: Moment<'_>) -> Vec<String> {
+    let RecordState::Ended(outcome) = record.state else { return Vec::new() };
+    let mut lines = vec![cause(record, outcome, moment)];
+    let failed = |step: &&StepRecord| {
+        matches!(step.id, model::id::StepId::Number(_)) && !step.exit.is_success()
+    };
+    let failed: Vec<&StepRecord> = record.steps.iter().filter(failed).collect();
+    for step in failed.iter().take(TOLD_MAX) {
+        let exit = exit_text(step.exit);
+        lines.push(format!("Step {}.{} ({}) ended with {exit}.", record.job, step.id, step.name));
+    }
+    if failed.len() > TOLD_MAX {
+        lines.push(format!("{} more steps failed.", failed.len() - TOLD_MAX));
+    }
+    lines.extend(used(record));
+    lines.extend(advice(record, outcome));
+    lines
+}
+
+/// One line for each attempt before the last.
+pub fn earlier(attempts: &[JobRecord], moment: Moment<'_>) -> Vec<String> {
+    let before = attempts.split_last().map_or(&[][..], |(_, before)| before);
+    let skipped = before.len().saturating_sub(TOLD_MAX);
+    let line = |record: &JobRecord| {
+        let outcome = match record.state {
+            RecordState::Ended(outcome) => cause(record, outcome, moment),
+            _ => String::new(),
+        };
+        let end = record.end.map_or_else(|| "?".to_owned(), |end| moment.iso(end));
+        format!("Attempt {}: {} at {end}. {outcome}", record.attempt, state_word(record))
+    };
+    before.iter().skip(skipped).map(line).collect()
+}
+
+fn cause(record: &JobRecord, outcome: Outcome, moment: Moment<'_>) -> String {
+    let nodes = || hostlist::compress(&record.nodes);
+    match outcome {
+        Outcome::Completed => "It completed.".to_owned(),
+        Outcome::Failed => format!("It ended with {}.", exit_text(record.exit)),
+        Outcome::Cancelled { .. } if record.reason == Reason::GpusUnderused => {
+            "Its GPUs did less than its utilization_policy asks for.".to_owned()
+        }
+        Outcome::Cancelled { by } => match record.reason {
+            Reason::DependencyNeverSatisfied => {
+                "It was cancelled, because its dependency could not be met any more.".to_owned()
+            }
+            _ => format!("It was cancelled by {}.", user_name(by)),
+        },
+        Outcome::Timeout => {
+            format!("It reached its time limit of {}.", format_limit_full(record.time_limit))
+        }
+        Outcome::OutOfMemory => {
+            let limit =
+                memory_limit(record).map_or_else(String::new, |limit| format!(" of {limit}"));
+            let peak = record.usage.memory_peak_bytes;
+            let peak =
+                if peak > 0 { format!(", at a peak of {}", shown(peak)) } else { String::new() };
+            format!("The kernel killed a process of it at its memory limit{limit} on a node{peak}.")
+        }
+        Outcome::NodeFail => format!("A node was lost under it ({}).", nodes()),
+        Outcome::Preempted => "A job that may take its place took it (preemption).".to_owned(),
+        Outcome::Requeued if record.exit.is_success() => {
+            "It was put back into the queue.".to_owned()
+        }
+        Outcome::Requeued => {
+            format!("It ended with {}, and was put back into the queue.", exit_text(record.exit))
+        }
+        Outcome::Deadline => "It could not end before its deadline any more.".to_owned(),
+        Outcome::LaunchFailed => match &record.reason {
+            Reason::NotLaunched(why) => format!("It could not be started on {}: {why}.", nodes()),
+            Reason::UserRefused(_) => format!(
+                "It could not be started on {}: {}.",
+                nodes(),
+                ::slurm::words::reason::text(&record.reason)
+            ),
+            _ => format!("It could not be started on {}.", nodes()),
+        },
+        Outcome::NoCapacity => {
+            let since = moment.iso(record.submit);
+            format!("Nothing was free for it within the time that it would wait (since {since}).")
+        }
+    }
+}
+
+/// `exit code 3`, `signal 9 (SIGKILL)`, `exit code 127: …`
+fn exit_text(exit: ExitStatus) -> String {
+    let name = |number: i32| Signal::try_from(number).map_or_else(|_| "unknown", Signal::as_str);
+    if exit.signal != 0 {
+        return format!("signal {} ({})", exit.signal, name(exit.signal));
+    }
+    let meaning = match exit.code {
+        NOT_EXECUTABLE => ", a shell's for what it cannot execute".to_owned(),
+        NOT_FOUND => ", a shell's for a command that it does not find".to_owned(),
+        code if Signal::try_from(code - SIGNAL_BASE).is_ok() => {
+            format!(", a shell's for signal {} ({})", code - SIGNAL_BASE, name(code - SIGNAL_BASE))
+        }
+        _ => String::new(),
+    };
+    format!("exit code {}{meaning}", exit.code)
+}
+
+/// CPU time, memory and time, each beside what was allocated.
+fn used(record: &JobRecord) -> Option<String> {
+    let elapsed = elapsed_s(record)?;
+    let cpu_s = (record.usage.cpu_user_us + record.usage.cpu_system_us) / 1_000_000;
+    let allocated = elapsed * u64::from(record.cpus);
+    let part = (cpu_s * 100).checked_div(allocated);
+    let part = part.map_or_else(String::new, |percent| format!(" ({percent} %)"));
+    let mut text = format!(
+        "Used: {} of {} CPU time{part}",
+        format_elapsed_full(cpu_s),
+        format_elapsed_full(allocated)
+    );
+    let peak = record.usage.memory_peak_bytes;
+    if peak > 0 {
+        text += &format!("; {}", shown(peak));
+        if let Some(limit) = memory_limit(record) {
+            text += &format!(" of {limit}");
+        }
+        text += " memory";
+        if record.node_count > 1 {
+            text += " on its fullest node";
+        }
+    }
+    text += &format!("; {}", format_elapsed_full(elapsed));
+    if record.time_limit != TimeLimit::Unlimited {
+        text += &format!(" of {}", format_limit_full(record.time_limit));
+    }
+    Some(text + " of time.")
+}
+
+fn advice(record: &JobRecord, outcome: Outcome) -> Option<String> {
+    let text = match outcome {
+        Outcome::OutOfMemory => match memory_limit(record) {
+            Some(limit) => format!("To try: more memory, as with --mem (it had {limit} on each node)."),
+            None => "To try: more memory, as with --mem.".to_owned(),
+        },
+        Outcome::Timeout => "To try: a longer limit (--time), or checkpoints and --requeue.".to_owned(),
+        Outcome::NodeFail if record.restarts == 0 => {
+            "To try: submit it again; with --requeue it goes back by itself.".to_owned()
+        }
+        Outcome::Preempted => "To try: --requeue, or a QOS that is not preempted.".to_owned(),
+        Outcome::Failed if record.exit.code == NOT_FOUND => {
+            "To try: `module load` or the full path of the program; see the last lines of its output.".to_owned()
+        }
+        Outcome::Failed if record.exit.signal == Signal::SIGKILL as i32 => {
+            "To try: look for memory or a limit of its own; it was not this cluster's limit that ended it.".to_owned()
+        }
+        _ => return None,
+    };
+    Some(text)
+}
+
+/// The memory that the job may use on each node; `None` without a limit.
+fn memory_limit(record: &JobRecord) -> Option<Bytes> {
+    let total = record.alloc_tres.get(&model::tres::TresKind::Mem)?;
+    let each = total / u64::from(record.node_count.max(1));
+    (each > 0).then(|| Bytes::from_mib(each))
+}
+
+/// In whole MiB, so that it stands beside a limit.
+fn shown(bytes: u64) -> Bytes {
+    Bytes::from_mib(bytes.div_ceil(MIB))
+}
+
+fn elapsed_s(record: &JobRecord) -> Option<u64> {
+    let (start, end) = (record.start?, record.end?);
+    Some(((end.secs() - start.secs()).max(0) as u64).saturating_sub(record.suspended_s))
+}
+
+fn user_name(uid: u32) -> String {
+    match User::from_uid(Uid::from_raw(uid)) {
+        Ok(Some(user)) => user.name,
+        _ => format!("user {uid}"),
+    }
+}
