@@ -32,6 +32,8 @@ pub enum AgentError {
     Unreachable { address: String, source: io::Error },
     #[error("the server closed the link")]
     Closed,
+    #[error("the machine's devices have changed, which a new hello says")]
+    DevicesChanged,
     #[error("{0}")]
     Login(String),
     #[error("the link to the server broke: {0}")]

@@ -139,5 +139,6 @@ fn step_record(step: &Step, job_end: Option<(Outcome, Timestamp)>) -> StepRecord
         tasks: step.tasks,
         usage: step.usage.clone(),
         submit_line: step.submit_line.clone(),
+        cpu_frequency: step.cpu_frequency,
     }
 }

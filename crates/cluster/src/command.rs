@@ -8,6 +8,7 @@ use model::allocation::NodeShare;
 use model::array::ArraySpec;
 use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
 use model::container::ContainerNetwork;
+use model::cpu_frequency::CpuFrequency;
 use model::health::HealthSource;
 use model::id::{AttemptId, JobId, RunId, StepId};
 use model::node::NodeFacts;
@@ -240,6 +241,7 @@ pub struct StepRequest {
     pub node_list: Vec<String>,
     pub overcommit: bool,
     pub submit_line: String,
+    pub cpu_frequency: Option<CpuFrequency>,
     pub shape: StepShape,
 }
 

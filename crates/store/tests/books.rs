@@ -43,6 +43,7 @@ fn step(id: StepId, start: Timestamp) -> StepRecord {
         tasks: 1,
         usage: Usage { memory_peak_bytes: u64::MAX, ..Usage::default() },
         submit_line: "srun 'a \"b\"'".into(),
+        cpu_frequency: None,
     }
 }
 

@@ -339,6 +339,8 @@ pub struct StepUsage {
     pub tasks: u32,
     pub used: TaskUsage,
     pub pids: Vec<(String, Vec<i32>)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_frequency: Option<model::cpu_frequency::CpuFrequency>,
 }
 
 /// A share of a host that would satisfy a request now.

@@ -266,6 +266,7 @@ fn messages_of_the_agent_link_keep_their_names() {
         facts: Default::default(),
         detected: model::node::NodeConfig::plain("n1", 1, model::amount::Bytes(1)),
         attempts: vec![SpooledAttempt { attempt: attempt(), alive: true }],
+        device_change: None,
     };
     let hello = Hello { version: 1, program: "sluice 1".into(), nodes: vec![node] };
     let json = serde_json::to_value(ToServer::Hello(hello)).unwrap();
@@ -338,9 +339,10 @@ fn messages_of_supervisors_keep_their_names() {
     travels(&ToSupervisor::Acknowledge { number: 3 }, r#"{"taken":{"number":3}}"#);
     travels(&ToSupervisor::Measure { request: 4 }, r#"{"measure":{"ask":4}}"#);
     travels(
-        &FromSupervisor::Hello { version: 1, attempt: attempt(), pid: 71 },
+        &FromSupervisor::Hello { version: 1, attempt: attempt(), pid: 71, takes_notices: false },
         r#"{"hello":{"version":1,"attempt":{"job":12,"number":1},"pid":71}}"#,
     );
+    travels(&ToSupervisor::Notice { line: "x".into() }, r#"{"notice":{"line":"x"}}"#);
     travels(
         &FromSupervisor::StepAccepted { step: StepId::Number(0) },
         r#"{"step_taken":{"step":{"number":0}}}"#,

@@ -182,6 +182,9 @@ pub struct NodeHello {
     pub detected: NodeConfig,
     /// Attempts in the spool.
     pub attempts: Vec<SpooledAttempt>,
+    /// What of its devices has changed under running jobs, until those have ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_change: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -29,6 +29,8 @@ pub enum ToSupervisor {
         #[serde(rename = "ask")]
         request: u64,
     },
+    /// A line for the error output of the job's script and steps. Sent only to a supervisor that takes notices.
+    Notice { line: String },
 }
 
 /// The first frame of a connection to a supervisor's second socket; what follows are the frames of the step.
@@ -49,6 +51,8 @@ pub enum FromSupervisor {
         /// The supervisor itself: its socket may be held open by a child that has yet to execute. 0: not said.
         #[serde(default)]
         pid: i32,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        takes_notices: bool,
     },
     Event(SupervisorEvent),
     #[serde(rename = "step_taken")]

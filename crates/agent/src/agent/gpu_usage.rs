@@ -1,6 +1,6 @@
 //! What the GPUs of an attempt did, by the machine's readings: of the attempt, and of each step on its own GPUs.
 
-use crate::detect::{GpuDevice, Vendor};
+use crate::detect::GpuDevice;
 use model::allocation::NodeShare;
 use model::gpu_health::GpuReading;
 use model::gres::GPU;
@@ -23,7 +23,7 @@ pub(super) fn device_numbers(
 ) -> Vec<u32> {
     let number = |unit: DeviceUnit| {
         let [file] = &unit.files[..] else { return None };
-        let mut read = machine.iter().filter(|gpu| gpu.vendor == Vendor::Nvidia);
+        let mut read = machine.iter().filter(|gpu| gpu.vendor.is_read());
         let by_file = read.clone().find(|gpu| gpu.files() == *file);
         // A file of another name, a link for one, is taken by its place.
         let gpu = by_file.or_else(|| read.nth(unit.index? as usize));
@@ -133,6 +133,7 @@ impl AttemptGpus {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::detect::Vendor;
     use model::allocation::GresShare;
     use model::amount::Bytes;
 
@@ -154,6 +155,8 @@ mod tests {
             path: format!("/dev/nvidia{minor}"),
             capabilities: capabilities.iter().map(|file| (*file).to_owned()).collect(),
             uuid: None,
+            unique_id: None,
+            pci: None,
             minor,
             numa_node: None,
             cpus: None,

@@ -103,6 +103,7 @@ impl Agent {
         let running = self.attempts.values_mut().filter(|held| !held.has_ended());
         running.for_each(|held| held.gpus.add(&by_number, now));
         self.gpus.last = round;
+        self.check_layout();
         if self.gpus.told.as_ref() == Some(&failure) {
             return;
         }

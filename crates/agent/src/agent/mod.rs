@@ -3,6 +3,7 @@
 //! attempts, `supervisor_connection` and `liveness` watch the supervisors, `health` checks the nodes.
 
 mod backoff;
+mod device_layout;
 mod energy;
 mod exporter;
 mod gpu_usage;
@@ -17,6 +18,7 @@ mod supervisor_connection;
 
 use crate::attempt_key::AttemptKey;
 use crate::cdi;
+use crate::cpu_frequency::SetFrequency;
 use crate::detect::Machine;
 use crate::error::AgentError;
 use crate::launcher::Launcher;
@@ -24,16 +26,18 @@ use crate::link::reports::ReportQueue;
 use crate::login_listener::Login;
 use crate::node::Node;
 use crate::node::facts;
+use crate::node::facts::GresOfNode;
 use crate::order_gate::Gate;
 use crate::supervisor::folders::scratch::ScratchLocation;
 use crate::wall_clock::{self, Skew};
+use device_layout::{DeviceLayout, DividedGpus};
 use energy::{EnergyMark, EnergyMeter};
 use exporter::ExporterWatch;
 use gpu_usage::AttemptGpus;
 use gpu_watch::GpuWatch;
 use health::HealthChecks;
 use model::allocation::NodeShare;
-use model::limits::DeviceLine;
+use model::limits::{DeviceLine, DeviceUnit};
 use model::node::NodeConfig;
 use model::run::{ExitStatus, Usage};
 use model::time::Timestamp;
@@ -64,12 +68,15 @@ struct AttemptEntry {
     /// The counters when this agent took it over.
     energy: EnergyMark,
     gpus: AttemptGpus,
+    divided: DividedGpus,
     /// The share of one that was adopted, until the node's policy says which GPUs those of the share are.
     share: Option<NodeShare>,
     /// `None` once its supervisor has ended.
     orders: Option<mpsc::Sender<ToSupervisor>>,
     /// The supervisor's pid, once it has sent it.
     supervisor: Option<i32>,
+    /// Its supervisor writes lines of the agent to the job's output.
+    takes_notices: bool,
     last_number: u64,
     /// The script's exit, out of memory and timed out, in case the supervisor dies before it reports the attempt's end.
     script: Option<(ExitStatus, bool, bool)>,
@@ -83,9 +90,11 @@ impl AttemptEntry {
             cpus,
             energy,
             gpus: AttemptGpus::new(gpus),
+            divided: DividedGpus::default(),
             share: None,
             orders: None,
             supervisor: None,
+            takes_notices: false,
             last_number: 0,
             script: None,
             ended: watch::channel(false).0,
@@ -114,9 +123,11 @@ pub(crate) struct Agent {
     gpus: GpuWatch,
     exporter: ExporterWatch,
     energy: EnergyMeter,
+    layout: DeviceLayout,
     machine: Machine,
     /// What the machine has for each of its nodes.
     hardware: BTreeMap<String, NodeConfig>,
+    gres_of: Box<GresOfNode>,
     /// The state folder whose socket this agent offers: where the commands in a job find their server.
     pub client_state: Option<String>,
     started: Timestamp,
@@ -130,8 +141,10 @@ impl Agent {
         gate: Gate,
         launcher: AsyncFd<Launcher>,
         machine: Machine,
-        hardware: BTreeMap<String, NodeConfig>,
+        gres_of: Box<GresOfNode>,
     ) -> Agent {
+        let found = |name: &String| facts::with_own_gres(name, &machine, &*gres_of);
+        let hardware = nodes.keys().map(|name| (name.clone(), found(name))).collect();
         let (updates_in, updates) = mpsc::channel(UPDATES_MAX);
         let (logins_in, logins) = mpsc::channel(LOGINS_MAX);
         Agent {
@@ -150,8 +163,10 @@ impl Agent {
             gpus: GpuWatch::start(),
             exporter: ExporterWatch::start(),
             energy: EnergyMeter::new(),
+            layout: DeviceLayout::of(&machine),
             machine,
             hardware,
+            gres_of,
             client_state: None,
             started: wall_clock::now(),
             cdi_faults: Vec::new(),
@@ -161,6 +176,9 @@ impl Agent {
     /// Takes over what an earlier agent left: living supervisors, unreported ends, and groups of no known attempt.
     pub async fn adopt(&mut self) -> Result<(), AgentError> {
         let names: Vec<String> = self.nodes.keys().cloned().collect();
+        if let Some(state) = self.nodes.values().next().and_then(Node::state) {
+            SetFrequency::release_of_other_nodes(state, &|node| self.nodes.contains_key(node));
+        }
         for name in names {
             let node = &self.nodes[&name];
             let mut attempts = node.spool.attempts()?;
@@ -185,7 +203,9 @@ impl Agent {
             Ok(record) => {
                 let share = record.launch.share;
                 let entry = self.entry(&key.node, record.launch.user.uid, &share);
-                AttemptEntry { share: Some(share), ..entry }
+                let limits = record.limits.devices.unwrap_or_default();
+                let divided = self.adopted_gpus(&limits);
+                AttemptEntry { share: Some(share), divided, ..entry }
             }
             Err(error) => {
                 tracing::warn!(%error, "an attempt's record is damaged; it is taken for lost");
@@ -218,11 +238,20 @@ impl Agent {
     fn entry(&mut self, node: &str, uid: u32, share: &NodeShare) -> AttemptEntry {
         let gpus = self.gpus_of(node, share);
         let energy = self.energy.mark(&gpus);
-        AttemptEntry::new(Some(uid), share.cpus.len(), energy, gpus)
+        let units = DeviceUnit::granted(share, &self.device_lines(node));
+        let divided = self.divided_gpus(&units);
+        let entry = AttemptEntry::new(Some(uid), share.cpus.len(), energy, gpus);
+        AttemptEntry { divided, ..entry }
     }
 
     /// The numbers of a share's GPUs among the machine's. The GPUs of a declared node are not the machine's.
     fn gpus_of(&self, node: &str, share: &NodeShare) -> Vec<u32> {
+        let lines = self.device_lines(node);
+        gpu_usage::device_numbers(share, &lines, &self.machine.gpus)
+    }
+
+    /// The devices of a node, as far as they are the machine's.
+    fn device_lines(&self, node: &str) -> Vec<DeviceLine> {
         let Some(Node { policy, .. }) = self.nodes.get(node) else { return Vec::new() };
         if policy.limits.declared {
             return Vec::new();
@@ -231,8 +260,7 @@ impl Agent {
         // what follows from that.
         let own = || self.hardware.get(node).map(|own| DeviceLine::of_node(&own.gres));
         let lines = Some(policy.limits.devices.clone()).filter(|lines| !lines.is_empty());
-        let lines = lines.or_else(own).unwrap_or_default();
-        gpu_usage::device_numbers(share, &lines, &self.machine.gpus)
+        lines.or_else(own).unwrap_or_default()
     }
 
     /// Removes what the agent leaves behind when it ends: groups and folders of nodes without jobs. Jobs continue.
@@ -256,7 +284,8 @@ impl Agent {
     }
 
     /// The nodes' part of the hello at the start of a session.
-    pub fn hello(&self) -> Vec<NodeHello> {
+    pub fn hello(&mut self) -> Vec<NodeHello> {
+        let changes = self.note_conflicts();
         let held = |name: &str| {
             let mine = self.attempts.iter().filter(|(key, _)| key.node == name);
             let mut attempts: Vec<SpooledAttempt> = mine
@@ -273,6 +302,7 @@ impl Agent {
             facts: self.facts_of(node),
             detected: self.hardware[&node.name].clone(),
             attempts: held(&node.name),
+            device_change: changes.get(&node.name).cloned(),
         };
         self.nodes.values().map(node).collect()
     }
@@ -356,9 +386,10 @@ impl Agent {
     pub fn on_update(&mut self, key: &AttemptKey, update: AttemptUpdate) {
         match update {
             AttemptUpdate::Message(FromSupervisor::Event(event)) => self.on_event(key, event),
-            AttemptUpdate::Message(FromSupervisor::Hello { pid, .. }) => {
+            AttemptUpdate::Message(FromSupervisor::Hello { pid, takes_notices, .. }) => {
                 if let Some(held) = self.attempts.get_mut(key) {
                     held.supervisor = Some(pid);
+                    held.takes_notices = takes_notices;
                 }
             }
             AttemptUpdate::Message(FromSupervisor::StepAccepted { step }) => {

@@ -8,12 +8,12 @@ use crate::detect::Machine;
 use crate::error::AgentError;
 use crate::launcher::Launcher;
 use crate::link::credentials::Credentials;
-use crate::node::{Node, facts};
+use crate::node::Node;
+use crate::node::facts::GresOfNode;
 use crate::order_gate::Gate;
 use crate::order_gate::replay_guard::ReplayGuard;
 use crate::trusted_dir::TrustedDir;
 use crate::wall_clock;
-use model::node::{NodeConfig, NodeGres};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::stat::{Mode, umask};
@@ -42,8 +42,6 @@ pub struct AgentConfig {
     pub gres_of: Box<GresOfNode>,
 }
 
-pub type GresOfNode = dyn Fn(&NodeConfig) -> Vec<NodeGres>;
-
 /// Runs the agent until SIGTERM or SIGINT (`Ok`) or until it cannot continue. Jobs run on without it. `launcher` must
 /// be started before anything else in the process.
 pub fn run(config: AgentConfig, launcher: Launcher) -> Result<(), AgentError> {
@@ -58,7 +56,7 @@ pub fn run(config: AgentConfig, launcher: Launcher) -> Result<(), AgentError> {
     ended
 }
 
-async fn run_async(config: AgentConfig, launcher: Launcher) -> Result<(), AgentError> {
+async fn run_async(mut config: AgentConfig, launcher: Launcher) -> Result<(), AgentError> {
     // Users must be able to pass through the spool's folders; the files in them have modes of their own.
     umask(Mode::from_bits_truncate(0o022));
     let state =
@@ -77,7 +75,8 @@ async fn run_async(config: AgentConfig, launcher: Launcher) -> Result<(), AgentE
     if servers.is_empty() {
         return Err(AgentError::NotJoined);
     }
-    let mut agent = set_up(&state, &config, &credentials, launcher)?;
+    let gres_of = std::mem::replace(&mut config.gres_of, Box::new(|_| Vec::new()));
+    let mut agent = set_up(&state, &config, gres_of, &credentials, launcher)?;
     agent.adopt().await?;
     agent.listen_for_logins(&state);
     let tls = credentials.tls()?;
@@ -132,8 +131,9 @@ struct Outage {
 impl Outage {
     fn log(&mut self, server: &str, error: &AgentError) {
         let text = error.to_string();
-        self.expected |= matches!(error, AgentError::Closed);
-        let away = matches!(error, AgentError::Closed | AgentError::Unreachable { .. });
+        let ours = matches!(error, AgentError::DevicesChanged);
+        self.expected |= ours || matches!(error, AgentError::Closed);
+        let away = ours || matches!(error, AgentError::Closed | AgentError::Unreachable { .. });
         if text == self.last_error {
             tracing::debug!(server, %error, "not connected");
         } else if self.expected && away {
@@ -165,6 +165,7 @@ fn lock(folder: &Path) -> Result<Flock<File>, AgentError> {
 fn set_up(
     state: &Path,
     config: &AgentConfig,
+    gres_of: Box<GresOfNode>,
     credentials: &Credentials,
     launcher: Launcher,
 ) -> Result<Agent, AgentError> {
@@ -193,13 +194,7 @@ fn set_up(
         // The monitor finds the same, and tells it.
         tracing::debug!(why, "the GPUs are those that /proc and /sys show");
     }
-    let hardware = nodes.keys().map(|name| {
-        let found = facts::detected(name, &machine);
-        let said = (config.gres_of)(&found);
-        (name.clone(), facts::with_own_lines(found, said))
-    });
-    let hardware = hardware.collect();
-    Ok(Agent::new(nodes, gate, launcher, machine, hardware))
+    Ok(Agent::new(nodes, gate, launcher, machine, gres_of))
 }
 
 /// The signals that end the agent.

@@ -7,7 +7,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::spool::{AttemptDir, LaunchRecord};
+use crate::spool::{AttemptDir, ClaimState, LaunchRecord};
 use crate::trusted_dir::TrustedDir;
 use model::cpu_frequency::{CpuFrequency, CpuSetting, CpuSteps};
 use model::cpuset::CpuSet;
@@ -240,6 +240,22 @@ impl SetFrequency {
     /// Sets back what the steps of an attempt have left.
     pub fn release_attempt(dir: &AttemptDir, record: &LaunchRecord) {
         Self::release_lost(node_folder(dir), |attempt| attempt == record.attempt);
+    }
+
+    /// Sets back what attempts of other nodes have left: of nodes that this agent is not, or is not any more. Attempts
+    /// whose supervisor lives set theirs back themselves.
+    pub fn release_of_other_nodes(state: &Path, is_own: &dyn Fn(&str) -> bool) {
+        let machine = CpuFrequencies::of_machine(state);
+        machine.release(|owner| Self::is_of_no_node(state, owner, is_own));
+    }
+
+    fn is_of_no_node(state: &Path, owner: &FrequencyOwner, is_own: &dyn Fn(&str) -> bool) -> bool {
+        let is_alive = || {
+            let spool = state.join("nodes").join(&owner.node).join("spool");
+            let dir = AttemptDir::open(&spool.join(owner.attempt.to_string()));
+            dir.is_ok_and(|dir| matches!(dir.claim_state(), Ok(ClaimState::Claimed)))
+        };
+        !is_own(&owner.node) && !is_alive()
     }
 
     /// Sets back what ended attempts of a node have left; `node` is its folder.

@@ -185,3 +185,28 @@ fn what_a_killed_supervisor_left_is_set_back_by_whoever_comes() {
     later.release(|_| true);
     assert_eq!(machine.shown(0), "performance 3000000-3000000");
 }
+
+#[test]
+fn what_a_node_that_is_gone_left_is_set_back() {
+    let machine = machine();
+    let state = machine.folder.path().join("state");
+    let asked = wanted(Governor::Performance, None);
+    let of_node = |node: &str, job| FrequencyOwner { node: node.into(), ..owner(job, "0") };
+    machine.set(&of_node("gone", 7), "0", &asked).expect("set");
+    machine.set(&of_node("stays", 8), "1", &asked).expect("set");
+    let release = |is_alive: bool| {
+        machine
+            .cpus
+            .release(|owner| SetFrequency::is_of_no_node(&state, owner, &|name| name == "stays"));
+        assert_eq!(machine.shown(0) == BEFORE, !is_alive);
+        assert_ne!(machine.shown(1), BEFORE, "its own agent sets it back");
+    };
+    // A supervisor that lives holds its attempt.
+    let attempt = state.join("nodes/gone/spool/7.1");
+    fs::create_dir_all(&attempt).expect("made");
+    let launch = fs::File::create(attempt.join("launch.json")).expect("made");
+    let held = Flock::lock(launch, FlockArg::LockExclusive).expect("locked");
+    release(true);
+    drop(held);
+    release(false);
+}

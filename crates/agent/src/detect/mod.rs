@@ -2,10 +2,11 @@
 
 mod cpu;
 pub(crate) mod cpu_map;
-mod gpu;
+pub(crate) mod gpu;
 mod memory;
 
 use crate::gpu_monitor::child;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use model::cpuset::CpuSet;
@@ -49,7 +50,7 @@ pub struct Machine {
 
 impl Machine {
     pub fn detect() -> Result<Machine, DetectError> {
-        Machine::detect_under(Path::new("/"))
+        Machine::detect_under(Path::new("/"), &gpu::root())
     }
 
     /// As [`Machine::detect`], with what the library of the GPUs' vendor says of them. Where it fails, the machine is what
@@ -65,8 +66,8 @@ impl Machine {
         })
     }
 
-    /// Reads `/proc`, `/sys` and `/dev` below `root`, which a test may fill.
-    pub fn detect_under(root: &Path) -> Result<Machine, DetectError> {
+    /// Reads `/proc`, `/sys` and `/dev` below `root`, those of GPUs below `gpu_root`; a test may fill both.
+    pub fn detect_under(root: &Path, gpu_root: &Path) -> Result<Machine, DetectError> {
         let topology = CpuTopology::read(root)?;
         let system = uname().map_err(|errno| DetectError::Read {
             path: "the system's name (uname)".into(),
@@ -83,7 +84,7 @@ impl Machine {
             threads_per_core: topology.threads_per_core,
             real_memory_mb: memory::total_mb(root)?,
             tmp_disk_mb: disk_mb(&root.join("tmp")),
-            gpus: detect_gpus(root),
+            gpus: detect_gpus(gpu_root),
             arch: text(system.machine()),
             os: [system.sysname(), system.release(), system.version()].map(text).join(" "),
             boot_time: memory::boot_time(root)?,
@@ -93,6 +94,15 @@ impl Machine {
 }
 
 impl Machine {
+    /// The variables that tell a process of its GPUs, where all are of vendors that have one; `None` is the usual ones.
+    pub fn gpu_variables(&self) -> Option<Vec<String>> {
+        let names: Option<BTreeSet<&str>> =
+            self.gpus.iter().map(|gpu| gpu.vendor.variable()).collect();
+        names
+            .filter(|names| !names.is_empty())
+            .map(|names| names.into_iter().map(str::to_owned).collect())
+    }
+
     /// The CPUs near a device, counted by socket, core and thread as a node counts its own. `None` if no CPU is nearer
     /// than others.
     pub fn cpus_near(&self, gpu: &GpuDevice) -> Option<CpuSet> {
@@ -141,6 +151,18 @@ pub fn gres_config_lines(machine: &Machine) -> Vec<String> {
             line.push_str(&format!(" Links={}", links.join(",")));
         }
         line
+    };
+    machine.gpus.iter().map(line).collect()
+}
+
+/// What was found of each GPU that no line of a configuration file has, as comments.
+pub fn gpu_comment_lines(machine: &Machine) -> Vec<String> {
+    let line = |gpu: &GpuDevice| {
+        let memory = gpu.memory.map(|memory| format!("{}M", memory.mib_floor()));
+        let id = gpu.uuid.clone().or_else(|| gpu.unique_id.clone());
+        let known = [Some(gpu.model.clone()), gpu.pci.clone(), id, memory];
+        let words: Vec<String> = known.into_iter().flatten().collect();
+        format!("# GPU {}: {}", gpu.index, words.join(", "))
     };
     machine.gpus.iter().map(line).collect()
 }
@@ -203,6 +225,8 @@ mod tests {
             model: model.into(),
             path: "/dev/nvidia0".into(),
             uuid: None,
+            unique_id: None,
+            pci: None,
             capabilities: Vec::new(),
             minor: 0,
             numa_node: None,
@@ -236,6 +260,18 @@ mod tests {
             "Name=gpu Type=nvidia_h200_mig MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap12",
         ];
         assert_eq!(gres_config_lines(&machine), expected);
+    }
+
+    #[test]
+    fn gpus_of_vendors_with_a_variable_of_their_own_are_told_by_it_alone() {
+        let of = |vendors: &[Vendor]| {
+            let gpu = |vendor: &Vendor| GpuDevice { vendor: *vendor, ..test_gpu("x") };
+            Machine { gpus: vendors.iter().map(gpu).collect(), ..machine() }.gpu_variables()
+        };
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[Vendor::Amd, Vendor::Amd]), Some(vec!["ROCR_VISIBLE_DEVICES".to_owned()]));
+        assert_eq!(of(&[Vendor::Intel]), Some(vec!["ZE_AFFINITY_MASK".to_owned()]));
+        assert_eq!(of(&[Vendor::Nvidia, Vendor::Amd]), None, "the usual ones are for both");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The monitor's process as its parent sees it: started, read with a bound and a timeout, and killed.
 
 use super::{LIBRARY_VARIABLE, Line};
+use crate::detect::gpu;
 use model::gpu_health::GpuReading;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -22,6 +23,10 @@ const CONTROL_DEVICE: &str = "/dev/nvidiactl";
 
 /// Whether there is anything that a monitor could read.
 pub(crate) fn is_needed() -> bool {
+    has_nvidia() || !gpu::readable_by_files(&gpu::root()).is_empty()
+}
+
+pub(super) fn has_nvidia() -> bool {
     Path::new(CONTROL_DEVICE).exists() || std::env::var_os(LIBRARY_VARIABLE).is_some()
 }
 

@@ -1,12 +1,16 @@
-//! What GPUs report of themselves, by their vendor's library (NVML), loaded at run time.
+//! What GPUs report of themselves: NVIDIA's by the vendor's library (NVML), loaded at run time, those of AMD and Intel by
+//! their drivers' files.
 //!
-//! The library runs in a process of its own, the monitor (`sluice agent --gpu-monitor`): one that crashes or hangs takes
-//! neither the agent nor a job with it. The monitor prints a line of JSON for each round of readings. `nvml` is the
-//! library, `child` the parent's side of the process.
+//! They are read in a process of its own, the monitor (`sluice agent --gpu-monitor`): a library or a driver that crashes or
+//! hangs takes neither the agent nor a job with it. The monitor prints a line of JSON for each round of readings. `nvml` is
+//! the library, `kernel_files` the drivers' files, `child` the parent's side of the process.
 
 pub(crate) mod child;
+mod kernel_files;
 mod nvml;
 
+use crate::detect::gpu;
+use kernel_files::KernelFiles;
 use model::gpu_health::GpuReading;
 use nvml::Nvml;
 use serde::{Deserialize, Serialize};
@@ -33,16 +37,27 @@ pub(crate) enum Line {
 pub fn run() {
     // The agent's end is the monitor's end, also while the library hangs.
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
+    let files = KernelFiles::find(&gpu::root());
     let library = std::env::var(LIBRARY_VARIABLE).unwrap_or_else(|_| LIBRARY.to_owned());
-    let mut nvml = match Nvml::load(&library) {
+    let mut nvml = match child::has_nvidia().then(|| Nvml::load(&library)).transpose() {
         Ok(nvml) => nvml,
+        // The others are read all the same.
+        Err(_) if !files.is_empty() => None,
         Err(why) => {
             print(&Line::Failed(why));
             return;
         }
     };
-    while print(&Line::Readings(nvml.readings())) {
-        nvml.wait(INTERVAL);
+    loop {
+        let mut round = nvml.as_mut().map(Nvml::readings).unwrap_or_default();
+        round.extend(files.readings());
+        if !print(&Line::Readings(round)) {
+            return;
+        }
+        match &mut nvml {
+            Some(nvml) => nvml.wait(INTERVAL),
+            None => std::thread::sleep(INTERVAL),
+        }
     }
 }
 

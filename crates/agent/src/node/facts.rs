@@ -104,8 +104,19 @@ fn scratch_lacks(policy: &NodePolicy, folder: &Path) -> Option<String> {
     Some(format!("scratch: {why}"))
 }
 
+/// What a machine's own files say of the devices of one of its nodes.
+pub type GresOfNode = dyn Fn(&NodeConfig) -> Vec<NodeGres>;
+
+/// The machine as a node, with what its own files say of its devices.
+pub(crate) fn with_own_gres(name: &str, machine: &Machine, gres_of: &GresOfNode) -> NodeConfig {
+    let found = detected(name, machine);
+    let said = gres_of(&found);
+    with_own_lines(found, said)
+}
+
 /// The machine as a node's configuration.
-pub(crate) fn detected(name: &str, machine: &Machine) -> NodeConfig {
+fn detected(name: &str, machine: &Machine) -> NodeConfig {
+    let variables = machine.gpu_variables();
     let gpus = machine.gpus.iter().enumerate().map(|(index, gpu)| NodeGres {
         name: "gpu".into(),
         kind: Some(gpu.gres_type()),
@@ -116,7 +127,7 @@ pub(crate) fn detected(name: &str, machine: &Machine) -> NodeConfig {
         links: gpu.links.clone(),
         cores: machine.cpus_near(gpu),
         device_memory: gpu.memory,
-        variables: None,
+        variables: variables.clone(),
         no_consume: false,
         share_of: None,
     });
@@ -133,7 +144,7 @@ pub(crate) fn detected(name: &str, machine: &Machine) -> NodeConfig {
 }
 
 /// The machine with what its own files say of its devices, which counts before what was found.
-pub(crate) fn with_own_lines(mut found: NodeConfig, mut said: Vec<NodeGres>) -> NodeConfig {
+fn with_own_lines(mut found: NodeConfig, mut said: Vec<NodeGres>) -> NodeConfig {
     said.iter_mut().for_each(|line| line.take_found(&found.gres));
     found.gres.retain(|gres| said.iter().all(|line| line.name != gres.name));
     found.gres.extend(said);

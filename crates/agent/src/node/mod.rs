@@ -73,6 +73,11 @@ impl Node {
         })
     }
 
+    /// The state folder, which all nodes of an agent share.
+    pub fn state(&self) -> Option<&Path> {
+        self.folder.ancestors().nth(2)
+    }
+
     /// Writes an accepted launch to the spool. Returns the request to the launcher.
     pub fn accept(
         &self,

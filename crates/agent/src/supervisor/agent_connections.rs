@@ -130,7 +130,9 @@ impl AgentConnections {
         let index = self.connections.len() - 1;
         // Sent at once: by the pid the agent can send SIGCONT to a supervisor that a job of root has stopped.
         let pid = getpid().as_raw();
-        self.send(index, &FromSupervisor::Hello { version: PROTOCOL, attempt: self.attempt, pid });
+        let attempt = self.attempt;
+        let hello = FromSupervisor::Hello { version: PROTOCOL, attempt, pid, takes_notices: true };
+        self.send(index, &hello);
         for event in self.events.clone() {
             self.send(index, &FromSupervisor::Event(event));
         }

@@ -201,5 +201,6 @@ fn first_step(job: &Job, allocation: &Allocation, at: Timestamp) -> Option<Step>
         exit: Default::default(),
         usage: Default::default(),
         submit_line: String::new(),
+        cpu_frequency: None,
     })
 }

@@ -2,6 +2,7 @@
 
 use crate::amount::Bytes;
 use crate::change::JobRef;
+use crate::cpu_frequency::CpuFrequency;
 use crate::id::{BlobRef, JobId, RunId, StepId};
 use crate::reason::Reason;
 use crate::run::{BlobBytes, ExitStatus, JobState, LaunchKind, Outcome, Usage};
@@ -88,6 +89,9 @@ pub struct StepRecord {
     pub tasks: u32,
     pub usage: Usage,
     pub submit_line: String,
+    /// `--cpu-freq`, as it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_frequency: Option<CpuFrequency>,
 }
 
 /// The recorded state of an attempt or a step.

@@ -2,6 +2,7 @@
 
 use crate::allocation::NodeShare;
 use crate::container::Container;
+use crate::cpu_frequency::CpuFrequency;
 use crate::cron::Schedule;
 use crate::dependency::Dependency;
 use crate::id::{BlobRef, JobId, RunId, StepId};
@@ -452,6 +453,9 @@ pub struct Step {
     pub usage: Usage,
     #[serde(default)]
     pub submit_line: String,
+    /// `--cpu-freq`, as it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_frequency: Option<CpuFrequency>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -155,7 +155,16 @@ const XIDS: &[(u64, Severity, &str)] = &[
     (140, Severity::Failure, "unrecovered ECC error"),
 ];
 
+/// The first number of render nodes, which are the device files of GPUs that are not NVIDIA's.
+const FIRST_RENDER_NODE: u32 = 128;
+
 impl GpuReading {
+    /// Sorts the GPUs of a node as the node counts them: NVIDIA's by the numbers of their device files, which their library
+    /// does not count by, then the others by their index.
+    pub fn node_order(&self) -> (Option<u32>, u32) {
+        (self.minor.map(|minor| minor.min(FIRST_RENDER_NODE)), self.index)
+    }
+
     /// What is wrong with the GPU; nothing of a healthy one.
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
@@ -245,6 +254,14 @@ mod tests {
             let severity = if fails { Severity::Failure } else { Severity::Warning };
             assert_eq!(reading.findings(), [Finding { severity, text: text.into() }]);
         }
+    }
+
+    #[test]
+    fn gpus_are_ordered_as_their_node_counts_them() {
+        let gpu = |index, minor| GpuReading { index, minor: Some(minor), ..gpu(0) };
+        let mut gpus = [gpu(3, 128), gpu(0, 1), gpu(2, 130), gpu(1, 0)];
+        gpus.sort_by_key(GpuReading::node_order);
+        assert_eq!(gpus.map(|gpu| gpu.index), [1, 0, 2, 3]);
     }
 
     #[test]

@@ -157,8 +157,8 @@ impl NodeGres {
         }
     }
 
-    /// Takes the names of devices with the same files that were found, and their memory if it is the same for all of the
-    /// line. What nothing was found of stays as it is.
+    /// Takes the names of devices with the same files that were found, and their memory and variables if these are the
+    /// same for all of the line. What nothing was found of stays as it is.
     pub fn take_found(&mut self, found: &[NodeGres]) {
         let sorted = |files: &str| {
             let mut files: Vec<&str> = files.split(',').collect();
@@ -167,25 +167,44 @@ impl NodeGres {
         };
         let units = found.iter().filter(|line| line.name == self.name).flat_map(|line| {
             let unit = |(at, files): (usize, &String)| {
-                (sorted(files), (line.device_names.get(at).cloned(), line.device_memory))
+                (
+                    sorted(files),
+                    FoundUnit {
+                        name: line.device_names.get(at).cloned(),
+                        memory: line.device_memory,
+                        variables: line.variables.clone(),
+                    },
+                )
             };
             line.files.iter().enumerate().map(unit)
         });
-        let known: BTreeMap<String, (Option<String>, Option<Bytes>)> = units.collect();
-        let (names, memory): (Vec<_>, Vec<_>) = self
-            .files
-            .iter()
-            .map(|files| known.get(&sorted(files)).cloned().unwrap_or_default())
-            .unzip();
-        if names.iter().any(Option::is_some) {
-            self.device_names = names.into_iter().map(Option::unwrap_or_default).collect();
+        let known: BTreeMap<String, FoundUnit> = units.collect();
+        let found = self.files.iter().map(|files| known.get(&sorted(files)));
+        let found: Vec<FoundUnit> = found.map(|unit| unit.cloned().unwrap_or_default()).collect();
+        if found.iter().any(|unit| unit.name.is_some()) {
+            let name = |unit: &FoundUnit| unit.name.clone().unwrap_or_default();
+            self.device_names = found.iter().map(name).collect();
         }
-        if let [Some(first), others @ ..] = &memory[..]
-            && others.iter().all(|other| *other == Some(*first))
+        let Some((first, others)) = found.split_first() else { return };
+        if let Some(memory) = first.memory
+            && others.iter().all(|other| other.memory == first.memory)
         {
-            self.device_memory.get_or_insert(*first);
+            self.device_memory.get_or_insert(memory);
+        }
+        if let (None, Some(variables)) = (&self.variables, &first.variables)
+            && others.iter().all(|other| other.variables == first.variables)
+        {
+            self.variables = Some(variables.clone());
         }
     }
+}
+
+/// What was found of one unit.
+#[derive(Debug, Clone, Default)]
+struct FoundUnit {
+    name: Option<String>,
+    memory: Option<Bytes>,
+    variables: Option<Vec<String>>,
 }
 
 /// The state of a fleet's slot. A slot exists before its machine does.

@@ -9,10 +9,10 @@ use crate::auth::identity;
 use crate::auth::principal::server_principal;
 use crate::clock;
 use crate::connection_limits::ConnectionSlots;
-use crate::shared::Shared;
 use crate::shared::agent_links::Link;
 use crate::shared::agent_streams::{DATA_MAX, Data};
 use crate::shared::link_shutdown::LinkShutdown;
+use crate::shared::{FoundMachine, Shared};
 use cluster::Command;
 use model::bounds;
 use model::node::NodeFacts;
@@ -168,7 +168,10 @@ fn note_devices(shared: &Shared, hello: &Hello) {
         shared.volatile.detected.write().expect("no panic while writing what was found");
     detected.extend(hello.nodes.iter().map(|node| (node.name.clone(), node.detected.gres.clone())));
     let mut machines = shared.volatile.machines.write().expect("no panic while writing machines");
-    machines.extend(hello.nodes.iter().map(|node| (node.name.clone(), node.detected.clone())));
+    machines.extend(hello.nodes.iter().map(|node| {
+        let (config, device_change) = (node.detected.clone(), node.device_change.clone());
+        (node.name.clone(), FoundMachine { config, device_change })
+    }));
 }
 
 fn welcome(shared: &Shared, nodes: &[String]) -> ToAgent {

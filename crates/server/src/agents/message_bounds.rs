@@ -86,6 +86,7 @@ impl Cuts {
                     self.list(&mut node.detected.gres, bounds::NODE_DEVICES);
                     node.detected.gres.iter_mut().for_each(|gres| self.gres(gres));
                     self.list(&mut node.attempts, bounds::LIST_ITEMS);
+                    self.texts(&mut node.device_change);
                 }
             }
             ToServer::Client(client) => {

@@ -297,14 +297,20 @@ mod tests {
         let facts = NodeFacts::default();
         let attempt =
             SpooledAttempt { attempt: AttemptId { job: JobId(1), number: 1 }, alive: true };
-        let node =
-            NodeHello { name: long.clone(), facts, detected, attempts: vec![attempt; 70_000] };
+        let node = NodeHello {
+            name: long.clone(),
+            facts,
+            detected,
+            attempts: vec![attempt; 70_000],
+            device_change: Some(long.clone()),
+        };
         let hello = Hello { version: 1, program: long, nodes: vec![node] };
         let mut message = ToServer::Hello(hello);
         message_bounds::cut_to_bounds("a test", &mut message);
         let ToServer::Hello(hello) = message else { panic!("it stays a hello") };
         let node = &hello.nodes[0];
         assert_eq!((hello.program.len(), node.name.len()), (1024, 1024));
+        assert_eq!(node.device_change.as_ref().map(String::len), Some(1024));
         assert_eq!((node.attempts.len(), node.detected.gres.len()), (65_536, 1024));
         let gres = &node.detected.gres[0];
         assert_eq!(

@@ -174,9 +174,8 @@ fn gpus_of<'a>(
     let mut gpus = Vec::new();
     for node in &snapshot.cluster.nodes {
         let name = node.config.name.as_str();
-        // A node counts its GPUs by the numbers of their device files.
         let mut order: Vec<&GpuReading> = node.facts.gpus.iter().collect();
-        order.sort_by_key(|gpu| (gpu.minor, gpu.index));
+        order.sort_by_key(|gpu| gpu.node_order());
         for (at, reading) in (0..).zip(order) {
             let job = jobs.get(&(name, at)).filter(|_| !node.config.declared);
             gpus.push(Gpu { node: name, reading, index: reading.index.to_string(), job });

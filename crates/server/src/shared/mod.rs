@@ -76,6 +76,13 @@ pub struct Shared {
     pub setup: Setup,
 }
 
+/// A node's machine, as its agent found it.
+pub struct FoundMachine {
+    pub config: NodeConfig,
+    /// What of its devices has changed under running jobs.
+    pub device_change: Option<String>,
+}
+
 /// Handles to what is lost with the process without harm: it is found out again.
 #[derive(Default)]
 pub struct Volatile {
@@ -91,7 +98,7 @@ pub struct Volatile {
     /// The GPUs that agents found on their machines, by node.
     pub detected: RwLock<HashMap<String, Vec<NodeGres>>>,
     /// The machines of nodes as their agents found them.
-    pub machines: RwLock<HashMap<String, NodeConfig>>,
+    pub machines: RwLock<HashMap<String, FoundMachine>>,
     /// Launches of steps whose orders may not have arrived.
     pub step_launches: StepLaunches,
     /// Steps that wait for others of their job.

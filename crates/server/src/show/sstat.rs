@@ -122,6 +122,6 @@ fn merge(step: &Step, parts: &[(String, Vec<LiveStep>)]) -> Option<StepUsage> {
         StepId::Number(_) => step.layout.iter().map(|(node, _)| node.clone()).collect(),
         _ => step.nodes.clone(),
     };
-    let (step, tasks) = (step.id, step.tasks);
-    (!pids.is_empty()).then_some(StepUsage { step, nodes, tasks, used, pids })
+    let (cpu_frequency, step, tasks) = (step.cpu_frequency, step.id, step.tasks);
+    (!pids.is_empty()).then_some(StepUsage { step, nodes, tasks, used, pids, cpu_frequency })
 }

@@ -13,6 +13,7 @@ pub fn step_ask(launch: &StepLaunch) -> StepRequest {
         node_list: launch.node_list.clone(),
         overcommit: launch.overcommit,
         submit_line: launch.submit_line.clone(),
+        cpu_frequency: launch.cpu_frequency,
         shape: launch.shape.clone(),
     }
 }

@@ -83,6 +83,11 @@ fn root_frequency_of_a_steps_cpus_is_set_and_set_back_whatever_ends_it() {
     // Neither a supervisor that is killed nor an agent that is leaves anything.
     let mut step = cluster.spawn(&["srun", "-n1", "-c2", "--cpu-freq=low", "sleep", "600"]);
     until("it is set", || (shown(1) == "userspace 800000-800000").then_some(()));
+    let running = cluster.shell("scontrol show step $(squeue -h -o %i)").ok();
+    assert!(running.contains("CPUFreqReq=Low\n"), "{running}");
+    let columns = "ReqCPUFreq,ReqCPUFreqMin,ReqCPUFreqMax,ReqCPUFreqGov";
+    let live = cluster.shell(&format!("sstat -n -P -o {columns} -j $(squeue -h -o %i).0")).ok();
+    assert_eq!(live, "Low|Unknown|Low|UserSpace\n");
     cluster.kill_alone("agent");
     assert_eq!(shown(1), "userspace 800000-800000", "the step runs");
     for pid in supervisors(&cluster.state()) {
@@ -90,6 +95,15 @@ fn root_frequency_of_a_steps_cpus_is_set_and_set_back_whatever_ends_it() {
     }
     all_as_before();
     step.wait().expect("it ends");
+    // The books have what each step asked for.
+    let booked = cluster.shell(&format!("sacct -n -P -o JobID,{columns}")).ok();
+    for line in [
+        "1.0|HighM1|Unknown|HighM1|UserSpace",
+        "2.0|2000000|Low|2000000|Performance",
+        "3.0|Unknown|Unknown|Unknown|Unknown",
+    ] {
+        assert!(booked.lines().any(|have| have == line), "{line} in\n{booked}");
+    }
     // A site's own governor, for who asks for none.
     cluster.write_conf(
         "slurm.conf",

@@ -24,6 +24,10 @@ fn up_with(text: &str) -> Cluster {
 }
 
 fn start(cluster: &Cluster, text: &str) {
+    start_with(cluster, text, &[]);
+}
+
+pub(super) fn start_with(cluster: &Cluster, text: &str, further: &[(&str, &str)]) {
     let library = cluster.path("bin").join("libfake-nvml.so");
     let mut cc = Command::new("cc");
     cc.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(SOURCE);
@@ -31,7 +35,8 @@ fn start(cluster: &Cluster, text: &str) {
     say(cluster, text);
     let state = cluster.path("work").join("nvml");
     let variables = [("SLUICE_NVML", library.as_path()), ("FAKE_NVML", &state)];
-    cluster.start_with(&variables.map(|(name, path)| (name, path.to_str().unwrap())));
+    let own = variables.map(|(name, path)| (name, path.to_str().unwrap()));
+    cluster.start_with(&[&own, further].concat());
 }
 
 /// What the library answers from now on.
@@ -83,6 +88,29 @@ fn up_library_that_crashes_or_does_not_start_leaves_the_node_in_service() {
         await_nodes(&cluster, "idle|none");
         assert_eq!(notices(), 1, "one notice");
     }
+}
+
+#[test]
+fn up_library_that_fails_halfway_leaves_the_node_in_service() {
+    let cluster = up_with("temp.1 40\n");
+    let line = |wanted: &str| {
+        let shown = cluster.sluice(&["scontrol", "show", "node", "node1"]).ok();
+        shown.lines().any(|line| line.trim() == wanted).then_some(())
+    };
+    let whole = "GPU=1 Model=NVIDIA_Fake UUID=GPU-1 Memory=81920M Used=1024M Util=7% Temp=40C Watts=70 Health=ok";
+    until("all is read", || line(whole));
+    // What one GPU does not say is left out, and is no illness.
+    say(&cluster, "fail.1 1\n");
+    until("the rest is read", || {
+        line("GPU=1 Model=NVIDIA_Fake UUID=GPU-1 Util=7% Watts=70 Health=ok")
+    });
+    await_nodes(&cluster, "idle|none");
+    say(&cluster, "crash 1\n");
+    let notices = || cluster.log("agent").matches("/proc and /sys").count();
+    until("a notice", || (notices() > 0).then_some(()));
+    cluster.shell("srun true").ok();
+    await_nodes(&cluster, "idle|none");
+    assert_eq!(notices(), 1, "one notice");
 }
 
 #[test]
@@ -149,7 +177,7 @@ fn serve(text: &'static str) -> std::net::SocketAddr {
 }
 
 /// A scrape of the server with an administrator's token.
-fn metrics(cluster: &Cluster) -> String {
+pub(super) fn metrics(cluster: &Cluster) -> String {
     use std::io::{Read, Write};
     let read = |name: &str| std::fs::read_to_string(cluster.state().join(name)).expect("a file");
     let ports: serde_json::Value = serde_json::from_str(&read("ports.json")).expect("JSON");

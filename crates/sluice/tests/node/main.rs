@@ -11,6 +11,7 @@ mod cpu_frequency;
 mod devices;
 mod engines;
 mod examples;
+mod gpu_files;
 mod gpu_health;
 mod hardware;
 mod health;

@@ -1,4 +1,4 @@
-//! Full cgroup v2 and a machine of two sockets, in an emulated virtual machine (`scripts/vm`). The guest prints one line for
+//! Full cgroup v2, containers by crun, and a machine of two sockets, in an emulated virtual machine (`scripts/vm`). The guest prints one line for
 //! each check; all of them must be there and pass.
 
 use crate::harness::CommandOutput;
@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 const BOOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/vm/boot");
 
 const KERNEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/vm/kernel");
+const CRUN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/vm/crun");
 
 fn missing() -> Option<String> {
     let has = |program: &str| {
@@ -105,6 +106,27 @@ fn up_vm_scratch_quota_is_enforced() {
             "a_number_that_is_taken_is_nobody_elses",
             "no_record_is_left",
             "where_quotas_are_off_the_node_says_so",
+        ],
+    );
+}
+
+#[test]
+fn up_vm_crun_runs_containers_on_cgroup_v2() {
+    let crun: CommandOutput = Command::new(CRUN).output().expect("the script runs").into();
+    if crun.code != 0 {
+        return crate::harness::skip("vm", &format!("no crun: {}", crun.stderr.trim()));
+    }
+    boot(
+        "containers",
+        &[
+            "a_file_system_for_images",
+            "cluster_up",
+            "crun_is_the_only_runtime",
+            "a_step_runs_in_a_container_as_its_user",
+            "a_container_has_its_jobs_memory",
+            "a_container_has_its_jobs_devices",
+            "signals_and_the_end_reach_a_container",
+            "nothing_of_a_container_is_left",
         ],
     );
 }

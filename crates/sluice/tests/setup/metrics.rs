@@ -1,6 +1,7 @@
 //! `/metrics`: clean for promtool, and read by a real Prometheus. Needs Debian's package `prometheus`.
 
 use crate::harness::{Cluster, TWO_NODES, skip, until};
+use std::collections::HashSet;
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
 
@@ -81,6 +82,49 @@ fn up_metrics_need_a_token_and_are_clean_for_promtool() {
     let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics/rules.yml");
     let rules = Command::new("promtool").args(["check", "rules", rules]).output().unwrap();
     assert!(rules.status.success(), "{}", String::from_utf8_lossy(&rules.stderr));
+}
+
+const DASHBOARD: &str = include_str!("../../../../docs/metrics/dashboard.json");
+
+/// What Grafana needs of a dashboard: panels with numbers of their own, side by side on 24 columns, a source of data that
+/// the reader chooses, and expressions that Prometheus reads.
+#[test]
+fn dashboard_is_one_that_grafana_and_prometheus_read() {
+    let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).expect("JSON");
+    assert!(dashboard["schemaVersion"].as_u64().is_some_and(|version| version >= 30));
+    assert!(["title", "uid"].iter().all(|key| dashboard[*key].is_string()));
+    let variables = dashboard["templating"]["list"].as_array().expect("variables");
+    assert!(variables.iter().any(|one| one["name"] == "source" && one["type"] == "datasource"));
+    let (mut ids, mut taken) = (HashSet::new(), HashSet::new());
+    let mut expressions = Vec::new();
+    for panel in dashboard["panels"].as_array().expect("panels") {
+        let title = panel["title"].as_str().expect("a title");
+        assert!(ids.insert(panel["id"].as_u64().expect("a number")), "{title}: a number twice");
+        let at = |key: &str| panel["gridPos"][key].as_u64().expect("a place");
+        assert!(at("x") + at("w") <= 24 && at("w") > 0 && at("h") > 0, "{title}: its place");
+        let cells = (at("x")..at("x") + at("w"))
+            .flat_map(|x| (at("y")..at("y") + at("h")).map(move |y| (x, y)));
+        cells.for_each(|cell| assert!(taken.insert(cell), "{title}: on another panel"));
+        let mut names = HashSet::new();
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            assert_eq!(target["datasource"]["uid"], "${source}", "{title}");
+            assert!(names.insert(target["refId"].as_str().expect("a name")), "{title}");
+            expressions.push(target["expr"].as_str().expect("an expression").to_owned());
+        }
+    }
+    if !has("promtool") {
+        return;
+    }
+    let rule = |(at, expr): (usize, &String)| {
+        let expr = expr.replace("$__rate_interval", "5m").replace("$__range", "1h");
+        format!("  - record: panel:{at}\n    expr: {}\n", serde_json::json!(expr))
+    };
+    let rules: String = expressions.iter().enumerate().map(rule).collect();
+    let folder = tempfile::tempdir().expect("scratch folder");
+    let file = folder.path().join("rules.yml");
+    std::fs::write(&file, format!("groups:\n- name: panels\n  rules:\n{rules}")).unwrap();
+    let said = Command::new("promtool").args(["check", "rules"]).arg(&file).output().unwrap();
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
 }
 
 #[test]

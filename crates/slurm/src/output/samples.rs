@@ -322,6 +322,7 @@ pub fn train() -> JobView {
         exit: ExitStatus::default(),
         usage: Usage::default(),
         submit_line: String::new(),
+        cpu_frequency: None,
     }];
     job
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use wire::link::{NodePolicy, ToServer};
 
 /// Between two rounds.
@@ -23,7 +23,21 @@ const ANSWER_BYTES_MAX: u64 = 4 << 20;
 /// The rounds of the exporter. It is asked by a task of its own, so that nothing waits for it.
 pub(super) struct ExporterWatch {
     address: watch::Sender<Option<ExporterAddress>>,
-    rounds: mpsc::Receiver<GpuSeries>,
+    rounds: mpsc::Receiver<Round>,
+}
+
+/// What an exporter said, and when.
+#[derive(Debug)]
+struct Round {
+    series: GpuSeries,
+    at: Instant,
+}
+
+impl Round {
+    /// Whether it is of the present: one that had to wait for a server says how it was.
+    fn is_fresh(&self, now: Instant) -> bool {
+        now.duration_since(self.at) < INTERVAL
+    }
 }
 
 impl ExporterWatch {
@@ -35,24 +49,29 @@ impl ExporterWatch {
         ExporterWatch { address, rounds }
     }
 
+    /// The next round of the present.
     pub async fn next(&mut self) -> GpuSeries {
-        match self.rounds.recv().await {
-            Some(round) => round,
-            None => std::future::pending().await,
+        loop {
+            match self.rounds.recv().await {
+                Some(round) if round.is_fresh(Instant::now()) => return round.series,
+                Some(_) => {}
+                None => std::future::pending().await,
+            }
         }
     }
 }
 
 async fn keep_asking(
     mut address: watch::Receiver<Option<ExporterAddress>>,
-    rounds: mpsc::Sender<GpuSeries>,
+    rounds: mpsc::Sender<Round>,
 ) {
     let mut told = String::new();
     loop {
         let current = address.borrow_and_update().clone();
         if let Some(exporter) = current {
             let asked = timeout(ANSWER_TIMEOUT, ask(&exporter)).await;
-            let round = match asked.unwrap_or_else(|_| Err("no answer in time".into())) {
+            let at = Instant::now();
+            let series = match asked.unwrap_or_else(|_| Err("no answer in time".into())) {
                 Ok(text) => {
                     told.clear();
                     let mut series = text::read(&text);
@@ -69,7 +88,7 @@ async fn keep_asking(
                     GpuSeries::default()
                 }
             };
-            if rounds.send(round).await.is_err() {
+            if rounds.send(Round { series, at }).await.is_err() {
                 return;
             }
         }
@@ -120,5 +139,24 @@ impl Agent {
         if !nodes.is_empty() {
             self.outgoing.push(ToServer::GpuSeries { nodes, series });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn round_that_waited_for_a_server_is_not_passed_on() {
+        let (address, _changes) = watch::channel(None);
+        let (rounds_in, rounds) = mpsc::channel(2);
+        let mut exporter = ExporterWatch { address, rounds };
+        let series = |busy: u32| text::read(&format!("DCGM_FI_DEV_GPU_UTIL{{gpu=\"0\"}} {busy}\n"));
+        let now = Instant::now();
+        for (busy, at) in [(1, now - INTERVAL), (2, now)] {
+            rounds_in.try_send(Round { series: series(busy), at }).expect("a place");
+        }
+        assert_ne!(series(1), series(2));
+        assert_eq!(exporter.next().await, series(2));
     }
 }

@@ -115,6 +115,9 @@ impl Session {
                 self.link.send(&ToServer::Report(report))?;
             }
             self.link.flush().await?;
+            if std::mem::take(&mut agent.layout.renew) {
+                return Err(AgentError::DevicesChanged);
+            }
             let has_capacity = !agent.reports.is_full();
             tokio::select! {
                 frames = self.link.receive() => self.on_frames(agent, frames?)?,
@@ -128,6 +131,7 @@ impl Session {
                 Some((stream, output)) = self.outputs.recv() => self.on_stream_output(stream, output)?,
                 Some(login) = agent.logins.recv() => agent.on_login(login),
                 round = agent.gpus.next() => agent.on_gpu_round(round),
+                found = agent.layout.next() => agent.on_machine(found),
                 round = agent.exporter.next() => agent.on_exporter_round(round),
                 event = agent.health.next() => agent.on_health(event),
                 _ = self.heartbeat.tick() => self.link.send(&agent.heartbeat())?,

@@ -1,12 +1,15 @@
 //! Slices of NVIDIA GPUs (MIG): the capability files that each needs, and the UUIDs by which CUDA knows them.
 
 use super::{GpuDevice, minors, names_in, value_of};
+use model::amount::Bytes;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// Stands for the profile of a slice that is not known.
+const UNNAMED_PROFILE: &str = "MIG";
 /// From this driver version on a slice has a UUID of its own; before, it is named by its GPU and its position.
 const OWN_NAMES_SINCE: u32 = 470;
 /// The paths of `nvidia-smi`, the only source of the slices' UUIDs, as packages, installers and machine images have it.
@@ -35,7 +38,7 @@ pub(super) fn split_into_slices(root: &Path, whole: GpuDevice) -> Vec<GpuDevice>
         for (ci, share) in numbered(&instance, "ci") {
             let Some(to_share) = right(&share) else { continue };
             let capabilities = vec![to_instance.clone(), to_share];
-            let model = format!("{} MIG", whole.model);
+            let model = format!("{} {UNNAMED_PROFILE}", whole.model);
             let uuid = of_gpu.as_ref().map(|gpu| format!("MIG-{gpu}/{gi}/{ci}"));
             slices.push(GpuDevice { model, capabilities, uuid, ..whole.clone() });
         }
@@ -59,7 +62,8 @@ fn gpu_uuid(root: &Path, minor: u32) -> Option<String> {
     })
 }
 
-/// Sets the UUIDs that a newer driver gives to slices. Where they cannot be determined, slices have none.
+/// Sets the UUIDs that a newer driver gives to slices, and their profiles with the memory that these name. Where they
+/// cannot be determined, slices have none.
 pub(super) fn set_slice_uuids(root: &Path, gpus: &mut [GpuDevice]) {
     let sliced = gpus.iter().any(|gpu| !gpu.capabilities.is_empty());
     if !sliced || driver(root).is_some_and(|major| major < OWN_NAMES_SINCE) {
@@ -80,7 +84,13 @@ pub(super) fn set_slice_uuids(root: &Path, gpus: &mut [GpuDevice]) {
             listed.iter().find(|(gpu, _)| Some(gpu) == own.as_ref()).map(|(_, names)| names);
         let fits = found.filter(|names| names.len() == slices.len());
         for (at, slice) in slices.iter_mut().enumerate() {
-            slice.uuid = fits.and_then(|names| names.get(at).cloned());
+            let listed = fits.and_then(|names| names.get(at));
+            slice.uuid = listed.map(|listed| listed.uuid.clone());
+            if let Some(profile) = listed.map(|listed| &listed.profile).filter(|p| !p.is_empty()) {
+                let whole = slice.model.strip_suffix(UNNAMED_PROFILE).unwrap_or(&slice.model);
+                slice.model = format!("{whole}{profile}");
+                slice.memory = memory_of(profile);
+            }
         }
     }
 }
@@ -92,14 +102,23 @@ fn driver(root: &Path) -> Option<u32> {
     words.filter_map(|word| word.split_once('.')?.0.parse().ok()).next()
 }
 
-/// The UUID of each GPU, with those of its slices in order.
-fn names(text: &str) -> Vec<(String, Vec<String>)> {
-    let mut gpus: Vec<(String, Vec<String>)> = Vec::new();
+/// A slice as `nvidia-smi` lists it.
+struct ListedSlice {
+    /// `1g.18gb`
+    profile: String,
+    uuid: String,
+}
+
+/// The UUID of each GPU, with its slices in order.
+fn names(text: &str) -> Vec<(String, Vec<ListedSlice>)> {
+    let mut gpus: Vec<(String, Vec<ListedSlice>)> = Vec::new();
     for line in text.lines() {
         let uuid = line.split_once("(UUID: ").and_then(|(_, rest)| rest.split_once(')'));
         match (uuid, gpus.last_mut()) {
             (Some((name, _)), Some((_, slices))) if name.starts_with("MIG-") => {
-                slices.push(name.to_owned());
+                let mut words = line.split_whitespace().skip_while(|word| *word != "MIG").skip(1);
+                let profile = words.next().unwrap_or_default().to_owned();
+                slices.push(ListedSlice { profile, uuid: name.to_owned() });
             }
             (Some((name, _)), _) if name.starts_with("GPU-") => {
                 gpus.push((name.to_owned(), Vec::new()));
@@ -108,6 +127,13 @@ fn names(text: &str) -> Vec<(String, Vec<String>)> {
         }
     }
     gpus
+}
+
+/// The memory in a profile's name: `1g.18gb`, `1g.10gb+me`.
+fn memory_of(profile: &str) -> Option<Bytes> {
+    let (_, memory) = profile.split_once('.')?;
+    let digits = memory.split_once("gb")?.0;
+    digits.parse().ok().map(Bytes::from_gib)
 }
 
 fn list(program: &Path) -> Option<String> {
@@ -222,6 +248,9 @@ mod tests {
         );
         lister(root, &list);
         assert_eq!(uuids(root), text(["MIG-a", "MIG-b", "MIG-c"]));
+        let slice = &detect_gpus(root)[1];
+        assert_eq!(slice.gres_type(), "nvidia_1g.18gb");
+        assert_eq!(slice.memory, Some(Bytes::from_gib(18)));
         lister(root, &list.replace("  MIG 1g.18gb     Device  2: (UUID: MIG-c)\n", ""));
         assert_eq!(uuids(root), [None, None, None, None], "which is which is not known");
     }

@@ -1,20 +1,28 @@
 //! Detects GPUs by what their drivers show in `/proc`, `/sys` and `/dev`, without a vendor library.
+//!
+//! `nvidia` with `mig` (slices), `amd` (the compute driver's topology), `intel`, `accelerator` (Gaudi, Tenstorrent);
+//! `models` names models that their drivers do not name.
 
+mod accelerator;
+mod amd;
+mod intel;
 mod mig;
+mod models;
+mod nvidia;
 
 use model::amount::Bytes;
 use model::gpu_health::GpuReading;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Entries read of one folder; `/dev` of a large host holds a few thousand.
 const ENTRIES_MAX: usize = 65_536;
 
-const AMD_PCI_VENDOR: &str = "0x1002";
-const INTEL_PCI_VENDOR: &str = "0x8086";
-const HABANA_PCI_VENDOR: &str = "0x1da3";
-/// The PCI class of display controllers without a screen: accelerators.
-const ACCELERATOR_PCI_CLASS: &str = "0x0380";
+/// Names another root folder for the GPUs' files, for tests.
+const ROOT_VARIABLE: &str = "SLUICE_GPU_ROOT";
+
+/// The folder of a render node, by which GPUs of AMD and Intel are opened.
+const RENDER_NODES: &str = "dev/dri";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vendor {
@@ -36,6 +44,22 @@ impl Vendor {
             Vendor::Tenstorrent => "tenstorrent",
         }
     }
+
+    /// The variable that tells a process of its GPUs, where only one is this vendor's. Others would be read by the same
+    /// library a second time, and would number what the first has left.
+    pub fn variable(self) -> Option<&'static str> {
+        match self {
+            Vendor::Amd => Some("ROCR_VISIBLE_DEVICES"),
+            Vendor::Intel => Some("ZE_AFFINITY_MASK"),
+            Vendor::Nvidia | Vendor::Habana | Vendor::Tenstorrent => None,
+        }
+    }
+
+    /// Whether its GPUs are read. Their numbers do not meet: those of render nodes are the kernel's for all vendors, and
+    /// begin at 128.
+    pub fn is_read(self) -> bool {
+        matches!(self, Vendor::Nvidia | Vendor::Amd | Vendor::Intel)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,13 +73,17 @@ pub struct GpuDevice {
     pub path: String,
     /// The capability files of a MIG slice.
     pub capabilities: Vec<String>,
-    /// The UUID of a MIG slice.
+    /// The UUID of a MIG slice, by which a process is told of it. Whole GPUs are told by their numbers.
     pub uuid: Option<String>,
+    /// What tells a whole GPU from all others, where its driver's files say it.
+    pub unique_id: Option<String>,
+    /// `0000:21:00.0`
+    pub pci: Option<String>,
     pub minor: u32,
     pub numa_node: Option<u32>,
     /// The processors near it, in the kernel's list form.
     pub cpus: Option<String>,
-    /// Its memory and its links to each GPU of the machine, where the vendor's library says them.
+    /// Its memory and its links to each GPU of the machine, where the driver's files or the vendor's library say them.
     pub memory: Option<Bytes>,
     pub links: Vec<i32>,
 }
@@ -69,99 +97,57 @@ impl GpuDevice {
 
     /// The model as a GRES type: lower case, no blanks, as Slurm's detection writes it.
     pub fn gres_type(&self) -> String {
-        let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
+        let plain = |c: char| if is_plain(c) { c } else { '_' };
         self.model.trim().to_ascii_lowercase().chars().map(plain).collect()
     }
 }
 
-/// The GPUs below `root`, NVIDIA, AMD, Intel, Gaudi and Tenstorrent in this order, each by device number. None is not an error.
+/// The root folder of the files by which this machine's GPUs are found.
+pub(crate) fn root() -> PathBuf {
+    std::env::var_os(ROOT_VARIABLE).map_or_else(|| "/".into(), PathBuf::from)
+}
+
+/// The GPUs below `root`, NVIDIA, AMD, Intel, Gaudi and Tenstorrent in this order. None is not an error.
 pub fn detect_gpus(root: &Path) -> Vec<GpuDevice> {
-    let mut gpus = nvidia(root);
+    let mut gpus = nvidia::detect(root);
     mig::set_slice_uuids(root, &mut gpus);
-    gpus.extend(amd(root));
-    gpus.extend(intel(root));
-    gpus.extend(gaudi(root));
-    gpus.extend(tenstorrent(root));
+    for found in [amd::detect(root), intel::detect(root), accelerator::detect(root)] {
+        // The links of these are to one another.
+        let before = vec![0; gpus.len()];
+        gpus.extend(found.into_iter().map(|mut gpu| {
+            if !gpu.links.is_empty() {
+                gpu.links.splice(..0, before.iter().copied());
+            }
+            gpu
+        }));
+    }
     for (index, gpu) in (0..).zip(&mut gpus) {
         gpu.index = index;
     }
     gpus
 }
 
-/// A GPU counts only if its device file is there: a container may show the driver's list but not the device.
-fn nvidia(root: &Path) -> Vec<GpuDevice> {
-    let described: Vec<(u32, String, String)> = names_in(&root.join("proc/driver/nvidia/gpus"))
-        .into_iter()
-        .filter_map(|address| {
-            let path = root.join("proc/driver/nvidia/gpus").join(&address).join("information");
-            let text = fs::read_to_string(path).ok()?;
-            let minor = value_of(&text, "Device Minor")?.parse().ok()?;
-            let model = value_of(&text, "Model").unwrap_or("nvidia").to_owned();
-            Some((minor, model, address.to_ascii_lowercase()))
-        })
-        .collect();
-    let mut gpus: Vec<GpuDevice> = minors(&root.join("dev"), "nvidia")
-        .flat_map(|minor| {
-            let known = described.iter().find(|(number, ..)| *number == minor);
-            let device = known.map(|(.., address)| root.join("sys/bus/pci/devices").join(address));
-            let whole = GpuDevice {
-                index: 0,
-                vendor: Vendor::Nvidia,
-                model: known.map_or("nvidia".to_owned(), |(_, model, _)| model.clone()),
-                path: format!("/dev/nvidia{minor}"),
-                capabilities: Vec::new(),
-                uuid: None,
-                minor,
-                numa_node: device.as_deref().and_then(numa_node),
-                cpus: device.as_deref().and_then(near_cpus),
-                memory: None,
-                links: Vec::new(),
-            };
-            mig::split_into_slices(root, whole)
-        })
-        .collect();
-    gpus.sort_by_key(|gpu| gpu.minor);
-    gpus
+/// The files of each of NVIDIA's GPUs and slices, in the order of [`detect_gpus`].
+pub(crate) fn nvidia_units(root: &Path) -> Vec<String> {
+    nvidia::detect(root).iter().map(GpuDevice::files).collect()
 }
 
-/// AMD's compute driver is `/dev/kfd`; without it a card is for graphics only.
-fn amd(root: &Path) -> Vec<GpuDevice> {
-    if !root.join("dev/kfd").exists() {
+/// The GPUs below `root` that are read by files of the kernel's, with the folders of their devices.
+pub(crate) fn readable_by_files(root: &Path) -> Vec<(GpuDevice, PathBuf)> {
+    let mut found = amd::detect(root);
+    found.extend(intel::detect(root));
+    if found.is_empty() {
         return Vec::new();
     }
-    render_nodes(root, Vendor::Amd, |device| is(device, "vendor", AMD_PCI_VENDOR))
-}
-
-/// Intel's compute runtime opens the render node itself. A processor's integrated graphics is not counted.
-fn intel(root: &Path) -> Vec<GpuDevice> {
-    render_nodes(root, Vendor::Intel, |device| {
-        is(device, "vendor", INTEL_PCI_VENDOR) && is(device, "class", ACCELERATOR_PCI_CLASS)
-    })
-}
-
-/// Gaudi's driver makes an accelerator device, with a second file to control it.
-fn gaudi(root: &Path) -> Vec<GpuDevice> {
-    let is_one = |device: &Path| is(device, "vendor", HABANA_PCI_VENDOR);
-    sorted(minors(&root.join("sys/class/accel"), "accel").filter_map(|minor| {
-        let device = root.join(format!("sys/class/accel/accel{minor}/device"));
-        let model = trimmed(&device.join("device_type")).filter(|name| !name.is_empty());
-        let control = format!("/dev/accel/accel_controlD{minor}");
-        let has_control = root.join(&control[1..]).exists();
-        is_one(&device).then(|| GpuDevice {
-            capabilities: has_control.then_some(control).into_iter().collect(),
-            ..plain(Vendor::Habana, model, format!("/dev/accel/accel{minor}"), minor, &device)
-        })
-    }))
-}
-
-/// Tenstorrent's driver numbers the files in a folder of its own.
-fn tenstorrent(root: &Path) -> Vec<GpuDevice> {
-    sorted(minors(&root.join("dev/tenstorrent"), "").map(|minor| {
-        let class = root.join(format!("sys/class/tenstorrent/tenstorrent!{minor}"));
-        let model = trimmed(&class.join("tt_card_type")).map(|card| format!("tenstorrent {card}"));
-        let path = format!("/dev/tenstorrent/{minor}");
-        plain(Vendor::Tenstorrent, model, path, minor, &class.join("device"))
-    }))
+    // They follow NVIDIA's, as in `detect_gpus`.
+    let first = nvidia::detect(root).len() as u32;
+    let folder = |gpu: &GpuDevice| match &gpu.pci {
+        Some(address) => pci_device(root, address),
+        None => root.join(format!("sys/class/drm/renderD{}/device", gpu.minor)),
+    };
+    let numbered = (first..).zip(found).map(|(index, gpu)| GpuDevice { index, ..gpu });
+    numbered.map(|gpu| (folder(&gpu), gpu)).map(|(folder, gpu)| (gpu, folder)).collect()
 }
 
 /// A device of which only its files tell. `device` is its folder in `/sys`.
@@ -179,6 +165,8 @@ fn plain(
         path,
         capabilities: Vec::new(),
         uuid: None,
+        unique_id: None,
+        pci: pci_address(device),
         minor,
         numa_node: numa_node(device),
         cpus: near_cpus(device),
@@ -224,30 +212,42 @@ pub(super) fn add_readings(gpus: &mut [GpuDevice], readings: &[GpuReading]) {
     }
 }
 
-fn render_nodes(root: &Path, vendor: Vendor, is_one: impl Fn(&Path) -> bool) -> Vec<GpuDevice> {
-    let mut gpus: Vec<GpuDevice> = minors(&root.join("sys/class/drm"), "renderD")
-        .filter_map(|minor| {
-            let device = root.join(format!("sys/class/drm/renderD{minor}/device"));
-            let model = trimmed(&device.join("product_name")).filter(|name| !name.is_empty());
-            is_one(&device).then(|| GpuDevice {
-                index: 0,
-                vendor,
-                model: model.unwrap_or_else(|| vendor.as_str().to_owned()),
-                path: format!("/dev/dri/renderD{minor}"),
-                capabilities: Vec::new(),
-                uuid: None,
-                minor,
-                numa_node: numa_node(&device),
-                cpus: near_cpus(&device),
-                memory: trimmed(&device.join("mem_info_vram_total"))
-                    .and_then(|bytes| bytes.parse().ok())
-                    .map(Bytes),
-                links: Vec::new(),
-            })
-        })
+/// The render nodes whose device file is there, by number, with the folders of their devices: a container may show the
+/// driver's list but not the device.
+fn render_nodes(root: &Path) -> Vec<(u32, PathBuf)> {
+    let mut found: Vec<(u32, PathBuf)> = minors(&root.join("sys/class/drm"), "renderD")
+        .filter(|minor| has_render_node(root, *minor))
+        .map(|minor| (minor, root.join(format!("sys/class/drm/renderD{minor}/device"))))
         .collect();
-    gpus.sort_by_key(|gpu| gpu.minor);
-    gpus
+    found.sort_unstable();
+    found
+}
+
+fn has_render_node(root: &Path, minor: u32) -> bool {
+    root.join(RENDER_NODES).join(format!("renderD{minor}")).exists()
+}
+
+fn render_path(minor: u32) -> String {
+    format!("/{RENDER_NODES}/renderD{minor}")
+}
+
+fn pci_device(root: &Path, address: &str) -> PathBuf {
+    root.join("sys/bus/pci/devices").join(address)
+}
+
+/// The address of a device on the PCI bus, by the name of its folder or by what its driver says there.
+fn pci_address(device: &Path) -> Option<String> {
+    let is_address = |name: &str| {
+        let digits = name.bytes().filter(u8::is_ascii_hexdigit).count();
+        digits >= 8 && name.matches(':').count() == 2 && name.contains('.')
+    };
+    let real = fs::canonicalize(device).ok()?;
+    let name = real.file_name()?.to_str()?.to_owned();
+    let said = || {
+        let text = fs::read_to_string(device.join("uevent")).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("PCI_SLOT_NAME=").map(str::to_owned))
+    };
+    Some(name).filter(|name| is_address(name)).or_else(said)
 }
 
 /// Whether a device's file in `/sys` begins with this text.
@@ -277,6 +277,15 @@ fn trimmed(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
+fn number(path: &Path) -> Option<u64> {
+    trimmed(path)?.parse().ok()
+}
+
+/// A name of a model that a driver's file gives, if it is one.
+fn model_in(path: &Path) -> Option<String> {
+    trimmed(path).filter(|name| !name.is_empty())
+}
+
 /// The kernel writes -1 where it does not know.
 fn numa_node(device: &Path) -> Option<u32> {
     trimmed(&device.join("numa_node"))?.parse().ok()
@@ -296,77 +305,10 @@ pub(super) mod tests {
         fs::write(path, text).expect("write");
     }
 
-    #[test]
-    fn nvidia_devices_are_ordered_by_minor_and_described_by_the_driver() {
-        let scratch = tempfile::tempdir().expect("scratch folder");
-        let root = scratch.path();
-        for (address, minor, numa) in [("0000:C1:00.0", 1, "1"), ("0000:21:00.0", 0, "-1")] {
-            let text =
-                format!("Model: \t\t NVIDIA H200\nIRQ:   \t\t 1\nDevice Minor: \t {minor}\n");
-            put(root, &format!("proc/driver/nvidia/gpus/{address}/information"), &text);
-            let device = format!("sys/bus/pci/devices/{}", address.to_ascii_lowercase());
-            put(root, &format!("{device}/numa_node"), &format!("{numa}\n"));
-            put(root, &format!("{device}/local_cpulist"), "0-7\n");
-        }
-        for name in ["nvidia10", "nvidia1", "nvidia0", "nvidiactl", "nvidia-uvm", "null"] {
-            put(root, &format!("dev/{name}"), "");
-        }
-        let gpus = detect_gpus(root);
-        let seen: Vec<_> = gpus
-            .iter()
-            .map(|gpu| (gpu.index, gpu.path.as_str(), gpu.gres_type(), gpu.numa_node))
-            .collect();
-        let expected = [
-            (0, "/dev/nvidia0", "nvidia_h200", None),
-            (1, "/dev/nvidia1", "nvidia_h200", Some(1)),
-            (2, "/dev/nvidia10", "nvidia", None),
-        ];
-        assert_eq!(
-            seen,
-            expected.map(|(index, path, kind, numa)| (index, path, kind.to_owned(), numa))
-        );
-        assert_eq!(gpus[1].cpus.as_deref(), Some("0-7"));
-    }
-
-    #[test]
-    fn amd_gpus_need_the_compute_driver_and_intel_gpus_the_accelerator_class() {
-        let scratch = tempfile::tempdir().expect("scratch folder");
-        let root = scratch.path();
-        put(root, "sys/class/drm/renderD128/device/vendor", "0x1002\n");
-        put(root, "sys/class/drm/renderD128/device/product_name", "AMD Instinct MI300X\n");
-        put(root, "sys/class/drm/renderD129/device/vendor", "0x8086\n");
-        put(root, "sys/class/drm/renderD129/device/class", "0x030000\n");
-        assert_eq!(detect_gpus(root), [], "what drives a screen is no accelerator");
-        put(root, "dev/kfd", "");
-        let gpus = detect_gpus(root);
-        let seen: Vec<_> = gpus.iter().map(|gpu| (gpu.path.as_str(), gpu.gres_type())).collect();
-        assert_eq!(seen, [("/dev/dri/renderD128", "amd_instinct_mi300x".to_owned())]);
-        put(root, "sys/class/drm/renderD130/device/vendor", "0x8086\n");
-        put(root, "sys/class/drm/renderD130/device/class", "0x038000\n");
-        let gpus = detect_gpus(root);
-        assert_eq!(
-            (gpus[1].vendor, gpus[1].files()),
-            (Vendor::Intel, "/dev/dri/renderD130".to_owned())
-        );
-    }
-
-    #[test]
-    fn gaudi_and_tenstorrent_are_found_by_their_files() {
-        let scratch = tempfile::tempdir().expect("scratch folder");
-        let root = scratch.path();
-        put(root, "sys/class/accel/accel0/device/vendor", "0x1da3\n");
-        put(root, "sys/class/accel/accel1/device/vendor", "0x8086\n");
-        put(root, "dev/accel/accel_controlD0", "");
-        put(root, "dev/tenstorrent/0", "");
-        put(root, "dev/tenstorrent/by-id", "");
-        put(root, "sys/class/tenstorrent/tenstorrent!0/tt_card_type", "n300\n");
-        let found = detect_gpus(root);
-        let seen: Vec<_> = found.iter().map(|gpu| (gpu.gres_type(), gpu.files())).collect();
-        let expected = [
-            ("gaudi", "/dev/accel/accel0,/dev/accel/accel_controlD0"),
-            ("tenstorrent_n300", "/dev/tenstorrent/0"),
-        ];
-        assert_eq!(seen, expected.map(|(kind, files)| (kind.to_owned(), files.to_owned())));
+    pub(in crate::detect) fn link(root: &Path, path: &str, to: &str) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().expect("parent")).expect("folder");
+        std::os::unix::fs::symlink(to, path).expect("a link");
     }
 
     #[test]

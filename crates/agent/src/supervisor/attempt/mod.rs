@@ -248,6 +248,7 @@ impl Attempt {
                     steps.for_each(|one| one.client_gone(stream));
                 }
                 ToSupervisor::Measure { request: ask } => self.measure(ask),
+                ToSupervisor::Notice { line } => self.tell_all(&line),
                 ToSupervisor::Execute(action) => self.carry_out(action),
             }
         }

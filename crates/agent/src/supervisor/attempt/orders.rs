@@ -228,11 +228,21 @@ impl Attempt {
         let Some(line) = notice::fill(words, &self.record, StepId::Batch, count, now) else {
             return;
         };
+        self.write_line(&line);
+    }
+
+    fn write_line(&mut self, line: &str) {
         if let Some(log) = &mut self.log {
-            log.write_line(&line);
+            log.write_line(line);
         } else if let Some(stderr) = &self.stderr {
-            notice::write(stderr, &line);
+            notice::write(stderr, line);
         }
+    }
+
+    /// Writes a line where the script and each step write their errors.
+    pub(super) fn tell_all(&mut self, line: &str) {
+        self.write_line(line);
+        self.steps.iter_mut().for_each(|step| step.write_notice(line));
     }
 
     fn suspend(&mut self) {

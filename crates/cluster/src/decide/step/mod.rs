@@ -71,6 +71,7 @@ impl State {
             exit: Default::default(),
             usage: Default::default(),
             submit_line: ask.submit_line.clone(),
+            cpu_frequency: ask.cpu_frequency,
         };
         check_open_bytes(attempt, &step)?;
         self.check_room_for_step(job, &step, context)?;

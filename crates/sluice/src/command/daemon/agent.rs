@@ -4,7 +4,7 @@ use super::keeper::AGENT_KEEPER;
 use super::state_dir::StateDir;
 use super::{core_dump, listen_addresses, log};
 use crate::command::verb::{VerbError, VerbResult};
-use ::agent::detect::{Machine, gres_config_lines, node_config_line};
+use ::agent::detect::{Machine, gpu_comment_lines, gres_config_lines, node_config_line};
 use ::agent::{AgentConfig, Launcher};
 use clap::Args;
 use model::amount::Bytes;
@@ -53,8 +53,10 @@ pub fn run(args: AgentArgs) -> VerbResult {
         return Ok(ExitCode::SUCCESS);
     }
     if args.print_config {
+        let begun = Instant::now();
         let (machine, notice) =
             Machine::detect_with_libraries().map_err(|e| VerbError::Message(e.to_string()))?;
+        let took = begun.elapsed();
         if let Some(why) = notice {
             eprintln!("sluice: {why}; the GPUs are those that /proc and /sys show");
         }
@@ -62,7 +64,9 @@ pub fn run(args: AgentArgs) -> VerbResult {
         let gres = gres_config_lines(&machine);
         if !gres.is_empty() {
             println!("# gres.conf\n{}", gres.join("\n"));
+            println!("{}", gpu_comment_lines(&machine).join("\n"));
         }
+        println!("# detected in {:.1} ms", took.as_secs_f64() * 1000.0);
         return Ok(ExitCode::SUCCESS);
     }
     let path = args.state.unwrap_or_else(crate::client::default_state_dir);
@@ -151,7 +155,7 @@ pub fn node_config(machine: &Machine) -> NodeConfig {
                 links: Vec::new(),
                 cores,
                 device_memory: None,
-                variables: None,
+                variables: machine.gpu_variables(),
                 no_consume: false,
                 share_of: None,
             }),

@@ -109,6 +109,7 @@ mod tests {
             tasks: 1,
             used: TaskUsage::default(),
             pids: Vec::new(),
+            cpu_frequency: None,
         };
         let steps = vec![step(StepId::Batch), step(StepId::Number(2)), step(StepId::Number(1))];
         let found = [JobUsage { job: JobId(9), shown: "7_3".into(), steps, loads: Vec::new() }];

@@ -34,10 +34,11 @@ int nvmlDeviceGetHandleByIndex_v2(u32 index, device *d) {
 int nvmlDeviceGetName(device d, char *text, u32 length) { snprintf(text, length, "NVIDIA Fake"); return 0; }
 int nvmlDeviceGetUUID(device d, char *text, u32 length) { snprintf(text, length, "GPU-%ld", at(d)); return 0; }
 int nvmlDeviceGetMinorNumber(device d, u32 *minor) { *minor = at(d); return 0; }
-int nvmlDeviceGetMemoryInfo(device d, u64 *memory) { memory[0] = 80ull << 30; memory[1] = 79ull << 30; memory[2] = 1ull << 30; return 0; }
+/* `fail.N`: the GPU answers some questions and not others. */
+int nvmlDeviceGetMemoryInfo(device d, u64 *memory) { if (get("fail", at(d), 0)) return 999; memory[0] = 80ull << 30; memory[1] = 79ull << 30; memory[2] = 1ull << 30; return 0; }
 int nvmlDeviceGetUtilizationRates(device d, u32 *rates) { rates[0] = get("util", at(d), 7); rates[1] = 0; return 0; }
 int nvmlDeviceGetPowerUsage(device d, u32 *mw) { *mw = 70500; return 0; }
-int nvmlDeviceGetTemperature(device d, u32 sensor, u32 *c) { *c = get("temp", at(d), 40); return 0; }
+int nvmlDeviceGetTemperature(device d, u32 sensor, u32 *c) { if (get("fail", at(d), 0)) return 999; *c = get("temp", at(d), 40); return 0; }
 int nvmlDeviceGetTotalEccErrors(device d, u32 kind, u32 counter, u64 *errors) {
     *errors = get(kind ? "uncorrected" : "corrected", at(d), 0);
     return 0;

@@ -53,15 +53,18 @@ pub fn cpu_freq(text: &str) -> Result<CpuFrequency, OptionError> {
     })
 }
 
-/// The request as `SLURM_CPU_FREQ_REQ` has it.
-pub fn text(asked: &CpuFrequency) -> String {
-    let word = |frequency: Frequency| match frequency {
+pub fn word(frequency: Frequency) -> String {
+    match frequency {
         Frequency::Khz(number) => number.to_string(),
         named => FREQUENCIES
             .iter()
             .find(|(_, one)| *one == named)
             .map_or_else(String::new, |(name, _)| (*name).to_owned()),
-    };
+    }
+}
+
+/// The request as `SLURM_CPU_FREQ_REQ` has it.
+pub fn text(asked: &CpuFrequency) -> String {
     let frequencies: Vec<String> = asked.min.into_iter().chain(asked.max).map(word).collect();
     let parts = [frequencies.join("-"), asked.governor.map_or("", Governor::word).to_owned()];
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(":")

@@ -2,6 +2,7 @@
 
 use crate::output::Moment;
 use crate::output::table::field_table::named_column;
+use crate::output::text::frequency_text::{self, FrequencyPart};
 use crate::output::text::push;
 use crate::output::text::usage_text::{
     self, Metric as M, Statistic as S, Units, UsageRow, memory_text, push_tres_in, push_tres_out,
@@ -109,10 +110,10 @@ pub static ACCT_FIELDS: &[AcctField] = &[
     field(10, "QOS", |r, c| of_job(r, c, |j, c| c.push_str(&j.qos))),
     unmeasured(6, "QOSRAW"),
     field(22, "Reason", |r, c| of_job(r, c, |j, c| c.push_str(&words::reason::text(&j.reason)))),
-    field(10, "ReqCPUFreq", |_, c| c.push_str("Unknown")),
-    field(13, "ReqCPUFreqGov", |_, c| c.push_str("Unknown")),
-    field(13, "ReqCPUFreqMax", |_, c| c.push_str("Unknown")),
-    field(13, "ReqCPUFreqMin", |_, c| c.push_str("Unknown")),
+    field(10, "ReqCPUFreq", |r, c| frequency(r, c, FrequencyPart::Max)),
+    field(13, "ReqCPUFreqGov", |r, c| frequency(r, c, FrequencyPart::Governor)),
+    field(13, "ReqCPUFreqMax", |r, c| frequency(r, c, FrequencyPart::Max)),
+    field(13, "ReqCPUFreqMin", |r, c| frequency(r, c, FrequencyPart::Min)),
     field(8, "ReqCPUS", |r, c| push!(c, "{}", r.step.map_or(r.job.req_cpus, |s| s.cpus))),
     field(10, "ReqMem", |r, c| of_job(r, c, |j, c| c.push_str(&req_mem(r, j)))),
     field(8, "ReqNodes", |r, c| push!(c, "{}", r.step.map_or(r.job.req_nodes, |s| s.nodes.len() as u32))),
@@ -157,6 +158,11 @@ pub static ACCT_FIELDS: &[AcctField] = &[
 ];
 
 /// Writes a value that only jobs have; it is empty in the lines of steps.
+fn frequency(row: &Row<'_>, cell: &mut String, part: FrequencyPart) {
+    let asked = row.step.and_then(|step| step.cpu_frequency);
+    frequency_text::push(asked, row.step.map(|step| step.id), part, cell);
+}
+
 fn of_job(row: &Row<'_>, cell: &mut String, write: impl Fn(&JobRecord, &mut String)) {
     if row.step.is_none() {
         write(row.job, cell);

@@ -77,6 +77,7 @@ fn step(id: StepId, name: &str, state: RecordState, exit: ExitStatus) -> StepRec
         tasks: 1,
         usage: Usage::default(),
         submit_line: String::new(),
+        cpu_frequency: None,
     }
 }
 

@@ -3,6 +3,7 @@
 use super::Options;
 use super::record::RecordWriter;
 use crate::output::Moment;
+use crate::output::text::frequency_text;
 use crate::words::NULL;
 use model::hostlist;
 use model::id::StepId;
@@ -51,7 +52,7 @@ fn push_one(out: &mut String, job: &JobView, step: &Step, moment: Moment<'_>, op
         _ => format!("TRES={NULL}"),
     });
     record.line("ResvPorts=(null)");
-    record.line("CPUFreqReq=Default");
+    record.line(format!("CPUFreqReq={}", frequency_text::request(step.cpu_frequency)));
     record.line("SrunHost:Pid=(null):0");
     record.end();
 }

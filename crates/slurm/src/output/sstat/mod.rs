@@ -3,12 +3,12 @@
 use crate::output::table::field_table::{
     self, ChosenColumn, Layout, Table, UnknownField, named_column,
 };
+use crate::output::text::frequency_text::{self, FrequencyPart};
 use crate::output::text::push;
 use crate::output::text::usage_text::{
     Metric as M, Statistic as S, Units, UsageRow, push_statistic, push_tres_in, push_tres_out,
 };
 use model::hostlist;
-use model::id::StepId;
 use std::fmt::Write;
 use std::io;
 use wire::client::StepUsage;
@@ -67,10 +67,10 @@ static FIELDS: &[StatField] = &[
     field(20, "Nodelist", |r, c| c.push_str(&hostlist::compress(r.step.pids.iter().map(|(node, _)| node)))),
     field(8, "NTasks", |r, c| push!(c, "{}", r.step.tasks)),
     field(20, "Pids", pids),
-    field(10, "ReqCPUFreq", |_, c| c.push('0')),
-    field(13, "ReqCPUFreqMin", requested_frequency),
-    field(13, "ReqCPUFreqMax", requested_frequency),
-    field(13, "ReqCPUFreqGov", requested_frequency),
+    field(10, "ReqCPUFreq", requested_frequency),
+    field(13, "ReqCPUFreqMin", |r, c| frequency(r, c, FrequencyPart::Min)),
+    field(13, "ReqCPUFreqMax", |r, c| frequency(r, c, FrequencyPart::Max)),
+    field(13, "ReqCPUFreqGov", |r, c| frequency(r, c, FrequencyPart::Governor)),
     field(14, "TRESUsageInAve", |r, c| push_tres_in(usage(r), S::Mean, c)),
     field(14, "TRESUsageInMax", |r, c| push_tres_in(usage(r), S::Max, c)),
     field(18, "TRESUsageInMaxNode", |r, c| push_tres_in(usage(r), S::MaxNode, c)),
@@ -127,9 +127,16 @@ fn bytes(row: &Row<'_>, metric: M, statistic: S, cell: &mut String) {
     push_statistic(UsageRow { units: Units::Own, ..usage(row) }, metric, statistic, cell);
 }
 
-/// CPU frequencies are never set. Slurm's word for that differs between a script and a step.
+fn frequency(row: &Row<'_>, cell: &mut String, part: FrequencyPart) {
+    frequency_text::push(row.step.cpu_frequency, Some(row.step.step), part, cell);
+}
+
+/// A column that Slurm keeps for its first form of the option: a zero where nothing was asked for.
 fn requested_frequency(row: &Row<'_>, cell: &mut String) {
-    cell.push_str(if row.step.step == StepId::Batch { "0" } else { "Unknown" });
+    match row.step.cpu_frequency {
+        Some(_) => frequency(row, cell, FrequencyPart::Max),
+        None => cell.push('0'),
+    }
 }
 
 fn pids(row: &Row<'_>, cell: &mut String) {
@@ -171,6 +178,7 @@ pub fn help_format() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::id::StepId;
     use model::usage::{TaskSample, TaskUsage};
 
     fn shown(options: &Options) -> String {
@@ -182,6 +190,7 @@ mod tests {
             tasks: 1,
             used: TaskUsage::of(0, 0, &measure, true),
             pids: vec![("node1".into(), vec![11, 12])],
+            cpu_frequency: None,
         };
         let rows = [Row { job: "3", step: &step, units: Units::Exact }];
         let columns = columns(options).expect("columns");

@@ -1,5 +1,7 @@
-//! Texts in Slurm's notation that more than one command prints: parts of a job, of a node, and of a step's usage.
+//! Texts in Slurm's notation that more than one command prints: parts of a job, of a node, of a step's usage, and of its
+//! CPU frequency.
 
+pub mod frequency_text;
 pub mod job_text;
 pub mod node_text;
 pub mod usage_text;

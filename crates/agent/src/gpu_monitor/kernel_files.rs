@@ -1,0 +1,248 @@
+//! GPUs of AMD and Intel, read by the files of their drivers in `/sys` (`amdgpu`, `xe`, `i915`). The vendors' libraries
+//! (ROCm SMI, Level Zero's Sysman) read the same files, so that none of them is loaded.
+
+use crate::detect::GpuDevice;
+use crate::detect::gpu::readable_by_files;
+use model::gpu_health::GpuReading;
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Entries read of a folder of a device.
+const ENTRIES_MAX: usize = 256;
+
+/// The GPUs that were there at the start. One that vanishes afterwards is lost.
+pub(super) struct KernelFiles(Vec<FileGpu>);
+
+struct FileGpu {
+    gpu: GpuDevice,
+    /// The device's folder.
+    folder: PathBuf,
+    /// What tells it from the others of the machine in all readings.
+    identity: String,
+    /// One of several partitions of a device, whose figures are those of all.
+    is_partition: bool,
+}
+
+impl KernelFiles {
+    pub fn find(root: &Path) -> KernelFiles {
+        let found = readable_by_files(root);
+        let mut devices: HashMap<PathBuf, usize> = HashMap::new();
+        for (_, folder) in &found {
+            *devices.entry(folder.clone()).or_default() += 1;
+        }
+        let gpus = found.into_iter().map(|(gpu, folder)| {
+            let is_partition = devices[&folder] > 1;
+            let known = gpu.unique_id.clone().or_else(|| gpu.pci.clone()).unwrap_or_default();
+            let identity = if is_partition || known.is_empty() {
+                format!("{known}/renderD{}", gpu.minor)
+            } else {
+                known
+            };
+            FileGpu { gpu, folder, identity, is_partition }
+        });
+        KernelFiles(gpus.collect())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn readings(&self) -> Vec<GpuReading> {
+        self.0.iter().map(FileGpu::reading).collect()
+    }
+}
+
+impl FileGpu {
+    fn reading(&self) -> GpuReading {
+        let gpu = &self.gpu;
+        let known = GpuReading {
+            index: gpu.index,
+            minor: Some(gpu.minor),
+            uuid: self.identity.clone(),
+            model: gpu.model.clone(),
+            pci: gpu.pci.clone().unwrap_or_default(),
+            memory: gpu.memory.unwrap_or_default(),
+            ..GpuReading::default()
+        };
+        if text(&self.folder.join("vendor")).is_none() {
+            let lost = Some("its driver does not show it any more".to_owned());
+            return GpuReading { lost, ..known };
+        }
+        let of_device = |file: &str| number(&self.folder.join(file));
+        let own = |file: &str| (!self.is_partition).then(|| of_device(file)).flatten();
+        let (corrected, uncorrected) = self.memory_errors().unzip();
+        // The power of a device would be counted once for each of its partitions.
+        let own_sensor =
+            |files: &[&str]| (!self.is_partition).then(|| self.sensor(files)).flatten();
+        let power = own_sensor(&["power1_average", "power1_input"]);
+        let energy = own_sensor(&["energy1_input"]);
+        GpuReading {
+            busy_percent: own("gpu_busy_percent").map(|busy| busy.min(100)),
+            memory_used: own("mem_info_vram_used").map(model::amount::Bytes).unwrap_or_default(),
+            temperature_c: self.sensor(&["temp1_input", "temp2_input"]).map(|milli| milli / 1000),
+            power_mw: power.map(|micro| micro / 1000),
+            energy_mj: energy.map(|micro| micro / 1000),
+            ecc_corrected: corrected,
+            ecc_uncorrected: uncorrected,
+            pcie_replays: of_device("pcie_replay_count"),
+            ..known
+        }
+    }
+
+    /// The first of these files that one of the device's sensors has.
+    fn sensor(&self, files: &[&str]) -> Option<u64> {
+        let sensors = entries(&self.folder.join("hwmon"));
+        let paths = sensors.iter().flat_map(|sensor| files.iter().map(|file| sensor.join(file)));
+        paths.into_iter().find_map(|path| number(&path))
+    }
+
+    /// Corrected and uncorrected errors of all parts of the GPU (RAS): a file for each, with `ue: N` and `ce: N`.
+    fn memory_errors(&self) -> Option<(u64, u64)> {
+        let files = entries(&self.folder.join("ras")).into_iter().filter(|path| {
+            path.file_name()
+                .and_then(|name| name.to_str())
+                .is_some_and(|n| n.ends_with("_err_count"))
+        });
+        let counts = files.filter_map(|path| {
+            let text = text(&path)?;
+            let value = |key: &str| -> Option<u64> {
+                text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok())
+            };
+            Some((value("ce:")?, value("ue:")?))
+        });
+        counts.reduce(|sum, one| (sum.0.saturating_add(one.0), sum.1.saturating_add(one.1)))
+    }
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let found = fs::read_dir(folder).into_iter().flatten().flatten().take(ENTRIES_MAX);
+    let mut paths: Vec<PathBuf> = found.map(|entry| entry.path()).collect();
+    paths.sort();
+    paths
+}
+
+fn text(path: &Path) -> Option<String> {
+    fs::read_to_string(path).ok()
+}
+
+fn number(path: &Path) -> Option<u64> {
+    text(path)?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::amount::Bytes;
+
+    fn put(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().expect("parent")).expect("folder");
+        fs::write(path, text).expect("write");
+    }
+
+    /// A GPU of AMD's without a topology: its render node says it all.
+    fn amd(root: &Path) -> String {
+        put(root, "dev/kfd", "");
+        put(root, "dev/dri/renderD128", "");
+        let device = "sys/class/drm/renderD128/device";
+        for (file, text) in [
+            ("vendor", "0x1002\n"),
+            ("uevent", "DRIVER=amdgpu\nPCI_SLOT_NAME=0000:05:00.0\n"),
+            ("product_name", "AMD Instinct MI210\n"),
+            ("mem_info_vram_total", "68719476736\n"),
+        ] {
+            put(root, &format!("{device}/{file}"), text);
+        }
+        let bus = "sys/bus/pci/devices/0000:05:00.0";
+        for (file, text) in [
+            ("vendor", "0x1002\n"),
+            ("gpu_busy_percent", "73\n"),
+            ("mem_info_vram_used", "1073741824\n"),
+            ("pcie_replay_count", "4\n"),
+            ("hwmon/hwmon3/temp1_input", "41000\n"),
+            ("hwmon/hwmon3/power1_average", "92000000\n"),
+            ("ras/umc_err_count", "ue: 1\nce: 5\n"),
+            ("ras/gfx_err_count", "ue: 1\nce: 0\n"),
+            ("ras/features", "feature mask: 0x1\n"),
+        ] {
+            put(root, &format!("{bus}/{file}"), text);
+        }
+        bus.to_owned()
+    }
+
+    #[test]
+    fn amd_gpu_is_read_by_its_drivers_files_and_is_lost_without_them() {
+        let scratch = tempfile::tempdir().expect("scratch folder");
+        let root = scratch.path();
+        let bus = amd(root);
+        let files = KernelFiles::find(root);
+        let known = GpuReading {
+            index: 0,
+            minor: Some(128),
+            uuid: "0000:05:00.0".into(),
+            model: "AMD Instinct MI210".into(),
+            pci: "0000:05:00.0".into(),
+            memory: Bytes::from_gib(64),
+            ..GpuReading::default()
+        };
+        let expected = GpuReading {
+            memory_used: Bytes::from_gib(1),
+            busy_percent: Some(73),
+            power_mw: Some(92_000),
+            temperature_c: Some(41),
+            ecc_corrected: Some(5),
+            ecc_uncorrected: Some(2),
+            pcie_replays: Some(4),
+            ..known.clone()
+        };
+        assert_eq!(files.readings(), [expected]);
+        fs::remove_dir_all(root.join(bus)).expect("removed");
+        let lost = Some("its driver does not show it any more".to_owned());
+        assert_eq!(files.readings(), [GpuReading { lost, ..known }]);
+    }
+
+    #[test]
+    fn intel_gpu_has_its_energy_counter() {
+        let scratch = tempfile::tempdir().expect("scratch folder");
+        let root = scratch.path();
+        put(root, "dev/dri/renderD128", "");
+        let device = "sys/class/drm/renderD128/device";
+        put(root, &format!("{device}/vendor"), "0x8086\n");
+        put(root, &format!("{device}/class"), "0x038000\n");
+        put(root, &format!("{device}/hwmon/hwmon1/energy1_input"), "5000000\n");
+        let read = KernelFiles::find(root).readings();
+        assert_eq!(
+            (read[0].energy_mj, read[0].busy_percent, read[0].uuid.as_str()),
+            (Some(5_000), None, "/renderD128")
+        );
+        assert!(KernelFiles::find(&root.join("dev")).is_empty());
+    }
+
+    #[test]
+    fn partitions_have_no_figures_of_the_whole_device() {
+        let scratch = tempfile::tempdir().expect("scratch folder");
+        let root = scratch.path();
+        amd(root);
+        for part in 0..2_u32 {
+            let node = format!("sys/class/kfd/kfd/topology/nodes/{}", part + 1);
+            put(root, &format!("{node}/gpu_id"), "7\n");
+            let text =
+                format!("location_id {}\ndrm_render_minor {}\n", 0x500 | part << 28, 128 + part);
+            put(root, &format!("{node}/properties"), &text);
+            put(root, &format!("dev/dri/renderD{}", 128 + part), "");
+        }
+        let read = KernelFiles::find(root).readings();
+        let seen: Vec<_> = read
+            .iter()
+            .map(|gpu| (gpu.uuid.as_str(), gpu.busy_percent, gpu.ecc_uncorrected))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                ("0000:05:00.0/renderD128", None, Some(2)),
+                ("0000:05:00.0/renderD129", None, Some(2))
+            ]
+        );
+    }
+}
