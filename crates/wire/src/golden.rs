@@ -124,7 +124,8 @@ fn views_keep_their_names() {
         &WaitView { backfill_slot: Some(slot), ..WaitView::default() },
         concat!(
             r#"{"reason":null,"ahead":0,"ahead_first":[],"#,
-            r#""kept":{"start":5,"partition":"main","nodes":[]}}"#
+            r#""kept":{"start":5,"partition":"main","nodes":[]},"#,
+            r#""more_occupants":0,"endless_occupants":false}"#
         ),
     );
     let plans = PlanCounts { last_slots: 1, total_slots: 2, ..PlanCounts::default() };
