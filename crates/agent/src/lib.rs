@@ -8,7 +8,8 @@
 //! - a supervisor for each attempt of a job (`supervisor/`) runs it in a control group of its own and keeps its end
 //!   until an agent has taken it: prolog and epilog, script, steps, time limit, scratch folders.
 //!
-//! `gpu_monitor/` is a fourth: it asks the library of the GPUs' vendor.
+//! `gpu_monitor/` is a fourth: it asks the library of the GPUs' vendor. `output_reader` is a fifth: it reads a job's output
+//! file as the job's owner.
 //!
 //! What they share: `spool/` (the attempts on disk), `cgroup/` (control groups), `detect/` (the machine's processors,
 //! memory and GPUs), `device_access` (which device files a job may open), `cdi/` (what vendors' files say of devices). Small pieces: `launch_request`, `attempt_key`,
@@ -25,6 +26,7 @@ pub mod detect;
 pub mod gpu_monitor;
 #[doc(hidden)]
 pub mod launch_bench;
+pub mod output_reader;
 pub mod trusted_dir;
 
 mod agent;

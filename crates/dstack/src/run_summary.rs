@@ -7,6 +7,7 @@ use crate::table::PsRow;
 use model::amount::Bytes;
 use model::array::format_pending;
 use model::node::NodeConfig;
+use model::printable::printable;
 use model::reason::Reason;
 use model::record::{JobRecord, RecordState};
 use model::run::{ExitStatus, JobState, Outcome};
@@ -82,7 +83,7 @@ impl RunSummary {
         let run = run_status(facts, job);
         let error = match (facts.state, facts.reason) {
             (JobState::OutOfMemory, _) => "out of memory".to_owned(),
-            (_, Reason::NotLaunched(why)) => format!("executor error: {why}"),
+            (_, Reason::NotLaunched(why)) => format!("executor error: {}", printable(why)),
             _ => end.and_then(JobEnd::error).unwrap_or_default(),
         };
         let message = status::run_message(run, facts.restarts, Some(&said));

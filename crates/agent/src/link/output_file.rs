@@ -1,18 +1,18 @@
-//! Sends a file that a job writes over a stream, read by a process with the rights of the job's owner.
+//! Sends a file that a job writes over a stream.
 //!
-//! A process, because the path is the owner's choice: it may lead to a file system of theirs that never answers, which
-//! holds up nobody else there, and the process can be killed.
+//! It is read by a process of its own ([`crate::output_reader`]), because the path is the owner's choice: it may lead to a
+//! file system of theirs that never answers. The process can be killed, and holds up its owner's streams alone.
 
 use crate::link::log_reader::Grants;
 use crate::link::stream_output::{StreamOutput, StreamOutputs};
-use crate::supervisor::owner::{self, OwnerAnswer};
-use crate::wall_clock;
-use nix::unistd::{Gid, Uid, geteuid, setgid, setgroups, setuid};
+use crate::output_reader::ReadRequest;
+use std::collections::HashMap;
 use std::process::Stdio;
+use std::sync::Mutex;
 use std::time::Duration;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use wire::order::UserIds;
 use wire::stream::SendCredit;
 
@@ -20,12 +20,43 @@ use wire::stream::SendCredit;
 const OUTPUT_BYTES_MAX: usize = 32 << 10;
 /// How often a followed file is read again.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(400);
-/// How much of what the reading process says is kept.
+/// How much of what the reading process says is kept, and how long its end is waited for.
 const ERROR_BYTES_MAX: u64 = 512;
-/// How many such processes there are at once on a node.
-const READERS_MAX: usize = 32;
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many such processes one user, and all, may have at once on a node.
+const READERS_OF_USER_MAX: usize = 4;
+const READERS_MAX: usize = 64;
 
-static READERS: Semaphore = Semaphore::const_new(READERS_MAX);
+/// How many processes read for each user.
+static READERS: Mutex<Option<HashMap<u32, usize>>> = Mutex::new(None);
+
+/// One of the places of a user; given back when it is dropped.
+struct ReaderPlace(u32);
+
+impl ReaderPlace {
+    fn take(uid: u32) -> Option<Self> {
+        let mut readers = READERS.lock().expect("no panic with the readers held");
+        let readers = readers.get_or_insert_default();
+        let all: usize = readers.values().sum();
+        let own = readers.entry(uid).or_default();
+        if *own >= READERS_OF_USER_MAX || all >= READERS_MAX {
+            return None;
+        }
+        *own += 1;
+        Some(Self(uid))
+    }
+}
+
+impl Drop for ReaderPlace {
+    fn drop(&mut self) {
+        let mut readers = READERS.lock().expect("no panic with the readers held");
+        let readers = readers.get_or_insert_default();
+        if let Some(own) = readers.get_mut(&self.0) {
+            *own -= 1;
+        }
+        readers.retain(|_, count| *count > 0);
+    }
+}
 
 pub(crate) struct OutputFileReader {
     pub stream: u32,
@@ -42,6 +73,8 @@ enum Stop {
     /// The server has closed the stream, or the session has ended.
     Closed,
     Failed(String),
+    /// The user's places are taken.
+    Busy,
 }
 
 impl OutputFileReader {
@@ -51,20 +84,22 @@ impl OutputFileReader {
             Ok(()) => None,
             Err(Stop::Closed) => return,
             Err(Stop::Failed(why)) => Some(why),
+            Err(Stop::Busy) => Some(format!(
+                "{READERS_OF_USER_MAX} output files of this user are read on the node already"
+            )),
         };
         // The session may have ended meanwhile, and the stream with it.
         let _ = outputs.send((self.stream, StreamOutput::End(end))).await;
     }
 
     async fn send_all(&mut self, grants: &mut Grants, outputs: &StreamOutputs) -> Result<(), Stop> {
-        let owner = self.owner_here().await?;
         let mut credit = SendCredit::default();
         loop {
             // Read before the file: everything written before the end is then sent.
             let ended = *self.ended.borrow();
             let goes_on = self.follow && !ended;
-            let read = self.send_present(&owner, &mut credit, grants, outputs).await;
-            match read {
+            match self.send_present(&mut credit, grants, outputs).await {
+                Err(Stop::Busy) if goes_on => {}
                 // The file is made when the job starts.
                 Err(Stop::Failed(_)) if goes_on && self.offset == 0 => {}
                 other => other?,
@@ -81,40 +116,16 @@ impl OutputFileReader {
         }
     }
 
-    /// The owner by this node's user database, which may take its time.
-    async fn owner_here(&self) -> Result<UserIds, Stop> {
-        if !geteuid().is_root() {
-            let own = geteuid().as_raw() == self.owner.uid;
-            let other = || {
-                Stop::Failed("this agent is not root and reads its own user's files only".into())
-            };
-            return own.then(|| self.owner.clone()).ok_or_else(other);
-        }
-        let (owner, today) = (self.owner.clone(), wall_clock::today());
-        let found = tokio::task::spawn_blocking(move || owner::look_up(&owner, today)).await;
-        match found {
-            Ok(OwnerAnswer::Found(owner)) => Ok(owner),
-            Ok(OwnerAnswer::Refused(fault)) => {
-                Err(Stop::Failed(format!("the node refuses the owner: {fault:?}")))
-            }
-            Ok(OwnerAnswer::Failed(why)) => Err(Stop::Failed(why)),
-            Err(error) => Err(Stop::Failed(error.to_string())),
-        }
-    }
-
     /// Sends what the file holds now beyond the offset.
     async fn send_present(
         &mut self,
-        owner: &UserIds,
         credit: &mut SendCredit,
         grants: &mut Grants,
         outputs: &StreamOutputs,
     ) -> Result<(), Stop> {
-        let _place = READERS.try_acquire().map_err(|_| {
-            Stop::Failed(format!("{READERS_MAX} output files are read on this node already"))
-        })?;
-        let failed = |error: std::io::Error| Stop::Failed(format!("{}: {error}", self.path));
-        let mut child = start_reading(&self.path, self.offset, owner).map_err(failed)?;
+        let _place = ReaderPlace::take(self.owner.uid).ok_or(Stop::Busy)?;
+        let failed = |error: std::io::Error| Stop::Failed(format!("the output reader: {error}"));
+        let mut child = self.start_reading().await.map_err(failed)?;
         let mut bytes = child.stdout.take().ok_or(Stop::Closed)?;
         let mut buffer = vec![0; OUTPUT_BYTES_MAX];
         loop {
@@ -141,101 +152,54 @@ impl OutputFileReader {
                 outputs.send((self.stream, output)).await.map_err(|_| Stop::Closed)?;
             }
         }
-        self.verdict(child).await
+        let verdict = tokio::time::timeout(END_TIMEOUT, verdict(child)).await;
+        verdict.unwrap_or_else(|_| Err(Stop::Failed("the output reader does not end".into())))
     }
 
-    async fn verdict(&self, mut child: Child) -> Result<(), Stop> {
-        let mut said = String::new();
-        if let Some(errors) = child.stderr.take() {
-            // What it says is only a text for the user.
-            let _ = errors.take(ERROR_BYTES_MAX).read_to_string(&mut said).await;
+    async fn start_reading(&self) -> std::io::Result<Child> {
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["agent", "--read-output"]).env_clear().current_dir("/").kill_on_drop(true);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let (path, owner) = (self.path.clone(), self.owner.clone());
+        let request = serde_json::to_vec(&ReadRequest { path, owner, offset: self.offset })?;
+        let mut child = command.spawn()?;
+        if let Some(mut input) = child.stdin.take() {
+            input.write_all(&request).await?;
         }
-        match child.wait().await {
-            Ok(status) if status.success() => Ok(()),
-            _ => {
-                let why = said.lines().next().and_then(|line| line.rsplit(": ").next());
-                Err(Stop::Failed(format!("{}: {}", self.path, why.unwrap_or("it cannot be read"))))
-            }
-        }
+        Ok(child)
     }
 }
 
-/// Starts `tail` as the owner, from an offset to the present end.
-fn start_reading(path: &str, offset: u64, owner: &UserIds) -> std::io::Result<Child> {
-    let mut command = Command::new("tail");
-    command.arg("-c").arg(format!("+{}", offset.saturating_add(1))).arg("--").arg(path);
-    command.env_clear().env("PATH", "/usr/bin:/bin").env("LC_ALL", "C").current_dir("/");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-    if geteuid().is_root() {
-        let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
-        let groups: Vec<Gid> = owner.groups.iter().copied().map(Gid::from_raw).collect();
-        let become_owner = move || {
-            setgroups(&groups)?;
-            setgid(gid)?;
-            setuid(uid)?;
-            Ok(())
-        };
-        // SAFETY: only system calls, on memory that was allocated before the fork.
-        unsafe { command.pre_exec(become_owner) };
+/// How the process ended, in its own words.
+async fn verdict(mut child: Child) -> Result<(), Stop> {
+    let mut said = Vec::new();
+    if let Some(errors) = child.stderr.take() {
+        // What it says is only a text for the user.
+        let _ = errors.take(ERROR_BYTES_MAX).read_to_end(&mut said).await;
     }
-    command.spawn()
+    match child.wait().await {
+        Ok(status) if status.success() => Ok(()),
+        _ => {
+            let said = String::from_utf8_lossy(&said);
+            let why = said.lines().next().unwrap_or("the output file cannot be read");
+            Err(Stop::Failed(why.to_owned()))
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
-    use tokio::sync::mpsc;
 
-    fn own() -> UserIds {
-        let (uid, gid) = (geteuid().as_raw(), nix::unistd::getegid().as_raw());
-        let user = nix::unistd::User::from_uid(geteuid()).ok().flatten();
-        let name = user.map_or_else(|| uid.to_string(), |user| user.name);
-        UserIds { name, uid, gid, groups: vec![gid] }
-    }
-
-    fn reader(path: &std::path::Path, ended: watch::Receiver<bool>) -> OutputFileReader {
-        let path = path.display().to_string();
-        OutputFileReader { stream: 7, path, owner: own(), offset: 0, follow: true, ended }
-    }
-
-    #[tokio::test]
-    async fn file_is_followed_from_before_it_is_there_to_the_jobs_end() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("out");
-        let (end, ended) = watch::channel(false);
-        let (_grant, grants) = mpsc::channel(4);
-        let (send, mut outputs) = mpsc::channel(4);
-        tokio::spawn(reader(&path, ended).run(grants, send));
-        let mut file = std::fs::File::create(&path).expect("a file");
-        file.write_all(b"first").expect("written");
-        let mut text = String::new();
-        while text != "first" {
-            match outputs.recv().await {
-                Some((7, StreamOutput::Bytes(bytes))) => {
-                    text += &String::from_utf8(bytes).expect("text")
-                }
-                other => panic!("{other:?}"),
-            }
-        }
-        file.write_all(b" last").expect("written");
-        end.send(true).expect("watched");
-        let mut rest = String::new();
-        while let Some((7, StreamOutput::Bytes(bytes))) = outputs.recv().await {
-            rest += &String::from_utf8(bytes).expect("text");
-        }
-        assert_eq!(rest, " last");
-    }
-
-    #[tokio::test]
-    async fn file_that_cannot_be_read_is_an_error_in_one_line() {
-        let (_end, ended) = watch::channel(true);
-        let (_grant, grants) = mpsc::channel(4);
-        let (send, mut outputs) = mpsc::channel(4);
-        reader(std::path::Path::new("/nonexist/out"), ended).run(grants, send).await;
-        let Some((7, StreamOutput::End(Some(why)))) = outputs.recv().await else {
-            panic!("an end")
-        };
-        assert_eq!(why, "/nonexist/out: No such file or directory");
+    #[test]
+    fn places_of_a_user_are_bounded_and_given_back() {
+        let uid = u32::MAX - 7;
+        let taken: Vec<_> =
+            (0..READERS_OF_USER_MAX).filter_map(|_| ReaderPlace::take(uid)).collect();
+        assert_eq!(taken.len(), READERS_OF_USER_MAX);
+        assert!(ReaderPlace::take(uid).is_none());
+        assert!(ReaderPlace::take(uid - 1).is_some());
+        drop(taken);
+        assert!(ReaderPlace::take(uid).is_some());
     }
 }

@@ -65,7 +65,12 @@ pub(super) fn closing(
             EndCause::UserRefused(fault) => Reason::UserRefused(fault),
             EndCause::GpusUnderused => Reason::GpusUnderused,
             _ => match &attempt.launch_failure {
-                Some(why) if outcome == Outcome::LaunchFailed => Reason::NotLaunched(why.clone()),
+                Some(why)
+                    if matches!(outcome, Outcome::LaunchFailed | Outcome::Requeued)
+                        || ending.cause == EndCause::LaunchFailed =>
+                {
+                    Reason::NotLaunched(why.clone())
+                }
                 _ => reason_of(outcome),
             },
         },

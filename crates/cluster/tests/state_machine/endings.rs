@@ -30,7 +30,12 @@ fn last_report_decides_the_outcome() {
         (over(exited(15), false, true, false), Outcome::Timeout, "0:0", Reason::TimeLimit),
         (over(killed(), false, false, true), Outcome::NodeFail, "0:0", Reason::NodeFail),
         (AttemptReport::Missing, Outcome::NodeFail, "0:0", Reason::NodeFail),
-        (launch_failed(), Outcome::LaunchFailed, "0:53", Reason::LaunchFailed),
+        (
+            launch_failed(),
+            Outcome::LaunchFailed,
+            "0:53",
+            Reason::NotLaunched("no such user".into()),
+        ),
     ];
     for (report, outcome, exit, reason) in table {
         let mut w = world(1);

@@ -320,16 +320,17 @@ impl DispatchThread {
         }
     }
 
-    fn is_known_to(&self, shared: &Shared, node: &str, attempt: AttemptId) -> bool {
+    /// Whether the node has the attempt: its launch was sent, on whichever link, or the node said that it holds it.
+    fn is_known_to(&self, node: &str, attempt: AttemptId) -> bool {
         let held = self.held.get(node).is_some_and(|held| held.contains(&attempt));
-        held || self.launch_sent(shared, node, attempt)
+        held || self.launched.get(node).is_some_and(|(_, sent)| sent.contains(&attempt))
     }
 
     /// Sends an order, but none before the attempt's launch: the state may be ahead of the event that is dispatched, and a
     /// node that does not know an attempt reports it as lost. What the order says is in the launch, or sent with its event.
     fn send(&mut self, shared: &Shared, node: &str, attempt: AttemptId, uid: u32, action: Action) {
         let may_be_first = matches!(action, Action::Launch(_) | Action::End(_) | Action::Forget);
-        if !may_be_first && !self.is_known_to(shared, node, attempt) {
+        if !may_be_first && !self.is_known_to(node, attempt) {
             return;
         }
         self.serial += 1;
@@ -353,7 +354,9 @@ impl DispatchThread {
         if is_launch {
             let sent = self.launched.entry(node.to_string()).or_default();
             if sent.0 != link {
-                *sent = (link, HashSet::new());
+                // What was launched on the link before is there until the node's hello says otherwise.
+                let (_, before) = std::mem::replace(sent, (link, HashSet::new()));
+                self.held.entry(node.to_string()).or_default().extend(before);
             }
             sent.1.insert(attempt);
         } else if matches!(order.action, Action::Forget) {

@@ -21,9 +21,12 @@ use serde::Deserialize;
 use slurm::output::text::job_text;
 use std::cell::RefCell;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use store::{LogKey, RunLogs};
 use tokio::task::block_in_place;
+use tokio::time::timeout;
 use wire::client::{Answer, Detail};
 use wire::order::UserIds;
 use wire::stream::StreamKind;
@@ -45,6 +48,9 @@ pub struct LogsQuery {
 /// The bytes that one read of a kept log takes.
 const PAGE_BYTES: usize = 256 << 10;
 
+/// How long a node may take for the first bytes: an agent of an earlier version does not answer.
+const FIRST_TIMEOUT: Duration = Duration::from_secs(20);
+
 pub async fn logs(
     State(shared): State<Arc<Shared>>,
     axum::Extension(by): axum::Extension<Principal>,
@@ -54,7 +60,10 @@ pub async fn logs(
         Ok(key) => key,
         Err(why) => return answer_json(&Answer::Refused(why)),
     };
-    let output_file = output_file(&shared, &query);
+    let output_file = match output_file(&shared, &query, &key.node) {
+        Ok(file) => file,
+        Err(why) => return answer_json(&Answer::Refused(why)),
+    };
     if output_file.is_none() && !collector::is_running(&shared, &key) {
         shared.logs.pull(key.clone()).await;
         return octets(kept(shared.logs.store.clone(), key, query.offset));
@@ -71,7 +80,11 @@ pub async fn logs(
     };
 
     // What cannot be read at all is said in the answer; a stream can only break off.
-    let first = if follow { None } else { log.next().await };
+    let first = if follow { Ok(None) } else { timeout(FIRST_TIMEOUT, log.next()).await };
+    let Ok(first) = first else {
+        let why = format!("node {} did not read it within {} s", key.node, FIRST_TIMEOUT.as_secs());
+        return answer_json(&Answer::Refused(Refusal::Other(why)));
+    };
     if let Some(Err(why)) = first {
         return answer_json(&Answer::Refused(Refusal::Other(why.to_string())));
     }
@@ -85,15 +98,27 @@ pub async fn logs(
     )
 }
 
-/// The output file of a batch job that is in memory, and its owner.
-fn output_file(shared: &Shared, query: &LogsQuery) -> Option<(String, UserIds)> {
+/// The output file of a batch job that is in memory, and its owner. One in a folder that the job has for itself is not on
+/// the node's own file system, where another's may have its name.
+fn output_file(
+    shared: &Shared,
+    query: &LogsQuery,
+    node: &str,
+) -> Result<Option<(String, UserIds)>, Refusal> {
     let state = shared.read();
-    let job = state.jobs.get(&JobId(query.job))?;
+    let Some(job) = state.jobs.get(&JobId(query.job)) else { return Ok(None) };
     if job.spec.launch.kind != LaunchKind::Batch {
-        return None;
+        return Ok(None);
     }
     let cache = RefCell::default();
     let view = JobViews::new(shared, &state, clock::now(), Detail::Full, &cache).job(job, None);
+    let Some(streams) = job_text::streams(&view) else { return Ok(None) };
+    let path = Path::new(&streams.stdout);
+    let private = state.config.site.on(node).private;
+    if private.iter().flat_map(|own| &own.dirs).any(|folder| path.starts_with(folder)) {
+        let text = format!("{} is in a folder that the job has for itself", streams.stdout);
+        return Err(Refusal::Other(text));
+    }
     let owner = &job.spec.owner;
     let ids = UserIds {
         name: owner.name.clone(),
@@ -101,7 +126,7 @@ fn output_file(shared: &Shared, query: &LogsQuery) -> Option<(String, UserIds)> 
         gid: owner.gid,
         groups: owner.groups.clone(),
     };
-    Some((job_text::streams(&view)?.stdout, ids))
+    Ok(Some((streams.stdout, ids)))
 }
 
 /// The kept log without its first `skip` bytes, page by page as the client takes it.

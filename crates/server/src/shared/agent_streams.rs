@@ -141,7 +141,7 @@ impl StreamTable {
         };
         streams.insert(stream, one);
         drop(streams);
-        let ends = matches!(kind, StreamKind::Log { .. });
+        let ends = matches!(kind, StreamKind::Log { .. } | StreamKind::OutputFile { .. });
         let order = ToAgent::Open { stream, node: node.into(), attempt, kind };
         let reader =
             StreamReader { table: table.clone(), stream, chunks, outbox: outbox.clone(), ends };

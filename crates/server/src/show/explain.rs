@@ -12,7 +12,7 @@ use model::dependency::DependencyState;
 use model::id::JobId;
 use model::principal::Principal;
 use model::reason::{Reason, Refusal};
-use model::shortage::NodeClassReport;
+use model::shortage::{MissingResource, NodeClassReport, Shortage};
 use model::time::Timestamp;
 use sched::Explanation;
 use sched::view::Estimate;
@@ -153,7 +153,12 @@ impl WaitExplainer<'_> {
     /// Adds the jobs on nodes that could hold the job if less ran there.
     fn add_occupants(&self, wait: &mut WaitView, classes: &[NodeClassReport]) {
         let possible = classes.iter().filter(|class| class.never.is_none());
-        let nodes = possible.flat_map(|class| &class.missing).flat_map(|missing| &missing.nodes);
+        let taken = |missing: &&Shortage| {
+            use MissingResource::{Cpus, Exclusive, Gres, MemoryMib};
+            matches!(missing.what, Cpus | MemoryMib | Gres(_) | Exclusive)
+        };
+        let missing = possible.flat_map(|class| &class.missing).filter(taken);
+        let nodes = missing.flat_map(|missing| &missing.nodes);
         let mut on_them = BTreeSet::new();
         for node in nodes.filter_map(|name| self.state.nodes.get(name)) {
             on_them.extend(node.holders.iter().map(|attempt| attempt.job));

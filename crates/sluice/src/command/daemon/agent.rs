@@ -42,6 +42,9 @@ pub struct AgentArgs {
     /// Print what this machine's GPUs report of themselves, a line each round; started by the agent
     #[arg(long, hide = true)]
     gpu_monitor: bool,
+    /// Copy a job's output file, as its owner; started by the agent
+    #[arg(long, hide = true)]
+    read_output: bool,
     /// Go into the background and start the agent again where it dies
     #[arg(long)]
     keep: bool,
@@ -51,6 +54,16 @@ pub fn run(args: AgentArgs) -> VerbResult {
     if args.gpu_monitor {
         ::agent::gpu_monitor::run();
         return Ok(ExitCode::SUCCESS);
+    }
+    if args.read_output {
+        return match ::agent::output_reader::run() {
+            Ok(()) => Ok(ExitCode::SUCCESS),
+            Err(why) => {
+                // The text alone: the agent passes it on.
+                eprintln!("{why}");
+                Ok(ExitCode::FAILURE)
+            }
+        };
     }
     if args.print_config {
         let begun = Instant::now();

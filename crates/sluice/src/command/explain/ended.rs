@@ -4,12 +4,14 @@ use ::slurm::output::Moment;
 use ::slurm::words::job as state;
 use model::amount::Bytes;
 use model::hostlist;
+use model::printable::printable;
 use model::reason::Reason;
 use model::record::{JobRecord, RecordState, StepRecord};
 use model::run::{ExitStatus, JobState, Outcome};
 use model::time::{TimeLimit, Timestamp, format_elapsed_full, format_limit_full};
 use nix::sys::signal::Signal;
 use nix::unistd::{Uid, User};
+use std::borrow::Cow;
 
 /// Exit codes with which a shell says that it could not run a command, and that there is none of that name.
 const NOT_EXECUTABLE: i32 = 126;
@@ -96,9 +98,10 @@ fn cause(record: &JobRecord, outcome: Outcome, moment: Moment<'_>) -> String {
             }
             _ => format!("It was cancelled by {}.", user_name(by)),
         },
-        Outcome::Timeout => {
+        Outcome::Timeout if has_cpu_time_left(record) => {
             format!("It reached its time limit of {}.", format_limit_full(record.time_limit))
         }
+        Outcome::Timeout => "It used up the CPU time that its limit allows.".to_owned(),
         Outcome::OutOfMemory => {
             let limit =
                 memory_limit(record).map_or_else(String::new, |limit| format!(" of {limit}"));
@@ -106,6 +109,10 @@ fn cause(record: &JobRecord, outcome: Outcome, moment: Moment<'_>) -> String {
             let peak =
                 if peak > 0 { format!(", at a peak of {}", shown(peak)) } else { String::new() };
             format!("The kernel killed a process of it at its memory limit{limit} on a node{peak}.")
+        }
+        Outcome::Requeued | Outcome::NodeFail if failure(record).is_some() => {
+            let why = failure(record).unwrap_or_default();
+            format!("It could not be started on {}: {why}; it was put back.", nodes())
         }
         Outcome::NodeFail => format!("A node was lost under it ({}).", nodes()),
         Outcome::Preempted => "A job that may take its place took it (preemption).".to_owned(),
@@ -117,7 +124,10 @@ fn cause(record: &JobRecord, outcome: Outcome, moment: Moment<'_>) -> String {
         }
         Outcome::Deadline => "It could not end before its deadline any more.".to_owned(),
         Outcome::LaunchFailed => match &record.reason {
-            Reason::NotLaunched(why) => format!("It could not be started on {}: {why}.", nodes()),
+            Reason::NotLaunched(_) => {
+                let why = failure(record).unwrap_or_default();
+                format!("It could not be started on {}: {why}.", nodes())
+            }
             Reason::UserRefused(_) => format!(
                 "It could not be started on {}: {}.",
                 nodes(),
@@ -185,7 +195,7 @@ fn advice(record: &JobRecord, outcome: Outcome) -> Option<String> {
             Some(limit) => format!("To try: more memory, as with --mem (it had {limit} on each node)."),
             None => "To try: more memory, as with --mem.".to_owned(),
         },
-        Outcome::Timeout => "To try: a longer limit (--time), or checkpoints and --requeue.".to_owned(),
+        Outcome::Timeout if has_cpu_time_left(record) => "To try: a longer limit (--time), or checkpoints and --requeue.".to_owned(),
         Outcome::NodeFail if record.restarts == 0 => {
             "To try: submit it again; with --requeue it goes back by itself.".to_owned()
         }
@@ -211,6 +221,22 @@ fn memory_limit(record: &JobRecord) -> Option<Bytes> {
 /// In whole MiB, so that it stands beside a limit.
 fn shown(bytes: u64) -> Bytes {
     Bytes::from_mib(bytes.div_ceil(MIB))
+}
+
+/// Why a node could not start it.
+fn failure(record: &JobRecord) -> Option<Cow<'_, str>> {
+    match &record.reason {
+        Reason::NotLaunched(why) => Some(printable(why)),
+        _ => None,
+    }
+}
+
+/// Whether it ran for as long as its time limit: one that ended before it was ended by a limit of CPU time.
+fn has_cpu_time_left(record: &JobRecord) -> bool {
+    match (record.time_limit.secs(), elapsed_s(record)) {
+        (Some(limit), Some(elapsed)) => elapsed >= limit,
+        _ => false,
+    }
 }
 
 fn elapsed_s(record: &JobRecord) -> Option<u64> {

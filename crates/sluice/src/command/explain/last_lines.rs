@@ -1,5 +1,6 @@
 //! The last lines of a file that a job wrote, as far as whoever asks may read it.
 
+use model::printable::printable;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
@@ -31,8 +32,8 @@ fn end_of(path: &Path) -> std::io::Result<Vec<u8>> {
 
 /// Without control characters, which a terminal would obey.
 fn shown(line: &str) -> String {
-    let safe = |c: char| if c.is_control() && c != '\t' { '\u{fffd}' } else { c };
-    line.chars().take(LINE_CHARS).map(safe).collect()
+    let line: String = line.chars().take(LINE_CHARS).collect();
+    printable(&line.replace('\t', "    ")).into_owned()
 }
 
 #[cfg(test)]
@@ -46,7 +47,7 @@ mod tests {
         let text: String = (0..2000).map(|n| format!("line {n}\n")).collect();
         std::fs::write(&path, text + "\n\x1b[31mred\n\n").expect("a file");
         let lines = of(&path);
-        assert_eq!(lines, ["line 1996", "line 1997", "line 1998", "line 1999", "\u{fffd}[31mred"]);
+        assert_eq!(lines, ["line 1996", "line 1997", "line 1998", "line 1999", "\\u{1b}[31mred"]);
         assert!(of(folder.path()).is_empty() && of(&folder.path().join("none")).is_empty());
     }
 }

@@ -6,6 +6,7 @@ use ::slurm::output::text::job_text;
 use ::slurm::words::note::{amount, counted, limit_text, memory, units};
 use ::slurm::words::{self, job as state};
 use model::hostlist;
+use model::printable::printable;
 use model::reason::{NeverFits, Reason, UserFault};
 use model::record::{JobRecord, RecordState};
 use model::run::{JobState, LaunchKind};
@@ -83,7 +84,7 @@ fn over(
                 files.dedup();
             }
             for path in files {
-                lines.push(format!("Its output: {path}"));
+                lines.push(format!("Its output: {}", printable(&path)));
                 let last = last_lines::of(path.as_ref());
                 lines.extend(last.into_iter().map(|line| format!("  | {line}")));
             }

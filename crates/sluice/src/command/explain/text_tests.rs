@@ -290,7 +290,12 @@ fn each_end_is_explained_by_its_cause() {
             "It ended with exit code 139, a shell's for signal 11 (SIGSEGV).",
         ),
         (Outcome::Cancelled { by: 0 }, (0, 0), Reason::None, "It was cancelled by root."),
-        (Outcome::Timeout, (0, 0), Reason::TimeLimit, "It reached its time limit of 01:00:00."),
+        (
+            Outcome::Timeout,
+            (0, 0),
+            Reason::TimeLimit,
+            "It used up the CPU time that its limit allows.",
+        ),
         (
             Outcome::OutOfMemory,
             (0, 125),
@@ -315,6 +320,16 @@ fn each_end_is_explained_by_its_cause() {
             "Used: 00:05:00 of 00:20:00 CPU time (25 %); 512M of 1G memory; 00:10:00 of 01:00:00 of time."
         );
     }
+}
+
+#[test]
+fn job_that_ran_as_long_as_it_might_reached_its_time_limit() {
+    let ended = record(Outcome::Timeout, (0, 0), Reason::TimeLimit);
+    let ended = JobRecord { time_limit: TimeLimit::Minutes(10), ..ended };
+    let subject = Subject { explained: None, attempts: vec![ended] };
+    let said = explained(&subject, Moment { now: NOW, tz: &TimeZone::UTC });
+    assert!(said.contains("  It reached its time limit of 00:10:00.\n"), "{said}");
+    assert!(said.contains("  To try: a longer limit (--time)"), "{said}");
 }
 
 #[test]

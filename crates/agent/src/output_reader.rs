@@ -1,0 +1,106 @@
+//! The process that reads a job's output file (`sluice agent --read-output`): it is started as root, becomes the job's owner
+//! by this node's user database, and copies the file to its standard output.
+//!
+//! It changes its user after it was executed, so that whoever starts it never waits for a process of the owner's, and the
+//! owner cannot trace it.
+
+use crate::supervisor::owner::{self, OwnerAnswer};
+use crate::wall_clock;
+use nix::fcntl::OFlag;
+use nix::unistd::{Gid, Uid, alarm, geteuid, setgid, setgroups, setuid};
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use wire::order::UserIds;
+
+/// How long the site's user directory may take.
+const LOOK_UP_S: u32 = 10;
+
+/// The longest request: a path and the groups of a user.
+const REQUEST_BYTES_MAX: u64 = 1 << 20;
+
+/// What is asked of the process, on its standard input.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ReadRequest {
+    pub path: String,
+    pub owner: UserIds,
+    pub offset: u64,
+}
+
+/// Copies what the file holds beyond the offset; the error is a text for the owner.
+pub fn run() -> Result<(), String> {
+    // The agent's end is its end.
+    let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
+    let mut text = Vec::new();
+    let read = io::stdin().take(REQUEST_BYTES_MAX).read_to_end(&mut text);
+    read.map_err(|e| format!("the request cannot be read: {e}"))?;
+    let request: ReadRequest =
+        serde_json::from_slice(&text).map_err(|e| format!("the request cannot be read: {e}"))?;
+    become_owner(&request.owner)?;
+    let out = io::stdout().lock();
+    copy(&request, out).map_err(|error| format!("{}: {error}", request.path))
+}
+
+fn become_owner(ordered: &UserIds) -> Result<(), String> {
+    if !geteuid().is_root() {
+        let own = geteuid().as_raw() == ordered.uid;
+        let other = "the agent is not root and reads the files of its own user only";
+        return own.then_some(()).ok_or_else(|| other.to_owned());
+    }
+    // Whatever hangs in the directory's library ends with the process.
+    alarm::set(LOOK_UP_S);
+    let owner = match owner::look_up(ordered, wall_clock::today()) {
+        OwnerAnswer::Found(owner) => owner,
+        OwnerAnswer::Refused(fault) => {
+            return Err(format!("the node refuses the owner: {fault:?}"));
+        }
+        OwnerAnswer::Failed(why) => return Err(format!("the user directory: {why}")),
+    };
+    alarm::cancel();
+    let groups: Vec<Gid> = owner.groups.iter().copied().map(Gid::from_raw).collect();
+    let became = setgroups(&groups)
+        .and_then(|()| setgid(Gid::from_raw(owner.gid)))
+        .and_then(|()| setuid(Uid::from_raw(owner.uid)));
+    became.map_err(|errno| format!("cannot become user {}: {}", owner.uid, errno.desc()))
+}
+
+fn copy(request: &ReadRequest, mut out: impl Write) -> io::Result<()> {
+    // A pipe is not waited for, and a terminal does not become ours.
+    let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let mut file: File =
+        OpenOptions::new().read(true).custom_flags(flags.bits()).open(&request.path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a file"));
+    }
+    file.seek(SeekFrom::Start(request.offset))?;
+    io::copy(&mut file, &mut out)?;
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copied(path: &std::path::Path, offset: u64) -> Result<String, String> {
+        let owner = UserIds { name: "ada".into(), uid: 1, gid: 1, groups: Vec::new() };
+        let request = ReadRequest { path: path.display().to_string(), owner, offset };
+        let mut out = Vec::new();
+        copy(&request, &mut out).map_err(|error| error.to_string())?;
+        Ok(String::from_utf8(out).expect("text"))
+    }
+
+    #[test]
+    fn file_is_copied_from_its_offset_and_nothing_but_a_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, pipe) = (folder.path().join("out"), folder.path().join("pipe"));
+        std::fs::write(&path, "first last").expect("a file");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR).expect("a pipe");
+        assert_eq!(copied(&path, 0), Ok("first last".to_owned()));
+        assert_eq!(copied(&path, 5), Ok(" last".to_owned()));
+        assert_eq!(copied(&path, 50), Ok(String::new()));
+        for other in [pipe.as_path(), folder.path()] {
+            assert_eq!(copied(other, 0), Err("it is not a file".to_owned()));
+        }
+    }
+}
