@@ -9,7 +9,7 @@
 //!   until an agent has taken it: prolog and epilog, script, steps, time limit, scratch folders.
 //!
 //! `gpu_monitor/` is a fourth: it asks the library of the GPUs' vendor. `output_reader` is a fifth: it reads a job's output
-//! file as the job's owner.
+//! file as the job's owner. `in_job/` are programs of ours that run as steps.
 //!
 //! What they share: `spool/` (the attempts on disk), `cgroup/` (control groups), `detect/` (the machine's processors,
 //! memory and GPUs), `device_access` (which device files a job may open), `cdi/` (what vendors' files say of devices). Small pieces: `launch_request`, `attempt_key`,
@@ -24,6 +24,7 @@
 pub mod cgroup;
 pub mod detect;
 pub mod gpu_monitor;
+pub mod in_job;
 #[doc(hidden)]
 pub mod launch_bench;
 pub mod output_reader;

@@ -81,6 +81,8 @@ impl FakeSrun {
                 starts: Default::default(),
                 time_limit: None,
                 container: None,
+                joins_script: false,
+                own_program: None,
             },
             tasks: tasks.to_vec(),
             step_tasks: None,

@@ -19,6 +19,10 @@ const RESERVED_DESCRIPTORS: u64 = 256;
 /// Never more than this on one listener, whatever the limit of descriptors.
 const CONNECTIONS_MAX: u64 = 20_000;
 
+/// The same for SSH clients, each of which costs more: keys of its own, channels, steps.
+const SSH_CONNECTIONS_MAX: u64 = 2048;
+const SSH_LOGINS_MAX: u64 = 128;
+
 /// A listener that is full logs it this often at most.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -110,6 +114,9 @@ pub struct ListenerSlots {
     pub agents: Arc<ConnectionSlots>,
     /// Clients on nodes, whose connections come in by the agents' port.
     pub nodes: Arc<ConnectionSlots>,
+    pub ssh: Arc<ConnectionSlots>,
+    /// Connections of SSH clients that no key has let in yet; each has a slot of `ssh` besides.
+    pub ssh_logins: Arc<ConnectionSlots>,
 }
 
 impl ListenerSlots {
@@ -121,10 +128,12 @@ impl ListenerSlots {
         };
         Self {
             socket: slots("the local socket", free / 4),
-            port: slots("the clients' port", free / 4),
+            port: slots("the clients' port", free / 4 - free / 32),
             handshakes: slots("the handshakes of the clients' port", free / 16),
             agents: slots("the agents' port", free / 2 - free / 8),
             nodes: slots("the sockets of nodes", free / 8),
+            ssh: slots("the SSH endpoint", (free / 32).min(SSH_CONNECTIONS_MAX)),
+            ssh_logins: slots("the logins of the SSH endpoint", (free / 128).min(SSH_LOGINS_MAX)),
         }
     }
 }
@@ -274,8 +283,8 @@ mod tests {
     #[test]
     fn no_listener_gets_reserved_descriptors_and_agents_have_their_part() {
         for (descriptors, expected) in [
-            (1024, (192, 192, 288, 96)),
-            (20_000, (4936, 4936, 7404, 2468)),
+            (1024, (192, 168, 288, 96)),
+            (20_000, (4936, 4319, 7404, 2468)),
             (1 << 20, (20_000, 20_000, 20_000, 20_000)),
         ] {
             let slots = ListenerSlots::new(descriptors, &ConnectionLimits::default());

@@ -34,6 +34,7 @@ mod plan;
 mod secret;
 mod shared;
 mod show;
+mod ssh;
 mod startup;
 mod step;
 mod task_groups;

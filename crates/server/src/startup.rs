@@ -24,10 +24,13 @@ use crate::plan::planner;
 use crate::shared::dispatch_queue::DispatchQueue;
 use crate::shared::forecast_queue::ForecastQueue;
 use crate::shared::log_queue::{LogQueue, PullLog};
+use crate::shared::ssh_keys::SshKeys;
 use crate::shared::state_lock::StateLock;
 use crate::shared::uploads::Uploads;
 use crate::shared::writer_queue::WriterQueue;
 use crate::shared::{Setup, Shared};
+use crate::ssh::endpoint::Endpoint;
+use crate::ssh::host_key;
 use crate::utilization;
 use crate::writer::recover::{ReplayedEntry, StateDisks};
 use crate::writer::thread::WriterThread;
@@ -35,6 +38,7 @@ use crate::writer::{books, collect, tick};
 use cluster::token::{ADMIN_TOKEN, TokenStatus, UserToken};
 use cluster::{ClusterConfig, Command};
 use model::principal::Role;
+use russh::keys::PrivateKey;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -42,6 +46,7 @@ use std::sync::{Arc, Mutex};
 use store::{Blobs, BookReader, LogFiles, RealDisk};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
+use wire::ssh::SshEndpoint;
 
 /// How long `up` waits for this machine's agent before it says that it is up.
 const LOCAL_NODES_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(15);
@@ -63,6 +68,8 @@ pub struct ServerOptions {
     pub agents_addresses: Vec<String>,
     /// Where other machines find the clients' port.
     pub listen_addresses: Vec<String>,
+    /// Where SSH clients find the server, in the order of preference; none where nobody listens for them.
+    pub ssh_addresses: Vec<String>,
     /// Nodes of this machine, whose agent joins by `server/local.join`.
     pub local_nodes: Vec<String>,
     pub hostname: String,
@@ -76,6 +83,7 @@ pub struct Listeners {
     pub socket: UnixListener,
     pub port: TcpListener,
     pub agents: TcpListener,
+    pub ssh: Option<TcpListener>,
 }
 
 /// Runs the server until it is told to stop. `ready` is called once it answers.
@@ -105,6 +113,8 @@ pub fn run(
     let term = thread.term();
     let listen = listeners.port.local_addr().map(|a| a.to_string()).unwrap_or_default();
     let identity = Identity::load_or_make(&dir.join("keys"))?;
+    let host_key = host_key::load_or_make(&dir.join("keys"))?;
+    let ssh_keys = SshKeys::load(&dir.join("keys"), host_key::random_seed)?;
     let secret_keys = SecretKeys::load(&dir.join("keys"), state.sealed_values());
     let shared = Arc::new(Shared {
         state: StateLock::new(state),
@@ -119,6 +129,7 @@ pub fn run(
         identity,
         secret_keys,
         uploads: Uploads::new(dir.join("uploads")),
+        ssh_keys,
         sealing: Default::default(),
         commits: Default::default(),
         volatile: Default::default(),
@@ -128,6 +139,7 @@ pub fn run(
             agents_addresses: options.agents_addresses.clone(),
             listen,
             listen_addresses: options.listen_addresses.clone(),
+            ssh: ssh_endpoint(&options, &host_key),
             client_state: options.machine.as_ref().map(|_| options.state_dir.display().to_string()),
             hostname: options.hostname.clone(),
             snapshot_events: options.snapshot_events.max(1),
@@ -167,13 +179,14 @@ pub fn run(
         .enable_all()
         .build()
         .map_err(|e| ServerError::Other(format!("cannot start the runtime: {e}")))?;
-    runtime.block_on(serve(shared, options, listeners, pulls, term, ready))
+    runtime.block_on(serve(shared, options, listeners, host_key, pulls, term, ready))
 }
 
 async fn serve(
     shared: Arc<Shared>,
     options: ServerOptions,
     listeners: Listeners,
+    host_key: PrivateKey,
     pulls: Receiver<PullLog>,
     term: u64,
     ready: impl FnOnce(),
@@ -220,6 +233,12 @@ async fn serve(
         })
     };
     tokio::spawn(listen::listen(shared.clone(), agents_port, slots.agents, serve_client));
+    if let Some(listener) = listeners.ssh {
+        listener.set_nonblocking(true).map_err(listening)?;
+        let listener = tokio::net::TcpListener::from_std(listener).map_err(listening)?;
+        let endpoint = Endpoint::new(shared.clone(), host_key, slots.ssh, slots.ssh_logins);
+        tokio::spawn(Arc::new(endpoint).serve(listener));
+    }
     tokio::spawn(tick::run(shared.clone()));
     tokio::spawn(utilization::run(shared.clone()));
     tokio::spawn(collector::run(shared.clone(), pulls));
@@ -234,6 +253,21 @@ async fn serve(
     tracing::info!("the server stops; jobs go on");
     shared.agents.shut_down().await;
     Ok(())
+}
+
+/// Where SSH clients find the server: at the host that the site names for its server, or at the first address.
+fn ssh_endpoint(options: &ServerOptions, host_key: &PrivateKey) -> Option<SshEndpoint> {
+    let split = |address: &String| {
+        let (host, port) = address.rsplit_once(':')?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        Some((host.to_owned(), port.parse::<u16>().ok()?))
+    };
+    let (host, port) = options.ssh_addresses.first().and_then(split)?;
+    let is_loopback = host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    let named = options.config.server_addresses.first().and_then(split);
+    let host = named.filter(|_| !is_loopback).map_or(host, |(named, _)| named);
+    let host_key = host_key.public_key().to_openssh().unwrap_or_default();
+    Some(SshEndpoint { host, port, host_key })
 }
 
 /// A new term, the configuration, the administrator's token, and a join file for this machine.

@@ -9,6 +9,7 @@ use crate::plan::planner::plan_once;
 use crate::shared::dispatch_queue::{DispatchQueue, DispatchWork};
 use crate::shared::forecast_queue::ForecastQueue;
 use crate::shared::log_queue::LogQueue;
+use crate::shared::ssh_keys::SshKeys;
 use crate::shared::state_lock::StateLock;
 use crate::shared::uploads::Uploads;
 use crate::shared::writer_queue::{Work, WriterQueue};
@@ -71,6 +72,7 @@ impl TestServer {
             identity: Identity::load_or_make(&dir.path().join("keys")).expect("keys"),
             secret_keys: SecretKeys::load(&dir.path().join("keys"), std::iter::empty()),
             uploads: Uploads::new(dir.path().join("uploads")),
+            ssh_keys: SshKeys::load(&dir.path().join("keys"), || Ok([1; 32])).expect("keys"),
             sealing: Default::default(),
             commits: Default::default(),
             volatile: Default::default(),
@@ -160,6 +162,7 @@ fn setup() -> Setup {
         agents_addresses: Vec::new(),
         listen: String::new(),
         listen_addresses: Vec::new(),
+        ssh: None,
         client_state: None,
         hostname: "host".into(),
         snapshot_events: u64::MAX,

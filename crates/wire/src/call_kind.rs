@@ -51,7 +51,8 @@ impl Call {
             | Self::UserToken { .. }
             | Self::Tokens
             | Self::RevokeToken { .. }
-            | Self::RotateAdminToken { .. } => CallKind::Token,
+            | Self::RotateAdminToken { .. }
+            | Self::Ssh { .. } => CallKind::Token,
             Self::Offers(_) => CallKind::Offers,
             _ => CallKind::Other,
         }

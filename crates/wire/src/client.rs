@@ -6,6 +6,7 @@ use crate::job_list::JobList;
 use crate::listing::ListingQuery;
 use crate::project::ProjectView;
 use crate::reservation::{LicenseView, ReservationsView};
+use crate::ssh::{SshAnswer, SshRequest};
 use crate::step::{SrunPrologEpilog, StepLaunch, StepLayout};
 use crate::token::{LoginHint, TokenLife, TokenView};
 use crate::view::{AccountsView, ClusterView, ConfigView, JobView, PrioritiesView, SharesView};
@@ -198,6 +199,11 @@ pub enum Call {
     RotateAdminToken {
         hash: String,
     },
+    /// Keys for the SSH endpoint, one's own; an administrator may name another user.
+    Ssh {
+        user: Option<String>,
+        request: SshRequest,
+    },
     /// The names of a project's secrets.
     Secrets {
         project: String,
@@ -301,6 +307,7 @@ pub enum Answer {
         login: Option<LoginHint>,
     },
     Tokens(Vec<TokenView>),
+    Ssh(SshAnswer),
     Secrets(Vec<String>),
     Secret {
         value: SecretValue,

@@ -16,6 +16,7 @@ mod call_kind;
 pub mod client;
 pub mod diagnostics;
 pub mod explain;
+pub mod forward;
 pub mod frame;
 #[cfg(test)]
 mod golden;
@@ -30,6 +31,7 @@ pub mod reservation;
 pub mod resume;
 #[cfg(test)]
 mod samples;
+pub mod ssh;
 pub mod step;
 pub mod step_channel;
 pub mod stream;

@@ -105,6 +105,32 @@ pub struct StepLaunch {
     /// What its tasks run in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<Box<Container>>,
+    /// Its tasks run in the container of the job's script while that runs, beside the script's own processes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub joins_script: bool,
+    /// A program of Sluice's own that the node puts in the place of `argv`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_program: Option<OwnProgram>,
+}
+
+/// Programs of Sluice's own that run as a step, inside the job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OwnProgram {
+    /// SFTP on standard input and output.
+    Sftp,
+    /// TCP connections in the job's network, many on one pair of streams (`forward.rs`).
+    Forward,
+}
+
+impl OwnProgram {
+    /// The first argument of the program.
+    pub fn verb(self) -> &'static str {
+        match self {
+            Self::Sftp => "in-job-sftp",
+            Self::Forward => "in-job-forward",
+        }
+    }
 }
 
 /// When the tasks of a step start. An `srun` that does not know of it never says `Go`, so nobody waits for that.

@@ -17,7 +17,8 @@ pub fn with_account(uid: u32, gid: u32) -> Option<Principal> {
     Some(of_uid(uid, gid)).filter(|who| who.uid == uid)
 }
 
-fn with_own_role(mut principal: Principal) -> Principal {
+/// A user who runs the server as themselves is its administrator.
+pub fn with_own_role(mut principal: Principal) -> Principal {
     if nix::unistd::geteuid().as_raw() == principal.uid {
         principal.role = Role::Admin;
     }

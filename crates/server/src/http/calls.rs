@@ -6,7 +6,7 @@ use crate::configure;
 use crate::dispatch::launch::srun_prolog_epilog;
 use crate::http::await_job::{await_end, await_start};
 use crate::http::dstack::kept_spec;
-use crate::http::{delete_run, secrets, tokens};
+use crate::http::{delete_run, secrets, ssh_keys, tokens};
 use crate::per_user::CountedUser;
 use crate::secret::{git_credentials, references, registry_auth};
 use crate::shared::Shared;
@@ -179,6 +179,7 @@ async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         | Call::Tokens
         | Call::RevokeToken { .. }
         | Call::RotateAdminToken { .. }) => return tokens::answer(shared, by, call).await,
+        Call::Ssh { user, request } => return ssh_keys::answer(shared, &by, user, request),
         call @ (Call::Secrets { .. }
         | Call::Secret { .. }
         | Call::SetSecret { .. }

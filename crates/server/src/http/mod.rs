@@ -28,6 +28,7 @@ mod rights_tests;
 pub mod route;
 pub mod secrets;
 pub mod serve;
+pub mod ssh_keys;
 pub mod stall_timeout;
 pub mod step_stream;
 #[cfg(test)]

@@ -32,6 +32,7 @@ use wire::client::{
     Answer, Call, Cancel, CreateStep, Envelope, HistoryFilter, JobsQuery, KeptText,
 };
 use wire::explain::ExplainQuery;
+use wire::ssh::SshRequest;
 use wire::step::StepLaunch;
 use wire::token::TokenLife;
 use wire::version::PROTOCOL;
@@ -313,6 +314,7 @@ authorisation_table! { w;
     Call::Tokens => EVERYBODY, Call::Tokens;
     Call::RevokeToken { .. } => AS_OWNER,
         Call::RevokeToken { name: "laptop".into(), user: Some(user().name) };
+    Call::Ssh { .. } => AS_OWNER, Call::Ssh { user: Some(user().name), request: SshRequest::Renew };
     Call::RotateAdminToken { .. } => ADMINISTER, Call::RotateAdminToken { hash: "0".repeat(64) };
     Call::Secrets { .. } => ADMINISTER, Call::Secrets { project: MAIN_PROJECT.into() };
     Call::Secret { .. } => ADMINISTER, {

@@ -93,6 +93,11 @@ pub fn booked_owner(shared: &Shared, id: JobId) -> Result<u32, Refusal> {
     records.last().map(|last| last.uid).ok_or_else(|| Refusal::UnknownJob(id.to_string()))
 }
 
+/// The last attempt of a job that only the books have.
+pub fn booked_job(shared: &Shared, id: JobId) -> Option<JobRecord> {
+    booked(shared, id).ok()?.pop()
+}
+
 /// The records of all attempts of a job.
 fn booked(shared: &Shared, id: JobId) -> Result<Vec<JobRecord>, Refusal> {
     let jobs = vec![JobRef::whole(id)];

@@ -15,6 +15,7 @@ pub mod log_queue;
 pub mod planner_signal;
 pub mod relayed_series;
 pub mod scrapes;
+pub mod ssh_keys;
 pub mod state_lock;
 pub mod step_launches;
 pub mod step_queue;
@@ -44,6 +45,7 @@ use model::time::Timestamp;
 use planner_signal::PlannerSignal;
 use relayed_series::RelayedSeries;
 use scrapes::Scrapes;
+use ssh_keys::SshKeys;
 use state_lock::StateLock;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -54,6 +56,7 @@ use step_queue::StepQueue;
 use token_uses::TokenUses;
 use totals::Totals;
 use uploads::Uploads;
+use wire::ssh::SshEndpoint;
 use writer_queue::WriterQueue;
 
 pub struct Shared {
@@ -69,6 +72,8 @@ pub struct Shared {
     pub identity: Identity,
     pub secret_keys: SecretKeys,
     pub uploads: Uploads,
+    /// With which keys users come in by SSH.
+    pub ssh_keys: SshKeys,
     /// Held for reading while a value that was encrypted is on its way into the state, so that its key is not removed.
     pub sealing: tokio::sync::RwLock<()>,
     pub commits: CommitWatch,
@@ -143,6 +148,8 @@ pub struct Setup {
     pub listen: String,
     /// Where other machines find the clients' port.
     pub listen_addresses: Vec<String>,
+    /// Where SSH clients find the server; `None` where it has no endpoint for them.
+    pub ssh: Option<SshEndpoint>,
     /// The state folder as clients on this machine name it: what jobs get as `SLUICE_STATE`.
     pub client_state: Option<String>,
     pub hostname: String,

@@ -3,10 +3,11 @@
 //! - `slurm/`: Slurm's commands
 //! - `dstack/`: `apply`, `ps`, `logs`, `stop`, `delete`, `event`, `project`, `secret`, `volume`
 //! - `daemon/`: `up`, `down`, `server`, `agent`, and the state folder
-//! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`: one verb each
+//! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `attach`, `key`: one verb each
 //! - `other_language`: `sluice apply` of a batch script, `sbatch` of a `.dstack.yml`
 //! - `verb`: what the verbs of `sluice` share
 
+mod attach;
 mod check;
 mod convert;
 mod daemon;
@@ -14,6 +15,7 @@ mod demo;
 mod doctor;
 mod dstack;
 mod explain;
+mod key;
 mod links;
 mod login;
 mod other_language;
@@ -59,6 +61,10 @@ enum Verb {
     Apply(dstack::apply::ApplyArgs),
     /// List runs and jobs
     Ps(dstack::ps::PsArgs),
+    /// A shell, a command or a port inside a running job, by ssh
+    Attach(attach::AttachArgs),
+    /// Public keys with which one comes in by ssh
+    Key(key::KeyArgs),
     /// Print what a run has written
     Logs(dstack::logs::LogsArgs),
     /// End runs
@@ -97,6 +103,9 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
     if args.first().is_some_and(|word| word == ::agent::container_init::VERB) {
         return ExitCode::from(::agent::container_init::run() as u8);
     }
+    if let Some(code) = args.first().and_then(|word| ::agent::in_job::run(word)) {
+        return ExitCode::from(code as u8);
+    }
     if let Some(command) = SlurmCommand::from_name(name) {
         return slurm_command(command, &args);
     }
@@ -116,6 +125,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
             | Verb::Fleet(_)
             | Verb::Project(_)
             | Verb::Secret(_)
+            | Verb::Key(_)
             | Verb::Links(_)
             | Verb::Token(_)
     ) {
@@ -133,6 +143,8 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
         Verb::Doctor(args) => doctor::run(args),
         Verb::Apply(args) => other_language::apply(args),
         Verb::Ps(args) => dstack::ps::run(args),
+        Verb::Attach(args) => attach::run(&args),
+        Verb::Key(args) => key::run(args),
         Verb::Logs(args) => dstack::logs::run(args),
         Verb::Stop(args) => dstack::stop::run(args),
         Verb::Delete(args) => dstack::delete::run(args),

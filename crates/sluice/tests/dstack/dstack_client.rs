@@ -1,8 +1,8 @@
 //! The published `dstack` client, as tests call it.
 
 use crate::harness::{Cluster, CommandOutput, skip};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
 /// The client with a home folder of its own, in which the cluster's project is known.
 pub struct DstackClient<'a> {
@@ -50,10 +50,25 @@ impl<'a> DstackClient<'a> {
     }
 
     pub fn run_with(&self, args: &[&str], variables: &[(&str, &str)]) -> CommandOutput {
+        let mut command = self.command(args);
+        command.envs(variables.iter().copied());
+        command.output().expect("the client runs").into()
+    }
+
+    /// Starts it without waiting; what it prints is dropped.
+    pub fn spawn(&self, args: &[&str]) -> Child {
+        let mut command = self.command(args);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the client runs")
+    }
+
+    pub fn home(&self) -> &Path {
+        &self.home
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         self.cluster.set_up(&mut command);
         command.args(args).env("HOME", &self.home).env("COLUMNS", "200").stdin(Stdio::null());
-        command.envs(variables.iter().copied());
-        command.output().expect("the client runs").into()
+        command
     }
 }

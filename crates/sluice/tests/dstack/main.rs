@@ -3,6 +3,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod attach;
 mod brought_along;
 mod dstack_client;
 mod groups;

@@ -4,6 +4,7 @@
 mod harness;
 
 mod cdi;
+mod container_attach;
 mod container_attacks;
 mod container_networks;
 mod containers;

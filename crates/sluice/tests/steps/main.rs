@@ -9,4 +9,5 @@ mod environment_and_shares;
 mod het_steps;
 mod input_output;
 mod server_stream;
+mod ssh_endpoint;
 mod tasks;

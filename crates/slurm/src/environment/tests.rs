@@ -127,6 +127,8 @@ fn launch(listen: &str) -> StepLaunch {
         starts: Default::default(),
         time_limit: None,
         container: None,
+        joins_script: false,
+        own_program: None,
     }
 }
 

@@ -86,6 +86,8 @@ pub fn launch(
         // In its own allocation the job has the limit.
         time_limit: options.time.filter(|_| allocation == StepAllocation::Existing),
         container: options.container.clone().map(Box::new),
+        joins_script: false,
+        own_program: None,
     };
     (launch, notes)
 }

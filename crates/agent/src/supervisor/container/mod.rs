@@ -199,6 +199,24 @@ pub(crate) fn folder_of_attempt(dir: &AttemptDir) -> PathBuf {
     node.join(FOLDER).join(dir.path().file_name().unwrap_or_default())
 }
 
+/// The folder of the container that the job's script runs in, while it runs.
+pub(crate) fn running_script(dir: &AttemptDir) -> Option<PathBuf> {
+    let folder = folder_of_attempt(dir).join(SCRIPT_STEP);
+    Assembled::read(&folder).filter(|there| there.holder.is_alive()).map(|_| folder)
+}
+
+/// The arguments that run a verb of Sluice's own program: the node's, or the one that a container shows.
+pub(crate) fn own_program(verb: &str, has_container: bool) -> Result<Vec<String>, String> {
+    if has_container {
+        return Ok(files::own_program(verb).into());
+    }
+    let program = std::env::current_exe().map_err(|e| format!("Sluice's own program: {e}"))?;
+    let path = program.to_str().ok_or("the path of Sluice's own program is no text")?;
+    // The kernel says so of a program that was replaced since; the new one is at the same place.
+    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+    Ok(vec![path.to_owned(), verb.to_owned()])
+}
+
 /// The folder of one process in the folder of its container.
 fn process_folder(container: &Path, step: &str, process: u32) -> PathBuf {
     container.join(format!("process-{step}-{process}"))

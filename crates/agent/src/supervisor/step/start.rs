@@ -4,7 +4,9 @@ use super::{Stage, Step, TASKS_MAX};
 use crate::cgroup::GroupLimits;
 use crate::cpu_frequency::SetFrequency;
 use crate::device_access::DeviceScope;
-use crate::supervisor::container::{ContainerSpec, NO_CONTAINER, folder_of_attempt};
+use crate::supervisor::container::{
+    ContainerSpec, NO_CONTAINER, folder_of_attempt, own_program, running_script,
+};
 use crate::supervisor::job_context::JobContext;
 use crate::supervisor::process::binding::{self, ProcessBinding};
 use crate::supervisor::process::environment::{file_name, merge_environment, process_variables};
@@ -147,8 +149,15 @@ impl Step {
             None => (record.launch.container.as_deref(), record.launch.registry_auth.as_ref()),
         };
         let container = container.filter(|request| request.image.as_deref() != Some(NO_CONTAINER));
+        let argv = match launch.own_program {
+            Some(own) => own_program(own.verb(), container.is_some())?,
+            None => program.unwrap_or(&launch.argv).clone(),
+        };
         let container = container.map(|request| {
+            let of_job = ContainerSpec::of_job(job, request, &step, group, auth)?;
+            let script = launch.joins_script.then(|| running_script(job.dir)).flatten();
             Ok::<_, String>(ContainerSpec {
+                folder: script.unwrap_or_else(|| of_job.folder.clone()),
                 process: local_rank,
                 work_dir: &launch.work_dir,
                 umask: launch.umask,
@@ -157,12 +166,12 @@ impl Step {
                     Some(share) => devices.of_step(share),
                     None => devices.clone(),
                 }),
-                ..ContainerSpec::of_job(job, request, &step, group, auth)?
+                ..of_job
             })
         });
         let spec = ProcessSpec {
             user: &record.launch.user,
-            argv: program.unwrap_or(&launch.argv).clone(),
+            argv,
             argv0: Argv0::ResolvedPath,
             environment: merge_environment(launch.environment.split('\0'), over),
             pid_variables,

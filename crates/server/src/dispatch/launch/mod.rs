@@ -293,6 +293,31 @@ pub fn job_launch(
     }))
 }
 
+/// The variables of a session inside the job, as one text with a NUL after each: the job's own, without the values of
+/// secrets. Its step adds those of a step.
+pub fn session_environment(
+    shared: &Shared,
+    id: AttemptId,
+    node: &str,
+) -> Result<String, ServerError> {
+    let over = || ServerError::Other(format!("job {} is over", id.job));
+    let facts = facts(shared, &shared.read(), id, node).ok_or_else(over)?;
+    let launch = &facts.job.spec.launch;
+    let base = match &launch.environment {
+        Some(blob) => shared.blob_text(blob)?,
+        None => String::new(),
+    };
+    if launch.kind != LaunchKind::Task {
+        return Ok(base);
+    }
+    let workspace =
+        launch.workspace.as_ref().map(|blob| read_workspace(shared, blob)).transpose()?;
+    let repository = workspace.and_then(|brought| brought.repository).and_then(|one| one.id);
+    let repo_id = repository.as_deref().unwrap_or(dstack::environment::NO_REPOSITORY);
+    let entries = task_environment(shared, &facts, &base, repo_id);
+    Ok(entries.into_iter().map(|entry| entry + "\0").collect())
+}
+
 /// The commands of a task with the addresses of the nodes that they refer to by rank.
 fn with_addresses(script: &str, addresses: &[String]) -> Result<String, ServerError> {
     if !script.contains("${{") {

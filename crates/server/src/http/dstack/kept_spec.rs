@@ -1,7 +1,7 @@
 //! A run as it was kept, and the jobs of it that dstack's client is shown. The text is answered as it is: only what jobs
 //! repeat of it is read.
 
-use dstack::api::job::{JobSpec, Requirements};
+use dstack::api::job::{AppSpec, JobSpec, Requirements};
 use dstack::api::run::RunSpec;
 use dstack::configuration::from_json;
 use model::reason::Refusal;
@@ -48,12 +48,50 @@ struct KeptConfiguration<'a> {
     max_price: Value,
     reservation: Value,
     working_dir: Value,
+    ide: Value,
+    ports: Value,
     #[serde(borrow)]
     utilization_policy: Option<&'a RawValue>,
     #[serde(borrow)]
     resources: Option<&'a RawValue>,
     #[serde(borrow)]
     groups: Option<Vec<KeptGroup<'a>>>,
+}
+
+/// The editor of a dev environment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ide {
+    Vscode,
+    Cursor,
+    Windsurf,
+}
+
+impl Ide {
+    fn named(name: &str) -> Option<Self> {
+        match name {
+            "vscode" => Some(Self::Vscode),
+            "cursor" => Some(Self::Cursor),
+            "windsurf" => Some(Self::Windsurf),
+            _ => None,
+        }
+    }
+
+    /// The scheme of the addresses that open it.
+    pub fn scheme(self) -> &'static str {
+        match self {
+            Self::Vscode => "vscode",
+            Self::Cursor => "cursor",
+            Self::Windsurf => "windsurf",
+        }
+    }
+
+    pub fn shown(self) -> &'static str {
+        match self {
+            Self::Vscode => "VS Code",
+            Self::Cursor => "Cursor",
+            Self::Windsurf => "Windsurf",
+        }
+    }
 }
 
 /// A group of nodes, with what it says of itself.
@@ -83,6 +121,10 @@ impl<'a> KeptSpec<'a> {
         Some(Self { repo_data: texts.repo_data, configuration })
     }
 
+    pub fn ide(&self) -> Option<Ide> {
+        self.configuration.ide.as_str().and_then(Ide::named)
+    }
+
     pub fn job_spec(&self, name: &str, rank: u32, count: u32) -> JobSpec {
         let configuration = &self.configuration;
         let place = configuration.group_rank(rank);
@@ -97,7 +139,7 @@ impl<'a> KeptSpec<'a> {
             job_name: format!("{name}-{rank}-0"),
             jobs_per_replica: count,
             replica_group: "0".to_owned(),
-            app_specs: Vec::new(),
+            app_specs: configuration.app_specs(),
             user: None,
             commands: configuration.commands(group).to_vec(),
             env: env
@@ -149,6 +191,22 @@ impl<'a> KeptConfiguration<'a> {
         let own = group.and_then(|group| group.commands.as_deref());
         let own = own.filter(|commands| !commands.is_empty());
         own.or(self.commands.as_deref()).unwrap_or_default()
+    }
+
+    /// The ports that a client who attaches forwards.
+    fn app_specs(&self) -> Vec<AppSpec> {
+        let ports = self.ports.as_array().into_iter().flatten();
+        let number = |value: &Value| value.as_u64().and_then(|port| u16::try_from(port).ok());
+        let spec = |(index, port): (usize, &Value)| {
+            Some(AppSpec {
+                port: number(&port["container_port"])?,
+                map_to_port: number(&port["local_port"]),
+                app_name: format!("app_{index}"),
+                url_path: None,
+                url_query_params: None,
+            })
+        };
+        ports.enumerate().filter_map(spec).collect()
     }
 
     fn group_rank(&self, mut rank: u32) -> GroupRank<'_, 'a> {

@@ -67,6 +67,7 @@ const ROUTES: &[(&str, Handler)] = &[
     ("/api/users/update", || post(user::update)),
     ("/api/users/delete", || post(user::delete)),
     ("/api/users/refresh_token", || post(user::refresh_token)),
+    ("/api/users/refresh_ssh_key", || post(user::refresh_ssh_key)),
     ("/api/projects/list", || post(project::list)),
     ("/api/projects/create", || post(project::create)),
     ("/api/projects/delete", || post(project::delete)),

@@ -33,6 +33,7 @@ const TABLE: &[(&str, &[Caller], Sample)] = &[
     ("/api/users/update", ADMINISTER, |_| json!({"username": "nobody", "global_role": "user"})),
     ("/api/users/delete", ADMINISTER, |_| json!({"users": ["nobody"]})),
     ("/api/users/refresh_token", ADMINISTER, |_| json!({"username": "nobody"})),
+    ("/api/users/refresh_ssh_key", ADMINISTER, |_| json!({"username": "nobody"})),
     ("/api/projects/list", EVERYBODY, NO_BODY),
     ("/api/projects/create", OPERATE, |_| json!({"project_name": "atlas"})),
     ("/api/projects/delete", OPERATE, |_| json!({"projects_names": ["atlas"]})),

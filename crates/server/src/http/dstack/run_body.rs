@@ -1,13 +1,16 @@
 //! Jobs, offers and nodes in the form that dstack's client reads.
 
-use super::kept_spec::{KeptSpec, raw};
+use super::kept_spec::{Ide, KeptSpec, raw};
 use super::run_facts::{GPU, Part, RunFacts};
 use super::uuid;
 use crate::shared::Shared;
+use crate::ssh::access::upstream_id;
 use cluster::authorise::{Act, authorise};
 use dstack::api::gpu::{Bounds, GpuGroup};
 use dstack::api::instance::{BACKEND, Disk, Gpu, InstanceType, Offer, REGION, Resources};
-use dstack::api::job::{Job, JobProvisioningData, JobRuntimeData, JobSubmission};
+use dstack::api::job::{
+    Job, JobConnectionInfo, JobProvisioningData, JobRuntimeData, JobSubmission,
+};
 use dstack::api::run::{Run, RunFleet, RunSpec};
 use dstack::api::time::Time;
 use dstack::occurrence::run_end;
@@ -61,7 +64,7 @@ impl<'a> Bodies<'a> {
         let of_rank = |rank| Job {
             job_spec: jobs_of.job_spec(&run.name, rank, count),
             job_submissions: vec![self.submission(run, &id, rank)],
-            job_connection_info: None,
+            job_connection_info: self.connection_info(run, rank, jobs_of.ide()),
         };
         // A run whose first time is to come has no jobs yet.
         let count = if run.next_start.is_some() && !run.has_started { 0 } else { count };
@@ -88,6 +91,50 @@ impl<'a> Bodies<'a> {
             error: Some(summary.error.clone()),
             deleted: false,
             next_triggered_at: run.next_start.map(Into::into),
+        }
+    }
+
+    /// How people and editors come in by SSH, once the run has a node. dstack's own client is told by the provisioning data:
+    /// by the fields of its SSH proxy it would ask whether the endpoint's key is right, which nobody answers in a script.
+    fn connection_info(
+        &self,
+        run: &RunFacts,
+        rank: u32,
+        ide: Option<Ide>,
+    ) -> Option<JobConnectionInfo> {
+        let endpoint = self.shared.setup.ssh.as_ref()?;
+        run.parts.get(rank as usize)?;
+        let id = upstream_id(run.job, rank);
+        let address = format!("{id}@{}", endpoint.host);
+        let words = ["ssh", &address, "-p", &endpoint.port.to_string()];
+        let folder = run.work_dir.trim_end_matches('/');
+        let url = |host: &str| {
+            ide.map(|ide| format!("{}://vscode-remote/ssh-remote+{host}{folder}/", ide.scheme()))
+        };
+        Some(JobConnectionInfo {
+            ide_name: ide.map(|ide| ide.shown().to_owned()),
+            attached_ide_url: url(&run.name),
+            proxied_ide_url: url(&format!("{address}:{}", endpoint.port)),
+            attached_ssh_command: Some(vec!["ssh".to_owned(), run.name.clone()]),
+            proxied_ssh_command: Some(words.map(str::to_owned).into()),
+            sshproxy_hostname: None,
+            sshproxy_port: None,
+            sshproxy_upstream_id: None,
+        })
+    }
+
+    /// Where the run is. With an SSH endpoint the client is sent there, as to a host that leads on to the run.
+    fn provisioning(&self, node: &NodeConfig, run: &RunFacts, rank: u32) -> JobProvisioningData {
+        let plain = provisioning(node, &run.owner);
+        match &self.shared.setup.ssh {
+            Some(endpoint) => JobProvisioningData {
+                hostname: Some(endpoint.host.clone()),
+                ssh_port: Some(endpoint.port),
+                username: upstream_id(run.job, rank),
+                dockerized: true,
+                ..plain
+            },
+            None => plain,
         }
     }
 
@@ -121,7 +168,7 @@ impl<'a> Bodies<'a> {
             termination_reason: summary.end.map(|end| end.word().to_owned()),
             termination_reason_message: error.clone(),
             exit_status: summary.exit,
-            job_provisioning_data: node.map(|node| provisioning(node, &run.owner)),
+            job_provisioning_data: node.map(|node| self.provisioning(node, run, rank)),
             job_runtime_data: part.map(|part| JobRuntimeData {
                 network_mode: if run.network.is_some() { "bridge" } else { "host" }.to_owned(),
                 gpu: u32::try_from(part.gpu_count()).ok(),

@@ -97,7 +97,10 @@ pub fn read(
         ..run_spec
     };
     let with = |configuration| RunSpec { configuration, ..run_spec.clone() };
-    let effective = with(for_client(&effective(&loaded.value), None));
+    let mut effective = with(for_client(&effective(&loaded.value), None));
+    if effective.ssh_key_pub.is_none() && shared.setup.ssh.is_some() {
+        effective.ssh_key_pub = Some(shared.ssh_keys.held_public_line(&by.name));
+    }
     let run_spec = with(for_client(&loaded.value, None));
     Ok(RunRequest { name, task, submission, run_spec, effective })
 }

@@ -12,14 +12,15 @@ const BACKENDS: &str = "backends are not available yet: the nodes are those of t
 const EXPORTS: &str =
     "exports are not available yet: the fleets of the cluster are for all its projects";
 const SERVICES: &str = "services are not available yet";
-const SSH_KEYS: &str = "ssh keys are not available yet";
+const SSH_KEYS: &str = "ssh keys are registered by `sluice key add`";
+
+const SSH_PROXY: &str = "the server itself is the SSH proxy";
 
 /// Routes that are refused, and why.
 pub const REFUSED: &[(&str, &str)] = &[
-    ("/api/users/refresh_ssh_key", SSH_KEYS),
     ("/api/users/public_keys/add", SSH_KEYS),
     ("/api/users/public_keys/delete", SSH_KEYS),
-    ("/api/sshproxy/get_upstream", SSH_KEYS),
+    ("/api/sshproxy/get_upstream", SSH_PROXY),
     ("/api/project/{project}/backends/create", BACKENDS),
     ("/api/project/{project}/backends/update", BACKENDS),
     ("/api/project/{project}/backends/delete", BACKENDS),

@@ -19,6 +19,7 @@ use model::principal::{Principal, Role};
 use model::reason::Refusal;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tokio::task::block_in_place;
 use wire::client::{Answer, Call};
 use wire::token::TokenLife;
 
@@ -46,7 +47,7 @@ pub fn own_body(shared: &Shared, by: &Principal) -> User {
     body(shared, &state, &by.name, role_of(&state, by))
 }
 
-/// No token and no private key are sent back: the state has hashes alone, and nothing is reached with a key.
+/// No token is sent back: the state has hashes alone.
 fn without_creds(user: User) -> UserWithCreds {
     UserWithCreds { user, creds: TokenCreds { token: String::new() }, ssh_private_key: None }
 }
@@ -55,7 +56,37 @@ pub async fn my_user(
     State(shared): State<Arc<Shared>>,
     Extension(by): Extension<Principal>,
 ) -> ApiResult<UserWithCreds> {
-    Ok(Json(without_creds(own_body(&shared, &by))))
+    Ok(Json(with_ssh_key(&shared, &by)))
+}
+
+/// The caller, with the key that the client comes in with by SSH, where there is an endpoint for it.
+fn with_ssh_key(shared: &Shared, by: &Principal) -> UserWithCreds {
+    let mut own = without_creds(own_body(shared, by));
+    if shared.setup.ssh.is_some() {
+        own.user.ssh_public_key = Some(shared.ssh_keys.held_public_line(&by.name));
+        own.ssh_private_key = Some(shared.ssh_keys.held_private_text(&by.name).0);
+    }
+    own
+}
+
+/// Replaces the key that the server holds: one's own, or anybody's for an administrator.
+pub async fn refresh_ssh_key(
+    State(shared): State<Arc<Shared>>,
+    Extension(by): Extension<Principal>,
+    Json(wanted): Json<ByUsername>,
+) -> ApiResult<UserWithCreds> {
+    let name = wanted.username;
+    if name != by.name {
+        authorise(&shared.read(), &by, Act::Administer)?;
+        if principal::of_name(&name).is_none() {
+            return Err(no_such_user(&name));
+        }
+    }
+    block_in_place(|| shared.ssh_keys.renew(&name))?;
+    if name == by.name {
+        return Ok(Json(with_ssh_key(&shared, &by)));
+    }
+    Ok(Json(without_creds(named(&shared, &shared.read(), &by, &name))))
 }
 
 /// All users for administrators; to others only themselves.

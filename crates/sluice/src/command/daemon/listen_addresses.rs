@@ -5,10 +5,12 @@ use crate::command::verb::VerbError;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 /// How long the server waits for the port that it had before.
@@ -19,6 +21,7 @@ const ADDRESSES_MAX: usize = 8;
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:6820";
 const DEFAULT_AGENTS: &str = "127.0.0.1:6821";
+const DEFAULT_SSH: &str = "127.0.0.1:6822";
 
 const SAVED: &str = "ports.json";
 
@@ -27,12 +30,48 @@ const SAVED: &str = "ports.json";
 struct SavedAddresses {
     listen: Option<SocketAddr>,
     agents: Option<SocketAddr>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ssh: Option<SocketAddr>,
+}
+
+/// Where SSH clients are listened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SshListen {
+    Off,
+    /// Where it was before, or at a port of loopback.
+    Default,
+    At(SocketAddr),
+}
+
+impl FromStr for SshListen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self::Off),
+            address => address
+                .parse()
+                .map(Self::At)
+                .map_err(|_| format!("'{text}': expected ADDR:PORT, as in 0.0.0.0:6822, or off")),
+        }
+    }
+}
+
+impl fmt::Display for SshListen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Default => f.write_str(DEFAULT_SSH),
+            Self::At(address) => address.fmt(f),
+        }
+    }
 }
 
 pub struct BoundListeners {
     pub listeners: ::server::Listeners,
     pub listen: SocketAddr,
     pub agents: SocketAddr,
+    pub ssh: Option<SocketAddr>,
 }
 
 /// Whether a server has, or had, its place in this state folder: its socket is that server's.
@@ -40,12 +79,13 @@ pub fn has_server(state: &StateDir) -> bool {
     state.path.join(SAVED).exists()
 }
 
-/// Binds the Unix socket and the two ports. An address that was given must be free; instead of a default one another port
+/// Binds the Unix socket and the ports. An address that was given must be free; instead of a default one another port
 /// may be taken.
 pub fn bind(
     state: &StateDir,
     listen: Option<SocketAddr>,
     agents: Option<SocketAddr>,
+    ssh: SshListen,
 ) -> Result<BoundListeners, VerbError> {
     let file = state.path.join(SAVED);
     let saved: SavedAddresses = std::fs::read(&file)
@@ -54,15 +94,25 @@ pub fn bind(
         .unwrap_or_default();
     let port = bind_one(listen, saved.listen, DEFAULT_LISTEN)?;
     let agents = bind_one(agents, saved.agents, DEFAULT_AGENTS)?;
+    let ssh = match ssh {
+        SshListen::Off => None,
+        SshListen::Default => Some(bind_one(None, saved.ssh, DEFAULT_SSH)?),
+        SshListen::At(address) => Some(bind_one(Some(address), None, DEFAULT_SSH)?),
+    };
     let address = |l: &TcpListener| l.local_addr().map_err(VerbError::file(&file));
     let (listen_at, agents_at) = (address(&port)?, address(&agents)?);
-    let saved = SavedAddresses { listen: Some(listen_at), agents: Some(agents_at) };
+    let ssh_at = ssh.as_ref().map(address).transpose()?;
+    let saved = SavedAddresses {
+        listen: Some(listen_at),
+        agents: Some(agents_at),
+        ssh: ssh_at.or(saved.ssh),
+    };
     let text = serde_json::to_string(&saved).map_err(|e| VerbError::Message(e.to_string()))?;
     let written = state.trusted()?.replace(SAVED, 0o644, text.as_bytes());
     written.map_err(VerbError::file(&file))?;
     let socket = bind_socket(state)?;
-    let listeners = ::server::Listeners { socket, port, agents };
-    Ok(BoundListeners { listeners, listen: listen_at, agents: agents_at })
+    let listeners = ::server::Listeners { socket, port, agents, ssh };
+    Ok(BoundListeners { listeners, listen: listen_at, agents: agents_at, ssh: ssh_at })
 }
 
 /// The addresses at which other machines find a port that is bound so: every address of this machine and its name, if it
@@ -145,6 +195,17 @@ fn bind_socket(state: &StateDir) -> Result<UnixListener, VerbError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn address_for_ssh_is_one_or_off() {
+        assert_eq!("off".parse(), Ok(SshListen::Off));
+        let at = SshListen::At("0.0.0.0:22".parse().expect("an address"));
+        assert_eq!("0.0.0.0:22".parse(), Ok(at));
+        for wrong in ["", "on", "22", "head:22", "127.0.0.1"] {
+            let error = wrong.parse::<SshListen>().expect_err(wrong);
+            assert!(error.contains("expected ADDR:PORT"), "{error}");
+        }
+    }
 
     #[test]
     fn port_bound_to_all_addresses_is_found_at_those_of_the_machine() {

@@ -1,7 +1,7 @@
 //! `sluice server`: runs a server alone. Agents of other machines connect to it.
 
 use super::keeper::SERVER_KEEPER;
-use super::listen_addresses::BoundListeners;
+use super::listen_addresses::{BoundListeners, SshListen};
 use super::state_dir::StateDir;
 use super::{admin_token, core_dump, listen_addresses, log, server_user, state_mount};
 use crate::command::verb::{VerbError, VerbResult};
@@ -33,9 +33,9 @@ pub struct ServerArgs {
     /// Lower bounds at the doors, as places=100,silence_ms=500
     #[arg(long, env = "SLUICE_DOORS", default_value = "", hide = true)]
     pub doors: ConnectionLimits,
-    /// Where ssh will connect: ADDR:PORT (kept for later)
-    #[arg(long)]
-    pub ssh: Option<SocketAddr>,
+    /// Where ssh connects, for shells, files and ports in jobs: ADDR:PORT, or off. Without it, `up` has a port of loopback
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub ssh: Option<SshListen>,
 }
 
 impl ServerArgs {
@@ -50,7 +50,8 @@ pub fn run(args: ServerArgs) -> VerbResult {
     log::start(&state, "server");
     refuse_a_second(&state)?;
     let site = Site::load(&args, None)?;
-    let bound = listen_addresses::bind(&state, args.listen, args.agents)?;
+    let ssh = args.ssh.unwrap_or(SshListen::Off);
+    let bound = listen_addresses::bind(&state, args.listen, args.agents, ssh)?;
     start(&args, state, site, bound, |_| Ok(()), announce)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -148,6 +149,7 @@ pub fn start(
         admin_user,
         agents_addresses: local.servers,
         listen_addresses: listen_addresses::reachable(listen),
+        ssh_addresses: bound.ssh.map(listen_addresses::reachable).unwrap_or_default(),
         local_nodes: local.nodes,
         snapshot_events: args.snapshot_events,
         connection_limits: args.doors.clone(),

@@ -2,6 +2,7 @@
 //! and starts the server again when it dies. The server gives up root; the agent stays root.
 
 use super::keeper::{AGENT_KEEPER, BAD_CONFIGURATION, SERVER_KEEPER};
+use super::listen_addresses::SshListen;
 use super::server::{self, LocalNodes, ServerArgs, Site};
 use super::state_dir::{self, StateDir};
 use super::{core_dump, listen_addresses, log};
@@ -31,7 +32,8 @@ pub fn run(args: UpArgs) -> VerbResult {
     core_dump::forbid()?;
     log::start(&state, "server");
     let site = load_site(&args.server)?;
-    let bound = listen_addresses::bind(&state, args.server.listen, args.server.agents)?;
+    let ssh = args.server.ssh.unwrap_or(SshListen::Default);
+    let bound = listen_addresses::bind(&state, args.server.listen, args.server.agents, ssh)?;
     let kept = SERVER_KEEPER.keep(&state)?;
     // This is the server from here on. The first has its configuration; a later one reads it again.
     let site = if kept.is_first { site } else { reload_site(&args.server) };
@@ -77,13 +79,12 @@ fn detached(args: &UpArgs, state: &StateDir) -> VerbResult {
     for (flag, value) in paths {
         command.args(value.into_iter().flat_map(|v| [flag.as_ref(), v.as_os_str()]));
     }
-    let sockets = [
-        ("--listen", args.server.listen),
-        ("--agents", args.server.agents),
-        ("--ssh", args.server.ssh),
-    ];
+    let sockets = [("--listen", args.server.listen), ("--agents", args.server.agents)];
     for (flag, value) in sockets {
         command.args(value.into_iter().flat_map(|v| [flag.to_string(), v.to_string()]));
+    }
+    if let Some(ssh) = args.server.ssh {
+        command.args(["--ssh".to_string(), ssh.to_string()]);
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
     // SAFETY: setsid is async-signal-safe and touches no memory of this process.

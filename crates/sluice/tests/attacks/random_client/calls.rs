@@ -289,6 +289,7 @@ table_of_calls! { d;
     Call::UserToken { .. } => json!({"user_token": {"name": d.member(), "token_name": "laptop"}});
     Call::Tokens => json!("tokens");
     Call::RevokeToken { .. } => json!({"revoke_token": {"name": d.word(&["laptop", "none"]), "user": d.member()}});
+    Call::Ssh { .. } => json!({"ssh": {"user": d.member(), "request": d.word(&["list", "renew", "connect"])}});
     Call::RotateAdminToken { .. } => json!({"rotate_admin_token": {"hash": "00".repeat(32)}});
     Call::Secrets { .. } => json!({"secrets": {"project": "main"}});
     Call::Secret { .. } => json!({"secret": {"project": "main", "name": d.word(&["token", "none"])}});

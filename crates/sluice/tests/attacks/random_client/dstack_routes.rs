@@ -97,6 +97,7 @@ const ROUTES: &[(&str, Body)] = &[
     ("/api/users/update", |_| Some(json!({"username": "nobody", "global_role": "user"}))),
     ("/api/users/delete", |_| Some(json!({"users": ["nobody"]}))),
     ("/api/users/refresh_token", |_| Some(json!({"username": "nobody"}))),
+    ("/api/users/refresh_ssh_key", |_| Some(json!({"username": "nobody"}))),
     ("/api/projects/create", |_| Some(json!({"project_name": "atlas"}))),
     (DELETE_PROJECTS, |_| Some(json!({"projects_names": ["atlas"]}))),
     ("/api/projects/{project}/update", NO_FIELDS),

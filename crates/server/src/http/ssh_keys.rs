@@ -1,0 +1,38 @@
+//! The calls about the SSH endpoint: its address, and the keys with which a user comes in.
+
+use crate::shared::Shared;
+use cluster::authorise::{Act, authorise};
+use model::principal::Principal;
+use model::reason::Refusal;
+use tokio::task::block_in_place;
+use wire::client::Answer;
+use wire::ssh::{SshAnswer, SshRequest};
+
+/// Registering a key needs the same right as making a token: a token that leaked could otherwise register a key and
+/// outlive its own end.
+pub fn answer(
+    shared: &Shared,
+    by: &Principal,
+    user: Option<String>,
+    request: SshRequest,
+) -> Result<Answer, Refusal> {
+    let user = user.unwrap_or_else(|| by.name.clone());
+    let is_own = user == by.name && matches!(request, SshRequest::List | SshRequest::Connect);
+    if !is_own {
+        authorise(&shared.read(), by, Act::ManageTokens(&user))?;
+    }
+    let keys = &shared.ssh_keys;
+    let mut private_key = None;
+    block_in_place(|| match &request {
+        SshRequest::List => Ok(()),
+        SshRequest::Add { key } => keys.add(&user, key),
+        SshRequest::Remove { key } => keys.remove(&user, key),
+        SshRequest::Renew => keys.renew(&user),
+        SshRequest::Connect => {
+            private_key = Some(keys.held_private_text(&user));
+            Ok(())
+        }
+    })?;
+    let endpoint = shared.setup.ssh.clone();
+    Ok(Answer::Ssh(SshAnswer { endpoint, keys: keys.list(&user), private_key }))
+}

@@ -1,0 +1,196 @@
+//! Which job a login means, and whether a key opens it.
+//!
+//! A login is `ssh NAME@host`: the name of a run, the number of a job (with `.RANK` for another of its nodes), or the id
+//! that dstack's client is told (`upstream_id`). None of them is a secret: the key says who comes.
+
+use crate::auth::principal;
+use crate::logs::log_key::booked_job;
+use crate::shared::Shared;
+use cluster::authorise::{Act, authorise};
+use cluster::{Job, State};
+use dstack::occurrence::run_name;
+use model::id::{BlobRef, JobId};
+use model::principal::Principal;
+use russh::keys::PublicKey;
+use serde::Deserialize;
+use tokio::task::block_in_place;
+
+/// Who came in, and where.
+#[derive(Debug, Clone)]
+pub struct Access {
+    pub by: Principal,
+    pub job: JobId,
+    /// The node's place in the allocation.
+    pub rank: u32,
+}
+
+/// What a login name says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Login<'n> {
+    Job { job: JobId, rank: u32 },
+    Run(&'n str),
+}
+
+/// Digits of the parts of an upstream id: the job, the rank, and zeros, so that it is as long as dstack's own.
+const JOB_DIGITS: usize = 8;
+const UPSTREAM_DIGITS: usize = 32;
+
+/// The id by which dstack's client names one node of a job.
+pub fn upstream_id(job: JobId, rank: u32) -> String {
+    format!("{:08x}{rank:08x}{:016x}", job.0, 0)
+}
+
+impl<'n> Login<'n> {
+    fn parse(name: &'n str) -> Self {
+        // dstack's client adds the user inside the container.
+        let word = name.split_once('_').map_or(name, |(word, _)| word);
+        if let Some((job, rank)) = parse_upstream(word) {
+            return Self::Job { job, rank };
+        }
+        let (job, rank) = name.split_once('.').unwrap_or((name, "0"));
+        match (job.parse(), rank.parse()) {
+            (Ok(job), Ok(rank)) => Self::Job { job: JobId(job), rank },
+            _ => Self::Run(name),
+        }
+    }
+}
+
+fn parse_upstream(word: &str) -> Option<(JobId, u32)> {
+    let is_hex = word.len() == UPSTREAM_DIGITS && word.bytes().all(|b| b.is_ascii_hexdigit());
+    let part = |from: usize| u32::from_str_radix(word.get(from..from + JOB_DIGITS)?, 16).ok();
+    is_hex.then(|| Some((JobId(part(0)?), part(JOB_DIGITS)?))).flatten()
+}
+
+/// A job as far as logins need it.
+struct Candidate {
+    job: JobId,
+    rank: u32,
+    owner: Principal,
+    /// The configuration of a task, which may name a key.
+    configuration: Option<BlobRef>,
+    /// It has left the server's memory: its log is all that is left.
+    is_booked: bool,
+}
+
+impl Candidate {
+    fn of(job: &Job, rank: u32) -> Self {
+        Self {
+            job: job.id,
+            rank,
+            owner: (*job.spec.owner).clone(),
+            configuration: job.spec.launch.configuration.as_deref().copied(),
+            is_booked: false,
+        }
+    }
+}
+
+/// The job that this key opens by this login, if there is one.
+pub fn find(shared: &Shared, login: &str, key: &PublicKey) -> Option<Access> {
+    block_in_place(|| {
+        candidates(shared, &Login::parse(login)).into_iter().find_map(|one| {
+            let by = who(shared, &one, key)?;
+            may_enter(shared, &by, &one).then_some(Access { by, job: one.job, rank: one.rank })
+        })
+    })
+}
+
+/// The jobs that the login may mean, the newest first.
+fn candidates(shared: &Shared, login: &Login) -> Vec<Candidate> {
+    match *login {
+        Login::Job { job, rank } => {
+            let known = shared.read().jobs.get(&job).map(|found| Candidate::of(found, rank));
+            known.or_else(|| booked(shared, job, rank)).into_iter().collect()
+        }
+        Login::Run(name) => {
+            let state = shared.read();
+            let is_meant = |job: &&Job| {
+                let spec = &job.spec;
+                let is_named = name.starts_with(&*spec.name);
+                is_named
+                    && !job.has_ended()
+                    && run_name(spec.launch.kind, &spec.name, job.id) == name
+            };
+            let mut found: Vec<&Job> = jobs(&state).filter(is_meant).collect();
+            found.sort_by_key(|job| std::cmp::Reverse(job.id));
+            found.into_iter().map(|job| Candidate::of(job, 0)).collect()
+        }
+    }
+}
+
+fn jobs(state: &State) -> impl Iterator<Item = &Job> {
+    state.jobs.values().map(|job| &**job)
+}
+
+fn booked(shared: &Shared, job: JobId, rank: u32) -> Option<Candidate> {
+    let record = booked_job(shared, job)?;
+    let owner = principal::of_name(&record.user).filter(|owner| owner.uid == record.uid)?;
+    Some(Candidate { job, rank, owner, configuration: record.configuration, is_booked: true })
+}
+
+/// Whose key it is, of those who may have a part in the job.
+fn who(shared: &Shared, one: &Candidate, key: &PublicKey) -> Option<Principal> {
+    const ROOT: &str = "root";
+    if shared.ssh_keys.is_key_of(&one.owner.name, key) || is_key_of_run(shared, one, key) {
+        return Some(one.owner.clone());
+    }
+    if shared.ssh_keys.is_key_of(ROOT, key) {
+        return Some(principal::server_principal());
+    }
+    let others = shared.ssh_keys.registered_by(key);
+    let known = |name: &String| principal::of_name(name).map(principal::with_own_role);
+    others.iter().filter_map(known).find(|by| may_enter(shared, by, one))
+}
+
+/// Whether the run was applied with this key: `dstack apply` with an identity file.
+fn is_key_of_run(shared: &Shared, one: &Candidate, key: &PublicKey) -> bool {
+    #[derive(Deserialize)]
+    struct RunKey {
+        ssh_key_pub: Option<String>,
+    }
+    let text = one.configuration.as_ref().and_then(|blob| shared.blob_text(blob).ok());
+    let spec = text.and_then(|text| serde_json::from_str::<RunKey>(&text).ok());
+    let line = spec.and_then(|spec| spec.ssh_key_pub);
+    let known = line.and_then(|line| crate::shared::ssh_keys::read_line(&line).ok());
+    known.is_some_and(|known| known.key_data() == key.key_data())
+}
+
+/// Only the job's owner and administrators, and none whom an administrator has shut out.
+fn may_enter(shared: &Shared, by: &Principal, one: &Candidate) -> bool {
+    let state = shared.read();
+    if state.users.get(&by.name).is_some_and(|known| !known.active) {
+        return false;
+    }
+    let act = match state.jobs.get(&one.job) {
+        Some(job) => Act::ActAsOwner(job),
+        None if one.is_booked => Act::ReadTextsOf(one.owner.uid),
+        None => return false,
+    };
+    authorise(&state, by, act).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn login_names_are_runs_jobs_with_a_rank_and_upstream_ids() {
+        let job = |job, rank| Login::Job { job: JobId(job), rank };
+        let upstream = upstream_id(JobId(77), 3);
+        assert_eq!(upstream.len(), UPSTREAM_DIGITS);
+        for (name, expected) in [
+            ("12", job(12, 0)),
+            ("12.1", job(12, 1)),
+            ("train", Login::Run("train")),
+            ("train-12", Login::Run("train-12")),
+            ("12.x", Login::Run("12.x")),
+            ("my_run", Login::Run("my_run")),
+            (&upstream, job(77, 3)),
+            (&format!("{upstream}_root"), job(77, 3)),
+            ("99999999999", Login::Run("99999999999")),
+            ("", Login::Run("")),
+            ("../../etc", Login::Run("../../etc")),
+        ] {
+            assert_eq!(Login::parse(name), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! One client's connection: it authenticates by a key, and opens channels into one job.
+
+use super::access::{self, Access, upstream_id};
+use super::forward::Forwarder;
+use super::input_limit::{CHANNELS_MAX, InputLimit, TRICKLE_PAUSE};
+use super::launch::{Program, SessionRequest, Terminal, is_client_variable};
+use super::session::{self, ClientInput, ClientSender, FromClient, Output, signal_number};
+use super::{log_socket, nested};
+use crate::connection_limits::PortConnection;
+use crate::shared::Shared;
+use bytes::Bytes;
+use cluster::authorise::{Act, authorise};
+use russh::keys::PublicKey;
+use russh::server::Config;
+use russh::server::{
+    Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey,
+};
+use russh::{Channel, ChannelId, ChannelOpenFailure, ChannelWriteHalf, Pty, Sig};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot};
+use wire::step::OwnProgram;
+
+/// Variables that one session may set, and the longest value.
+const VARIABLES_MAX: usize = 64;
+const VARIABLE_BYTES_MAX: usize = 1024;
+/// The longest command, and the longest name of a terminal.
+const COMMAND_BYTES_MAX: usize = 128 << 10;
+const TERMINAL_NAME_BYTES_MAX: usize = 64;
+/// The only subsystem.
+const SFTP: &str = "sftp";
+
+pub struct Connection {
+    shared: Arc<Shared>,
+    slot: PortConnection,
+    input: InputLimit,
+    access: Option<Access>,
+    /// Set for a connection inside another one, which has chosen the job: the key is asked for once more, and the login
+    /// name says nothing.
+    inside: Option<Access>,
+    /// Told once, who came in.
+    admitted: Option<oneshot::Sender<Access>>,
+    channels: HashMap<ChannelId, OpenChannel>,
+    forwarder: Option<Forwarder>,
+    /// For connections inside this one.
+    config: Arc<Config>,
+}
+
+enum OpenChannel {
+    /// A session that runs nothing yet.
+    Asked(Box<AskedSession>),
+    Running(ClientSender),
+}
+
+struct AskedSession {
+    output: ChannelWriteHalf<Msg>,
+    terminal: Option<Terminal>,
+    variables: Vec<(String, String)>,
+}
+
+impl Connection {
+    pub fn new(
+        shared: Arc<Shared>,
+        slot: PortConnection,
+        input: InputLimit,
+        admitted: oneshot::Sender<Access>,
+        config: Arc<Config>,
+    ) -> Self {
+        Self {
+            shared,
+            slot,
+            input,
+            access: None,
+            inside: None,
+            admitted: Some(admitted),
+            channels: HashMap::new(),
+            forwarder: None,
+            config,
+        }
+    }
+
+    /// A connection inside this one, to the same job.
+    fn within(&self, access: Access) -> Self {
+        Self {
+            shared: self.shared.clone(),
+            slot: self.slot.clone(),
+            input: self.input.clone(),
+            access: None,
+            inside: Some(access),
+            admitted: None,
+            channels: HashMap::new(),
+            forwarder: None,
+            config: self.config.clone(),
+        }
+    }
+
+    fn find(&self, login: &str, key: &PublicKey) -> Option<Access> {
+        match &self.inside {
+            Some(outer) => access::find(&self.shared, &upstream_id(outer.job, outer.rank), key),
+            None => access::find(&self.shared, login, key),
+        }
+    }
+
+    /// Queues what the client sent on a channel; an error for a client that does not keep to its windows.
+    fn send(&self, channel: ChannelId, item: FromClient) -> Result<(), russh::Error> {
+        let bytes = if let FromClient::Bytes(bytes) = &item { bytes.len() } else { 0 };
+        let queued = self.input.add(bytes).ok_or(russh::Error::Inconsistent)?;
+        if let Some(OpenChannel::Running(running)) = self.channels.get(&channel) {
+            // A step that has ended takes nothing.
+            let _ = running.send((item, queued));
+        }
+        Ok(())
+    }
+
+    /// Starts what the session asks for; false if it runs already, or nobody has come in.
+    fn start(&mut self, channel: ChannelId, program: Program, session: &Session) -> bool {
+        let Some(access) = self.access.clone() else { return false };
+        let asked = match self.channels.remove(&channel) {
+            Some(OpenChannel::Asked(asked)) => *asked,
+            Some(running) => {
+                self.channels.insert(channel, running);
+                return false;
+            }
+            None => return false,
+        };
+        let (sender, input) = mpsc::unbounded_channel();
+        self.channels.insert(channel, OpenChannel::Running(sender));
+        let AskedSession { output, terminal, variables } = asked;
+        let request = SessionRequest { program, terminal, variables };
+        let output = Output { half: output, handle: session.handle() };
+        tokio::spawn(session::run(self.shared.clone(), access, request, input, output));
+        true
+    }
+
+    /// Takes a channel for a connection into the job; `None` where there are too many.
+    fn take_channel(
+        &mut self,
+        channel: Channel<Msg>,
+    ) -> Option<(ClientInput, ChannelWriteHalf<Msg>)> {
+        if self.channels.len() >= CHANNELS_MAX {
+            return None;
+        }
+        let (sender, input) = mpsc::unbounded_channel();
+        self.channels.insert(channel.id(), OpenChannel::Running(sender));
+        Some((input, channel.split().1))
+    }
+
+    fn forwarder(&mut self, access: Access, session: &Session) -> &Forwarder {
+        let (shared, handle, input) = (&self.shared, session.handle(), &self.input);
+        self.forwarder
+            .get_or_insert_with(|| Forwarder::start(shared.clone(), access, handle, input.clone()))
+    }
+
+    fn answer(
+        session: &mut Session,
+        channel: ChannelId,
+        is_done: bool,
+    ) -> Result<(), russh::Error> {
+        if is_done { session.channel_success(channel) } else { session.channel_failure(channel) }
+    }
+}
+
+/// How large a terminal of so many cells is.
+fn size(columns: u32, rows: u32) -> (u16, u16) {
+    let cells = |count: u32| u16::try_from(count).unwrap_or(u16::MAX);
+    (cells(rows), cells(columns))
+}
+
+impl Handler for Connection {
+    type Error = russh::Error;
+
+    async fn auth_publickey_offered(
+        &mut self,
+        user: &str,
+        offer: PublicKeyOffer<'_>,
+    ) -> Result<Auth, Self::Error> {
+        let found = self.find(user, offer.public_key);
+        Ok(found.map_or_else(Auth::reject, |_| Auth::Accept))
+    }
+
+    async fn auth_publickey(
+        &mut self,
+        user: &str,
+        key: VerifiedPublicKey<'_>,
+    ) -> Result<Auth, Self::Error> {
+        let Some(access) = self.find(user, key.public_key) else {
+            return Ok(Auth::reject());
+        };
+        let by = access.by.clone();
+        let is_operator = || authorise(&self.shared.read(), &by, Act::Operate).is_ok();
+        if !self.slot.identify(by.uid, is_operator) {
+            return Ok(Auth::reject());
+        }
+        tracing::info!("{} came in by ssh to job {}", by.name, access.job);
+        if let Some(admitted) = self.admitted.take() {
+            // The endpoint has given the connection up.
+            let _ = admitted.send(access.clone());
+        }
+        self.access = Some(access);
+        Ok(Auth::Accept)
+    }
+
+    async fn channel_open_session(
+        &mut self,
+        channel: Channel<Msg>,
+        reply: ChannelOpenHandle,
+        _session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        if self.access.is_none() || self.channels.len() >= CHANNELS_MAX {
+            reply.reject(ChannelOpenFailure::ResourceShortage).await;
+            return Ok(());
+        }
+        let id = channel.id();
+        let (terminal, variables) = (None, Vec::new());
+        let asked = AskedSession { output: channel.split().1, terminal, variables };
+        self.channels.insert(id, OpenChannel::Asked(Box::new(asked)));
+        reply.accept().await;
+        Ok(())
+    }
+
+    async fn channel_open_direct_tcpip(
+        &mut self,
+        channel: Channel<Msg>,
+        host: &str,
+        port: u32,
+        _originator: &str,
+        _originator_port: u32,
+        reply: ChannelOpenHandle,
+        session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        let (Some(access), Ok(port)) = (self.access.clone(), u16::try_from(port)) else {
+            reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
+            return Ok(());
+        };
+        let Some((input, output)) = self.take_channel(channel) else {
+            reply.reject(ChannelOpenFailure::ResourceShortage).await;
+            return Ok(());
+        };
+        if log_socket::is_meant(host, port) {
+            reply.accept().await;
+            tokio::spawn(log_socket::serve(self.shared.clone(), access, input, output));
+            return Ok(());
+        }
+        if nested::is_meant(host, port) && self.inside.is_none() {
+            reply.accept().await;
+            let inner = self.within(access);
+            tokio::spawn(nested::serve(self.config.clone(), inner, input, output));
+            return Ok(());
+        }
+        let host = host.to_owned();
+        let forwarder = self.forwarder(access, session).clone();
+        tokio::spawn(async move { forwarder.connect(host, port, input, output, reply).await });
+        Ok(())
+    }
+
+    async fn tcpip_forward(
+        &mut self,
+        address: &str,
+        port: &mut u32,
+        session: &mut Session,
+    ) -> Result<bool, Self::Error> {
+        let (Some(access), Ok(wanted)) = (self.access.clone(), u16::try_from(*port)) else {
+            return Ok(false);
+        };
+        let forwarder = self.forwarder(access, session).clone();
+        let Some(bound) = forwarder.listen(address.to_owned(), wanted).await else {
+            return Ok(false);
+        };
+        *port = u32::from(bound);
+        Ok(true)
+    }
+
+    async fn cancel_tcpip_forward(
+        &mut self,
+        address: &str,
+        port: u32,
+        _session: &mut Session,
+    ) -> Result<bool, Self::Error> {
+        let (Some(forwarder), Ok(port)) = (self.forwarder.clone(), u16::try_from(port)) else {
+            return Ok(false);
+        };
+        Ok(forwarder.stop_listening(address.to_owned(), port).await)
+    }
+
+    async fn pty_request(
+        &mut self,
+        channel: ChannelId,
+        name: &str,
+        columns: u32,
+        rows: u32,
+        _pixels_wide: u32,
+        _pixels_high: u32,
+        _modes: &[(Pty, u32)],
+        session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        let is_name = name.len() <= TERMINAL_NAME_BYTES_MAX && !name.contains(['\0', '\n']);
+        let (rows, columns) = size(columns, rows);
+        let is_done = match self.channels.get_mut(&channel) {
+            Some(OpenChannel::Asked(asked)) if is_name => {
+                asked.terminal = Some(Terminal { name: name.to_owned(), rows, columns });
+                true
+            }
+            _ => false,
+        };
+        Self::answer(session, channel, is_done)
+    }
+
+    async fn env_request(
+        &mut self,
+        channel: ChannelId,
+        name: &str,
+        value: &str,
+        session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        let fits = |text: &str| text.len() <= VARIABLE_BYTES_MAX && !text.contains('\0');
+        let is_good = is_client_variable(name) && fits(name) && fits(value) && !name.contains('=');
+        let is_done = match self.channels.get_mut(&channel) {
+            Some(OpenChannel::Asked(asked)) if is_good && asked.variables.len() < VARIABLES_MAX => {
+                asked.variables.push((name.to_owned(), value.to_owned()));
+                true
+            }
+            _ => false,
+        };
+        Self::answer(session, channel, is_done)
+    }
+
+    async fn shell_request(
+        &mut self,
+        channel: ChannelId,
+        session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        let is_done = self.start(channel, Program::Shell, session);
+        Self::answer(session, channel, is_done)
+    }
+
+    async fn exec_request(
+        &mut self,
+        channel: ChannelId,
+        command: &[u8],
+        session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        let text = std::str::from_utf8(command).ok();
+        let text = text.filter(|text| text.len() <= COMMAND_BYTES_MAX && !text.contains('\0'));
+        let is_done = text
+            .is_some_and(|text| self.start(channel, Program::Command(text.to_owned()), session));
+        Self::answer(session, channel, is_done)
+    }
+
+    async fn subsystem_request(
+        &mut self,
+        channel: ChannelId,
+        name: &str,
+        session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        let program = Program::Own(OwnProgram::Sftp);
+        let is_done = name == SFTP && self.start(channel, program, session);
+        Self::answer(session, channel, is_done)
+    }
+
+    async fn window_change_request(
+        &mut self,
+        channel: ChannelId,
+        columns: u32,
+        rows: u32,
+        _pixels_wide: u32,
+        _pixels_high: u32,
+        _session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        let (rows, columns) = size(columns, rows);
+        self.send(channel, FromClient::Resize { rows, columns })
+    }
+
+    async fn signal(
+        &mut self,
+        channel: ChannelId,
+        signal: Sig,
+        _session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        let number = signal_number(&signal);
+        number.map_or(Ok(()), |number| self.send(channel, FromClient::Signal(number)))
+    }
+
+    async fn data(
+        &mut self,
+        channel: ChannelId,
+        data: &[u8],
+        _session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        self.send(channel, FromClient::Bytes(Bytes::copy_from_slice(data)))?;
+        if self.input.is_past_mark() {
+            tokio::time::sleep(TRICKLE_PAUSE).await;
+        }
+        Ok(())
+    }
+
+    fn adjust_window(&mut self, _channel: ChannelId, _current: u32) -> u32 {
+        self.input.window()
+    }
+
+    async fn channel_eof(
+        &mut self,
+        channel: ChannelId,
+        _session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        self.send(channel, FromClient::End)
+    }
+
+    async fn channel_close(
+        &mut self,
+        channel: ChannelId,
+        _session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        self.channels.remove(&channel);
+        Ok(())
+    }
+}

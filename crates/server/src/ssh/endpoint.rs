@@ -1,0 +1,143 @@
+//! Takes the connections of SSH clients in: so many at once and of each user, and for so long without a key.
+
+use super::access::Access;
+use super::connection::Connection;
+use super::input_limit::{InputLimit, WINDOW_BYTES};
+use crate::connection_limits::{ConnectionSlots, PortConnection};
+use crate::shared::Shared;
+use nix::sys::socket::{Shutdown, shutdown};
+use russh::keys::PrivateKey;
+use russh::server::{Config, run_stream};
+use russh::{Disconnect, MethodKind, MethodSet, SshId};
+use std::borrow::Cow;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+/// How long a client may take until a key has let it in.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(20);
+/// Each wrong key costs its client this much.
+const REJECTION_TIME: Duration = Duration::from_millis(200);
+const KEYS_TRIED_MAX: usize = 12;
+/// A silent client is asked so often whether it is there, and dropped when it does not answer.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+const KEEPALIVES_MAX: usize = 3;
+/// How often it is looked whether the job of a connection has ended, and how long the connection then has.
+const END_LOOK_INTERVAL: Duration = Duration::from_secs(10);
+const END_GRACE: Duration = Duration::from_secs(60);
+/// How long a client may take to go when it is told to.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+const PACKET_BYTES: u32 = 32 << 10;
+/// Messages that wait to be written to a client; each has at most a packet of data.
+const EVENTS_MAX: usize = 16;
+
+pub struct Endpoint {
+    shared: Arc<Shared>,
+    config: Arc<Config>,
+    slots: Arc<ConnectionSlots>,
+    /// Connections that no key has let in yet.
+    logins: Arc<ConnectionSlots>,
+    input: InputLimit,
+}
+
+impl Endpoint {
+    pub fn new(
+        shared: Arc<Shared>,
+        host_key: PrivateKey,
+        slots: Arc<ConnectionSlots>,
+        logins: Arc<ConnectionSlots>,
+    ) -> Self {
+        let config = Config {
+            server_id: SshId::Standard(Cow::Borrowed("SSH-2.0-sluice")),
+            methods: MethodSet::from(&[MethodKind::PublicKey][..]),
+            auth_rejection_time: REJECTION_TIME,
+            auth_rejection_time_initial: Some(Duration::ZERO),
+            keys: vec![host_key],
+            window_size: WINDOW_BYTES,
+            maximum_packet_size: PACKET_BYTES,
+            event_buffer_size: EVENTS_MAX,
+            max_auth_attempts: KEYS_TRIED_MAX,
+            inactivity_timeout: None,
+            keepalive_interval: Some(KEEPALIVE_INTERVAL),
+            keepalive_max: KEEPALIVES_MAX,
+            nodelay: true,
+            ..Config::default()
+        };
+        Self { shared, config: Arc::new(config), slots, logins, input: InputLimit::default() }
+    }
+
+    pub async fn serve(self: Arc<Self>, listener: TcpListener) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    // Without a slot the connection is closed.
+                    let slots =
+                        self.slots.take().and_then(|slot| Some((slot, self.logins.take()?)));
+                    if let Some((slot, login)) = slots {
+                        tokio::spawn(self.clone().connection(stream, slot, login));
+                    }
+                }
+                Err(error) => self.slots.pause_after(&error).await,
+            }
+        }
+    }
+
+    async fn connection(
+        self: Arc<Self>,
+        stream: TcpStream,
+        _slot: OwnedSemaphorePermit,
+        login: OwnedSemaphorePermit,
+    ) {
+        let Ok(cut) = stream.as_fd().try_clone_to_owned() else { return };
+        let _ = stream.set_nodelay(true);
+        let until = Instant::now() + LOGIN_TIMEOUT;
+        let (admitted, access) = oneshot::channel();
+        let slot = PortConnection::new(self.slots.clone());
+        let handler = Connection::new(
+            self.shared.clone(),
+            slot,
+            self.input.of_another(),
+            admitted,
+            self.config.clone(),
+        );
+        let greeting = run_stream(self.config.clone(), stream, handler);
+        let Ok(Ok(mut session)) = timeout_at(until, greeting).await else { return };
+        let handle = session.handle();
+        let access = tokio::select! {
+            _ = &mut session => return,
+            access = timeout_at(until, access) => match access {
+                Ok(Ok(access)) => access,
+                Ok(Err(_)) | Err(_) => return close(&cut),
+            },
+        };
+        drop(login);
+        tokio::select! {
+            _ = &mut session => return,
+            () = self.job_over(&access) => {}
+        }
+        let reason = format!("job {} has ended", access.job);
+        let told = handle.disconnect(Disconnect::ByApplication, reason, String::new());
+        let _ = timeout(CLOSE_TIMEOUT, async { (told.await, session.await) }).await;
+        close(&cut);
+    }
+
+    /// Waits until the job has ended, and the connection has had time to read its last lines.
+    async fn job_over(&self, access: &Access) {
+        loop {
+            let is_over =
+                self.shared.read().jobs.get(&access.job).is_none_or(|job| job.has_ended());
+            if is_over {
+                return sleep(END_GRACE).await;
+            }
+            sleep(END_LOOK_INTERVAL).await;
+        }
+    }
+}
+
+/// Ends a connection, whatever its client does.
+fn close(connection: &OwnedFd) {
+    let _ = shutdown(connection.as_raw_fd(), Shutdown::Both);
+}

@@ -1,0 +1,453 @@
+//! TCP connections into a job's network and out of it (`ssh -L`, `-D` and `-R`): a step of the job makes and accepts
+//! them, and their bytes travel over its input and output. The server itself connects to nothing.
+
+use super::access::Access;
+use super::input_limit::InputLimit;
+use super::launch::{Program, SessionRequest, launch};
+use super::session::{ClientInput, FromClient};
+use super::step_client::{self, FromStep, StepClient, ToStep};
+use crate::shared::Shared;
+use bytes::Bytes;
+use russh::server::{ChannelOpenHandle, Handle, Msg};
+use russh::{ChannelMsg, ChannelOpenFailure, ChannelReadHalf, ChannelWriteHalf};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::timeout;
+use wire::forward::{DATA_MAX, FromForwarder, PAYLOAD_MAX, ToForwarder, channel};
+use wire::frame::{self, Decoder};
+use wire::step::OwnProgram;
+use wire::stream::{ReceiveWindow, SendCredit};
+
+/// Orders that wait for the step.
+const ORDERS_MAX: usize = 32;
+/// Addresses that one connection has its step listen at.
+const LISTENERS_MAX: usize = 16;
+/// How long the step may take to listen; the whole connection waits for it.
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[derive(Clone)]
+pub struct Forwarder {
+    orders: mpsc::Sender<Order>,
+}
+
+enum Order {
+    Connect { host: String, port: u16, made: oneshot::Sender<Option<Connected>> },
+    Listen { host: String, port: u16, bound: oneshot::Sender<Option<u16>> },
+    StopListening { host: String, port: u16, known: oneshot::Sender<bool> },
+    Data { connection: u32, bytes: Bytes },
+    End { connection: u32 },
+    Close { connection: u32 },
+    Consumed { connection: u32, bytes: usize },
+}
+
+/// One connection, as its channel sees it.
+struct Connected {
+    number: u32,
+    /// Bounded by the window: who sends beyond it loses the connection.
+    incoming: mpsc::UnboundedReceiver<Bytes>,
+    outgoing: Arc<SendWindow>,
+}
+
+#[derive(Default)]
+struct SendWindow {
+    credit: Mutex<SendCredit>,
+    more: Notify,
+}
+
+impl SendWindow {
+    async fn take(&self, wanted: usize) -> usize {
+        loop {
+            let more = self.more.notified();
+            let taken = self.credit.lock().expect("no panic with the credit held").take(wanted);
+            if taken > 0 {
+                return taken;
+            }
+            more.await;
+        }
+    }
+
+    fn grant(&self, bytes: u32) {
+        self.credit.lock().expect("no panic with the credit held").grant(bytes);
+        self.more.notify_one();
+    }
+}
+
+impl Forwarder {
+    /// The step starts with this; it ends with the last copy of the forwarder.
+    pub fn start(shared: Arc<Shared>, access: Access, handle: Handle, input: InputLimit) -> Self {
+        let (orders, receiver) = mpsc::channel(ORDERS_MAX);
+        let own = orders.downgrade();
+        tokio::spawn(async move {
+            let request = SessionRequest {
+                program: Program::Own(OwnProgram::Forward),
+                terminal: None,
+                variables: Vec::new(),
+            };
+            let launched = launch(&shared, access.job, access.rank, &request);
+            let started = match launched {
+                Ok(launch) => step_client::start(&shared, access.by, access.job, launch).await,
+                Err(why) => Err(why),
+            };
+            match started {
+                Ok(step) => Relay::new(step, own, handle, input).run(receiver).await,
+                // Whoever waits for an order finds the queue closed.
+                Err(why) => tracing::info!("no forwarding into job {}: {why}", access.job),
+            }
+        });
+        Self { orders }
+    }
+
+    /// Connects a channel to a port in the job, and passes its bytes on until both directions have ended.
+    pub async fn connect(
+        &self,
+        host: String,
+        port: u16,
+        input: ClientInput,
+        output: ChannelWriteHalf<Msg>,
+        reply: ChannelOpenHandle,
+    ) {
+        let (made, connected) = oneshot::channel();
+        let sent = self.orders.send(Order::Connect { host, port, made }).await.is_ok();
+        match connected.await.ok().flatten().filter(|_| sent) {
+            Some(connected) => {
+                reply.accept().await;
+                relay(&self.orders, connected, input, output).await;
+            }
+            None => reply.reject(ChannelOpenFailure::ConnectFailed).await,
+        }
+    }
+
+    /// Has the step listen; the port that it got.
+    pub async fn listen(&self, host: String, port: u16) -> Option<u16> {
+        let (bound, answer) = oneshot::channel();
+        let ask = async {
+            self.orders.send(Order::Listen { host, port, bound }).await.ok()?;
+            answer.await.ok().flatten()
+        };
+        timeout(LISTEN_TIMEOUT, ask).await.ok().flatten()
+    }
+
+    pub async fn stop_listening(&self, host: String, port: u16) -> bool {
+        let (known, answer) = oneshot::channel();
+        let ask = async {
+            self.orders.send(Order::StopListening { host, port, known }).await.ok()?;
+            answer.await.ok()
+        };
+        timeout(LISTEN_TIMEOUT, ask).await.ok().flatten().unwrap_or(false)
+    }
+}
+
+/// The bytes between a channel of the client and one connection in the job.
+async fn relay(
+    orders: &mpsc::Sender<Order>,
+    connected: Connected,
+    mut input: ClientInput,
+    output: ChannelWriteHalf<Msg>,
+) {
+    let Connected { number: connection, mut incoming, outgoing } = connected;
+    // Ends when the client has closed the channel.
+    let inward = async {
+        while let Some((item, _queued)) = input.recv().await {
+            let mut bytes = match item {
+                FromClient::Bytes(bytes) => bytes,
+                FromClient::End => {
+                    let _ = orders.send(Order::End { connection }).await;
+                    continue;
+                }
+                FromClient::Resize { .. } | FromClient::Signal(_) => continue,
+            };
+            while !bytes.is_empty() {
+                let length = outgoing.take(bytes.len().min(DATA_MAX)).await;
+                let bytes = bytes.split_to(length);
+                if orders.send(Order::Data { connection, bytes }).await.is_err() {
+                    return;
+                }
+            }
+        }
+    };
+    let outward = async {
+        while let Some(bytes) = incoming.recv().await {
+            let length = bytes.len();
+            if output.data_bytes(bytes).await.is_err() {
+                return;
+            }
+            let _ = orders.send(Order::Consumed { connection, bytes: length }).await;
+        }
+        let _ = output.eof().await;
+        // The other direction goes on until the client ends it, or the step does.
+        orders.closed().await;
+    };
+    tokio::select! {
+        () = inward => {}
+        () = outward => {}
+    }
+    let _ = output.close().await;
+    let _ = orders.send(Order::Close { connection }).await;
+}
+
+/// A connection in the step.
+struct Open {
+    /// `None` once the job has sent all.
+    to_client: Option<mpsc::UnboundedSender<Bytes>>,
+    window: ReceiveWindow,
+    outgoing: Arc<SendWindow>,
+}
+
+struct Listener {
+    host: String,
+    /// As the client asked, which it names to end it.
+    asked_port: u16,
+    port: u16,
+    bound: Option<oneshot::Sender<Option<u16>>>,
+}
+
+struct Relay {
+    step: StepClient,
+    decoder: Decoder,
+    orders: mpsc::WeakSender<Order>,
+    handle: Handle,
+    input: InputLimit,
+    next: u32,
+    asked: HashMap<u32, oneshot::Sender<Option<Connected>>>,
+    open: HashMap<u32, Open>,
+    listeners: HashMap<u32, Listener>,
+}
+
+impl Relay {
+    fn new(
+        step: StepClient,
+        orders: mpsc::WeakSender<Order>,
+        handle: Handle,
+        input: InputLimit,
+    ) -> Self {
+        Self {
+            step,
+            decoder: Decoder::bounded(PAYLOAD_MAX),
+            orders,
+            handle,
+            input,
+            next: 0,
+            asked: HashMap::new(),
+            open: HashMap::new(),
+            listeners: HashMap::new(),
+        }
+    }
+
+    async fn run(mut self, mut receiver: mpsc::Receiver<Order>) {
+        loop {
+            tokio::select! {
+                order = receiver.recv() => {
+                    let Some(order) = order else { return };
+                    if !self.on_order(order).await {
+                        return;
+                    }
+                }
+                report = self.step.from.recv() => match report {
+                    Some(FromStep::Stdout(bytes)) => {
+                        if !self.on_bytes(&bytes).await {
+                            return;
+                        }
+                    }
+                    Some(FromStep::Stderr(_)) => {}
+                    Some(FromStep::Ended(_)) | None => return,
+                },
+            }
+        }
+    }
+
+    async fn say(&self, message: &ToForwarder) -> bool {
+        let mut bytes = Vec::new();
+        frame::encode_message(channel::CONTROL, message, &mut bytes).is_ok()
+            && self.send(bytes).await
+    }
+
+    async fn send(&self, bytes: Vec<u8>) -> bool {
+        self.step.to.send(ToStep::Input(bytes.into())).await.is_ok()
+    }
+
+    fn next_number(&mut self) -> u32 {
+        self.next = (self.next + 1) % wire::forward::ACCEPTED_FIRST;
+        self.next
+    }
+
+    /// False when the step is gone.
+    async fn on_order(&mut self, order: Order) -> bool {
+        match order {
+            Order::Connect { host, port, made } => {
+                let connection = self.next_number();
+                self.asked.insert(connection, made);
+                self.say(&ToForwarder::Connect { connection, host, port }).await
+            }
+            Order::Listen { host, port, bound } if self.listeners.len() < LISTENERS_MAX => {
+                let listener = self.next_number();
+                let asked =
+                    Listener { host: host.clone(), asked_port: port, port, bound: Some(bound) };
+                self.listeners.insert(listener, asked);
+                self.say(&ToForwarder::Listen { listener, host, port }).await
+            }
+            // Dropping the answer refuses it.
+            Order::Listen { .. } => true,
+            Order::StopListening { host, port, known } => {
+                let is_meant = |one: &Listener| {
+                    one.host == host && (one.asked_port == port || one.port == port)
+                };
+                let found = self.listeners.iter().find(|(_, one)| is_meant(one)).map(|(n, _)| *n);
+                let _ = known.send(found.is_some());
+                match found {
+                    Some(listener) => {
+                        self.listeners.remove(&listener);
+                        self.say(&ToForwarder::StopListening { listener }).await
+                    }
+                    None => true,
+                }
+            }
+            Order::Data { connection, bytes } => {
+                let payload = [&connection.to_le_bytes()[..], &bytes].concat();
+                let mut frame = Vec::with_capacity(frame::HEADER + payload.len());
+                frame::encode(channel::DATA, &payload, &mut frame).is_ok() && self.send(frame).await
+            }
+            Order::End { connection } => self.say(&ToForwarder::End { connection }).await,
+            Order::Close { connection } => {
+                self.open.remove(&connection);
+                self.say(&ToForwarder::Close { connection }).await
+            }
+            Order::Consumed { connection, bytes } => {
+                let credit = self.open.get_mut(&connection).and_then(|o| o.window.consumed(bytes));
+                match credit {
+                    Some(bytes) => self.say(&ToForwarder::Credit { connection, bytes }).await,
+                    None => true,
+                }
+            }
+        }
+    }
+
+    async fn on_bytes(&mut self, bytes: &[u8]) -> bool {
+        self.decoder.push(bytes);
+        loop {
+            let frame = match self.decoder.next_frame() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return true,
+                Err(_) => return false,
+            };
+            if frame.channel == channel::DATA {
+                self.on_data(frame.payload);
+            } else if let Ok(message) = frame::decode_message(&frame.payload) {
+                self.on_message(message);
+            }
+        }
+    }
+
+    fn on_data(&mut self, payload: Vec<u8>) {
+        let Some((number, data)) = payload.split_first_chunk::<4>() else { return };
+        let connection = u32::from_le_bytes(*number);
+        let Some(open) = self.open.get_mut(&connection) else { return };
+        if open.window.received(data.len()).is_err() {
+            self.open.remove(&connection);
+        } else if let Some(to_client) = &open.to_client {
+            // A client that has gone closes the connection itself.
+            let _ = to_client.send(Bytes::from(payload).slice(number_bytes()..));
+        }
+    }
+
+    fn on_message(&mut self, message: FromForwarder) {
+        match message {
+            FromForwarder::Connected { connection } => {
+                if let Some(made) = self.asked.remove(&connection) {
+                    let connected = self.opened(connection);
+                    // The client has gone meanwhile: it closes the connection.
+                    let _ = made.send(Some(connected));
+                }
+            }
+            FromForwarder::Failed { connection, .. } => {
+                if let Some(made) = self.asked.remove(&connection) {
+                    let _ = made.send(None);
+                }
+                self.open.remove(&connection);
+            }
+            FromForwarder::End { connection } => {
+                if let Some(open) = self.open.get_mut(&connection) {
+                    open.to_client = None;
+                }
+            }
+            FromForwarder::Credit { connection, bytes } => {
+                if let Some(open) = self.open.get(&connection) {
+                    open.outgoing.grant(bytes);
+                }
+            }
+            FromForwarder::Listening { listener, port } => {
+                if let Some(known) = self.listeners.get_mut(&listener) {
+                    known.port = port;
+                    if let Some(bound) = known.bound.take() {
+                        let _ = bound.send(Some(port));
+                    }
+                }
+            }
+            FromForwarder::NotListening { listener, .. } => drop(self.listeners.remove(&listener)),
+            FromForwarder::Accepted { listener, connection, host, port } => {
+                self.on_accepted(listener, connection, host, port);
+            }
+        }
+    }
+
+    fn opened(&mut self, connection: u32) -> Connected {
+        let (to_client, incoming) = mpsc::unbounded_channel();
+        let outgoing = Arc::<SendWindow>::default();
+        let window = ReceiveWindow::default();
+        let open = Open { to_client: Some(to_client), window, outgoing: outgoing.clone() };
+        self.open.insert(connection, open);
+        Connected { number: connection, incoming, outgoing }
+    }
+
+    /// A connection from the job, which the client is to take.
+    fn on_accepted(&mut self, listener: u32, connection: u32, host: String, port: u16) {
+        let (Some(known), Some(orders)) = (self.listeners.get(&listener), self.orders.upgrade())
+        else {
+            return;
+        };
+        let (address, bound) = (known.host.clone(), u32::from(known.port));
+        let (handle, input) = (self.handle.clone(), self.input.clone());
+        let connected = self.opened(connection);
+        tokio::spawn(async move {
+            let opened =
+                handle.channel_open_forwarded_tcpip(address, bound, host, u32::from(port)).await;
+            match opened {
+                Ok(channel) => {
+                    let (reader, output) = channel.split();
+                    let (sender, from_client) = mpsc::unbounded_channel();
+                    tokio::spawn(read_channel(reader, sender, input));
+                    relay(&orders, connected, from_client, output).await;
+                }
+                Err(_) => drop(orders.send(Order::Close { connection }).await),
+            }
+        });
+    }
+}
+
+const fn number_bytes() -> usize {
+    size_of::<u32>()
+}
+
+/// Queues what the client sends on a channel that the server opened.
+async fn read_channel(
+    mut reader: ChannelReadHalf,
+    sender: super::session::ClientSender,
+    input: InputLimit,
+) {
+    while let Some(message) = reader.wait().await {
+        let (item, bytes) = match message {
+            ChannelMsg::Data { data } => {
+                let bytes = data.len();
+                (FromClient::Bytes(data), bytes)
+            }
+            ChannelMsg::Eof => (FromClient::End, 0),
+            ChannelMsg::Close => return,
+            _ => continue,
+        };
+        let Some(queued) = input.add(bytes) else { return };
+        if sender.send((item, queued)).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! `sluice attach JOB`: `ssh` into a running job, with the key that the server holds for the caller.
+
+use super::key;
+use super::verb::{VerbError, VerbResult};
+use crate::client::Client;
+use clap::Args;
+use nix::sys::signal::{SigHandler, Signal, signal};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, ExitStatus};
+use wire::ssh::{SshEndpoint, SshRequest};
+
+/// The name under which the endpoint's key is known, whatever its address is.
+const KNOWN_AS: &str = "sluice";
+
+#[derive(Args)]
+pub struct AttachArgs {
+    /// A run's name or a job's number; JOB.RANK for another of its nodes
+    job: String,
+    /// Forward a port of this machine into the job, as ssh's -L
+    #[arg(short = 'L', value_name = "[BIND:]PORT:HOST:PORT")]
+    local: Vec<String>,
+    /// Forward a port of the job to this machine, as ssh's -R
+    #[arg(short = 'R', value_name = "[BIND:]PORT:HOST:PORT")]
+    remote: Vec<String>,
+    /// Run nothing: only forward ports
+    #[arg(short = 'N')]
+    no_command: bool,
+    /// What to run instead of a shell
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<String>,
+}
+
+pub fn run(args: &AttachArgs) -> VerbResult {
+    let answer = key::ask(&mut Client::find()?, None, SshRequest::Connect)?;
+    let no_endpoint = "the server has no SSH endpoint: start it with --ssh ADDR:PORT";
+    let endpoint = answer.endpoint.ok_or_else(|| VerbError::Message(no_endpoint.into()))?;
+    let private_key = answer.private_key.map(|key| key.0).unwrap_or_default();
+    let files = Files::write(&private_key, &endpoint)?;
+    let mut ssh = Command::new("ssh");
+    ssh.arg("-F").arg("none").arg("-i").arg(files.path(KEY));
+    ssh.arg("-o").arg(format!("UserKnownHostsFile={}", files.path(HOSTS).display()));
+    for option in ["IdentitiesOnly=yes", "StrictHostKeyChecking=yes", "LogLevel=ERROR"] {
+        ssh.args(["-o", option]);
+    }
+    ssh.arg("-o").arg(format!("HostKeyAlias={KNOWN_AS}"));
+    ssh.args(args.local.iter().flat_map(|forward| ["-L", forward]));
+    ssh.args(args.remote.iter().flat_map(|forward| ["-R", forward]));
+    if args.no_command {
+        ssh.arg("-N");
+    }
+    ssh.args(["-p", &endpoint.port.to_string(), "-l", &args.job, "--", &endpoint.host]);
+    ssh.args(&args.command);
+    let ended = wait_for(&mut ssh).map_err(VerbError::file("ssh"))?;
+    Ok(ExitCode::from(ended.code().map_or(255, |code| code as u8)))
+}
+
+/// Runs `ssh` to its end. What is typed to interrupt it is for it alone: the files are removed in any case.
+fn wait_for(ssh: &mut Command) -> io::Result<ExitStatus> {
+    const TYPED: [Signal; 2] = [Signal::SIGINT, Signal::SIGQUIT];
+    let set = |handler: SigHandler| {
+        TYPED.iter().try_for_each(|typed| {
+            // SAFETY: neither disposition runs code of ours.
+            unsafe { signal(*typed, handler) }.map(drop)
+        })
+    };
+    set(SigHandler::SigIgn)?;
+    // SAFETY: setting a disposition is async-signal-safe and touches no memory of this process.
+    unsafe {
+        ssh.pre_exec(|| {
+            TYPED.iter().try_for_each(|typed| signal(*typed, SigHandler::SigDfl).map(drop))?;
+            Ok(())
+        });
+    }
+    ssh.status()
+}
+
+const KEY: &str = "key";
+const HOSTS: &str = "known_hosts";
+
+/// The files that `ssh` reads, until this is dropped.
+struct Files(PathBuf);
+
+impl Files {
+    fn write(private_key: &str, endpoint: &SshEndpoint) -> Result<Self, VerbError> {
+        let folder = std::env::temp_dir().join(format!("sluice-attach-{}", std::process::id()));
+        std::fs::DirBuilder::new().mode(0o700).create(&folder).map_err(VerbError::file(&folder))?;
+        let files = Self(folder);
+        write(&files.path(KEY), private_key)?;
+        write(&files.path(HOSTS), &format!("{KNOWN_AS} {}\n", endpoint.host_key))?;
+        Ok(files)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // A key that stays there is readable by its user alone.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), VerbError> {
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(0o600).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(VerbError::file(path))
+}

@@ -1,0 +1,290 @@
+//! The SSH endpoint, by OpenSSH's own clients: shells, commands, files and ports inside a job, and who is kept out.
+
+use crate::harness::{Cluster, CommandOutput, TWO_NODES, program, skip, until};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+/// Accounts of every Debian system that are not root.
+const USER: &str = "games";
+const STRANGER: &str = "news";
+
+/// A key and options for OpenSSH's clients.
+struct Ssh<'c> {
+    cluster: &'c Cluster,
+    key: PathBuf,
+    port: String,
+}
+
+impl<'c> Ssh<'c> {
+    /// With a new key, which nobody has registered. `None` where there are no clients.
+    fn new(cluster: &'c Cluster, name: &str) -> Option<Self> {
+        let key = cluster.path(name);
+        let made = Command::new("ssh-keygen")
+            .args(["-q", "-t", "ed25519", "-N", "", "-C", name, "-f"])
+            .arg(&key)
+            .status();
+        if !made.is_ok_and(|made| made.success()) {
+            skip("ssh-client", "no ssh-keygen");
+            return None;
+        }
+        let public = key.with_extension("pub");
+        std::fs::set_permissions(public, std::fs::Permissions::from_mode(0o644)).unwrap();
+        let ports = std::fs::read_to_string(cluster.state().join("ports.json")).unwrap();
+        let ports: serde_json::Value = serde_json::from_str(&ports).unwrap();
+        let address = ports["ssh"].as_str().expect("an endpoint").to_owned();
+        let port = address.rsplit(':').next().unwrap().to_owned();
+        Some(Self { cluster, key, port })
+    }
+
+    /// With a key that this user has registered.
+    fn of_user(cluster: &'c Cluster, user: &str) -> Option<Self> {
+        let ssh = Self::new(cluster, &format!("key-of-{user}"))?;
+        let line = format!("{} key add {}.pub", program(), ssh.key.display());
+        if user == "root" {
+            cluster.shell(&line).ok()
+        } else {
+            cluster.shell_as(user, &line).ok()
+        };
+        Some(ssh)
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        let port = if program == "ssh" { "-p" } else { "-P" };
+        command.args(["-F", "none", "-i"]).arg(&self.key).args([port, &self.port]);
+        for option in [
+            "IdentitiesOnly=yes",
+            "StrictHostKeyChecking=no",
+            "UserKnownHostsFile=/dev/null",
+            "LogLevel=ERROR",
+            "BatchMode=yes",
+        ] {
+            command.args(["-o", option]);
+        }
+        self.cluster.set_up(&mut command);
+        command
+    }
+
+    fn ssh(&self, job: impl ToString, args: &[&str]) -> Command {
+        let mut command = self.command("ssh");
+        let (options, words): (Vec<&str>, Vec<&str>) =
+            args.iter().partition(|word| word.starts_with('-'));
+        command.args(options).arg(format!("{}@127.0.0.1", job.to_string())).args(words);
+        command
+    }
+
+    fn run(&self, job: impl ToString, args: &[&str]) -> CommandOutput {
+        self.ssh(job, args).stdin(Stdio::null()).output().expect("ssh runs").into()
+    }
+
+    fn run_with_input(&self, job: impl ToString, args: &[&str], input: Vec<u8>) -> Vec<u8> {
+        let mut command = self.ssh(job, args);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("ssh");
+        let mut pipe = child.stdin.take().unwrap();
+        let writer = std::thread::spawn(move || pipe.write_all(&input));
+        let mut output = Vec::new();
+        child.stdout.take().unwrap().read_to_end(&mut output).unwrap();
+        writer.join().unwrap().expect("all input is taken");
+        assert!(child.wait().unwrap().success());
+        output
+    }
+}
+
+fn running(cluster: &Cluster, args: &str) -> u32 {
+    let job = cluster.submit_sleeper(args);
+    cluster.await_state(job, "RUNNING");
+    job
+}
+
+/// Bytes that no compression or repetition makes right by chance.
+fn noise(length: u32) -> Vec<u8> {
+    (0..length).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+}
+
+#[test]
+fn up_ssh_runs_commands_in_the_job_with_their_input_output_and_exit_code() {
+    let cluster = Cluster::up(TWO_NODES);
+    let Some(ssh) = Ssh::of_user(&cluster, "root") else { return };
+    let job = running(&cluster, "-n1");
+    let said = ssh.run(job, &["echo $SLURM_JOB_ID $SLURM_STEP_ID; echo oh >&2; exit 3"]);
+    assert_eq!((said.code, said.stdout), (3, format!("{job} 0\n")), "{}", said.stderr);
+    assert_eq!(said.stderr, "oh\n");
+    let name = format!("sleeper-{job}");
+    assert_eq!(ssh.run(&name, &["echo by name"]).ok(), "by name\n");
+    let killed = ssh.run(job, &["kill -9 $$"]);
+    assert_eq!(killed.code, 255, "a signal is no exit code: {killed:?}");
+    // More than every window in both directions, and more output than input.
+    let there = noise(24 << 20);
+    let back = ssh.run_with_input(job, &["cat"], there.clone());
+    assert!(back == there, "{} bytes came of {}", back.len(), there.len());
+    let grown = ssh.run_with_input(job, &["sed s/./abcdefghij/g"], b"yyyyyyy\n".repeat(1 << 19));
+    assert_eq!(grown.len(), 71 << 19);
+    let books = ["sacct", "-n", "-P", "-j", &job.to_string(), "-o", "JobID,JobName,State,ExitCode"];
+    until("the sessions are steps in the books", || {
+        let text = cluster.sluice(&books).ok();
+        text.contains(&format!("{job}.0|ssh|FAILED|3:0")).then_some(())
+    });
+    // It is gone with its client.
+    let mut held = ssh.ssh(job, &["echo $$; sleep 3600"]);
+    let mut held = held.stdout(Stdio::piped()).spawn().expect("ssh runs");
+    let mut first = [0; 1];
+    held.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    let open = || cluster.sluice(&["squeue", "-h", "-s", "-o", "%i %j"]).ok();
+    assert!(open().contains(" ssh"), "{}", open());
+    held.kill().unwrap();
+    held.wait().unwrap();
+    until("the session ends with its client", || (!open().contains(" ssh")).then_some(()));
+    cluster.sluice(&["scancel", &job.to_string()]).ok();
+    cluster.await_end(job);
+    let over = ssh.run(job, &["true"]);
+    assert!(over.code == 255 && over.stderr.contains("sluice: "), "{over:?}");
+}
+
+#[test]
+fn up_ssh_has_a_terminal_and_the_jobs_variables() {
+    let cluster = Cluster::up(TWO_NODES);
+    let Some(ssh) = Ssh::of_user(&cluster, "root") else { return };
+    let job = running(&cluster, "-n1 --export=ALL,OWN=of-the-job");
+    let said = ssh.run(job, &["-tt", "tty; echo $TERM $OWN"]);
+    let wanted = |text: &str| said.stdout.contains(text);
+    assert!(wanted("/dev/pts/") && wanted("of-the-job"), "{said:?}");
+    // A login shell reads its commands; its terminal shows them too.
+    let mut shell = ssh.ssh(job, &["-tt"]);
+    shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut shell = shell.spawn().expect("ssh runs");
+    shell.stdin.as_mut().unwrap().write_all(b"echo $((20 + 22)); exit 7\n").unwrap();
+    let said: CommandOutput = shell.wait_with_output().unwrap().into();
+    assert!(said.code == 7 && said.stdout.contains("42"), "{said:?}");
+}
+
+#[test]
+fn root_ssh_lets_in_the_jobs_owner_and_root_and_nobody_else() {
+    let cluster = Cluster::up(TWO_NODES);
+    let Some(owner) = Ssh::of_user(&cluster, USER) else { return };
+    let (stranger, root) = (Ssh::of_user(&cluster, STRANGER), Ssh::of_user(&cluster, "root"));
+    let (Some(stranger), Some(root)) = (stranger, root) else { return };
+    let nobody = Ssh::new(&cluster, "key-of-nobody").expect("a key");
+    let job = cluster.submit_as(USER, "-o /dev/null --wrap 'sleep 600'");
+    cluster.await_state(job, "RUNNING");
+    assert_eq!(owner.run(job, &["id -un"]).ok().trim(), USER);
+    assert_eq!(root.run(job, &["id -un"]).ok().trim(), USER, "a session is the owner's");
+    for (who, ssh) in [("a stranger", &stranger), ("nobody", &nobody)] {
+        for login in [job.to_string(), format!("{job:08x}{:024x}", 0), format!("wrap-{job}")] {
+            let said = ssh.run(&login, &["id"]);
+            assert_eq!(said.code, 255, "{who} as {login}");
+            assert!(said.stderr.contains("Permission denied"), "{who} as {login}: {said:?}");
+        }
+    }
+    for login in ["0", "99999", "no-such-run", "root", ""] {
+        assert_eq!(root.run(login, &["id"]).code, 255, "{login}");
+    }
+    // A key that was removed opens nothing; neither does one that another user removes.
+    let denied = cluster
+        .shell_as(STRANGER, &format!("{} key --user {USER} remove key-of-{USER}", program()));
+    assert_ne!(denied.code, 0);
+    assert_eq!(owner.run(job, &["true"]).code, 0);
+    cluster.shell_as(USER, &format!("{} key remove key-of-{USER}", program())).ok();
+    assert_eq!(owner.run(job, &["true"]).code, 255);
+    assert_eq!(cluster.shell_as(USER, &format!("{} key list", program())).ok(), "");
+    // By the key that the server holds, without any of one's own.
+    let said = cluster
+        .shell_as(USER, &format!("{} attach {job} -- echo '$SLURM_JOB_ID'; echo $?", program()));
+    assert_eq!(said.stdout, format!("{job}\n0\n"), "{said:?}");
+    cluster
+        .shell_as(
+            STRANGER,
+            &format!("{} attach {job} -- id 2>/dev/null && exit 1; exit 0", program()),
+        )
+        .ok();
+    let wrong = cluster.shell(&format!("echo no-key | {} key add -", program()));
+    assert!(wrong.code != 0 && wrong.stderr.lines().count() == 1, "{wrong:?}");
+}
+
+#[test]
+fn up_files_go_in_and_out_by_scp_and_sftp() {
+    let cluster = Cluster::up(TWO_NODES);
+    let Some(ssh) = Ssh::of_user(&cluster, "root") else { return };
+    let job = running(&cluster, "-n1");
+    let there = noise(9 << 20);
+    std::fs::write(cluster.path("work").join("there"), &there).unwrap();
+    let remote = |path: &str| format!("{job}@127.0.0.1:{path}");
+    let copy = |from: &str, to: &str| -> CommandOutput {
+        ssh.command("scp").args(["-p", from, to]).output().expect("scp runs").into()
+    };
+    copy("there", &remote("inside")).ok();
+    assert!(std::fs::read(cluster.path("work").join("inside")).unwrap() == there);
+    copy(&remote("inside"), "back").ok();
+    assert!(std::fs::read(cluster.path("work").join("back")).unwrap() == there);
+    let missing = copy(&remote("no-such-file"), "x");
+    assert!(missing.stderr.contains("No such file"), "{missing:?}");
+    let batch = cluster.write(
+        "batch",
+        "mkdir made\nput there made/a\nrename made/a made/b\nchmod 600 made/b\nls -l made\nrm made/b\nrmdir made\n",
+    );
+    let mut sftp = ssh.command("sftp");
+    let said: CommandOutput =
+        sftp.arg("-b").arg(batch).arg(format!("{job}@127.0.0.1")).output().unwrap().into();
+    let text = said.ok();
+    assert!(text.contains("-rw-------") && text.contains("made/b"), "{text}");
+    assert!(!cluster.path("work").join("made").exists());
+}
+
+/// Ends its process with the test.
+struct Held(Child);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn up_ports_are_forwarded_both_ways_and_not_to_metadata() {
+    let cluster = Cluster::up(TWO_NODES);
+    let Some(ssh) = Ssh::of_user(&cluster, "root") else { return };
+    let job = running(&cluster, "-n1");
+    // What is sent to the first port comes back by it.
+    let echo = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let echo_port = echo.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        while let Ok((stream, _)) = echo.accept() {
+            std::thread::spawn(move || {
+                let mut reader = stream.try_clone().unwrap();
+                let _ = std::io::copy(&mut reader, &mut &stream);
+                let _ = stream.shutdown(std::net::Shutdown::Write);
+            });
+        }
+    });
+    let (local, remote) = (free_port(), free_port());
+    let mut command = ssh.command("ssh");
+    command.args(["-N", "-o", "ExitOnForwardFailure=yes"]);
+    command.args(["-L", &format!("127.0.0.1:{local}:localhost:{echo_port}")]);
+    command.args(["-R", &format!("{remote}:127.0.0.1:{echo_port}")]);
+    let _tunnel = Held(command.arg(format!("{job}@127.0.0.1")).spawn().expect("ssh runs"));
+    for port in [local, remote] {
+        let there = noise(5 << 20);
+        let mut stream =
+            until("the port is forwarded", || TcpStream::connect(("127.0.0.1", port)).ok());
+        let (mut writer, sent) = (stream.try_clone().unwrap(), there.clone());
+        let writing = std::thread::spawn(move || {
+            writer.write_all(&sent).unwrap();
+            writer.shutdown(std::net::Shutdown::Write).unwrap();
+        });
+        let mut back = Vec::new();
+        stream.read_to_end(&mut back).unwrap();
+        writing.join().unwrap();
+        assert!(back == there, "{} bytes came of {}", back.len(), there.len());
+    }
+    for refused in ["169.254.169.254:80", "[fe80::1]:80", "0.0.0.0:80"] {
+        let said = ssh.run(job, &[&format!("-W{refused}")]);
+        assert_eq!(said.code, 255, "{refused}: {said:?}");
+    }
+}

@@ -1,0 +1,100 @@
+//! TCP connections in a job's network over one pair of byte streams: between the server's SSH endpoint and a program of
+//! Sluice's own that runs as a step of the job.
+//!
+//! Frames (`frame.rs`): control messages as JSON, and data behind the number of its connection. Each direction of a
+//! connection has a window (`stream.rs`), so that one that is not read holds up no other.
+
+use serde::{Deserialize, Serialize};
+
+/// The largest payload of a frame.
+pub const PAYLOAD_MAX: usize = 64 << 10;
+/// The most bytes of data in a frame.
+pub const DATA_MAX: usize = 32 << 10;
+
+/// Numbers of connections that the program has accepted begin here.
+pub const ACCEPTED_FIRST: u32 = 1 << 31;
+
+pub mod channel {
+    pub const CONTROL: u8 = 0;
+    /// The connection's number, 4 bytes little-endian, then the data.
+    pub const DATA: u8 = 1;
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToForwarder {
+    Connect {
+        connection: u32,
+        host: String,
+        port: u16,
+    },
+    Listen {
+        listener: u32,
+        host: String,
+        port: u16,
+    },
+    StopListening {
+        listener: u32,
+    },
+    /// No more data comes on this connection.
+    End {
+        connection: u32,
+    },
+    /// Nobody reads or writes this connection any more.
+    Close {
+        connection: u32,
+    },
+    Credit {
+        connection: u32,
+        bytes: u32,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FromForwarder {
+    Connected {
+        connection: u32,
+    },
+    /// It was not made, or it broke.
+    Failed {
+        connection: u32,
+        why: String,
+    },
+    Listening {
+        listener: u32,
+        port: u16,
+    },
+    NotListening {
+        listener: u32,
+        why: String,
+    },
+    Accepted {
+        listener: u32,
+        connection: u32,
+        host: String,
+        port: u16,
+    },
+    End {
+        connection: u32,
+    },
+    Credit {
+        connection: u32,
+        bytes: u32,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_keep_their_names() {
+        let connect = ToForwarder::Connect { connection: 1, host: "localhost".into(), port: 80 };
+        let json = r#"{"connect":{"connection":1,"host":"localhost","port":80}}"#;
+        assert_eq!(serde_json::to_string(&connect).unwrap(), json);
+        let failed = FromForwarder::Failed { connection: 1, why: "refused".into() };
+        let json = r#"{"failed":{"connection":1,"why":"refused"}}"#;
+        assert_eq!(serde_json::from_str::<FromForwarder>(json).unwrap(), failed);
+    }
+}

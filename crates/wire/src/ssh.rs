@@ -1,0 +1,54 @@
+//! The SSH endpoint as clients ask about it: where it is, and with which keys a user comes in.
+
+use model::secret::SecretValue;
+use serde::{Deserialize, Serialize};
+
+/// What is asked or changed, of one user's keys.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SshRequest {
+    List,
+    /// A line as in `id_ed25519.pub`.
+    Add {
+        key: String,
+    },
+    /// By its fingerprint, or by its comment where one key alone has it.
+    Remove {
+        key: String,
+    },
+    /// The user's key that the server holds is replaced: who has it from before is kept out.
+    Renew,
+    /// What an ssh client needs, with the user's key that the server holds.
+    Connect,
+}
+
+/// Where the endpoint is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SshEndpoint {
+    pub host: String,
+    pub port: u16,
+    /// Its public key, as in `known_hosts`.
+    pub host_key: String,
+}
+
+/// A public key that a user registered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SshKeyView {
+    /// `SHA256:…`
+    pub fingerprint: String,
+    /// `ssh-ed25519`
+    pub algorithm: String,
+    pub comment: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SshAnswer {
+    /// `None` where the server has no SSH endpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<SshEndpoint>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<SshKeyView>,
+    /// The user's key that the server holds, in OpenSSH's form; only for [`SshRequest::Connect`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub private_key: Option<SecretValue>,
+}
