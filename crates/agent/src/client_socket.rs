@@ -6,6 +6,7 @@
 
 use crate::error::AgentError;
 use crate::link::connection::dial;
+use crate::socket_folder;
 use nix::unistd::{Uid, User};
 use rustls::ClientConfig;
 use std::collections::HashMap;
@@ -89,6 +90,7 @@ pub(crate) fn listen(
     }
     let listener = std::os::unix::net::UnixListener::bind(path).map_err(failed)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o666)).map_err(failed)?;
+    socket_folder::place(path).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

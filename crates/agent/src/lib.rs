@@ -28,6 +28,7 @@ pub mod in_job;
 #[doc(hidden)]
 pub mod launch_bench;
 pub mod output_reader;
+pub mod socket_folder;
 pub mod trusted_dir;
 
 mod agent;

@@ -132,8 +132,10 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
             components: [Component { request: Arc::new(request) }].into(),
             ..spec.clone()
         };
-        if let Some(container) = &mut Arc::make_mut(&mut own.launch).container {
-            container.shared_memory = group.resources.shm_size;
+        let launch = Arc::make_mut(&mut own.launch);
+        match &mut launch.container {
+            Some(container) => container.shared_memory = group.resources.shm_size,
+            None => launch.shared_memory = group.resources.shm_size,
         }
         own
     };
@@ -371,6 +373,7 @@ fn launch(
         first_step: None,
         configuration: None,
         blob_bytes: Default::default(),
+        shared_memory: task.resources.shm_size.filter(|_| task.container.image.is_none()),
         startup_order: task.startup_order,
         ends_with_first_node: task.stop_criteria == StopCriteria::MasterDone,
         stop_s: task.stop_duration.map(stop_s),
@@ -601,8 +604,6 @@ fn notices(task: &Task) -> Vec<String> {
             "`resources.gpu.total_memory`: is checked only with an exact `count`: use `memory`"
                 .into()
         }),
-        (resources.shm_size.is_some() && task.container.image.is_none())
-            .then(|| "`resources.shm_size`: has no effect without an `image`".to_owned()),
         (task.container.registry_auth.is_some() && task.container.image.is_none())
             .then(|| "`registry_auth`: has no effect without an `image`".to_owned()),
     ];

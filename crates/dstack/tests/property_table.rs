@@ -119,13 +119,6 @@ const REFUSED: &[&str] =
 /// what happens anyway, and with a value that is refused or noticed.
 const PARTLY: &[(&Table, &str, &str, &str, &str)] = &[
     (
-        &RESOURCES,
-        "shm_size",
-        "image: ubuntu",
-        "image: ubuntu\nresources: {shm_size: 1GB}",
-        "resources: {shm_size: 1GB}",
-    ),
-    (
         &TASK,
         "registry_auth",
         "image: ubuntu",

@@ -130,6 +130,7 @@ fn spec(request: Request, uid: u32) -> JobSpec {
             configuration: None,
             secret_variables: Vec::new(),
             has_project_secrets: false,
+            shared_memory: None,
             startup_order: Default::default(),
             ends_with_first_node: false,
             stop_s: None,

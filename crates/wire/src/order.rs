@@ -3,6 +3,7 @@
 use crate::step::StepLaunch;
 use crate::workspace::Workspace;
 use model::allocation::NodeShare;
+use model::amount::Bytes;
 use model::binding::CpuBinding;
 use model::container::Container;
 use model::id::{AttemptId, StepId};
@@ -125,6 +126,9 @@ pub struct JobLaunch {
     /// What the script runs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<Box<Container>>,
+    /// The size of a private `/dev/shm` of a job without a container; none: the node's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared_memory: Option<Bytes>,
     /// Its container gets a network of its own, as the site's policy has it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub own_network: bool,

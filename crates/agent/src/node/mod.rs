@@ -179,7 +179,7 @@ impl Node {
             group_root: self.group_root.clone(),
             node: self.folder.clone(),
             folders: self.folders(record.as_ref().map_or(&self.policy.site, |record| &record.site)),
-            is_private: record.is_ok_and(|record| record.site.private.is_some()),
+            is_private: record.is_ok_and(|record| record.has_namespaces()),
             supervisor: None,
         }
     }

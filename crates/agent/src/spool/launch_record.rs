@@ -1,5 +1,6 @@
 //! A launch as the agent accepted it: what the supervisor is to run, and how.
 
+use model::amount::Bytes;
 use model::binding::CpuPlace;
 use model::cpuset::CpuSet;
 use model::id::AttemptId;
@@ -41,6 +42,16 @@ impl LaunchRecord {
     /// The name of the attempt's group. It is never reused: id and attempt number together are unique.
     pub fn group_name(&self) -> String {
         group_name(self.attempt)
+    }
+
+    /// The size of the `/dev/shm` that the job asks for on the node itself; a container has one of its own.
+    pub fn private_memory(&self) -> Option<Bytes> {
+        self.launch.shared_memory.filter(|_| self.launch.container.is_none())
+    }
+
+    /// Whether the job's processes are in namespaces of the job's own.
+    pub fn has_namespaces(&self) -> bool {
+        self.site.private.is_some() || self.private_memory().is_some()
     }
 
     /// Converts CPUs of the share to the kernel's numbers; unchanged where CPUs are only counted.

@@ -61,6 +61,7 @@ pub fn launch() -> JobLaunch {
         first_step: None,
         notices: Notices::default(),
         sample_s: None,
+        shared_memory: None,
         own_network: false,
         registry_auth: None,
         workspace: None,

@@ -258,6 +258,7 @@ impl Cluster {
                 limit_refused: String::new(),
             },
             sample_s: None,
+            shared_memory: None,
             own_network: false,
             registry_auth: None,
             workspace: None,

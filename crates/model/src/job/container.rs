@@ -6,8 +6,10 @@ use crate::grammar::GrammarError;
 use serde::{Deserialize, Serialize};
 
 const MOUNT_PATHS: &str = "absolute paths without .., and a target below /";
-/// Flags of a mount that are taken: whether it may be written to, and whether it includes what is mounted inside.
-const MOUNT_FLAGS: &str = "SOURCE[:TARGET[:FLAGS]], FLAGS of ro, rw, bind and rbind joined by +";
+/// Flags of a mount that are taken. Those but `ro` and `rw` say what a mount is in any case: it includes what is mounted in
+/// the folder, gives no rights, and what is mounted in it later stays inside.
+const MOUNT_FLAGS: &str = "SOURCE[:TARGET[:FLAGS]], FLAGS of ro, rw, bind, rbind, private, rprivate, slave, rslave, nosuid \
+                           and nodev joined by +";
 const NAME_CHARS_MAX: usize = 128;
 /// Mounts that one option names.
 const MOUNTS_MAX: usize = 64;
@@ -199,7 +201,8 @@ impl Mount {
             match flag {
                 "ro" => read_only = true,
                 "rw" => read_only = false,
-                "bind" | "rbind" => {}
+                "bind" | "rbind" | "private" | "rprivate" | "slave" | "rslave" | "nosuid"
+                | "nodev" => {}
                 _ => return Err(wrong(MOUNT_FLAGS)),
             }
         }
@@ -321,6 +324,7 @@ mod tests {
             ("/data:/mnt/data", ("/data", "/mnt/data", false)),
             ("/data:/mnt/data:ro", ("/data", "/mnt/data", true)),
             ("/data:/mnt/data:rbind+ro", ("/data", "/mnt/data", true)),
+            ("/data:/mnt/data:ro+rprivate", ("/data", "/mnt/data", true)),
             ("/data::ro", ("/data", "/data", true)),
         ];
         for (text, (source, target, read_only)) in good {

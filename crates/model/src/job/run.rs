@@ -1,6 +1,7 @@
 //! Runs, jobs, het components, array tasks and steps: what they are made of and how they end.
 
 use crate::allocation::NodeShare;
+use crate::amount::Bytes;
 use crate::container::Container;
 use crate::cpu_frequency::CpuFrequency;
 use crate::cron::Schedule;
@@ -120,6 +121,9 @@ pub struct Launch {
     /// What the script runs in; `None` for the node's own file system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<Box<Container>>,
+    /// The size of a private `/dev/shm`, of a job without a container; `None` for the node's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared_memory: Option<Bytes>,
     /// Which nodes of a task start first.
     #[serde(default, skip_serializing_if = "StartupOrder::is_any")]
     pub startup_order: StartupOrder,
@@ -292,6 +296,7 @@ impl Launch {
             workspace: None,
             git_credentials: None,
             blob_bytes: BlobBytes::default(),
+            shared_memory: None,
             startup_order: StartupOrder::Any,
             ends_with_first_node: false,
             stop_s: None,

@@ -137,6 +137,9 @@ pub struct PrivateFolders {
     pub init_script: Option<String>,
 }
 
+/// The least bound of what a container may write: a smaller file system has no room for its own tables.
+pub const CONTAINER_DISK_MIN: Bytes = Bytes(16 << 20);
+
 /// How containers run on the nodes of the site.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -154,6 +157,9 @@ pub struct ContainerSite {
     pub store_size: Bytes,
     /// Pulls at a time on a node.
     pub pulls: u32,
+    /// What one container may write to its own files; `None` for as much as the node has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Bytes>,
     /// The home folder is mounted where a job does not say otherwise.
     pub mount_home: bool,
     /// Mounted into every container, where they exist.
@@ -168,6 +174,8 @@ pub struct ContainerSite {
     /// Certificates of authorities beside those of the node, in PEM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub authorities: Option<String>,
+    #[serde(skip_serializing_if = "TaskUser::is_of_image")]
+    pub task_user: TaskUser,
     /// The network of dstack's tasks that share their node.
     #[serde(skip_serializing_if = "NetworkPolicy::is_auto")]
     pub network: NetworkPolicy,
@@ -177,6 +185,23 @@ pub struct ContainerSite {
     pub ports: PortRange,
     /// Folders with vendors' files on devices (CDI); what a later one says of a device counts.
     pub cdi: Vec<String>,
+}
+
+/// Whom dstack's tasks are in their containers, where they name nobody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskUser {
+    /// The image's user, else root; outside the job's user.
+    #[default]
+    Image,
+    /// The job's user, inside too: engines run such containers.
+    Job,
+}
+
+impl TaskUser {
+    fn is_of_image(&self) -> bool {
+        *self == Self::Image
+    }
 }
 
 /// Which containers have a network of their own.
@@ -285,13 +310,23 @@ pub enum EngineKind {
     Podman,
 }
 
-impl EngineKind {
-    /// The engine that a runtime of this name or path is; `None` for an OCI runtime.
-    pub fn of_runtime(runtime: &str) -> Option<EngineKind> {
-        match runtime.rsplit('/').next()? {
-            "docker" => Some(EngineKind::Docker),
-            "podman" => Some(EngineKind::Podman),
-            _ => None,
+/// What a program that runs containers is, by its name or path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RuntimeKind {
+    /// It runs a bundle that is made for it.
+    Oci,
+    Engine(EngineKind),
+    /// It runs as the job's user, with images and containers of that user's own.
+    Enroot,
+}
+
+impl RuntimeKind {
+    pub fn of(runtime: &str) -> RuntimeKind {
+        match runtime.rsplit('/').next().unwrap_or_default() {
+            "docker" => RuntimeKind::Engine(EngineKind::Docker),
+            "podman" => RuntimeKind::Engine(EngineKind::Podman),
+            "enroot" => RuntimeKind::Enroot,
+            _ => RuntimeKind::Oci,
         }
     }
 }
@@ -304,11 +339,13 @@ impl Default for ContainerSite {
             store: None,
             store_size: Bytes(100 << 30),
             pulls: 3,
+            disk: None,
             mount_home: true,
             mounts: Vec::new(),
             mirrors: BTreeMap::new(),
             insecure: Vec::new(),
             authorities: None,
+            task_user: TaskUser::Image,
             network: NetworkPolicy::Auto,
             addresses: AddressRange { first: Ipv4Addr::new(10, 213, 0, 0), prefix: 16 },
             ports: PortRange { first: 20_000, last: 29_999 },

@@ -1,9 +1,9 @@
 //! Prolog, epilog, health check, sampling and private folders, from slurm.conf and job_container.conf.
 
 use model::health::{HealthCheck, NodeLoad};
-use model::site::{SAMPLE_S_DEFAULT, Site};
+use model::site::{ContainerSite, SAMPLE_S_DEFAULT, Site};
 use slurm::conf::Conf;
-use slurm::conf::keys::choices::{HealthCheckState, PrologFlag};
+use slurm::conf::keys::choices::{Choice, HealthCheckState, PrologFlag};
 use slurm::conf::slurm_conf::globals::Programs;
 
 pub fn site(conf: &Conf) -> Site {
@@ -36,7 +36,10 @@ pub fn site(conf: &Conf) -> Site {
         scratch: conf.slurm.raw.get("TmpFS").map(|given| given.text.clone()),
         private: conf.private.all.clone(),
         private_of: conf.private.nodes.clone(),
-        containers: Default::default(),
+        containers: ContainerSite {
+            runtime: globals.launch.container_type.map(|runtime| runtime.word().to_owned()),
+            ..ContainerSite::default()
+        },
         dcgm_exporter: None,
         cpu_frequency: globals.launch.cpu_frequency.clone(),
     }

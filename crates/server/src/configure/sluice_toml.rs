@@ -6,7 +6,10 @@ use model::amount::Bytes;
 use model::container::{Mount, is_plain_path};
 use model::gpu_series::ExporterAddress;
 use model::hostlist;
-use model::site::{AddressRange, ContainerSite, EngineKind, NetworkPolicy, PortRange};
+use model::site::{
+    AddressRange, CONTAINER_DISK_MIN, ContainerSite, EngineKind, NetworkPolicy, PortRange,
+    RuntimeKind, TaskUser,
+};
 use serde::Deserialize;
 use slurm::conf::Files;
 use std::collections::BTreeMap;
@@ -107,12 +110,14 @@ struct Containers {
     default_image: Option<String>,
     store: Option<String>,
     store_size: Option<Size>,
+    disk: Option<DiskSize>,
     pulls: Option<u32>,
     mount_home: Option<bool>,
     mounts: Vec<MountText>,
     mirrors: BTreeMap<String, Vec<String>>,
     insecure_registries: Vec<String>,
     authorities: Option<String>,
+    task_user: TaskUser,
     network: NetworkPolicy,
     addresses: Option<AddressRange>,
     ports: Option<PortRange>,
@@ -145,6 +150,23 @@ impl TryFrom<String> for Size {
 
     fn try_from(text: String) -> Result<Self, String> {
         Bytes::parse_dstack(&text).map(Self).map_err(|e| e.to_string())
+    }
+}
+
+/// What one container may write. Less would not hold what a container has to begin with.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "String")]
+struct DiskSize(Bytes);
+
+impl TryFrom<String> for DiskSize {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let Size(size) = Size::try_from(text.clone())?;
+        if size < CONTAINER_DISK_MIN {
+            return Err(format!("{text:?}: expected at least 16MB"));
+        }
+        Ok(Self(size))
     }
 }
 
@@ -183,7 +205,10 @@ impl SluiceToml {
     pub fn notices(&self) -> Vec<String> {
         let given = &self.containers;
         let Some(runtime) = &given.runtime else { return Vec::new() };
-        let Some(engine) = EngineKind::of_runtime(runtime) else { return Vec::new() };
+        let kind = RuntimeKind::of(runtime);
+        if kind == RuntimeKind::Oci {
+            return Vec::new();
+        }
         let keys = [
             ("store", given.store.is_some()),
             ("store_size", given.store_size.is_some()),
@@ -193,7 +218,8 @@ impl SluiceToml {
             // Podman is told them at each pull.
             (
                 "insecure_registries",
-                engine == EngineKind::Docker && !given.insecure_registries.is_empty(),
+                kind != RuntimeKind::Engine(EngineKind::Podman)
+                    && !given.insecure_registries.is_empty(),
             ),
         ];
         let given: Vec<&str> =
@@ -216,16 +242,19 @@ impl SluiceToml {
         let given = self.containers;
         let usual = ContainerSite::default();
         config.site.containers = ContainerSite {
-            runtime: given.runtime,
+            // Else as slurm.conf has it (`ContainerType`).
+            runtime: given.runtime.or(config.site.containers.runtime.take()),
             default_image: given.default_image,
             store: given.store,
             store_size: given.store_size.map_or(usual.store_size, |size| size.0),
+            disk: given.disk.map(|size| size.0),
             pulls: given.pulls.unwrap_or(usual.pulls).max(1),
             mount_home: given.mount_home.unwrap_or(usual.mount_home),
             mounts: given.mounts.into_iter().map(|mount| mount.0).collect(),
             mirrors: given.mirrors,
             insecure: given.insecure_registries,
             authorities: given.authorities,
+            task_user: given.task_user,
             network: given.network,
             addresses: given.addresses.unwrap_or(usual.addresses),
             ports: given.ports.unwrap_or(usual.ports),
@@ -253,12 +282,13 @@ mod tests {
     #[test]
     fn keys_of_containers_act_and_absent_ones_have_defaults() {
         assert_eq!(site(""), Ok(ContainerSite::default()));
-        let text = "[containers]\nstore_size = '2GB'\nmounts = ['/data::ro']\nmount_home = false\n\
+        let text = "[containers]\ndisk = '3GB'\ntask_user = 'job'\nstore_size = '2GB'\nmounts = ['/data::ro']\nmount_home = false\n\
                     insecure_registries = ['localhost:5000']\nnetwork = 'bridge'\naddresses = '192.168.0.0/24'\n\
                     ports = '5000-5001'\ncdi = ['/opt/cdi']\n[containers.mirrors]\n\
                     'docker.io' = ['mirror.example:5000']\n";
         let found = site(text).expect("it is good");
         assert_eq!((found.store_size, found.mount_home), (Bytes(2 << 30), false));
+        assert_eq!((found.disk, found.task_user), (Some(Bytes(3 << 30)), TaskUser::Job));
         assert!(found.mounts[0].read_only && found.mounts[0].optional);
         assert_eq!(found.mirrors["docker.io"], ["mirror.example:5000"]);
         assert_eq!(found.insecure, ["localhost:5000"]);
@@ -322,6 +352,8 @@ mod tests {
             ("[containers]\nstroe = '/x'\n", "/etc/sluice/sluice.toml:2: unknown field `stroe`"),
             ("[containers]\n\nstore_size = 'much'\n", "/etc/sluice/sluice.toml:3: "),
             ("[containers]\nmounts = ['data']\n", "expected absolute paths"),
+            ("[containers]\ndisk = '1MB'\n", "sluice.toml:2: \"1MB\": expected at least 16MB"),
+            ("[containers]\ntask_user = 'me'\n", "sluice.toml:2: unknown variant `me`"),
             ("[containers]\nnetwork = 'own'\n", "sluice.toml:2: unknown variant `own`"),
             ("[containers]\naddresses = '8.8.0.0/16'\n", "expected private addresses"),
             ("[containers]\naddresses = '10.0.0.1/16'\n", "expected private addresses"),

@@ -93,6 +93,7 @@ const NAMES: &[&str] = &[
     "server.pid",
     "server.pid.new",
     "sluice.sock",
+    "socket",
     "qos.txt",
     "sbatch",
     "slurm.conf",

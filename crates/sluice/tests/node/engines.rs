@@ -98,7 +98,10 @@ impl Engine {
             "ClusterName=test\nSlurmdParameters=config_overrides\nDefMemPerCPU=200\nKillWait=1 AuthInfo=cred_expire=0\n\
              NodeName=node1 CPUs=4 RealMemory=2000\nPartitionName=main Nodes=node1 Default=YES State=UP\n",
         );
-        cluster.write_conf("sluice.toml", &format!("[containers]\nruntime = '{}'\n", self.program));
+        cluster.write_conf(
+            "sluice.toml",
+            &format!("[containers]\nruntime = '{}'\ntask_user = 'job'\n", self.program),
+        );
         make_rootfs(&cluster.path("work/rootfs"));
         self.import(&cluster.path("work/rootfs"), IMAGE, &["ENV GREETING=hello"]);
         let variables: Vec<(&str, &str)> =
@@ -297,6 +300,20 @@ fn runs_as_an_oci_runtime_would(engine: &Engine) {
         cluster.sluice(&["scancel", signal, "--full", &job.to_string()]).ok();
         assert!(!cluster.await_end(job).starts_with("COMPLETED"));
     }
+    // A task of dstack's, in an image that nobody but the engine has: as the job's user, with its limits and what it brings.
+    cluster.write("brought", "brought along\n");
+    cluster.write(
+        "task.dstack.yml",
+        &format!(
+            "type: task\nname: in-engine\nimage: {IMAGE}\nenv: [GREETING=ours]\nfiles: ['brought:/tmp/brought']\n\
+             commands:\n  - id -u\n  - echo $GREETING $DSTACK_NODE_RANK\n  - cat /tmp/brought\n  \
+             - head -c 200m /dev/zero | tail\nresources: {{cpu: 1, memory: 40MB}}\n"
+        ),
+    );
+    let said = cluster.shell_as(USER, "sluice apply -y -f task.dstack.yml");
+    let expected = format!("\n{uid}\nours 0\nbrought along\n");
+    assert!(said.stdout.contains(&expected), "{}{}", said.stdout, said.stderr);
+    assert_ne!(said.code, 0, "its memory is 40 MB: {}", said.stdout);
     // A step that has ended leaves nothing to ask the engine for when its job ends.
     let wrap = format!("srun --container={IMAGE} sh -c 'exit 3'; echo ended; sleep 1000");
     let job = cluster.submit_as(USER, &format!("-o steps --wrap \"{wrap}\""));

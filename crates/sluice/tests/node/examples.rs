@@ -29,7 +29,9 @@ fn examples() -> Vec<(PathBuf, String)> {
         let text = std::fs::read_to_string(entry.path()).expect("an example");
         (entry.path(), text)
     };
-    let has_container = |text: &str| text.contains("--container=") || text.contains("\nimage: ");
+    let has_container = |text: &str| {
+        text.contains("--container") || text.lines().any(|line| line.trim().starts_with("image:"))
+    };
     entries.map(read).filter(|(_, text)| has_container(text)).collect()
 }
 

@@ -3,14 +3,17 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod bad_images;
 mod cdi;
 mod container_attach;
 mod container_attacks;
+mod container_disk;
 mod container_networks;
 mod containers;
 mod cpu_frequency;
 mod devices;
 mod engines;
+mod enroot;
 mod examples;
 mod gpu_files;
 mod gpu_health;

@@ -27,7 +27,7 @@ pub struct Registry {
     /// The header of every request.
     authorization: String,
     pub address: String,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Drop for Registry {
@@ -71,7 +71,7 @@ impl Registry {
             .stderr(Stdio::null())
             .spawn()
             .expect("docker-registry, which scripts/install brings");
-        let registry = Registry { child, authorization, address, _dir: dir };
+        let registry = Registry { child, authorization, address, dir };
         until("the registry answers", || TcpStream::connect(&registry.address).ok());
         registry
     }
@@ -129,6 +129,24 @@ impl Registry {
         let path = format!("/v2/{name}/manifests/{tag}");
         let answer = self.ask("PUT", &path, kind, manifest.as_bytes());
         assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    }
+
+    /// Changes a byte of the largest part of all images, on the registry's own disk.
+    pub fn spoil_largest_blob(&self) {
+        let blobs = self.dir.path().join("data/docker/registry/v2/blobs/sha256");
+        let folders = |path: &Path| {
+            let entries = std::fs::read_dir(path).expect("a folder").flatten();
+            entries.map(|entry| entry.path()).collect::<Vec<_>>()
+        };
+        let blobs = folders(&blobs).iter().flat_map(|prefix| folders(prefix)).collect::<Vec<_>>();
+        let size = |blob: &&std::path::PathBuf| {
+            std::fs::metadata(blob.join("data")).map_or(0, |data| data.len())
+        };
+        let largest = blobs.iter().max_by_key(size).expect("a blob").join("data");
+        let mut bytes = std::fs::read(&largest).expect("read");
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(largest, bytes).expect("written");
     }
 
     fn put_blob(&self, name: &str, digest: &str, bytes: &[u8]) {

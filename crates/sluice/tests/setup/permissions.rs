@@ -283,6 +283,7 @@ fn root_the_server_runs_without_an_account_and_the_state_folder_has_its_modes() 
     let modes = [
         ("", 0o755),
         ("sluice.sock", 0o666),
+        ("socket", 0o755),
         ("admin.token", 0o600),
         ("server", 0o700),
         // Passable, so that users can execute their scripts, and not listed.

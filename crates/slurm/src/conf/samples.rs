@@ -10,6 +10,7 @@ pub const GLOBALS: Samples = &[
     "AuthInfo=cred_expire=7",
     "CgroupPlugin=cgroup/v2",
     "ClusterName=lab",
+    "ContainerType=enroot",
     "CpuFreqDef=Performance",
     "CpuFreqGovernors=OnDemand,PowerSave",
     "DefCpuPerGPU=7",

@@ -235,6 +235,7 @@ fn every_submission_option_changes_something() {
             let undoes = matches!(
                 spec.key,
                 OptionKey::NoContainerEntrypoint
+                    | OptionKey::ContainerEntrypointLog
                     | OptionKey::NoContainerRemapRoot
                     | OptionKey::ContainerWritable
                     // Refused by name.

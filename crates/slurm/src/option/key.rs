@@ -19,6 +19,7 @@ pub enum OptionKey {
     Comment,
     Container,
     ContainerEntrypoint,
+    ContainerEntrypointLog,
     ContainerEnv,
     ContainerImage,
     ContainerMountHome,

@@ -6,7 +6,7 @@ use super::prolog_epilog::{EndStage, Hook, RunningHook};
 use crate::supervisor::container;
 use crate::supervisor::folders::scratch::{Scratch, ScratchLocation};
 use crate::supervisor::folders::{namespaces, shared_memory};
-use nix::unistd::{ForkResult, fork};
+use nix::unistd::{ForkResult, Uid, fork};
 use std::path::Path;
 
 impl Attempt {
@@ -59,11 +59,18 @@ impl Attempt {
         version.to_str().map(str::to_owned)
     }
 
-    /// Makes the namespace in which the job sees its private folders, if the site configures any.
+    /// Makes the namespace in which the job sees its private folders, if the site configures any, and a `/dev/shm` of the size
+    /// that the job asks for.
     pub(super) fn show_private(&mut self) -> Result<(), String> {
         let folders = self.record.site.private.as_ref().zip(self.folders.private.as_ref());
-        if let Some((folders, scratch)) = folders {
-            self.folders.namespaces = Some(namespaces::mount_private_folders(folders, scratch)?);
+        let mut memory = self.record.private_memory();
+        if memory.is_some() && !Uid::effective().is_root() {
+            let why = "cannot make a private /dev/shm: the agent does not run as root";
+            self.agents.report_refusal(why.to_owned());
+            memory = None;
+        }
+        if folders.is_some() || memory.is_some() {
+            self.folders.namespaces = Some(namespaces::mount_private_folders(folders, memory)?);
         }
         Ok(())
     }

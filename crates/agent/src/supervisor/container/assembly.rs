@@ -12,7 +12,10 @@ use super::network::{self, Made};
 use super::rootfs::{self, Layers};
 use super::squash;
 use super::users::Users;
+use super::writable;
 use super::{ContainerSpec, SCRIPT_STEP, user};
+use crate::socket_folder::{self, SOCKET};
+use crate::supervisor::process::credentials::as_user;
 
 use image::{ImageConfig, LAYERS_MAX};
 use model::container::{ContainerNetwork, ContainerUser, Mount, is_plain_path};
@@ -43,9 +46,8 @@ pub(super) const WORKSPACE: &str = "/run/sluice/workspace";
 /// Where the container has the node's clone of the run's repository.
 const REPOSITORY: &str = "/run/sluice/repository";
 const RECORD: &str = "container.json";
-/// The variable that names the folder of the server's socket, and the socket.
-const STATE_VARIABLE: &str = "SLUICE_STATE=";
-const SOCKET: &str = "sluice.sock";
+/// The variable that names the folder of the server's socket.
+pub(super) const STATE_VARIABLE: &str = "SLUICE_STATE=";
 
 /// A container that is there: what a process needs to join it.
 #[derive(Debug, Serialize, Deserialize)]
@@ -75,6 +77,11 @@ impl Assembled {
     pub fn read(folder: &Path) -> Option<Assembled> {
         serde_json::from_slice(&fs::read(folder.join(RECORD)).ok()?).ok()
     }
+}
+
+/// Whether a container was made in this folder.
+pub(super) fn is_made_in(folder: &Path) -> bool {
+    folder.join(RECORD).exists()
 }
 
 /// Makes the container, above the files of `before` if it has ended and had the same name.
@@ -117,7 +124,7 @@ pub(super) fn assemble(
         Ok::<_, String>(Shared { group, users: users.for_holder()? })
     });
     let holder = Holder::start(has_user_namespace.then_some(&map), kept, shared.transpose()?)?;
-    let mapped = mount_root(spec, &rootfs.layers, &map)?;
+    let mapped = mount_root(spec, &rootfs.layers, &map, progress)?;
     let of_folder = matches!(rootfs.layers, Layers::Folder(_));
     if !mapped && has_user_namespace && !of_folder {
         let why = "cannot show the image's files to a mapped user: this needs Linux 5.19, and a file system \
@@ -213,7 +220,12 @@ pub(super) fn folder_of_ranges(folder: &Path) -> Result<OwnedFd, String> {
 }
 
 /// Mounts the layers. Returns whether the owners of their files are mapped.
-fn mount_root(spec: &ContainerSpec, layers: &Layers, map: &IdMap) -> Result<bool, String> {
+fn mount_root(
+    spec: &ContainerSpec,
+    layers: &Layers,
+    map: &IdMap,
+    say: &mut (dyn FnMut(&str) + Send),
+) -> Result<bool, String> {
     let failed = |e: Errno| format!("cannot mount the container's root: {}", e.desc());
     let may_map = !matches!(layers, Layers::Folder(_));
     let mounted;
@@ -247,10 +259,11 @@ fn mount_root(spec: &ContainerSpec, layers: &Layers, map: &IdMap) -> Result<bool
         tree.show_at(target).map_err(failed)?;
         names.push(name);
     }
-    for folder in ["upper", "work"] {
-        make_folder(&spec.folder.join(folder), 0o755)?;
+    let own = writable::folder(spec, say)?;
+    let [upper, work] = ["upper", "work"].map(|name| own.join(name));
+    for folder in [&upper, &work] {
+        make_folder(folder, 0o755)?;
     }
-    let upper = spec.folder.join("upper");
     let owned = match spec.request.user {
         // All may write to the root folder, and nobody may put something else where the runtime mounts as root.
         ContainerUser::JobUser => chown(&upper, Some(0), Some(0))
@@ -259,7 +272,6 @@ fn mount_root(spec: &ContainerSpec, layers: &Layers, map: &IdMap) -> Result<bool
         _ => chown(&upper, Some(map.uid), Some(map.gid)),
     };
     owned.map_err(|e| format!("cannot make the container's root: {e}"))?;
-    let work = spec.folder.join("work");
     let options = format!(
         "lowerdir={},upperdir={},workdir={},index=off,metacopy=off",
         names.join(":"),
@@ -275,7 +287,7 @@ fn mount_root(spec: &ContainerSpec, layers: &Layers, map: &IdMap) -> Result<bool
     mount(Some("overlay"), MOUNT_POINT, Some("overlay"), restrict, Some(options.as_str()))
         .map_err(failed)?;
     // The mount has its layers; nobody else is to find them here.
-    for name in names.iter().map(String::as_str).chain([SQUASH]) {
+    for name in names.iter().map(String::as_str).chain([SQUASH, writable::MOUNTED]) {
         match umount2(name, MntFlags::MNT_DETACH) {
             Ok(()) | Err(Errno::ENOENT | Errno::EINVAL) => {}
             Err(errno) => return Err(failed(errno)),
@@ -296,14 +308,16 @@ fn mount_shared_memory(spec: &ContainerSpec) -> Result<(), String> {
         .map_err(|e| format!("cannot make /dev/shm: {}", e.desc()))
 }
 
-/// What is shown beside the image, opened before `/mnt` is covered.
-pub(super) struct ShownHandles {
-    mounts: Vec<(Mount, Result<files::Shown, String>)>,
-    home: String,
+/// What is shown beside the image, in the order in which it is mounted.
+pub(super) struct ShownMounts {
+    pub mounts: Vec<Mount>,
+    pub home: String,
+    /// The home folder is among the mounts.
+    pub with_home: bool,
 }
 
-impl ShownHandles {
-    pub fn open(spec: &ContainerSpec, environment: &[CString]) -> ShownHandles {
+impl ShownMounts {
+    pub fn list(spec: &ContainerSpec, environment: &[CString]) -> ShownMounts {
         let variable = |name: &str| {
             let entries = environment.iter().filter_map(|entry| entry.to_str().ok());
             entries.into_iter().find_map(|entry| entry.strip_prefix(name)).map(str::to_owned)
@@ -319,14 +333,16 @@ impl ShownHandles {
         };
         let mut mounts = spec.site.mounts.clone();
         let isolated = spec.request.isolated;
-        let with_home = spec.request.mount_home.unwrap_or(spec.site.mount_home) && !isolated;
-        if with_home && !files::is_of_image(&home) {
+        let with_home = spec.request.mount_home.unwrap_or(spec.site.mount_home)
+            && !isolated
+            && !files::is_of_image(&home);
+        if with_home {
             mounts.push(own(&home));
         }
         // A working directory that was given is one of the container's own.
         let brings =
             spec.request.work_dir.is_none() && !isolated && !files::is_of_image(spec.work_dir);
-        let in_home = with_home && home != "/" && Path::new(spec.work_dir).starts_with(&home);
+        let in_home = with_home && Path::new(spec.work_dir).starts_with(&home);
         if brings && !in_home {
             mounts.push(own(spec.work_dir));
         }
@@ -339,9 +355,26 @@ impl ShownHandles {
             optional: false,
         }));
         // The variable is the user's to set: what it names is opened with the user's rights, as all else here.
-        let socket = variable(STATE_VARIABLE).map(|folder| format!("{folder}/{SOCKET}"));
-        mounts.extend(socket.filter(|path| is_plain_path(path)).map(|path| own(&path)));
+        if let Some(state) = variable(STATE_VARIABLE).filter(|path| is_plain_path(path)) {
+            let folder = socket_folder::of_state(&state);
+            let is_there = as_user(spec.user, || Path::new(&folder).is_dir()).unwrap_or(false);
+            // A state folder of an earlier version has the socket alone.
+            mounts.push(own(&if is_there { folder } else { format!("{state}/{SOCKET}") }));
+        }
         mounts.extend(spec.request.mounts.iter().cloned());
+        ShownMounts { mounts, home, with_home }
+    }
+}
+
+/// What is shown beside the image, opened before `/mnt` is covered.
+pub(super) struct ShownHandles {
+    mounts: Vec<(Mount, Result<files::Shown, String>)>,
+    home: String,
+}
+
+impl ShownHandles {
+    pub fn open(spec: &ContainerSpec, environment: &[CString]) -> ShownHandles {
+        let ShownMounts { mounts, home, .. } = ShownMounts::list(spec, environment);
         let mounts = mounts.into_iter().map(|mount| {
             let taken = files::take_for_user(&mount, spec.user);
             (mount, taken)

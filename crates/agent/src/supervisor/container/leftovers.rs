@@ -2,7 +2,7 @@
 //! containers that an engine did not remove, and folders.
 
 use super::engine::left;
-use super::{FOLDER, group_trees};
+use super::{FOLDER, enroot, group_trees, save};
 use crate::supervisor::folders::remove_tree::remove_tree;
 use model::id::AttemptId;
 use model::run::ExitStatus;
@@ -37,7 +37,8 @@ pub(crate) fn on_process_ended(folder: &Path, step: &str, process: u32, exit: Ex
 
 /// Removes the folders of an attempt's containers; `groups` are those of the job.
 pub(crate) fn remove(folder: &Path, groups: &[String]) {
-    let none_is_left = left::remove(folder);
+    let none_is_left = left::remove(folder) & enroot::left::remove(folder);
+    save::remove_partial_files(folder);
     group_trees::remove_foreign(groups);
     if none_is_left {
         remove_folder(folder);

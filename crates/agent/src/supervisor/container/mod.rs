@@ -5,11 +5,12 @@
 //!
 //! - `rootfs`: what `--container` names: a bundle, a folder, an image.
 //! - `holder`: the process that holds the namespaces; `users`: how long; `id_range`: ids for user namespaces.
-//! - `assembly`: the root file system with everything that is shown in it; `files`, `mount_calls`, `squash`: how.
+//! - `assembly`: the root file system with everything that is shown in it; `files`, `mount_calls`, `squash`, `writable`,
+//!   `loop_device`: how.
 //! - `network`: a network of its own, with ports of the node that lead in.
 //! - `group_trees`: the control groups that the runtime sees.
 //! - `runtime`: which program runs containers; `runtime_config`: what an OCI runtime is told.
-//! - `engine`: Docker and Podman; `init`: the first process of their containers.
+//! - `engine`: Docker and Podman; `init`: the first process of their containers; `enroot`: Enroot.
 //! - `program`: its arguments, variables and working directory; `inside`: what runs in the container before it.
 //! - `save`: the container's files as an image; `leftovers`: what is left of ended containers.
 //! - `user`: the users of the image; `devices`, `driver_files`: what it needs for the job's GPUs.
@@ -18,6 +19,7 @@ mod assembly;
 mod devices;
 mod driver_files;
 mod engine;
+mod enroot;
 mod files;
 mod group_trees;
 mod holder;
@@ -25,6 +27,7 @@ mod id_range;
 pub mod init;
 pub mod inside;
 mod leftovers;
+mod loop_device;
 mod mount_calls;
 mod network;
 mod program;
@@ -35,15 +38,17 @@ mod save;
 mod squash;
 mod user;
 mod users;
+mod writable;
 
 use crate::cdi::DeviceEdits;
 use crate::cgroup::{EntryFds, JobGroup};
 use crate::device_access::DeviceScope;
-use crate::spool::AttemptDir;
+use crate::spool::{AttemptDir, LaunchRecord};
 use crate::supervisor::job_context::JobContext;
 use crate::supervisor::workspace::RunWorkspace;
 use assembly::{Assembled, MOUNT_POINT};
 use engine::EngineProcess;
+use enroot::EnrootProcess;
 use image::Credentials;
 pub(crate) use leftovers::{
     folders_of_others, on_process_ended, oom_kills, remove, remove_leftovers,
@@ -70,6 +75,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use users::Users;
 use wire::order::UserIds;
+use writable::WritableMax;
 
 /// Said of a step: it runs on the node itself, although its job has a container.
 pub(crate) const NO_CONTAINER: &str = "none";
@@ -112,8 +118,12 @@ pub(crate) struct ContainerSpec<'a> {
     pub scratch: Option<&'a str>,
     /// Bytes of memory that the job has.
     pub memory: Option<u64>,
+    /// What may be written to the container's own files; `None` for as much as the node has.
+    pub writable_max: Option<WritableMax>,
     pub terminal: bool,
     pub umask: u32,
+    /// What runs with the user's rights gets no further ones by a program that it executes.
+    pub no_new_privs: bool,
     /// This process saves the container to this path, and runs nothing in it.
     pub save: Option<&'a str>,
     /// For the image's registry, and for this pull only.
@@ -157,8 +167,10 @@ impl<'a> ContainerSpec<'a> {
             work_dir: "/",
             scratch: job.folders.scratch_path(),
             memory: record.limits.memory.map(|bytes| bytes.0),
+            writable_max: writable_max(record, request),
             terminal: false,
             umask: 0o022,
+            no_new_privs: record.limits.no_new_privs,
             save: None,
             credentials: auth.map(|auth| Credentials {
                 username: auth.username.0.clone(),
@@ -175,6 +187,15 @@ impl<'a> ContainerSpec<'a> {
     fn device_edits(&self) -> DeviceEdits {
         DeviceEdits::find(self.device_scope.cdi, self.devices.as_ref())
     }
+}
+
+/// What a run asked for as its disk, else the site's bound. A job of Slurm's commands asks for scratch space, which is not the
+/// container's.
+fn writable_max(record: &LaunchRecord, request: &Container) -> Option<WritableMax> {
+    let disk = record.launch.share.disk;
+    let asked = Some(disk).filter(|disk| request.isolated && disk.0 > 0);
+    let sites = record.site.containers.disk;
+    asked.or(sites).map(|bytes| WritableMax { bytes, is_required: sites.is_some() })
 }
 
 /// The node's images: in the folder that the site names, or in the state folder.
@@ -226,6 +247,7 @@ fn process_folder(container: &Path, step: &str, process: u32) -> PathBuf {
 pub(crate) enum Entered {
     Oci(Box<OciProcess>),
     Engine(Box<EngineProcess>),
+    Enroot(Box<EnrootProcess>),
 }
 
 impl Entered {
@@ -241,6 +263,7 @@ impl Entered {
         match self {
             Entered::Oci(process) => process.execute(spec, argv, environment),
             Entered::Engine(process) => process.execute(spec, argv, environment, exec_failed),
+            Entered::Enroot(process) => process.execute(spec, argv, environment),
         }
     }
 
@@ -248,14 +271,17 @@ impl Entered {
     pub fn network(&self) -> Option<&ContainerNetwork> {
         match self {
             Entered::Oci(process) => process.assembled.network.as_ref(),
-            Entered::Engine(_) => None,
+            Entered::Engine(_) | Entered::Enroot(_) => None,
         }
     }
 
     /// Saves the container instead, and ends this process.
-    pub fn save_and_exit(&self, spec: &ContainerSpec) {
-        if let Entered::Oci(process) = self {
-            process.save_and_exit(spec);
+    pub fn save_and_exit(&self, spec: &ContainerSpec, environment: &[CString]) {
+        match self {
+            Entered::Oci(process) => process.save_and_exit(spec),
+            Entered::Enroot(process) => process.save_and_exit(spec, environment),
+            // A container that is to be saved is not an engine's.
+            Entered::Engine(_) => {}
         }
     }
 }
@@ -294,12 +320,24 @@ pub(crate) fn enter(
     let rlimits = runtime_config::own_rlimits();
     runtime_config::raise_own_limits();
     let save_target = spec.save.map(|path| SaveTarget::open(path, spec));
-    let runtime = match runtime::find(spec.site, spec.request)? {
+    let runtime = match runtime::find(spec.site, spec.request, &spec.folder, spec.own_network)? {
         Runtime::Oci(runtime) => runtime,
         Runtime::Engine(engine, image) => {
             let process =
                 EngineProcess::prepare(engine, &image, spec, environment, rlimits, progress)?;
             return Ok(Entered::Engine(Box::new(process)));
+        }
+        Runtime::Enroot(program, image) => {
+            let process = EnrootProcess::prepare(
+                program,
+                &image,
+                spec,
+                environment,
+                rlimits,
+                save_target,
+                progress,
+            )?;
+            return Ok(Entered::Enroot(Box::new(process)));
         }
     };
     let group = group_trees::path(&spec.groups)?;

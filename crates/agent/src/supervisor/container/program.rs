@@ -1,11 +1,12 @@
 //! What a process in a container runs: its arguments, variables and working directory, from what was asked for and what
 //! the image says.
 
-use super::assembly::{Assembled, SCRIPT};
+use super::assembly::{Assembled, SCRIPT, STATE_VARIABLE};
 use super::mount_calls::{make_folder_in_root, open_in_root};
 use super::runtime_config::set_rlimit;
 use super::{ContainerSpec, driver_files, files, inside};
 use crate::cdi::set_variable;
+use crate::socket_folder::{self, SOCKET};
 use crate::supervisor::process::credentials::as_user;
 use crate::supervisor::workspace::resolve;
 use image::ImageConfig;
@@ -161,6 +162,14 @@ impl<'a> Inside<'a> {
             append_folder(&mut all, "PATH", driver_files::PROGRAMS);
         }
         self.device_variables.iter().for_each(|entry| set_variable(&mut all, entry));
+        let state = all.iter().find_map(|entry| entry.strip_prefix(STATE_VARIABLE));
+        let folder = state.map(socket_folder::of_state).filter(|folder| {
+            let socket = format!("{folder}/{SOCKET}");
+            open_in_root(self.root, &socket, OFlag::O_PATH).is_ok()
+        });
+        if let Some(folder) = folder {
+            set_variable(&mut all, &format!("{STATE_VARIABLE}{folder}"));
+        }
         all
     }
 

@@ -1,9 +1,11 @@
 //! What runs containers on the node: which program it is, and how an OCI runtime is called.
 
+use super::assembly;
 use super::engine::Engine;
+use super::enroot::EnrootImage;
 use image::{Reference, Source};
 use model::container::{Container, ContainerUser};
-use model::site::{ContainerSite, EngineKind};
+use model::site::{ContainerSite, NetworkPolicy, RuntimeKind};
 use nix::errno::Errno;
 use nix::unistd::execve;
 use std::convert::Infallible;
@@ -28,32 +30,48 @@ pub(super) enum Runtime {
     Oci(PathBuf),
     /// It has images of its own, of which this is one.
     Engine(Engine, Reference),
+    /// It has images and containers of the user's own.
+    Enroot(PathBuf, EnrootImage),
 }
 
-/// The runtime for a container: the one that the site names, or the first that is here. An engine runs images of
-/// registries as the job's user; what an engine cannot do is for an OCI runtime: files of the node as images, other users
-/// inside, containers with a name, and saving.
-pub(super) fn find(site: &ContainerSite, request: &Container) -> Result<Runtime, String> {
+/// The runtime for a container, whose folder this is: the one that the site names, or the first that is here. An engine runs
+/// images of registries as the job's user, in the node's network; what an engine or Enroot cannot do is for an OCI runtime: other files of the node as
+/// images, other users inside, and with an engine containers with a name, and saving.
+pub(super) fn find(
+    site: &ContainerSite,
+    request: &Container,
+    folder: &Path,
+    own_network: bool,
+) -> Result<Runtime, String> {
     let named = site.runtime.as_deref();
-    if let Some((name, kind)) = named.and_then(|name| Some((name, EngineKind::of_runtime(name)?))) {
-        let is_plain = request.user == ContainerUser::JobUser
-            && request.name.is_none()
-            && request.save.is_none();
-        let image = request.image.as_deref().filter(|_| is_plain);
-        if let Some(Ok(Source::Registry(reference))) = image.map(str::parse) {
-            let engine = Engine { kind, program: find_named(name)? };
-            return Ok(Runtime::Engine(engine, reference));
+    match named.map(|name| (name, RuntimeKind::of(name))) {
+        Some((name, RuntimeKind::Oci)) => return find_named(name).map(Runtime::Oci),
+        Some((name, RuntimeKind::Engine(kind))) => {
+            // An engine's containers have the node's network. A task that need not be apart takes it.
+            let is_apart = own_network && site.network == NetworkPolicy::Bridge;
+            let is_plain = request.user == ContainerUser::JobUser
+                && !is_apart
+                && request.name.is_none()
+                && request.save.is_none();
+            let image = request.image.as_deref().filter(|_| is_plain);
+            if let Some(Ok(Source::Registry(reference))) = image.map(str::parse) {
+                let engine = Engine { kind, program: find_named(name)? };
+                return Ok(Runtime::Engine(engine, reference));
+            }
         }
-    }
-    match named.filter(|name| EngineKind::of_runtime(name).is_none()) {
-        Some(name) => find_named(name).map(Runtime::Oci),
-        None => {
-            let found = RUNTIMES.iter().find_map(|name| find_on_node(name));
-            found.map(Runtime::Oci).ok_or_else(|| {
-                "no container runtime on this node: install runc, or name one in sluice.toml".into()
-            })
+        Some((name, RuntimeKind::Enroot)) => {
+            // A container of that name that an OCI runtime has made is its own.
+            let image = EnrootImage::of(request).filter(|_| !assembly::is_made_in(folder));
+            if let Some(image) = image {
+                return Ok(Runtime::Enroot(find_named(name)?, image));
+            }
         }
+        None => {}
     }
+    let found = RUNTIMES.iter().find_map(|name| find_on_node(name));
+    found.map(Runtime::Oci).ok_or_else(|| {
+        "no container runtime on this node: install runc, or name one in sluice.toml".into()
+    })
 }
 
 /// The program of the site's own choice.
@@ -101,11 +119,11 @@ mod tests {
     fn an_engine_is_for_what_it_can_do_and_must_be_there() {
         let find = |runtime: &str, request: &Container| {
             let site = ContainerSite { runtime: Some(runtime.to_owned()), ..Default::default() };
-            find(&site, request).err().unwrap_or_default()
+            find(&site, request, Path::new("/nowhere"), false).err().unwrap_or_default()
         };
         let image = |image: &str| Container { image: Some(image.into()), ..Container::default() };
         let alpine = image("docker://alpine");
-        for name in ["/nowhere/docker", "/nowhere/podman", "/nowhere/runc"] {
+        for name in ["/nowhere/docker", "/nowhere/podman", "/nowhere/runc", "/nowhere/enroot"] {
             assert_eq!(find(name, &alpine), format!("container runtime {name}: no such file"));
         }
         assert_eq!(find("crun2", &alpine), "container runtime crun2 is not on this node");

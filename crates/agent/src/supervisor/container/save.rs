@@ -17,15 +17,24 @@ use nix::unistd::{
     ForkResult, Gid, Pid, Uid, UnlinkatFlags, dup2_stderr, dup2_stdin, dup2_stdout, execve, fork,
     read, setgroups, setresgid, setresuid, unlink, unlinkat,
 };
+use serde::{Deserialize, Serialize};
 use std::ffi::{CString, OsStr};
 use std::fs;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 use wire::order::UserIds;
 
 /// The byte on standard input that says that the tasks have ended.
 pub(crate) const SAVE: &[u8; 1] = b"s";
+/// Begins the name of a record of a partial file, in the folder of its container.
+const PARTIAL_RECORD: &str = "partial";
+/// How long the removal of a partial file is waited for.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(5);
+const REMOVAL_POLL: Duration = Duration::from_millis(5);
 /// The memory that the packer may use, which is the step's.
 const PACKER_MEMORY: &str = "64M";
 
@@ -55,6 +64,10 @@ impl SaveTarget {
         partial_name(&self.name, Pid::this())
     }
 
+    pub fn partial_path(&self) -> PathBuf {
+        self.path.with_file_name(self.partial())
+    }
+
     fn create(&self, user: &UserIds, mask: u32) -> nix::Result<OwnedFd> {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
         let mode = Mode::from_bits_truncate(0o666 & !mask);
@@ -79,7 +92,8 @@ fn partial_name(name: &str, saver: Pid) -> String {
 }
 
 /// Removes what a process that was killed while it saved to this path has left, with the user's rights. Nobody waits for
-/// it: the path may be of a file system that hangs.
+/// it: the path may be of a file system that hangs. Should it not come to that, the job's end removes the file
+/// ([`remove_partial_files`]).
 pub(crate) fn remove_partial(saver: Pid, path: &Path, user: &UserIds) {
     let Some(name) = path.file_name().and_then(OsStr::to_str) else { return };
     let partial = path.with_file_name(partial_name(name, saver));
@@ -91,42 +105,109 @@ pub(crate) fn remove_partial(saver: Pid, path: &Path, user: &UserIds) {
     }
 }
 
-impl OciProcess {
-    /// Waits until standard input says that the tasks have ended, saves the container, and ends this process.
-    pub fn save_and_exit(&self, spec: &ContainerSpec) -> ! {
-        let code = self.save(spec);
-        // SAFETY: ends this process without destructors: what they would close is closed already.
-        unsafe { libc::_exit(code) }
+/// The partial file of a process that saves, on record while there may be one.
+#[derive(Serialize, Deserialize)]
+struct PartialFile {
+    path: PathBuf,
+    user: UserIds,
+}
+
+impl PartialFile {
+    fn write(&self, record: &Path) -> Result<(), String> {
+        let text = serde_json::to_vec(self).map_err(|e| e.to_string())?;
+        fs::write(record, text).map_err(|e| format!("{}: {e}", record.display()))
     }
 
-    /// Returns the exit code; the reason of a failure is written to standard error.
-    fn save(&self, spec: &ContainerSpec) -> i32 {
-        let target = match &self.save_target {
-            Some(Ok(target)) => target,
-            Some(Err(why)) => {
-                eprintln!("sluice: {why}");
-                return 1;
-            }
-            None => return 0,
-        };
+    /// Removes it with the user's rights. A file system that hangs is not waited for.
+    fn remove(&self) {
+        let Some(program) = runtime::find_on_node("rm") else { return };
+        let mut command = Command::new(program);
+        command.args(["-f", "--"]).arg(&self.path).env_clear().current_dir("/");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let user = self.user.clone();
+        // SAFETY: becoming the user asks the kernel alone.
+        unsafe { command.pre_exec(move || become_user(&user).map_err(Into::into)) };
+        let Ok(mut child) = command.spawn() else { return };
+        let deadline = Instant::now() + REMOVAL_TIMEOUT;
+        while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            std::thread::sleep(REMOVAL_POLL);
+        }
+    }
+}
+
+/// Removes the partial files that killed processes of an attempt have left, whose folder this is: their supervisor may have
+/// been killed with them.
+pub(super) fn remove_partial_files(attempt: &Path) {
+    let entries = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
+    for entry in entries(attempt).flat_map(|container| entries(&container.path())) {
+        if !entry.file_name().as_bytes().starts_with(PARTIAL_RECORD.as_bytes()) {
+            continue;
+        }
+        let left = fs::read(entry.path()).ok();
+        let left = left.and_then(|text| serde_json::from_slice::<PartialFile>(&text).ok());
+        if let Some(left) = left {
+            left.remove();
+        }
+    }
+}
+
+/// Waits until standard input says that the tasks have ended, has the container packed to the target's partial file, and
+/// ends this process. The reason of a failure is written to standard error. `kept` stays open.
+pub(super) fn save_when_told(
+    target: Option<&Result<SaveTarget, String>>,
+    spec: &ContainerSpec,
+    kept: Option<RawFd>,
+    pack: impl FnOnce(&SaveTarget) -> Result<(), String>,
+) -> ! {
+    let code = match target {
+        Some(Ok(target)) => save_to(target, spec, kept, pack),
+        Some(Err(why)) => {
+            eprintln!("sluice: {why}");
+            1
+        }
+        None => 0,
+    };
+    // SAFETY: ends this process without destructors: what they would close is closed already.
+    unsafe { libc::_exit(code) }
+}
+
+/// Returns the exit code.
+fn save_to(
+    target: &SaveTarget,
+    spec: &ContainerSpec,
+    kept: Option<RawFd>,
+    pack: impl FnOnce(&SaveTarget) -> Result<(), String>,
+) -> i32 {
+    // The supervisor's end of the tasks' input is among the rest, which would never be closed.
+    close_all_but([0, 1, 2, target.folder.as_raw_fd()].into_iter().chain(kept));
+    let mut word = [0];
+    if read(std::io::stdin(), &mut word) != Ok(1) || word != *SAVE {
+        return 1;
+    }
+    let left = PartialFile { path: target.partial_path(), user: spec.user.clone() };
+    let record = spec.folder.join(format!("{PARTIAL_RECORD}-{}", Pid::this()));
+    let saved = left
+        .write(&record)
+        .and_then(|()| pack(target))
+        .and_then(|()| target.finish(spec.user).map_err(|e| e.desc().to_owned()));
+    if saved.is_err() {
+        target.remove_partial(spec.user);
+    }
+    let _ = fs::remove_file(record);
+    match saved {
+        Ok(()) => 0,
+        Err(why) => {
+            eprintln!("sluice: cannot save the container to {}: {why}", target.path.display());
+            1
+        }
+    }
+}
+
+impl OciProcess {
+    /// Saves the container when its tasks have ended, and ends this process.
+    pub fn save_and_exit(&self, spec: &ContainerSpec) -> ! {
         let users = self.users.as_ref().map(|users| users.as_fd().as_raw_fd());
-        // The supervisor's end of the tasks' input is among the rest, which would never be closed.
-        close_all_but([0, 1, 2, target.folder.as_raw_fd()].into_iter().chain(users));
-        let mut word = [0];
-        if read(std::io::stdin(), &mut word) != Ok(1) || word != *SAVE {
-            return 1;
-        }
-        let saved = self
-            .pack(spec, target)
-            .and_then(|()| target.finish(spec.user).map_err(|e| e.desc().to_owned()));
-        match saved {
-            Ok(()) => 0,
-            Err(why) => {
-                target.remove_partial(spec.user);
-                eprintln!("sluice: cannot save the container to {}: {why}", target.path.display());
-                1
-            }
-        }
+        save_when_told(self.save_target.as_ref(), spec, users, |target| self.pack(spec, target))
     }
 
     fn pack(&self, spec: &ContainerSpec, target: &SaveTarget) -> Result<(), String> {

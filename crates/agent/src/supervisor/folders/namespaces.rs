@@ -7,6 +7,7 @@ use crate::supervisor::agent_connections;
 use crate::supervisor::folders::scratch::{Scratch, ScratchLocation};
 use crate::supervisor::process_title::is_title_of;
 use crate::trusted_dir::TrustedDir;
+use model::amount::Bytes;
 use model::id::AttemptId;
 use model::site::PrivateFolders;
 use nix::errno::Errno;
@@ -112,15 +113,28 @@ pub(crate) fn private_versions<'f>(
     on_disk(folders).map(|(number, dir)| (dir, scratch.path().join(number.to_string())))
 }
 
-/// Makes the namespaces in which the job's versions are mounted over the machine's folders.
+/// Makes the namespaces in which the job's versions are mounted over the machine's folders; `memory` is the size of a
+/// `/dev/shm` that the job asks for.
 pub(crate) fn mount_private_folders(
-    folders: &PrivateFolders,
-    scratch: &Scratch,
+    folders: Option<(&PrivateFolders, &Scratch)>,
+    memory: Option<Bytes>,
 ) -> Result<Namespaces, String> {
-    let memory = folders.dirs.iter().any(|dir| dir == SHARED_MEMORY);
-    let kept = private_versions(folders, scratch).map(|(dir, version)| (dir, Some(version)));
-    let shown: Vec<_> = kept.chain(memory.then_some((SHARED_MEMORY, None))).collect();
+    let sites =
+        folders.is_some_and(|(folders, _)| folders.dirs.iter().any(|dir| dir == SHARED_MEMORY));
+    let kept =
+        folders.into_iter().flat_map(|(folders, scratch)| private_versions(folders, scratch));
+    let kept = kept.map(|(dir, version)| (dir, Shown::Folder(version)));
+    let has_memory = sites || memory.is_some();
+    let shown: Vec<_> =
+        kept.chain(has_memory.then_some((SHARED_MEMORY, Shown::Memory(memory)))).collect();
     create_namespaces(&shown)
+}
+
+/// What a job sees in place of a folder of the machine.
+enum Shown {
+    Folder(PathBuf),
+    /// A tmpfs, of this size; `None` for the kernel's default.
+    Memory(Option<Bytes>),
 }
 
 fn make_base(base: &str) -> Result<(), String> {
@@ -132,7 +146,7 @@ fn make_base(base: &str) -> Result<(), String> {
 }
 
 /// Makes the namespaces in a short-lived child. Held by descriptor, they outlive it.
-fn create_namespaces(shown: &[(&str, Option<PathBuf>)]) -> Result<Namespaces, String> {
+fn create_namespaces(shown: &[(&str, Shown)]) -> Result<Namespaces, String> {
     let failed = |e: Errno| format!("cannot make the job's namespace: {}", e.desc());
     let memory = shown.iter().any(|(dir, _)| *dir == SHARED_MEMORY);
     let (said, say) = pipe2(OFlag::O_CLOEXEC).map_err(failed)?;
@@ -179,10 +193,7 @@ fn open_namespaces(child: Pid, said: &OwnedFd, memory: bool) -> Result<Namespace
 }
 
 /// Runs in the child. Later mounts of the machine become visible here; mounts made here stay private.
-fn unshare_and_mount(
-    shown: &[(&str, Option<PathBuf>)],
-    memory: bool,
-) -> Result<(), (String, Errno)> {
+fn unshare_and_mount(shown: &[(&str, Shown)], memory: bool) -> Result<(), (String, Errno)> {
     let ipc = if memory { CloneFlags::CLONE_NEWIPC } else { CloneFlags::empty() };
     unshare(CloneFlags::CLONE_NEWNS | ipc).map_err(|e| ("unshare".into(), e))?;
     let none: Option<&str> = None;
@@ -192,10 +203,12 @@ fn unshare_and_mount(
         let done = match version {
             // By path, because a descriptor of the old namespace cannot be mounted here. Only the supervisor's user can
             // write to the folders on the path.
-            Some(version) => mount(Some(version), *dir, none, MsFlags::MS_BIND, none),
-            None => {
+            Shown::Folder(version) => mount(Some(version), *dir, none, MsFlags::MS_BIND, none),
+            Shown::Memory(size) => {
                 let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-                mount(Some("tmpfs"), *dir, Some("tmpfs"), flags, Some("mode=1777"))
+                let size = size.map(|size| format!(",size={}", size.0)).unwrap_or_default();
+                let options = format!("mode=1777{size}");
+                mount(Some("tmpfs"), *dir, Some("tmpfs"), flags, Some(options.as_str()))
             }
         };
         done.map_err(|errno| ((*dir).to_owned(), errno))?;

@@ -207,7 +207,7 @@ fn begin(mut spec: ProcessSpec, entered: Result<(), Errno>, report: &OwnedFd) ->
             if let Some((container, entered)) = &container
                 && container.save.is_some()
             {
-                entered.save_and_exit(container);
+                entered.save_and_exit(container, &environment);
             }
             for (program, words) in &prologs {
                 let owner = container.is_some().then_some(user);

@@ -13,13 +13,14 @@ use model::allocation::{Allocation, NodeShare};
 use model::array::IndexSet;
 use model::attempt::{Attempt, EndCause};
 use model::binding::BindPolicy;
-use model::container::Container;
+use model::container::{Container, ContainerUser};
 use model::filename::{DEFAULT_ARRAY_OUTPUT, DEFAULT_OUTPUT};
 use model::id::{AttemptId, BlobRef, JobId};
 use model::interpolation::{self, Place, Reference};
 use model::partition::DefaultMemory;
 use model::reason::Refusal;
 use model::run::{LaunchKind, NicePolicy, Outcome, RlimitPolicy};
+use model::site::TaskUser;
 use model::time::TimeLimit;
 use model::topology::Topology;
 use slurm::environment::gpu::{self, DeviceNames, GpuView};
@@ -64,6 +65,7 @@ struct Facts {
     has_prolog_epilog: bool,
     /// The image of tasks that name none.
     default_image: Option<String>,
+    task_user: TaskUser,
     /// The job has its node for itself.
     has_whole_node: bool,
     topology: Option<Arc<Topology>>,
@@ -129,6 +131,7 @@ fn facts_of_one(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Op
         unkillable_s: state.config.parameters.unkillable_step_timeout_s,
         has_prolog_epilog: state.config.site.has_prolog_epilog(),
         default_image: state.config.site.containers.default_image.clone(),
+        task_user: state.config.site.containers.task_user,
         has_whole_node: has_whole_node(state, job, &attempt.allocation, node_index),
         job: job.clone(),
         attempt: attempt.clone(),
@@ -270,7 +273,8 @@ pub fn job_launch(
         first_step: None,
         notices: notice::launch_notices(facts.job.id),
         sample_s: launch.sample_s,
-        container: launch.container.clone().or_else(|| default_container(&facts)),
+        container: container(&facts),
+        shared_memory: launch.shared_memory,
         own_network: launch.kind == LaunchKind::Task
             && facts.attempt.allocation.nodes.len() == 1
             && !facts.has_whole_node,
@@ -338,13 +342,24 @@ fn read_workspace(shared: &Shared, blob: &BlobRef) -> Result<Workspace, ServerEr
     serde_json::from_str(&text).map_err(|e| ServerError::Other(format!("the job's files: {e}")))
 }
 
+/// The job's container, with the user that the site has tasks be in theirs.
+fn container(facts: &Facts) -> Option<Box<Container>> {
+    let own = facts.job.spec.launch.container.clone();
+    let mut container = own.or_else(|| default_container(facts))?;
+    if facts.task_user == TaskUser::Job && container.user == ContainerUser::OfImage {
+        container.user = ContainerUser::JobUser;
+    }
+    Some(container)
+}
+
 /// The container of a task that names none, where the site has an image for these: with the user's own files.
 fn default_container(facts: &Facts) -> Option<Box<Container>> {
     let image = facts.default_image.clone();
     let is_task = facts.job.spec.launch.kind == LaunchKind::Task;
-    image
-        .filter(|_| is_task)
-        .map(|image| Box::new(Container { image: Some(image), ..Container::default() }))
+    image.filter(|_| is_task).map(|image| {
+        let shared_memory = facts.job.spec.launch.shared_memory;
+        Box::new(Container { image: Some(image), shared_memory, ..Container::default() })
+    })
 }
 
 /// Variables of a task that name the folder that it starts in.

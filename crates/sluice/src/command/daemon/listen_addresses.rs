@@ -2,6 +2,7 @@
 
 use super::state_dir::StateDir;
 use crate::command::verb::VerbError;
+use ::agent::socket_folder;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use serde::{Deserialize, Serialize};
@@ -189,6 +190,7 @@ fn bind_socket(state: &StateDir) -> Result<UnixListener, VerbError> {
     let listener = UnixListener::bind(&path).map_err(VerbError::file(&path))?;
     let everybody = std::fs::Permissions::from_mode(0o666);
     std::fs::set_permissions(&path, everybody).map_err(VerbError::file(&path))?;
+    socket_folder::place(&path).map_err(VerbError::file(&path))?;
     Ok(listener)
 }
 

@@ -2,6 +2,7 @@
 
 use super::server_user::ServerUser;
 use crate::command::verb::VerbError;
+use ::agent::socket_folder;
 use ::agent::trusted_dir::TrustedDir;
 use nix::dir::Dir;
 use nix::errno::Errno;
@@ -26,7 +27,7 @@ impl StateDir {
     pub fn prepare(path: &Path) -> Result<Self, VerbError> {
         let trusted = TrustedDir::make(path).map_err(VerbError::file(path))?;
         trusted.set_mode(0o755).map_err(VerbError::file(path))?;
-        for (name, mode) in [("server", 0o700), ("nodes", 0o711)] {
+        for (name, mode) in [("server", 0o700), ("nodes", 0o711), (socket_folder::FOLDER, 0o755)] {
             trusted.folder(name, mode).map_err(VerbError::file(trusted.path().join(name)))?;
         }
         Ok(Self { path: trusted.path().to_path_buf() })
@@ -46,7 +47,7 @@ impl StateDir {
     }
 
     pub fn socket(&self) -> PathBuf {
-        self.path.join("sluice.sock")
+        self.path.join(socket_folder::SOCKET)
     }
 
     pub fn pid_file(&self, of: &str) -> PathBuf {

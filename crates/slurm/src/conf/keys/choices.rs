@@ -211,6 +211,17 @@ choice!(
     }
 );
 
+choice!(
+    /// What runs containers, where `sluice.toml` names nothing else.
+    ContainerType {
+        Runc = "runc",
+        Crun = "crun",
+        Docker = "docker",
+        Podman = "podman",
+        Enroot = "enroot",
+    }
+);
+
 choice!(CgroupPlugin {
     Autodetect = "autodetect",
     V1 = "cgroup/v1",

@@ -112,7 +112,7 @@ const ROWS: &[Row] = &[
     no_field(used("ClusterName", ValueKind::Text)),
     no_field(accepted("CommunicationParameters", ValueKind::Words)),
     no_field(accepted("CompleteWait", BOUNDED)),
-    no_field(accepted("ContainerType", ValueKind::Text)),
+    sets!("ContainerType", one_of::<choices::ContainerType>(), some_choice, launch.container_type),
     no_field(retired("ControlAddr", ValueKind::Text)),
     no_field(retired("ControlMachine", ValueKind::Text)),
     no_field(accepted("CoreSpecPlugin", ValueKind::Text)),

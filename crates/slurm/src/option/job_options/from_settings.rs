@@ -221,6 +221,8 @@ impl Setter<'_> {
         match key {
             K::Container | K::ContainerImage => container.image = given(),
             K::ContainerEntrypoint => container.entrypoint = true,
+            // What an entrypoint prints is the output of its task in any case.
+            K::ContainerEntrypointLog => {}
             K::NoContainerEntrypoint => container.entrypoint = false,
             K::ContainerEnv => {
                 let names = text.split(',').filter(|name| !name.is_empty());
@@ -228,7 +230,10 @@ impl Setter<'_> {
             }
             K::ContainerMountHome => container.mount_home = Some(true),
             K::NoContainerMountHome => container.mount_home = Some(false),
-            K::ContainerMounts => container.mounts = Mount::parse_list(text).map_err(wrong)?,
+            // Given several times, all are mounted, as with Pyxis.
+            K::ContainerMounts => {
+                container.mounts.extend(Mount::parse_list(text).map_err(wrong)?);
+            }
             K::ContainerName => container.name = Some(ContainerName::parse(text).map_err(wrong)?),
             K::ContainerReadonly => container.read_only = true,
             K::ContainerWritable => container.read_only = false,

@@ -31,6 +31,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
     row(EACH, "comment", None, Required("text"), K::Comment, "a remark kept with the job"),
     row(EACH, "container", None, Required("image"), K::Container, "run in a bundle, a .sif, a folder, or docker://IMAGE"),
     row(EACH, "container-entrypoint", None, FLAG, K::ContainerEntrypoint, "run the image's entrypoint before the command"),
+    row(EACH, "container-entrypoint-log", None, FLAG, K::ContainerEntrypointLog, ""),
     row(EACH, "no-container-entrypoint", None, FLAG, K::NoContainerEntrypoint, ""),
     row(EACH, "container-env", None, Required("names"), K::ContainerEnv, "variables that win over the image's own"),
     row(EACH, "container-image", None, Required("image"), K::ContainerImage, "image to run in: [REGISTRY#]IMAGE[:TAG] or a path"),

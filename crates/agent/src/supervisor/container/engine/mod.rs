@@ -14,13 +14,13 @@ mod login;
 use super::assembly::{self, ShownHandles};
 use super::files::{OWN, PROGRAM};
 use super::runtime_config::DeviceFile;
-use super::{ContainerSpec, devices, group_trees, init, process_folder};
+use super::{ContainerSpec, devices, group_trees, init, network, process_folder};
 use call::Patience;
 use helper::EngineHelper;
 use image::{Digest, Reference};
 use inspect::EngineImage;
 use login::{LOGIN, write_login};
-use model::site::EngineKind;
+use model::site::{EngineKind, NetworkPolicy};
 use nix::errno::Errno;
 use nix::unistd::execve;
 use serde::{Deserialize, Serialize};
@@ -183,6 +183,10 @@ impl EngineProcess {
                 engine.inspect(&name, spec)?.ok_or(format!("{name}: it is not there"))?
             }
         };
+        if spec.own_network && spec.site.network == NetworkPolicy::Auto {
+            let why = format!("{} runs it", engine.program.display());
+            network::say_if_ports_matter(spec, progress, &why);
+        }
         let shown = ShownHandles::open(spec, environment);
         shown.check()?;
         // Other tasks of the step make theirs at the same time.

@@ -38,6 +38,13 @@ pub(super) fn make(name: &str, other: &OwnedFd) -> nix::Result<()> {
     Netlink::open(libc::NETLINK_ROUTE)?.ask(&messages)
 }
 
+/// Removes both ends of a link.
+pub(super) fn remove(index: u32) -> nix::Result<()> {
+    let mut messages = Messages::default();
+    messages.add(libc::RTM_DELLINK, 0, &link_head(index, 0), |_| {});
+    Netlink::open(libc::NETLINK_ROUTE)?.ask(&messages)
+}
+
 /// Gives an interface of this namespace its address, and switches it on.
 pub(super) fn address_and_switch_on(name: &str, address: Ipv4Addr) -> nix::Result<()> {
     let index = if_nametoindex(name)?;

@@ -112,7 +112,11 @@ fn failed(what: &str, errno: Errno) -> String {
 }
 
 /// A run that named ports is told that it has the node's own.
-fn say_if_ports_matter(spec: &ContainerSpec, say: &mut (dyn FnMut(&str) + Send), why: &str) {
+pub(super) fn say_if_ports_matter(
+    spec: &ContainerSpec,
+    say: &mut (dyn FnMut(&str) + Send),
+    why: &str,
+) {
     if !spec.request.ports.is_empty() {
         say(&format!("sluice: the container has the node's network and ports: {why}"));
     }
@@ -151,9 +155,15 @@ fn link(
         }
         let index = links::index_of(&name).map_err(|e| failed("find its link", e))?;
         let containers = (range.first, range.mask());
-        let rules = Link { name: &name, index, address: inside, containers }
-            .make_rules()
-            .map_err(|e| failed("make its rules (nftables)", e))?;
+        let rules = match (Link { name: &name, index, address: inside, containers }).make_rules() {
+            // A former container of this name is gone, and the socket that owns its rules is not closed yet: they are its
+            // own until then.
+            Err(Errno::EEXIST) => {
+                links::remove(index).map_err(|e| failed("remove its link", e))?;
+                continue;
+            }
+            made => made.map_err(|e| failed("make its rules (nftables)", e))?,
+        };
         links::address_and_switch_on(&name, outside)
             .map_err(|e| failed("switch its link on", e))?;
         return Ok((rules.into_fd(), inside, outside));

@@ -17,13 +17,18 @@ use std::hash::{BuildHasher, Hasher};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::order::UserIds;
 
 /// How long a listener inside may take to accept: the others wait meanwhile.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(200);
 /// Connections at a time; more wait until one has ended.
 const CONNECTIONS_MAX: usize = 256;
+/// How long a connection may carry nothing and still be kept when others wait for a place.
+const IDLE_MAX: Duration = Duration::from_secs(60);
+/// An end that is gone without a word is asked after this silence, so often, at this distance.
+const KEEPALIVE: [(libc::c_int, libc::c_int); 3] =
+    [(libc::TCP_KEEPIDLE, 300), (libc::TCP_KEEPINTVL, 30), (libc::TCP_KEEPCNT, 6)];
 /// Bytes on their way, for each connection and direction.
 const BUFFER_BYTES: usize = 32 << 10;
 
@@ -117,6 +122,12 @@ fn forward(user: &UserIds, ports: &[u16], listeners: &[TcpListener]) {
             connection.advance();
         }
         connections.retain(|connection| !connection.is_over());
+        if connections.len() >= CONNECTIONS_MAX
+            && listeners.iter().any(has_waiting)
+            && let Some(idle) = longest_idle(connections.iter().map(|one| one.active), IDLE_MAX)
+        {
+            connections.swap_remove(idle);
+        }
         for (listener, port) in listeners.iter().zip(ports) {
             while connections.len() < CONNECTIONS_MAX {
                 let Ok((outside, _)) = listener.accept() else { break };
@@ -134,10 +145,25 @@ fn wait(listeners: &[TcpListener], connections: &[Connection]) -> Vec<usize> {
     if connections.len() < CONNECTIONS_MAX {
         fds.extend(listeners.iter().map(|one| PollFd::new(one.as_fd(), PollFlags::POLLIN)));
     }
-    let _ = poll(&mut fds, PollTimeout::NONE);
+    // All places are taken: somebody may wait for one, and a connection may have become idle meanwhile.
+    let pause = PollTimeout::try_from(IDLE_MAX / 4).unwrap_or(PollTimeout::MAX);
+    let timeout = if connections.len() < CONNECTIONS_MAX { PollTimeout::NONE } else { pause };
+    let _ = poll(&mut fds, timeout);
     let is_reset = |fd: &PollFd| fd.revents().is_some_and(|r| r.contains(PollFlags::POLLERR));
     let ends = fds.chunks(2).take(connections.len()).enumerate();
     ends.filter(|(_, ends)| ends.iter().any(is_reset)).map(|(number, _)| number).collect()
+}
+
+/// Whether somebody waits to be accepted.
+fn has_waiting(listener: &TcpListener) -> bool {
+    let mut fds = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+}
+
+/// The one that has carried nothing for the longest time, if that is over `idle_max`; `active` is when each last did.
+fn longest_idle(active: impl Iterator<Item = Instant>, idle_max: Duration) -> Option<usize> {
+    let (number, at) = active.enumerate().min_by_key(|(_, at)| *at)?;
+    (at.elapsed() >= idle_max).then_some(number)
 }
 
 struct Connection {
@@ -146,6 +172,8 @@ struct Connection {
     inward: Direction,
     outward: Direction,
     is_broken: bool,
+    /// When it last carried something.
+    active: Instant,
 }
 
 impl Connection {
@@ -159,13 +187,18 @@ impl Connection {
             end.set_nonblocking(true).ok()?;
             let _ = end.set_nodelay(true);
         }
+        keep_alive(&outside);
         let (inward, outward) = (Direction::default(), Direction::default());
-        Some(Connection { outside, inside, inward, outward, is_broken: false })
+        let active = Instant::now();
+        Some(Connection { outside, inside, inward, outward, is_broken: false, active })
     }
 
     fn advance(&mut self) {
-        self.inward.carry(&self.outside, &self.inside);
-        self.outward.carry(&self.inside, &self.outside);
+        let carried = self.inward.carry(&self.outside, &self.inside)
+            | self.outward.carry(&self.inside, &self.outside);
+        if carried {
+            self.active = Instant::now();
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -208,7 +241,9 @@ impl Direction {
         !self.waiting.is_empty()
     }
 
-    fn carry(&mut self, mut from: &TcpStream, mut to: &TcpStream) {
+    /// Returns whether anything was written.
+    fn carry(&mut self, mut from: &TcpStream, mut to: &TcpStream) -> bool {
+        let mut carried = false;
         if self.waits_to_read() {
             let mut buffer = [0; BUFFER_BYTES];
             match from.read(&mut buffer) {
@@ -219,7 +254,10 @@ impl Direction {
         }
         if self.waits_to_write() {
             match to.write(&self.waiting) {
-                Ok(length) => drop(self.waiting.drain(..length)),
+                Ok(length) => {
+                    self.waiting.drain(..length);
+                    carried = true;
+                }
                 Err(e) => self.broken |= !is_passing(&e),
             }
         }
@@ -227,7 +265,22 @@ impl Direction {
             self.closed = true;
             let _ = to.shutdown(Shutdown::Write);
         }
+        carried
     }
+}
+
+/// Has the kernel find out whether the other end is still there: its connection ends with an error if it is not.
+fn keep_alive(stream: &TcpStream) {
+    let set = |level: libc::c_int, option: libc::c_int, value: libc::c_int| {
+        let size = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: the value lives through the call, and the size is its own.
+        unsafe {
+            libc::setsockopt(stream.as_raw_fd(), level, option, (&raw const value).cast(), size)
+        };
+    };
+    // A connection goes without where it cannot be set.
+    set(libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1);
+    KEEPALIVE.iter().for_each(|(option, value)| set(libc::IPPROTO_TCP, *option, *value));
 }
 
 fn is_passing(error: &std::io::Error) -> bool {
@@ -237,6 +290,37 @@ fn is_passing(error: &std::io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn connection_that_carried_nothing_for_longest_gives_its_place() {
+        let now = Instant::now();
+        let ago = |seconds: u64| now.checked_sub(Duration::from_secs(seconds)).expect("a time");
+        let idle = |all: &[u64]| longest_idle(all.iter().map(|one| ago(*one)), IDLE_MAX);
+        assert_eq!(idle(&[10, 300, 70]), Some(1));
+        assert_eq!(idle(&[10, 20]), None, "none is idle");
+        assert_eq!(idle(&[]), None);
+    }
+
+    #[test]
+    fn somebody_who_waits_is_seen_and_what_a_connection_carries_makes_it_active() {
+        let listener = listen(0).expect("a port");
+        assert!(!has_waiting(&listener));
+        let port = listener.local_addr().expect("an address").port();
+        let mut client = TcpStream::connect(("127.0.0.1", port)).expect("connected");
+        while !has_waiting(&listener) {}
+        let inner = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let inner_port = inner.local_addr().expect("an address").port();
+        let (outside, _) = listener.accept().expect("accepted");
+        let mut connection = Connection::open(outside, inner_port).expect("somebody listens");
+        let long_ago = connection.active.checked_sub(IDLE_MAX).expect("a time");
+        connection.active = long_ago;
+        connection.advance();
+        assert_eq!(connection.active, long_ago, "nothing was said");
+        client.write_all(b"x").expect("written");
+        while connection.active == long_ago {
+            connection.advance();
+        }
+    }
 
     #[test]
     fn ports_are_free_ones_of_the_range_and_there_is_an_end_to_them() {

@@ -16,9 +16,9 @@ use self::backfill::Backfill;
 use self::kept_texts::KeptTexts;
 use self::preemption::Preemption;
 use crate::conf::keys::choices::{
-    AccountingEnforce, CgroupPlugin, EnforcePartLimits, HealthCheckState, PriorityFlag,
-    PriorityType, PrologFlag, SchedulerType, SelectParameter, SelectType, StoreFlag, TaskPlugin,
-    UsageReset,
+    AccountingEnforce, CgroupPlugin, ContainerType, EnforcePartLimits, HealthCheckState,
+    PriorityFlag, PriorityType, PrologFlag, SchedulerType, SelectParameter, SelectType, StoreFlag,
+    TaskPlugin, UsageReset,
 };
 use crate::conf::keys::value::Parameters;
 
@@ -131,6 +131,7 @@ pub struct LaunchSettings {
     pub task_plugins: Vec<TaskPlugin>,
     pub task_plugin_parameters: Parameters,
     pub cgroup_plugin: Option<CgroupPlugin>,
+    pub container_type: Option<ContainerType>,
     pub cpu_frequency: CpuFrequencyPolicy,
     pub job_file_append: bool,
     pub job_requeue: bool,
@@ -267,6 +268,7 @@ impl Default for LaunchSettings {
             task_plugins: vec![TaskPlugin::None],
             task_plugin_parameters: Parameters::default(),
             cgroup_plugin: None,
+            container_type: None,
             cpu_frequency: CpuFrequencyPolicy::default(),
             job_file_append: false,
             job_requeue: true,

@@ -1,0 +1,115 @@
+//! Images that cannot be run: each is one line, and leaves nothing on the node.
+
+use super::containers::{USER, assert_nothing_is_left, cluster, make_rootfs};
+use super::registry::Registry;
+use crate::harness::{Cluster, until};
+
+/// What the store has beside its own lists: layers, downloads and what is being unpacked.
+fn parts_in_store(cluster: &Cluster) -> usize {
+    let found = cluster.shell("find \"$SLUICE_STATE\"/images -type f -size +16k | wc -l").ok();
+    found.trim().parse().expect("a number")
+}
+
+/// Ten jobs at once want one image, whose layer is not what its digest says.
+#[test]
+fn root_ten_jobs_that_pull_a_broken_image_at_once_all_say_so_and_leave_nothing() {
+    let registry = Registry::start();
+    let made = tempfile::tempdir().expect("a folder");
+    make_rootfs(&made.path().join("rootfs"));
+    registry.push("lab/broken", "1", &made.path().join("rootfs"), "{}");
+    registry.spoil_largest_blob();
+    let address = &registry.address;
+    let toml = format!("[containers]\ninsecure_registries = ['{address}']\n");
+    let cluster = Cluster::folder(
+        "ClusterName=test\nSlurmdParameters=config_overrides\nDefMemPerCPU=50\nAuthInfo=cred_expire=0\n\
+         NodeName=node1 CPUs=16 RealMemory=2000\nPartitionName=main Nodes=node1 Default=YES State=UP\n",
+    );
+    cluster.write_conf("sluice.toml", &toml);
+    cluster.start();
+    let image = format!("docker://{address}/lab/broken:1");
+    let line = format!("--array=1-10 -o out-%a --container={image} --wrap true");
+    let job = cluster.submit_as(USER, &line);
+    for task in 1..=10 {
+        let state = cluster.await_end(format!("{job}_{task}"));
+        assert!(state.starts_with("FAILED"), "{task}: {state}");
+        let said = cluster.read(&format!("out-{task}"));
+        let lines: Vec<&str> = said.lines().filter(|line| !line.contains("waiting for")).collect();
+        assert!(lines.len() == 1 && lines[0].contains("lab/broken:1"), "{task}: {said}");
+        assert!(lines[0].contains("digest"), "{task}: {said}");
+    }
+    assert_eq!(parts_in_store(&cluster), 0, "nothing of it is kept");
+    assert_nothing_is_left(&cluster);
+}
+
+#[test]
+fn root_images_that_cannot_be_run_are_one_line_each() {
+    let registry = Registry::start();
+    let made = tempfile::tempdir().expect("a folder");
+    let root = made.path().join("rootfs");
+    make_rootfs(&root);
+    registry.push("lab/user", "1", &root, r#"{"Env":["PATH=/bin"],"User":"ghost"}"#);
+    registry.push("lab/entry", "1", &root, r#"{"Env":["PATH=/bin"],"Entrypoint":["/not/there"]}"#);
+    let address = &registry.address;
+    let cluster = cluster(&format!("[containers]\ninsecure_registries = ['{address}']\n"));
+    cluster.write("no.sif", "#!/usr/bin/env run-singularity\nand nothing else");
+    cluster.write("no.sqsh", "hsqs");
+    cluster.write("no.tar", "not an archive at all");
+    for (image, expected) in [
+        ("./no.sif", "no.sif"),
+        ("./no.sqsh", "no.sqsh"),
+        ("./no.tar", "no.tar"),
+        (&format!("docker://{address}/lab/none:1"), "lab/none:1"),
+        ("docker://BAD NAME", "BAD NAME"),
+    ] {
+        let said = cluster.shell_as(USER, &format!("srun --container='{image}' true"));
+        assert_ne!(said.code, 0, "{image}");
+        assert!(said.stderr.contains(expected), "{image}: {}", said.stderr);
+        assert!(said.stderr.lines().count() <= 2, "{image}: {}", said.stderr);
+    }
+    for (name, expected) in [
+        ("user", "user ghost does not exist in the image"),
+        ("entry", "/not/there: No such file or directory"),
+    ] {
+        cluster.write(
+            "task.dstack.yml",
+            &format!(
+                "type: task\nname: bad-{name}\nimage: {address}/lab/{name}:1\nresources: {{cpu: 1, memory: 100MB}}\n"
+            ),
+        );
+        let said = cluster.sluice(&["apply", "-y", "-f", "task.dstack.yml"]);
+        assert_ne!(said.code, 0, "{name}");
+        let all = format!("{}{}", said.stdout, said.stderr);
+        assert!(all.contains(expected), "{name}: {all}");
+    }
+    assert_nothing_is_left(&cluster);
+}
+
+/// The store is smaller than the image: nothing of it stays, and what fits is run.
+#[test]
+fn root_an_image_that_the_store_has_no_place_for_is_one_line() {
+    let registry = Registry::start();
+    let made = tempfile::tempdir().expect("a folder");
+    let root = made.path().join("rootfs");
+    make_rootfs(&root);
+    registry.push("lab/small", "1", &root, r#"{"Env":["PATH=/bin"]}"#);
+    let noise = std::process::Command::new("dd")
+        .args(["if=/dev/urandom", "bs=1M", "count=30", "status=none"])
+        .arg(format!("of={}", root.join("noise").display()))
+        .status();
+    assert!(noise.expect("dd").success());
+    registry.push("lab/large", "1", &root, r#"{"Env":["PATH=/bin"]}"#);
+    let address = &registry.address;
+    let toml = format!("[containers]\nstore_size = '20MB'\ninsecure_registries = ['{address}']\n");
+    let cluster = cluster(&toml);
+    let run = |name: &str| {
+        let line = format!("srun --container=docker://{address}/lab/{name}:1 cat /etc/release");
+        cluster.shell_as(USER, &line)
+    };
+    let said = run("large");
+    assert_ne!(said.code, 0);
+    assert!(said.stderr.contains("lab/large:1"), "{}", said.stderr);
+    assert!(said.stderr.lines().count() <= 2, "{}", said.stderr);
+    until("nothing of it is kept", || (parts_in_store(&cluster) == 0).then_some(()));
+    assert_eq!(run("small").ok(), "made on the spot\n");
+    assert_nothing_is_left(&cluster);
+}
