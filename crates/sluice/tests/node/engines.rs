@@ -305,12 +305,13 @@ fn runs_as_an_oci_runtime_would(engine: &Engine) {
     cluster.write(
         "task.dstack.yml",
         &format!(
-            "type: task\nname: in-engine\nimage: {IMAGE}\nenv: [GREETING=ours]\nfiles: ['brought:/tmp/brought']\n\
-             commands:\n  - id -u\n  - echo $GREETING $DSTACK_NODE_RANK\n  - cat /tmp/brought\n  \
+            "type: task\nname: in-engine\nimage: {IMAGE}\nenv: [GREETING=ours]\nfiles: ['brought:/dev/shm/brought']\n\
+             commands:\n  - id -u\n  - echo $GREETING $DSTACK_NODE_RANK\n  - cat /dev/shm/brought\n  \
              - head -c 200m /dev/zero | tail\nresources: {{cpu: 1, memory: 40MB}}\n"
         ),
     );
-    let said = cluster.shell_as(USER, "sluice apply -y -f task.dstack.yml");
+    let apply = format!("{} apply -y -f task.dstack.yml", crate::harness::program());
+    let said = cluster.shell_as(USER, &apply);
     let expected = format!("\n{uid}\nours 0\nbrought along\n");
     assert!(said.stdout.contains(&expected), "{}{}", said.stdout, said.stderr);
     assert_ne!(said.code, 0, "its memory is 40 MB: {}", said.stdout);
