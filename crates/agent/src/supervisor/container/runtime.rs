@@ -14,7 +14,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Tried in this order.
-const RUNTIMES: [&str; 2] = ["runc", "crun"];
+const RUNTIMES: [&str; 2] = ["runc", CRUN];
+const CRUN: &str = "crun";
 const FOLDERS: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
@@ -93,8 +94,12 @@ pub(super) fn execute(
     let word = |text: &[u8]| CString::new(text).map_err(|_| Errno::EINVAL);
     let program = word(runtime.as_os_str().as_bytes())?;
     let log = bundle.join("runtime.log");
-    let words = [
-        program.clone(),
+    // The container is in its task's group already. crun would make another, unless it is told not to.
+    let is_crun = runtime.file_name().is_some_and(|name| name == CRUN);
+    let groups = is_crun.then_some(c"--cgroup-manager=disabled".to_owned());
+    let mut words = vec![program.clone()];
+    words.extend(groups);
+    words.extend([
         // Its warnings are not the job's output.
         word(b"--log")?,
         word(log.as_os_str().as_bytes())?,
@@ -104,7 +109,7 @@ pub(super) fn execute(
         word(b"--bundle")?,
         word(bundle.as_os_str().as_bytes())?,
         word(id.as_bytes())?,
-    ];
+    ]);
     // The runtime's own environment; the container's is in its configuration.
     let environment = [c"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"];
     execve(&program, &words, &environment)
