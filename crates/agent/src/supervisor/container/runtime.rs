@@ -3,6 +3,7 @@
 use super::assembly;
 use super::engine::Engine;
 use super::enroot::EnrootImage;
+use super::node_programs;
 use image::{Reference, Source};
 use model::container::{Container, ContainerUser};
 use model::site::{ContainerSite, NetworkPolicy, RuntimeKind};
@@ -16,14 +17,6 @@ use std::path::{Path, PathBuf};
 /// Tried in this order.
 const RUNTIMES: [&str; 2] = ["runc", CRUN];
 const CRUN: &str = "crun";
-const FOLDERS: [&str; 6] =
-    ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
-
-/// A program in one of the node's own folders.
-pub(super) fn find_on_node(name: &str) -> Option<PathBuf> {
-    let paths = FOLDERS.iter().map(|folder| Path::new(folder).join(name));
-    paths.into_iter().find(|path| path.is_file())
-}
 
 /// What runs containers on this node.
 pub(super) enum Runtime {
@@ -69,7 +62,7 @@ pub(super) fn find(
         }
         None => {}
     }
-    let found = RUNTIMES.iter().find_map(|name| find_on_node(name));
+    let found = RUNTIMES.iter().find_map(|name| node_programs::find(name));
     found.map(Runtime::Oci).ok_or_else(|| {
         "no container runtime on this node: install runc, or name one in sluice.toml".into()
     })
@@ -81,7 +74,7 @@ fn find_named(name: &str) -> Result<PathBuf, String> {
         let path = Some(PathBuf::from(name)).filter(|path| path.is_file());
         return path.ok_or_else(|| format!("container runtime {name}: no such file"));
     }
-    find_on_node(name).ok_or_else(|| format!("container runtime {name} is not on this node"))
+    node_programs::find(name).ok_or_else(|| format!("container runtime {name} is not on this node"))
 }
 
 /// Becomes the runtime, which runs the bundle and ends with its exit code.

@@ -5,7 +5,7 @@
 
 use super::ContainerSpec;
 use super::loop_device::LoopFile;
-use super::runtime;
+use super::node_programs;
 use model::amount::Bytes;
 use model::site::CONTAINER_DISK_MIN;
 use nix::errno::Errno;
@@ -78,7 +78,7 @@ fn make_once(file: &Path, is_there: bool, size: Bytes) -> Result<(), String> {
     if is_there {
         return Ok(());
     }
-    let maker = runtime::find_on_node(MAKER).ok_or(format!("{MAKER} is not on this node"))?;
+    let maker = node_programs::find(MAKER).ok_or(format!("{MAKER} is not on this node"))?;
     // A maker that is killed leaves no file that would be taken for whole.
     let new = file.with_extension("new");
     let failed = |e: std::io::Error| format!("{}: {e}", new.display());
