@@ -1,6 +1,6 @@
 //! `resources`: the least and the most of each thing that a node of the run shall have.
 
-use crate::configuration::property::{Default, Form, Table, acts, acts_in_part};
+use crate::configuration::property::{Default, Form, Table, acts};
 use crate::configuration::shape::amount;
 
 pub use crate::configuration::shape::amount::{CPU, DISK, GPU};
