@@ -131,7 +131,7 @@ fn booked(shared: &Shared, job: JobId, rank: u32) -> Option<Candidate> {
     Some(Candidate { job, rank, owner, configuration: record.configuration, is_booked: true })
 }
 
-/// Whose key it is, of those who may have a part in the job.
+/// Who proves with this key that they may enter the job: its owner, or root.
 fn who(shared: &Shared, one: &Candidate, key: &PublicKey) -> Option<Principal> {
     const ROOT: &str = "root";
     if shared.ssh_keys.is_key_of(&one.owner.name, key) || is_key_of_run(shared, one, key) {

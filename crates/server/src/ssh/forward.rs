@@ -106,7 +106,7 @@ impl Forwarder {
                     () = Relay::new(step, own, handle, input).run(receiver) => {}
                     () = end.wait() => {}
                 },
-                // Whoever waits for an order finds the queue closed.
+                // The receiver of orders is dropped here: a request to forward finds its queue closed and is refused.
                 Err(why) => tracing::info!("no forwarding into job {}: {why}", access.job),
             }
         });
@@ -315,7 +315,7 @@ impl Relay {
         match order {
             Order::Connect { host, port, made } => {
                 let connection = self.next_number();
-                // Those whose clients have gone are not waited for.
+                // Connections whose clients have gone no longer wait for the forwarder's answer.
                 self.asked.retain(|_, made| !made.is_closed());
                 self.asked.insert(connection, made);
                 self.say(&ToForwarder::Connect { connection, host, port }).await

@@ -172,7 +172,7 @@ async fn answer_frames(input: &mut ClientInput, output: &ChannelWriteHalf<Msg>) 
 struct ClientFrame {
     opcode: u8,
     payload: Vec<u8>,
-    /// Of the whole frame.
+    /// The bytes of the whole frame, header included.
     length: usize,
 }
 
