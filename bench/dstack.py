@@ -234,7 +234,8 @@ class Dstack(Server):
         return self.child.pid
 
     def ps_words(self):
-        return [self.program, 'ps', '-n', str(MANY)]
+        # Its client lists no more than 100.
+        return [self.program, 'ps', '-n', '100']
 
 
 def table(ours, theirs, alone):
@@ -249,7 +250,7 @@ def table(ours, theirs, alone):
     row(f'`runs/list` of 100 among {MANY:,}, median of 11, ms', 'list ms', '.1f', 'at most a fiftieth')
     row(f'CPU with {MANY:,} waiting runs, over {IDLE_S} s, % of a core', 'cpu %', '.2f', 'under 1')
     row(f'memory of the server with {MANY:,} waiting runs, MB', 'MB later', '.0f', '–')
-    row(f'`ps` of {MANY:,} runs, from start to end, median of 5, ms', 'ps ms', '.0f', 'under 30')
+    row(f'`ps` of {MANY:,} runs (its own client lists 100 of them), from start to end, median of 5, ms', 'ps ms', '.0f', 'under 30')
     recorded = {'running': '13–20 s (recorded)', 'done': '22–32 s (recorded)'}
     for key, what in (('process', 'a process'), ('image', 'a container on an image that is there')):
         running, done = alone[key]
