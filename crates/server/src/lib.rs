@@ -5,6 +5,7 @@
 //! orders.
 //!
 //! - `startup`: binds everything together, starts the threads, stops them; `connection_limits`: how many may connect.
+//! - `allocator`: memory that is free goes back to the machine.
 //! - `shared/`: the handles that threads and handlers share. It knows none of them; everything else imports it.
 //! - `writer/`: the single writer, recovery from disk, the books' thread, the tick. Another journal comes in here.
 //! - `plan/`: the planner's thread, and the thread that makes forecasts and explanations.
@@ -20,6 +21,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod agents;
+mod allocator;
 mod auth;
 pub mod clock;
 pub mod configure;

@@ -2,6 +2,7 @@
 
 use crate::agents::join;
 use crate::agents::listen::{self, ServeClient};
+use crate::allocator;
 use crate::auth::identity::{self, Identity};
 use crate::auth::principal::server_principal;
 use crate::auth::secret_keys::SecretKeys;
@@ -92,6 +93,7 @@ pub fn run(
     listeners: Listeners,
     ready: impl FnOnce() + Send + 'static,
 ) -> Result<(), ServerError> {
+    allocator::configure();
     let dir = options.server_dir.clone();
     let disks = StateDisks::open(&dir)?;
     let (state, thread, records) = WriterThread::new(disks.recover()?, disks);
@@ -240,6 +242,7 @@ async fn serve(
         tokio::spawn(Arc::new(endpoint).serve(listener));
     }
     tokio::spawn(tick::run(shared.clone()));
+    tokio::spawn(allocator::run());
     tokio::spawn(utilization::run(shared.clone()));
     tokio::spawn(collector::run(shared.clone(), pulls));
     tokio::select! {

@@ -2,6 +2,7 @@
 
 use super::exposition::{Exposition, seconds};
 use super::snapshot::Snapshot;
+use crate::allocator;
 use slurm::words;
 use std::fs;
 
@@ -63,12 +64,9 @@ impl Process {
         let usage =
             nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF).ok()?;
         let time = |t: nix::sys::time::TimeVal| t.tv_sec() as f64 + t.tv_usec() as f64 / 1e6;
-        let statm = fs::read_to_string("/proc/self/statm").ok()?;
-        let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
-        let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok()??;
         Some(Process {
             cpu_s: time(usage.user_time()) + time(usage.system_time()),
-            resident_bytes: pages * u64::try_from(page).unwrap_or(4096),
+            resident_bytes: allocator::resident_bytes()?,
             open_files: fs::read_dir("/proc/self/fd").ok()?.count() as u64,
         })
     }
