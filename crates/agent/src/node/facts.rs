@@ -130,6 +130,7 @@ fn detected(name: &str, machine: &Machine) -> NodeConfig {
         variables: variables.clone(),
         no_consume: false,
         share_of: None,
+        compute_capability: gpu.compute_capability,
     });
     NodeConfig {
         hostname: machine.hostname.clone(),

@@ -41,9 +41,18 @@ pub struct Container {
     pub variables: Variables,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub entrypoint: bool,
-    /// The image's own entrypoint and command run, and no script.
+    /// The image's own entrypoint and command run in place of the job's script.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub own_command: bool,
+    /// A program with its arguments that runs in place of the job's script; empty for the script.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
+    /// Root inside has every capability over the container's own namespaces, where the site allows it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub privileged: bool,
+    /// A Docker daemon runs inside: the image is the site's for that.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub docker: bool,
     /// Nothing of the user's is shown inside but what `mounts` name: no home, no working directory.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub isolated: bool,
@@ -135,7 +144,8 @@ impl Container {
         };
         let texts =
             [&self.image, &self.work_dir, &self.save].into_iter().flatten().map(String::len);
-        mounts.sum::<usize>() + variables + texts.sum::<usize>()
+        let command: usize = self.command.iter().map(String::len).sum();
+        mounts.sum::<usize>() + variables + texts.sum::<usize>() + command
     }
 }
 

@@ -97,7 +97,10 @@ impl Queue {
             let counts = partitions.entry(partition.unwrap_or_default()).or_default();
             *counts.entry(word).or_default() += jobs;
             if job.state() == JobState::Pending {
-                queue.add_reason(&words::reason::text(&job_view::reason(job, last_plan)), jobs);
+                queue.add_reason(
+                    &words::reason::text(&job_view::reason(state, job, last_plan)),
+                    jobs,
+                );
                 let since = job.begin.unwrap_or(job.submit).max(job.submit);
                 if job.hold.is_none() {
                     queue.oldest = Some(queue.oldest.map_or(since, |oldest| oldest.min(since)));

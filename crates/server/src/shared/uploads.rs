@@ -126,6 +126,12 @@ impl Uploads {
         kept.into_iter().filter_map(one).collect()
     }
 
+    /// Everybody who has uploads.
+    pub fn users(&self) -> Vec<u32> {
+        let folders = listed(&self.dir).unwrap_or_default().into_iter().flatten();
+        folders.filter_map(|folder| folder.file_name().to_str()?.parse().ok()).collect()
+    }
+
     fn folder(&self, uid: u32) -> PathBuf {
         self.dir.join(uid.to_string())
     }

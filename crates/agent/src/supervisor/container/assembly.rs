@@ -5,7 +5,7 @@ use super::devices;
 use super::driver_files::DriverFiles;
 use super::files::{self, Placed};
 use super::group_trees;
-use super::holder::{Holder, IdMap, Shared};
+use super::holder::{Holder, IdMap, Shared, UserNamespace};
 use super::id_range;
 use super::mount_calls::{Tree, make_folder_in_root, open_in_root};
 use super::network::{self, Made};
@@ -45,6 +45,8 @@ pub(super) const SCRIPT: &str = "/run/sluice/script";
 pub(super) const WORKSPACE: &str = "/run/sluice/workspace";
 /// Where the container has the node's clone of the run's repository.
 const REPOSITORY: &str = "/run/sluice/repository";
+/// Where a Docker daemon keeps its files.
+const DOCKER_FILES: &str = "/var/lib/docker";
 const RECORD: &str = "container.json";
 /// The variable that names the folder of the server's socket.
 pub(super) const STATE_VARIABLE: &str = "SLUICE_STATE=";
@@ -70,6 +72,9 @@ pub(super) struct Assembled {
     /// Its network, where it has made one.
     #[serde(default)]
     pub network: Option<ContainerNetwork>,
+    /// Its root has every right over its namespaces, the network among them where that is its own.
+    #[serde(default)]
+    pub privileged: bool,
 }
 
 impl Assembled {
@@ -114,8 +119,13 @@ pub(super) fn assemble(
     let map = IdMap { uid: spec.user.uid, gid: spec.user.gid, range };
     let script = spec.folder.parent().map(|folder| folder.join(SCRIPT_STEP));
     let script = script.and_then(|folder| Assembled::read(&folder));
+    // The namespaces of a privileged container belong to its own user namespace, which has to be there before them.
+    let privileged = spec.request.privileged && has_user_namespace;
+    let owner = privileged.then(|| user::namespace(&map)).transpose();
+    let owner = owner.map_err(failed("cannot make a user namespace"))?;
+    let script = script.as_ref().map(|script| &script.holder);
     let Made { network, kept: of_network } =
-        network::enter(spec, script.as_ref().map(|script| &script.holder), progress)?;
+        network::enter(spec, script, owner.as_ref(), progress)?;
     let mut kept = vec![range_lock];
     kept.extend(of_network);
     kept.extend(rootfs.in_use);
@@ -123,7 +133,12 @@ pub(super) fn assemble(
         let group = spec.holders.as_ref().ok_or("the job has no group for its containers")?;
         Ok::<_, String>(Shared { group, users: users.for_holder()? })
     });
-    let holder = Holder::start(has_user_namespace.then_some(&map), kept, shared.transpose()?)?;
+    let user_namespace = match (&owner, has_user_namespace) {
+        (Some(made), _) => UserNamespace::Made(made),
+        (None, true) => UserNamespace::New(&map),
+        (None, false) => UserNamespace::OfNode,
+    };
+    let holder = Holder::start(user_namespace, kept, shared.transpose()?)?;
     let mapped = mount_root(spec, &rootfs.layers, &map, progress)?;
     let of_folder = matches!(rootfs.layers, Layers::Folder(_));
     if !mapped && has_user_namespace && !of_folder {
@@ -143,6 +158,9 @@ pub(super) fn assemble(
         ContainerUser::Named(name) => user::resolve(&root, name)?,
     };
     opened.show(spec, &root)?;
+    if spec.request.docker {
+        show_docker_files(spec, &root, &map)?;
+    }
     let has_driver = show_driver(spec, &root)?;
     group_trees::hide_most()?;
     let name = spec.folder.file_name().and_then(|name| name.to_str()).unwrap_or("container");
@@ -157,6 +175,7 @@ pub(super) fn assemble(
         has_driver,
         image,
         network,
+        privileged,
     };
     let text = serde_json::to_vec(&assembled).map_err(|e| e.to_string())?;
     fs::write(spec.folder.join(RECORD), text)
@@ -189,6 +208,16 @@ fn make_runtimes_mount_points(root: &OwnedFd, of_root: bool) -> Result<(), Strin
         }
     }
     Ok(())
+}
+
+/// Where a Docker daemon inside has its images and containers: on the node's own disk, since its layers cannot lie above those
+/// of this container. They go with the container.
+fn show_docker_files(spec: &ContainerSpec, root: &OwnedFd, map: &IdMap) -> Result<(), String> {
+    let folder = spec.folder.join("docker");
+    make_folder(&folder, 0o711)?;
+    chown(&folder, Some(map.uid), Some(map.gid))
+        .map_err(|e| format!("cannot make the folder of Docker's files: {e}"))?;
+    Placed::take_as(&folder, DOCKER_FILES, false)?.show(root)
 }
 
 /// Shows what vendors' files mount for the process's devices, and the files of NVIDIA's driver to one that may open its

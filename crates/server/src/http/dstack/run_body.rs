@@ -1,6 +1,6 @@
 //! Jobs, offers and nodes in the form that dstack's client reads.
 
-use super::kept_spec::{Ide, KeptSpec, raw};
+use super::kept_spec::{Ide, KeptSpec, raw, with_priority};
 use super::run_facts::{GPU, Part, RunFacts};
 use super::uuid;
 use crate::shared::Shared;
@@ -147,7 +147,8 @@ impl<'a> Bodies<'a> {
         };
         let kept = run.configuration.as_ref().filter(|_| may_read());
         let kept = kept.and_then(|blob| self.shared.blob_text(blob).ok());
-        kept.and_then(|text| RawValue::from_string(text).ok())
+        let kept = kept.and_then(|text| RawValue::from_string(text).ok());
+        kept.map(|kept| with_priority(kept, run.priority))
     }
 
     fn submission(&self, run: &RunFacts, id: &str, rank: u32) -> JobSubmission {

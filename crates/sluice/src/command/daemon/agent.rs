@@ -171,6 +171,7 @@ pub fn node_config(machine: &Machine) -> NodeConfig {
                 variables: machine.gpu_variables(),
                 no_consume: false,
                 share_of: None,
+                compute_capability: None,
             }),
         }
     }

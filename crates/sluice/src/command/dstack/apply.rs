@@ -1,7 +1,7 @@
 //! `sluice apply -f FILE`: shows the offers for a configuration, asks, submits, and follows the run.
 
 use super::{
-    attach, cluster, confirm, each_group, jobs, nodes_of, print, stop, unexpected, workspace,
+    ask, attach, cluster, confirm, each_group, jobs, nodes_of, print, stop, unexpected, workspace,
 };
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
@@ -11,14 +11,14 @@ use ::dstack::configuration::{self, load};
 use ::dstack::effective;
 use ::dstack::node_groups::group_of;
 use ::dstack::offer::Offer;
-use ::dstack::request::{self, Draft, RequestError, Submitter, is_same_run};
+use ::dstack::request::{self, Draft, RequestError, Submitter, is_same_run, update_in_place};
 use ::dstack::run_summary::{self, Nodes, RunSummary};
 use ::dstack::table::{self, Plan, PsRow};
 use ::dstack::{name, node_offer};
 use ::server::stored_form;
 use clap::{Args, Parser};
 use jiff::tz::TimeZone;
-use model::change::JobFilter;
+use model::change::{JobChange, JobFilter, JobRef};
 use model::fleet::MAIN_PROJECT;
 use model::id::JobId;
 use model::reason::Refusal;
@@ -29,7 +29,7 @@ use std::io::{Read, stdin};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use wire::client::{Answer, Call, Submission};
-use wire::view::JobView;
+use wire::view::{ClusterView, JobView};
 
 /// Bounds what is read of a file; a file near this size is refused by the YAML parser.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -80,7 +80,7 @@ pub fn run(args: ApplyArgs) -> VerbResult {
     let (task, draft, nodes) = prepare(&mut client, &args)?;
     let mut offers_of_each = vec![offers(&mut client, &draft.submission, &nodes)?];
     if !draft.submission.het_components.is_empty() {
-        for group in request::group_submissions(&draft.submission).iter().skip(1) {
+        for group in request::group_requests(&draft.submission).iter().skip(1) {
             offers_of_each.push(offers(&mut client, group, &nodes)?);
         }
     }
@@ -126,6 +126,8 @@ fn prepare(client: &mut Client, args: &ApplyArgs) -> Result<(Task, Draft, Nodes)
         task.account.get_or_insert_with(|| args.project.clone());
     }
     resolve_dependencies(client, &mut task, args)?;
+    let cluster = cluster(client)?;
+    resolve_instances(&mut task, &cluster, &args.file)?;
     let file = (args.file != "-").then_some(args.file.as_str());
     let line = format!("sluice apply -f {}", args.file);
     let mut draft = translate(&task, &args.file, file, line)?;
@@ -136,7 +138,6 @@ fn prepare(client: &mut Client, args: &ApplyArgs) -> Result<(Task, Draft, Nodes)
     if let Some(brought) = &mut draft.submission.workspace {
         workspace::fill(brought, &task, folder_of(&args.file))?;
     }
-    let cluster = cluster(client)?;
     draft.keep_within(&cluster.partitions);
     for notice in &draft.notices {
         eprintln!("{}: {notice}", args.file);
@@ -226,6 +227,17 @@ fn resolve_dependencies(
     };
     request::resolve_dependencies(task, newest)
         .map_err(|error| VerbError::Message(format!("{}: {error}", args.file)))
+}
+
+/// The names of the nodes that `instances` names otherwise. Errors begin with `what`.
+pub(super) fn resolve_instances(
+    task: &mut Task,
+    cluster: &ClusterView,
+    what: &str,
+) -> Result<(), VerbError> {
+    let nodes: Vec<_> = cluster.nodes.iter().map(|node| (&node.config, &node.facts)).collect();
+    request::resolve_instances(task, &cluster.partitions, &nodes)
+        .map_err(|error| VerbError::Message(format!("{what}: {error}")))
 }
 
 fn message(error: impl std::fmt::Display) -> VerbError {
@@ -318,10 +330,29 @@ fn confirm_submit(client: &mut Client, draft: &Draft, args: &ApplyArgs) -> Resul
         return Ok(yes);
     };
     let asked = stored_form(&draft.submission);
-    let is_unchanged = is_same_run(active.iter().map(|job| &*job.spec), &asked);
+    // Tasks of an array that have ended may be gone: what there is does not tell which it was.
+    let is_array = active.iter().any(|job| job.array.is_some());
+    let is_unchanged = !is_array
+        && draft.submission.array.is_none()
+        && is_same_run(active.iter().map(|job| &*job.spec), &asked);
     if is_unchanged && !args.force {
         print(&format!("Active run {name} already exists. Detected no changes.\n"))?;
         print("Use --force to apply anyway.\n")?;
+        return Ok(false);
+    }
+    let specs: Vec<_> = active.iter().map(|job| &*job.spec).collect();
+    if let Some(field) = update_in_place(&specs, &asked).filter(|_| !is_array && !args.force) {
+        print(&format!("Active run {name} already exists and can be updated in place.\n"))?;
+        let yes = args.yes || confirm("Update the run?")?;
+        if !yes {
+            print("Exiting...\n")?;
+            return Ok(false);
+        }
+        for part in &active {
+            let change = JobChange::Fields(vec![field.clone()]);
+            ask(client, Call::UpdateJob { job: JobRef::whole(part.id), change })?;
+        }
+        print(&format!("Run {name} updated\n"))?;
         return Ok(false);
     }
     print(&format!("Active run {name} already exists and cannot be updated in place.\n"))?;
@@ -330,13 +361,13 @@ fn confirm_submit(client: &mut Client, draft: &Draft, args: &ApplyArgs) -> Resul
         return Ok(false);
     }
     stop::end(client, first, false)?;
-    for group in &active {
-        attach::await_end(client, group.id)?;
+    for part in active.iter().filter(|part| !part.state.is_ended()) {
+        attach::await_end(client, part.id)?;
     }
     Ok(true)
 }
 
-/// The active run of this name: its job, or all its groups. Jobs of `sbatch` are no runs.
+/// The active run of this name: its job, all its groups, or all tasks of its array. Jobs of `sbatch` are no runs.
 fn active_run(client: &mut Client, name: &str) -> Result<Vec<JobView>, VerbError> {
     let names = vec![name.to_owned()];
     let filter = JobFilter { names, all_states: true, ..JobFilter::default() };
@@ -349,9 +380,10 @@ fn active_run(client: &mut Client, name: &str) -> Result<Vec<JobView>, VerbError
     Ok(found)
 }
 
-/// The number that a run goes by: that of its first group.
+/// The number that a run goes by: that of its first group, or of its array.
 fn first_of(job: &JobView) -> JobId {
-    group_of(job.spec.launch.kind, job.het).map_or(job.id, |het| het.first)
+    let of_group = group_of(job.spec.launch.kind, job.het).map(|het| het.first);
+    of_group.or(job.array.as_ref().map(|array| array.array)).unwrap_or(job.id)
 }
 
 /// Submits. The inner error says why a run that does not wait cannot start now.
