@@ -108,7 +108,8 @@ impl State {
 
     /// A privileged container takes the site's consent.
     fn check_privileged(&self, spec: &JobSpec) -> Result<(), Refusal> {
-        let asks = spec.launch.container.as_ref().is_some_and(|container| container.privileged);
+        let asks =
+            spec.launch.container.as_ref().is_some_and(|container| container.takes_consent());
         if asks && !self.config.site.containers.privileged {
             return Err(Refusal::Other(PRIVILEGED_NOT_ALLOWED.into()));
         }

@@ -135,17 +135,9 @@ pub struct PortMapping {
 }
 
 impl Container {
-    /// The bytes of its texts.
-    pub fn text_bytes(&self) -> usize {
-        let mounts = self.mounts.iter().map(|mount| mount.source.len() + mount.target.len());
-        let variables = match &self.variables {
-            Variables::Named(names) => names.iter().map(String::len).sum(),
-            Variables::All => 0,
-        };
-        let texts =
-            [&self.image, &self.work_dir, &self.save].into_iter().flatten().map(String::len);
-        let command: usize = self.command.iter().map(String::len).sum();
-        mounts.sum::<usize>() + variables + texts.sum::<usize>() + command
+    /// It takes the site's consent: a Docker daemon is privileged, and has a folder of its own that it writes to.
+    pub fn takes_consent(&self) -> bool {
+        self.privileged || self.docker
     }
 }
 

@@ -196,8 +196,8 @@ impl NodeGres {
         }
     }
 
-    /// Takes the names of devices with the same files that were found, and their memory and variables if these are the
-    /// same for all of the line. What nothing was found of stays as it is.
+    /// Takes the names of devices with the same files that were found, and their memory, variables and compute capability if
+    /// these are the same for all of the line. What nothing was found of stays as it is.
     pub fn take_found(&mut self, found: &[NodeGres]) {
         let sorted = |files: &str| {
             let mut files: Vec<&str> = files.split(',').collect();
@@ -212,6 +212,7 @@ impl NodeGres {
                         name: line.device_names.get(at).cloned(),
                         memory: line.device_memory,
                         variables: line.variables.clone(),
+                        capability: line.compute_capability,
                     },
                 )
             };
@@ -235,6 +236,11 @@ impl NodeGres {
         {
             self.variables = Some(variables.clone());
         }
+        if let Some(capability) = first.capability
+            && others.iter().all(|other| other.capability == first.capability)
+        {
+            self.compute_capability.get_or_insert(capability);
+        }
     }
 }
 
@@ -244,6 +250,7 @@ struct FoundUnit {
     name: Option<String>,
     memory: Option<Bytes>,
     variables: Option<Vec<String>>,
+    capability: Option<ComputeCapability>,
 }
 
 /// The state of a fleet's slot. A slot exists before its machine does.

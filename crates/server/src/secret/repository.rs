@@ -11,6 +11,8 @@ fn context(uid: u32, key: &str) -> String {
 }
 
 pub async fn keep(shared: &Shared, uid: u32, key: &str, text: &str) -> Result<(), Refusal> {
+    // Before the right to seal, as a submission takes them.
+    let _own = shared.uploads.own_turn(uid).await;
     // Until it is written, no rotation takes its key away.
     let _sealing = shared.sealing.read().await;
     put(shared, uid, key, text).await
@@ -18,7 +20,7 @@ pub async fn keep(shared: &Shared, uid: u32, key: &str, text: &str) -> Result<()
 
 async fn put(shared: &Shared, uid: u32, key: &str, text: &str) -> Result<(), Refusal> {
     let sealed = shared.secret_keys.seal(&context(uid, key), text)?;
-    let mut turn = shared.uploads.turn(uid).await;
+    let mut turn = shared.uploads.turn_to_write(uid).await;
     tokio::task::block_in_place(|| turn.put(Kind::Repository, key, sealed.0.as_bytes()))
 }
 

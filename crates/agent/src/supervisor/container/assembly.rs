@@ -139,7 +139,7 @@ pub(super) fn assemble(
         (None, false) => UserNamespace::OfNode,
     };
     let holder = Holder::start(user_namespace, kept, shared.transpose()?)?;
-    let mapped = mount_root(spec, &rootfs.layers, &map, progress)?;
+    let (mapped, docker_files) = mount_root(spec, &rootfs.layers, &map, progress)?;
     let of_folder = matches!(rootfs.layers, Layers::Folder(_));
     if !mapped && has_user_namespace && !of_folder {
         let why = "cannot show the image's files to a mapped user: this needs Linux 5.19, and a file system \
@@ -158,8 +158,8 @@ pub(super) fn assemble(
         ContainerUser::Named(name) => user::resolve(&root, name)?,
     };
     opened.show(spec, &root)?;
-    if spec.request.docker {
-        show_docker_files(spec, &root, &map)?;
+    if let Some(files) = docker_files {
+        files.show(&root)?;
     }
     let has_driver = show_driver(spec, &root)?;
     group_trees::hide_most()?;
@@ -210,14 +210,14 @@ fn make_runtimes_mount_points(root: &OwnedFd, of_root: bool) -> Result<(), Strin
     Ok(())
 }
 
-/// Where a Docker daemon inside has its images and containers: on the node's own disk, since its layers cannot lie above those
-/// of this container. They go with the container.
-fn show_docker_files(spec: &ContainerSpec, root: &OwnedFd, map: &IdMap) -> Result<(), String> {
-    let folder = spec.folder.join("docker");
+/// Where a Docker daemon inside has its images and containers: beside the container's own files, in the folder `own`, since its
+/// layers cannot lie above those of this container. They go with the container.
+fn docker_files(own: &Path, map: &IdMap) -> Result<Placed, String> {
+    let folder = own.join("docker");
     make_folder(&folder, 0o711)?;
     chown(&folder, Some(map.uid), Some(map.gid))
         .map_err(|e| format!("cannot make the folder of Docker's files: {e}"))?;
-    Placed::take_as(&folder, DOCKER_FILES, false)?.show(root)
+    Placed::take_as(&folder, DOCKER_FILES, false)
 }
 
 /// Shows what vendors' files mount for the process's devices, and the files of NVIDIA's driver to one that may open its
@@ -248,13 +248,13 @@ pub(super) fn folder_of_ranges(folder: &Path) -> Result<OwnedFd, String> {
         .map_err(|e| format!("{}: {}", above.display(), e.desc()))
 }
 
-/// Mounts the layers. Returns whether the owners of their files are mapped.
+/// Mounts the layers. Returns whether the owners of their files are mapped, and the files of a Docker daemon inside.
 fn mount_root(
     spec: &ContainerSpec,
     layers: &Layers,
     map: &IdMap,
     say: &mut (dyn FnMut(&str) + Send),
-) -> Result<bool, String> {
+) -> Result<(bool, Option<Placed>), String> {
     let failed = |e: Errno| format!("cannot mount the container's root: {}", e.desc());
     let may_map = !matches!(layers, Layers::Folder(_));
     let mounted;
@@ -315,6 +315,7 @@ fn mount_root(
     };
     mount(Some("overlay"), MOUNT_POINT, Some("overlay"), restrict, Some(options.as_str()))
         .map_err(failed)?;
+    let docker_files = spec.request.docker.then(|| docker_files(&own, map)).transpose()?;
     // The mount has its layers; nobody else is to find them here.
     for name in names.iter().map(String::as_str).chain([SQUASH, writable::MOUNTED]) {
         match umount2(name, MntFlags::MNT_DETACH) {
@@ -322,7 +323,7 @@ fn mount_root(
             Err(errno) => return Err(failed(errno)),
         }
     }
-    Ok(mapped)
+    Ok((mapped, docker_files))
 }
 
 /// A `/dev/shm` that counts as the job's memory, of the size that was asked for or half of what the job has.

@@ -192,13 +192,12 @@ impl<'a> ContainerSpec<'a> {
     }
 }
 
-/// What a run asked for as its disk, else the site's bound. A job of Slurm's commands asks for scratch space, which is not the
+/// What a run asked for as its disk, and at most the site's bound. A job of Slurm's commands asks for scratch space, which is not the
 /// container's.
 fn writable_max(record: &LaunchRecord, request: &Container) -> Option<WritableMax> {
     let disk = record.launch.share.disk;
     let asked = Some(disk).filter(|disk| request.isolated && disk.0 > 0);
-    let sites = record.site.containers.disk;
-    asked.or(sites).map(|bytes| WritableMax { bytes, is_required: sites.is_some() })
+    WritableMax::of(asked, record.site.containers.disk)
 }
 
 /// The node's images: in the folder that the site names, or in the state folder.
@@ -394,14 +393,13 @@ pub(crate) fn enter(
 
 /// The server has checked the site's consent of a job; of a step nobody has.
 fn check_privileged(spec: &ContainerSpec) -> Result<(), String> {
-    if !spec.request.privileged {
-        return Ok(());
-    }
-    if !spec.site.privileged {
+    if spec.request.takes_consent() && !spec.site.privileged {
         return Err("privileged containers are not allowed here".into());
     }
     match spec.request.user {
-        ContainerUser::JobUser => Err("a privileged container needs root inside".into()),
+        ContainerUser::JobUser if spec.request.privileged => {
+            Err("a privileged container needs root inside".into())
+        }
         _ => Ok(()),
     }
 }

@@ -44,6 +44,13 @@ pub(crate) struct WritableMax {
     pub is_required: bool,
 }
 
+impl WritableMax {
+    pub fn of(asked: Option<Bytes>, sites: Option<Bytes>) -> Option<WritableMax> {
+        let least = asked.into_iter().chain(sites).min();
+        least.map(|bytes| WritableMax { bytes, is_required: sites.is_some() })
+    }
+}
+
 /// The folder in which the container's own files are to be. `say` is told where a bound does not hold.
 pub(super) fn folder(
     spec: &ContainerSpec,
@@ -109,4 +116,22 @@ fn mount_file(file: &Path) -> Result<(), String> {
     mount(Some(path.as_str()), MOUNTED, Some("ext4"), flags, Some("discard")).map_err(failed)?;
     drop(device);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_gets_no_more_than_the_sites_bound() {
+        let max = |asked: Option<u64>, sites: Option<u64>| {
+            let max = WritableMax::of(asked.map(Bytes), sites.map(Bytes));
+            max.map(|max| (max.bytes.0, max.is_required))
+        };
+        assert_eq!(max(None, None), None);
+        assert_eq!(max(Some(9), None), Some((9, false)));
+        assert_eq!(max(None, Some(5)), Some((5, true)));
+        assert_eq!(max(Some(9), Some(5)), Some((5, true)));
+        assert_eq!(max(Some(3), Some(5)), Some((3, true)));
+    }
 }

@@ -140,8 +140,11 @@ async fn repositories_are_kept_encrypted_and_are_their_users_own() {
     let kept = uploads.kept(user().uid, Kind::Repository);
     let stored = uploads.get(user().uid, Kind::Repository, &kept[0].0).expect("it is kept");
     assert!(!String::from_utf8_lossy(&stored).contains("hush-1"));
-    // A rotation of the key takes what is kept along.
+    // A rotation of the key takes what is kept along. It waits for no turn of a user: a submission has one while it waits for
+    // the rotation.
+    let own = uploads.own_turn(user().uid).await;
     let rotated = calls::answer(&api.server.shared, admin(), Call::RotateSecretKey).await;
+    drop(own);
     assert!(matches!(rotated, Ok(Answer::Done)), "{rotated:?}");
     let rotated = uploads.get(user().uid, Kind::Repository, &kept[0].0).expect("it is kept");
     assert_ne!(rotated, stored);

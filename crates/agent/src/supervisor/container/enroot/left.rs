@@ -87,7 +87,8 @@ impl Left {
                 Ok(None) if Instant::now() < deadline => std::thread::sleep(POLL),
                 _ => {
                     let _ = child.kill();
-                    let _ = child.wait();
+                    // One that the kernel holds is not waited for: the job would not end.
+                    let _ = child.try_wait();
                     return false;
                 }
             }
