@@ -31,21 +31,18 @@ pub fn of_words(words: &[String]) -> String {
     format!("#!/bin/sh\n\nexec {}\n", words.join(" "))
 }
 
-/// Starts a Docker daemon in the container and waits until it answers. dstack's own image has a program for it.
-pub const START_DOCKER: &str = r#"if command -v start-dockerd >/dev/null 2>&1; then
-  start-dockerd
-else
-  dockerd >/var/log/dockerd.log 2>&1 &
-  dstack_dockerd=$!
-  until docker version >/dev/null 2>&1; do
-    if ! kill -0 "$dstack_dockerd" 2>/dev/null; then
-      echo "dockerd has ended:" >&2
-      tail -n 20 /var/log/dockerd.log >&2
-      exit 1
-    fi
-    sleep 0.2
-  done
-fi"#;
+/// Starts a Docker daemon in the container and waits until it answers. It is told that its root is a user namespace's: it then
+/// leaves control groups as they are, which are the job's.
+pub const START_DOCKER: &str = r#"dockerd --rootless >/var/log/dockerd.log 2>&1 &
+dstack_dockerd=$!
+until docker version >/dev/null 2>&1; do
+  if ! kill -0 "$dstack_dockerd" 2>/dev/null; then
+    echo "dockerd has ended:" >&2
+    tail -n 20 /var/log/dockerd.log >&2
+    exit 1
+  fi
+  sleep 0.2
+done"#;
 
 /// Whether the shell has `$?`, `[` and `if`.
 pub fn is_posix(shell: &Shell) -> bool {

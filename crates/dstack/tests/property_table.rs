@@ -93,6 +93,7 @@ const EXAMPLES: &[(&Table, &str, &str, &str)] = &[
     (&RESOURCES, "memory", "", "resources: {memory: 1GB}"),
     (&RESOURCES, "gpu", "", "resources: {gpu: 1}"),
     (&RESOURCES, "disk", "", "resources: {disk: 10GB..}"),
+    (&RESOURCES, "shm_size", "", "resources: {shm_size: 1GB}"),
     (&CPU, "arch", "resources: {cpu: {count: 4}}", "resources: {cpu: {count: 4, arch: arm}}"),
     (&CPU, "count", "", "resources: {cpu: {count: 4}}"),
     (&DISK, "size", "", "resources: {disk: {size: 10GB..}}"),

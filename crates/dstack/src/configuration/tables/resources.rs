@@ -1,6 +1,6 @@
 //! `resources`: the least and the most of each thing that a node of the run shall have.
 
-use crate::configuration::property::{Default, Form, Table, acts, acts_in_part};
+use crate::configuration::property::{Default, Form, Table, acts};
 use crate::configuration::shape::amount;
 
 pub use crate::configuration::shape::amount::{CPU, DISK, GPU};
@@ -10,7 +10,7 @@ pub static RESOURCES: Table = Table {
     sections: &[&[
         acts("cpu", Form::Shape(amount::cpu)).or(Default::Written("2..")),
         acts("memory", Form::SizeRange).or(Default::Written("8GB..")),
-        acts_in_part("shm_size", Form::Size),
+        acts("shm_size", Form::Size),
         acts("gpu", Form::Shape(amount::gpu)).or(Default::WrittenOrNull("0..")),
         acts("disk", Form::Shape(amount::disk)).or(Default::WrittenOrNull("100GB..")),
     ]],
