@@ -48,7 +48,7 @@ pub struct SshAnswer {
     pub endpoint: Option<SshEndpoint>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<SshKeyView>,
-    /// The user's key that the server holds, in OpenSSH's form; only for [`SshRequest::Connect`].
+    /// The user's key that the server holds, in OpenSSH's form; only for [`SshRequest::Connect`] by a caller without limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub private_key: Option<SecretValue>,
 }

@@ -50,7 +50,7 @@ a_container_has_its_jobs_devices() {
 
 signals_and_the_end_reach_a_container() {
   job=$(as ann "sbatch --parsable -o none --wrap 'srun -n1 --container=$ROOTFS sh -c \"touch /tmp/work/inside; sleep 600\"'")
-  until_true "it runs" sh -c "ps -o args | grep -q '[s]leep 600'"
+  until_true "it runs" [ -e inside ]
   scancel "$job"
   end_of "$job" | grep -q '^CANCELLED'
   until_true "its process is gone" sh -c "! ps -o args | grep -q '[s]leep 600'"

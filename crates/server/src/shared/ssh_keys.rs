@@ -21,6 +21,7 @@ use std::sync::{Mutex, MutexGuard};
 use wire::ssh::SshKeyView;
 
 const SECRET: &str = "ssh_users.secret";
+const SECRET_BYTES: usize = 32;
 const FILE: &str = "ssh_users.json";
 
 /// Keys that one user may register.
@@ -57,7 +58,7 @@ impl UserKeys {
 impl SshKeys {
     pub fn load(
         dir: &Path,
-        seed: impl FnOnce() -> Result<[u8; 32], ServerError>,
+        seed: impl FnOnce() -> Result<[u8; SECRET_BYTES], ServerError>,
     ) -> Result<Self, ServerError> {
         let path = dir.join(SECRET);
         if !path.exists() {
@@ -68,6 +69,11 @@ impl SshKeys {
             ServerError::Identity(format!("{}: {error}", path.display()))
         };
         let secret = BASE64.decode(text.trim()).map_err(|e| wrong(&path, e.to_string()))?;
+        if secret.len() != SECRET_BYTES {
+            let found = secret.len();
+            let text = format!("expected {SECRET_BYTES} bytes in base64, and not {found}");
+            return Err(wrong(&path, text));
+        }
         let path = dir.join(FILE);
         let users = match std::fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|e| wrong(&path, e.to_string()))?,
@@ -86,7 +92,14 @@ impl SshKeys {
     }
 
     fn held_key(&self, user: &str) -> PrivateKey {
-        let renewals = self.users().get(user).map_or(0, |keys| keys.renewals);
+        self.held_key_after(user, self.renewals(user))
+    }
+
+    fn renewals(&self, user: &str) -> u32 {
+        self.users().get(user).map_or(0, |keys| keys.renewals)
+    }
+
+    fn held_key_after(&self, user: &str, renewals: u32) -> PrivateKey {
         let tag = hmac::sign(&self.derivation, format!("{renewals} {user}").as_bytes());
         let mut seed = [0; 32];
         seed.copy_from_slice(&tag.as_ref()[..32]);
@@ -110,6 +123,13 @@ impl SshKeys {
     pub fn is_key_of(&self, user: &str, key: &PublicKey) -> bool {
         self.held_key(user).public_key().key_data() == key.key_data()
             || self.users().get(user).is_some_and(|keys| has(keys, key))
+    }
+
+    /// Whether the server holds this key for this user, or held it before it was renewed.
+    pub fn was_held_for(&self, user: &str, key: &PublicKey) -> bool {
+        let is_it =
+            |after| self.held_key_after(user, after).public_key().key_data() == key.key_data();
+        (0..=self.renewals(user)).rev().any(is_it)
     }
 
     /// The users who registered this key.
@@ -274,6 +294,19 @@ mod tests {
         store.renew("ada").expect("renewed");
         assert!(!keys(dir.path()).is_key_of("ada", private.public_key()));
         assert_eq!(store.held_public_line("bob"), bob);
+        assert!(store.was_held_for("ada", private.public_key()), "it is known as an old one");
+        assert!(!store.was_held_for("bob", private.public_key()));
+        assert!(!store.was_held_for("ada", &read_line(ADA).expect("a key")));
+    }
+
+    #[test]
+    fn secret_of_another_length_is_refused() {
+        let dir = tempfile::tempdir().expect("a folder");
+        for text in ["", "AAAA"] {
+            std::fs::write(dir.path().join(SECRET), text).expect("written");
+            let error = SshKeys::load(dir.path(), || Ok([7; 32])).err().expect(text).to_string();
+            assert!(error.contains("expected 32 bytes"), "{error}");
+        }
     }
 
     #[test]

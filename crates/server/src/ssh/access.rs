@@ -84,13 +84,17 @@ impl Candidate {
     }
 }
 
-/// The job that this key opens by this login, if there is one.
+/// The job that this key opens by this login, if there is one. A name is its owner's alone: where the key opens runs of
+/// several owners by one name, it opens none of them, and their numbers are to be given.
 pub fn find(shared: &Shared, login: &str, key: &PublicKey) -> Option<Access> {
     block_in_place(|| {
-        candidates(shared, &Login::parse(login)).into_iter().find_map(|one| {
+        let mut opened = candidates(shared, &Login::parse(login)).into_iter().filter_map(|one| {
             let by = who(shared, &one, key)?;
-            may_enter(shared, &by, &one).then_some(Access { by, job: one.job, rank: one.rank })
-        })
+            let is_in = may_enter(shared, &by, &one);
+            is_in.then_some((one.owner.uid, Access { by, job: one.job, rank: one.rank }))
+        });
+        let (owner, access) = opened.next()?;
+        opened.all(|(other, _)| other == owner).then_some(access)
     })
 }
 
@@ -127,7 +131,7 @@ fn booked(shared: &Shared, job: JobId, rank: u32) -> Option<Candidate> {
     Some(Candidate { job, rank, owner, configuration: record.configuration, is_booked: true })
 }
 
-/// Whose key it is, of those who may have a part in the job.
+/// Who proves with this key that they may enter the job: its owner, or root.
 fn who(shared: &Shared, one: &Candidate, key: &PublicKey) -> Option<Principal> {
     const ROOT: &str = "root";
     if shared.ssh_keys.is_key_of(&one.owner.name, key) || is_key_of_run(shared, one, key) {
@@ -152,6 +156,8 @@ fn is_key_of_run(shared: &Shared, one: &Candidate, key: &PublicKey) -> bool {
     let line = spec.and_then(|spec| spec.ssh_key_pub);
     let known = line.and_then(|line| crate::shared::ssh_keys::read_line(&line).ok());
     known.is_some_and(|known| known.key_data() == key.key_data())
+        // The server's own key is in the specification for the client to know it by. It counts as long as it is held.
+        && !shared.ssh_keys.was_held_for(&one.owner.name, key)
 }
 
 /// Only the job's owner and administrators, and none whom an administrator has shut out.

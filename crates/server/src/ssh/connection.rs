@@ -1,7 +1,8 @@
 //! One client's connection: it authenticates by a key, and opens channels into one job.
 
 use super::access::{self, Access, upstream_id};
-use super::forward::Forwarder;
+use super::channel_end::{ChannelEnd, ChannelOpen, channel_end};
+use super::forward::{Forwarder, ForwarderOrders};
 use super::input_limit::{CHANNELS_MAX, InputLimit, TRICKLE_PAUSE};
 use super::launch::{Program, SessionRequest, Terminal, is_client_variable};
 use super::session::{self, ClientInput, ClientSender, FromClient, Output, signal_number};
@@ -10,7 +11,7 @@ use crate::connection_limits::PortConnection;
 use crate::shared::Shared;
 use bytes::Bytes;
 use cluster::authorise::{Act, authorise};
-use russh::keys::PublicKey;
+use russh::keys::{Algorithm, PublicKey};
 use russh::server::Config;
 use russh::server::{
     Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey,
@@ -18,7 +19,7 @@ use russh::server::{
 use russh::{Channel, ChannelId, ChannelOpenFailure, ChannelWriteHalf, Pty, Sig};
 use std::collections::HashMap;
 use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use wire::step::OwnProgram;
 
 /// Variables that one session may set, and the longest value.
@@ -35,21 +36,54 @@ pub struct Connection {
     slot: PortConnection,
     input: InputLimit,
     access: Option<Access>,
+    /// The key that let it in.
+    key: Option<PublicKey>,
     /// Set for a connection inside another one, which has chosen the job: the key is asked for once more, and the login
     /// name says nothing.
     inside: Option<Access>,
     /// Told once, who came in.
     admitted: Option<oneshot::Sender<Access>>,
     channels: HashMap<ChannelId, OpenChannel>,
+    /// Places for channels, of this connection and those inside it together.
+    places: Arc<Semaphore>,
     forwarder: Option<Forwarder>,
     /// For connections inside this one.
     config: Arc<Config>,
 }
 
-enum OpenChannel {
+struct OpenChannel {
+    state: ChannelState,
+    _place: OwnedSemaphorePermit,
+}
+
+enum ChannelState {
     /// A session that runs nothing yet.
     Asked(Box<AskedSession>),
-    Running(ClientSender),
+    Running {
+        sender: ClientSender,
+        _open: ChannelOpen,
+    },
+}
+
+impl OpenChannel {
+    fn asked(&mut self) -> Option<&mut AskedSession> {
+        match &mut self.state {
+            ChannelState::Asked(asked) => Some(asked),
+            ChannelState::Running { .. } => None,
+        }
+    }
+
+    /// Whether nobody serves it any more: the open was refused, or what ran has ended.
+    fn is_over(&self) -> bool {
+        matches!(&self.state, ChannelState::Running { sender, .. } if sender.is_closed())
+    }
+}
+
+/// What serves a channel gets of it.
+fn running() -> (ChannelState, ClientInput, ChannelEnd) {
+    let (sender, input) = mpsc::unbounded_channel();
+    let (open, end) = channel_end();
+    (ChannelState::Running { sender, _open: open }, input, end)
 }
 
 struct AskedSession {
@@ -71,9 +105,11 @@ impl Connection {
             slot,
             input,
             access: None,
+            key: None,
             inside: None,
             admitted: Some(admitted),
             channels: HashMap::new(),
+            places: Arc::new(Semaphore::new(CHANNELS_MAX)),
             forwarder: None,
             config,
         }
@@ -86,9 +122,11 @@ impl Connection {
             slot: self.slot.clone(),
             input: self.input.clone(),
             access: None,
+            key: None,
             inside: Some(access),
             admitted: None,
             channels: HashMap::new(),
+            places: self.places.clone(),
             forwarder: None,
             config: self.config.clone(),
         }
@@ -101,13 +139,28 @@ impl Connection {
         }
     }
 
+    /// Who is in, looked up anew for every channel: a key that was removed or renewed meanwhile opens nothing more.
+    fn access_now(&mut self) -> Option<Access> {
+        let (known, key) = (self.access.as_ref()?, self.key.as_ref()?);
+        let login = upstream_id(known.job, known.rank);
+        self.access = access::find(&self.shared, &login, key);
+        self.access.clone()
+    }
+
+    /// A place for one more channel. Those that are over have theirs given back first.
+    fn place(&mut self) -> Option<OwnedSemaphorePermit> {
+        self.channels.retain(|_, channel| !channel.is_over());
+        self.places.clone().try_acquire_owned().ok()
+    }
+
     /// Queues what the client sent on a channel; an error for a client that does not keep to its windows.
     fn send(&self, channel: ChannelId, item: FromClient) -> Result<(), russh::Error> {
         let bytes = if let FromClient::Bytes(bytes) = &item { bytes.len() } else { 0 };
         let queued = self.input.add(bytes).ok_or(russh::Error::Inconsistent)?;
-        if let Some(OpenChannel::Running(running)) = self.channels.get(&channel) {
+        let state = self.channels.get(&channel).map(|open| &open.state);
+        if let Some(ChannelState::Running { sender, .. }) = state {
             // A step that has ended takes nothing.
-            let _ = running.send((item, queued));
+            let _ = sender.send((item, queued));
         }
         Ok(())
     }
@@ -115,20 +168,18 @@ impl Connection {
     /// Starts what the session asks for; false if it runs already, or nobody has come in.
     fn start(&mut self, channel: ChannelId, program: Program, session: &Session) -> bool {
         let Some(access) = self.access.clone() else { return false };
-        let asked = match self.channels.remove(&channel) {
-            Some(OpenChannel::Asked(asked)) => *asked,
-            Some(running) => {
-                self.channels.insert(channel, running);
-                return false;
-            }
-            None => return false,
+        let Some(open) = self.channels.get_mut(&channel) else { return false };
+        if open.asked().is_none() {
+            return false;
+        }
+        let (state, input, end) = running();
+        let ChannelState::Asked(asked) = std::mem::replace(&mut open.state, state) else {
+            return false;
         };
-        let (sender, input) = mpsc::unbounded_channel();
-        self.channels.insert(channel, OpenChannel::Running(sender));
-        let AskedSession { output, terminal, variables } = asked;
+        let AskedSession { output, terminal, variables } = *asked;
         let request = SessionRequest { program, terminal, variables };
         let output = Output { half: output, handle: session.handle() };
-        tokio::spawn(session::run(self.shared.clone(), access, request, input, output));
+        tokio::spawn(session::run(self.shared.clone(), access, request, input, output, end));
         true
     }
 
@@ -136,19 +187,19 @@ impl Connection {
     fn take_channel(
         &mut self,
         channel: Channel<Msg>,
-    ) -> Option<(ClientInput, ChannelWriteHalf<Msg>)> {
-        if self.channels.len() >= CHANNELS_MAX {
-            return None;
-        }
-        let (sender, input) = mpsc::unbounded_channel();
-        self.channels.insert(channel.id(), OpenChannel::Running(sender));
-        Some((input, channel.split().1))
+    ) -> Option<(ClientInput, ChannelWriteHalf<Msg>, ChannelEnd)> {
+        let place = self.place()?;
+        let (state, input, end) = running();
+        self.channels.insert(channel.id(), OpenChannel { state, _place: place });
+        Some((input, channel.split().1, end))
     }
 
-    fn forwarder(&mut self, access: Access, session: &Session) -> &Forwarder {
+    /// The forwarder, started anew where it has ended.
+    fn forwarder(&mut self, access: Access, session: &Session) -> ForwarderOrders {
         let (shared, handle, input) = (&self.shared, session.handle(), &self.input);
-        self.forwarder
-            .get_or_insert_with(|| Forwarder::start(shared.clone(), access, handle, input.clone()))
+        let running = self.forwarder.take().filter(|running| !running.has_ended());
+        let start = || Forwarder::start(shared.clone(), access, handle, input.clone());
+        self.forwarder.insert(running.unwrap_or_else(start)).orders()
     }
 
     fn answer(
@@ -166,16 +217,21 @@ fn size(columns: u32, rows: u32) -> (u16, u16) {
     (cells(rows), cells(columns))
 }
 
+/// Signatures with SHA-1 can be forged.
+fn is_taken(algorithm: &Algorithm) -> bool {
+    !matches!(algorithm, Algorithm::Rsa { hash: None })
+}
+
 impl Handler for Connection {
     type Error = russh::Error;
 
+    /// Nothing is looked up before the client has proved that the key is its own: the answer says nothing of who may come.
     async fn auth_publickey_offered(
         &mut self,
-        user: &str,
+        _user: &str,
         offer: PublicKeyOffer<'_>,
     ) -> Result<Auth, Self::Error> {
-        let found = self.find(user, offer.public_key);
-        Ok(found.map_or_else(Auth::reject, |_| Auth::Accept))
+        Ok(if is_taken(offer.algorithm) { Auth::Accept } else { Auth::reject() })
     }
 
     async fn auth_publickey(
@@ -183,7 +239,8 @@ impl Handler for Connection {
         user: &str,
         key: VerifiedPublicKey<'_>,
     ) -> Result<Auth, Self::Error> {
-        let Some(access) = self.find(user, key.public_key) else {
+        let found = is_taken(key.algorithm).then(|| self.find(user, key.public_key)).flatten();
+        let Some(access) = found else {
             return Ok(Auth::reject());
         };
         let by = access.by.clone();
@@ -197,6 +254,7 @@ impl Handler for Connection {
             let _ = admitted.send(access.clone());
         }
         self.access = Some(access);
+        self.key = Some(key.public_key.clone());
         Ok(Auth::Accept)
     }
 
@@ -206,14 +264,19 @@ impl Handler for Connection {
         reply: ChannelOpenHandle,
         _session: &mut Session,
     ) -> Result<(), Self::Error> {
-        if self.access.is_none() || self.channels.len() >= CHANNELS_MAX {
-            reply.reject(ChannelOpenFailure::ResourceShortage).await;
+        if self.access_now().is_none() {
+            reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
             return Ok(());
         }
+        let Some(place) = self.place() else {
+            reply.reject(ChannelOpenFailure::ResourceShortage).await;
+            return Ok(());
+        };
         let id = channel.id();
         let (terminal, variables) = (None, Vec::new());
         let asked = AskedSession { output: channel.split().1, terminal, variables };
-        self.channels.insert(id, OpenChannel::Asked(Box::new(asked)));
+        let state = ChannelState::Asked(Box::new(asked));
+        self.channels.insert(id, OpenChannel { state, _place: place });
         reply.accept().await;
         Ok(())
     }
@@ -228,28 +291,28 @@ impl Handler for Connection {
         reply: ChannelOpenHandle,
         session: &mut Session,
     ) -> Result<(), Self::Error> {
-        let (Some(access), Ok(port)) = (self.access.clone(), u16::try_from(port)) else {
+        let (Some(access), Ok(port)) = (self.access_now(), u16::try_from(port)) else {
             reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
             return Ok(());
         };
-        let Some((input, output)) = self.take_channel(channel) else {
+        let Some((input, output, end)) = self.take_channel(channel) else {
             reply.reject(ChannelOpenFailure::ResourceShortage).await;
             return Ok(());
         };
         if log_socket::is_meant(host, port) {
             reply.accept().await;
-            tokio::spawn(log_socket::serve(self.shared.clone(), access, input, output));
+            tokio::spawn(log_socket::serve(self.shared.clone(), access, input, output, end));
             return Ok(());
         }
         if nested::is_meant(host, port) && self.inside.is_none() {
             reply.accept().await;
             let inner = self.within(access);
-            tokio::spawn(nested::serve(self.config.clone(), inner, input, output));
+            tokio::spawn(nested::serve(self.config.clone(), inner, input, output, end));
             return Ok(());
         }
         let host = host.to_owned();
-        let forwarder = self.forwarder(access, session).clone();
-        tokio::spawn(async move { forwarder.connect(host, port, input, output, reply).await });
+        let orders = self.forwarder(access, session);
+        tokio::spawn(async move { orders.connect(host, port, input, output, reply, end).await });
         Ok(())
     }
 
@@ -259,11 +322,11 @@ impl Handler for Connection {
         port: &mut u32,
         session: &mut Session,
     ) -> Result<bool, Self::Error> {
-        let (Some(access), Ok(wanted)) = (self.access.clone(), u16::try_from(*port)) else {
+        let (Some(access), Ok(wanted)) = (self.access_now(), u16::try_from(*port)) else {
             return Ok(false);
         };
-        let forwarder = self.forwarder(access, session).clone();
-        let Some(bound) = forwarder.listen(address.to_owned(), wanted).await else {
+        let orders = self.forwarder(access, session);
+        let Some(bound) = orders.listen(address.to_owned(), wanted).await else {
             return Ok(false);
         };
         *port = u32::from(bound);
@@ -276,10 +339,11 @@ impl Handler for Connection {
         port: u32,
         _session: &mut Session,
     ) -> Result<bool, Self::Error> {
-        let (Some(forwarder), Ok(port)) = (self.forwarder.clone(), u16::try_from(port)) else {
+        let orders = self.forwarder.as_ref().map(Forwarder::orders);
+        let (Some(orders), Ok(port)) = (orders, u16::try_from(port)) else {
             return Ok(false);
         };
-        Ok(forwarder.stop_listening(address.to_owned(), port).await)
+        Ok(orders.stop_listening(address.to_owned(), port).await)
     }
 
     async fn pty_request(
@@ -295,8 +359,8 @@ impl Handler for Connection {
     ) -> Result<(), Self::Error> {
         let is_name = name.len() <= TERMINAL_NAME_BYTES_MAX && !name.contains(['\0', '\n']);
         let (rows, columns) = size(columns, rows);
-        let is_done = match self.channels.get_mut(&channel) {
-            Some(OpenChannel::Asked(asked)) if is_name => {
+        let is_done = match self.channels.get_mut(&channel).and_then(OpenChannel::asked) {
+            Some(asked) if is_name => {
                 asked.terminal = Some(Terminal { name: name.to_owned(), rows, columns });
                 true
             }
@@ -314,8 +378,8 @@ impl Handler for Connection {
     ) -> Result<(), Self::Error> {
         let fits = |text: &str| text.len() <= VARIABLE_BYTES_MAX && !text.contains('\0');
         let is_good = is_client_variable(name) && fits(name) && fits(value) && !name.contains('=');
-        let is_done = match self.channels.get_mut(&channel) {
-            Some(OpenChannel::Asked(asked)) if is_good && asked.variables.len() < VARIABLES_MAX => {
+        let is_done = match self.channels.get_mut(&channel).and_then(OpenChannel::asked) {
+            Some(asked) if is_good && asked.variables.len() < VARIABLES_MAX => {
                 asked.variables.push((name.to_owned(), value.to_owned()));
                 true
             }

@@ -8,7 +8,7 @@ use crate::shared::Shared;
 use nix::sys::socket::{Shutdown, shutdown};
 use russh::keys::PrivateKey;
 use russh::server::{Config, run_stream};
-use russh::{Disconnect, MethodKind, MethodSet, SshId};
+use russh::{Disconnect, MethodKind, MethodSet, Preferred, SshId, kex};
 use std::borrow::Cow;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -30,6 +30,16 @@ const END_LOOK_INTERVAL: Duration = Duration::from_secs(10);
 const END_GRACE: Duration = Duration::from_secs(60);
 /// How long a client may take to go when it is told to.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Only exchanges that cost the server little: anybody may ask for one, with no key. The last four are extensions.
+const KEY_EXCHANGES: &[kex::Name] = &[
+    kex::MLKEM768X25519_SHA256,
+    kex::CURVE25519,
+    kex::CURVE25519_PRE_RFC_8731,
+    kex::EXTENSION_SUPPORT_AS_CLIENT,
+    kex::EXTENSION_SUPPORT_AS_SERVER,
+    kex::EXTENSION_OPENSSH_STRICT_KEX_AS_CLIENT,
+    kex::EXTENSION_OPENSSH_STRICT_KEX_AS_SERVER,
+];
 const PACKET_BYTES: u32 = 32 << 10;
 /// Messages that wait to be written to a client; each has at most a packet of data.
 const EVENTS_MAX: usize = 16;
@@ -56,6 +66,7 @@ impl Endpoint {
             auth_rejection_time: REJECTION_TIME,
             auth_rejection_time_initial: Some(Duration::ZERO),
             keys: vec![host_key],
+            preferred: Preferred { kex: Cow::Borrowed(KEY_EXCHANGES), ..Preferred::DEFAULT },
             window_size: WINDOW_BYTES,
             maximum_packet_size: PACKET_BYTES,
             event_buffer_size: EVENTS_MAX,

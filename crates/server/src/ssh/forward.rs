@@ -2,6 +2,7 @@
 //! them, and their bytes travel over its input and output. The server itself connects to nothing.
 
 use super::access::Access;
+use super::channel_end::{ChannelEnd, ChannelOpen, channel_end};
 use super::input_limit::InputLimit;
 use super::launch::{Program, SessionRequest, launch};
 use super::session::{ClientInput, FromClient};
@@ -13,7 +14,7 @@ use russh::{ChannelMsg, ChannelOpenFailure, ChannelReadHalf, ChannelWriteHalf};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 use wire::forward::{DATA_MAX, FromForwarder, PAYLOAD_MAX, ToForwarder, channel};
 use wire::frame::{self, Decoder};
@@ -24,11 +25,20 @@ use wire::stream::{ReceiveWindow, SendCredit};
 const ORDERS_MAX: usize = 32;
 /// Addresses that one connection has its step listen at.
 const LISTENERS_MAX: usize = 16;
+/// Connections from the job that are open, or wait for the client to take them.
+const ACCEPTED_MAX: usize = 256;
 /// How long the step may take to listen; the whole connection waits for it.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-#[derive(Clone)]
+/// The step of one connection. It ends when this is dropped, whoever still waits for it.
 pub struct Forwarder {
+    orders: ForwarderOrders,
+    _open: ChannelOpen,
+}
+
+/// What the step is asked for.
+#[derive(Clone)]
+pub struct ForwarderOrders {
     orders: mpsc::Sender<Order>,
 }
 
@@ -75,10 +85,11 @@ impl SendWindow {
 }
 
 impl Forwarder {
-    /// The step starts with this; it ends with the last copy of the forwarder.
+    /// The step starts with this.
     pub fn start(shared: Arc<Shared>, access: Access, handle: Handle, input: InputLimit) -> Self {
         let (orders, receiver) = mpsc::channel(ORDERS_MAX);
         let own = orders.downgrade();
+        let (open, mut end) = channel_end();
         tokio::spawn(async move {
             let request = SessionRequest {
                 program: Program::Own(OwnProgram::Forward),
@@ -91,14 +102,28 @@ impl Forwarder {
                 Err(why) => Err(why),
             };
             match started {
-                Ok(step) => Relay::new(step, own, handle, input).run(receiver).await,
-                // Whoever waits for an order finds the queue closed.
+                Ok(step) => tokio::select! {
+                    () = Relay::new(step, own, handle, input).run(receiver) => {}
+                    () = end.wait() => {}
+                },
+                // The receiver of orders is dropped here: a request to forward finds its queue closed and is refused.
                 Err(why) => tracing::info!("no forwarding into job {}: {why}", access.job),
             }
         });
-        Self { orders }
+        Self { orders: ForwarderOrders { orders }, _open: open }
     }
 
+    pub fn orders(&self) -> ForwarderOrders {
+        self.orders.clone()
+    }
+
+    /// Whether the step has ended, or never started.
+    pub fn has_ended(&self) -> bool {
+        self.orders.orders.is_closed()
+    }
+}
+
+impl ForwarderOrders {
     /// Connects a channel to a port in the job, and passes its bytes on until both directions have ended.
     pub async fn connect(
         &self,
@@ -107,13 +132,21 @@ impl Forwarder {
         input: ClientInput,
         output: ChannelWriteHalf<Msg>,
         reply: ChannelOpenHandle,
+        mut end: ChannelEnd,
     ) {
         let (made, connected) = oneshot::channel();
-        let sent = self.orders.send(Order::Connect { host, port, made }).await.is_ok();
-        match connected.await.ok().flatten().filter(|_| sent) {
+        let ask = async {
+            self.orders.send(Order::Connect { host, port, made }).await.ok()?;
+            connected.await.ok().flatten()
+        };
+        let connected = tokio::select! {
+            connected = ask => connected,
+            () = end.wait() => return,
+        };
+        match connected {
             Some(connected) => {
                 reply.accept().await;
-                relay(&self.orders, connected, input, output).await;
+                relay(&self.orders, connected, input, output, end).await;
             }
             None => reply.reject(ChannelOpenFailure::ConnectFailed).await,
         }
@@ -145,6 +178,7 @@ async fn relay(
     connected: Connected,
     mut input: ClientInput,
     output: ChannelWriteHalf<Msg>,
+    mut end: ChannelEnd,
 ) {
     let Connected { number: connection, mut incoming, outgoing } = connected;
     // Ends when the client has closed the channel.
@@ -182,6 +216,7 @@ async fn relay(
     tokio::select! {
         () = inward => {}
         () = outward => {}
+        () = end.wait_and_deliver() => {}
     }
     let _ = output.close().await;
     let _ = orders.send(Order::Close { connection }).await;
@@ -213,6 +248,8 @@ struct Relay {
     asked: HashMap<u32, oneshot::Sender<Option<Connected>>>,
     open: HashMap<u32, Open>,
     listeners: HashMap<u32, Listener>,
+    /// Places for connections from the job.
+    places: Arc<Semaphore>,
 }
 
 impl Relay {
@@ -232,6 +269,7 @@ impl Relay {
             asked: HashMap::new(),
             open: HashMap::new(),
             listeners: HashMap::new(),
+            places: Arc::new(Semaphore::new(ACCEPTED_MAX)),
         }
     }
 
@@ -277,6 +315,8 @@ impl Relay {
         match order {
             Order::Connect { host, port, made } => {
                 let connection = self.next_number();
+                // Connections whose clients have gone no longer wait for the forwarder's answer.
+                self.asked.retain(|_, made| !made.is_closed());
                 self.asked.insert(connection, made);
                 self.say(&ToForwarder::Connect { connection, host, port }).await
             }
@@ -334,7 +374,12 @@ impl Relay {
             if frame.channel == channel::DATA {
                 self.on_data(frame.payload);
             } else if let Ok(message) = frame::decode_message(&frame.payload) {
-                self.on_message(message);
+                let unwanted = self.on_message(message);
+                if let Some(connection) = unwanted
+                    && !self.say(&ToForwarder::Close { connection }).await
+                {
+                    return false;
+                }
             }
         }
     }
@@ -351,13 +396,17 @@ impl Relay {
         }
     }
 
-    fn on_message(&mut self, message: FromForwarder) {
+    /// A connection that nobody takes, which the step is to close.
+    fn on_message(&mut self, message: FromForwarder) -> Option<u32> {
         match message {
             FromForwarder::Connected { connection } => {
-                if let Some(made) = self.asked.remove(&connection) {
+                let is_taken = self.asked.remove(&connection).is_some_and(|made| {
                     let connected = self.opened(connection);
-                    // The client has gone meanwhile: it closes the connection.
-                    let _ = made.send(Some(connected));
+                    made.send(Some(connected)).is_ok()
+                });
+                if !is_taken {
+                    self.open.remove(&connection);
+                    return Some(connection);
                 }
             }
             FromForwarder::Failed { connection, .. } => {
@@ -386,9 +435,11 @@ impl Relay {
             }
             FromForwarder::NotListening { listener, .. } => drop(self.listeners.remove(&listener)),
             FromForwarder::Accepted { listener, connection, host, port } => {
-                self.on_accepted(listener, connection, host, port);
+                let is_taken = self.on_accepted(listener, connection, host, port);
+                return (!is_taken).then_some(connection);
             }
         }
+        None
     }
 
     fn opened(&mut self, connection: u32) -> Connected {
@@ -400,28 +451,32 @@ impl Relay {
         Connected { number: connection, incoming, outgoing }
     }
 
-    /// A connection from the job, which the client is to take.
-    fn on_accepted(&mut self, listener: u32, connection: u32, host: String, port: u16) {
+    /// A connection from the job, which the client is to take; false where it cannot, or there are too many.
+    fn on_accepted(&mut self, listener: u32, connection: u32, host: String, port: u16) -> bool {
         let (Some(known), Some(orders)) = (self.listeners.get(&listener), self.orders.upgrade())
         else {
-            return;
+            return false;
         };
+        let Ok(place) = self.places.clone().try_acquire_owned() else { return false };
         let (address, bound) = (known.host.clone(), u32::from(known.port));
         let (handle, input) = (self.handle.clone(), self.input.clone());
         let connected = self.opened(connection);
         tokio::spawn(async move {
+            let _place = place;
             let opened =
                 handle.channel_open_forwarded_tcpip(address, bound, host, u32::from(port)).await;
             match opened {
                 Ok(channel) => {
                     let (reader, output) = channel.split();
                     let (sender, from_client) = mpsc::unbounded_channel();
-                    tokio::spawn(read_channel(reader, sender, input));
-                    relay(&orders, connected, from_client, output).await;
+                    let (open, end) = channel_end();
+                    tokio::spawn(read_channel(reader, sender, input, open));
+                    relay(&orders, connected, from_client, output, end).await;
                 }
                 Err(_) => drop(orders.send(Order::Close { connection }).await),
             }
         });
+        true
     }
 }
 
@@ -434,6 +489,7 @@ async fn read_channel(
     mut reader: ChannelReadHalf,
     sender: super::session::ClientSender,
     input: InputLimit,
+    _open: ChannelOpen,
 ) {
     while let Some(message) = reader.wait().await {
         let (item, bytes) = match message {

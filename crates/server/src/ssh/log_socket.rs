@@ -3,6 +3,7 @@
 //! The port is one that dstack keeps for its own: nothing in the job listens there.
 
 use super::access::Access;
+use super::channel_end::ChannelEnd;
 use super::session::{ClientInput, FromClient};
 use crate::logs::collector;
 use crate::logs::log_key::log_key;
@@ -47,6 +48,19 @@ pub fn is_meant(host: &str, port: u16) -> bool {
 }
 
 pub async fn serve(
+    shared: Arc<Shared>,
+    access: Access,
+    input: ClientInput,
+    output: ChannelWriteHalf<Msg>,
+    mut end: ChannelEnd,
+) {
+    tokio::select! {
+        () = answer(shared, access, input, output) => {}
+        () = end.wait() => {}
+    }
+}
+
+async fn answer(
     shared: Arc<Shared>,
     access: Access,
     mut input: ClientInput,
@@ -158,7 +172,7 @@ async fn answer_frames(input: &mut ClientInput, output: &ChannelWriteHalf<Msg>) 
 struct ClientFrame {
     opcode: u8,
     payload: Vec<u8>,
-    /// Of the whole frame.
+    /// The bytes of the whole frame, header included.
     length: usize,
 }
 

@@ -12,6 +12,7 @@
 //! Nothing here opens a connection or a file on behalf of a client: what a client asks for is done by a step of its job.
 
 pub mod access;
+mod channel_end;
 mod connection;
 pub mod endpoint;
 mod forward;

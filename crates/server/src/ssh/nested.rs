@@ -1,6 +1,7 @@
 //! An SSH connection inside another one. dstack's client jumps to a host by its first connection, and from there to the
 //! port of the `sshd` that a container of dstack's has: the endpoint is both.
 
+use super::channel_end::ChannelEnd;
 use super::session::{ClientInput, FromClient};
 use bytes::Bytes;
 use russh::ChannelWriteHalf;
@@ -31,6 +32,7 @@ pub async fn serve<H: Handler + Send + 'static>(
     inner: H,
     mut input: ClientInput,
     output: ChannelWriteHalf<Msg>,
+    mut end: ChannelEnd,
 ) {
     let (near, far) = duplex(PIPE_BYTES);
     let session = async {
@@ -65,6 +67,7 @@ pub async fn serve<H: Handler + Send + 'static>(
         // What the session wrote last is still in the pipe.
         ((), ()) = async { tokio::join!(session, outward) } => {}
         () = inward => {}
+        () = end.wait() => {}
     }
     let _ = output.eof().await;
     let _ = output.close().await;

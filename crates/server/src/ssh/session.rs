@@ -1,6 +1,7 @@
 //! One session channel: a step that runs in the job, and the bytes between it and the client.
 
 use super::access::Access;
+use super::channel_end::ChannelEnd;
 use super::input_limit::Queued;
 use super::launch::{SessionRequest, launch};
 use super::step_client::{self, FromStep, StepClient, StepEnd, ToStep};
@@ -108,17 +109,25 @@ pub async fn run(
     request: SessionRequest,
     input: ClientInput,
     output: Output,
+    mut end: ChannelEnd,
 ) {
+    // Not given up half-way: a step that was created has a client, who ends it.
     let started = match launch(&shared, access.job, access.rank, &request) {
         Ok(launch) => step_client::start(&shared, access.by, access.job, launch).await,
         Err(why) => Err(why),
     };
-    match started {
-        Ok(step) => relay(step, input, &output).await,
-        Err(why) => {
-            // A client that has gone needs no reason.
-            let _ = output.end(StepEnd::Failed(why.to_string())).await;
+    let serve = async {
+        match started {
+            Ok(step) => relay(step, input, &output).await,
+            Err(why) => {
+                // A client that has gone needs no reason.
+                let _ = output.end(StepEnd::Failed(why.to_string())).await;
+            }
         }
+    };
+    tokio::select! {
+        () = serve => {}
+        () = end.wait_and_deliver() => {}
     }
 }
 

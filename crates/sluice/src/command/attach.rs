@@ -37,12 +37,16 @@ pub fn run(args: &AttachArgs) -> VerbResult {
     let answer = key::ask(&mut Client::find()?, None, SshRequest::Connect)?;
     let no_endpoint = "the server has no SSH endpoint: start it with --ssh ADDR:PORT";
     let endpoint = answer.endpoint.ok_or_else(|| VerbError::Message(no_endpoint.into()))?;
-    let private_key = answer.private_key.map(|key| key.0).unwrap_or_default();
-    let files = Files::write(&private_key, &endpoint)?;
+    let private_key = answer.private_key.map(|key| key.0);
+    let files = Files::write(private_key.as_deref(), &endpoint)?;
     let mut ssh = Command::new("ssh");
-    ssh.arg("-F").arg("none").arg("-i").arg(files.path(KEY));
+    ssh.args(["-F", "none"]);
+    // Who asks by a node or a limited token has registered a key of their own.
+    if private_key.is_some() {
+        ssh.args(["-o", "IdentitiesOnly=yes", "-i"]).arg(files.path(KEY));
+    }
     ssh.arg("-o").arg(format!("UserKnownHostsFile={}", files.path(HOSTS).display()));
-    for option in ["IdentitiesOnly=yes", "StrictHostKeyChecking=yes", "LogLevel=ERROR"] {
+    for option in ["StrictHostKeyChecking=yes", "LogLevel=ERROR"] {
         ssh.args(["-o", option]);
     }
     ssh.arg("-o").arg(format!("HostKeyAlias={KNOWN_AS}"));
@@ -84,11 +88,13 @@ const HOSTS: &str = "known_hosts";
 struct Files(PathBuf);
 
 impl Files {
-    fn write(private_key: &str, endpoint: &SshEndpoint) -> Result<Self, VerbError> {
+    fn write(private_key: Option<&str>, endpoint: &SshEndpoint) -> Result<Self, VerbError> {
         let folder = std::env::temp_dir().join(format!("sluice-attach-{}", std::process::id()));
         std::fs::DirBuilder::new().mode(0o700).create(&folder).map_err(VerbError::file(&folder))?;
         let files = Self(folder);
-        write(&files.path(KEY), private_key)?;
+        if let Some(text) = private_key {
+            write(&files.path(KEY), text)?;
+        }
         write(&files.path(HOSTS), &format!("{KNOWN_AS} {}\n", endpoint.host_key))?;
         Ok(files)
     }

@@ -14,7 +14,7 @@ const FILE_BYTES_MAX: u64 = 64 << 10;
 
 #[derive(Args)]
 pub struct KeyArgs {
-    /// Of this user instead of one's own; for administrators
+    /// The user whose keys are meant, instead of one's own; for administrators
     #[arg(long, global = true)]
     user: Option<String>,
     #[command(subcommand)]

@@ -127,8 +127,9 @@ fn up_ssh_runs_commands_in_the_job_with_their_input_output_and_exit_code() {
         let text = cluster.sluice(&books).ok();
         text.contains(&format!("{job}.0|ssh|FAILED|3:0")).then_some(())
     });
-    // It is gone with its client.
+    // It is gone with its client, also with input on the way that it never reads.
     let mut held = ssh.ssh(job, &["echo $$; sleep 3600"]);
+    held.stdin(std::fs::File::open("/dev/zero").unwrap());
     let mut held = held.stdout(Stdio::piped()).spawn().expect("ssh runs");
     let mut first = [0; 1];
     held.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
@@ -181,6 +182,17 @@ fn root_ssh_lets_in_the_jobs_owner_and_root_and_nobody_else() {
     for login in ["0", "99999", "no-such-run", "root", ""] {
         assert_eq!(root.run(login, &["id"]).code, 255, "{login}");
     }
+    // A Diffie-Hellman exchange would cost the server half a second before any key is proved: it is not offered.
+    for (exchange, code) in [("curve25519-sha256", 0), ("diffie-hellman-group14-sha256", 255)] {
+        let said = owner.run(job, &[&format!("-oKexAlgorithms={exchange}"), "true"]);
+        assert_eq!(said.code, code, "{exchange}: {said:?}");
+    }
+    // A connection that stays open, by which further sessions are asked for.
+    let shared = cluster.path("ctl");
+    let path = format!("-S{}", shared.display());
+    let _master = Held(owner.ssh(job, &["-M", "-N", &path]).spawn().expect("ssh runs"));
+    until("the connection is shared", || shared.exists().then_some(()));
+    assert_eq!(owner.run(job, &[&path, "id -un"]).ok().trim(), USER);
     // A key that was removed opens nothing; neither does one that another user removes.
     let denied = cluster
         .shell_as(STRANGER, &format!("{} key --user {USER} remove key-of-{USER}", program()));
@@ -188,6 +200,7 @@ fn root_ssh_lets_in_the_jobs_owner_and_root_and_nobody_else() {
     assert_eq!(owner.run(job, &["true"]).code, 0);
     cluster.shell_as(USER, &format!("{} key remove key-of-{USER}", program())).ok();
     assert_eq!(owner.run(job, &["true"]).code, 255);
+    assert_eq!(owner.run(job, &[&path, "true"]).code, 255, "nor on the connection that it opened");
     assert_eq!(cluster.shell_as(USER, &format!("{} key list", program())).ok(), "");
     // By the key that the server holds, without any of one's own.
     let said = cluster
@@ -263,12 +276,19 @@ fn up_ports_are_forwarded_both_ways_and_not_to_metadata() {
             });
         }
     });
-    let (local, remote) = (free_port(), free_port());
+    let (local, remote, refused, closed) = (free_port(), free_port(), free_port(), free_port());
     let mut command = ssh.command("ssh");
     command.args(["-N", "-o", "ExitOnForwardFailure=yes"]);
     command.args(["-L", &format!("127.0.0.1:{local}:localhost:{echo_port}")]);
     command.args(["-R", &format!("{remote}:127.0.0.1:{echo_port}")]);
+    command.args(["-L", &format!("127.0.0.1:{refused}:localhost:{closed}")]);
     let _tunnel = Held(command.arg(format!("{job}@127.0.0.1")).spawn().expect("ssh runs"));
+    until("the port is forwarded", || TcpStream::connect(("127.0.0.1", refused)).ok());
+    // More than a connection has channels: those that came to nothing do not count.
+    for _ in 0..80 {
+        let mut stream = TcpStream::connect(("127.0.0.1", refused)).expect("ssh listens");
+        assert_eq!(stream.read(&mut [0; 1]).unwrap_or(0), 0, "nothing listens there");
+    }
     for port in [local, remote] {
         let there = noise(5 << 20);
         let mut stream =

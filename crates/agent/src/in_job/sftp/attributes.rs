@@ -20,7 +20,7 @@ pub struct Attributes {
     pub size: Option<u64>,
     owner: Option<(u32, u32)>,
     pub mode: Option<u32>,
-    /// Of access and of change, in seconds.
+    /// When the file was last read and last changed, in seconds.
     times: Option<(u32, u32)>,
 }
 

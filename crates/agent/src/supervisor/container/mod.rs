@@ -9,7 +9,7 @@
 //!   `loop_device`: how.
 //! - `network`: a network of its own, with ports of the node that lead in.
 //! - `group_trees`: the control groups that the runtime sees.
-//! - `runtime`: which program runs containers; `runtime_config`: what an OCI runtime is told.
+//! - `node_programs`: programs of the node; `runtime`: which of them runs containers; `runtime_config`: what an OCI runtime is told.
 //! - `engine`: Docker and Podman; `init`: the first process of their containers; `enroot`: Enroot.
 //! - `program`: its arguments, variables and working directory; `inside`: what runs in the container before it.
 //! - `save`: the container's files as an image; `leftovers`: what is left of ended containers.
@@ -30,6 +30,7 @@ mod leftovers;
 mod loop_device;
 mod mount_calls;
 mod network;
+mod node_programs;
 mod program;
 mod rootfs;
 mod runtime;
@@ -192,7 +193,7 @@ impl<'a> ContainerSpec<'a> {
     }
 }
 
-/// What a run asked for as its disk, and at most the site's bound. A job of Slurm's commands asks for scratch space, which is not the
+/// What a run asked for as its disk, at most the site's bound. A job of Slurm's commands asks for scratch space, which is not the
 /// container's.
 fn writable_max(record: &LaunchRecord, request: &Container) -> Option<WritableMax> {
     let disk = record.launch.share.disk;

@@ -3,6 +3,7 @@
 use super::assembly;
 use super::engine::Engine;
 use super::enroot::EnrootImage;
+use super::node_programs;
 use image::{Reference, Source};
 use model::container::{Container, ContainerUser};
 use model::site::{ContainerSite, NetworkPolicy, RuntimeKind};
@@ -14,15 +15,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Tried in this order.
-const RUNTIMES: [&str; 2] = ["runc", "crun"];
-const FOLDERS: [&str; 6] =
-    ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
-
-/// A program in one of the node's own folders.
-pub(super) fn find_on_node(name: &str) -> Option<PathBuf> {
-    let paths = FOLDERS.iter().map(|folder| Path::new(folder).join(name));
-    paths.into_iter().find(|path| path.is_file())
-}
+const RUNTIMES: [&str; 2] = ["runc", CRUN];
+const CRUN: &str = "crun";
 
 /// What runs containers on this node.
 pub(super) enum Runtime {
@@ -68,7 +62,7 @@ pub(super) fn find(
         }
         None => {}
     }
-    let found = RUNTIMES.iter().find_map(|name| find_on_node(name));
+    let found = RUNTIMES.iter().find_map(|name| node_programs::find(name));
     found.map(Runtime::Oci).ok_or_else(|| {
         "no container runtime on this node: install runc, or name one in sluice.toml".into()
     })
@@ -80,7 +74,7 @@ fn find_named(name: &str) -> Result<PathBuf, String> {
         let path = Some(PathBuf::from(name)).filter(|path| path.is_file());
         return path.ok_or_else(|| format!("container runtime {name}: no such file"));
     }
-    find_on_node(name).ok_or_else(|| format!("container runtime {name} is not on this node"))
+    node_programs::find(name).ok_or_else(|| format!("container runtime {name} is not on this node"))
 }
 
 /// Becomes the runtime, which runs the bundle and ends with its exit code.
@@ -93,8 +87,12 @@ pub(super) fn execute(
     let word = |text: &[u8]| CString::new(text).map_err(|_| Errno::EINVAL);
     let program = word(runtime.as_os_str().as_bytes())?;
     let log = bundle.join("runtime.log");
-    let words = [
-        program.clone(),
+    // The container is in its task's group already. crun would make another, unless it is told not to.
+    let is_crun = runtime.file_name().is_some_and(|name| name == CRUN);
+    let groups = is_crun.then_some(c"--cgroup-manager=disabled".to_owned());
+    let mut words = vec![program.clone()];
+    words.extend(groups);
+    words.extend([
         // Its warnings are not the job's output.
         word(b"--log")?,
         word(log.as_os_str().as_bytes())?,
@@ -104,7 +102,7 @@ pub(super) fn execute(
         word(b"--bundle")?,
         word(bundle.as_os_str().as_bytes())?,
         word(id.as_bytes())?,
-    ];
+    ]);
     // The runtime's own environment; the container's is in its configuration.
     let environment = [c"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"];
     execve(&program, &words, &environment)

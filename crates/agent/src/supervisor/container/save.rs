@@ -5,7 +5,7 @@
 use super::assembly::{COVERED, MOUNT_POINT};
 use super::holder::close_all_but;
 use super::mount_calls::{Tree, open_plain};
-use super::{ContainerSpec, OciProcess, files, runtime};
+use super::{ContainerSpec, OciProcess, files, node_programs};
 use crate::supervisor::process::credentials::{as_user, become_user};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl, open, openat, renameat};
@@ -120,7 +120,7 @@ impl PartialFile {
 
     /// Removes it with the user's rights. A file system that hangs is not waited for.
     fn remove(&self) {
-        let Some(program) = runtime::find_on_node("rm") else { return };
+        let Some(program) = node_programs::find("rm") else { return };
         let mut command = Command::new(program);
         command.args(["-f", "--"]).arg(&self.path).env_clear().current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -283,7 +283,7 @@ impl Packer {
     /// A squashfs where the node can make one and the name is not that of a tarball.
     fn find(name: &str) -> Option<Packer> {
         let found = |form: Form, program: &str| {
-            runtime::find_on_node(program).map(|path| Packer { form, path })
+            node_programs::find(program).map(|path| Packer { form, path })
         };
         let squashfs = || found(Form::Squashfs, "mksquashfs");
         let wanted = if name.ends_with(".tar") { None } else { squashfs() };

@@ -5,7 +5,7 @@
 
 use super::ContainerSpec;
 use super::loop_device::LoopFile;
-use super::runtime;
+use super::node_programs;
 use model::amount::Bytes;
 use model::site::CONTAINER_DISK_MIN;
 use nix::errno::Errno;
@@ -45,6 +45,7 @@ pub(crate) struct WritableMax {
 }
 
 impl WritableMax {
+    /// The less of what a run asks for and the site's bound, which must hold where the site has set it.
     pub fn of(asked: Option<Bytes>, sites: Option<Bytes>) -> Option<WritableMax> {
         let least = asked.into_iter().chain(sites).min();
         least.map(|bytes| WritableMax { bytes, is_required: sites.is_some() })
@@ -85,7 +86,7 @@ fn make_once(file: &Path, is_there: bool, size: Bytes) -> Result<(), String> {
     if is_there {
         return Ok(());
     }
-    let maker = runtime::find_on_node(MAKER).ok_or(format!("{MAKER} is not on this node"))?;
+    let maker = node_programs::find(MAKER).ok_or(format!("{MAKER} is not on this node"))?;
     // A maker that is killed leaves no file that would be taken for whole.
     let new = file.with_extension("new");
     let failed = |e: std::io::Error| format!("{}: {e}", new.display());
@@ -123,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_gets_no_more_than_the_sites_bound() {
+    fn run_gets_no_more_than_the_sites_bound() {
         let max = |asked: Option<u64>, sites: Option<u64>| {
             let max = WritableMax::of(asked.map(Bytes), sites.map(Bytes));
             max.map(|max| (max.bytes.0, max.is_required))

@@ -4,6 +4,7 @@ use super::answer::{ApiResult, Json, Refused};
 use super::uuid;
 use crate::auth::principal;
 use crate::http::calls;
+use crate::http::ssh_keys::held_private_key;
 use crate::shared::Shared;
 use axum::Extension;
 use axum::extract::State;
@@ -64,7 +65,7 @@ fn with_ssh_key(shared: &Shared, by: &Principal) -> UserWithCreds {
     let mut own = without_creds(own_body(shared, by));
     if shared.setup.ssh.is_some() {
         own.user.ssh_public_key = Some(shared.ssh_keys.held_public_line(&by.name));
-        own.ssh_private_key = Some(shared.ssh_keys.held_private_text(&by.name).0);
+        own.ssh_private_key = held_private_key(shared, by, &by.name).map(|key| key.0);
     }
     own
 }

@@ -106,7 +106,8 @@ pub fn bind(
     let saved = SavedAddresses {
         listen: Some(listen_at),
         agents: Some(agents_at),
-        ssh: ssh_at.or(saved.ssh),
+        // Who has turned it off does not find it open where it was.
+        ssh: ssh_at,
     };
     let text = serde_json::to_string(&saved).map_err(|e| VerbError::Message(e.to_string()))?;
     let written = state.trusted()?.replace(SAVED, 0o644, text.as_bytes());

@@ -92,6 +92,6 @@ pub(super) const ROWS: &[OptionSpec] = &[
     row(QUEUE_INFO_PRIO.and(SHARE_STAT), "verbose", Some('v'), FLAG, K::Verbose, "say more; may be repeated"),
     row(QUEUE_INFO_PRIO, "help", None, FLAG, K::Help, "print this and end"),
     row(SHARE_STAT.and(DIAG).and(EFF), "help", Some('h'), FLAG, K::Help, "print this and end"),
-    row(QUEUE_INFO_PRIO.and(SHARE_STAT).and(DIAG), "usage", None, FLAG, K::Usage, "print a summary of the usage and end"),
+    row(QUEUE_INFO_PRIO.and(SHARE_STAT).and(DIAG).and(EFF), "usage", None, FLAG, K::Usage, "print a summary of the usage and end"),
     row(QUEUE_INFO_PRIO.and(SHARE_STAT).and(DIAG).and(EFF), "version", Some('V'), FLAG, K::Version, "print the version and end"),
 ];

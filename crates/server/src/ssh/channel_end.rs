@@ -1,0 +1,52 @@
+//! The end of a channel, as whoever serves it is told: also one who waits for a window that is never opened again.
+
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+/// How long what the client sent before it closed the channel may take to be delivered.
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Kept for as long as the channel is open: dropping it is the end.
+pub struct ChannelOpen {
+    _ends_with_this: watch::Sender<()>,
+}
+
+pub struct ChannelEnd(watch::Receiver<()>);
+
+pub fn channel_end() -> (ChannelOpen, ChannelEnd) {
+    let (sender, receiver) = watch::channel(());
+    (ChannelOpen { _ends_with_this: sender }, ChannelEnd(receiver))
+}
+
+impl ChannelEnd {
+    /// Waits until the client has closed the channel, or is gone.
+    pub async fn wait(&mut self) {
+        while self.0.changed().await.is_ok() {}
+    }
+
+    /// The same, with the time in which queued input may still be delivered.
+    pub async fn wait_and_deliver(&mut self) {
+        self.wait().await;
+        sleep(DELIVERY_TIMEOUT).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    #[test]
+    fn end_comes_when_the_channel_is_dropped_and_stays() {
+        let (open, mut end) = channel_end();
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(pin!(end.wait()).poll(&mut context).is_pending());
+        drop(open);
+        for _ in 0..2 {
+            assert!(pin!(end.wait()).poll(&mut context).is_ready());
+        }
+    }
+}
