@@ -2,9 +2,9 @@
 
 use super::answer::{ApiResult, Json, Refused};
 use super::multipart::UploadedFile;
-use super::uuid;
 use crate::shared::Shared;
 use crate::shared::uploads::{self, Kind};
+use crate::show::dstack_id::uuid;
 use axum::Extension;
 use axum::extract::State;
 use dstack::api::run::FileArchiveMapping;

@@ -45,9 +45,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use dstack::api::error::ApiError;
 use dstack::api::project::ServerInfo;
-use model::id::RunId;
 use model::principal::Principal;
-use ring::digest::{SHA256, digest};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -198,11 +196,4 @@ async fn in_project(
         Ok(()) => next.run(request).await,
         Err(refused) => refused.into_response(),
     }
-}
-
-/// The id of something that has none of its own: a UUID made from its kind and its name, so that it stays the same.
-fn uuid(kind: &str, name: &str) -> String {
-    let digest = digest(&SHA256, format!("{kind}\0{name}").as_bytes());
-    let bits: [u8; 16] = digest.as_ref()[..16].try_into().expect("a digest has 32 bytes");
-    RunId::from_random(u128::from_be_bytes(bits)).to_string()
 }

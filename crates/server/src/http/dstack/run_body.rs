@@ -2,8 +2,8 @@
 
 use super::kept_spec::{Ide, KeptSpec, raw, with_priority};
 use super::run_facts::{GPU, Part, RunFacts};
-use super::uuid;
 use crate::shared::Shared;
+use crate::show::dstack_id::{submission_id, uuid};
 use crate::ssh::access::upstream_id;
 use cluster::authorise::{Act, authorise};
 use dstack::api::gpu::{Bounds, GpuGroup};
@@ -261,11 +261,6 @@ fn provisioning(node: &NodeConfig, user: &str) -> JobProvisioningData {
         backend_data: None,
         gpu_driver: None,
     }
-}
-
-/// One node's part of one attempt.
-pub fn submission_id(run: &str, restarts: u32, rank: u32) -> String {
-    uuid("submission", &format!("{run} {restarts} {rank}"))
 }
 
 /// A task that asks for what the job asked for.
