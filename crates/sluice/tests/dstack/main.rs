@@ -7,6 +7,7 @@ mod attach;
 mod brought_along;
 mod dstack_client;
 mod groups;
+mod json_output;
 mod multi_node;
 mod other_language;
 mod published_client;
