@@ -109,6 +109,7 @@ const EXAMPLES: &[(&Table, &str, &str, &str)] = &[
     ),
     (&RETRY, "on_events", "retry: true", "retry: {on_events: [error]}"),
     (&RETRY, "duration", "retry: true", "retry: {duration: 2h}"),
+    (&RETRY, "attempts", "retry: true", "retry: {attempts: 3}"),
     (&TASK, "depends_on", "", "depends_on: afterok:12"),
     (&TASK, "schedule", "", "schedule: {cron: 0 3 * * *}"),
     (&TASK, "array", "", "array: 0-9%2"),

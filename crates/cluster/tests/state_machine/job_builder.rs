@@ -204,6 +204,7 @@ impl Ask {
             on_interruption: false,
             on_error: false,
             duration_s: None,
+            attempts_max: None,
         };
         set(&mut retry);
         self.with(|spec| spec.retry = Some(Box::new(retry)))

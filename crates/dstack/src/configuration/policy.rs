@@ -129,5 +129,6 @@ pub(super) fn retry(value: &Value) -> Option<Retry> {
         on_interruption: on("interruption"),
         on_error: on("error"),
         duration_s: duration_s.or(Some(RETRY_DURATION_S)),
+        attempts_max: value.get("attempts").as_count(),
     })
 }

@@ -11,5 +11,6 @@ mod json_output;
 mod multi_node;
 mod other_language;
 mod published_client;
+mod retry;
 mod secrets;
 mod volumes;
