@@ -147,6 +147,7 @@ fn launch(number: u32, script: &str) -> JobLaunch {
         environment: (0..40).map(|i| format!("SLURM_VARIABLE_{i}=some value")).collect(),
         files: Vec::new(),
         process_variables: Vec::new(),
+        folder_variables: Vec::new(),
         work_dir: "/".into(),
         stdin: "/dev/null".into(),
         stdout: Output::Discard,

@@ -21,7 +21,7 @@ use model::node::{NodeConfig, NodeGres};
 use model::partition::Partition;
 use model::principal::Principal;
 use model::range::Range;
-use model::request::{GresRequest, Per, Request};
+use model::request::{DeviceMake, GresRequest, Per, Request};
 use model::run::{Component, ExitStatus, Usage};
 use model::time::{TimeLimit, Timestamp};
 use std::sync::Arc;
@@ -69,6 +69,7 @@ fn shape(at: u32, like: &Request) -> Request {
             kinds: Vec::new(),
             count: Range::exactly(if several { 8 } else { 1 << (at % 4) }),
             by_model: false,
+            make: DeviceMake::default(),
             device_memory: None,
         }],
         time_limit: Some(TimeLimit::Minutes(30 + 10 * at)),

@@ -47,6 +47,9 @@ pub struct ClusterConfig {
     /// `/metrics` is shown to anybody.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub open_metrics: bool,
+    /// The most bytes of one upload of a client; `None` for the usual bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upload_bytes_max: Option<u64>,
 }
 
 /// A certificate of the site and its key, as absolute paths of PEM files.
@@ -226,6 +229,7 @@ impl Default for ClusterConfig {
             server_certificate: None,
             login_nodes: Vec::new(),
             open_metrics: false,
+            upload_bytes_max: None,
         }
     }
 }

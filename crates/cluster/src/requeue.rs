@@ -52,8 +52,12 @@ pub(crate) fn after_end(
     (is_retried(job, outcome, at) || next.is_some()).then_some(RequeueAs::default())
 }
 
-/// Whether `retry` covers an attempt that ended so. Its duration counts from the submit, and for a job with a schedule from
-/// the attempt's start.
+/// How long a task waits before its second attempt, its third and so on, where `retry` makes it; before all further ones as
+/// long as before the last of these.
+const RETRY_PAUSES_S: [u64; 6] = [15, 30, 60, 120, 300, 600];
+
+/// Whether `retry` covers an attempt that ended so. Its duration bounds the wait for the next attempt, which begins with this
+/// end (`retry_deadline`); for a job with a schedule it counts from the attempt's start.
 fn is_retried(job: &Job, outcome: Outcome, at: Timestamp) -> bool {
     let Some(retry) = &job.spec.retry else { return false };
     let is_covered = match outcome {
@@ -63,19 +67,46 @@ fn is_retried(job: &Job, outcome: Outcome, at: Timestamp) -> bool {
     };
     let started =
         job.attempt().filter(|_| job.spec.schedule.is_some()).map(|attempt| attempt.start);
-    let since = started.unwrap_or(job.submit);
-    is_covered && retry.duration_s.is_none_or(|s| at.since(since).as_secs() < s)
+    let is_in_time = |most_s: u64| at.since(started.unwrap_or(at)).as_secs() < most_s;
+    is_covered
+        && retry.attempts_max.is_none_or(|most| job.attempts < most)
+        && retry.duration_s.is_none_or(is_in_time)
+}
+
+/// Until when a job may wait for the attempt that `retry` makes; `None` for one that waits for its first, or for a time of its
+/// schedule.
+pub(crate) fn retry_deadline(job: &Job) -> Option<Timestamp> {
+    let (retry, requeued) = (job.spec.retry.as_ref()?, job.requeued?);
+    let duration = Duration::from_secs(retry.duration_s?);
+    job.spec.schedule.is_none().then(|| requeued + duration)
+}
+
+/// The pause before the attempt that `retry` makes after one that ended so. Earlier attempts of a job with a schedule may
+/// have been at other times.
+fn retry_pause(job: &Job, ending: &Ending, at: Timestamp) -> Option<Duration> {
+    if job.spec.launch.kind != LaunchKind::Task || !is_retried(job, ended_as(ending), at) {
+        return None;
+    }
+    let earlier = if job.spec.schedule.is_some() { 0 } else { job.attempts.saturating_sub(1) };
+    let last = RETRY_PAUSES_S.len() - 1;
+    Some(Duration::from_secs(RETRY_PAUSES_S[last.min(earlier as usize)]))
+}
+
+/// A launch that failed counts as a failure of the node.
+fn ended_as(ending: &Ending) -> Outcome {
+    match (ending.outcome, ending.cause) {
+        (Outcome::Requeued, EndCause::LaunchFailed | EndCause::UserRefused(_)) => Outcome::NodeFail,
+        (outcome, _) => outcome,
+    }
 }
 
 /// Whether the job has had this time of its schedule, and waits for the next. A retry, a requeue on request and a preemption
 /// leave it its turn.
 fn has_had_its_turn(job: &Job, ending: &Ending, at: Timestamp) -> bool {
-    let outcome = match (ending.outcome, ending.cause) {
-        (Outcome::Requeued, EndCause::LaunchFailed | EndCause::UserRefused(_)) => Outcome::NodeFail,
-        (Outcome::Requeued | Outcome::Preempted, _) => return false,
-        (outcome, _) => outcome,
-    };
-    !is_retried(job, outcome, at)
+    match ended_as(ending) {
+        Outcome::Requeued | Outcome::Preempted => false,
+        outcome => !is_retried(job, outcome, at),
+    }
 }
 
 /// A launch that failed by no fault of the node, as for files that cannot be placed: only a schedule goes on.
@@ -153,7 +184,8 @@ pub(crate) struct RequeuedWait {
 }
 
 impl RequeuedWait {
-    /// Slurm's jobs wait for a while before they may start again; dstack's tasks do not. The owner may release a hold.
+    /// Slurm's jobs wait for a while before they may start again; dstack's tasks only where `retry` makes them (`after`). The
+    /// owner may release a hold.
     pub fn new(parameters: &Parameters, job: &Job, requeue: RequeueAs, at: Timestamp) -> Self {
         let pause = match job.spec.launch.kind {
             LaunchKind::Task => Duration::ZERO,
@@ -182,6 +214,8 @@ impl RequeuedWait {
         let next = job.spec.schedule.as_ref().and_then(|schedule| schedule.next_after(at));
         if let Some(next) = next.filter(|_| has_had_its_turn(job, ending, at)) {
             wait.begin = next;
+        } else if let Some(pause) = retry_pause(job, ending, at) {
+            wait.begin = at + pause;
         }
         let by_launch = match ending.cause {
             EndCause::LaunchFailed => Some(Reason::LaunchFailedHeld),

@@ -6,8 +6,9 @@
 //!   from them.
 //! - `api/`: the bodies of dstack's HTTP API, as its client sends and requires them; `effective`: a configuration as the server
 //!   answers with it.
-//! - `request`: from a task to a submission; `script`, `environment` and `name` make its parts.
+//! - `request`: from a task to a submission; `script`, `words`, `environment` and `name` make its parts.
 //! - `occurrence`: what happened to runs, nodes and projects, in the words of `dstack event`.
+//! - `server_settings`: what of the settings of dstack's own server acts here.
 //! - `node_groups`: the groups of a task as one run.
 //! - `run_summary`: a job of the cluster in dstack's words (`status`); `node_offer` and `offer`: a share of a node as an
 //!   offer; `table`: what `ps` and `apply` print.
@@ -28,5 +29,7 @@ pub mod offer;
 pub mod request;
 pub mod run_summary;
 pub mod script;
+pub mod server_settings;
 pub mod status;
 pub mod table;
+pub mod words;

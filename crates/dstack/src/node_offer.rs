@@ -113,6 +113,7 @@ mod tests {
             variables: None,
             no_consume: false,
             share_of: None,
+            compute_capability: None,
         };
         let gres = gpus.iter().map(line).collect();
         NodeConfig { gres, ..NodeConfig::plain("n1", 64, Bytes::from_gib(512)) }

@@ -4,14 +4,13 @@
 
 use crate::configuration::env::ResolvedVariable;
 use crate::configuration::fault::Fault;
-use crate::configuration::policy::{FleetName, StopCriteria};
-use crate::configuration::property::why_not_applied;
+use crate::configuration::policy::{FleetName, Instance, StopCriteria};
 use crate::configuration::resources::Resources;
-use crate::configuration::tables::resources::{CPU, GPU};
 use crate::configuration::task::{self, FileMapping, NodeGroup, Task};
 use crate::{name, script};
 use model::amount::Bytes;
 use model::array::ArraySpec;
+use model::change::JobField;
 use model::container::{Container, ContainerPorts, ContainerUser, Mount, Variables};
 use model::cron::Schedule;
 use model::dependency::Dependency;
@@ -19,10 +18,11 @@ use model::fleet;
 use model::gpu::GpuSpec;
 use model::grammar::GrammarError;
 use model::interpolation::{self, Piece, Place, Reference};
+use model::node::{NodeConfig, NodeFacts};
 use model::partition::Partition;
 use model::principal::{Principal, Role};
 use model::range::Range;
-use model::request::{Grant, GresRequest, Memory, Per, Request, Sharing, WaitPolicy};
+use model::request::{DeviceMake, Grant, GresRequest, Memory, Per, Request, Sharing, WaitPolicy};
 use model::run::{Component, JobSpec, Launch, LaunchKind, Retry};
 use model::secret::{RegistryAuth, SecretValue};
 use model::time::{TimeLimit, Timestamp};
@@ -71,6 +71,8 @@ pub enum RequestError {
     OtherProject { project: String, name: String },
     #[error("`depends_on`: run {0} does not exist")]
     NoSuchRun(String),
+    #[error("`instances`: there is no instance {0}")]
+    NoSuchInstance(String),
     #[error("`schedule`: {0}: no day of the calendar matches")]
     NeverScheduled(String),
     #[error("`schedule`: an array is not started again and again: leave out one of them")]
@@ -169,17 +171,25 @@ fn script(task: &Task) -> Result<String, RequestError> {
         let named = task.groups.get(group as usize).filter(|named| node < named.nodes)?;
         Some(ends[group as usize] - named.nodes + node)
     };
-    let text = if task.groups.is_empty() {
-        script::script(&task.shell, &task.commands)
+    let text = if let Some(words) = entrypoint(task) {
+        script::of_words(&words)
+    } else if task.groups.is_empty() {
+        let docker = task.container.docker.then(|| script::START_DOCKER.to_owned());
+        let commands: Vec<String> = docker.into_iter().chain(task.commands.clone()).collect();
+        script::script(&task.shell, &commands)
     } else {
         if !script::is_posix(&task.shell) {
             return Err(RequestError::ShellOfGroups(task.shell.0.clone()));
         }
+        let docker = task.container.docker.then(|| script::START_DOCKER.to_owned());
         let own = task.groups.iter().map(|group| match &group.commands[..] {
             [] => &task.commands[..],
             own => own,
         });
-        let groups: Vec<(u32, &[String])> = ends.iter().copied().zip(own).collect();
+        let own: Vec<Vec<String>> =
+            own.map(|own| docker.iter().chain(own).cloned().collect()).collect();
+        let groups: Vec<(u32, &[String])> =
+            ends.iter().copied().zip(own.iter().map(Vec::as_slice)).collect();
         script::of_groups(&task.shell, &groups)
     };
     let pieces = interpolation::parse(&text, Place::Command);
@@ -215,6 +225,52 @@ pub fn resolve_dependencies(
         }
     }
     Ok(())
+}
+
+/// Puts the names of nodes in place of hosts and of numbers in fleets. `nodes` are those of the cluster in the order of
+/// their names.
+pub fn resolve_instances(
+    task: &mut Task,
+    partitions: &[Partition],
+    nodes: &[(&NodeConfig, &NodeFacts)],
+) -> Result<(), RequestError> {
+    let is_host = |host: &str, (config, facts): &(&NodeConfig, &NodeFacts)| {
+        let known = [&config.hostname, &config.address, &facts.hostname, &facts.address];
+        known.iter().any(|one| one.eq_ignore_ascii_case(host))
+    };
+    for instance in &mut task.instances {
+        let (found, said) = match instance {
+            Instance::Name(_) => continue,
+            Instance::Host(host) => (nodes.iter().find(|node| is_host(host, node)), host.clone()),
+            Instance::OfFleet { fleet, number } => {
+                let named = self::partitions(std::slice::from_ref(fleet))?;
+                let partition = partitions.iter().find(|partition| match named.first() {
+                    Some(name) => partition.name == *name,
+                    None => partition.default,
+                });
+                let of_fleet = |node: &&(&NodeConfig, &NodeFacts)| {
+                    partition.is_some_and(|partition| partition.nodes.contains(&node.0.name))
+                };
+                let found = nodes.iter().filter(of_fleet).nth(*number as usize);
+                (found, format!("{number} of fleet {}", fleet.name))
+            }
+        };
+        let (config, _) = found.ok_or(RequestError::NoSuchInstance(said))?;
+        *instance = Instance::Name(config.name.clone());
+    }
+    Ok(())
+}
+
+/// The names of the only nodes that will do.
+fn node_pool(task: &Task) -> Result<Vec<String>, RequestError> {
+    let name = |instance: &Instance| match instance {
+        Instance::Name(name) => Ok(name.clone()),
+        Instance::Host(host) => Err(RequestError::NoSuchInstance(host.clone())),
+        Instance::OfFleet { fleet, number } => {
+            Err(RequestError::NoSuchInstance(format!("{number} of fleet {}", fleet.name)))
+        }
+    };
+    task.instances.iter().map(name).collect()
 }
 
 /// All that the task depends on, by the numbers of jobs.
@@ -257,9 +313,15 @@ fn first_start(
     schedule.next_after(now).ok_or_else(never)
 }
 
-/// The same request, willing to wait: offers do not depend on what is free at the moment.
+/// The same request, willing to wait: offers depend neither on what is free at the moment nor on what the run brings along.
 pub fn for_offers(submission: &Submission) -> Submission {
-    let mut waiting = submission.clone();
+    let mut waiting = Submission {
+        het_components: submission.het_components.clone(),
+        script: submission.script.clone(),
+        environment: submission.environment.clone(),
+        registry_auth: submission.registry_auth.clone(),
+        ..without_texts(submission, submission.spec.clone())
+    };
     for spec in specs(&mut waiting) {
         for component in Arc::make_mut(&mut spec.components) {
             let request = Arc::make_mut(&mut component.request);
@@ -269,14 +331,31 @@ pub fn for_offers(submission: &Submission) -> Submission {
     waiting
 }
 
-/// The same request as one submission for each group of different resources, for the offers of each.
-pub fn group_submissions(submission: &Submission) -> Vec<Submission> {
-    let one = |spec: &JobSpec| Submission {
-        spec: JobSpec { launch: submission.spec.launch.clone(), ..spec.clone() },
+/// The request as one for each group of different resources, for the offers of each.
+pub fn group_requests(submission: &Submission) -> Vec<Submission> {
+    let all = std::iter::once(&submission.spec).chain(&submission.het_components);
+    let one = |spec: &JobSpec| JobSpec { launch: submission.spec.launch.clone(), ..spec.clone() };
+    all.map(|spec| without_texts(submission, one(spec))).collect()
+}
+
+/// A submission of this specification without its script, its environment and what it brings along, which may be large.
+fn without_texts(submission: &Submission, spec: JobSpec) -> Submission {
+    Submission {
+        spec,
         het_components: Vec::new(),
-        ..submission.clone()
-    };
-    std::iter::once(&submission.spec).chain(&submission.het_components).map(one).collect()
+        array: submission.array.clone(),
+        hold: submission.hold,
+        priority: submission.priority,
+        requeue_unsaid: submission.requeue_unsaid,
+        script: None,
+        environment: None,
+        first_step: None,
+        configuration: None,
+        unique_name: submission.unique_name,
+        registry_auth: None,
+        workspace: None,
+        git_credentials: None,
+    }
 }
 
 /// The specifications of all groups.
@@ -313,29 +392,41 @@ pub fn is_same_run<'a>(
     one: impl IntoIterator<Item = &'a JobSpec>,
     other: impl IntoIterator<Item = &'a JobSpec>,
 ) -> bool {
-    let essence = |spec: &JobSpec| {
-        let mut spec = spec.clone();
-        spec.owner = unset_owner();
-        (spec.account, spec.qos) = (None, None);
-        (spec.submit_line, spec.submit_host, spec.submit_sid) = (no_text(), no_text(), 0);
-        let launch = Arc::make_mut(&mut spec.launch);
-        // What the server keeps beside the script and the environment, which it is made from as well.
-        (launch.command, launch.configuration) = (None, None);
-        // Encrypted: equal ones differ.
-        (launch.registry_auth, launch.git_credentials) = (None, None);
-        launch.blob_bytes = Default::default();
-        // Set by the server.
-        launch.has_project_secrets = false;
-        for component in Arc::make_mut(&mut spec.components) {
-            let request = Arc::make_mut(&mut component.request);
-            request.wait_policy = WaitPolicy::Forever;
-            // The next time of a schedule.
-            request.begin = None;
-            request.partitions.clear();
-        }
-        spec
-    };
     one.into_iter().map(essence).eq(other.into_iter().map(essence))
+}
+
+/// What a run that is active would have to change to be the other: its priority, which is changed in place. `None` if it
+/// differs in something else as well, or not at all.
+pub fn update_in_place(active: &[&JobSpec], asked: &[JobSpec]) -> Option<JobField> {
+    let priority = asked.first()?.dstack_priority?;
+    let mut updated: Vec<JobSpec> = active.iter().map(|spec| (*spec).clone()).collect();
+    updated.iter_mut().for_each(|spec| spec.dstack_priority = Some(priority));
+    let differs = active.iter().any(|spec| spec.dstack_priority != Some(priority));
+    (differs && is_same_run(&updated, asked)).then_some(JobField::RunPriority(priority))
+}
+
+/// What decides how a run runs.
+fn essence(spec: &JobSpec) -> JobSpec {
+    let mut spec = spec.clone();
+    spec.owner = unset_owner();
+    (spec.account, spec.qos) = (None, None);
+    (spec.submit_line, spec.submit_host, spec.submit_sid) = (no_text(), no_text(), 0);
+    let launch = Arc::make_mut(&mut spec.launch);
+    // What the server keeps beside the script and the environment, which it is made from as well.
+    (launch.command, launch.configuration) = (None, None);
+    // Encrypted: equal ones differ.
+    (launch.registry_auth, launch.git_credentials) = (None, None);
+    launch.blob_bytes = Default::default();
+    // Set by the server.
+    launch.has_project_secrets = false;
+    for component in Arc::make_mut(&mut spec.components) {
+        let request = Arc::make_mut(&mut component.request);
+        request.wait_policy = WaitPolicy::Forever;
+        // The next time of a schedule.
+        request.begin = None;
+        request.partitions.clear();
+    }
+    spec
 }
 
 fn no_text() -> Arc<str> {
@@ -373,7 +464,7 @@ fn launch(
         first_step: None,
         configuration: None,
         blob_bytes: Default::default(),
-        shared_memory: task.resources.shm_size.filter(|_| task.container.image.is_none()),
+        shared_memory: task.resources.shm_size.filter(|_| !task.container.is_named()),
         startup_order: task.startup_order,
         ends_with_first_node: task.stop_criteria == StopCriteria::MasterDone,
         stop_s: task.stop_duration.map(stop_s),
@@ -392,21 +483,36 @@ fn stop_s(length: Option<Duration>) -> u32 {
     length.and_then(|length| u32::try_from(length.as_secs()).ok()).unwrap_or(u32::MAX)
 }
 
+/// What runs in place of a shell: dstack's `entrypoint` with the commands as its arguments.
+fn entrypoint(task: &Task) -> Option<Vec<String>> {
+    let own = &task.container.entrypoint;
+    (!own.is_empty()).then(|| own.iter().chain(&task.commands).cloned().collect())
+}
+
 /// The container of a task with an image: its own files and variables, with what the task names besides.
 fn container(task: &Task) -> Result<Option<Container>, RequestError> {
-    let Some(image) = task.container.image.clone() else { return Ok(None) };
+    let asked = &task.container;
+    if !asked.is_named() {
+        return Ok(None);
+    }
     Ok(Some(Container {
-        image: Some(image),
+        // Docker's image is the site's to choose.
+        image: asked.image.clone(),
+        docker: asked.docker,
+        privileged: asked.privileged || asked.docker,
         mounts: task.volumes.iter().filter_map(mount).collect(),
-        user: match &task.container.user {
+        user: match &asked.user {
             Some(user) => ContainerUser::Named(user.clone()),
             None => ContainerUser::OfImage,
         },
+        command: entrypoint(task).unwrap_or_default(),
         work_dir: task.working_dir.clone(),
         variables: Variables::All,
         shared_memory: task.resources.shm_size,
         ports: ports(task)?,
-        own_command: task.commands.is_empty() && task.groups.is_empty(),
+        own_command: asked.entrypoint.is_empty()
+            && task.commands.is_empty()
+            && task.groups.is_empty(),
         isolated: true,
         ..Container::default()
     }))
@@ -420,8 +526,7 @@ fn ports(task: &Task) -> Result<ContainerPorts, RequestError> {
 /// What is prepared on the node for a run. Whoever submits it fills in the files and the repository that it brings along.
 /// Without a `working_dir` such a run starts in a folder of its own, so that what it brings replaces nothing of its user's.
 fn workspace(task: &Task) -> Option<Workspace> {
-    let own_folder =
-        brings_files(task) && task.working_dir.is_none() && task.container.image.is_none();
+    let own_folder = brings_files(task) && task.working_dir.is_none() && !task.container.is_named();
     let (python, nvcc) = (task.python.clone(), task.container.nvcc);
     let is_needed = brings_files(task) || python.is_some() || nvcc;
     let single_branch = task.single_branch;
@@ -448,7 +553,7 @@ fn mount(volume: &task::Mount) -> Option<Mount> {
 fn environment(task: &Task, own: &[ResolvedVariable], submitter: &Submitter<'_>) -> String {
     let is_own = |name: &str| own.iter().any(|variable| variable.name == name);
     // An image has its own home and paths.
-    let from_client: &[&str] = if task.container.image.is_some() { &[] } else { &FROM_CLIENT };
+    let from_client: &[&str] = if task.container.is_named() { &[] } else { &FROM_CLIENT };
     let inherited = from_client.iter().filter(|name| !is_own(name));
     let mut text = String::new();
     for name in inherited {
@@ -491,6 +596,7 @@ fn request(
         sharing: if is_multi_node { Sharing::Node } else { Sharing::Share },
         reservation: task.profile.reservation.clone(),
         partitions: partitions(&task.fleets)?,
+        node_pool: node_pool(task)?,
         nodes,
         nodes_given: true,
         tasks_per_node: Some(1),
@@ -499,6 +605,7 @@ fn request(
         memory: Memory::PerNode(resources.memory),
         gres: gpus(resources).into_iter().collect(),
         disk: resources.disk_given.then_some(resources.disk.min),
+        architecture: resources.cpu.architecture,
         time_limit: Some(time_limit(task.max_duration)),
         wait_policy: wait_policy(task.retry.as_ref(), now),
         grant: Grant::Offer,
@@ -540,6 +647,7 @@ fn gpus(resources: &Resources) -> Option<GresRequest> {
         by_model: true,
         count: gpu.count.map(|count| u64::from(*count)),
         device_memory: device_memory(gpu),
+        make: DeviceMake { vendor: gpu.vendor, compute_capability: gpu.compute_capability },
     })
 }
 
@@ -584,22 +692,8 @@ fn tags(task: &Task) -> Option<String> {
 fn notices(task: &Task) -> Vec<String> {
     let resources = &task.resources;
     let gpu = resources.gpu.as_ref();
-    let vendor = gpu.and_then(|gpu| gpu.vendor.as_ref());
-    let capability = gpu.and_then(|gpu| gpu.compute_capability.as_ref());
     let total = gpu.filter(|gpu| gpu.total_memory.is_some() && !gpu.count.is_exact());
     let notices = [
-        resources.cpu.architecture.map(|architecture| {
-            let why = why_not_applied(&CPU, "arch");
-            format!("`resources.cpu`: {why}: {architecture} is not checked")
-        }),
-        vendor.map(|vendor| {
-            let why = why_not_applied(&GPU, "vendor");
-            format!("`resources.gpu`: {why}: {vendor} is not checked")
-        }),
-        capability.map(|version| {
-            let why = why_not_applied(&GPU, "compute_capability");
-            format!("`resources.gpu.compute_capability`: {version} is not checked: {why}")
-        }),
         total.map(|_| {
             "`resources.gpu.total_memory`: is checked only with an exact `count`: use `memory`"
                 .into()

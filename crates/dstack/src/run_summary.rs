@@ -95,6 +95,13 @@ impl RunSummary {
     }
 }
 
+/// The status of a run that has ended so.
+pub fn status_of(outcome: Outcome) -> RunStatus {
+    let (state, reason) = (outcome.state(), &Reason::None);
+    let exit = ExitStatus::default();
+    RunSummary::of(&JobFacts { state, reason, restarts: 0, exit }).status
+}
+
 /// Whether the run waits, and is started by its schedule.
 pub fn is_waiting_for_schedule(job: &JobView) -> bool {
     job.spec.schedule.is_some() && job.state == JobState::Pending

@@ -5,6 +5,7 @@
 //! here-document or `&`, and `set -e` holds inside every one of them, where ` && ` would switch it off.
 
 use crate::configuration::task::Shell;
+use crate::words::quoted;
 
 /// The shells that have `$?` and `[`.
 const POSIX: &[&str] = &["sh", "bash", "dash", "ksh", "zsh", "ash", "busybox"];
@@ -23,6 +24,25 @@ fn joined(shell: &Shell, commands: &[String]) -> String {
     let commands: Vec<&str> = commands.iter().map(|command| command.trim()).collect();
     commands.join(separator)
 }
+
+/// Words in place of a shell with commands: the first is the program.
+pub fn of_words(words: &[String]) -> String {
+    let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+    format!("#!/bin/sh\n\nexec {}\n", words.join(" "))
+}
+
+/// Starts a Docker daemon in the container and waits until it answers. It is told that its root is a user namespace's: it then
+/// leaves control groups as they are, which are the job's.
+pub const START_DOCKER: &str = r#"dockerd --rootless >/var/log/dockerd.log 2>&1 &
+dstack_dockerd=$!
+until docker version >/dev/null 2>&1; do
+  if ! kill -0 "$dstack_dockerd" 2>/dev/null; then
+    echo "dockerd has ended:" >&2
+    tail -n 20 /var/log/dockerd.log >&2
+    exit 1
+  fi
+  sleep 0.2
+done"#;
 
 /// Whether the shell has `$?`, `[` and `if`.
 pub fn is_posix(shell: &Shell) -> bool {

@@ -212,7 +212,8 @@ fn retry_text(retry: &Retry) -> String {
     ];
     let named: Vec<&str> = events.iter().filter(|e| e.0).map(|e| e.1).collect();
     let length = duration(retry.duration_s.map(Duration::from_secs));
-    format!("{length}[{}]", named.join(", "))
+    let most = retry.attempts_max.map(|most| format!(" x{most}")).unwrap_or_default();
+    format!("{length}[{}]{most}", named.join(", "))
 }
 
 /// In the largest unit that is exact: `5m`, `90m`, `2h`; None is `off`.

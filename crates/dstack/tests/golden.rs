@@ -159,3 +159,66 @@ fn what_a_newer_client_sends_is_left_out_and_hostile_json_is_bounded() {
         assert!(line.starts_with(expected), "{line}");
     }
 }
+
+/// Whole configurations as dstack's parser was seen to take or refuse them, with a word that our line must have.
+const CONFIGURATIONS: &[(&str, Option<&str>)] = &[
+    (r#"{"type": "task"}"#, Some("commands")),
+    (r#"{"type": "task", "commands": ["x"], "foo": 1}"#, Some("foo")),
+    (r#"{"type": "tsk"}"#, Some("tsk")),
+    ("{}", Some("type")),
+    (r#"{"type": "task", "commands": ["x"], "nodes": 0}"#, Some("nodes")),
+    (
+        r#"{"type": "task", "commands": ["x"], "nodes": 2, "groups": [{"nodes": 1}]}"#,
+        Some("groups"),
+    ),
+    (r#"{"type": "service", "commands": ["x"]}"#, Some("port")),
+    (r#"{"type": "service", "commands": ["x"], "port": 80, "replicas": "1..2"}"#, Some("scaling")),
+    (
+        r#"{"type": "service", "commands": ["x"], "port": 80, "replicas": 2, "scaling": {"metric": "rps", "target": 1}}"#,
+        Some("replicas"),
+    ),
+    (
+        r#"{"type": "service", "commands": ["x"], "port": 80, "replicas": "0..2", "scaling": {"metric": "rps", "target": 1, "window": "45s"}}"#,
+        Some("window"),
+    ),
+    (r#"{"type": "dev-environment", "ide": "emacs"}"#, Some("ide")),
+    (r#"{"type": "volume", "backend": "local", "name": "x"}"#, Some("backend")),
+    (r#"{"type": "volume", "backend": "aws", "region": "us", "size": "10GB"}"#, None),
+    (r#"{"type": "task", "commands": ["x"], "priority": 101}"#, Some("priority")),
+    (r#"{"type": "task", "commands": ["x"], "python": "3.7"}"#, Some("python")),
+    (r#"{"type": "task", "commands": ["x"], "image": "a", "python": "3.11"}"#, Some("python")),
+    (r#"{"type": "task", "commands": ["x"], "resources": {"gpu": "A100:H100"}}"#, Some("gpu")),
+    (r#"{"type": "task", "commands": ["x"], "shell": "zsh"}"#, Some("shell")),
+    (r#"{"type": "task", "commands": ["x"], "user": "a:b:c"}"#, Some("user")),
+    // Taken by dstack, and by its own client alone.
+    (r#"{"type": "preset", "base": "x/y"}"#, Some("preset")),
+    (r#"{"type": "fleet", "nodes": 1, "resources": {"gpu": "24GB"}}"#, None),
+    (r#"{"type": "gateway", "backend": "aws", "region": "x", "domain": "a.b"}"#, None),
+    // Mounts as text.
+    (r#"{"type": "task", "commands": ["x"], "volumes": ["vol:/data"]}"#, None),
+    (r#"{"type": "task", "commands": ["x"], "volumes": ["/host/p:/data"]}"#, None),
+    (r#"{"type": "task", "commands": ["x"], "volumes": ["~/x:/data"]}"#, Some("volumes")),
+    (r#"{"type": "task", "commands": ["x"], "volumes": ["./rel:/data"]}"#, Some("volumes")),
+    (r#"{"type": "task", "commands": ["x"], "volumes": ["vol:data"]}"#, Some("volumes")),
+    (r#"{"type": "task", "commands": ["x"], "volumes": ["vol:/a/../b"]}"#, Some("volumes")),
+    (r#"{"type": "task", "commands": ["x"], "volumes": ["vol"]}"#, Some("volumes")),
+    (r#"{"type": "task", "commands": ["x"], "volumes": ["vol:/data:ro"]}"#, Some("volumes")),
+    (r#"{"type": "task", "commands": ["x"], "volumes": ["a/b:/c"]}"#, Some("volumes")),
+];
+
+#[test]
+fn whole_configurations_are_taken_and_refused_as_by_dstack() {
+    for (text, refused) in CONFIGURATIONS {
+        // JSON is YAML: read as a file, where every error has its place.
+        match (parse("x.dstack.yml", text.as_bytes()), refused) {
+            (Ok(_), None) => {}
+            (Ok(_), Some(_)) => panic!("{text}: it was taken"),
+            (Err(error), None) => panic!("{text}: {error}"),
+            (Err(error), Some(word)) => {
+                let line = error.to_string();
+                assert!(line.starts_with("x.dstack.yml:1:"), "{text}: {line}");
+                assert!(line.contains(word) && !line.contains('\n'), "{text}: {line}");
+            }
+        }
+    }
+}

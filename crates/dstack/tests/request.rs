@@ -2,7 +2,12 @@
 
 use dstack::configuration::task::Task;
 use dstack::configuration::{Configuration, parse};
-use dstack::request::{Draft, RequestError, Submitter, draft, for_offers, is_same_run};
+use dstack::request::{
+    Draft, RequestError, Submitter, draft, for_offers, is_same_run, resolve_instances,
+};
+use model::amount::Bytes;
+use model::gpu::{ComputeCapability, GpuVendor};
+use model::node::{Architecture, NodeConfig, NodeFacts};
 use model::partition::Partition;
 use model::request::WaitPolicy;
 use model::run::LaunchKind;
@@ -10,13 +15,18 @@ use model::time::{TimeLimit, Timestamp};
 use serde_json::{Value, json};
 
 fn task(lines: &str) -> Task {
-    let text = format!("type: task\ncommands: [make, make test]\n{lines}\n");
+    let commands = if lines.contains("commands:") { "" } else { "commands: [make, make test]\n" };
+    let text = format!("type: task\n{commands}{lines}\n");
     let loaded = parse("task.yml", text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
     let Configuration::Task(task) = loaded.configuration else { panic!("no task") };
     *task
 }
 
 fn try_drafted(lines: &str, now: Timestamp) -> Result<Draft, RequestError> {
+    draft_of(&task(lines), now)
+}
+
+fn draft_of(task: &Task, now: Timestamp) -> Result<Draft, RequestError> {
     let variable = |name: &str| match name {
         "HOME" => Some("/home/ada".to_owned()),
         "PATH" => Some("/bin".to_owned()),
@@ -34,7 +44,7 @@ fn try_drafted(lines: &str, now: Timestamp) -> Result<Draft, RequestError> {
         umask: 0o027,
         variable: &variable,
     };
-    draft(&task(lines), &submitter)
+    draft(task, &submitter)
 }
 
 fn drafted(lines: &str) -> Draft {
@@ -148,21 +158,95 @@ fn request_that_cannot_be_made_is_refused_in_one_line() {
 
 #[test]
 fn property_that_is_not_applied_is_noticed() {
-    let table = [
-        ("resources: {cpu: x86}", "resources.cpu"),
-        ("resources: {gpu: nvidia}", "vendor"),
-        ("resources: {gpu: {compute_capability: 8.0}}", "compute_capability"),
-        ("resources: {gpu: {count: 1.., total_memory: 80GB}}", "total_memory"),
-    ];
+    let table = [("resources: {gpu: {count: 1.., total_memory: 80GB}}", "total_memory")];
     for (lines, word) in table {
         let notices = drafted(lines).notices;
         assert!(notices.len() == 1 && notices[0].contains(word), "{lines}: {notices:?}");
     }
     for quiet in [
+        "resources: {cpu: x86, gpu: {vendor: nvidia, compute_capability: 8.0}}",
         "resources: {gpu: 'H100:80GB:2', cpu: 2..}\nretry: {on_events: [no-capacity]}",
         "retry: true",
     ] {
         assert_eq!(drafted(quiet).notices, [""; 0], "{quiet}");
+    }
+}
+
+#[test]
+fn processors_and_gpus_are_told_apart_by_their_makers() {
+    let request = |lines| drafted(lines).submission.spec.request().clone();
+    let asked = request("resources: {cpu: 'arm:4..', gpu: {vendor: amd, compute_capability: 8.6}}");
+    assert_eq!(asked.architecture, Some(Architecture::Arm));
+    let make = asked.gres[0].make;
+    assert_eq!(make.vendor, Some(GpuVendor::Amd));
+    assert_eq!(make.compute_capability, Some(ComputeCapability(8, 6)));
+    let plain = request("resources: {gpu: 1}");
+    assert!(plain.architecture.is_none() && plain.gres[0].make.is_any());
+}
+
+#[test]
+fn entrypoint_runs_in_place_of_a_shell_with_the_commands_as_arguments() {
+    let command = |lines| drafted(lines).submission.spec.launch.container.clone().unwrap().command;
+    let lines = "image: app\nentrypoint: python -m 'my app'\ncommands: [\"a b\", c]";
+    assert_eq!(command(lines), ["python", "-m", "my app", "a b", "c"]);
+    let on_node = drafted("entrypoint: echo 'x y'\ncommands: [\"it's\"]").submission;
+    let script = on_node.script.expect("a script");
+    assert_eq!(script, "#!/bin/sh\n\nexec 'echo' 'x y' 'it'\\''s'\n");
+}
+
+#[test]
+fn docker_is_a_privileged_container_whose_daemon_starts_before_the_commands() {
+    let submission = drafted("docker: true\ncommands: [docker ps]").submission;
+    let container = submission.spec.launch.container.clone().expect("a container");
+    assert!(container.docker && container.privileged && container.image.is_none());
+    let script = submission.script.expect("a script");
+    let starts = script.find("dockerd").expect("it starts the daemon");
+    assert!(script.starts_with("#!/bin/bash\n") && starts < script.find("docker ps").unwrap());
+    let plain = drafted("image: app").submission.spec.launch.container.clone().unwrap();
+    assert!(!plain.privileged && plain.command.is_empty());
+}
+
+#[test]
+fn instances_are_nodes_by_name_host_and_number_in_their_fleet() {
+    let node = |name: &str, address: &str| {
+        let config = NodeConfig::plain(name, 4, Bytes::from_gib(8));
+        let facts = NodeFacts { hostname: format!("{name}.lab"), ..NodeFacts::default() };
+        (NodeConfig { address: address.into(), ..config }, facts)
+    };
+    let nodes = [node("a1", "10.0.0.1"), node("a2", "10.0.0.2"), node("b1", "10.0.1.1")];
+    let nodes: Vec<_> = nodes.iter().map(|(config, facts)| (config, facts)).collect();
+    let partition = |name: &str, default: bool, members: &[&str]| -> Partition {
+        let text =
+            json!({"name": name, "nodes": members, "default": default, "max_time": "Unlimited"});
+        serde_json::from_value(text).expect("a partition")
+    };
+    let partitions = [partition("main", true, &["a1", "a2", "b1"]), partition("b", false, &["b1"])];
+    let pool = |instances: &str| {
+        let mut task = task(&format!("instances: {instances}"));
+        resolve_instances(&mut task, &partitions, &nodes)?;
+        Ok::<_, RequestError>(
+            draft_of(&task, Timestamp::default())?.submission.spec.request().node_pool.clone(),
+        )
+    };
+    let good = [
+        ("[a2]", vec!["a2"]),
+        ("[{name: b1}, a1]", vec!["b1", "a1"]),
+        ("[{hostname: 10.0.0.2}]", vec!["a2"]),
+        ("[{hostname: B1.lab}]", vec!["b1"]),
+        ("[{fleet: main, instance: 1}]", vec!["a2"]),
+        ("[{fleet: static, instance: 2}]", vec!["b1"]),
+        ("[{fleet: b, instance: 0}]", vec!["b1"]),
+    ];
+    for (instances, expected) in good {
+        assert_eq!(pool(instances).unwrap_or_else(|e| panic!("{e}")), expected, "{instances}");
+    }
+    let bad = [
+        ("[{hostname: c1}]", "`instances`: there is no instance c1"),
+        ("[{fleet: b, instance: 1}]", "`instances`: there is no instance 1 of fleet b"),
+        ("[{fleet: x, instance: 0}]", "`instances`: there is no instance 0 of fleet x"),
+    ];
+    for (instances, expected) in bad {
+        assert_eq!(pool(instances).expect_err(instances).to_string(), expected);
     }
 }
 

@@ -16,7 +16,7 @@ use model::node::{NodeConfig, NodeGres};
 use model::partition::Partition;
 use model::principal::{Principal, Role};
 use model::range::Range;
-use model::request::{GresRequest, Memory, Per, Request};
+use model::request::{DeviceMake, GresRequest, Memory, Per, Request};
 use model::run::{Component, JobSpec, Launch, LaunchKind};
 use model::time::{TimeLimit, Timestamp};
 use sched::view::{Availability, DependencyState, NodeUse};
@@ -91,6 +91,7 @@ fn shapes(random: &mut Random) -> Vec<Request> {
                     kinds,
                     count: Range::exactly(gpus),
                     by_model: false,
+                    make: DeviceMake::default(),
                     device_memory: None,
                 }],
                 time_limit: Some(TimeLimit::Minutes(30 + 10 * random.below(280) as u32)),

@@ -14,7 +14,7 @@ use model::node::{NodeConfig, NodeGres};
 use model::partition::Partition;
 use model::principal::{Principal, Role};
 use model::range::Range;
-use model::request::{GresRequest, Memory, Per, Request, Sharing};
+use model::request::{DeviceMake, GresRequest, Memory, Per, Request, Sharing};
 use model::run::{Component, JobSpec, Launch, LaunchKind};
 use model::time::{TimeLimit, Timestamp};
 use std::fmt::Write as _;
@@ -274,6 +274,7 @@ pub fn gpu_request(per: Per, kinds: &[&str], count: u64) -> GresRequest {
         kinds: kinds.iter().map(|kind| kind.to_string()).collect(),
         count: Range::exactly(count),
         by_model: false,
+        make: DeviceMake::default(),
         device_memory: None,
     }
 }

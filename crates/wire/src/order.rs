@@ -89,6 +89,9 @@ pub struct JobLaunch {
     /// Variables that the node fills in for each process.
     #[serde(default)]
     pub process_variables: Vec<(String, ProcessVariable)>,
+    /// Variables of the script that name the folder it starts in, which a container may have elsewhere.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub folder_variables: Vec<String>,
     pub work_dir: String,
     pub stdin: String,
     pub stdout: Output,

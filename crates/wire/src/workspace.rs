@@ -59,6 +59,9 @@ pub struct Repository {
     /// A folder that is there already and not empty is used as it is; else it is an error.
     #[serde(default)]
     pub skip_if_exists: bool,
+    /// The variable that names its folder to the run; set when the run is launched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder_variable: Option<String>,
     /// The submitter's, for commits that the run makes.
     #[serde(default)]
     pub user_name: Option<String>,

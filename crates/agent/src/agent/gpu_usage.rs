@@ -161,6 +161,7 @@ mod tests {
             numa_node: None,
             cpus: None,
             memory: None,
+            compute_capability: None,
             links: Vec::new(),
         };
         let machine = [gpu(2, &[]), gpu(5, &[]), gpu(7, &["/dev/c1", "/dev/c2"])];

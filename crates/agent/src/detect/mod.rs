@@ -232,6 +232,7 @@ mod tests {
             numa_node: None,
             cpus: None,
             memory: None,
+            compute_capability: None,
             links: Vec::new(),
         }
     }

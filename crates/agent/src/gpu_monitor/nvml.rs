@@ -2,6 +2,7 @@
 //! older library does not have is a value that is not known.
 
 use model::amount::Bytes;
+use model::gpu::ComputeCapability;
 use model::gpu_health::GpuReading;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_ulonglong, c_void};
@@ -121,6 +122,7 @@ functions! {
     rows: GetRows = c"nvmlDeviceGetRemappedRows";
     replays: Get<c_uint> = c"nvmlDeviceGetPcieReplayCounter";
     mig: GetTwo = c"nvmlDeviceGetMigMode";
+    capability: GetTwo = c"nvmlDeviceGetCudaComputeCapability";
     link_state: GetBy<c_uint> = c"nvmlDeviceGetNvLinkState";
     link_errors: GetByTwo = c"nvmlDeviceGetNvLinkErrorCounter";
     link_remote: GetBy<PciInfo> = c"nvmlDeviceGetNvLinkRemotePciInfo_v2";
@@ -217,7 +219,8 @@ impl Nvml {
             reading.remap_failed = Some(failed);
         }
         reading.pcie_replays = asked.get(of.replays).map(u64::from);
-        reading.mig = asked.is_in_mig_mode(of.mig);
+        reading.mig = asked.get_two(of.mig).is_some_and(|(current, _)| current == 1);
+        reading.compute_capability = asked.compute_capability(of.capability);
         reading.nvlink_errors = asked.link_errors(&of);
         reading.xid = self.xids.get(&device.addr()).copied();
         reading.lost = asked.lost.map(|status| self.error(status));
@@ -346,12 +349,16 @@ impl Asked {
         self.checked(if status == SUCCESS { Ok(rows) } else { Err(status) })
     }
 
-    fn is_in_mig_mode(&mut self, function: Option<GetTwo>) -> bool {
-        let Some(function) = function else { return false };
-        let (mut current, mut pending) = (0, 0);
+    fn get_two(&mut self, function: Option<GetTwo>) -> Option<(c_uint, c_uint)> {
+        let (mut one, mut other) = (0, 0);
         // SAFETY: as in `get`, for two values.
-        let status = unsafe { function(self.device, &mut current, &mut pending) };
-        status == SUCCESS && current == 1
+        let status = unsafe { function?(self.device, &mut one, &mut other) };
+        (status == SUCCESS).then_some((one, other))
+    }
+
+    fn compute_capability(&mut self, function: Option<GetTwo>) -> Option<ComputeCapability> {
+        let (major, minor) = self.get_two(function)?;
+        Some(ComputeCapability(u16::try_from(major).ok()?, u16::try_from(minor).ok()?))
     }
 
     /// The errors of all active links; `None` without links.

@@ -130,6 +130,7 @@ fn detected(name: &str, machine: &Machine) -> NodeConfig {
         variables: variables.clone(),
         no_consume: false,
         share_of: None,
+        compute_capability: gpu.compute_capability,
     });
     NodeConfig {
         hostname: machine.hostname.clone(),
@@ -154,6 +155,7 @@ fn with_own_lines(mut found: NodeConfig, mut said: Vec<NodeGres>) -> NodeConfig 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::gpu::ComputeCapability;
 
     #[test]
     fn devices_keep_what_was_found_of_them_where_the_machines_own_files_name_them() {
@@ -161,6 +163,7 @@ mod tests {
             files: vec![file.to_owned()],
             device_names: name.map(str::to_owned).into_iter().collect(),
             device_memory: Some(Bytes::from_gib(gib)),
+            compute_capability: Some(ComputeCapability(if gib == 80 { 9 } else { 8 }, 0)),
             ..NodeGres::plain("gpu", Some("h100"), 1)
         };
         let found = NodeConfig {
@@ -178,12 +181,13 @@ mod tests {
             let mut all = with_own_lines(found.clone(), vec![line]).gres;
             assert_eq!(all.len(), 1, "what was found is replaced");
             let line = all.remove(0);
-            (line.device_names, line.device_memory)
+            (line.device_names, line.device_memory, line.compute_capability)
         };
         let names = vec!["MIG-x".to_owned(), String::new()];
-        assert_eq!(own(&["/dev/b,/dev/c2,/dev/c1", "/dev/a"]), (names, Some(Bytes::from_gib(80))));
-        assert_eq!(own(&["/dev/a", "/dev/d"]), (Vec::new(), None), "not the same");
-        assert_eq!(own(&["/dev/a", "/dev/z"]), (Vec::new(), None), "one is not known");
+        let same = (names, Some(Bytes::from_gib(80)), Some(ComputeCapability(9, 0)));
+        assert_eq!(own(&["/dev/b,/dev/c2,/dev/c1", "/dev/a"]), same);
+        assert_eq!(own(&["/dev/a", "/dev/d"]), (Vec::new(), None, None), "not the same");
+        assert_eq!(own(&["/dev/a", "/dev/z"]), (Vec::new(), None, None), "one is not known");
         assert_eq!(with_own_lines(found.clone(), Vec::new()), found);
     }
 

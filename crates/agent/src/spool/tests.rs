@@ -43,6 +43,7 @@ pub fn launch() -> JobLaunch {
         environment: vec!["PATH=/usr/bin:/bin".into()],
         files: Vec::new(),
         process_variables: Vec::new(),
+        folder_variables: Vec::new(),
         work_dir: "/tmp".into(),
         stdin: "/dev/null".into(),
         stdout: Output::Log,

@@ -220,6 +220,7 @@ impl Cluster {
             environment: vec!["PATH=/usr/bin:/bin".into(), "GREETING=hello".into()],
             files: Vec::new(),
             process_variables: Vec::new(),
+            folder_variables: Vec::new(),
             work_dir: home,
             stdin: "/dev/null".into(),
             stdout: Output::File { pattern: "out".into(), append: false },

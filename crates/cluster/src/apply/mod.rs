@@ -158,7 +158,11 @@ impl State {
         for configured in &config.nodes {
             let config = Arc::new(configured.clone());
             let node = match known.remove(&configured.name) {
-                Some(node) => Node { config, removed: false, ..node },
+                Some(node) => {
+                    let mut node = Node { config, removed: false, ..node };
+                    node.take_architecture();
+                    node
+                }
                 None => {
                     let mut node = Node::new(config);
                     node.admin = configured.initial;

@@ -56,8 +56,12 @@ impl State {
                 let node = self.node_mut(node);
                 node.slot = SlotState::Up;
                 node.facts = (**facts).clone();
+                let is_new = node.take_architecture();
                 node.silent_since = None;
                 node.stale.clone_from(stale);
+                if is_new {
+                    self.hardware.invalidate();
+                }
             }
             Event::NodeSilent { node, at } => {
                 self.note_node(node, None, *at, ActivityKind::NodeSilent);

@@ -110,6 +110,7 @@ fn asks(field: &JobField) -> bool {
         | JobField::Priority(_)
         | JobField::Nice(_)
         | JobField::SiteFactor(_)
+        | JobField::RunPriority(_)
         | JobField::Comment(_)
         | JobField::AdminComment(_)
         | JobField::Dependency(_)

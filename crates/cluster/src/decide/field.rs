@@ -24,6 +24,9 @@ use std::time::Duration;
 /// The most jobs that are searched for a circle of dependencies.
 const CIRCLE_MAX: usize = 10_000;
 
+/// The most that dstack's `priority` may be.
+const RUN_PRIORITY_MAX: u8 = 100;
+
 impl State {
     pub(super) fn update(
         &self,
@@ -136,6 +139,13 @@ impl State {
             JobField::Priority(priority) => self.check_priority(job, *priority, context),
             JobField::Nice(nice) if *nice < 0 => self.only_operators(context),
             JobField::Nice(_) => Ok(()),
+            // Whoever submits a run chooses it.
+            JobField::RunPriority(priority) if *priority <= RUN_PRIORITY_MAX => Ok(()),
+            JobField::RunPriority(priority) => Err(Refusal::InvalidValue {
+                what: "priority".into(),
+                value: priority.to_string(),
+                expected: format!("expected a number from 0 to {RUN_PRIORITY_MAX}"),
+            }),
             // Slurm accepts a deadline for a running job, without effect.
             JobField::Deadline(_) if running => Ok(()),
             JobField::Deadline(time) if *time <= context.now => Err(Refusal::TimePassed),
@@ -305,6 +315,7 @@ fn chooses_files(field: &JobField) -> bool {
         | JobField::Priority(_)
         | JobField::Nice(_)
         | JobField::SiteFactor(_)
+        | JobField::RunPriority(_)
         | JobField::Comment(_)
         | JobField::Begin(_)
         | JobField::Deadline(_)

@@ -15,6 +15,9 @@ use model::run::{Hold, JobSpec, LaunchKind, RunKind};
 use model::time::{TimeLimit, Timestamp};
 use std::sync::Arc;
 
+const PRIVILEGED_NOT_ALLOWED: &str = "privileged containers, docker: true among them, are not allowed here: \
+     the administrator allows them with privileged = true below [containers] in sluice.toml";
+
 impl State {
     pub(super) fn decide_submit(
         &self,
@@ -101,6 +104,16 @@ impl State {
             het: None,
             at: context.now,
         }))
+    }
+
+    /// A privileged container takes the site's consent.
+    fn check_privileged(&self, spec: &JobSpec) -> Result<(), Refusal> {
+        let asks =
+            spec.launch.container.as_ref().is_some_and(|container| container.takes_consent());
+        if asks && !self.config.site.containers.privileged {
+            return Err(Refusal::Other(PRIVILEGED_NOT_ALLOWED.into()));
+        }
+        Ok(())
     }
 
     /// Anybody may lower a job's priority; only an operator may raise it.
@@ -282,8 +295,10 @@ impl State {
         partitions: &[u32],
         context: &Context,
     ) -> Result<(), Refusal> {
+        self.check_privileged(spec)?;
         let request = spec.request();
-        for node in request.node_list.iter().chain(&request.exclude) {
+        let named = request.node_list.iter().chain(&request.exclude).chain(&request.node_pool);
+        for node in named {
             if !self.nodes.contains_key(node) {
                 return Err(Refusal::UnknownNode(node.clone()));
             }

@@ -5,6 +5,7 @@ use crate::command::Context;
 use crate::dependency;
 use crate::event::Event;
 use crate::requested;
+use crate::requeue;
 use crate::state::State;
 use crate::state::job::Job;
 use model::dependency::DependencyState;
@@ -97,9 +98,14 @@ impl State {
         if latest.is_some_and(|latest| latest < now) {
             return Some(Outcome::Deadline);
         }
-        match request.wait_policy {
-            WaitPolicy::Until(time) if time <= now => return Some(Outcome::NoCapacity),
-            _ => {}
+        let until = match request.wait_policy {
+            // What a policy says of the first start does not hold for one that has had it.
+            _ if job.attempts > 0 => requeue::retry_deadline(job),
+            WaitPolicy::Until(time) => Some(time),
+            WaitPolicy::Forever | WaitPolicy::Now => None,
+        };
+        if until.is_some_and(|time| time <= now) {
+            return Some(Outcome::NoCapacity);
         }
         let kills =
             job.spec.kill_on_invalid_dependency || self.config.parameters.kill_invalid_dependency;

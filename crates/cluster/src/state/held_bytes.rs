@@ -5,6 +5,7 @@
 
 use super::job::{Job, Phase};
 use foldhash::fast::RandomState;
+use model::container::{Container, ContainerUser, Variables};
 use model::id::BlobRef;
 use model::request::Request;
 use model::run::{JobSpec, Launch, Step};
@@ -164,7 +165,7 @@ fn spec_bytes(spec: &JobSpec) -> u64 {
 
 fn launch_bytes(launch: &Launch) -> u64 {
     let Launch { arguments, work_dir, command, stdin, stdout, stderr, rlimits, .. } = launch;
-    let container = launch.container.as_ref().map_or(0, |container| container.text_bytes() as u64);
+    let container = launch.container.as_ref().map_or(0, |container| container_bytes(container));
     let files = [command, stdin, stdout, stderr].into_iter().flatten().map(|file| file.len());
     let sealed = [&launch.registry_auth, &launch.git_credentials];
     list_bytes(arguments)
@@ -175,15 +176,36 @@ fn launch_bytes(launch: &Launch) -> u64 {
         + ITEM_BYTES * rlimits.len() as u64
 }
 
+fn container_bytes(container: &Container) -> u64 {
+    let Container { image, work_dir, save, mounts, variables, command, ports, .. } = container;
+    let texts = [image, work_dir, save].into_iter().flatten().map(String::len).sum::<usize>()
+        + container.name.as_ref().map_or(0, |named| named.name.len())
+        + match &container.user {
+            ContainerUser::Named(user) => user.len(),
+            _ => 0,
+        };
+    let mounts = mounts
+        .iter()
+        .map(|mount| 2 * ITEM_BYTES + (mount.source.len() + mount.target.len()) as u64)
+        .sum::<u64>();
+    let variables = match variables {
+        Variables::Named(names) => list_bytes(names),
+        Variables::All => 0,
+    };
+    texts as u64 + mounts + variables + list_bytes(command) + ITEM_BYTES * ports.len() as u64
+}
+
 fn request_bytes(request: &Request) -> u64 {
-    let Request { partitions, node_counts, gres, node_list, exclude, licenses, .. } = request;
+    let Request { partitions, node_counts, gres, node_list, exclude, node_pool, licenses, .. } =
+        request;
     let constraints = [&request.constraint, &request.prefer].into_iter().flatten();
     let texts = constraints.map(|constraint| constraint.to_string().len()).sum::<usize>()
         + request.reservation.as_ref().map_or(0, String::len);
     let gres_texts = gres.iter().map(|one| list_bytes(&one.kinds) + one.name.len() as u64);
     let license_texts = licenses.iter().map(|(name, _)| name.len() as u64);
     let items = node_counts.len() + gres.len() + licenses.len();
-    let lists = [partitions, node_list, exclude].into_iter().map(|list| list_bytes(list));
+    let lists =
+        [partitions, node_list, exclude, node_pool].into_iter().map(|list| list_bytes(list));
     let named = lists.chain(gres_texts).chain(license_texts).sum::<u64>();
     named + texts as u64 + ITEM_BYTES * items as u64
 }

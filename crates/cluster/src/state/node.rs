@@ -2,7 +2,7 @@
 
 use model::health::{HealthFailure, HealthSource};
 use model::id::AttemptId;
-use model::node::{AdminState, NodeConfig, NodeFacts, SlotState};
+use model::node::{AdminState, Architecture, NodeConfig, NodeFacts, SlotState};
 use model::node_reason::NodeReason;
 use model::time::Timestamp;
 use sched::view::{Availability, NodeUse};
@@ -58,6 +58,16 @@ impl Node {
             used: NodeUse::default(),
             holders: Vec::new(),
         }
+    }
+
+    /// Sets the architecture that the node's agent reported, if any has. Returns whether that changes something.
+    pub fn take_architecture(&mut self) -> bool {
+        let found = Architecture::of_machine(&self.facts.arch);
+        let is_new = found.is_some() && self.config.architecture != found;
+        if is_new {
+            Arc::make_mut(&mut self.config).architecture = found;
+        }
+        is_new
     }
 
     pub fn availability(&self) -> Availability {

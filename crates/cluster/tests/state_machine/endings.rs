@@ -63,6 +63,7 @@ fn run_whose_gpus_are_idle_ends_with_the_reason_and_is_not_retried() {
             on_interruption: true,
             on_no_capacity: true,
             duration_s,
+            attempts_max: None,
         }));
     };
     let attempt = w.started(ask().task().with(retry));

@@ -6,7 +6,7 @@ use model::array::ArraySpec;
 use model::dependency::Dependency;
 use model::principal::{Principal, Role};
 use model::range::Range;
-use model::request::{GresRequest, Memory, Per, Request};
+use model::request::{DeviceMake, GresRequest, Memory, Per, Request};
 use model::run::{Component, Hold, JobSpec, Launch, LaunchKind, Retry};
 use model::time::TimeLimit;
 use std::sync::Arc;
@@ -169,6 +169,7 @@ impl Ask {
             kinds: Vec::new(),
             count: Range::exactly(count),
             by_model: false,
+            make: DeviceMake::default(),
             device_memory: None,
         };
         self.asking(|r| r.gres.push(gres))
@@ -203,6 +204,7 @@ impl Ask {
             on_interruption: false,
             on_error: false,
             duration_s: None,
+            attempts_max: None,
         };
         set(&mut retry);
         self.with(|spec| spec.retry = Some(Box::new(retry)))

@@ -10,7 +10,9 @@ use model::node::AdminState;
 use model::node_reason::NodeCause;
 use model::reason::{Reason, Refusal, UserFault};
 use model::record::RecordState;
+use model::request::WaitPolicy;
 use model::run::{Hold, JobState, Outcome, Retry, Usage};
+use std::time::Duration;
 
 #[test]
 fn requeued_job_keeps_its_id_and_starts_attempt_two() {
@@ -279,19 +281,51 @@ fn cancel_takes_back_a_requeue_under_way() {
 }
 
 #[test]
-fn retry_on_error_requeues_until_its_duration_is_over() {
+fn retry_waits_longer_before_each_attempt() {
+    let mut w = world(1);
+    let retrying = |r: &mut model::run::Retry| (r.on_error, r.duration_s) = (true, Some(3600));
+    let job = w.started(ask().task().retry(retrying)).job;
+    for (number, pause_s) in [(2, 15), (3, 30), (4, 60), (5, 120), (6, 300), (7, 600), (8, 600)] {
+        let script = AttemptReport::ScriptEnded { exit: exited(1), oom: false, timed_out: false };
+        w.report("n1", w.job(job).attempt_id().expect("it runs"), script);
+        w.end(job, 1);
+        assert_eq!(w.is(job), JobState::Pending);
+        w.pass(pause_s - 1);
+        assert!(w.plan().is_empty(), "attempt {number} is not due yet");
+        w.pass(1);
+        assert_eq!(w.plan()[0].number, number);
+    }
+}
+
+/// Its duration bounds the wait since the last event, however long the run has run before, and not the run itself.
+#[test]
+fn retry_ends_where_no_attempt_starts_within_its_duration() {
     let mut w = world(1);
     let retrying = |r: &mut model::run::Retry| (r.on_error, r.duration_s) = (true, Some(600));
-    let job = w.started(ask().task().retry(retrying)).job;
+    let first_until = WaitPolicy::Until(w.now + Duration::from_secs(600));
+    let asked = ask().task().retry(retrying).asking(|ask| ask.wait_policy = first_until);
+    let job = w.started(asked).job;
+    w.pass(7200);
+    w.end(job, 1);
+    w.tick();
+    assert_eq!(w.is(job), JobState::Pending, "it was submitted long ago, and failed just now");
     w.pass(599);
-    let script = AttemptReport::ScriptEnded { exit: exited(1), oom: false, timed_out: false };
-    w.report("n1", w.job(job).attempt_id().expect("it runs"), script);
-    w.end(job, 1);
     assert_eq!(w.is(job), JobState::Pending);
-    assert_eq!(w.plan()[0].number, 2);
     w.pass(1);
-    w.end(job, 1);
     assert_eq!(w.is(job), JobState::Failed);
+    assert_eq!(w.job(job).ended().expect("it has ended").outcome, Outcome::NoCapacity);
+}
+
+#[test]
+fn retry_makes_as_many_attempts_as_it_says() {
+    let mut w = world(1);
+    let retrying = |r: &mut model::run::Retry| (r.on_error, r.attempts_max) = (true, Some(2));
+    let job = w.started(ask().task().retry(retrying)).job;
+    w.end(job, 1);
+    w.pass(15);
+    assert_eq!(w.plan()[0].number, 2);
+    w.end(job, 1);
+    assert_eq!((w.is(job), w.job(job).restarts()), (JobState::Failed, 1));
 }
 
 #[test]
@@ -367,18 +401,19 @@ fn scheduled_job_waits_for_its_next_time_however_it_ended_until_it_is_cancelled(
 }
 
 #[test]
-fn scheduled_job_that_is_retried_or_requeued_starts_again_at_once() {
+fn scheduled_job_that_is_retried_or_requeued_does_not_wait_for_its_next_time() {
     let each_hour = Schedule::parse(vec!["0 * * * *".to_owned()]).expect("a schedule");
     let mut w = world(1);
     let scheduled = ask().task().with(|spec| {
         spec.schedule = Some(Box::new(each_hour));
         let (on_no_capacity, on_interruption, on_error) = (false, false, true);
-        let duration_s = Some(600);
-        let retry = Retry { on_no_capacity, on_interruption, on_error, duration_s };
+        let (duration_s, attempts_max) = (Some(600), None);
+        let retry = Retry { on_no_capacity, on_interruption, on_error, duration_s, attempts_max };
         spec.retry = Some(Box::new(retry));
     });
     let job = w.started(scheduled).job;
     w.end(job, 3);
+    w.pass(15);
     assert_eq!(w.plan().len(), 1, "its retry");
     w.change(job, JobChange::Requeue(Requeue::PLAIN)).expect("it runs");
     w.end(job, 0);

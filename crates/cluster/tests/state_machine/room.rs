@@ -5,6 +5,7 @@ use crate::testbed::{World, world};
 use cluster::{Command, Context, Event};
 use model::bounds;
 use model::change::JobField;
+use model::container::{Container, Variables};
 use model::id::BlobRef;
 use model::principal::Principal;
 use model::reason::Refusal;
@@ -98,4 +99,25 @@ fn texts_of_one_user_have_a_bound_for_submits_and_updates() {
     let by_root = Context { now: w.now, random: 1, by: root() };
     w.state.decide(&update, &by_root).expect("root may");
     submit_as(&mut w, &bob(), ask()).expect("another user has his own bound");
+}
+
+/// An empty text takes memory too.
+#[test]
+fn each_item_of_a_list_counts() {
+    const ITEMS: u64 = 1000;
+    let empty = || vec![String::new(); ITEMS as usize];
+    let with = |container: Container| {
+        ask().with(|spec| Arc::make_mut(&mut spec.launch).container = Some(Box::new(container)))
+    };
+    let asks = [
+        ask().asking(|request| request.node_pool = vec!["n1".into(); ITEMS as usize]),
+        with(Container { command: empty(), ..Container::default() }),
+        with(Container { variables: Variables::Named(empty()), ..Container::default() }),
+    ];
+    for ask in asks {
+        let mut w = world(1);
+        w.try_submit(ask.held(Hold::User)).expect("it has room");
+        let text = w.state.held_bytes.of_user(crate::job_builder::alice().uid).text;
+        assert!(text > ITEMS * 24, "{text}");
+    }
 }

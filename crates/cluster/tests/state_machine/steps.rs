@@ -8,7 +8,7 @@ use model::amount::Bytes;
 use model::id::{AttemptId, StepId};
 use model::range::Range;
 use model::reason::Refusal;
-use model::request::{GresRequest, Memory, Per};
+use model::request::{DeviceMake, GresRequest, Memory, Per};
 use model::run::Usage;
 use model::step::{StepRefusal, StepShape, TaskDistribution};
 use proptest::prelude::*;
@@ -31,6 +31,7 @@ fn gpus(per: Per, count: u64) -> Option<Vec<GresRequest>> {
         name,
         kinds: Vec::new(),
         by_model: false,
+        make: DeviceMake::default(),
         count,
         device_memory: None,
     }])

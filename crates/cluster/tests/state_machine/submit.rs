@@ -5,10 +5,12 @@ use crate::testbed::{world, world_with};
 use cluster::Command;
 use model::account::{Account, Association, Qos};
 use model::change::{JobChange, JobField, JobRef};
+use model::container::Container;
 use model::partition::PartitionState;
 use model::reason::Refusal;
 use model::request::{Sharing, WaitPolicy};
 use model::run::{Hold, JobState};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[test]
@@ -168,4 +170,21 @@ fn late_plan_does_not_start_a_job_on_a_user_exclusive_node() {
     w.change(late_job, JobChange::Release).expect("root may");
     let start = Command::Start(Box::new(late[0].clone()));
     assert_eq!(w.try_as(root(), start), Err(Refusal::NoCapacityNow));
+}
+
+/// A client that sends a submission of its own may say either word without the other.
+#[test]
+fn privileged_containers_and_docker_daemons_each_take_the_sites_consent() {
+    let contained = |privileged: bool, docker: bool| {
+        let container = Container { privileged, docker, ..Container::default() };
+        ask().with(|spec| Arc::make_mut(&mut spec.launch).container = Some(Box::new(container)))
+    };
+    let mut strict = world(1);
+    strict.try_submit(contained(false, false)).expect("plain");
+    let mut free = world_with(1, |config| config.site.containers.privileged = true);
+    for (privileged, docker) in [(true, false), (false, true)] {
+        let refused = strict.try_submit(contained(privileged, docker)).expect_err("no consent");
+        assert!(refused.to_string().contains("privileged = true"), "{refused}");
+        free.try_submit(contained(privileged, docker)).expect("consent");
+    }
 }

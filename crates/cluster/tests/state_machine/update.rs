@@ -6,7 +6,7 @@ use model::change::{JobChange, JobField, JobRef};
 use model::id::JobId;
 use model::range::Range;
 use model::reason::Refusal;
-use model::request::Sharing;
+use model::request::{DeviceMake, Sharing};
 use model::run::Hold;
 use model::time::{TimeLimit, Timestamp};
 use std::time::Duration;
@@ -71,6 +71,7 @@ fn invalid_values_are_refused_and_change_nothing() {
         kinds: Vec::new(),
         count: Range::exactly(1),
         by_model: false,
+        make: DeviceMake::default(),
         device_memory: None,
     };
     let features = model::constraint::Constraint::parse("nosuch").expect("a constraint");

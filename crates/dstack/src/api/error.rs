@@ -63,6 +63,30 @@ impl ApiError {
         Self { status: 400, body: json!({ "detail": [{ "msg": message, "code": code }] }) }
     }
 
+    /// The same, where dstack gives no code.
+    pub fn refused_without_code(message: impl Into<String>) -> Self {
+        let message: String = message.into();
+        Self { status: 400, body: json!({ "detail": [{ "msg": message, "code": null }] }) }
+    }
+
+    /// The body is no JSON; `at` is where that was found.
+    pub fn no_json(at: usize, why: impl Into<String>) -> Self {
+        let why: String = why.into();
+        let detail = json!([{
+            "type": "json_invalid", "loc": ["body", at], "msg": "JSON decode error",
+            "input": {}, "ctx": { "error": why },
+        }]);
+        Self { status: 422, body: json!({ "detail": detail }) }
+    }
+
+    /// The body lacks a field that the call needs.
+    pub fn missing_field(name: &str) -> Self {
+        let detail = json!([{
+            "type": "missing", "loc": ["body", name], "msg": "Field required", "input": null,
+        }]);
+        Self { status: 422, body: json!({ "detail": detail }) }
+    }
+
     /// What was named does not exist.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::refused(Code::ResourceNotExists, message)

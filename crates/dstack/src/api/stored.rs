@@ -103,7 +103,6 @@ pub struct InitRepo {
 
 /// `repos/get`
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(default)]
 pub struct GetRepo {
     pub repo_id: String,
     pub include_creds: bool,

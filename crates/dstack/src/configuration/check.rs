@@ -12,6 +12,7 @@ const EXCLUSIVE: &[(&str, &str)] = &[
     ("image", "python"),
     ("image", "docker"),
     ("python", "docker"),
+    ("nvcc", "docker"),
 ];
 
 /// Checks a task, a dev environment or a service, and fills in its number of nodes.
@@ -29,6 +30,10 @@ pub fn run(top: &Field<'_>, value: &mut Value, reading: &mut Reading) -> Result<
     match value.get("type").as_text() {
         Some("task") => task(top, value, reading),
         Some("service") => service(top, value),
+        Some("dev-environment") if is_said(value.get("entrypoint")) => {
+            let why = "is not for a dev environment: put it into `init`".to_owned();
+            Err(refused(top, "entrypoint", why))
+        }
         Some("dev-environment") => on_node(top, value, reading),
         _ => Ok(()),
     }
@@ -40,6 +45,10 @@ fn task(top: &Field<'_>, value: &mut Value, reading: &mut Reading) -> Result<(),
         value.set("nodes", Value::Integer(1));
     } else if !groups.is_null() && groups.items().is_empty() {
         return Err(refused(top, "groups", "expected at least one group".to_owned()));
+    }
+    if !value.get("groups").is_null() && is_said(value.get("entrypoint")) {
+        let why = "is not for `groups`: put it into the `commands` of each".to_owned();
+        return Err(refused(top, "entrypoint", why));
     }
     let groups = value.get("groups").items();
     let has_commands = |part: &Value| !part.get("commands").items().is_empty();
@@ -55,7 +64,7 @@ fn task(top: &Field<'_>, value: &mut Value, reading: &mut Reading) -> Result<(),
 
 /// What a task or a dev environment may say depends on whether it has an image, or runs among the node's own files.
 fn on_node(top: &Field<'_>, value: &Value, reading: &mut Reading) -> Result<(), Fault> {
-    let has_image = is_said(value.get("image"));
+    let has_image = is_said(value.get("image")) || is_said(value.get("docker"));
     let contradiction = match value.get("runtime").as_text() {
         Some("container") if !has_image => Some("`container` needs an `image`"),
         Some("process") if has_image => Some("`process` and an `image` exclude each other"),
@@ -69,6 +78,12 @@ fn on_node(top: &Field<'_>, value: &Value, reading: &mut Reading) -> Result<(), 
         && let Some(field) = property(top, "user")
     {
         reading.refuse(&field, "needs an `image`: on the node itself a run is its own user");
+    }
+    if !has_image
+        && is_said(value.get("privileged"))
+        && let Some(field) = property(top, "privileged")
+    {
+        reading.refuse(&field, "needs an `image`: on the node itself a run has its user's rights");
     }
     if has_image
         && is_said(value.get("nvcc"))

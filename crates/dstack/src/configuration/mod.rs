@@ -8,7 +8,7 @@
 mod check;
 pub mod env;
 pub mod fault;
-mod field;
+pub(crate) mod field;
 pub mod fleet;
 pub mod load;
 pub mod policy;
@@ -19,7 +19,7 @@ pub mod resources;
 mod shape;
 pub mod tables;
 pub mod task;
-mod tree;
+pub(crate) mod tree;
 pub mod value;
 
 pub use load::{Configuration, Loaded, default_profile, from_json, parse, parse_profiles};

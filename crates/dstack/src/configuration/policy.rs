@@ -14,6 +14,32 @@ pub struct FleetName {
     pub name: String,
 }
 
+/// A node, by one of the ways in which dstack names its instances.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Instance {
+    Name(String),
+    /// A host's name or address.
+    Host(String),
+    /// By its number in its fleet.
+    OfFleet {
+        fleet: FleetName,
+        number: u32,
+    },
+}
+
+impl Instance {
+    pub(super) fn of(value: &Value) -> Self {
+        let text = |name: &str| value.get(name).as_owned_text();
+        match (text("hostname"), value.get("instance").as_count()) {
+            (Some(host), _) => Self::Host(host),
+            (None, Some(number)) => {
+                Self::OfFleet { fleet: FleetName::of(value.get("fleet")), number }
+            }
+            (None, None) => Self::Name(text("name").unwrap_or_default()),
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpotPolicy {
     Spot,
@@ -103,5 +129,6 @@ pub(super) fn retry(value: &Value) -> Option<Retry> {
         on_interruption: on("interruption"),
         on_error: on("error"),
         duration_s: duration_s.or(Some(RETRY_DURATION_S)),
+        attempts_max: value.get("attempts").as_count(),
     })
 }

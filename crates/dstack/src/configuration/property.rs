@@ -85,9 +85,6 @@ pub enum PropertySupport {
     ActsInPart,
     /// It changes nothing. The user is told so with its position, when the file is read.
     Notice(&'static str),
-    /// It changes nothing. The user is told so with its value, when the run is drafted: the same value may also have been
-    /// written inside a text such as `x86:4..`.
-    NotApplied(&'static str),
     /// Leaving it out would run something else than was asked for: it is read and checked, and refused at apply.
     Refused(&'static str),
 }
@@ -109,10 +106,6 @@ pub const fn acts(name: &'static str, form: Form) -> Property {
 
 pub const fn acts_in_part(name: &'static str, form: Form) -> Property {
     Property::new(name, form, PropertySupport::ActsInPart)
-}
-
-pub const fn not_applied(name: &'static str, form: Form, why: &'static str) -> Property {
-    Property::new(name, form, PropertySupport::NotApplied(why))
 }
 
 pub const fn notice(name: &'static str, form: Form, why: &'static str) -> Property {
@@ -143,14 +136,6 @@ const OF_ANOTHER_TYPE: &[(&str, &str)] = &[
     ("blocks", "fleet"),
     ("ssh_config", "fleet"),
 ];
-
-/// Why a property of the table is not applied; empty for one that is.
-pub fn why_not_applied(table: &Table, name: &str) -> &'static str {
-    match table.find(name).map(|property| property.support) {
-        Some(PropertySupport::NotApplied(why)) => why,
-        _ => "",
-    }
-}
 
 /// The problem with a key that is not in the table.
 pub fn unknown(table: &'static Table, key: &str, full_name: &str) -> Problem {

@@ -2,7 +2,8 @@
 
 use super::value::Value;
 use model::amount::{Bytes, GIB};
-use model::gpu::GpuSpec;
+use model::gpu::{self, ComputeCapability, GpuSpec};
+use model::node::Architecture;
 use model::range::Range;
 use std::fmt;
 
@@ -45,12 +46,6 @@ impl Default for Cpu {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Architecture {
-    X86,
-    Arm,
-}
-
 impl Resources {
     pub(super) fn of(value: &Value) -> Self {
         let cpu = value.get("cpu");
@@ -68,7 +63,7 @@ impl Resources {
                 count: counts(cpu.get("count")),
             },
             memory: sizes(value.get("memory")),
-            gpu: gpu(value.get("gpu")),
+            gpu: gpu_spec(value.get("gpu")),
             disk,
             disk_given: disk != DEFAULT_DISK,
             shm_size: value.get("shm_size").as_number().map(bytes),
@@ -77,21 +72,20 @@ impl Resources {
 }
 
 /// dstack's default, none or more, asks for nothing.
-fn gpu(value: &Value) -> Option<GpuSpec> {
+fn gpu_spec(value: &Value) -> Option<GpuSpec> {
     let optional = |name: &str| Some(value.get(name)).filter(|value| !value.is_null());
-    let capability: Vec<String> = value
-        .get("compute_capability")
-        .items()
-        .iter()
-        .filter_map(|part| part.as_integer().map(|n| n.to_string()))
-        .collect();
+    let number = |part: &Value| part.as_integer().and_then(|n| u16::try_from(n).ok());
+    let capability = match value.get("compute_capability").items() {
+        [major, minor] => number(major).zip(number(minor)),
+        _ => None,
+    };
     let spec = GpuSpec {
-        vendor: value.get("vendor").as_owned_text(),
+        vendor: value.get("vendor").as_text().and_then(|vendor| gpu::parse_vendor(vendor).ok()),
         names: value.get("name").texts(),
         memory: optional("memory").map(sizes),
         count: counts(value.get("count")),
         total_memory: optional("total_memory").map(sizes),
-        compute_capability: (!capability.is_empty()).then(|| capability.join(".")),
+        compute_capability: capability.map(|(major, minor)| ComputeCapability(major, minor)),
     };
     let nothing = GpuSpec { count: Range::at_least(0), ..GpuSpec::default() };
     (!value.is_null() && spec != nothing).then_some(spec)
@@ -108,15 +102,6 @@ fn sizes(value: &Value) -> Range<Bytes> {
 
 fn bytes(gigabytes: f64) -> Bytes {
     Bytes((gigabytes * GIB as f64).round() as u64)
-}
-
-impl fmt::Display for Architecture {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Architecture::X86 => "x86",
-            Architecture::Arm => "arm",
-        })
-    }
 }
 
 /// dstack's summary of resources: `cpu=x86:2.. mem=8GB.. disk=100GB.. gpu=H100:2`.

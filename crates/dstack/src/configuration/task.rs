@@ -1,10 +1,11 @@
 //! `type: task` and `type: dev-environment` as types: commands that run on one node or on several.
 
 use super::env::Env;
-use super::policy::{FleetName, Profile, StopCriteria, retry, startup_order};
+use super::policy::{FleetName, Instance, Profile, StopCriteria, retry, startup_order};
 use super::reading::Reading;
 use super::resources::Resources;
 use super::value::Value;
+use crate::words;
 use model::range::Range;
 use model::run::{Retry, StartupOrder};
 use std::collections::BTreeMap;
@@ -35,6 +36,8 @@ pub struct Task {
     pub shell: Shell,
     /// Any one of these; empty means any that the project may use.
     pub fleets: Vec<FleetName>,
+    /// The only nodes that will do; empty means any.
+    pub instances: Vec<Instance>,
     pub tags: BTreeMap<String, String>,
     pub startup_order: StartupOrder,
     pub stop_criteria: StopCriteria,
@@ -64,11 +67,20 @@ pub struct Container {
     pub image: Option<String>,
     pub user: Option<String>,
     pub privileged: bool,
-    pub entrypoint: Option<String>,
+    /// The words that run in place of a shell, with the commands as further arguments; empty for a shell.
+    pub entrypoint: Vec<String>,
     /// User and password; either may hold `${{ secrets.NAME }}`.
     pub registry_auth: Option<(String, String)>,
     pub nvcc: bool,
+    /// A Docker daemon runs inside, in the site's image for that.
     pub docker: bool,
+}
+
+impl Container {
+    /// Whether the run names what it runs in: an image of its own, or the site's with Docker.
+    pub fn is_named(&self) -> bool {
+        self.image.is_some() || self.docker
+    }
 }
 
 /// A group of equal nodes in a task of several kinds of nodes.
@@ -182,6 +194,7 @@ impl Task {
                 Some(path) => Shell(path.to_owned()),
             },
             fleets: value.get("fleets").items().iter().map(FleetName::of).collect(),
+            instances: value.get("instances").items().iter().map(Instance::of).collect(),
             tags: tags(value.get("tags")),
             startup_order: startup_order(word("startup_order")),
             stop_criteria: StopCriteria::of(word("stop_criteria")),
@@ -214,7 +227,8 @@ impl DevEnvironment {
     }
 
     pub(super) fn of(value: &Value, reading: &Reading) -> Self {
-        let commands = value.get("init").texts();
+        let mut commands = value.get("setup").texts();
+        commands.extend(value.get("init").texts());
         Self {
             run: Task { commands, ..Task::of(value, reading) },
             ide: value.get("ide").as_owned_text(),
@@ -269,7 +283,11 @@ impl Container {
             image: value.get("image").as_owned_text(),
             user: value.get("user").as_owned_text(),
             privileged: value.get("privileged").as_bool().unwrap_or(false),
-            entrypoint: value.get("entrypoint").as_owned_text(),
+            entrypoint: value
+                .get("entrypoint")
+                .as_text()
+                .and_then(words::split)
+                .unwrap_or_default(),
             registry_auth: (!auth.is_null())
                 .then(|| (required(auth, "username"), required(auth, "password"))),
             nvcc: value.get("nvcc").as_bool().unwrap_or(false),

@@ -135,6 +135,8 @@ pub enum JobField {
     Nice(i32),
     /// Added to the priority as it is.
     SiteFactor(i32),
+    /// dstack's `priority`, from 0 to 100.
+    RunPriority(u8),
     Comment(String),
     Begin(Timestamp),
     Deadline(Timestamp),

@@ -41,9 +41,18 @@ pub struct Container {
     pub variables: Variables,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub entrypoint: bool,
-    /// The image's own entrypoint and command run, and no script.
+    /// The image's own entrypoint and command run in place of the job's script.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub own_command: bool,
+    /// A program with its arguments that runs in place of the job's script; empty for the script.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
+    /// Root inside has every capability over the container's own namespaces, where the site allows it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub privileged: bool,
+    /// A Docker daemon runs inside: the image is the site's for that.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub docker: bool,
     /// Nothing of the user's is shown inside but what `mounts` name: no home, no working directory.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub isolated: bool,
@@ -126,16 +135,9 @@ pub struct PortMapping {
 }
 
 impl Container {
-    /// The bytes of its texts.
-    pub fn text_bytes(&self) -> usize {
-        let mounts = self.mounts.iter().map(|mount| mount.source.len() + mount.target.len());
-        let variables = match &self.variables {
-            Variables::Named(names) => names.iter().map(String::len).sum(),
-            Variables::All => 0,
-        };
-        let texts =
-            [&self.image, &self.work_dir, &self.save].into_iter().flatten().map(String::len);
-        mounts.sum::<usize>() + variables + texts.sum::<usize>()
+    /// It takes the site's consent: a Docker daemon is privileged, and has a folder of its own that it writes to.
+    pub fn takes_consent(&self) -> bool {
+        self.privileged || self.docker
     }
 }
 

@@ -11,9 +11,8 @@ const WHAT: &str = "GPU spec";
 /// A request for GPUs on one node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct GpuSpec {
-    /// One of `nvidia`, `amd`, `google`, `intel`, `tenstorrent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vendor: Option<String>,
+    pub vendor: Option<GpuVendor>,
     /// Any one of these will do; empty means any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
@@ -24,21 +23,53 @@ pub struct GpuSpec {
     /// The memory of all together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total_memory: Option<Range<Bytes>>,
-    /// The least that will do: `8.0`.
+    /// The least that will do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub compute_capability: Option<String>,
+    pub compute_capability: Option<ComputeCapability>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GpuVendor {
+    Nvidia,
+    Amd,
+    Google,
+    Intel,
+    Tenstorrent,
+}
+
+impl GpuVendor {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Nvidia => "nvidia",
+            Self::Amd => "amd",
+            Self::Google => "google",
+            Self::Intel => "intel",
+            Self::Tenstorrent => "tenstorrent",
+        }
+    }
 }
 
 /// Each accepted word with its vendor.
-const VENDORS: [(&str, &str); 7] = [
-    ("nvidia", "nvidia"),
-    ("amd", "amd"),
-    ("google", "google"),
-    ("tpu", "google"),
-    ("intel", "intel"),
-    ("tenstorrent", "tenstorrent"),
-    ("tt", "tenstorrent"),
+const VENDORS: [(&str, GpuVendor); 7] = [
+    ("nvidia", GpuVendor::Nvidia),
+    ("amd", GpuVendor::Amd),
+    ("google", GpuVendor::Google),
+    ("tpu", GpuVendor::Google),
+    ("intel", GpuVendor::Intel),
+    ("tenstorrent", GpuVendor::Tenstorrent),
+    ("tt", GpuVendor::Tenstorrent),
 ];
+
+/// NVIDIA's number for what programs a GPU can run: `9.0`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ComputeCapability(pub u16, pub u16);
+
+impl fmt::Display for ComputeCapability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
+}
 
 impl Default for GpuSpec {
     /// One or more of anything.
@@ -96,9 +127,9 @@ impl GpuSpec {
 }
 
 /// A vendor by any of its words, in dstack's one spelling.
-pub fn parse_vendor(text: &str) -> Result<String, GrammarError> {
+pub fn parse_vendor(text: &str) -> Result<GpuVendor, GrammarError> {
     let row = VENDORS.iter().find(|(word, _)| word.eq_ignore_ascii_case(text.trim()));
-    row.map(|(_, vendor)| (*vendor).to_owned()).ok_or_else(|| {
+    row.map(|(_, vendor)| *vendor).ok_or_else(|| {
         GrammarError::new(
             "GPU vendor",
             text,
@@ -129,7 +160,8 @@ fn parse_names(part: &str) -> Option<Vec<String>> {
 impl fmt::Display for GpuSpec {
     /// The text that [`GpuSpec::parse`] reads; what it has no text for is left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut parts: Vec<String> = self.vendor.iter().cloned().collect();
+        let mut parts: Vec<String> =
+            self.vendor.iter().map(|vendor| vendor.as_str().to_owned()).collect();
         if !self.names.is_empty() {
             parts.push(self.names.join(","));
         }

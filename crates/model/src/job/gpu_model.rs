@@ -1,43 +1,81 @@
-//! Models of GPUs: whether the kind of a node's devices names one, and how much memory it has as its maker counts it.
+//! Models of GPUs: whether the kind of a node's devices names one, whose it is, what it can run, and how much memory it has
+//! as its maker counts it.
 
 use crate::amount::{Bytes, GIB};
+use crate::gpu::{ComputeCapability, GpuVendor};
 
-/// The sizes of memory, in gigabytes, that a model is sold with.
-const SOLD_GB: &[(&str, &[u64])] = &[
-    ("A10", &[24]),
-    ("A100", &[40, 80]),
-    ("A10G", &[24]),
-    ("A16", &[16]),
-    ("A2", &[16]),
-    ("A30", &[24]),
-    ("A40", &[48]),
-    ("A4000", &[16]),
-    ("A5000", &[24]),
-    ("A6000", &[48]),
-    ("B200", &[180, 192]),
-    ("B300", &[288]),
-    ("GH200", &[96, 144]),
-    ("H100", &[80, 94]),
-    ("H20", &[96, 141]),
-    ("H200", &[141]),
-    ("H800", &[80]),
-    ("L4", &[24]),
-    ("L40", &[48]),
-    ("L40S", &[48]),
-    ("MI100", &[32]),
-    ("MI210", &[64]),
-    ("MI250X", &[128]),
-    ("MI300A", &[128]),
-    ("MI300X", &[192]),
-    ("MI325X", &[256]),
-    ("MI355X", &[288]),
-    ("P100", &[12, 16]),
-    ("RTX3090", &[24]),
-    ("RTX4090", &[24]),
-    ("RTX5090", &[32]),
-    ("T4", &[16]),
-    ("V100", &[16, 32]),
+struct Model {
+    name: &'static str,
+    vendor: GpuVendor,
+    /// NVIDIA's alone.
+    capability: Option<ComputeCapability>,
+    /// The sizes of memory, in gigabytes, that it is sold with.
+    sold_gb: &'static [u64],
+}
+
+const fn nvidia(name: &'static str, (major, minor): (u16, u16), sold_gb: &'static [u64]) -> Model {
+    let capability = Some(ComputeCapability(major, minor));
+    Model { name, vendor: GpuVendor::Nvidia, capability, sold_gb }
+}
+
+const fn amd(name: &'static str, sold_gb: &'static [u64]) -> Model {
+    Model { name, vendor: GpuVendor::Amd, capability: None, sold_gb }
+}
+
+const MODELS: &[Model] = &[
+    nvidia("A10", (8, 6), &[24]),
+    nvidia("A100", (8, 0), &[40, 80]),
+    nvidia("A10G", (8, 6), &[24]),
+    nvidia("A16", (8, 6), &[16]),
+    nvidia("A2", (8, 6), &[16]),
+    nvidia("A30", (8, 0), &[24]),
+    nvidia("A40", (8, 6), &[48]),
+    nvidia("A4000", (8, 6), &[16]),
+    nvidia("A5000", (8, 6), &[24]),
+    nvidia("A6000", (8, 6), &[48]),
+    nvidia("B200", (10, 0), &[180, 192]),
+    nvidia("B300", (10, 3), &[288]),
+    nvidia("GH200", (9, 0), &[96, 144]),
+    nvidia("H100", (9, 0), &[80, 94]),
+    nvidia("H20", (9, 0), &[96, 141]),
+    nvidia("H200", (9, 0), &[141]),
+    nvidia("H800", (9, 0), &[80]),
+    nvidia("L4", (8, 9), &[24]),
+    nvidia("L40", (8, 9), &[48]),
+    nvidia("L40S", (8, 9), &[48]),
+    amd("MI100", &[32]),
+    amd("MI210", &[64]),
+    amd("MI250X", &[128]),
+    amd("MI300A", &[128]),
+    amd("MI300X", &[192]),
+    amd("MI325X", &[256]),
+    amd("MI355X", &[288]),
+    nvidia("P100", (6, 0), &[12, 16]),
+    nvidia("RTX3090", (8, 6), &[24]),
+    nvidia("RTX4090", (8, 9), &[24]),
+    nvidia("RTX5090", (12, 0), &[32]),
+    nvidia("T4", (7, 5), &[16]),
+    nvidia("V100", (7, 0), &[16, 32]),
 ];
+
+/// Words of a kind that name the vendor of devices whose model is not in the table.
+const VENDOR_WORDS: &[(&str, GpuVendor)] = &[
+    ("nvidia", GpuVendor::Nvidia),
+    ("tesla", GpuVendor::Nvidia),
+    ("geforce", GpuVendor::Nvidia),
+    ("quadro", GpuVendor::Nvidia),
+    ("amd", GpuVendor::Amd),
+    ("radeon", GpuVendor::Amd),
+    ("instinct", GpuVendor::Amd),
+    ("intel", GpuVendor::Intel),
+    ("gaudi", GpuVendor::Intel),
+    ("tpu", GpuVendor::Google),
+    ("tenstorrent", GpuVendor::Tenstorrent),
+];
+
+/// Device files that one vendor's driver alone makes.
+const VENDOR_FILES: &[(&str, GpuVendor)] =
+    &[("/dev/nvidia", GpuVendor::Nvidia), ("/dev/tenstorrent/", GpuVendor::Tenstorrent)];
 
 /// How far from its maker's number the measured memory may be, in percent: a driver keeps a part, and counts in other units.
 const MEASURED_PERCENT: u64 = 7;
@@ -51,8 +89,8 @@ pub fn is_model(kind: &str, model: &str) -> bool {
 /// The sizes that devices of this kind may have, of which one is theirs: what was measured, as its maker counts it, or
 /// what the kind says (`a100-80gb`), or those that the model is sold with. Empty if nobody knows.
 pub fn memory_sizes(kind: &str, measured: Option<Bytes>) -> impl Iterator<Item = Bytes> {
-    let row = SOLD_GB.iter().filter(|_| !is_slice(kind)).find(|(model, _)| contains(kind, model));
-    let sold = row.map_or(&[][..], |(_, sizes)| *sizes);
+    let row = known_model(kind).filter(|_| !is_slice(kind));
+    let sold = row.map_or(&[][..], |model| model.sold_gb);
     let known = match measured {
         Some(Bytes(measured)) => {
             let is_near = |size: &u64| measured.abs_diff(*size) <= size / 100 * MEASURED_PERCENT;
@@ -64,6 +102,25 @@ pub fn memory_sizes(kind: &str, measured: Option<Bytes>) -> impl Iterator<Item =
     };
     let sold = if known.is_some() { &[][..] } else { sold };
     known.into_iter().chain(sold.iter().map(|size| size * GIB)).map(Bytes)
+}
+
+/// The vendor of devices of this kind with these files; `None` if nothing tells.
+pub fn vendor(kind: &str, files: &[String]) -> Option<GpuVendor> {
+    let of_files = || {
+        let made = |prefix: &str| files.first().is_some_and(|file| file.starts_with(prefix));
+        VENDOR_FILES.iter().find(|(prefix, _)| made(prefix))
+    };
+    let of_words = || VENDOR_WORDS.iter().find(|(word, _)| contains(kind, word)).or_else(of_files);
+    known_model(kind).map(|model| model.vendor).or_else(|| of_words().map(|(_, vendor)| *vendor))
+}
+
+/// What programs devices of this kind can run, a slice's as its GPU's; `None` if nobody knows.
+pub fn compute_capability(kind: &str) -> Option<ComputeCapability> {
+    known_model(kind).and_then(|model| model.capability)
+}
+
+fn known_model(kind: &str) -> Option<&'static Model> {
+    MODELS.iter().find(|model| contains(kind, model.name))
 }
 
 /// The size that a word such as `80gb` says.
@@ -140,6 +197,28 @@ mod tests {
         for (kind, model, expected) in table {
             assert_eq!(is_model(kind, model), expected, "{kind} {model}");
         }
+    }
+
+    #[test]
+    fn vendor_and_capability_are_those_of_the_model_or_not_known() {
+        let table = [
+            ("nvidia_h100_80gb_hbm3", Some(GpuVendor::Nvidia), Some(ComputeCapability(9, 0))),
+            ("a100_1g.5gb", Some(GpuVendor::Nvidia), Some(ComputeCapability(8, 0))),
+            ("nvidia_l40s", Some(GpuVendor::Nvidia), Some(ComputeCapability(8, 9))),
+            ("nvidia_new_thing", Some(GpuVendor::Nvidia), None),
+            ("amd_instinct_mi300x", Some(GpuVendor::Amd), None),
+            ("mi300x", Some(GpuVendor::Amd), None),
+            ("gaudi3", None, None),
+            ("gaudi", Some(GpuVendor::Intel), None),
+            ("", None, None),
+        ];
+        for (kind, expected, capability) in table {
+            assert_eq!(vendor(kind, &[]), expected, "{kind}");
+            assert_eq!(compute_capability(kind), capability, "{kind}");
+        }
+        assert_eq!(vendor("", &["/dev/nvidia0".into()]), Some(GpuVendor::Nvidia));
+        assert_eq!(vendor("", &["/dev/dri/renderD128".into()]), None);
+        assert!(ComputeCapability(10, 0) > ComputeCapability(9, 9));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Why a job waits, and why a command is refused: typed, with parameters. The dialects hold the words.
 
 use crate::id::JobId;
+use crate::node::Architecture;
 use crate::reservation_request::ReservationRefusal;
 use crate::step::StepRefusal;
 use crate::tres::TresKind;
@@ -306,6 +307,8 @@ pub enum NeverFits {
     Features(String),
     #[error("{asked_mib} MiB of local disk, the largest node has {most_mib}")]
     Disk { asked_mib: u64, most_mib: u64 },
+    #[error("no node has {0} processors")]
+    Architecture(Architecture),
     /// Sockets, cores per socket and threads per core.
     #[error("no node is built of {0}")]
     Layout(String),

@@ -2,6 +2,8 @@
 
 use crate::amount::Bytes;
 use crate::constraint::Constraint;
+use crate::gpu::{ComputeCapability, GpuVendor};
+use crate::node::Architecture;
 use crate::range::Range;
 use crate::time::{TimeLimit, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -50,6 +52,9 @@ pub struct Request {
     /// Local scratch, `--tmp` and dstack's `disk`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<Bytes>,
+    /// The processors of the nodes: dstack's `cpu: arm:4..`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub architecture: Option<Architecture>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constraint: Option<Constraint>,
     /// Tried before `constraint`, which is then ignored (`--prefer`).
@@ -61,6 +66,9 @@ pub struct Request {
     /// Nodes that must not be allocated (`-x`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<String>,
+    /// Nodes of which alone some may be allocated: dstack's `instances`. Empty for any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub node_pool: Vec<String>,
     #[serde(default)]
     pub sharing: Sharing,
     #[serde(default)]
@@ -125,10 +133,12 @@ impl Default for Request {
             memory: Memory::Default,
             gres: Vec::new(),
             disk: None,
+            architecture: None,
             constraint: None,
             prefer: None,
             node_list: Vec::new(),
             exclude: Vec::new(),
+            node_pool: Vec::new(),
             sharing: Sharing::default(),
             overcommit: false,
             contiguous: false,
@@ -214,6 +224,24 @@ pub struct GresRequest {
     /// dstack's `gpu: 24GB..`: the memory that each device must have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<Range<Bytes>>,
+    #[serde(default, skip_serializing_if = "DeviceMake::is_any")]
+    pub make: DeviceMake,
+}
+
+/// Whose devices will do, and what they must be able to run: dstack's `gpu: {vendor: amd}`, `{compute_capability: 8.0}`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct DeviceMake {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vendor: Option<GpuVendor>,
+    /// The least that will do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compute_capability: Option<ComputeCapability>,
+}
+
+impl DeviceMake {
+    pub fn is_any(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

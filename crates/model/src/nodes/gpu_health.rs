@@ -1,6 +1,7 @@
 //! What a GPU reports of itself, and what of it means that the GPU is ill.
 
 use crate::amount::Bytes;
+use crate::gpu::ComputeCapability;
 use serde::{Deserialize, Serialize};
 
 /// One reading of a GPU. A value that the GPU or its driver does not have is `None`.
@@ -21,6 +22,8 @@ pub struct GpuReading {
     pub lost: Option<String>,
     pub memory: Bytes,
     pub memory_used: Bytes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compute_capability: Option<ComputeCapability>,
     /// Slices are configured on it.
     pub mig: bool,
     /// Links to each GPU of the machine by index; -1 for itself.

@@ -2,10 +2,12 @@
 
 use crate::amount::Bytes;
 use crate::cpuset::CpuSet;
+use crate::gpu::ComputeCapability;
 use crate::gpu_health::GpuReading;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// A node as configured or detected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +43,9 @@ pub struct NodeConfig {
     /// The node's GPUs are those that its agent detects (`AutoDetect`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gpus_detected: bool,
+    /// Of its processors, as its agent reported them; `None` until it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub architecture: Option<Architecture>,
     /// The fleet that owns the node.
     #[serde(default = "static_fleet")]
     pub fleet: String,
@@ -49,6 +54,35 @@ pub struct NodeConfig {
     pub initial: Option<AdminState>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial_reason: Option<String>,
+}
+
+/// A family of processors, as dstack tells them apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Architecture {
+    X86,
+    Arm,
+}
+
+impl Architecture {
+    /// From the kernel's name of the machine; `None` for another family.
+    pub fn of_machine(name: &str) -> Option<Self> {
+        match name {
+            "x86_64" | "i686" | "i386" => Some(Self::X86),
+            "aarch64" | "arm64" => Some(Self::Arm),
+            _ if name.starts_with("arm") => Some(Self::Arm),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Architecture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::X86 => "x86",
+            Self::Arm => "arm",
+        })
+    }
 }
 
 fn one() -> u32 {
@@ -80,6 +114,7 @@ impl NodeConfig {
             cpus_reserved: CpuSet::new(),
             declared: false,
             gpus_detected: false,
+            architecture: None,
             fleet: static_fleet(),
             initial: None,
             initial_reason: None,
@@ -136,6 +171,9 @@ pub struct NodeGres {
     /// The units are shares of the GPU with this index, which is granted whole or in shares.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_of: Option<u32>,
+    /// Of GPUs whose vendor's library says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compute_capability: Option<ComputeCapability>,
 }
 
 impl NodeGres {
@@ -154,11 +192,12 @@ impl NodeGres {
             variables: None,
             no_consume: false,
             share_of: None,
+            compute_capability: None,
         }
     }
 
-    /// Takes the names of devices with the same files that were found, and their memory and variables if these are the
-    /// same for all of the line. What nothing was found of stays as it is.
+    /// Takes the names of devices with the same files that were found, and their memory, variables and compute capability if
+    /// these are the same for all of the line. What nothing was found of stays as it is.
     pub fn take_found(&mut self, found: &[NodeGres]) {
         let sorted = |files: &str| {
             let mut files: Vec<&str> = files.split(',').collect();
@@ -173,6 +212,7 @@ impl NodeGres {
                         name: line.device_names.get(at).cloned(),
                         memory: line.device_memory,
                         variables: line.variables.clone(),
+                        capability: line.compute_capability,
                     },
                 )
             };
@@ -196,6 +236,11 @@ impl NodeGres {
         {
             self.variables = Some(variables.clone());
         }
+        if let Some(capability) = first.capability
+            && others.iter().all(|other| other.capability == first.capability)
+        {
+            self.compute_capability.get_or_insert(capability);
+        }
     }
 }
 
@@ -205,6 +250,7 @@ struct FoundUnit {
     name: Option<String>,
     memory: Option<Bytes>,
     variables: Option<Vec<String>>,
+    capability: Option<ComputeCapability>,
 }
 
 /// The state of a fleet's slot. A slot exists before its machine does.

@@ -140,6 +140,9 @@ pub struct PrivateFolders {
 /// The least bound of what a container may write: a smaller file system has no room for its own tables.
 pub const CONTAINER_DISK_MIN: Bytes = Bytes(16 << 20);
 
+/// dstack's own image with a Docker daemon, which its users know.
+const DOCKER_IMAGE: &str = "dstackai/dind";
+
 /// How containers run on the nodes of the site.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -150,6 +153,11 @@ pub struct ContainerSite {
     /// The image of dstack runs that name none; `None`: these run on the node's own file system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_image: Option<String>,
+    /// Whoever may run a job may have a privileged container, `docker: true` among them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub privileged: bool,
+    /// The image of runs with `docker: true`.
+    pub docker_image: String,
     /// The folder of images on each node; `None` for the node's own files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<String>,
@@ -336,6 +344,8 @@ impl Default for ContainerSite {
         Self {
             runtime: None,
             default_image: None,
+            privileged: false,
+            docker_image: DOCKER_IMAGE.to_owned(),
             store: None,
             store_size: Bytes(100 << 30),
             pulls: 3,

@@ -2,6 +2,7 @@
 
 use crate::index::ClassIndex;
 use crate::view::NodeInfo;
+use model::gpu_model;
 use model::node::NodeConfig;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -43,7 +44,7 @@ fn class_hash(config: &NodeConfig) -> u64 {
     (config.cpus, config.sockets, config.cores_per_socket, config.threads_per_core)
         .hash(&mut hasher);
     (config.memory.0, config.memory_reserved.0, config.tmp_disk.0, config.weight).hash(&mut hasher);
-    (&config.features, &config.cpus_reserved).hash(&mut hasher);
+    (&config.features, &config.cpus_reserved, config.architecture).hash(&mut hasher);
     for line in &config.gres {
         (&line.name, &line.kind, line.count, line.first_index).hash(&mut hasher);
     }
@@ -57,12 +58,16 @@ fn are_alike(a: &NodeConfig, b: &NodeConfig) -> bool {
                 (&a.name, &a.kind, a.count, a.first_index, &a.cores, a.device_memory)
                     == (&b.name, &b.kind, b.count, b.first_index, &b.cores, b.device_memory)
                     && (a.no_consume, a.share_of) == (b.no_consume, b.share_of)
+                    && a.compute_capability == b.compute_capability
+                    && gpu_model::vendor(a.kind.as_deref().unwrap_or_default(), &a.files)
+                        == gpu_model::vendor(b.kind.as_deref().unwrap_or_default(), &b.files)
             })
     };
     (a.cpus, a.boards, a.sockets, a.cores_per_socket, a.threads_per_core, a.weight)
         == (b.cpus, b.boards, b.sockets, b.cores_per_socket, b.threads_per_core, b.weight)
         && (a.memory, a.memory_reserved, a.tmp_disk) == (b.memory, b.memory_reserved, b.tmp_disk)
         && a.cpus_reserved == b.cpus_reserved
+        && a.architecture == b.architecture
         && a.features == b.features
         && lines_alike()
 }

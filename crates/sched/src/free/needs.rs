@@ -24,7 +24,7 @@ pub struct NodeNeeds {
     gres: Vec<GresDemand>,
     /// For each class of nodes; `None` where a node of the class can never serve.
     needs: Vec<Option<ClassNeed>>,
-    /// The nodes named by `-w`, where the job may use no others.
+    /// The nodes named by `-w`, where the job may use no others, or by dstack's `instances`.
     only: Option<Vec<u32>>,
     /// The nodes named by `-x`.
     excluded: Vec<u32>,
@@ -74,6 +74,7 @@ impl NodeNeeds {
         let request = demand.request;
         // A job of more nodes than were named may use others for the rest.
         let only = match (scope, request.node_list.len()) {
+            _ if !request.node_pool.is_empty() => Some(named(&request.node_pool)),
             (_, 0) => None,
             (NeedsScope::EachNode, listed) if listed < demand.nodes_min as usize => None,
             _ => Some(named(&request.node_list)),
@@ -148,7 +149,7 @@ impl NodeNeeds {
         self.candidates[rank.at()]
     }
 
-    /// Whether `-w` and `-x` let the job use the node.
+    /// Whether `-w`, `-x` and `instances` let the job use the node.
     pub fn admits(&self, node: u32) -> bool {
         self.only.as_ref().is_none_or(|only| only.contains(&node)) && !self.excluded.contains(&node)
     }

@@ -9,7 +9,7 @@ use model::constraint::Constraint;
 use model::gres::GPU;
 use model::partition::{DefaultMemory, OverSubscribe, Partition};
 use model::range::Range;
-use model::request::{GresRequest, Per, Request, Sharing};
+use model::request::{DeviceMake, Grant, GresRequest, Per, Request, Sharing};
 use model::select::{Select, Unit};
 use model::tres::{Tres, TresKind};
 use std::sync::Arc;
@@ -61,6 +61,7 @@ pub struct GresDemand {
     /// The kinds are models.
     pub by_model: bool,
     pub device_memory: Option<Range<Bytes>>,
+    pub make: DeviceMake,
     pub per_node: u64,
     pub per_task: u64,
     pub per_socket: u64,
@@ -221,17 +222,25 @@ fn select_of(partition: &Partition, policy: &SchedulerPolicy) -> Select {
 /// How many jobs share CPUs where CPUs are not consumed (`CR_Memory`) and the partition sets no number.
 const SHARERS_DEFAULT: u32 = 4;
 
-/// Whether a job has its nodes to itself. Where sharing is forced, no job can ask for that.
+/// Whether a job has its nodes to itself. Where sharing is forced, no job of Slurm's can ask for that; an offer of whole hosts
+/// is one everywhere.
 pub fn is_whole_node(request: &Request, partition: OverSubscribe, select: Select) -> bool {
     let forced = matches!(partition, OverSubscribe::Force(_));
     (request.sharing == Sharing::Node && !forced)
+        || is_offer_of_hosts(request)
         || partition == OverSubscribe::Exclusive
         || (select.unit == Unit::Node && sharers_of(request, partition, select) == 1)
+}
+
+/// Whether the request is one of dstack's on several nodes.
+fn is_offer_of_hosts(request: &Request) -> bool {
+    request.sharing == Sharing::Node && request.grant == Grant::Offer
 }
 
 fn sharers_of(request: &Request, partition: OverSubscribe, select: Select) -> u32 {
     let may = request.sharing == Sharing::Oversubscribe;
     match partition {
+        _ if is_offer_of_hosts(request) => 1,
         OverSubscribe::Force(jobs) => jobs.max(1),
         OverSubscribe::Yes(jobs) if may || select.shares_cpus => jobs.max(1),
         OverSubscribe::No if select.shares_cpus => SHARERS_DEFAULT,
@@ -272,6 +281,7 @@ fn gather(requests: &[GresRequest]) -> Vec<GresDemand> {
                 && d.kinds == request.kinds
                 && d.by_model == request.by_model
                 && d.device_memory == request.device_memory
+                && d.make == request.make
         };
         let at = demands.iter().position(same).unwrap_or_else(|| {
             demands.push(GresDemand {
@@ -279,6 +289,7 @@ fn gather(requests: &[GresRequest]) -> Vec<GresDemand> {
                 kinds: request.kinds.clone(),
                 by_model: request.by_model,
                 device_memory: request.device_memory,
+                make: request.make,
                 per_node: 0,
                 per_task: 0,
                 per_socket: 0,
@@ -297,7 +308,9 @@ fn gather(requests: &[GresRequest]) -> Vec<GresDemand> {
         *slot = (*slot).max(request.count.min);
         demand.most = request.count.max;
     }
-    demands.sort_by_key(|d| (d.kinds.is_empty(), d.device_memory.is_none(), d.kinds.len()));
+    demands.sort_by_key(|d| {
+        (d.kinds.is_empty(), d.device_memory.is_none(), d.make.is_any(), d.kinds.len())
+    });
     demands
 }
 
@@ -318,6 +331,7 @@ fn tasks_of(request: &Request, gres: &mut Vec<GresDemand>) -> Tasks {
                 name: GPU.to_string(),
                 kinds: Vec::new(),
                 by_model: false,
+                make: DeviceMake::default(),
                 count: gpus,
                 device_memory: None,
             };

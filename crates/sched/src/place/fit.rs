@@ -12,13 +12,16 @@ use model::amount::Bytes;
 use model::cpuset::CpuSet;
 use model::gres::GPU;
 use model::node::NodeConfig;
-use model::request::{Grant, GresBinding};
+use model::request::{Grant, GresBinding, Request};
 use model::select::Unit;
 use std::borrow::Cow;
 
 /// Whether the node may serve the demand when it is empty.
 pub fn is_of_sort(demand: &Demand<'_>, config: &NodeConfig) -> bool {
-    !demand.request.exclude.contains(&config.name) && is_of_class(demand, config)
+    let (exclude, pool) = (&demand.request.exclude, &demand.request.node_pool);
+    !exclude.contains(&config.name)
+        && (pool.is_empty() || pool.contains(&config.name))
+        && is_of_class(demand, config)
 }
 
 /// Whether nodes of the class may serve the demand when they are empty, whatever their names.
@@ -28,9 +31,15 @@ pub fn is_of_class(demand: &Demand<'_>, config: &NodeConfig) -> bool {
     (demand.constraint.is_none_or(|c| c.matches(&config.features)) || is_preferred())
         && has_memory(demand, config)
         && request.disk.is_none_or(|disk| disk <= config.tmp_disk)
+        && is_of_architecture(request, config)
         && request.sockets_per_node.is_none_or(|sockets| sockets <= config.sockets)
         && request.cores_per_socket.is_none_or(|cores| cores <= config.cores_per_socket)
         && request.threads_per_core.is_none_or(|threads| threads <= config.threads_per_core)
+}
+
+/// A node that has never answered may be of any architecture.
+pub fn is_of_architecture(request: &Request, config: &NodeConfig) -> bool {
+    request.architecture.zip(config.architecture).is_none_or(|(asked, has)| asked == has)
 }
 
 /// Where memory is not consumed, a node must still have as much as the job asks for.

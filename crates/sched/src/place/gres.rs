@@ -9,7 +9,8 @@ use model::gpu_model;
 use model::node::{NodeConfig, NodeGres};
 
 /// Whether units of this line serve the demand. A demand for memory is served if one of the sizes that the devices may
-/// have fits: what was measured, or what their kind says. Devices whose size nobody knows serve no such demand.
+/// have fits: what was measured, or what their kind says. Devices whose size or compute capability nobody knows serve no
+/// demand for one; devices whose vendor nobody knows, as those that are only counted, serve any.
 pub fn serves(line: &NodeGres, demand: &GresDemand) -> bool {
     let kind = line.kind.as_deref().unwrap_or_default();
     let kind_fits = || {
@@ -24,7 +25,16 @@ pub fn serves(line: &NodeGres, demand: &GresDemand) -> bool {
             gpu_model::memory_sizes(kind, line.device_memory).any(|size| range.contains(&size))
         })
     };
-    line.name == demand.name && kind_fits() && memory_fits()
+    let make_fits = || {
+        let vendor = demand.make.vendor.zip(gpu_model::vendor(kind, &line.files));
+        let capability = demand.make.compute_capability;
+        vendor.is_none_or(|(wanted, has)| wanted == has)
+            && capability.is_none_or(|least| {
+                let known = line.compute_capability.or_else(|| gpu_model::compute_capability(kind));
+                known.is_some_and(|has| has >= least)
+            })
+    };
+    line.name == demand.name && kind_fits() && memory_fits() && make_fits()
 }
 
 /// How many units each line gives so that every demand has its count; `None` if they do not suffice. The most particular

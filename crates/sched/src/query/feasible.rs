@@ -40,7 +40,8 @@ pub fn check(view: &View, spec: &JobSpec, partitions: &[u32]) -> Result<(), Refu
 fn check_names(view: &View, request: &Request) -> Result<(), Refusal> {
     let configs = || view.nodes.iter().map(|node| &*node.config);
     let stranger = |name: &&String| !configs().any(|config| config.name == **name);
-    if let Some(name) = request.node_list.iter().chain(&request.exclude).find(stranger) {
+    let named = request.node_list.iter().chain(&request.exclude).chain(&request.node_pool);
+    if let Some(name) = named.into_iter().find(stranger) {
         return Err(Refusal::UnknownNode(name.clone()));
     }
     let unknown =
@@ -95,6 +96,11 @@ fn diagnose(view: &View, demand: &Demand<'_>, candidates: &[u32]) -> NeverFits {
         let most = all().map(|config| config.tmp_disk.mib_floor()).max().unwrap_or(0);
         return NeverFits::Disk { asked_mib: disk.mib(), most_mib: most };
     }
+    if let Some(asked) = request.architecture
+        && !all().any(|config| fit::is_of_architecture(request, config))
+    {
+        return NeverFits::Architecture(asked);
+    }
     if let Some(layout) = layout_nowhere(request, all()) {
         return layout;
     }
@@ -106,7 +112,7 @@ fn diagnose(view: &View, demand: &Demand<'_>, candidates: &[u32]) -> NeverFits {
     if let Some(lack) = lack_on_every_node(demand, &of_sort).or(gres_nowhere(demand, &of_sort)) {
         return lack;
     }
-    if !request.node_list.is_empty() {
+    if !request.node_list.is_empty() || !request.node_pool.is_empty() {
         return NeverFits::NamedNodes;
     }
     nodes_short(demand, &of_sort)
@@ -152,6 +158,12 @@ fn gres_name(wanted: &GresDemand) -> String {
     }
     if let Some(memory) = &wanted.device_memory {
         name.push_str(&format!(" with {} of memory", memory.map(|bytes| bytes.format_dstack())));
+    }
+    if let Some(vendor) = wanted.make.vendor {
+        name.push_str(&format!(" of {}", vendor.as_str()));
+    }
+    if let Some(least) = wanted.make.compute_capability {
+        name.push_str(&format!(" with compute capability {least}.."));
     }
     name
 }

@@ -4,9 +4,10 @@ use super::select::threaded;
 use crate::testing::*;
 use crate::view::View;
 use insta::assert_snapshot;
+use model::gpu::{ComputeCapability, GpuVendor};
 use model::node::NodeGres;
 use model::range::Range;
-use model::request::{GresBinding, GresRequest, Per};
+use model::request::{DeviceMake, GresBinding, GresRequest, Per};
 
 /// Two GPUs, each also as four shares.
 fn shards() -> View {
@@ -26,9 +27,44 @@ pub fn wanting(id: u32, name: &str, count: u64) -> crate::view::PendingJob {
             kinds: Vec::new(),
             count: Range::exactly(count),
             by_model: false,
+            make: DeviceMake::default(),
             device_memory: None,
         }];
     })
+}
+
+#[test]
+fn gpus_are_told_apart_by_vendor_and_compute_capability() {
+    let of_kind = |name: &str, kind: Option<&str>| {
+        let mut node = threaded(name);
+        node.gres = vec![NodeGres::plain("gpu", kind, 1)];
+        node
+    };
+    let nodes = || {
+        vec![
+            of_kind("amd", Some("mi300x")),
+            of_kind("old", Some("tesla_v100")),
+            of_kind("new", Some("nvidia_h100")),
+            of_kind("counted", None),
+        ]
+    };
+    let served_by = |make: DeviceMake| -> Vec<String> {
+        let mut all = nodes();
+        // The only node that could serve, one after the other.
+        all.retain_mut(|node| {
+            let asks = wanting(1, "gpu", 1).asking(|r| r.gres[0].make = make);
+            !cluster(vec![node.clone()]).with_jobs([asks]).plan().starts.is_empty()
+        });
+        all.into_iter().map(|node| node.name).collect()
+    };
+    let vendor = |vendor| DeviceMake { vendor: Some(vendor), ..DeviceMake::default() };
+    let least = |least| DeviceMake { compute_capability: Some(least), ..DeviceMake::default() };
+    assert_eq!(served_by(DeviceMake::default()).len(), 4);
+    assert_eq!(served_by(vendor(GpuVendor::Nvidia)), ["old", "new", "counted"]);
+    assert_eq!(served_by(vendor(GpuVendor::Amd)), ["amd", "counted"]);
+    assert_eq!(served_by(least(ComputeCapability(7, 5))), ["new"]);
+    assert_eq!(served_by(least(ComputeCapability(7, 0))), ["old", "new"]);
+    assert_eq!(served_by(least(ComputeCapability(10, 0))), [""; 0]);
 }
 
 #[test]

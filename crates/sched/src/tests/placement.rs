@@ -6,7 +6,7 @@ use insta::assert_snapshot;
 use model::amount::Bytes;
 use model::constraint::Constraint;
 use model::cpuset::CpuSet;
-use model::node::NodeConfig;
+use model::node::{Architecture, NodeConfig};
 use model::partition::DefaultMemory;
 use model::range::Range;
 use model::request::{Grant, Memory, Per, Sharing};
@@ -167,6 +167,26 @@ fn nodes_are_chosen_by_name_exclusion_feature_and_weight() {
     3 starts: node2 cpu 1 mem 1024M x1; node3 cpu 1 mem 1024M x1
     4 starts: node4 cpu 0 mem 1024M x1
     5 starts: node4 cpu 1 mem 1024M x1
+    "#);
+}
+
+#[test]
+fn nodes_are_of_a_pool_and_of_an_architecture() {
+    let mut nodes = gpu_nodes(4);
+    nodes[0].architecture = Some(Architecture::X86);
+    nodes[1].architecture = Some(Architecture::Arm);
+    let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+    let view = cluster(nodes).with_jobs([
+        job(1).asking(|r| r.architecture = Some(Architecture::Arm)),
+        job(2).asking(|r| r.architecture = Some(Architecture::X86)),
+        job(3).asking(|r| r.node_pool = names(&["node4", "node3"])),
+        job(4).nodes(2).asking(|r| r.node_pool = names(&["node2", "node4", "node1"])),
+    ]);
+    assert_snapshot!(plan_text(&view), @r#"
+    1 starts: node2 cpu 0 mem 1024M x1
+    2 starts: node1 cpu 0 mem 1024M x1
+    3 starts: node3 cpu 0 mem 1024M x1
+    4 starts: node1 cpu 1 mem 1024M x1; node2 cpu 1 mem 1024M x1
     "#);
 }
 

@@ -9,7 +9,7 @@ use model::constraint::Constraint;
 use model::node::{NodeConfig, NodeGres};
 use model::partition::{DefaultMemory, OverSubscribe};
 use model::range::Range;
-use model::request::{Memory, Per, Sharing};
+use model::request::{Grant, Memory, Per, Sharing};
 use model::select::{PartitionSelect, Select, Unit};
 use model::topology::{Switch, Topology};
 use proptest::prelude::*;
@@ -118,6 +118,22 @@ fn forced_sharing_puts_that_many_jobs_on_a_core() {
     ]);
     let plan = view.plan();
     assert_eq!(plan.starts.len(), 2, "{}", text(&plan));
+}
+
+#[test]
+fn offer_of_whole_hosts_is_one_also_where_sharing_is_forced() {
+    let hosts = |id| {
+        job(id).asking(|r| {
+            (r.sharing, r.grant) = (Sharing::Node, Grant::Offer);
+            (r.nodes, r.nodes_given, r.tasks_per_node) = (Range::exactly(2), true, Some(1));
+        })
+    };
+    let view = cluster(nodes(2))
+        .with_main(|p| p.over_subscribe = OverSubscribe::Force(2))
+        .with_jobs([hosts(1), hosts(2), tasks(3, 1)]);
+    let plan = view.plan();
+    let started: Vec<u32> = plan.starts.iter().map(|start| start.job.0).collect();
+    assert_eq!(started, [1], "{}", text(&plan));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! A file for each subject: `priority`, `preempt_requeue`, `process`, `site` (prolog, epilog, folders), `show_config`,
 //! `sluice_toml` (what slurm.conf has no words for).
 
+mod dstack_settings;
 mod preempt_requeue;
 mod priority;
 mod process;
@@ -45,13 +46,16 @@ pub struct Machine {
 pub fn load(dir: Option<&Path>, machine: Option<&Machine>) -> Result<ClusterConfig, ServerError> {
     let mut config = match (dir, machine) {
         (Some(dir), _) => load_files(&RealFiles, dir)?,
-        (None, Some(machine)) => return Ok(for_machine(machine.node.clone())),
+        (None, Some(machine)) => for_machine(machine.node.clone()),
         (None, None) => {
             let text = "a server of several machines needs --config with a slurm.conf";
             return Err(ServerError::Configuration(text.into()));
         }
     };
-    mark_declared(&mut config, machine);
+    if dir.is_some() {
+        mark_declared(&mut config, machine);
+    }
+    dstack_settings::apply(&mut config)?;
     Ok(config)
 }
 
@@ -65,6 +69,7 @@ pub fn load_given(
     let files = given.into_iter().fold(MemoryFiles::default(), add);
     let mut config = load_files(&files, dir)?;
     mark_declared(&mut config, machine);
+    dstack_settings::apply(&mut config)?;
     Ok(config)
 }
 
@@ -172,6 +177,7 @@ fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
         server_certificate: None,
         login_nodes: Vec::new(),
         open_metrics: false,
+        upload_bytes_max: None,
     })
 }
 

@@ -108,6 +108,8 @@ struct Metrics {
 struct Containers {
     runtime: Option<String>,
     default_image: Option<String>,
+    privileged: bool,
+    docker_image: Option<String>,
     store: Option<String>,
     store_size: Option<Size>,
     disk: Option<DiskSize>,
@@ -245,6 +247,8 @@ impl SluiceToml {
             // Else as slurm.conf has it (`ContainerType`).
             runtime: given.runtime.or(config.site.containers.runtime.take()),
             default_image: given.default_image,
+            privileged: given.privileged,
+            docker_image: given.docker_image.unwrap_or(usual.docker_image),
             store: given.store,
             store_size: given.store_size.map_or(usual.store_size, |size| size.0),
             disk: given.disk.map(|size| size.0),
@@ -284,7 +288,8 @@ mod tests {
         assert_eq!(site(""), Ok(ContainerSite::default()));
         let text = "[containers]\ndisk = '3GB'\ntask_user = 'job'\nstore_size = '2GB'\nmounts = ['/data::ro']\nmount_home = false\n\
                     insecure_registries = ['localhost:5000']\nnetwork = 'bridge'\naddresses = '192.168.0.0/24'\n\
-                    ports = '5000-5001'\ncdi = ['/opt/cdi']\n[containers.mirrors]\n\
+                    ports = '5000-5001'\ncdi = ['/opt/cdi']\nprivileged = true\n\
+                    docker_image = 'lab/dind'\n[containers.mirrors]\n\
                     'docker.io' = ['mirror.example:5000']\n";
         let found = site(text).expect("it is good");
         assert_eq!((found.store_size, found.mount_home), (Bytes(2 << 30), false));
@@ -295,6 +300,7 @@ mod tests {
         assert_eq!(found.network, NetworkPolicy::Bridge);
         assert_eq!(found.ports, PortRange { first: 5000, last: 5001 });
         assert_eq!(found.cdi, ["/opt/cdi"]);
+        assert_eq!((found.privileged, &*found.docker_image), (true, "lab/dind"));
         let link =
             |number| found.addresses.link(number).map(|(node, inside)| format!("{node} {inside}"));
         assert_eq!(link(63).as_deref(), Some("192.168.0.253 192.168.0.254"));

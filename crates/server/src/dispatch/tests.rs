@@ -186,8 +186,9 @@ async fn container_has_the_nodes_network_only_where_nobody_else_can_be_on_the_no
         (OverSubscribe::No, Sharing::Node, false),
         (OverSubscribe::No, Sharing::Share, true),
         (OverSubscribe::Exclusive, Sharing::Share, false),
-        // Where sharing is forced, nobody can ask for a whole node.
-        (OverSubscribe::Force(4), Sharing::Node, true),
+        // An offer of whole hosts is one also where sharing is forced.
+        (OverSubscribe::Force(4), Sharing::Node, false),
+        (OverSubscribe::Force(4), Sharing::Share, true),
     ];
     for (partition, sharing, own_network) in table {
         let server = TestServer::start().await;

@@ -3,6 +3,7 @@
 use crate::http::answer::refused;
 use crate::http::authenticate::{self, Caller};
 use crate::metrics;
+use crate::metrics::live_load::Loads;
 use crate::shared::Shared;
 use crate::shared::scrapes::Reader;
 use axum::extract::{Request, State};
@@ -22,8 +23,18 @@ pub async fn metrics(State(shared): State<Arc<Shared>>, request: Request) -> Res
         Ok(reader) => reader,
         Err(refusal) => return *refusal,
     };
-    let text =
-        block_in_place(|| shared.volatile.scrapes.get(reader, || metrics::scrape(&shared, reader)));
+    let scrapes = &shared.volatile.scrapes;
+    if let Some(text) = block_in_place(|| scrapes.fresh(reader)) {
+        return answer(&text);
+    }
+    let loads = match reader {
+        Reader::Operator => metrics::live_load::ask(&shared).await,
+        Reader::Anonymous => Loads::default(),
+    };
+    answer(&block_in_place(|| scrapes.get(reader, || metrics::scrape(&shared, reader, &loads))))
+}
+
+fn answer(text: &str) -> Response {
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], text.to_string()).into_response()
 }
 

@@ -1,6 +1,6 @@
 //! The calls about secrets. A value is encrypted before it reaches the writer, and is in no answer but that to its own call.
 
-use crate::secret::stored;
+use crate::secret::{repository, stored};
 use crate::shared::Shared;
 use cluster::Command;
 use cluster::authorise::{Act, authorise};
@@ -90,6 +90,7 @@ async fn rotate(shared: &Arc<Shared>, by: Principal) -> Result<Answer, Refusal> 
     shared.writer.run(Command::ResealSecrets(resealed), by).await?;
     // What was encrypted with an older key is in the state once those who did it are done.
     let _alone = shared.sealing.write().await;
+    repository::reseal_all(shared).await?;
     shared.secret_keys.retain(shared.read().sealed_values())?;
     Ok(Answer::Done)
 }

@@ -8,6 +8,7 @@ pub enum Kind {
     Gauge,
     /// A sum of seconds and a count, without quantiles.
     Summary,
+    Histogram,
 }
 
 impl Kind {
@@ -16,6 +17,7 @@ impl Kind {
             Self::Counter => "counter",
             Self::Gauge => "gauge",
             Self::Summary => "summary",
+            Self::Histogram => "histogram",
         }
     }
 }
@@ -75,6 +77,29 @@ impl Family<'_> {
         self.write("_count", labels, count);
     }
 
+    /// How many values are at most each bound and above the one before, how many there are in all, and their sum.
+    pub fn distribution(
+        &mut self,
+        labels: Labels<'_>,
+        buckets: impl Iterator<Item = (f64, u64)>,
+        count: u64,
+        sum: f64,
+    ) {
+        let mut below = 0;
+        let mut bucket = |bound: &str, count: u64| {
+            let labels: Vec<(&str, &str)> =
+                std::iter::once(("le", bound)).chain(labels.iter().copied()).collect();
+            self.write("_bucket", &labels, count);
+        };
+        for (bound, more) in buckets {
+            below += more;
+            bucket(&format!("{bound:?}"), below);
+        }
+        bucket("+Inf", count);
+        self.write("_sum", labels, sum);
+        self.write("_count", labels, count);
+    }
+
     fn write(&mut self, suffix: &str, labels: Labels<'_>, value: impl Display) {
         self.text.push_str(self.name);
         self.text.push_str(suffix);
@@ -123,10 +148,21 @@ mod tests {
         jobs.sample(&[("state", "a\"b\\c\nd"), ("at", "x")], 3);
         jobs.sample(&[], 1.5);
         text.summary("plan_seconds", "Plans.").summed(&[], 2, 1_500_000);
+        let buckets = [(1.0, 2), (2.5, 1)].into_iter();
+        text.family("waits", Kind::Histogram, "Waits.").distribution(
+            &[("of", "x")],
+            buckets,
+            4,
+            7.5,
+        );
         let expected = "# HELP jobs Jobs by state.\n# TYPE jobs gauge\n\
                         jobs{state=\"a\\\"b\\\\c\\nd\",at=\"x\"} 3\njobs 1.5\n\
                         # HELP plan_seconds Plans.\n# TYPE plan_seconds summary\n\
-                        plan_seconds_sum 1.5\nplan_seconds_count 2\n";
+                        plan_seconds_sum 1.5\nplan_seconds_count 2\n\
+                        # HELP waits Waits.\n# TYPE waits histogram\n\
+                        waits_bucket{le=\"1.0\",of=\"x\"} 2\nwaits_bucket{le=\"2.5\",of=\"x\"} 3\n\
+                        waits_bucket{le=\"+Inf\",of=\"x\"} 4\nwaits_sum{of=\"x\"} 7.5\n\
+                        waits_count{of=\"x\"} 4\n";
         assert_eq!(text.into_text(), expected);
     }
 }

@@ -1,11 +1,14 @@
 //! `GET /metrics`: the cluster and the server itself as Prometheus reads them.
 //!
-//! `snapshot` takes what is shown under one lock of the state, `jobs`, `nodes`, `gpus` and `server_itself` write it as families
-//! of samples (`exposition`) after the lock is gone.
+//! `live_load` asks the nodes what jobs use, `snapshot` takes what else is shown under one lock of the state, and `jobs`, `nodes`,
+//! `gpus`, `server_itself` and, under dstack's names, `dstack_names` write it as families of samples (`exposition`) after the
+//! lock is gone.
 
+mod dstack_names;
 mod exposition;
 mod gpus;
 mod jobs;
+pub mod live_load;
 mod nodes;
 mod server_itself;
 mod snapshot;
@@ -15,18 +18,20 @@ mod tests;
 use crate::shared::Shared;
 use crate::shared::scrapes::Reader;
 use exposition::Exposition;
+use live_load::Loads;
 use snapshot::Snapshot;
 
 /// The text of a scrape with 1,000 nodes, about.
 const USUAL_BYTES: usize = 1 << 20;
 
 /// The text of one scrape.
-pub fn scrape(shared: &Shared, reader: Reader) -> String {
+pub fn scrape(shared: &Shared, reader: Reader, loads: &Loads) -> String {
     let snapshot = Snapshot::take(shared, reader);
     let mut text = Exposition::with_capacity(USUAL_BYTES);
     server_itself::write(&mut text, &snapshot);
     jobs::write(&mut text, &snapshot);
     nodes::write(&mut text, &snapshot);
     gpus::write(&mut text, &snapshot);
+    dstack_names::write(&mut text, &snapshot, loads);
     text.into_text()
 }

@@ -3,6 +3,7 @@
 use crate::auth::principal::server_principal;
 use crate::clock;
 use crate::shared::counters::CounterSnapshot;
+use crate::shared::run_totals::{RunCounts, project_of};
 use crate::shared::scrapes::Reader;
 use crate::shared::totals::TotalValues;
 use crate::shared::{LastPlan, Shared};
@@ -12,7 +13,7 @@ use model::gpu_series::GpuSeries;
 use model::run::JobState;
 use model::time::Timestamp;
 use slurm::words;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use wire::view::ClusterView;
 
@@ -36,6 +37,10 @@ pub struct Snapshot {
     pub orders_queued: u64,
     pub counters: CounterSnapshot,
     pub totals: TotalValues,
+    /// Runs by project and user; without users for a reader who may not see them.
+    pub runs: RunCounts,
+    /// The accounts of `active` that are projects.
+    pub projects: HashSet<Arc<str>>,
     pub started: Timestamp,
     pub term: u64,
 }
@@ -65,7 +70,13 @@ impl Snapshot {
             Reader::Anonymous => 0,
         };
         let newest = state.active.iter().rev().take(shown);
-        let active = newest.filter_map(|id| state.jobs.get(id).cloned()).collect();
+        let active: Vec<Arc<Job>> = newest.filter_map(|id| state.jobs.get(id).cloned()).collect();
+        let accounts = active.iter().map(|job| job.account.clone());
+        let projects = accounts.filter(|name| project_of(&state, name) == &**name).collect();
+        let mut runs = shared.volatile.run_totals.counts();
+        if reader == Reader::Anonymous {
+            runs.owners.clear();
+        }
         Snapshot {
             cluster,
             queue,
@@ -75,6 +86,8 @@ impl Snapshot {
             orders_queued,
             counters,
             totals: shared.volatile.totals.values(),
+            runs,
+            projects,
             started: shared.setup.started,
             term: state.term,
         }
@@ -97,7 +110,10 @@ impl Queue {
             let counts = partitions.entry(partition.unwrap_or_default()).or_default();
             *counts.entry(word).or_default() += jobs;
             if job.state() == JobState::Pending {
-                queue.add_reason(&words::reason::text(&job_view::reason(job, last_plan)), jobs);
+                queue.add_reason(
+                    &words::reason::text(&job_view::reason(state, job, last_plan)),
+                    jobs,
+                );
                 let since = job.begin.unwrap_or(job.submit).max(job.submit);
                 if job.hold.is_none() {
                     queue.oldest = Some(queue.oldest.map_or(since, |oldest| oldest.min(since)));

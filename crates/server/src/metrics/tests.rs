@@ -1,13 +1,18 @@
 //! What a scrape holds, who sees what, its speed, and the files of docs/metrics.
 
+use super::live_load::Loads;
 use super::scrape;
 use crate::shared::scrapes::Reader;
+use crate::show::dstack_id::uuid;
 use crate::testing::{NODE, TestServer};
+use cluster::command::CancelJobs;
 use cluster::{Command, Job};
 use model::amount::Bytes;
+use model::change::{JobFilter, JobRef};
 use model::gpu_health::GpuReading;
 use model::gpu_series::{GpuSeries, SeriesFamily, SeriesSource};
 use model::id::JobId;
+use model::load::{Load, LoadSample};
 use model::node::{NodeConfig, NodeFacts, NodeGres};
 use model::partition::Partition;
 use model::time::Timestamp;
@@ -35,7 +40,7 @@ async fn scrape_shows_queue_jobs_nodes_and_the_server() {
         server.submit(&format!("name: wait-{name}")).await.expect("a job");
     }
     server.plan();
-    let text = scrape(&server.shared, Reader::Operator);
+    let text = scrape(&server.shared, Reader::Operator, &Loads::default());
     let expected = [
         "sluice_jobs{state=\"running\"} 4".to_owned(),
         "sluice_jobs{state=\"pending\"} 1".to_owned(),
@@ -59,7 +64,7 @@ async fn scrape_shows_queue_jobs_nodes_and_the_server() {
     assert!(!line(&text, "sluice_plan_duration_seconds_count").ends_with(" 0"));
     assert!(!line(&text, "sluice_commit_duration_seconds_count").ends_with(" 0"));
     assert!(!line(&text, "sluice_journal_bytes").ends_with(" 0"));
-    let open = scrape(&server.shared, Reader::Anonymous);
+    let open = scrape(&server.shared, Reader::Anonymous, &Loads::default());
     assert!(!open.contains("ada"), "nobody's name is shown to strangers:\n{open}");
     assert!(open.contains("sluice_jobs{state=\"running\"} 4"));
 }
@@ -88,7 +93,7 @@ async fn gpus_have_the_names_of_dcgm_and_the_job_that_has_them() {
     };
     let facts = NodeFacts { gpus: vec![gpu(0, 1), gpu(1, 0)], ..NodeFacts::default() };
     server.shared.volatile.facts.write().expect("facts").insert(NODE.into(), facts);
-    let text = scrape(&server.shared, Reader::Operator);
+    let text = scrape(&server.shared, Reader::Operator, &Loads::default());
     let labels = |gpu: u32, job: &str| {
         format!(
             "{{gpu=\"{gpu}\",UUID=\"GPU-{gpu}\",model=\"NVIDIA H200\",Hostname=\"{NODE}\"{job}}}"
@@ -154,7 +159,7 @@ async fn series_of_an_exporter_have_the_job_and_replace_our_own_of_that_gpu() {
     };
     let relayed = &server.shared.volatile.relayed;
     relayed.put(vec![NODE.into()], series.clone(), crate::clock::now());
-    let text = scrape(&server.shared, Reader::Operator);
+    let text = scrape(&server.shared, Reader::Operator, &Loads::default());
     let of_job = format!("hpc_job=\"{job}\",user=\"ada\",account=\"{}\"", account(&server, job));
     let start = format!("pci_bus_id=\"1\",Hostname=\"{NODE}\"");
     let expected = [
@@ -175,12 +180,12 @@ async fn series_of_an_exporter_have_the_job_and_replace_our_own_of_that_gpu() {
     assert_eq!(text.matches("DCGM_FI_DEV_GPU_TEMP{").count(), 2, "the exporter has none:\n{text}");
     assert_eq!(text.matches("# TYPE DCGM_FI_DEV_SM_CLOCK ").count(), 1);
     assert_eq!(promtool(&text), "", "promtool check metrics");
-    let open = scrape(&server.shared, Reader::Anonymous);
+    let open = scrape(&server.shared, Reader::Anonymous, &Loads::default());
     assert!(!open.contains("ada") && open.contains("DCGM_FI_DEV_SM_CLOCK"), "{open}");
     // What was not sent again is not shown.
     let long_ago = Timestamp(crate::clock::now().0 - 61_000);
     relayed.put(vec![NODE.into()], series, long_ago);
-    let text = scrape(&server.shared, Reader::Operator);
+    let text = scrape(&server.shared, Reader::Operator, &Loads::default());
     assert!(!text.contains("SM_CLOCK") && text.matches("DCGM_FI_DEV_GPU_UTIL{").count() == 2);
 }
 
@@ -203,7 +208,7 @@ async fn series_of_many_nodes_are_held_to_the_bytes_of_a_scrape() {
     let (relayed, now) = (&server.shared.volatile.relayed, crate::clock::now());
     relayed.put((0..80).map(|at| format!("node{at}")).collect(), series("FIRST"), now);
     relayed.put(vec!["other".into()], series("LAST"), now);
-    let text = scrape(&server.shared, Reader::Operator);
+    let text = scrape(&server.shared, Reader::Operator, &Loads::default());
     let most = model::bounds::ALL_SERIES_BYTES.most;
     assert!(text.len() > most - most / 16 && text.len() < most + (1 << 20), "{}", text.len());
     assert!(text.contains("# TYPE DCGM_FIRST_0 ") && !text.contains("DCGM_LAST"));
@@ -216,13 +221,17 @@ fn promtool(text: &str) -> String {
     let Ok(mut check) = check.spawn() else { return String::new() };
     check.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("written");
     let said = check.wait_with_output().expect("it ends");
-    String::from_utf8_lossy(&said.stderr).into_owned()
+    // Names of dstack's are what they are: its gauges end in `_count`.
+    let is_dstacks =
+        |line: &&str| line.starts_with("dstack_") && line.contains("\"_count\" suffix");
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    said.lines().filter(|line| !is_dstacks(line)).collect::<Vec<_>>().join("\n")
 }
 
 /// The series that a scrape can have.
 async fn series() -> BTreeSet<String> {
     let server = TestServer::start().await;
-    let text = scrape(&server.shared, Reader::Operator);
+    let text = scrape(&server.shared, Reader::Operator, &Loads::default());
     let mut names = BTreeSet::new();
     for family in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
         let (name, kind) = family.split_once(' ').expect("a name and a kind");
@@ -238,7 +247,9 @@ async fn series() -> BTreeSet<String> {
 fn named(expression: &str) -> impl Iterator<Item = &str> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let words = expression.split(move |c| !is_name(c));
-    words.filter(|word| ["sluice_", "process_", "DCGM_"].iter().any(|p| word.starts_with(p)))
+    words.filter(|word| {
+        ["sluice_", "dstack_", "process_", "DCGM_"].iter().any(|p| word.starts_with(p))
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -304,7 +315,82 @@ async fn scrape_of_a_large_cluster_is_fast() {
     }
     for _ in 0..5 {
         let begun = Instant::now();
-        let text = scrape(&server.shared, Reader::Operator);
+        let text = scrape(&server.shared, Reader::Operator, &Loads::default());
         println!("{} bytes, {} lines, {:?}", text.len(), text.lines().count(), begun.elapsed());
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_jobs_and_nodes_have_dstacks_names_too() {
+    let server = TestServer::start().await;
+    server.node_up().await;
+    let runs = server.submit("name: runs").await.expect("a job");
+    server.plan();
+    let stopped = server.submit("name: stopped").await.expect("a job");
+    let filter = JobFilter { jobs: vec![JobRef::whole(stopped)], ..JobFilter::default() };
+    let cancel = CancelJobs { filter, step: None, signal: None, batch_only: false, full: true };
+    server.run(Command::Cancel(Box::new(cancel))).await.expect("cancelled");
+    let sample = |cpu_s: u64| LoadSample {
+        at: Timestamp(0),
+        cpu_us: cpu_s * 1_000_000,
+        memory: 4096,
+        resident: 1024,
+    };
+    let samples = vec![sample(1), sample(3)];
+    let load = Load { samples, gpus: Vec::new() };
+    let loads = Loads::from([((runs, NODE.to_owned()), load)]);
+    let text = scrape(&server.shared, Reader::Operator, &loads);
+    let owner = "dstack_project_name=\"main\",dstack_user_name=\"ada\"";
+    let of_project = "project_name=\"main\",run_type=\"task\"";
+    for wanted in [
+        format!("dstack_run_count_total{{{owner}}} 2"),
+        format!("dstack_run_count_terminated_total{{{owner}}} 1"),
+        format!("dstack_run_count_failed_total{{{owner}}} 0"),
+        format!("dstack_run_count_done_total{{{owner}}} 0"),
+        format!("dstack_submit_to_provision_duration_seconds_bucket{{le=\"15.0\",{of_project}}} 1"),
+        format!("dstack_submit_to_provision_duration_seconds_bucket{{le=\"+Inf\",{of_project}}} 1"),
+        format!("dstack_submit_to_provision_duration_seconds_count{{{of_project}}} 1"),
+        format!("dstack_pending_runs_total{{{of_project}}} 0"),
+    ] {
+        assert!(text.lines().any(|line| line == wanted), "{wanted} in\n{text}");
+    }
+    let node = line(&text, "dstack_instance_gpu_count{");
+    let labels =
+        format!("dstack_fleet_name=\"main\",dstack_fleet_id=\"{}\"", uuid("fleet", "main"));
+    assert!(node.contains(&labels) && node.contains("dstack_backend=\"remote\""), "{node}");
+    for (name, value) in [
+        ("dstack_job_cpu_count", "1"),
+        ("dstack_job_gpu_count", "0"),
+        ("dstack_job_price_dollars_per_hour", "0"),
+        ("dstack_job_cpu_time_seconds_total", "3"),
+        ("dstack_job_memory_usage_bytes", "4096"),
+        ("dstack_job_memory_working_set_bytes", "1024"),
+    ] {
+        let found = line(&text, &format!("{name}{{"));
+        let names = "dstack_run_name=\"runs\"";
+        let numbers = "dstack_job_name=\"runs-0-0\"";
+        assert!(found.contains(owner) && found.contains(names) && found.contains(numbers));
+        assert!(found.ends_with(&format!(" {value}")), "{found}");
+    }
+    assert_eq!(promtool(&text), "", "promtool check metrics");
+    let open = scrape(&server.shared, Reader::Anonymous, &Loads::default());
+    assert!(!open.contains("ada") && !open.contains("dstack_job_cpu_count{"), "{open}");
+    assert!(open.contains("dstack_instance_gpu_count{"), "{open}");
+}
+
+/// Tasks of an array, and jobs on several nodes, have the same run: each part still has labels of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_two_samples_have_the_same_labels() {
+    let server = TestServer::start().await;
+    server.node_up().await;
+    server.submit("name: sweep\narray: 0-2").await.expect("an array");
+    server.submit("name: other").await.expect("a job");
+    server.plan();
+    let text = scrape(&server.shared, Reader::Operator, &Loads::default());
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    let names: Vec<&str> = samples.filter_map(|line| line.rsplit_once(' ')).map(|s| s.0).collect();
+    let different: BTreeSet<&&str> = names.iter().collect();
+    assert_eq!(names.len(), different.len(), "{text}");
+    assert_eq!(text.matches("dstack_job_cpu_count{").count(), 4, "{text}");
+    assert!(text.contains("dstack_replica_num=\"2\""), "{text}");
 }

@@ -1,9 +1,11 @@
 //! Secrets in use: `stored` seals and opens their values, `references` checks and fills in `${{ secrets.NAME }}`,
-//! `registry_auth` and `git_credentials` keep the credentials with which a job's image is pulled and its repository cloned.
+//! `registry_auth` and `git_credentials` keep the credentials with which a job's image is pulled and its repository cloned,
+//! `repository` those that a user has given for later jobs.
 
 pub mod git_credentials;
 pub mod references;
 pub mod registry_auth;
+pub mod repository;
 pub mod stored;
 
 use cluster::State;

@@ -14,6 +14,7 @@ pub mod link_shutdown;
 pub mod log_queue;
 pub mod planner_signal;
 pub mod relayed_series;
+pub mod run_totals;
 pub mod scrapes;
 pub mod ssh_keys;
 pub mod state_lock;
@@ -44,6 +45,7 @@ use model::reason::Reason;
 use model::time::Timestamp;
 use planner_signal::PlannerSignal;
 use relayed_series::RelayedSeries;
+use run_totals::RunTotals;
 use scrapes::Scrapes;
 use ssh_keys::SshKeys;
 use state_lock::StateLock;
@@ -112,6 +114,7 @@ pub struct Volatile {
     pub counters: Counters,
     /// For `/metrics`, with the texts of the last scrapes.
     pub totals: Totals,
+    pub run_totals: RunTotals,
     pub scrapes: Scrapes,
     /// Jobs were purged, or their texts' retention is over, since the last pass over the blobs.
     pub unneeded_blobs: AtomicBool,

@@ -68,8 +68,8 @@ pub struct Turn<'a> {
     uploads: &'a Uploads,
     uid: u32,
     count: AsyncGuard<'a, Option<Count>>,
-    /// After the count, which others wait for.
-    _own: OwnTurn,
+    /// After the count, which others wait for. `None` where the caller has it, or writes for the user unasked.
+    _own: Option<OwnTurn>,
 }
 
 /// A file of the folder, with the time of its last use.
@@ -97,7 +97,13 @@ impl Uploads {
     /// Waits, without a thread, until the user may write: behind the user's own uploads, and one of each other user's.
     pub async fn turn(&self, uid: u32) -> Turn<'_> {
         let own = self.own_turn(uid).await;
-        Turn { uploads: self, uid, count: self.writing.lock().await, _own: own }
+        Turn { _own: Some(own), ..self.turn_to_write(uid).await }
+    }
+
+    /// The same without waiting for the user's own turn. Whoever has the right to seal takes this one: a user's turn is held
+    /// while its holder waits for that right.
+    pub async fn turn_to_write(&self, uid: u32) -> Turn<'_> {
+        Turn { uploads: self, uid, count: self.writing.lock().await, _own: None }
     }
 
     /// An upload of the user, which was used now; `None` if it is not here, or no more.
@@ -124,6 +130,12 @@ impl Uploads {
             Some((key.to_owned(), kept.bytes))
         };
         kept.into_iter().filter_map(one).collect()
+    }
+
+    /// Everybody who has uploads.
+    pub fn users(&self) -> Vec<u32> {
+        let folders = listed(&self.dir).unwrap_or_default().into_iter().flatten();
+        folders.filter_map(|folder| folder.file_name().to_str()?.parse().ok()).collect()
     }
 
     fn folder(&self, uid: u32) -> PathBuf {

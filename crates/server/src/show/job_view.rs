@@ -3,6 +3,7 @@
 use crate::shared::forecast_queue::Estimates;
 use crate::shared::{LastPlan, Shared};
 use crate::show::view_cache::{self, RequestSummary, ViewCache};
+use crate::task_groups;
 use cluster::Job;
 use cluster::billing::bill;
 use cluster::requested;
@@ -86,7 +87,7 @@ impl<'a> JobViews<'a> {
                 Detail::Listing => self.cache.borrow_mut().listed(&job.spec),
             },
             state: job.state(),
-            reason: reason(job, &self.last_plan),
+            reason: reason(state, job, &self.last_plan),
             hold: job.hold,
             partition,
             account: job.account.clone(),
@@ -126,18 +127,20 @@ impl<'a> JobViews<'a> {
 }
 
 /// Why the job waits, ended as it did, or has not begun.
-pub(crate) fn reason(job: &Job, last_plan: &LastPlan) -> Reason {
+pub(crate) fn reason(state: &State, job: &Job, last_plan: &LastPlan) -> Reason {
     if let Some(ended) = job.ended() {
         return ended.reason.clone();
     }
     if !job.is_waiting() {
-        let prepares = job
-            .attempt()
-            .is_some_and(|a| !a.preparing_nodes.is_empty() && !a.is_ending_or_preempted());
+        let starts = job.attempt().filter(|attempt| !attempt.is_ending_or_preempted());
+        let prepares = starts.is_some_and(|attempt| !attempt.preparing_nodes.is_empty());
         return match job.spec.launch.kind {
-            _ if !prepares => Reason::None,
-            LaunchKind::Task => Reason::ImagePull,
-            LaunchKind::Batch | LaunchKind::Interactive => Reason::Prolog,
+            // The groups of a task start as one: those that are ready wait for the others.
+            LaunchKind::Task if starts.is_some() && task_groups::is_preparing(state, job) => {
+                Reason::ImagePull
+            }
+            LaunchKind::Batch | LaunchKind::Interactive if prepares => Reason::Prolog,
+            _ => Reason::None,
         };
     }
     let fixed = job.fixed_reason.as_deref();

@@ -3,6 +3,7 @@
 
 pub mod cluster_view;
 pub mod diagnostics;
+pub mod dstack_id;
 pub mod explain;
 pub mod history;
 pub mod job_list;

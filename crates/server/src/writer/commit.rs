@@ -1,5 +1,6 @@
 //! What one batch is to write: commits that each fit into the journal, and the answers that wait for each.
 
+use crate::shared::run_totals::RunChange;
 use crate::shared::writer_queue::Answer;
 use cluster::command::SignalJob;
 use cluster::{Command, Event};
@@ -16,6 +17,7 @@ pub struct PendingCommit {
     pub bytes: Vec<Vec<u8>>,
     pub size: usize,
     pub records: Vec<JobRecord>,
+    pub run_changes: Vec<RunChange>,
     pub answers: Vec<(Option<oneshot::Sender<Answer>>, Answer)>,
     pub signals: Vec<SignalJob>,
     /// The journal's end after this commit.
@@ -95,14 +97,20 @@ impl PendingBatch {
         }
     }
 
-    /// Adds an event that the state has, with the records that it gave.
-    pub fn add(&mut self, event: EncodedEvent, records: impl IntoIterator<Item = JobRecord>) {
+    /// Adds an event that the state has, with what it gave for the books and for the counts of runs.
+    pub fn add(
+        &mut self,
+        event: EncodedEvent,
+        record: Option<JobRecord>,
+        run_change: Option<RunChange>,
+    ) {
         let size = event.size();
         let last = self.last();
         last.size += size;
         last.bytes.push(event.bytes);
         last.events.push(event.event);
-        last.records.extend(records);
+        last.records.extend(record);
+        last.run_changes.extend(run_change);
     }
 
     /// Answers once everything up to here is on disk.

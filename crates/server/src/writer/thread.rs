@@ -7,6 +7,7 @@
 use crate::clock;
 use crate::error::ServerError;
 use crate::shared::Shared;
+use crate::shared::run_totals::RunChange;
 use crate::shared::writer_queue::{Answer, NamedSubmission, Text, Work, WriterRequest};
 use crate::step::ask::step_ask;
 use crate::writer::commit::{EncodedEvent, PendingBatch, PendingCommit};
@@ -335,6 +336,9 @@ impl WriterThread {
             shared.volatile.counters.add_event(event);
             shared.volatile.totals.add_event(event);
         }
+        for change in pending.run_changes {
+            shared.volatile.run_totals.add(change);
+        }
         if pending.events.iter().any(|event| matches!(event, Event::Purged { .. })) {
             shared.volatile.unneeded_blobs.store(true, Ordering::Release);
         }
@@ -376,7 +380,8 @@ impl WriterThread {
 fn apply_group(state: &mut State, group: Vec<EncodedEvent>, pending: &mut PendingBatch) {
     for event in group {
         let records = state.apply(&event.event);
-        pending.add(event, records);
+        let run_change = RunChange::of(state, &event.event);
+        pending.add(event, records, run_change);
     }
 }
 

@@ -1,12 +1,13 @@
 //! `sluice check FILE…`: says what is wrong with a batch script, a folder with slurm.conf, or a `.dstack.yml`. Needs no server.
 
+use super::script_faults;
 use super::slurm::submit::caller::{self, ProcessSurroundings};
 use super::verb::{VerbError, VerbResult};
 use ::dstack::configuration::{self, load};
 use ::slurm::conf::{RealFiles, load_dir};
-use ::slurm::option::invocation::{self, Caller, Invocation};
+use ::slurm::option::invocation::{self, Batch, Caller, Invocation};
 use ::slurm::option::{Command, OptionError};
-use ::slurm::request;
+use ::slurm::request::{self, Draft};
 use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -146,22 +147,9 @@ fn profiles(bytes: &[u8], findings: &mut Findings) {
 /// A batch script, by itself: no variable of the environment changes what it asks for.
 fn script(bytes: &[u8], findings: &mut Findings) {
     findings.kind = "batch script";
-    let here = ProcessSurroundings::default();
-    let load = |_: Option<&str>| Ok(bytes.to_vec());
-    let caller = Caller { variable: &|_| None, load: &load, ..caller::caller(&here) };
-    let args = [findings.file.clone()];
-    let batch = match invocation::batch(&args, &caller) {
-        Ok(Invocation::Submission(batch)) => batch,
-        Ok(Invocation::Question(_)) => return,
-        Err(error) => {
-            findings.errors = script_errors(&findings.file, &error);
-            return;
-        }
-    };
-    let Some(options) = batch.components.first() else { return };
-    let submitter = caller::submitter(Command::Sbatch, &args, options);
-    match request::batch(&batch, &submitter) {
-        Ok(draft) => {
+    match read_script(&findings.file, bytes) {
+        Ok(None) => {}
+        Ok(Some((batch, draft))) => {
             let notes = batch.notes.iter().chain(&draft.notes);
             findings.notices = notes.map(|line| format!("{}: {line}", findings.file)).collect();
             let submission = draft.submission;
@@ -169,23 +157,22 @@ fn script(bytes: &[u8], findings: &mut Findings) {
             findings.understood =
                 std::iter::once(&submission.spec).chain(others).map(|spec| json!(spec)).collect();
         }
-        Err(error) => findings.errors = script_errors(&findings.file, &error),
+        Err(first) => {
+            let read = |bytes: Vec<u8>| read_script(&findings.file, &bytes).map(drop);
+            findings.errors = script_faults::lines(&findings.file, bytes, first, read);
+        }
     }
 }
 
-/// What `sbatch` would print, as lines about the file.
-fn script_errors(file: &str, error: &OptionError) -> Vec<String> {
-    let (error, place) = match error {
-        OptionError::Placed { error, place } => (error.as_ref(), place.as_str()),
-        error => (error, ""),
-    };
-    let line = place.strip_prefix("line ").and_then(|rest| rest.split(' ').next());
-    let at = line.map_or(file.to_owned(), |line| format!("{file}:{line}"));
-    let said = error.render(Command::Sbatch);
-    let lines = said.lines().filter(|line| !line.starts_with("Try "));
-    let plain = |line: &str| {
-        let line = line.strip_prefix("sbatch: ").unwrap_or(line);
-        format!("{at}: {}", line.strip_prefix("error: ").unwrap_or(line))
-    };
-    lines.map(plain).collect()
+/// `None` for a script that only asks for help.
+fn read_script(file: &str, bytes: &[u8]) -> Result<Option<(Batch, Draft)>, OptionError> {
+    let here = ProcessSurroundings::default();
+    let load = |_: Option<&str>| Ok(bytes.to_vec());
+    let caller = Caller { variable: &|_| None, load: &load, ..caller::caller(&here) };
+    let args = [file.to_owned()];
+    let Invocation::Submission(batch) = invocation::batch(&args, &caller)? else { return Ok(None) };
+    let Some(options) = batch.components.first() else { return Ok(None) };
+    let submitter = caller::submitter(Command::Sbatch, &args, options);
+    let draft = request::batch(&batch, &submitter)?;
+    Ok(Some((batch, draft)))
 }

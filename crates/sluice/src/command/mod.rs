@@ -4,6 +4,7 @@
 //! - `dstack/`: `apply`, `ps`, `logs`, `stop`, `delete`, `event`, `project`, `secret`, `volume`
 //! - `daemon/`: `up`, `down`, `server`, `agent`, and the state folder
 //! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `attach`, `key`: one verb each
+//! - `script_faults`: which lines of a batch script are wrong, for `check`
 //! - `other_language`: `sluice apply` of a batch script, `sbatch` of a `.dstack.yml`
 //! - `verb`: what the verbs of `sluice` share
 
@@ -19,6 +20,7 @@ mod key;
 mod links;
 mod login;
 mod other_language;
+mod script_faults;
 mod slurm;
 mod token;
 mod verb;

@@ -15,8 +15,9 @@ pub fn apply(args: ApplyArgs) -> VerbResult {
     if !is_batch_script(&args.file) {
         return apply::run(args);
     }
-    if args.force || args.profile.is_some() {
-        let text = format!("{}: --force and --profile are not for batch scripts", args.file);
+    if args.force || args.json || args.profile.is_some() {
+        let text =
+            format!("{}: --force, --json and --profile are not for batch scripts", args.file);
         return Err(VerbError::Message(text));
     }
     if !args.yes && !confirm(&format!("Submit the batch script {}?", args.file))? {

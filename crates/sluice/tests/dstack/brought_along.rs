@@ -147,6 +147,17 @@ fn up_repository_is_cloned_on_the_node_with_what_its_user_changed() {
     let said = cluster.sluice(&["logs", "ours"]).ok();
     assert_eq!(said.lines().collect::<Vec<_>>(), [&expected[..], &own_branch].concat());
 
+    // The variable is the repository's folder, wherever that is.
+    let below = format!(
+        "type: task\nname: below\nrepos: [{{local_path: ., path: deep/code}}]\n{env}commands:\n  \
+         - test $DSTACK_REPO_DIR = $PWD/deep/code\n  - test $DSTACK_WORKING_DIR = $PWD\n  \
+         - cat $DSTACK_REPO_DIR/new\n{SMALL}"
+    );
+    cluster.write("code/below.dstack.yml", &below);
+    cluster.sluice(&["apply", "-f", "code/below.dstack.yml", "-y", "-d"]).ok();
+    await_run(&cluster, "below", "COMPLETED");
+    assert_eq!(cluster.sluice(&["logs", "below"]).ok(), "new\n");
+
     let lost = format!(
         "type: task\nname: lost\nrepos: [{{url: 'file:///nowhere/x.git', path: x}}]\ncommands: [echo no]\n{SMALL}"
     );

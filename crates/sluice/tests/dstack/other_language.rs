@@ -1,6 +1,7 @@
 //! Each language's submit takes the other's file, a profile stands behind a configuration, and a run may use a reservation.
 
-use crate::harness::{Cluster, TWO_NODES, program, user_name};
+use crate::dstack_client::DstackClient;
+use crate::harness::{Cluster, TWO_NODES, program, until, user_name};
 
 const SMALL: &str = "resources: {cpu: 1.., memory: 64MB.., disk: 0GB..}\n";
 
@@ -103,4 +104,62 @@ fn up_run_takes_its_profile_and_its_reservation() {
     limit("night", "reservation: night\n", &[]);
     let found = cluster.sluice(&["sacct", "-nXP", "--name", "night", "-o", "Reservation"]).ok();
     assert_eq!(found, "night\n");
+}
+
+#[test]
+fn up_apply_over_a_running_array_asks_and_replaces_all_of_it() {
+    let cluster = Cluster::up(TWO_NODES);
+    let text = |command: &str| {
+        format!(
+            "type: task\nname: sweep\narray: 0-9%2\ncommands: [{command}]\nretry: true\n{SMALL}"
+        )
+    };
+    cluster.write("sweep.dstack.yml", &text("sleep 600"));
+    cluster.sluice(&["apply", "-f", "sweep.dstack.yml", "-y", "-d"]).ok();
+    let running = || cluster.sluice(&["squeue", "-h", "-t", "running", "-o", "%F"]).ok();
+    until("two tasks run", || (running().lines().count() == 2).then_some(()));
+    let asked = cluster.sluice(&["apply", "-f", "sweep.dstack.yml", "-d"]);
+    let words = "Active run sweep already exists and cannot be updated in place.\n";
+    assert!(asked.stdout.contains(words) && asked.code != 0, "{asked:?}");
+    assert_eq!(running(), "1\n1\n", "nothing has changed");
+    cluster.write("sweep.dstack.yml", &text("sleep 601"));
+    let said = cluster.sluice(&["apply", "-f", "sweep.dstack.yml", "-y", "-d"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let ids = until("the new array runs", || {
+        let ids = running();
+        (ids.lines().count() == 2 && !ids.contains("1\n1\n")).then_some(ids)
+    });
+    let waiting = cluster.sluice(&["squeue", "-h", "-r", "-t", "pending", "-o", "%F"]).ok();
+    assert!(
+        waiting.lines().count() == 8 && waiting.lines().all(|id| ids.starts_with(id)),
+        "{waiting}"
+    );
+}
+
+#[test]
+fn up_settings_of_dstacks_server_act_or_are_named() {
+    let cluster = Cluster::folder(TWO_NODES);
+    let home = cluster.path("server-home");
+    std::fs::create_dir_all(home.join(".dstack/server")).expect("made");
+    std::fs::write(home.join(".dstack/server/config.yml"), "projects: [{name: main}]\n")
+        .expect("written");
+    let home = home.display().to_string();
+    cluster.start_with(&[
+        ("HOME", &home),
+        ("DSTACK_SERVER_CODE_UPLOAD_LIMIT", "16"),
+        ("DSTACK_SERVER_S3_BUCKET", "logs"),
+    ]);
+    let log = cluster.log("server");
+    let line = "settings of dstack's server without effect here: DSTACK_SERVER_S3_BUCKET";
+    assert_eq!(log.matches(line).count(), 1, "{log}");
+    assert!(log.contains("config.yml: `projects` has no effect here"), "{log}");
+    let Some(client) = DstackClient::new(&cluster) else { return };
+    client.add_project(&client.token()).ok();
+    cluster.write("note.txt", "more than sixteen bytes\n");
+    let text =
+        format!("type: task\nname: big\nfiles: [note.txt]\ncommands: [cat note.txt]\n{SMALL}");
+    cluster.write("big.dstack.yml", &text);
+    let refused = client.run(&["apply", "-f", "big.dstack.yml", "-y", "-d"]);
+    let said = format!("{}{}", refused.stdout, refused.stderr);
+    assert!(refused.code != 0 && said.contains("DSTACK_SERVER_CODE_UPLOAD_LIMIT"), "{said}");
 }

@@ -53,6 +53,29 @@ fn up_published_client_applies_lists_reads_logs_and_stops() {
     assert!(line_of(&listed, &format!("batch-{batch}")).contains("running"), "{listed}");
     let again = client.run(&["apply", "-f", "long.dstack.yml", "-y", "-d"]);
     assert!(again.stdout.contains("no changes"), "{} {}", again.stdout, again.stderr);
+    // A priority is updated in place, each client's run by its own; the run goes on.
+    for (name, ours) in [("long", false), ("mine", true)] {
+        let text = |priority: &str| {
+            format!(
+                "type: task\nname: {name}\n{priority}commands: [sleep 600]\n\
+                 resources: {{cpu: 1.., memory: 64MB.., disk: 0GB..}}\n"
+            )
+        };
+        let file = format!("{name}.dstack.yml");
+        let apply = ["apply", "-f", &file, "-y", "-d"];
+        if ours {
+            cluster.write(&file, &text(""));
+            cluster.sluice(&apply).ok();
+        }
+        cluster.write(&file, &text("priority: 70\n"));
+        let said = if ours { cluster.sluice(&apply) } else { client.run(&apply) }.ok();
+        assert!(said.contains("can be updated in"), "{said}");
+        assert!(said.contains(&format!("Run {name} updated")), "{said}");
+        let shown = client.run(&["run", "get", name, "--json"]).ok();
+        assert!(shown.contains("\"priority\": 70"), "{shown}");
+        assert_eq!(cluster.sluice(&["squeue", "-h", "-n", name, "-o", "%T"]).ok(), "RUNNING\n");
+    }
+    cluster.sluice(&["stop", "mine", "-y"]).ok();
     client.run(&["stop", "long", "-y"]).ok();
     until("the run is stopped", || {
         let queue = cluster.sluice(&["squeue", "-h", "-o", "%j"]).ok();

@@ -36,8 +36,9 @@ const BAD: &[(&str, &str, &str)] = &[
         "profiles: 3\n",
         "profiles.yml:1:11: `profiles`: invalid \"3\": expected a list of profiles\n",
     ),
-    ("c.sbatch", "#!/bin/bash\n\n#SBATCH --nodes=x\n", "c.sbatch:3: "),
-    ("d.sbatch", "", "d.sbatch: Batch script is empty!\n"),
+    ("c.sbatch", "#!/bin/bash\n\n#SBATCH --nodes=x\n", "c.sbatch:3:9: "),
+    ("d.sbatch", "", "d.sbatch:1:1: Batch script is empty!\n"),
+    ("e.sbatch", "#!/bin/sh\n#SBATCH -n 2\r\n", "e.sbatch:2:9: "),
 ];
 
 #[test]
@@ -63,25 +64,103 @@ fn good_files_are_understood_and_bad_ones_named_by_line() {
     let (said, good) = check(dir.path(), &["slurm.conf"]);
     assert!(!good && said.contains("slurm.conf:2:"), "{said}");
     assert!(!check(dir.path(), &["missing.yml"]).1);
+    // What cannot be read cannot be converted, for the same reason.
+    let converted =
+        Command::new(program()).args(["convert", "c.sbatch"]).current_dir(dir.path()).output();
+    let said = String::from_utf8(converted.unwrap().stderr).unwrap();
+    assert!(said.starts_with("sluice: error: c.sbatch:3:9: "), "{said}");
 }
 
-/// Each configuration that people bring along is understood; theirs are present only where the project is developed.
+/// A table of batch scripts with every place at which one is wrong.
 #[test]
-fn examples_that_people_bring_along_are_understood() {
+fn every_wrong_line_of_a_batch_script_is_named_with_its_column() {
+    let table: &[(&str, &[&str])] = &[
+        // Unknown options and bad values, several of them.
+        (
+            "#SBATCH --bogus=1\n#SBATCH -n 2\n#SBATCH -J ok --nodes=x\n#SBATCH --mem 4Q\n",
+            &["2:9: unrecognized option '--bogus=1'", "4:15: ", "5:15: "],
+        ),
+        ("#SBATCH -t 1:2:3:4:5\n", &["2:12: "]),
+        ("#SBATCH --time\n", &["2:9: option '--time' requires an argument"]),
+        // A value on the next line is no mistake, and one that is wrong is found there.
+        ("#SBATCH -n\n#SBATCH 4\n#SBATCH --gres=\n#SBATCH -c z\n", &["5:12: "]),
+        ("#SBATCH -n\n#SBATCH four\n", &["3:9: "]),
+        // Options that do not go together are told by the last of them.
+        ("#SBATCH --mem=1G\n#SBATCH -n 2\n#SBATCH --mem-per-cpu=1G\n", &["4:9: "]),
+        // What comes after the first command is no directive.
+        ("#SBATCH --bogus\ntrue\n#SBATCH --other\n", &["2:9: "]),
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    for (lines, expected) in table {
+        std::fs::write(dir.path().join("job.sh"), format!("#!/bin/sh\n{lines}")).unwrap();
+        let (said, good) = check(dir.path(), &["job.sh"]);
+        let mut places: Vec<&str> = said.lines().collect();
+        // A time has two lines of its own, at one place.
+        places.dedup_by_key(|line| line.split(": ").next().map(str::to_owned));
+        assert!(!good && places.len() == expected.len(), "{lines}{said}");
+        for (line, expected) in places.iter().zip(*expected) {
+            assert!(line.starts_with(&format!("job.sh:{expected}")), "{lines}{said}");
+        }
+    }
+}
+
+/// The files that people bring along: theirs are present only where the project is developed.
+fn brought_along() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/examples");
-    let files: Vec<PathBuf> = [root, shared]
-        .iter()
-        .filter_map(|dir| std::fs::read_dir(dir).ok())
-        .flatten()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.to_string_lossy().ends_with(".dstack.yml"))
-        .collect();
-    assert!(!files.is_empty());
-    for path in files {
-        let (said, good) = check(Path::new("/"), &[&path.display().to_string()]);
-        assert!(good, "{said}");
+    let folders = [root, shared];
+    let entries = folders.iter().filter_map(|dir| std::fs::read_dir(dir).ok()).flatten();
+    let files = entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+    files.filter(|path| path.extension().is_some_and(|end| end != "md")).collect()
+}
+
+#[test]
+fn files_that_people_bring_along_are_understood_or_named_by_their_place() {
+    for path in brought_along() {
+        let file = path.display().to_string();
+        let (said, good) = check(Path::new("/"), &[&file]);
+        // Parts of a configuration, files of other programs and lines for a shell are none of ours.
+        let parts = ["/fragment-", "/kubernetes-", "/batch-train.sbatch"];
+        let is_part = parts.iter().any(|part| file.contains(part));
+        assert_eq!(good, !is_part, "{said}");
+        if is_part {
+            let place = said.strip_prefix(&format!("{file}:")).expect("the file first");
+            let numbers = place.splitn(3, ':').take(2);
+            assert!(numbers.into_iter().all(|number| number.parse::<u32>().is_ok()), "{said}");
+        }
     }
+}
+
+/// Each batch script and each task becomes the other, which is good, and becomes the first kind again.
+#[test]
+fn files_that_people_bring_along_are_converted_there_and_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut count = 0;
+    for path in brought_along() {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let is_task = std::fs::read_to_string(&path).unwrap().contains("type: task\n");
+        let (other, back) = match name.ends_with(".dstack.yml") {
+            true if is_task => ("other.sh", "back.dstack.yml"),
+            false if name.ends_with(".sbatch") || name.ends_with(".sh") => {
+                ("other.dstack.yml", "back.sh")
+            }
+            _ => continue,
+        };
+        if name == "batch-train.sbatch" {
+            // Lines for a shell.
+            continue;
+        }
+        count += 1;
+        let mut from = path.display().to_string();
+        for to in [other, back] {
+            let text = convert(dir.path(), &from);
+            std::fs::write(dir.path().join(to), &text).unwrap();
+            let (said, good) = check(dir.path(), &[to]);
+            assert!(good, "{name} as {to}: {said}\n{text}");
+            from = to.to_owned();
+        }
+    }
+    assert!(count > 0);
 }
 
 /// What `sluice convert` makes of the file.

@@ -1,6 +1,6 @@
 //! Errors in a YAML configuration are reported by line and column, and leave no run.
 
-use crate::harness::{Cluster, TWO_NODES};
+use crate::harness::{Cluster, TWO_NODES, program};
 
 /// YAML that is refused: the file, and the line without `sluice: error: t.dstack.yml:`.
 const CONFIGURATIONS: &[(&str, &str)] = &[
@@ -81,4 +81,39 @@ fn up_a_bad_yaml_configuration_is_reported_by_line_and_column() {
     }
     assert_eq!(cluster.shell("squeue -h -t all; sacct -a -n").ok(), "", "it left a record");
     assert_eq!(cluster.submit(&["-H", "--wrap", "true"]), 1, "a refused run used up an id");
+}
+
+/// Files that would take all memory or the whole stack of a careless reader. The client has 1 GB of addresses.
+#[test]
+fn up_hostile_yaml_is_refused_in_one_line() {
+    let cluster = Cluster::up(TWO_NODES);
+    let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for level in 1..30 {
+        let before = format!("*a{}", level - 1);
+        bomb += &format!("a{level}: &a{level} [{}]\n", [before.as_str(); 9].join(", "));
+    }
+    let task = "type: task\ncommands: [a]\n";
+    let hostile = [
+        ("aliases of aliases", format!("{bomb}{task}")),
+        ("deep lists", format!("{task}env: {}{}\n", "[".repeat(100_000), "]".repeat(100_000))),
+        ("deep mappings", format!("{task}env: {}\n", "{a: ".repeat(100_000))),
+        ("a huge file", format!("{task}# {}\n", "x".repeat(8 << 20))),
+        ("a huge text", format!("{task}tags: {{a: {}}}\n", "x".repeat(3 << 20))),
+        ("many properties", format!("{task}env:\n{}", "- A=1\n".repeat(500_000))),
+        ("a key given twice, further down", format!("{task}resources: {{cpu: 1, cpu: 2}}\n")),
+        ("a wrong type", format!("{task}resources: [1]\n")),
+        ("a tag of another language", format!("{task}env: !!python/object:os.system x\n")),
+        ("no text", "type: \u{1}task\n".to_owned()),
+    ];
+    for (what, text) in hostile {
+        cluster.write("t.dstack.yml", &text);
+        for verb in ["apply -y -d -f", "check"] {
+            let line = format!("ulimit -v 1000000; {} {verb} t.dstack.yml", program());
+            let said = cluster.shell(&line);
+            let lines = format!("{}{}", said.stdout, said.stderr);
+            assert_eq!((said.code, lines.lines().count()), (1, 1), "{what}: {verb}: {lines:.300}");
+            assert!(lines.contains("t.dstack.yml:") && lines.len() < 400, "{what}: {lines:.500}");
+        }
+    }
+    assert_eq!(cluster.sluice(&["squeue", "-h"]).ok(), "");
 }

@@ -257,6 +257,28 @@ fn root_a_container_reaches_neither_its_nodes_loopback_services_nor_its_neighbou
 }
 
 #[test]
+fn root_a_privileged_container_rules_its_own_network_and_speaks_for_nobody_else() {
+    let node = Node::up(true, "[containers]\nprivileged = true\n");
+    let outside = answer_outside(&node.hosts, 9100);
+    let free = format!(
+        "privileged: true\ncommands:\n  \
+         - ip address add 10.99.0.5/32 dev eth0 && echo changed\n  \
+         - ip route del default; ip route add default via 10.213.0.1 src 10.99.0.5\n  \
+         - nc -w 2 {OUTSIDE} 9100 < /dev/null 2>/dev/null || echo unheard\n  \
+         - ip route del default; ip route add default via 10.213.0.1\n  \
+         - nc {OUTSIDE} 9100 < /dev/null\n\
+         resources: {{cpu: 4, memory: 400MB}}\n"
+    );
+    // It has the whole node, and a network of its own nevertheless.
+    node.apply("free", &free);
+    let output = node.output("free");
+    let lines: Vec<&str> = output.lines().collect();
+    assert_eq!(lines, ["changed", "unheard", "from outside"], "{output}");
+    assert_eq!(outside.join().expect("it ran"), NODE);
+    node.assert_nothing_is_left();
+}
+
+#[test]
 fn root_a_whole_node_has_its_own_network_and_a_step_that_of_its_script() {
     let node = Node::up(true, "");
     let look = format!("ip -o -4 address | grep -c {NODE}/; true");

@@ -24,6 +24,7 @@ mod memory;
 mod missing_cgroups;
 mod named_containers;
 mod private_images;
+mod privileged;
 mod prolog;
 mod prolog_flags;
 mod prolog_interrupted;

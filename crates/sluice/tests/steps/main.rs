@@ -8,6 +8,7 @@ mod cpu_bind;
 mod environment_and_shares;
 mod het_steps;
 mod input_output;
+mod log_socket;
 mod server_stream;
 mod ssh_endpoint;
 mod tasks;

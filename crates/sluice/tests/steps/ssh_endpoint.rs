@@ -12,7 +12,7 @@ const USER: &str = "games";
 const STRANGER: &str = "news";
 
 /// A key and options for OpenSSH's clients.
-struct Ssh<'c> {
+pub struct Ssh<'c> {
     cluster: &'c Cluster,
     key: PathBuf,
     port: String,
@@ -40,7 +40,7 @@ impl<'c> Ssh<'c> {
     }
 
     /// With a key that this user has registered.
-    fn of_user(cluster: &'c Cluster, user: &str) -> Option<Self> {
+    pub fn of_user(cluster: &'c Cluster, user: &str) -> Option<Self> {
         let ssh = Self::new(cluster, &format!("key-of-{user}"))?;
         let line = format!("{} key add {}.pub", program(), ssh.key.display());
         if user == "root" {
@@ -68,7 +68,7 @@ impl<'c> Ssh<'c> {
         command
     }
 
-    fn ssh(&self, job: impl ToString, args: &[&str]) -> Command {
+    pub fn ssh(&self, job: impl ToString, args: &[&str]) -> Command {
         let mut command = self.command("ssh");
         let (options, words): (Vec<&str>, Vec<&str>) =
             args.iter().partition(|word| word.starts_with('-'));
@@ -246,7 +246,7 @@ fn up_files_go_in_and_out_by_scp_and_sftp() {
 }
 
 /// Ends its process with the test.
-struct Held(Child);
+pub struct Held(pub Child);
 
 impl Drop for Held {
     fn drop(&mut self) {

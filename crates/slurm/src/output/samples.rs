@@ -12,7 +12,7 @@ use model::partition::{DefaultMemory, Partition};
 use model::principal::{Principal, Role};
 use model::range::Range;
 use model::reason::Reason;
-use model::request::{GresRequest, Memory, Per, Request};
+use model::request::{DeviceMake, GresRequest, Memory, Per, Request};
 use model::run::{Component, ExitStatus, JobSpec, JobState, Launch, LaunchKind, Step, Usage};
 use model::time::{TimeLimit, Timestamp};
 use model::tres::Tres;
@@ -53,6 +53,7 @@ pub fn node(name: &str) -> NodeView {
             variables: None,
             no_consume: false,
             share_of: None,
+            compute_capability: None,
         }],
         ..NodeConfig::plain(name, 32, Bytes::from_mib(128_000))
     };
@@ -161,6 +162,7 @@ pub fn gpu_request(per: Per, count: u64) -> GresRequest {
         kinds: Vec::new(),
         count: Range::exactly(count),
         by_model: false,
+        make: DeviceMake::default(),
         device_memory: None,
     }
 }

@@ -5,7 +5,7 @@ use crate::option::job_options::{Exclusive, GresFlag};
 use model::gres::GresCount;
 use model::range::Range;
 use model::request::{
-    GresBinding, GresRequest, Memory, Per, Request, Sharing, Switches, WaitPolicy,
+    DeviceMake, GresBinding, GresRequest, Memory, Per, Request, Sharing, Switches, WaitPolicy,
 };
 use model::time::Timestamp;
 use std::collections::HashSet;
@@ -184,6 +184,7 @@ pub(super) fn gres(options: &JobOptions) -> Vec<GresRequest> {
         kinds: asked.kind.iter().cloned().collect(),
         count: Range::exactly(asked.count),
         by_model: false,
+        make: DeviceMake::default(),
         device_memory: None,
     };
     forms

@@ -97,6 +97,7 @@ fn unmet_text(unmet: &UnmetConstraint) -> String {
             format!("as things stand it would not start at all: {}", reason::text(why))
         }
         NeverFits::NotShown => "no node can hold it; what the nodes have is not shown".to_owned(),
+        NeverFits::Architecture(asked) => format!("no node{place} has {asked} processors"),
         NeverFits::Layout(asked) => format!("no node{place} has {asked}"),
         NeverFits::NamedNodes => format!("the nodes named{place} cannot hold the job"),
         NeverFits::Reservation { name, asked, most, named } => {

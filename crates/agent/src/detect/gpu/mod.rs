@@ -11,6 +11,7 @@ mod models;
 mod nvidia;
 
 use model::amount::Bytes;
+use model::gpu::ComputeCapability;
 use model::gpu_health::GpuReading;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -85,6 +86,8 @@ pub struct GpuDevice {
     pub cpus: Option<String>,
     /// Its memory and its links to each GPU of the machine, where the driver's files or the vendor's library say them.
     pub memory: Option<Bytes>,
+    /// What programs it can run, where the vendor's library says it.
+    pub compute_capability: Option<ComputeCapability>,
     pub links: Vec<i32>,
 }
 
@@ -171,6 +174,7 @@ fn plain(
         numa_node: numa_node(device),
         cpus: near_cpus(device),
         memory: None,
+        compute_capability: None,
         links: Vec::new(),
     }
 }
@@ -206,6 +210,7 @@ pub(super) fn add_readings(gpus: &mut [GpuDevice], readings: &[GpuReading]) {
             gpu.model.clone_from(&reading.model);
         }
         gpu.memory = (reading.memory.0 > 0).then_some(reading.memory);
+        gpu.compute_capability = reading.compute_capability;
         if !reading.links.is_empty() {
             gpu.links = links;
         }

@@ -102,6 +102,7 @@ impl Attempt {
             let (job, auth) = (self.context(), launch.registry_auth.as_ref());
             Ok::<_, String>(ContainerSpec {
                 script: Some(self.dir.script_path()),
+                folder_variables: &launch.folder_variables,
                 work_dir,
                 umask: launch.umask,
                 workspace,

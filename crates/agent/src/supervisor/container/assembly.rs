@@ -5,7 +5,7 @@ use super::devices;
 use super::driver_files::DriverFiles;
 use super::files::{self, Placed};
 use super::group_trees;
-use super::holder::{Holder, IdMap, Shared};
+use super::holder::{Holder, IdMap, Shared, UserNamespace};
 use super::id_range;
 use super::mount_calls::{Tree, make_folder_in_root, open_in_root};
 use super::network::{self, Made};
@@ -45,6 +45,8 @@ pub(super) const SCRIPT: &str = "/run/sluice/script";
 pub(super) const WORKSPACE: &str = "/run/sluice/workspace";
 /// Where the container has the node's clone of the run's repository.
 const REPOSITORY: &str = "/run/sluice/repository";
+/// Where a Docker daemon keeps its files.
+const DOCKER_FILES: &str = "/var/lib/docker";
 const RECORD: &str = "container.json";
 /// The variable that names the folder of the server's socket.
 pub(super) const STATE_VARIABLE: &str = "SLUICE_STATE=";
@@ -70,6 +72,9 @@ pub(super) struct Assembled {
     /// Its network, where it has made one.
     #[serde(default)]
     pub network: Option<ContainerNetwork>,
+    /// Its root has every right over its namespaces, the network among them where that is its own.
+    #[serde(default)]
+    pub privileged: bool,
 }
 
 impl Assembled {
@@ -114,8 +119,13 @@ pub(super) fn assemble(
     let map = IdMap { uid: spec.user.uid, gid: spec.user.gid, range };
     let script = spec.folder.parent().map(|folder| folder.join(SCRIPT_STEP));
     let script = script.and_then(|folder| Assembled::read(&folder));
+    // The namespaces of a privileged container belong to its own user namespace, which has to be there before them.
+    let privileged = spec.request.privileged && has_user_namespace;
+    let owner = privileged.then(|| user::namespace(&map)).transpose();
+    let owner = owner.map_err(failed("cannot make a user namespace"))?;
+    let script = script.as_ref().map(|script| &script.holder);
     let Made { network, kept: of_network } =
-        network::enter(spec, script.as_ref().map(|script| &script.holder), progress)?;
+        network::enter(spec, script, owner.as_ref(), progress)?;
     let mut kept = vec![range_lock];
     kept.extend(of_network);
     kept.extend(rootfs.in_use);
@@ -123,8 +133,13 @@ pub(super) fn assemble(
         let group = spec.holders.as_ref().ok_or("the job has no group for its containers")?;
         Ok::<_, String>(Shared { group, users: users.for_holder()? })
     });
-    let holder = Holder::start(has_user_namespace.then_some(&map), kept, shared.transpose()?)?;
-    let mapped = mount_root(spec, &rootfs.layers, &map, progress)?;
+    let user_namespace = match (&owner, has_user_namespace) {
+        (Some(made), _) => UserNamespace::Made(made),
+        (None, true) => UserNamespace::New(&map),
+        (None, false) => UserNamespace::OfNode,
+    };
+    let holder = Holder::start(user_namespace, kept, shared.transpose()?)?;
+    let (mapped, docker_files) = mount_root(spec, &rootfs.layers, &map, progress)?;
     let of_folder = matches!(rootfs.layers, Layers::Folder(_));
     if !mapped && has_user_namespace && !of_folder {
         let why = "cannot show the image's files to a mapped user: this needs Linux 5.19, and a file system \
@@ -143,6 +158,9 @@ pub(super) fn assemble(
         ContainerUser::Named(name) => user::resolve(&root, name)?,
     };
     opened.show(spec, &root)?;
+    if let Some(files) = docker_files {
+        files.show(&root)?;
+    }
     let has_driver = show_driver(spec, &root)?;
     group_trees::hide_most()?;
     let name = spec.folder.file_name().and_then(|name| name.to_str()).unwrap_or("container");
@@ -157,6 +175,7 @@ pub(super) fn assemble(
         has_driver,
         image,
         network,
+        privileged,
     };
     let text = serde_json::to_vec(&assembled).map_err(|e| e.to_string())?;
     fs::write(spec.folder.join(RECORD), text)
@@ -191,6 +210,16 @@ fn make_runtimes_mount_points(root: &OwnedFd, of_root: bool) -> Result<(), Strin
     Ok(())
 }
 
+/// Where a Docker daemon inside has its images and containers: beside the container's own files, in the folder `own`, since its
+/// layers cannot lie above those of this container. They go with the container.
+fn docker_files(own: &Path, map: &IdMap) -> Result<Placed, String> {
+    let folder = own.join("docker");
+    make_folder(&folder, 0o711)?;
+    chown(&folder, Some(map.uid), Some(map.gid))
+        .map_err(|e| format!("cannot make the folder of Docker's files: {e}"))?;
+    Placed::take_as(&folder, DOCKER_FILES, false)
+}
+
 /// Shows what vendors' files mount for the process's devices, and the files of NVIDIA's driver to one that may open its
 /// device. Returns whether there are any of these.
 fn show_driver(spec: &ContainerSpec, root: &OwnedFd) -> Result<bool, String> {
@@ -219,13 +248,13 @@ pub(super) fn folder_of_ranges(folder: &Path) -> Result<OwnedFd, String> {
         .map_err(|e| format!("{}: {}", above.display(), e.desc()))
 }
 
-/// Mounts the layers. Returns whether the owners of their files are mapped.
+/// Mounts the layers. Returns whether the owners of their files are mapped, and the files of a Docker daemon inside.
 fn mount_root(
     spec: &ContainerSpec,
     layers: &Layers,
     map: &IdMap,
     say: &mut (dyn FnMut(&str) + Send),
-) -> Result<bool, String> {
+) -> Result<(bool, Option<Placed>), String> {
     let failed = |e: Errno| format!("cannot mount the container's root: {}", e.desc());
     let may_map = !matches!(layers, Layers::Folder(_));
     let mounted;
@@ -286,6 +315,7 @@ fn mount_root(
     };
     mount(Some("overlay"), MOUNT_POINT, Some("overlay"), restrict, Some(options.as_str()))
         .map_err(failed)?;
+    let docker_files = spec.request.docker.then(|| docker_files(&own, map)).transpose()?;
     // The mount has its layers; nobody else is to find them here.
     for name in names.iter().map(String::as_str).chain([SQUASH, writable::MOUNTED]) {
         match umount2(name, MntFlags::MNT_DETACH) {
@@ -293,7 +323,7 @@ fn mount_root(
             Err(errno) => return Err(failed(errno)),
         }
     }
-    Ok(mapped)
+    Ok((mapped, docker_files))
 }
 
 /// A `/dev/shm` that counts as the job's memory, of the size that was asked for or half of what the job has.

@@ -57,10 +57,19 @@ pub(super) struct Shared<'a> {
     pub users: OwnedFd,
 }
 
+/// The user namespace that a holder is started in.
+#[derive(Clone, Copy)]
+pub(super) enum UserNamespace<'a> {
+    OfNode,
+    New(&'a IdMap),
+    /// One that is there, with its map.
+    Made(&'a OwnedFd),
+}
+
 impl Holder {
-    /// Starts it in new pid and IPC namespaces, and in a user namespace if there is a map. It keeps `kept` open.
+    /// Starts it in new pid and IPC namespaces. It keeps `kept` open.
     pub fn start(
-        map: Option<&IdMap>,
+        user: UserNamespace,
         kept: Vec<OwnedFd>,
         shared: Option<Shared>,
     ) -> Result<Holder, String> {
@@ -72,7 +81,7 @@ impl Holder {
             ForkResult::Child => {
                 let entered = shared.as_ref().map_or(Ok(()), |shared| shared.group.enter());
                 let users = shared.map(|shared| shared.users);
-                let started = entered.and_then(|()| start_in_new_namespaces(map, kept, users));
+                let started = entered.and_then(|()| start_in_new_namespaces(user, kept, users));
                 let word = match started {
                     Ok(pid) => pid.to_string(),
                     Err(errno) => errno.desc().to_owned(),
@@ -148,12 +157,19 @@ fn start_time(pid: i32) -> Option<u64> {
 }
 
 fn start_in_new_namespaces(
-    map: Option<&IdMap>,
+    user: UserNamespace,
     kept: Vec<OwnedFd>,
     users: Option<OwnedFd>,
 ) -> nix::Result<i32> {
-    let user = if map.is_some() { libc::CLONE_NEWUSER } else { 0 };
-    let flags = libc::CLONE_NEWPID | libc::CLONE_NEWIPC | user | libc::SIGCHLD;
+    let (map, new_user) = match user {
+        UserNamespace::OfNode => (None, 0),
+        UserNamespace::New(map) => (Some(map), libc::CLONE_NEWUSER),
+        UserNamespace::Made(namespace) => {
+            setns(namespace, CloneFlags::CLONE_NEWUSER)?;
+            (None, 0)
+        }
+    };
+    let flags = libc::CLONE_NEWPID | libc::CLONE_NEWIPC | new_user | libc::SIGCHLD;
     // SAFETY: without a stack of its own the child goes on with a copy of this one, as after a fork; it never returns.
     let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
     match Errno::result(pid)? as i32 {

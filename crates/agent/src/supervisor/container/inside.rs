@@ -73,7 +73,7 @@ pub fn run(args: &[String]) -> i32 {
 const NOT_PLACED: i32 = 1;
 
 /// Returns the variables that the script gets besides.
-fn place() -> Result<Vec<(&'static str, String)>, String> {
+fn place() -> Result<Vec<(String, String)>, String> {
     let text = std::fs::read(WORKSPACE).map_err(|error| format!("{WORKSPACE}: {error}"))?;
     let workspace: RunWorkspace =
         serde_json::from_slice(&text).map_err(|error| format!("{WORKSPACE}: {error}"))?;

@@ -113,6 +113,8 @@ pub(crate) struct ContainerSpec<'a> {
     pub own_network: bool,
     /// The job's script, where that is what runs.
     pub script: Option<PathBuf>,
+    /// Variables that name the working directory inside.
+    pub folder_variables: &'a [String],
     /// What is placed inside before the script runs.
     pub workspace: Option<&'a RunWorkspace>,
     pub work_dir: &'a str,
@@ -164,6 +166,7 @@ impl<'a> ContainerSpec<'a> {
             device_scope: DeviceScope::of(record),
             own_network: record.launch.own_network,
             script: None,
+            folder_variables: &[],
             workspace: None,
             work_dir: "/",
             scratch: job.folders.scratch_path(),
@@ -312,6 +315,7 @@ pub(crate) fn enter(
     if !Uid::effective().is_root() {
         return Err("containers need an agent that runs as root".into());
     }
+    check_privileged(spec)?;
     // What is made from here on is shown inside, where others may be to read it; the container has a mask of its own.
     umask(Mode::from_bits_truncate(0o022));
     if let Some(workspace) = spec.workspace {
@@ -388,6 +392,19 @@ pub(crate) fn enter(
     Ok(Entered::Oci(Box::new(process)))
 }
 
+/// The server has checked the site's consent of a job; of a step nobody has.
+fn check_privileged(spec: &ContainerSpec) -> Result<(), String> {
+    if spec.request.takes_consent() && !spec.site.privileged {
+        return Err("privileged containers are not allowed here".into());
+    }
+    match spec.request.user {
+        ContainerUser::JobUser if spec.request.privileged => {
+            Err("a privileged container needs root inside".into())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Whether a container of this name may be used as its word says.
 fn check_name(asked: &ContainerName, is_there: bool, is_running: bool) -> Result<(), String> {
     let name = &asked.name;
@@ -444,6 +461,7 @@ impl OciProcess {
             shared_memory: assembly::SHARED_MEMORY,
             holder: &self.assembled.holder,
             map: Some(&self.assembled.map).filter(|_| self.assembled.has_user_namespace),
+            privileged: self.assembled.privileged,
             user: self.user(spec),
             umask: spec.umask,
             arguments: argv,

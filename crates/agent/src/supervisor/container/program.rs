@@ -85,8 +85,11 @@ impl<'a> Inside<'a> {
         argv: &[String],
         environment: &[CString],
     ) -> Result<Program, (Errno, String)> {
-        let environment = self.environment(spec, environment);
+        let mut environment = self.environment(spec, environment);
         let work_dir = self.work_dir(spec);
+        for name in spec.folder_variables {
+            set_variable(&mut environment, &format!("{name}={work_dir}"));
+        }
         let mut arguments = self.arguments(spec, argv);
         let as_inside = |look: &dyn Fn() -> nix::Result<()>| match spec.request.user {
             ContainerUser::JobUser => as_user(spec.user, look).and_then(|found| found),
@@ -131,7 +134,12 @@ impl<'a> Inside<'a> {
 
     fn arguments(&self, spec: &ContainerSpec, argv: &[String]) -> Vec<String> {
         let settings = self.settings;
-        if spec.request.own_command {
+        // Steps of the job run their own programs.
+        let is_script = spec.script.is_some();
+        if is_script && !spec.request.command.is_empty() {
+            return spec.request.command.clone();
+        }
+        if is_script && spec.request.own_command {
             let own = settings.entrypoint.iter().chain(&settings.cmd).cloned();
             let mut own: Vec<String> = own.collect();
             if own.is_empty() {

@@ -23,6 +23,38 @@ const CAPABILITIES: [&str; 13] = [
     "CAP_SETUID",
     "CAP_SYS_CHROOT",
 ];
+/// What root of a privileged container may do beside: all that there is. Each holds over the container's own namespaces
+/// alone, which are its user namespace's.
+const PRIVILEGED: [&str; 28] = [
+    "CAP_AUDIT_CONTROL",
+    "CAP_AUDIT_READ",
+    "CAP_BLOCK_SUSPEND",
+    "CAP_BPF",
+    "CAP_CHECKPOINT_RESTORE",
+    "CAP_DAC_READ_SEARCH",
+    "CAP_IPC_LOCK",
+    "CAP_IPC_OWNER",
+    "CAP_LEASE",
+    "CAP_LINUX_IMMUTABLE",
+    "CAP_MAC_ADMIN",
+    "CAP_MAC_OVERRIDE",
+    "CAP_NET_ADMIN",
+    "CAP_NET_BROADCAST",
+    "CAP_NET_RAW",
+    "CAP_PERFMON",
+    "CAP_SYSLOG",
+    "CAP_SYS_ADMIN",
+    "CAP_SYS_BOOT",
+    "CAP_SYS_MODULE",
+    "CAP_SYS_NICE",
+    "CAP_SYS_PACCT",
+    "CAP_SYS_PTRACE",
+    "CAP_SYS_RAWIO",
+    "CAP_SYS_RESOURCE",
+    "CAP_SYS_TIME",
+    "CAP_SYS_TTY_CONFIG",
+    "CAP_WAKE_ALARM",
+];
 /// Parts of `/proc` and `/sys` that show or change the machine.
 const MASKED: [&str; 9] = [
     "/proc/acpi",
@@ -47,6 +79,8 @@ pub(super) struct RuntimeConfig<'a> {
     pub holder: &'a Holder,
     /// There if the container has a user namespace.
     pub map: Option<&'a IdMap>,
+    /// Counts only with a user namespace.
+    pub privileged: bool,
     pub user: ProcessUser,
     pub umask: u32,
     pub arguments: &'a [String],
@@ -89,13 +123,18 @@ impl DeviceFile {
 
 impl RuntimeConfig<'_> {
     pub fn to_json(&self) -> Value {
+        let is_privileged = self.privileged && self.map.is_some();
         let capabilities = match self.map {
             Some(_) => {
-                let all = json!(CAPABILITIES);
+                let more: &[&str] = if is_privileged { &PRIVILEGED } else { &[] };
+                let all = json!(CAPABILITIES.iter().chain(more).collect::<Vec<_>>());
                 json!({"bounding": all, "effective": all, "permitted": all})
             }
             None => json!({}),
         };
+        // The kernel lets a user namespace mount a new /proc only where it sees the whole of one.
+        let (masked, read_only): (&[&str], &[&str]) =
+            if is_privileged { (&[], &[]) } else { (&MASKED, &READ_ONLY) };
         let limit = |(name, soft, hard): &(String, u64, u64)| json!({"type": name, "soft": soft, "hard": hard});
         let mut config = json!({
             "ociVersion": "1.0.2",
@@ -123,8 +162,8 @@ impl RuntimeConfig<'_> {
                 "namespaces": self.namespaces(),
                 "devices": self.devices.iter().map(device).collect::<Vec<_>>(),
                 "resources": {"devices": self.device_rules()},
-                "maskedPaths": MASKED,
-                "readonlyPaths": READ_ONLY,
+                "maskedPaths": masked,
+                "readonlyPaths": read_only,
             },
         });
         if let Some(map) = self.map {

@@ -2,38 +2,66 @@
 
 use super::files::read_in_root;
 use super::holder::IdMap;
+use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::sys::wait::waitpid;
-use nix::unistd::{ForkResult, fork, pause, pipe2, read, write};
+use nix::unistd::{ForkResult, Pid, fork, pause, pipe2, read, write};
 use std::fs;
 use std::os::fd::OwnedFd;
 
 /// A user namespace with this map, held by descriptor.
 pub(super) fn namespace(map: &IdMap) -> nix::Result<OwnedFd> {
+    let held = held_in_child(|| unshare(CloneFlags::CLONE_NEWUSER))?;
+    map.write_for(held.0.as_raw())?;
+    held.open("user")
+}
+
+/// A child that holds the namespaces it has entered, and is killed with this value.
+pub(super) struct NamespaceChild(Pid);
+
+impl NamespaceChild {
+    /// One of its namespaces: `user`, `net`.
+    pub fn open(&self, kind: &str) -> nix::Result<OwnedFd> {
+        let path = format!("/proc/{}/ns/{kind}", self.0);
+        open(path.as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())
+    }
+}
+
+impl Drop for NamespaceChild {
+    fn drop(&mut self) {
+        let _ = kill(self.0, Signal::SIGKILL);
+        let _ = waitpid(self.0, None);
+    }
+}
+
+/// Starts a child that enters namespaces by `enter`.
+pub(super) fn held_in_child(
+    enter: impl FnOnce() -> nix::Result<()>,
+) -> nix::Result<NamespaceChild> {
     let (said, say) = pipe2(OFlag::O_CLOEXEC)?;
     // SAFETY: this process has one thread, and the child never returns from here.
     match unsafe { fork() }? {
         ForkResult::Child => {
             let _ = prctl::set_pdeathsig(Signal::SIGKILL);
-            let word = if unshare(CloneFlags::CLONE_NEWUSER).is_ok() { b"y" } else { b"n" };
-            let _ = write(&say, word);
+            let errno = enter().err().map_or(0, |errno| errno as i32);
+            let _ = write(&say, &errno.to_ne_bytes());
             loop {
                 pause();
             }
         }
         ForkResult::Parent { child } => {
-            let mut word = [0];
-            let _ = read(&said, &mut word);
-            let mapped = map.write_for(child.as_raw());
-            let path = format!("/proc/{child}/ns/user");
-            let opened = open(path.as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
-            let _ = kill(child, Signal::SIGKILL);
-            let _ = waitpid(child, None);
-            mapped.and(opened)
+            let held = NamespaceChild(child);
+            drop(say);
+            let mut errno = [0; 4];
+            match read(&said, &mut errno) {
+                Ok(4) if errno == [0; 4] => Ok(held),
+                Ok(4) => Err(Errno::from_raw(i32::from_ne_bytes(errno))),
+                _ => Err(Errno::ECHILD),
+            }
         }
     }
 }
@@ -77,7 +105,7 @@ impl IdMap {
     pub(super) fn write_for(&self, pid: i32) -> nix::Result<()> {
         for (file, text) in [("uid_map", self.uids()), ("gid_map", self.gids())] {
             fs::write(format!("/proc/{pid}/{file}"), text)
-                .map_err(|e| nix::errno::Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO)))?;
+                .map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO)))?;
         }
         Ok(())
     }

@@ -45,20 +45,27 @@ impl RunWorkspace {
     /// Places everything below the working directory of this process, or where it is meant to be. The error is a line.
     ///
     /// Returns the variables that the script gets besides.
-    pub fn place(&self, environment: &[CString]) -> Result<Vec<(&'static str, String)>, String> {
+    pub fn place(&self, environment: &[CString]) -> Result<Vec<(String, String)>, String> {
         let home = variable(environment, "HOME");
+        let mut more = Vec::new();
         // First: files may belong into its folder, which has to be empty before.
         if let Some(repository) = &self.workspace.repository {
-            resolve(&repository.path, home)
-                .and_then(|folder| self.place_repository(repository, &folder, environment))
+            let folder = resolve(&repository.path, home)
+                .and_then(|folder| {
+                    self.place_repository(repository, &folder, environment)?;
+                    absolute(&folder)
+                })
                 .map_err(|why| format!("`repos`: {why}"))?;
+            more.extend(repository.folder_variable.clone().map(|name| (name, folder)));
         }
         for file in &self.workspace.files {
             let target = resolve(&file.path, home).map_err(|why| format!("`files`: {why}"))?;
             unpack::unpack(&file.archive.0, &target)
                 .map_err(|why| format!("`files`: {}: {why}", file.path))?;
         }
-        self.make_programs(environment)
+        let programs = self.make_programs(environment)?;
+        more.extend(programs.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        Ok(more)
     }
 
     fn place_repository(
@@ -137,9 +144,23 @@ pub(crate) fn resolve(path: &str, home: Option<&Path>) -> Result<PathBuf, String
     }
 }
 
+/// The path from the root of a folder that is there, by way of the working directory of this process.
+fn absolute(folder: &Path) -> Result<String, String> {
+    let here = std::env::current_dir().map_err(|error| error.to_string())?;
+    Ok(here.join(folder).components().collect::<PathBuf>().display().to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn folder_below_the_working_directory_has_a_path_from_the_root() {
+        let here = std::env::current_dir().expect("a working directory");
+        assert_eq!(absolute(Path::new(".")), Ok(here.display().to_string()));
+        assert_eq!(absolute(Path::new("code/a/")), Ok(here.join("code/a").display().to_string()));
+        assert_eq!(absolute(Path::new("/code/./a")), Ok("/code/a".to_owned()));
+    }
 
     #[test]
     fn tilde_is_the_home_of_the_run() {

@@ -2,11 +2,11 @@
 
 use crate::configuration::fault::{Fault, Problem};
 use crate::configuration::field::{Ends, Field};
-use crate::configuration::property::{Default, Form, Table, acts, acts_in_part, not_applied};
+use crate::configuration::property::{Default, Form, Table, acts, acts_in_part};
 use crate::configuration::reader::{count_ends, ends_value, gigabytes, mapping};
 use crate::configuration::reading::Reading;
 use crate::configuration::value::Value;
-use model::gpu::{self, GpuSpec};
+use model::gpu::{self, GpuSpec, GpuVendor};
 use model::grammar::GrammarError;
 use model::range::Range;
 
@@ -15,7 +15,7 @@ pub const ARCHITECTURES: &[&str] = &["x86", "arm"];
 pub static CPU: Table = Table {
     of: "cpu",
     sections: &[&[
-        not_applied("arch", Form::Words(ARCHITECTURES), "nodes are not told apart by architecture"),
+        acts("arch", Form::Words(ARCHITECTURES)),
         acts("count", Form::CountRange).or(Default::Written("2..")),
     ]],
 };
@@ -23,12 +23,12 @@ pub static CPU: Table = Table {
 pub static GPU: Table = Table {
     of: "gpu",
     sections: &[&[
-        not_applied("vendor", Form::Shape(vendor), "nodes are not told apart by vendor"),
+        acts("vendor", Form::Shape(vendor)),
         acts("name", Form::Shape(gpu_names)),
         acts("count", Form::CountRange).or(Default::Written("1..")),
         acts("memory", Form::SizeRange),
         acts_in_part("total_memory", Form::SizeRange),
-        not_applied("compute_capability", Form::Shape(capability), "name the GPUs that will do"),
+        acts("compute_capability", Form::Shape(capability)),
     ]],
 };
 
@@ -99,7 +99,7 @@ pub fn gpu(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
     };
     let memory = spec.memory.map(|range| Ends::of(ends(open(true)), range));
     Ok(Value::map([
-        ("vendor", Value::optional_text(spec.vendor.as_deref())),
+        ("vendor", Value::optional_text(spec.vendor.map(GpuVendor::as_str))),
         ("name", names),
         ("count", count_ends(Ends::of(ends(open(false)), spec.count))),
         ("memory", memory.map_or(Value::Null, |ends| ends_value(ends, gigabytes))),
@@ -110,7 +110,7 @@ pub fn gpu(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
 
 fn vendor(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
     let vendor = gpu::parse_vendor(field.text("a vendor such as nvidia")?);
-    vendor.map(Value::text).map_err(|e| field.grammar(e))
+    vendor.map(|vendor| Value::text(vendor.as_str())).map_err(|e| field.grammar(e))
 }
 
 /// `A100`, `A100,H100`, or a list.

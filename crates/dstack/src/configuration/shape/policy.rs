@@ -42,7 +42,12 @@ pub const BACKENDS: &[&str] = &[
 
 pub static RETRY: Table = Table {
     of: "retry",
-    sections: &[&[acts("on_events", Form::Shape(retry_events)), acts("duration", Form::Duration)]],
+    sections: &[&[
+        acts("on_events", Form::Shape(retry_events)),
+        acts("duration", Form::Duration),
+        // Ours: dstack has no bound on the number of attempts.
+        acts("attempts", Form::Integer(1, u32::MAX as i64)).or(Default::Absent),
+    ]],
 };
 
 static ENTITY: Table = Table {
@@ -72,7 +77,7 @@ static INSTANCE_OF_FLEET: Table = Table {
     ]],
 };
 
-/// `true`, `false`, or a mapping of `on_events` and `duration`.
+/// `true`, `false`, or a mapping of `on_events`, `duration` and `attempts`.
 pub fn retry(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
     match field.boolean() {
         Some(said) => Ok(Value::Bool(said)),

@@ -4,7 +4,7 @@ use crate::configuration::fault::Fault;
 use crate::configuration::field::Field;
 use crate::configuration::reading::Reading;
 use crate::configuration::value::Value;
-use crate::name;
+use crate::{name, words};
 use model::array::ArraySpec;
 use model::interpolation::{self, Place};
 
@@ -32,6 +32,14 @@ pub fn command(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
     let pieces = interpolation::parse(text, Place::Command);
     pieces.map_err(|error| field.refused(error.to_string()))?;
     Ok(Value::text(text))
+}
+
+/// The program that runs instead of a shell, and its first arguments.
+pub fn entrypoint(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
+    let expected = "a program with its arguments, and an end for each quote";
+    let text = field.text(expected)?;
+    let is_good = !text.contains('\0') && words::split(text).is_some_and(|words| !words.is_empty());
+    if is_good { Ok(Value::text(text)) } else { Err(field.invalid(expected)) }
 }
 
 pub fn absolute_path(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {

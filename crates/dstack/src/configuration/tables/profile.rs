@@ -1,8 +1,6 @@
 //! The policies that a run may have itself or take from a profile, and `profiles.yml`.
 
-use crate::configuration::property::{
-    Default, Form, Property, Table, acts, acts_in_part, notice, refused,
-};
+use crate::configuration::property::{Default, Form, Property, Table, acts, acts_in_part, notice};
 use crate::configuration::shape::policy;
 
 pub use crate::configuration::shape::policy::RETRY;
@@ -46,11 +44,7 @@ pub const PROFILE: &[Property] = &[
     acts("stop_criteria", Form::Words(&["all-done", "master-done"])),
     acts("schedule", Form::Map(&SCHEDULE)),
     acts("fleets", Form::List(&Form::Shape(policy::entity), "fleets")),
-    refused(
-        "instances",
-        Form::Shape(policy::instances),
-        "a choice of instances is not available yet: use `fleets`",
-    ),
+    acts("instances", Form::Shape(policy::instances)),
     acts("tags", Form::Shape(policy::tags)),
     notice("backend_options", Form::List(&Form::Anything, "options"), OWN_NODES),
 ];

@@ -2,12 +2,9 @@
 
 use super::profile::PROFILE;
 use super::resources::RESOURCES;
-use crate::configuration::property::{
-    Default, Form, Property, Table, acts, acts_in_part, notice, refused,
-};
+use crate::configuration::property::{Default, Form, Property, Table, acts, acts_in_part, notice};
 use crate::configuration::shape::{amount, env, mount, network, run};
 
-const NO_RIGHTS: &str = "is not available: a container has no more rights than its user";
 const NO_SSH: &str = "has no effect yet: it needs ssh into the run";
 
 /// What becomes of ports.
@@ -30,8 +27,9 @@ pub const RUN: &[Property] = &[
     acts("name", Form::Shape(run::run_name)),
     acts("image", Form::Text),
     acts("user", Form::Shape(run::user)),
-    refused("privileged", Form::Bool, NO_RIGHTS).or(Default::Written("false")),
-    refused("entrypoint", Form::Text, "is not available yet: put it into `commands`"),
+    // `check` refuses it without an image. It takes the site's consent, which is checked at submit.
+    acts_in_part("privileged", Form::Bool).or(Default::Written("false")),
+    acts("entrypoint", Form::Shape(run::entrypoint)),
     acts("working_dir", Form::Shape(run::absolute_path)),
     notice("home_dir", Form::Text, "has no effect without a container")
         .or(Default::Written("/home/user")),
@@ -46,19 +44,27 @@ pub const RUN: &[Property] = &[
     acts("priority", Form::Integer(0, 100)),
     // `check` refuses volumes of a network, and folders that a run without an image would find at another path.
     acts_in_part("volumes", Form::List(&Form::Shape(mount::volume), "volumes")).or(Default::Empty),
-    refused("docker", Form::Bool, NO_RIGHTS),
+    // It takes the site's consent as well.
+    acts("docker", Form::Bool),
     // `check` refuses a second one.
     acts_in_part("repos", Form::List(&Form::Shape(mount::repo), "repos")).or(Default::Empty),
     acts("files", Form::List(&Form::Shape(mount::file), "files")).or(Default::Empty),
     notice("dstack", Form::Bool, "has no effect: the server can always be reached from a run")
         .or(Default::Written("false")),
-    refused(
-        "setup",
-        Form::List(&Form::Text, "shell commands"),
-        "is not available: put the lines first in `commands`",
-    )
-    .or(Default::Empty),
 ];
+
+/// `setup` of tasks and services.
+pub const SETUP_IGNORED: &[Property] = &[notice(
+    "setup",
+    SETUP_LINES,
+    "has no effect, as in dstack since 0.18: put the lines first in `commands`",
+)
+.or(Default::Empty)];
+
+/// `setup` of dev environments: commands before those of `init`.
+const SETUP: &[Property] = &[acts("setup", SETUP_LINES).or(Default::Empty)];
+
+const SETUP_LINES: Form = Form::List(&Form::Shape(run::command), "shell commands");
 
 /// Properties that Slurm's jobs have and dstack's do not.
 pub const OURS: &[Property] = &[
@@ -91,6 +97,7 @@ pub static TASK: Table = Table {
             acts("type", Form::Text),
         ],
         RUN,
+        SETUP_IGNORED,
         PROFILE,
         OURS,
     ],
@@ -108,6 +115,7 @@ pub static DEV_ENVIRONMENT: Table = Table {
             acts("type", Form::Text),
         ],
         RUN,
+        SETUP,
         PROFILE,
         OURS,
     ],

@@ -2,7 +2,7 @@
 
 use super::profile::{PROFILE, SPOT_POLICIES};
 use super::resources::RESOURCES;
-use super::run::{COMMANDS, OURS, RUN};
+use super::run::{COMMANDS, OURS, RUN, SETUP_IGNORED};
 use crate::configuration::fault::Fault;
 use crate::configuration::field::Field;
 use crate::configuration::property::{Default, Form, Table, acts};
@@ -134,6 +134,7 @@ pub static SERVICE: Table = Table {
             acts("type", Form::Text),
         ],
         RUN,
+        SETUP_IGNORED,
         PROFILE,
         OURS,
     ],

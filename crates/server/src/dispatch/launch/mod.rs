@@ -19,7 +19,7 @@ use model::id::{AttemptId, BlobRef, JobId};
 use model::interpolation::{self, Place, Reference};
 use model::partition::DefaultMemory;
 use model::reason::Refusal;
-use model::run::{LaunchKind, NicePolicy, Outcome, RlimitPolicy};
+use model::run::{Launch, LaunchKind, NicePolicy, Outcome, RlimitPolicy};
 use model::site::TaskUser;
 use model::time::TimeLimit;
 use model::topology::Topology;
@@ -66,6 +66,8 @@ struct Facts {
     /// The image of tasks that name none.
     default_image: Option<String>,
     task_user: TaskUser,
+    /// The image of tasks with a Docker daemon of their own.
+    docker_image: String,
     /// The job has its node for itself.
     has_whole_node: bool,
     topology: Option<Arc<Topology>>,
@@ -132,6 +134,7 @@ fn facts_of_one(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Op
         has_prolog_epilog: state.config.site.has_prolog_epilog(),
         default_image: state.config.site.containers.default_image.clone(),
         task_user: state.config.site.containers.task_user,
+        docker_image: state.config.site.containers.docker_image.clone(),
         has_whole_node: has_whole_node(state, job, &attempt.allocation, node_index),
         job: job.clone(),
         attempt: attempt.clone(),
@@ -215,7 +218,13 @@ pub fn job_launch(
         references::leave_out(&base, &launch.secret_variables)
     };
     let workspace = match (&launch.workspace, runs_here) {
-        (Some(blob), true) => Some(read_workspace(shared, blob)?),
+        (Some(blob), true) => {
+            let mut brought = read_workspace(shared, blob)?;
+            if let Some(repository) = &mut brought.repository {
+                repository.folder_variable = Some(REPOSITORY_VARIABLE.to_owned());
+            }
+            Some(brought)
+        }
         _ => None,
     };
     let environment = match launch.kind {
@@ -255,6 +264,7 @@ pub fn job_launch(
             Vec::new()
         },
         process_variables: process_variables(launch.kind, own_folder),
+        folder_variables: folder_variables(launch.kind),
         work_dir: launch.work_dir.to_string(),
         stdin: launch.stdin.as_deref().unwrap_or("/dev/null").to_owned(),
         stdout,
@@ -277,7 +287,7 @@ pub fn job_launch(
         shared_memory: launch.shared_memory,
         own_network: launch.kind == LaunchKind::Task
             && facts.attempt.allocation.nodes.len() == 1
-            && !facts.has_whole_node,
+            && (!facts.has_whole_node || is_privileged(launch)),
         registry_auth: match launch.container {
             Some(_) => registry_auth::open(shared, &spec).map_err(refused)?,
             None => None,
@@ -342,11 +352,23 @@ fn read_workspace(shared: &Shared, blob: &BlobRef) -> Result<Workspace, ServerEr
     serde_json::from_str(&text).map_err(|e| ServerError::Other(format!("the job's files: {e}")))
 }
 
-/// The job's container, with the user that the site has tasks be in theirs.
+/// Root of a privileged container makes links and rules, for which it needs a network of its own.
+fn is_privileged(launch: &Launch) -> bool {
+    launch.container.as_ref().is_some_and(|container| container.privileged)
+}
+
+/// The job's container, with the site's image where it asks for Docker, and with the user that the site has tasks be in
+/// theirs. A privileged one has its own root whatever the site says: its rights are over a user namespace.
 fn container(facts: &Facts) -> Option<Box<Container>> {
     let own = facts.job.spec.launch.container.clone();
     let mut container = own.or_else(|| default_container(facts))?;
-    if facts.task_user == TaskUser::Job && container.user == ContainerUser::OfImage {
+    if container.docker {
+        container.image = Some(facts.docker_image.clone());
+    }
+    if facts.task_user == TaskUser::Job
+        && container.user == ContainerUser::OfImage
+        && !container.privileged
+    {
         container.user = ContainerUser::JobUser;
     }
     Some(container)
@@ -362,8 +384,10 @@ fn default_container(facts: &Facts) -> Option<Box<Container>> {
     })
 }
 
+/// The variable of a task that names the folder of its repository: the one that it starts in, where it has none.
+const REPOSITORY_VARIABLE: &str = "DSTACK_REPO_DIR";
 /// Variables of a task that name the folder that it starts in.
-const FOLDER_VARIABLES: [&str; 2] = ["DSTACK_WORKING_DIR", "DSTACK_REPO_DIR"];
+const FOLDER_VARIABLES: [&str; 2] = ["DSTACK_WORKING_DIR", REPOSITORY_VARIABLE];
 
 fn process_variables(kind: LaunchKind, own_folder: bool) -> Vec<(String, ProcessVariable)> {
     let scratch = |name: &&str| ((*name).to_owned(), ProcessVariable::Scratch);
@@ -373,6 +397,13 @@ fn process_variables(kind: LaunchKind, own_folder: bool) -> Vec<(String, Process
             ["SLURM_TMPDIR"].iter().chain(of_own_folder).map(scratch).collect()
         }
         _ => environment::job::batch_process_variables(),
+    }
+}
+
+fn folder_variables(kind: LaunchKind) -> Vec<String> {
+    match kind {
+        LaunchKind::Task => FOLDER_VARIABLES.map(str::to_owned).to_vec(),
+        LaunchKind::Batch | LaunchKind::Interactive => Vec::new(),
     }
 }
 

@@ -24,9 +24,17 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
         let body = body.map_err(|error| ApiError::invalid_body(&[], error.body_text()))?;
         let bytes = if body.is_empty() { NOTHING } else { &body };
         call_bounds::check(bytes)?;
-        let read = serde_json::from_slice(bytes);
-        Ok(Self(read.map_err(|error| ApiError::invalid_body(&[], error.to_string()))?))
+        Ok(Self(serde_json::from_slice(bytes).map_err(|error| bad_body(&error))?))
     }
+}
+
+fn bad_body(error: &serde_json::Error) -> ApiError {
+    let text = error.to_string();
+    if error.is_syntax() || error.is_eof() {
+        return ApiError::no_json(error.column().saturating_sub(1), text);
+    }
+    let missing = text.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
+    missing.map_or_else(|| ApiError::invalid_body(&[], &text), ApiError::missing_field)
 }
 
 impl<T: Serialize> IntoResponse for Json<T> {

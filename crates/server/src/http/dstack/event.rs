@@ -1,11 +1,10 @@
 //! Events: what happened to runs, nodes, projects and users, as far as who asks is shown it.
 
 use super::answer::{ApiResult, Json};
-use super::run_body::submission_id;
-use super::uuid;
 use crate::auth::principal;
 use crate::http::calls;
 use crate::shared::Shared;
+use crate::show::dstack_id::{submission_id, uuid};
 use crate::show::history;
 use axum::Extension;
 use axum::extract::State;

@@ -2,9 +2,9 @@
 
 use super::answer::{ApiResult, Json, Refused};
 use super::multipart::UploadedFile;
-use super::uuid;
 use crate::shared::Shared;
 use crate::shared::uploads::{self, Kind};
+use crate::show::dstack_id::uuid;
 use axum::Extension;
 use axum::extract::State;
 use dstack::api::run::FileArchiveMapping;
@@ -27,7 +27,7 @@ pub async fn upload_archive(
     Extension(by): Extension<Principal>,
     file: UploadedFile,
 ) -> ApiResult<FileArchive> {
-    uploads::check_size(&file.bytes)?;
+    check_size(&shared, &file)?;
     let mut turn = shared.uploads.turn(by.uid).await;
     block_in_place(|| {
         let checked = workspace::entries(&file.bytes);
@@ -36,6 +36,21 @@ pub async fn upload_archive(
         turn.put(Kind::Archive, &key, &file.bytes)?;
         Ok(Json(body(by.uid, key)))
     })
+}
+
+/// Refuses what is too large to be kept, or larger than the server was told to take.
+pub fn check_size(shared: &Shared, file: &UploadedFile) -> Result<(), Refused> {
+    uploads::check_size(&file.bytes)?;
+    let bytes = file.bytes.len() as u64;
+    match shared.read().config.upload_bytes_max {
+        Some(most) if bytes > most => {
+            let text = format!(
+                "the upload has {bytes} bytes: at most {most} by DSTACK_SERVER_CODE_UPLOAD_LIMIT"
+            );
+            Err(Refused::because(text))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The hash that the client gave the file, by which it asks for it again; else that of its bytes.

@@ -2,9 +2,9 @@
 
 use super::answer::{ApiResult, Json, Refused};
 use super::run_body::whole_node;
-use super::uuid;
 use crate::http::calls;
 use crate::shared::Shared;
+use crate::show::dstack_id::uuid;
 use axum::Extension;
 use axum::extract::State;
 use dstack::api::fleet::{DeleteFleetInstances, DeleteFleets, Fleet, FleetSpec, GetFleet};

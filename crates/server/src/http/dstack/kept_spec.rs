@@ -43,6 +43,9 @@ struct KeptConfiguration<'a> {
     init: Option<Vec<String>>,
     env: Value,
     image: Value,
+    priority: Value,
+    privileged: Value,
+    docker: Value,
     max_duration: Value,
     stop_duration: Value,
     max_price: Value,
@@ -125,6 +128,11 @@ impl<'a> KeptSpec<'a> {
         self.configuration.ide.as_str().and_then(Ide::named)
     }
 
+    /// Whether it says another priority than the run has, which was updated since.
+    fn has_other_priority(&self, priority: u8) -> bool {
+        self.configuration.priority.as_u64().unwrap_or(0) != u64::from(priority)
+    }
+
     pub fn job_spec(&self, name: &str, rank: u32, count: u32) -> JobSpec {
         let configuration = &self.configuration;
         let place = configuration.group_rank(rank);
@@ -147,7 +155,9 @@ impl<'a> KeptSpec<'a> {
                 .collect(),
             home_dir: None,
             image_name: text(&configuration.image).unwrap_or_default(),
-            privileged: false,
+            privileged: [&configuration.privileged, &configuration.docker]
+                .iter()
+                .any(|said| said.as_bool() == Some(true)),
             single_branch: None,
             max_duration: configuration.max_duration.as_u64(),
             stop_duration: match &configuration.stop_duration {
@@ -240,6 +250,17 @@ pub fn check(text: &str) -> Result<(), Refusal> {
     let loaded = from_json(&spec.configuration, spec.profile.as_ref());
     loaded.map_err(|fault| invalid(fault.to_string()))?;
     Ok(())
+}
+
+/// The kept run with the priority that it has now.
+pub fn with_priority(kept: Box<RawValue>, priority: Option<u8>) -> Box<RawValue> {
+    let changed = priority.filter(|priority| {
+        KeptSpec::of(&kept).is_some_and(|spec| spec.has_other_priority(*priority))
+    });
+    let Some(priority) = changed else { return kept };
+    let Ok(mut spec) = serde_json::from_str::<Value>(kept.get()) else { return kept };
+    spec["configuration"]["priority"] = priority.into();
+    raw(&spec)
 }
 
 /// The value as text.

@@ -1,11 +1,11 @@
 //! The logs of runs, as the server keeps them.
 
 use super::answer::{ApiResult, Json, Refused};
-use super::run_body::submission_id;
 use super::run_facts::RunFacts;
 use super::run_list;
 use crate::logs::log_key::log_key;
 use crate::shared::Shared;
+use crate::show::dstack_id::submission_id;
 use axum::Extension;
 use axum::extract::{Path, State};
 use base64::Engine;

@@ -1,11 +1,14 @@
 //! dstack's HTTP API, as its published client speaks it: another language over the same calls, with no policy of its own.
 //!
-//! `answer` is the form of answers and `multipart` that of uploads, `user` and `project` have users and projects, `file` and
+//! `answer` is the form of answers and `multipart` that of uploads, `client_version` refuses clients that are too new, `user` and `project` have users and projects, `file` and
 //! `repo` what runs bring along, `run` the runs
 //! (`run_request` from a configuration to a submission, `run_body` back), `fleet` the nodes, `event` what happened, `log` the
 //! kept logs, `metric` what runs use, `secret` the secrets, `unavailable` what is not there.
 
 mod answer;
+mod client_version;
+#[cfg(test)]
+mod error_tests;
 mod event;
 mod file;
 mod fleet;
@@ -45,9 +48,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use dstack::api::error::ApiError;
 use dstack::api::project::ServerInfo;
-use model::id::RunId;
 use model::principal::Principal;
-use ring::digest::{SHA256, digest};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -145,6 +146,7 @@ pub fn router(shared: &Arc<Shared>, bodies: &BodyLimits) -> Router<Arc<Shared>> 
     let routes = unavailable::REFUSED.iter().fold(routes, refuse);
     routes
         .route_layer(middleware::from_fn_with_state(shared.clone(), in_project))
+        .route_layer(middleware::from_fn(client_version::check))
         .route_layer(middleware::from_fn_with_state(bodies.clone(), body_limits::read_whole))
         .route_layer(middleware::from_fn_with_state(shared.clone(), authenticated))
         .route("/api/auth/list_providers", post(nothing))
@@ -198,11 +200,4 @@ async fn in_project(
         Ok(()) => next.run(request).await,
         Err(refused) => refused.into_response(),
     }
-}
-
-/// The id of something that has none of its own: a UUID made from its kind and its name, so that it stays the same.
-fn uuid(kind: &str, name: &str) -> String {
-    let digest = digest(&SHA256, format!("{kind}\0{name}").as_bytes());
-    let bits: [u8; 16] = digest.as_ref()[..16].try_into().expect("a digest has 32 bytes");
-    RunId::from_random(u128::from_be_bytes(bits)).to_string()
 }

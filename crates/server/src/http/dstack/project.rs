@@ -1,8 +1,9 @@
 //! Projects: the main one, which is everybody's, and every account.
 
 use super::answer::{ApiResult, Json, Refused};
-use super::{user, uuid};
+use super::user;
 use crate::shared::Shared;
+use crate::show::dstack_id::uuid;
 use crate::show::projects;
 use axum::Extension;
 use axum::extract::{Path, State};

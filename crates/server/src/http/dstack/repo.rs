@@ -4,6 +4,7 @@
 use super::answer::{ApiResult, Json, Refused};
 use super::file;
 use super::multipart::UploadedFile;
+use crate::secret::repository;
 use crate::shared::Shared;
 use crate::shared::uploads::{self, Kind};
 use axum::Extension;
@@ -14,7 +15,7 @@ use dstack::api::stored::{
 };
 use dstack::configuration::task::Task;
 use model::principal::Principal;
-use model::secret::{GitCredentials, Sealed};
+use model::secret::{GitCredentials, SecretValue};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use store::BlobId;
@@ -31,12 +32,7 @@ struct KeptRepository {
     head: RepoHead,
 }
 
-/// What a kept repository belongs to: one that was copied to another name or user is not read there.
-fn context(by: &Principal, key: &str) -> String {
-    format!("repository\0{}\0{key}", by.uid)
-}
-
-/// The same of the build before.
+/// What a repository that the build before kept belongs to.
 fn earlier_context(by: &Principal, project: &str, id: &str) -> String {
     format!("repository\0{}\0{project}\0{id}", by.uid)
 }
@@ -65,10 +61,7 @@ pub async fn init(
     let key = key(&project, &head.repo_id);
     let kept = KeptRepository { project: Some(project), head };
     let text = serde_json::to_string(&kept).map_err(|e| Refused::because(e.to_string()))?;
-    let sealed = shared.secret_keys.seal(&context(&by, &key), &text);
-    let sealed = sealed.map_err(model::reason::Refusal::from)?;
-    let mut turn = shared.uploads.turn(by.uid).await;
-    block_in_place(|| turn.put(Kind::Repository, &key, sealed.0.as_bytes()))?;
+    repository::keep(&shared, by.uid, &key, &text).await?;
     Ok(Json(()))
 }
 
@@ -84,19 +77,16 @@ pub async fn get(
     Ok(Json(head))
 }
 
-/// The user's own repository; `None` also where its key was rotated away, and it has to be initialised again.
+/// The user's own repository.
 fn kept(shared: &Shared, by: &Principal, project: &str, id: &str) -> Option<RepoHead> {
     let key = key(project, id);
-    let earlier = || open(shared, by, &key, &earlier_context(by, project, id));
-    let kept = open(shared, by, &key, &context(by, &key)).or_else(earlier);
-    kept.map(|kept| kept.head)
+    let context = earlier_context(by, project, id);
+    let earlier = || repository::open_with(shared, by.uid, &key, &context);
+    read(repository::open(shared, by.uid, &key).or_else(earlier)).map(|kept| kept.head)
 }
 
-fn open(shared: &Shared, by: &Principal, key: &str, context: &str) -> Option<KeptRepository> {
-    let sealed = shared.uploads.get(by.uid, Kind::Repository, key)?;
-    let sealed = Sealed(String::from_utf8(sealed).ok()?);
-    let text = shared.secret_keys.open(context, &sealed).ok()?;
-    serde_json::from_str(&text.0).ok()
+fn read(text: Option<SecretValue>) -> Option<KeptRepository> {
+    serde_json::from_str(&text?.0).ok()
 }
 
 /// The repositories that the user has initialised in the project, without what they are cloned with.
@@ -107,7 +97,7 @@ pub async fn list(
 ) -> ApiResult<Vec<RepoHead>> {
     let heads = block_in_place(|| {
         let keys = shared.uploads.kept(by.uid, Kind::Repository).into_iter();
-        let all = keys.filter_map(|(key, _)| open(&shared, &by, &key, &context(&by, &key)));
+        let all = keys.filter_map(|(key, _)| read(repository::open(&shared, by.uid, &key)));
         let own = all.filter(|kept| kept.project.as_deref() == Some(&project));
         let mut heads: Vec<_> =
             own.map(|kept| RepoHead { repo_creds: None, ..kept.head }).collect();
@@ -124,6 +114,7 @@ pub async fn upload_code(
     file: UploadedFile,
 ) -> ApiResult<()> {
     let key = file::key(&file);
+    file::check_size(&shared, &file)?;
     let mut turn = shared.uploads.turn(by.uid).await;
     block_in_place(|| turn.put(Kind::Code, &key, &file.bytes))?;
     Ok(Json(()))
@@ -182,6 +173,7 @@ pub fn of_run(
         diff,
         path: run.repo_dir.clone().unwrap_or_else(|| asked.path.clone()),
         skip_if_exists: asked.skip_if_exists,
+        folder_variable: None,
         user_name: data.repo_config_name,
         user_email: data.repo_config_email,
     };

@@ -14,9 +14,9 @@ use axum::extract::{Path, State};
 use dstack::api::gpu::{Gpus, ListGpus};
 use dstack::api::plan::{JobPlan, RunPlan};
 use dstack::api::run::{ApplyRunPlan, DeleteRuns, GetRun, GetRunPlan, ListRuns, Run, StopRuns};
-use dstack::request::{for_offers, group_submissions, is_same_run};
+use dstack::request::{for_offers, group_requests, is_same_run, update_in_place};
 use dstack::status::ApplyAction;
-use model::change::{JobFilter, JobRef};
+use model::change::{JobChange, JobFilter, JobRef};
 use model::fleet::MAIN_PROJECT;
 use model::id::JobId;
 use model::principal::Principal;
@@ -72,7 +72,7 @@ pub async fn plan(
     let read = || run_request::read(&shared, &by, &project, wanted.run_spec, purpose);
     let asked = block_in_place(read)?;
     let found = offers(&shared, &by, &asked.submission).await?;
-    let groups = group_submissions(&asked.submission);
+    let groups = group_requests(&asked.submission);
     let mut of_groups = vec![(asked.task.groups.first().map_or(0, |group| group.nodes), found)];
     for (submission, group) in groups.iter().zip(&asked.task.groups).skip(1) {
         of_groups.push((group.nodes, offers(&shared, &by, submission).await?));
@@ -119,7 +119,7 @@ pub async fn apply(
     let RunRequest { name, mut submission, effective, .. } = asked;
     let asked = stored_form(&submission);
     if let Some(active) = run_list::own_active(&shared, &by, &project, &name)? {
-        return same_run(&shared, &by, &project, &active, &asked);
+        return same_run(&shared, &by, &project, &active, &asked).await;
     }
     submission.unique_name = true;
     let kept = serde_json::to_string(&effective);
@@ -137,16 +137,16 @@ pub async fn apply(
             let active = active.ok_or_else(|| {
                 Refused::because(format!("a run {name} of yours is active in another project"))
             })?;
-            same_run(&shared, &by, &project, &active, &asked)
+            same_run(&shared, &by, &project, &active, &asked).await
         }
         Err(why) => Err(why.into()),
         Ok(_) => Err(Refused::because("the run was not submitted")),
     }
 }
 
-/// The active run of a name, if it is the one that is asked for.
-fn same_run(
-    shared: &Shared,
+/// The active run of a name, if it is the one that is asked for or can become it in place.
+async fn same_run(
+    shared: &Arc<Shared>,
     by: &Principal,
     project: &str,
     active: &ActiveRun,
@@ -154,6 +154,17 @@ fn same_run(
 ) -> ApiResult<Run> {
     if is_same_run(active.specs.iter().map(Arc::as_ref), asked) {
         return Ok(Json(Bodies::new(shared, by, project).run(&active.facts)));
+    }
+    let specs: Vec<&JobSpec> = active.specs.iter().map(Arc::as_ref).collect();
+    if let Some(field) = update_in_place(&specs, asked) {
+        for job in &active.jobs {
+            let change = JobChange::Fields(vec![field.clone()]);
+            let update = Call::UpdateJob { job: JobRef::whole(*job), change };
+            calls::answer(shared, by.clone(), update).await?;
+        }
+        let updated = one(shared, by, active.facts.job)?;
+        let updated = updated.ok_or_else(|| Refused::not_found("Run not found"))?;
+        return Ok(Json(Bodies::new(shared, by, project).run(&updated.facts)));
     }
     let name = &active.facts.name;
     let text = format!("Failed to apply plan. Run {name} is active. Stop it first");

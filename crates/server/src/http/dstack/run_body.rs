@@ -1,9 +1,9 @@
 //! Jobs, offers and nodes in the form that dstack's client reads.
 
-use super::kept_spec::{Ide, KeptSpec, raw};
+use super::kept_spec::{Ide, KeptSpec, raw, with_priority};
 use super::run_facts::{GPU, Part, RunFacts};
-use super::uuid;
 use crate::shared::Shared;
+use crate::show::dstack_id::{submission_id, uuid};
 use crate::ssh::access::upstream_id;
 use cluster::authorise::{Act, authorise};
 use dstack::api::gpu::{Bounds, GpuGroup};
@@ -147,7 +147,8 @@ impl<'a> Bodies<'a> {
         };
         let kept = run.configuration.as_ref().filter(|_| may_read());
         let kept = kept.and_then(|blob| self.shared.blob_text(blob).ok());
-        kept.and_then(|text| RawValue::from_string(text).ok())
+        let kept = kept.and_then(|text| RawValue::from_string(text).ok());
+        kept.map(|kept| with_priority(kept, run.priority))
     }
 
     fn submission(&self, run: &RunFacts, id: &str, rank: u32) -> JobSubmission {
@@ -260,11 +261,6 @@ fn provisioning(node: &NodeConfig, user: &str) -> JobProvisioningData {
         backend_data: None,
         gpu_driver: None,
     }
-}
-
-/// One node's part of one attempt.
-pub fn submission_id(run: &str, restarts: u32, rank: u32) -> String {
-    uuid("submission", &format!("{run} {restarts} {rank}"))
 }
 
 /// A task that asks for what the job asked for.

@@ -41,6 +41,8 @@ pub struct RunFacts {
     pub command: Option<String>,
     pub submit_line: String,
     pub configuration: Option<BlobRef>,
+    /// dstack's, as it is now; `None` for what has none, and for records.
+    pub priority: Option<u8>,
 }
 
 /// A part of a node.
@@ -93,6 +95,7 @@ impl RunFacts {
             command: launch.command.as_deref().map(str::to_owned),
             submit_line: spec.submit_line.to_string(),
             configuration: launch.configuration.as_deref().copied(),
+            priority: spec.dstack_priority,
         }
     }
 
@@ -130,6 +133,7 @@ impl RunFacts {
             command: None,
             submit_line: record.submit_line.clone(),
             configuration: record.configuration,
+            priority: None,
         }
     }
 }

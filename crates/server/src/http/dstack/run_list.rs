@@ -243,14 +243,16 @@ pub fn own_active(
 /// A run in memory.
 pub struct ActiveRun {
     pub facts: RunFacts,
+    /// Its groups, each with its specification.
+    pub jobs: Vec<JobId>,
     pub specs: Vec<Arc<JobSpec>>,
 }
 
 impl ActiveRun {
     pub fn of(groups: Vec<JobView>) -> Option<Self> {
-        let specs = groups.iter().map(|job| job.spec.clone()).collect();
+        let (jobs, specs) = groups.iter().map(|job| (job.id, job.spec.clone())).unzip();
         let run = merge_views(groups).into_iter().next()?;
-        Some(Self { facts: RunFacts::of_job(&run), specs })
+        Some(Self { facts: RunFacts::of_job(&run), jobs, specs })
     }
 }
 

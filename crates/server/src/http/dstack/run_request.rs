@@ -12,7 +12,7 @@ use dstack::configuration::task::Task;
 use dstack::effective::{effective, for_client};
 use dstack::environment::NO_REPOSITORY;
 use dstack::name;
-use dstack::request::{Submitter, draft};
+use dstack::request::{Submitter, draft, resolve_instances};
 use model::principal::Principal;
 use nix::unistd::{Uid, User};
 use serde_json::json;
@@ -74,6 +74,12 @@ pub fn read(
         return Err(Refused::because(format!("run name {name:?}: expected {}", name::RULE)));
     }
     task.name = Some(name.clone());
+    {
+        let state = shared.read();
+        let nodes: Vec<_> = state.nodes.values().map(|node| (&*node.config, &node.facts)).collect();
+        resolve_instances(&mut task, &state.config.partitions, &nodes)
+            .map_err(|error| Refused::because(error.to_string()))?;
+    }
     let mut submission = submission(shared, by, &task, random)?;
     if let (Some(workspace), true) = (&mut submission.workspace, purpose != Purpose::Offers) {
         let (said, here) = (task.files.len(), run_spec.file_archives.len());

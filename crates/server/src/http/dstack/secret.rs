@@ -1,10 +1,10 @@
 //! Secrets, by the same calls as `sluice secret`.
 
 use super::answer::{ApiResult, Json, Refused};
-use super::uuid;
 use crate::http::calls;
 use crate::secret::stored::SECRET;
 use crate::shared::Shared;
+use crate::show::dstack_id::uuid;
 use axum::Extension;
 use axum::extract::{Path, State};
 use dstack::api::stored::{DeleteSecrets, GetSecret, Secret, SetSecret};

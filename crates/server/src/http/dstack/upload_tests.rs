@@ -3,6 +3,7 @@
 use super::tests::Api;
 use crate::connection_limits::ConnectionLimits;
 use crate::http::body_limits::BodyLimits;
+use crate::http::calls;
 use crate::http::peer::Peer;
 use crate::http::router;
 use crate::shared::uploads::Kind;
@@ -11,12 +12,17 @@ use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
-use model::principal::Principal;
+use model::principal::{Principal, Role};
 use serde_json::{Value, json};
 use tower_service::Service;
+use wire::client::{Answer, Call};
 
 fn stranger() -> Principal {
     Principal { name: "sam".into(), uid: 2001, gid: 2001, ..user() }
+}
+
+fn admin() -> Principal {
+    Principal { name: "root".into(), uid: 0, gid: 0, role: Role::Admin, ..user() }
 }
 
 /// An upload of one file as a form, and the status and body of its answer.
@@ -134,4 +140,14 @@ async fn repositories_are_kept_encrypted_and_are_their_users_own() {
     let kept = uploads.kept(user().uid, Kind::Repository);
     let stored = uploads.get(user().uid, Kind::Repository, &kept[0].0).expect("it is kept");
     assert!(!String::from_utf8_lossy(&stored).contains("hush-1"));
+    // A rotation of the key takes what is kept along. It waits for no turn of a user: a submission has one while it waits for
+    // the rotation.
+    let own = uploads.own_turn(user().uid).await;
+    let rotated = calls::answer(&api.server.shared, admin(), Call::RotateSecretKey).await;
+    drop(own);
+    assert!(matches!(rotated, Ok(Answer::Done)), "{rotated:?}");
+    let rotated = uploads.get(user().uid, Kind::Repository, &kept[0].0).expect("it is kept");
+    assert_ne!(rotated, stored);
+    let (_, again) = api.send("/api/project/main/repos/get", get(true), Some(user())).await;
+    assert_eq!(again["repo_creds"], creds);
 }

@@ -1,11 +1,11 @@
 //! Users: those with a role, a token or an account, and those whom an administrator made known.
 
 use super::answer::{ApiResult, Json, Refused};
-use super::uuid;
 use crate::auth::principal;
 use crate::http::calls;
 use crate::http::ssh_keys::held_private_key;
 use crate::shared::Shared;
+use crate::show::dstack_id::uuid;
 use axum::Extension;
 use axum::extract::State;
 use cluster::authorise::{Act, authorise};

@@ -3,11 +3,12 @@
 mod to_sbatch;
 mod to_yaml;
 
+use super::script_faults;
 use super::slurm::submit::caller::{self, ProcessSurroundings};
 use super::verb::{VerbError, VerbResult};
 use ::dstack::configuration::{self, Configuration};
 use ::slurm::option::invocation::{self, Caller, Invocation};
-use ::slurm::option::{Command, script};
+use ::slurm::option::{OptionError, script};
 use clap::Args;
 use std::fs::File;
 use std::io::Read;
@@ -49,8 +50,15 @@ fn from_yaml(file: &str, bytes: &[u8]) -> Result<String, VerbError> {
 }
 
 fn from_script(file: &str, bytes: Vec<u8>) -> Result<String, VerbError> {
-    let refused =
-        |error: ::slurm::option::OptionError| VerbError::Message(error.render(Command::Sbatch));
+    let refused = |error: OptionError| {
+        let read = |bytes: Vec<u8>| {
+            let here = ProcessSurroundings::default();
+            let load = |_: Option<&str>| Ok(bytes.clone());
+            let caller = Caller { variable: &|_| None, load: &load, ..caller::caller(&here) };
+            invocation::batch(&[file], &caller).map(drop)
+        };
+        VerbError::Message(script_faults::lines(file, &bytes, error, read).join("\n"))
+    };
     let settings = script::read(file, bytes.clone()).map_err(refused)?.components;
     let here = ProcessSurroundings::default();
     let load = |_: Option<&str>| Ok(bytes.clone());

@@ -152,7 +152,11 @@ pub fn node_config(machine: &Machine) -> NodeConfig {
     let mut gres: Vec<NodeGres> = Vec::new();
     for (index, gpu) in machine.gpus.iter().enumerate() {
         let (kind, cores) = (Some(gpu.gres_type()), machine.cpus_near(gpu));
-        match gres.last_mut().filter(|g| g.kind == kind && g.cores == cores) {
+        let capability = gpu.compute_capability;
+        let is_same = |line: &&mut NodeGres| {
+            line.kind == kind && line.cores == cores && line.compute_capability == capability
+        };
+        match gres.last_mut().filter(is_same) {
             Some(same) => {
                 same.count += 1;
                 same.files.push(gpu.files());
@@ -171,6 +175,7 @@ pub fn node_config(machine: &Machine) -> NodeConfig {
                 variables: machine.gpu_variables(),
                 no_consume: false,
                 share_of: None,
+                compute_capability: capability,
             }),
         }
     }

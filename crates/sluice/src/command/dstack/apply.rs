@@ -1,40 +1,34 @@
 //! `sluice apply -f FILE`: shows the offers for a configuration, asks, submits, and follows the run.
 
+use super::log_output::LogOutput;
 use super::{
-    attach, cluster, confirm, each_group, jobs, nodes_of, print, stop, unexpected, workspace,
+    ask, attach, cluster, confirm, each_group, jobs, nodes_of, offer, print, print_json, stop,
+    task_file, unexpected, workspace,
 };
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::configuration::task::Task;
-use ::dstack::configuration::value::Value;
-use ::dstack::configuration::{self, load};
 use ::dstack::effective;
 use ::dstack::node_groups::group_of;
+use ::dstack::node_offer;
 use ::dstack::offer::Offer;
-use ::dstack::request::{self, Draft, RequestError, Submitter, is_same_run};
+use ::dstack::request::{self, Draft, RequestError, Submitter, is_same_run, update_in_place};
 use ::dstack::run_summary::{self, Nodes, RunSummary};
 use ::dstack::table::{self, Plan, PsRow};
-use ::dstack::{name, node_offer};
 use ::server::stored_form;
 use clap::{Args, Parser};
 use jiff::tz::TimeZone;
-use model::change::JobFilter;
+use model::change::{JobChange, JobFilter, JobRef};
 use model::fleet::MAIN_PROJECT;
 use model::id::JobId;
 use model::reason::Refusal;
 use model::run::LaunchKind;
 use model::time::Timestamp;
-use std::fs::File;
-use std::io::{Read, stdin};
-use std::path::{Path, PathBuf};
+use serde_json::json;
+use std::path::Path;
 use std::process::ExitCode;
 use wire::client::{Answer, Call, Submission};
-use wire::view::JobView;
-
-/// Bounds what is read of a file; a file near this size is refused by the YAML parser.
-const FILE_BYTES_MAX: u64 = 4 << 20;
-
-const PROFILES: &str = ".dstack/profiles.yml";
+use wire::view::{ClusterView, JobView};
 
 /// A run that has not started by then is reported as waiting.
 const WAITING_AFTER_MS: u64 = 1_000;
@@ -67,6 +61,37 @@ pub struct ApplyArgs {
     /// Return once the run is submitted
     #[arg(short, long)]
     pub detach: bool,
+    /// Print JSON once the run is submitted, or without -d when it has ended; needs -y. `sluice logs --json` has its output
+    #[arg(long, requires = "yes")]
+    pub json: bool,
+}
+
+impl ApplyArgs {
+    /// Prints for people.
+    fn say(&self, text: &str) -> Result<(), VerbError> {
+        if self.json { Ok(()) } else { print(text) }
+    }
+}
+
+/// What is done about a configuration.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Submit,
+    /// The active run was updated in place.
+    Update,
+    Unchanged,
+    Declined,
+}
+
+impl Action {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Submit => "submitted",
+            Self::Update => "updated",
+            Self::Unchanged => "unchanged",
+            Self::Declined => "declined",
+        }
+    }
 }
 
 #[derive(Parser)]
@@ -80,26 +105,48 @@ pub fn run(args: ApplyArgs) -> VerbResult {
     let (task, draft, nodes) = prepare(&mut client, &args)?;
     let mut offers_of_each = vec![offers(&mut client, &draft.submission, &nodes)?];
     if !draft.submission.het_components.is_empty() {
-        for group in request::group_submissions(&draft.submission).iter().skip(1) {
+        for group in request::group_requests(&draft.submission).iter().skip(1) {
             offers_of_each.push(offers(&mut client, group, &nodes)?);
         }
     }
     let user = user_name();
-    print(&table::plan(&Plan {
+    args.say(&table::plan(&Plan {
         project: &args.project,
         user: &user,
         task: &task,
         offers: &offers_of_each,
     }))?;
-    print("\n")?;
-    if !confirm_submit(&mut client, &draft, &args)? {
+    args.say("\n")?;
+    let action = confirm_submit(&mut client, &draft, &args)?;
+    let name = draft.submission.spec.name.clone();
+    let offers: Vec<_> = offers_of_each.iter().flatten().map(offer::to_json).collect();
+    let mut said = json!({
+        "project": args.project, "name": name, "result": action.word(), "offers": offers,
+    });
+    if action != Action::Submit {
+        if args.json {
+            print_json(&said)?;
+        }
         return Ok(ExitCode::SUCCESS);
     }
-    let name = draft.submission.spec.name.clone();
     let job = match submit(&mut client, draft.submission)? {
         Ok(job) => job,
+        Err(why) if args.json => return Err(not_submitted(&name, &why)),
         Err(why) => return no_capacity(&name, &why),
     };
+    said["job_id"] = json!(job);
+    if args.json {
+        let mut code = ExitCode::SUCCESS;
+        if !args.detach {
+            let ended = RunSummary::of_job(&attach::ended(&mut client, job)?);
+            said["status"] = json!(ended.status);
+            said["exit_status"] = json!(ended.exit);
+            said["error"] = json!(ended.error);
+            code = exit_code(&ended);
+        }
+        print_json(&said)?;
+        return Ok(code);
+    }
     if args.detach {
         print(&format!("Run {name} submitted, detaching...\n"))?;
         return Ok(ExitCode::SUCCESS);
@@ -120,12 +167,15 @@ pub fn submit_file(file: &str) -> Result<JobId, VerbError> {
 
 /// The task of the file as a submission that the server refuses while a run of its name is active, and the nodes of the cluster.
 fn prepare(client: &mut Client, args: &ApplyArgs) -> Result<(Task, Draft, Nodes), VerbError> {
-    let (mut task, configuration) = read_task(args)?;
+    let (mut task, configuration) =
+        task_file::read(&args.file, args.profile.as_deref(), args.name.as_deref())?;
     if args.project != MAIN_PROJECT {
         // What the configuration says itself is an account of the same books.
         task.account.get_or_insert_with(|| args.project.clone());
     }
     resolve_dependencies(client, &mut task, args)?;
+    let cluster = cluster(client)?;
+    resolve_instances(&mut task, &cluster, &args.file)?;
     let file = (args.file != "-").then_some(args.file.as_str());
     let line = format!("sluice apply -f {}", args.file);
     let mut draft = translate(&task, &args.file, file, line)?;
@@ -136,76 +186,11 @@ fn prepare(client: &mut Client, args: &ApplyArgs) -> Result<(Task, Draft, Nodes)
     if let Some(brought) = &mut draft.submission.workspace {
         workspace::fill(brought, &task, folder_of(&args.file))?;
     }
-    let cluster = cluster(client)?;
     draft.keep_within(&cluster.partitions);
     for notice in &draft.notices {
         eprintln!("{}: {notice}", args.file);
     }
     Ok((task, draft, nodes_of(cluster)))
-}
-
-/// The task, and the configuration in dstack's own form.
-fn read_task(args: &ApplyArgs) -> Result<(Task, Value), VerbError> {
-    let mut bytes = Vec::new();
-    let read = match args.file.as_str() {
-        "-" => stdin().lock().take(FILE_BYTES_MAX).read_to_end(&mut bytes),
-        path => File::open(path).and_then(|f| f.take(FILE_BYTES_MAX).read_to_end(&mut bytes)),
-    };
-    read.map_err(VerbError::file(&args.file))?;
-    let loaded = match profile(args.profile.as_deref())? {
-        Some(profile) => load::parse_with_profile(&args.file, &bytes, &profile),
-        None => configuration::parse(&args.file, &bytes),
-    };
-    let loaded = loaded.map_err(message)?;
-    for notice in &loaded.notices {
-        eprintln!("{}", notice.in_file(&args.file));
-    }
-    let applicable = loaded.applicable().map_err(|fault| message(fault.in_file(&args.file)))?;
-    let Some(mut task) = applicable.task() else {
-        let text = format!("{}: expected `type: task` or `type: dev-environment`", args.file);
-        return Err(VerbError::Message(text));
-    };
-    if let Some(given) = &args.name {
-        if !name::is_valid(given) {
-            return Err(VerbError::Message(format!("--name {given:?}: expected {}", name::RULE)));
-        }
-        task.name = Some(given.clone());
-    }
-    let configuration = loaded.value.clone();
-    Ok((task, configuration))
-}
-
-/// The profile of this name, or the default one: of the `profiles.yml` of this folder, or else, where that has none, of the
-/// user's home.
-fn profile(name: Option<&str>) -> Result<Option<Value>, VerbError> {
-    let home = std::env::var_os("HOME").map(PathBuf::from);
-    let mut looked_in = Vec::new();
-    let folders = [Some(PathBuf::new()), home].into_iter().flatten();
-    for file in folders.map(|folder| folder.join(PROFILES)) {
-        let mut bytes = Vec::new();
-        match File::open(&file).and_then(|f| f.take(FILE_BYTES_MAX).read_to_end(&mut bytes)) {
-            Ok(_) => {}
-            // After `su`, the home may be another's: a file that cannot be seen is not there.
-            Err(_) if file.metadata().is_err() => continue,
-            Err(error) => return Err(VerbError::file(file)(error)),
-        }
-        let shown = file.display().to_string();
-        let profiles = load::parse_profiles(&shown, &bytes).map_err(message)?;
-        if let Some(found) = load::select_profile(&profiles, name) {
-            return Ok(Some(found.clone()));
-        }
-        looked_in.push(shown);
-    }
-    match (name, &looked_in[..]) {
-        (None, _) => Ok(None),
-        (Some(name), []) => Err(VerbError::Message(format!(
-            "profile {name}: there is no {PROFILES} here or in your home"
-        ))),
-        (Some(name), files) => {
-            let files = files.join(", ");
-            Err(VerbError::Message(format!("{files}: there is no profile {name}")))
-        }
-    }
 }
 
 /// The newest run of each name that the task depends on.
@@ -226,6 +211,17 @@ fn resolve_dependencies(
     };
     request::resolve_dependencies(task, newest)
         .map_err(|error| VerbError::Message(format!("{}: {error}", args.file)))
+}
+
+/// The names of the nodes that `instances` names otherwise. Errors begin with `what`.
+pub(super) fn resolve_instances(
+    task: &mut Task,
+    cluster: &ClusterView,
+    what: &str,
+) -> Result<(), VerbError> {
+    let nodes: Vec<_> = cluster.nodes.iter().map(|node| (&node.config, &node.facts)).collect();
+    request::resolve_instances(task, &cluster.partitions, &nodes)
+        .map_err(|error| VerbError::Message(format!("{what}: {error}")))
 }
 
 fn message(error: impl std::fmt::Display) -> VerbError {
@@ -307,36 +303,60 @@ pub(super) fn offers(
 }
 
 /// Whether to submit: the user confirms it, and an active run of the same name is stopped first.
-fn confirm_submit(client: &mut Client, draft: &Draft, args: &ApplyArgs) -> Result<bool, VerbError> {
+fn confirm_submit(
+    client: &mut Client,
+    draft: &Draft,
+    args: &ApplyArgs,
+) -> Result<Action, VerbError> {
     let name = &draft.submission.spec.name;
     let active = active_run(client, name)?;
     let Some(first) = active.first().map(first_of) else {
         let yes = args.yes || confirm(&format!("Submit the run {name}?"))?;
         if !yes {
             print("Exiting...\n")?;
+            return Ok(Action::Declined);
         }
-        return Ok(yes);
+        return Ok(Action::Submit);
     };
     let asked = stored_form(&draft.submission);
-    let is_unchanged = is_same_run(active.iter().map(|job| &*job.spec), &asked);
+    // Tasks of an array that have ended may be gone: what there is does not tell which it was.
+    let is_array = active.iter().any(|job| job.array.is_some());
+    let is_unchanged = !is_array
+        && draft.submission.array.is_none()
+        && is_same_run(active.iter().map(|job| &*job.spec), &asked);
     if is_unchanged && !args.force {
-        print(&format!("Active run {name} already exists. Detected no changes.\n"))?;
-        print("Use --force to apply anyway.\n")?;
-        return Ok(false);
+        args.say(&format!("Active run {name} already exists. Detected no changes.\n"))?;
+        args.say("Use --force to apply anyway.\n")?;
+        return Ok(Action::Unchanged);
     }
-    print(&format!("Active run {name} already exists and cannot be updated in place.\n"))?;
+    let specs: Vec<_> = active.iter().map(|job| &*job.spec).collect();
+    if let Some(field) = update_in_place(&specs, &asked).filter(|_| !is_array && !args.force) {
+        args.say(&format!("Active run {name} already exists and can be updated in place.\n"))?;
+        let yes = args.yes || confirm("Update the run?")?;
+        if !yes {
+            print("Exiting...\n")?;
+            return Ok(Action::Declined);
+        }
+        for part in &active {
+            let change = JobChange::Fields(vec![field.clone()]);
+            ask(client, Call::UpdateJob { job: JobRef::whole(part.id), change })?;
+        }
+        args.say(&format!("Run {name} updated\n"))?;
+        return Ok(Action::Update);
+    }
+    args.say(&format!("Active run {name} already exists and cannot be updated in place.\n"))?;
     if !args.yes && !confirm("Stop and override the run?")? {
         print("Exiting...\n")?;
-        return Ok(false);
+        return Ok(Action::Declined);
     }
     stop::end(client, first, false)?;
-    for group in &active {
-        attach::await_end(client, group.id)?;
+    for part in active.iter().filter(|part| !part.state.is_ended()) {
+        attach::await_end(client, part.id)?;
     }
-    Ok(true)
+    Ok(Action::Submit)
 }
 
-/// The active run of this name: its job, or all its groups. Jobs of `sbatch` are no runs.
+/// The active run of this name: its job, all its groups, or all tasks of its array. Jobs of `sbatch` are no runs.
 fn active_run(client: &mut Client, name: &str) -> Result<Vec<JobView>, VerbError> {
     let names = vec![name.to_owned()];
     let filter = JobFilter { names, all_states: true, ..JobFilter::default() };
@@ -349,9 +369,10 @@ fn active_run(client: &mut Client, name: &str) -> Result<Vec<JobView>, VerbError
     Ok(found)
 }
 
-/// The number that a run goes by: that of its first group.
+/// The number that a run goes by: that of its first group, or of its array.
 fn first_of(job: &JobView) -> JobId {
-    group_of(job.spec.launch.kind, job.het).map_or(job.id, |het| het.first)
+    let of_group = group_of(job.spec.launch.kind, job.het).map(|het| het.first);
+    of_group.or(job.array.as_ref().map(|array| array.array)).unwrap_or(job.id)
 }
 
 /// Submits. The inner error says why a run that does not wait cannot start now.
@@ -398,7 +419,7 @@ fn follow_run(client: &mut Client, job: JobId, name: &str, nodes: &Nodes) -> Ver
     print(&table::ps(&run_summary::rows(&started, nodes, &time_of_day(started.submit)), false))?;
     let summary = RunSummary::of_job(&started);
     print(&format!("\n{name} provisioning completed ({})\n", summary.status))?;
-    let ended = RunSummary::of_job(&attach::follow(client, job, 0)?);
+    let ended = RunSummary::of_job(&attach::follow(client, job, 0, &mut LogOutput::Plain)?);
     let mut message = ended.message.clone();
     if let Some(first) = message.get_mut(..1) {
         first.make_ascii_uppercase();
@@ -407,5 +428,9 @@ fn follow_run(client: &mut Client, job: JobId, name: &str, nodes: &Nodes) -> Ver
         "" => print(&format!("{message}\n"))?,
         why => print(&format!("{message}: {why}\n"))?,
     }
-    Ok(if ended.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(exit_code(&ended))
+}
+
+fn exit_code(ended: &RunSummary) -> ExitCode {
+    if ended.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,6 +1,7 @@
 //! Following a run: its start, its output, its end.
 
-use super::{ask, unexpected, write_out};
+use super::log_output::LogOutput;
+use super::{ask, unexpected};
 use crate::client::{Client, ClientError};
 use crate::command::verb::VerbError;
 use model::change::{JobFilter, JobRef};
@@ -65,7 +66,12 @@ pub fn await_start(
 
 /// Prints what the run writes on one of its nodes until it has ended, and returns the ended run. A server or an agent that
 /// restarts meanwhile is waited for, and the log goes on where it was.
-pub fn follow(client: &mut Client, job: JobId, node: usize) -> Result<JobView, VerbError> {
+pub fn follow(
+    client: &mut Client,
+    job: JobId,
+    node: usize,
+    output: &mut LogOutput,
+) -> Result<JobView, VerbError> {
     let mut log = Log { job, node, attempt: 0, offset: 0 };
     let mut told = false;
     loop {
@@ -73,14 +79,15 @@ pub fn follow(client: &mut Client, job: JobId, node: usize) -> Result<JobView, V
         if log.attempt != view.restarts + 1 {
             log = Log { attempt: view.restarts + 1, offset: 0, ..log };
         }
-        let copied = if view.allocation.is_some() { log.copy(client)? } else { Ok(()) };
+        let copied = if view.allocation.is_some() { log.copy(client, output)? } else { Ok(()) };
         if has_ended(client, job)? {
             // A log that was cut off by the end is kept whole.
             if copied.is_err()
-                && let Err(why) = log.copy(client)?
+                && let Err(why) = log.copy(client, output)?
             {
                 eprintln!("{why}");
             }
+            output.finish().map_err(VerbError::file("standard output"))?;
             return run_view(client, job);
         }
         if let Err(why) = copied
@@ -101,7 +108,11 @@ struct Log {
 
 impl Log {
     /// Prints what is new until the attempt has ended. The inner error is temporary.
-    fn copy(&mut self, client: &mut Client) -> Result<Result<(), String>, VerbError> {
+    fn copy(
+        &mut self,
+        client: &mut Client,
+        output: &mut LogOutput,
+    ) -> Result<Result<(), String>, VerbError> {
         let Self { job, node, attempt, offset } = self;
         let path = format!(
             "/api/v1/logs?job={job}&attempt={attempt}&node={node}&offset={offset}&follow=true"
@@ -109,7 +120,7 @@ impl Log {
         let mut written = Ok(());
         let answer = client.stream(&path, |bytes| {
             *offset += bytes.len() as u64;
-            written = write_out(bytes);
+            written = output.write(bytes);
             written.is_ok()
         });
         written.map_err(VerbError::file("standard output"))?;
@@ -143,6 +154,12 @@ fn run_view(client: &mut Client, job: JobId) -> Result<JobView, VerbError> {
     let found = super::jobs(client, filter)?;
     let missing = || VerbError::Refused(Refusal::UnknownJob(job.to_string()));
     found.into_iter().next().ok_or_else(missing)
+}
+
+/// Waits for the end of the run, and returns it.
+pub fn ended(client: &mut Client, job: JobId) -> Result<JobView, VerbError> {
+    await_end(client, job)?;
+    run_view(client, job)
 }
 
 /// Waits for the end of the run.

@@ -1,10 +1,11 @@
 //! `sluice delete`: takes runs that have ended out of the lists of runs. `sacct` keeps them.
 
-use super::{ask, confirm, find_ended, print};
+use super::{ask, confirm, find_ended, print, print_json};
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::configuration::parse;
 use clap::Args;
 use model::record::JobRecord;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use wire::client::Call;
@@ -22,6 +23,9 @@ pub struct DeleteArgs {
     /// Do not ask
     #[arg(short, long)]
     yes: bool,
+    /// Print JSON; needs -y
+    #[arg(long, requires = "yes")]
+    json: bool,
 }
 
 pub fn run(args: DeleteArgs) -> VerbResult {
@@ -33,13 +37,20 @@ pub fn run(args: DeleteArgs) -> VerbResult {
     // All are looked up before the first is deleted, so that a wrong name changes nothing.
     let found: Result<Vec<JobRecord>, VerbError> =
         words.iter().map(|word| find_ended(&mut client, word)).collect();
+    let mut done: Vec<Value> = Vec::new();
     for record in found? {
         if !args.yes && !confirm(&format!("Delete the run {}?", record.name))? {
             print("Exiting...\n")?;
             return Ok(ExitCode::FAILURE);
         }
         ask(&mut client, Call::DeleteRuns { runs: vec![record.run] })?;
-        print(&format!("Run {} deleted\n", record.name))?;
+        done.push(json!({ "name": record.name, "job_id": record.job, "result": "deleted" }));
+        if !args.json {
+            print(&format!("Run {} deleted\n", record.name))?;
+        }
+    }
+    if args.json {
+        print_json(&json!({ "runs": done }))?;
     }
     Ok(ExitCode::SUCCESS)
 }

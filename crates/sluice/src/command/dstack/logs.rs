@@ -1,6 +1,7 @@
 //! `sluice logs`: prints the log of a run from its node, or the output file of a batch job.
 
-use super::{attach, find_ended, find_in_memory, unexpected, write_out};
+use super::log_output::LogOutput;
+use super::{attach, find_ended, find_in_memory, unexpected};
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::slurm::output::text::job_text;
@@ -31,6 +32,15 @@ pub struct LogsArgs {
     /// A task has one replica, 0
     #[arg(long, default_value_t = 0, value_name = "N")]
     replica: usize,
+    /// Print a JSON object for each line
+    #[arg(long)]
+    json: bool,
+}
+
+impl LogsArgs {
+    fn output(&self, job: JobId) -> LogOutput {
+        if self.json { LogOutput::json(job, self.job) } else { LogOutput::Plain }
+    }
 }
 
 pub fn run(args: LogsArgs) -> VerbResult {
@@ -43,7 +53,7 @@ pub fn run(args: LogsArgs) -> VerbResult {
         let record = find_ended(&mut client, &args.run)?;
         return match record.kind {
             LaunchKind::Task => {
-                kept(&mut client, record.job, args.job)?;
+                kept(&mut client, record.job, args.job, &mut args.output(record.job))?;
                 Ok(ExitCode::SUCCESS)
             }
             _ => {
@@ -63,12 +73,13 @@ pub fn run(args: LogsArgs) -> VerbResult {
         );
         return Err(VerbError::Message(text));
     }
+    let output = &mut args.output(job.id);
     match job.spec.launch.kind {
         LaunchKind::Task | LaunchKind::Batch if args.follow => {
-            attach::follow(&mut client, job.id, args.job)?;
+            attach::follow(&mut client, job.id, args.job, output)?;
         }
-        LaunchKind::Task => once(&mut client, &job, args.job)?,
-        LaunchKind::Batch => file(&mut client, &job)?,
+        LaunchKind::Task => once(&mut client, &job, args.job, output)?,
+        LaunchKind::Batch => file(&mut client, &job, output)?,
         LaunchKind::Interactive => {
             let text = format!(
                 "job {} writes to the terminal of its srun or salloc: no log is kept",
@@ -81,21 +92,32 @@ pub fn run(args: LogsArgs) -> VerbResult {
 }
 
 /// Prints what is there now; nothing if the run has not started.
-fn once(client: &mut Client, job: &JobView, node: usize) -> Result<(), VerbError> {
+fn once(
+    client: &mut Client,
+    job: &JobView,
+    node: usize,
+    output: &mut LogOutput,
+) -> Result<(), VerbError> {
     if job.allocation.is_none() {
         return Ok(());
     }
-    kept(client, job.id, node)
+    kept(client, job.id, node, output)
 }
 
 /// Prints the log of a run that has started, as far as it is there.
-fn kept(client: &mut Client, job: JobId, node: usize) -> Result<(), VerbError> {
+fn kept(
+    client: &mut Client,
+    job: JobId,
+    node: usize,
+    output: &mut LogOutput,
+) -> Result<(), VerbError> {
     let path = format!("/api/v1/logs?job={job}&node={node}");
     let mut written = Ok(());
     let answer = client.stream(&path, |bytes| {
-        written = write_out(bytes);
+        written = output.write(bytes);
         written.is_ok()
     })?;
+    let written = written.and_then(|()| output.finish());
     written.map_err(VerbError::file("standard output"))?;
     match answer {
         None => Ok(()),
@@ -105,29 +127,29 @@ fn kept(client: &mut Client, job: JobId, node: usize) -> Result<(), VerbError> {
 }
 
 /// Prints the output file of a batch job, read on its node; where the node does not answer, as far as it can be read here.
-fn file(client: &mut Client, job: &JobView) -> Result<(), VerbError> {
+fn file(client: &mut Client, job: &JobView, output: &mut LogOutput) -> Result<(), VerbError> {
     let Some(streams) = job_text::streams(job) else { return Ok(()) };
     if job.allocation.is_none() {
         let text = format!("job {} has not started: it is to write to {}", job.id, streams.stdout);
         return Err(VerbError::Message(text));
     }
-    match kept(client, job.id, 0) {
+    match kept(client, job.id, 0, output) {
         Err(VerbError::Refused(Refusal::Other(why))) => {
             let mut file = File::open(&streams.stdout).map_err(|error| {
                 VerbError::Message(format!("{why}; {}: {error}", streams.stdout))
             })?;
-            copy(&mut file).map_err(VerbError::file(&streams.stdout))
+            copy(&mut file, output).map_err(VerbError::file(&streams.stdout))
         }
         other => other,
     }
 }
 
-fn copy(file: &mut File) -> std::io::Result<()> {
+fn copy(file: &mut File, output: &mut LogOutput) -> std::io::Result<()> {
     let mut piece = vec![0; READ_BYTES];
     loop {
         match file.read(&mut piece)? {
-            0 => return Ok(()),
-            length => write_out(&piece[..length])?,
+            0 => return output.finish(),
+            length => output.write(&piece[..length])?,
         }
     }
 }

@@ -5,6 +5,7 @@ mod attach;
 pub mod delete;
 pub mod event;
 pub mod fleet;
+mod log_output;
 pub mod logs;
 pub mod metrics;
 pub mod offer;
@@ -12,6 +13,7 @@ pub mod project;
 pub mod ps;
 pub mod secret;
 pub mod stop;
+mod task_file;
 pub mod volume;
 mod workspace;
 
@@ -151,6 +153,11 @@ fn watch(
 
 fn print(text: &str) -> Result<(), VerbError> {
     write_out(text.as_bytes()).map_err(VerbError::file("standard output"))
+}
+
+/// One object on a line of its own.
+fn print_json(value: &serde_json::Value) -> Result<(), VerbError> {
+    print(&format!("{value}\n"))
 }
 
 fn write_out(bytes: &[u8]) -> io::Result<()> {

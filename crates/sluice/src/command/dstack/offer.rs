@@ -78,7 +78,7 @@ fn configuration(args: &OfferArgs) -> Value {
     task
 }
 
-fn to_json(offer: &Offer) -> Value {
+pub(super) fn to_json(offer: &Offer) -> Value {
     let resources = &offer.resources;
     let gpu = resources
         .gpu

@@ -1,6 +1,6 @@
 //! `sluice project`: projects, which are accounts, and their members.
 
-use super::{ask, print, unexpected};
+use super::{ask, print, print_json, unexpected};
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use clap::{Args, Subcommand};
 use model::printable::printable;
@@ -13,6 +13,9 @@ use wire::project::ProjectView;
 pub struct ProjectArgs {
     #[command(flatten)]
     server: ServerLocationArgs,
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
     #[command(subcommand)]
     action: ProjectAction,
 }
@@ -20,11 +23,7 @@ pub struct ProjectArgs {
 #[derive(Subcommand)]
 enum ProjectAction {
     /// List the projects that you are a member of
-    List {
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
+    List,
     /// Make a project, and an account of the same name
     Create { name: String },
     /// Remove a project, and its account
@@ -54,12 +53,12 @@ fn role(word: &str) -> Result<ProjectRole, String> {
 pub fn run(args: ProjectArgs) -> VerbResult {
     let mut client = args.server.client()?;
     let call = match args.action {
-        ProjectAction::List { json } => {
+        ProjectAction::List => {
             let projects = match ask(&mut client, Call::Projects)? {
                 Answer::Projects(projects) => projects,
                 other => return Err(unexpected(&other)),
             };
-            print(&if json { to_json(&projects)? } else { table(&projects) })?;
+            print(&if args.json { to_json(&projects)? } else { table(&projects) })?;
             return Ok(ExitCode::SUCCESS);
         }
         ProjectAction::Create { name } => Call::CreateProject { name },
@@ -75,6 +74,9 @@ pub fn run(args: ProjectArgs) -> VerbResult {
         }
     };
     ask(&mut client, call)?;
+    if args.json {
+        print_json(&serde_json::json!({ "result": "done" }))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -201,6 +201,10 @@ fn entry_json(entry: &Entry) -> Value {
         .flat_map(|network| &network.ports)
         .map(|port| json!({ "container": port.container, "node": port.node }))
         .collect();
+    let restarts = match entry {
+        Entry::Job(job) => job.restarts,
+        Entry::Record(record) => record.restarts,
+    };
     json!({
         "id": id,
         "project_name": MAIN_PROJECT,
@@ -213,6 +217,7 @@ fn entry_json(entry: &Entry) -> Value {
         "error": summary.error,
         "run_spec": { "run_name": name },
         "job_id": entry.id(),
+        "attempts": restarts + 1,
         "nodes": nodes,
         "ports": ports,
     })

@@ -1,6 +1,6 @@
 //! `sluice secret`: the secrets of a project, with the verbs of dstack's client and one to rotate the server's key.
 
-use super::{ask, confirm, print, unexpected};
+use super::{ask, confirm, print, print_json, unexpected};
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::table;
 use clap::{Args, Subcommand};
@@ -8,6 +8,7 @@ use model::bounds;
 use model::fleet::MAIN_PROJECT;
 use model::reason::Refusal;
 use model::secret::SecretValue;
+use serde_json::json;
 use std::io::Read;
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
@@ -22,6 +23,9 @@ pub struct SecretArgs {
     /// The project that the secrets belong to
     #[arg(long, env = "DSTACK_PROJECT", default_value = MAIN_PROJECT, value_name = "NAME")]
     project: String,
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
     #[command(subcommand)]
     action: SecretAction,
 }
@@ -56,10 +60,16 @@ enum SecretAction {
 }
 
 pub fn run(args: SecretArgs) -> VerbResult {
-    let SecretArgs { server, project, action } = args;
+    let SecretArgs { server, project, json, action } = args;
     let mut client = server.client()?;
+    let in_project = project.clone();
     let done = match action {
         SecretAction::List => match ask(&mut client, Call::Secrets { project })? {
+            Answer::Secrets(names) if json => {
+                let names: Vec<_> = names.iter().map(|name| json!({ "name": name })).collect();
+                print_json(&json!({ "project": in_project, "secrets": names }))?;
+                return Ok(ExitCode::SUCCESS);
+            }
             Answer::Secrets(names) => {
                 let rows = names.into_iter().map(|name| (name, HIDDEN.to_owned()));
                 table::secrets(rows)
@@ -70,6 +80,10 @@ pub fn run(args: SecretArgs) -> VerbResult {
             let call = Call::Secret { project, name: name.clone() };
             match ask(&mut client, call).map_err(in_dstacks_words)? {
                 Answer::Secret { value } if raw => value.0,
+                Answer::Secret { value } if json => {
+                    print_json(&json!({ "project": in_project, "name": name, "value": value.0 }))?;
+                    return Ok(ExitCode::SUCCESS);
+                }
                 Answer::Secret { value } => table::secrets([(name, value.0)]),
                 other => return Err(unexpected(&other)),
             }
@@ -83,6 +97,9 @@ pub fn run(args: SecretArgs) -> VerbResult {
             "OK\n".to_owned()
         }
         SecretAction::Delete { names, yes } => {
+            if json && !yes {
+                return Err(VerbError::Message("--json: say -y too".into()));
+            }
             if !yes && !confirm(&format!("Delete the secret {}?", names.join(", ")))? {
                 print("Exiting...\n")?;
                 return Ok(ExitCode::FAILURE);
@@ -96,7 +113,11 @@ pub fn run(args: SecretArgs) -> VerbResult {
             "OK\n".to_owned()
         }
     };
-    print(&done)?;
+    if json {
+        print_json(&json!({ "project": in_project, "result": "done" }))?;
+    } else {
+        print(&done)?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,6 +1,6 @@
 //! `sluice stop`: ends runs, as `scancel` does.
 
-use super::{ask, confirm, find_run, print, unexpected};
+use super::{ask, confirm, find_run, print, print_json, unexpected};
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use clap::Args;
@@ -8,6 +8,7 @@ use model::change::{JobFilter, JobRef};
 use model::id::JobId;
 use model::reason::Refusal;
 use nix::libc::SIGKILL;
+use serde_json::{Value, json};
 use std::process::ExitCode;
 use wire::client::{Answer, Call, Cancel};
 use wire::view::JobView;
@@ -25,6 +26,9 @@ pub struct StopArgs {
     /// Do not ask
     #[arg(short, long)]
     yes: bool,
+    /// Print JSON; needs -y
+    #[arg(long, requires = "yes")]
+    json: bool,
 }
 
 pub fn run(args: StopArgs) -> VerbResult {
@@ -33,9 +37,14 @@ pub fn run(args: StopArgs) -> VerbResult {
     // All are looked up before the first is stopped, so that a wrong name changes nothing.
     let found: Result<Vec<JobView>, VerbError> =
         args.runs.iter().map(|run| find_run(&mut client, run)).collect();
+    let mut done: Vec<Value> = Vec::new();
+    let mut note = |job: &JobView, text: String, result: &str| {
+        done.push(json!({ "name": &*job.spec.name, "job_id": job.id, "result": result }));
+        if args.json { Ok(()) } else { print(&text) }
+    };
     for job in found? {
         if job.state.is_ended() {
-            print(&format!("The run {} has ended already\n", job.spec.name))?;
+            note(&job, format!("The run {} has ended already\n", job.spec.name), "ended already")?;
             continue;
         }
         if !args.yes && !confirm(&format!("{word} the run {}?", job.spec.name))? {
@@ -43,7 +52,12 @@ pub fn run(args: StopArgs) -> VerbResult {
             return Ok(ExitCode::FAILURE);
         }
         end(&mut client, stop_target(&job), args.abort)?;
-        print(if args.abort { "Aborted\n" } else { "Stopped\n" })?;
+        let (text, result) =
+            if args.abort { ("Aborted\n", "aborted") } else { ("Stopped\n", "stopped") };
+        note(&job, text.to_owned(), result)?;
+    }
+    if args.json {
+        print_json(&json!({ "runs": done }))?;
     }
     Ok(ExitCode::SUCCESS)
 }

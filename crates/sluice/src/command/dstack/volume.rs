@@ -1,7 +1,7 @@
 //! `sluice volume`: network volumes, with the verbs of dstack's client. No backend here has any yet: the list is empty, and
 //! one is created by `apply`, which refuses it in one line. Folders of a node are named in a run's `volumes`.
 
-use super::{ask, print};
+use super::{ask, print, print_json};
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::configuration;
 use ::dstack::table;
@@ -29,6 +29,9 @@ enum VolumeAction {
         /// Show more of each volume
         #[arg(short, long)]
         verbose: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Show a volume
     #[command(visible_alias = "show")]
@@ -55,8 +58,13 @@ enum VolumeAction {
 pub fn run(args: VolumeArgs) -> VerbResult {
     // No call lists volumes, as there are none: without this one a user without access would see an empty list.
     ask(&mut args.server.client()?, Call::Ping)?;
-    match args.action.unwrap_or(VolumeAction::List { verbose: false }) {
-        VolumeAction::List { verbose } => {
+    match args.action.unwrap_or(VolumeAction::List { verbose: false, json: false }) {
+        VolumeAction::List { json: true, .. } => {
+            let volumes: [serde_json::Value; 0] = [];
+            print_json(&serde_json::json!({ "project": args.project, "volumes": volumes }))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        VolumeAction::List { verbose, json: false } => {
             print(&table::volumes(verbose))?;
             Ok(ExitCode::SUCCESS)
         }

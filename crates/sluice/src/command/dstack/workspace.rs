@@ -89,6 +89,7 @@ fn repository(repo: &Repo, folder: &Path) -> Result<Repository, String> {
         diff: None,
         path: repo.path.clone(),
         skip_if_exists: repo.skip_if_exists,
+        folder_variable: None,
         user_name: None,
         user_email: None,
     };

@@ -417,6 +417,7 @@ fn never_text(never: &NeverFits) -> String {
             format!("has {}; {asked} asked", units(*most, name))
         }
         NeverFits::Features(features) => format!("does not have the features {features}"),
+        NeverFits::Architecture(asked) => format!("does not have {asked} processors"),
         NeverFits::Disk { asked_mib, most_mib } => {
             format!("has {} of local disk; {} asked", memory(*most_mib), memory(*asked_mib))
         }

@@ -54,7 +54,9 @@ impl EnrootImage {
     pub fn of(request: &Container) -> Option<EnrootImage> {
         let is_plain = matches!(request.user, ContainerUser::JobUser | ContainerUser::Root)
             && !request.isolated
-            && !request.own_command;
+            && !request.own_command
+            && !request.privileged
+            && request.command.is_empty();
         let image = request.image.as_deref().filter(|_| is_plain);
         let Some(image) = image else {
             let is_named = is_plain && request.name.is_some();

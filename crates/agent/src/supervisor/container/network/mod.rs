@@ -6,6 +6,8 @@
 //! the ports with the process that forwards them, whatever ends those.
 //!
 //! The namespace belongs to the node's user namespace: nobody inside has a right over it, not even the container's root.
+//! That of a privileged container belongs to the container's own: its root makes links and rules in it, as a Docker daemon
+//! does, and the node's rules hold outside of it.
 
 mod links;
 mod netlink;
@@ -15,6 +17,7 @@ mod port_forwarder;
 use super::ContainerSpec;
 use super::SCRIPT_STEP;
 use super::holder::Holder;
+use super::user;
 use model::container::ContainerNetwork;
 use model::site::{AddressRange, NetworkPolicy};
 use nix::errno::Errno;
@@ -45,10 +48,12 @@ pub(super) struct Made {
 }
 
 /// Enters the network of the container that this process is to make: a new one, that of its job's script, or the node's.
-/// What is started from here on is in it. `script` is the holder of the script's container, for a step of its job.
+/// What is started from here on is in it. `script` is the holder of the script's container, for a step of its job. A new one
+/// belongs to the user namespace `owner`, or else to the node's.
 pub(super) fn enter(
     spec: &ContainerSpec,
     script: Option<&Holder>,
+    owner: Option<&OwnedFd>,
     say: &mut (dyn FnMut(&str) + Send),
 ) -> Result<Made, String> {
     let policy = spec.site.network;
@@ -66,7 +71,11 @@ pub(super) fn enter(
     }
     let ports = &spec.request.ports;
     let listeners = port_forwarder::open_ports(spec.site.ports, ports)?;
-    unshare(CloneFlags::CLONE_NEWNET).map_err(|e| failed("make its namespace", e))?;
+    match owner {
+        Some(owner) => enter_new_of(owner),
+        None => unshare(CloneFlags::CLONE_NEWNET),
+    }
+    .map_err(|e| failed("make its namespace", e))?;
     let own = open_namespace()?;
     links::switch_loopback_on().map_err(|e| failed("switch its loopback on", e))?;
     for (file, value) in OPEN_TO_ALL {
@@ -105,6 +114,16 @@ pub(super) fn enter(
         port_forwarder::start(spec.user, ports, listeners)?;
     }
     Ok(Made { network: Some(ContainerNetwork { ports: mapped }), kept })
+}
+
+/// Enters a new network namespace that belongs to this user namespace, and stays in the node's own.
+fn enter_new_of(owner: &OwnedFd) -> nix::Result<()> {
+    let made = user::held_in_child(|| {
+        setns(owner, CloneFlags::CLONE_NEWUSER)?;
+        unshare(CloneFlags::CLONE_NEWNET)
+    });
+    let namespace = made?.open("net")?;
+    setns(namespace, CloneFlags::CLONE_NEWNET)
 }
 
 fn failed(what: &str, errno: Errno) -> String {

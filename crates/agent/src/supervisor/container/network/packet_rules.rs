@@ -56,6 +56,12 @@ impl Link<'_> {
         self.rule(&mut batch, INPUT, |rule| {
             rule.packet_from(self.index).to([127, 0, 0, 0], [255, 0, 0, 0]).verdict(DROP);
         });
+        // Nobody speaks for another: root of a privileged container gives its end any address.
+        for chain in [INPUT, FORWARD] {
+            self.rule(&mut batch, chain, |rule| {
+                rule.packet_from(self.index).of_other_source_than(self.address).verdict(DROP);
+            });
+        }
         // Containers do not reach one another, and are reached from outside by mapped ports alone.
         self.rule(&mut batch, FORWARD, |rule| {
             rule.packet_from(self.index).to(containers.octets(), mask.octets()).verdict(DROP);
@@ -103,6 +109,7 @@ const PORTED: [u8; 5] = [6, 17, 33, 132, 136];
 const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
 /// Comparisons.
 const EQUAL: u32 = 0;
+const NOT_EQUAL: u32 = 1;
 const LESS: u32 = 2;
 
 /// Conditions of one rule, one after the other, and what is done where all hold.
@@ -146,6 +153,10 @@ impl Rule<'_> {
 
     fn from(&mut self, address: Ipv4Addr) -> &mut Self {
         self.address_at(12).equals(&address.octets())
+    }
+
+    fn of_other_source_than(&mut self, address: Ipv4Addr) -> &mut Self {
+        self.address_at(12).compared(NOT_EQUAL, &address.octets())
     }
 
     fn to(&mut self, network: [u8; 4], mask: [u8; 4]) -> &mut Self {

@@ -11,7 +11,7 @@ use model::dependency::Dependency;
 use model::hostlist;
 use model::range::{Range, parse_node_count};
 use model::reason::Refusal;
-use model::request::{GresRequest, Per, Sharing, Switches};
+use model::request::{DeviceMake, GresRequest, Per, Sharing, Switches};
 use model::time::{TimeLimit, Timestamp, parse_time_limit};
 use model::time_spec::parse_time_spec;
 
@@ -229,6 +229,7 @@ fn gres_per(value: &str, per: Per) -> Result<Update, String> {
         kinds: gres.kind.into_iter().collect(),
         count: Range::exactly(gres.count),
         by_model: false,
+        make: DeviceMake::default(),
         device_memory: None,
     };
     Ok(Update::Field(JobField::Gres(counts.into_iter().map(request).collect())))
@@ -269,6 +270,7 @@ mod tests {
             kinds: vec!["h100".into()],
             count: Range::exactly(2),
             by_model: false,
+            make: DeviceMake::default(),
             device_memory: None,
         };
         let hosts = vec!["n1".to_owned(), "n2".to_owned()];

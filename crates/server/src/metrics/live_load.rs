@@ -1,0 +1,30 @@
+//! What running jobs use now, asked of their nodes' agents before a scrape.
+
+use crate::shared::Shared;
+use futures_util::future::join_all;
+use model::id::{AttemptId, JobId};
+use model::load::Load;
+use std::collections::HashMap;
+
+/// Parts of jobs that are asked for: those of the newest jobs. A part that does not answer in time has no samples.
+const PARTS_MAX: usize = 1024;
+
+/// By job and node.
+pub type Loads = HashMap<(JobId, String), Load>;
+
+pub async fn ask(shared: &Shared) -> Loads {
+    let parts: Vec<(AttemptId, String)> = {
+        let state = shared.read();
+        let active = state.active.iter().rev().filter_map(|id| state.jobs.get(id));
+        let parts = active.filter_map(|job| Some((job.attempt_id()?, job.attempt()?)));
+        let of_nodes = parts.flat_map(|(id, attempt)| {
+            attempt.held_nodes.iter().map(move |node| (id, node.clone()))
+        });
+        of_nodes.take(PARTS_MAX).collect()
+    };
+    let asked = parts.into_iter().map(|(attempt, node)| async move {
+        let used = shared.agents.usage(&node, attempt).await;
+        ((attempt.job, node), used.load)
+    });
+    join_all(asked).await.into_iter().collect()
+}
