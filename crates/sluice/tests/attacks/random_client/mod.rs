@@ -17,7 +17,7 @@ mod watch;
 
 use crate::harness::dice::Dice;
 use crate::harness::processes::resident_kb;
-use crate::harness::{Cluster, TWO_NODES};
+use crate::harness::{Cluster, TWO_NODES, until};
 use attacker::{Attacker, Tally};
 use connection::{Entry, become_user};
 use model::bounds;
