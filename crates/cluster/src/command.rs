@@ -6,6 +6,7 @@ use crate::token::UserToken;
 use model::account::{Account, Association, AssociationKey, Qos};
 use model::allocation::NodeShare;
 use model::array::ArraySpec;
+use model::attempt::EndCause;
 use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
 use model::container::ContainerNetwork;
 use model::cpu_frequency::CpuFrequency;
@@ -58,9 +59,11 @@ pub enum Command {
         job: JobId,
         exit: ExitStatus,
     },
-    /// The GPUs of a running attempt did less than its `utilization_policy` asks for.
-    GpusUnderused {
+    /// A running attempt is to end for good: its GPUs did less than its `utilization_policy` asks for, or nobody was connected to
+    /// it for its `inactivity_duration`.
+    EndByPolicy {
         attempt: AttemptId,
+        cause: EndCause,
     },
     /// The client that held the allocation is gone.
     ClientLost {

@@ -220,7 +220,10 @@ impl RequeuedWait {
         let by_launch = match ending.cause {
             EndCause::LaunchFailed => Some(Reason::LaunchFailedHeld),
             EndCause::UserRefused(fault) => Some(Reason::UserRefused(fault)),
-            EndCause::Usual | EndCause::CpuTimeExhausted | EndCause::GpusUnderused => None,
+            EndCause::Usual
+            | EndCause::CpuTimeExhausted
+            | EndCause::GpusUnderused
+            | EndCause::Inactive => None,
         };
         if requeue.hold && by_launch.is_some() {
             (wait.hold, wait.reason) = (Some(Hold::Admin), by_launch);

@@ -128,6 +128,7 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         mail: None,
         schedule: schedule.map(Box::new),
         utilization: task.profile.utilization_policy,
+        inactivity_s: task.inactivity.and_then(|time| u32::try_from(time.as_secs()).ok()),
     };
     let of_group = |(request, group): (Request, &NodeGroup)| {
         let mut own = JobSpec {

@@ -130,6 +130,7 @@ fn job_status(facts: &JobFacts<'_>) -> (JobStatus, Option<JobEnd>) {
         (JobState::Completing, _) => return (JobStatus::Terminating, None),
         (JobState::Completed, _) => JobEnd::DoneByRunner,
         (JobState::Cancelled, Reason::GpusUnderused) => JobEnd::TerminatedDueToUtilizationPolicy,
+        (JobState::Cancelled, Reason::Inactive) => JobEnd::InactivityDurationExceeded,
         (JobState::Cancelled, _) => JobEnd::TerminatedByUser,
         (JobState::Failed, Reason::NoCapacity) => JobEnd::FailedToStartDueToNoCapacity,
         (

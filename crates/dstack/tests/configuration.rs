@@ -534,6 +534,7 @@ fn dev_environment_runs_init_and_then_waits() {
     let task = loaded.applicable().expect("applicable").task().expect("a run");
     assert_eq!(task.commands, ["make", "tail -f /dev/null"]);
     let notices: Vec<String> = loaded.notices.iter().map(|notice| notice.in_file("f")).collect();
-    assert_eq!(notices.len(), 2, "{notices:?}");
-    assert!(notices[0].contains("it needs ssh into the run"), "{notices:?}");
+    assert_eq!(notices.len(), 1, "{notices:?}");
+    assert!(notices[0].contains("is for the client"), "{notices:?}");
+    assert_eq!(task.inactivity, Some(Duration::from_secs(7200)));
 }

@@ -163,6 +163,7 @@ fn spec(request: Request, uid: u32) -> JobSpec {
         mail: None,
         schedule: None,
         utilization: None,
+        inactivity_s: None,
     }
 }
 

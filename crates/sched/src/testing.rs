@@ -339,6 +339,7 @@ pub fn spec(request: Request) -> JobSpec {
         mail: None,
         schedule: None,
         utilization: None,
+        inactivity_s: None,
     }
 }
 

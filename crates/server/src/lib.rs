@@ -14,7 +14,8 @@
 //! - `http/`: the clients' API. dstack's API and web pages are routers that join `http::router`; `metrics/`: what
 //!   Prometheus reads there.
 //! - `show/`: what clients are shown, a file for each kind of answer; `step/`: creating steps.
-//! - `task_groups`: whether a group of a task waits for nodes of another; `utilization`: runs whose GPUs do nothing are ended.
+//! - `task_groups`: whether a group of a task waits for nodes of another; `utilization`: runs whose GPUs do nothing are ended;
+//!   `inactivity`: dev environments that nobody is connected to.
 //! - `secret/`: the values of secrets, and references to them.
 //! - `auth/`: principals, tokens, keys; `configure/`: from configuration files to the state machine's configuration.
 
@@ -29,6 +30,7 @@ mod connection_limits;
 mod dispatch;
 mod error;
 mod http;
+mod inactivity;
 mod logs;
 mod metrics;
 mod per_user;

@@ -19,6 +19,7 @@ use crate::http::port_tls::PortTls;
 use crate::http::serve::{serve_client, serve_socket};
 use crate::http::tokens::JOIN_LIFE;
 use crate::http::vouch::NodeAsked;
+use crate::inactivity;
 use crate::logs::collector;
 use crate::plan::forecast::ForecastThread;
 use crate::plan::planner;
@@ -244,6 +245,7 @@ async fn serve(
     tokio::spawn(tick::run(shared.clone()));
     tokio::spawn(allocator::run());
     tokio::spawn(utilization::run(shared.clone()));
+    tokio::spawn(inactivity::run(shared.clone()));
     tokio::spawn(collector::run(shared.clone(), pulls));
     tokio::select! {
         () = await_nodes(&shared, &options.local_nodes) => {

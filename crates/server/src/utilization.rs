@@ -9,6 +9,7 @@ use crate::task_groups;
 use cluster::Command;
 use cluster::{Job, State};
 use futures_util::StreamExt;
+use model::attempt::EndCause;
 use model::gres::GPU;
 use model::id::AttemptId;
 use model::load::{GpuSample, GpuSeries};
@@ -48,7 +49,8 @@ pub async fn run(shared: Arc<Shared>) {
         while let Some((part, gpus)) = answers.next().await {
             if idle.add(&part, &gpus) {
                 let attempt = part.attempt;
-                shared.writer.enqueue_or_drop(Command::GpusUnderused { attempt });
+                let cause = EndCause::GpusUnderused;
+                shared.writer.enqueue_or_drop(Command::EndByPolicy { attempt, cause });
             }
         }
     }

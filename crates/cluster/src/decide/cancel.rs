@@ -115,21 +115,26 @@ impl State {
     }
 
     /// Ends the attempt for good, and with it all groups of its task; one that is over, or ending already, is left as it is.
-    pub(super) fn decide_gpus_underused(&self, id: AttemptId, context: &Context) -> Decision {
+    pub(super) fn decide_end_by_policy(
+        &self,
+        id: AttemptId,
+        cause: EndCause,
+        context: &Context,
+    ) -> Decision {
         let judged = self.jobs.get(&id.job).filter(|job| job.attempt_id() == Some(id));
         let goes_on = |job: &&Arc<Job>| job.attempt().is_some_and(|active| active.ending.is_none());
         let Some(judged) = judged.filter(goes_on) else { return Decision::default() };
         let ids = judged.het.map_or(vec![id.job], |het| het.jobs().collect());
         let outcome = Outcome::Cancelled { by: 0 };
-        let underused = |id: &JobId| {
+        let end = |id: &JobId| {
             let job = self.jobs.get(id)?;
             let mut event = ending(job, outcome, ExitStatus::default(), context.now, None)?;
             if let Event::Ending { ending, .. } = &mut event {
-                ending.cause = EndCause::GpusUnderused;
+                ending.cause = cause;
             }
             Some(event)
         };
-        ids.iter().filter_map(underused).collect::<Vec<_>>().into()
+        ids.iter().filter_map(end).collect::<Vec<_>>().into()
     }
 
     pub(super) fn decide_client_lost(&self, id: JobId, context: &Context) -> Decision {

@@ -64,6 +64,7 @@ pub(super) fn closing(
         reason: match ending.cause {
             EndCause::UserRefused(fault) => Reason::UserRefused(fault),
             EndCause::GpusUnderused => Reason::GpusUnderused,
+            EndCause::Inactive => Reason::Inactive,
             _ => match &attempt.launch_failure {
                 Some(why)
                     if matches!(outcome, Outcome::LaunchFailed | Outcome::Requeued)

@@ -73,7 +73,9 @@ impl State {
             Command::RemoveUsers { names } => self.decide_remove_users(names, context),
             Command::ChangeJob { job, change } => self.decide_change_job(job, change, context),
             Command::Relinquish { job, exit } => self.decide_relinquish(*job, *exit, context),
-            Command::GpusUnderused { attempt } => Ok(self.decide_gpus_underused(*attempt, context)),
+            Command::EndByPolicy { attempt, cause } => {
+                Ok(self.decide_end_by_policy(*attempt, *cause, context))
+            }
             Command::ClientLost { job } => Ok(self.decide_client_lost(*job, context)),
             Command::CreateStep { job, ask } => self.decide_step(*job, ask, context),
             Command::Report { node, attempt, at, what } => {

@@ -68,10 +68,10 @@ fn run_whose_gpus_are_idle_ends_with_the_reason_and_is_not_retried() {
     };
     let attempt = w.started(ask().task().with(retry));
     let other = AttemptId { number: attempt.number + 1, ..attempt };
-    w.run(Command::GpusUnderused { attempt: other });
+    w.run(Command::EndByPolicy { attempt: other, cause: EndCause::GpusUnderused });
     assert!(w.job(attempt.job).attempt().expect("it runs").ending.is_none(), "of another attempt");
-    w.run(Command::GpusUnderused { attempt });
-    w.run(Command::GpusUnderused { attempt });
+    w.run(Command::EndByPolicy { attempt, cause: EndCause::GpusUnderused });
+    w.run(Command::EndByPolicy { attempt, cause: EndCause::GpusUnderused });
     w.report("n1", attempt, over(killed(), false, false, false));
     let end = w.job(attempt.job).ended().expect("it has ended");
     assert_eq!((end.outcome, &end.reason), (Outcome::Cancelled { by: 0 }, &Reason::GpusUnderused));

@@ -4,6 +4,7 @@ use crate::job_builder::{Ask, ask};
 use crate::testbed::{World, ended, exited, killed, over, world};
 use cluster::command::AttemptReport;
 use cluster::{Command, Context, Event};
+use model::attempt::EndCause;
 use model::change::{JobChange, Requeue};
 use model::id::JobId;
 use model::reason::{Reason, Refusal};
@@ -37,7 +38,7 @@ fn run_ends_with_the_reason_when_the_gpus_of_any_group_are_idle() {
         let mut w = world(2);
         let jobs = started(&mut w, two());
         let attempt = w.job(jobs[idle]).attempt_id().expect("it runs");
-        w.run(Command::GpusUnderused { attempt });
+        w.run(Command::EndByPolicy { attempt, cause: EndCause::GpusUnderused });
         close(&mut w, jobs);
         for job in jobs {
             let end = w.job(job).ended().expect("it has ended");
@@ -53,7 +54,7 @@ fn idle_group_ends_a_run_whose_first_group_is_done() {
     let jobs = started(&mut w, two());
     w.end(jobs[0], 0);
     let attempt = w.job(jobs[1]).attempt_id().expect("it runs");
-    w.run(Command::GpusUnderused { attempt });
+    w.run(Command::EndByPolicy { attempt, cause: EndCause::GpusUnderused });
     close(&mut w, jobs);
     assert_eq!(jobs.map(|job| w.is(job)), [JobState::Completed, JobState::Cancelled]);
 }

@@ -97,6 +97,7 @@ pub fn ask() -> Ask {
         mail: None,
         schedule: None,
         utilization: None,
+        inactivity_s: None,
     };
     Ask(Submit {
         spec,

@@ -29,6 +29,8 @@ pub struct Task {
     pub retry: Option<Retry>,
     /// `None` means no limit.
     pub max_duration: Option<Duration>,
+    /// Of a dev environment: how long it may go without a connection; `None` means no limit.
+    pub inactivity: Option<Duration>,
     /// From the signal that stops the run to the kill: by default the cluster's `KillWait`; `Some(None)` is `off`.
     pub stop_duration: Option<Option<Duration>>,
     /// An absolute path on the node.
@@ -152,8 +154,6 @@ pub struct DevEnvironment {
     pub run: Task,
     pub ide: Option<String>,
     pub version: Option<String>,
-    /// `None` means no limit.
-    pub inactivity_duration: Option<Duration>,
 }
 
 impl Task {
@@ -180,6 +180,7 @@ impl Task {
             priority: value.get("priority").as_count().unwrap_or(0),
             retry: retry(value.get("retry")),
             max_duration: value.get("max_duration").as_duration(),
+            inactivity: value.get("inactivity_duration").as_duration(),
             stop_duration: match value.get("stop_duration") {
                 Value::Null => None,
                 said => Some(said.as_duration()),
@@ -233,7 +234,6 @@ impl DevEnvironment {
             run: Task { commands, ..Task::of(value, reading) },
             ide: value.get("ide").as_owned_text(),
             version: value.get("version").as_owned_text(),
-            inactivity_duration: value.get("inactivity_duration").as_duration(),
         }
     }
 }

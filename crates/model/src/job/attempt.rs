@@ -147,6 +147,8 @@ pub enum EndCause {
     CpuTimeExhausted,
     /// Its GPUs did less than its `utilization_policy` asks for.
     GpusUnderused,
+    /// Nobody was connected to it for its `inactivity_duration`.
+    Inactive,
 }
 
 impl Ending {
@@ -188,6 +190,8 @@ struct StoredEnding {
     out_of_cpu_time: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     gpus_underused: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    inactive: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     user_refused: Option<UserFault>,
 }
@@ -205,6 +209,7 @@ impl From<Ending> for StoredEnding {
             launch_failed: cause == EndCause::LaunchFailed,
             out_of_cpu_time: cause == EndCause::CpuTimeExhausted,
             gpus_underused: cause == EndCause::GpusUnderused,
+            inactive: cause == EndCause::Inactive,
             user_refused: match cause {
                 EndCause::UserRefused(fault) => Some(fault),
                 _ => None,
@@ -221,6 +226,7 @@ impl From<StoredEnding> for Ending {
             (None, true, _) => EndCause::LaunchFailed,
             (None, false, true) => EndCause::CpuTimeExhausted,
             (None, false, false) if stored.gpus_underused => EndCause::GpusUnderused,
+            (None, false, false) if stored.inactive => EndCause::Inactive,
             (None, false, false) => EndCause::Usual,
         };
         let requeue = stored.requeue.then_some(RequeueAs { hold, special_exit });

@@ -61,6 +61,8 @@ pub enum Reason {
     UserRefused(UserFault),
     /// The GPUs did less than the `utilization_policy` asks for.
     GpusUnderused,
+    /// Nobody was connected to it for its `inactivity_duration`.
+    Inactive,
     NonZeroExit,
     TimeLimit,
     OutOfMemory,

@@ -64,6 +64,9 @@ pub struct JobSpec {
     pub schedule: Option<Box<Schedule>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utilization: Option<UtilizationPolicy>,
+    /// dstack's `inactivity_duration`: the job is ended when nobody was connected to it by SSH for so many seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inactivity_s: Option<u32>,
 }
 
 /// dstack's `utilization_policy`: the job is ended when the GPUs of one of its nodes all stayed below this for the window.

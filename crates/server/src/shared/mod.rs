@@ -16,6 +16,7 @@ pub mod planner_signal;
 pub mod relayed_series;
 pub mod run_totals;
 pub mod scrapes;
+pub mod ssh_connections;
 pub mod ssh_keys;
 pub mod state_lock;
 pub mod step_launches;
@@ -47,6 +48,7 @@ use planner_signal::PlannerSignal;
 use relayed_series::RelayedSeries;
 use run_totals::RunTotals;
 use scrapes::Scrapes;
+use ssh_connections::SshConnections;
 use ssh_keys::SshKeys;
 use state_lock::StateLock;
 use std::collections::HashMap;
@@ -120,6 +122,8 @@ pub struct Volatile {
     pub unneeded_blobs: AtomicBool,
     /// How many connections hold each interactive allocation.
     pub holders: Mutex<HashMap<JobId, u32>>,
+    /// Connections by SSH, by job.
+    pub ssh_connections: SshConnections,
 }
 
 /// The reasons and estimates that the last plan gave the jobs that wait.

@@ -53,7 +53,8 @@ impl ViewCache {
             && spec.account.is_none()
             && spec.qos.is_none()
             && spec.schedule.is_none()
-            && spec.utilization.is_none();
+            && spec.utilization.is_none()
+            && spec.inactivity_s.is_none();
         if !plain {
             return Arc::new(without_launch(spec));
         }
@@ -113,6 +114,7 @@ fn without_launch(spec: &JobSpec) -> JobSpec {
         mail: None,
         schedule: spec.schedule.clone(),
         utilization: spec.utilization,
+        inactivity_s: spec.inactivity_s,
     }
 }
 

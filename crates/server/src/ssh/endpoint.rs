@@ -125,6 +125,7 @@ impl Endpoint {
             },
         };
         drop(login);
+        let _open = self.shared.volatile.ssh_connections.opened(access.job);
         tokio::select! {
             _ = &mut session => return,
             () = self.job_over(&access) => {}

@@ -7,6 +7,7 @@ mod allocation;
 mod cpu_bind;
 mod environment_and_shares;
 mod het_steps;
+mod inactivity;
 mod input_output;
 mod log_socket;
 mod server_stream;

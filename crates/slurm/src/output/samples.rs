@@ -221,6 +221,7 @@ pub fn spec(name: &str, owner: Principal, request: Request) -> JobSpec {
         mail: None,
         schedule: None,
         utilization: None,
+        inactivity_s: None,
     }
 }
 

@@ -174,6 +174,7 @@ fn draft(
         mail: mail(options).map(Box::new),
         schedule: None,
         utilization: None,
+        inactivity_s: None,
     };
     let submission = Submission {
         spec,

@@ -43,6 +43,7 @@ pub fn text(reason: &Reason) -> Cow<'static, str> {
         Reason::UserRefused(UserFault::Expired) => "launch failed, user account expired",
         Reason::UserRefused(UserFault::Locked) => "launch failed, user account locked",
         Reason::GpusUnderused => "GpuUtilizationPolicy",
+        Reason::Inactive => "InactivityDuration",
         Reason::NonZeroExit => "NonZeroExitCode",
         Reason::TimeLimit => "TimeLimit",
         Reason::OutOfMemory => "OutOfMemory",

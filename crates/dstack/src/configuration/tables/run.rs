@@ -5,7 +5,8 @@ use super::resources::RESOURCES;
 use crate::configuration::property::{Default, Form, Property, Table, acts, acts_in_part, notice};
 use crate::configuration::shape::{amount, env, mount, network, run};
 
-const NO_SSH: &str = "has no effect yet: it needs ssh into the run";
+const FOR_CLIENT: &str =
+    "is for the client, which prints a link: nothing of it is installed in the run";
 
 /// What becomes of ports.
 const PORTS_NOTICE: &str =
@@ -107,10 +108,10 @@ pub static DEV_ENVIRONMENT: Table = Table {
     of: "dev-environment",
     sections: &[
         &[
-            notice("ide", Form::Words(&["vscode", "cursor", "windsurf", "zed"]), NO_SSH),
-            notice("version", Form::Text, NO_SSH),
+            notice("ide", Form::Words(&["vscode", "cursor", "windsurf", "zed"]), FOR_CLIENT),
+            notice("version", Form::Text, FOR_CLIENT),
             acts("init", COMMANDS).or(Default::Empty),
-            notice("inactivity_duration", Form::IdleDuration, NO_SSH),
+            acts("inactivity_duration", Form::IdleDuration),
             notice("ports", PORTS, PORTS_NOTICE).or(Default::Empty),
             acts("type", Form::Text),
         ],

@@ -92,6 +92,9 @@ fn cause(record: &JobRecord, outcome: Outcome, moment: Moment<'_>) -> String {
         Outcome::Cancelled { .. } if record.reason == Reason::GpusUnderused => {
             "Its GPUs did less than its utilization_policy asks for.".to_owned()
         }
+        Outcome::Cancelled { .. } if record.reason == Reason::Inactive => {
+            "Nobody was connected to it for its inactivity_duration.".to_owned()
+        }
         Outcome::Cancelled { by } => match record.reason {
             Reason::DependencyNeverSatisfied => {
                 "It was cancelled, because its dependency could not be met any more.".to_owned()
