@@ -22,6 +22,9 @@ use wire::view::NodeView;
 /// Nodes with series of their own: the first by name.
 const NODES_MAX: usize = 10_000;
 
+/// Jobs with series of their own: the newest. Each has eight, with long labels.
+const JOBS_MAX: usize = 1024;
+
 /// What kind of configuration a run came from is not looked up for a scrape.
 const RUN_TYPE: &str = "task";
 
@@ -216,7 +219,7 @@ fn write_gpus(text: &mut Exposition, parts: &[(LabelValues, Part)]) {
 /// The parts of all jobs that hold resources, with their labels, no two of which are the same: a task of an array is a replica
 /// of its run, and the nodes of all groups of a task are numbered through.
 fn parts<'a>(snapshot: &'a Snapshot, loads: &'a Loads) -> Vec<(LabelValues, Part<'a>)> {
-    let mut jobs: Vec<&Job> = snapshot.active.iter().map(|job| &**job).collect();
+    let mut jobs: Vec<&Job> = snapshot.active.iter().take(JOBS_MAX).map(|job| &**job).collect();
     jobs.sort_by_key(|job| (job.run, job.het.map(|het| het.offset), job.id));
     let mut ranks: HashMap<RunId, u32> = HashMap::new();
     let mut parts = Vec::new();

@@ -5,6 +5,8 @@
 //! lock is gone.
 
 mod dstack_names;
+#[cfg(test)]
+mod dstack_names_tests;
 mod exposition;
 mod gpus;
 mod jobs;
