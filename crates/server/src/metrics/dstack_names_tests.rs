@@ -1,8 +1,8 @@
 //! dstack's names on `/metrics`: which runs, jobs and nodes they have, and who sees them.
 
-use super::live_load::Loads;
 use super::scrape;
 use super::tests::{line, promtool};
+use crate::shared::live_loads::Loads;
 use crate::shared::scrapes::Reader;
 use crate::show::dstack_id::uuid;
 use crate::testing::{NODE, TestServer};

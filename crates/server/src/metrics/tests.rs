@@ -1,7 +1,7 @@
 //! What a scrape holds, who sees what, its speed, and the files of docs/metrics.
 
-use super::live_load::Loads;
 use super::scrape;
+use crate::shared::live_loads::Loads;
 use crate::shared::scrapes::Reader;
 use crate::testing::{NODE, TestServer};
 use cluster::{Command, Job};
