@@ -99,6 +99,9 @@ fn on_node(top: &Field<'_>, value: &Value, reading: &mut Reading) -> Result<(), 
     volumes(top, value, has_image, reading)
 }
 
+const NO_NETWORK_VOLUMES: &str = "network volumes are not available yet: name a folder that the nodes have mounted by its \
+                                  path, as in /mnt/data:/data";
+
 /// Folders of the node are mounted into a container. A run without an image has them where they are, and at no other path.
 fn volumes(
     top: &Field<'_>,
@@ -109,7 +112,7 @@ fn volumes(
     let Some(field) = property(top, "volumes") else { return Ok(()) };
     for (item, mount) in field.list("volumes")?.iter().zip(value.get("volumes").items()) {
         match (mount.get("instance_path").as_text(), mount.get("path").as_text()) {
-            (None, _) => reading.refuse(item, "network volumes are not available yet"),
+            (None, _) => reading.refuse(item, NO_NETWORK_VOLUMES),
             (Some(from), Some(to)) if !has_image && from != to => {
                 let why =
                     format!("a run without an `image` finds {from} at {from} and not at {to}");

@@ -3,7 +3,6 @@
 use crate::http::answer::refused;
 use crate::http::authenticate::{self, Caller};
 use crate::metrics;
-use crate::metrics::live_load::Loads;
 use crate::shared::Shared;
 use crate::shared::scrapes::Reader;
 use axum::extract::{Request, State};
@@ -11,6 +10,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use cluster::authorise::{Act, authorise};
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::task::block_in_place;
 
 pub const PATH: &str = "/metrics";
@@ -23,18 +23,20 @@ pub async fn metrics(State(shared): State<Arc<Shared>>, request: Request) -> Res
         Ok(reader) => reader,
         Err(refusal) => return *refusal,
     };
-    let scrapes = &shared.volatile.scrapes;
-    if let Some(text) = block_in_place(|| scrapes.fresh(reader)) {
-        return answer(&text);
-    }
-    let loads = match reader {
-        Reader::Operator => metrics::live_load::ask(&shared).await,
-        Reader::Anonymous => Loads::default(),
+    // Strangers see no jobs.
+    let (loads, is_due) = match reader {
+        Reader::Operator => shared.volatile.live_loads.take(Instant::now()),
+        Reader::Anonymous => Default::default(),
     };
-    answer(&block_in_place(|| scrapes.get(reader, || metrics::scrape(&shared, reader, &loads))))
-}
-
-fn answer(text: &str) -> Response {
+    let make = || metrics::scrape(&shared, reader, &loads);
+    let text = block_in_place(|| shared.volatile.scrapes.get(reader, make));
+    if is_due {
+        let shared = shared.clone();
+        tokio::spawn(async move {
+            let loads = metrics::live_load::ask(&shared).await;
+            shared.volatile.live_loads.put(loads, Instant::now());
+        });
+    }
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], text.to_string()).into_response()
 }
 

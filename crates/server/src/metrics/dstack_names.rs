@@ -2,9 +2,9 @@
 //!
 //! Every job is a run, also one of `sbatch`, and every node is an instance of the first fleet that it is in.
 
-use super::exposition::{Exposition, Kind};
-use super::live_load::Loads;
+use super::exposition::{Exposition, Kind, WrittenLabels};
 use super::snapshot::Snapshot;
+use crate::shared::live_loads::Loads;
 use crate::shared::run_totals::{BUCKETS_S, OwnerCounts, ProjectCounts};
 use crate::show::dstack_id::{submission_id, uuid};
 use cluster::Job;
@@ -22,6 +22,9 @@ use wire::view::NodeView;
 /// Nodes with series of their own: the first by name.
 const NODES_MAX: usize = 10_000;
 
+/// Jobs with series of their own: the newest. Each has eight, with long labels.
+const JOBS_MAX: usize = 1024;
+
 /// What kind of configuration a run came from is not looked up for a scrape.
 const RUN_TYPE: &str = "task";
 
@@ -34,26 +37,32 @@ pub fn write(text: &mut Exposition, snapshot: &Snapshot, loads: &Loads) {
 
 type LabelValues = Vec<(&'static str, String)>;
 
+/// Several families have samples with the same labels.
+fn written(labels: &LabelValues) -> WrittenLabels {
+    let labels: Vec<(&str, &str)> =
+        labels.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    WrittenLabels::of(&labels)
+}
+
 /// A sample for each row that has the value.
 fn family<T>(
     text: &mut Exposition,
     (name, kind, help): (&'static str, Kind, &'static str),
-    rows: &[(LabelValues, T)],
+    rows: &[(WrittenLabels, T)],
     value: impl Fn(&T) -> Option<f64>,
 ) {
     let mut family = text.family(name, kind, help);
     for (labels, row) in rows {
         if let Some(value) = value(row) {
-            let labels: Vec<(&str, &str)> =
-                labels.iter().map(|(name, value)| (*name, value.as_str())).collect();
-            family.sample(&labels, value);
+            family.sample_of(labels, value);
         }
     }
 }
 
 fn write_instances(text: &mut Exposition, snapshot: &Snapshot) {
     let rows = snapshot.cluster.nodes.iter().take(NODES_MAX);
-    let rows: Vec<(LabelValues, &NodeView)> = rows.map(|node| (instance(node), node)).collect();
+    let rows: Vec<(WrittenLabels, &NodeView)> =
+        rows.map(|node| (written(&instance(node)), node)).collect();
     let running_s = snapshot.cluster.now.since(snapshot.started).as_secs_f64();
     let duration = (
         "dstack_instance_duration_seconds_total",
@@ -113,9 +122,9 @@ fn write_runs(text: &mut Exposition, snapshot: &Snapshot) {
             ("dstack_project_name", owner.project.clone()),
             ("dstack_user_name", owner.user.clone()),
         ];
-        (labels, *counts)
+        (written(&labels), *counts)
     });
-    let rows: Vec<(LabelValues, OwnerCounts)> = owners.collect();
+    let rows: Vec<(WrittenLabels, OwnerCounts)> = owners.collect();
     for (name, help, value) in COUNTS {
         family(text, (name, Kind::Counter, help), &rows, |runs| Some(value(runs) as f64));
     }
@@ -178,7 +187,10 @@ fn write_jobs(text: &mut Exposition, snapshot: &Snapshot, loads: &Loads) {
             |part| Some(part.now()?.resident as f64),
         ),
     ];
-    let rows = parts(snapshot, loads);
+    let parts = parts(snapshot, loads);
+    write_gpus(text, &parts);
+    let rows: Vec<(WrittenLabels, Part)> =
+        parts.into_iter().map(|(labels, part)| (written(&labels), part)).collect();
     let now = snapshot.cluster.now;
     let duration =
         ("dstack_job_duration_seconds_total", Kind::Counter, "Seconds since the job's start.");
@@ -188,18 +200,17 @@ fn write_jobs(text: &mut Exposition, snapshot: &Snapshot, loads: &Loads) {
     for (name, kind, help, value) in VALUES {
         family(text, (name, *kind, help), &rows, value);
     }
-    write_gpus(text, &rows);
 }
 
 fn write_gpus(text: &mut Exposition, parts: &[(LabelValues, Part)]) {
-    let mut rows: Vec<(LabelValues, (u64, GpuSample))> = Vec::new();
+    let mut rows: Vec<(WrittenLabels, (u64, GpuSample))> = Vec::new();
     for (labels, part) in parts {
         let gpus = part.load.into_iter().flat_map(|load| &load.gpus).take(part.gpus() as usize);
         for (at, GpuSeries { memory_total, readings }) in gpus.enumerate() {
             let Some(last) = readings.last() else { continue };
             let mut labels = labels.clone();
             labels.push(("dstack_gpu_num", at.to_string()));
-            rows.push((labels, (*memory_total, *last)));
+            rows.push((written(&labels), (*memory_total, *last)));
         }
     }
     let busy =
@@ -216,7 +227,7 @@ fn write_gpus(text: &mut Exposition, parts: &[(LabelValues, Part)]) {
 /// The parts of all jobs that hold resources, with their labels, no two of which are the same: a task of an array is a replica
 /// of its run, and the nodes of all groups of a task are numbered through.
 fn parts<'a>(snapshot: &'a Snapshot, loads: &'a Loads) -> Vec<(LabelValues, Part<'a>)> {
-    let mut jobs: Vec<&Job> = snapshot.active.iter().map(|job| &**job).collect();
+    let mut jobs: Vec<&Job> = snapshot.active.iter().take(JOBS_MAX).map(|job| &**job).collect();
     jobs.sort_by_key(|job| (job.run, job.het.map(|het| het.offset), job.id));
     let mut ranks: HashMap<RunId, u32> = HashMap::new();
     let mut parts = Vec::new();

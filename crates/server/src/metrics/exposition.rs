@@ -100,21 +100,43 @@ impl Family<'_> {
         self.write("_count", labels, count);
     }
 
+    /// A sample whose labels were written out before, for families that have the same ones.
+    pub fn sample_of(&mut self, labels: &WrittenLabels, value: impl Display) {
+        self.text.push_str(self.name);
+        self.text.push_str(&labels.0);
+        let _ = writeln!(self.text, " {value}");
+    }
+
     fn write(&mut self, suffix: &str, labels: Labels<'_>, value: impl Display) {
         self.text.push_str(self.name);
         self.text.push_str(suffix);
-        for (at, (name, value)) in labels.iter().enumerate() {
-            self.text.push(if at == 0 { '{' } else { ',' });
-            self.text.push_str(name);
-            self.text.push_str("=\"");
-            push_escaped(self.text, value);
-            self.text.push('"');
-        }
-        if !labels.is_empty() {
-            self.text.push('}');
-        }
+        push_labels(self.text, labels);
         // A String takes everything.
         let _ = writeln!(self.text, " {value}");
+    }
+}
+
+/// Labels as a sample has them.
+pub struct WrittenLabels(String);
+
+impl WrittenLabels {
+    pub fn of(labels: Labels<'_>) -> Self {
+        let mut text = String::new();
+        push_labels(&mut text, labels);
+        Self(text)
+    }
+}
+
+fn push_labels(text: &mut String, labels: Labels<'_>) {
+    for (at, (name, value)) in labels.iter().enumerate() {
+        text.push(if at == 0 { '{' } else { ',' });
+        text.push_str(name);
+        text.push_str("=\"");
+        push_escaped(text, value);
+        text.push('"');
+    }
+    if !labels.is_empty() {
+        text.push('}');
     }
 }
 

@@ -1,16 +1,12 @@
-//! What running jobs use now, asked of their nodes' agents before a scrape.
+//! Asks the nodes' agents what running jobs use, for the next scrape.
 
 use crate::shared::Shared;
+use crate::shared::live_loads::Loads;
 use futures_util::future::join_all;
-use model::id::{AttemptId, JobId};
-use model::load::Load;
-use std::collections::HashMap;
+use model::id::AttemptId;
 
 /// Parts of jobs that are asked for: those of the newest jobs. A part that does not answer in time has no samples.
 const PARTS_MAX: usize = 1024;
-
-/// By job and node.
-pub type Loads = HashMap<(JobId, String), Load>;
 
 pub async fn ask(shared: &Shared) -> Loads {
     let parts: Vec<(AttemptId, String)> = {

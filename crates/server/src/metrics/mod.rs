@@ -1,10 +1,12 @@
 //! `GET /metrics`: the cluster and the server itself as Prometheus reads them.
 //!
-//! `live_load` asks the nodes what jobs use, `snapshot` takes what else is shown under one lock of the state, and `jobs`, `nodes`,
+//! `live_load` asks the nodes what jobs use after a scrape, for the next. `snapshot` takes what is shown under one lock of the state, and `jobs`, `nodes`,
 //! `gpus`, `server_itself` and, under dstack's names, `dstack_names` write it as families of samples (`exposition`) after the
 //! lock is gone.
 
 mod dstack_names;
+#[cfg(test)]
+mod dstack_names_tests;
 mod exposition;
 mod gpus;
 mod jobs;
@@ -16,9 +18,9 @@ mod snapshot;
 mod tests;
 
 use crate::shared::Shared;
+use crate::shared::live_loads::Loads;
 use crate::shared::scrapes::Reader;
 use exposition::Exposition;
-use live_load::Loads;
 use snapshot::Snapshot;
 
 /// The text of a scrape with 1,000 nodes, about.

@@ -37,7 +37,7 @@ pub struct Snapshot {
     pub orders_queued: u64,
     pub counters: CounterSnapshot,
     pub totals: TotalValues,
-    /// Runs by project and user; without users for a reader who may not see them.
+    /// Runs by project and user; without their names for a reader who may not see them.
     pub runs: RunCounts,
     /// The accounts of `active` that are projects.
     pub projects: HashSet<Arc<str>>,
@@ -75,7 +75,7 @@ impl Snapshot {
         let projects = accounts.filter(|name| project_of(&state, name) == &**name).collect();
         let mut runs = shared.volatile.run_totals.counts();
         if reader == Reader::Anonymous {
-            runs.owners.clear();
+            runs.hide_names();
         }
         Snapshot {
             cluster,

@@ -11,6 +11,7 @@ pub mod counters;
 pub mod dispatch_queue;
 pub mod forecast_queue;
 pub mod link_shutdown;
+pub mod live_loads;
 pub mod log_queue;
 pub mod planner_signal;
 pub mod relayed_series;
@@ -39,6 +40,7 @@ use commit_watch::CommitWatch;
 use counters::Counters;
 use dispatch_queue::DispatchQueue;
 use forecast_queue::ForecastQueue;
+use live_loads::LiveLoads;
 use log_queue::LogQueue;
 use model::id::{BlobRef, JobId};
 use model::node::{NodeConfig, NodeFacts, NodeGres};
@@ -117,6 +119,7 @@ pub struct Volatile {
     /// For `/metrics`, with the texts of the last scrapes.
     pub totals: Totals,
     pub run_totals: RunTotals,
+    pub live_loads: LiveLoads,
     pub scrapes: Scrapes,
     /// Jobs were purged, or their texts' retention is over, since the last pass over the blobs.
     pub unneeded_blobs: AtomicBool,

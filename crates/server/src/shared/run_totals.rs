@@ -66,6 +66,18 @@ pub struct RunCounts {
     pub projects: BTreeMap<String, ProjectCounts>,
 }
 
+impl RunCounts {
+    /// Forgets users, and which project a run was in.
+    pub fn hide_names(&mut self) {
+        self.owners.clear();
+        let mut all = ProjectCounts::default();
+        for counts in std::mem::take(&mut self.projects).into_values() {
+            all.add(&counts);
+        }
+        self.projects.insert(MAIN_PROJECT.to_owned(), all);
+    }
+}
+
 #[derive(Default)]
 pub struct RunTotals {
     counts: Mutex<RunCounts>,
@@ -77,7 +89,15 @@ pub fn project_of<'a>(state: &State, account: &'a str) -> &'a str {
 }
 
 impl RunChange {
-    /// The change that this event was, just after the state took it.
+    /// The change that the cancelling of waiting tasks is, just before the state takes it: the array's record may go with them.
+    pub fn of_cancelled_tasks(state: &State, event: &Event) -> Option<RunChange> {
+        let Event::TasksCancelled { ended, indices, array } = event else { return None };
+        let owner = Owner::of(state, state.jobs.get(array)?);
+        let kind = RunChangeKind::Ended(status_of(ended.outcome), indices.len());
+        Some(RunChange { owner, kind })
+    }
+
+    /// The change that any other event was, just after the state took it.
     pub fn of(state: &State, event: &Event) -> Option<RunChange> {
         let of = |job: &Job, kind| Some(RunChange { owner: Owner::of(state, job), kind });
         match event {
@@ -92,10 +112,6 @@ impl RunChange {
             }
             Event::Requeued { job, .. } | Event::EndedJobRequeued { job, .. } => {
                 of(leader(state, *job)?, RunChangeKind::Requeued)
-            }
-            Event::TasksCancelled { ended, indices, array } => {
-                let job = state.jobs.get(array)?;
-                of(job, RunChangeKind::Ended(status_of(ended.outcome), indices.len()))
             }
             Event::Ended { job, .. } => {
                 let job = state.jobs.get(job)?;
@@ -157,6 +173,13 @@ impl RunTotals {
 }
 
 impl ProjectCounts {
+    fn add(&mut self, other: &ProjectCounts) {
+        self.buckets.iter_mut().zip(other.buckets).for_each(|(all, more)| *all += more);
+        self.started += other.started;
+        self.waited += other.waited;
+        self.requeued += other.requeued;
+    }
+
     fn add_start(&mut self, waited: Duration) {
         let within = BUCKETS_S.iter().position(|bound| waited <= Duration::from_secs(*bound));
         if let Some(bucket) = within {
@@ -186,6 +209,23 @@ mod tests {
         assert_eq!((counts.buckets[0], counts.buckets[1], counts.buckets[16]), (2, 1, 1));
         assert_eq!((counts.started, counts.buckets.iter().sum::<u64>()), (5, 4));
         assert_eq!(counts.waited, Duration::from_secs(3632));
+    }
+
+    #[test]
+    fn without_names_all_projects_are_one() {
+        let totals = RunTotals::default();
+        for project in ["atlas", "lhc"] {
+            let owner = Owner { project: project.into(), user: "ada".into() };
+            for kind in [RunChangeKind::Started(Duration::from_secs(20)), RunChangeKind::Requeued] {
+                totals.add(RunChange { owner: owner.clone(), kind });
+            }
+        }
+        let mut counts = totals.counts();
+        counts.hide_names();
+        assert!(counts.owners.is_empty() && counts.projects.len() == 1);
+        let all = counts.projects[MAIN_PROJECT];
+        assert_eq!((all.started, all.requeued, all.buckets[1]), (2, 2, 2));
+        assert_eq!(all.waited, Duration::from_secs(40));
     }
 
     #[test]

@@ -22,12 +22,6 @@ pub struct Scrapes {
 }
 
 impl Scrapes {
-    /// The last text for this reader, where it is young enough.
-    pub fn fresh(&self, reader: Reader) -> Option<Arc<str>> {
-        let last = self.last.lock().expect("no panic while a scrape is made");
-        last.get(&reader).filter(|(made, _)| made.elapsed() < LIFE).map(|(_, text)| text.clone())
-    }
-
     /// The text for this reader: the last one, or made anew. Whoever comes meanwhile waits for the same text.
     pub fn get(&self, reader: Reader, make: impl FnOnce() -> String) -> Arc<str> {
         let mut last = self.last.lock().expect("no panic while a scrape is made");

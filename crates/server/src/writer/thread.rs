@@ -379,8 +379,9 @@ impl WriterThread {
 
 fn apply_group(state: &mut State, group: Vec<EncodedEvent>, pending: &mut PendingBatch) {
     for event in group {
+        let cancelled = RunChange::of_cancelled_tasks(state, &event.event);
         let records = state.apply(&event.event);
-        let run_change = RunChange::of(state, &event.event);
+        let run_change = cancelled.or_else(|| RunChange::of(state, &event.event));
         pending.add(event, records, run_change);
     }
 }

@@ -31,6 +31,7 @@ mod prolog_interrupted;
 mod registry;
 mod scratch;
 mod scratch_full;
+mod shared_folders;
 mod ssh;
 mod unkillable;
 mod vm;

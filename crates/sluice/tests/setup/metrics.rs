@@ -57,7 +57,13 @@ fn up_metrics_need_a_token_and_are_clean_for_promtool() {
     let address = address(&cluster);
     assert!(get(&address, "/metrics", None).starts_with("HTTP/1.1 401 "));
     assert!(get(&address, "/metrics", Some("wrong")).starts_with("HTTP/1.1 401 "));
-    let answer = get(&address, "/metrics", Some(&admin_token(&cluster)));
+    // A job has used nothing yet when it begins.
+    let uses =
+        |line: &str| line.starts_with("dstack_job_memory_usage_bytes{") && !line.ends_with(" 0");
+    let answer = until("the node says what the job uses", || {
+        let answer = get(&address, "/metrics", Some(&admin_token(&cluster)));
+        answer.lines().any(uses).then_some(answer)
+    });
     let (head, text) = answer.split_once("\r\n\r\n").expect("a body");
     assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("version=0.0.4"), "{head}");
     for line in [

@@ -2,7 +2,7 @@
 
 use super::log_output::LogOutput;
 use super::{
-    ask, attach, cluster, confirm, each_group, jobs, nodes_of, offer, print, print_json, stop,
+    ask, attach, cluster, confirm, each_group, jobs, nodes_of, offer_json, print, print_json, stop,
     task_file, unexpected, workspace,
 };
 use crate::client::Client;
@@ -119,7 +119,7 @@ pub fn run(args: ApplyArgs) -> VerbResult {
     args.say("\n")?;
     let action = confirm_submit(&mut client, &draft, &args)?;
     let name = draft.submission.spec.name.clone();
-    let offers: Vec<_> = offers_of_each.iter().flatten().map(offer::to_json).collect();
+    let offers: Vec<_> = offers_of_each.iter().flatten().map(offer_json::to_json).collect();
     let mut said = json!({
         "project": args.project, "name": name, "result": action.word(), "offers": offers,
     });

@@ -9,6 +9,7 @@ mod log_output;
 pub mod logs;
 pub mod metrics;
 pub mod offer;
+mod offer_json;
 pub mod project;
 pub mod ps;
 pub mod secret;

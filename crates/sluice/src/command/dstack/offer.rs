@@ -1,9 +1,9 @@
 //! `sluice offer`: the shares of nodes that would serve a request, and which of them are free now.
 
+use super::offer_json::to_json;
 use super::{apply, cluster, nodes_of, print};
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::configuration;
-use ::dstack::offer::Offer;
 use ::dstack::table;
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -76,23 +76,4 @@ fn configuration(args: &OfferArgs) -> Value {
         task["fleets"] = json!(args.fleet);
     }
     task
-}
-
-pub(super) fn to_json(offer: &Offer) -> Value {
-    let resources = &offer.resources;
-    let gpu = resources
-        .gpu
-        .as_ref()
-        .map(|gpu| json!({"name": gpu.name, "memory_bytes": gpu.memory, "count": gpu.count}));
-    json!({
-        "node": offer.instance_type,
-        "cpus": resources.cpus,
-        "memory_bytes": resources.memory,
-        "disk_bytes": resources.disk,
-        "gpu": gpu,
-        "blocks": offer.blocks.map(|(taken, _)| taken),
-        "total_blocks": offer.blocks.map(|(_, total)| total),
-        "price": offer.price_dollars_per_hour,
-        "availability": offer.availability.word(),
-    })
 }
