@@ -11,6 +11,7 @@ use model::array::IndexSet;
 use model::attempt::{Ending, PreemptionGrace};
 use model::change::{JobField, PartitionChange};
 use model::container::ContainerNetwork;
+use model::fleet::{FleetHost, SshFleet};
 use model::health::HealthSource;
 use model::id::{AttemptId, JobId, RunId, StepId};
 use model::node::{AdminState, NodeFacts};
@@ -298,6 +299,24 @@ pub enum Event {
         name: String,
         by: String,
         at: Timestamp,
+    },
+    FleetSet {
+        fleet: Box<SshFleet>,
+        at: Timestamp,
+    },
+    FleetHostSet {
+        fleet: String,
+        number: u32,
+        host: Box<FleetHost>,
+        at: Timestamp,
+    },
+    /// Nothing of ours is left on a host that was on its way out.
+    FleetHostRemoved {
+        fleet: String,
+        number: u32,
+    },
+    FleetRemoved {
+        name: String,
     },
     ReservationSet(Box<Reservation>),
     ReservationRemoved {

@@ -17,6 +17,7 @@ pub mod client;
 pub mod diagnostics;
 pub mod explain;
 pub mod forward;
+pub mod fleet;
 pub mod frame;
 #[cfg(test)]
 mod golden;

@@ -6,7 +6,7 @@ use crate::configure;
 use crate::dispatch::launch::srun_prolog_epilog;
 use crate::http::await_job::{await_end, await_start};
 use crate::http::dstack::kept_spec;
-use crate::http::{delete_run, secrets, ssh_keys, tokens};
+use crate::http::{delete_run, fleets, secrets, ssh_keys, tokens};
 use crate::per_user::CountedUser;
 use crate::secret::{git_credentials, references, registry_auth};
 use crate::shared::Shared;
@@ -185,6 +185,9 @@ async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         | Call::SetSecret { .. }
         | Call::RemoveSecrets { .. }
         | Call::RotateSecretKey) => return secrets::answer(shared, by, call).await,
+        call @ (Call::Fleets | Call::ApplyFleet { .. } | Call::RemoveFleetHosts { .. }) => {
+            return fleets::answer(shared, by, call).await;
+        }
         Call::SetAccount(account) => Command::SetAccount(account),
         Call::RemoveAccount { name } => Command::RemoveAccount { name },
         Call::SetAssociation(association) => Command::SetAssociation(Box::new(association)),

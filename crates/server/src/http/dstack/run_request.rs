@@ -13,6 +13,7 @@ use dstack::effective::{effective, for_client};
 use dstack::environment::NO_REPOSITORY;
 use dstack::name;
 use dstack::request::{Submitter, draft};
+use model::partition::Partition;
 use model::principal::Principal;
 use nix::unistd::{Uid, User};
 use serde_json::json;
@@ -133,6 +134,8 @@ fn submission(
     };
     let drafted = draft(task, &submitter);
     let mut drafted = drafted.map_err(|error| Refused::because(error.to_string()))?;
-    drafted.keep_within(&shared.read().config.partitions);
+    let partitions: Vec<Partition> =
+        shared.read().partitions.iter().map(|partition| (**partition).clone()).collect();
+    drafted.keep_within(&partitions);
     Ok(drafted.submission)
 }

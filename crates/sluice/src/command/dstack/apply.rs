@@ -1,13 +1,13 @@
 //! `sluice apply -f FILE`: shows the offers for a configuration, asks, submits, and follows the run.
 
 use super::{
-    attach, cluster, confirm, each_group, jobs, nodes_of, print, stop, unexpected, workspace,
+    attach, cluster, confirm, each_group, fleet, jobs, nodes_of, print, stop, unexpected, workspace,
 };
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::configuration::task::Task;
 use ::dstack::configuration::value::Value;
-use ::dstack::configuration::{self, load};
+use ::dstack::configuration::{self, Configuration, Loaded, load};
 use ::dstack::effective;
 use ::dstack::node_groups::group_of;
 use ::dstack::offer::Offer;
@@ -77,7 +77,11 @@ struct SubmitLine {
 
 pub fn run(args: ApplyArgs) -> VerbResult {
     let mut client = args.server.client()?;
-    let (task, draft, nodes) = prepare(&mut client, &args)?;
+    let loaded = read_configuration(&args)?;
+    if let Configuration::Fleet(fleet) = applicable(&loaded, &args)? {
+        return fleet::apply(&mut client, &args, fleet, loaded.value.to_json());
+    }
+    let (task, draft, nodes) = prepare(&mut client, &args, &loaded)?;
     let mut offers_of_each = vec![offers(&mut client, &draft.submission, &nodes)?];
     if !draft.submission.het_components.is_empty() {
         for group in request::group_submissions(&draft.submission).iter().skip(1) {
@@ -113,14 +117,19 @@ pub fn submit_file(file: &str) -> Result<JobId, VerbError> {
     let words = ["sbatch", &format!("--file={file}"), "--yes", "--detach"];
     let SubmitLine { args } = SubmitLine::try_parse_from(words).map_err(message)?;
     let mut client = args.server.client()?;
-    let (_, draft, _) = prepare(&mut client, &args)?;
+    let loaded = read_configuration(&args)?;
+    let (_, draft, _) = prepare(&mut client, &args, &loaded)?;
     let name = draft.submission.spec.name.clone();
     submit(&mut client, draft.submission)?.map_err(|why| not_submitted(&name, &why))
 }
 
 /// The task of the file as a submission that the server refuses while a run of its name is active, and the nodes of the cluster.
-fn prepare(client: &mut Client, args: &ApplyArgs) -> Result<(Task, Draft, Nodes), VerbError> {
-    let (mut task, configuration) = read_task(args)?;
+fn prepare(
+    client: &mut Client,
+    args: &ApplyArgs,
+    loaded: &Loaded,
+) -> Result<(Task, Draft, Nodes), VerbError> {
+    let (mut task, configuration) = task_of(loaded, args)?;
     if args.project != MAIN_PROJECT {
         // What the configuration says itself is an account of the same books.
         task.account.get_or_insert_with(|| args.project.clone());
@@ -144,8 +153,7 @@ fn prepare(client: &mut Client, args: &ApplyArgs) -> Result<(Task, Draft, Nodes)
     Ok((task, draft, nodes_of(cluster)))
 }
 
-/// The task, and the configuration in dstack's own form.
-fn read_task(args: &ApplyArgs) -> Result<(Task, Value), VerbError> {
+fn read_configuration(args: &ApplyArgs) -> Result<Loaded, VerbError> {
     let mut bytes = Vec::new();
     let read = match args.file.as_str() {
         "-" => stdin().lock().take(FILE_BYTES_MAX).read_to_end(&mut bytes),
@@ -160,8 +168,16 @@ fn read_task(args: &ApplyArgs) -> Result<(Task, Value), VerbError> {
     for notice in &loaded.notices {
         eprintln!("{}", notice.in_file(&args.file));
     }
-    let applicable = loaded.applicable().map_err(|fault| message(fault.in_file(&args.file)))?;
-    let Some(mut task) = applicable.task() else {
+    Ok(loaded)
+}
+
+fn applicable<'a>(loaded: &'a Loaded, args: &ApplyArgs) -> Result<&'a Configuration, VerbError> {
+    loaded.applicable().map_err(|fault| message(fault.in_file(&args.file)))
+}
+
+/// The task, and the configuration in dstack's own form.
+fn task_of(loaded: &Loaded, args: &ApplyArgs) -> Result<(Task, Value), VerbError> {
+    let Some(mut task) = applicable(loaded, args)?.task() else {
         let text = format!("{}: expected `type: task` or `type: dev-environment`", args.file);
         return Err(VerbError::Message(text));
     };
@@ -268,7 +284,7 @@ fn folder_of(file: &str) -> &Path {
 }
 
 /// The name of the calling user, or the id if it has no name.
-fn user_name() -> String {
+pub(super) fn user_name() -> String {
     let uid = nix::unistd::getuid();
     let known = nix::unistd::User::from_uid(uid).ok().flatten();
     known.map_or_else(|| uid.to_string(), |user| user.name)
