@@ -270,7 +270,9 @@ async fn install_fleets(shared: Arc<Shared>, program: std::fs::File) {
     }
     match tokio::task::spawn_blocking(move || Program::open(program)).await {
         Ok(Ok(program)) => installer::run(shared, Arc::new(program)).await,
-        Ok(Err(error)) => tracing::error!("hosts of fleets cannot be installed: the program: {error}"),
+        Ok(Err(error)) => {
+            tracing::error!("hosts of fleets cannot be installed: the program: {error}")
+        }
         Err(error) => tracing::error!("hosts of fleets cannot be installed: {error}"),
     }
 }

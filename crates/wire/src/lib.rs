@@ -16,8 +16,8 @@ mod call_kind;
 pub mod client;
 pub mod diagnostics;
 pub mod explain;
-pub mod forward;
 pub mod fleet;
+pub mod forward;
 pub mod frame;
 #[cfg(test)]
 mod golden;

@@ -3,10 +3,10 @@
 use crate::event::Event;
 use crate::state::State;
 use crate::state::node::Node;
-use model::fleet::SshFleet;
 use model::node::NodeConfig;
 use model::node_reason::{NodeCause, NodeReason, ReasonAuthor};
 use model::partition::Partition;
+use model::ssh_fleet::SshFleet;
 use model::time::Timestamp;
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -168,7 +168,8 @@ impl State {
             JobField::Partition(names) => names.iter().try_for_each(|name| {
                 let partition = self.partition(name);
                 let partition = partition.ok_or_else(|| Refusal::UnknownPartition(name.clone()))?;
-                check_access(partition, &job.spec)
+                check_access(partition, &job.spec)?;
+                self.check_fleet_use(name, &job.spec)
             }),
             JobField::NodeList(names) | JobField::Exclude(names) => {
                 match names.iter().find(|n| !self.nodes.contains_key(*n)) {

@@ -4,13 +4,15 @@ use super::activity::noted;
 use crate::authorise::{Act, authorise};
 use crate::command::{Context, Decision, FleetHostReport, SetFleet};
 use crate::event::Event;
-use crate::rights::is_project;
+use crate::rights::{Rights, is_project};
 use crate::state::State;
 use model::activity::{ActivityKind, ActivityTarget};
 use model::bounds;
-use model::fleet::{FleetHost, STATIC, SshFleet, node_name};
+use model::fleet::STATIC;
 use model::node::NodeConfig;
 use model::reason::Refusal;
+use model::run::{JobSpec, LaunchKind};
+use model::ssh_fleet::{FleetHost, SshFleet, node_name};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl State {
@@ -121,9 +123,10 @@ impl State {
     fn check_instance_idle(&self, node: &str) -> Result<(), Refusal> {
         let holder = self.nodes.get(node).and_then(|node| node.holders.first());
         match holder {
-            Some(attempt) => {
-                Err(Refusal::Other(format!("instance {node} is busy: job {} runs there", attempt.job)))
-            }
+            Some(attempt) => Err(Refusal::Other(format!(
+                "instance {node} is busy: job {} runs there",
+                attempt.job
+            ))),
             None => Ok(()),
         }
     }
@@ -219,11 +222,24 @@ impl State {
         (fleet.node_name(number) == node).then_some((fleet, number, host))
     }
 
+    /// Whether the fleet that the partition is, if it is one, is there for the job: for its project's members alone, whatever
+    /// account the job names, and for runs on several nodes only where these lie together.
+    pub(super) fn check_fleet_use(&self, partition: &str, spec: &JobSpec) -> Result<(), Refusal> {
+        let Some(fleet) = self.fleets.get(partition) else { return Ok(()) };
+        if Rights::of(self, &spec.owner).project_role(&fleet.project).is_none() {
+            return Err(Refusal::UnknownPartition(partition.to_owned()));
+        }
+        let is_distributed = spec.launch.kind == LaunchKind::Task && spec.request().nodes.min > 1;
+        if is_distributed && !fleet.is_cluster {
+            return Err(Refusal::Other(format!(
+                "fleet {partition}: a run on several nodes needs a fleet with `placement: cluster`"
+            )));
+        }
+        Ok(())
+    }
+
     /// Refuses a configuration that gives the name of a fleet, or of its node, to something else.
-    pub(super) fn check_beside_fleets(
-        &self,
-        config: &crate::ClusterConfig,
-    ) -> Result<(), Refusal> {
+    pub(super) fn check_beside_fleets(&self, config: &crate::ClusterConfig) -> Result<(), Refusal> {
         let partition = config.partitions.iter().find(|p| self.fleets.contains_key(&p.name));
         let node = config.nodes.iter().find(|node| self.fleet_host(&node.name).is_some());
         let taken = partition.map(|p| ("partition", &p.name));

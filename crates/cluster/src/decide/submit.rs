@@ -242,6 +242,7 @@ impl State {
             return Err(Refusal::PartitionNotAvailable(partition.name.clone()));
         }
         check_access(partition, spec)?;
+        self.check_fleet_use(&partition.name, spec)?;
         let request = spec.request();
         if partition.require_reservation && request.reservation.is_none() {
             return Err(Refusal::ReservationRequired(partition.name.clone()));

@@ -9,7 +9,7 @@ use crate::auth::identity;
 use crate::auth::principal::server_principal;
 use crate::clock;
 use crate::connection_limits::ConnectionSlots;
-use crate::fleet::install;
+use crate::fleet::{found_machine, install};
 use crate::shared::agent_links::Link;
 use crate::shared::agent_streams::{DATA_MAX, Data};
 use crate::shared::link_shutdown::LinkShutdown;
@@ -17,7 +17,7 @@ use crate::shared::{FoundMachine, Shared};
 use cluster::Command;
 use cluster::command::FleetHostReport;
 use model::bounds;
-use model::node::{NodeConfig, NodeFacts};
+use model::node::NodeFacts;
 use nix::sys::socket::{setsockopt, sockopt};
 use std::future::Future;
 use std::io::{self, Cursor};
@@ -43,9 +43,6 @@ const JOIN_BYTES_MAX: usize = 64 << 10;
 
 /// A connection that is silent for so long is asked whether it is still there.
 const KEEPALIVE_S: u32 = 60;
-
-/// The most CPUs of a machine that are believed.
-const CPUS_MAX: u32 = 8192;
 
 const BEAT_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -191,28 +188,13 @@ fn welcome(shared: &Shared, nodes: &[String]) -> ToAgent {
     })
 }
 
-/// The machine of a fleet's node, within what a machine may have: its agent says it.
-fn fleet_machine(found: &NodeConfig) -> NodeConfig {
-    let held = |count: u32| count.clamp(1, CPUS_MAX);
-    NodeConfig {
-        cpus: held(found.cpus),
-        boards: held(found.boards),
-        sockets: held(found.sockets),
-        cores_per_socket: held(found.cores_per_socket),
-        threads_per_core: held(found.threads_per_core),
-        features: Vec::new(),
-        weight: 1,
-        ..found.clone()
-    }
-}
-
 /// Tells the writer that the nodes are up, and the dispatcher what their spools hold.
 async fn reconcile(shared: &Shared, hello: Hello) {
     let runs_jobs = |node: &NodeHello| shared.read().nodes.contains_key(&node.name);
     for node in hello.nodes.into_iter().filter(runs_jobs) {
         // The node of a fleet is as large as its machine.
         if shared.read().fleet_host(&node.name).is_some() {
-            let machine = Box::new(fleet_machine(&node.detected));
+            let machine = Box::new(found_machine::believed(&node.detected));
             install::report(shared, &node.name, FleetHostReport::Found(machine)).await;
             shared.agents.send_policies(&policies(shared));
         }

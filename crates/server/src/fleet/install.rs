@@ -9,8 +9,8 @@ use crate::auth::principal::server_principal;
 use crate::shared::Shared;
 use cluster::Command;
 use cluster::command::FleetHostReport;
-use model::fleet::{FleetHost, SshLogin};
 use model::printable::printable;
+use model::ssh_fleet::{FleetHost, SshLogin};
 use russh::keys::decode_secret_key;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const UPLOAD_TIMEOUT: Duration = Duration::from_secs(1200);
 /// How long an agent may take from its start to its first word.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the token of a host that is being installed is good for.
-const TOKEN_LIFE: Duration = Duration::from_secs(3600);
+const TOKEN_LIFE: Duration = Duration::from_secs(600);
 /// Free space that is wanted beside the program, for jobs' files.
 const SPARE_BYTES: u64 = 64 << 20;
 

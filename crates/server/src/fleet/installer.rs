@@ -122,7 +122,10 @@ impl Installer {
                 let had_answered = host.leaving.is_none() && host.machine.is_some();
                 let (fleet, project) = (fleet.name.clone(), fleet.project.clone());
                 let host = host.clone();
-                work.push((HostWork { node, fleet, project, host, join_again: false }, had_answered));
+                work.push((
+                    HostWork { node, fleet, project, host, join_again: false },
+                    had_answered,
+                ));
             }
         }
         work

@@ -3,11 +3,13 @@
 //! - `request`: from a configuration to the command that makes the fleet; private keys are sealed here.
 //! - `installer`: which hosts need something done, many at once, again with growing pauses while one fails.
 //! - `install`: the steps on one host: check, upload, join, start; and the way back.
+//! - `found_machine`: how large a host is believed to be.
 //! - `script`: what is run there, as shell text. `ssh_client`: connections, host keys, commands. `program`: the file that is
 //!   uploaded.
 //!
 //! The hosts of a fleet and what is known of them are in the state; this folder only does and reports.
 
+pub mod found_machine;
 pub mod install;
 pub mod installer;
 pub mod program;

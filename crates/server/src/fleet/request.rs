@@ -4,9 +4,10 @@ use crate::shared::Shared;
 use cluster::command::SetFleet;
 use dstack::configuration::fleet::{Blocks as BlocksAsked, Fleet, ProxyJump, SshHost};
 use dstack::configuration::{Configuration, from_json};
-use model::fleet::{Blocks, FleetHost, SshLogin};
+use model::fleet::Blocks;
 use model::reason::Refusal;
 use model::secret::Sealed;
+use model::ssh_fleet::{FleetHost, SshLogin};
 use russh::keys::decode_secret_key;
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
@@ -56,10 +57,13 @@ fn check_reachable(shared: &Shared) -> Result<(), Refusal> {
     let named = &state.config.server_addresses;
     let addresses = if named.is_empty() { &shared.setup.agents_addresses } else { named };
     let is_loopback = |address: &String| {
-        address.starts_with("127.") || address.starts_with("[::1]") || address.starts_with("localhost")
+        address.starts_with("127.")
+            || address.starts_with("[::1]")
+            || address.starts_with("localhost")
     };
     if !addresses.is_empty() && addresses.iter().all(is_loopback) {
-        let text = "no other machine reaches the agents' port: start the server with --agents ADDR:PORT";
+        let text =
+            "no other machine reaches the agents' port: start the server with --agents ADDR:PORT";
         return Err(refused(text));
     }
     Ok(())
@@ -117,7 +121,10 @@ impl<'a> Sealer<'a> {
 
     fn jump(&mut self, jump: &ProxyJump) -> Result<SshLogin, Refusal> {
         let key = jump.private_key.as_deref().ok_or_else(|| {
-            refused(format!("proxy_jump {}: expected `ssh_key` with the private key", jump.hostname))
+            refused(format!(
+                "proxy_jump {}: expected `ssh_key` with the private key",
+                jump.hostname
+            ))
         })?;
         self.login(&jump.hostname, jump.port, &jump.user, key)
     }

@@ -2,8 +2,8 @@
 //!
 //! A host's key is pinned when it is first seen: another one later ends the connection before anything is said.
 
-use model::fleet::SshLogin;
 use model::printable::printable;
+use model::ssh_fleet::SshLogin;
 use russh::client::{self, Handle};
 use russh::keys::ssh_key::HashAlg;
 use russh::keys::{PrivateKey, PrivateKeyWithHashAlg, PublicKey, PublicKeyOrCertificate};

@@ -8,7 +8,7 @@ use crate::shared::Shared;
 use axum::Extension;
 use axum::extract::{Path, State};
 use dstack::api::fleet::{Fleet, FleetSpec, GetFleet};
-use dstack::api::instance::{BACKEND, Instance, InstanceType, REGION, Resources};
+use dstack::api::instance::{BACKEND, Disk, Instance, InstanceType, REGION, Resources};
 use dstack::configuration::{default_profile, from_json};
 use dstack::instance_state::InstanceState;
 use dstack::status::{FleetStatus, HealthStatus, InstanceStatus};
@@ -97,7 +97,11 @@ fn host_instance(
         id: uuid("instance", &host.node),
         project_name: fleet.project.clone(),
         backend: Some(BACKEND.to_owned()),
-        instance_type: Some(InstanceType { name: "ssh".into(), resources: Resources::default() }),
+        instance_type: Some(InstanceType {
+            name: "ssh".into(),
+            // The client wants a disk, also of a machine that nothing is known of.
+            resources: Resources { disk: Some(Disk { size_mib: 0 }), ..Resources::default() },
+        }),
         name: host.node.clone(),
         fleet_id: Some(uuid("fleet", &fleet.name)),
         fleet_name: Some(fleet.name.clone()),

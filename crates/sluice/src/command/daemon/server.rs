@@ -124,7 +124,8 @@ pub fn start(
         .flatten()
         .map_or_else(|| "root".to_string(), |user| user.name);
     // Opened while it may be: the server's own user need not be able to read it.
-    let program = std::fs::File::open("/proc/self/exe").map_err(VerbError::file("/proc/self/exe"))?;
+    let program =
+        std::fs::File::open("/proc/self/exe").map_err(VerbError::file("/proc/self/exe"))?;
     abort_on_panic();
     state.write_pid("server")?;
     let servers = listen_addresses::reachable(bound.agents);

@@ -1,7 +1,8 @@
 //! `sluice apply -f FILE`: shows the offers for a configuration, asks, submits, and follows the run.
 
+use super::fleet_apply::{self, FleetApply};
 use super::{
-    attach, cluster, confirm, each_group, fleet, jobs, nodes_of, print, stop, unexpected, workspace,
+    attach, cluster, confirm, each_group, jobs, nodes_of, print, stop, unexpected, workspace,
 };
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
@@ -79,7 +80,15 @@ pub fn run(args: ApplyArgs) -> VerbResult {
     let mut client = args.server.client()?;
     let loaded = read_configuration(&args)?;
     if let Configuration::Fleet(fleet) = applicable(&loaded, &args)? {
-        return fleet::apply(&mut client, &args, fleet, loaded.value.to_json());
+        let asked = FleetApply {
+            project: &args.project,
+            file: &args.file,
+            name: args.name.as_deref(),
+            user: user_name(),
+            yes: args.yes,
+            detach: args.detach,
+        };
+        return fleet_apply::apply(&mut client, &asked, fleet, loaded.value.to_json());
     }
     let (task, draft, nodes) = prepare(&mut client, &args, &loaded)?;
     let mut offers_of_each = vec![offers(&mut client, &draft.submission, &nodes)?];
@@ -284,7 +293,7 @@ fn folder_of(file: &str) -> &Path {
 }
 
 /// The name of the calling user, or the id if it has no name.
-pub(super) fn user_name() -> String {
+fn user_name() -> String {
     let uid = nix::unistd::getuid();
     let known = nix::unistd::User::from_uid(uid).ok().flatten();
     known.map_or_else(|| uid.to_string(), |user| user.name)

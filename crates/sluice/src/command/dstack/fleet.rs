@@ -1,31 +1,18 @@
-//! `sluice fleet`: the fleets over SSH and the partitions of the cluster, and their nodes as instances; and `sluice apply` of
-//! a fleet.
+//! `sluice fleet`: the fleets over SSH and the partitions of the cluster, and their nodes as instances.
 
-use super::apply::{ApplyArgs, user_name};
-use super::{ask, cluster, confirm, print, unexpected, watch};
+use super::{PROGRESS_PAUSE, ask, cluster, confirm, fleets, print, watch};
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
-use ::dstack::configuration::fleet::Fleet;
 use ::dstack::instance_state::InstanceState;
 use ::dstack::node_offer;
 use ::dstack::table::{self, FleetRow};
 use clap::Args;
 use model::fleet::MAIN_PROJECT;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::io::Read;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
-use wire::client::{Answer, Call};
-use wire::fleet::{FleetConfiguration, FleetHostState, FleetHostView, FleetView};
+use wire::client::Call;
+use wire::fleet::{FleetHostState, FleetHostView, FleetView};
 use wire::view::{ClusterView, NodeView};
-
-/// The most bytes of a private key.
-const KEY_BYTES_MAX: u64 = 16 << 10;
-
-/// How often the hosts that are being installed are looked at.
-const PROGRESS_PAUSE: Duration = Duration::from_millis(300);
 
 #[derive(Args)]
 pub struct FleetArgs {
@@ -67,16 +54,13 @@ pub fn run(args: FleetArgs) -> VerbResult {
             return Err(VerbError::Message(text));
         }
     }
-    watch(args.watch, || show(&cluster(&mut client)?, &fleets(&mut client)?, &args))?;
+    watch(args.watch, || {
+        let cluster = cluster(&mut client)?;
+        // A server of the release before does not know the call, and has none.
+        let over_ssh = fleets(&mut client).unwrap_or_default();
+        show(&cluster, &over_ssh, &args)
+    })?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// The fleets over SSH.
-fn fleets(client: &mut Client) -> Result<Vec<FleetView>, VerbError> {
-    match ask(client, Call::Fleets)? {
-        Answer::Fleets(fleets) => Ok(fleets),
-        other => Err(unexpected(&other)),
-    }
 }
 
 fn delete(client: &mut Client, name: String, args: &FleetArgs) -> VerbResult {
@@ -115,115 +99,6 @@ fn delete(client: &mut Client, name: String, args: &FleetArgs) -> VerbResult {
     let done = if args.instances.is_empty() { "Fleet" } else { "Instances of" };
     print(&format!("{done} {name} deleted\n"))?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Makes or changes a fleet, and follows its hosts until each is in service or has said why not.
-pub(super) fn apply(
-    client: &mut Client,
-    args: &ApplyArgs,
-    fleet: &Fleet,
-    mut configuration: Value,
-) -> VerbResult {
-    let name = args.name.clone().or_else(|| fleet.name.clone());
-    let name = name.ok_or_else(|| {
-        VerbError::Message(format!("{}: a fleet needs a `name`", args.file))
-    })?;
-    configuration["name"] = Value::from(name.clone());
-    bring_keys(&mut configuration["ssh_config"])?;
-    let placement = if fleet.is_cluster { "cluster" } else { "any" };
-    let lines = [
-        ("Project", args.project.clone()),
-        ("User", user_name()),
-        ("Configuration", args.file.clone()),
-        ("Type", "fleet".to_owned()),
-        ("Fleet type", "ssh".to_owned()),
-        ("Nodes", fleet.hosts.len().to_string()),
-        ("Placement", placement.to_owned()),
-    ];
-    for (what, value) in lines {
-        print(&format!(" {what:<14} {value}\n"))?;
-    }
-    let is_known = fleets(client)?.iter().any(|known| known.name == name);
-    let (question, said) = match is_known {
-        true => (format!("Update the fleet {name} in-place?"), "exists already"),
-        false => (format!("Create the fleet {name}?"), "does not exist yet"),
-    };
-    print(&format!("\nFleet {name} {said}.\n"))?;
-    if !args.yes && !confirm(&question)? {
-        print("Exiting...\n")?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let (project, configuration) = (args.project.clone(), FleetConfiguration(configuration));
-    ask(client, Call::ApplyFleet { project, configuration })?;
-    if args.detach {
-        print(&format!("Fleet {name} submitted, detaching...\n"))?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    follow(client, &name)
-}
-
-fn follow(client: &mut Client, name: &str) -> VerbResult {
-    let mut told: BTreeMap<String, String> = BTreeMap::new();
-    loop {
-        let all = fleets(client)?;
-        let Some(fleet) = all.iter().find(|fleet| fleet.name == name) else {
-            return Err(VerbError::Message(format!("fleet {name} was deleted meanwhile")));
-        };
-        let mut is_settled = true;
-        let mut is_well = true;
-        for host in &fleet.hosts {
-            let line = match (host.state, &host.failure) {
-                (FleetHostState::Leaving, _) => "terminating".to_owned(),
-                (_, Some(why)) => format!("error: {why}"),
-                (FleetHostState::Installing, None) => "provisioning".to_owned(),
-                (FleetHostState::Joined, None) => "idle".to_owned(),
-            };
-            is_settled &= host.failure.is_some() || host.state != FleetHostState::Installing;
-            is_well &= host.failure.is_none();
-            if told.get(&host.node) != Some(&line) {
-                print(&format!("{} {} {line}\n", host.node, host.hostname))?;
-                told.insert(host.node.clone(), line);
-            }
-        }
-        if is_settled && !is_well {
-            eprintln!("sluice: hosts with an error are tried again: `sluice fleet {name} -v`");
-            return Ok(ExitCode::FAILURE);
-        }
-        if is_settled {
-            return Ok(ExitCode::SUCCESS);
-        }
-        std::thread::sleep(PROGRESS_PAUSE);
-    }
-}
-
-/// Puts the keys that the configuration names by their files into it: the server has no part in this machine's files.
-fn bring_keys(ssh: &mut Value) -> Result<(), VerbError> {
-    bring_key(ssh)?;
-    bring_key(&mut ssh["proxy_jump"])?;
-    let hosts = ssh["hosts"].as_array_mut();
-    for host in hosts.into_iter().flatten().filter(|host| host.is_object()) {
-        bring_key(host)?;
-        bring_key(&mut host["proxy_jump"])?;
-    }
-    Ok(())
-}
-
-fn bring_key(of: &mut Value) -> Result<(), VerbError> {
-    let Some(file) = of.get("identity_file").and_then(Value::as_str) else { return Ok(()) };
-    if !of["ssh_key"].is_null() {
-        return Ok(());
-    }
-    let path = match (file.strip_prefix("~/"), std::env::var_os("HOME")) {
-        (Some(rest), Some(home)) => Path::new(&home).join(rest),
-        _ => PathBuf::from(file),
-    };
-    let mut private = String::new();
-    let opened = std::fs::File::open(&path);
-    opened
-        .and_then(|file| file.take(KEY_BYTES_MAX).read_to_string(&mut private))
-        .map_err(VerbError::file(&path))?;
-    of["ssh_key"] = json!({"public": "", "private": private});
-    Ok(())
 }
 
 fn show(
