@@ -4,6 +4,7 @@ use crate::agents::{hardware, policies};
 use crate::clock;
 use crate::configure;
 use crate::dispatch::launch::srun_prolog_epilog;
+use crate::fleet::choice::open_fleets;
 use crate::http::await_job::{await_end, await_start};
 use crate::http::dstack::kept_spec;
 use crate::http::{delete_run, fleets, secrets, ssh_keys, tokens};
@@ -250,6 +251,7 @@ async fn submit(
         kept_spec::check(kept)?;
     }
     settle_owner(&shared.read(), &mut submission, &by)?;
+    open_fleets(&shared.read(), &mut submission);
     check_script_size(&shared.read(), &submission)?;
     references::check_submission(&shared.read(), &submission)?;
     let _sealing = shared.sealing.read().await;

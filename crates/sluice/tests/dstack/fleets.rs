@@ -30,6 +30,7 @@ fn root_published_client_applies_lists_uses_and_deletes_a_fleet() {
     until("its output is there", || {
         (client.run(&["logs", "there"]).stdout.trim() == "node01").then_some(())
     });
+    hosts.await_states("lab", "lab-0 idle");
     let deleted = client.run(&["fleet", "delete", "lab", "-y"]);
     assert_eq!(deleted.code, 0, "{}{}", deleted.stdout, deleted.stderr);
     until("the fleet is gone", || {

@@ -6,15 +6,15 @@ use crate::harness::{sorted_lines, until};
 
 const ONE_HOST: &str = "  hosts: [10.77.0.1]\n";
 
-fn task(fleet: &str, name: &str, command: &str) -> String {
+fn task(fleets: &str, name: &str, command: &str) -> String {
     format!(
-        "type: task\nname: {name}\nfleets: [{fleet}]\ncommands: [\"{command}\"]\nresources: {{cpu: 1, memory: 64MB.., disk: 1MB..}}\n"
+        "type: task\nname: {name}\nfleets: {fleets}\ncommands: [\"{command}\"]\nresources: {{cpu: 1, memory: 64MB.., disk: 1MB..}}\n"
     )
 }
 
-fn run_task(hosts: &SshHosts, fleet: &str, name: &str) -> String {
+fn run_task(hosts: &SshHosts, fleets: &str, name: &str) -> String {
     let file = hosts.path("work").join(format!("{name}.dstack.yml"));
-    std::fs::write(&file, task(fleet, name, "hostname")).expect("written");
+    std::fs::write(&file, task(fleets, name, "hostname")).expect("written");
     let said = hosts.hub(&format!("{} apply -y -f {}", program(), file.display()));
     assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
     said.stdout
@@ -33,7 +33,9 @@ fn root_fleet_host_is_installed_runs_a_task_and_is_clean_after_delete() {
     let cpus = hosts.hub("sinfo -h -p lab -o %c").ok();
     let found = std::thread::available_parallelism().expect("CPUs").get();
     assert_eq!(cpus.trim(), found.to_string(), "the node is as large as its machine");
-    assert!(run_task(&hosts, "lab", "first").contains("node01"));
+    assert!(run_task(&hosts, "[lab]", "first").contains("node01"));
+    // A run that names no fleet may go to any of its project's.
+    assert!(run_task(&hosts, "null", "anywhere").contains("node01"));
     let said = hosts.hub("sbatch --wait -p lab -o batch.out --wrap hostname");
     assert_eq!(said.code, 0, "{}", said.stderr);
     assert_eq!(hosts.cluster.read("batch.out"), "node01\n");
@@ -47,6 +49,7 @@ fn root_fleet_host_is_installed_runs_a_task_and_is_clean_after_delete() {
         hosts.path("server.out").display()
     ));
     assert_eq!(found.stdout, "", "{}", found.stderr);
+    hosts.await_states("lab", "lab-0 idle");
     let said = hosts.hub(&format!("{} fleet delete lab -y", program()));
     assert_eq!((said.code, said.stdout.as_str()), (0, "Fleet lab deleted\n"), "{}", said.stderr);
     assert_eq!(hosts.states("lab"), "");
@@ -77,6 +80,8 @@ fn root_three_hosts_come_up_by_one_apply_and_one_through_another() {
     assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
     let said = hosts.hub("srun -p lab -N3 hostname").ok();
     assert_eq!(sorted_lines(&said), ["node01", "node02", "node03"]);
+    // A step's end is told before its node is free.
+    hosts.await_states("lab", "lab-0 idle,lab-1 idle,lab-2 idle");
     let said = hosts.hub(&format!("{} fleet delete lab -y", program()));
     assert_eq!(said.code, 0, "{}", said.stderr);
     for host in 1..=3 {
@@ -208,7 +213,7 @@ fn root_server_that_is_killed_amid_an_installation_goes_on_with_it() {
     hosts.cluster.kill("server");
     hosts.start_server();
     hosts.await_states("lab", "lab-0 idle,lab-1 idle");
-    assert!(run_task(&hosts, "lab", "after").contains("node0"));
+    assert!(run_task(&hosts, "[lab]", "after").contains("node0"));
     // A restart of a server leaves the agents alone.
     let before = hosts.agents(1);
     hosts.cluster.kill("server");
