@@ -12,7 +12,7 @@ use model::container::ContainerNetwork;
 use model::cpu_frequency::CpuFrequency;
 use model::health::HealthSource;
 use model::id::{AttemptId, JobId, RunId, StepId};
-use model::node::NodeFacts;
+use model::node::{NodeConfig, NodeFacts};
 use model::principal::{Principal, Role};
 use model::project::{Members, MembersChange};
 use model::raw_usage::UsageOwner;
@@ -20,6 +20,7 @@ use model::reason::{Refusal, UserFault};
 use model::reservation_request::ReservationRequest;
 use model::run::{ExitStatus, Hold, JobSpec, Usage};
 use model::secret::Sealed;
+use model::ssh_fleet::FleetHost;
 use model::step::StepShape;
 use model::time::Timestamp;
 use sched::Start;
@@ -127,6 +128,18 @@ pub enum Command {
         members: Members,
         change: MembersChange,
     },
+    SetFleet(Box<SetFleet>),
+    /// The hosts of these numbers leave the fleet; without numbers all of them, and the fleet goes with the last.
+    RemoveFleetHosts {
+        project: String,
+        name: String,
+        numbers: Option<Vec<u32>>,
+    },
+    /// What was found out about the host of a fleet that is this node.
+    FleetHost {
+        node: String,
+        report: FleetHostReport,
+    },
     SetUser(SetUser),
     RemoveUsers {
         names: Vec<String>,
@@ -171,6 +184,29 @@ pub enum Command {
     Tick {
         booked: bool,
     },
+}
+
+/// A fleet as it is asked for. Nothing is known yet of its hosts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetFleet {
+    pub project: String,
+    pub name: String,
+    /// As it is kept: without private keys.
+    pub configuration: String,
+    pub is_cluster: bool,
+    pub hosts: Vec<FleetHost>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FleetHostReport {
+    /// The public key that it, or the host before it, showed at first sight.
+    KeySeen { of_jump: bool, key: String },
+    /// Why it is not in service; nothing: it is no longer known why not.
+    Failed(Option<String>),
+    /// Its agent answers, and found this machine.
+    Found(Box<NodeConfig>),
+    /// Nothing of ours is left there.
+    Removed,
 }
 
 /// A secret whose value was encrypted again. One that was changed since is left alone.

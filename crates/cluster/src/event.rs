@@ -2,7 +2,7 @@
 //! variant keeps its serialised name.
 
 use crate::config::ClusterConfig;
-use crate::state::job::EndRecord;
+use crate::state::job::{EndRecord, Retries};
 use crate::token::UserToken;
 use model::account::{Account, Association, Qos};
 use model::activity::Activity;
@@ -22,6 +22,7 @@ use model::reason::Reason;
 use model::reservation::Reservation;
 use model::run::{ExitStatus, HetComponent, Hold, JobSpec, RunKind, Step, StepEnd, Usage};
 use model::secret::Sealed;
+use model::ssh_fleet::{FleetHost, SshFleet};
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -155,6 +156,8 @@ pub enum Event {
         reason: Option<Reason>,
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         special_exit: bool,
+        #[serde(default, skip_serializing_if = "Retries::is_none")]
+        retries: Retries,
     },
     /// An ended job is to run again.
     #[serde(rename = "revived")]
@@ -298,6 +301,24 @@ pub enum Event {
         name: String,
         by: String,
         at: Timestamp,
+    },
+    FleetSet {
+        fleet: Box<SshFleet>,
+        at: Timestamp,
+    },
+    FleetHostSet {
+        fleet: String,
+        number: u32,
+        host: Box<FleetHost>,
+        at: Timestamp,
+    },
+    /// Nothing of ours is left on a host that was on its way out.
+    FleetHostRemoved {
+        fleet: String,
+        number: u32,
+    },
+    FleetRemoved {
+        name: String,
     },
     ReservationSet(Box<Reservation>),
     ReservationRemoved {

@@ -15,7 +15,7 @@
 //! A cancel and a deadline end the job; so do a time limit and a lack of memory, unless it has a schedule. A cancel also takes back a requeue that is under way.
 
 use crate::config::Parameters;
-use crate::state::job::Job;
+use crate::state::job::{Job, Retries};
 use model::attempt::{Attempt, EndCause, Ending, RequeueAs};
 use model::change::Requeue;
 use model::reason::{Reason, Refusal};
@@ -69,25 +69,25 @@ fn is_retried(job: &Job, outcome: Outcome, at: Timestamp) -> bool {
         job.attempt().filter(|_| job.spec.schedule.is_some()).map(|attempt| attempt.start);
     let is_in_time = |most_s: u64| at.since(started.unwrap_or(at)).as_secs() < most_s;
     is_covered
-        && retry.attempts_max.is_none_or(|most| job.attempts < most)
+        && retry.attempts_max.is_none_or(|most| job.retries.count + 1 < most)
         && retry.duration_s.is_none_or(is_in_time)
 }
 
-/// Until when a job may wait for the attempt that `retry` makes; `None` for one that waits for its first, or for a time of its
-/// schedule.
+/// Until when a job may wait for the attempt that `retry` makes, once the pause before it is over; `None` for one that waits for
+/// another, or for a time of its schedule, and for one that somebody holds.
 pub(crate) fn retry_deadline(job: &Job) -> Option<Timestamp> {
     let (retry, requeued) = (job.spec.retry.as_ref()?, job.requeued?);
     let duration = Duration::from_secs(retry.duration_s?);
-    job.spec.schedule.is_none().then(|| requeued + duration)
+    let waits = job.retries.waits && job.hold.is_none() && job.spec.schedule.is_none();
+    waits.then(|| job.begin.map_or(requeued, |begin| begin.max(requeued)) + duration)
 }
 
-/// The pause before the attempt that `retry` makes after one that ended so. Earlier attempts of a job with a schedule may
-/// have been at other times.
+/// The pause before the attempt that `retry` makes after one that ended so.
 fn retry_pause(job: &Job, ending: &Ending, at: Timestamp) -> Option<Duration> {
     if job.spec.launch.kind != LaunchKind::Task || !is_retried(job, ended_as(ending), at) {
         return None;
     }
-    let earlier = if job.spec.schedule.is_some() { 0 } else { job.attempts.saturating_sub(1) };
+    let earlier = job.retries.count;
     let last = RETRY_PAUSES_S.len() - 1;
     Some(Duration::from_secs(RETRY_PAUSES_S[last.min(earlier as usize)]))
 }
@@ -181,6 +181,7 @@ pub(crate) struct RequeuedWait {
     pub hold: Option<Hold>,
     pub reason: Option<Reason>,
     pub special_exit: bool,
+    pub retries: Retries,
 }
 
 impl RequeuedWait {
@@ -198,6 +199,7 @@ impl RequeuedWait {
             hold: requeue.hold.then_some(Hold::User),
             reason: requeue.hold.then_some(Reason::RequeuedHeld),
             special_exit: requeue.special_exit,
+            retries: Retries { waits: false, ..job.retries },
         }
     }
 
@@ -214,8 +216,10 @@ impl RequeuedWait {
         let next = job.spec.schedule.as_ref().and_then(|schedule| schedule.next_after(at));
         if let Some(next) = next.filter(|_| has_had_its_turn(job, ending, at)) {
             wait.begin = next;
+            wait.retries = Retries::default();
         } else if let Some(pause) = retry_pause(job, ending, at) {
             wait.begin = at + pause;
+            wait.retries = Retries { count: job.retries.count + 1, waits: true };
         }
         let by_launch = match ending.cause {
             EndCause::LaunchFailed => Some(Reason::LaunchFailedHeld),

@@ -94,6 +94,15 @@ impl<'a> Viewer<'a> {
         !self.is_denied(PrivateKind::Partitions)
     }
 
+    /// A fleet is for the members of its project: to others its partition and its nodes are not there.
+    pub fn fleet(&self, name: &str) -> bool {
+        self.state.fleets.get(name).is_none_or(|fleet| self.in_project(&fleet.project))
+    }
+
+    fn in_project(&self, name: &str) -> bool {
+        self.rights.project_role(name).is_some()
+    }
+
     /// A reservation is private to those who may use it, with one of their accounts.
     pub fn reservation(&self, reservation: &Reservation) -> bool {
         let usable = || {
@@ -118,6 +127,7 @@ impl<'a> Viewer<'a> {
                 let belongs = self.rights.coordinates(name) || self.rights.belongs_to(name);
                 self.rights.operator || belongs && member.is_none_or(|user| is_shown(user))
             }
+            ActivityTarget::Fleet { project, .. } => self.in_project(project),
             ActivityTarget::User(name) => self.rights.operator || *name == self.who.name,
         }
     }

@@ -46,6 +46,10 @@ pub enum Target {
         account: String,
     },
     Instance(String),
+    Fleet {
+        project: String,
+        name: String,
+    },
     Project(String),
     User(String),
 }
@@ -57,6 +61,7 @@ impl Target {
             Self::Run { .. } => "run",
             Self::Job { .. } => "job",
             Self::Instance(_) => "instance",
+            Self::Fleet { .. } => "fleet",
             Self::Project(_) => "project",
             Self::User(_) => "user",
         }
@@ -64,15 +69,16 @@ impl Target {
 
     pub fn name(&self) -> &str {
         match self {
-            Self::Run { name, .. } | Self::Job { name, .. } => name,
+            Self::Run { name, .. } | Self::Job { name, .. } | Self::Fleet { name, .. } => name,
             Self::Instance(name) | Self::Project(name) | Self::User(name) => name,
         }
     }
 
-    /// The account of the run that it is, or is a part of.
+    /// The account of the run that it is, or is a part of; the project of a fleet.
     pub fn account(&self) -> Option<&str> {
         match self {
             Self::Run { account, .. } | Self::Job { account, .. } => Some(account),
+            Self::Fleet { project, .. } => Some(project),
             _ => None,
         }
     }
@@ -246,6 +252,9 @@ pub fn of_activity(activity: &Activity) -> Occurrence {
         ActivityTarget::Project(name) => Target::Project(name.clone()),
         ActivityTarget::User(name) => Target::User(name.clone()),
         ActivityTarget::Node(name) => Target::Instance(name.clone()),
+        ActivityTarget::Fleet { project, name } => {
+            Target::Fleet { project: project.clone(), name: name.clone() }
+        }
         ActivityTarget::Run { run, name, account, .. } => {
             Target::Run { run: *run, name: name.clone(), account: account.clone() }
         }

@@ -26,6 +26,7 @@ use model::request::{DeviceMake, Grant, GresRequest, Memory, Per, Request, Shari
 use model::run::{Component, JobSpec, Launch, LaunchKind, Retry};
 use model::secret::{RegistryAuth, SecretValue};
 use model::time::{TimeLimit, Timestamp};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -228,38 +229,73 @@ pub fn resolve_dependencies(
     Ok(())
 }
 
-/// Puts the names of nodes in place of hosts and of numbers in fleets. `nodes` are those of the cluster in the order of
-/// their names.
-pub fn resolve_instances(
-    task: &mut Task,
-    partitions: &[Partition],
-    nodes: &[(&NodeConfig, &NodeFacts)],
-) -> Result<(), RequestError> {
-    let is_host = |host: &str, (config, facts): &(&NodeConfig, &NodeFacts)| {
-        let known = [&config.hostname, &config.address, &facts.hostname, &facts.address];
-        known.iter().any(|one| one.eq_ignore_ascii_case(host))
-    };
+/// Names of the nodes that instances are looked for among.
+#[derive(Default)]
+pub struct KnownInstances {
+    /// Of host names and addresses, in small letters, to the name of the node.
+    hosts: HashMap<String, String>,
+    /// The nodes of each fleet in the order of their names; the default one also by no name.
+    fleets: HashMap<Option<String>, Vec<String>>,
+}
+
+impl KnownInstances {
+    /// What the task needs of the cluster, whose nodes come in the order of their names. It is made while others wait for the
+    /// cluster's state: nothing is asked of each pair of two lists.
+    pub fn new<'c>(
+        task: &Task,
+        partitions: impl Iterator<Item = &'c Partition>,
+        nodes: impl Iterator<Item = (&'c NodeConfig, &'c NodeFacts)>,
+    ) -> Self {
+        let mut known = Self::default();
+        if task.instances.iter().any(|instance| matches!(instance, Instance::Host(_))) {
+            for (config, facts) in nodes {
+                let said = [&config.hostname, &config.address, &facts.hostname, &facts.address];
+                for host in said {
+                    let host = host.to_ascii_lowercase();
+                    known.hosts.entry(host).or_insert_with(|| config.name.clone());
+                }
+            }
+        }
+        if task.instances.iter().any(|instance| matches!(instance, Instance::OfFleet { .. })) {
+            for partition in partitions {
+                let mut nodes = partition.nodes.clone();
+                nodes.sort_unstable();
+                if partition.default {
+                    known.fleets.insert(None, nodes.clone());
+                }
+                known.fleets.insert(Some(partition.name.clone()), nodes);
+            }
+        }
+        known
+    }
+}
+
+/// Puts the names of nodes in place of hosts and of numbers in fleets.
+pub fn resolve_instances(task: &mut Task, known: &KnownInstances) -> Result<(), RequestError> {
     for instance in &mut task.instances {
         let (found, said) = match instance {
             Instance::Name(_) => continue,
-            Instance::Host(host) => (nodes.iter().find(|node| is_host(host, node)), host.clone()),
+            Instance::Host(host) => (known.hosts.get(&host.to_ascii_lowercase()), host.clone()),
             Instance::OfFleet { fleet, number } => {
                 let named = self::partitions(std::slice::from_ref(fleet))?;
-                let partition = partitions.iter().find(|partition| match named.first() {
-                    Some(name) => partition.name == *name,
-                    None => partition.default,
-                });
-                let of_fleet = |node: &&(&NodeConfig, &NodeFacts)| {
-                    partition.is_some_and(|partition| partition.nodes.contains(&node.0.name))
-                };
-                let found = nodes.iter().filter(of_fleet).nth(*number as usize);
+                let of_fleet = known.fleets.get(&named.into_iter().next());
+                let found = of_fleet.and_then(|nodes| nodes.get(*number as usize));
                 (found, format!("{number} of fleet {}", fleet.name))
             }
         };
-        let (config, _) = found.ok_or(RequestError::NoSuchInstance(said))?;
-        *instance = Instance::Name(config.name.clone());
+        let name = found.ok_or(RequestError::NoSuchInstance(said))?;
+        *instance = Instance::Name(name.clone());
     }
+    task.instances.sort_unstable_by(|one, other| named(one).cmp(named(other)));
+    task.instances.dedup_by(|one, other| named(one) == named(other));
     Ok(())
+}
+
+fn named(instance: &Instance) -> &str {
+    match instance {
+        Instance::Name(name) => name,
+        Instance::Host(_) | Instance::OfFleet { .. } => "",
+    }
 }
 
 /// The names of the only nodes that will do.

@@ -413,7 +413,7 @@ fn commands_must_be_there_and_be_commands() {
 fn other_types_are_read_and_refused_at_apply() {
     let cases = [
         ("type: service\nport: 80\ncommands: [x]\n", "1:7: `type`: services are not available yet"),
-        ("type: fleet\nnodes: 2\n", "1:7: `type`: fleets are not available yet"),
+        ("type: fleet\nnodes: 2\n", "1:7: `type`: fleets of cloud machines are not available yet"),
         (
             "type: volume\nbackend: aws\nregion: us\nsize: 10GB\n",
             "1:7: `type`: network volumes are not available yet",

@@ -3,7 +3,8 @@
 use dstack::configuration::task::Task;
 use dstack::configuration::{Configuration, parse};
 use dstack::request::{
-    Draft, RequestError, Submitter, draft, for_offers, is_same_run, resolve_instances,
+    Draft, KnownInstances, RequestError, Submitter, draft, for_offers, is_same_run,
+    resolve_instances,
 };
 use model::amount::Bytes;
 use model::gpu::{ComputeCapability, GpuVendor};
@@ -223,14 +224,16 @@ fn instances_are_nodes_by_name_host_and_number_in_their_fleet() {
     let partitions = [partition("main", true, &["a1", "a2", "b1"]), partition("b", false, &["b1"])];
     let pool = |instances: &str| {
         let mut task = task(&format!("instances: {instances}"));
-        resolve_instances(&mut task, &partitions, &nodes)?;
+        let known = KnownInstances::new(&task, partitions.iter(), nodes.iter().copied());
+        resolve_instances(&mut task, &known)?;
         Ok::<_, RequestError>(
             draft_of(&task, Timestamp::default())?.submission.spec.request().node_pool.clone(),
         )
     };
     let good = [
         ("[a2]", vec!["a2"]),
-        ("[{name: b1}, a1]", vec!["b1", "a1"]),
+        ("[{name: b1}, a1]", vec!["a1", "b1"]),
+        ("[a2, {hostname: 10.0.0.2}, a2]", vec!["a2"]),
         ("[{hostname: 10.0.0.2}]", vec!["a2"]),
         ("[{hostname: B1.lab}]", vec!["b1"]),
         ("[{fleet: main, instance: 1}]", vec!["a2"]),

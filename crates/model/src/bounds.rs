@@ -89,6 +89,8 @@ pub const JOB_INPUT_BYTES: Bound =
 pub const TOKENS: Bound = items("tokens of one user", 100, "");
 pub const JOIN_TOKENS: Bound = items("join tokens that wait to be used", 65_536, "");
 pub const TOKEN_NAME_BYTES: Bound = bytes("token name", 64, "");
+pub const FLEETS: Bound = items("fleets over SSH", 1000, "");
+pub const FLEET_HOSTS: Bound = items("hosts of a fleet", 10_000, "");
 pub const SECRETS: Bound = items("secrets of a project", 1000, "");
 pub const SECRET_BYTES: Bound = bytes("the value of a secret", 16 << 10, "");
 pub const ARCHIVE_BYTES: Bound =
@@ -146,6 +148,8 @@ pub const ALL: &[Bound] = &[
     TOKENS,
     JOIN_TOKENS,
     TOKEN_NAME_BYTES,
+    FLEETS,
+    FLEET_HOSTS,
     SECRETS,
     SECRET_BYTES,
     ARCHIVE_BYTES,

@@ -10,7 +10,8 @@
 //! - `writer/`: the single writer, recovery from disk, the books' thread, the tick. Another journal comes in here.
 //! - `plan/`: the planner's thread, and the thread that makes forecasts and explanations.
 //! - `dispatch/`: from events to orders, with the controller's prolog and epilog; `dispatch/launch/`: what an order says.
-//! - `agents/`: the agents' port and links. Backends that bring up machines of their own would lie beside it.
+//! - `agents/`: the agents' port and links.
+//! - `fleet/`: hosts over SSH become nodes: the agent is installed on them, looked after and removed.
 //! - `http/`: the clients' API. dstack's API and web pages are routers that join `http::router`; `metrics/`: what
 //!   Prometheus reads there.
 //! - `show/`: what clients are shown, a file for each kind of answer; `step/`: creating steps.
@@ -29,6 +30,7 @@ pub mod configure;
 mod connection_limits;
 mod dispatch;
 mod error;
+mod fleet;
 mod http;
 mod inactivity;
 mod logs;

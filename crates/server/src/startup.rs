@@ -12,6 +12,8 @@ use crate::configure::Machine;
 use crate::connection_limits::{self, ConnectionLimits, ListenerSlots};
 use crate::dispatch::DispatchThread;
 use crate::error::ServerError;
+use crate::fleet::installer;
+use crate::fleet::program::Program;
 use crate::http;
 use crate::http::body_limits::BodyLimits;
 use crate::http::clients_port::ClientsPort;
@@ -78,6 +80,8 @@ pub struct ServerOptions {
     /// A snapshot is due after this many events.
     pub snapshot_events: u64,
     pub connection_limits: ConnectionLimits,
+    /// The program itself, which is installed on the hosts of fleets.
+    pub program: std::fs::File,
 }
 
 /// The listening sockets, bound before root is given up.
@@ -247,6 +251,7 @@ async fn serve(
     tokio::spawn(utilization::run(shared.clone()));
     tokio::spawn(inactivity::run(shared.clone()));
     tokio::spawn(collector::run(shared.clone(), pulls));
+    tokio::spawn(install_fleets(shared.clone(), options.program));
     tokio::select! {
         () = await_nodes(&shared, &options.local_nodes) => {
             ready();
@@ -258,6 +263,23 @@ async fn serve(
     tracing::info!("the server stops; jobs go on");
     shared.agents.shut_down().await;
     Ok(())
+}
+
+/// Looks after the hosts of fleets, once there are any.
+async fn install_fleets(shared: Arc<Shared>, program: std::fs::File) {
+    let mut commits = shared.commits.subscribe();
+    while shared.read().fleets.is_empty() {
+        if commits.changed().await.is_err() {
+            return;
+        }
+    }
+    match tokio::task::spawn_blocking(move || Program::open(program)).await {
+        Ok(Ok(program)) => installer::run(shared, Arc::new(program)).await,
+        Ok(Err(error)) => {
+            tracing::error!("hosts of fleets cannot be installed: the program: {error}")
+        }
+        Err(error) => tracing::error!("hosts of fleets cannot be installed: {error}"),
+    }
 }
 
 /// Where SSH clients find the server: at the host that the site names for its server, or at the first address.

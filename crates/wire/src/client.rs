@@ -2,6 +2,7 @@
 
 use crate::diagnostics::DiagnosticsView;
 use crate::explain::{ExplainQuery, ExplainedJob};
+use crate::fleet::{FleetConfiguration, FleetView};
 use crate::job_list::JobList;
 use crate::listing::ListingQuery;
 use crate::project::ProjectView;
@@ -224,6 +225,20 @@ pub enum Call {
     },
     /// Encrypts every secret with a new key.
     RotateSecretKey,
+    /// The fleets over SSH of the caller's projects.
+    Fleets,
+    /// Makes a fleet over SSH, or changes it in place.
+    ApplyFleet {
+        project: String,
+        configuration: FleetConfiguration,
+    },
+    /// Removes hosts of a fleet, or without numbers all of it.
+    RemoveFleetHosts {
+        project: String,
+        name: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        numbers: Option<Vec<u32>>,
+    },
     Reservations,
     Licenses,
     CreateReservation(Box<ReservationRequest>),
@@ -312,6 +327,7 @@ pub enum Answer {
     Secret {
         value: SecretValue,
     },
+    Fleets(Vec<FleetView>),
     Offers(Vec<Offer>),
     Reservations(ReservationsView),
     ReservationCreated {

@@ -4,6 +4,7 @@
 use crate::client::{Answer, Call, Cancel, Envelope, SubmitForecast};
 use crate::diagnostics::{DiagnosticsView, PlanCounts};
 use crate::explain::{ExpectedStart, WaitView};
+use crate::fleet::{FleetConfiguration, FleetHostState, FleetHostView, FleetView};
 use crate::link::{
     Hello, JoinRequest, NodeHello, RefusedOrder, SpooledAttempt, ToAgent, ToServer, Welcome,
 };
@@ -47,10 +48,47 @@ fn calls_of_clients_keep_their_names() {
             r#""batch_only":false,"full":true}}"#
         ),
     );
+    let configuration = FleetConfiguration(serde_json::json!({"type": "fleet"}));
+    travels(
+        &Call::ApplyFleet { project: "main".into(), configuration },
+        r#"{"apply_fleet":{"project":"main","configuration":{"type":"fleet"}}}"#,
+    );
+    let (project, name) = ("main".to_owned(), "lab".to_owned());
+    travels(
+        &Call::RemoveFleetHosts { project, name, numbers: Some(vec![2]) },
+        r#"{"remove_fleet_hosts":{"project":"main","name":"lab","numbers":[2]}}"#,
+    );
     let step = StepId::Number(0);
     travels(
         &Call::SignalStep { job: JobId(12), step, signal: 2 },
         r#"{"signal_step":{"job":12,"step":{"number":0},"signal":2}}"#,
+    );
+}
+
+#[test]
+fn fleets_keep_their_names() {
+    let host = FleetHostView {
+        number: 0,
+        node: "lab-0".into(),
+        hostname: "10.0.0.1".into(),
+        state: FleetHostState::Joined,
+        blocks: Some(4),
+        failure: Some("sudo: a password is required".into()),
+    };
+    let fleet = FleetView {
+        name: "lab".into(),
+        project: "main".into(),
+        configuration: "{}".into(),
+        created: Timestamp(1),
+        hosts: vec![host],
+    };
+    travels(
+        &Answer::Fleets(vec![fleet]),
+        concat!(
+            r#"{"fleets":[{"name":"lab","project":"main","configuration":"{}","created":1,"hosts":["#,
+            r#"{"number":0,"node":"lab-0","hostname":"10.0.0.1","state":"joined","blocks":4,"#,
+            r#""failure":"sudo: a password is required"}]}]}"#
+        ),
     );
 }
 

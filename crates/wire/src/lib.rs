@@ -16,6 +16,7 @@ mod call_kind;
 pub mod client;
 pub mod diagnostics;
 pub mod explain;
+pub mod fleet;
 pub mod forward;
 pub mod frame;
 #[cfg(test)]

@@ -6,6 +6,7 @@
 mod array;
 mod end;
 mod field;
+mod fleet;
 mod requeue;
 mod site;
 mod suspend;
@@ -139,6 +140,10 @@ impl State {
                 }
             }
             Event::Purged { jobs } => jobs.iter().for_each(|job| self.purge(*job)),
+            Event::FleetSet { .. }
+            | Event::FleetHostSet { .. }
+            | Event::FleetHostRemoved { .. }
+            | Event::FleetRemoved { .. } => self.apply_fleet(event),
             _ => self.apply_node_or_account(event),
         }
         None
@@ -154,8 +159,9 @@ impl State {
     }
 
     fn apply_config(&mut self, config: &crate::config::ClusterConfig, at: Timestamp) {
+        let of_fleets = (self.fleet_nodes(), self.fleet_partitions());
         let mut known: BTreeMap<String, Node> = std::mem::take(&mut self.nodes);
-        for configured in &config.nodes {
+        for configured in config.nodes.iter().chain(&of_fleets.0) {
             let config = Arc::new(configured.clone());
             let node = match known.remove(&configured.name) {
                 Some(node) => {
@@ -182,13 +188,10 @@ impl State {
             self.nodes.insert(name, Node { removed: true, ..node });
         }
         self.partitions = config.partitions.iter().cloned().map(Arc::new).collect();
+        self.partitions.extend(of_fleets.1);
         self.next_job = self.next_job.max(config.parameters.first_job_id);
         self.config = Arc::new(config.clone());
-        self.tree.invalidate();
-        self.accounting.invalidate();
-        self.fair_share_ranks.invalidate();
-        self.priority_totals.invalidate();
-        self.hardware.invalidate();
+        self.invalidate_configuration();
     }
 
     fn apply_submitted(&mut self, s: &Submitted) {

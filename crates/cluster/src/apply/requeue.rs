@@ -3,7 +3,7 @@
 use crate::books;
 use crate::event::Event;
 use crate::state::State;
-use crate::state::job::{EndRecord, Phase};
+use crate::state::job::{EndRecord, Phase, Retries};
 use model::id::JobId;
 use model::record::JobRecord;
 
@@ -14,7 +14,7 @@ impl State {
         ended: &EndRecord,
         event: &Event,
     ) -> JobRecord {
-        let Event::Requeued { begin, hold, reason, special_exit, .. } = event else {
+        let Event::Requeued { begin, hold, reason, special_exit, retries, .. } = event else {
             panic!("job {id} is requeued by {event:?}")
         };
         self.charge(id, ended.end);
@@ -30,6 +30,7 @@ impl State {
         job.fixed_reason = reason.clone().map(Box::new);
         job.special_exit = *special_exit;
         job.requeued = Some(ended.end);
+        job.retries = *retries;
         record
     }
 
@@ -48,6 +49,7 @@ impl State {
         job.fixed_reason = reason.clone().map(Box::new);
         job.special_exit = *special_exit;
         job.requeued = Some(*at);
+        job.retries = Retries::default();
         // It runs again, and is listed again.
         job.deleted = false;
         self.ended.remove(&(end, id));

@@ -193,7 +193,7 @@ impl State {
             Phase::Ended(_) if job.pending.is_some() => Err(Refusal::JobEnded(job.id)),
             Phase::Ended(_) => {
                 let requeue = RequeueAs { hold: how.hold, special_exit: how.special_exit };
-                let RequeuedWait { begin, hold, reason, special_exit } =
+                let RequeuedWait { begin, hold, reason, special_exit, .. } =
                     RequeuedWait::new(&self.config.parameters, job, requeue, at);
                 Ok(vec![Event::EndedJobRequeued {
                     job: job.id,

@@ -80,9 +80,9 @@ pub(super) fn closing(
     let Some(requeue) = ending.requeue else {
         return Event::Ended { job: job.id, ended };
     };
-    let RequeuedWait { begin, hold, reason, special_exit } =
+    let RequeuedWait { begin, hold, reason, special_exit, retries } =
         RequeuedWait::after(parameters, job, ending, requeue, at);
-    Event::Requeued { job: job.id, ended, begin, hold, reason, special_exit }
+    Event::Requeued { job: job.id, ended, begin, hold, reason, special_exit, retries }
 }
 
 /// The steps whose ends the state does not have yet. The record's event carries these alone, and `apply` adds the others:

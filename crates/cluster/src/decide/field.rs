@@ -16,7 +16,7 @@ use model::dependency::Dependency;
 use model::id::JobId;
 use model::range::Range;
 use model::reason::Refusal;
-use model::run::{Hold, JobSpec};
+use model::run::{Hold, JobSpec, LaunchKind};
 use model::time::TimeLimit;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -25,7 +25,15 @@ use std::time::Duration;
 const CIRCLE_MAX: usize = 10_000;
 
 /// The most that dstack's `priority` may be.
-const RUN_PRIORITY_MAX: u8 = 100;
+pub(super) const RUN_PRIORITY_MAX: u8 = 100;
+
+pub(super) fn run_priority_refused(priority: u8) -> Refusal {
+    Refusal::InvalidValue {
+        what: "priority".into(),
+        value: priority.to_string(),
+        expected: format!("expected a number from 0 to {RUN_PRIORITY_MAX}"),
+    }
+}
 
 impl State {
     pub(super) fn update(
@@ -139,13 +147,14 @@ impl State {
             JobField::Priority(priority) => self.check_priority(job, *priority, context),
             JobField::Nice(nice) if *nice < 0 => self.only_operators(context),
             JobField::Nice(_) => Ok(()),
-            // Whoever submits a run chooses it.
-            JobField::RunPriority(priority) if *priority <= RUN_PRIORITY_MAX => Ok(()),
-            JobField::RunPriority(priority) => Err(Refusal::InvalidValue {
-                what: "priority".into(),
-                value: priority.to_string(),
-                expected: format!("expected a number from 0 to {RUN_PRIORITY_MAX}"),
-            }),
+            JobField::RunPriority(_) if job.spec.launch.kind != LaunchKind::Task => {
+                Err(Refusal::Other(format!("job {} is no run of dstack's", job.id)))
+            }
+            // Whoever submits a run chooses it, until an operator does.
+            JobField::RunPriority(priority) if *priority <= RUN_PRIORITY_MAX => {
+                if job.priority_set { self.only_operators(context) } else { Ok(()) }
+            }
+            JobField::RunPriority(priority) => Err(run_priority_refused(*priority)),
             // Slurm accepts a deadline for a running job, without effect.
             JobField::Deadline(_) if running => Ok(()),
             JobField::Deadline(time) if *time <= context.now => Err(Refusal::TimePassed),
@@ -178,7 +187,8 @@ impl State {
             JobField::Partition(names) => names.iter().try_for_each(|name| {
                 let partition = self.partition(name);
                 let partition = partition.ok_or_else(|| Refusal::UnknownPartition(name.clone()))?;
-                check_access(partition, &job.spec)
+                check_access(partition, &job.spec)?;
+                self.check_fleet_use(name, &job.spec)
             }),
             JobField::NodeList(names) | JobField::Exclude(names) => {
                 match names.iter().find(|n| !self.nodes.contains_key(*n)) {

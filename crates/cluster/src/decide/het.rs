@@ -225,10 +225,18 @@ impl State {
                 *event = Event::Ended { job: *job, ended: ended.clone() };
             }
             (Event::Ended { ended, .. }, Some(requeue)) => {
-                let RequeuedWait { begin, hold, reason, special_exit } =
+                let RequeuedWait { begin, hold, reason, special_exit, retries } =
                     RequeuedWait::new(&self.config.parameters, job, requeue, ended.end);
                 let ended = ended.clone();
-                *event = Event::Requeued { job: job.id, ended, begin, hold, reason, special_exit };
+                *event = Event::Requeued {
+                    job: job.id,
+                    ended,
+                    begin,
+                    hold,
+                    reason,
+                    special_exit,
+                    retries,
+                };
             }
             _ => {}
         }

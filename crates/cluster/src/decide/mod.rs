@@ -9,6 +9,7 @@ mod coordinator;
 mod delete_run;
 mod end;
 mod field;
+mod fleet;
 mod gang;
 mod het;
 mod limits;
@@ -56,7 +57,15 @@ impl State {
             Command::StartTerm { term } => {
                 Ok(vec![Event::TermStarted { term: *term, at: context.now }].into())
             }
-            Command::Configure(config) => Ok(self.decide_configure(config, context)),
+            Command::Configure(config) => {
+                self.check_beside_fleets(config)?;
+                Ok(self.decide_configure(config, context))
+            }
+            Command::SetFleet(set) => self.decide_set_fleet(set, context),
+            Command::RemoveFleetHosts { project, name, numbers } => {
+                self.decide_remove_fleet_hosts(project, name, numbers.as_deref(), context)
+            }
+            Command::FleetHost { node, report } => self.decide_fleet_host(node, report, context),
             Command::Submit(submit) => self.decide_submit(submit, context),
             Command::Start(start) => self.decide_start(start, context),
             Command::StartHetJob(starts) => self.decide_start_het_job(starts, context),

@@ -34,6 +34,11 @@ pub(super) fn check_names(command: &Command) -> Result<(), Refusal> {
             check_all("node name", config.nodes.iter().map(|node| &node.name))?;
             check_all("partition name", config.partitions.iter().map(|p| &p.name))
         }
+        Command::SetFleet(set) => {
+            check("fleet name", &set.name)?;
+            let each = set.hosts.iter().flat_map(|host| [Some(&host.login), host.jump.as_ref()]);
+            check_all("host", each.flatten().flat_map(|login| [&login.hostname, &login.user]))
+        }
         Command::SetUser(set) => {
             check("user name", &set.name)?;
             check_all("e-mail address", &set.email)

@@ -5,6 +5,7 @@ use crate::command::{Context, Decision, Reply};
 use crate::event::Event;
 use crate::state::State;
 use model::change::NodeChange;
+use model::fleet::STATIC;
 use model::id::AttemptId;
 use model::node::{AdminState, NodeFacts, SlotState};
 use model::node_reason::{NodeCause, NodeReason, ReasonAuthor};
@@ -37,7 +38,8 @@ impl State {
         let answers_again =
             node.reason.as_ref().is_some_and(|r| r.cause == NodeCause::NotResponding);
         // `ReturnToService=0`: a node that went down stays so until somebody resumes it.
-        let stays = self.config.parameters.return_to_service == 0;
+        // A host of a fleet is brought back by the server itself.
+        let stays = self.config.parameters.return_to_service == 0 && node.config.fleet == STATIC;
         if node.slot == SlotState::Down && answers_again && stays {
             let admin = node.admin.or(Some(AdminState::Down));
             let reason = node.reason.clone();

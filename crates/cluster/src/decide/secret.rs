@@ -39,13 +39,15 @@ impl State {
         self.secrets.get(project).unwrap_or(&NONE)
     }
 
-    /// Every encrypted value: the secrets, and what jobs hold.
+    /// Every encrypted value: the secrets, what jobs hold, and the keys of fleets.
     pub fn sealed_values(&self) -> impl Iterator<Item = &Sealed> {
         let of_jobs = self.jobs.values().flat_map(|job| {
             let launch = &job.spec.launch;
             [launch.registry_auth.as_deref(), launch.git_credentials.as_deref()]
         });
-        self.secrets.values().flat_map(BTreeMap::values).chain(of_jobs.flatten())
+        let of_fleets = self.fleets.values().flat_map(|fleet| fleet.sealed_values());
+        let of_secrets = self.secrets.values().flat_map(BTreeMap::values);
+        of_secrets.chain(of_jobs.flatten()).chain(of_fleets)
     }
 
     fn secret_set(

@@ -1,6 +1,7 @@
 //! A new job: whatever is refused is refused here, before an id is used.
 
 use super::assign::Assignment;
+use super::field::{RUN_PRIORITY_MAX, run_priority_refused};
 use crate::authorise::{Act, authorise};
 use crate::command::{Command, Context, Decision, Reply, Submit};
 use crate::event::{Event, Submitted};
@@ -126,6 +127,9 @@ impl State {
     ) -> Result<(), Refusal> {
         if spec.nice < 0 {
             authorise(self, &context.by, Act::Operate).map_err(|_| Refusal::Nice)?;
+        }
+        if let Some(priority) = spec.dstack_priority.filter(|asked| *asked > RUN_PRIORITY_MAX) {
+            return Err(run_priority_refused(priority));
         }
         if submit.priority.is_some_and(|asked| asked > computed) {
             authorise(self, &context.by, Act::Operate)?;
@@ -255,6 +259,7 @@ impl State {
             return Err(Refusal::PartitionNotAvailable(partition.name.clone()));
         }
         check_access(partition, spec)?;
+        self.check_fleet_use(&partition.name, spec)?;
         let request = spec.request();
         if partition.require_reservation && request.reservation.is_none() {
             return Err(Refusal::ReservationRequired(partition.name.clone()));

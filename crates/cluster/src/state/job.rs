@@ -47,6 +47,9 @@ pub struct Job {
     /// When it was last requeued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requeued: Option<Timestamp>,
+    /// What `retry` has done for it.
+    #[serde(default, skip_serializing_if = "Retries::is_none")]
+    pub retries: Retries,
     /// Held after an end that somebody should look at: JobState::SpecialExit.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub special_exit: bool,
@@ -101,6 +104,21 @@ pub struct EndRecord {
     pub suspended_ms: u64,
 }
 
+/// The attempts that `retry` made of a job, at one time of its schedule where it has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Retries {
+    pub count: u32,
+    /// It waits for one, and not after a requeue by somebody or a preemption.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub waits: bool,
+}
+
+impl Retries {
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 impl Job {
     /// A job as it is when it was just submitted.
     pub(crate) fn waiting(
@@ -127,6 +145,7 @@ impl Job {
             attempts: 0,
             fixed_reason: None,
             requeued: None,
+            retries: Retries::default(),
             special_exit: false,
             admin_comment: None,
             accrues_from: None,

@@ -28,6 +28,7 @@ use model::project::{KnownUser, Project};
 use model::reservation::Reservation;
 use model::run::Run;
 use model::secret::Sealed;
+use model::ssh_fleet::SshFleet;
 use model::time::Timestamp;
 use node::Node;
 use priority_totals::PriorityTotals;
@@ -74,6 +75,9 @@ pub struct State {
     /// By project and name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, BTreeMap<String, Sealed>>,
+    /// Fleets over SSH, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fleets: BTreeMap<String, SshFleet>,
     pub next_job: u32,
     pub next_priority: u64,
     #[serde(default, rename = "spending")]
@@ -133,6 +137,7 @@ impl Default for State {
             agents: BTreeMap::new(),
             user_tokens: BTreeMap::new(),
             secrets: BTreeMap::new(),
+            fleets: BTreeMap::new(),
             next_job: 1,
             next_priority: FIRST_PRIORITY,
             ended: BTreeSet::new(),

@@ -6,6 +6,7 @@ mod arrays;
 mod authorisation;
 mod dependencies;
 mod endings;
+mod fleets;
 mod groups;
 mod het;
 mod invariants;

@@ -58,14 +58,13 @@ const TYPES: &[(Type, Option<&str>)] = &[
     (Type::Task, None),
     (Type::DevEnvironment, None),
     (Type::Service, Some("services are not available yet")),
-    (
-        Type::Fleet,
-        Some("fleets are not available yet: the nodes are those of slurm.conf, or of `sluice up`"),
-    ),
+    (Type::Fleet, None),
     (Type::Gateway, Some("gateways are not available yet")),
     (Type::Volume, Some("network volumes are not available yet")),
     (Type::Preset, None),
 ];
+
+const CLOUD_FLEET: &str = "fleets of cloud machines are not available yet: the nodes are those of slurm.conf, of `sluice up`, or hosts that `ssh_config` names";
 
 /// Reads the bytes of a `.dstack.yml`; `file` is its name as the user wrote it.
 pub fn parse(file: &str, bytes: &[u8]) -> Result<Loaded, ConfigurationError> {
@@ -166,7 +165,12 @@ fn read(document: &Node, source: Source, profile: Option<&Value>) -> Result<Load
         Type::Task | Type::DevEnvironment | Type::Service => {
             check::run(&top, &mut value, &mut reading)?;
         }
-        Type::Fleet => check::fleet(&top, &value)?,
+        Type::Fleet => {
+            check::fleet(&top, &value)?;
+            if value.get("ssh_config").is_null() {
+                refuse_type(&top, CLOUD_FLEET, &mut reading)?;
+            }
+        }
         Type::Gateway | Type::Volume | Type::Preset => {}
     }
     let configuration = match kind {
@@ -199,6 +203,15 @@ fn type_of(top: &Field<'_>, reading: &mut Reading) -> Result<Type, Fault> {
         reading.refuse(&field, why);
     }
     Ok(kind)
+}
+
+/// Refuses what is not available of a type that is.
+fn refuse_type(top: &Field<'_>, why: &'static str, reading: &mut Reading) -> Result<(), Fault> {
+    let entries = top.entries("")?;
+    if let Some((_, _, field)) = entries.into_iter().find(|(key, ..)| *key == "type") {
+        reading.refuse(&field, why);
+    }
+    Ok(())
 }
 
 fn table(kind: Type, top: &Field<'_>) -> Result<&'static Table, Fault> {

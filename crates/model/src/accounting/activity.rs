@@ -24,6 +24,7 @@ pub enum ActivityTarget {
     Project(String),
     User(String),
     Node(String),
+    Fleet { project: String, name: String },
     Run { run: RunId, name: String, owner: u32, account: String },
 }
 

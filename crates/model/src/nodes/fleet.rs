@@ -8,13 +8,6 @@ pub const STATIC: &str = "static";
 /// The project (account) to which `static` belongs.
 pub const MAIN_PROJECT: &str = "main";
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fleet {
-    pub name: String,
-    pub project: String,
-    pub blocks: Blocks,
-}
-
 /// Into how many equal shares a host of the fleet is offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -22,10 +15,4 @@ pub enum Blocks {
     /// The smallest free share that satisfies the ranges.
     Auto,
     Count(u32),
-}
-
-impl Fleet {
-    pub fn of_static_nodes() -> Self {
-        Self { name: STATIC.into(), project: MAIN_PROJECT.into(), blocks: Blocks::Auto }
-    }
 }

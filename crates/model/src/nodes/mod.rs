@@ -12,4 +12,5 @@ pub mod reservation;
 pub mod reservation_request;
 pub mod select;
 pub mod site;
+pub mod ssh_fleet;
 pub mod topology;

@@ -16,6 +16,7 @@ use crate::place::{fit, gres};
 use crate::view::NodeInfo;
 use model::cpuset::CpuSet;
 use model::node::NodeConfig;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 #[derive(Debug, Clone)]
@@ -68,7 +69,8 @@ impl NodeNeeds {
         };
         let need = |config: &Arc<NodeConfig>| need(demand, config, tasks, &totals);
         let named = |names: &[String]| -> Vec<u32> {
-            let listed = |node: &Arc<NodeInfo>| names.contains(&node.config.name);
+            let names: HashSet<&str> = names.iter().map(String::as_str).collect();
+            let listed = |node: &Arc<NodeInfo>| names.contains(node.config.name.as_str());
             (0u32..).zip(nodes).filter(|(_, node)| listed(node)).map(|(at, _)| at).collect()
         };
         let request = demand.request;

@@ -12,11 +12,16 @@ use model::range::Range;
 use model::request::{DeviceMake, Grant, GresRequest, Per, Request, Sharing};
 use model::select::{Select, Unit};
 use model::tres::{Tres, TresKind};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 #[derive(Debug, Clone)]
 pub struct Demand<'a> {
     pub request: &'a Request,
+    /// Nodes that will not do.
+    pub excluded: HashSet<&'a str>,
+    /// The only nodes that will do, where there are any.
+    pub pool: HashSet<&'a str>,
     pub tasks: Tasks,
     pub nodes_min: u32,
     pub nodes_max: u32,
@@ -100,6 +105,8 @@ impl<'a> Demand<'a> {
             memory_per_cpu_max,
         );
         Self {
+            excluded: request.exclude.iter().map(String::as_str).collect(),
+            pool: request.node_pool.iter().map(String::as_str).collect(),
             request,
             tasks,
             nodes_min,

@@ -18,9 +18,9 @@ use std::borrow::Cow;
 
 /// Whether the node may serve the demand when it is empty.
 pub fn is_of_sort(demand: &Demand<'_>, config: &NodeConfig) -> bool {
-    let (exclude, pool) = (&demand.request.exclude, &demand.request.node_pool);
-    !exclude.contains(&config.name)
-        && (pool.is_empty() || pool.contains(&config.name))
+    let name = config.name.as_str();
+    !demand.excluded.contains(name)
+        && (demand.pool.is_empty() || demand.pool.contains(name))
         && is_of_class(demand, config)
 }
 

@@ -11,6 +11,7 @@ use model::node::NodeConfig;
 use model::reason::{NeverFits, Refusal, UnmetConstraint};
 use model::request::Request;
 use model::run::JobSpec;
+use std::collections::HashSet;
 
 /// Whether the job can start one day in at least one of the partitions (positions in
 /// `View::partitions`). More nodes than a partition has are no refusal: the job waits with
@@ -39,10 +40,18 @@ pub fn check(view: &View, spec: &JobSpec, partitions: &[u32]) -> Result<(), Refu
 /// Refuses names that are nowhere in the cluster: a typing error more often than not.
 fn check_names(view: &View, request: &Request) -> Result<(), Refusal> {
     let configs = || view.nodes.iter().map(|node| &*node.config);
-    let stranger = |name: &&String| !configs().any(|config| config.name == **name);
-    let named = request.node_list.iter().chain(&request.exclude).chain(&request.node_pool);
-    if let Some(name) = named.into_iter().find(stranger) {
-        return Err(Refusal::UnknownNode(name.clone()));
+    let lists = [&request.node_list, &request.exclude, &request.node_pool];
+    if lists.iter().any(|names| !names.is_empty()) {
+        let known: HashSet<&str> = configs().map(|config| config.name.as_str()).collect();
+        let mut named = lists.into_iter().flatten();
+        if let Some(name) = named.find(|name| !known.contains(name.as_str())) {
+            return Err(Refusal::UnknownNode(name.clone()));
+        }
+        if let Some(names) = lists.into_iter().find(|names| names.len() > known.len()) {
+            let (said, there) = (names.len(), known.len());
+            let text = format!("{said} names of nodes: expected each once, there are {there}");
+            return Err(Refusal::Other(text));
+        }
     }
     let unknown =
         |name: &&str| !configs().any(|config| config.features.iter().any(|has| has == name));

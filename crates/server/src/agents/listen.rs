@@ -9,11 +9,13 @@ use crate::auth::identity;
 use crate::auth::principal::server_principal;
 use crate::clock;
 use crate::connection_limits::ConnectionSlots;
+use crate::fleet::{found_machine, install};
 use crate::shared::agent_links::Link;
 use crate::shared::agent_streams::{DATA_MAX, Data};
 use crate::shared::link_shutdown::LinkShutdown;
 use crate::shared::{FoundMachine, Shared};
 use cluster::Command;
+use cluster::command::FleetHostReport;
 use model::bounds;
 use model::node::NodeFacts;
 use nix::sys::socket::{setsockopt, sockopt};
@@ -190,6 +192,12 @@ fn welcome(shared: &Shared, nodes: &[String]) -> ToAgent {
 async fn reconcile(shared: &Shared, hello: Hello) {
     let runs_jobs = |node: &NodeHello| shared.read().nodes.contains_key(&node.name);
     for node in hello.nodes.into_iter().filter(runs_jobs) {
+        // The node of a fleet is as large as its machine.
+        if shared.read().fleet_host(&node.name).is_some() {
+            let machine = Box::new(found_machine::believed(&node.detected));
+            install::report(shared, &node.name, FleetHostReport::Found(machine)).await;
+            shared.agents.send_policies(&policies(shared));
+        }
         // Before the node is up: no job starts on a machine that lacks what its node is said to have.
         hardware::check(shared, std::slice::from_ref(&node.name)).await;
         let held: Vec<_> = node.attempts.iter().map(|h| (h.attempt, h.alive)).collect();

@@ -4,9 +4,10 @@ use crate::agents::{hardware, policies};
 use crate::clock;
 use crate::configure;
 use crate::dispatch::launch::srun_prolog_epilog;
+use crate::fleet::choice::open_fleets;
 use crate::http::await_job::{await_end, await_start};
 use crate::http::dstack::kept_spec;
-use crate::http::{delete_run, secrets, ssh_keys, tokens};
+use crate::http::{delete_run, fleets, secrets, ssh_keys, tokens};
 use crate::per_user::CountedUser;
 use crate::secret::{git_credentials, references, registry_auth};
 use crate::shared::Shared;
@@ -185,6 +186,9 @@ async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         | Call::SetSecret { .. }
         | Call::RemoveSecrets { .. }
         | Call::RotateSecretKey) => return secrets::answer(shared, by, call).await,
+        call @ (Call::Fleets | Call::ApplyFleet { .. } | Call::RemoveFleetHosts { .. }) => {
+            return fleets::answer(shared, by, call).await;
+        }
         Call::SetAccount(account) => Command::SetAccount(account),
         Call::RemoveAccount { name } => Command::RemoveAccount { name },
         Call::SetAssociation(association) => Command::SetAssociation(Box::new(association)),
@@ -247,6 +251,7 @@ async fn submit(
         kept_spec::check(kept)?;
     }
     settle_owner(&shared.read(), &mut submission, &by)?;
+    open_fleets(&shared.read(), &mut submission);
     check_script_size(&shared.read(), &submission)?;
     references::check_submission(&shared.read(), &submission)?;
     let _sealing = shared.sealing.read().await;

@@ -16,6 +16,7 @@ pub mod calls;
 pub mod clients_port;
 mod delete_run;
 pub mod dstack;
+mod fleets;
 pub mod hold;
 pub mod logs;
 pub mod metrics;

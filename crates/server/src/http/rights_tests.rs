@@ -32,6 +32,7 @@ use wire::client::{
     Answer, Call, Cancel, CreateStep, Envelope, HistoryFilter, JobsQuery, KeptText,
 };
 use wire::explain::ExplainQuery;
+use wire::fleet::FleetConfiguration;
 use wire::ssh::SshRequest;
 use wire::step::StepLaunch;
 use wire::token::TokenLife;
@@ -328,6 +329,15 @@ authorisation_table! { w;
     Call::RemoveSecrets { .. } => ADMINISTER,
         Call::RemoveSecrets { project: MAIN_PROJECT.into(), names: vec!["none".into()] };
     Call::RotateSecretKey => ADMINISTER, Call::RotateSecretKey;
+    Call::Fleets => EVERYBODY, Call::Fleets;
+    Call::ApplyFleet { .. } => ADMINISTER, {
+        let configuration = FleetConfiguration(serde_json::json!({"type": "fleet"}));
+        Call::ApplyFleet { project: MAIN_PROJECT.into(), configuration }
+    };
+    Call::RemoveFleetHosts { .. } => ADMINISTER, {
+        let (project, name) = (MAIN_PROJECT.into(), "none".into());
+        Call::RemoveFleetHosts { project, name, numbers: None }
+    };
     Call::Reconfigure { .. } => ADMINISTER, Call::Reconfigure { files: None };
 }
 

@@ -24,6 +24,10 @@ const NODES_MAX: usize = 10_000;
 
 /// Jobs with series of their own: the newest. Each has eight, with long labels.
 const JOBS_MAX: usize = 1024;
+/// And of so many of their parts.
+const PARTS_MAX: usize = 4096;
+/// Names of runs are cut to so many bytes.
+const NAME_BYTES_MAX: usize = 128;
 
 /// What kind of configuration a run came from is not looked up for a scrape.
 const RUN_TYPE: &str = "task";
@@ -238,6 +242,9 @@ fn parts<'a>(snapshot: &'a Snapshot, loads: &'a Loads) -> Vec<(LabelValues, Part
             None => 0,
         };
         for share in &attempt.allocation.nodes {
+            if parts.len() == PARTS_MAX {
+                return parts;
+            }
             let load = loads.get(&(job.id, share.node.clone()));
             parts.push((labels(snapshot, job, rank, share), Part { job, share, load }));
             rank += 1;
@@ -249,7 +256,9 @@ fn parts<'a>(snapshot: &'a Snapshot, loads: &'a Loads) -> Vec<(LabelValues, Part
 
 fn labels(snapshot: &Snapshot, job: &Job, rank: u32, share: &NodeShare) -> LabelValues {
     let (run, spec) = (job.run.to_string(), &job.spec);
-    let name = run_name(spec.launch.kind, &spec.name, job.id);
+    let mut name = run_name(spec.launch.kind, &spec.name, job.id).to_string();
+    let end = (0..=NAME_BYTES_MAX.min(name.len())).rev().find(|at| name.is_char_boundary(*at));
+    name.truncate(end.unwrap_or(0));
     let replica = job.task.map_or(0, |task| task.index);
     let restarts = job.attempts.saturating_sub(1);
     let is_project = snapshot.projects.contains(&*job.account);

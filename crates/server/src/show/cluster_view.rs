@@ -31,7 +31,8 @@ pub fn cluster_of(
     now: Timestamp,
 ) -> ClusterView {
     let viewer = Viewer::new(state, by);
-    let partitions = || state.partitions.iter().filter(|_| viewer.partitions());
+    let shown = |fleet: &str| viewer.partitions() && viewer.fleet(fleet);
+    let partitions = || state.partitions.iter().filter(|partition| shown(&partition.name));
     let mut partitions_of: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for partition in partitions() {
         for node in &partition.nodes {
@@ -39,7 +40,8 @@ pub fn cluster_of(
         }
     }
     let kept = reservations::reserved_nodes(state, now);
-    let nodes = state.nodes.iter().filter(|_| viewer.nodes()).map(|(name, node)| {
+    let is_shown = |node: &cluster::Node| viewer.nodes() && viewer.fleet(&node.config.fleet);
+    let nodes = state.nodes.iter().filter(|(_, node)| is_shown(node)).map(|(name, node)| {
         let completing = node
             .holders
             .iter()

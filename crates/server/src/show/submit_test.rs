@@ -1,6 +1,7 @@
 //! Tests of a job that is not submitted: `--test-only`, and the offers of dstack's plan.
 
 use crate::clock;
+use crate::fleet::choice::open_fleets;
 use crate::secret::references;
 use crate::shared::Shared;
 use crate::writer::submission::{check_texts, settle_owner};
@@ -27,6 +28,7 @@ fn probe(
     let mut submission = submission;
     check_texts(&submission)?;
     settle_owner(&shared.read(), &mut submission, by)?;
+    open_fleets(&shared.read(), &mut submission);
     references::check_submission(&shared.read(), &submission)?;
     let Submission { spec, het_components, array, hold, priority, .. } = submission;
     let submit =

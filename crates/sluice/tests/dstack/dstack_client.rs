@@ -9,6 +9,8 @@ pub struct DstackClient<'a> {
     cluster: &'a Cluster,
     program: PathBuf,
     home: PathBuf,
+    /// The network namespace that it runs in, where that is not the test's own.
+    network: Option<PathBuf>,
 }
 
 impl<'a> DstackClient<'a> {
@@ -26,7 +28,11 @@ impl<'a> DstackClient<'a> {
         }
         let home = cluster.path("home");
         std::fs::create_dir(&home).expect("a home folder");
-        Some(Self { cluster, program, home })
+        Some(Self { cluster, program, home, network: None })
+    }
+
+    pub fn in_network(self, namespace: PathBuf) -> Self {
+        Self { network: Some(namespace), ..self }
     }
 
     pub fn url(&self) -> String {
@@ -66,7 +72,14 @@ impl<'a> DstackClient<'a> {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
+        let mut command = match &self.network {
+            Some(namespace) => {
+                let mut command = Command::new("nsenter");
+                command.arg(format!("--net={}", namespace.display())).arg(&self.program);
+                command
+            }
+            None => Command::new(&self.program),
+        };
         self.cluster.set_up(&mut command);
         command.args(args).env("HOME", &self.home).env("COLUMNS", "200").stdin(Stdio::null());
         command

@@ -6,6 +6,7 @@ mod harness;
 mod attach;
 mod brought_along;
 mod dstack_client;
+mod fleets;
 mod groups;
 mod json_output;
 mod multi_node;

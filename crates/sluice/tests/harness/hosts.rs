@@ -97,7 +97,12 @@ impl Hosts {
 
     /// Starts the server with its clients' port at this address.
     pub fn start_at(&mut self, cluster: &Cluster, listen: &str) {
-        let program = super::program();
+        self.start_program(cluster, std::path::Path::new(super::program()), listen);
+    }
+
+    /// The same with this copy of the program.
+    pub fn start_program(&mut self, cluster: &Cluster, program: &std::path::Path, listen: &str) {
+        let program = program.to_str().unwrap();
         let (state, conf) = (cluster.state(), cluster.path("conf"));
         self.spawn(
             &[

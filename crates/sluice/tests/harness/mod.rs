@@ -8,6 +8,7 @@ pub mod interactive;
 pub mod laptop;
 pub mod processes;
 pub mod relay;
+pub mod ssh_hosts;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

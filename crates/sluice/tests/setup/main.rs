@@ -6,6 +6,7 @@ mod harness;
 mod bad_config;
 mod client_hosts;
 mod dependency_licenses;
+mod fleets;
 mod laptop;
 mod metrics;
 mod ordinary_user;

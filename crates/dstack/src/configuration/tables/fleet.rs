@@ -59,7 +59,7 @@ static SSH_CONFIG: Table = Table {
     ]],
 };
 
-/// Refused at apply as a type, so that its own properties say nothing of their own.
+/// Machines of a cloud are refused at apply as a whole, so that the properties that choose them say nothing of their own.
 pub static FLEET: Table = Table {
     of: "fleet",
     sections: &[&[

@@ -154,7 +154,8 @@ fn task_facts(state: &State, job: &Job) -> TaskFacts {
         for share in group.allocation().iter().flat_map(|granted| &granted.nodes) {
             let known = state.nodes.get(&share.node);
             let said = known.map(|n| n.facts.address.clone()).filter(|a| !a.is_empty());
-            let address = said.or(known.map(|n| n.config.address.clone()));
+            let internal = state.fleet_host(&share.node).and_then(|(.., h)| h.internal_ip.clone());
+            let address = internal.or(said).or(known.map(|n| n.config.address.clone()));
             task.addresses.push(address.unwrap_or_default());
             task.gpus.push(share.gres_count("gpu") as u32);
         }
@@ -164,7 +165,7 @@ fn task_facts(state: &State, job: &Job) -> TaskFacts {
 
 /// Whether nobody else can be on the node meanwhile.
 fn has_whole_node(state: &State, job: &Job, granted: &Allocation, node_index: usize) -> bool {
-    let partition = state.config.partitions.iter().find(|p| p.name == granted.partition);
+    let partition = state.partition(&granted.partition).map(|p| &**p);
     let exclusive = view::is_exclusive(job, partition, state.config.parameters.select);
     let share = &granted.nodes[node_index];
     let cpus = state.nodes.get(&share.node).map(|node| node.config.cpus);
@@ -173,8 +174,7 @@ fn has_whole_node(state: &State, job: &Job, granted: &Allocation, node_index: us
 
 /// How long the job may overrun its limit: as its partition says, else as the cluster does.
 fn over_time_s(state: &State, partition: &str) -> u32 {
-    let partitions = &state.config.partitions;
-    let of_partition = partitions.iter().find(|p| p.name == partition);
+    let of_partition = state.partition(partition);
     let minutes = match of_partition.and_then(|p| p.over_time_limit) {
         Some(TimeLimit::Minutes(minutes)) => minutes,
         Some(TimeLimit::Unlimited) => u32::MAX,

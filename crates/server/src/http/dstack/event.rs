@@ -120,6 +120,7 @@ fn target(target: &Target, projects: &BTreeSet<String>) -> EventTarget {
                 submission_id(&run.to_string(), *restarts, *rank)
             }
             Target::Instance(name) => uuid("instance", name),
+            Target::Fleet { name, .. } => uuid("fleet", name),
             Target::Project(name) => uuid("project", name),
             Target::User(name) => uuid("user", name),
         },

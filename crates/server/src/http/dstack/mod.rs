@@ -12,6 +12,7 @@ mod error_tests;
 mod event;
 mod file;
 mod fleet;
+mod fleet_plan;
 #[cfg(test)]
 mod group_tests;
 pub mod kept_spec;
@@ -105,10 +106,10 @@ const ROUTES: &[(&str, Handler)] = &[
     ("/api/instances/list", || post(fleet::instances)),
     ("/api/volumes/list", || post(nothing)),
     ("/api/project/{project}/volumes/list", || post(nothing)),
-    ("/api/project/{project}/fleets/get_plan", || post(unavailable::plan)),
-    ("/api/project/{project}/fleets/apply", || post(unavailable::apply)),
-    ("/api/project/{project}/fleets/delete", || post(fleet::delete)),
-    ("/api/project/{project}/fleets/delete_instances", || post(fleet::delete_instances)),
+    ("/api/project/{project}/fleets/get_plan", || post(fleet_plan::plan)),
+    ("/api/project/{project}/fleets/apply", || post(fleet_plan::apply)),
+    ("/api/project/{project}/fleets/delete", || post(fleet_plan::delete)),
+    ("/api/project/{project}/fleets/delete_instances", || post(fleet_plan::delete_instances)),
     ("/api/project/{project}/instances/get", || post(fleet::get_instance)),
     ("/api/project/{project}/instances/get_instance_health_checks", || post(fleet::health_checks)),
     ("/api/project/{project}/volumes/get", || post(unavailable::none_of_that_name)),

@@ -64,7 +64,7 @@ fn body(shared: &Shared, by: &Principal, view: ProjectView) -> Project {
         let role = user::role_by_name(&state, name);
         if name == by.name { own.clone() } else { user::body(shared, &state, name, role) }
     };
-    // As `Act::ManageSecrets` says: administrators, and a project's admins who are not operators.
+    // As `Act::ManageSecrets` and `Act::ManageFleets` say: administrators, and a project's admins who are not operators.
     let manages_secrets = |name: &str, role: ProjectRole| {
         if name == by.name {
             return authorise(&state, by, Act::ManageSecrets(&view.name)).is_ok();
@@ -79,7 +79,7 @@ fn body(shared: &Shared, by: &Principal, view: ProjectView) -> Project {
         user: user(name),
         project_role: role_word(role),
         permissions: MemberPermissions {
-            can_manage_ssh_fleets: false,
+            can_manage_ssh_fleets: manages_secrets(name, role),
             can_manage_secrets: manages_secrets(name, role),
         },
     };

@@ -12,7 +12,8 @@ use dstack::configuration::task::Task;
 use dstack::effective::{effective, for_client};
 use dstack::environment::NO_REPOSITORY;
 use dstack::name;
-use dstack::request::{Submitter, draft, resolve_instances};
+use dstack::request::{KnownInstances, Submitter, draft, resolve_instances};
+use model::partition::Partition;
 use model::principal::Principal;
 use nix::unistd::{Uid, User};
 use serde_json::json;
@@ -74,10 +75,13 @@ pub fn read(
         return Err(Refused::because(format!("run name {name:?}: expected {}", name::RULE)));
     }
     task.name = Some(name.clone());
-    {
-        let state = shared.read();
-        let nodes: Vec<_> = state.nodes.values().map(|node| (&*node.config, &node.facts)).collect();
-        resolve_instances(&mut task, &state.config.partitions, &nodes)
+    if !task.instances.is_empty() {
+        let known = {
+            let state = shared.read();
+            let nodes = state.nodes.values().map(|node| (&*node.config, &node.facts));
+            KnownInstances::new(&task, state.partitions.iter().map(|partition| &**partition), nodes)
+        };
+        resolve_instances(&mut task, &known)
             .map_err(|error| Refused::because(error.to_string()))?;
     }
     let mut submission = submission(shared, by, &task, random)?;
@@ -139,6 +143,8 @@ fn submission(
     };
     let drafted = draft(task, &submitter);
     let mut drafted = drafted.map_err(|error| Refused::because(error.to_string()))?;
-    drafted.keep_within(&shared.read().config.partitions);
+    let partitions: Vec<Partition> =
+        shared.read().partitions.iter().map(|partition| (**partition).clone()).collect();
+    drafted.keep_within(&partitions);
     Ok(drafted.submission)
 }

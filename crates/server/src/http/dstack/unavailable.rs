@@ -50,12 +50,12 @@ fn refusal(configuration: &Value, place: &[&str]) -> Refused {
     }
 }
 
-/// `fleets/get_plan`, `gateways/get_plan`: the configuration is at `spec`.
+/// `gateways/get_plan`: the configuration is at `spec`.
 pub async fn plan(Json(wanted): Json<Value>) -> ApiResult<()> {
     Err(refusal(&wanted["spec"]["configuration"], &["spec", "configuration"]))
 }
 
-/// `fleets/apply`, `gateways/apply`: the configuration is at `plan.spec`.
+/// `gateways/apply`: the configuration is at `plan.spec`.
 pub async fn apply(Json(wanted): Json<Value>) -> ApiResult<()> {
     let place = &["plan", "spec", "configuration"];
     Err(refusal(&wanted["plan"]["spec"]["configuration"], place))

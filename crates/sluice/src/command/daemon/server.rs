@@ -123,6 +123,9 @@ pub fn start(
         .ok()
         .flatten()
         .map_or_else(|| "root".to_string(), |user| user.name);
+    // Opened while it may be: the server's own user need not be able to read it.
+    let program =
+        std::fs::File::open("/proc/self/exe").map_err(VerbError::file("/proc/self/exe"))?;
     abort_on_panic();
     state.write_pid("server")?;
     let servers = listen_addresses::reachable(bound.agents);
@@ -153,6 +156,7 @@ pub fn start(
         local_nodes: local.nodes,
         snapshot_events: args.snapshot_events,
         connection_limits: args.doors.clone(),
+        program,
         hostname: nix::unistd::gethostname()
             .map(|h| h.to_string_lossy().into_owned())
             .unwrap_or_default(),

@@ -1,5 +1,6 @@
 //! `sluice apply -f FILE`: shows the offers for a configuration, asks, submits, and follows the run.
 
+use super::fleet_apply::{self, FleetApply};
 use super::log_output::LogOutput;
 use super::{
     ask, attach, cluster, confirm, each_group, jobs, nodes_of, offer_json, print, print_json, stop,
@@ -8,11 +9,14 @@ use super::{
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::configuration::task::Task;
+use ::dstack::configuration::{Configuration, Loaded};
 use ::dstack::effective;
 use ::dstack::node_groups::group_of;
 use ::dstack::node_offer;
 use ::dstack::offer::Offer;
-use ::dstack::request::{self, Draft, RequestError, Submitter, is_same_run, update_in_place};
+use ::dstack::request::{
+    self, Draft, KnownInstances, RequestError, Submitter, is_same_run, update_in_place,
+};
 use ::dstack::run_summary::{self, Nodes, RunSummary};
 use ::dstack::table::{self, Plan, PsRow};
 use ::server::stored_form;
@@ -102,7 +106,19 @@ struct SubmitLine {
 
 pub fn run(args: ApplyArgs) -> VerbResult {
     let mut client = args.server.client()?;
-    let (task, draft, nodes) = prepare(&mut client, &args)?;
+    let loaded = task_file::read(&args.file, args.profile.as_deref())?;
+    if let Configuration::Fleet(fleet) = task_file::applicable(&loaded, &args.file)? {
+        let asked = FleetApply {
+            project: &args.project,
+            file: &args.file,
+            name: args.name.as_deref(),
+            user: user_name(),
+            yes: args.yes,
+            detach: args.detach,
+        };
+        return fleet_apply::apply(&mut client, &asked, fleet, loaded.value.to_json());
+    }
+    let (task, draft, nodes) = prepare(&mut client, &args, &loaded)?;
     let mut offers_of_each = vec![offers(&mut client, &draft.submission, &nodes)?];
     if !draft.submission.het_components.is_empty() {
         for group in request::group_requests(&draft.submission).iter().skip(1) {
@@ -160,15 +176,19 @@ pub fn submit_file(file: &str) -> Result<JobId, VerbError> {
     let words = ["sbatch", &format!("--file={file}"), "--yes", "--detach"];
     let SubmitLine { args } = SubmitLine::try_parse_from(words).map_err(message)?;
     let mut client = args.server.client()?;
-    let (_, draft, _) = prepare(&mut client, &args)?;
+    let loaded = task_file::read(&args.file, args.profile.as_deref())?;
+    let (_, draft, _) = prepare(&mut client, &args, &loaded)?;
     let name = draft.submission.spec.name.clone();
     submit(&mut client, draft.submission)?.map_err(|why| not_submitted(&name, &why))
 }
 
 /// The task of the file as a submission that the server refuses while a run of its name is active, and the nodes of the cluster.
-fn prepare(client: &mut Client, args: &ApplyArgs) -> Result<(Task, Draft, Nodes), VerbError> {
-    let (mut task, configuration) =
-        task_file::read(&args.file, args.profile.as_deref(), args.name.as_deref())?;
+fn prepare(
+    client: &mut Client,
+    args: &ApplyArgs,
+    loaded: &Loaded,
+) -> Result<(Task, Draft, Nodes), VerbError> {
+    let (mut task, configuration) = task_file::task_of(loaded, &args.file, args.name.as_deref())?;
     if args.project != MAIN_PROJECT {
         // What the configuration says itself is an account of the same books.
         task.account.get_or_insert_with(|| args.project.clone());
@@ -219,8 +239,9 @@ pub(super) fn resolve_instances(
     cluster: &ClusterView,
     what: &str,
 ) -> Result<(), VerbError> {
-    let nodes: Vec<_> = cluster.nodes.iter().map(|node| (&node.config, &node.facts)).collect();
-    request::resolve_instances(task, &cluster.partitions, &nodes)
+    let nodes = cluster.nodes.iter().map(|node| (&node.config, &node.facts));
+    let known = KnownInstances::new(task, cluster.partitions.iter(), nodes);
+    request::resolve_instances(task, &known)
         .map_err(|error| VerbError::Message(format!("{what}: {error}")))
 }
 

@@ -1,22 +1,38 @@
-//! `sluice fleet`: the partitions of the cluster as fleets, and their nodes as instances.
+//! `sluice fleet`: the fleets over SSH and the partitions of the cluster, and their nodes as instances.
 
-use super::{cluster, watch};
+use super::{PROGRESS_PAUSE, ask, cluster, confirm, fleets, print, watch};
+use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::instance_state::InstanceState;
 use ::dstack::node_offer;
 use ::dstack::table::{self, FleetRow};
 use clap::Args;
+use model::fleet::MAIN_PROJECT;
 use serde_json::{Value, json};
 use std::process::ExitCode;
+use wire::client::Call;
+use wire::fleet::{FleetHostState, FleetHostView, FleetView};
 use wire::view::{ClusterView, NodeView};
 
 #[derive(Args)]
 pub struct FleetArgs {
     #[command(flatten)]
     server: ServerLocationArgs,
-    /// Only this fleet; `list` is all of them, as for dstack's client
+    /// Only this fleet; `list` is all of them, and `delete` deletes the one that is named next, as for dstack's client
     #[arg(value_name = "NAME")]
     name: Option<String>,
+    /// The fleet to delete
+    #[arg(value_name = "FLEET")]
+    fleet: Option<String>,
+    /// Delete only the instance of this number; may be given several times
+    #[arg(short, long = "instance", value_name = "NUMBER")]
+    instances: Vec<u32>,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+    /// The project that the fleet belongs to
+    #[arg(long, env = "DSTACK_PROJECT", default_value = MAIN_PROJECT, value_name = "NAME")]
+    project: String,
     /// Show more of each instance
     #[arg(short, long)]
     verbose: bool,
@@ -30,11 +46,66 @@ pub struct FleetArgs {
 
 pub fn run(args: FleetArgs) -> VerbResult {
     let mut client = args.server.client()?;
-    watch(args.watch, || show(&cluster(&mut client)?, &args))?;
+    match (args.name.as_deref(), &args.fleet) {
+        (Some("delete"), Some(fleet)) => return delete(&mut client, fleet.clone(), &args),
+        (_, None) => {}
+        (_, Some(word)) => {
+            let text = format!("{word}: expected `list`, `delete FLEET`, or the name of one fleet");
+            return Err(VerbError::Message(text));
+        }
+    }
+    watch(args.watch, || {
+        let cluster = cluster(&mut client)?;
+        // A server of the release before does not know the call, and has none.
+        let over_ssh = fleets(&mut client).unwrap_or_default();
+        show(&cluster, &over_ssh, &args)
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(cluster: &ClusterView, args: &FleetArgs) -> Result<String, VerbError> {
+fn delete(client: &mut Client, name: String, args: &FleetArgs) -> VerbResult {
+    let what = match &args.instances[..] {
+        [] => format!("the fleet {name}"),
+        numbers => {
+            let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
+            format!("instances {} of the fleet {name}", numbers.join(", "))
+        }
+    };
+    if !args.yes && !confirm(&format!("Delete {what}?"))? {
+        print("Exiting...\n")?;
+        return Ok(ExitCode::FAILURE);
+    }
+    let numbers = (!args.instances.is_empty()).then(|| args.instances.clone());
+    let project = args.project.clone();
+    ask(client, Call::RemoveFleetHosts { project, name: name.clone(), numbers })?;
+    // It is deleted once nothing of it is left on its hosts.
+    let mut told: Vec<String> = Vec::new();
+    loop {
+        let all = fleets(client)?;
+        let hosts = all.iter().filter(|fleet| fleet.name == name).flat_map(|fleet| &fleet.hosts);
+        let mut leaving = hosts.filter(|host| host.state == FleetHostState::Leaving).peekable();
+        if leaving.peek().is_none() {
+            break;
+        }
+        let lines = leaving.filter_map(|h| Some(format!("{}: {}", h.node, h.failure.as_ref()?)));
+        for line in lines {
+            if !told.contains(&line) {
+                eprintln!("sluice: {line}; it is tried again");
+                told.push(line);
+            }
+        }
+        std::thread::sleep(PROGRESS_PAUSE);
+    }
+    let done = if args.instances.is_empty() { "Fleet" } else { "Instances of" };
+    print(&format!("{done} {name} deleted\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(
+    cluster: &ClusterView,
+    over_ssh: &[FleetView],
+    args: &FleetArgs,
+) -> Result<String, VerbError> {
     let names: Vec<&str> = cluster.partitions.iter().map(|found| found.name.as_str()).collect();
     let is_all = |word: &&String| *word == "list" && !names.contains(&"list");
     let wanted = args.name.as_ref().filter(|word| !is_all(word));
@@ -47,9 +118,14 @@ fn show(cluster: &ClusterView, args: &FleetArgs) -> Result<String, VerbError> {
         let is_of = |node: &&NodeView| node.partitions.iter().any(|name| name == fleet);
         cluster.nodes.iter().filter(is_of).collect()
     };
+    let of_name = |name: &str| over_ssh.iter().find(|fleet| fleet.name == name);
     if args.json {
         let fleets = names.iter().map(|name| {
-            let instances: Vec<Value> = nodes(name).into_iter().map(to_json).collect();
+            let nodes = nodes(name);
+            let instances: Vec<Value> = match of_name(name) {
+                Some(fleet) => fleet.hosts.iter().map(|host| host_json(host, &nodes)).collect(),
+                None => nodes.into_iter().map(to_json).collect(),
+            };
             json!({"name": name, "instances": instances})
         });
         return Ok(format!("{}\n", json!({"fleets": fleets.collect::<Vec<_>>()})));
@@ -57,16 +133,64 @@ fn show(cluster: &ClusterView, args: &FleetArgs) -> Result<String, VerbError> {
     let mut rows = Vec::new();
     for name in names {
         let nodes = nodes(name);
+        let hosts = of_name(name).map(|fleet| &fleet.hosts[..]);
         rows.push(FleetRow {
             name: name.to_owned(),
-            nodes: nodes.len().to_string(),
+            nodes: hosts.map_or(nodes.len(), <[FleetHostView]>::len).to_string(),
             backend: "ssh".to_owned(),
             status: "active".to_owned(),
             ..FleetRow::default()
         });
-        rows.extend(nodes.into_iter().map(|node| row(node, args.verbose)));
+        match hosts {
+            Some(hosts) => {
+                rows.extend(hosts.iter().map(|host| host_row(host, &nodes, args.verbose)));
+            }
+            None => rows.extend(nodes.into_iter().map(|node| row(node, args.verbose))),
+        }
     }
     Ok(table::fleets(&rows, args.verbose))
+}
+
+/// The node of a host whose agent has answered.
+fn node_of<'a>(host: &FleetHostView, nodes: &[&'a NodeView]) -> Option<&'a NodeView> {
+    let is_it = |node: &&&NodeView| node.config.name == host.node;
+    nodes.iter().find(is_it).copied().filter(|_| host.state == FleetHostState::Joined)
+}
+
+fn host_row(host: &FleetHostView, nodes: &[&NodeView], verbose: bool) -> FleetRow {
+    let error = host.failure.clone().unwrap_or_default();
+    match node_of(host, nodes) {
+        Some(node) => {
+            let known = row(node, verbose);
+            let error = if error.is_empty() { known.error.clone() } else { error };
+            FleetRow { error, ..known }
+        }
+        None => FleetRow {
+            name: format!("   {}", host.node),
+            backend: node_offer::BACKEND.to_owned(),
+            status: host_status(host).to_owned(),
+            error,
+            ..FleetRow::default()
+        },
+    }
+}
+
+fn host_status(host: &FleetHostView) -> &'static str {
+    match host.state {
+        FleetHostState::Leaving => "terminating",
+        _ if host.failure.is_some() => "pending (error)",
+        _ => "provisioning",
+    }
+}
+
+fn host_json(host: &FleetHostView, nodes: &[&NodeView]) -> Value {
+    let mut shown = match node_of(host, nodes) {
+        Some(node) => to_json(node),
+        None => json!({"name": host.node, "status": host_status(host), "unreachable": true}),
+    };
+    shown["hostname"] = Value::from(host.hostname.clone());
+    shown["error"] = json!(host.failure);
+    shown
 }
 
 fn row(node: &NodeView, verbose: bool) -> FleetRow {

@@ -5,6 +5,7 @@ mod attach;
 pub mod delete;
 pub mod event;
 pub mod fleet;
+mod fleet_apply;
 mod log_output;
 pub mod logs;
 pub mod metrics;
@@ -28,6 +29,7 @@ use model::record::JobRecord;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::Duration;
 use wire::client::{Answer, Call, HistoryFilter, JobsQuery};
+use wire::fleet::FleetView;
 use wire::job_list::JobList;
 use wire::view::{ClusterView, JobView};
 
@@ -60,6 +62,17 @@ fn each_group(client: &mut Client, filter: JobFilter) -> Result<Vec<JobView>, Ve
 fn cluster(client: &mut Client) -> Result<ClusterView, VerbError> {
     match ask(client, Call::Cluster)? {
         Answer::Cluster(view) => Ok(view),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// How often the hosts of a fleet are looked at while something is done there.
+const PROGRESS_PAUSE: Duration = Duration::from_millis(300);
+
+/// The fleets over SSH.
+fn fleets(client: &mut Client) -> Result<Vec<FleetView>, VerbError> {
+    match ask(client, Call::Fleets)? {
+        Answer::Fleets(fleets) => Ok(fleets),
         other => Err(unexpected(&other)),
     }
 }

@@ -3,7 +3,7 @@
 use crate::command::verb::VerbError;
 use ::dstack::configuration::task::Task;
 use ::dstack::configuration::value::Value;
-use ::dstack::configuration::{self, load};
+use ::dstack::configuration::{self, Configuration, Loaded, load};
 use ::dstack::name::{RULE, is_valid};
 use std::fs::File;
 use std::io::{Read, stdin};
@@ -14,14 +14,8 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 
 const PROFILES: &str = ".dstack/profiles.yml";
 
-/// The task, and the configuration in dstack's own form.
-///
-/// `name` is the run's, whatever the configuration says.
-pub fn read(
-    file: &str,
-    profile_name: Option<&str>,
-    name: Option<&str>,
-) -> Result<(Task, Value), VerbError> {
+/// The configuration; what it says in vain is told on standard error.
+pub fn read(file: &str, profile_name: Option<&str>) -> Result<Loaded, VerbError> {
     let mut bytes = Vec::new();
     let read = match file {
         "-" => stdin().lock().take(FILE_BYTES_MAX).read_to_end(&mut bytes),
@@ -36,9 +30,24 @@ pub fn read(
     for notice in &loaded.notices {
         eprintln!("{}", notice.in_file(file));
     }
-    let applicable = loaded.applicable().map_err(|fault| message(fault.in_file(file)))?;
-    let Some(mut task) = applicable.task() else {
-        let text = format!("{file}: expected `type: task` or `type: dev-environment`");
+    Ok(loaded)
+}
+
+pub fn applicable<'l>(loaded: &'l Loaded, file: &str) -> Result<&'l Configuration, VerbError> {
+    loaded.applicable().map_err(|fault| message(fault.in_file(file)))
+}
+
+/// The task, and the configuration in dstack's own form.
+///
+/// `name` is the run's, whatever the configuration says.
+pub fn task_of(
+    loaded: &Loaded,
+    file: &str,
+    name: Option<&str>,
+) -> Result<(Task, Value), VerbError> {
+    let Some(mut task) = applicable(loaded, file)?.task() else {
+        let text =
+            format!("{file}: expected `type: task`, `type: dev-environment` or `type: fleet`");
         return Err(VerbError::Message(text));
     };
     if let Some(given) = name {
@@ -47,8 +56,7 @@ pub fn read(
         }
         task.name = Some(given.to_owned());
     }
-    let configuration = loaded.value.clone();
-    Ok((task, configuration))
+    Ok((task, loaded.value.clone()))
 }
 
 /// The profile of this name, or the default one: of the `profiles.yml` of this folder, or else, where that has none, of the

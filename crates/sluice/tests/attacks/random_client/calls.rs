@@ -304,6 +304,22 @@ table_of_calls! { d;
     Call::RemoveReservation { .. } => json!({"remove_reservation": {"name": "window"}});
     Call::Offers(_) => json!({"offers": d.submission()});
     Call::Explain(_) => json!({"explain": {"jobs": [d.job_ref()]}});
+    Call::Fleets => json!("fleets");
+    // No key is one: nothing is dialled.
+    Call::ApplyFleet { .. } => json!({"apply_fleet": {"project": "main", "configuration": {
+        "type": "fleet",
+        "name": format!("pool{}", d.dice.below(9)),
+        "ssh_config": {
+            "user": "root",
+            "ssh_key": {"public": "", "private": "none"},
+            "hosts": [format!("10.255.255.{}", d.dice.below(9))],
+        },
+    }}});
+    Call::RemoveFleetHosts { .. } => json!({"remove_fleet_hosts": {
+        "project": "main",
+        "name": format!("pool{}", d.dice.below(9)),
+        "numbers": [d.dice.below(9)],
+    }});
     Call::Diagnostics { .. } => json!({"diagnostics": {"reset": d.dice.one_in(2)}});
 }
 

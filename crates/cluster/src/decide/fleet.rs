@@ -1,0 +1,269 @@
+//! Commands about fleets over SSH. Keys come in encrypted; what happens on the hosts is reported by the server's installer.
+
+use super::activity::noted;
+use crate::authorise::{Act, authorise};
+use crate::command::{Context, Decision, FleetHostReport, SetFleet};
+use crate::event::Event;
+use crate::rights::{Rights, is_project};
+use crate::state::State;
+use model::activity::{ActivityKind, ActivityTarget};
+use model::bounds;
+use model::fleet::STATIC;
+use model::node::NodeConfig;
+use model::reason::Refusal;
+use model::run::{JobSpec, LaunchKind};
+use model::ssh_fleet::{FleetHost, SshFleet, node_name};
+use std::collections::{BTreeMap, BTreeSet};
+
+impl State {
+    /// Makes a fleet, or changes it in place: hosts that it keeps keep their nodes, new ones get the lowest free numbers, and
+    /// those that it no longer names leave.
+    pub(super) fn decide_set_fleet(
+        &self,
+        set: &SetFleet,
+        context: &Context,
+    ) -> Result<Decision, Refusal> {
+        authorise(self, &context.by, Act::ManageFleets(&set.project))?;
+        if !is_project(self, &set.project) {
+            return Err(unknown("project", &set.project));
+        }
+        let known = self.fleets.get(&set.name);
+        self.check_fleet_name(set, known)?;
+        bounds::FLEET_HOSTS.hold(set.hosts.len())?;
+        self.check_hosts(set)?;
+        let mut hosts = known.map(|fleet| fleet.hosts.clone()).unwrap_or_default();
+        let staying = hosts.iter().filter(|(_, host)| host.leaving.is_none());
+        let mut before: BTreeMap<String, u32> =
+            staying.map(|(number, host)| (host.route(), *number)).collect();
+        let mut added = Vec::new();
+        for wanted in &set.hosts {
+            let number = before.remove(&wanted.route());
+            match number.and_then(|number| hosts.get_mut(&number)) {
+                Some(host) => *host = taken_over(host, wanted),
+                None => added.push(wanted.clone()),
+            }
+        }
+        for number in before.into_values() {
+            self.check_instance_idle(&node_name(&set.name, number))?;
+            if let Some(host) = hosts.get_mut(&number) {
+                host.leaving = Some(context.now);
+            }
+        }
+        let mut number = 0;
+        for host in added {
+            while hosts.contains_key(&number) {
+                number += 1;
+            }
+            let node = node_name(&set.name, number);
+            if self.nodes.contains_key(&node) {
+                return Err(Refusal::AlreadyExists { what: "node".into(), name: node });
+            }
+            hosts.insert(number, host);
+        }
+        let fleet = SshFleet {
+            name: set.name.clone(),
+            project: set.project.clone(),
+            configuration: set.configuration.clone(),
+            created_by: known.map_or(&context.by.name, |fleet| &fleet.created_by).clone(),
+            created: known.map_or(context.now, |fleet| fleet.created),
+            is_cluster: set.is_cluster,
+            hosts,
+        };
+        if known == Some(&fleet) {
+            return Ok(Decision::default());
+        }
+        let what = known.map_or(ActivityKind::Created, |_| ActivityKind::Changed);
+        let target = ActivityTarget::Fleet { project: set.project.clone(), name: set.name.clone() };
+        Ok(vec![
+            Event::FleetSet { fleet: Box::new(fleet), at: context.now },
+            noted(context, target, what),
+        ]
+        .into())
+    }
+
+    /// A fleet's name is that of its partition.
+    fn check_fleet_name(&self, set: &SetFleet, known: Option<&SshFleet>) -> Result<(), Refusal> {
+        let taken = match known {
+            Some(fleet) => fleet.project != set.project,
+            None => set.name == STATIC || self.partition(&set.name).is_some(),
+        };
+        if taken {
+            let (what, name) = ("fleet or partition".into(), set.name.clone());
+            return Err(Refusal::AlreadyExists { what, name });
+        }
+        if known.is_none() {
+            bounds::FLEETS.hold(self.fleets.len() + 1)?;
+        }
+        Ok(())
+    }
+
+    /// A host is in one fleet, and there once.
+    fn check_hosts(&self, set: &SetFleet) -> Result<(), Refusal> {
+        let mut named = BTreeSet::new();
+        for host in &set.hosts {
+            if !named.insert(host.route()) {
+                return Err(Refusal::Other(format!("host {}: it is named twice", host.route())));
+            }
+        }
+        for fleet in self.fleets.values().filter(|fleet| fleet.name != set.name) {
+            let staying = fleet.hosts.values().filter(|host| host.leaving.is_none());
+            if let Some(route) = staying.map(FleetHost::route).find(|route| named.contains(route)) {
+                // The name of a fleet of another project is not told.
+                let of = if fleet.project == set.project {
+                    format!("fleet {}", fleet.name)
+                } else {
+                    "a fleet of another project".to_owned()
+                };
+                return Err(Refusal::Other(format!("host {route}: it is in {of} already")));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_instance_idle(&self, node: &str) -> Result<(), Refusal> {
+        let holder = self.nodes.get(node).and_then(|node| node.holders.first());
+        match holder {
+            Some(attempt) => Err(Refusal::Other(format!(
+                "instance {node} is busy: job {} runs there",
+                attempt.job
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes hosts, or the whole fleet. Nothing of it may be busy.
+    pub(super) fn decide_remove_fleet_hosts(
+        &self,
+        project: &str,
+        name: &str,
+        numbers: Option<&[u32]>,
+        context: &Context,
+    ) -> Result<Decision, Refusal> {
+        authorise(self, &context.by, Act::ManageFleets(project))?;
+        let of_project = |fleet: &&SshFleet| fleet.project == project;
+        let known = self.fleets.get(name).filter(of_project);
+        let known = known.ok_or_else(|| unknown("fleet", name))?;
+        let mut fleet = known.clone();
+        let leaving: Vec<u32> = match numbers {
+            Some(numbers) => numbers.to_vec(),
+            None => fleet.hosts.keys().copied().collect(),
+        };
+        for number in &leaving {
+            let node = fleet.node_name(*number);
+            let host = fleet.hosts.get_mut(number);
+            let host = host.ok_or_else(|| unknown("instance", &node))?;
+            self.check_instance_idle(&node)?;
+            host.leaving.get_or_insert(context.now);
+        }
+        if fleet == *known {
+            return Ok(Decision::default());
+        }
+        let what = numbers.map_or(ActivityKind::Deleted, |_| ActivityKind::Changed);
+        let target = ActivityTarget::Fleet { project: project.into(), name: name.into() };
+        Ok(vec![
+            Event::FleetSet { fleet: Box::new(fleet), at: context.now },
+            noted(context, target, what),
+        ]
+        .into())
+    }
+
+    /// What was found out about a host. A host that has left meanwhile has nothing to be found out.
+    pub(super) fn decide_fleet_host(
+        &self,
+        node: &str,
+        report: &FleetHostReport,
+        context: &Context,
+    ) -> Result<Decision, Refusal> {
+        authorise(self, &context.by, Act::Administer)?;
+        let Some((fleet, number, host)) = self.fleet_host(node) else {
+            return Ok(Decision::default());
+        };
+        let mut next = host.clone();
+        match report {
+            FleetHostReport::KeySeen { of_jump, key } => {
+                let login = if *of_jump { next.jump.as_mut() } else { Some(&mut next.login) };
+                if let Some(login) = login {
+                    login.host_key.get_or_insert_with(|| key.clone());
+                }
+            }
+            FleetHostReport::Failed(why) => next.failure.clone_from(why),
+            FleetHostReport::Found(machine) => {
+                next.failure = None;
+                let busy = self.nodes.get(node).is_some_and(|node| !node.holders.is_empty());
+                // Under running jobs the node stays as large as it was; a machine that has less is drained for it.
+                if !busy || next.machine.is_none() {
+                    next.machine = Some(Box::new(NodeConfig::clone(machine)));
+                }
+            }
+            FleetHostReport::Removed => {
+                if host.leaving.is_none() {
+                    return Ok(Decision::default());
+                }
+                let mut events =
+                    vec![Event::FleetHostRemoved { fleet: fleet.name.clone(), number }];
+                if fleet.hosts.len() == 1 {
+                    events.push(Event::FleetRemoved { name: fleet.name.clone() });
+                }
+                return Ok(events.into());
+            }
+        }
+        if next == *host {
+            return Ok(Decision::default());
+        }
+        let (fleet, host) = (fleet.name.clone(), Box::new(next));
+        Ok(vec![Event::FleetHostSet { fleet, number, host, at: context.now }].into())
+    }
+
+    /// The host of a fleet that is, or was, this node.
+    pub fn fleet_host(&self, node: &str) -> Option<(&SshFleet, u32, &FleetHost)> {
+        let (fleet, number) = node.rsplit_once('-')?;
+        let (fleet, number) = (self.fleets.get(fleet)?, number.parse().ok()?);
+        let host = fleet.hosts.get(&number)?;
+        (fleet.node_name(number) == node).then_some((fleet, number, host))
+    }
+
+    /// Whether the fleet that the partition is, if it is one, is there for the job: for its project's members alone, whatever
+    /// account the job names, and for runs on several nodes only where these lie together.
+    pub(super) fn check_fleet_use(&self, partition: &str, spec: &JobSpec) -> Result<(), Refusal> {
+        let Some(fleet) = self.fleets.get(partition) else { return Ok(()) };
+        if Rights::of(self, &spec.owner).project_role(&fleet.project).is_none() {
+            return Err(Refusal::UnknownPartition(partition.to_owned()));
+        }
+        let is_distributed = spec.launch.kind == LaunchKind::Task && spec.request().nodes.min > 1;
+        if is_distributed && !fleet.is_cluster {
+            return Err(Refusal::Other(format!(
+                "fleet {partition}: a run on several nodes needs a fleet with `placement: cluster`"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Refuses a configuration that gives the name of a fleet, or of its node, to something else.
+    pub(super) fn check_beside_fleets(&self, config: &crate::ClusterConfig) -> Result<(), Refusal> {
+        let partition = config.partitions.iter().find(|p| self.fleets.contains_key(&p.name));
+        let node = config.nodes.iter().find(|node| self.fleet_host(&node.name).is_some());
+        let taken = partition.map(|p| ("partition", &p.name));
+        match taken.or(node.map(|node| ("node", &node.name))) {
+            Some((what, name)) => Err(Refusal::Other(format!(
+                "slurm.conf: {what} {name}: a fleet has this name: delete the fleet first, or name the {what} otherwise"
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What is asked for now, with what is known of the host.
+fn taken_over(known: &FleetHost, wanted: &FleetHost) -> FleetHost {
+    let mut next = FleetHost { machine: known.machine.clone(), ..wanted.clone() };
+    next.login.host_key.clone_from(&known.login.host_key);
+    if let (Some(jump), Some(known)) = (&mut next.jump, &known.jump) {
+        jump.host_key.clone_from(&known.host_key);
+    }
+    // The same key, encrypted anew, is another text: whether it has changed cannot be told here.
+    next.failure.clone_from(&known.failure);
+    next
+}
+
+fn unknown(what: &str, name: &str) -> Refusal {
+    Refusal::UnknownThing { what: what.into(), name: name.into() }
+}

@@ -1,0 +1,215 @@
+//! Fleets over SSH: their nodes come and go without disturbing others, and are for their project.
+
+use crate::job_builder::{alice, ask, bob, root};
+use crate::testbed::{World, config, node, world};
+use cluster::command::{FleetHostReport, SetFleet};
+use cluster::visibility::Viewer;
+use cluster::{Command, Reply, State};
+use model::fleet::{Blocks, MAIN_PROJECT};
+use model::node::SlotState;
+use model::project::{MembersChange, ProjectRole};
+use model::reason::Refusal;
+use model::run::JobState;
+use model::secret::Sealed;
+use model::ssh_fleet::{FleetHost, SshLogin};
+
+fn host(name: &str) -> FleetHost {
+    let login = SshLogin {
+        hostname: name.into(),
+        port: 22,
+        user: "root".into(),
+        key: Sealed::new("k1", "sealed"),
+        host_key: None,
+    };
+    let (jump, internal_ip, machine, failure, leaving) = (None, None, None, None, None);
+    FleetHost { login, jump, internal_ip, blocks: Blocks::Auto, machine, failure, leaving }
+}
+
+fn fleet(project: &str, name: &str, hosts: &[&str]) -> Command {
+    Command::SetFleet(Box::new(SetFleet {
+        project: project.into(),
+        name: name.into(),
+        configuration: "{}".into(),
+        is_cluster: false,
+        hosts: hosts.iter().map(|name| host(name)).collect(),
+    }))
+}
+
+fn report(w: &mut World, node: &str, report: FleetHostReport) {
+    w.run(Command::FleetHost { node: node.into(), report });
+}
+
+/// The agent of a host says hello.
+fn comes_up(w: &mut World, name: &str) {
+    report(w, name, FleetHostReport::Found(Box::new(node("whatever"))));
+    w.hello(name, &[]);
+}
+
+fn remove(w: &mut World, numbers: Option<Vec<u32>>) -> Result<Reply, Refusal> {
+    let (project, name) = (MAIN_PROJECT.to_owned(), "lab".to_owned());
+    w.try_as(root(), Command::RemoveFleetHosts { project, name, numbers })
+}
+
+fn nodes_of(state: &State, partition: &str) -> Vec<String> {
+    state.partition(partition).map(|found| found.nodes.clone()).unwrap_or_default()
+}
+
+#[test]
+fn host_becomes_a_node_of_its_machines_size_and_leaves_without_a_trace() {
+    let mut w = world(1);
+    let beside = w.submit(ask());
+    w.plan();
+    w.run(fleet(MAIN_PROJECT, "lab", &["a", "b"]));
+    assert_eq!(nodes_of(&w.state, "lab"), ["lab-0", "lab-1"]);
+    assert_eq!(w.state.nodes["lab-0"].slot, SlotState::Joining);
+    let wants_lab = || ask().cpus(4).asking(|request| request.partitions = vec!["lab".into()]);
+    assert!(w.try_submit(wants_lab()).is_err(), "nothing is known to fit there yet");
+    comes_up(&mut w, "lab-0");
+    let known = &w.state.nodes["lab-0"].config;
+    assert_eq!((known.name.as_str(), known.cpus, known.fleet.as_str()), ("lab-0", 8, "lab"));
+    let job = w.submit(wants_lab());
+    w.plan();
+    assert_eq!(w.nodes_of(job), ["lab-0"]);
+    // What runs there keeps the fleet; what runs elsewhere is not asked.
+    let busy = remove(&mut w, None).expect_err("busy").to_string();
+    assert!(busy.contains("instance lab-0 is busy"), "{busy}");
+    remove(&mut w, Some(vec![1])).expect("lab-1 is idle");
+    assert_eq!(nodes_of(&w.state, "lab"), ["lab-0"]);
+    w.end(job, 0);
+    remove(&mut w, None).expect("idle");
+    assert!(!w.state.nodes.contains_key("lab-0"));
+    for number in 0..2 {
+        report(&mut w, &format!("lab-{number}"), FleetHostReport::Removed);
+    }
+    assert!(w.state.fleets.is_empty() && w.state.partition("lab").is_none());
+    assert_eq!(w.is(beside), JobState::Running, "another node's job runs on");
+}
+
+#[test]
+fn fleet_is_the_same_after_a_restart_and_a_new_configuration() {
+    let mut w = world(1);
+    w.run(fleet(MAIN_PROJECT, "lab", &["a"]));
+    comes_up(&mut w, "lab-0");
+    report(&mut w, "lab-0", FleetHostReport::KeySeen { of_jump: false, key: "first".into() });
+    w.restart();
+    let mut changed = config(&["n1", "n2"]);
+    changed.parameters.kill_wait_s = 7;
+    w.run(Command::Configure(Box::new(changed)));
+    assert_eq!(nodes_of(&w.state, "lab"), ["lab-0"]);
+    assert_eq!(w.state.nodes["lab-0"].config.cpus, 8);
+    // A key is pinned once.
+    report(&mut w, "lab-0", FleetHostReport::KeySeen { of_jump: false, key: "second".into() });
+    let (.., host) = w.state.fleet_host("lab-0").expect("a host");
+    assert_eq!(host.login.host_key.as_deref(), Some("first"));
+    let refused = w.try_as(root(), Command::Configure(Box::new(config(&["lab-0"]))));
+    let said = refused.expect_err("the name is taken").to_string();
+    assert!(said.contains("node lab-0: a fleet has this name"), "{said}");
+}
+
+#[test]
+fn hosts_are_added_kept_and_removed_in_place() {
+    let mut w = world(1);
+    w.run(fleet(MAIN_PROJECT, "lab", &["a", "b"]));
+    comes_up(&mut w, "lab-0");
+    comes_up(&mut w, "lab-1");
+    let before = w.events.len();
+    w.run(fleet(MAIN_PROJECT, "lab", &["a", "b"]));
+    assert_eq!(w.events.len(), before, "the same again changes nothing");
+    w.run(fleet(MAIN_PROJECT, "lab", &["B", "c"]));
+    assert_eq!(nodes_of(&w.state, "lab"), ["lab-1", "lab-2"]);
+    assert_eq!(w.state.nodes["lab-1"].slot, SlotState::Up, "a host that stays is not disturbed");
+    // A number is free once nothing of its host is left.
+    report(&mut w, "lab-0", FleetHostReport::Removed);
+    w.run(fleet(MAIN_PROJECT, "lab", &["b", "c", "d"]));
+    assert_eq!(nodes_of(&w.state, "lab"), ["lab-0", "lab-1", "lab-2"]);
+    assert!(w.state.nodes["lab-0"].config.cpus == 1, "it is another host");
+}
+
+#[test]
+fn names_and_hosts_that_are_taken_are_refused() {
+    let mut w = world(1);
+    w.run(fleet(MAIN_PROJECT, "lab", &["a"]));
+    let mut refused = |command| w.try_as(root(), command).expect_err("refused").to_string();
+    let cases = [
+        (fleet(MAIN_PROJECT, "main", &["x"]), "main"),
+        (fleet(MAIN_PROJECT, "static", &["x"]), "static"),
+        (fleet(MAIN_PROJECT, "other", &["A"]), "host a:22: it is in fleet lab already"),
+        (fleet(MAIN_PROJECT, "other", &["x", "x"]), "host x:22: it is named twice"),
+        (fleet("nowhere", "other", &["x"]), "nowhere"),
+        (fleet(MAIN_PROJECT, "a\nb", &["x"]), "fleet name"),
+    ];
+    for (command, expected) in cases {
+        let said = refused(command);
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+#[test]
+fn why_a_host_is_not_in_service_is_its_nodes_reason_until_it_answers() {
+    let mut w = world(1);
+    w.run(fleet(MAIN_PROJECT, "lab", &["a"]));
+    let why = "sudo: a password is required";
+    report(&mut w, "lab-0", FleetHostReport::Failed(Some(why.into())));
+    let reason = w.state.nodes["lab-0"].reason.clone().expect("a reason");
+    assert!(format!("{:?}", reason.cause).contains(why));
+    comes_up(&mut w, "lab-0");
+    assert_eq!(w.state.nodes["lab-0"].reason, None);
+    // A host that was lost is back in service when it answers, whatever `ReturnToService` says.
+    w.fail("lab-0");
+    assert_eq!(w.state.nodes["lab-0"].slot, SlotState::Down);
+    comes_up(&mut w, "lab-0");
+    let node = &w.state.nodes["lab-0"];
+    assert_eq!((node.slot, node.admin, &node.reason), (SlotState::Up, None, &None));
+}
+
+#[test]
+fn fleet_is_for_the_members_of_its_project() {
+    let mut w = world(1);
+    w.run(Command::CreateProject { name: "team".into() });
+    let members = [(alice().name, ProjectRole::User)].into();
+    let (project, change) = ("team".to_owned(), MembersChange::Add);
+    w.run(Command::SetMembers { project, members, change });
+    assert_eq!(w.try_as(alice(), fleet("team", "lab", &["a"])), Err(Refusal::AccessDenied));
+    w.run(fleet("team", "lab", &["a"]));
+    comes_up(&mut w, "lab-0");
+    assert!(Viewer::new(&w.state, &alice()).fleet("lab"));
+    assert!(!Viewer::new(&w.state, &bob()).fleet("lab"));
+    let wants = |owner, account: Option<&str>| {
+        let account = account.map(str::to_owned);
+        let asked = ask().of(owner).asking(|request| request.partitions = vec!["lab".into()]);
+        asked.with(|spec| spec.account = account)
+    };
+    // To name the account is not to be a member.
+    let refused = w.try_submit(wants(bob(), Some("team")));
+    assert_eq!(refused, Err(Refusal::UnknownPartition("lab".into())));
+    let job = w.submit(wants(alice(), Some("team")));
+    w.plan();
+    assert_eq!(w.nodes_of(job), ["lab-0"]);
+    let said = w.try_as(root(), fleet("team", "lab2", &["a"])).expect_err("taken").to_string();
+    assert!(said.contains("it is in fleet lab already"), "{said}");
+    let said =
+        w.try_as(root(), fleet(MAIN_PROJECT, "lab2", &["a"])).expect_err("taken").to_string();
+    assert!(said.contains("a fleet of another project"), "{said}");
+}
+
+#[test]
+fn run_on_several_nodes_goes_to_a_fleet_whose_nodes_lie_together() {
+    let mut w = world(1);
+    let of = |is_cluster| {
+        let Command::SetFleet(mut set) = fleet(MAIN_PROJECT, "lab", &["a", "b"]) else {
+            panic!("a fleet")
+        };
+        set.is_cluster = is_cluster;
+        Command::SetFleet(set)
+    };
+    w.run(of(false));
+    comes_up(&mut w, "lab-0");
+    comes_up(&mut w, "lab-1");
+    let run = || ask().task().nodes(2).asking(|request| request.partitions = vec!["lab".into()]);
+    let said = w.try_submit(run()).expect_err("refused").to_string();
+    assert!(said.contains("placement: cluster"), "{said}");
+    w.run(of(true));
+    let job = w.submit(run());
+    w.plan();
+    assert_eq!(w.nodes_of(job), ["lab-0", "lab-1"]);
+}

@@ -1,0 +1,134 @@
+//! Fleets over SSH: machines of a project that become nodes once an agent is installed on them.
+
+use crate::amount::Bytes;
+use crate::fleet::{Blocks, MAIN_PROJECT};
+use crate::node::NodeConfig;
+use crate::partition::{Access, OverSubscribe, Partition};
+use crate::secret::Sealed;
+use crate::time::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Machines that are reached over SSH.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SshFleet {
+    pub name: String,
+    pub project: String,
+    /// dstack's configuration of it as JSON, without private keys.
+    pub configuration: String,
+    pub created_by: String,
+    pub created: Timestamp,
+    /// `placement: cluster`: runs on several nodes may be there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_cluster: bool,
+    /// By the number that ends the name of its node.
+    pub hosts: BTreeMap<u32, FleetHost>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FleetHost {
+    pub login: SshLogin,
+    /// The host that connections go through.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jump: Option<SshLogin>,
+    /// Where other hosts of the fleet reach it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub internal_ip: Option<String>,
+    pub blocks: Blocks,
+    /// The machine as its agent found it; `None` until the agent has answered once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Box<NodeConfig>>,
+    /// Why it is not in service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// Since when it is on its way out: what was installed there is being removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaving: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SshLogin {
+    pub hostname: String,
+    pub port: u16,
+    pub user: String,
+    /// The private key.
+    pub key: Sealed,
+    /// The public key that the host showed when it was first seen, in OpenSSH's form.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_key: Option<String>,
+}
+
+impl SshLogin {
+    /// `root@10.0.0.1:22`
+    pub fn shown(&self) -> String {
+        format!("{}@{}:{}", self.user, self.hostname, self.port)
+    }
+
+    fn address(&self) -> String {
+        format!("{}:{}", self.hostname.to_ascii_lowercase(), self.port)
+    }
+}
+
+impl FleetHost {
+    /// The machine and the way to it: what tells hosts apart.
+    pub fn route(&self) -> String {
+        match &self.jump {
+            Some(jump) => format!("{} by {}", self.login.address(), jump.address()),
+            None => self.login.address(),
+        }
+    }
+}
+
+impl SshFleet {
+    pub fn node_name(&self, number: u32) -> String {
+        node_name(&self.name, number)
+    }
+
+    /// The nodes that belong to it, with their numbers: those on their way out do not.
+    pub fn nodes(&self) -> impl Iterator<Item = (u32, NodeConfig)> {
+        let staying = self.hosts.iter().filter(|(_, host)| host.leaving.is_none());
+        staying.map(|(number, host)| (*number, self.node(*number, host)))
+    }
+
+    /// A host as a node. Before its agent has answered, its size is not known: nothing fits there.
+    pub fn node(&self, number: u32, host: &FleetHost) -> NodeConfig {
+        let name = self.node_name(number);
+        let found = host.machine.as_deref().cloned();
+        let found = found.unwrap_or_else(|| NodeConfig::plain(&name, 1, Bytes::from_mib(1)));
+        NodeConfig {
+            name,
+            address: host.internal_ip.clone().unwrap_or_else(|| host.login.hostname.clone()),
+            gpus_detected: !found.gres.is_empty(),
+            declared: false,
+            fleet: self.name.clone(),
+            initial: None,
+            initial_reason: None,
+            ..found
+        }
+    }
+
+    /// The fleet as a partition, for the accounts of its project alone. Hosts of one block go to one job each.
+    pub fn partition(&self) -> Partition {
+        let nodes = self.nodes().map(|(number, _)| self.node_name(number)).collect();
+        let mut partition = Partition::over(&self.name, nodes);
+        if self.project != MAIN_PROJECT {
+            partition.allow_accounts = Access::Only(vec![self.project.clone()]);
+        }
+        let is_whole = |host: &FleetHost| host.blocks == Blocks::Count(1);
+        if self.hosts.values().all(is_whole) {
+            partition.over_subscribe = OverSubscribe::Exclusive;
+        }
+        partition
+    }
+
+    /// The values that are kept encrypted.
+    pub fn sealed_values(&self) -> impl Iterator<Item = &Sealed> {
+        let logins = self.hosts.values().flat_map(|host| [Some(&host.login), host.jump.as_ref()]);
+        logins.flatten().map(|login| &login.key)
+    }
+}
+
+/// The name of a fleet's node, as dstack names an instance.
+pub fn node_name(fleet: &str, number: u32) -> String {
+    format!("{fleet}-{number}")
+}

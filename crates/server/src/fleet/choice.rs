@@ -1,0 +1,46 @@
+//! Where a run of dstack goes that names no fleet: to any of its project's, beside the default partition.
+
+use crate::secret::project_of;
+use cluster::State;
+use model::run::{JobSpec, LaunchKind};
+use serde_json::Value;
+use std::sync::Arc;
+use wire::client::Submission;
+
+/// Adds the fleets of its project to a run that leaves the choice open.
+pub fn open_fleets(state: &State, submission: &mut Submission) {
+    if state.fleets.is_empty() || has_chosen(submission) {
+        return;
+    }
+    let Submission { spec, het_components, .. } = submission;
+    for spec in std::iter::once(spec).chain(het_components) {
+        add_fleets(state, spec);
+    }
+}
+
+/// `fleets: [static]` is a choice too, which is not seen in the partitions.
+fn has_chosen(submission: &Submission) -> bool {
+    let kept = submission.configuration.as_deref();
+    let kept: Option<Value> = kept.and_then(|text| serde_json::from_str(text).ok());
+    kept.is_some_and(|kept| !kept["configuration"]["fleets"].is_null())
+}
+
+fn add_fleets(state: &State, spec: &mut JobSpec) {
+    let request = spec.request();
+    if spec.launch.kind != LaunchKind::Task || !request.partitions.is_empty() {
+        return;
+    }
+    let (project, is_distributed) = (project_of(spec), request.nodes.min > 1);
+    let fits = |fleet: &&model::ssh_fleet::SshFleet| {
+        fleet.project == project && (fleet.is_cluster || !is_distributed)
+    };
+    let fleets: Vec<String> =
+        state.fleets.values().filter(fits).map(|fleet| fleet.name.clone()).collect();
+    if fleets.is_empty() {
+        return;
+    }
+    let default = state.default_partition().map(|partition| partition.name.clone());
+    let component = &mut Arc::make_mut(&mut spec.components)[0];
+    let partitions = &mut Arc::make_mut(&mut component.request).partitions;
+    partitions.extend(default.into_iter().chain(fleets));
+}

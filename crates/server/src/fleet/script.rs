@@ -1,0 +1,140 @@
+//! The shell texts that run on hosts. They are written for a POSIX `sh`, and each begins from nothing: a step may be repeated.
+
+/// Where everything of ours is on a host of a fleet.
+pub const DIR: &str = "/var/lib/sluice-fleet";
+
+/// The unit, where systemd runs.
+const UNIT: &str = "sluice-fleet.service";
+
+/// A text as one word of a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// Runs a script as root: as it is, or by `sudo` that must not ask.
+pub fn as_root(is_root: bool, script: &str) -> String {
+    let sudo = if is_root { "" } else { "sudo -n " };
+    format!("{sudo}sh -c {}", quoted(script))
+}
+
+/// What the host is, a line `name=value` each. Nothing is changed.
+pub fn probe() -> String {
+    let script = format!(
+        r#"LC_ALL=C; export LC_ALL
+echo uid=$(id -u)
+if [ "$(id -u)" != 0 ]; then
+  if ! command -v sudo >/dev/null 2>&1; then echo sudo=there is no sudo
+  elif said=$(sudo -n true 2>&1 </dev/null); then echo sudo=yes
+  else echo "sudo=$said"; fi
+fi
+echo os=$(uname -s)
+echo arch=$(uname -m)
+set -- $(df -Pk /var/lib 2>/dev/null | tail -n 1); echo free_kib=${{4:-}}
+if grep -q cgroup /proc/mounts 2>/dev/null; then echo cgroup=yes; else echo cgroup=no; fi
+if [ -d /run/systemd/system ]; then echo systemd=yes; else echo systemd=no; fi
+echo owner=$(cat {DIR}/owner 2>/dev/null)
+echo digest=$(sha256sum {DIR}/sluice 2>/dev/null | cut -d ' ' -f 1)
+"#
+    );
+    format!("sh -c {}", quoted(&script))
+}
+
+/// Takes the program from standard input. The name is given once the file is whole, on disk, and runs here.
+pub fn upload(digest: &str) -> String {
+    format!(
+        r#"umask 022; D={DIR}; mkdir -p $D && cat > $D/sluice.new && chmod 755 $D/sluice.new || {{ rm -f $D/sluice.new; exit 1; }}
+found=$(sha256sum < $D/sluice.new | cut -d ' ' -f 1)
+if [ "$found" != {digest} ]; then rm -f $D/sluice.new; echo "the program did not arrive whole" >&2; exit 1; fi
+sync $D/sluice.new 2>/dev/null || sync
+$D/sluice.new --version >/dev/null || {{ rm -f $D/sluice.new; exit 1; }}
+mv -f $D/sluice.new $D/sluice"#
+    )
+}
+
+/// What stops the agent, if it runs. Jobs go on under their supervisors.
+fn stop() -> String {
+    format!(
+        "if [ -e /etc/systemd/system/{UNIT} ]; then systemctl stop {UNIT}; fi\n\
+         if [ -x $D/sluice ]; then $D/sluice down --state $D/state >/dev/null || exit 1; fi\n"
+    )
+}
+
+/// Says whose host this is, takes a join file from standard input if there is one, and starts the agent anew.
+pub fn start(owner: &str, with_systemd: bool) -> String {
+    let begin = format!(
+        r#"umask 022; D={DIR}; mkdir -p $D/state || exit 1
+printf '%s\n' {owner} > $D/owner.new && mv -f $D/owner.new $D/owner || exit 1
+umask 077; cat > $D/join.new || exit 1
+: >> $D/state/agent.log
+if [ -s $D/join.new ]; then mv -f $D/join.new $D/join; else rm -f $D/join.new; fi
+umask 022
+"#,
+        owner = quoted(owner)
+    );
+    let agent = "$D/sluice agent --state $D/state --join $D/join";
+    let run = if with_systemd {
+        let unit = format!(
+            "[Unit]\\nDescription=Sluice agent\\nWants=network-online.target\\nAfter=network-online.target\\n\\n\
+             [Service]\\nExecStart={DIR}/sluice agent --state {DIR}/state --join {DIR}/join\\n\
+             Restart=always\\nRestartSec=2\\nKillMode=process\\nDelegate=yes\\nLimitNOFILE=524288\\nTasksMax=infinity\\n\\n\
+             [Install]\\nWantedBy=multi-user.target\\n"
+        );
+        format!(
+            "printf '{unit}' > /etc/systemd/system/{UNIT} && systemctl daemon-reload && \
+             systemctl enable --quiet {UNIT} && systemctl restart {UNIT}\n"
+        )
+    } else {
+        // A session of its own: the agent stays when the login ends.
+        format!(
+            "cd / && if command -v setsid >/dev/null; then S=setsid; else S=; fi\n\
+             $S {agent} --keep </dev/null >/dev/null 2>>$D/state/agent.log\n"
+        )
+    };
+    format!("{begin}{}{run}", stop())
+}
+
+/// The last words of the agent.
+pub fn last_words() -> String {
+    format!("tail -n 1 {DIR}/state/agent.log 2>/dev/null || true")
+}
+
+/// Removes all of it, if it is this owner's.
+pub fn remove(owner: &str) -> String {
+    format!(
+        r#"D={DIR}
+if [ ! -e $D/owner ] || [ "$(cat $D/owner)" != {owner} ]; then exit 0; fi
+{stop}if [ -e /etc/systemd/system/{UNIT} ]; then
+  systemctl disable --quiet {UNIT}; rm -f /etc/systemd/system/{UNIT}; systemctl daemon-reload
+fi
+cd / && rm -rf $D/state $D/join $D/join.new $D/sluice.new $D/sluice && rm -f $D/owner && rmdir $D"#,
+        owner = quoted(owner),
+        stop = stop()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// Every text is one that a shell can read, whatever the owner is called.
+    #[test]
+    fn scripts_are_read_by_a_shell() {
+        let owner = "abc it's-0";
+        let scripts = [upload("00"), start(owner, true), start(owner, false), remove(owner)];
+        let whole = scripts.iter().flat_map(|s| [as_root(true, s), as_root(false, s)]);
+        for script in scripts.iter().cloned().chain(whole).chain([probe(), last_words()]) {
+            let read = Command::new("sh").args(["-n", "-c", &script]).output().expect("a shell");
+            assert!(read.status.success(), "{script}\n{}", String::from_utf8_lossy(&read.stderr));
+        }
+    }
+
+    #[test]
+    fn probe_of_this_machine_says_what_it_is() {
+        let said = Command::new("sh").args(["-c", &probe()]).output().expect("a shell");
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        for name in ["uid=", "os=Linux", "arch=", "free_kib=", "cgroup=", "systemd=", "digest="] {
+            assert!(said.lines().any(|line| line.starts_with(name)), "{name}: {said}");
+        }
+    }
+}

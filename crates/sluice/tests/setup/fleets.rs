@@ -1,0 +1,224 @@
+//! Fleets over SSH: hosts with a real `sshd` become nodes, run work, and are clean again afterwards.
+
+use crate::harness::program;
+use crate::harness::ssh_hosts::{INSTALLED, SshHosts};
+use crate::harness::{sorted_lines, until};
+
+const ONE_HOST: &str = "  hosts: [10.77.0.1]\n";
+
+fn task(fleets: &str, name: &str, command: &str) -> String {
+    format!(
+        "type: task\nname: {name}\nfleets: {fleets}\ncommands: [\"{command}\"]\nresources: {{cpu: 1, memory: 64MB.., disk: 1MB..}}\n"
+    )
+}
+
+fn run_task(hosts: &SshHosts, fleets: &str, name: &str) -> String {
+    let file = hosts.path("work").join(format!("{name}.dstack.yml"));
+    std::fs::write(&file, task(fleets, name, "hostname")).expect("written");
+    let said = hosts.hub(&format!("{} apply -y -f {}", program(), file.display()));
+    assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
+    said.stdout
+}
+
+#[test]
+fn root_fleet_host_is_installed_runs_a_task_and_is_clean_after_delete() {
+    let Some(hosts) = SshHosts::up(1) else { return };
+    let file = hosts.write_fleet("lab", "", ONE_HOST);
+    let said = hosts.apply(&file);
+    assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
+    assert!(said.stdout.contains("lab-0 10.77.0.1 idle"), "{}", said.stdout);
+    hosts.await_states("lab", "lab-0 idle");
+    let shown = hosts.hub(&format!("{} fleet", program())).ok();
+    assert!(shown.contains("lab-0"), "{shown}");
+    let cpus = hosts.hub("sinfo -h -p lab -o %c").ok();
+    let found = std::thread::available_parallelism().expect("CPUs").get();
+    assert_eq!(cpus.trim(), found.to_string(), "the node is as large as its machine");
+    assert!(run_task(&hosts, "[lab]", "first").contains("node01"));
+    // A run that names no fleet may go to any of its project's.
+    assert!(run_task(&hosts, "null", "anywhere").contains("node01"));
+    let said = hosts.hub("sbatch --wait -p lab -o batch.out --wrap hostname");
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    assert_eq!(hosts.cluster.read("batch.out"), "node01\n");
+    // The private key is nowhere in the server's files.
+    let key = std::fs::read_to_string(hosts.path("key")).expect("the key");
+    let line = key.lines().nth(3).expect("a line of the key");
+    let state = hosts.cluster.state();
+    let found = hosts.cluster.shell(&format!(
+        "grep -rlF -- '{line}' {} {}",
+        state.display(),
+        hosts.path("server.out").display()
+    ));
+    assert_eq!(found.stdout, "", "{}", found.stderr);
+    hosts.await_states("lab", "lab-0 idle");
+    let said = hosts.hub(&format!("{} fleet delete lab -y", program()));
+    assert_eq!((said.code, said.stdout.as_str()), (0, "Fleet lab deleted\n"), "{}", said.stderr);
+    assert_eq!(hosts.states("lab"), "");
+    assert_eq!(hosts.on(1, &format!("ls {INSTALLED} 2>/dev/null")).stdout, "");
+    until("its processes are gone", || hosts.agents(1).is_empty().then_some(()));
+}
+
+#[test]
+fn root_three_hosts_come_up_by_one_apply_and_one_through_another() {
+    let Some(hosts) = SshHosts::up(3) else { return };
+    // The third lets in who comes from the first alone.
+    hosts.stop_sshd(3);
+    hosts.start_sshd(3, "AllowUsers root@10.77.0.1");
+    let key = hosts.path("key").display().to_string();
+    let ssh = format!(
+        "  hosts:\n    - 10.77.0.1\n    - {{hostname: 10.77.0.2, internal_ip: 10.77.0.2, blocks: auto}}\n    \
+         - hostname: 10.77.0.3\n      blocks: auto\n      proxy_jump: {{hostname: 10.77.0.1, user: root, identity_file: {key}}}\n"
+    );
+    let file = hosts.write_fleet("lab", "placement: cluster\n", &ssh);
+    let said = hosts.apply(&file);
+    assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
+    hosts.await_states("lab", "lab-0 idle,lab-1 idle,lab-2 idle");
+    let text = "type: task\nname: wide\nfleets: [lab]\nnodes: 3\ncommands: ['echo at $(hostname) of $DSTACK_NODES_IPS']\n\
+                resources: {cpu: 1.., memory: 64MB.., disk: 1MB..}\n";
+    let file = hosts.path("work").join("wide.dstack.yml");
+    std::fs::write(&file, text).expect("written");
+    let said = hosts.hub(&format!("{} apply -y -f {}", program(), file.display()));
+    assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
+    let said = hosts.hub("srun -p lab -N3 hostname").ok();
+    assert_eq!(sorted_lines(&said), ["node01", "node02", "node03"]);
+    // A step's end is told before its node is free.
+    hosts.await_states("lab", "lab-0 idle,lab-1 idle,lab-2 idle");
+    let said = hosts.hub(&format!("{} fleet delete lab -y", program()));
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    for host in 1..=3 {
+        assert_eq!(hosts.on(host, &format!("ls {INSTALLED} 2>/dev/null")).stdout, "");
+    }
+}
+
+#[test]
+fn root_host_that_lacks_something_is_told_by_name_and_recovers() {
+    let Some(hosts) = SshHosts::up(3) else { return };
+    // The second host has no room; the third one's sudo asks for a password.
+    hosts.on(2, "mount -t tmpfs -o size=20m small /var/lib").ok();
+    let bin = hosts.path("host3/bin");
+    std::fs::create_dir(&bin).expect("a folder");
+    hosts.on(
+        3,
+        &format!(
+            "printf '#!/bin/sh\\necho sudo: a password is required >&2; exit 1\\n' > {0}/sudo; chmod 755 {0}/sudo; \
+             mount --bind {0} /usr/local/bin",
+            bin.display()
+        ),
+    ).ok();
+    let key = hosts.path("other-key").display().to_string();
+    let ssh = format!(
+        "  hosts:\n    - {{hostname: 10.77.0.1, identity_file: {key}}}\n    - 10.77.0.2\n    - {{hostname: 10.77.0.3, user: games}}\n"
+    );
+    let file = hosts.write_fleet("lab", "", &ssh);
+    let said = hosts.apply(&file);
+    assert_eq!(said.code, 1, "{}{}", said.stdout, said.stderr);
+    let listed = hosts.hub(&format!("{} fleet lab -v", program())).ok();
+    let reasons = hosts.hub("sinfo -h -R -p lab -o '%N %E'").ok();
+    let expected = [
+        ("lab-0", "root@10.77.0.1:22 refuses the key SHA256:"),
+        ("lab-1", "no space left in /var/lib"),
+        ("lab-2", "sudo: a password is required"),
+    ];
+    for (node, why) in expected {
+        assert!(listed.lines().any(|l| l.contains(node) && l.contains(why)), "{node}: {listed}");
+        assert!(reasons.lines().any(|l| l.contains(node) && l.contains(why)), "{reasons}");
+    }
+    // Put right, each comes up by itself; the first with the right key.
+    hosts.on(2, "umount /var/lib").ok();
+    hosts.write_fleet("lab", "", "  hosts: [10.77.0.1, 10.77.0.2]\n");
+    let said = hosts.apply(&file);
+    assert!(said.stdout.contains("lab-2 10.77.0.3 terminating"), "{}", said.stdout);
+    hosts.await_states("lab", "lab-0 idle,lab-1 idle");
+    assert_eq!(hosts.hub("sinfo -h -R -p lab -o %E").ok(), "");
+}
+
+#[test]
+fn root_hosts_are_added_and_removed_in_place_under_a_running_job() {
+    let Some(hosts) = SshHosts::up(2) else { return };
+    let file = hosts.write_fleet("lab", "blocks: auto\n", ONE_HOST);
+    hosts.apply(&file).ok();
+    let job = hosts.hub("sbatch --parsable -p lab -o none --wrap 'sleep 600'").ok();
+    until("the job runs", || {
+        let queue = hosts.hub("squeue -h -o '%T %N'").stdout;
+        (queue.trim() == "RUNNING lab-0").then_some(())
+    });
+    hosts.write_fleet("lab", "blocks: auto\n", "  hosts: [10.77.0.1, 10.77.0.2]\n");
+    let said = hosts.apply(&file);
+    assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
+    hosts.await_states("lab", "lab-0 mix,lab-1 idle");
+    // A busy host stays.
+    hosts.write_fleet("lab", "blocks: auto\n", "  hosts: [10.77.0.2]\n");
+    let said = hosts.apply(&file);
+    assert_ne!(said.code, 0);
+    assert!(said.stderr.contains("instance lab-0 is busy"), "{}", said.stderr);
+    let said = hosts.hub(&format!("{} fleet delete lab -i 1 -y", program()));
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    assert_eq!(hosts.on(2, &format!("ls {INSTALLED} 2>/dev/null")).stdout, "");
+    assert_eq!(hosts.hub("squeue -h -o '%T %N'").ok().trim(), "RUNNING lab-0");
+    hosts.hub(&format!("scancel {}", job.trim())).ok();
+    hosts.await_states("lab", "lab-0 idle");
+    // Two fleets that name one host: by its address, and by another form of it.
+    for (address, why) in [
+        ("10.77.0.1", "it is in fleet lab already"),
+        ("::ffff:10.77.0.1", "is instance lab-0 already"),
+    ] {
+        let second = hosts.write_fleet("second", "", &format!("  hosts: ['{address}']\n"));
+        let said = hosts.apply(&second);
+        assert_ne!(said.code, 0);
+        let said = format!("{}{}", said.stdout, said.stderr);
+        assert!(said.contains(why), "{said}");
+    }
+    hosts.hub(&format!("{} fleet delete second -y", program())).ok();
+    hosts.await_states("lab", "lab-0 idle");
+    hosts.hub(&format!("{} fleet delete lab -y", program())).ok();
+}
+
+#[test]
+fn root_host_that_dies_recovers_and_one_with_another_key_is_refused() {
+    let Some(hosts) = SshHosts::up(1) else { return };
+    let file = hosts.write_fleet("lab", "", ONE_HOST);
+    hosts.apply(&file).ok();
+    let kill = |hosts: &SshHosts| {
+        let of = hosts.agents(1);
+        assert!(!of.is_empty());
+        hosts.cluster.shell(&format!("kill -9 {of}")).ok();
+    };
+    let failure = |hosts: &SshHosts| hosts.hub(&format!("{} fleet lab -v", program())).stdout;
+    hosts.stop_sshd(1);
+    kill(&hosts);
+    until("it is said to be unreachable", || {
+        failure(&hosts).contains("10.77.0.1:22 is not reached").then_some(())
+    });
+    hosts.start_sshd(1, "");
+    hosts.await_states("lab", "lab-0 idle");
+    assert!(!failure(&hosts).contains("not reached"));
+    hosts.stop_sshd(1);
+    hosts.change_host_key(1);
+    hosts.start_sshd(1, "");
+    kill(&hosts);
+    until("the changed key is said", || {
+        failure(&hosts).contains("the host key of 10.77.0.1 changed").then_some(())
+    });
+    let log = std::fs::read_to_string(hosts.path("host1/sshd.log")).expect("the log");
+    let last = log.rsplit("Server listening").next().expect("the last start");
+    assert!(!last.contains("Accepted"), "nobody logs in there: {last}");
+}
+
+#[test]
+fn root_server_that_is_killed_amid_an_installation_goes_on_with_it() {
+    let Some(mut hosts) = SshHosts::up(2) else { return };
+    let file = hosts.write_fleet("lab", "", "  hosts: [10.77.0.1, 10.77.0.2]\n");
+    hosts.hub(&format!("{} apply -y -d -f {file}", program())).ok();
+    let arriving = hosts.path("host1/lib/sluice-fleet/sluice.new");
+    until("the program is on its way", || arriving.exists().then_some(()));
+    hosts.cluster.kill("server");
+    hosts.start_server();
+    hosts.await_states("lab", "lab-0 idle,lab-1 idle");
+    assert!(run_task(&hosts, "[lab]", "after").contains("node0"));
+    // A restart of a server leaves the agents alone.
+    let before = hosts.agents(1);
+    hosts.cluster.kill("server");
+    hosts.start_server();
+    hosts.await_states("lab", "lab-0 idle,lab-1 idle");
+    assert_eq!(hosts.agents(1), before);
+    hosts.hub(&format!("{} fleet delete lab -y", program())).ok();
+}
