@@ -222,3 +222,23 @@ fn root_server_that_is_killed_amid_an_installation_goes_on_with_it() {
     assert_eq!(hosts.agents(1), before);
     hosts.hub(&format!("{} fleet delete lab -y", program())).ok();
 }
+
+/// The time is printed, not judged: it is this machine's, where one disk and its processors are all fifty hosts.
+#[test]
+#[ignore = "a long run: make soak"]
+fn root_soak_fifty_hosts_of_a_fleet_come_up_by_one_apply() {
+    const HOSTS: u32 = 50;
+    let Some(hosts) = SshHosts::up(HOSTS) else { return };
+    let addresses: Vec<String> = (1..=HOSTS).map(|host| format!("10.77.0.{host}")).collect();
+    let file = hosts.write_fleet("lab", "", &format!("  hosts: [{}]\n", addresses.join(", ")));
+    let begun = std::time::Instant::now();
+    let said = hosts.apply(&file);
+    assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
+    println!("{HOSTS} hosts were up after {:.1} s", begun.elapsed().as_secs_f64());
+    let states = hosts.hub("sinfo -h -p lab -o '%D %t'").ok();
+    assert_eq!(states.trim(), format!("{HOSTS} idle"));
+    hosts.hub(&format!("{} fleet delete lab -y", program())).ok();
+    for host in 1..=HOSTS {
+        assert_eq!(hosts.on(host, &format!("ls {INSTALLED} 2>/dev/null")).stdout, "");
+    }
+}
