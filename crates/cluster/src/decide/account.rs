@@ -131,6 +131,11 @@ impl State {
             let text = format!("account {child} is below it: remove that one first");
             return Err(Refusal::Other(text));
         }
+        // Its hosts would be nobody's, with an agent on them.
+        if let Some(fleet) = self.fleets.values().find(|fleet| fleet.project == name) {
+            let text = format!("fleet {} belongs to it: delete that one first", fleet.name);
+            return Err(Refusal::Other(text));
+        }
         self.check_idle(|job| &*job.account == name)?;
         Ok(Event::AccountRemoved { name: name.to_owned() })
     }

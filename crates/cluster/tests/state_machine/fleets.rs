@@ -190,6 +190,9 @@ fn fleet_is_for_the_members_of_its_project() {
     let said =
         w.try_as(root(), fleet(MAIN_PROJECT, "lab2", &["a"])).expect_err("taken").to_string();
     assert!(said.contains("a fleet of another project"), "{said}");
+    let gone = w.try_as(root(), Command::RemoveProject { name: "team".into() });
+    let said = gone.expect_err("it has a fleet").to_string();
+    assert!(said.contains("fleet lab belongs to it"), "{said}");
 }
 
 #[test]

@@ -62,7 +62,11 @@ impl Said {
         }
         let mut lines = self.stdout.lines().chain(self.stderr.lines()).map(str::trim);
         let line = lines.rfind(|line| !line.is_empty()).map(|line| printable(line).into_owned());
-        Err(format!("{what}: {}", line.unwrap_or_else(|| "it failed without a word".into())))
+        let silent = match self.code {
+            Some(_) => "it failed without a word",
+            None => "the connection broke",
+        };
+        Err(format!("{what}: {}", line.unwrap_or_else(|| silent.into())))
     }
 }
 
@@ -226,6 +230,7 @@ impl SshClient {
                         Some(ChannelMsg::Data { data }) => keep(&mut said.stdout, &data),
                         Some(ChannelMsg::ExtendedData { data, .. }) => keep(&mut said.stderr, &data),
                         Some(ChannelMsg::ExitStatus { exit_status }) => said.code = Some(exit_status),
+                        Some(ChannelMsg::ExitSignal { .. }) => keep(&mut said.stderr, b"\nkilled\n"),
                         Some(ChannelMsg::Close) | None => return Ok(said),
                         Some(_) => {}
                     },

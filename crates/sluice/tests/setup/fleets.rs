@@ -222,3 +222,57 @@ fn root_server_that_is_killed_amid_an_installation_goes_on_with_it() {
     assert_eq!(hosts.agents(1), before);
     hosts.hub(&format!("{} fleet delete lab -y", program())).ok();
 }
+
+/// The program takes seconds on its way: the host dies meanwhile.
+#[test]
+fn root_host_that_dies_amid_its_upload_over_a_slow_link_recovers() {
+    let Some(hosts) = SshHosts::up(1) else { return };
+    let namespace = hosts.hosts.namespace(1);
+    let namespace = namespace.file_name().and_then(|name| name.to_str()).expect("a name");
+    let device = format!("{}v1", namespace.strip_suffix('1').expect("host 1"));
+    let link = |change: &str| {
+        let line = format!("tc qdisc {change} dev {device} root");
+        let rate = if change == "add" { " tbf rate 60mbit burst 256kb latency 50ms" } else { "" };
+        hosts.hosts.tool(&["ctl", "sh", "-c", &format!("{line}{rate}")]).ok();
+    };
+    link("add");
+    let file = hosts.write_fleet("lab", "", ONE_HOST);
+    hosts.hub(&format!("{} apply -y -d -f {file}", program())).ok();
+    let arriving = hosts.path("host1/lib/sluice-fleet/sluice.new");
+    until("a part of the program is there", || {
+        (arriving.metadata().ok()?.len() > 1 << 20).then_some(())
+    });
+    let killed = hosts.cluster.shell(&format!(
+        "for p in $(ip netns pids {namespace}); do case $(cat /proc/$p/comm) in sshd*) kill -9 $p;; esac; done"
+    ));
+    assert_eq!(killed.code, 0, "{}", killed.stderr);
+    until("that is said", || {
+        let said = hosts.hub(&format!("{} fleet lab -v", program())).stdout;
+        (said.contains("the connection broke") || said.contains("is not reached")).then_some(())
+    });
+    link("del");
+    hosts.start_sshd(1, "");
+    hosts.await_states("lab", "lab-0 idle");
+    assert!(!arriving.exists(), "nothing of the broken upload is left");
+    hosts.hub(&format!("{} fleet delete lab -y", program())).ok();
+}
+
+/// The time is printed, not judged: it is this machine's, where one disk and its processors are all fifty hosts.
+#[test]
+#[ignore = "a long run: make soak"]
+fn root_soak_fifty_hosts_of_a_fleet_come_up_by_one_apply() {
+    const HOSTS: u32 = 50;
+    let Some(hosts) = SshHosts::up(HOSTS) else { return };
+    let addresses: Vec<String> = (1..=HOSTS).map(|host| format!("10.77.0.{host}")).collect();
+    let file = hosts.write_fleet("lab", "", &format!("  hosts: [{}]\n", addresses.join(", ")));
+    let begun = std::time::Instant::now();
+    let said = hosts.apply(&file);
+    assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
+    println!("{HOSTS} hosts were up after {:.1} s", begun.elapsed().as_secs_f64());
+    let states = hosts.hub("sinfo -h -p lab -o '%D %t'").ok();
+    assert_eq!(states.trim(), format!("{HOSTS} idle"));
+    hosts.hub(&format!("{} fleet delete lab -y", program())).ok();
+    for host in 1..=HOSTS {
+        assert_eq!(hosts.on(host, &format!("ls {INSTALLED} 2>/dev/null")).stdout, "");
+    }
+}
