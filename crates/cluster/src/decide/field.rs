@@ -1,6 +1,6 @@
 //! `scontrol update`: which fields of a job may be set, by whom, and to what.
 
-use super::submit::check_access;
+use super::submit::{RUN_PRIORITY_MAX, check_access, run_priority_refused};
 use crate::authorise::{Act, authorise};
 use crate::command::Context;
 use crate::dependency;
@@ -23,17 +23,6 @@ use std::time::Duration;
 
 /// The most jobs that are searched for a circle of dependencies.
 const CIRCLE_MAX: usize = 10_000;
-
-/// The most that dstack's `priority` may be.
-pub(super) const RUN_PRIORITY_MAX: u8 = 100;
-
-pub(super) fn run_priority_refused(priority: u8) -> Refusal {
-    Refusal::InvalidValue {
-        what: "priority".into(),
-        value: priority.to_string(),
-        expected: format!("expected a number from 0 to {RUN_PRIORITY_MAX}"),
-    }
-}
 
 impl State {
     pub(super) fn update(

@@ -23,7 +23,7 @@ impl State {
         set: &SetFleet,
         context: &Context,
     ) -> Result<Decision, Refusal> {
-        authorise(self, &context.by, Act::ManageFleets(&set.project))?;
+        authorise(self, &context.by, Act::ManageFleets)?;
         if !is_project(self, &set.project) {
             return Err(unknown("project", &set.project));
         }
@@ -139,7 +139,7 @@ impl State {
         numbers: Option<&[u32]>,
         context: &Context,
     ) -> Result<Decision, Refusal> {
-        authorise(self, &context.by, Act::ManageFleets(project))?;
+        authorise(self, &context.by, Act::ManageFleets)?;
         let of_project = |fleet: &&SshFleet| fleet.project == project;
         let known = self.fleets.get(name).filter(of_project);
         let known = known.ok_or_else(|| unknown("fleet", name))?;

@@ -1,7 +1,6 @@
 //! A new job: whatever is refused is refused here, before an id is used.
 
 use super::assign::Assignment;
-use super::field::{RUN_PRIORITY_MAX, run_priority_refused};
 use crate::authorise::{Act, authorise};
 use crate::command::{Command, Context, Decision, Reply, Submit};
 use crate::event::{Event, Submitted};
@@ -18,6 +17,17 @@ use std::sync::Arc;
 
 const PRIVILEGED_NOT_ALLOWED: &str = "privileged containers, docker: true among them, are not allowed here: \
      the administrator allows them with privileged = true below [containers] in sluice.toml";
+
+/// The most that dstack's `priority` may be.
+pub(super) const RUN_PRIORITY_MAX: u8 = 100;
+
+pub(super) fn run_priority_refused(priority: u8) -> Refusal {
+    Refusal::InvalidValue {
+        what: "priority".into(),
+        value: priority.to_string(),
+        expected: format!("expected a number from 0 to {RUN_PRIORITY_MAX}"),
+    }
+}
 
 impl State {
     pub(super) fn decide_submit(

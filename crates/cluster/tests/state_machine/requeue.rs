@@ -309,11 +309,33 @@ fn retry_ends_where_no_attempt_starts_within_its_duration() {
     w.end(job, 1);
     w.tick();
     assert_eq!(w.is(job), JobState::Pending, "it was submitted long ago, and failed just now");
-    w.pass(599);
+    // The pause before the attempt is not its wait.
+    w.pass(614);
     assert_eq!(w.is(job), JobState::Pending);
     w.pass(1);
     assert_eq!(w.is(job), JobState::Failed);
     assert_eq!(w.job(job).ended().expect("it has ended").outcome, Outcome::NoCapacity);
+}
+
+#[test]
+fn requeue_by_somebody_is_no_retry() {
+    let mut w = world(1);
+    let retrying = |r: &mut model::run::Retry| {
+        (r.on_error, r.duration_s, r.attempts_max) = (true, Some(60), Some(2));
+    };
+    let job = w.started(ask().task().retry(retrying)).job;
+    w.change(job, JobChange::Requeue(Requeue::HELD)).expect("it runs");
+    w.end(job, 0);
+    w.pass(7200);
+    assert_eq!(w.is(job), JobState::Pending, "nobody's retry has a duration");
+    w.change(job, JobChange::Release).expect("it is held");
+    assert_eq!(w.plan()[0].number, 2);
+    w.end(job, 1);
+    assert_eq!(w.is(job), JobState::Pending, "it has its two attempts");
+    w.pass(15);
+    assert_eq!(w.plan()[0].number, 3);
+    w.end(job, 1);
+    assert_eq!(w.is(job), JobState::Failed);
 }
 
 #[test]

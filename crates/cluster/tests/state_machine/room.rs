@@ -110,12 +110,12 @@ fn each_item_of_a_list_counts() {
         ask().with(|spec| Arc::make_mut(&mut spec.launch).container = Some(Box::new(container)))
     };
     let asks = [
-        ask().asking(|request| request.node_pool = vec!["n1".into(); ITEMS as usize]),
+        ask().asking(|request| request.node_pool = (1..=ITEMS).map(|n| format!("n{n}")).collect()),
         with(Container { command: empty(), ..Container::default() }),
         with(Container { variables: Variables::Named(empty()), ..Container::default() }),
     ];
     for ask in asks {
-        let mut w = world(1);
+        let mut w = world(ITEMS as u32);
         w.try_submit(ask.held(Hold::User)).expect("it has room");
         let text = w.state.held_bytes.of_user(crate::job_builder::alice().uid).text;
         assert!(text > ITEMS * 24, "{text}");

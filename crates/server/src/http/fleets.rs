@@ -18,7 +18,7 @@ pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
     let command = match call {
         Call::Fleets => return Ok(Answer::Fleets(fleets(shared, &by))),
         Call::ApplyFleet { project, configuration } => {
-            authorise(&shared.read(), &by, Act::ManageFleets(&project))?;
+            authorise(&shared.read(), &by, Act::ManageFleets)?;
             let _sealing = shared.sealing.read().await;
             let set = block_in_place(|| request::read(shared, &project, &configuration.0))?;
             shared.writer.run(Command::SetFleet(Box::new(set)), by).await?;

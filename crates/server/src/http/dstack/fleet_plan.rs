@@ -73,7 +73,7 @@ pub async fn apply(
     Path(project): Path<String>,
     Json(wanted): Json<ApplyFleetPlan>,
 ) -> ApiResult<Fleet> {
-    authorise(&shared.read(), &by, Act::ManageFleets(&project))?;
+    authorise(&shared.read(), &by, Act::ManageFleets)?;
     let place = &["plan", "spec", "configuration"];
     let configuration = checked(&wanted.plan.spec.configuration, place)?;
     let name = configuration["name"].as_str().unwrap_or_default().to_owned();
@@ -94,7 +94,7 @@ pub async fn delete(
     Path(project): Path<String>,
     Json(wanted): Json<DeleteFleets>,
 ) -> ApiResult<()> {
-    authorise(&shared.read(), &by, Act::ManageFleets(&project))?;
+    authorise(&shared.read(), &by, Act::ManageFleets)?;
     let shown = Shown::to(&shared, by.clone()).await?;
     let is_configured = |name: &&String| shown.configured().any(|known| known == **name);
     if let Some(name) = wanted.names.iter().find(is_configured) {
@@ -116,7 +116,7 @@ pub async fn delete_instances(
     Path(project): Path<String>,
     Json(wanted): Json<DeleteFleetInstances>,
 ) -> ApiResult<()> {
-    authorise(&shared.read(), &by, Act::ManageFleets(&project))?;
+    authorise(&shared.read(), &by, Act::ManageFleets)?;
     let shown = Shown::to(&shared, by.clone()).await?;
     if shown.configured().any(|known| known == wanted.name) {
         return Err(Refused::because(format!("fleet {}: {CONFIGURED}", wanted.name)));

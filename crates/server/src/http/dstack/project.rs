@@ -64,7 +64,7 @@ fn body(shared: &Shared, by: &Principal, view: ProjectView) -> Project {
         let role = user::role_by_name(&state, name);
         if name == by.name { own.clone() } else { user::body(shared, &state, name, role) }
     };
-    // As `Act::ManageSecrets` and `Act::ManageFleets` say: administrators, and a project's admins who are not operators.
+    // As `Act::ManageSecrets` says: administrators, and a project's admins who are not operators.
     let manages_secrets = |name: &str, role: ProjectRole| {
         if name == by.name {
             return authorise(&state, by, Act::ManageSecrets(&view.name)).is_ok();
