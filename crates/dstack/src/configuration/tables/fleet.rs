@@ -4,7 +4,7 @@ use super::profile::SPOT_POLICIES;
 use super::resources::RESOURCES;
 use crate::configuration::fault::Fault;
 use crate::configuration::field::Field;
-use crate::configuration::property::{Default, Form, Table, acts};
+use crate::configuration::property::{Default, Form, Table, acts, notice};
 use crate::configuration::reader::mapping;
 use crate::configuration::reading::Reading;
 use crate::configuration::shape::{amount, env, network, policy, run};
@@ -55,7 +55,11 @@ static SSH_CONFIG: Table = Table {
         acts("proxy_jump", Form::Map(&PROXY_JUMP)),
         acts("hosts", Form::List(&Form::Shape(host), "hosts"))
             .or(Default::Required("a list of hosts")),
-        acts("network", Form::Shape(network::network)),
+        notice(
+            "network",
+            Form::Shape(network::network),
+            "has no effect: say `internal_ip` of each host",
+        ),
     ]],
 };
 
@@ -81,7 +85,8 @@ pub static FLEET: Table = Table {
         acts("tags", Form::Shape(policy::tags)),
         acts("backend_options", Form::List(&Form::Anything, "options")),
         acts("ssh_config", Form::Map(&SSH_CONFIG)),
-        acts("env", Form::Shape(env::env)).or(Default::Empty),
+        notice("env", Form::Shape(env::env), "has no effect: a job has its own `env`")
+            .or(Default::Empty),
     ]],
 };
 
