@@ -88,7 +88,8 @@ async fn rotate(shared: &Arc<Shared>, by: Principal) -> Result<Answer, Refusal> 
         resealed.push(ResealedSecret { project, name, before, after });
     }
     shared.writer.run(Command::ResealSecrets(resealed), by).await?;
-    // What was encrypted with an older key is in the state once those who did it are done.
+    repository::reseal_all(shared).await?;
+    // What was encrypted with an older key is in the state once those who did it are done; submits wait only for the rest.
     let _alone = shared.sealing.write().await;
     repository::reseal_all(shared).await?;
     shared.secret_keys.retain(shared.read().sealed_values())?;

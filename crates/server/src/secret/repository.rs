@@ -38,16 +38,21 @@ fn sealed(shared: &Shared, uid: u32, key: &str) -> Option<Sealed> {
     String::from_utf8(bytes).ok().map(Sealed)
 }
 
-/// Encrypts all with the newest key. The caller keeps others from sealing meanwhile. One that cannot be read, as those of the
+/// Encrypts all with the newest key. While others may seal with an older one, some may be left. One that cannot be read, as those of the
 /// build before, stays as it is: its user has to make it known again.
 pub async fn reseal_all(shared: &Shared) -> Result<(), Refusal> {
     for uid in shared.uploads.users() {
         for (key, _) in shared.uploads.kept(uid, Kind::Repository) {
             let is_old = |sealed: &Sealed| !shared.secret_keys.is_newest(sealed);
-            if sealed(shared, uid, &key).is_some_and(|sealed| is_old(&sealed))
-                && let Some(text) = open(shared, uid, &key)
-            {
-                put(shared, uid, &key, &text.0).await?;
+            if !sealed(shared, uid, &key).is_some_and(|sealed| is_old(&sealed)) {
+                continue;
+            }
+            // From here on nobody deletes it, or makes it known anew.
+            let mut turn = shared.uploads.turn_to_write(uid).await;
+            if let Some(text) = open(shared, uid, &key) {
+                let sealed = shared.secret_keys.seal(&context(uid, &key), &text.0)?;
+                let bytes = sealed.0.as_bytes();
+                tokio::task::block_in_place(|| turn.put(Kind::Repository, &key, bytes))?;
             }
         }
     }

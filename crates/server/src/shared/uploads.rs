@@ -159,7 +159,7 @@ impl Turn<'_> {
     pub fn put(&mut self, kind: Kind, key: &str, bytes: &[u8]) -> Result<(), Refusal> {
         check_size(bytes)?;
         let path = self.uploads.path(self.uid, kind, key)?;
-        let written = self.make_room(kind, bytes.len() as u64).and_then(|()| {
+        let written = self.make_room(kind, bytes.len() as u64, &path).and_then(|()| {
             let folder = self.uploads.folder(self.uid);
             fs::create_dir_all(&folder)?;
             let new = folder.join(UNFINISHED);
@@ -172,9 +172,11 @@ impl Turn<'_> {
         written.map_err(|error| Refusal::DiskFull(format!("the upload was not kept: {error}")))
     }
 
-    fn make_room(&mut self, kind: Kind, bytes: u64) -> io::Result<()> {
+    /// What lies at `path` is replaced and needs no room of its own.
+    fn make_room(&mut self, kind: Kind, bytes: u64, path: &Path) -> io::Result<()> {
         let (count, most) = (bounds::UPLOADS.most, bounds::UPLOADS_BYTES.most as u64);
-        let own = list(&self.uploads.folder(self.uid))?;
+        let mut own = list(&self.uploads.folder(self.uid))?;
+        own.retain(|kept| kept.path != path);
         drop_oldest(own, most.saturating_sub(bytes), count - 1)?;
         if kind == Kind::Repository {
             return Ok(());

@@ -34,31 +34,52 @@ pub struct AttachArgs {
 }
 
 pub fn run(args: &AttachArgs) -> VerbResult {
-    let answer = key::ask(&mut Client::find()?, None, SshRequest::Connect)?;
-    let no_endpoint = "the server has no SSH endpoint: start it with --ssh ADDR:PORT";
-    let endpoint = answer.endpoint.ok_or_else(|| VerbError::Message(no_endpoint.into()))?;
-    let private_key = answer.private_key.map(|key| key.0);
-    let files = Files::write(private_key.as_deref(), &endpoint)?;
-    let mut ssh = Command::new("ssh");
-    ssh.args(["-F", "none"]);
-    // Who asks by a node or a limited token has registered a key of their own.
-    if private_key.is_some() {
-        ssh.args(["-o", "IdentitiesOnly=yes", "-i"]).arg(files.path(KEY));
-    }
-    ssh.arg("-o").arg(format!("UserKnownHostsFile={}", files.path(HOSTS).display()));
-    for option in ["StrictHostKeyChecking=yes", "LogLevel=ERROR"] {
-        ssh.args(["-o", option]);
-    }
-    ssh.arg("-o").arg(format!("HostKeyAlias={KNOWN_AS}"));
-    ssh.args(args.local.iter().flat_map(|forward| ["-L", forward]));
-    ssh.args(args.remote.iter().flat_map(|forward| ["-R", forward]));
+    let mut login = Login::new()?;
+    login.ssh.args(args.local.iter().flat_map(|forward| ["-L", forward]));
+    login.ssh.args(args.remote.iter().flat_map(|forward| ["-R", forward]));
     if args.no_command {
-        ssh.arg("-N");
+        login.ssh.arg("-N");
     }
-    ssh.args(["-p", &endpoint.port.to_string(), "-l", &args.job, "--", &endpoint.host]);
-    ssh.args(&args.command);
-    let ended = wait_for(&mut ssh).map_err(VerbError::file("ssh"))?;
-    Ok(ExitCode::from(ended.code().map_or(255, |code| code as u8)))
+    login.run(&args.job, &args.command)
+}
+
+/// `ssh` with the address, the key and the host key that the server names.
+pub(super) struct Login {
+    pub ssh: Command,
+    endpoint: SshEndpoint,
+    /// What `ssh` reads.
+    _files: Files,
+}
+
+impl Login {
+    pub fn new() -> Result<Self, VerbError> {
+        let answer = key::ask(&mut Client::find()?, None, SshRequest::Connect)?;
+        let no_endpoint = "the server has no SSH endpoint: start it with --ssh ADDR:PORT";
+        let endpoint = answer.endpoint.ok_or_else(|| VerbError::Message(no_endpoint.into()))?;
+        let private_key = answer.private_key.map(|key| key.0);
+        let files = Files::write(private_key.as_deref(), &endpoint)?;
+        let mut ssh = Command::new("ssh");
+        ssh.args(["-F", "none"]);
+        // Who asks by a node or a limited token has registered a key of their own.
+        if private_key.is_some() {
+            ssh.args(["-o", "IdentitiesOnly=yes", "-i"]).arg(files.path(KEY));
+        }
+        ssh.arg("-o").arg(format!("UserKnownHostsFile={}", files.path(HOSTS).display()));
+        for option in ["StrictHostKeyChecking=yes", "LogLevel=ERROR"] {
+            ssh.args(["-o", option]);
+        }
+        ssh.arg("-o").arg(format!("HostKeyAlias={KNOWN_AS}"));
+        Ok(Self { ssh, endpoint, _files: files })
+    }
+
+    /// Goes into the job, and ends as `ssh` does.
+    pub fn run(mut self, job: &str, command: &[String]) -> VerbResult {
+        let Self { ssh, endpoint, .. } = &mut self;
+        ssh.args(["-p", &endpoint.port.to_string(), "-l", job, "--", &endpoint.host]);
+        ssh.args(command);
+        let ended = wait_for(ssh).map_err(VerbError::file("ssh"))?;
+        Ok(ExitCode::from(ended.code().map_or(255, |code| code as u8)))
+    }
 }
 
 /// Runs `ssh` to its end. What is typed to interrupt it is for it alone: the files are removed in any case.
@@ -75,6 +96,8 @@ fn wait_for(ssh: &mut Command) -> io::Result<ExitStatus> {
     unsafe {
         ssh.pre_exec(|| {
             TYPED.iter().try_for_each(|typed| signal(*typed, SigHandler::SigDfl).map(drop))?;
+            // Whatever ends this process ends the way into the job.
+            nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?;
             Ok(())
         });
     }

@@ -3,7 +3,7 @@
 //! - `slurm/`: Slurm's commands
 //! - `dstack/`: `apply`, `ps`, `logs`, `stop`, `delete`, `event`, `project`, `secret`, `volume`
 //! - `daemon/`: `up`, `down`, `server`, `agent`, and the state folder
-//! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `attach`, `key`: one verb each
+//! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `attach`, `port`, `key`: one verb each
 //! - `script_faults`: which lines of a batch script are wrong, for `check`
 //! - `other_language`: `sluice apply` of a batch script, `sbatch` of a `.dstack.yml`
 //! - `verb`: what the verbs of `sluice` share
@@ -20,6 +20,7 @@ mod key;
 mod links;
 mod login;
 mod other_language;
+mod port;
 mod script_faults;
 mod slurm;
 mod token;
@@ -65,6 +66,8 @@ enum Verb {
     Ps(dstack::ps::PsArgs),
     /// A shell, a command or a port inside a running job, by ssh
     Attach(attach::AttachArgs),
+    /// Ports of a running job on this machine
+    Port(port::PortArgs),
     /// Public keys with which one comes in by ssh
     Key(key::KeyArgs),
     /// Print what a run has written
@@ -146,6 +149,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
         Verb::Apply(args) => other_language::apply(args),
         Verb::Ps(args) => dstack::ps::run(args),
         Verb::Attach(args) => attach::run(&args),
+        Verb::Port(args) => port::run(&args),
         Verb::Key(args) => key::run(args),
         Verb::Logs(args) => dstack::logs::run(args),
         Verb::Stop(args) => dstack::stop::run(args),

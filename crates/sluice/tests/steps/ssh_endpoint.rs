@@ -289,7 +289,16 @@ fn up_ports_are_forwarded_both_ways_and_not_to_metadata() {
         let mut stream = TcpStream::connect(("127.0.0.1", refused)).expect("ssh listens");
         assert_eq!(stream.read(&mut [0; 1]).unwrap_or(0), 0, "nothing listens there");
     }
-    for port in [local, remote] {
+    let own = free_port();
+    let mut command = Command::new(program());
+    command.args(["port", &job.to_string(), &format!("{own}:{echo_port}")]);
+    cluster.set_up(&mut command);
+    let mut ported = Held(command.stdout(Stdio::piped()).spawn().expect("it runs"));
+    let mut said = vec![0; format!("127.0.0.1:{own} leads to port {echo_port} of {job}\n").len()];
+    ported.0.stdout.as_mut().expect("a pipe").read_exact(&mut said).expect("it says where");
+    let said = String::from_utf8_lossy(&said);
+    assert_eq!(said, format!("127.0.0.1:{own} leads to port {echo_port} of {job}\n"));
+    for port in [local, remote, own] {
         let there = noise(5 << 20);
         let mut stream =
             until("the port is forwarded", || TcpStream::connect(("127.0.0.1", port)).ok());

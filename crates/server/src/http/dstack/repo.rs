@@ -126,6 +126,7 @@ pub async fn delete(
     Path(project): Path<String>,
     Json(wanted): Json<DeleteRepos>,
 ) -> ApiResult<()> {
+    let _turn = shared.uploads.turn_to_write(by.uid).await;
     block_in_place(|| {
         for id in &wanted.repos_ids {
             shared.uploads.remove(by.uid, Kind::Repository, &key(&project, id));

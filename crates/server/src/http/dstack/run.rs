@@ -156,7 +156,9 @@ async fn same_run(
         return Ok(Json(Bodies::new(shared, by, project).run(&active.facts)));
     }
     let specs: Vec<&JobSpec> = active.specs.iter().map(Arc::as_ref).collect();
-    if let Some(field) = update_in_place(&specs, asked) {
+    // Of an array this is one task, and others may be of another shape.
+    let field = if active.is_array { None } else { update_in_place(&specs, asked) };
+    if let Some(field) = field {
         for job in &active.jobs {
             let change = JobChange::Fields(vec![field.clone()]);
             let update = Call::UpdateJob { job: JobRef::whole(*job), change };

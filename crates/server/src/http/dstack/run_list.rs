@@ -246,13 +246,15 @@ pub struct ActiveRun {
     /// Its groups, each with its specification.
     pub jobs: Vec<JobId>,
     pub specs: Vec<Arc<JobSpec>>,
+    pub is_array: bool,
 }
 
 impl ActiveRun {
     pub fn of(groups: Vec<JobView>) -> Option<Self> {
         let (jobs, specs) = groups.iter().map(|job| (job.id, job.spec.clone())).unzip();
+        let is_array = groups.iter().any(|job| job.array.is_some());
         let run = merge_views(groups).into_iter().next()?;
-        Some(Self { facts: RunFacts::of_job(&run), jobs, specs })
+        Some(Self { facts: RunFacts::of_job(&run), jobs, specs, is_array })
     }
 }
 
