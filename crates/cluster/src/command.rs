@@ -25,6 +25,7 @@ use model::step::StepShape;
 use model::time::Timestamp;
 use sched::Start;
 use sched::view::Preemption;
+use std::collections::HashMap;
 
 /// Time and randomness, which come in from outside: deciding reads no clock.
 #[derive(Debug, Clone)]
@@ -138,6 +139,8 @@ pub enum Command {
     /// What was found out about the host of a fleet that is this node.
     FleetHost {
         node: String,
+        /// The host that it was found out about: the node may be another host's by now.
+        id: String,
         report: FleetHostReport,
     },
     SetUser(SetUser),
@@ -147,6 +150,13 @@ pub enum Command {
     IssueToken {
         hash: String,
         nodes: Vec<String>,
+        expires: Timestamp,
+    },
+    /// A join token for the host of a fleet that is this node, if it still is.
+    IssueHostToken {
+        hash: String,
+        node: String,
+        id: String,
         expires: Timestamp,
     },
     UseToken {
@@ -172,6 +182,11 @@ pub enum Command {
     },
     /// The same values under another key.
     ResealSecrets(Vec<ResealedSecret>),
+    /// The same private keys of a fleet under another key, by the form that they had before.
+    ResealFleet {
+        name: String,
+        forms: HashMap<Sealed, Sealed>,
+    },
     CreateReservation(Box<ReservationRequest>),
     UpdateReservation {
         name: String,

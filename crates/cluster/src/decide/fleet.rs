@@ -12,8 +12,9 @@ use model::fleet::STATIC;
 use model::node::NodeConfig;
 use model::reason::Refusal;
 use model::run::{JobSpec, LaunchKind};
+use model::secret::Sealed;
 use model::ssh_fleet::{FleetHost, SshFleet, node_name};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 impl State {
     /// Makes a fleet, or changes it in place: hosts that it keeps keep their nodes, new ones get the lowest free numbers, and
@@ -55,7 +56,8 @@ impl State {
                 number += 1;
             }
             let node = node_name(&set.name, number);
-            if self.nodes.contains_key(&node) {
+            // An agent that is known by this name could speak for the host.
+            if self.has_machine(&node) || self.agents.contains_key(&node) {
                 return Err(Refusal::AlreadyExists { what: "node".into(), name: node });
             }
             hosts.insert(number, host);
@@ -171,11 +173,14 @@ impl State {
     pub(super) fn decide_fleet_host(
         &self,
         node: &str,
+        id: &str,
         report: &FleetHostReport,
         context: &Context,
     ) -> Result<Decision, Refusal> {
         authorise(self, &context.by, Act::Administer)?;
-        let Some((fleet, number, host)) = self.fleet_host(node) else {
+        let Some((fleet, number, host)) =
+            self.fleet_host(node).filter(|(_, _, host)| host.id == id)
+        else {
             return Ok(Decision::default());
         };
         let mut next = host.clone();
@@ -199,8 +204,13 @@ impl State {
                 if host.leaving.is_none() {
                     return Ok(Decision::default());
                 }
-                let mut events =
-                    vec![Event::FleetHostRemoved { fleet: fleet.name.clone(), number }];
+                // A token that waits would make its holder the agent of whichever host has the name next.
+                let tokens = self.tokens.iter();
+                let of_node = tokens.filter(|(_, token)| token.nodes.iter().any(|of| of == node));
+                let mut events: Vec<Event> = of_node
+                    .map(|(hash, _)| Event::JoinTokenRemoved { hash: hash.clone() })
+                    .collect();
+                events.push(Event::FleetHostRemoved { fleet: fleet.name.clone(), number });
                 if fleet.hosts.len() == 1 {
                     events.push(Event::FleetRemoved { name: fleet.name.clone() });
                 }
@@ -212,6 +222,23 @@ impl State {
         }
         let (fleet, host) = (fleet.name.clone(), Box::new(next));
         Ok(vec![Event::FleetHostSet { fleet, number, host, at: context.now }].into())
+    }
+
+    /// The same keys in another form. Those that were changed since are left alone.
+    pub(super) fn decide_reseal_fleet(
+        &self,
+        name: &str,
+        forms: &HashMap<Sealed, Sealed>,
+        context: &Context,
+    ) -> Result<Decision, Refusal> {
+        authorise(self, &context.by, Act::Administer)?;
+        let Some(known) = self.fleets.get(name) else { return Ok(Decision::default()) };
+        let mut fleet = known.clone();
+        fleet.reseal(forms);
+        if fleet == *known {
+            return Ok(Decision::default());
+        }
+        Ok(vec![Event::FleetSet { fleet: Box::new(fleet), at: context.now }].into())
     }
 
     /// The host of a fleet that is, or was, this node.
@@ -242,10 +269,13 @@ impl State {
     pub(super) fn check_beside_fleets(&self, config: &crate::ClusterConfig) -> Result<(), Refusal> {
         let partition = config.partitions.iter().find(|p| self.fleets.contains_key(&p.name));
         let node = config.nodes.iter().find(|node| self.fleet_host(&node.name).is_some());
-        let taken = partition.map(|p| ("partition", &p.name));
-        match taken.or(node.map(|node| ("node", &node.name))) {
-            Some((what, name)) => Err(Refusal::Other(format!(
-                "slurm.conf: {what} {name}: a fleet has this name: delete the fleet first, or name the {what} otherwise"
+        let login = config.login_nodes.iter().find(|name| self.fleet_host(name).is_some());
+        let partition = partition.map(|p| ("slurm.conf", "partition", &p.name));
+        let node = node.map(|node| ("slurm.conf", "node", &node.name));
+        let login = login.map(|name| ("sluice.toml", "login node", name));
+        match partition.or(node).or(login) {
+            Some((file, what, name)) => Err(Refusal::Other(format!(
+                "{file}: {what} {name}: a fleet has this name: delete the fleet first, or name the {what} otherwise"
             ))),
             None => Ok(()),
         }
@@ -254,7 +284,8 @@ impl State {
 
 /// What is asked for now, with what is known of the host.
 fn taken_over(known: &FleetHost, wanted: &FleetHost) -> FleetHost {
-    let mut next = FleetHost { machine: known.machine.clone(), ..wanted.clone() };
+    let (id, machine) = (known.id.clone(), known.machine.clone());
+    let mut next = FleetHost { id, machine, ..wanted.clone() };
     next.login.host_key.clone_from(&known.login.host_key);
     if let (Some(jump), Some(known)) = (&mut next.jump, &known.jump) {
         jump.host_key.clone_from(&known.host_key);

@@ -65,7 +65,10 @@ impl State {
             Command::RemoveFleetHosts { project, name, numbers } => {
                 self.decide_remove_fleet_hosts(project, name, numbers.as_deref(), context)
             }
-            Command::FleetHost { node, report } => self.decide_fleet_host(node, report, context),
+            Command::FleetHost { node, id, report } => {
+                self.decide_fleet_host(node, id, report, context)
+            }
+            Command::ResealFleet { name, forms } => self.decide_reseal_fleet(name, forms, context),
             Command::Submit(submit) => self.decide_submit(submit, context),
             Command::Start(start) => self.decide_start(start, context),
             Command::StartHetJob(starts) => self.decide_start_het_job(starts, context),
@@ -104,7 +107,8 @@ impl State {
             Command::SetUserToken(_)
             | Command::SetAdminToken(_)
             | Command::RevokeToken { .. }
-            | Command::IssueToken { .. } => self.decide_token(command, context),
+            | Command::IssueToken { .. }
+            | Command::IssueHostToken { .. } => self.decide_token(command, context),
             Command::SetSecret { .. }
             | Command::RemoveSecrets { .. }
             | Command::ResealSecrets(_) => self.decide_secret(command, context),

@@ -32,6 +32,15 @@ impl State {
             Command::RevokeToken { name, user } => {
                 vec![self.token_revoked(name, user.as_deref(), context)?]
             }
+            Command::IssueHostToken { hash, node, id, expires } => {
+                let nodes = std::slice::from_ref(node);
+                let issued = self.join_token_issued(hash, nodes, *expires, context)?;
+                let host = self.fleet_host(node).map(|(_, _, host)| host);
+                if host.is_none_or(|host| host.id != *id || host.leaving.is_some()) {
+                    return Err(Refusal::UnknownNode(node.clone()));
+                }
+                issued
+            }
             Command::IssueToken { hash, nodes, expires } => {
                 self.join_token_issued(hash, nodes, *expires, context)?
             }

@@ -12,6 +12,7 @@ use model::reason::Refusal;
 use model::run::JobState;
 use model::secret::Sealed;
 use model::ssh_fleet::{FleetHost, SshLogin};
+use std::time::Duration;
 
 fn host(name: &str) -> FleetHost {
     let login = SshLogin {
@@ -22,7 +23,8 @@ fn host(name: &str) -> FleetHost {
         host_key: None,
     };
     let (jump, internal_ip, machine, failure, leaving) = (None, None, None, None, None);
-    FleetHost { login, jump, internal_ip, blocks: Blocks::Auto, machine, failure, leaving }
+    let id = format!("id of {name}").to_lowercase();
+    FleetHost { id, login, jump, internal_ip, blocks: Blocks::Auto, machine, failure, leaving }
 }
 
 fn fleet(project: &str, name: &str, hosts: &[&str]) -> Command {
@@ -36,7 +38,8 @@ fn fleet(project: &str, name: &str, hosts: &[&str]) -> Command {
 }
 
 fn report(w: &mut World, node: &str, report: FleetHostReport) {
-    w.run(Command::FleetHost { node: node.into(), report });
+    let id = w.state.fleet_host(node).map(|(_, _, host)| host.id.clone()).unwrap_or_default();
+    w.run(Command::FleetHost { node: node.into(), id, report });
 }
 
 /// The agent of a host says hello.
@@ -215,4 +218,77 @@ fn run_on_several_nodes_goes_to_a_fleet_whose_nodes_lie_together() {
     let job = w.submit(run());
     w.plan();
     assert_eq!(w.nodes_of(job), ["lab-0", "lab-1"]);
+}
+
+/// A host has the number of one that left: what is still said of that one, or was issued for it, does nothing.
+#[test]
+fn host_that_left_is_nothing_to_the_next_one_of_its_name() {
+    let mut w = world(1);
+    let expires = w.now + Duration::from_secs(60);
+    let issue = |hash: &str, id: &str| {
+        let (hash, node, id) = (hash.into(), "lab-0".into(), id.into());
+        Command::IssueHostToken { hash, node, id, expires }
+    };
+    w.run(fleet(MAIN_PROJECT, "lab", &["a", "b"]));
+    w.run(issue("waits", "id of a"));
+    assert_eq!(w.try_as(alice(), issue("h", "id of a")), Err(Refusal::AccessDenied));
+    remove(&mut w, Some(vec![0])).expect("removed");
+    w.try_as(root(), issue("late", "id of a")).expect_err("it leaves");
+    report(&mut w, "lab-0", FleetHostReport::Removed);
+    assert!(w.state.tokens.is_empty(), "its token is gone with it");
+    w.run(fleet(MAIN_PROJECT, "lab", &["b", "c"]));
+    let before = w.state.fleets["lab"].clone();
+    assert_eq!(before.hosts[&0].id, "id of c");
+    w.try_as(root(), issue("late", "id of a")).expect_err("it is another host's name");
+    let reports = [
+        FleetHostReport::KeySeen { of_jump: false, key: "its".into() },
+        FleetHostReport::Failed(Some("it failed".into())),
+        FleetHostReport::Found(Box::new(node("whatever"))),
+        FleetHostReport::Removed,
+    ];
+    for report in reports {
+        w.run(Command::FleetHost { node: "lab-0".into(), id: "id of a".into(), report });
+        assert_eq!(w.state.fleets["lab"], before);
+    }
+    w.run(issue("good", "id of c"));
+}
+
+#[test]
+fn name_of_a_login_node_or_of_a_known_agent_is_no_fleets() {
+    let mut w = world(1);
+    let with_login = |name: &str| {
+        let mut config = config(&["n1"]);
+        config.login_nodes = vec![name.into()];
+        Command::Configure(Box::new(config))
+    };
+    w.run(with_login("lab-0"));
+    let taken = Refusal::AlreadyExists { what: "node".into(), name: "lab-0".into() };
+    assert_eq!(w.try_as(root(), fleet(MAIN_PROJECT, "lab", &["a"])), Err(taken.clone()));
+    let expires = w.now + Duration::from_secs(60);
+    w.run(Command::IssueToken { hash: "h".into(), nodes: vec!["lab-0".into()], expires });
+    w.run(Command::UseToken { hash: "h".into(), fingerprint: "its".into() });
+    w.run(with_login("other"));
+    assert_eq!(w.try_as(root(), fleet(MAIN_PROJECT, "lab", &["a"])), Err(taken));
+    w.run(fleet(MAIN_PROJECT, "two", &["a"]));
+    let said = w.try_as(root(), with_login("two-0")).expect_err("taken").to_string();
+    assert!(said.contains("sluice.toml: login node two-0: a fleet has this name"), "{said}");
+}
+
+#[test]
+fn keys_of_a_fleet_get_another_form_unless_they_were_changed() {
+    let mut w = world(1);
+    w.run(fleet(MAIN_PROJECT, "lab", &["a", "b"]));
+    comes_up(&mut w, "lab-0");
+    let nodes = w.state.nodes.clone();
+    let reseal = |before: &str| {
+        let forms = [(Sealed::new("k1", before), Sealed::new("k2", "anew"))].into();
+        Command::ResealFleet { name: "lab".into(), forms }
+    };
+    assert_eq!(w.try_as(alice(), reseal("sealed")), Err(Refusal::AccessDenied));
+    w.run(reseal("another"));
+    let keys = |w: &World| w.state.fleets["lab"].sealed_values().cloned().collect::<Vec<_>>();
+    assert_eq!(keys(&w), vec![Sealed::new("k1", "sealed"); 2]);
+    w.run(reseal("sealed"));
+    assert_eq!(keys(&w), vec![Sealed::new("k2", "anew"); 2]);
+    assert_eq!(w.state.nodes["lab-0"].slot, nodes["lab-0"].slot, "its nodes are not disturbed");
 }

@@ -7,7 +7,7 @@ use crate::partition::{Access, OverSubscribe, Partition};
 use crate::secret::Sealed;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Machines that are reached over SSH.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +27,10 @@ pub struct SshFleet {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetHost {
+    /// Random, and its own while it is in the fleet: another host may have its node's name later. Empty for hosts of before
+    /// there were ids.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub id: String,
     pub login: SshLogin,
     /// The host that connections go through.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -119,6 +123,21 @@ impl SshFleet {
             partition.over_subscribe = OverSubscribe::Exclusive;
         }
         partition
+    }
+
+    fn keys_mut(&mut self) -> impl Iterator<Item = &mut Sealed> {
+        let logins =
+            self.hosts.values_mut().flat_map(|host| [Some(&mut host.login), host.jump.as_mut()]);
+        logins.flatten().map(|login| &mut login.key)
+    }
+
+    /// Puts other forms of the same keys in place of those that are named.
+    pub fn reseal(&mut self, forms: &HashMap<Sealed, Sealed>) {
+        for key in self.keys_mut() {
+            if let Some(after) = forms.get(key) {
+                *key = after.clone();
+            }
+        }
     }
 
     /// The values that are kept encrypted.

@@ -17,12 +17,30 @@ pub async fn issue_join_file(
     nodes: Vec<String>,
     life: Duration,
 ) -> Result<JoinFile, Refusal> {
-    let token = token::generate();
-    let expires = clock::now() + life;
+    let (token, expires) = (token::generate(), clock::now() + life);
     let command = Command::IssueToken { hash: token::hash(&token), nodes: nodes.clone(), expires };
     shared.writer.run(command, by).await?;
+    Ok(join_file(shared, token, nodes))
+}
+
+/// The same for the host of a fleet that is this node, if it still is.
+pub async fn issue_host_join_file(
+    shared: &Shared,
+    node: &str,
+    id: &str,
+    life: Duration,
+) -> Result<JoinFile, Refusal> {
+    let (token, expires) = (token::generate(), clock::now() + life);
+    let (hash, node, id) = (token::hash(&token), node.to_owned(), id.to_owned());
+    let nodes = vec![node.clone()];
+    let command = Command::IssueHostToken { hash, node, id, expires };
+    shared.writer.run(command, server_principal()).await?;
+    Ok(join_file(shared, token, nodes))
+}
+
+fn join_file(shared: &Shared, token: String, nodes: Vec<String>) -> JoinFile {
     let configured = shared.read().config.server_addresses.clone();
-    Ok(JoinFile {
+    JoinFile {
         version: wire::version::PROTOCOL,
         servers: if configured.is_empty() {
             shared.setup.agents_addresses.clone()
@@ -32,7 +50,7 @@ pub async fn issue_join_file(
         authority: shared.identity.authority_pem().to_string(),
         token,
         nodes,
-    })
+    }
 }
 
 /// Answers an agent that wants to join: its token is spent, and its key certified.

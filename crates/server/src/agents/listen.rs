@@ -3,7 +3,7 @@
 use crate::agents::hardware;
 use crate::agents::join::admit;
 use crate::agents::message_bounds;
-use crate::agents::policies::policies;
+use crate::agents::policies;
 use crate::agents::receive::{LinkReceiver, REPORTS_MAX, acknowledge};
 use crate::auth::identity;
 use crate::auth::principal::server_principal;
@@ -177,26 +177,36 @@ fn note_devices(shared: &Shared, hello: &Hello) {
 }
 
 fn welcome(shared: &Shared, nodes: &[String]) -> ToAgent {
-    let mut policies = policies(shared);
-    policies.retain(|name, _| nodes.contains(name));
     ToAgent::Welcome(Welcome {
         version: wire::version::PROTOCOL,
         term: shared.read().term,
         now: clock::now(),
         heartbeat_interval_ms: BEAT_INTERVAL.as_millis() as u64,
-        policies,
+        policies: policies::of_nodes(shared, nodes),
     })
 }
 
+/// The fleet's host that this node is, if the certificate is still its agent's.
+fn host_id(shared: &Shared, node: &str, fingerprint: &str) -> Option<String> {
+    let state = shared.read();
+    let (_, _, host) = state.fleet_host(node)?;
+    let is_its = state.agents.get(node).is_some_and(|known| known == fingerprint);
+    is_its.then(|| host.id.clone())
+}
+
 /// Tells the writer that the nodes are up, and the dispatcher what their spools hold.
-async fn reconcile(shared: &Shared, hello: Hello) {
+async fn reconcile(shared: &Shared, hello: Hello, nodes: &[String], link: &Link) {
     let runs_jobs = |node: &NodeHello| shared.read().nodes.contains_key(&node.name);
     for node in hello.nodes.into_iter().filter(runs_jobs) {
         // The node of a fleet is as large as its machine.
-        if shared.read().fleet_host(&node.name).is_some() {
-            let machine = Box::new(found_machine::believed(&node.detected));
-            install::report(shared, &node.name, FleetHostReport::Found(machine)).await;
-            shared.agents.send_policies(&policies(shared));
+        if let Some(id) = host_id(shared, &node.name, &link.fingerprint) {
+            let before = policies::of_nodes(shared, nodes);
+            let machine = Box::new(node.detected);
+            install::report(shared, &node.name, &id, FleetHostReport::Found(machine)).await;
+            let after = policies::of_nodes(shared, nodes);
+            if before != after {
+                let _ = link.outbox.try_send(ToAgent::Policies(after));
+            }
         }
         // Before the node is up: no job starts on a machine that lacks what its node is said to have.
         hardware::check(shared, std::slice::from_ref(&node.name)).await;
@@ -231,6 +241,12 @@ async fn serve(
         }
     };
     hello.nodes.retain(|node| nodes.contains(&node.name));
+    // A fleet's host is nobody's own machine: what it says of itself is held to what can be, before it is kept anywhere.
+    for node in &mut hello.nodes {
+        if shared.read().fleet_host(&node.name).is_some() {
+            node.detected = found_machine::believed(&node.detected);
+        }
+    }
     let number = shared.agents.next_number();
     note_devices(shared, &hello);
     send(&mut stream, &welcome(shared, &nodes)).await?;
@@ -238,10 +254,21 @@ async fn serve(
     let (data, data_in) = mpsc::channel(DATA_MAX);
     let cut = Arc::new(Notify::new());
     let shutdown = Arc::new(LinkShutdown::default());
-    let link =
-        Link { number, outbox: outbox.clone(), data, cut: cut.clone(), shutdown: shutdown.clone() };
+    let link = Link {
+        number,
+        fingerprint: fingerprint.into(),
+        outbox: outbox.clone(),
+        data,
+        cut: cut.clone(),
+        shutdown: shutdown.clone(),
+    };
     shared.agents.add(&nodes, &link);
-    reconcile(shared, hello).await;
+    // Who lost the right to speak for a node before the link was known was not cut off with the others.
+    if authorised_nodes(shared, &hello, fingerprint).as_ref() != Ok(&nodes) {
+        shared.agents.remove(number, &nodes);
+        return Err(io::Error::other("it speaks for its nodes no longer"));
+    }
+    reconcile(shared, hello, &nodes, &link).await;
     let (reader, writer) = tokio::io::split(stream);
     let (settled, settling) = mpsc::channel(REPORTS_MAX);
     let receiver = LinkReceiver { shared, nodes: &nodes, link: number, settled };
@@ -249,7 +276,7 @@ async fn serve(
         read = receiver.receive(reader, decoder) => read,
         written = deliver(writer, inbox, data_in, &shutdown) => written,
         settled = acknowledge(shared, settling, &outbox) => settled,
-        () = cut.notified() => Err(io::Error::other("it does not take its orders")),
+        () = cut.notified() => Err(io::Error::other("it was cut off")),
     };
     if shutdown.finish() {
         return ended;

@@ -8,6 +8,12 @@ use wire::link::NodePolicy;
 
 /// The policy of every node, by its name.
 pub fn policies(shared: &Shared) -> BTreeMap<String, NodePolicy> {
+    let nodes: Vec<String> = shared.read().nodes.keys().cloned().collect();
+    of_nodes(shared, &nodes)
+}
+
+/// The policies of these nodes.
+pub fn of_nodes(shared: &Shared, nodes: &[String]) -> BTreeMap<String, NodePolicy> {
     let state = shared.read();
     let config = &state.config;
     let of = |node: &cluster::Node| {
@@ -21,5 +27,5 @@ pub fn policies(shared: &Shared) -> BTreeMap<String, NodePolicy> {
         let (cpus, site) = (node.config.cpus, config.site.on(&node.config.name));
         NodePolicy { limits, cgroup_plugin, cpus, site }
     };
-    state.nodes.iter().map(|(name, node)| (name.clone(), of(node))).collect()
+    nodes.iter().filter_map(|name| Some((name.clone(), of(state.nodes.get(name)?)))).collect()
 }

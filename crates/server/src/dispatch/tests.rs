@@ -71,7 +71,10 @@ fn connect(server: &TestServer, number: u64) -> mpsc::Receiver<ToAgent> {
     let (outbox, orders) = mpsc::channel(64);
     let (data, _) = mpsc::channel(1);
     let (cut, shutdown) = (Arc::new(Notify::new()), Arc::default());
-    server.shared.agents.add(&[NODE.into()], &Link { number, outbox, data, cut, shutdown });
+    server.shared.agents.add(
+        &[NODE.into()],
+        &Link { number, fingerprint: "certificate".into(), outbox, data, cut, shutdown },
+    );
     orders
 }
 

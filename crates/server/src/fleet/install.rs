@@ -7,8 +7,8 @@ use super::ssh_client::{Failure, Login, SeenKeys, SshClient};
 use crate::agents::join;
 use crate::auth::principal::server_principal;
 use crate::shared::Shared;
-use cluster::Command;
 use cluster::command::FleetHostReport;
+use cluster::{Command, State};
 use model::printable::printable;
 use model::ssh_fleet::{FleetHost, SshLogin};
 use russh::keys::decode_secret_key;
@@ -72,6 +72,12 @@ impl Probe {
         if !self.is_root() && self.get("sudo") != "yes" {
             return Err(format!("sudo: {}", shown(self.get("sudo").trim_start_matches("sudo: "))));
         }
+        if self.get("node") == "yes" {
+            let dir = script::NODE_DIR;
+            return Err(format!(
+                "{dir} is there: the machine is a node or the server of a cluster already; if it is not, remove that folder"
+            ));
+        }
         if self.get("cgroup") != "yes" {
             return Err("no control groups are mounted".into());
         }
@@ -93,9 +99,34 @@ fn shown(text: &str) -> String {
 }
 
 /// Whose host it is: this cluster's, and which node.
-fn owner(shared: &Shared, node: &str) -> String {
+fn owner(shared: &Shared, work: &HostWork) -> String {
     let cluster = shared.identity.authority_fingerprint().unwrap_or_default();
-    format!("{} {node}", cluster.get(..16).unwrap_or_default())
+    let (node, id) = (&work.node, &work.host.id);
+    format!("{} {node} {id}", cluster.get(..16).unwrap_or_default()).trim_end().to_owned()
+}
+
+/// Whether the host is still to be what this work makes of it.
+fn is_wanted(shared: &Shared, work: &HostWork) -> bool {
+    let state = shared.read();
+    let host = state.fleet_host(&work.node).map(|(_, _, host)| host);
+    host.is_some_and(|host| host.id == work.host.id && host.leaving.is_none())
+}
+
+/// Waits until it no longer is.
+async fn until_unwanted(shared: &Shared, work: &HostWork) -> Failure {
+    let mut commits = shared.commits.subscribe();
+    while is_wanted(shared, work) {
+        if commits.changed().await.is_err() {
+            break;
+        }
+    }
+    "it leaves its fleet".into()
+}
+
+/// Whether the host's own agent is connected, and not one that had the name before.
+pub fn answers(shared: &Shared, state: &State, node: &str) -> bool {
+    let known = state.agents.get(node);
+    known.is_some_and(|known| shared.agents.is_connected_with(node, known))
 }
 
 async fn connect(shared: &Shared, work: &HostWork) -> Result<SshClient, Failure> {
@@ -113,7 +144,8 @@ async fn connect(shared: &Shared, work: &HostWork) -> Result<SshClient, Failure>
     for (of_jump, key) in keys {
         if let Some(key) = key {
             tracing::info!("fleet {}: {} shows its key for the first time", work.fleet, work.node);
-            report(shared, &work.node, FleetHostReport::KeySeen { of_jump, key }).await;
+            report(shared, &work.node, &work.host.id, FleetHostReport::KeySeen { of_jump, key })
+                .await;
         }
     }
     connected
@@ -130,16 +162,20 @@ fn open_login<'a>(
 }
 
 /// Tells the state what was found out. A server that stops meanwhile finds it out again.
-pub async fn report(shared: &Shared, node: &str, report: FleetHostReport) {
-    let command = Command::FleetHost { node: node.to_owned(), report };
+pub async fn report(shared: &Shared, node: &str, id: &str, report: FleetHostReport) {
+    let command = Command::FleetHost { node: node.to_owned(), id: id.to_owned(), report };
     if let Err(why) = shared.writer.run(command, server_principal()).await {
         tracing::warn!("{node}: what was found out about its host is not kept: {why}");
     }
 }
 
-/// Brings the host to where its agent answers.
+/// Brings the host to where its agent answers. It ends early when the host is to leave, but not amid the start of its
+/// agent, which would go on there.
 pub async fn install(shared: &Shared, program: &Program, work: &HostWork) -> Result<(), Failure> {
-    let client = connect(shared, work).await?;
+    let client = tokio::select! {
+        client = connect(shared, work) => client?,
+        why = until_unwanted(shared, work) => return Err(why),
+    };
     let done = install_with(shared, program, work, &client).await;
     client.close().await;
     done
@@ -151,31 +187,51 @@ async fn install_with(
     work: &HostWork,
     client: &SshClient,
 ) -> Result<(), Failure> {
-    let said = client.run(&script::probe(), b"", COMMAND_TIMEOUT).await?.ok("check")?;
-    let probe = Probe::read(&said);
-    probe.check(program)?;
-    let own = owner(shared, &work.node);
-    check_owner(shared, &own, probe.get("owner"))?;
-    if probe.get("digest") != program.digest {
-        upload(program, &probe, client).await?;
-    }
-    let is_joined = probe.get("owner") == own && shared.read().agents.contains_key(&work.node);
-    let join_file = if is_joined && !work.join_again {
+    let probe = tokio::select! {
+        probe = prepare(shared, program, work, client) => probe?,
+        why = until_unwanted(shared, work) => return Err(why),
+    };
+    let own = owner(shared, work);
+    let has_joined = || shared.read().agents.contains_key(&work.node);
+    let join_file = if probe.get("owner") == own && has_joined() && !work.join_again {
         Vec::new()
     } else {
-        let nodes = vec![work.node.clone()];
-        let issued = join::issue_join_file(shared, server_principal(), nodes, TOKEN_LIFE).await;
+        let issued =
+            join::issue_host_join_file(shared, &work.node, &work.host.id, TOKEN_LIFE).await;
         let file = issued.map_err(|why| format!("no join file: {why}"))?;
         serde_json::to_vec(&file).map_err(|error| error.to_string())?
     };
     // An agent that is on its way by itself is left alone.
-    if shared.agents.is_connected(&work.node) {
+    if answers(shared, &shared.read(), &work.node) {
         return Ok(());
     }
-    let start = script::start(&own, probe.get("systemd") == "yes");
+    if !is_wanted(shared, work) {
+        return Err("it leaves its fleet".into());
+    }
+    let start = script::start(&own, probe.get("owner"), probe.get("systemd") == "yes");
     let start = script::as_root(probe.is_root(), &start);
     client.run(&start, &join_file, COMMAND_TIMEOUT).await?.ok("start of the agent")?;
-    await_answer(shared, work, client, &probe).await
+    tokio::select! {
+        answered = await_answer(shared, work, client, &probe) => answered,
+        why = until_unwanted(shared, work) => Err(why),
+    }
+}
+
+/// Checks the host and brings the program there; nothing runs there yet.
+async fn prepare(
+    shared: &Shared,
+    program: &Program,
+    work: &HostWork,
+    client: &SshClient,
+) -> Result<Probe, Failure> {
+    let said = client.run(&script::probe(), b"", COMMAND_TIMEOUT).await?.ok("check")?;
+    let probe = Probe::read(&said);
+    probe.check(program)?;
+    check_owner(shared, &owner(shared, work), probe.get("owner"))?;
+    if probe.get("digest") != program.digest {
+        upload(program, &probe, client).await?;
+    }
+    Ok(probe)
 }
 
 /// A host is one node of one cluster. What a node that is no more left there is taken over.
@@ -188,7 +244,9 @@ fn check_owner(shared: &Shared, own: &str, found: &str) -> Result<(), Failure> {
         let dir = script::DIR;
         return Err(format!("the host belongs to another cluster, which installed {dir} there"));
     }
-    if shared.read().fleet_host(node).is_some() {
+    let (node, id) = node.split_once(' ').unwrap_or((node, ""));
+    let state = shared.read();
+    if state.fleet_host(node).is_some_and(|(_, _, host)| host.id == id) {
         return Err(format!("the host is instance {} already", shown(node)));
     }
     Ok(())
@@ -217,7 +275,7 @@ async fn await_answer(
 ) -> Result<(), Failure> {
     let mut commits = shared.commits.subscribe();
     let deadline = tokio::time::Instant::now() + ANSWER_TIMEOUT;
-    while !shared.agents.is_connected(&work.node) {
+    while !answers(shared, &shared.read(), &work.node) {
         if tokio::time::timeout_at(deadline, commits.changed()).await.is_ok() {
             continue;
         }
@@ -235,7 +293,7 @@ pub async fn remove(shared: &Shared, work: &HostWork) -> Result<(), Failure> {
     let done = async {
         let said = client.run(&script::probe(), b"", COMMAND_TIMEOUT).await?.ok("check")?;
         let is_root = Probe::read(&said).is_root();
-        let command = script::as_root(is_root, &script::remove(&owner(shared, &work.node)));
+        let command = script::as_root(is_root, &script::remove(&owner(shared, work)));
         client.run(&command, b"", COMMAND_TIMEOUT).await?.ok("removal").map(drop)
     };
     let done = done.await;
@@ -276,6 +334,7 @@ mod tests {
             (("sudo", "there is no sudo"), "sudo: there is no sudo"),
             (("os", "Darwin"), "expected Linux, found Darwin"),
             (("arch", "sparc64"), "found sparc64"),
+            (("node", "yes"), "a node or the server of a cluster already"),
             (("cgroup", "no"), "no control groups are mounted"),
             (("free_kib", "102400"), "no space left in /var/lib: 100 MiB free, 164 MiB needed"),
         ];

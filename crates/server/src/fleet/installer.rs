@@ -11,11 +11,14 @@ use model::time::Timestamp;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::task::{self, JoinSet};
 use tokio::time::Instant;
 
 /// Hosts at which something is done at the same time.
 const AT_ONCE: usize = 16;
+
+/// Of these: hosts that do not answer keep nobody from leaving.
+const KEPT_FOR_REMOVALS: usize = 2;
 
 /// How long an agent that has answered before may be silent until it is looked for: it dials again by itself.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -29,28 +32,32 @@ const SCAN_INTERVAL: Duration = Duration::from_millis(250);
 /// How long a host that is to leave is tried to be cleaned, before it is let go with what is there.
 const REMOVAL_PATIENCE: Duration = Duration::from_secs(600);
 
-/// How it stands with one host.
+/// How it stands with one host. A node has one, and so one task at most: a removal waits for the installation before it,
+/// which ends when its host is to leave.
 struct Progress {
+    /// What is done, and at which host: another one may have the node's name later.
+    id: String,
+    is_removal: bool,
     failures: u32,
     next: Instant,
     is_running: bool,
 }
 
-/// The hosts, by node and by whether they leave: a new host may have the name of one that left.
-type Key = (String, bool);
-
 struct Installer {
     shared: Arc<Shared>,
     program: Arc<Program>,
-    progress: HashMap<Key, Progress>,
-    ended: mpsc::Sender<(Key, bool)>,
+    /// By node.
+    progress: HashMap<String, Progress>,
+    /// What runs, and for which node. Each says whether it is done.
+    tasks: JoinSet<bool>,
+    nodes: HashMap<task::Id, String>,
 }
 
 /// Runs until the server stops.
 pub async fn run(shared: Arc<Shared>, program: Arc<Program>) {
     let mut commits = shared.commits.subscribe();
-    let (ended, mut endings) = mpsc::channel(AT_ONCE);
-    let mut installer = Installer { shared, program, progress: HashMap::new(), ended };
+    let (progress, tasks, nodes) = (HashMap::new(), JoinSet::new(), HashMap::new());
+    let mut installer = Installer { shared, program, progress, tasks, nodes };
     loop {
         commits.borrow_and_update();
         let next = installer.start_due();
@@ -67,7 +74,13 @@ pub async fn run(shared: Arc<Shared>, program: Arc<Program>) {
                     return;
                 }
             }
-            Some((key, is_done)) = endings.recv() => installer.note_end(&key, is_done),
+            Some(ended) = installer.tasks.join_next_with_id() => match ended {
+                Ok((id, is_done)) => installer.note_end(id, is_done),
+                Err(error) => {
+                    tracing::error!("a host's installation broke off: {error}");
+                    installer.note_end(error.id(), false);
+                }
+            },
             () = pause => {}
         }
         tokio::time::sleep_until(scanned + SCAN_INTERVAL).await;
@@ -75,36 +88,44 @@ pub async fn run(shared: Arc<Shared>, program: Arc<Program>) {
 }
 
 impl Installer {
-    /// Starts what is due; says when the next is.
+    /// Starts what is due, the longest due first; says when the next is.
     fn start_due(&mut self) -> Option<Instant> {
-        let (now, work) = (Instant::now(), self.pending_work());
-        let wanted: HashSet<Key> = work.iter().map(|(work, _)| key(work)).collect();
-        self.progress.retain(|key, known| known.is_running || wanted.contains(key));
-        let mut running = self.progress.values().filter(|known| known.is_running).count();
+        let (now, mut work) = (Instant::now(), self.pending_work());
+        let wanted: HashSet<&str> = work.iter().map(|(work, _)| work.node.as_str()).collect();
+        self.progress.retain(|node, known| known.is_running || wanted.contains(node.as_str()));
+        for (work, had_answered) in &work {
+            let (id, is_removal) = (work.host.id.clone(), work.host.leaving.is_some());
+            let next = if *had_answered { now + SILENCE } else { now };
+            let fresh = Progress { id, is_removal, failures: 0, next, is_running: false };
+            match self.progress.get_mut(&work.node) {
+                Some(known) if known.is_running => {}
+                Some(known) if known.id == fresh.id && known.is_removal == is_removal => {}
+                _ => drop(self.progress.insert(work.node.clone(), fresh)),
+            }
+        }
+        work.sort_by_key(|(work, _)| self.progress.get(&work.node).map(|known| known.next));
+        let running = || self.progress.values().filter(|known| known.is_running);
+        let mut slots = Slots {
+            installing: running().filter(|known| !known.is_removal).count(),
+            removing: running().filter(|known| known.is_removal).count(),
+        };
         let mut next = None;
-        for (mut work, had_answered) in work {
-            let progress = self.progress.entry(key(&work)).or_insert_with(|| Progress {
-                failures: 0,
-                next: if had_answered { now + SILENCE } else { now },
-                is_running: false,
-            });
+        for (mut work, _) in work {
+            let Some(progress) = self.progress.get_mut(&work.node) else { continue };
             if progress.is_running {
                 continue;
             }
-            if progress.next > now || running >= AT_ONCE {
+            if progress.next > now || !slots.take(progress.is_removal) {
                 let at = progress.next.max(now + SCAN_INTERVAL);
                 next = Some(next.map_or(at, |earliest: Instant| earliest.min(at)));
                 continue;
             }
             progress.is_running = true;
-            running += 1;
             work.join_again = progress.failures > 0;
             let (shared, program) = (self.shared.clone(), self.program.clone());
-            let ended = self.ended.clone();
-            tokio::spawn(async move {
-                let is_done = perform(&shared, &program, &work).await;
-                let _ = ended.send((key(&work), is_done)).await;
-            });
+            let node = work.node.clone();
+            let task = self.tasks.spawn(async move { perform(&shared, &program, &work).await });
+            self.nodes.insert(task.id(), node);
         }
         next
     }
@@ -116,7 +137,7 @@ impl Installer {
         for fleet in state.fleets.values() {
             for (number, host) in &fleet.hosts {
                 let node = fleet.node_name(*number);
-                if host.leaving.is_none() && self.shared.agents.is_connected(&node) {
+                if host.leaving.is_none() && install::answers(&self.shared, &state, &node) {
                     continue;
                 }
                 let had_answered = host.leaving.is_none() && host.machine.is_some();
@@ -131,11 +152,12 @@ impl Installer {
         work
     }
 
-    fn note_end(&mut self, key: &Key, is_done: bool) {
-        let Some(progress) = self.progress.get_mut(key) else { return };
+    fn note_end(&mut self, task: task::Id, is_done: bool) {
+        let Some(node) = self.nodes.remove(&task) else { return };
+        let Some(progress) = self.progress.get_mut(&node) else { return };
         progress.is_running = false;
         if is_done {
-            self.progress.remove(key);
+            self.progress.remove(&node);
             return;
         }
         let pause = FIRST_PAUSE.saturating_mul(1 << progress.failures.min(10)).min(LONGEST_PAUSE);
@@ -144,12 +166,33 @@ impl Installer {
     }
 }
 
-fn key(work: &HostWork) -> Key {
-    (work.node.clone(), work.host.leaving.is_some())
+/// What runs at the same time.
+struct Slots {
+    installing: usize,
+    removing: usize,
+}
+
+impl Slots {
+    /// Takes a place, if there is one.
+    fn take(&mut self, is_removal: bool) -> bool {
+        if self.installing + self.removing >= AT_ONCE {
+            return false;
+        }
+        if is_removal {
+            self.removing += 1;
+            return true;
+        }
+        let is_free = self.installing < AT_ONCE - KEPT_FOR_REMOVALS;
+        self.installing += usize::from(is_free);
+        is_free
+    }
 }
 
 /// Does what the host needs, and tells the state. Says whether it is done.
 async fn perform(shared: &Shared, program: &Program, work: &HostWork) -> bool {
+    if work.host.leaving.is_some() {
+        shared.agents.cut(&work.node);
+    }
     let done = match work.host.leaving {
         Some(since) => remove(shared, work, since).await,
         None => install::install(shared, program, work).await,
@@ -165,13 +208,17 @@ async fn perform(shared: &Shared, program: &Program, work: &HostWork) -> bool {
             bounds::cut(&mut why, bounds::NODE_TEXT_BYTES);
             tracing::warn!("fleet {}: {}: {why}", work.fleet, work.node);
             // Meanwhile it may have come back by itself.
-            if shared.agents.is_connected(&work.node) && work.host.leaving.is_none() {
+            let answers = install::answers(shared, &shared.read(), &work.node);
+            if answers && work.host.leaving.is_none() {
                 return true;
             }
             FleetHostReport::Failed(Some(why))
         }
     };
-    install::report(shared, &work.node, report).await;
+    install::report(shared, &work.node, &work.host.id, report).await;
+    if done.is_ok() {
+        shared.agents.cut(&work.node);
+    }
     done.is_ok()
 }
 
@@ -190,5 +237,20 @@ async fn remove(shared: &Shared, work: &HostWork, since: Timestamp) -> Result<()
             Ok(())
         }
         done => done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_kept_for_removals() {
+        let mut slots = Slots { installing: 0, removing: 0 };
+        let installing = (0..AT_ONCE).filter(|_| slots.take(false)).count();
+        assert_eq!(installing, AT_ONCE - KEPT_FOR_REMOVALS);
+        let removing = (0..AT_ONCE).filter(|_| slots.take(true)).count();
+        assert_eq!(removing, KEPT_FOR_REMOVALS);
+        assert!(!slots.take(true) && !slots.take(false));
     }
 }

@@ -1,9 +1,11 @@
 //! From a fleet's configuration to the command that makes it. What is kept of private keys is sealed.
 
+use crate::clock;
 use crate::shared::Shared;
 use cluster::command::SetFleet;
 use dstack::configuration::fleet::{Blocks as BlocksAsked, Fleet, ProxyJump, SshHost};
 use dstack::configuration::{Configuration, from_json};
+use model::bounds;
 use model::fleet::Blocks;
 use model::reason::Refusal;
 use model::secret::Sealed;
@@ -16,6 +18,9 @@ const SSH_PORT: u16 = 22;
 
 /// The longest name of a host or of a user there.
 const NAME_BYTES_MAX: usize = 253;
+
+/// The longest private key: an RSA key of 16384 bits is shorter.
+const KEY_BYTES_MAX: usize = 16 << 10;
 
 /// What a key of this fleet is sealed for: one that was copied to another fleet is not read there.
 pub fn key_context(project: &str, fleet: &str) -> String {
@@ -38,6 +43,7 @@ pub fn read(shared: &Shared, project: &str, given: &Value) -> Result<SetFleet, R
     if fleet.hosts.is_empty() {
         return Err(refused("`ssh_config`: expected at least one host"));
     }
+    bounds::FLEET_HOSTS.hold(fleet.hosts.len())?;
     check_reachable(shared)?;
     let mut sealer = Sealer::new(shared, project, &name);
     let hosts: Result<Vec<FleetHost>, Refusal> =
@@ -93,10 +99,18 @@ impl<'a> Sealer<'a> {
         Self { shared, context, sealed }
     }
 
-    fn seal(&mut self, key: &str) -> Result<Sealed, Refusal> {
+    /// Each key is read and sealed once, however many hosts have it. Its own text is in no message.
+    fn seal(&mut self, hostname: &str, key: &str) -> Result<Sealed, Refusal> {
         if let Some(known) = self.sealed.get(key) {
             return Ok(known.clone());
         }
+        if key.len() > KEY_BYTES_MAX {
+            let text = format!("a private key of at most {KEY_BYTES_MAX} bytes");
+            return Err(refused(format!("host {hostname}: expected {text}")));
+        }
+        decode_secret_key(key, None).map_err(|_| {
+            refused(format!("host {hostname}: expected a private key without a passphrase"))
+        })?;
         let sealed = self.shared.secret_keys.seal(&self.context, key)?;
         self.sealed.insert(key.to_owned(), sealed.clone());
         Ok(sealed)
@@ -109,6 +123,7 @@ impl<'a> Sealer<'a> {
         let key = host.private_key.as_deref();
         let key = key.ok_or_else(|| missing("`ssh_key` with the private key"))?;
         Ok(FleetHost {
+            id: clock::random::<16>().iter().map(|byte| format!("{byte:02x}")).collect(),
             login: self.login(name, host.port, user, key)?,
             jump: host.proxy_jump.as_ref().map(|jump| self.jump(jump)).transpose()?,
             internal_ip: host.internal_ip.clone(),
@@ -138,15 +153,11 @@ impl<'a> Sealer<'a> {
     ) -> Result<SshLogin, Refusal> {
         check_name("host", hostname)?;
         check_name("user", user)?;
-        // The key's own text is in no message.
-        decode_secret_key(key, None).map_err(|_| {
-            refused(format!("host {hostname}: expected a private key without a passphrase"))
-        })?;
         Ok(SshLogin {
             hostname: hostname.to_owned(),
             port: port.unwrap_or(SSH_PORT),
             user: user.to_owned(),
-            key: self.seal(key)?,
+            key: self.seal(hostname, key)?,
             host_key: None,
         })
     }
@@ -247,6 +258,10 @@ mod tests {
                 "without a passphrase",
             ),
             (json!({"user": "root", "ssh_key": key(), "hosts": ["-oProxyCommand=x"]}), "host"),
+            (
+                json!({"user": "root", "ssh_key": {"public": "", "private": "x".repeat(16 << 10 | 1)}, "hosts": ["a"]}),
+                "at most 16384 bytes",
+            ),
             (json!({"user": "a b", "ssh_key": key(), "hosts": ["a"]}), "user"),
         ];
         for (ssh, expected) in cases {

@@ -3,6 +3,9 @@
 /// Where everything of ours is on a host of a fleet.
 pub const DIR: &str = "/var/lib/sluice-fleet";
 
+/// The state folder of a server or agent that root started by hand.
+pub const NODE_DIR: &str = "/var/lib/sluice";
+
 /// The unit, where systemd runs.
 const UNIT: &str = "sluice-fleet.service";
 
@@ -32,6 +35,7 @@ echo arch=$(uname -m)
 set -- $(df -Pk /var/lib 2>/dev/null | tail -n 1); echo free_kib=${{4:-}}
 if grep -q cgroup /proc/mounts 2>/dev/null; then echo cgroup=yes; else echo cgroup=no; fi
 if [ -d /run/systemd/system ]; then echo systemd=yes; else echo systemd=no; fi
+if [ -e {NODE_DIR} ]; then echo node=yes; else echo node=no; fi
 echo owner=$(cat {DIR}/owner 2>/dev/null)
 echo digest=$(sha256sum {DIR}/sluice 2>/dev/null | cut -d ' ' -f 1)
 "#
@@ -59,17 +63,34 @@ fn stop() -> String {
     )
 }
 
-/// Says whose host this is, takes a join file from standard input if there is one, and starts the agent anew.
-pub fn start(owner: &str, with_systemd: bool) -> String {
+/// Keeps every other start and removal out until the script ends: a script goes on when its connection breaks. The folder
+/// is locked by its handle, so that nothing is left of it.
+fn alone() -> &'static str {
+    "if command -v flock >/dev/null 2>&1; then\n\
+       exec 9</var/lib; flock -w 45 9 || { echo 'another installation is under way' >&2; exit 1; }\n\
+     fi\n"
+}
+
+/// Says whose host this is, takes a join file from standard input if there is one, and starts the agent anew. `before` is
+/// the owner that was found and may be replaced: the host may be somebody else's by now.
+pub fn start(owner: &str, before: &str, with_systemd: bool) -> String {
     let begin = format!(
-        r#"umask 022; D={DIR}; mkdir -p $D/state || exit 1
-printf '%s\n' {owner} > $D/owner.new && mv -f $D/owner.new $D/owner || exit 1
+        r#"umask 022; D={DIR}; {alone}mkdir -p $D/state || exit 1
+if ! (set -C; printf '%s\n' {owner} > $D/owner) 2>/dev/null; then
+  found=$(cat $D/owner)
+  if [ "$found" != {owner} ]; then
+    if [ "$found" != {before} ]; then echo "the host became another instance meanwhile" >&2; exit 1; fi
+    printf '%s\n' {owner} > $D/owner.new && mv -f $D/owner.new $D/owner || exit 1
+  fi
+fi
 umask 077; cat > $D/join.new || exit 1
 : >> $D/state/agent.log
 if [ -s $D/join.new ]; then mv -f $D/join.new $D/join; else rm -f $D/join.new; fi
 umask 022
 "#,
-        owner = quoted(owner)
+        alone = alone(),
+        owner = quoted(owner),
+        before = quoted(before)
     );
     let agent = "$D/sluice agent --state $D/state --join $D/join";
     let run = if with_systemd {
@@ -87,7 +108,7 @@ umask 022
         // A session of its own: the agent stays when the login ends.
         format!(
             "cd / && if command -v setsid >/dev/null; then S=setsid; else S=; fi\n\
-             $S {agent} --keep </dev/null >/dev/null 2>>$D/state/agent.log\n"
+             $S {agent} --keep </dev/null >/dev/null 2>>$D/state/agent.log 9<&-\n"
         )
     };
     format!("{begin}{}{run}", stop())
@@ -102,11 +123,12 @@ pub fn last_words() -> String {
 pub fn remove(owner: &str) -> String {
     format!(
         r#"D={DIR}
-if [ ! -e $D/owner ] || [ "$(cat $D/owner)" != {owner} ]; then exit 0; fi
+{alone}if [ ! -e $D/owner ] || [ "$(cat $D/owner)" != {owner} ]; then exit 0; fi
 {stop}if [ -e /etc/systemd/system/{UNIT} ]; then
   systemctl disable --quiet {UNIT}; rm -f /etc/systemd/system/{UNIT}; systemctl daemon-reload
 fi
 cd / && rm -rf $D/state $D/join $D/join.new $D/sluice.new $D/sluice && rm -f $D/owner && rmdir $D"#,
+        alone = alone(),
         owner = quoted(owner),
         stop = stop()
     )
@@ -121,7 +143,8 @@ mod tests {
     #[test]
     fn scripts_are_read_by_a_shell() {
         let owner = "abc it's-0";
-        let scripts = [upload("00"), start(owner, true), start(owner, false), remove(owner)];
+        let scripts =
+            [upload("00"), start(owner, "", true), start(owner, "b", false), remove(owner)];
         let whole = scripts.iter().flat_map(|s| [as_root(true, s), as_root(false, s)]);
         for script in scripts.iter().cloned().chain(whole).chain([probe(), last_words()]) {
             let read = Command::new("sh").args(["-n", "-c", &script]).output().expect("a shell");
@@ -133,8 +156,40 @@ mod tests {
     fn probe_of_this_machine_says_what_it_is() {
         let said = Command::new("sh").args(["-c", &probe()]).output().expect("a shell");
         let said = String::from_utf8_lossy(&said.stdout).into_owned();
-        for name in ["uid=", "os=Linux", "arch=", "free_kib=", "cgroup=", "systemd=", "digest="] {
+        for name in
+            ["uid=", "os=Linux", "arch=", "free_kib=", "cgroup=", "systemd=", "node=", "digest="]
+        {
             assert!(said.lines().any(|line| line.starts_with(name)), "{name}: {said}");
         }
+    }
+
+    /// Of two that found the host free, or left by the same node, one gets it; and only its owner removes it.
+    #[test]
+    fn host_has_the_owner_who_came_first() {
+        use std::os::unix::fs::PermissionsExt;
+        let place = tempfile::tempdir().expect("a folder");
+        let dir = place.path().join("fleet");
+        std::fs::create_dir(&dir).expect("a folder");
+        let program = dir.join("sluice");
+        std::fs::write(&program, "#!/bin/sh\nexit 0\n").expect("written");
+        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("a mode");
+        let here = |script: String| {
+            let script = script.replace(DIR, &dir.display().to_string());
+            let script = script.replace("9</var/lib", &format!("9<{}", place.path().display()));
+            let said = Command::new("sh").args(["-c", &script]).output().expect("a shell");
+            (said.status.success(), String::from_utf8_lossy(&said.stderr).into_owned())
+        };
+        let owner = || std::fs::read_to_string(dir.join("owner")).expect("an owner");
+        assert_eq!(here(start("c a-0 1", "", false)), (true, String::new()));
+        assert_eq!(owner(), "c a-0 1\n");
+        let (is_started, said) = here(start("c b-0 2", "", false));
+        assert!(!is_started && said.contains("another instance meanwhile"), "{said}");
+        assert!(here(start("c a-0 1", "", false)).0, "its own is started again");
+        assert!(here(start("c b-0 2", "c a-0 1", false)).0, "what is no more is taken over");
+        assert!(!here(start("c d-0 3", "c a-0 1", false)).0, "once");
+        assert!(here(remove("c a-0 1")).0);
+        assert_eq!(owner(), "c b-0 2\n");
+        assert_eq!(here(remove("c b-0 2")), (true, String::new()));
+        assert!(!dir.exists());
     }
 }

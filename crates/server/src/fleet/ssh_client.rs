@@ -18,6 +18,12 @@ use tokio::net::TcpStream;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// For the way to a host as a whole, through another too.
+const WAY_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// How many addresses of a name are tried.
+const ADDRESSES_MAX: usize = 4;
+
 /// A host that says nothing for so long is asked whether it is there, a few times.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
@@ -122,6 +128,15 @@ fn config(pinned: Option<&str>) -> Arc<client::Config> {
 impl SshClient {
     /// Logs in on a host, through another if there is one before it. The keys that were seen come back also when it fails.
     pub async fn connect(
+        host: &Login<'_>,
+        jump: Option<&Login<'_>>,
+        seen: &mut SeenKeys,
+    ) -> Result<Self, Failure> {
+        let way = tokio::time::timeout(WAY_TIMEOUT, Self::go(host, jump, seen)).await;
+        way.map_err(|_| format!("{} is not reached in time", host.login.shown()))?
+    }
+
+    async fn go(
         host: &Login<'_>,
         jump: Option<&Login<'_>>,
         seen: &mut SeenKeys,
@@ -260,7 +275,7 @@ async fn dial(login: &SshLogin) -> Result<TcpStream, Failure> {
     let found: Vec<SocketAddr> =
         found.map_err(|error| format!("{hostname}: its address is not found: {error}"))?.collect();
     let mut last = format!("{hostname} has no address");
-    for address in found {
+    for address in found.into_iter().take(ADDRESSES_MAX) {
         if let Some(why) = forbidden(address.ip()) {
             last = format!("{hostname}: {}: {why}", address.ip());
             continue;

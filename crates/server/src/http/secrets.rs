@@ -1,5 +1,6 @@
 //! The calls about secrets. A value is encrypted before it reaches the writer, and is in no answer but that to its own call.
 
+use crate::fleet::request::key_context;
 use crate::secret::{repository, stored};
 use crate::shared::Shared;
 use cluster::Command;
@@ -10,6 +11,7 @@ use model::bounds;
 use model::principal::Principal;
 use model::reason::Refusal;
 use model::secret::SecretValue;
+use std::collections::HashMap;
 use std::sync::Arc;
 use wire::client::{Answer, Call};
 
@@ -87,11 +89,31 @@ async fn rotate(shared: &Arc<Shared>, by: Principal) -> Result<Answer, Refusal> 
         let after = stored::seal(shared, &project, &name, &value)?;
         resealed.push(ResealedSecret { project, name, before, after });
     }
-    shared.writer.run(Command::ResealSecrets(resealed), by).await?;
+    shared.writer.run(Command::ResealSecrets(resealed), by.clone()).await?;
     repository::reseal_all(shared).await?;
     // What was encrypted with an older key is in the state once those who did it are done; submits wait only for the rest.
     let _alone = shared.sealing.write().await;
     repository::reseal_all(shared).await?;
+    reseal_fleets(shared, &by).await?;
     shared.secret_keys.retain(shared.read().sealed_values())?;
     Ok(Answer::Done)
+}
+
+/// The private keys of fleets under the newest key. Nobody applies a fleet meanwhile.
+async fn reseal_fleets(shared: &Arc<Shared>, by: &Principal) -> Result<(), Refusal> {
+    let fleets: Vec<_> = shared.read().fleets.values().cloned().collect();
+    for fleet in fleets {
+        let context = key_context(&fleet.project, &fleet.name);
+        let mut forms = HashMap::new();
+        for before in fleet.sealed_values() {
+            if shared.secret_keys.is_newest(before) || forms.contains_key(before) {
+                continue;
+            }
+            let value = shared.secret_keys.open(&context, before)?;
+            forms.insert(before.clone(), shared.secret_keys.seal(&context, &value.0)?);
+        }
+        let command = Command::ResealFleet { name: fleet.name, forms };
+        shared.writer.run(command, by.clone()).await?;
+    }
+    Ok(())
 }

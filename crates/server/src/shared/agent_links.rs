@@ -21,6 +21,8 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 pub struct AgentLinks {
     /// Node to its link. A newer link of the same node takes over.
     links: Mutex<HashMap<String, Link>>,
+    /// Every link that lives, also those that a newer one took over from: its nodes, and what ends it.
+    live: Mutex<HashMap<u64, (Vec<String>, Arc<Notify>)>>,
     next_link: AtomicU64,
     pub streams: Arc<StreamTable>,
     pub usage: UsageQueries,
@@ -30,6 +32,8 @@ pub struct AgentLinks {
 #[derive(Clone)]
 pub struct Link {
     pub number: u64,
+    /// Of the agent's certificate.
+    pub fingerprint: Arc<str>,
     pub outbox: mpsc::Sender<ToAgent>,
     /// Bytes of streams, which wait for what is in the outbox.
     pub data: mpsc::Sender<Data>,
@@ -47,13 +51,19 @@ impl AgentLinks {
         self.next_link.fetch_add(1, Ordering::Relaxed)
     }
 
+    fn live(&self) -> MutexGuard<'_, HashMap<u64, (Vec<String>, Arc<Notify>)>> {
+        self.live.lock().expect("no panic with the live links held")
+    }
+
     pub fn add(&self, nodes: &[String], link: &Link) {
+        self.live().insert(link.number, (nodes.to_vec(), link.cut.clone()));
         self.links().extend(nodes.iter().map(|node| (node.clone(), link.clone())));
     }
 
     /// Removes a link that has ended. Returns those of its nodes that have no other link now.
     pub fn remove(&self, number: u64, nodes: &[String]) -> Vec<String> {
         self.streams.drop_link(number);
+        self.live().remove(&number);
         let mut links = self.links();
         let mut lost = Vec::new();
         for node in nodes {
@@ -87,6 +97,18 @@ impl AgentLinks {
         self.links().contains_key(node)
     }
 
+    /// Whether the node's link is that of the holder of this certificate.
+    pub fn is_connected_with(&self, node: &str, fingerprint: &str) -> bool {
+        self.links().get(node).is_some_and(|link| *link.fingerprint == *fingerprint)
+    }
+
+    /// Ends every link that speaks for the node.
+    pub fn cut(&self, node: &str) {
+        let live = self.live();
+        let of_node = live.values().filter(|(nodes, _)| nodes.iter().any(|of| of == node));
+        of_node.for_each(|(_, cut)| cut.notify_one());
+    }
+
     /// How many agents are connected, and how many messages wait to be sent to them.
     pub fn queued(&self) -> (u64, u64) {
         let links = self.links();
@@ -98,12 +120,17 @@ impl AgentLinks {
         })
     }
 
-    /// Sends every agent the policies anew, after a change of configuration.
+    /// Sends every agent the policies of its own nodes anew, after a change of configuration.
     pub fn send_policies(&self, policies: &BTreeMap<String, NodePolicy>) {
-        let links = self.links();
-        let mut sent = HashSet::new();
-        for link in links.values().filter(|l| sent.insert(l.number)) {
-            let _ = link.outbox.try_send(ToAgent::Policies(policies.clone()));
+        type OfLink = (mpsc::Sender<ToAgent>, BTreeMap<String, NodePolicy>);
+        let mut of_links: HashMap<u64, OfLink> = HashMap::new();
+        for (node, link) in &*self.links() {
+            let new = || (link.outbox.clone(), BTreeMap::new());
+            let (_, own) = of_links.entry(link.number).or_insert_with(new);
+            own.extend(policies.get(node).map(|policy| (node.clone(), policy.clone())));
+        }
+        for (outbox, own) in of_links.into_values() {
+            let _ = outbox.try_send(ToAgent::Policies(own));
         }
     }
 
@@ -139,5 +166,53 @@ impl AgentLinks {
         if tokio::time::timeout(SHUTDOWN_TIMEOUT, all).await.is_err() {
             tracing::info!("not every agent could be told that the server stops");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::limits::CgroupPolicy;
+    use model::site::Site;
+
+    fn link(number: u64, fingerprint: &str) -> (Link, mpsc::Receiver<ToAgent>) {
+        let ((outbox, inbox), (data, _)) = (mpsc::channel(4), mpsc::channel(1));
+        let (cut, shutdown) = (Arc::new(Notify::new()), Arc::new(LinkShutdown::default()));
+        (Link { number, fingerprint: fingerprint.into(), outbox, data, cut, shutdown }, inbox)
+    }
+
+    #[tokio::test]
+    async fn every_link_of_a_node_is_cut_and_no_other() {
+        let links = AgentLinks::default();
+        let ((old, _old), (new, _new)) = (link(1, "old"), link(2, "new"));
+        let (other, _other) = link(3, "other");
+        links.add(&["a".into()], &old);
+        links.add(&["a".into()], &new);
+        links.add(&["b".into()], &other);
+        assert!(links.is_connected_with("a", "new") && !links.is_connected_with("a", "old"));
+        links.cut("a");
+        let is_cut = async |link: &Link| {
+            tokio::time::timeout(Duration::ZERO, link.cut.notified()).await.is_ok()
+        };
+        assert!(is_cut(&old).await && is_cut(&new).await && !is_cut(&other).await);
+    }
+
+    #[test]
+    fn agent_is_told_the_policies_of_its_own_nodes() {
+        let links = AgentLinks::default();
+        let ((one, mut of_one), (two, mut of_two)) = (link(1, "1"), link(2, "2"));
+        links.add(&["a".into(), "b".into()], &one);
+        links.add(&["c".into()], &two);
+        let names = ["a", "b", "c", "d"].map(String::from);
+        let (limits, cgroup_plugin) = (CgroupPolicy::default(), "autodetect".to_owned());
+        let policy = NodePolicy { limits, cgroup_plugin, cpus: 0, site: Site::default() };
+        links.send_policies(&names.map(|name| (name, policy.clone())).into());
+        let told = |inbox: &mut mpsc::Receiver<ToAgent>| match inbox.try_recv() {
+            Ok(ToAgent::Policies(policies)) => policies.into_keys().collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(told(&mut of_one), ["a", "b"]);
+        assert_eq!(told(&mut of_two), ["c"]);
+        assert!(of_one.try_recv().is_err(), "once");
     }
 }
