@@ -36,7 +36,7 @@ pub fn believed(found: &NodeConfig) -> NodeConfig {
     }
 }
 
-fn fits(text: &String) -> bool {
+fn fits(text: &str) -> bool {
     (1..=TEXT_BYTES_MAX).contains(&text.len()) && !text.contains(is_unprintable)
 }
 
@@ -50,13 +50,13 @@ fn devices(found: &[NodeGres]) -> Vec<NodeGres> {
         let variables = line.variables.as_deref().unwrap_or_default();
         let mut texts = [&line.name].into_iter().chain(&line.kind).chain(variables);
         let count = line.count.min(left);
-        if count == 0 || variables.len() > VARIABLES_MAX || !texts.all(fits) {
+        if count == 0 || variables.len() > VARIABLES_MAX || !texts.all(|text| fits(text)) {
             continue;
         }
         left -= count;
         let mut line = NodeGres { count, ..line.clone() };
         for texts in [&mut line.files, &mut line.device_names] {
-            if texts.len() as u64 != count || !texts.iter().all(fits) {
+            if texts.len() as u64 != count || !texts.iter().all(|text| fits(text)) {
                 texts.clear();
             }
         }

@@ -106,7 +106,7 @@ fn owner(shared: &Shared, work: &HostWork) -> String {
 }
 
 /// Whether the host is still to be what this work makes of it.
-fn is_wanted(shared: &Shared, work: &HostWork) -> bool {
+pub fn is_wanted(shared: &Shared, work: &HostWork) -> bool {
     let state = shared.read();
     let host = state.fleet_host(&work.node).map(|(_, _, host)| host);
     host.is_some_and(|host| host.id == work.host.id && host.leaving.is_none())

@@ -203,6 +203,8 @@ async fn perform(shared: &Shared, program: &Program, work: &HostWork) -> bool {
             tracing::info!("fleet {}: {} answers", work.fleet, work.node);
             return true;
         }
+        // It is to leave meanwhile: that is no fault of it.
+        (Err(_), None) if !install::is_wanted(shared, work) => return true,
         (Err(why), _) => {
             let mut why = why.clone();
             bounds::cut(&mut why, bounds::NODE_TEXT_BYTES);

@@ -117,3 +117,44 @@ async fn reseal_fleets(shared: &Arc<Shared>, by: &Principal) -> Result<(), Refus
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::principal::server_principal;
+    use crate::testing::TestServer;
+    use cluster::command::SetFleet;
+    use model::fleet::{Blocks, MAIN_PROJECT};
+    use model::ssh_fleet::{FleetHost, SshLogin};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn rotation_encrypts_the_keys_of_fleets_anew() {
+        let server = TestServer::start().await;
+        let (shared, context) = (&server.shared, key_context(MAIN_PROJECT, "lab"));
+        let key = shared.secret_keys.seal(&context, "hush").expect("sealed");
+        let (hostname, user) = ("10.0.0.1".into(), "root".into());
+        let host = FleetHost {
+            id: "1".into(),
+            login: SshLogin { hostname, port: 22, user, key: key.clone(), host_key: None },
+            jump: None,
+            internal_ip: None,
+            blocks: Blocks::Auto,
+            machine: None,
+            failure: None,
+            leaving: None,
+        };
+        let set = SetFleet {
+            project: MAIN_PROJECT.into(),
+            name: "lab".into(),
+            configuration: "{}".into(),
+            is_cluster: false,
+            hosts: vec![host],
+        };
+        server.run(Command::SetFleet(Box::new(set))).await.expect("a fleet");
+        rotate(shared, server_principal()).await.expect("rotated");
+        let after = shared.read().fleets["lab"].hosts[&0].login.key.clone();
+        assert!(after != key && shared.secret_keys.is_newest(&after));
+        assert_eq!(shared.secret_keys.open(&context, &after).expect("a key").0, "hush");
+        assert!(shared.secret_keys.open(&context, &key).is_err(), "the old key is gone");
+    }
+}

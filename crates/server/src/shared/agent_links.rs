@@ -17,12 +17,15 @@ use wire::stream::StreamKind;
 /// How long agents are told that the server stops. An agent that does not answer in time is left.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Every link that lives, by its number: its nodes, and what ends it.
+type LiveLinks = HashMap<u64, (Vec<String>, Arc<Notify>)>;
+
 #[derive(Default)]
 pub struct AgentLinks {
     /// Node to its link. A newer link of the same node takes over.
     links: Mutex<HashMap<String, Link>>,
-    /// Every link that lives, also those that a newer one took over from: its nodes, and what ends it.
-    live: Mutex<HashMap<u64, (Vec<String>, Arc<Notify>)>>,
+    /// Also those that a newer one took over from.
+    live: Mutex<LiveLinks>,
     next_link: AtomicU64,
     pub streams: Arc<StreamTable>,
     pub usage: UsageQueries,
@@ -51,7 +54,7 @@ impl AgentLinks {
         self.next_link.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn live(&self) -> MutexGuard<'_, HashMap<u64, (Vec<String>, Arc<Notify>)>> {
+    fn live(&self) -> MutexGuard<'_, LiveLinks> {
         self.live.lock().expect("no panic with the live links held")
     }
 
