@@ -278,8 +278,14 @@ pub fn resolve_instances(task: &mut Task, known: &KnownInstances) -> Result<(), 
             Instance::Host(host) => (known.hosts.get(&host.to_ascii_lowercase()), host.clone()),
             Instance::OfFleet { fleet, number } => {
                 let named = self::partitions(std::slice::from_ref(fleet))?;
-                let of_fleet = known.fleets.get(&named.into_iter().next());
-                let found = of_fleet.and_then(|nodes| nodes.get(*number as usize));
+                let named = named.into_iter().next();
+                let of_fleet = known.fleets.get(&named);
+                // Hosts of a fleet over SSH have their number in their name, also where others have left.
+                let numbered = named.map(|fleet| format!("{fleet}-{number}"));
+                let found = of_fleet.and_then(|nodes| {
+                    let by_name = nodes.iter().find(|node| Some(*node) == numbered.as_ref());
+                    by_name.or_else(|| nodes.get(*number as usize))
+                });
                 (found, format!("{number} of fleet {}", fleet.name))
             }
         };

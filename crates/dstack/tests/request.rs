@@ -221,7 +221,11 @@ fn instances_are_nodes_by_name_host_and_number_in_their_fleet() {
             json!({"name": name, "nodes": members, "default": default, "max_time": "Unlimited"});
         serde_json::from_value(text).expect("a partition")
     };
-    let partitions = [partition("main", true, &["a1", "a2", "b1"]), partition("b", false, &["b1"])];
+    let partitions = [
+        partition("main", true, &["a1", "a2", "b1"]),
+        partition("b", false, &["b1"]),
+        partition("lab", false, &["lab-1", "lab-10", "lab-2"]),
+    ];
     let pool = |instances: &str| {
         let mut task = task(&format!("instances: {instances}"));
         let known = KnownInstances::new(&task, partitions.iter(), nodes.iter().copied());
@@ -239,6 +243,7 @@ fn instances_are_nodes_by_name_host_and_number_in_their_fleet() {
         ("[{fleet: main, instance: 1}]", vec!["a2"]),
         ("[{fleet: static, instance: 2}]", vec!["b1"]),
         ("[{fleet: b, instance: 0}]", vec!["b1"]),
+        ("[{fleet: lab, instance: 2}]", vec!["lab-2"]),
     ];
     for (instances, expected) in good {
         assert_eq!(pool(instances).unwrap_or_else(|e| panic!("{e}")), expected, "{instances}");

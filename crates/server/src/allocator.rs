@@ -16,6 +16,9 @@ const ARENAS_MAX: usize = 16;
 /// Memory is given back when there is so much more of it than after the last time.
 const GROWTH: u64 = 32 << 20;
 const PERIOD: Duration = Duration::from_secs(5);
+/// For so many periods after it has grown, each time after some of them, memory is given back once more: about five minutes.
+const LOOKS_AGAIN: u32 = 60;
+const LOOKS_BETWEEN: u32 = 6;
 
 /// To be called before other threads are there.
 pub fn configure() {
@@ -37,17 +40,26 @@ pub fn configure() {
 /// Gives memory back for as long as the server runs.
 pub async fn run() {
     let mut kept = resident_bytes().unwrap_or_default();
+    // What was in use when memory was given back may be free later.
+    let mut looks_again = 0;
     let mut timer = tokio::time::interval(PERIOD);
     timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         timer.tick().await;
         let Some(resident) = resident_bytes() else { return };
-        if resident > kept + GROWTH {
-            tokio::task::block_in_place(give_back);
-            kept = resident_bytes().unwrap_or(resident);
-        } else {
+        let has_grown = resident > kept + GROWTH;
+        if has_grown {
+            looks_again = LOOKS_AGAIN;
+        } else if looks_again == 0 {
             kept = kept.min(resident);
+            continue;
+        } else {
+            looks_again -= 1;
         }
+        if has_grown || looks_again % LOOKS_BETWEEN == 0 {
+            tokio::task::block_in_place(give_back);
+        }
+        kept = resident_bytes().unwrap_or(resident);
     }
 }
 

@@ -80,10 +80,15 @@ impl State {
 
     fn settle_fleet_node(&mut self, config: &NodeConfig, failure: Option<&str>, at: Timestamp) {
         let known = self.nodes.remove(&config.name);
+        // Its agent has told it, and tells it again when it comes back.
+        let told = known.as_ref().and_then(|node| node.config.architecture);
+        let architecture = config.architecture.or(told);
+        let config = NodeConfig { architecture, ..config.clone() };
+        let name = config.name.clone();
         let mut node = match known {
-            Some(node) if *node.config == *config => Node { removed: false, ..node },
-            Some(node) => Node { config: Arc::new(config.clone()), removed: false, ..node },
-            None => Node::new(Arc::new(config.clone())),
+            Some(node) if *node.config == config => Node { removed: false, ..node },
+            Some(node) => Node { config: Arc::new(config), removed: false, ..node },
+            None => Node::new(Arc::new(config)),
         };
         // An administrator's reason stays, and so does that of a check.
         if node.admin.is_none() {
@@ -93,7 +98,7 @@ impl State {
                 at,
             });
         }
-        self.nodes.insert(config.name.clone(), node);
+        self.nodes.insert(name, node);
     }
 
     /// The nodes that fleets add to those of the configuration.

@@ -290,8 +290,8 @@ fn taken_over(known: &FleetHost, wanted: &FleetHost) -> FleetHost {
     if let (Some(jump), Some(known)) = (&mut next.jump, &known.jump) {
         jump.host_key.clone_from(&known.host_key);
     }
-    // The same key, encrypted anew, is another text: whether it has changed cannot be told here.
-    next.failure.clone_from(&known.failure);
+    // Whoever applies it again has it tried again.
+    next.failure = None;
     next
 }
 

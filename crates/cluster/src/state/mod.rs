@@ -191,6 +191,19 @@ impl State {
         asked.iter().map(|name| position(name).map(|i| i as u32)).collect()
     }
 
+    /// The same without those that are gone since it was asked for; `None` if no other is left.
+    pub fn known_partition_indices(&self, asked: &[String]) -> Option<Vec<u32>> {
+        let position = |name: &String| self.partitions.iter().position(|p| p.name == *name);
+        match asked {
+            [] => self.partition_indices(asked),
+            asked => {
+                let known: Vec<u32> =
+                    asked.iter().filter_map(position).map(|at| at as u32).collect();
+                (!known.is_empty()).then_some(known)
+            }
+        }
+    }
+
     /// The record of an array's task, if it has one of its own.
     pub fn task_job(&self, array: JobId, index: u32) -> Option<&Job> {
         self.jobs.get(self.arrays.get(&array)?.get(&index)?).map(Arc::as_ref)

@@ -248,7 +248,7 @@ pub fn waiting(
         DependencyState::Unfulfilled => JobDependency::Waiting,
         DependencyState::Failed => JobDependency::Never,
     };
-    let asked = state.partition_indices(&job.spec.request().partitions)?;
+    let asked = state.known_partition_indices(&job.spec.request().partitions)?;
     let (partitions, closed) = open_partitions(state, job, asked);
     let priorities = ranking.priorities(job, &partitions, now);
     let first = partitions.first().map(|at| state.partitions[*at as usize].name.as_str());

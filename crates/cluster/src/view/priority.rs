@@ -80,7 +80,7 @@ impl<'a> Ranking<'a> {
             return job.priority;
         }
         let asked = &job.spec.request().partitions;
-        let partitions = self.state.partition_indices(asked).unwrap_or_default();
+        let partitions = self.state.known_partition_indices(asked).unwrap_or_default();
         self.priorities(job, &partitions, now).into_iter().max().unwrap_or(job.priority)
     }
 

@@ -5,11 +5,12 @@ use crate::testbed::{World, config, node, world};
 use cluster::command::{FleetHostReport, SetFleet};
 use cluster::visibility::Viewer;
 use cluster::{Command, Reply, State};
+use model::change::JobChange;
 use model::fleet::{Blocks, MAIN_PROJECT};
 use model::node::SlotState;
 use model::project::{MembersChange, ProjectRole};
 use model::reason::Refusal;
-use model::run::JobState;
+use model::run::{Hold, JobState};
 use model::secret::Sealed;
 use model::ssh_fleet::{FleetHost, SshLogin};
 use std::time::Duration;
@@ -55,6 +56,21 @@ fn remove(w: &mut World, numbers: Option<Vec<u32>>) -> Result<Reply, Refusal> {
 
 fn nodes_of(state: &State, partition: &str) -> Vec<String> {
     state.partition(partition).map(|found| found.nodes.clone()).unwrap_or_default()
+}
+
+#[test]
+fn waiting_run_that_named_a_fleet_among_others_runs_without_it() {
+    let mut w = world(1);
+    w.run(fleet(MAIN_PROJECT, "lab", &["a"]));
+    comes_up(&mut w, "lab-0");
+    let first = w.state.partitions[0].name.clone();
+    let either = vec![first, "lab".to_owned()];
+    let job = w.submit(ask().held(Hold::User).asking(|request| request.partitions = either));
+    remove(&mut w, None).expect("idle");
+    report(&mut w, "lab-0", FleetHostReport::Removed);
+    w.change(job, JobChange::Release).expect("held");
+    w.plan();
+    assert_eq!(w.nodes_of(job), ["n1"]);
 }
 
 #[test]

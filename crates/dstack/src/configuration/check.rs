@@ -13,6 +13,7 @@ const EXCLUSIVE: &[(&str, &str)] = &[
     ("image", "docker"),
     ("python", "docker"),
     ("nvcc", "docker"),
+    ("entrypoint", "docker"),
 ];
 
 /// Checks a task, a dev environment or a service, and fills in its number of nodes.

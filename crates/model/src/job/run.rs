@@ -348,8 +348,8 @@ pub struct Retry {
     pub on_interruption: bool,
     #[serde(default)]
     pub on_error: bool,
-    /// How long the run may wait: from its submit for the first start, and from the event that ended its last attempt for the
-    /// next.
+    /// How long the run may wait: from its submit for the first start, and from the end of the pause after its last attempt
+    /// for the next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_s: Option<u64>,
     /// Of all attempts, the first among them.

@@ -119,7 +119,7 @@ impl SshFleet {
             partition.allow_accounts = Access::Only(vec![self.project.clone()]);
         }
         let is_whole = |host: &FleetHost| host.blocks == Blocks::Count(1);
-        if self.hosts.values().all(is_whole) {
+        if self.hosts.values().filter(|host| host.leaving.is_none()).all(is_whole) {
             partition.over_subscribe = OverSubscribe::Exclusive;
         }
         partition

@@ -39,6 +39,8 @@ struct Progress {
     id: String,
     is_removal: bool,
     failures: u32,
+    /// Whether the state has a failure of the host.
+    has_failed: bool,
     next: Instant,
     is_running: bool,
 }
@@ -96,10 +98,19 @@ impl Installer {
         for (work, had_answered) in &work {
             let (id, is_removal) = (work.host.id.clone(), work.host.leaving.is_some());
             let next = if *had_answered { now + SILENCE } else { now };
-            let fresh = Progress { id, is_removal, failures: 0, next, is_running: false };
+            let has_failed = work.host.failure.is_some();
+            let fresh =
+                Progress { id, is_removal, failures: 0, has_failed, next, is_running: false };
             match self.progress.get_mut(&work.node) {
                 Some(known) if known.is_running => {}
-                Some(known) if known.id == fresh.id && known.is_removal == is_removal => {}
+                // A fleet that was applied again has forgotten its failures.
+                Some(known)
+                    if known.id == fresh.id
+                        && known.is_removal == is_removal
+                        && (has_failed || !known.has_failed) =>
+                {
+                    known.has_failed = has_failed;
+                }
                 _ => drop(self.progress.insert(work.node.clone(), fresh)),
             }
         }

@@ -172,7 +172,7 @@ fn blocks(asked: BlocksAsked) -> Blocks {
 
 /// A name that goes to resolvers, logs and lists.
 fn check_name(what: &str, name: &str) -> Result<(), Refusal> {
-    let letter = |b: u8| b.is_ascii_alphanumeric() || b"-._:%@$".contains(&b);
+    let letter = |b: u8| b.is_ascii_alphanumeric() || b"-._:".contains(&b);
     let fits = (1..=NAME_BYTES_MAX).contains(&name.len());
     if fits && !name.starts_with('-') && name.bytes().all(letter) {
         return Ok(());

@@ -65,7 +65,7 @@ pub fn priorities(shared: &Shared, by: &Principal, now: Timestamp) -> Priorities
     let waiting = waiting.filter(|job| viewer.job(job));
     for job in waiting.filter(|_| policy.multifactor) {
         let asked = &job.spec.request().partitions;
-        let mut partitions = state.partition_indices(asked).unwrap_or_default();
+        let mut partitions = state.known_partition_indices(asked).unwrap_or_default();
         partitions.sort_by_key(|at| Reverse(state.partitions[*at as usize].priority_tier));
         for at in partitions {
             let priority = ranking.priorities(job, &[at], now).first().copied().unwrap_or(0);

@@ -102,8 +102,11 @@ fn up_run_takes_its_profile_and_its_reservation() {
     let made = format!("scontrol create reservation reservationname=night users={user} {words}");
     cluster.shell(&made).ok();
     limit("night", "reservation: night\n", &[]);
-    let found = cluster.sluice(&["sacct", "-nXP", "--name", "night", "-o", "Reservation"]).ok();
-    assert_eq!(found, "night\n");
+    let words = ["sacct", "-nXP", "--name", "night", "-o", "Reservation"];
+    // The books have it once the job has started.
+    until("it runs in its reservation", || {
+        (cluster.sluice(&words).ok() == "night\n").then_some(())
+    });
 }
 
 #[test]

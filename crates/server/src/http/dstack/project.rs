@@ -75,11 +75,15 @@ fn body(shared: &Shared, by: &Principal, view: ProjectView) -> Project {
             _ => role >= ProjectRole::Admin,
         }
     };
+    let manages_fleets = |name: &str| match name == by.name {
+        true => authorise(&state, by, Act::ManageFleets).is_ok(),
+        false => user::role_by_name(&state, name) == Role::Admin,
+    };
     let member = |name: &str, role: ProjectRole| Member {
         user: user(name),
         project_role: role_word(role),
         permissions: MemberPermissions {
-            can_manage_ssh_fleets: manages_secrets(name, role),
+            can_manage_ssh_fleets: manages_fleets(name),
             can_manage_secrets: manages_secrets(name, role),
         },
     };

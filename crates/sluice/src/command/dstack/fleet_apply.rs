@@ -87,7 +87,7 @@ fn follow(client: &mut Client, name: &str) -> VerbResult {
                 (FleetHostState::Joined, None) => "idle".to_owned(),
             };
             is_settled &= host.failure.is_some() || host.state != FleetHostState::Installing;
-            is_well &= host.failure.is_none();
+            is_well &= host.failure.is_none() || host.state == FleetHostState::Leaving;
             if told.get(&host.node) != Some(&line) {
                 print(&format!("{} {} {line}\n", host.node, host.hostname))?;
                 told.insert(host.node.clone(), line);
