@@ -75,9 +75,12 @@ fn body(shared: &Shared, by: &Principal, view: ProjectView) -> Project {
             _ => role >= ProjectRole::Admin,
         }
     };
-    let manages_fleets = |name: &str| match name == by.name {
-        true => authorise(&state, by, Act::ManageFleets).is_ok(),
-        false => user::role_by_name(&state, name) == Role::Admin,
+    let manages_fleets = |name: &str| {
+        if name == by.name {
+            authorise(&state, by, Act::ManageFleets).is_ok()
+        } else {
+            user::role_by_name(&state, name) == Role::Admin
+        }
     };
     let member = |name: &str, role: ProjectRole| Member {
         user: user(name),
