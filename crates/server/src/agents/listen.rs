@@ -177,12 +177,15 @@ fn note_devices(shared: &Shared, hello: &Hello) {
 }
 
 fn welcome(shared: &Shared, nodes: &[String]) -> ToAgent {
+    // Apart: who has the state and asks for it once more waits for a writer that waits for him.
+    let term = shared.read().term;
+    let policies = policies::of_nodes(shared, nodes);
     ToAgent::Welcome(Welcome {
         version: wire::version::PROTOCOL,
-        term: shared.read().term,
+        term,
         now: clock::now(),
         heartbeat_interval_ms: BEAT_INTERVAL.as_millis() as u64,
-        policies: policies::of_nodes(shared, nodes),
+        policies,
     })
 }
 
