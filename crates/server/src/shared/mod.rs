@@ -35,7 +35,6 @@ use crate::error::ServerError;
 use crate::per_user::UserCounts;
 use agent_links::AgentLinks;
 use books_queue::BooksQueue;
-use cluster::State;
 use commit_watch::CommitWatch;
 use counters::Counters;
 use dispatch_queue::DispatchQueue;
@@ -52,11 +51,11 @@ use run_totals::RunTotals;
 use scrapes::Scrapes;
 use ssh_connections::SshConnections;
 use ssh_keys::SshKeys;
-use state_lock::StateLock;
+use state_lock::{StateLock, StateRead};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, RwLock};
 use step_launches::StepLaunches;
 use step_queue::StepQueue;
 use token_uses::TokenUses;
@@ -169,7 +168,8 @@ pub struct Setup {
 }
 
 impl Shared {
-    pub fn read(&self) -> RwLockReadGuard<'_, State> {
+    #[track_caller]
+    pub fn read(&self) -> StateRead<'_> {
         self.state.read()
     }
 

@@ -1,24 +1,108 @@
 //! The cluster's state behind its lock.
 
 use cluster::State;
+use std::ops::Deref;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Everybody reads; only the writer's thread writes.
 ///
 /// A poisoned lock means that applying an event broke an invariant: nothing may go on, so both methods panic.
+///
+/// A thread reads once at a time: a second read stands still where a writer came to wait between the two, and the
+/// writer waits for the first. Builds with debug assertions, and so all tests, refuse it whether or not a writer came.
 #[derive(Clone)]
 pub struct StateLock(Arc<RwLock<State>>);
+
+/// The state as one reader holds it.
+pub struct StateRead<'a> {
+    state: RwLockReadGuard<'a, State>,
+    _turn: turn::Turn,
+}
 
 impl StateLock {
     pub fn new(state: State) -> Self {
         Self(Arc::new(RwLock::new(state)))
     }
 
-    pub fn read(&self) -> RwLockReadGuard<'_, State> {
-        self.0.read().expect("the state's invariants hold")
+    #[track_caller]
+    pub fn read(&self) -> StateRead<'_> {
+        let turn = turn::Turn::take();
+        StateRead { state: self.0.read().expect("the state's invariants hold"), _turn: turn }
     }
 
+    #[track_caller]
     pub fn write(&self) -> RwLockWriteGuard<'_, State> {
+        drop(turn::Turn::take());
         self.0.write().expect("the state's invariants hold")
+    }
+}
+
+impl Deref for StateRead<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+/// The thread's one read, where debug assertions are on.
+#[cfg(debug_assertions)]
+mod turn {
+    use std::cell::Cell;
+    use std::panic::Location;
+
+    thread_local! {
+        static READER: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
+    }
+
+    pub struct Turn;
+
+    impl Turn {
+        #[track_caller]
+        pub fn take() -> Self {
+            if let Some(first) = READER.get() {
+                panic!("this thread already reads the state, since {first}");
+            }
+            READER.set(Some(Location::caller()));
+            Self
+        }
+    }
+
+    impl Drop for Turn {
+        fn drop(&mut self) {
+            READER.set(None);
+        }
+    }
+}
+
+#[cfg(not(debug_assertions))]
+mod turn {
+    pub struct Turn;
+
+    impl Turn {
+        pub fn take() -> Self {
+            Self
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "already reads the state")]
+    fn a_thread_reads_once_at_a_time() {
+        let lock = StateLock::new(State::default());
+        let _first = lock.read();
+        let _second = lock.read();
+    }
+
+    #[test]
+    fn one_read_after_another_is_granted() {
+        let lock = StateLock::new(State::default());
+        drop(lock.read());
+        drop(lock.write());
+        drop(lock.read());
     }
 }
