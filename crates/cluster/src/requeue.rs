@@ -92,10 +92,11 @@ fn retry_pause(job: &Job, ending: &Ending, at: Timestamp) -> Option<Duration> {
     Some(Duration::from_secs(RETRY_PAUSES_S[last.min(earlier as usize)]))
 }
 
-/// A launch that failed counts as a failure of the node.
+/// A launch that failed counts as a failure of the node, and the end of one group as that of all.
 fn ended_as(ending: &Ending) -> Outcome {
     match (ending.outcome, ending.cause) {
         (Outcome::Requeued, EndCause::LaunchFailed | EndCause::UserRefused(_)) => Outcome::NodeFail,
+        (Outcome::Requeued, EndCause::OtherGroup(outcome)) => outcome,
         (outcome, _) => outcome,
     }
 }
@@ -227,7 +228,8 @@ impl RequeuedWait {
             EndCause::Usual
             | EndCause::CpuTimeExhausted
             | EndCause::GpusUnderused
-            | EndCause::Inactive => None,
+            | EndCause::Inactive
+            | EndCause::OtherGroup(_) => None,
         };
         if requeue.hold && by_launch.is_some() {
             (wait.hold, wait.reason) = (Some(Hold::Admin), by_launch);

@@ -13,7 +13,7 @@ pub(super) fn set(job: &mut Job, field: &JobField) {
             job.priority_set = true;
             match priority {
                 0 => job.hold = Some(Hold::Admin),
-                _ => job.hold = None,
+                _ => job.release(),
             }
             return;
         }

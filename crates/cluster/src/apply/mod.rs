@@ -66,7 +66,7 @@ impl State {
             }
             Event::Released { job } => {
                 let job = self.job_mut(*job);
-                job.hold = None;
+                job.release();
                 job.fixed_reason = None;
                 job.special_exit = false;
             }

@@ -12,7 +12,7 @@ use crate::state::State;
 use crate::state::job::Job;
 use crate::state::node::Node;
 use crate::view;
-use model::attempt::RequeueAs;
+use model::attempt::{EndCause, RequeueAs};
 use model::id::{JobId, RunId};
 use model::reason::Refusal;
 use model::request::WaitPolicy;
@@ -266,7 +266,15 @@ fn end_component(job: &Job, end: &HetEnd, now: Timestamp) -> Option<Event> {
     };
     // A component that waits again for a leader that does not would wait for ever.
     let for_good = ending_for_good(job, outcome).filter(|_| end.requeue.is_none());
-    for_good.or_else(|| ending(job, outcome, ExitStatus::default(), now, end.requeue))
+    let mut event =
+        for_good.or_else(|| ending(job, outcome, ExitStatus::default(), now, end.requeue))?;
+    if let Event::Ending { ending, .. } = &mut event
+        && outcome == Outcome::Requeued
+        && is_anothers
+    {
+        ending.cause = EndCause::OtherGroup(end.outcome);
+    }
+    Some(event)
 }
 
 /// Whether the other components go on when one that is not the leader has this outcome.

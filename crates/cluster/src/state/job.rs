@@ -156,6 +156,12 @@ impl Job {
         }
     }
 
+    /// A retry that somebody held and released is bounded by its duration no longer: that may have passed meanwhile.
+    pub(crate) fn release(&mut self) {
+        let was_held = self.hold.take().is_some();
+        self.retries.waits &= !was_held;
+    }
+
     /// Shares in memory what equal jobs hold.
     pub(crate) fn intern(&mut self, interner: &mut Interner) {
         self.spec = interner.spec(&self.spec);

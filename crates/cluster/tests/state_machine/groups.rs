@@ -192,3 +192,25 @@ fn groups_that_are_kept_do_not_hold_up_the_purge() {
     });
     assert_eq!(purged, Some(vec![other]));
 }
+
+#[test]
+fn retry_pauses_and_counts_whichever_group_fails() {
+    for failing in [0, 1] {
+        let mut w = world(2);
+        let retrying = |r: &mut model::run::Retry| (r.on_error, r.attempts_max) = (true, Some(2));
+        let group = || ask().cpus(8).task().retry(retrying);
+        let jobs = started(&mut w, group().group(group()));
+        w.end(jobs[failing], 1);
+        close(&mut w, jobs);
+        assert_eq!(jobs.map(|job| w.is(job)), [JobState::Pending; 2], "group {failing}");
+        assert_eq!(jobs.map(|job| w.job(job).retries.count), [1; 2], "group {failing}");
+        assert_eq!(w.plan().len(), 0, "there is a pause");
+        w.pass(15);
+        assert_eq!(w.plan().len(), 2, "group {failing}");
+        w.end(jobs[failing], 1);
+        close(&mut w, jobs);
+        let mut wanted = [JobState::Cancelled; 2];
+        wanted[failing] = JobState::Failed;
+        assert_eq!(jobs.map(|job| w.is(job)), wanted, "it was the second and last attempt");
+    }
+}

@@ -339,6 +339,20 @@ fn requeue_by_somebody_is_no_retry() {
 }
 
 #[test]
+fn retry_that_was_held_for_longer_than_its_duration_goes_on_when_it_is_released() {
+    let mut w = world(1);
+    let retrying = |r: &mut model::run::Retry| (r.on_error, r.duration_s) = (true, Some(60));
+    let job = w.started(ask().task().retry(retrying)).job;
+    w.end(job, 1);
+    w.change(job, JobChange::Hold { by: Hold::User }).expect("it waits");
+    w.pass(7200);
+    w.change(job, JobChange::Release).expect("it is held");
+    w.tick();
+    assert_eq!(w.is(job), JobState::Pending);
+    assert_eq!(w.plan()[0].number, 2);
+}
+
+#[test]
 fn retry_makes_as_many_attempts_as_it_says() {
     let mut w = world(1);
     let retrying = |r: &mut model::run::Retry| (r.on_error, r.attempts_max) = (true, Some(2));

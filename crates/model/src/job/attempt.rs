@@ -149,6 +149,8 @@ pub enum EndCause {
     GpusUnderused,
     /// Nobody was connected to it for its `inactivity_duration`.
     Inactive,
+    /// Another group of its task ended so.
+    OtherGroup(Outcome),
 }
 
 impl Ending {
@@ -193,6 +195,8 @@ struct StoredEnding {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     inactive: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    other_group: Option<Outcome>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     user_refused: Option<UserFault>,
 }
 
@@ -210,6 +214,10 @@ impl From<Ending> for StoredEnding {
             out_of_cpu_time: cause == EndCause::CpuTimeExhausted,
             gpus_underused: cause == EndCause::GpusUnderused,
             inactive: cause == EndCause::Inactive,
+            other_group: match cause {
+                EndCause::OtherGroup(outcome) => Some(outcome),
+                _ => None,
+            },
             user_refused: match cause {
                 EndCause::UserRefused(fault) => Some(fault),
                 _ => None,
@@ -227,7 +235,7 @@ impl From<StoredEnding> for Ending {
             (None, false, true) => EndCause::CpuTimeExhausted,
             (None, false, false) if stored.gpus_underused => EndCause::GpusUnderused,
             (None, false, false) if stored.inactive => EndCause::Inactive,
-            (None, false, false) => EndCause::Usual,
+            (None, false, false) => stored.other_group.map_or(EndCause::Usual, EndCause::OtherGroup),
         };
         let requeue = stored.requeue.then_some(RequeueAs { hold, special_exit });
         Self { outcome, since, requeue, cause }
@@ -278,6 +286,13 @@ mod tests {
                     ..Ending::new(Outcome::Cancelled { by: 0 }, since, None)
                 },
                 r#"{"outcome":{"cancelled":{"by":0}},"since":5,"requeue":false,"hold":false,"gpus_underused":true}"#,
+            ),
+            (
+                Ending {
+                    cause: EndCause::OtherGroup(Outcome::Failed),
+                    ..Ending::new(Outcome::Requeued, since, Some(RequeueAs::default()))
+                },
+                r#"{"outcome":"requeued","since":5,"requeue":true,"hold":false,"other_group":"failed"}"#,
             ),
         ];
         for (ending, stored) in table {
