@@ -10,6 +10,7 @@ pub(crate) fn set_in_spec(spec: &mut JobSpec, field: &JobField) {
         JobField::Name(name) => spec.name = name.as_str().into(),
         JobField::Nice(nice) => spec.nice = *nice,
         JobField::RunPriority(priority) => spec.dstack_priority = Some(*priority),
+        JobField::RunInactivity(seconds) => spec.inactivity_s = *seconds,
         JobField::Comment(comment) => spec.comment = Some(comment.clone()),
         JobField::Dependency(dependency) => spec.dependency = dependency.clone().map(Box::new),
         JobField::Requeue(requeue) => spec.requeue = *requeue,

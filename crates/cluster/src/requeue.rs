@@ -3,7 +3,8 @@
 //! | what ends the attempt | when another attempt follows |
 //! |---|---|
 //! | its own exit | [`after_end`]: an exit code of the site's lists, or `retry` on errors |
-//! | its node fails | [`after_end`]: `--requeue` of a batch script, or `retry` on interruptions |
+//! | a lack of memory | [`after_end`]: `retry` on errors |
+//! | its node fails | [`after_end`]: `--requeue` of a batch script, or `retry` on interruptions or on errors |
 //! | its own exit, its time limit, a lack of memory, its node's failure | [`after_end`]: `schedule`, at its next time, where nothing above holds |
 //! | its launch fails by no fault of the node | [`after_own_failed_launch`]: `schedule`, at its next time |
 //! | its node cannot launch it | [`after_failed_launch`]: as if the node had failed |
@@ -12,7 +13,7 @@
 //! | preemption | [`after_preemption`], for a job that [`is_preempted_by_requeue`] |
 //! | `scontrol requeue` | [`on_request`], for a job that passes [`check_request`] |
 //!
-//! A cancel and a deadline end the job; so do a time limit and a lack of memory, unless it has a schedule. A cancel also takes back a requeue that is under way.
+//! A cancel and a deadline end the job; so does a time limit, unless it has a schedule. A cancel also takes back a requeue that is under way.
 
 use crate::config::Parameters;
 use crate::state::job::{Job, Retries};
@@ -61,8 +62,9 @@ const RETRY_PAUSES_S: [u64; 6] = [15, 30, 60, 120, 300, 600];
 fn is_retried(job: &Job, outcome: Outcome, at: Timestamp) -> bool {
     let Some(retry) = &job.spec.retry else { return false };
     let is_covered = match outcome {
-        Outcome::NodeFail => retry.on_interruption,
-        Outcome::Failed => retry.on_error,
+        // dstack counts an instance that it lost among the errors; who names interruptions alone means it as well.
+        Outcome::NodeFail => retry.on_interruption || retry.on_error,
+        Outcome::Failed | Outcome::OutOfMemory => retry.on_error,
         _ => false,
     };
     let started =

@@ -3,6 +3,7 @@
 //!
 //! What makes an answer for a client asks here about every job, node, partition, reservation, account and association.
 
+use crate::authorise::{Act, authorise};
 use crate::job_selection::{self, SelectedJob};
 use crate::rights::Rights;
 use crate::state::State;
@@ -128,6 +129,10 @@ impl<'a> Viewer<'a> {
                 self.rights.operator || belongs && member.is_none_or(|user| is_shown(user))
             }
             ActivityTarget::Fleet { project, .. } => self.in_project(project),
+            // Others are not told which secrets there are either.
+            ActivityTarget::Secret { project, .. } => {
+                authorise(self.state, self.who, Act::ManageSecrets(project)).is_ok()
+            }
             ActivityTarget::User(name) => self.rights.operator || *name == self.who.name,
         }
     }

@@ -11,7 +11,7 @@
 //! - `server_settings`: what of the settings of dstack's own server acts here.
 //! - `node_groups`: the groups of a task as one run.
 //! - `run_summary`: a job of the cluster in dstack's words (`status`); `node_offer` and `offer`: a share of a node as an
-//!   offer; `table`: what `ps` and `apply` print.
+//!   offer, `no_offer`: why there is none; `table`: what `ps` and `apply` print.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -22,6 +22,7 @@ pub mod environment;
 pub mod instance_state;
 pub mod load_table;
 pub mod name;
+pub mod no_offer;
 pub mod node_groups;
 pub mod node_offer;
 pub mod occurrence;

@@ -50,6 +50,10 @@ pub enum Target {
         project: String,
         name: String,
     },
+    Secret {
+        project: String,
+        name: String,
+    },
     Project(String),
     User(String),
 }
@@ -62,6 +66,7 @@ impl Target {
             Self::Job { .. } => "job",
             Self::Instance(_) => "instance",
             Self::Fleet { .. } => "fleet",
+            Self::Secret { .. } => "secret",
             Self::Project(_) => "project",
             Self::User(_) => "user",
         }
@@ -69,16 +74,17 @@ impl Target {
 
     pub fn name(&self) -> &str {
         match self {
-            Self::Run { name, .. } | Self::Job { name, .. } | Self::Fleet { name, .. } => name,
+            Self::Run { name, .. } | Self::Job { name, .. } => name,
+            Self::Fleet { name, .. } | Self::Secret { name, .. } => name,
             Self::Instance(name) | Self::Project(name) | Self::User(name) => name,
         }
     }
 
-    /// The account of the run that it is, or is a part of; the project of a fleet.
+    /// The account of the run that it is, or is a part of; the project of a fleet or a secret.
     pub fn account(&self) -> Option<&str> {
         match self {
             Self::Run { account, .. } | Self::Job { account, .. } => Some(account),
-            Self::Fleet { project, .. } => Some(project),
+            Self::Fleet { project, .. } | Self::Secret { project, .. } => Some(project),
             _ => None,
         }
     }
@@ -254,6 +260,9 @@ pub fn of_activity(activity: &Activity) -> Occurrence {
         ActivityTarget::Node(name) => Target::Instance(name.clone()),
         ActivityTarget::Fleet { project, name } => {
             Target::Fleet { project: project.clone(), name: name.clone() }
+        }
+        ActivityTarget::Secret { project, name } => {
+            Target::Secret { project: project.clone(), name: name.clone() }
         }
         ActivityTarget::Run { run, name, account, .. } => {
             Target::Run { run: *run, name: name.clone(), account: account.clone() }

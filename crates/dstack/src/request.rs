@@ -438,14 +438,23 @@ pub fn is_same_run<'a>(
     one.into_iter().map(essence).eq(other.into_iter().map(essence))
 }
 
-/// What a run that is active would have to change to be the other: its priority, which is changed in place. `None` if it
-/// differs in something else as well, or not at all.
-pub fn update_in_place(active: &[&JobSpec], asked: &[JobSpec]) -> Option<JobField> {
-    let priority = asked.first()?.dstack_priority?;
+/// What a run that is active would have to change to be the other, where all of that is changed in place: its priority, and
+/// the `inactivity_duration` that dev environments have. `None` if it differs in something else as well, or not at all.
+pub fn update_in_place(active: &[&JobSpec], asked: &[JobSpec]) -> Option<Vec<JobField>> {
+    let first = asked.first()?;
+    let (priority, inactivity) = (first.dstack_priority?, first.inactivity_s);
     let mut updated: Vec<JobSpec> = active.iter().map(|spec| (*spec).clone()).collect();
-    updated.iter_mut().for_each(|spec| spec.dstack_priority = Some(priority));
-    let differs = active.iter().any(|spec| spec.dstack_priority != Some(priority));
-    (differs && is_same_run(&updated, asked)).then_some(JobField::RunPriority(priority))
+    for spec in &mut updated {
+        (spec.dstack_priority, spec.inactivity_s) = (Some(priority), inactivity);
+    }
+    let mut fields = Vec::new();
+    if active.iter().any(|spec| spec.dstack_priority != Some(priority)) {
+        fields.push(JobField::RunPriority(priority));
+    }
+    if active.iter().any(|spec| spec.inactivity_s != inactivity) {
+        fields.push(JobField::RunInactivity(inactivity));
+    }
+    (!fields.is_empty() && is_same_run(&updated, asked)).then_some(fields)
 }
 
 /// What decides how a run runs.

@@ -4,9 +4,10 @@ use dstack::configuration::task::Task;
 use dstack::configuration::{Configuration, parse};
 use dstack::request::{
     Draft, KnownInstances, RequestError, Submitter, draft, for_offers, is_same_run,
-    resolve_instances,
+    resolve_instances, update_in_place,
 };
 use model::amount::Bytes;
+use model::change::JobField;
 use model::gpu::{ComputeCapability, GpuVendor};
 use model::node::{Architecture, NodeConfig, NodeFacts};
 use model::partition::Partition;
@@ -305,4 +306,24 @@ fn run_is_the_same_whoever_submits_it_and_whenever() {
     for other in ["name: train\nretry: true\npriority: 1", "name: train\nretry: true\nnodes: 2"] {
         assert!(!is_same_run([&first], [&spec(other, 1_000)]), "{other}");
     }
+}
+
+#[test]
+fn priority_and_inactivity_are_updated_in_place_and_nothing_else() {
+    let desk = |lines: &str| {
+        let text = format!("type: dev-environment\nname: desk\nide: vscode\n{lines}\n");
+        let loaded = parse("desk.yml", text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
+        let task = loaded.configuration.task().expect("a dev environment");
+        draft_of(&task, Timestamp::from_secs(1_000)).expect("a draft").submission.spec
+    };
+    let active = desk("inactivity_duration: 2h");
+    let update = |lines: &str| update_in_place(&[&active], &[desk(lines)]);
+    assert_eq!(update("inactivity_duration: 2h"), None, "there is nothing to update");
+    let (priority, off) = (JobField::RunPriority(7), JobField::RunInactivity(None));
+    assert_eq!(
+        update("inactivity_duration: 30m"),
+        Some(vec![JobField::RunInactivity(Some(1_800))])
+    );
+    assert_eq!(update("inactivity_duration: off\npriority: 7"), Some(vec![priority, off]));
+    assert_eq!(update("inactivity_duration: 30m\nmax_duration: 1h"), None);
 }

@@ -111,6 +111,7 @@ fn asks(field: &JobField) -> bool {
         | JobField::Nice(_)
         | JobField::SiteFactor(_)
         | JobField::RunPriority(_)
+        | JobField::RunInactivity(_)
         | JobField::Comment(_)
         | JobField::AdminComment(_)
         | JobField::Dependency(_)

@@ -136,7 +136,9 @@ impl State {
             JobField::Priority(priority) => self.check_priority(job, *priority, context),
             JobField::Nice(nice) if *nice < 0 => self.only_operators(context),
             JobField::Nice(_) => Ok(()),
-            JobField::RunPriority(_) if job.spec.launch.kind != LaunchKind::Task => {
+            JobField::RunPriority(_) | JobField::RunInactivity(_)
+                if job.spec.launch.kind != LaunchKind::Task =>
+            {
                 Err(Refusal::Other(format!("job {} is no run of dstack's", job.id)))
             }
             // Whoever submits a run chooses it, until an operator does.
@@ -144,6 +146,7 @@ impl State {
                 if job.priority_set { self.only_operators(context) } else { Ok(()) }
             }
             JobField::RunPriority(priority) => Err(run_priority_refused(*priority)),
+            JobField::RunInactivity(_) => Ok(()),
             // Slurm accepts a deadline for a running job, without effect.
             JobField::Deadline(_) if running => Ok(()),
             JobField::Deadline(time) if *time <= context.now => Err(Refusal::TimePassed),
@@ -315,6 +318,7 @@ fn chooses_files(field: &JobField) -> bool {
         | JobField::Nice(_)
         | JobField::SiteFactor(_)
         | JobField::RunPriority(_)
+        | JobField::RunInactivity(_)
         | JobField::Comment(_)
         | JobField::Begin(_)
         | JobField::Deadline(_)

@@ -1,9 +1,11 @@
 //! Commands about secrets. Values come in encrypted: the state machine has no key.
 
+use super::activity::noted;
 use crate::authorise::{Act, authorise};
 use crate::command::{Command, Context, Decision, ResealedSecret};
 use crate::event::Event;
 use crate::state::State;
+use model::activity::{ActivityKind, ActivityTarget};
 use model::bounds;
 use model::reason::Refusal;
 use model::secret::{self, Sealed};
@@ -18,7 +20,10 @@ impl State {
         let events = match command {
             Command::SetSecret { project, name, sealed } => {
                 authorise(self, &context.by, Act::ManageSecrets(project))?;
-                vec![self.secret_set(project, name, sealed, context)?]
+                let known = self.secrets_of(project).contains_key(name);
+                let what = if known { ActivityKind::Changed } else { ActivityKind::Created };
+                let set = self.secret_set(project, name, sealed, context)?;
+                vec![set, noted(context, target(project, name), what)]
             }
             Command::RemoveSecrets { project, names } => {
                 authorise(self, &context.by, Act::ManageSecrets(project))?;
@@ -87,11 +92,14 @@ impl State {
             return Err(Refusal::UnknownThing { what: "secret".into(), name: missing.clone() });
         }
         let names: BTreeSet<&String> = names.iter().collect();
-        let removed = names.into_iter().map(|name| Event::SecretRemoved {
-            project: project.into(),
-            name: name.clone(),
-            by: context.by.name.clone(),
-            at: context.now,
+        let removed = names.into_iter().flat_map(|name| {
+            let removed = Event::SecretRemoved {
+                project: project.into(),
+                name: name.clone(),
+                by: context.by.name.clone(),
+                at: context.now,
+            };
+            [removed, noted(context, target(project, name), ActivityKind::Deleted)]
         });
         Ok(removed.collect())
     }
@@ -102,6 +110,10 @@ impl State {
         let unchanged = secrets.iter().filter(unchanged);
         unchanged.map(|s| event(&s.project, &s.name, &s.after, context)).collect()
     }
+}
+
+fn target(project: &str, name: &str) -> ActivityTarget {
+    ActivityTarget::Secret { project: project.into(), name: name.into() }
 }
 
 fn event(project: &str, name: &str, sealed: &Sealed, context: &Context) -> Event {

@@ -374,12 +374,14 @@ fn retry_requeues_only_for_the_events_that_it_lists() {
         timed_out: false,
         lost: false,
     };
-    let table: [(Set, AttemptReport, JobState); 5] = [
+    let table: [(Set, AttemptReport, JobState); 7] = [
         (|r| r.on_error = true, ended(1), JobState::Pending),
         (|r| r.on_error = true, ended(0), JobState::Completed),
-        (|r| r.on_error = true, AttemptReport::Missing, JobState::NodeFail),
+        (|r| r.on_error = true, AttemptReport::Missing, JobState::Pending),
+        (|r| r.on_interruption = true, AttemptReport::Missing, JobState::Pending),
         (|r| r.on_interruption = true, ended(1), JobState::Failed),
-        (|r| r.on_error = true, oom, JobState::OutOfMemory),
+        (|r| r.on_interruption = true, oom.clone(), JobState::OutOfMemory),
+        (|r| r.on_error = true, oom, JobState::Pending),
     ];
     for (set, report, expected) in table {
         let mut w = world(1);

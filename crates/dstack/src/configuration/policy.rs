@@ -5,7 +5,13 @@ use model::run::{Retry, StartupOrder, UtilizationPolicy};
 use std::time::Duration;
 
 /// The duration of `retry: true`, and of a `retry` without one.
-const RETRY_DURATION_S: u64 = 3_600;
+pub const RETRY_DURATION_S: u64 = 3_600;
+
+/// The events that `retry` is about.
+pub const RETRY_EVENTS: [&str; 3] = ["no-capacity", "interruption", "error"];
+
+/// The seconds that a run may take to stop where it has no `stop_duration`.
+pub const STOP_S: u32 = 300;
 
 /// A fleet, of this project or of another.
 #[derive(Debug, Clone, PartialEq, Eq)]

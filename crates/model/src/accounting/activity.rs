@@ -25,6 +25,7 @@ pub enum ActivityTarget {
     User(String),
     Node(String),
     Fleet { project: String, name: String },
+    Secret { project: String, name: String },
     Run { run: RunId, name: String, owner: u32, account: String },
 }
 

@@ -137,6 +137,8 @@ pub enum JobField {
     SiteFactor(i32),
     /// dstack's `priority`, from 0 to 100.
     RunPriority(u8),
+    /// dstack's `inactivity_duration` in seconds; `None` for off.
+    RunInactivity(Option<u32>),
     Comment(String),
     Begin(Timestamp),
     Deadline(Timestamp),

@@ -411,6 +411,11 @@ fn end_order(state: &cluster::State, job: &Job, outcome: Outcome) -> EndOrder {
     );
     let notices = forced.then(|| launch::end_notices(job, outcome)).flatten();
     let (notice, step_notice) = notices.unzip();
-    let grace_s = launch::stop_s(state, job);
+    let grace_s = match outcome {
+        Outcome::Preempted | Outcome::Requeued | Outcome::NodeFail => {
+            launch::interruption_s(state, job)
+        }
+        _ => launch::stop_s(state, job),
+    };
     EndOrder { step: None, grace_s, notice, step_notice, exit: None }
 }

@@ -17,6 +17,7 @@ use model::id::JobId;
 use model::principal::Principal;
 use model::reason::Refusal;
 use model::run::LaunchKind;
+use model::time::Timestamp;
 use serde::Deserialize;
 use slurm::output::text::job_text;
 use std::cell::RefCell;
@@ -43,6 +44,8 @@ pub struct LogsQuery {
     offset: u64,
     #[serde(default)]
     follow: bool,
+    /// Only what came later, by the server's clock, of a log that the server keeps. In milliseconds since 1970.
+    since_ms: Option<i64>,
 }
 
 /// The bytes that one read of a kept log takes.
@@ -64,9 +67,14 @@ pub async fn logs(
         Ok(file) => file,
         Err(why) => return answer_json(&Answer::Refused(why)),
     };
-    if output_file.is_none() && !collector::is_running(&shared, &key) {
+    let since = query.since_ms.map(Timestamp::from_millis);
+    if since.is_some() && output_file.is_some() {
+        let why = "an output file does not say when a line was written: leave out the time";
+        return answer_json(&Answer::Refused(Refusal::Other(why.into())));
+    }
+    if since.is_some() || output_file.is_none() && !collector::is_running(&shared, &key) {
         shared.logs.pull(key.clone()).await;
-        return octets(kept(shared.logs.store.clone(), key, query.offset));
+        return octets(kept(shared.logs.store.clone(), key, query.offset, since));
     }
     let (offset, follow) = (query.offset, query.follow);
     let kind = match output_file {
@@ -129,11 +137,12 @@ fn output_file(
     Ok(Some((streams.stdout, ids)))
 }
 
-/// The kept log without its first `skip` bytes, page by page as the client takes it.
+/// The kept log since a time, without its first `skip` bytes, page by page as the client takes it.
 fn kept(
     store: Arc<dyn RunLogs>,
     key: LogKey,
     skip: u64,
+    since: Option<Timestamp>,
 ) -> impl Stream<Item = io::Result<Vec<u8>>> + Send + 'static {
     futures_util::stream::unfold((0, skip), move |(place, skip)| {
         let (store, key) = (store.clone(), key.clone());
@@ -143,8 +152,9 @@ fn kept(
                 Ok(page) => page,
                 Err(error) => return Some((Err(error), (place, skip))),
             };
-            let mut bytes: Vec<u8> =
-                page.chunks.into_iter().flat_map(|chunk| chunk.bytes).collect();
+            let chunks = page.chunks.into_iter();
+            let chunks = chunks.filter(|chunk| since.is_none_or(|since| chunk.at > since));
+            let mut bytes: Vec<u8> = chunks.flat_map(|chunk| chunk.bytes).collect();
             let beyond = skip.saturating_sub(bytes.len() as u64);
             bytes.drain(..(skip - beyond) as usize);
             Some((Ok(bytes), (page.next, beyond)))

@@ -2,13 +2,13 @@
 
 use crate::configuration::fault::{Fault, Problem};
 use crate::configuration::field::Field;
+use crate::configuration::policy::RETRY_EVENTS;
 use crate::configuration::property::{Default, Form, Table, acts};
 use crate::configuration::reader::mapping;
 use crate::configuration::reading::Reading;
 use crate::configuration::value::Value;
 use model::cron::Cron;
 
-pub const RETRY_EVENTS: &[&str] = &["no-capacity", "interruption", "error"];
 pub const STARTUP_ORDERS: &[&str] = &["any", "master-first", "workers-first"];
 /// dstack's backends; every node here is of `remote`, its name for machines that are there already.
 pub const BACKENDS: &[&str] = &[
@@ -91,7 +91,7 @@ fn retry_events(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
     if events.is_empty() {
         return Err(field.invalid("at least one of no-capacity, interruption and error"));
     }
-    let each = events.iter().map(|event| event.word(RETRY_EVENTS).map(Value::text));
+    let each = events.iter().map(|event| event.word(&RETRY_EVENTS).map(Value::text));
     each.collect::<Result<_, _>>().map(Value::List)
 }
 

@@ -518,8 +518,17 @@ fn is_deferred(facts: &Facts) -> bool {
     }
 }
 
-/// Seconds between the signal that ends a job and the kill.
+/// Seconds between the signal that ends a job and the kill. A task has dstack's own where it says nothing.
 pub fn stop_s(state: &State, job: &Job) -> u32 {
+    let unsaid = match job.spec.launch.kind {
+        LaunchKind::Task => dstack::configuration::policy::STOP_S,
+        LaunchKind::Batch | LaunchKind::Interactive => state.config.parameters.kill_wait_s,
+    };
+    job.spec.launch.stop_s.unwrap_or(unsaid)
+}
+
+/// The same for an end that others wait for, and that is no stop: a task then has as long as any job unless it says more.
+pub fn interruption_s(state: &State, job: &Job) -> u32 {
     job.spec.launch.stop_s.unwrap_or(state.config.parameters.kill_wait_s)
 }
 

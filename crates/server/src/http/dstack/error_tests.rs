@@ -75,6 +75,10 @@ fn recorded() -> Vec<Recorded> {
 }
 
 async fn send(api: &Api, one: &Recorded) -> (u16, Value) {
+    send_from(api, one, Some(Peer::Socket(server_principal()))).await
+}
+
+async fn send_from(api: &Api, one: &Recorded, peer: Option<Peer>) -> (u16, Value) {
     let limits: ConnectionLimits = "".parse().expect("limits");
     let mut router = router(api.server.shared.clone(), BodyLimits::new(&limits));
     let mut request = Request::builder().method(one.method).uri(one.path);
@@ -82,7 +86,9 @@ async fn send(api: &Api, one: &Recorded) -> (u16, Value) {
         request = request.header("X-API-VERSION", version);
     }
     let mut request = request.body(Body::from(one.body)).expect("a request");
-    request.extensions_mut().insert(Peer::Socket(server_principal()));
+    if let Some(peer) = peer {
+        request.extensions_mut().insert(peer);
+    }
     let response = router.call(request).await.expect("a response");
     let status = response.status().as_u16();
     let body = response.into_body().collect().await.expect("a body").to_bytes();
@@ -132,4 +138,14 @@ async fn unknown_fields_of_other_versions_are_taken() {
     let api = Api::empty().await;
     let (status, said) = send(&api, &post(LIST, r#"{"foo":1}"#, 200, json!([]))).await;
     assert_eq!((status, said), (200, json!([])));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn version_is_told_to_somebody_without_a_token() {
+    let api = Api::empty().await;
+    let info = post("/api/server/get_info", "", 200, Value::Null);
+    let version = json!({"server_version": "0.22.5"});
+    assert_eq!(send_from(&api, &info, None).await, (200, version));
+    let list = post(LIST, "{}", 401, Value::Null);
+    assert_eq!(send_from(&api, &list, None).await.0, 401);
 }

@@ -1,6 +1,7 @@
 //! Events: what happened to runs, nodes, projects and users, as far as who asks is shown it.
 
 use super::answer::{ApiResult, Json};
+use super::secret;
 use crate::auth::principal;
 use crate::http::calls;
 use crate::shared::Shared;
@@ -37,14 +38,19 @@ pub async fn list(
 
 fn page(shared: &Shared, by: &Principal, wanted: &ListEvents) -> Result<Vec<Event>, Refusal> {
     let mut found = occurrences(shared, by, wanted)?;
+    found.retain(|one| is_on_page(one.at, wanted));
     let projects: BTreeSet<String> = shared.read().accounts.keys().cloned().collect();
+    let of_fleets = wanted.within_fleets.as_ref().map(|ids| ids_within_fleets(shared, ids));
+    let is_wanted = |event: &Event| {
+        let within = |ids: &BTreeSet<String>| event.targets.iter().any(|t| ids.contains(&t.id));
+        is_wanted(event, wanted) && of_fleets.as_ref().is_none_or(within)
+    };
     found.sort_by_key(|one| (one.at, one.number));
     if !wanted.ascending {
         found.reverse();
     }
     let limit = wanted.limit.map_or(EVENTS_MAX, |limit| limit as usize).min(EVENTS_MAX);
-    let events =
-        found.iter().map(|one| event(one, &projects)).filter(|event| is_wanted(event, wanted));
+    let events = found.iter().map(|one| event(one, &projects)).filter(is_wanted);
     let Some(previous) = &wanted.prev_id else { return Ok(events.take(limit).collect()) };
     let mut events: Vec<Event> = events.collect();
     if let Some(at) = events.iter().position(|event| event.id == *previous) {
@@ -52,6 +58,24 @@ fn page(shared: &Shared, by: &Principal, wanted: &ListEvents) -> Result<Vec<Even
     }
     events.truncate(limit);
     Ok(events)
+}
+
+/// Whether what happened then comes after the place that the client has come to. Of the same moment there may be more only
+/// where it names the last event that it has.
+fn is_on_page(at: Timestamp, wanted: &ListEvents) -> bool {
+    let Some(place) = wanted.prev_recorded_at.map(Timestamp::from) else { return true };
+    let order = if wanted.ascending { at.cmp(&place) } else { place.cmp(&at) };
+    order.is_gt() || order.is_eq() && wanted.prev_id.is_some()
+}
+
+/// The ids of fleets, and of the instances that they have now.
+fn ids_within_fleets(shared: &Shared, fleets: &[String]) -> BTreeSet<String> {
+    let state = shared.read();
+    let mut ids: BTreeSet<String> = fleets.iter().cloned().collect();
+    let named =
+        state.partitions.iter().filter(|fleet| fleets.contains(&uuid("fleet", &fleet.name)));
+    ids.extend(named.flat_map(|fleet| &fleet.nodes).map(|node| uuid("instance", node)));
+    ids
 }
 
 fn occurrences(
@@ -67,10 +91,11 @@ fn occurrences(
         // No run has such an id. A filter without runs would be one for all of them.
         return Ok(noted().iter().map(occurrence::of_activity).collect());
     }
-    let until = wanted.prev_recorded_at.filter(|_| !wanted.ascending).map(Timestamp::from);
+    let place = wanted.prev_recorded_at.map(Timestamp::from);
     let filter = HistoryFilter {
         runs,
-        until,
+        from: place.filter(|_| wanted.ascending),
+        until: place.filter(|_| !wanted.ascending),
         duplicates: true,
         limit: Some(RECORDS_MAX),
         ..HistoryFilter::default()
@@ -121,6 +146,7 @@ fn target(target: &Target, projects: &BTreeSet<String>) -> EventTarget {
             }
             Target::Instance(name) => uuid("instance", name),
             Target::Fleet { name, .. } => uuid("fleet", name),
+            Target::Secret { project, name } => secret::id(project, name),
             Target::Project(name) => uuid("project", name),
             Target::User(name) => uuid("user", name),
         },
@@ -160,9 +186,6 @@ fn is_wanted(event: &Event, wanted: &ListEvents) -> bool {
         && within_projects
         // The runs themselves were asked for by their ids already.
         && (wanted.within_runs.is_none() || event.targets.iter().any(is_of_run))
-        && wanted.within_fleets.as_ref().is_none_or(|_| {
-            event.targets.iter().any(|target| target.kind == "instance")
-        })
         && types.is_none_or(|types| event.targets.iter().any(|t| types.contains(&t.kind)))
         && actors.is_none_or(|actors| actors.contains(&event.actor_user_id))
 }

@@ -1,16 +1,14 @@
 //! A run as it was kept, and the jobs of it that dstack's client is shown. The text is answered as it is: only what jobs
 //! repeat of it is read.
 
-use dstack::api::job::{AppSpec, JobSpec, Requirements};
+use dstack::api::job::{AppSpec, JobSpec, Requirements, Retry};
 use dstack::api::run::RunSpec;
 use dstack::configuration::from_json;
+use dstack::configuration::policy::{RETRY_DURATION_S, RETRY_EVENTS, STOP_S};
 use model::reason::Refusal;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
-
-/// What dstack's client is told where a run does not say how long it may take to stop.
-const DSTACK_STOP_S: u64 = 300;
 
 /// What the jobs of a run repeat of its specification.
 #[derive(Default)]
@@ -44,6 +42,8 @@ struct KeptConfiguration<'a> {
     env: Value,
     image: Value,
     priority: Value,
+    inactivity_duration: Value,
+    retry: Value,
     privileged: Value,
     docker: Value,
     max_duration: Value,
@@ -128,9 +128,11 @@ impl<'a> KeptSpec<'a> {
         self.configuration.ide.as_str().and_then(Ide::named)
     }
 
-    /// Whether it says another priority than the run has, which was updated since.
-    fn has_other_priority(&self, priority: u8) -> bool {
-        self.configuration.priority.as_u64().unwrap_or(0) != u64::from(priority)
+    /// Whether it says something else than the run has, which was updated since.
+    fn is_updated(&self, now: Updatable) -> bool {
+        let KeptConfiguration { priority, inactivity_duration, .. } = &self.configuration;
+        priority.as_u64().unwrap_or(0) != u64::from(now.priority)
+            || inactivity_duration.as_u64() != now.inactivity_s.map(u64::from)
     }
 
     pub fn job_spec(&self, name: &str, rank: u32, count: u32) -> JobSpec {
@@ -161,7 +163,7 @@ impl<'a> KeptSpec<'a> {
             single_branch: None,
             max_duration: configuration.max_duration.as_u64(),
             stop_duration: match &configuration.stop_duration {
-                Value::Null => Some(DSTACK_STOP_S),
+                Value::Null => Some(STOP_S.into()),
                 said => said.as_u64(),
             },
             utilization_policy: configuration.utilization_policy.map(ToOwned::to_owned),
@@ -174,7 +176,7 @@ impl<'a> KeptSpec<'a> {
                 multinode: Some(count > 1),
                 backend_options: None,
             },
-            retry: None,
+            retry: configuration.retry(),
             volumes: Vec::new(),
             ssh_key: None,
             working_dir: text(&configuration.working_dir),
@@ -201,6 +203,23 @@ impl<'a> KeptConfiguration<'a> {
         let own = group.and_then(|group| group.commands.as_deref());
         let own = own.filter(|commands| !commands.is_empty());
         own.or(self.commands.as_deref()).unwrap_or_default()
+    }
+
+    /// `true`, and a mapping without events, are all of them.
+    fn retry(&self) -> Option<Retry> {
+        let said = match &self.retry {
+            Value::Bool(true) => &Value::Null,
+            said @ Value::Object(_) => said,
+            _ => return None,
+        };
+        let events = said["on_events"].as_array().into_iter().flatten();
+        let events: Vec<String> =
+            events.filter_map(|event| event.as_str().map(str::to_owned)).collect();
+        let all = || RETRY_EVENTS.map(str::to_owned).to_vec();
+        Some(Retry {
+            on_events: if events.is_empty() { all() } else { events },
+            duration: said["duration"].as_u64().or(Some(RETRY_DURATION_S)),
+        })
     }
 
     /// The ports that a client who attaches forwards.
@@ -252,18 +271,77 @@ pub fn check(text: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The kept run with the priority that it has now.
-pub fn with_priority(kept: Box<RawValue>, priority: Option<u8>) -> Box<RawValue> {
-    let changed = priority.filter(|priority| {
-        KeptSpec::of(&kept).is_some_and(|spec| spec.has_other_priority(*priority))
-    });
-    let Some(priority) = changed else { return kept };
+/// The properties of a configuration that are updated in place.
+pub const UPDATED_IN_PLACE: [&str; 2] = ["priority", "inactivity_duration"];
+
+/// The values of those properties that a run has now.
+#[derive(Debug, Clone, Copy)]
+pub struct Updatable {
+    pub priority: u8,
+    pub inactivity_s: Option<u32>,
+}
+
+/// The kept run with what it has now of that which is updated in place.
+pub fn with_updates(kept: Box<RawValue>, now: Option<Updatable>) -> Box<RawValue> {
+    let updated = now.filter(|now| KeptSpec::of(&kept).is_some_and(|spec| spec.is_updated(*now)));
+    let Some(now) = updated else { return kept };
     let Ok(mut spec) = serde_json::from_str::<Value>(kept.get()) else { return kept };
-    spec["configuration"]["priority"] = priority.into();
+    let configuration = &mut spec["configuration"];
+    configuration["priority"] = now.priority.into();
+    let is_off = now.inactivity_s.is_none();
+    if !is_off || configuration["inactivity_duration"].is_number() {
+        let off = || Value::from("off");
+        configuration["inactivity_duration"] = now.inactivity_s.map_or_else(off, Value::from);
+    }
     raw(&spec)
 }
 
 /// The value as text.
 pub fn raw(value: &impl Serialize) -> Box<RawValue> {
     to_raw_value(value).unwrap_or_else(|_| RawValue::NULL.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn kept(configuration: &Value) -> Box<RawValue> {
+        raw(&json!({"run_name": "desk", "configuration": configuration}))
+    }
+
+    #[test]
+    fn jobs_repeat_the_retry_policy_of_their_run() {
+        let all = json!(["no-capacity", "interruption", "error"]);
+        let table = [
+            (json!(null), json!(null)),
+            (json!(false), json!(null)),
+            (json!(true), json!({"on_events": all, "duration": 3600})),
+            (json!({"on_events": null, "duration": 60}), json!({"on_events": all, "duration": 60})),
+            (json!({"on_events": ["error"]}), json!({"on_events": ["error"], "duration": 3600})),
+        ];
+        for (said, shown) in table {
+            let kept = kept(&json!({"type": "task", "commands": ["a"], "retry": said}));
+            let spec = KeptSpec::of(&kept).expect("a run").job_spec("desk", 0, 1);
+            assert_eq!(serde_json::to_value(spec.retry).expect("JSON"), shown, "{said}");
+        }
+    }
+
+    #[test]
+    fn what_was_updated_in_place_is_shown_as_it_is_now() {
+        let shown = |said: Value, priority, inactivity_s| {
+            let now = Some(Updatable { priority, inactivity_s });
+            let configuration = json!({"type": "dev-environment", "ide": "vscode",
+                "priority": 0, "inactivity_duration": said});
+            let text = with_updates(kept(&configuration), now);
+            let run: Value = serde_json::from_str(text.get()).expect("JSON");
+            let shown = &run["configuration"];
+            (shown["priority"].clone(), shown["inactivity_duration"].clone())
+        };
+        assert_eq!(shown(json!(60), 0, Some(60)), (json!(0), json!(60)));
+        assert_eq!(shown(json!(60), 5, Some(90)), (json!(5), json!(90)));
+        assert_eq!(shown(json!(60), 0, None), (json!(0), json!("off")));
+        assert_eq!(shown(json!(null), 5, None), (json!(5), json!(null)));
+        assert_eq!(shown(json!("off"), 0, Some(60)), (json!(0), json!(60)));
+    }
 }

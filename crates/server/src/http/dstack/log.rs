@@ -6,6 +6,7 @@ use super::run_list;
 use crate::logs::log_key::log_key;
 use crate::shared::Shared;
 use crate::show::dstack_id::submission_id;
+use crate::show::history;
 use axum::Extension;
 use axum::extract::{Path, State};
 use base64::Engine;
@@ -13,7 +14,10 @@ use base64::engine::general_purpose::STANDARD;
 use cluster::authorise::{Act, authorise};
 use dstack::api::error::ApiError;
 use dstack::api::stored::{LogEvent, Logs, PollLogs};
+use dstack::occurrence::{self, Target};
 use model::principal::Principal;
+use model::reason::Refusal;
+use model::record::HistoryFilter;
 use model::time::Timestamp;
 use std::collections::VecDeque;
 use std::io;
@@ -36,6 +40,9 @@ pub async fn poll(
     let run = run_list::by_name(&shared, &by, &project, &wanted.run_name)?;
     let run = run.ok_or_else(|| Refused::not_found("Run not found"))?;
     authorise(&shared.read(), &by, Act::ReadTextsOf(run.owner_uid))?;
+    if wanted.diagnose {
+        return Ok(Json(block_in_place(|| diagnosis(&shared, &by, &run, &wanted))?));
+    }
     let Some(key) = log_of(&shared, &run, &wanted.job_submission_id) else {
         return Ok(Json(Logs::default()));
     };
@@ -136,6 +143,46 @@ impl Lines {
         let logs = newest.into_iter().rev().collect();
         Ok(Logs { logs, external_url: None, next_token: None })
     }
+}
+
+/// What happened to a submission, and why it ended: here no agent of its own writes a log about a run.
+fn diagnosis(
+    shared: &Shared,
+    by: &Principal,
+    run: &RunFacts,
+    wanted: &PollLogs,
+) -> Result<Logs, Refusal> {
+    let filter = HistoryFilter {
+        runs: run.run.into_iter().collect(),
+        duplicates: true,
+        ..HistoryFilter::default()
+    };
+    if filter.runs.is_empty() {
+        return Ok(Logs::default());
+    }
+    let is_asked = |target: &Target| match target {
+        Target::Job { run, restarts, rank, .. } => {
+            submission_id(&run.to_string(), *restarts, *rank) == wanted.job_submission_id
+        }
+        _ => false,
+    };
+    let told = occurrence::of_records(history::history(shared, by, &filter)?);
+    let told = told.into_iter().filter(|one| one.targets.iter().any(is_asked));
+    let mut lines: Vec<(Timestamp, String)> = told.map(|one| (one.at, one.message)).collect();
+    if let (Some(ended), false) = (run.ended, run.summary.error.is_empty()) {
+        lines.push((ended, run.summary.error.clone()));
+    }
+    let event = |(at, line): (Timestamp, String)| LogEvent {
+        timestamp: at.into(),
+        log_source: "stdout".to_owned(),
+        message: STANDARD.encode(line + "\n"),
+    };
+    let mut logs: Vec<LogEvent> = lines.into_iter().map(event).collect();
+    if wanted.descending {
+        logs.reverse();
+    }
+    logs.truncate(Lines::of(wanted).most);
+    Ok(Logs { logs, external_url: None, next_token: None })
 }
 
 /// The log of one node's part of one attempt, by the id that the client was given for it.

@@ -10,6 +10,8 @@ mod client_version;
 #[cfg(test)]
 mod error_tests;
 mod event;
+#[cfg(test)]
+mod event_tests;
 mod file;
 mod fleet;
 mod fleet_plan;
@@ -61,7 +63,6 @@ type Handler = fn() -> MethodRouter<Arc<Shared>>;
 
 /// Every route that needs a token.
 const ROUTES: &[(&str, Handler)] = &[
-    ("/api/server/get_info", || post(server_info)),
     ("/api/users/get_my_user", || post(user::my_user)),
     ("/api/users/list", || post(user::list)),
     ("/api/users/get_user", || post(user::get)),
@@ -150,6 +151,7 @@ pub fn router(shared: &Arc<Shared>, bodies: &BodyLimits) -> Router<Arc<Shared>> 
         .route_layer(middleware::from_fn(client_version::check))
         .route_layer(middleware::from_fn_with_state(bodies.clone(), body_limits::read_whole))
         .route_layer(middleware::from_fn_with_state(shared.clone(), authenticated))
+        .route("/api/server/get_info", post(server_info))
         .route("/api/auth/list_providers", post(nothing))
         .route("/healthcheck", get(|| async { Json(json!({"status": "running"})) }))
 }

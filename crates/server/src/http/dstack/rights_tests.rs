@@ -25,7 +25,6 @@ fn run_spec() -> Value {
 
 /// Who gets what he asks for by each route.
 const TABLE: &[(&str, &[Caller], Sample)] = &[
-    ("/api/server/get_info", EVERYBODY, NO_BODY),
     ("/api/users/get_my_user", EVERYBODY, NO_BODY),
     ("/api/users/list", EVERYBODY, NO_BODY),
     ("/api/users/get_user", &[Stranger, Administrator, Root], |_| json!({"username": "sam"})),

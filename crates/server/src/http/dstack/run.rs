@@ -1,7 +1,7 @@
 //! Runs: planned, applied, listed and stopped.
 
 use super::answer::{ApiResult, Json, Refused};
-use super::kept_spec::{KeptSpec, raw};
+use super::kept_spec::{KeptSpec, UPDATED_IN_PLACE, raw};
 use super::run_body::Bodies;
 use super::run_list::ActiveRun;
 use super::run_request::{self, Purpose, RunRequest};
@@ -13,7 +13,10 @@ use axum::Extension;
 use axum::extract::{Path, State};
 use dstack::api::gpu::{Gpus, ListGpus};
 use dstack::api::plan::{JobPlan, RunPlan};
-use dstack::api::run::{ApplyRunPlan, DeleteRuns, GetRun, GetRunPlan, ListRuns, Run, StopRuns};
+use dstack::api::run::{
+    ApplyRunPlan, DeleteRuns, GetRun, GetRunPlan, ListRuns, Run, RunSpec, StopRuns,
+};
+use dstack::no_offer;
 use dstack::request::{for_offers, group_requests, is_same_run, update_in_place};
 use dstack::status::ApplyAction;
 use model::change::{JobChange, JobFilter, JobRef};
@@ -22,6 +25,7 @@ use model::id::JobId;
 use model::principal::Principal;
 use model::reason::Refusal;
 use model::run::JobSpec;
+use serde_json::Value;
 use std::sync::Arc;
 use tokio::task::block_in_place;
 use wire::client::{Answer, Call, Cancel, JobsQuery, Offer, Submission};
@@ -92,13 +96,15 @@ pub async fn plan(
             max_price: found.first().map(|_| 0.0),
         }
     };
+    let becomes_it = active.as_ref().is_some_and(|active| becomes(&shared, active, &asked));
     Ok(Json(RunPlan {
         project_name: project.clone(),
         user: by.name.clone(),
         job_plans: (0..nodes).map(job_plan).collect(),
         run_spec: asked.run_spec,
         effective_run_spec: Some(asked.effective),
-        action: if active.is_some() { ApplyAction::Update } else { ApplyAction::Create },
+        // A client that is told to create one beside an active one offers to stop that first.
+        action: if becomes_it { ApplyAction::Update } else { ApplyAction::Create },
         current_resource: active.map(|active| Box::new(bodies.run(&active.facts))),
     }))
 }
@@ -116,7 +122,7 @@ pub async fn apply(
     let _own = if brings { Some(shared.uploads.own_turn(by.uid).await) } else { None };
     let read = || run_request::read(&shared, &by, &project, run, Purpose::Run);
     let asked = block_in_place(read)?;
-    let RunRequest { name, mut submission, effective, .. } = asked;
+    let RunRequest { name, task, mut submission, effective, .. } = asked;
     let asked = stored_form(&submission);
     if let Some(active) = run_list::own_active(&shared, &by, &project, &name)? {
         return same_run(&shared, &by, &project, &active, &asked).await;
@@ -139,9 +145,53 @@ pub async fn apply(
             })?;
             same_run(&shared, &by, &project, &active, &asked).await
         }
+        // The plan has no place for it: what it said was that there are no offers.
+        Err(why @ (Refusal::NodeConfiguration(_) | Refusal::UnknownGres(_))) => {
+            Err(Refused::because(no_offer::explained(&why, &task.resources)))
+        }
         Err(why) => Err(why.into()),
         Ok(_) => Err(Refused::because("the run was not submitted")),
     }
+}
+
+/// Whether the active run is the one that is planned, or can become it in place.
+fn becomes(shared: &Shared, active: &ActiveRun, planned: &RunRequest) -> bool {
+    let mut asked = stored_form(&planned.submission);
+    let mut specs: Vec<JobSpec> = active.specs.iter().map(|spec| (**spec).clone()).collect();
+    if !planned.task.files.is_empty() || !planned.task.repos.is_empty() {
+        // What it brings along is read when it is submitted: until then it goes by its ids.
+        if !brings_the_same(shared, active, &planned.effective) {
+            return false;
+        }
+        for spec in specs.iter_mut().chain(&mut asked) {
+            Arc::make_mut(&mut spec.launch).workspace = None;
+        }
+    }
+    let specs: Vec<&JobSpec> = specs.iter().collect();
+    is_same_run(specs.iter().copied(), &asked)
+        || !active.is_array && update_in_place(&specs, &asked).is_some()
+}
+
+/// Whether the active run was submitted with the same files and repository.
+fn brings_the_same(shared: &Shared, active: &ActiveRun, planned: &RunSpec) -> bool {
+    let kept = active.facts.configuration.and_then(|blob| shared.blob_text(&blob).ok());
+    let kept = kept.and_then(|text| serde_json::from_str::<RunSpec>(&text).ok());
+    let brought = |run: &RunSpec| {
+        let mut configuration = run.configuration.clone();
+        for updatable in UPDATED_IN_PLACE {
+            configuration[updatable] = Value::Null;
+        }
+        let (files, code) = (run.file_archives.clone(), run.repo_code_hash.clone());
+        (
+            files,
+            code,
+            run.repo_id.clone(),
+            run.repo_data.clone(),
+            run.repo_dir.clone(),
+            configuration,
+        )
+    };
+    kept.is_some_and(|kept| brought(&kept) == brought(planned))
 }
 
 /// The active run of a name, if it is the one that is asked for or can become it in place.
@@ -157,10 +207,10 @@ async fn same_run(
     }
     let specs: Vec<&JobSpec> = active.specs.iter().map(Arc::as_ref).collect();
     // Of an array this is one task, and others may be of another shape.
-    let field = if active.is_array { None } else { update_in_place(&specs, asked) };
-    if let Some(field) = field {
+    let fields = if active.is_array { None } else { update_in_place(&specs, asked) };
+    if let Some(fields) = fields {
         for job in &active.jobs {
-            let change = JobChange::Fields(vec![field.clone()]);
+            let change = JobChange::Fields(fields.clone());
             let update = Call::UpdateJob { job: JobRef::whole(*job), change };
             calls::answer(shared, by.clone(), update).await?;
         }

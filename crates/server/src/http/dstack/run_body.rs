@@ -1,6 +1,6 @@
 //! Jobs, offers and nodes in the form that dstack's client reads.
 
-use super::kept_spec::{Ide, KeptSpec, raw, with_priority};
+use super::kept_spec::{Ide, KeptSpec, raw, with_updates};
 use super::run_facts::{GPU, Part, RunFacts};
 use crate::shared::Shared;
 use crate::show::dstack_id::{submission_id, uuid};
@@ -148,7 +148,7 @@ impl<'a> Bodies<'a> {
         let kept = run.configuration.as_ref().filter(|_| may_read());
         let kept = kept.and_then(|blob| self.shared.blob_text(blob).ok());
         let kept = kept.and_then(|text| RawValue::from_string(text).ok());
-        kept.map(|kept| with_priority(kept, run.priority))
+        kept.map(|kept| with_updates(kept, run.updatable))
     }
 
     fn submission(&self, run: &RunFacts, id: &str, rank: u32) -> JobSubmission {

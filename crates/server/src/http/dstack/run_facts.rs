@@ -1,5 +1,6 @@
 //! A run as dstack's answers need it: from a job in memory, or from its record once only the books have it.
 
+use super::kept_spec::Updatable;
 use dstack::occurrence::run_name;
 use dstack::run_summary::{RunSummary, is_waiting_for_schedule};
 use model::amount::Bytes;
@@ -41,8 +42,8 @@ pub struct RunFacts {
     pub command: Option<String>,
     pub submit_line: String,
     pub configuration: Option<BlobRef>,
-    /// dstack's, as it is now; `None` for what has none, and for records.
-    pub priority: Option<u8>,
+    /// What is updated in place, as it is now; `None` for what has none of it, and for records.
+    pub updatable: Option<Updatable>,
 }
 
 /// A part of a node.
@@ -95,7 +96,9 @@ impl RunFacts {
             command: launch.command.as_deref().map(str::to_owned),
             submit_line: spec.submit_line.to_string(),
             configuration: launch.configuration.as_deref().copied(),
-            priority: spec.dstack_priority,
+            updatable: spec
+                .dstack_priority
+                .map(|priority| Updatable { priority, inactivity_s: spec.inactivity_s }),
         }
     }
 
@@ -133,7 +136,7 @@ impl RunFacts {
             command: None,
             submit_line: record.submit_line.clone(),
             configuration: record.configuration,
-            priority: None,
+            updatable: None,
         }
     }
 }

@@ -17,8 +17,12 @@ use wire::client::{Answer, Call};
 /// dstack's own line for a bad name, as its clients know it.
 const NAME_LINE: &str = "Secret name should match regex '^[A-Za-z0-9-_]{1,200}$";
 
+pub fn id(project: &str, name: &str) -> String {
+    uuid("secret", &format!("{project}/{name}"))
+}
+
 fn body(project: &str, name: String, value: Option<SecretValue>) -> Secret {
-    Secret { id: uuid("secret", &format!("{project}/{name}")), name, value }
+    Secret { id: id(project, &name), name, value }
 }
 
 /// A secret that is not there, in dstack's own words.

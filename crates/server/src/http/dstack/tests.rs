@@ -28,7 +28,7 @@ pub(super) struct Api {
 
 impl Api {
     /// A cluster in which ada's run `train` runs.
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let Self { server } = Self::empty().await;
         server.node_up().await;
         let mut run = submission("");

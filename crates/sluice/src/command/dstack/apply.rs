@@ -3,14 +3,15 @@
 use super::fleet_apply::{self, FleetApply};
 use super::log_output::LogOutput;
 use super::{
-    ask, attach, cluster, confirm, each_group, jobs, nodes_of, offer_json, print, print_json, stop,
-    task_file, unexpected, workspace,
+    ask, attach, cluster, confirm, each_group, jobs, nodes_of, offer_json, own_name, print,
+    print_json, stop, task_file, unexpected, workspace,
 };
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::configuration::task::Task;
 use ::dstack::configuration::{Configuration, Loaded};
 use ::dstack::effective;
+use ::dstack::no_offer;
 use ::dstack::node_groups::group_of;
 use ::dstack::node_offer;
 use ::dstack::offer::Offer;
@@ -119,10 +120,17 @@ pub fn run(args: ApplyArgs) -> VerbResult {
         return fleet_apply::apply(&mut client, &asked, fleet, loaded.value.to_json());
     }
     let (task, draft, nodes) = prepare(&mut client, &args, &loaded)?;
-    let mut offers_of_each = vec![offers(&mut client, &draft.submission, &nodes)?];
+    let (first, why) = offers(&mut client, &draft.submission, &nodes)?;
+    let mut offers_of_each = vec![first];
+    let resources = task.groups.first().map_or(&task.resources, |group| &group.resources);
+    let mut missing: Vec<String> =
+        why.iter().map(|why| no_offer::explained(why, resources)).collect();
     if !draft.submission.het_components.is_empty() {
-        for group in request::group_requests(&draft.submission).iter().skip(1) {
-            offers_of_each.push(offers(&mut client, group, &nodes)?);
+        let others = request::group_requests(&draft.submission);
+        for (request, group) in others.iter().zip(&task.groups).skip(1) {
+            let (found, why) = offers(&mut client, request, &nodes)?;
+            offers_of_each.push(found);
+            missing.extend(why.iter().map(|why| no_offer::explained(why, &group.resources)));
         }
     }
     let user = user_name();
@@ -132,6 +140,9 @@ pub fn run(args: ApplyArgs) -> VerbResult {
         task: &task,
         offers: &offers_of_each,
     }))?;
+    for why in &missing {
+        args.say(&format!("{why}\n"))?;
+    }
     args.say("\n")?;
     let action = confirm_submit(&mut client, &draft, &args)?;
     let name = draft.submission.spec.name.clone();
@@ -139,6 +150,9 @@ pub fn run(args: ApplyArgs) -> VerbResult {
     let mut said = json!({
         "project": args.project, "name": name, "result": action.word(), "offers": offers,
     });
+    if !missing.is_empty() {
+        said["no_offers"] = json!(missing);
+    }
     if action != Action::Submit {
         if args.json {
             print_json(&said)?;
@@ -213,7 +227,7 @@ fn prepare(
     Ok((task, draft, nodes_of(cluster)))
 }
 
-/// The newest run of each name that the task depends on.
+/// The caller's newest run of each name that the task depends on, whether it has ended or not.
 fn resolve_dependencies(
     client: &mut Client,
     task: &mut Task,
@@ -224,10 +238,12 @@ fn resolve_dependencies(
     if names.is_empty() {
         return Ok(());
     }
-    let runs = jobs(client, JobFilter { names, ..JobFilter::default() })?;
+    let users = vec![own_name(client)?];
+    let filter = JobFilter { names, users, all_states: true, ..JobFilter::default() };
+    let runs = jobs(client, filter)?;
     let newest = |name: &str| {
         let of_name = runs.iter().filter(|job| &*job.spec.name == name);
-        of_name.map(|job| job.id.0).max()
+        of_name.map(|job| first_of(job).0).max()
     };
     request::resolve_dependencies(task, newest)
         .map_err(|error| VerbError::Message(format!("{}: {error}", args.file)))
@@ -299,22 +315,25 @@ fn umask() -> u32 {
     mask.bits()
 }
 
-/// The offers, those on free nodes first. Empty if no node can ever run it.
+/// The offers, those on free nodes first. None if no node can ever run it, with the reason.
 pub(super) fn offers(
     client: &mut Client,
     submission: &Submission,
     nodes: &Nodes,
-) -> Result<Vec<Offer>, VerbError> {
+) -> Result<(Vec<Offer>, Option<Refusal>), VerbError> {
     let patient = Box::new(request::for_offers(submission));
     match client.call(Call::Offers(patient))? {
         Answer::Offers(mut found) => {
             found.sort_by_key(|offer| !offer.available);
-            Ok(found
+            let shown = found
                 .iter()
                 .map(|offer| node_offer::offered(offer, nodes.get(&offer.node)))
-                .collect())
+                .collect();
+            Ok((shown, None))
         }
-        Answer::Refused(Refusal::NodeConfiguration(_) | Refusal::UnknownGres(_)) => Ok(Vec::new()),
+        Answer::Refused(why @ (Refusal::NodeConfiguration(_) | Refusal::UnknownGres(_))) => {
+            Ok((Vec::new(), Some(why)))
+        }
         Answer::Refused(Refusal::UnknownPartition(name)) => {
             Err(VerbError::Message(format!("fleet {name} does not exist")))
         }
@@ -351,7 +370,7 @@ fn confirm_submit(
         return Ok(Action::Unchanged);
     }
     let specs: Vec<_> = active.iter().map(|job| &*job.spec).collect();
-    if let Some(field) = update_in_place(&specs, &asked).filter(|_| !is_array && !args.force) {
+    if let Some(fields) = update_in_place(&specs, &asked).filter(|_| !is_array && !args.force) {
         args.say(&format!("Active run {name} already exists and can be updated in place.\n"))?;
         let yes = args.yes || confirm("Update the run?")?;
         if !yes {
@@ -359,7 +378,7 @@ fn confirm_submit(
             return Ok(Action::Declined);
         }
         for part in &active {
-            let change = JobChange::Fields(vec![field.clone()]);
+            let change = JobChange::Fields(fields.clone());
             ask(client, Call::UpdateJob { job: JobRef::whole(part.id), change })?;
         }
         args.say(&format!("Run {name} updated\n"))?;
@@ -377,10 +396,11 @@ fn confirm_submit(
     Ok(Action::Submit)
 }
 
-/// The active run of this name: its job, all its groups, or all tasks of its array. Jobs of `sbatch` are no runs.
+/// The caller's own active run of this name: its job, all its groups, or all tasks of its array. Others may have runs of the
+/// same name, and jobs of `sbatch` are no runs.
 fn active_run(client: &mut Client, name: &str) -> Result<Vec<JobView>, VerbError> {
-    let names = vec![name.to_owned()];
-    let filter = JobFilter { names, all_states: true, ..JobFilter::default() };
+    let (names, users) = (vec![name.to_owned()], vec![own_name(client)?]);
+    let filter = JobFilter { names, users, all_states: true, ..JobFilter::default() };
     let mut found = each_group(client, filter)?;
     found.retain(|job| job.spec.launch.kind == LaunchKind::Task);
     let active = found.iter().filter(|job| !job.state.is_ended()).max_by_key(|job| job.id);

@@ -1,6 +1,6 @@
 //! `sluice delete`: takes runs that have ended out of the lists of runs. `sacct` keeps them.
 
-use super::{ask, confirm, find_ended, print, print_json};
+use super::{OfProject, ask, confirm, find_ended, print, print_json};
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::configuration::parse;
 use clap::Args;
@@ -14,6 +14,8 @@ use wire::client::Call;
 pub struct DeleteArgs {
     #[command(flatten)]
     server: ServerLocationArgs,
+    #[command(flatten)]
+    of: OfProject,
     /// The runs' names, or jobs' numbers
     #[arg(value_name = "RUN", required_unless_present = "file")]
     runs: Vec<String>,
@@ -36,7 +38,7 @@ pub fn run(args: DeleteArgs) -> VerbResult {
     };
     // All are looked up before the first is deleted, so that a wrong name changes nothing.
     let found: Result<Vec<JobRecord>, VerbError> =
-        words.iter().map(|word| find_ended(&mut client, word)).collect();
+        words.iter().map(|word| find_ended(&mut client, word, &args.of)).collect();
     let mut done: Vec<Value> = Vec::new();
     for record in found? {
         if !args.yes && !confirm(&format!("Delete the run {}?", record.name))? {

@@ -1,13 +1,15 @@
 //! `sluice event`: what happened to runs, nodes, projects and users, the oldest first.
 
-use super::{ask, print, unexpected};
-use crate::command::verb::{ServerLocationArgs, VerbResult};
+use super::{OfProject, ask, parse_since, print, unexpected};
+use crate::client::Client;
+use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::occurrence::{self, Actor, Occurrence, Target};
 use clap::Args;
 use jiff::tz::TimeZone;
 use model::printable::printable;
-use model::time::{format_iso, parse_duration};
+use model::time::{Timestamp, format_iso};
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use std::process::ExitCode;
 use std::time::Duration;
 use wire::client::{Answer, Call, HistoryFilter};
@@ -19,47 +21,81 @@ const RECORDS_MAX: u32 = 1000;
 pub struct EventArgs {
     #[command(flatten)]
     server: ServerLocationArgs,
+    #[command(flatten)]
+    of: OfProject,
     /// Only events of this run itself
     #[arg(long, value_name = "NAME", conflicts_with = "within_run")]
     target_run: Option<String>,
     /// Only events of this run and of its jobs
     #[arg(long, value_name = "NAME")]
     within_run: Option<String>,
-    /// Only events of things of this kind: run, job, instance, project, user
+    /// Only events of things of this kind: run, job, instance, fleet, secret, project, user
     #[arg(long, value_name = "TYPE")]
     include_target_type: Vec<String>,
     /// Only events of the last while, as in 10s, 5m or 1d
     #[arg(long, value_name = "T", value_parser = parse_since)]
     since: Option<Duration>,
+    /// Go on with what happens, until interrupted
+    #[arg(short, long, conflicts_with = "json")]
+    watch: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-fn parse_since(text: &str) -> Result<Duration, String> {
-    let since = parse_duration(text).map_err(|error| error.to_string())?;
-    since.ok_or_else(|| "expected a duration, as in 10s, 5m or 1d".to_owned())
-}
+/// How long `--watch` waits before it asks again.
+const WATCH_PAUSE: Duration = Duration::from_secs(2);
 
 pub fn run(args: EventArgs) -> VerbResult {
     let mut client = args.server.client()?;
+    args.of.check(&mut client)?;
+    let (mut all, now) = events(&mut client, &args)?;
+    all.retain(|one| args.since.is_none_or(|since| now.since(one.at) <= since));
+    if args.json {
+        let all: Vec<Value> = all.iter().map(to_json).collect();
+        print(&format!("{}\n", json!(all)))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let zone = TimeZone::system();
+    let mut shown: HashSet<String> = HashSet::new();
+    loop {
+        let lines: Vec<String> = all.iter().map(|one| line(one, &zone)).collect();
+        print(&lines.iter().filter(|line| !shown.contains(*line)).cloned().collect::<String>())?;
+        if !args.watch {
+            return Ok(ExitCode::SUCCESS);
+        }
+        // What is too old to be listed again need not be remembered.
+        shown = lines.into_iter().collect();
+        std::thread::sleep(WATCH_PAUSE);
+        (all, _) = events(&mut client, &args)?;
+        let first = now;
+        all.retain(|one| one.at >= first);
+    }
+}
+
+/// What is asked for, the oldest first, and the server's time.
+fn events(
+    client: &mut Client,
+    args: &EventArgs,
+) -> Result<(Vec<Occurrence>, Timestamp), VerbError> {
     let named = args.within_run.as_ref().or(args.target_run.as_ref());
     let names = named.into_iter().cloned().collect();
     let filter = HistoryFilter {
         names,
+        accounts: args.of.accounts(),
         duplicates: true,
         limit: Some(RECORDS_MAX),
         ..HistoryFilter::default()
     };
-    let records = match ask(&mut client, Call::History(filter))? {
+    let records = match ask(client, Call::History(filter))? {
         Answer::History(records) => records,
         other => return Err(unexpected(&other)),
     };
-    let noted = match ask(&mut client, Call::Activities)? {
+    let noted = match ask(client, Call::Activities)? {
         Answer::Activities(noted) => noted,
         other => return Err(unexpected(&other)),
     };
-    let now = match ask(&mut client, Call::Ping)? {
+    let now = match ask(client, Call::Ping)? {
         Answer::Pong { now, .. } => now,
         other => return Err(unexpected(&other)),
     };
@@ -76,18 +112,20 @@ pub fn run(args: EventArgs) -> VerbResult {
         };
         let types = &args.include_target_type;
         let kind = |target: &Target| types.is_empty() || types.iter().any(|t| t == target.kind());
-        let recent = args.since.is_none_or(|since| now.since(one.at) <= since);
-        recent && one.targets.iter().any(|target| is_of(target) && kind(target))
+        let wanted = |target: &Target| is_of(target) && kind(target) && is_in(target, &args.of);
+        one.targets.iter().any(wanted)
     });
-    if args.json {
-        let all: Vec<Value> = all.iter().map(to_json).collect();
-        print(&format!("{}\n", json!(all)))?;
-    } else {
-        let zone = TimeZone::system();
-        let lines: String = all.iter().map(|one| line(one, &zone)).collect();
-        print(&lines)?;
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok((all, now))
+}
+
+/// Whether it is of the project; the main one has all.
+fn is_in(target: &Target, of: &OfProject) -> bool {
+    let accounts = of.accounts();
+    let own = || match target {
+        Target::Project(name) => accounts.contains(name),
+        other => other.account().is_some_and(|account| accounts.iter().any(|own| own == account)),
+    };
+    accounts.is_empty() || own()
 }
 
 /// `hello`, and the parts of a run `hello-0-0`.

@@ -1,6 +1,6 @@
 //! `sluice metrics RUN`: the load of a running run, job by job.
 
-use super::{ask, find_run, unexpected, watch};
+use super::{OfProject, ask, find_run, unexpected, watch};
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::load_table::{self, JobLoad};
@@ -17,6 +17,8 @@ use wire::view::JobView;
 pub struct MetricsArgs {
     #[command(flatten)]
     server: ServerLocationArgs,
+    #[command(flatten)]
+    of: OfProject,
     /// The run's name, or a job's id
     #[arg(value_name = "RUN")]
     run: String,
@@ -34,7 +36,7 @@ pub struct MetricsArgs {
 pub fn run(args: MetricsArgs) -> VerbResult {
     let mut client = args.server.client()?;
     watch(args.watch, || {
-        let run = find_run(&mut client, &args.run)?;
+        let run = find_run(&mut client, &args.run, &args.of)?;
         let loads = loads(&mut client, &run)?;
         show(&run, &loads, &args)
     })?;

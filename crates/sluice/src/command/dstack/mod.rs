@@ -23,9 +23,12 @@ use crate::client::Client;
 use crate::command::verb::VerbError;
 use ::dstack::node_groups::{merge_records, merge_views};
 use ::dstack::run_summary::Nodes;
+use clap::Args;
 use model::change::{JobFilter, JobRef};
+use model::fleet::MAIN_PROJECT;
 use model::id::JobId;
 use model::record::JobRecord;
+use model::time::parse_duration;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::Duration;
 use wire::client::{Answer, Call, HistoryFilter, JobsQuery};
@@ -82,15 +85,61 @@ fn nodes_of(cluster: ClusterView) -> Nodes {
     nodes.map(|config| (config.name.clone(), config)).collect()
 }
 
-/// The run with this name or job id: the newest that has not ended, or else the newest.
-fn find_run(client: &mut Client, word: &str) -> Result<JobView, VerbError> {
-    let found = find_in_memory(client, word)?;
+/// The project that a verb is about.
+#[derive(Args)]
+pub struct OfProject {
+    /// Only what is of this project; the main one has the runs of all
+    #[arg(long, env = "DSTACK_PROJECT", default_value = MAIN_PROJECT, value_name = "NAME")]
+    project: String,
+}
+
+impl OfProject {
+    /// The accounts whose runs are the project's; empty for those of all.
+    fn accounts(&self) -> Vec<String> {
+        let own = Some(&self.project).filter(|project| *project != MAIN_PROJECT);
+        own.into_iter().cloned().collect()
+    }
+
+    /// Refuses one that is not there, or not the caller's: a list of its runs would be empty and look as if it had none.
+    fn check(&self, client: &mut Client) -> Result<(), VerbError> {
+        if self.project == MAIN_PROJECT {
+            return Ok(());
+        }
+        match ask(client, Call::Projects)? {
+            Answer::Projects(all) if all.iter().any(|one| one.name == self.project) => Ok(()),
+            Answer::Projects(_) => {
+                let text = format!("project {} does not exist, or you are no member", self.project);
+                Err(VerbError::Message(text))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+/// Whom the server takes the caller for.
+fn own_name(client: &mut Client) -> Result<String, VerbError> {
+    match ask(client, Call::Ping)? {
+        Answer::Pong { user, .. } => Ok(user),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// The run with this name or job id: the caller's own before those of others, then the newest that has not ended, or else the
+/// newest.
+fn find_run(client: &mut Client, word: &str, of: &OfProject) -> Result<JobView, VerbError> {
+    let found = find_in_memory(client, word, of)?;
     found.ok_or_else(|| VerbError::Message(format!("Run {word} not found")))
 }
 
 /// The same; `None` for a run that only the books may have.
-fn find_in_memory(client: &mut Client, word: &str) -> Result<Option<JobView>, VerbError> {
-    let mut filter = JobFilter { all_states: true, ..JobFilter::default() };
+fn find_in_memory(
+    client: &mut Client,
+    word: &str,
+    of: &OfProject,
+) -> Result<Option<JobView>, VerbError> {
+    of.check(client)?;
+    let mut filter =
+        JobFilter { all_states: true, accounts: of.accounts(), ..JobFilter::default() };
     match word.parse() {
         Ok(id) => filter.jobs.push(JobRef::whole(JobId(id))),
         Err(_) => filter.names.push(word.to_owned()),
@@ -101,12 +150,24 @@ fn find_in_memory(client: &mut Client, word: &str) -> Result<Option<JobView>, Ve
         Answer::Refused(why) => return Err(why.into()),
         other => return Err(unexpected(&other)),
     };
-    Ok(newest(merge_views(found)))
+    let runs = merge_views(found);
+    // Most names are one user's.
+    let owner = |job: &JobView| job.spec.owner.uid;
+    let is_shared = runs.iter().any(|job| owner(job) != owner(&runs[0]));
+    let own = if is_shared { own_name(client)? } else { String::new() };
+    Ok(newest(runs, &own))
 }
 
-/// The last record of the run with this name or job id, which may have left the server's memory.
-fn find_ended(client: &mut Client, word: &str) -> Result<JobRecord, VerbError> {
-    let mut filter = HistoryFilter { without_deleted: true, ..HistoryFilter::default() };
+/// The last record of the run with this name or job id, which may have left the server's memory; the caller's own before
+/// those of others.
+fn find_ended(client: &mut Client, word: &str, of: &OfProject) -> Result<JobRecord, VerbError> {
+    of.check(client)?;
+    let mut filter = HistoryFilter {
+        without_deleted: true,
+        accounts: of.accounts(),
+        ..HistoryFilter::default()
+    };
+    let own = own_name(client)?;
     match word.parse() {
         Ok(id) => filter.jobs.push(JobRef::whole(JobId(id))),
         Err(_) => filter.names.push(word.to_owned()),
@@ -114,14 +175,22 @@ fn find_ended(client: &mut Client, word: &str) -> Result<JobRecord, VerbError> {
     match ask(client, Call::History(filter))? {
         Answer::History(records) => merge_records(records)
             .into_iter()
-            .max_by_key(|record| (record.submit, record.job, record.attempt))
+            .max_by_key(|record| (record.user == own, record.submit, record.job, record.attempt))
             .ok_or_else(|| VerbError::Message(format!("Run {word} not found"))),
         other => Err(unexpected(&other)),
     }
 }
 
-fn newest(jobs: Vec<JobView>) -> Option<JobView> {
-    jobs.into_iter().max_by_key(|job| (!job.state.is_ended(), job.submit, job.id))
+/// `own`: the caller's name.
+fn newest(jobs: Vec<JobView>, own: &str) -> Option<JobView> {
+    let is_own = |job: &JobView| job.spec.owner.name == own;
+    jobs.into_iter().max_by_key(|job| (is_own(job), !job.state.is_ended(), job.submit, job.id))
+}
+
+/// A duration of an option `--since`.
+fn parse_since(text: &str) -> Result<Duration, String> {
+    let since = parse_duration(text).map_err(|error| error.to_string())?;
+    since.ok_or_else(|| "expected a duration, as in 10s, 5m or 1d".to_owned())
 }
 
 /// Asks on standard input. The end of input is an error, not a yes.

@@ -1,9 +1,10 @@
 //! `sluice offer`: the shares of nodes that would serve a request, and which of them are free now.
 
 use super::offer_json::to_json;
-use super::{apply, cluster, nodes_of, print};
+use super::{OfProject, apply, cluster, nodes_of, print};
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::configuration;
+use ::dstack::no_offer;
 use ::dstack::table;
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -16,6 +17,8 @@ const OFFERS_SHOWN: usize = 50;
 pub struct OfferArgs {
     #[command(flatten)]
     server: ServerLocationArgs,
+    #[command(flatten)]
+    of: OfProject,
     /// CPUs, as in 4, 8.. or x86:4..16
     #[arg(long, value_name = "SPEC")]
     cpu: Option<String>,
@@ -45,18 +48,25 @@ pub fn run(args: OfferArgs) -> VerbResult {
     let loaded = configuration::from_json(&configuration, None)
         .map_err(|faults| refused(faults.to_string()))?;
     let applicable = loaded.applicable().map_err(|fault| refused(fault.to_string()))?;
-    let task = applicable.task().ok_or_else(|| refused("no task".into()))?;
+    let mut task = applicable.task().ok_or_else(|| refused("no task".into()))?;
     let mut client = args.server.client()?;
+    args.of.check(&mut client)?;
+    task.account = args.of.accounts().pop();
     let mut draft = apply::translate(&task, "offer", None, "sluice offer".into())?;
     let cluster = cluster(&mut client)?;
     draft.keep_within(&cluster.partitions);
-    let offers = apply::offers(&mut client, &draft.submission, &nodes_of(cluster))?;
+    let (offers, why) = apply::offers(&mut client, &draft.submission, &nodes_of(cluster))?;
+    let missing = why.map(|why| no_offer::explained(&why, &task.resources));
     if args.json {
         let shown: Vec<Value> = offers.iter().take(args.max_offers).map(to_json).collect();
-        print(&format!("{}\n", json!({"offers": shown, "total_offers": offers.len()})))?;
+        let said = json!({"offers": shown, "total_offers": offers.len(), "no_offers": missing});
+        print(&format!("{said}\n"))?;
     } else {
         print(&format!(" Resources  {} \n\n", task.resources))?;
         print(&table::offers(&offers, args.max_offers))?;
+        if let Some(why) = missing {
+            print(&format!("{why}\n"))?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,6 @@
 //! `sluice ps`: lists runs and all other jobs, in dstack's format.
 
-use super::{ask, cluster, nodes_of, unexpected, watch};
+use super::{OfProject, ask, cluster, nodes_of, unexpected, watch};
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::node_groups::{IncompleteRuns, merge_records, merge_views, replace_runs};
@@ -8,7 +8,6 @@ use ::dstack::run_summary::{self, RunSummary};
 use ::dstack::table::{self, PsRow, ago};
 use clap::Args;
 use model::change::JobFilter;
-use model::fleet::MAIN_PROJECT;
 use model::record::{HistoryOrder, JobRecord};
 use model::time::{Timestamp, format_iso};
 use serde_json::{Value, json};
@@ -25,6 +24,8 @@ const HISTORY_MAX: u32 = 1_000;
 pub struct PsArgs {
     #[command(flatten)]
     server: ServerLocationArgs,
+    #[command(flatten)]
+    of: OfProject,
     /// Show all runs; without it only those that have not finished, or the last that has
     #[arg(short, long)]
     all: bool,
@@ -44,10 +45,11 @@ pub struct PsArgs {
 
 pub fn run(args: PsArgs) -> VerbResult {
     let mut client = args.server.client()?;
+    args.of.check(&mut client)?;
     watch(args.watch, || {
         let listing = Listing::ask(&mut client, &args)?;
         if args.json {
-            return Ok(format!("{}\n", listing.json()));
+            return Ok(format!("{}\n", listing.json(&args.of.project)));
         }
         Ok(table::ps(&listing.rows(&mut client)?, args.verbose))
     })?;
@@ -91,7 +93,12 @@ struct Listing {
 
 impl Listing {
     fn ask(client: &mut Client, args: &PsArgs) -> Result<Self, VerbError> {
-        let filter = JobFilter { all_states: true, without_deleted: true, ..JobFilter::default() };
+        let filter = JobFilter {
+            accounts: args.of.accounts(),
+            all_states: true,
+            without_deleted: true,
+            ..JobFilter::default()
+        };
         let detail = if args.json { Detail::Full } else { Detail::Listing };
         let wanted = JobsQuery { filter, detail, ..JobsQuery::default() };
         let (now, jobs) = match ask(client, Call::Jobs(wanted))? {
@@ -106,7 +113,7 @@ impl Listing {
             // The last run that has ended is shown where there is no other.
             None => u32::from(jobs.is_empty()),
         };
-        let past = if past > 0 { history(client, past, &known)? } else { Vec::new() };
+        let past = if past > 0 { history(client, past, &args.of, &known)? } else { Vec::new() };
         let mut entries: Vec<Entry> = jobs.into_iter().map(|j| Entry::Job(Box::new(j))).collect();
         entries.extend(past.into_iter().map(|record| Entry::Record(Box::new(record))));
         entries.sort_by_key(|entry| std::cmp::Reverse((entry.submitted(), entry.id())));
@@ -130,9 +137,10 @@ impl Listing {
     }
 
     /// The fields of dstack's own answer that are known here, and the job id.
-    fn json(&self) -> Value {
-        let runs: Vec<Value> = self.entries.iter().map(entry_json).collect();
-        json!({ "project": MAIN_PROJECT, "runs": runs })
+    fn json(&self, project: &str) -> Value {
+        let runs: Vec<Value> =
+            self.entries.iter().map(|entry| entry_json(entry, project)).collect();
+        json!({ "project": project, "runs": runs })
     }
 }
 
@@ -150,12 +158,15 @@ fn keep_unfinished(entries: &mut Vec<Entry>) {
 fn history(
     client: &mut Client,
     wanted: u32,
+    of: &OfProject,
     known: &HashSet<u32>,
 ) -> Result<Vec<JobRecord>, VerbError> {
     let mut limit = wanted.min(HISTORY_MAX);
     loop {
         let order = HistoryOrder::LastSubmitted;
-        let last = HistoryFilter { limit: Some(limit), order, ..HistoryFilter::default() };
+        let (limit_of_answer, accounts) = (Some(limit), of.accounts());
+        let last =
+            HistoryFilter { limit: limit_of_answer, accounts, order, ..HistoryFilter::default() };
         let mut found = records(client, last)?;
         let is_all = (found.len() as u64) < u64::from(limit) || limit == HISTORY_MAX;
         let IncompleteRuns { runs, .. } = IncompleteRuns::among(&found);
@@ -180,7 +191,7 @@ fn records(client: &mut Client, filter: HistoryFilter) -> Result<Vec<JobRecord>,
     }
 }
 
-fn entry_json(entry: &Entry) -> Value {
+fn entry_json(entry: &Entry, project: &str) -> Value {
     let (summary, id, name, user) = match entry {
         Entry::Job(job) => (RunSummary::of_job(job), job.run, &*job.name, &job.spec.owner.name),
         Entry::Record(record) => {
@@ -207,7 +218,7 @@ fn entry_json(entry: &Entry) -> Value {
     };
     json!({
         "id": id,
-        "project_name": MAIN_PROJECT,
+        "project_name": project,
         "user": user,
         "submitted_at": utc(entry.submitted()),
         "status": summary.status.word(),

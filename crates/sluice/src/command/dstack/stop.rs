@@ -1,6 +1,6 @@
 //! `sluice stop`: ends runs, as `scancel` does.
 
-use super::{ask, confirm, find_run, print, print_json, unexpected};
+use super::{OfProject, ask, confirm, find_run, print, print_json, unexpected};
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use clap::Args;
@@ -17,6 +17,8 @@ use wire::view::JobView;
 pub struct StopArgs {
     #[command(flatten)]
     server: ServerLocationArgs,
+    #[command(flatten)]
+    of: OfProject,
     /// The runs' names, or jobs' numbers
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<String>,
@@ -36,7 +38,7 @@ pub fn run(args: StopArgs) -> VerbResult {
     let word = if args.abort { "Abort" } else { "Stop" };
     // All are looked up before the first is stopped, so that a wrong name changes nothing.
     let found: Result<Vec<JobView>, VerbError> =
-        args.runs.iter().map(|run| find_run(&mut client, run)).collect();
+        args.runs.iter().map(|run| find_run(&mut client, run, &args.of)).collect();
     let mut done: Vec<Value> = Vec::new();
     let mut note = |job: &JobView, text: String, result: &str| {
         done.push(json!({ "name": &*job.spec.name, "job_id": job.id, "result": result }));

@@ -10,7 +10,6 @@ const NO_FIELDS: Body = |_| Some(json!({}));
 
 /// Every route, with `{project}` and `{run}` for what is drawn.
 const ROUTES: &[(&str, Body)] = &[
-    ("/api/server/get_info", NO_FIELDS),
     ("/api/users/get_my_user", NO_FIELDS),
     ("/api/users/list", NO_FIELDS),
     ("/api/projects/list", NO_FIELDS),
