@@ -231,6 +231,7 @@ impl RequeuedWait {
             | EndCause::CpuTimeExhausted
             | EndCause::GpusUnderused
             | EndCause::Inactive
+            | EndCause::Aborted
             | EndCause::OtherGroup(_) => None,
         };
         if requeue.hold && by_launch.is_some() {

@@ -210,7 +210,13 @@ impl Telling<'_> {
         let begun = self.record.start.is_some();
         let before = if begun { JobStatus::Running } else { JobStatus::Submitted };
         let nodes = self.record.nodes.clone();
-        let reason = Some(end.word());
+        let said = match summary.error.as_str() {
+            "" => end.word().to_uppercase(),
+            // What the reason itself says in other words.
+            error if end.error().as_deref() == Some(error) => end.word().to_uppercase(),
+            error => format!("{} ({error})", end.word().to_uppercase()),
+        };
+        let reason = Some(said.as_str());
         for (rank, part) in self.parts().into_iter().enumerate() {
             let message = changed(JOB, before, JobStatus::Terminating, reason);
             self.tell(at, None, vec![part.clone()], message);
@@ -235,7 +241,8 @@ impl Telling<'_> {
             Outcome::Cancelled { by } => Some(Actor::Uid(by)),
             _ => None,
         };
-        let reason = Some(run_end(end).word());
+        let reason = run_end(end).word().to_uppercase();
+        let reason = Some(reason.as_str());
         self.tell(at, actor, run.clone(), changed(RUN, before, RunStatus::Terminating, reason));
         self.tell(at, None, run, changed(RUN, RunStatus::Terminating, summary.status, None));
     }
@@ -249,7 +256,7 @@ fn changed(
     reason: Option<&str>,
 ) -> String {
     let (from, to) = (from.to_string().to_uppercase(), to.to_string().to_uppercase());
-    let why = reason.map(|why| format!(". Termination reason: {}", why.to_uppercase()));
+    let why = reason.map(|why| format!(". Termination reason: {why}"));
     format!("{of} status changed {from} -> {to}{}", why.unwrap_or_default())
 }
 

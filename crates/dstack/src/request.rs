@@ -65,10 +65,7 @@ pub enum RequestError {
     /// To be shown after the file's name.
     #[error(transparent)]
     Environment(#[from] Fault),
-    #[error(
-        "fleet {project}/{name}: there is one project here, {}: expected {name}",
-        fleet::MAIN_PROJECT
-    )]
+    #[error("fleet {project}/{name}: a fleet goes by its name in all projects: expected {name}")]
     OtherProject { project: String, name: String },
     #[error("`depends_on`: run {0} does not exist")]
     NoSuchRun(String),
@@ -519,6 +516,7 @@ fn launch(
         shared_memory: task.resources.shm_size.filter(|_| !task.container.is_named()),
         startup_order: task.startup_order,
         ends_with_first_node: task.stop_criteria == StopCriteria::MasterDone,
+        limit_s: task.max_duration.and_then(|length| u32::try_from(length.as_secs()).ok()),
         stop_s: task.stop_duration.map(stop_s),
         unattended: false,
         append_output: false,

@@ -131,6 +131,7 @@ fn job_status(facts: &JobFacts<'_>) -> (JobStatus, Option<JobEnd>) {
         (JobState::Completed, _) => JobEnd::DoneByRunner,
         (JobState::Cancelled, Reason::GpusUnderused) => JobEnd::TerminatedDueToUtilizationPolicy,
         (JobState::Cancelled, Reason::Inactive) => JobEnd::InactivityDurationExceeded,
+        (JobState::Cancelled, Reason::Aborted) => JobEnd::AbortedByUser,
         (JobState::Cancelled, _) => JobEnd::TerminatedByUser,
         (JobState::Failed, Reason::NoCapacity) => JobEnd::FailedToStartDueToNoCapacity,
         (
@@ -282,6 +283,7 @@ mod tests {
             (JobState::Failed, Reason::NoCapacity, 0, ok, Failed, "no capacity", ""),
             (JobState::Failed, Reason::LaunchFailed, 0, ok, Failed, "failed", "executor error"),
             (JobState::Cancelled, Reason::None, 0, ok, Terminated, "stopped", ""),
+            (JobState::Cancelled, Reason::Aborted, 0, ok, Terminated, "aborted", ""),
             (
                 JobState::Cancelled,
                 Reason::GpusUnderused,

@@ -228,7 +228,7 @@ fn property_without_effect_is_kept_and_noticed() {
     assert_eq!(
         said,
         [
-            "3:8: `ports`: ports of a container are reached on its node, and are not forwarded to this machine yet",
+            "3:8: `ports`: are reached from this machine while the run runs: sluice port RUN PORT",
             "4:14: `spot_policy`: has no effect: every offer is one of this cluster's own nodes",
         ]
     );

@@ -150,7 +150,10 @@ fn run_gets_its_env_and_five_variables_of_the_client() {
 fn request_that_cannot_be_made_is_refused_in_one_line() {
     let table = [
         ("env: [MISSING]", "`MISSING` is to be taken from the environment"),
-        ("fleets: [other/a]", "fleet other/a: there is one project here, main: expected a"),
+        (
+            "fleets: [other/a]",
+            "fleet other/a: a fleet goes by its name in all projects: expected a",
+        ),
     ];
     for (lines, expected) in table {
         let error = try_drafted(lines, Timestamp::default()).expect_err(lines).to_string();

@@ -134,6 +134,7 @@ fn spec(request: Request, uid: u32) -> JobSpec {
             shared_memory: None,
             startup_order: Default::default(),
             ends_with_first_node: false,
+            limit_s: None,
             stop_s: None,
             registry_auth: None,
             workspace: None,

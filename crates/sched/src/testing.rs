@@ -311,6 +311,7 @@ pub fn spec(request: Request) -> JobSpec {
             shared_memory: None,
             startup_order: Default::default(),
             ends_with_first_node: false,
+            limit_s: None,
             stop_s: None,
             registry_auth: None,
             workspace: None,

@@ -1,6 +1,6 @@
 //! Cancelling and signalling jobs: `scancel`, `dstack stop`, and a client that gives up its allocation.
 
-use super::end::{ended_unstarted, ending, ending_for_good};
+use super::end::{aborting, ended_unstarted, ending, ending_for_good};
 use crate::authorise::{Act, authorise};
 use crate::command::{CancelJobs, Context, Decision, Reply, SignalJob};
 use crate::event::Event;
@@ -65,6 +65,9 @@ impl State {
                 }
                 signal => match signal_of(&chosen, cancel, signal) {
                     Some(signal) => {
+                        if signal.signal == SIGKILL && cancel.step.is_none() && cancel.full {
+                            events.extend(aborting(chosen.job));
+                        }
                         signals.push(signal);
                         results.push((name, Ok(())));
                     }

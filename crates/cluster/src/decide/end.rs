@@ -33,6 +33,17 @@ pub(super) fn ending_for_good(job: &Job, outcome: Outcome) -> Option<Event> {
     Some(Event::Ending { job: job.id, ending, exit: attempt.exit })
 }
 
+/// A cancelled attempt is killed before its time to stop is over; `None` for any other.
+pub(super) fn aborting(job: &Job) -> Option<Event> {
+    let attempt = job.attempt()?;
+    let is_cancelled = |ending: &Ending| {
+        matches!(ending.outcome, Outcome::Cancelled { .. }) && ending.cause == EndCause::Usual
+    };
+    let ending = attempt.ending.filter(is_cancelled)?;
+    let ending = Box::new(Ending { cause: EndCause::Aborted, ..ending });
+    Some(Event::Ending { job: job.id, ending, exit: attempt.exit })
+}
+
 /// Closes an attempt of which nothing is left: the job ends, or waits again.
 pub(super) fn closing(
     parameters: &Parameters,
@@ -65,6 +76,7 @@ pub(super) fn closing(
             EndCause::UserRefused(fault) => Reason::UserRefused(fault),
             EndCause::GpusUnderused => Reason::GpusUnderused,
             EndCause::Inactive => Reason::Inactive,
+            EndCause::Aborted => Reason::Aborted,
             _ => match &attempt.launch_failure {
                 Some(why)
                     if matches!(outcome, Outcome::LaunchFailed | Outcome::Requeued)

@@ -14,10 +14,11 @@ use model::gres::GPU;
 use model::id::{AttemptId, JobId, StepId};
 use model::reason::Refusal;
 use model::run::{LaunchKind, Step};
-use model::time::Timestamp;
+use model::time::{TimeLimit, Timestamp};
 use sched::Start;
 use sched::view::{Availability, NodeUse};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 impl State {
     pub(super) fn decide_start(
@@ -56,7 +57,11 @@ impl State {
         let attempt = AttemptId { job: id, number: job.attempts + 1 };
         let end_limit = start.time_limit.duration().map(|d| context.now + d);
         let leaves = self.must_end_by(job, &nodes, context.now);
-        let end_limit = end_limit.into_iter().chain(leaves).min();
+        // A limit that was changed since counts before the one that the task came with.
+        let is_unchanged = |s: &u32| start.time_limit == TimeLimit::Minutes(s.div_ceil(60));
+        let of_task = job.spec.launch.limit_s.filter(is_unchanged);
+        let of_task = of_task.map(|s| context.now + Duration::from_secs(s.into()));
+        let end_limit = end_limit.into_iter().chain(of_task).chain(leaves).min();
         let multifactor = self.config.parameters.priority.multifactor;
         let priority = multifactor.then(|| Ranking::new(self, context.now).shown(job, context.now));
         let step = first_step(job, &start.allocation, context.now);

@@ -1,7 +1,7 @@
 //! How attempts end: outcomes, exit codes, steps, and reports that come twice, late or from elsewhere.
 
 use crate::job_builder::{Ask, ask, bob};
-use crate::testbed::{World, ended, exited, killed, over, world, world_with};
+use crate::testbed::{World, cancel, ended, exited, killed, over, world, world_with};
 use cluster::command::{AttemptReport, StepRequest};
 use cluster::{ClusterConfig, Command};
 use model::attempt::EndCause;
@@ -396,4 +396,30 @@ fn task_is_done_with_its_first_node_where_it_says_so() {
     w.report("n1", attempt, ended(3));
     w.report("n2", attempt, over(killed(), false, false, false));
     assert_eq!(w.is(attempt.job), JobState::Failed);
+}
+
+#[test]
+fn run_that_is_killed_while_it_stops_is_aborted() {
+    for (is_aborted, expected) in [(true, Reason::Aborted), (false, Reason::None)] {
+        let mut w = world(1);
+        let attempt = w.started(ask().task());
+        let jobs = [JobRef::whole(attempt.job)];
+        let kill = || {
+            let Command::Cancel(mut cancel) = cancel(&jobs) else { panic!("no cancel") };
+            (cancel.signal, cancel.full) = (Some(9), true);
+            Command::Cancel(cancel)
+        };
+        // A kill alone is no abort: the run was not told to stop.
+        w.run(kill());
+        assert_eq!(w.is(attempt.job), JobState::Running);
+        w.run(cancel(&jobs));
+        if is_aborted {
+            w.run(kill());
+        }
+        w.restart();
+        w.end(attempt.job, 0);
+        let ended = w.job(attempt.job).ended().expect("it has ended");
+        assert!(matches!(ended.outcome, Outcome::Cancelled { .. }));
+        assert_eq!(ended.reason, expected);
+    }
 }

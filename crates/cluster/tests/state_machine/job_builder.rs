@@ -65,6 +65,7 @@ pub fn ask() -> Ask {
         shared_memory: None,
         startup_order: Default::default(),
         ends_with_first_node: false,
+        limit_s: None,
         stop_s: None,
         registry_auth: None,
         workspace: None,

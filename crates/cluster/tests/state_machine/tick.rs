@@ -8,6 +8,7 @@ use model::reason::Refusal;
 use model::request::WaitPolicy;
 use model::run::{JobState, Outcome};
 use model::time::{TimeLimit, Timestamp};
+use std::sync::Arc;
 use std::time::Duration;
 
 fn after(secs: u64) -> Timestamp {
@@ -74,6 +75,22 @@ fn time_limit_counts_from_the_start_and_changes_only_by_its_own_update() {
     assert_eq!(longer, Err(Refusal::OperatorsOnly), "only an operator lengthens what runs");
     w.change(job, fields(JobField::TimeLimit(TimeLimit::Unlimited))).expect("root may");
     assert_eq!(limit(&w), None);
+}
+
+#[test]
+fn limit_of_a_task_counts_in_seconds_unless_it_was_changed() {
+    let brief = |minutes| {
+        ask()
+            .task()
+            .with(|spec| Arc::make_mut(&mut spec.launch).limit_s = Some(30))
+            .asking(move |r| r.time_limit = Some(TimeLimit::Minutes(minutes)))
+    };
+    for (minutes, ends_s) in [(1, 30), (10, 600)] {
+        let mut w = world(1);
+        let job = w.started(brief(minutes)).job;
+        let limit = w.job(job).attempt().expect("it runs").end_limit;
+        assert_eq!(limit, Some(after(ends_s)), "{minutes} minutes");
+    }
 }
 
 #[test]

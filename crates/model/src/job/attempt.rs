@@ -149,6 +149,8 @@ pub enum EndCause {
     GpusUnderused,
     /// Nobody was connected to it for its `inactivity_duration`.
     Inactive,
+    /// Somebody cancelled it, and had it killed before its time to stop was over.
+    Aborted,
     /// Another group of its task ended so.
     OtherGroup(Outcome),
 }
@@ -194,6 +196,8 @@ struct StoredEnding {
     gpus_underused: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     inactive: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    aborted: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     other_group: Option<Outcome>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -214,6 +218,7 @@ impl From<Ending> for StoredEnding {
             out_of_cpu_time: cause == EndCause::CpuTimeExhausted,
             gpus_underused: cause == EndCause::GpusUnderused,
             inactive: cause == EndCause::Inactive,
+            aborted: cause == EndCause::Aborted,
             other_group: match cause {
                 EndCause::OtherGroup(outcome) => Some(outcome),
                 _ => None,
@@ -235,6 +240,7 @@ impl From<StoredEnding> for Ending {
             (None, false, true) => EndCause::CpuTimeExhausted,
             (None, false, false) if stored.gpus_underused => EndCause::GpusUnderused,
             (None, false, false) if stored.inactive => EndCause::Inactive,
+            (None, false, false) if stored.aborted => EndCause::Aborted,
             (None, false, false) => {
                 stored.other_group.map_or(EndCause::Usual, EndCause::OtherGroup)
             }

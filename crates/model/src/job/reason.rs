@@ -59,6 +59,8 @@ pub enum Reason {
     NotLaunched(Box<str>),
     /// A node refuses to run processes of the job's owner.
     UserRefused(UserFault),
+    /// Somebody cancelled the job and had it killed at once.
+    Aborted,
     /// The GPUs did less than the `utilization_policy` asks for.
     GpusUnderused,
     /// Nobody was connected to it for its `inactivity_duration`.

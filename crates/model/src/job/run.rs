@@ -133,7 +133,10 @@ pub struct Launch {
     /// A task on several nodes is done when its first node is.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ends_with_first_node: bool,
-    /// Seconds between the signal that stops a task and the kill; none: the cluster's `KillWait`.
+    /// Seconds after its start at which a task is over, where that is before the end of its time limit, which is in minutes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_s: Option<u32>,
+    /// Seconds between the signal that stops a task and the kill; none: dstack's own for a stop, else the cluster's `KillWait`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_s: Option<u32>,
     /// `salloc --no-shell`: the allocation stays although no client holds it.
@@ -302,6 +305,7 @@ impl Launch {
             shared_memory: None,
             startup_order: StartupOrder::Any,
             ends_with_first_node: false,
+            limit_s: None,
             stop_s: None,
             unattended: false,
             arguments: Vec::new(),

@@ -267,7 +267,22 @@ fn what_a_batch_script_cannot_say_is_a_comment() {
         ("stop_duration: 5m", "# stop_duration: 300: has no counterpart"),
         ("python: 3.12", "# python: \"3.12\": has no counterpart"),
         ("retry: {on_events: [error]}", "# retry: on error: has no counterpart"),
-        ("resources: {gpu: '24GB..:1'}", "# gpu memory: 24GB..: has no counterpart"),
+        ("resources: {gpu: '24GB..:1'}", "# resources.gpu.memory: 24GB..: has no counterpart"),
+        ("resources: {gpu: 'H100:1..4'}", "# resources.gpu.count: at most 4: has no counterpart"),
+        ("resources: {gpu: 'A100,H100:1'}", "# resources.gpu.name: or H100: has no counterpart"),
+        ("resources: {gpu: 'amd:1'}", "# resources.gpu.vendor: amd: has no counterpart"),
+        (
+            "resources: {gpu: {count: 1, total_memory: 40GB..}}",
+            "# resources.gpu.total_memory: 40GB..: has no counterpart",
+        ),
+        (
+            "resources: {gpu: {count: 1, compute_capability: 8.0}}",
+            "# resources.gpu.compute_capability: 8.0: has no counterpart",
+        ),
+        ("resources: {cpu: 2..8}", "# resources.cpu: at most 8: has no counterpart"),
+        ("resources: {cpu: 'arm:2..'}", "# resources.cpu.arch: arm: has no counterpart"),
+        ("resources: {memory: 1GB..2GB}", "# resources.memory: at most 2GB: has no counterpart"),
+        ("resources: {shm_size: 1GB}", "# resources.shm_size: 1GB: has no counterpart"),
     ];
     for (line, comment) in said {
         std::fs::write(

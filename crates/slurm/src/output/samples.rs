@@ -192,6 +192,7 @@ pub fn spec(name: &str, owner: Principal, request: Request) -> JobSpec {
             shared_memory: None,
             startup_order: Default::default(),
             ends_with_first_node: false,
+            limit_s: None,
             stop_s: None,
             registry_auth: None,
             workspace: None,

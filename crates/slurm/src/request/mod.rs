@@ -223,6 +223,7 @@ fn launch(kind: LaunchKind, options: &JobOptions, submitter: &Submitter) -> Laun
         shared_memory: None,
         startup_order: Default::default(),
         ends_with_first_node: false,
+        limit_s: None,
         stop_s: None,
         registry_auth: None,
         workspace: None,

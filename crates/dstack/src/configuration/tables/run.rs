@@ -9,8 +9,7 @@ const FOR_CLIENT: &str =
     "is for the client, which prints a link: nothing of it is installed in the run";
 
 /// What becomes of ports.
-const PORTS_NOTICE: &str =
-    "ports of a container are reached on its node, and are not forwarded to this machine yet";
+const PORTS_NOTICE: &str = "are reached from this machine while the run runs: sluice port RUN PORT";
 
 pub const PORTS: Form = Form::List(&Form::Shape(network::port), "ports");
 pub const COMMANDS: Form = Form::List(&Form::Shape(run::command), "shell commands");

@@ -242,6 +242,7 @@ pub fn job_launch(
     };
     let (stdout, stderr) = outputs(&facts);
     let own_folder = workspace.as_ref().is_some_and(|brought| brought.own_folder);
+    let clones_there = own_folder && workspace.as_ref().is_some_and(|w| w.repository.is_some());
     Ok(Some(JobLaunch {
         kind: launch.kind,
         user: UserIds {
@@ -257,8 +258,8 @@ pub fn job_launch(
         deferred: runs_here && is_deferred(&facts),
         arguments: launch.arguments.clone(),
         environment,
-        // A run that starts in its scratch folder finds there what it brings along, and nothing else.
-        files: if launch.kind == LaunchKind::Task && runs_here && !own_folder {
+        // A repository is cloned into an empty folder: a run that starts in its scratch folder has no such file beside it.
+        files: if launch.kind == LaunchKind::Task && runs_here && !clones_there {
             vec![mpi_hostfile(&facts.task)]
         } else {
             Vec::new()

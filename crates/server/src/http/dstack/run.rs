@@ -241,8 +241,8 @@ pub async fn stop(
         return Ok(Json(()));
     }
     let filter = JobFilter { jobs, ..JobFilter::default() };
-    // An abort does not wait for the commands to end by themselves.
-    let signals = if wanted.abort { vec![Some(SIGKILL), None] } else { vec![None] };
+    // An abort does not wait for the commands to end by themselves. They may be gone when the kill comes.
+    let signals = if wanted.abort { vec![None, Some(SIGKILL)] } else { vec![None] };
     for signal in signals {
         let filter = filter.clone();
         let cancel = Cancel { filter, step: None, signal, batch_only: false, full: true };
@@ -251,7 +251,7 @@ pub async fn stop(
             && let Some(why) = results
                 .into_iter()
                 .filter_map(|result| result.refusal)
-                .find(|why| !matches!(why, Refusal::JobEnded(_)))
+                .find(|why| !matches!(why, Refusal::JobEnded(_) | Refusal::JobNotRunning(_)))
         {
             return Err(why.into());
         }

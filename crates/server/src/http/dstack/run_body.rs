@@ -18,6 +18,8 @@ use dstack::run_summary::RunSummary;
 use dstack::status::{JobStatus, OfferStatus, RunStatus};
 use model::amount::{Bytes, GIB, MIB};
 use model::container::PortMapping;
+use model::gpu::GpuVendor;
+use model::gpu_model;
 use model::node::{NodeConfig, NodeGres};
 use model::principal::Principal;
 use model::tres::TresKind;
@@ -214,7 +216,10 @@ impl<'a> Bodies<'a> {
                 let group = groups.entry(kind).or_insert_with(|| GpuGroup {
                     name: shown_kind(kind).to_owned(),
                     memory_mib: self.nodes.get(&offer.node).map_or(0, |node| gpu_mib(node, kind)),
-                    vendor: "nvidia".to_owned(),
+                    vendor: vendor(
+                        self.nodes.get(&offer.node).and_then(|node| gpu_line(node, kind)),
+                        kind,
+                    ),
                     availability: Vec::new(),
                     spot: vec!["on-demand".to_owned()],
                     count: Bounds { min: count, max: count },
@@ -318,7 +323,7 @@ fn resources(
         let gpu = Gpu {
             name: shown_kind(kind).to_owned(),
             memory_mib: node.map_or(0, |node| gpu_mib(node, kind)),
-            vendor: Some("nvidia".to_owned()),
+            vendor: Some(vendor(node.and_then(|node| gpu_line(node, kind)), kind)),
         };
         std::iter::repeat_n(gpu, usize::try_from(*count).unwrap_or(0))
     });
@@ -339,12 +344,24 @@ fn shown_kind(kind: &str) -> &str {
     if kind.is_empty() { GPU } else { kind }
 }
 
+/// The vendor that the client is told where nothing tells it: it wants one.
+const UNKNOWN_VENDOR: &str = "nvidia";
+
+fn vendor(line: Option<&NodeGres>, kind: &str) -> String {
+    let files = line.map_or(&[][..], |line| &line.files);
+    gpu_model::vendor(kind, files).map_or(UNKNOWN_VENDOR, GpuVendor::as_str).to_owned()
+}
+
 /// The memory of each GPU of a kind, MiB; 0 where nobody has said it.
 fn gpu_mib(node: &NodeConfig, kind: &str) -> u64 {
+    let memory = gpu_line(node, kind).and_then(|line| line.device_memory);
+    memory.map_or(0, |memory| memory.0 / MIB)
+}
+
+fn gpu_line<'n>(node: &'n NodeConfig, kind: &str) -> Option<&'n NodeGres> {
     let of_kind =
         |line: &&NodeGres| line.name == GPU && line.kind.as_deref().unwrap_or_default() == kind;
-    let memory = node.gres.iter().find(of_kind).and_then(|line| line.device_memory);
-    memory.map_or(0, |memory| memory.0 / MIB)
+    node.gres.iter().find(of_kind)
 }
 
 /// The blocks that a part takes of its node, and those that the node has: a block is a GPU, or a CPU where there is none.
@@ -352,5 +369,29 @@ fn blocks(part: &Part, node: &NodeConfig) -> (u32, u32) {
     match u32::try_from(node.gres_total(GPU)).unwrap_or(u32::MAX) {
         0 => (part.cpus, node.cpus),
         total => (u32::try_from(part.gpu_count()).unwrap_or(total), total),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_have_the_vendor_that_their_kind_or_files_tell() {
+        let line = |kind: &str, file: &str| -> NodeGres {
+            let line = json!({"name": GPU, "kind": kind, "count": 1, "files": [file]});
+            serde_json::from_value(line).expect("a line")
+        };
+        let table = [
+            ("mi300x", "", "amd"),
+            ("h100", "", "nvidia"),
+            ("card", "/dev/tenstorrent/0", "tenstorrent"),
+            ("card", "/dev/nvidia0", "nvidia"),
+            ("", "", UNKNOWN_VENDOR),
+        ];
+        for (kind, file, expected) in table {
+            assert_eq!(vendor(Some(&line(kind, file)), kind), expected, "{kind} {file}");
+        }
+        assert_eq!(vendor(None, "mi300x"), "amd");
     }
 }

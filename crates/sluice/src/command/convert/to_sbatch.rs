@@ -1,10 +1,13 @@
 //! From a task to a batch script.
 
 use ::dstack::configuration::env::{Value as VariableValue, Variable};
+use ::dstack::configuration::resources::Resources;
 use ::dstack::configuration::tables::run::TASK;
 use ::dstack::configuration::task::Task;
 use ::dstack::configuration::value::Value;
+use model::amount::Bytes;
 use model::interpolation::{self, Piece, Place, Reference};
+use model::range::Range;
 
 /// The properties that become options or lines. The others become comments.
 const CONVERTED: &[&str] = &[
@@ -95,8 +98,12 @@ pub fn script(task: &Task, value: &Value) -> String {
     if task.retry.as_ref().is_some_and(|retry| retry.on_error) {
         lines.push("# retry: on error: has no counterpart".to_owned());
     }
-    if let Some(memory) = resources.gpu.as_ref().and_then(|gpu| gpu.memory.as_ref()) {
-        lines.push(format!("# gpu memory: {}..: has no counterpart", memory.min.format_dstack()));
+    lines.extend(resource_comments("resources", resources));
+    for (group, index) in task.groups.iter().zip(0..) {
+        let name = group.name.clone().unwrap_or_else(|| index.to_string());
+        for own in &group.commands {
+            lines.push(format!("# groups: {name}: {}: has no counterpart", one_line(own)));
+        }
     }
     lines.push(String::new());
     lines.extend(exports);
@@ -107,6 +114,61 @@ pub fn script(task: &Task, value: &Value) -> String {
     lines.push(format!("{hint}set -e"));
     lines.extend(task.commands.iter().map(|text| command(text.trim_end())));
     lines.join("\n") + "\n"
+}
+
+/// A comment for each bound that an option of a batch script cannot say.
+fn resource_comments(of: &str, resources: &Resources) -> Vec<String> {
+    let mut said: Vec<(&str, String)> = Vec::new();
+    let (cpus, memory, disk) = (&resources.cpu.count, &resources.memory, &resources.disk);
+    if let Some(most) = cpus.max.filter(|_| !cpus.is_exact()) {
+        said.push(("cpu", format!("at most {most}")));
+    }
+    if let Some(most) = memory.max.filter(|_| !memory.is_exact()) {
+        said.push(("memory", format!("at most {}", most.format_dstack())));
+    }
+    if let Some(most) = disk.max.filter(|_| resources.disk_given && !disk.is_exact()) {
+        said.push(("disk", format!("at most {}", most.format_dstack())));
+    }
+    if let Some(architecture) = resources.cpu.architecture {
+        said.push(("cpu.arch", architecture.to_string()));
+    }
+    if let Some(size) = resources.shm_size {
+        said.push(("shm_size", size.format_dstack()));
+    }
+    let gpu = resources.gpu.as_ref().filter(|gpu| gpu.count.max != Some(0));
+    if let Some(gpu) = gpu {
+        if let Some(most) = gpu.count.max.filter(|most| *most != gpu.count.min) {
+            said.push(("gpu.count", format!("at most {most}")));
+        }
+        if gpu.names.len() > 1 {
+            said.push(("gpu.name", format!("or {}", gpu.names[1..].join(", "))));
+        }
+        if let Some(vendor) = gpu.vendor.filter(|_| gpu.names.is_empty()) {
+            said.push(("gpu.vendor", vendor.as_str().to_owned()));
+        }
+        if let Some(memory) = &gpu.memory {
+            said.push(("gpu.memory", sizes(memory)));
+        }
+        if let Some(total) = &gpu.total_memory {
+            said.push(("gpu.total_memory", sizes(total)));
+        }
+        if let Some(least) = gpu.compute_capability {
+            said.push(("gpu.compute_capability", least.to_string()));
+        }
+    }
+    let comment =
+        |(name, text): (&str, String)| format!("# {of}.{name}: {text}: has no counterpart");
+    said.into_iter().map(comment).collect()
+}
+
+fn sizes(range: &Range<Bytes>) -> String {
+    let most = range.max.map(|most| most.format_dstack()).unwrap_or_default();
+    format!("{}..{most}", range.min.format_dstack())
+}
+
+/// A command as text of one line.
+fn one_line(text: &str) -> String {
+    serde_json::Value::from(text.trim_end()).to_string()
 }
 
 /// What sets a variable of the task.

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
-use ::dstack::configuration::task::Task;
+use ::dstack::configuration::task::{Port, Task};
 use ::dstack::configuration::{Configuration, Loaded};
 use ::dstack::effective;
 use ::dstack::no_offer;
@@ -181,7 +181,8 @@ pub fn run(args: ApplyArgs) -> VerbResult {
         print(&format!("Run {name} submitted, detaching...\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    follow_run(&mut client, job, &name, &nodes)
+    let ports: Vec<String> = task.ports.iter().map(port_word).collect();
+    follow_run(&mut client, job, &name, &nodes, &ports)
 }
 
 /// Submits what a file describes, without a word.
@@ -449,8 +450,22 @@ fn time_of_day(time: Timestamp) -> String {
     text.get(11..16).unwrap_or_default().to_owned()
 }
 
+/// A port as `sluice port` takes it.
+fn port_word(port: &Port) -> String {
+    match port.local {
+        Some(local) if local != port.of_run => format!("{local}:{}", port.of_run),
+        _ => port.of_run.to_string(),
+    }
+}
+
 /// Shows the run when it starts, its output, and its end. The exit code says whether it succeeded.
-fn follow_run(client: &mut Client, job: JobId, name: &str, nodes: &Nodes) -> VerbResult {
+fn follow_run(
+    client: &mut Client,
+    job: JobId,
+    name: &str,
+    nodes: &Nodes,
+    ports: &[String],
+) -> VerbResult {
     attach::detach_on_interrupt(name)?;
     let started = attach::await_start(client, job, WAITING_AFTER_MS, |view| {
         let message = RunSummary::of_job(view).message;
@@ -460,6 +475,9 @@ fn follow_run(client: &mut Client, job: JobId, name: &str, nodes: &Nodes) -> Ver
     print(&table::ps(&run_summary::rows(&started, nodes, &time_of_day(started.submit)), false))?;
     let summary = RunSummary::of_job(&started);
     print(&format!("\n{name} provisioning completed ({})\n", summary.status))?;
+    if !ports.is_empty() {
+        eprintln!("its ports on this machine: sluice port {name} {}", ports.join(" "));
+    }
     let ended = RunSummary::of_job(&attach::follow(client, job, 0, &mut LogOutput::Plain)?);
     let mut message = ended.message.clone();
     if let Some(first) = message.get_mut(..1) {
