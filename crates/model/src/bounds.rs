@@ -64,6 +64,7 @@ pub const SUBMIT_LINE_BYTES: Bound = bytes("submit line", 16 << 10, "");
 pub const CONFIGURATION_BYTES: Bound = bytes("a configuration file", 8 << 20, "");
 pub const TEXT_BYTES: Bound = bytes("any other text", 16 << 10, "");
 pub const LIST_ITEMS: Bound = items("a list", 65_536, "");
+pub const NODES: Bound = items("nodes of a job", 65_536, "");
 pub const ARRAY_RANGES: Bound =
     items("ranges of an array's indices", 2_000_001, "`MaxArraySize`, at most 4000001 indices");
 pub const DEPENDENCY_ITEMS: Bound = items("dependency", 4096, "");
@@ -129,6 +130,7 @@ pub const ALL: &[Bound] = &[
     CONFIGURATION_BYTES,
     TEXT_BYTES,
     LIST_ITEMS,
+    NODES,
     ARRAY_RANGES,
     DEPENDENCY_ITEMS,
     RUN_NAMES,

@@ -46,6 +46,7 @@ mod step;
 mod task_groups;
 #[cfg(test)]
 mod testing;
+mod user_shares;
 mod utilization;
 mod writer;
 

@@ -213,7 +213,7 @@ async fn serve(
     let agents_port = tokio::net::TcpListener::from_std(listeners.agents).map_err(listening)?;
     let limits = &options.connection_limits;
     let slots = ListenerSlots::new(connection_limits::raise_descriptors(), limits);
-    let router = http::router(shared.clone(), BodyLimits::new(limits));
+    let router = http::router(shared.clone(), BodyLimits::new(shared.clone(), limits));
     tokio::spawn(serve_socket(
         router.clone(),
         socket,

@@ -7,6 +7,7 @@ use crate::event::{Event, Submitted};
 use crate::state::State;
 use crate::state::job::Job;
 use model::account::{NORMAL_QOS, QosFlag};
+use model::bounds;
 use model::id::{JobId, RunId};
 use model::partition::{Partition, PartitionState};
 use model::reason::{NeverFits, PartitionBound, Refusal};
@@ -312,6 +313,14 @@ impl State {
     ) -> Result<(), Refusal> {
         self.check_privileged(spec)?;
         let request = spec.request();
+        let (nodes, most) = (request.nodes.min, bounds::NODES.most);
+        if nodes as usize > most {
+            return Err(Refusal::InvalidValue {
+                what: bounds::NODES.what.into(),
+                value: nodes.to_string(),
+                expected: format!("at most {most}"),
+            });
+        }
         let named = request.node_list.iter().chain(&request.exclude).chain(&request.node_pool);
         for node in named {
             if !self.nodes.contains_key(node) {

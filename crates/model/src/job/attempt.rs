@@ -235,7 +235,9 @@ impl From<StoredEnding> for Ending {
             (None, false, true) => EndCause::CpuTimeExhausted,
             (None, false, false) if stored.gpus_underused => EndCause::GpusUnderused,
             (None, false, false) if stored.inactive => EndCause::Inactive,
-            (None, false, false) => stored.other_group.map_or(EndCause::Usual, EndCause::OtherGroup),
+            (None, false, false) => {
+                stored.other_group.map_or(EndCause::Usual, EndCause::OtherGroup)
+            }
         };
         let requeue = stored.requeue.then_some(RequeueAs { hold, special_exit });
         Self { outcome, since, requeue, cause }

@@ -128,7 +128,7 @@ impl World {
             assert!(server.shared.read().jobs[&job].attempt().is_some(), "job {job} runs");
         }
         let limits: ConnectionLimits = "".parse().expect("limits");
-        let router = router(server.shared.clone(), BodyLimits::new(&limits));
+        let router = router(server.shared.clone(), BodyLimits::new(server.shared.clone(), &limits));
         Self { server, router, batch, allocation, cancelled }
     }
 
@@ -315,7 +315,11 @@ authorisation_table! { w;
     Call::Tokens => EVERYBODY, Call::Tokens;
     Call::RevokeToken { .. } => AS_OWNER,
         Call::RevokeToken { name: "laptop".into(), user: Some(user().name) };
-    Call::Ssh { .. } => AS_OWNER, Call::Ssh { user: Some(user().name), request: SshRequest::Renew };
+    Call::Ssh { request: SshRequest::List, .. } => AS_OWNER, ssh(SshRequest::List);
+    Call::Ssh { request: SshRequest::Connect, .. } => AS_OWNER, ssh(SshRequest::Connect);
+    Call::Ssh { request: SshRequest::Add { .. }, .. } => AS_OWNER, ssh(SshRequest::Add { key: "none".into() });
+    Call::Ssh { request: SshRequest::Remove { .. }, .. } => AS_OWNER, ssh(SshRequest::Remove { key: "none".into() });
+    Call::Ssh { request: SshRequest::Renew, .. } => AS_OWNER, ssh(SshRequest::Renew);
     Call::RotateAdminToken { .. } => ADMINISTER, Call::RotateAdminToken { hash: "0".repeat(64) };
     Call::Secrets { .. } => ADMINISTER, Call::Secrets { project: MAIN_PROJECT.into() };
     Call::Secret { .. } => ADMINISTER, {
@@ -342,6 +346,10 @@ authorisation_table! { w;
 }
 
 /// Makes a token for this user.
+fn ssh(request: SshRequest) -> Call {
+    Call::Ssh { user: Some(user().name), request }
+}
+
 fn user_token(name: &str, role: Option<Role>) -> Call {
     let (name, life) = (name.into(), TokenLife::Usual);
     Call::UserToken { name, account: None, unix_user: None, role, token_name: None, life }

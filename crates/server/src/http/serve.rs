@@ -14,6 +14,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixListener;
+use tokio::sync::Semaphore;
+use tokio::task::block_in_place;
 
 /// The one path whose answers are whole; all others are streams.
 pub const CALL_PATH: &str = "/api/v1/call";
@@ -24,6 +26,9 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 /// How long a refused connection may take its answer, and how much of its request is read.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
 const REFUSED_BYTES_MAX: u64 = 1 << 20;
+
+/// Connections whose users are being looked up because only the reserved part is left.
+const LOOKUPS_MAX: usize = 16;
 
 /// Requests at once on one connection of HTTP/2.
 const STREAMS_MAX: u32 = 128;
@@ -36,18 +41,32 @@ pub async fn serve_socket(
     limits: ConnectionLimits,
     shared: Arc<Shared>,
 ) {
+    let lookups = Arc::new(Semaphore::new(LOOKUPS_MAX));
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let Ok(peer) = stream.peer_cred() else { continue };
-                let is_operator = || {
-                    let who = principal::of_uid(peer.uid(), peer.gid());
-                    authorise(&shared.read(), &who, Act::Operate).is_ok()
-                };
-                let Some(slot) = slots.take_for(peer.uid(), is_operator) else { continue };
                 // Looked up with the first request: names and groups of users are read from files.
                 let who = move || Peer::Socket(principal::of_uid(peer.uid(), peer.gid()));
-                serve(&router, stream, who, slot, &limits);
+                if let Some(slot) = slots.take_for(peer.uid(), || false) {
+                    serve(&router, stream, who, slot, &limits);
+                    continue;
+                }
+                // Whether the part that is left is open to him is looked up beside: a slow directory holds up nobody else.
+                let Ok(lookup) = lookups.clone().try_acquire_owned() else { continue };
+                let (router, slots, limits) = (router.clone(), slots.clone(), limits.clone());
+                let shared = shared.clone();
+                tokio::spawn(async move {
+                    let _lookup = lookup;
+                    let is_operator = || {
+                        let who = principal::of_uid(peer.uid(), peer.gid());
+                        authorise(&shared.read(), &who, Act::Operate).is_ok()
+                    };
+                    let is_operator = block_in_place(is_operator);
+                    if let Some(slot) = slots.take_for(peer.uid(), || is_operator) {
+                        serve(&router, stream, who, slot, &limits);
+                    }
+                });
             }
             Err(error) => slots.pause_after(&error).await,
         }

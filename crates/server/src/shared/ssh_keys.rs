@@ -10,6 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use model::reason::Refusal;
 use model::secret::SecretValue;
+use model::time::Timestamp;
 use ring::hmac;
 use russh::keys::ssh_key::LineEnding;
 use russh::keys::ssh_key::private::{Ed25519Keypair, KeypairData};
@@ -28,6 +29,8 @@ const FILE: &str = "ssh_users.json";
 const KEYS_MAX: usize = 32;
 /// The longest line of a public key: RSA with 16,384 bits and a comment.
 const LINE_BYTES_MAX: usize = 4096;
+/// A run's own key is compared with as many of the keys that the server held before.
+const RENEWALS_KNOWN: usize = 64;
 /// The shortest RSA key that is taken.
 const RSA_BITS_MIN: u32 = 2048;
 
@@ -44,6 +47,9 @@ struct UserKeys {
     /// How often the key that the server holds was renewed.
     #[serde(default)]
     renewals: u32,
+    /// When that was last.
+    #[serde(default)]
+    renewed: Timestamp,
     /// Lines as in `id_ed25519.pub`.
     #[serde(default)]
     keys: Vec<String>,
@@ -125,11 +131,16 @@ impl SshKeys {
             || self.users().get(user).is_some_and(|keys| has(keys, key))
     }
 
-    /// Whether the server holds this key for this user, or held it before it was renewed.
+    /// Whether the server holds this key for this user, or held it before one of the last renewals.
     pub fn was_held_for(&self, user: &str, key: &PublicKey) -> bool {
         let is_it =
             |after| self.held_key_after(user, after).public_key().key_data() == key.key_data();
-        (0..=self.renewals(user)).rev().any(is_it)
+        (0..=self.renewals(user)).rev().take(RENEWALS_KNOWN).any(is_it)
+    }
+
+    /// Whether the key that the server holds for this user is older than `at`.
+    pub fn is_held_since_before(&self, user: &str, at: Timestamp) -> bool {
+        self.users().get(user).is_none_or(|keys| keys.renewed < at)
     }
 
     /// The users who registered this key.
@@ -145,8 +156,15 @@ impl SshKeys {
         keys.map(|key| view(&key)).collect()
     }
 
-    pub fn add(&self, user: &str, line: &str) -> Result<(), Refusal> {
+    /// `others`: users whose held keys are nobody's to register.
+    pub fn add(&self, user: &str, line: &str, others: &[String]) -> Result<(), Refusal> {
         let key = read_line(line)?;
+        let is_held = |other: &&String| {
+            *other != user && self.held_key(other).public_key().key_data() == key.key_data()
+        };
+        if others.iter().find(is_held).is_some() {
+            return Err(wrong_line(line, "the server holds this key for another user"));
+        }
         let line = key.to_openssh().map_err(|error| wrong_line(line, &error.to_string()))?;
         self.change(user, |keys| {
             if has(keys, &key) {
@@ -190,9 +208,18 @@ impl SshKeys {
     }
 
     /// Replaces the key that the server holds for this user.
-    pub fn renew(&self, user: &str) -> Result<(), Refusal> {
+    pub fn renew(&self, user: &str, now: Timestamp) -> Result<(), Refusal> {
         self.change(user, |keys| {
             keys.renewals += 1;
+            keys.renewed = now;
+            Ok(())
+        })
+    }
+
+    /// None of the keys of this user counts any more.
+    pub fn end_all(&self, user: &str, now: Timestamp) -> Result<(), Refusal> {
+        self.change(user, |keys| {
+            *keys = UserKeys { renewals: keys.renewals + 1, renewed: now, keys: Vec::new() };
             Ok(())
         })
     }
@@ -269,8 +296,8 @@ mod tests {
     fn registered_key_is_its_users_alone_and_is_there_after_a_restart() {
         let dir = tempfile::tempdir().expect("a folder");
         let store = keys(dir.path());
-        store.add("ada", ADA).expect("added");
-        store.add("ada", ADA).expect("the same key again changes nothing");
+        store.add("ada", ADA, &[]).expect("added");
+        store.add("ada", ADA, &[]).expect("the same key again changes nothing");
         let key = read_line(ADA).expect("a key");
         let again = keys(dir.path());
         assert!(again.is_key_of("ada", &key) && !again.is_key_of("bob", &key));
@@ -291,12 +318,34 @@ mod tests {
         assert!(store.is_key_of("ada", private.public_key()));
         assert!(!store.is_key_of("bob", private.public_key()));
         assert_eq!(keys(dir.path()).held_public_line("ada"), ada);
-        store.renew("ada").expect("renewed");
+        store.renew("ada", Timestamp(5)).expect("renewed");
         assert!(!keys(dir.path()).is_key_of("ada", private.public_key()));
         assert_eq!(store.held_public_line("bob"), bob);
         assert!(store.was_held_for("ada", private.public_key()), "it is known as an old one");
         assert!(!store.was_held_for("bob", private.public_key()));
         assert!(!store.was_held_for("ada", &read_line(ADA).expect("a key")));
+    }
+
+    #[test]
+    fn key_that_the_server_holds_for_another_is_not_registered() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let store = keys(dir.path());
+        let (bobs, known) = (store.held_public_line("bob"), ["ada".to_owned(), "bob".to_owned()]);
+        store.add("ada", &bobs, &known).expect_err("it is bob's");
+        store.add("bob", &bobs, &known).expect("his own");
+    }
+
+    #[test]
+    fn keys_of_a_user_who_was_removed_end() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let store = keys(dir.path());
+        store.add("ada", ADA, &[]).expect("added");
+        let held = read_line(&store.held_public_line("ada")).expect("a key");
+        assert!(store.is_held_since_before("ada", Timestamp(9)));
+        store.end_all("ada", Timestamp(9)).expect("ended");
+        assert!(!store.is_held_since_before("ada", Timestamp(9)));
+        let known = read_line(ADA).expect("a key");
+        assert!(!store.is_key_of("ada", &known) && !store.is_key_of("ada", &held));
     }
 
     #[test]
@@ -330,11 +379,11 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let store = keys(dir.path());
         for number in 0..KEYS_MAX {
-            store.add("ada", &keys_line(number as u8)).expect("added");
+            store.add("ada", &keys_line(number as u8), &[]).expect("added");
         }
-        let refusal = store.add("ada", &keys_line(200)).expect_err("one too many").to_string();
+        let refusal = store.add("ada", &keys_line(200), &[]).expect_err("one too many").to_string();
         assert!(refusal.contains("remove one first"), "{refusal}");
-        store.add("bob", &keys_line(200)).expect("another user's");
+        store.add("bob", &keys_line(200), &[]).expect("another user's");
     }
 
     fn keys_line(number: u8) -> String {

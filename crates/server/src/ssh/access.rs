@@ -4,6 +4,7 @@
 //! that dstack's client is told (`upstream_id`). None of them is a secret: the key says who comes.
 
 use crate::auth::principal;
+use crate::http::ssh_keys::settle_held_key;
 use crate::logs::log_key::booked_job;
 use crate::shared::Shared;
 use cluster::authorise::{Act, authorise};
@@ -85,11 +86,21 @@ impl Candidate {
 }
 
 /// The job that this key opens by this login, if there is one. A name is its owner's alone: where the key opens runs of
-/// several owners by one name, it opens none of them, and their numbers are to be given.
+/// several owners by one name, or others than the owner have registered it, it opens none of them, and their numbers are to
+/// be given. Nobody proves that a key is his when he registers it, and who comes by a name is not to land in the run of one
+/// who has taken his key and the name.
 pub fn find(shared: &Shared, login: &str, key: &PublicKey) -> Option<Access> {
     block_in_place(|| {
-        let mut opened = candidates(shared, &Login::parse(login)).into_iter().filter_map(|one| {
-            let by = who(shared, &one, key)?;
+        let login = Login::parse(login);
+        let is_name = matches!(login, Login::Run(_));
+        let registered = shared.ssh_keys.registered_by(key);
+        let mut opened = candidates(shared, &login).into_iter().filter_map(|one| {
+            settle_held_key(shared, &one.owner.name);
+            let by = who(shared, &one, key, is_name)?;
+            let is_others = |name: &String| *name != by.name;
+            if is_name && registered.iter().any(is_others) {
+                return None;
+            }
             let is_in = may_enter(shared, &by, &one);
             is_in.then_some((one.owner.uid, Access { by, job: one.job, rank: one.rank }))
         });
@@ -131,12 +142,15 @@ fn booked(shared: &Shared, job: JobId, rank: u32) -> Option<Candidate> {
     Some(Candidate { job, rank, owner, configuration: record.configuration, is_booked: true })
 }
 
-/// Who proves with this key that they may enter the job: its owner, or root.
-fn who(shared: &Shared, one: &Candidate, key: &PublicKey) -> Option<Principal> {
+/// Who proves with this key that they may enter the job: its owner, or root. The key of the run alone opens it by its number,
+/// not by a name: dstack's client gives the number.
+fn who(shared: &Shared, one: &Candidate, key: &PublicKey, by_name: bool) -> Option<Principal> {
     const ROOT: &str = "root";
-    if shared.ssh_keys.is_key_of(&one.owner.name, key) || is_key_of_run(shared, one, key) {
+    let is_owners = shared.ssh_keys.is_key_of(&one.owner.name, key);
+    if is_owners || (!by_name && is_key_of_run(shared, one, key)) {
         return Some(one.owner.clone());
     }
+    settle_held_key(shared, ROOT);
     if shared.ssh_keys.is_key_of(ROOT, key) {
         return Some(principal::server_principal());
     }

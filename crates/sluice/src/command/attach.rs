@@ -6,7 +6,7 @@ use crate::client::Client;
 use clap::Args;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
@@ -112,8 +112,9 @@ struct Files(PathBuf);
 
 impl Files {
     fn write(private_key: Option<&str>, endpoint: &SshEndpoint) -> Result<Self, VerbError> {
-        let folder = std::env::temp_dir().join(format!("sluice-attach-{}", std::process::id()));
-        std::fs::DirBuilder::new().mode(0o700).create(&folder).map_err(VerbError::file(&folder))?;
+        let template = std::env::temp_dir().join("sluice-attach-XXXXXX");
+        let folder = nix::unistd::mkdtemp(&template)
+            .map_err(|errno| VerbError::file(&template)(errno.into()))?;
         let files = Self(folder);
         if let Some(text) = private_key {
             write(&files.path(KEY), text)?;
