@@ -70,6 +70,16 @@ pub fn jobs(
     block_in_place(|| job_list::job_views(shared, by, wanted, clock::now(), pick))
 }
 
+/// As [`Call::Submit`], for a run whose configuration was made here.
+pub async fn submit_run(
+    shared: &Arc<Shared>,
+    by: Principal,
+    submission: Submission,
+) -> Result<Answer, Refusal> {
+    let answered = submit(shared, by.clone(), Box::new(submission)).await;
+    answered.map_err(|why| Viewer::new(&shared.read(), &by).refusal(why))
+}
+
 /// The answer to a call. A refusal says no more than the caller is shown.
 pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answer, Refusal> {
     let answered = full_answer(shared, by.clone(), call).await;
@@ -85,7 +95,12 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
             hostname: shared.setup.hostname.clone(),
             user: by.name,
         }),
-        Call::Submit(submission) => submit(shared, by, submission).await,
+        Call::Submit(submission) => {
+            if let Some(kept) = &submission.configuration {
+                kept_spec::check(kept)?;
+            }
+            submit(shared, by, submission).await
+        }
         // A call that may take long leaves its thread to others while it works.
         Call::TestSubmit(submission) => submit_test::test_submit(shared, by, *submission).await,
         Call::Explain(wanted) => explain::explain(shared, &by, &wanted).await,
@@ -236,6 +251,7 @@ fn one_job(job: JobId) -> JobFilter {
     JobFilter { jobs: vec![JobRef::whole(job)], ..Default::default() }
 }
 
+/// Submits; a configuration is one of dstack's that was read here or checked.
 async fn submit(
     shared: &Arc<Shared>,
     by: Principal,
@@ -246,9 +262,6 @@ async fn submit(
         block_in_place(|| check_texts(&submission))?;
     } else {
         check_texts(&submission)?;
-    }
-    if let Some(kept) = &submission.configuration {
-        kept_spec::check(kept)?;
     }
     settle_owner(&shared.read(), &mut submission, &by)?;
     open_fleets(&shared.read(), &mut submission);

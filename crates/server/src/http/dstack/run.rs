@@ -124,8 +124,7 @@ pub async fn apply(
     submission.unique_name = true;
     let kept = serde_json::to_string(&effective);
     submission.configuration = Some(kept.map_err(|error| Refused::because(error.to_string()))?);
-    let submit = Call::Submit(Box::new(submission));
-    match calls::answer(&shared, by.clone(), submit).await {
+    match calls::submit_run(&shared, by.clone(), submission).await {
         Ok(Answer::Submitted { job, .. }) => {
             let found = one(&shared, &by, job)?;
             let found = found.ok_or_else(|| Refused::not_found("Run not found"))?;
