@@ -60,6 +60,9 @@ pub async fn call(
     serde_json::to_vec(&answered.unwrap_or_else(Answer::Refused)).map(EncodedAnswer::Json)
 }
 
+/// Jobs that are looked through at once: handing the thread's work to another would take longer.
+const SHORT_LIST: usize = 1000;
+
 /// The jobs as views, for an answer in another form than the native one; `pick` says which of those that fit.
 pub fn jobs(
     shared: &Shared,
@@ -67,7 +70,10 @@ pub fn jobs(
     wanted: &JobsQuery,
     pick: impl FnOnce(&mut Vec<ListedJob>),
 ) -> Result<Vec<JobView>, Refusal> {
-    block_in_place(|| job_list::job_views(shared, by, wanted, clock::now(), pick))
+    let list = || job_list::job_views(shared, by, wanted, clock::now(), pick);
+    let is_short = (1..=SHORT_LIST).contains(&wanted.filter.jobs.len())
+        || shared.read().jobs.len() <= SHORT_LIST;
+    if is_short { list() } else { block_in_place(list) }
 }
 
 /// As [`Call::Submit`], for a run whose configuration was made here.

@@ -115,7 +115,7 @@ pub async fn apply(
     // What the run brings along is in memory until it is submitted: that of one run of each user.
     let _own = if brings { Some(shared.uploads.own_turn(by.uid).await) } else { None };
     let read = || run_request::read(&shared, &by, &project, run, Purpose::Run);
-    let asked = block_in_place(read)?;
+    let asked = if brings { block_in_place(read)? } else { read()? };
     let RunRequest { name, mut submission, effective, .. } = asked;
     let asked = stored_form(&submission);
     if let Some(active) = run_list::own_active(&shared, &by, &project, &name)? {
