@@ -341,11 +341,12 @@ fn root_files_of_a_container_without_a_name_go_with_its_step() {
 fn root_containers_of_jobs_of_several_nodes_have_the_fabric_and_lock_memory() {
     let cluster = Cluster::folder(
         "ClusterName=test\nSlurmdParameters=config_overrides\nDefMemPerCPU=100\nGresTypes=gpu\n\
-         NodeName=node[1-2] CPUs=4 RealMemory=2000\nPartitionName=main Nodes=ALL Default=YES State=UP\n",
+         NodeName=node[1-2] CPUs=4 RealMemory=2000 Gres=gpu:1\nPartitionName=main Nodes=ALL Default=YES State=UP\n",
     );
+    cluster.write_conf("gres.conf", "Name=gpu File=/dev/fuse\n");
     cluster.write_conf("cgroup.conf", "ConstrainDevices=yes\n");
     make_rootfs(&cluster.path("work/rootfs"));
-    // Devices that every kernel has, and that no job may open by itself: the kernel's log, and memory that is not there.
+    // Devices that no job may open by itself: the kernel's log, and the automounter's, which takes no further right.
     let change = "mkdir /dev/infiniband && mknod -m 666 /dev/infiniband/uverbs0 c 1 11 && \
                   mknod -m 666 /dev/infiniband/rdma_cm c 10 235";
     let covered = cluster.path("dev");
@@ -365,7 +366,7 @@ fn root_containers_of_jobs_of_several_nodes_have_the_fabric_and_lock_memory() {
     let said = cluster.shell(&line).ok();
     assert!(said.starts_with("sluice is up"), "{said}");
     let look = "'for file in uverbs0 rdma_cm; do [ -e /dev/infiniband/$file ] && echo there; \
-                (: < /dev/infiniband/uverbs0) 2>/dev/null && echo opens; done; ulimit -l'";
+                (: < /dev/infiniband/rdma_cm) 2>/dev/null && echo opens; done; ulimit -l'";
     let container = format!("--container={}", cluster.path("work/rootfs").display());
     let run = |options: &str| {
         let said = cluster.shell(&format!("ulimit -S -l 64; srun {options} sh -c {look}")).ok();
