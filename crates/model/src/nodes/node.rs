@@ -303,4 +303,7 @@ pub struct NodeFacts {
     /// The power of its processors and GPUs, where they count it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_w: Option<u64>,
+    /// The mean of it since the agent's start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_power_w: Option<u64>,
 }

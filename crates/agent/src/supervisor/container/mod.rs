@@ -52,7 +52,7 @@ use engine::EngineProcess;
 use enroot::EnrootProcess;
 use image::Credentials;
 pub(crate) use leftovers::{
-    folders_of_others, on_process_ended, oom_kills, remove, remove_leftovers,
+    begin_removal, folders_of_others, on_process_ended, oom_kills, remove, remove_leftovers,
 };
 use model::container::{Container, ContainerName, ContainerNetwork, ContainerUser, Join};
 use model::limits::DeviceLimits;
@@ -67,6 +67,7 @@ use runtime::Runtime;
 use runtime_config::{DeviceFile, ProcessUser, RuntimeConfig};
 use save::SaveTarget;
 pub(crate) use save::{SAVE, remove_partial};
+use std::cell::OnceCell;
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::Write;
@@ -131,6 +132,14 @@ pub(crate) struct ContainerSpec<'a> {
     pub save: Option<&'a str>,
     /// For the image's registry, and for this pull only.
     pub credentials: Option<Credentials>,
+    pub found: FoundDevices,
+}
+
+/// The devices of the process, searched for once, when they are asked for.
+#[derive(Default)]
+pub(crate) struct FoundDevices {
+    files: OnceCell<Vec<DeviceFile>>,
+    edits: OnceCell<DeviceEdits>,
 }
 
 impl<'a> ContainerSpec<'a> {
@@ -180,16 +189,20 @@ impl<'a> ContainerSpec<'a> {
                 username: auth.username.0.clone(),
                 password: auth.password.0.clone(),
             }),
+            found: FoundDevices::default(),
         })
     }
 
-    fn device_files(&self) -> Vec<DeviceFile> {
-        devices::files(self.devices.as_ref(), self.device_scope)
+    fn device_files(&self) -> &[DeviceFile] {
+        self.found.files.get_or_init(|| {
+            devices::files(self.devices.as_ref(), self.device_scope, self.device_edits())
+        })
     }
 
     /// What vendors' files say of the process's devices.
-    fn device_edits(&self) -> DeviceEdits {
-        DeviceEdits::find(self.device_scope.cdi, self.devices.as_ref())
+    fn device_edits(&self) -> &DeviceEdits {
+        let find = || DeviceEdits::find(self.device_scope.cdi, self.devices.as_ref());
+        self.found.edits.get_or_init(find)
     }
 }
 
@@ -346,7 +359,7 @@ pub(crate) fn enter(
     };
     let group = group_trees::path(&spec.groups)?;
     let node_mounts = program::own_mounts()?;
-    let device_variables = spec.device_edits().variables;
+    let device_variables = spec.device_edits().variables.clone();
     let failed = |e: std::io::Error| format!("{}: {e}", spec.folder.display());
     let private = fs::DirBuilder::new().recursive(true).mode(0o700).create(&spec.folder);
     private.map_err(failed)?;
@@ -469,7 +482,7 @@ impl OciProcess {
             terminal: spec.terminal,
             rlimits: &self.rlimits,
             group: &group,
-            devices: &devices,
+            devices,
         };
         // The environment may hold secrets.
         let mut file = fs::OpenOptions::new();

@@ -260,7 +260,11 @@ fn mounts(
         read_only: true,
         optional: true,
     };
-    let commands = as_user(spec.user, || files::commands(made)).map_err(|e| e.to_string())??;
+    // The user's own: Enroot mounts them with the user's rights.
+    let bin = made.join("bin");
+    let scripts = as_user(spec.user, || files::make_scripts(&bin)).map_err(|e| e.to_string())?;
+    scripts.map_err(|e| format!("{}: {e}", bin.display()))?;
+    let commands = files::commands(bin)?;
     all.extend(commands.into_iter().map(|(source, target)| own(&source, target)));
     if let Some(script) = &spec.script {
         let copy = made.join("script");
