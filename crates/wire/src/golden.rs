@@ -16,6 +16,8 @@ use crate::step::{SrunPrologEpilog, StepLayout, StepMessage, StepNode};
 use crate::stream::{StepRole, StreamKind};
 use crate::supervisor::{FromSupervisor, StepStream, SupervisorEvent, ToSupervisor};
 use crate::view::JobExtras;
+use crate::volume::{LaunchVolume, VolumeAction, VolumeOrder, VolumeView};
+use model::amount::Bytes;
 use model::change::{JobFilter, JobRef};
 use model::container::{ContainerNetwork, PortMapping};
 use model::id::{JobId, RunId, StepId};
@@ -23,6 +25,7 @@ use model::load::LiveUsage;
 use model::reason::UserFault;
 use model::run::{ExitStatus, HetComponent, Usage};
 use model::time::Timestamp;
+use model::volume::{VolumeFolder, VolumePlace, VolumeState};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -90,6 +93,47 @@ fn fleets_keep_their_names() {
             r#""failure":"sudo: a password is required"}]}]}"#
         ),
     );
+}
+
+#[test]
+fn volumes_keep_their_names() {
+    let (project, name) = ("main".to_owned(), "data".to_owned());
+    let (place, size) = (VolumePlace::Node("n1".into()), Some(Bytes(1024)));
+    travels(
+        &Call::CreateVolume { project, name, place: place.clone(), size },
+        r#"{"create_volume":{"project":"main","name":"data","place":{"node":"n1"},"size":1024}}"#,
+    );
+    let view = VolumeView {
+        name: "data".into(),
+        project: "main".into(),
+        owner: "ann".into(),
+        place,
+        size: None,
+        created: Timestamp(1),
+        state: VolumeState::Ready,
+        jobs: vec![JobId(12)],
+    };
+    travels(
+        &Answer::Volumes(vec![view]),
+        concat!(
+            r#"{"volumes":[{"name":"data","project":"main","owner":"ann","place":{"node":"n1"},"#,
+            r#""created":1,"state":"ready","jobs":[12]}]}"#
+        ),
+    );
+    let folder = VolumeFolder::of_instance("cache", 7);
+    let order = VolumeOrder { folder: folder.clone(), action: VolumeAction::Remove };
+    travels(
+        &Action::Volume(order),
+        r#"{"volume":{"folder":{"name":"7.cache","instance":true},"action":"remove"}}"#,
+    );
+    travels(&VolumeAction::Make { gid: 7, size }, r#"{"make":{"gid":7,"size":1024}}"#);
+    let volume = LaunchVolume { name: "cache".into(), folder, path: "/c".into(), read_only: true };
+    travels(
+        &volume,
+        r#"{"name":"cache","folder":{"name":"7.cache","instance":true},"path":"/c","read_only":true}"#,
+    );
+    let order = SignedOrder { body: "{}".into(), signature: "s".into() };
+    travels(&StreamKind::Volume { order }, r#"{"volume":{"order":{"body":"{}","signature":"s"}}}"#);
 }
 
 #[test]

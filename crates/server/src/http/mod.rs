@@ -35,6 +35,7 @@ pub mod step_stream;
 #[cfg(test)]
 mod tests;
 pub mod tokens;
+pub mod volumes;
 pub mod vouch;
 
 use crate::shared::Shared;

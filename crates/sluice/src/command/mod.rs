@@ -88,7 +88,7 @@ enum Verb {
     Fleet(dstack::fleet::FleetArgs),
     /// Set, list and delete the secrets of a project
     Secret(dstack::secret::SecretArgs),
-    /// Network volumes of a project
+    /// The volumes of a project
     Volume(dstack::volume::VolumeArgs),
     /// Why a job waits, and when it is expected to start
     Explain(explain::ExplainArgs),
