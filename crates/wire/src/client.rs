@@ -228,6 +228,8 @@ pub enum Call {
     },
     /// Encrypts every secret with a new key.
     RotateSecretKey,
+    /// A link that opens a web page of a job in a browser, once.
+    WebLink(WebLinkQuery),
     /// The volumes of a project.
     Volumes {
         project: String,
@@ -347,6 +349,10 @@ pub enum Answer {
     Secret {
         value: SecretValue,
     },
+    /// The whole address.
+    WebLink {
+        url: SecretValue,
+    },
     Volumes(Vec<VolumeView>),
     Fleets(Vec<FleetView>),
     Offers(Vec<Offer>),
@@ -358,6 +364,19 @@ pub enum Answer {
     Explained(Vec<ExplainedJob>),
     Diagnostics(Box<DiagnosticsView>),
     Refused(Refusal),
+}
+
+/// A port of a job for a browser.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WebLinkQuery {
+    pub job: JobId,
+    /// The node's place in the allocation.
+    #[serde(default)]
+    pub rank: u32,
+    pub port: u16,
+    /// The job's server is told the whole path.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub whole_path: bool,
 }
 
 /// Parts of jobs, each on one node, whose load one answer shows.

@@ -1,7 +1,7 @@
 //! The JSON of one message of each kind, word for word: a renamed field or variant is found here before a neighbouring
 //! version misses it. A change of these texts is a change of the protocol (`version.rs`).
 
-use crate::client::{Answer, Call, Cancel, Envelope, SubmitForecast};
+use crate::client::{Answer, Call, Cancel, Envelope, SubmitForecast, WebLinkQuery};
 use crate::diagnostics::{DiagnosticsView, PlanCounts};
 use crate::explain::{ExpectedStart, WaitView};
 use crate::fleet::{FleetConfiguration, FleetHostState, FleetHostView, FleetView};
@@ -24,6 +24,7 @@ use model::id::{JobId, RunId, StepId};
 use model::load::LiveUsage;
 use model::reason::UserFault;
 use model::run::{ExitStatus, HetComponent, Usage};
+use model::secret::SecretValue;
 use model::time::Timestamp;
 use model::volume::{VolumeFolder, VolumePlace, VolumeState};
 use serde::Serialize;
@@ -93,6 +94,16 @@ fn fleets_keep_their_names() {
             r#""failure":"sudo: a password is required"}]}]}"#
         ),
     );
+}
+
+#[test]
+fn links_to_web_pages_keep_their_names() {
+    let wanted = WebLinkQuery { job: JobId(12), rank: 1, port: 8888, whole_path: true };
+    travels(
+        &Call::WebLink(wanted),
+        r#"{"web_link":{"job":12,"rank":1,"port":8888,"whole_path":true}}"#,
+    );
+    travels(&Answer::WebLink { url: SecretValue("u".into()) }, r#"{"web_link":{"url":"u"}}"#);
 }
 
 #[test]

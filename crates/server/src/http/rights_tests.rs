@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tower_service::Service;
 use wire::client::{
-    Answer, Call, Cancel, CreateStep, Envelope, HistoryFilter, JobsQuery, KeptText,
+    Answer, Call, Cancel, CreateStep, Envelope, HistoryFilter, JobsQuery, KeptText, WebLinkQuery,
 };
 use wire::explain::ExplainQuery;
 use wire::fleet::FleetConfiguration;
@@ -331,6 +331,8 @@ authorisation_table! { w;
     Call::RemoveSecrets { .. } => ADMINISTER,
         Call::RemoveSecrets { project: MAIN_PROJECT.into(), names: vec!["none".into()] };
     Call::RotateSecretKey => ADMINISTER, Call::RotateSecretKey;
+    Call::WebLink(_) => AS_OWNER,
+        Call::WebLink(WebLinkQuery { job: w.batch, rank: 0, port: 80, whole_path: false });
     Call::Volumes { .. } => EVERYBODY, Call::Volumes { project: MAIN_PROJECT.into() };
     // Whose volume is deleted has a test of its own: `volume_is_deleted_by_its_owner_and_administrators`.
     Call::CreateVolume { .. } => EVERYBODY, {

@@ -25,6 +25,7 @@ mod script_faults;
 mod slurm;
 mod token;
 mod verb;
+mod web_link;
 
 use daemon::{agent, down, server, up};
 
