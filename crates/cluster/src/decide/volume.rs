@@ -6,7 +6,7 @@ use crate::event::Event;
 use crate::rights::is_project;
 use crate::state::State;
 use crate::state::job::Job;
-use model::bounds::{self, Bound};
+use model::bounds;
 use model::id::JobId;
 use model::project::ProjectRole;
 use model::reason::Refusal;
@@ -81,8 +81,8 @@ impl State {
             return Err(Refusal::AlreadyExists { what: VOLUME.into(), name: name.clone() });
         }
         let own = known.values().filter(|volume| volume.owner.uid == context.by.uid).count();
-        hold(bounds::VOLUMES, known.len() + 1)?;
-        hold(bounds::USER_VOLUMES, own + 1)?;
+        bounds::VOLUMES.hold(known.len() + 1)?;
+        bounds::USER_VOLUMES.hold(own + 1)?;
         match place {
             VolumePlace::Node(node) if !self.nodes.contains_key(node) => {
                 return Err(Refusal::UnknownNode(node.clone()));
@@ -170,7 +170,7 @@ impl State {
         if spec.launch.volumes.is_empty() {
             return Ok(());
         }
-        hold(bounds::JOB_VOLUMES, spec.launch.volumes.len())?;
+        bounds::JOB_VOLUMES.hold(spec.launch.volumes.len())?;
         check_paths(&spec.launch.volumes)?;
         let project = spec.project().to_owned();
         for used in &mut Arc::make_mut(&mut spec.launch).volumes {
@@ -187,7 +187,7 @@ impl State {
                 let why = "a rank in its name needs a number of nodes and not a range";
                 return Err(refused(format!("volume {}: {why}", used.name)));
             }
-            hold(bounds::VOLUMES, range.min as usize)?;
+            bounds::VOLUMES.hold(range.min as usize)?;
             if used.instance {
                 self.check_instance_names(used, range.min)?;
                 continue;
@@ -307,8 +307,4 @@ fn changed(project: &str, name: &str, volume: Volume) -> Decision {
     let reply = Reply::Volume(Box::new(volume.clone()));
     let (project, name) = (project.to_owned(), name.to_owned());
     Decision { events: vec![Event::VolumeSet { project, name, volume: Box::new(volume) }], reply }
-}
-
-fn hold(bound: Bound, found: usize) -> Result<(), Refusal> {
-    bound.hold(found)
 }
