@@ -106,9 +106,10 @@ impl State {
 
     fn not_shared(&self, folder: &str) -> String {
         let known: Vec<&str> = self.config.shared_folders.keys().map(String::as_str).collect();
-        let known = match known.is_empty() {
-            true => "the administrator names them below [volumes.shared] in sluice.toml".to_owned(),
-            false => format!("expected one of {}", known.join(", ")),
+        let known = if known.is_empty() {
+            "the administrator names them below [volumes.shared] in sluice.toml".to_owned()
+        } else {
+            format!("expected one of {}", known.join(", "))
         };
         format!("{folder} is no folder that nodes share: {known}")
     }

@@ -247,8 +247,7 @@ async fn relay_stream(orders: mpsc::Sender<Order>, connected: Connected, stream:
     let (mut from, mut to) = tokio::io::split(stream);
     let inward = async {
         let mut buffer = vec![0; DATA_MAX];
-        loop {
-            let Ok(length @ 1..) = from.read(&mut buffer).await else { break };
+        while let Ok(length @ 1..) = from.read(&mut buffer).await {
             let mut bytes = Bytes::copy_from_slice(&buffer[..length]);
             while !bytes.is_empty() {
                 let length = outgoing.take(bytes.len()).await;

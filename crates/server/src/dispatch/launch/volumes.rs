@@ -17,9 +17,10 @@ pub(super) fn of_node(
     let rank = facts.task.first_rank + facts.node_index;
     let each = spec.launch.volumes.iter().map(|used| {
         let name = used.name_on(rank);
-        let folder = match used.instance {
-            true => VolumeFolder::of_instance(&name, spec.owner.uid),
-            false => folder(state, used, &name, node).map_err(ServerError::Other)?,
+        let folder = if used.instance {
+            VolumeFolder::of_instance(&name, spec.owner.uid)
+        } else {
+            folder(state, used, &name, node).map_err(ServerError::Other)?
         };
         Ok(LaunchVolume { name, folder, path: used.path.clone(), read_only: used.read_only })
     });
