@@ -166,6 +166,7 @@ fn launch(number: u32, script: &str) -> JobLaunch {
         first_step: None,
         notices: Notices::default(),
         sample_s: None,
+        volumes: Vec::new(),
         shared_memory: None,
         own_network: false,
         registry_auth: None,

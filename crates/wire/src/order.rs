@@ -1,6 +1,7 @@
 //! Orders from the server to an agent, each signed for one job, attempt, node and user, until a time.
 
 use crate::step::StepLaunch;
+use crate::volume::{LaunchVolume, VolumeOrder};
 use crate::workspace::Workspace;
 use model::allocation::NodeShare;
 use model::amount::Bytes;
@@ -59,6 +60,8 @@ pub enum Action {
     },
     /// The server has the attempt's end on disk: the spool may let go of it.
     Forget,
+    /// About no attempt; it comes with a stream of its own, which tells how it went.
+    Volume(VolumeOrder),
 }
 
 /// Everything that a node needs to run its part of a job. It knows no dialect:
@@ -129,6 +132,9 @@ pub struct JobLaunch {
     /// What the script runs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<Box<Container>>,
+    /// The volumes that its processes find at their paths.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<LaunchVolume>,
     /// The size of a private `/dev/shm` of a job without a container; none: the node's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared_memory: Option<Bytes>,

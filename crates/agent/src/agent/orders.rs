@@ -5,6 +5,7 @@ use super::energy::CpuPart;
 use crate::attempt_key::AttemptKey;
 use crate::error::AgentError;
 use crate::order_gate::{OrderRefusal, Refused};
+use crate::volume::VolumeWork;
 use crate::wall_clock;
 use model::id::AttemptId;
 use std::os::fd::AsFd;
@@ -61,6 +62,17 @@ impl Agent {
             _ => None,
         };
         Some(ToServer::OrderRefused { serial, attempt, node, order, why: why.to_string(), unfit })
+    }
+
+    /// Checks an order about a volume as any other. Returns what is to be done.
+    pub fn admit_volume(&mut self, signed: &SignedOrder) -> Result<VolumeWork, String> {
+        let now = self.skew.to_server(wall_clock::now());
+        let order = self.gate.admit(signed, now, |_, _| None).map_err(|e| e.why.to_string())?;
+        let Action::Volume(volume) = order.action else {
+            return Err("the order is about no volume".to_owned());
+        };
+        let node = self.nodes.get(&order.node).ok_or("there is no such node here")?;
+        Ok(VolumeWork { node: node.folder.clone(), uid: order.uid, order: volume })
     }
 
     fn carry_out(&mut self, order: Order) -> Result<(), OrderRefusal> {

@@ -62,6 +62,7 @@ pub fn launch() -> JobLaunch {
         first_step: None,
         notices: Notices::default(),
         sample_s: None,
+        volumes: Vec::new(),
         shared_memory: None,
         own_network: false,
         registry_auth: None,

@@ -259,6 +259,7 @@ impl Cluster {
                 limit_refused: String::new(),
             },
             sample_s: None,
+            volumes: Vec::new(),
             shared_memory: None,
             own_network: false,
             registry_auth: None,

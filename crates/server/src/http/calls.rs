@@ -7,7 +7,7 @@ use crate::dispatch::launch::srun_prolog_epilog;
 use crate::fleet::choice::open_fleets;
 use crate::http::await_job::{await_end, await_start};
 use crate::http::dstack::kept_spec;
-use crate::http::{delete_run, fleets, secrets, ssh_keys, tokens};
+use crate::http::{delete_run, fleets, secrets, ssh_keys, tokens, volumes, web_links};
 use crate::per_user::CountedUser;
 use crate::secret::{git_credentials, references, registry_auth};
 use crate::shared::Shared;
@@ -209,6 +209,12 @@ async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         | Call::RotateSecretKey) => return secrets::answer(shared, by, call).await,
         call @ (Call::Fleets | Call::ApplyFleet { .. } | Call::RemoveFleetHosts { .. }) => {
             return fleets::answer(shared, by, call).await;
+        }
+        Call::WebLink(wanted) => return web_links::answer(shared, by, &wanted),
+        Call::Volumes { project } => return volumes::list(shared, &by, &project),
+        call @ (Call::CreateVolume { .. } | Call::DeleteVolume { .. }) => {
+            let _waits = waiting_call(shared, &by)?;
+            return volumes::change(shared, by, call).await;
         }
         Call::SetAccount(account) => Command::SetAccount(account),
         Call::RemoveAccount { name } => Command::RemoveAccount { name },

@@ -16,7 +16,7 @@ use model::run::JobSpec;
 
 /// The project whose secrets a job may refer to: the account that it names, else the main one.
 pub fn project_of(job: &JobSpec) -> &str {
-    job.account.as_deref().unwrap_or(MAIN_PROJECT)
+    job.project()
 }
 
 /// The project whose secret of this name a job gets when it starts. A job that was submitted before secrets belonged to

@@ -14,6 +14,7 @@ pub mod link_shutdown;
 pub mod live_loads;
 pub mod log_queue;
 pub mod planner_signal;
+pub mod proxy_sessions;
 pub mod relayed_series;
 pub mod run_totals;
 pub mod scrapes;
@@ -46,6 +47,7 @@ use model::node::{NodeConfig, NodeFacts, NodeGres};
 use model::reason::Reason;
 use model::time::Timestamp;
 use planner_signal::PlannerSignal;
+use proxy_sessions::ProxySessions;
 use relayed_series::RelayedSeries;
 use run_totals::RunTotals;
 use scrapes::Scrapes;
@@ -126,6 +128,8 @@ pub struct Volatile {
     pub holders: Mutex<HashMap<JobId, u32>>,
     /// Connections by SSH, by job.
     pub ssh_connections: SshConnections,
+    /// Links and cookies for web pages of jobs.
+    pub proxy: ProxySessions,
 }
 
 /// The reasons and estimates that the last plan gave the jobs that wait.

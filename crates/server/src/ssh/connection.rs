@@ -198,7 +198,7 @@ impl Connection {
     fn forwarder(&mut self, access: Access, session: &Session) -> ForwarderOrders {
         let (shared, handle, input) = (&self.shared, session.handle(), &self.input);
         let running = self.forwarder.take().filter(|running| !running.has_ended());
-        let start = || Forwarder::start(shared.clone(), access, handle, input.clone());
+        let start = || Forwarder::start(shared.clone(), access, Some((handle, input.clone())));
         self.forwarder.insert(running.unwrap_or_else(start)).orders()
     }
 

@@ -14,6 +14,7 @@ use russh::{ChannelMsg, ChannelOpenFailure, ChannelReadHalf, ChannelWriteHalf};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 use wire::forward::{DATA_MAX, FromForwarder, PAYLOAD_MAX, ToForwarder, channel};
@@ -27,6 +28,8 @@ const ORDERS_MAX: usize = 32;
 const LISTENERS_MAX: usize = 16;
 /// Connections from the job that are open, or wait for the client to take them.
 const ACCEPTED_MAX: usize = 256;
+/// Where a job's own servers are reached.
+const LOOPBACK: &str = "localhost";
 /// How long the step may take to listen; the whole connection waits for it.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -85,8 +88,12 @@ impl SendWindow {
 }
 
 impl Forwarder {
-    /// The step starts with this.
-    pub fn start(shared: Arc<Shared>, access: Access, handle: Handle, input: InputLimit) -> Self {
+    /// The step starts with this. `client` takes the connections that it accepts in the job; without one it accepts none.
+    pub fn start(
+        shared: Arc<Shared>,
+        access: Access,
+        client: Option<(Handle, InputLimit)>,
+    ) -> Self {
         let (orders, receiver) = mpsc::channel(ORDERS_MAX);
         let own = orders.downgrade();
         let (open, mut end) = channel_end();
@@ -103,7 +110,7 @@ impl Forwarder {
             };
             match started {
                 Ok(step) => tokio::select! {
-                    () = Relay::new(step, own, handle, input).run(receiver) => {}
+                    () = Relay::new(step, own, client).run(receiver) => {}
                     () = end.wait() => {}
                 },
                 // The receiver of orders is dropped here: a request to forward finds its queue closed and is refused.
@@ -150,6 +157,17 @@ impl ForwarderOrders {
             }
             None => reply.reject(ChannelOpenFailure::ConnectFailed).await,
         }
+    }
+
+    /// Connects to a port of the job's own loopback address; the connection's bytes.
+    pub async fn open(&self, port: u16) -> Option<DuplexStream> {
+        let (made, connected) = oneshot::channel();
+        let host = LOOPBACK.to_owned();
+        self.orders.send(Order::Connect { host, port, made }).await.ok()?;
+        let connected = connected.await.ok().flatten()?;
+        let (ours, theirs) = tokio::io::duplex(2 * DATA_MAX);
+        tokio::spawn(relay_stream(self.orders.clone(), connected, theirs));
+        Some(ours)
     }
 
     /// Has the step listen; the port that it got.
@@ -222,6 +240,40 @@ async fn relay(
     let _ = orders.send(Order::Close { connection }).await;
 }
 
+/// The bytes between a stream in the server and one connection in the job, until the job has sent all, or the stream is dropped:
+/// who asks by HTTP never ends one direction alone.
+async fn relay_stream(orders: mpsc::Sender<Order>, connected: Connected, stream: DuplexStream) {
+    let Connected { number: connection, mut incoming, outgoing } = connected;
+    let (mut from, mut to) = tokio::io::split(stream);
+    let inward = async {
+        let mut buffer = vec![0; DATA_MAX];
+        while let Ok(length @ 1..) = from.read(&mut buffer).await {
+            let mut bytes = Bytes::copy_from_slice(&buffer[..length]);
+            while !bytes.is_empty() {
+                let length = outgoing.take(bytes.len()).await;
+                let bytes = bytes.split_to(length);
+                if orders.send(Order::Data { connection, bytes }).await.is_err() {
+                    return;
+                }
+            }
+        }
+    };
+    let outward = async {
+        while let Some(bytes) = incoming.recv().await {
+            if to.write_all(&bytes).await.is_err() {
+                return;
+            }
+            let _ = orders.send(Order::Consumed { connection, bytes: bytes.len() }).await;
+        }
+        let _ = to.shutdown().await;
+    };
+    tokio::select! {
+        () = inward => {}
+        () = outward => {}
+    }
+    let _ = orders.send(Order::Close { connection }).await;
+}
+
 /// A connection in the step.
 struct Open {
     /// `None` once the job has sent all.
@@ -242,8 +294,7 @@ struct Relay {
     step: StepClient,
     decoder: Decoder,
     orders: mpsc::WeakSender<Order>,
-    handle: Handle,
-    input: InputLimit,
+    client: Option<(Handle, InputLimit)>,
     next: u32,
     asked: HashMap<u32, oneshot::Sender<Option<Connected>>>,
     open: HashMap<u32, Open>,
@@ -256,15 +307,13 @@ impl Relay {
     fn new(
         step: StepClient,
         orders: mpsc::WeakSender<Order>,
-        handle: Handle,
-        input: InputLimit,
+        client: Option<(Handle, InputLimit)>,
     ) -> Self {
         Self {
             step,
             decoder: Decoder::bounded(PAYLOAD_MAX),
             orders,
-            handle,
-            input,
+            client,
             next: 0,
             asked: HashMap::new(),
             open: HashMap::new(),
@@ -459,7 +508,7 @@ impl Relay {
         };
         let Ok(place) = self.places.clone().try_acquire_owned() else { return false };
         let (address, bound) = (known.host.clone(), u32::from(known.port));
-        let (handle, input) = (self.handle.clone(), self.input.clone());
+        let Some((handle, input)) = self.client.clone() else { return false };
         let connected = self.opened(connection);
         tokio::spawn(async move {
             let _place = place;

@@ -15,7 +15,7 @@ pub mod access;
 mod channel_end;
 mod connection;
 pub mod endpoint;
-mod forward;
+pub mod forward;
 pub mod host_key;
 mod input_limit;
 mod launch;

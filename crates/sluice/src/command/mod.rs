@@ -25,6 +25,7 @@ mod script_faults;
 mod slurm;
 mod token;
 mod verb;
+mod web_link;
 
 use daemon::{agent, down, server, up};
 
@@ -88,7 +89,7 @@ enum Verb {
     Fleet(dstack::fleet::FleetArgs),
     /// Set, list and delete the secrets of a project
     Secret(dstack::secret::SecretArgs),
-    /// Network volumes of a project
+    /// The volumes of a project
     Volume(dstack::volume::VolumeArgs),
     /// Why a job waits, and when it is expected to start
     Explain(explain::ExplainArgs),

@@ -13,3 +13,4 @@ mod log_socket;
 mod server_stream;
 mod ssh_endpoint;
 mod tasks;
+mod web_pages;

@@ -4,17 +4,16 @@
 use super::Attempt;
 use super::prolog_epilog::{EndStage, Hook, RunningHook};
 use crate::supervisor::container;
+use crate::supervisor::folders::namespaces::{NamespaceError, ShownVolumes};
 use crate::supervisor::folders::scratch::{Scratch, ScratchLocation};
 use crate::supervisor::folders::{namespaces, shared_memory};
 use nix::unistd::{ForkResult, Uid, fork};
-use std::path::Path;
 
 impl Attempt {
     /// Makes the scratch and private folders. A job runs without scratch if it cannot be made, but not without private
     /// folders: the site promises them.
     pub(super) fn make_folders(&mut self) -> Result<(), String> {
-        let (record, spool) = (&self.record, self.dir.path().parent());
-        let node = spool.and_then(Path::parent).unwrap_or(Path::new("/"));
+        let (record, node) = (&self.record, self.dir.node_folder());
         let location = ScratchLocation::scratch(&record.site, node, &record.group_root);
         match Scratch::make(&location, record.attempt, Some(&record.launch.user)) {
             Ok((mut scratch, own)) => {
@@ -59,9 +58,9 @@ impl Attempt {
         version.to_str().map(str::to_owned)
     }
 
-    /// Makes the namespace in which the job sees its private folders, if the site configures any, and a `/dev/shm` of the size
-    /// that the job asks for.
-    pub(super) fn show_private(&mut self) -> Result<(), String> {
+    /// Makes the namespace in which the job sees its private folders, if the site configures any, a `/dev/shm` of the size
+    /// that the job asks for, and its volumes.
+    pub(super) fn show_private(&mut self) -> Result<(), NamespaceError> {
         let folders = self.record.site.private.as_ref().zip(self.folders.private.as_ref());
         let mut memory = self.record.private_memory();
         if memory.is_some() && !Uid::effective().is_root() {
@@ -69,8 +68,17 @@ impl Attempt {
             self.agents.report_refusal(why.to_owned());
             memory = None;
         }
-        if folders.is_some() || memory.is_some() {
-            self.folders.namespaces = Some(namespaces::mount_private_folders(folders, memory)?);
+        let volumes = self.record.node_volumes();
+        if !volumes.is_empty() && !Uid::effective().is_root() {
+            let why =
+                "volumes cannot be shown to a job without an image: the agent does not run as root";
+            return Err(NamespaceError::Job(why.to_owned()));
+        }
+        if folders.is_some() || memory.is_some() || !volumes.is_empty() {
+            let (node, user) = (self.dir.node_folder(), &self.record.launch.user);
+            let volumes = ShownVolumes { volumes, node, user };
+            let made = namespaces::mount_private_folders(folders, memory, &volumes)?;
+            self.folders.namespaces = Some(made);
         }
         Ok(())
     }

@@ -7,7 +7,6 @@ use super::files::{self, Placed};
 use super::group_trees;
 use super::holder::{Holder, IdMap, Shared, UserNamespace};
 use super::id_range;
-use super::mount_calls::{Tree, make_folder_in_root, open_in_root};
 use super::network::{self, Made};
 use super::rootfs::{self, Layers};
 use super::squash;
@@ -15,6 +14,7 @@ use super::users::Users;
 use super::writable;
 use super::{ContainerSpec, SCRIPT_STEP, user};
 use crate::socket_folder::{self, SOCKET};
+use crate::supervisor::mount_calls::{Tree, make_folder_in_root, open_in_root};
 use crate::supervisor::process::credentials::as_user;
 
 use image::{ImageConfig, LAYERS_MAX};
@@ -429,7 +429,16 @@ impl ShownHandles {
             let taken = files::take_for_user(&mount, spec.user);
             (mount, taken)
         });
-        ShownHandles { mounts: mounts.collect(), home }
+        let volumes = spec.volumes.iter().map(|volume| {
+            let mount = Mount {
+                source: volume.name.clone(),
+                target: volume.path.clone(),
+                read_only: volume.read_only,
+                optional: false,
+            };
+            (mount, files::take_volume(volume, spec))
+        });
+        ShownHandles { mounts: mounts.chain(volumes).collect(), home }
     }
 
     /// Refuses what the user named and cannot open.

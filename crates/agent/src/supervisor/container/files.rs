@@ -1,8 +1,12 @@
 //! What a container shows beside its image: folders of the node, the job's script, Sluice's own commands, and the
 //! user's name. Everything is placed by handle below the container's root.
 
-use super::mount_calls::{Tree, make_file_in_root, make_folder_in_root, open_in_root, open_plain};
+use super::ContainerSpec;
+use crate::supervisor::mount_calls::{
+    Tree, make_file_in_root, make_folder_in_root, open_in_root, open_plain,
+};
 use crate::supervisor::process::credentials::as_user;
+use crate::volume;
 use image::Digest;
 use model::container::Mount;
 use nix::errno::Errno;
@@ -17,6 +21,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use wire::order::UserIds;
+use wire::volume::LaunchVolume;
 
 /// Where the container has Sluice's own files.
 pub(super) const OWN: &str = "/run/sluice";
@@ -79,6 +84,17 @@ pub(super) fn take_for_user(mount: &Mount, user: &UserIds) -> Result<Shown, Stri
             Ok(shown)
         });
     taken.map_err(|e| format!("mount {}: {}", mount.source, e.desc()))
+}
+
+/// Takes the folder of a volume.
+pub(super) fn take_volume(volume: &LaunchVolume, spec: &ContainerSpec) -> Result<Shown, String> {
+    let failed = |why: String| format!("volume {}: {why}", volume.name);
+    let folder = volume::open(spec.node, &volume.folder, spec.user).map_err(failed)?;
+    let tree = Tree::copy_alone(&folder).and_then(|tree| {
+        tree.restrict(volume.read_only)?;
+        Ok(tree)
+    });
+    Ok(Shown { tree: tree.map_err(|e| failed(e.desc().to_owned()))?, is_folder: true })
 }
 
 pub(super) fn show_taken(root: &OwnedFd, shown: Shown, mount: &Mount) -> Result<(), String> {

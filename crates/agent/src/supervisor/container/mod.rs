@@ -5,7 +5,7 @@
 //!
 //! - `rootfs`: what `--container` names: a bundle, a folder, an image.
 //! - `holder`: the process that holds the namespaces; `users`: how long; `id_range`: ids for user namespaces.
-//! - `assembly`: the root file system with everything that is shown in it; `files`, `mount_calls`, `squash`, `writable`,
+//! - `assembly`: the root file system with everything that is shown in it; `files`, `squash`, `writable`,
 //!   `loop_device`: how.
 //! - `network`: a network of its own, with ports of the node that lead in.
 //! - `group_trees`: the control groups that the runtime sees.
@@ -28,7 +28,6 @@ pub mod init;
 pub mod inside;
 mod leftovers;
 mod loop_device;
-mod mount_calls;
 mod network;
 mod node_programs;
 mod program;
@@ -77,6 +76,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use users::Users;
 use wire::order::UserIds;
+use wire::volume::LaunchVolume;
 use writable::WritableMax;
 
 /// Said of a step: it runs on the node itself, although its job has a container.
@@ -128,6 +128,9 @@ pub(crate) struct ContainerSpec<'a> {
     pub umask: u32,
     /// What runs with the user's rights gets no further ones by a program that it executes.
     pub no_new_privs: bool,
+    /// The job's volumes, and the files of its node, where their folders may be.
+    pub volumes: &'a [LaunchVolume],
+    pub node: &'a Path,
     /// This process saves the container to this path, and runs nothing in it.
     pub save: Option<&'a str>,
     /// For the image's registry, and for this pull only.
@@ -184,6 +187,8 @@ impl<'a> ContainerSpec<'a> {
             terminal: false,
             umask: 0o022,
             no_new_privs: record.limits.no_new_privs,
+            volumes: &record.launch.volumes,
+            node: job.dir.node_folder(),
             save: None,
             credentials: auth.map(|auth| Credentials {
                 username: auth.username.0.clone(),

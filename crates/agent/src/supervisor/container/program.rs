@@ -2,11 +2,11 @@
 //! the image says.
 
 use super::assembly::{Assembled, SCRIPT, STATE_VARIABLE};
-use super::mount_calls::{make_folder_in_root, open_in_root};
 use super::runtime_config::set_rlimit;
 use super::{ContainerSpec, driver_files, files, inside};
 use crate::cdi::set_variable;
 use crate::socket_folder::{self, SOCKET};
+use crate::supervisor::mount_calls::{make_folder_in_root, open_in_root};
 use crate::supervisor::process::credentials::as_user;
 use crate::supervisor::workspace::resolve;
 use image::ImageConfig;

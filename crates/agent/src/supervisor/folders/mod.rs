@@ -1,11 +1,12 @@
 //! The folders that a job has to itself on its node: scratch, private `/tmp` and `/dev/shm`, their disk quota and their
-//! removal.
+//! removal; and the volumes that it is shown.
 
 pub(crate) mod namespaces;
 pub(crate) mod quota;
 pub(crate) mod remove_tree;
 pub(crate) mod scratch;
 pub(crate) mod shared_memory;
+mod volumes;
 
 use namespaces::Namespaces;
 use scratch::Scratch;

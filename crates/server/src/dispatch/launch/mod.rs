@@ -2,6 +2,7 @@
 
 mod process_policy;
 mod step;
+mod volumes;
 
 use crate::agents::devices;
 use crate::error::ServerError;
@@ -284,6 +285,7 @@ pub fn job_launch(
         notices: notice::launch_notices(facts.job.id),
         sample_s: launch.sample_s,
         container: container(&facts),
+        volumes: volumes::of_node(&shared.read(), &facts, node)?,
         shared_memory: launch.shared_memory,
         own_network: launch.kind == LaunchKind::Task
             && facts.attempt.allocation.nodes.len() == 1

@@ -2,7 +2,7 @@
 
 use ::dstack::configuration::env::{Value as VariableValue, Variable};
 use ::dstack::configuration::tables::run::TASK;
-use ::dstack::configuration::task::Task;
+use ::dstack::configuration::task::{Mount, Task};
 use ::dstack::configuration::value::Value;
 use model::interpolation::{self, Piece, Place, Reference};
 
@@ -10,6 +10,7 @@ use model::interpolation::{self, Piece, Place, Reference};
 const CONVERTED: &[&str] = &[
     "type",
     "name",
+    "volumes",
     "commands",
     "nodes",
     "resources",
@@ -84,6 +85,19 @@ pub fn script(task: &Task, value: &Value) -> String {
             option(format!("{name}={}", word(value)));
         }
     }
+    let mut other_volumes = Vec::new();
+    for volume in &task.volumes {
+        match volume {
+            Mount::Volume { names, path } if names.len() == 1 => {
+                option(format!("volume={}", word(&format!("{}:{path}", names[0]))));
+            }
+            Mount::Instance { path, .. }
+            | Mount::Named { path, .. }
+            | Mount::Volume { path, .. } => {
+                other_volumes.push(format!("# volumes: {path}: has no counterpart"));
+            }
+        }
+    }
     let mut exports = Vec::new();
     for variable in &task.env.0 {
         match export(variable) {
@@ -91,6 +105,7 @@ pub fn script(task: &Task, value: &Value) -> String {
             Export::Line(line) => exports.push(line),
         }
     }
+    lines.extend(other_volumes);
     lines.extend(without_counterpart(value));
     if task.retry.as_ref().is_some_and(|retry| retry.on_error) {
         lines.push("# retry: on error: has no counterpart".to_owned());

@@ -83,7 +83,7 @@ fn nodes_of(cluster: ClusterView) -> Nodes {
 }
 
 /// The run with this name or job id: the newest that has not ended, or else the newest.
-fn find_run(client: &mut Client, word: &str) -> Result<JobView, VerbError> {
+pub(super) fn find_run(client: &mut Client, word: &str) -> Result<JobView, VerbError> {
     let found = find_in_memory(client, word)?;
     found.ok_or_else(|| VerbError::Message(format!("Run {word} not found")))
 }

@@ -8,11 +8,11 @@ pub(super) mod left;
 mod words;
 
 use super::assembly::{SCRIPT, STATE_VARIABLE, ShownMounts};
-use super::mount_calls::open_plain;
 use super::runtime_config::set_rlimit;
 use super::save::{SaveTarget, save_when_told};
 use super::{ContainerSpec, check_name, files};
 use crate::socket_folder;
+use crate::supervisor::mount_calls::open_plain;
 use crate::supervisor::process::credentials::{as_user, become_user};
 use image::{Reference, Source};
 use left::Left;
@@ -250,6 +250,10 @@ fn mounts(
     environment: &[CString],
     made: &Path,
 ) -> Result<Vec<String>, String> {
+    if let Some(volume) = spec.volumes.first() {
+        let why = "Enroot mounts with its user's rights, who cannot reach the folder of a volume";
+        return Err(format!("volume {}: {why}", volume.name));
+    }
     let shown = ShownMounts::list(spec, environment);
     let is_home = |mount: &Mount| shown.with_home && mount.source == shown.home;
     let mut all: Vec<Mount> =
