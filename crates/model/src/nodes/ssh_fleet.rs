@@ -9,6 +9,9 @@ use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
+/// The longest private key: an RSA key of 16384 bits is shorter.
+pub const PRIVATE_KEY_BYTES_MAX: usize = 16 << 10;
+
 /// Machines that are reached over SSH.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SshFleet {
