@@ -159,6 +159,8 @@ pub struct Setup {
     pub listen_addresses: Vec<String>,
     /// Where SSH clients find the server; `None` where it has no endpoint for them.
     pub ssh: Option<SshEndpoint>,
+    /// The public key of the SSH endpoint, which nodes of one run reach one another by, as in `known_hosts`.
+    pub ssh_host_key: String,
     /// The state folder as clients on this machine name it: what jobs get as `SLUICE_STATE`.
     pub client_state: Option<String>,
     pub hostname: String,
