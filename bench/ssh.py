@@ -76,11 +76,12 @@ class Sshd:
             f'Port {self.port}\nListenAddress 127.0.0.1\nHostKey {folder}/hostkey\nAuthorizedKeysFile {key}.pub\nStrictModes no\nUsePAM no\n'
             f'PermitRootLogin yes\nPasswordAuthentication no\nUseDNS no\nMaxStartups 100\nPidFile none\n')
         sshd = run([f'{HERE}/../scripts/sshd']).strip()
-        # It wants an account of its own, which a machine without the package lacks: it sees one, and nobody else does.
-        known = open('/etc/passwd').read()
-        if 'sshd:' not in known:
-            known += 'sshd:x:65533:65534::/run/sshd:/bin/false\n'
-        open(f'{folder}/passwd', 'w').write(known)
+        # It sees an account of its own, which a machine without the package lacks, and a home without files that a shell reads first.
+        os.makedirs(f'{folder}/plain-home')
+        known = [line.split(':') for line in open('/etc/passwd').read().splitlines() if not line.startswith('sshd:')]
+        known = [[*fields[:5], f'{folder}/plain-home', fields[6]] if fields[0] == 'root' else fields for fields in known]
+        lines = [':'.join(fields) for fields in known] + ['sshd:x:65533:65534::/run/sshd:/bin/false', '']
+        open(f'{folder}/passwd', 'w').write('\n'.join(lines))
         line = f'mount --bind {folder}/passwd /etc/passwd && exec {sshd} -D -f {folder}/sshd.conf -E {folder}/sshd.log'
         self.process = subprocess.Popen(['unshare', '--mount', '--propagation', 'private', 'sh', '-c', line])
         until('sshd answers', lambda: answers(self.port))
