@@ -108,6 +108,10 @@ impl SshFleet {
             gpus_detected: !found.gres.is_empty(),
             declared: false,
             fleet: self.name.clone(),
+            blocks: match host.blocks {
+                Blocks::Count(count) => Some(count),
+                Blocks::Auto => None,
+            },
             initial: None,
             initial_reason: None,
             ..found
