@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_rustls::client::TlsStream;
 use wire::frame;
 use wire::link::{CHANNEL_CONTROL, NodeClient, NodeSsh, ToServer};
-use wire::ssh::{INTERNODE_LOGIN_BYTES_MAX, INTERNODE_PREFIX};
+use wire::ssh::{INTERNODE_LINE_BYTES_MAX, INTERNODE_PREFIX, internode_login};
 use wire::version::PROTOCOL;
 
 /// Connections of one user, and of all but root: one user cannot take all, nor all users the agent's descriptors.
@@ -200,12 +200,9 @@ async fn carry_ssh(mut client: UnixStream, relay: &Relay) {
 /// The login of the first line; what follows it is left in the socket.
 async fn read_login(client: &mut UnixStream) -> Option<String> {
     let mut line = Vec::new();
-    while line.len() <= INTERNODE_PREFIX.len() + INTERNODE_LOGIN_BYTES_MAX {
+    while line.len() <= INTERNODE_LINE_BYTES_MAX {
         match client.read_u8().await.ok()? {
-            b'\n' => {
-                let line = String::from_utf8(line).ok()?;
-                return line.strip_prefix(INTERNODE_PREFIX).map(str::to_owned);
-            }
+            b'\n' => return internode_login(&line).map(str::to_owned),
             byte => line.push(byte),
         }
     }

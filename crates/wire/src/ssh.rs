@@ -6,8 +6,13 @@ use serde::{Deserialize, Serialize};
 /// What a client in a job sends first at its node's socket for an SSH connection to another node of its run; the login and a
 /// newline follow. No request of HTTP begins so.
 pub const INTERNODE_PREFIX: &str = "SSH-TO ";
-/// The longest login, without the newline.
-pub const INTERNODE_LOGIN_BYTES_MAX: usize = 64;
+/// The longest such line, without the newline.
+pub const INTERNODE_LINE_BYTES_MAX: usize = INTERNODE_PREFIX.len() + 64;
+
+/// The login that such a line says, without its newline.
+pub fn internode_login(line: &[u8]) -> Option<&str> {
+    std::str::from_utf8(line).ok()?.strip_prefix(INTERNODE_PREFIX)
+}
 
 /// What is asked or changed, of one user's keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
 use tokio::net::unix::UCred;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
-use wire::ssh::{INTERNODE_LOGIN_BYTES_MAX, INTERNODE_PREFIX};
+use wire::ssh::{INTERNODE_LINE_BYTES_MAX, INTERNODE_PREFIX, internode_login};
 
 /// The one path whose answers are whole; all others are streams.
 pub const CALL_PATH: &str = "/api/v1/call";
@@ -96,12 +96,9 @@ async fn is_internode_ssh(client: &UnixStream) -> io::Result<bool> {
 /// The login of the first line; what follows it is left in the socket.
 async fn read_login(client: &mut UnixStream) -> Option<String> {
     let mut line = Vec::new();
-    while line.len() <= INTERNODE_PREFIX.len() + INTERNODE_LOGIN_BYTES_MAX {
+    while line.len() <= INTERNODE_LINE_BYTES_MAX {
         match client.read_u8().await.ok()? {
-            b'\n' => {
-                let line = String::from_utf8(line).ok()?;
-                return line.strip_prefix(INTERNODE_PREFIX).map(str::to_owned);
-            }
+            b'\n' => return internode_login(&line).map(str::to_owned),
             byte => line.push(byte),
         }
     }

@@ -83,9 +83,9 @@ fn write_instances(text: &mut Exposition, snapshot: &Snapshot) {
 
 fn instance(snapshot: &Snapshot, node: &NodeView) -> LabelValues {
     let name = &node.config.name;
-    let over_ssh = Some(&node.config.fleet).filter(|fleet| !fleet.is_empty());
+    let project = snapshot.fleet_projects.get(&node.config.fleet);
+    let over_ssh = project.map(|_| &node.config.fleet);
     let fleet = over_ssh.or(node.partitions.first());
-    let project = over_ssh.and_then(|fleet| snapshot.fleet_projects.get(fleet));
     let kinds = node.config.gres.iter().filter(|gres| gres.name == GPU);
     vec![
         ("dstack_project_name", project.map_or(MAIN_PROJECT, String::as_str).to_owned()),

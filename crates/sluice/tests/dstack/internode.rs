@@ -141,6 +141,35 @@ fn up_key_of_a_run_opens_that_run_alone_and_only_while_it_runs() {
     assert_eq!(left.stdout, "", "the key is gone with the run");
 }
 
+/// Groups of different resources are jobs of their own: one key opens both.
+#[test]
+fn up_ssh_goes_from_one_group_of_a_run_to_another() {
+    if !has_client() {
+        return;
+    }
+    let cluster = Cluster::up(CONF);
+    let group = |cpus: &str, command: &str| {
+        format!(
+            "  - resources: {{cpu: {cpus}, memory: 64MB.., disk: 0GB..}}\n    commands: ['{command}']\n"
+        )
+    };
+    let said = r#"ssh ${{ groups[1].nodes[0].IP_ADDRESS }} "echo rank \$DSTACK_NODE_RANK" > said"#;
+    let (head, workers) = (group("1", said), group("2", "sleep 600"));
+    apply(
+        &cluster,
+        &format!(
+            "type: task\nname: mixed\nstartup_order: workers-first\nstop_criteria: master-done\ngroups:\n{head}{workers}"
+        ),
+    );
+    let verdict = await_verdict(&cluster, "mixed");
+    let logs = cluster.sluice(&["logs", "mixed"]).stdout;
+    assert!(verdict.contains("exited (0)"), "{verdict}\n{logs}");
+    assert_eq!(cluster.read("said"), "rank 1\n");
+    let books = cluster.sluice(&["sacct", "-nP", "-j", "1", "-o", "JobID,JobName"]).ok();
+    let is_session = |line: &str| line.starts_with("1+1.") && line.ends_with("|ssh");
+    assert!(books.lines().any(is_session), "{books}");
+}
+
 #[test]
 fn root_ssh_between_nodes_is_held_to_the_jobs_groups_and_ends_with_it() {
     if !has_client() {
@@ -164,4 +193,30 @@ fn root_ssh_between_nodes_is_held_to_the_jobs_groups_and_ends_with_it() {
     assert!(group.contains("job_1") || group.contains("/1."), "{group}");
     let pid: i32 = cluster.read("pid").trim().parse().unwrap();
     until("the session is gone with its job", || (!crate::harness::is_alive(pid)).then_some(()));
+}
+
+/// An image of busybox and OpenSSH's client alone.
+const IMAGE: &str = "set -e; mkdir -p image/bin image/etc image/tmp image/usr/bin; cp $(command -v busybox) image/bin/; \
+    for n in sh cat echo sleep dirname ls; do ln -s busybox image/bin/$n; done; cp $(command -v ssh) image/usr/bin/; \
+    for l in $(ldd $(command -v ssh) | grep -o '/[^ ]*'); do mkdir -p image$(dirname $l); cp $l image$l; done; \
+    echo root:x:0:0:root:/root:/bin/sh > image/etc/passwd; echo root:x:0: > image/etc/group";
+
+#[test]
+fn root_ssh_between_nodes_lands_in_the_container_of_the_run() {
+    let has = |program: &str| Command::new(program).arg("--help").output().is_ok();
+    if !has_client() {
+        return;
+    }
+    if !has("runc") || !has("busybox") {
+        return skip("runc", "no runc or no busybox");
+    }
+    let cluster = Cluster::up(CONF);
+    cluster.shell(IMAGE).ok();
+    let image = cluster.path("work").join("image").display().to_string();
+    let text = task("boxed", 2, &["ssh node2 'ls /bin; echo rank $DSTACK_NODE_RANK'"]);
+    apply(&cluster, &text.replace("nodes: 2", &format!("nodes: 2\nimage: {image}")));
+    let verdict = await_verdict(&cluster, "boxed");
+    let logs = cluster.sluice(&["logs", "boxed"]).stdout;
+    assert!(verdict.contains("exited (0)"), "{verdict}\n{logs}");
+    assert_eq!(logs, "busybox\ncat\ndirname\necho\nls\nsh\nsleep\nrank 1\n");
 }
