@@ -146,6 +146,7 @@ fn launch(number: u32, script: &str) -> JobLaunch {
         arguments: Vec::new(),
         environment: (0..40).map(|i| format!("SLURM_VARIABLE_{i}=some value")).collect(),
         files: Vec::new(),
+        internode_ssh: None,
         process_variables: Vec::new(),
         folder_variables: Vec::new(),
         work_dir: "/".into(),

@@ -34,5 +34,5 @@ pub use nodes::{
 };
 pub use values::{
     amount, cpuset, cron, filename, grammar, hostlist, id, principal, printable, range, secret,
-    time, time_spec,
+    shell, time, time_spec,
 };

@@ -6,7 +6,8 @@ use crate::diagnostics::{DiagnosticsView, PlanCounts};
 use crate::explain::{ExpectedStart, WaitView};
 use crate::fleet::{FleetConfiguration, FleetHostState, FleetHostView, FleetView};
 use crate::link::{
-    Hello, JoinRequest, NodeHello, RefusedOrder, SpooledAttempt, ToAgent, ToServer, Welcome,
+    Hello, JoinRequest, NodeHello, NodeSsh, RefusedOrder, SpooledAttempt, ToAgent, ToServer,
+    Welcome,
 };
 use crate::order::{Action, EndOrder, Order, SignalOrder, SignedOrder};
 use crate::report::{AttemptEnd, Report, ReportEvent};
@@ -366,6 +367,8 @@ fn messages_of_the_agent_link_keep_their_names() {
     let json = serde_json::to_value(ToServer::Hello(hello)).unwrap();
     let attempts = &json["hello"]["nodes"][0]["attempts"];
     assert_eq!(attempts.to_string(), r#"[{"alive":true,"attempt":{"job":12,"number":1}}]"#);
+    let ssh = NodeSsh { version: 1, nodes: vec!["n1".into()], login: "12.1".into() };
+    travels(&ToServer::Ssh(ssh), r#"{"ssh":{"version":1,"nodes":["n1"],"login":"12.1"}}"#);
     travels(&ToServer::Heartbeat { nodes: Vec::new() }, r#"{"beat":{"nodes":[]}}"#);
     let (source, failure) = (model::health::HealthSource::Check, Some("disk full".into()));
     travels(

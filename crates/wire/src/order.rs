@@ -1,5 +1,6 @@
 //! Orders from the server to an agent, each signed for one job, attempt, node and user, until a time.
 
+use crate::ssh::InternodeSsh;
 use crate::step::StepLaunch;
 use crate::volume::{LaunchVolume, VolumeOrder};
 use crate::workspace::Workspace;
@@ -86,9 +87,12 @@ pub struct JobLaunch {
     pub arguments: Vec<String>,
     /// `NAME=value` each; the base environment with the dialect's variables.
     pub environment: Vec<String>,
-    /// Files that the node writes into the job's scratch folder.
+    /// Files that the node writes for the job.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<LaunchFile>,
+    /// How its processes reach the other nodes of its run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub internode_ssh: Option<Box<InternodeSsh>>,
     /// Variables that the node fills in for each process.
     #[serde(default)]
     pub process_variables: Vec<(String, ProcessVariable)>,

@@ -42,6 +42,7 @@ pub fn launch() -> JobLaunch {
         arguments: Vec::new(),
         environment: vec!["PATH=/usr/bin:/bin".into()],
         files: Vec::new(),
+        internode_ssh: None,
         process_variables: Vec::new(),
         folder_variables: Vec::new(),
         work_dir: "/tmp".into(),

@@ -219,6 +219,7 @@ impl Cluster {
             arguments: Vec::new(),
             environment: vec!["PATH=/usr/bin:/bin".into(), "GREETING=hello".into()],
             files: Vec::new(),
+            internode_ssh: None,
             process_variables: Vec::new(),
             folder_variables: Vec::new(),
             work_dir: home,

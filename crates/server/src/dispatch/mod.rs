@@ -106,7 +106,7 @@ impl DispatchThread {
                     let order = self.signed(shared, &node, NO_ATTEMPT, uid, Action::Volume(order));
                     let stream = order.and_then(|order| {
                         let kind = StreamKind::Volume { order };
-                        shared.agents.open_stream(&node, NO_ATTEMPT, kind)
+                        shared.agents.open_stream(&node, NO_ATTEMPT, kind, uid)
                     });
                     // The caller may have given up waiting.
                     let _ = opened.send(stream.map(|(reader, _)| reader));

@@ -1,9 +1,11 @@
 //! The steps through which the proxy reaches ports of jobs: one for each job, node and user, for as long as somebody uses it.
 
+use crate::connection_limits::ConnectionLimits;
 use crate::shared::Shared;
 use crate::shared::ssh_connections::SshConnection;
 use crate::ssh::access::Access;
-use crate::ssh::forward::{Forwarder, ForwarderOrders};
+use crate::ssh::forward::Forwarder;
+use crate::ssh::tunnel::{ForwarderOrders, Tunnels};
 use model::id::JobId;
 use model::principal::Principal;
 use std::collections::HashMap;
@@ -72,8 +74,10 @@ impl Forwarders {
             return None;
         }
         let access = Access { by: by.clone(), job, rank };
+        let idle = ConnectionLimits::default().tunnel_idle;
+        let tunnels = Tunnels { idle, served: Default::default() };
         let entry = Arc::new(Entry {
-            forwarder: Forwarder::start(shared.clone(), access, None),
+            forwarder: Forwarder::start(shared.clone(), access, None, tunnels),
             used: Mutex::new(Instant::now()),
             _open: shared.volatile.ssh_connections.opened(job),
         });

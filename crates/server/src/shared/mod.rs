@@ -100,6 +100,8 @@ pub struct FoundMachine {
 pub struct Volatile {
     /// Calls that wait for a job, by user.
     pub waiting_calls: UserCounts,
+    /// Connections that are forwarded into jobs and out of them, by user.
+    pub forwarded: UserCounts,
     pub token_uses: TokenUses,
     /// Replaced whole, so that a reader never holds up the planner.
     last_plan: RwLock<Arc<LastPlan>>,
@@ -163,6 +165,8 @@ pub struct Setup {
     pub listen_addresses: Vec<String>,
     /// Where SSH clients find the server; `None` where it has no endpoint for them.
     pub ssh: Option<SshEndpoint>,
+    /// The public key of the SSH endpoint, which nodes of one run reach one another by, as in `known_hosts`.
+    pub ssh_host_key: String,
     /// The state folder as clients on this machine name it: what jobs get as `SLUICE_STATE`.
     pub client_state: Option<String>,
     pub hostname: String,

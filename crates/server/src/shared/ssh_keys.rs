@@ -8,6 +8,7 @@ use crate::auth::identity::write_private;
 use crate::error::ServerError;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use model::id::AttemptId;
 use model::reason::Refusal;
 use model::secret::SecretValue;
 use model::time::Timestamp;
@@ -61,6 +62,12 @@ impl UserKeys {
     }
 }
 
+/// A private key in OpenSSH's form.
+fn private_text(key: &PrivateKey) -> SecretValue {
+    let text = key.to_openssh(LineEnding::LF);
+    SecretValue(text.map(|text| text.to_string()).unwrap_or_default())
+}
+
 impl SshKeys {
     pub fn load(
         dir: &Path,
@@ -106,11 +113,29 @@ impl SshKeys {
     }
 
     fn held_key_after(&self, user: &str, renewals: u32) -> PrivateKey {
-        let tag = hmac::sign(&self.derivation, format!("{renewals} {user}").as_bytes());
+        self.derived_key(&format!("{renewals} {user}"), format!("{user}@sluice"))
+    }
+
+    /// The key with which the nodes of one run reach one another, by the attempt of the job that stands for the run. No name of
+    /// a user derives it: what precedes one is a number.
+    fn run_key(&self, attempt: AttemptId) -> PrivateKey {
+        self.derived_key(&format!("run {attempt}"), format!("run {attempt}"))
+    }
+
+    pub fn run_private_text(&self, attempt: AttemptId) -> SecretValue {
+        private_text(&self.run_key(attempt))
+    }
+
+    pub fn is_key_of_attempt(&self, attempt: AttemptId, key: &PublicKey) -> bool {
+        self.run_key(attempt).public_key().key_data() == key.key_data()
+    }
+
+    fn derived_key(&self, of: &str, comment: String) -> PrivateKey {
+        let tag = hmac::sign(&self.derivation, of.as_bytes());
         let mut seed = [0; 32];
         seed.copy_from_slice(&tag.as_ref()[..32]);
         let pair = KeypairData::from(Ed25519Keypair::from_seed(&seed));
-        let named = PrivateKey::new(pair.clone(), format!("{user}@sluice"));
+        let named = PrivateKey::new(pair.clone(), comment);
         // A name that cannot be a comment is left out.
         named.or_else(|_| PrivateKey::new(pair, String::new())).expect("a pair makes a key")
     }
@@ -121,8 +146,7 @@ impl SshKeys {
     }
 
     pub fn held_private_text(&self, user: &str) -> SecretValue {
-        let text = self.held_key(user).to_openssh(LineEnding::LF);
-        SecretValue(text.map(|text| text.to_string()).unwrap_or_default())
+        private_text(&self.held_key(user))
     }
 
     /// Whether this is the key that the server holds for this user, or one that this user registered.

@@ -25,6 +25,9 @@ pub struct AttachArgs {
     /// Forward a port of the job to this machine, as ssh's -R
     #[arg(short = 'R', value_name = "[BIND:]PORT:HOST:PORT")]
     remote: Vec<String>,
+    /// Forward the agent that holds your keys into the job, as ssh's -A: who is root on its node can use them meanwhile
+    #[arg(short = 'A')]
+    forward_agent: bool,
     /// Run nothing: only forward ports
     #[arg(short = 'N')]
     no_command: bool,
@@ -37,6 +40,9 @@ pub fn run(args: &AttachArgs) -> VerbResult {
     let mut login = Login::new()?;
     login.ssh.args(args.local.iter().flat_map(|forward| ["-L", forward]));
     login.ssh.args(args.remote.iter().flat_map(|forward| ["-R", forward]));
+    if args.forward_agent {
+        login.ssh.arg("-A");
+    }
     if args.no_command {
         login.ssh.arg("-N");
     }

@@ -109,7 +109,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
     if args.first().is_some_and(|word| word == ::agent::container_init::VERB) {
         return ExitCode::from(::agent::container_init::run() as u8);
     }
-    if let Some(code) = args.first().and_then(|word| ::agent::in_job::run(word)) {
+    if let Some(code) = ::agent::in_job::run(&args) {
         return ExitCode::from(code as u8);
     }
     if let Some(command) = SlurmCommand::from_name(name) {

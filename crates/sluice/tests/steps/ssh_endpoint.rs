@@ -68,6 +68,14 @@ impl<'c> Ssh<'c> {
         command
     }
 
+    pub fn port(&self) -> u16 {
+        self.port.parse().expect("a port")
+    }
+
+    pub fn key(&self) -> &std::path::Path {
+        &self.key
+    }
+
     pub fn ssh(&self, job: impl ToString, args: &[&str]) -> Command {
         let mut command = self.command("ssh");
         let (options, words): (Vec<&str>, Vec<&str>) =
@@ -93,7 +101,7 @@ impl<'c> Ssh<'c> {
     }
 }
 
-fn running(cluster: &Cluster, args: &str) -> u32 {
+pub fn running(cluster: &Cluster, args: &str) -> u32 {
     let job = cluster.submit_sleeper(args);
     cluster.await_state(job, "RUNNING");
     job
@@ -255,7 +263,7 @@ impl Drop for Held {
     }
 }
 
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 

@@ -396,7 +396,7 @@ impl ShownMounts {
         if brings && !in_home {
             mounts.push(own(spec.work_dir));
         }
-        mounts.extend(spec.scratch.map(own));
+        mounts.extend(spec.scratch.into_iter().chain(spec.run_files).map(own));
         let clone = spec.workspace.and_then(|workspace| workspace.node_clone(spec.scratch));
         mounts.extend(clone.map(|source| Mount {
             source,

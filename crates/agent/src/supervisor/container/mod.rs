@@ -120,6 +120,7 @@ pub(crate) struct ContainerSpec<'a> {
     pub workspace: Option<&'a RunWorkspace>,
     pub work_dir: &'a str,
     pub scratch: Option<&'a str>,
+    pub run_files: Option<&'a str>,
     /// Bytes of memory that the job has.
     pub memory: Option<u64>,
     /// What may be written to the container's own files; `None` for as much as the node has.
@@ -182,6 +183,7 @@ impl<'a> ContainerSpec<'a> {
             workspace: None,
             work_dir: "/",
             scratch: job.folders.scratch_path(),
+            run_files: job.folders.run_files_path(),
             memory: record.limits.memory.map(|bytes| bytes.0),
             writable_max: writable_max(record, request),
             terminal: false,

@@ -200,7 +200,12 @@ impl<'a> Bodies<'a> {
         let node = self.nodes.get(&part.node).map(Arc::as_ref);
         let resources = resources(part.cpus, part.memory, &part.gpus, node);
         let instance = InstanceType { name: part.node.clone(), resources };
-        Offer::own(instance, 0.0, status, node.map_or((1, 1), |node| blocks(part, node)))
+        Offer::own(
+            instance,
+            0.0,
+            status,
+            node.map_or((1, 1), |node| node.blocks_of(part.cpus, part.gpu_count())),
+        )
     }
 
     /// One row for each kind of GPU among the offers.
@@ -345,12 +350,4 @@ fn gpu_mib(node: &NodeConfig, kind: &str) -> u64 {
         |line: &&NodeGres| line.name == GPU && line.kind.as_deref().unwrap_or_default() == kind;
     let memory = node.gres.iter().find(of_kind).and_then(|line| line.device_memory);
     memory.map_or(0, |memory| memory.0 / MIB)
-}
-
-/// The blocks that a part takes of its node, and those that the node has: a block is a GPU, or a CPU where there is none.
-fn blocks(part: &Part, node: &NodeConfig) -> (u32, u32) {
-    match u32::try_from(node.gres_total(GPU)).unwrap_or(u32::MAX) {
-        0 => (part.cpus, node.cpus),
-        total => (u32::try_from(part.gpu_count()).unwrap_or(total), total),
-    }
 }

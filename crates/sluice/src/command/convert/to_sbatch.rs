@@ -5,6 +5,7 @@ use ::dstack::configuration::tables::run::TASK;
 use ::dstack::configuration::task::{Mount, Task};
 use ::dstack::configuration::value::Value;
 use model::interpolation::{self, Piece, Place, Reference};
+use model::shell::quoted;
 
 /// The properties that become options or lines. The others become comments.
 const CONVERTED: &[&str] = &[
@@ -193,9 +194,4 @@ fn word(text: &str) -> String {
     let text: String = text.chars().filter(|c| !c.is_control()).collect();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+,=".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) { text } else { quoted(&text) }
-}
-
-/// In single quotes for the shell.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "'\\''"))
 }
