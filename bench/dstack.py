@@ -106,12 +106,12 @@ class Server:
         # The first connection may have been idle for longer than the server keeps one.
         link = self.link()
         wanted = {'project_name': 'main', 'only_active': True, 'include_jobs': True, 'job_submissions_limit': 1, 'limit': 100, 'ascending': False}
-        times = []
+        times, body = [], json.dumps(wanted)
         for _ in range(11):
             begin = time.perf_counter()
-            listed = self.call('runs/list', wanted, link)
+            text = self.post('runs/list', body, link, token)
             times.append(time.perf_counter() - begin)
-            assert len(listed) == 100, len(listed)
+            assert len(json.loads(text)) == 100, text[:300]
         seen['list ms'] = statistics.median(times) * 1e3
         began, begin = cpu_s(self.pid()), time.perf_counter()
         time.sleep(IDLE_S)

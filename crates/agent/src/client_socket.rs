@@ -1,29 +1,32 @@
 //! The socket for clients on a machine without a server: each connection is carried to the server over a TLS connection of
 //! its own, with the word of this node for who asks. The kernel says it here; whom the node may vouch for, the server
-//! decides.
+//! decides. A connection to another node of a run (`in_job/ssh_relay.rs`) is carried without that word: its client has a key.
 //!
 //! It has a thread of its own: what clients carry never delays orders and heartbeats.
 
 use crate::error::AgentError;
 use crate::link::connection::dial;
 use crate::socket_folder;
+use nix::sys::socket::{MsgFlags, recv};
 use nix::unistd::{Uid, User};
 use rustls::ClientConfig;
 use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest, copy};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_rustls::client::TlsStream;
 use wire::frame;
-use wire::link::{CHANNEL_CONTROL, NodeClient, ToServer};
+use wire::link::{CHANNEL_CONTROL, NodeClient, NodeSsh, ToServer};
+use wire::ssh::{INTERNODE_LINE_BYTES_MAX, INTERNODE_PREFIX, internode_login};
 use wire::version::PROTOCOL;
 
 /// Connections of one user, and of all but root: one user cannot take all, nor all users the agent's descriptors.
@@ -146,10 +149,12 @@ fn take_in(client: UnixStream, relay: &Arc<Relay>) {
 }
 
 /// Carries one client's connection to the server and back, until the server ends it.
-async fn carry(mut client: UnixStream, relay: &Relay, uid: u32, gid: u32) {
+async fn carry(client: UnixStream, relay: &Relay, uid: u32, gid: u32) {
     // Nothing is begun for a client that asks nothing.
-    if timeout_at(Instant::now() + FIRST_BYTE_TIMEOUT, client.readable()).await.is_err() {
-        return;
+    match timeout_at(Instant::now() + FIRST_BYTE_TIMEOUT, is_internode_ssh(&client)).await {
+        Ok(Ok(true)) => return carry_ssh(client, relay).await,
+        Ok(Ok(false)) => {}
+        Ok(Err(_)) | Err(_) => return,
     }
     let named = tokio::task::spawn_blocking(move || User::from_uid(Uid::from_raw(uid)));
     let Ok(Ok(Ok(named))) = timeout_at(Instant::now() + LOOKUP_TIMEOUT, named).await else {
@@ -163,14 +168,62 @@ async fn carry(mut client: UnixStream, relay: &Relay, uid: u32, gid: u32) {
         Ok(server) => server,
         Err(error) => return answer(client, &error.to_string()).await,
     };
-    let (mut from_server, mut to_server) = tokio::io::split(server);
     let who = NodeClient { version: PROTOCOL, nodes: relay.nodes.clone(), uid, gid, user };
-    let mut first = Vec::new();
-    if frame::encode_message(CHANNEL_CONTROL, &ToServer::Client(who), &mut first).is_err()
-        || to_server.write_all(&first).await.is_err()
-    {
-        return answer(client, "the server closed the link").await;
+    match greeted(server, &ToServer::Client(who)).await {
+        Some(server) => copy_both(client, server).await,
+        None => answer(client, "the server closed the link").await,
     }
+}
+
+/// Waits for the first bytes, and says whether they are those of `in_job/ssh_relay.rs`; they are left where they are.
+async fn is_internode_ssh(client: &UnixStream) -> io::Result<bool> {
+    let mut first = [0; INTERNODE_PREFIX.len()];
+    let peek = || {
+        let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+        recv(client.as_raw_fd(), &mut first, flags).map_err(io::Error::from)
+    };
+    let length = client.async_io(Interest::READABLE, peek).await?;
+    Ok(first[..length] == *INTERNODE_PREFIX.as_bytes())
+}
+
+/// Carries an SSH connection to another node of the client's run.
+async fn carry_ssh(mut client: UnixStream, relay: &Relay) {
+    let until = Instant::now() + FIRST_BYTE_TIMEOUT;
+    let Ok(Some(login)) = timeout_at(until, read_login(&mut client)).await else { return };
+    let Ok(server) = relay.dialler.dial().await else { return };
+    let first = NodeSsh { version: PROTOCOL, nodes: relay.nodes.clone(), login };
+    if let Some(server) = greeted(server, &ToServer::Ssh(first)).await {
+        copy_both(client, server).await;
+    }
+}
+
+/// The login of the first line; what follows it is left in the socket.
+async fn read_login(client: &mut UnixStream) -> Option<String> {
+    let mut line = Vec::new();
+    while line.len() <= INTERNODE_LINE_BYTES_MAX {
+        match client.read_u8().await.ok()? {
+            b'\n' => return internode_login(&line).map(str::to_owned),
+            byte => line.push(byte),
+        }
+    }
+    None
+}
+
+/// The server's stream after its first message was sent.
+async fn greeted(
+    mut server: TlsStream<TcpStream>,
+    message: &ToServer,
+) -> Option<TlsStream<TcpStream>> {
+    let mut first = Vec::new();
+    frame::encode_message(CHANNEL_CONTROL, message, &mut first).ok()?;
+    server.write_all(&first).await.ok()?;
+    server.flush().await.ok()?;
+    Some(server)
+}
+
+/// Copies both ways until the server ends the connection.
+async fn copy_both(mut client: UnixStream, server: TlsStream<TcpStream>) {
+    let (mut from_server, mut to_server) = tokio::io::split(server);
     let (mut from_client, mut to_client) = client.split();
     let there = async {
         let _ = copy(&mut from_client, &mut to_server).await;

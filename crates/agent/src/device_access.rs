@@ -46,12 +46,14 @@ const FABRIC: [&str; 3] = ["/dev/infiniband/*", "/dev/hfi1*", "/dev/cxi*"];
 /// The files of a fabric that exist only if there is a port. The others exist as soon as a kernel module is loaded.
 const PORTS: [&str; 3] = ["/dev/infiniband/uverbs*", "/dev/hfi1*", "/dev/cxi*"];
 /// Files of accelerators and of their drivers.
-const ACCELERATORS: [&str; 6] = [
+const ACCELERATORS: [&str; 8] = [
     "/dev/nvidia*",
     "/dev/nvidia-caps/*",
     "/dev/dri/render*",
     "/dev/kfd",
     "/dev/accel/*",
+    "/dev/accel*",
+    "/dev/vfio/*",
     "/dev/tenstorrent/*",
 ];
 /// Files read for one pattern.

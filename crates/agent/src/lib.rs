@@ -50,6 +50,7 @@ mod ownership;
 mod pidfd;
 mod spool;
 mod supervisor;
+mod volume;
 mod wall_clock;
 
 /// The program's part inside a container.

@@ -7,6 +7,7 @@ use crate::visibility::Viewer;
 use model::principal::Principal;
 use model::project::ProjectRole;
 use model::reason::Refusal;
+use model::volume::Volume;
 
 /// An action that needs permission.
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +35,10 @@ pub enum Act<'a> {
     ManageTokens(&'a str),
     /// List, read, set and delete the secrets of this project. A job may use them without this right.
     ManageSecrets(&'a str),
+    /// Have jobs that find this volume of a project at a path.
+    UseVolume(&'a str, &'a Volume),
+    /// Delete this volume of a project, with what is in it.
+    DeleteVolume(&'a str, &'a Volume),
     /// Make, change and delete fleets over SSH.
     ManageFleets,
     /// Administrators' actions: nodes, partitions, accounts, configuration, join tokens.
@@ -55,6 +60,16 @@ pub fn authorise(state: &State, who: &Principal, act: Act<'_>) -> Result<(), Ref
         // An operator manages every project, and does not read secrets.
         Act::ManageSecrets(project) => {
             rights.admin
+                || !rights.operator && rights.project_role(project) == Some(ProjectRole::Admin)
+        }
+        // Its folder is its owner's alone: jobs of others could not open it.
+        Act::UseVolume(project, volume) => {
+            rights.admin || volume.owner.uid == who.uid && rights.project_role(project).is_some()
+        }
+        // An operator manages every project, and destroys nobody's files.
+        Act::DeleteVolume(project, volume) => {
+            rights.admin
+                || volume.owner.uid == who.uid
                 || !rights.operator && rights.project_role(project) == Some(ProjectRole::Admin)
         }
         // Whoever brings machines has the server dial addresses and take nodes: that is the site's to decide, whatever project

@@ -5,6 +5,7 @@ use crate::event::Event;
 use crate::token::UserToken;
 use model::account::{Account, Association, AssociationKey, Qos};
 use model::allocation::NodeShare;
+use model::amount::Bytes;
 use model::array::ArraySpec;
 use model::attempt::EndCause;
 use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
@@ -23,6 +24,7 @@ use model::secret::Sealed;
 use model::ssh_fleet::FleetHost;
 use model::step::StepShape;
 use model::time::Timestamp;
+use model::volume::{Volume, VolumeId, VolumePlace};
 use sched::Start;
 use sched::view::Preemption;
 use std::collections::HashMap;
@@ -187,6 +189,19 @@ pub enum Command {
         name: String,
         forms: HashMap<Sealed, Sealed>,
     },
+    CreateVolume(Box<CreateVolume>),
+    /// The volume is on its way out, unless a job uses it.
+    DeleteVolume {
+        project: String,
+        name: String,
+    },
+    /// Its node has made or removed the folder of this volume.
+    SettleVolume {
+        project: String,
+        name: String,
+        id: VolumeId,
+        is_there: bool,
+    },
     CreateReservation(Box<ReservationRequest>),
     UpdateReservation {
         name: String,
@@ -222,6 +237,14 @@ pub enum FleetHostReport {
     Found(Box<NodeConfig>),
     /// Nothing of ours is left there.
     Removed,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreateVolume {
+    pub project: String,
+    pub name: String,
+    pub place: VolumePlace,
+    pub size: Option<Bytes>,
 }
 
 /// A secret whose value was encrypted again. One that was changed since is left alone.
@@ -367,6 +390,8 @@ pub enum Reply {
     ReservationCreated {
         name: String,
     },
+    /// A volume whose folder is to be made or removed.
+    Volume(Box<Volume>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -47,6 +47,9 @@ pub struct ClusterConfig {
     /// `/metrics` is shown to anybody.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub open_metrics: bool,
+    /// Folders that nodes share, for volumes, with the nodes that have each; `None` for all.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub shared_folders: BTreeMap<String, Option<Vec<String>>>,
     /// The most bytes of one upload of a client; `None` for the usual bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upload_bytes_max: Option<u64>,
@@ -229,6 +232,7 @@ impl Default for ClusterConfig {
             server_certificate: None,
             login_nodes: Vec::new(),
             open_metrics: false,
+            shared_folders: BTreeMap::new(),
             upload_bytes_max: None,
         }
     }

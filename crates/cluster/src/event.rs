@@ -24,6 +24,7 @@ use model::run::{ExitStatus, HetComponent, Hold, JobSpec, RunKind, Step, StepEnd
 use model::secret::Sealed;
 use model::ssh_fleet::{FleetHost, SshFleet};
 use model::time::Timestamp;
+use model::volume::Volume;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -301,6 +302,15 @@ pub enum Event {
         name: String,
         by: String,
         at: Timestamp,
+    },
+    VolumeSet {
+        project: String,
+        name: String,
+        volume: Box<Volume>,
+    },
+    VolumeRemoved {
+        project: String,
+        name: String,
     },
     FleetSet {
         fleet: Box<SshFleet>,

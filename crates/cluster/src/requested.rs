@@ -74,7 +74,9 @@ fn times(request: &Request, per: Per) -> u64 {
         Per::Job => 1,
         Per::Node => u64::from(request.nodes.min),
         Per::Task => u64::from(request.task_count()),
-        Per::Socket => u64::from(request.sockets_per_node.unwrap_or(1) * request.nodes.min),
+        Per::Socket => {
+            u64::from(request.sockets_per_node.unwrap_or(1)) * u64::from(request.nodes.min)
+        }
     }
 }
 

@@ -44,6 +44,20 @@ impl TaskNode<'_> {
     }
 }
 
+/// For Open MPI, whose `mpirun` takes the job's number for the sign of a Slurm that starts its daemons: in a run it goes by the
+/// hostfile and `ssh`, and its daemons stay in their sessions, which end with them. A daemon starts so many others that a user's
+/// connections on one node suffice. The second half are the names of version 5.
+pub const MPI_VARIABLES: [(&str, &str); 8] = [
+    ("OMPI_MCA_plm", "^slurm"),
+    ("OMPI_MCA_ras", "^slurm"),
+    ("OMPI_MCA_orte_leave_session_attached", "1"),
+    ("OMPI_MCA_routed_radix", "32"),
+    ("PRTE_MCA_plm", "^slurm"),
+    ("PRTE_MCA_ras", "^slurm"),
+    ("PRTE_MCA_prte_leave_session_attached", "1"),
+    ("PRTE_MCA_routed_radix", "32"),
+];
+
 /// The variable that tells where the text of [`mpi_hostfile`] is, and the name of that file.
 pub const MPI_HOSTFILE: (&str, &str) = ("DSTACK_MPI_HOSTFILE", "mpi_hostfile");
 

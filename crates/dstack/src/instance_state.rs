@@ -14,7 +14,7 @@ pub struct InstanceState {
     pub health: HealthStatus,
     /// What ails it.
     pub findings: Option<String>,
-    /// GPUs where there are any, CPUs elsewhere.
+    /// As the fleet says, else GPUs where there are any, CPUs elsewhere.
     pub busy_blocks: u32,
     pub total_blocks: u32,
     /// It takes no new jobs, by an administrator or a check.
@@ -23,12 +23,9 @@ pub struct InstanceState {
 
 impl InstanceState {
     pub fn of(node: &NodeView) -> Self {
-        let count = |amount: u64| u32::try_from(amount).unwrap_or(u32::MAX);
         let used = node.gres_used.iter().filter(|gres| gres.name == GPU);
-        let (busy_blocks, total_blocks) = match node.config.gres_total(GPU) {
-            0 => (node.cpus_allocated, node.config.cpus),
-            gpus => (count(used.map(|gres| gres.count).sum()), count(gpus)),
-        };
+        let gpus = used.map(|gres| gres.count).sum();
+        let (busy_blocks, total_blocks) = node.config.blocks_of(node.cpus_allocated, gpus);
         let found = |severity| gpu_health::summary(&node.facts.gpus, severity);
         let (failure, warning) = (found(Severity::Failure), found(Severity::Warning));
         let health = match (&failure, &warning) {

@@ -26,6 +26,7 @@ use model::request::{DeviceMake, Grant, GresRequest, Memory, Per, Request, Shari
 use model::run::{Component, JobSpec, Launch, LaunchKind, Retry};
 use model::secret::{RegistryAuth, SecretValue};
 use model::time::{TimeLimit, Timestamp};
+use model::volume::VolumeUse;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -513,6 +514,7 @@ fn launch(
         first_step: None,
         configuration: None,
         blob_bytes: Default::default(),
+        volumes: task.volumes.iter().filter_map(volume_use).collect::<Result<_, _>>()?,
         shared_memory: task.resources.shm_size.filter(|_| !task.container.is_named()),
         startup_order: task.startup_order,
         ends_with_first_node: task.stop_criteria == StopCriteria::MasterDone,
@@ -593,7 +595,18 @@ fn registry_auth(task: &Task) -> Option<RegistryAuth> {
     task.container.image.is_some().then_some(auth)
 }
 
-/// A folder of the node, opened with the rights of the run's user. Other volumes are refused before.
+/// A volume that has a name: one that was created, or with `instance: true` a folder of each node.
+fn volume_use(volume: &task::Mount) -> Option<Result<VolumeUse, RequestError>> {
+    let (name, path, instance) = match volume {
+        task::Mount::Volume { names, path } => (names.first()?, path, false),
+        task::Mount::Named { name, path } => (name, path, true),
+        task::Mount::Instance { .. } => return None,
+    };
+    let used = VolumeUse::new(name, path);
+    Some(used.map(|used| VolumeUse { instance, ..used }).map_err(Into::into))
+}
+
+/// A folder of the node, opened with the rights of the run's user.
 fn mount(volume: &task::Mount) -> Option<Mount> {
     let task::Mount::Instance { instance_path, path, optional } = volume else { return None };
     let (source, target) = (instance_path.clone(), path.clone());

@@ -5,7 +5,7 @@
 //! here-document or `&`, and `set -e` holds inside every one of them, where ` && ` would switch it off.
 
 use crate::configuration::task::Shell;
-use crate::words::quoted;
+use model::shell::quoted;
 
 /// The shells that have `$?` and `[`.
 const POSIX: &[&str] = &["sh", "bash", "dash", "ksh", "zsh", "ash", "busybox"];

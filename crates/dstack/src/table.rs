@@ -86,13 +86,36 @@ pub fn secrets(rows: impl IntoIterator<Item = (String, String)>) -> String {
     align(&lines)
 }
 
-/// The columns of `volume`: there are no volumes yet.
-pub fn volumes(verbose: bool) -> String {
-    const USUAL: &[&str] = &["NAME", "BACKEND", "STATUS", "CREATED"];
-    const VERBOSE: &[&str] =
-        &["NAME", "BACKEND", "REGION", "STATUS", "ATTACHED", "CREATED", "ERROR"];
-    let columns = if verbose { VERBOSE } else { USUAL };
-    align(&[columns.iter().map(|column| (*column).to_owned()).collect()])
+/// One line of `volume`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeRow {
+    pub name: String,
+    pub owner: String,
+    /// `node node1`, `shared folder /mnt/data`
+    pub place: String,
+    pub size: String,
+    pub status: String,
+    /// The jobs that use it.
+    pub attached: String,
+    pub created: String,
+}
+
+pub fn volumes(rows: &[VolumeRow], verbose: bool) -> String {
+    type Cell = fn(&VolumeRow) -> &String;
+    const COLUMNS: [(&str, bool, Cell); 7] = [
+        ("NAME", false, |row| &row.name),
+        ("OWNER", true, |row| &row.owner),
+        ("PLACE", false, |row| &row.place),
+        ("SIZE", true, |row| &row.size),
+        ("STATUS", false, |row| &row.status),
+        ("ATTACHED", true, |row| &row.attached),
+        ("CREATED", false, |row| &row.created),
+    ];
+    let shown = || COLUMNS.iter().filter(|(_, is_verbose, _)| verbose || !is_verbose);
+    let mut lines: Vec<Vec<String>> = vec![shown().map(|column| column.0.to_owned()).collect()];
+    let cells = |row| shown().map(|column| or_dash((column.2)(row)).to_owned()).collect();
+    lines.extend(rows.iter().map(cells));
+    align(&lines)
 }
 
 /// The plan that `apply` shows before it asks.

@@ -39,14 +39,10 @@ pub fn split(text: &str) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// The text as one word of a shell's line.
-pub fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::shell::quoted;
 
     #[test]
     fn words_are_those_of_a_shell() {

@@ -245,8 +245,8 @@ fn property_that_would_change_what_runs_is_read_and_refused_at_apply() {
     let cases = [
         ("privileged: true", "13: `privileged`: needs an `image`"),
         (
-            "volumes: ['v:/data', '/host:/data']",
-            "11: `volumes[0]`: network volumes are not available yet",
+            "volumes: [{name: [v, w], path: /data}]",
+            "11: `volumes[0]`: several names are for regions of clouds",
         ),
         (
             "volumes: ['/host:/data']",

@@ -132,7 +132,7 @@ const PARTLY: &[(&Table, &str, &str, &str, &str)] = &[
         "volumes",
         "image: ubuntu",
         "image: ubuntu\nvolumes: ['/data:/mnt']",
-        "volumes: ['data:/data']",
+        "volumes: ['/data:/mnt']",
     ),
     (&TASK, "backends", "", "backends: [remote]", "backends: [aws]"),
     (&TASK, "privileged", "image: ubuntu", "image: ubuntu\nprivileged: true", "privileged: true"),

@@ -64,6 +64,7 @@ pub const SUBMIT_LINE_BYTES: Bound = bytes("submit line", 16 << 10, "");
 pub const CONFIGURATION_BYTES: Bound = bytes("a configuration file", 8 << 20, "");
 pub const TEXT_BYTES: Bound = bytes("any other text", 16 << 10, "");
 pub const LIST_ITEMS: Bound = items("a list", 65_536, "");
+pub const NODES: Bound = items("nodes of a job", 65_536, "");
 pub const ARRAY_RANGES: Bound =
     items("ranges of an array's indices", 2_000_001, "`MaxArraySize`, at most 4000001 indices");
 pub const DEPENDENCY_ITEMS: Bound = items("dependency", 4096, "");
@@ -93,6 +94,11 @@ pub const FLEETS: Bound = items("fleets over SSH", 1000, "");
 pub const FLEET_HOSTS: Bound = items("hosts of a fleet", 10_000, "");
 pub const SECRETS: Bound = items("secrets of a project", 1000, "");
 pub const SECRET_BYTES: Bound = bytes("the value of a secret", 16 << 10, "");
+pub const VOLUMES: Bound = items("volumes of a project", 1000, "");
+pub const USER_VOLUMES: Bound = items("volumes of one user in a project", 100, "");
+pub const JOB_VOLUMES: Bound = items("volumes of a job", 32, "");
+pub const INSTANCE_VOLUMES: Bound =
+    items("folders of one user on a node for `instance: true`", 32, "");
 pub const ARCHIVE_BYTES: Bound =
     bytes("an archive of files or a repository's changes", 4 << 20, "");
 pub const ARCHIVE_ENTRIES: Bound = items("entries of an archive of files", 8192, "");
@@ -129,6 +135,7 @@ pub const ALL: &[Bound] = &[
     CONFIGURATION_BYTES,
     TEXT_BYTES,
     LIST_ITEMS,
+    NODES,
     ARRAY_RANGES,
     DEPENDENCY_ITEMS,
     RUN_NAMES,
@@ -152,6 +159,10 @@ pub const ALL: &[Bound] = &[
     FLEET_HOSTS,
     SECRETS,
     SECRET_BYTES,
+    VOLUMES,
+    USER_VOLUMES,
+    JOB_VOLUMES,
+    INSTANCE_VOLUMES,
     ARCHIVE_BYTES,
     ARCHIVE_ENTRIES,
     ARCHIVE_PATH_BYTES,

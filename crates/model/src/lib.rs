@@ -30,9 +30,9 @@ pub use job::{
 };
 pub use nodes::{
     fleet, gpu_health, gpu_series, health, node, node_reason, partition, reservation,
-    reservation_request, select, site, ssh_fleet, topology,
+    reservation_request, select, site, ssh_fleet, topology, volume,
 };
 pub use values::{
     amount, cpuset, cron, filename, grammar, hostlist, id, principal, printable, range, secret,
-    time, time_spec,
+    shell, time, time_spec,
 };

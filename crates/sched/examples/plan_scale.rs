@@ -131,6 +131,7 @@ fn spec(request: Request, uid: u32) -> JobSpec {
             configuration: None,
             secret_variables: Vec::new(),
             has_project_secrets: false,
+            volumes: Vec::new(),
             shared_memory: None,
             startup_order: Default::default(),
             ends_with_first_node: false,

@@ -308,6 +308,7 @@ pub fn spec(request: Request) -> JobSpec {
             configuration: None,
             secret_variables: Vec::new(),
             has_project_secrets: false,
+            volumes: Vec::new(),
             shared_memory: None,
             startup_order: Default::default(),
             ends_with_first_node: false,

@@ -7,6 +7,7 @@ use crate::per_user::{Counted, CountedUser, Counts, UserCounts};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{Backlog, listen};
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
@@ -42,6 +43,9 @@ pub struct ConnectionLimits {
     pub stall: Duration,
     /// The same for streams, whose memory has a bound of its own: a person may be reading along.
     pub stream_stall: Duration,
+    /// A connection that is forwarded into a job, or an SSH connection with nothing open in it, is closed after so long without
+    /// a byte: a client that is there and does nothing does not keep its place for ever.
+    pub tunnel_idle: Duration,
 }
 
 impl Default for ConnectionLimits {
@@ -52,6 +56,7 @@ impl Default for ConnectionLimits {
             body: Duration::from_secs(60),
             stall: Duration::from_secs(60),
             stream_stall: Duration::from_secs(3600),
+            tunnel_idle: Duration::from_secs(24 * 3600),
         }
     }
 }
@@ -64,7 +69,7 @@ impl FromStr for ConnectionLimits {
         for part in text.split(',').filter(|part| !part.is_empty()) {
             let expected = || {
                 format!(
-                    "'{part}': expected NAME=NUMBER with one of places, silence_ms, body_ms, stall_ms, stream_stall_ms"
+                    "'{part}': expected NAME=NUMBER with one of places, silence_ms, body_ms, stall_ms, stream_stall_ms, tunnel_idle_ms"
                 )
             };
             let (name, value) = part.split_once('=').ok_or_else(expected)?;
@@ -76,6 +81,7 @@ impl FromStr for ConnectionLimits {
                 "body_ms" => limits.body = time,
                 "stall_ms" => limits.stall = time,
                 "stream_stall_ms" => limits.stream_stall = time,
+                "tunnel_idle_ms" => limits.tunnel_idle = time,
                 _ => return Err(expected()),
             }
         }
@@ -144,6 +150,9 @@ const RESERVED_PART: usize = 8;
 /// One user has at most this part (a half) of a listener's connections.
 const USER_PART: usize = 2;
 
+/// One address has at most this part (a quarter) of the logins under way.
+const ADDRESS_PART: usize = 4;
+
 /// One node has at most this part (a quarter) of the connections of clients on nodes.
 const NODE_PART: usize = 4;
 
@@ -157,12 +166,19 @@ pub struct ConnectionSlots {
     users: UserCounts,
     /// By the fingerprints of their certificates.
     nodes: Counts<String>,
+    addresses: Counts<IpAddr>,
     refusals: Mutex<Refusals>,
 }
 
 /// A user's connection, until it is dropped.
 pub struct UserSlot {
     _part: UserPart,
+    _slot: OwnedSemaphorePermit,
+}
+
+/// A connection from an address, until it is dropped.
+pub struct AddressSlot {
+    _address: Option<Counted<IpAddr>>,
     _slot: OwnedSemaphorePermit,
 }
 
@@ -214,6 +230,7 @@ impl ConnectionSlots {
             unreserved,
             users: Default::default(),
             nodes: Default::default(),
+            addresses: Default::default(),
             refusals: Default::default(),
         }
     }
@@ -227,12 +244,18 @@ impl ConnectionSlots {
 
     /// A slot for the connection of a user on the node with this certificate.
     pub fn take_on_node(&self, node: &str, user: u32) -> Option<(Counted<String>, UserSlot)> {
-        let most = self.max.div_ceil(NODE_PART);
-        let Some(counted) = self.nodes.enter(node.to_owned(), most) else {
-            self.log_refusal(&format!("a node has {most} open"));
-            return None;
-        };
+        let counted = self.count_node(node)?;
         Some((counted, self.take_for(user, || false)?))
+    }
+
+    /// Counts a connection that the agent with this certificate carries; `None` when it has its part of them.
+    pub fn count_node(&self, node: &str) -> Option<Counted<String>> {
+        let most = self.max.div_ceil(NODE_PART);
+        let counted = self.nodes.enter(node.to_owned(), most);
+        if counted.is_none() {
+            self.log_refusal(&format!("a node has {most} open"));
+        }
+        counted
     }
 
     fn admit(&self, user: u32, is_operator: impl FnOnce() -> bool) -> Option<UserPart> {
@@ -257,6 +280,16 @@ impl ConnectionSlots {
             self.log_refusal(&format!("{} connections are open", self.max));
         }
         slot
+    }
+
+    /// A slot for a connection from this address, which may be a stranger's; `None` also when the address has its part.
+    pub fn take_from(&self, address: IpAddr) -> Option<AddressSlot> {
+        let most = self.max.div_ceil(ADDRESS_PART);
+        let Some(counted) = self.addresses.enter(address.to_canonical(), most) else {
+            self.log_refusal(&format!("{address} has {most} open"));
+            return None;
+        };
+        Some(AddressSlot { _address: Some(counted), _slot: self.take()? })
     }
 
     /// Pauses after a connection could not be accepted: out of descriptors, most likely.
@@ -342,6 +375,18 @@ mod tests {
         assert!(PortConnection::new(slots.clone()).identify(0, || false), "and root's");
         drop(of_ada);
         assert!(connect(bob).0);
+    }
+
+    #[test]
+    fn one_address_has_a_quarter_of_the_logins() {
+        let slots = ConnectionSlots::new("a listener", 16);
+        let from = |text: &str| slots.take_from(text.parse().expect("an address"));
+        let mut held: Vec<_> = (0..4).map(|_| from("192.0.2.1")).collect();
+        assert!(held.iter().all(Option::is_some) && from("192.0.2.1").is_none());
+        assert!(from("::ffff:192.0.2.1").is_none(), "the same in another form");
+        assert!(from("192.0.2.2").is_some());
+        held.pop();
+        assert!(from("192.0.2.1").is_some());
     }
 
     #[test]

@@ -17,6 +17,7 @@
 //! - `show/`: what clients are shown, a file for each kind of answer; `step/`: creating steps.
 //! - `task_groups`: whether a group of a task waits for nodes of another; `utilization`: runs whose GPUs do nothing are ended;
 //!   `inactivity`: dev environments that nobody is connected to.
+//! - `proxy/`: web pages of jobs.
 //! - `secret/`: the values of secrets, and references to them.
 //! - `auth/`: principals, tokens, keys; `configure/`: from configuration files to the state machine's configuration.
 
@@ -37,6 +38,7 @@ mod logs;
 mod metrics;
 mod per_user;
 mod plan;
+mod proxy;
 mod secret;
 mod shared;
 mod show;
@@ -46,6 +48,7 @@ mod step;
 mod task_groups;
 #[cfg(test)]
 mod testing;
+mod user_shares;
 mod utilization;
 mod writer;
 

@@ -1,7 +1,7 @@
 //! Starting the server and stopping it.
 
 use crate::agents::join;
-use crate::agents::listen::{self, ServeClient};
+use crate::agents::listen::{self, NodeServices, NodeSshClient, ServeClient, ServeSsh};
 use crate::allocator;
 use crate::auth::identity::{self, Identity};
 use crate::auth::principal::server_principal;
@@ -18,7 +18,7 @@ use crate::http;
 use crate::http::body_limits::BodyLimits;
 use crate::http::clients_port::ClientsPort;
 use crate::http::port_tls::PortTls;
-use crate::http::serve::{serve_client, serve_socket};
+use crate::http::serve::{LocalSocket, serve_client};
 use crate::http::tokens::JOIN_LIFE;
 use crate::http::vouch::NodeAsked;
 use crate::inactivity;
@@ -33,7 +33,7 @@ use crate::shared::state_lock::StateLock;
 use crate::shared::uploads::Uploads;
 use crate::shared::writer_queue::WriterQueue;
 use crate::shared::{Setup, Shared};
-use crate::ssh::endpoint::Endpoint;
+use crate::ssh::endpoint::{Endpoint, Peer};
 use crate::ssh::host_key;
 use crate::utilization;
 use crate::writer::recover::{ReplayedEntry, StateDisks};
@@ -147,6 +147,7 @@ pub fn run(
             listen,
             listen_addresses: options.listen_addresses.clone(),
             ssh: ssh_endpoint(&options, &host_key),
+            ssh_host_key: host_key.public_key().to_openssh().unwrap_or_default(),
             client_state: options.machine.as_ref().map(|_| options.state_dir.display().to_string()),
             hostname: options.hostname.clone(),
             snapshot_events: options.snapshot_events.max(1),
@@ -213,14 +214,17 @@ async fn serve(
     let agents_port = tokio::net::TcpListener::from_std(listeners.agents).map_err(listening)?;
     let limits = &options.connection_limits;
     let slots = ListenerSlots::new(connection_limits::raise_descriptors(), limits);
-    let router = http::router(shared.clone(), BodyLimits::new(limits));
-    tokio::spawn(serve_socket(
-        router.clone(),
-        socket,
-        slots.socket,
-        limits.clone(),
-        shared.clone(),
-    ));
+    let router = http::router(shared.clone(), BodyLimits::new(shared.clone(), limits));
+    let (ssh, logins, idle) = (slots.ssh, slots.ssh_logins, limits.tunnel_idle);
+    let endpoint = Arc::new(Endpoint::new(shared.clone(), host_key, ssh, logins, idle));
+    let local_socket = LocalSocket {
+        router: router.clone(),
+        slots: slots.socket,
+        limits: limits.clone(),
+        shared: shared.clone(),
+        endpoint: endpoint.clone(),
+    };
+    tokio::spawn(Arc::new(local_socket).serve(socket));
     let clients_port = ClientsPort {
         router: router.clone(),
         slots: slots.port,
@@ -229,9 +233,9 @@ async fn serve(
         tls: PortTls::start(shared.clone())?,
     };
     tokio::spawn(Arc::new(clients_port).serve(port));
-    let serve_client: Arc<ServeClient> = {
+    let http: Box<ServeClient> = {
         let (slots, limits, shared) = (slots.nodes, limits.clone(), shared.clone());
-        Arc::new(move |stream, client, fingerprint| {
+        Box::new(move |stream, client, fingerprint| {
             let (router, slots, limits) = (router.clone(), slots.clone(), limits.clone());
             let (shared, asked) = (shared.clone(), NodeAsked { client, fingerprint });
             Box::pin(async move {
@@ -239,12 +243,22 @@ async fn serve(
             })
         })
     };
-    tokio::spawn(listen::listen(shared.clone(), agents_port, slots.agents, serve_client));
+    let ssh: Box<ServeSsh> = {
+        let endpoint = endpoint.clone();
+        Box::new(move |stream, client| {
+            let endpoint = endpoint.clone();
+            Box::pin(async move {
+                let NodeSshClient { login, fingerprint, socket } = client;
+                endpoint.serve_internode(stream, socket, login, Peer::Agent(&fingerprint));
+            })
+        })
+    };
+    let services = Arc::new(NodeServices { http, ssh });
+    tokio::spawn(listen::listen(shared.clone(), agents_port, slots.agents, services));
     if let Some(listener) = listeners.ssh {
         listener.set_nonblocking(true).map_err(listening)?;
         let listener = tokio::net::TcpListener::from_std(listener).map_err(listening)?;
-        let endpoint = Endpoint::new(shared.clone(), host_key, slots.ssh, slots.ssh_logins);
-        tokio::spawn(Arc::new(endpoint).serve(listener));
+        tokio::spawn(endpoint.serve(listener));
     }
     tokio::spawn(tick::run(shared.clone()));
     tokio::spawn(allocator::run());

@@ -163,6 +163,7 @@ fn setup() -> Setup {
         listen: String::new(),
         listen_addresses: Vec::new(),
         ssh: None,
+        ssh_host_key: String::new(),
         client_state: None,
         hostname: "host".into(),
         snapshot_events: u64::MAX,

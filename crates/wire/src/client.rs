@@ -11,10 +11,12 @@ use crate::ssh::{SshAnswer, SshRequest};
 use crate::step::{SrunPrologEpilog, StepLaunch, StepLayout};
 use crate::token::{LoginHint, TokenLife, TokenView};
 use crate::view::{AccountsView, ClusterView, ConfigView, JobView, PrioritiesView, SharesView};
+use crate::volume::VolumeView;
 use crate::workspace::Workspace;
 use model::account::{Account, Association, AssociationKey, Qos};
 use model::activity::Activity;
 use model::allocation::Allocation;
+use model::amount::Bytes;
 use model::array::ArraySpec;
 use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
 use model::id::{JobId, RunId, StepId};
@@ -29,6 +31,7 @@ use model::run::{ExitStatus, Hold, JobSpec, JobState, Outcome};
 use model::secret::{GitCredentials, RegistryAuth, SecretValue};
 use model::time::Timestamp;
 use model::usage::TaskUsage;
+use model::volume::VolumePlace;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -225,6 +228,25 @@ pub enum Call {
     },
     /// Encrypts every secret with a new key.
     RotateSecretKey,
+    /// A link that opens a web page of a job in a browser, once.
+    WebLink(WebLinkQuery),
+    /// The volumes of a project.
+    Volumes {
+        project: String,
+    },
+    /// Makes a volume; answered when its folder is there.
+    CreateVolume {
+        project: String,
+        name: String,
+        place: VolumePlace,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        size: Option<Bytes>,
+    },
+    /// Deletes a volume and its files; answered when they are gone.
+    DeleteVolume {
+        project: String,
+        name: String,
+    },
     /// The fleets over SSH of the caller's projects.
     Fleets,
     /// Makes a fleet over SSH, or changes it in place.
@@ -327,6 +349,11 @@ pub enum Answer {
     Secret {
         value: SecretValue,
     },
+    /// The whole address.
+    WebLink {
+        url: SecretValue,
+    },
+    Volumes(Vec<VolumeView>),
     Fleets(Vec<FleetView>),
     Offers(Vec<Offer>),
     Reservations(ReservationsView),
@@ -337,6 +364,19 @@ pub enum Answer {
     Explained(Vec<ExplainedJob>),
     Diagnostics(Box<DiagnosticsView>),
     Refused(Refusal),
+}
+
+/// A port of a job for a browser.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WebLinkQuery {
+    pub job: JobId,
+    /// The node's place in the allocation.
+    #[serde(default)]
+    pub rank: u32,
+    pub port: u16,
+    /// The job's server is told the whole path.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub whole_path: bool,
 }
 
 /// Parts of jobs, each on one node, whose load one answer shows.

@@ -33,6 +33,10 @@ pub enum ToForwarder {
         host: String,
         port: u16,
     },
+    /// Listen at a socket of the job's user for the client's agent of keys.
+    ListenForAgent {
+        listener: u32,
+    },
     StopListening {
         listener: u32,
     },
@@ -65,10 +69,16 @@ pub enum FromForwarder {
         listener: u32,
         port: u16,
     },
+    ListeningForAgent {
+        listener: u32,
+        /// Of the socket.
+        path: String,
+    },
     NotListening {
         listener: u32,
         why: String,
     },
+    /// A connection to an agent's socket has no host and no port.
     Accepted {
         listener: u32,
         connection: u32,
@@ -96,5 +106,11 @@ mod tests {
         let failed = FromForwarder::Failed { connection: 1, why: "refused".into() };
         let json = r#"{"failed":{"connection":1,"why":"refused"}}"#;
         assert_eq!(serde_json::from_str::<FromForwarder>(json).unwrap(), failed);
+        let agent = ToForwarder::ListenForAgent { listener: 1 };
+        let json = r#"{"listen_for_agent":{"listener":1}}"#;
+        assert_eq!(serde_json::to_string(&agent).unwrap(), json);
+        let there = FromForwarder::ListeningForAgent { listener: 1, path: "/tmp/a".into() };
+        let json = r#"{"listening_for_agent":{"listener":1,"path":"/tmp/a"}}"#;
+        assert_eq!(serde_json::from_str::<FromForwarder>(json).unwrap(), there);
     }
 }

@@ -1,12 +1,13 @@
 //! The JSON of one message of each kind, word for word: a renamed field or variant is found here before a neighbouring
 //! version misses it. A change of these texts is a change of the protocol (`version.rs`).
 
-use crate::client::{Answer, Call, Cancel, Envelope, SubmitForecast};
+use crate::client::{Answer, Call, Cancel, Envelope, SubmitForecast, WebLinkQuery};
 use crate::diagnostics::{DiagnosticsView, PlanCounts};
 use crate::explain::{ExpectedStart, WaitView};
 use crate::fleet::{FleetConfiguration, FleetHostState, FleetHostView, FleetView};
 use crate::link::{
-    Hello, JoinRequest, NodeHello, RefusedOrder, SpooledAttempt, ToAgent, ToServer, Welcome,
+    Hello, JoinRequest, NodeHello, NodeSsh, RefusedOrder, SpooledAttempt, ToAgent, ToServer,
+    Welcome,
 };
 use crate::order::{Action, EndOrder, Order, SignalOrder, SignedOrder};
 use crate::report::{AttemptEnd, Report, ReportEvent};
@@ -16,13 +17,17 @@ use crate::step::{SrunPrologEpilog, StepLayout, StepMessage, StepNode};
 use crate::stream::{StepRole, StreamKind};
 use crate::supervisor::{FromSupervisor, StepStream, SupervisorEvent, ToSupervisor};
 use crate::view::JobExtras;
+use crate::volume::{LaunchVolume, VolumeAction, VolumeOrder, VolumeView};
+use model::amount::Bytes;
 use model::change::{JobFilter, JobRef};
 use model::container::{ContainerNetwork, PortMapping};
 use model::id::{JobId, RunId, StepId};
 use model::load::LiveUsage;
 use model::reason::UserFault;
 use model::run::{ExitStatus, HetComponent, Usage};
+use model::secret::SecretValue;
 use model::time::Timestamp;
+use model::volume::{VolumeFolder, VolumePlace, VolumeState};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -90,6 +95,57 @@ fn fleets_keep_their_names() {
             r#""failure":"sudo: a password is required"}]}]}"#
         ),
     );
+}
+
+#[test]
+fn links_to_web_pages_keep_their_names() {
+    let wanted = WebLinkQuery { job: JobId(12), rank: 1, port: 8888, whole_path: true };
+    travels(
+        &Call::WebLink(wanted),
+        r#"{"web_link":{"job":12,"rank":1,"port":8888,"whole_path":true}}"#,
+    );
+    travels(&Answer::WebLink { url: SecretValue("u".into()) }, r#"{"web_link":{"url":"u"}}"#);
+}
+
+#[test]
+fn volumes_keep_their_names() {
+    let (project, name) = ("main".to_owned(), "data".to_owned());
+    let (place, size) = (VolumePlace::Node("n1".into()), Some(Bytes(1024)));
+    travels(
+        &Call::CreateVolume { project, name, place: place.clone(), size },
+        r#"{"create_volume":{"project":"main","name":"data","place":{"node":"n1"},"size":1024}}"#,
+    );
+    let view = VolumeView {
+        name: "data".into(),
+        project: "main".into(),
+        owner: "ann".into(),
+        place,
+        size: None,
+        created: Timestamp(1),
+        state: VolumeState::Ready,
+        jobs: vec![JobId(12)],
+    };
+    travels(
+        &Answer::Volumes(vec![view]),
+        concat!(
+            r#"{"volumes":[{"name":"data","project":"main","owner":"ann","place":{"node":"n1"},"#,
+            r#""created":1,"state":"ready","jobs":[12]}]}"#
+        ),
+    );
+    let folder = VolumeFolder::of_instance("cache", 7);
+    let order = VolumeOrder { folder: folder.clone(), action: VolumeAction::Remove };
+    travels(
+        &Action::Volume(order),
+        r#"{"volume":{"folder":{"name":"7.cache","instance":true},"action":"remove"}}"#,
+    );
+    travels(&VolumeAction::Make { gid: 7, size }, r#"{"make":{"gid":7,"size":1024}}"#);
+    let volume = LaunchVolume { name: "cache".into(), folder, path: "/c".into(), read_only: true };
+    travels(
+        &volume,
+        r#"{"name":"cache","folder":{"name":"7.cache","instance":true},"path":"/c","read_only":true}"#,
+    );
+    let order = SignedOrder { body: "{}".into(), signature: "s".into() };
+    travels(&StreamKind::Volume { order }, r#"{"volume":{"order":{"body":"{}","signature":"s"}}}"#);
 }
 
 #[test]
@@ -311,6 +367,8 @@ fn messages_of_the_agent_link_keep_their_names() {
     let json = serde_json::to_value(ToServer::Hello(hello)).unwrap();
     let attempts = &json["hello"]["nodes"][0]["attempts"];
     assert_eq!(attempts.to_string(), r#"[{"alive":true,"attempt":{"job":12,"number":1}}]"#);
+    let ssh = NodeSsh { version: 1, nodes: vec!["n1".into()], login: "12.1".into() };
+    travels(&ToServer::Ssh(ssh), r#"{"ssh":{"version":1,"nodes":["n1"],"login":"12.1"}}"#);
     travels(&ToServer::Heartbeat { nodes: Vec::new() }, r#"{"beat":{"nodes":[]}}"#);
     let (source, failure) = (model::health::HealthSource::Check, Some("disk full".into()));
     travels(

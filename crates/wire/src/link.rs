@@ -30,6 +30,9 @@ pub enum ToServer {
     Hello(Hello),
     /// The only message of a connection that carries the HTTP of one client on a node: it follows at once.
     Client(NodeClient),
+    /// The only message of a connection that carries the SSH of a client in a job: it follows at once. The client proves who
+    /// it is by a key, so that the node vouches for nobody.
+    Ssh(NodeSsh),
     Report(Report),
     /// Sent at the interval of the welcome, with each node's load and memory.
     #[serde(rename = "beat")]
@@ -147,6 +150,16 @@ pub struct NodeClient {
     pub gid: u32,
     /// The user's name there.
     pub user: String,
+}
+
+/// An SSH client in a job on a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeSsh {
+    pub version: u32,
+    /// The nodes of the agent that the client asked.
+    pub nodes: Vec<String>,
+    /// Which job and node it wants to get to.
+    pub login: String,
 }
 
 /// The one-time token and a certificate request.

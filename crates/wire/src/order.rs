@@ -1,6 +1,8 @@
 //! Orders from the server to an agent, each signed for one job, attempt, node and user, until a time.
 
+use crate::ssh::InternodeSsh;
 use crate::step::StepLaunch;
+use crate::volume::{LaunchVolume, VolumeOrder};
 use crate::workspace::Workspace;
 use model::allocation::NodeShare;
 use model::amount::Bytes;
@@ -59,6 +61,8 @@ pub enum Action {
     },
     /// The server has the attempt's end on disk: the spool may let go of it.
     Forget,
+    /// About no attempt; it comes with a stream of its own, which tells how it went.
+    Volume(VolumeOrder),
 }
 
 /// Everything that a node needs to run its part of a job. It knows no dialect:
@@ -83,9 +87,12 @@ pub struct JobLaunch {
     pub arguments: Vec<String>,
     /// `NAME=value` each; the base environment with the dialect's variables.
     pub environment: Vec<String>,
-    /// Files that the node writes into the job's scratch folder.
+    /// Files that the node writes for the job.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<LaunchFile>,
+    /// How its processes reach the other nodes of its run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub internode_ssh: Option<Box<InternodeSsh>>,
     /// Variables that the node fills in for each process.
     #[serde(default)]
     pub process_variables: Vec<(String, ProcessVariable)>,
@@ -129,6 +136,9 @@ pub struct JobLaunch {
     /// What the script runs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<Box<Container>>,
+    /// The volumes that its processes find at their paths.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<LaunchVolume>,
     /// The size of a private `/dev/shm` of a job without a container; none: the node's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared_memory: Option<Bytes>,

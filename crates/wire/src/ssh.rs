@@ -3,6 +3,17 @@
 use model::secret::SecretValue;
 use serde::{Deserialize, Serialize};
 
+/// What a client in a job sends first at its node's socket for an SSH connection to another node of its run; the login and a
+/// newline follow. No request of HTTP begins so.
+pub const INTERNODE_PREFIX: &str = "SSH-TO ";
+/// The longest such line, without the newline.
+pub const INTERNODE_LINE_BYTES_MAX: usize = INTERNODE_PREFIX.len() + 64;
+
+/// The login that such a line says, without its newline.
+pub fn internode_login(line: &[u8]) -> Option<&str> {
+    std::str::from_utf8(line).ok()?.strip_prefix(INTERNODE_PREFIX)
+}
+
 /// What is asked or changed, of one user's keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -51,4 +62,23 @@ pub struct SshAnswer {
     /// The user's key that the server holds, in OpenSSH's form; only for [`SshRequest::Connect`] by a caller without limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub private_key: Option<SecretValue>,
+}
+
+/// How the nodes of one run reach one another by `ssh`: with a key that opens that run alone, and only while it runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InternodeSsh {
+    /// In OpenSSH's form.
+    pub private_key: SecretValue,
+    /// The endpoint's public key, as in `known_hosts`.
+    pub host_key: String,
+    /// In the order of the ranks.
+    pub hosts: Vec<InternodeHost>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InternodeHost {
+    /// The address and the name of the node, where no other node of the run has them too.
+    pub names: Vec<String>,
+    /// By which the SSH endpoint knows the job and its node.
+    pub login: String,
 }

@@ -2,7 +2,7 @@
 //!
 //! A sender never has more under way than it was credited, so a reader that stops holds up its own stream alone.
 
-use crate::order::UserIds;
+use crate::order::{SignedOrder, UserIds};
 use model::id::StepId;
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +23,8 @@ pub enum StreamKind {
     Log { offset: u64, follow: bool },
     /// A file that the attempt writes, read on its node as its owner; with `follow` until the attempt has ended.
     OutputFile { path: String, owner: UserIds, offset: u64, follow: bool },
+    /// How an order about a volume went ([`crate::volume::CARRIED_OUT`], or the error that ends the stream).
+    Volume { order: SignedOrder },
     /// The frames of a step (`step.rs`), both ways.
     Step { step: StepId, role: StepRole },
 }

@@ -18,11 +18,14 @@ MaxScratch=8
 CONF
 printf '%s\n' BasePath=/scratch/private AutoBasePath=true Dirs=/private > /conf/job_container.conf
 
+printf '%s\n' '[volumes.shared]' "'/scratch/shared' = 'ALL'" > /conf/sluice.toml
+
 a_file_system_with_quotas() {
   dd if=/dev/zero of=/tmp/image bs=1M count=0 seek=200
   mkfs.ext4 -q -I 256 -N 20000 -O quota,project -E quotatype=prjquota /tmp/image
   mount -t ext4 -o loop,prjquota /tmp/image /scratch
   grep -q '/scratch ext4 .*prjquota' /proc/mounts || wrong "$(cat /proc/mounts)"
+  mkdir /scratch/shared
 }
 
 nothing_is_missing() {
@@ -164,6 +167,17 @@ a_number_that_is_taken_is_nobody_elses() {
   rmdir /scratch/stray
 }
 
+a_volume_is_held_to_its_size() {
+  as ann "mkdir /tmp/work/own; sluice volume create kept --shared /scratch/shared --size 10MB"
+  job=$(as ann "sbatch --parsable -n1 --volume kept:/tmp/work/own -o volume.out --wrap 'cd /tmp/work/own; dd if=/dev/zero of=big bs=64k count=480 2>/tmp/work/err.volume; stat -c %s big'")
+  same "its end" "COMPLETED|0:0" "$(end_of "$job")"
+  set -- $(cat volume.out)
+  [ "$1" -gt $((8 << 20)) ] && [ "$1" -le $((10 << 20)) ] || wrong "of 30 MB into 10: $(cat volume.out)"
+  grep -q 'Disk quota exceeded' err.volume || wrong "the words of the write: $(cat err.volume)"
+  as ann "sluice volume delete kept -y"
+  same "what is left of it" "" "$(ls -A /scratch/shared/.sluice-volumes)"
+}
+
 # The file system's own list, when nobody uses it.
 no_record_is_left() {
   until_true "the queue is empty" sh -c '! squeue -h | grep -q .'
@@ -197,6 +211,7 @@ check records_are_freed
 check limits_outlive_the_agent
 check a_lost_supervisor_leaves_no_folder
 check a_number_that_is_taken_is_nobody_elses
+check a_volume_is_held_to_its_size
 check no_record_is_left
 check where_quotas_are_off_the_node_says_so
 sed 's/^/# agent: /' $SLUICE_STATE/agent.log

@@ -22,12 +22,15 @@ pub(super) fn device_numbers(
     machine: &[GpuDevice],
 ) -> Vec<u32> {
     let number = |unit: DeviceUnit| {
-        let [file] = &unit.files[..] else { return None };
         let mut read = machine.iter().filter(|gpu| gpu.vendor.is_read());
-        let by_file = read.clone().find(|gpu| gpu.files() == *file);
+        let files = unit.files.join(",");
+        let by_file = read.clone().find(|gpu| !gpu.is_slice() && gpu.files() == files);
+        if let Some(gpu) = by_file {
+            return Some(gpu.minor);
+        }
+        let [_] = &unit.files[..] else { return None };
         // A file of another name, a link for one, is taken by its place.
-        let gpu = by_file.or_else(|| read.nth(unit.index? as usize));
-        gpu.map_or(unit.index, |gpu| Some(gpu.minor))
+        read.nth(unit.index? as usize).map_or(unit.index, |gpu| Some(gpu.minor))
     };
     let units = DeviceUnit::granted(share, lines).into_iter();
     units.filter(|unit| unit.name == GPU && unit.index.is_some()).filter_map(number).collect()

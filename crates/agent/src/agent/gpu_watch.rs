@@ -5,7 +5,7 @@ use crate::gpu_monitor::child;
 use crate::wall_clock;
 use model::gpu_health::{self, GpuReading, Severity};
 use model::health::HealthSource;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
@@ -98,7 +98,7 @@ impl Agent {
     /// Takes a round of readings in. The GPUs are the machine's, so their health is that of all its nodes.
     pub(super) fn on_gpu_round(&mut self, round: Vec<GpuReading>) {
         let failure = gpu_health::summary(&round, Severity::Failure);
-        self.energy.read_gpus(&round);
+        self.energy.read_gpus(&round, Instant::now());
         let (by_number, now) = (self.energy.by_number(&round), wall_clock::now());
         let running = self.attempts.values_mut().filter(|held| !held.has_ended());
         running.for_each(|held| held.gpus.add(&by_number, now));

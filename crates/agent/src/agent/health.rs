@@ -180,7 +180,7 @@ impl Agent {
     /// How much of a node its jobs have.
     fn load_of(&self, name: &str) -> NodeLoad {
         let held = self.attempts.iter().filter(|(key, held)| key.node == name && !held.has_ended());
-        let granted = held.map(|(_, held)| held.cpus).sum();
+        let granted = held.map(|(_, held)| held.cpus.count()).sum();
         let cpus = self.nodes.get(name).map_or(0, |node| node.policy.cpus);
         NodeLoad::of(granted, if cpus > 0 { cpus } else { self.machine.cpus })
     }

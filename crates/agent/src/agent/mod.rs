@@ -31,12 +31,13 @@ use crate::order_gate::Gate;
 use crate::supervisor::folders::scratch::ScratchLocation;
 use crate::wall_clock::{self, Skew};
 use device_layout::{DeviceLayout, DividedGpus};
-use energy::{EnergyMark, EnergyMeter};
+use energy::{CpuPart, EnergyMark, EnergyMeter};
 use exporter::ExporterWatch;
 use gpu_usage::AttemptGpus;
 use gpu_watch::GpuWatch;
 use health::HealthChecks;
 use model::allocation::NodeShare;
+use model::id::StepId;
 use model::limits::{DeviceLine, DeviceUnit};
 use model::node::NodeConfig;
 use model::run::{ExitStatus, Usage};
@@ -63,10 +64,12 @@ const LOGINS_MAX: usize = 32;
 struct AttemptEntry {
     /// `None` if the spool's record cannot be read.
     uid: Option<u32>,
-    /// How many CPUs of the node it was granted.
-    cpus: u32,
+    /// The part of the machine's CPUs that it was granted.
+    cpus: CpuPart,
     /// The counters when this agent took it over.
     energy: EnergyMark,
+    /// The parts of its steps, with the counters when they began. A step of a former agent is not known any more.
+    step_energy: HashMap<StepId, (CpuPart, EnergyMark)>,
     gpus: AttemptGpus,
     divided: DividedGpus,
     /// The share of one that was adopted, until the node's policy says which GPUs those of the share are.
@@ -84,11 +87,12 @@ struct AttemptEntry {
 }
 
 impl AttemptEntry {
-    fn new(uid: Option<u32>, cpus: u32, energy: EnergyMark, gpus: Vec<u32>) -> AttemptEntry {
+    fn new(uid: Option<u32>, cpus: CpuPart, energy: EnergyMark, gpus: Vec<u32>) -> AttemptEntry {
         AttemptEntry {
             uid,
             cpus,
             energy,
+            step_energy: HashMap::new(),
             gpus: AttemptGpus::new(gpus),
             divided: DividedGpus::default(),
             share: None,
@@ -209,7 +213,7 @@ impl Agent {
             }
             Err(error) => {
                 tracing::warn!(%error, "an attempt's record is damaged; it is taken for lost");
-                AttemptEntry::new(None, 0, self.energy.mark(&[]), Vec::new())
+                AttemptEntry::new(None, CpuPart::default(), self.energy.mark(&[]), Vec::new())
             }
         };
         match find_supervisor(&dir).await {
@@ -240,7 +244,8 @@ impl Agent {
         let energy = self.energy.mark(&gpus);
         let units = DeviceUnit::granted(share, &self.device_lines(node));
         let divided = self.divided_gpus(&units);
-        let entry = AttemptEntry::new(Some(uid), share.cpus.len(), energy, gpus);
+        let cpus = CpuPart::of(&share.cpus, &self.machine);
+        let entry = AttemptEntry::new(Some(uid), cpus, energy, gpus);
         AttemptEntry { divided, ..entry }
     }
 
@@ -319,6 +324,7 @@ impl Agent {
         let mut facts = facts::facts(&self.machine, self.started, lacks);
         facts.gpus.clone_from(&self.gpus.last);
         facts.power_w = self.energy.power_w();
+        facts.mean_power_w = self.energy.mean_power_w(Instant::now());
         facts
     }
 
@@ -403,6 +409,9 @@ impl Agent {
                     for step in &mut used.steps {
                         let gpus = held.gpus.of_step(step.step);
                         gpus.iter().for_each(|gpus| step.used.set_gpus(gpus));
+                        let known = held.step_energy.get(&step.step);
+                        let used = known.map(|(cpus, mark)| self.energy.used_since(mark, cpus));
+                        step.used.set_energy(used.unwrap_or(0));
                     }
                     used.load.gpus = held.gpus.series();
                 }
@@ -429,11 +438,15 @@ impl Agent {
         }
         let (used, gpus) = match &mut event.event {
             ReportEvent::Ended(end) => {
-                let (all, energy) = (self.machine.cpus, &mut self.energy);
-                end.usage.energy_mj = energy.used_since(&held.energy, held.cpus, all);
+                end.usage.energy_mj = self.energy.used_since(&held.energy, &held.cpus);
                 (end.usage.tasks.as_deref_mut(), held.gpus.whole())
             }
             ReportEvent::StepEnded { step, usage, .. } => {
+                if let Some((cpus, mark)) = held.step_energy.remove(step) {
+                    usage.energy_mj = self.energy.used_since(&mark, &cpus);
+                    let tasks = usage.tasks.iter_mut();
+                    tasks.for_each(|tasks| tasks.set_energy(usage.energy_mj));
+                }
                 (usage.tasks.as_deref_mut(), held.gpus.end_step(*step))
             }
             _ => (None, None),

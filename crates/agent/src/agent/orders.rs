@@ -1,9 +1,11 @@
 //! Orders of the server: carried out here, passed on to the attempt's supervisor, or refused with a reason.
 
 use super::Agent;
+use super::energy::CpuPart;
 use crate::attempt_key::AttemptKey;
 use crate::error::AgentError;
 use crate::order_gate::{OrderRefusal, Refused};
+use crate::volume::VolumeWork;
 use crate::wall_clock;
 use model::id::AttemptId;
 use std::os::fd::AsFd;
@@ -60,6 +62,17 @@ impl Agent {
             _ => None,
         };
         Some(ToServer::OrderRefused { serial, attempt, node, order, why: why.to_string(), unfit })
+    }
+
+    /// Checks an order about a volume as any other. Returns what is to be done.
+    pub fn admit_volume(&mut self, signed: &SignedOrder) -> Result<VolumeWork, String> {
+        let now = self.skew.to_server(wall_clock::now());
+        let order = self.gate.admit(signed, now, |_, _| None).map_err(|e| e.why.to_string())?;
+        let Action::Volume(volume) = order.action else {
+            return Err("the order is about no volume".to_owned());
+        };
+        let node = self.nodes.get(&order.node).ok_or("there is no such node here")?;
+        Ok(VolumeWork { node: node.folder.clone(), uid: order.uid, order: volume })
     }
 
     fn carry_out(&mut self, order: Order) -> Result<(), OrderRefusal> {
@@ -124,12 +137,15 @@ impl Agent {
     }
 
     fn pass_on(&mut self, key: &AttemptKey, action: Action) -> Result<(), OrderRefusal> {
-        let own_gpus = match &action {
-            Action::Step(order) => {
-                order.share.as_ref().map(|share| (order.step, self.gpus_of(&key.node, share)))
-            }
+        let step = match &action {
+            Action::Step(order) => Some((order.step, order.share.clone())),
             _ => None,
         };
+        // A step without a share of its own has all that its job has.
+        let own = step
+            .as_ref()
+            .and_then(|(_, share)| share.as_ref())
+            .map(|share| (self.gpus_of(&key.node, share), CpuPart::of(&share.cpus, &self.machine)));
         let unknown = || OrderRefusal::UnknownAttempt(key.attempt);
         let held = self.attempts.get_mut(key).ok_or_else(unknown)?;
         if held.has_ended() {
@@ -140,8 +156,14 @@ impl Agent {
             held.orders.as_ref().map(|orders| orders.try_send(ToSupervisor::Execute(action)));
         match sent {
             Some(Ok(())) => {
-                if let Some((step, gpus)) = own_gpus {
-                    held.gpus.start_step(step, gpus);
+                if let Some((step, _)) = step {
+                    let of_job = || (held.gpus.numbers().to_vec(), held.cpus.clone());
+                    let (gpus, cpus) = own.clone().unwrap_or_else(of_job);
+                    let began = (cpus, self.energy.mark(&gpus));
+                    held.step_energy.entry(step).or_insert(began);
+                    if let Some((gpus, _)) = own {
+                        held.gpus.start_step(step, gpus);
+                    }
                 }
                 Ok(())
             }

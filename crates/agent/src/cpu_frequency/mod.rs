@@ -29,8 +29,19 @@ const GOVERNOR: &str = "scaling_governor";
 const MIN: &str = "scaling_min_freq";
 const MAX: &str = "scaling_max_freq";
 const SPEED: &str = "scaling_setspeed";
+const CURRENT: &str = "scaling_cur_freq";
 /// Steps that may have set one CPU at the same time.
 const USES_MAX: usize = 1024;
+
+fn sysfs() -> PathBuf {
+    std::env::var_os(SYSFS_VARIABLE).map_or_else(|| SYSFS.into(), PathBuf::from)
+}
+
+/// The present frequency of a CPU; `None` where the machine does not tell.
+pub(crate) fn khz_of(cpu: u32) -> Option<u64> {
+    let path = sysfs().join(format!("cpu{cpu}/cpufreq/{CURRENT}"));
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
 
 /// A step that sets frequencies, by its node and attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,8 +75,7 @@ pub(crate) struct CpuFrequencies {
 
 impl CpuFrequencies {
     pub fn of_machine(state: &Path) -> CpuFrequencies {
-        let sysfs = std::env::var_os(SYSFS_VARIABLE).map_or_else(|| SYSFS.into(), PathBuf::from);
-        CpuFrequencies { state: state.to_owned(), sysfs }
+        CpuFrequencies { state: state.to_owned(), sysfs: sysfs() }
     }
 
     /// Sets the CPUs for a step of a job that has `of_job`. An error is why nothing, or not all, was set.

@@ -1,9 +1,10 @@
-//! GPUs of AMD and Intel, read by the files of their drivers in `/sys` (`amdgpu`, `xe`, `i915`). The vendors' libraries
-//! (ROCm SMI, Level Zero's Sysman) read the same files, so that none of them is loaded.
+//! GPUs of AMD and Intel and accelerators, read by the files of their drivers in `/sys` (`amdgpu`, `xe`, `i915`,
+//! `habanalabs`, `tenstorrent`). The vendors' libraries (ROCm SMI, Level Zero's Sysman) read the same files, so that none of
+//! them is loaded.
 
-use crate::detect::GpuDevice;
-use crate::detect::gpu::readable_by_files;
+use crate::detect::gpu::{FileGpu, readable_by_files};
 use model::gpu_health::GpuReading;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,13 +12,18 @@ use std::path::{Path, PathBuf};
 /// Entries read of a folder of a device.
 const ENTRIES_MAX: usize = 256;
 
-/// The GPUs that were there at the start. One that vanishes afterwards is lost.
-pub(super) struct KernelFiles(Vec<FileGpu>);
+/// Rounds in which a heartbeat may stand still: half a minute.
+const STILL_ROUNDS_MAX: u32 = 6;
+/// What Gaudi's driver says of a card that takes no work until somebody does something. One that is being reset comes back.
+const GAUDI_FAILURES: [&str; 3] = ["malfunction", "disabled", "needs reset"];
 
-struct FileGpu {
-    gpu: GpuDevice,
-    /// The device's folder.
-    folder: PathBuf,
+/// The GPUs that were there at the start. One that vanishes afterwards is lost.
+pub(super) struct KernelFiles(Vec<ReadGpu>);
+
+struct ReadGpu {
+    files: FileGpu,
+    /// The counter that its firmware counts up while it lives, and in how many rounds it has stood still.
+    heartbeat: Cell<(Option<u64>, u32)>,
     /// What tells it from the others of the machine in all readings.
     identity: String,
     /// One of several partitions of a device, whose figures are those of all.
@@ -28,18 +34,19 @@ impl KernelFiles {
     pub fn find(root: &Path) -> KernelFiles {
         let found = readable_by_files(root);
         let mut devices: HashMap<PathBuf, usize> = HashMap::new();
-        for (_, folder) in &found {
-            *devices.entry(folder.clone()).or_default() += 1;
+        for files in &found {
+            *devices.entry(files.device.clone()).or_default() += 1;
         }
-        let gpus = found.into_iter().map(|(gpu, folder)| {
-            let is_partition = devices[&folder] > 1;
+        let gpus = found.into_iter().map(|files| {
+            let (gpu, is_partition) = (&files.gpu, devices[&files.device] > 1);
             let known = gpu.unique_id.clone().or_else(|| gpu.pci.clone()).unwrap_or_default();
             let identity = if is_partition || known.is_empty() {
-                format!("{known}/renderD{}", gpu.minor)
+                let file = gpu.path.rsplit('/').next().unwrap_or_default();
+                format!("{known}/{file}")
             } else {
                 known
             };
-            FileGpu { gpu, folder, identity, is_partition }
+            ReadGpu { identity, is_partition, heartbeat: Cell::default(), files }
         });
         KernelFiles(gpus.collect())
     }
@@ -49,13 +56,13 @@ impl KernelFiles {
     }
 
     pub fn readings(&self) -> Vec<GpuReading> {
-        self.0.iter().map(FileGpu::reading).collect()
+        self.0.iter().map(ReadGpu::reading).collect()
     }
 }
 
-impl FileGpu {
+impl ReadGpu {
     fn reading(&self) -> GpuReading {
-        let gpu = &self.gpu;
+        let (gpu, folder) = (&self.files.gpu, &self.files.device);
         let known = GpuReading {
             index: gpu.index,
             minor: Some(gpu.minor),
@@ -65,11 +72,14 @@ impl FileGpu {
             memory: gpu.memory.unwrap_or_default(),
             ..GpuReading::default()
         };
-        if text(&self.folder.join("vendor")).is_none() {
-            let lost = Some("its driver does not show it any more".to_owned());
+        let lost = match text(&folder.join("vendor")) {
+            None => Some("its driver does not show it any more".to_owned()),
+            Some(_) => self.illness(),
+        };
+        if lost.is_some() {
             return GpuReading { lost, ..known };
         }
-        let of_device = |file: &str| number(&self.folder.join(file));
+        let of_device = |file: &str| number(&folder.join(file));
         let own = |file: &str| (!self.is_partition).then(|| of_device(file)).flatten();
         let (corrected, uncorrected) = self.memory_errors().unzip();
         // The power of a device would be counted once for each of its partitions.
@@ -86,20 +96,41 @@ impl FileGpu {
             ecc_corrected: corrected,
             ecc_uncorrected: uncorrected,
             pcie_replays: of_device("pcie_replay_count"),
+            thermal_trips: self.of_class("tt_therm_trip_count").and_then(|text| text.parse().ok()),
             ..known
         }
     }
 
+    /// A file of the driver's class.
+    fn of_class(&self, file: &str) -> Option<String> {
+        let read = text(&self.files.class.as_ref()?.join(file))?;
+        Some(read.trim().to_owned())
+    }
+
+    /// What the driver or the firmware of an accelerator says of itself, if that is an illness.
+    fn illness(&self) -> Option<String> {
+        let status = self.of_class("device/status").or_else(|| self.of_class("status"));
+        let status = status.unwrap_or_default().to_ascii_lowercase();
+        if GAUDI_FAILURES.contains(&status.as_str()) {
+            return Some(format!("its driver says: {status}"));
+        }
+        let beat = self.of_class("tt_heartbeat").and_then(|text| text.parse().ok());
+        let (before, still) = self.heartbeat.get();
+        let still = if beat.is_some() && beat == before { still + 1 } else { 0 };
+        self.heartbeat.set((beat, still.min(STILL_ROUNDS_MAX)));
+        (still >= STILL_ROUNDS_MAX).then(|| "the heartbeat of its firmware stands still".to_owned())
+    }
+
     /// The first of these files that one of the device's sensors has.
     fn sensor(&self, files: &[&str]) -> Option<u64> {
-        let sensors = entries(&self.folder.join("hwmon"));
+        let sensors = entries(&self.files.device.join("hwmon"));
         let paths = sensors.iter().flat_map(|sensor| files.iter().map(|file| sensor.join(file)));
         paths.into_iter().find_map(|path| number(&path))
     }
 
     /// Corrected and uncorrected errors of all parts of the GPU (RAS): a file for each, with `ue: N` and `ce: N`.
     fn memory_errors(&self) -> Option<(u64, u64)> {
-        let files = entries(&self.folder.join("ras")).into_iter().filter(|path| {
+        let files = entries(&self.files.device.join("ras")).into_iter().filter(|path| {
             path.file_name()
                 .and_then(|name| name.to_str())
                 .is_some_and(|n| n.ends_with("_err_count"))
@@ -217,6 +248,68 @@ mod tests {
             (Some(5_000), None, "/renderD128")
         );
         assert!(KernelFiles::find(&root.join("dev")).is_empty());
+    }
+
+    #[test]
+    fn gaudi_has_its_sensors_and_what_its_driver_says_of_it() {
+        let scratch = tempfile::tempdir().expect("scratch folder");
+        let root = scratch.path();
+        let device = "sys/class/accel/accel0/device";
+        for (file, text) in [
+            ("vendor", "0x1da3\n"),
+            ("device_type", "GAUDI2\n"),
+            ("status", "Operational\n"),
+            ("uevent", "PCI_SLOT_NAME=0000:4d:00.0\n"),
+            ("hwmon/hwmon4/temp1_input", "47000\n"),
+            ("hwmon/hwmon4/power1_input", "101000000\n"),
+        ] {
+            put(root, &format!("{device}/{file}"), text);
+        }
+        // NVIDIA's are counted before them, and their numbers are others.
+        put(root, "dev/nvidia0", "");
+        let files = KernelFiles::find(root);
+        let read = files.readings();
+        let seen = |gpu: &GpuReading| (gpu.index, gpu.temperature_c, gpu.power_mw);
+        assert_eq!(read.iter().map(seen).collect::<Vec<_>>(), [(1, Some(47), Some(101_000))]);
+        assert_eq!((read[0].uuid.as_str(), read[0].model.as_str()), ("0000:4d:00.0", "GAUDI2"));
+        assert!(read[0].minor.is_some_and(|minor| minor > 1024));
+        assert_eq!(read[0].findings(), []);
+        put(root, &format!("{device}/status"), "in reset\n");
+        assert_eq!(files.readings()[0].lost, None, "it comes back");
+        put(root, &format!("{device}/status"), "needs reset\n");
+        let lost = Some("its driver says: needs reset".to_owned());
+        assert_eq!(files.readings()[0].lost, lost);
+    }
+
+    #[test]
+    fn tenstorrent_has_its_sensors_and_is_lost_when_its_firmware_stands_still() {
+        let scratch = tempfile::tempdir().expect("scratch folder");
+        let root = scratch.path();
+        put(root, "dev/tenstorrent/0", "");
+        let class = "sys/class/tenstorrent/tenstorrent!0";
+        for (file, text) in [
+            ("device/vendor", "0x1e52\n"),
+            ("device/hwmon/hwmon2/temp1_input", "91000\n"),
+            ("device/hwmon/hwmon2/power1_input", "60000000\n"),
+            ("tt_card_type", "p150a\n"),
+            ("tt_asic_id", "0x1234\n"),
+            ("tt_heartbeat", "41\n"),
+            ("tt_therm_trip_count", "2\n"),
+        ] {
+            put(root, &format!("{class}/{file}"), text);
+        }
+        let files = KernelFiles::find(root);
+        let read = files.readings();
+        let seen = (read[0].temperature_c, read[0].power_mw, read[0].uuid.as_str());
+        assert_eq!(seen, (Some(91), Some(60_000), "0x1234"));
+        let found: Vec<String> = read[0].findings().into_iter().map(|found| found.text).collect();
+        assert_eq!(found, ["GPU 0: too hot", "GPU 0: 2 shutdowns because of its temperature"]);
+        for _ in 1..STILL_ROUNDS_MAX {
+            assert_eq!(files.readings()[0].lost, None, "a reading may come between two beats");
+        }
+        assert!(files.readings()[0].lost.is_some(), "it has stood still for long enough");
+        put(root, &format!("{class}/tt_heartbeat"), "43\n");
+        assert_eq!(files.readings()[0].lost, None);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What GPUs report of themselves: NVIDIA's by the vendor's library (NVML), loaded at run time, those of AMD and Intel by
-//! their drivers' files.
+//! What GPUs report of themselves: NVIDIA's by the vendor's library (NVML), loaded at run time, those of AMD and Intel and
+//! accelerators by their drivers' files.
 //!
 //! They are read in a process of its own, the monitor (`sluice agent --gpu-monitor`): a library or a driver that crashes or
 //! hangs takes neither the agent nor a job with it. The monitor prints a line of JSON for each round of readings. `nvml` is

@@ -1,12 +1,14 @@
 //! Makes and accepts TCP connections in the job's network for a client of the SSH endpoint; `wire/forward.rs` says how.
 
+use super::agent_socket::AgentSocket;
 use super::forward_policy::may_reach;
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, lookup_host};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixStream, lookup_host};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
@@ -32,6 +34,7 @@ pub fn run() -> i32 {
             return 1;
         }
     };
+    // All tasks are dropped with the runtime, and with them the sockets that they listen at.
     runtime.block_on(serve());
     // Name lookups that are under way are not waited for.
     runtime.shutdown_background();
@@ -85,9 +88,14 @@ impl Credit {
 /// A connection from the job's side, on its way to the table.
 struct Accepted {
     listener: u32,
-    stream: TcpStream,
+    stream: AcceptedStream,
     host: String,
     port: u16,
+}
+
+enum AcceptedStream {
+    Tcp(TcpStream),
+    Agent(UnixStream),
 }
 
 async fn serve() {
@@ -103,8 +111,16 @@ async fn serve() {
         listeners: HashMap::new(),
         next_accepted: ACCEPTED_FIRST,
     };
+    // A client that goes hangs up: what was made for it is removed.
+    let (Ok(mut hangup), Ok(mut terminate)) =
+        (signal(SignalKind::hangup()), signal(SignalKind::terminate()))
+    else {
+        return;
+    };
     loop {
         tokio::select! {
+            _ = hangup.recv() => return,
+            _ = terminate.recv() => return,
             frame = frames.recv() => match frame {
                 Some(frame) => table.on_frame(frame),
                 None => return,
@@ -180,6 +196,7 @@ impl Table {
                 self.connect(connection, host, port);
             }
             Ok(ToForwarder::Listen { listener, host, port }) => self.listen(listener, host, port),
+            Ok(ToForwarder::ListenForAgent { listener }) => self.listen_for_agent(listener),
             Ok(ToForwarder::StopListening { listener }) => {
                 self.listeners.remove(&listener).iter().for_each(AbortHandle::abort);
             }
@@ -249,17 +266,26 @@ impl Table {
         let connection = self.next_accepted;
         self.next_accepted = self.next_accepted.checked_add(1).unwrap_or(ACCEPTED_FIRST);
         let out = self.out.clone();
-        self.add(connection, async move {
+        let accepted = async move {
             say(&out, &FromForwarder::Accepted { listener, connection, host, port }).await;
-            Some(stream)
-        });
+        };
+        match stream {
+            AcceptedStream::Tcp(stream) => self.add(connection, async {
+                accepted.await;
+                Some(stream)
+            }),
+            AcceptedStream::Agent(stream) => self.add(connection, async {
+                accepted.await;
+                Some(stream)
+            }),
+        }
     }
 
     /// Adds a connection whose stream is on its way.
-    fn add(
+    fn add<S: AsyncRead + AsyncWrite + Send + 'static>(
         &mut self,
         connection: u32,
-        stream: impl Future<Output = Option<TcpStream>> + Send + 'static,
+        stream: impl Future<Output = Option<S>> + Send + 'static,
     ) {
         let (data, from_server) = mpsc::unbounded_channel();
         let credit = Arc::<Credit>::default();
@@ -283,6 +309,30 @@ impl Table {
             say(&out, &FromForwarder::Listening { listener, port }).await;
             while let Ok((stream, from)) = bound.accept().await {
                 let (host, port) = (from.ip().to_string(), from.port());
+                let _ = stream.set_nodelay(true);
+                let stream = AcceptedStream::Tcp(stream);
+                if accepted.send(Accepted { listener, stream, host, port }).await.is_err() {
+                    return;
+                }
+            }
+        });
+        self.listeners.insert(listener, task.abort_handle());
+    }
+
+    fn listen_for_agent(&mut self, listener: u32) {
+        let (out, accepted) = (self.out.clone(), self.accepted.clone());
+        let task = tokio::spawn(async move {
+            let socket = match AgentSocket::bind() {
+                Ok(socket) => socket,
+                Err(error) => {
+                    let why = error.to_string();
+                    return say(&out, &FromForwarder::NotListening { listener, why }).await;
+                }
+            };
+            let path = socket.path();
+            say(&out, &FromForwarder::ListeningForAgent { listener, path }).await;
+            while let Ok((stream, _)) = socket.listener.accept().await {
+                let (stream, host, port) = (AcceptedStream::Agent(stream), String::new(), 0);
                 if accepted.send(Accepted { listener, stream, host, port }).await.is_err() {
                     return;
                 }
@@ -323,14 +373,14 @@ async fn bind(host: &str, port: u16) -> Result<TcpListener, String> {
 }
 
 /// Passes bytes both ways until the server closes the connection.
-async fn relay(
+async fn relay<S: AsyncRead + AsyncWrite>(
     connection: u32,
-    mut stream: TcpStream,
+    stream: S,
     mut from_server: mpsc::UnboundedReceiver<FromServer>,
     credit: &Credit,
     out: &Frames,
 ) {
-    let (mut reader, mut writer) = stream.split();
+    let (mut reader, mut writer) = tokio::io::split(stream);
     let outward = async {
         let mut buffer = vec![0; DATA_MAX];
         loop {

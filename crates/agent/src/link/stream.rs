@@ -5,6 +5,7 @@
 use crate::link::log_reader::LogReader;
 use crate::link::output_file::OutputFileReader;
 use crate::link::stream_output::{StreamOutput, StreamOutputs};
+use crate::volume::VolumeWork;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -14,6 +15,7 @@ use wire::frame;
 use wire::step::{StepMessage, channel};
 use wire::stream::{CreditOverrun, ReceiveWindow, SendCredit};
 use wire::supervisor::{CHANNEL, StepStream};
+use wire::volume::CARRIED_OUT;
 
 /// Credits that may wait for a log's reader.
 const GRANTS_MAX: usize = 16;
@@ -44,6 +46,26 @@ impl StreamHandle {
     pub fn output_file(reader: OutputFileReader, outputs: StreamOutputs) -> StreamHandle {
         let (grants_in, grants) = mpsc::channel(GRANTS_MAX);
         tokio::spawn(reader.run(grants, outputs));
+        StreamHandle::Log(grants_in)
+    }
+
+    /// Starts to carry out an order about a volume. It is finished also if nobody waits for it any more.
+    pub fn volume(work: VolumeWork, stream: u32, outputs: StreamOutputs) -> StreamHandle {
+        let (grants_in, _) = mpsc::channel(GRANTS_MAX);
+        tokio::spawn(async move {
+            let done = tokio::task::spawn_blocking(|| work.carry_out()).await;
+            let end = match done {
+                Ok(Ok(())) => {
+                    let said = StreamOutput::Bytes(CARRIED_OUT.to_vec());
+                    let _ = outputs.send((stream, said)).await;
+                    None
+                }
+                Ok(Err(why)) => Some(why),
+                Err(lost) => Some(lost.to_string()),
+            };
+            // The session may have ended meanwhile, and the stream with it.
+            let _ = outputs.send((stream, StreamOutput::End(end))).await;
+        });
         StreamHandle::Log(grants_in)
     }
 

@@ -39,6 +39,7 @@ pub(crate) fn facts(
         not_enforced,
         gpus: Vec::new(),
         power_w: None,
+        mean_power_w: None,
     }
 }
 

@@ -47,6 +47,11 @@ impl AttemptDir {
         &self.path
     }
 
+    /// The files of its node, the spool among them.
+    pub fn node_folder(&self) -> &Path {
+        self.path.ancestors().nth(2).unwrap_or(Path::new("/"))
+    }
+
     pub fn script_path(&self) -> PathBuf {
         self.path.join(SCRIPT)
     }

@@ -8,6 +8,7 @@ use model::limits::Limits;
 use model::site::Site;
 use serde::{Deserialize, Serialize};
 use wire::order::JobLaunch;
+use wire::volume::LaunchVolume;
 
 /// A launch as accepted, with everything that the order does not say.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +52,17 @@ impl LaunchRecord {
 
     /// Whether the job's processes are in namespaces of the job's own.
     pub fn has_namespaces(&self) -> bool {
-        self.site.private.is_some() || self.private_memory().is_some()
+        self.site.private.is_some()
+            || self.private_memory().is_some()
+            || !self.node_volumes().is_empty()
+    }
+
+    /// The volumes that are shown among the node's own files; a container shows them among its own.
+    pub fn node_volumes(&self) -> &[LaunchVolume] {
+        match self.launch.container {
+            Some(_) => &[],
+            None => &self.launch.volumes,
+        }
     }
 
     /// Converts CPUs of the share to the kernel's numbers; unchanged where CPUs are only counted.

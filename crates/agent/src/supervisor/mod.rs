@@ -13,6 +13,7 @@
 //! - `prolog_epilog/`: finding and trusting the site's programs, and a task's prolog;
 //! - `deadlines`, `cpu_time_limit`: what is due when; `notice`: lines added to the job's error output;
 //! - `agent_connections`: reports to agents and orders from them; `job_group`: the group's limits;
+//! - `mount_calls`: system calls for mounts by handle;
 //! - `job_context`: what steps need to know of their job; `process_title`: the supervisor's name in a list of processes.
 
 mod agent_connections;
@@ -25,6 +26,7 @@ pub(crate) mod folders;
 mod job_context;
 mod job_group;
 mod job_log;
+mod mount_calls;
 mod notice;
 pub(crate) mod owner;
 mod process;

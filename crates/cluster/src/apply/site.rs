@@ -1,4 +1,4 @@
-//! The events of nodes, partitions, accounts, tokens and secrets: all that is not a job.
+//! The events of nodes, partitions, accounts, tokens, secrets and volumes: all that is not a job.
 
 use crate::event::Event;
 use crate::state::State;
@@ -188,6 +188,16 @@ impl State {
                     of_project.remove(name);
                 }
                 self.secrets.retain(|_, of_project| !of_project.is_empty());
+            }
+            Event::VolumeSet { project, name, volume } => {
+                let of_project = self.volumes.entry(project.clone()).or_default();
+                of_project.insert(name.clone(), (**volume).clone());
+            }
+            Event::VolumeRemoved { project, name } => {
+                if let Some(of_project) = self.volumes.get_mut(project) {
+                    of_project.remove(name);
+                }
+                self.volumes.retain(|_, of_project| !of_project.is_empty());
             }
             Event::JoinTokenRemoved { hash } => {
                 self.tokens.remove(hash);

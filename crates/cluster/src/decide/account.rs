@@ -136,6 +136,11 @@ impl State {
             let text = format!("fleet {} belongs to it: delete that one first", fleet.name);
             return Err(Refusal::Other(text));
         }
+        if let Some(volume) = self.volumes_of(name).keys().next() {
+            return Err(Refusal::Other(format!(
+                "volume {volume} belongs to it: delete that one first"
+            )));
+        }
         self.check_idle(|job| &*job.account == name)?;
         Ok(Event::AccountRemoved { name: name.to_owned() })
     }

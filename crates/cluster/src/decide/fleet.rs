@@ -155,6 +155,7 @@ impl State {
             let host = fleet.hosts.get_mut(number);
             let host = host.ok_or_else(|| unknown("instance", &node))?;
             self.check_instance_idle(&node)?;
+            self.check_no_volume_on(&node)?;
             host.leaving.get_or_insert(context.now);
         }
         if fleet == *known {

@@ -31,6 +31,7 @@ mod token;
 mod top;
 mod usage_period;
 mod user;
+mod volume;
 
 use crate::command::{Command, Context, Decision};
 use crate::event::Event;
@@ -112,6 +113,13 @@ impl State {
             Command::SetSecret { .. }
             | Command::RemoveSecrets { .. }
             | Command::ResealSecrets(_) => self.decide_secret(command, context),
+            Command::CreateVolume(create) => self.decide_create_volume(create, context),
+            Command::DeleteVolume { project, name } => {
+                self.decide_delete_volume(project, name, context)
+            }
+            Command::SettleVolume { project, name, id, is_there } => {
+                self.decide_settle_volume(project, name, id, *is_there, context)
+            }
             Command::CreateReservation(ask) => self.decide_create_reservation(ask, context),
             Command::UpdateReservation { name, ask } => {
                 self.decide_update_reservation(name, ask, context)

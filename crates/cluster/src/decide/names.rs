@@ -1,4 +1,5 @@
-//! Names that users give: what would forge a line or move the cursor where the name is shown or logged is refused.
+//! Names that users give: what would forge a line or move the cursor where the name is shown or logged is refused, and so
+//! are names of accounts, users and QOS that a list or a row could not be told apart with.
 
 use crate::command::Command;
 use model::change::{JobChange, JobField};
@@ -24,12 +25,12 @@ pub(super) fn check_names(command: &Command) -> Result<(), Refusal> {
         }
         Command::CreateStep { ask, .. } => check("step name", &ask.name),
         Command::CreateReservation(ask) => check_all("reservation name", &ask.name),
-        Command::SetAccount(account) => check("account name", &account.name),
+        Command::SetAccount(account) => check_listed("account name", &account.name),
         Command::SetAssociation(association) => {
-            check("account name", &association.account)?;
-            check_all("user name", &association.user)
+            check_listed("account name", &association.account)?;
+            association.user.iter().try_for_each(|user| check_listed("user name", user))
         }
-        Command::SetQos(qos) => check("QOS name", &qos.name),
+        Command::SetQos(qos) => check_listed("QOS name", &qos.name),
         Command::Configure(config) => {
             check_all("node name", config.nodes.iter().map(|node| &node.name))?;
             check_all("partition name", config.partitions.iter().map(|p| &p.name))
@@ -40,17 +41,29 @@ pub(super) fn check_names(command: &Command) -> Result<(), Refusal> {
             check_all("host", each.flatten().flat_map(|login| [&login.hostname, &login.user]))
         }
         Command::SetUser(set) => {
-            check("user name", &set.name)?;
+            check_listed("user name", &set.name)?;
             check_all("e-mail address", &set.email)
         }
-        Command::SetMembers { members, .. } => check_all("user name", members.keys()),
-        Command::SetUserToken(token) => check("user name", &token.name),
+        Command::SetMembers { members, .. } => {
+            members.keys().try_for_each(|user| check_listed("user name", user))
+        }
+        Command::SetUserToken(token) => check_listed("user name", &token.name),
         _ => Ok(()),
     }
 }
 
 fn check_all<'a>(what: &str, names: impl IntoIterator<Item = &'a String>) -> Result<(), Refusal> {
     names.into_iter().try_for_each(|name| check(what, name))
+}
+
+/// A name that stands in lists with commas and in rows with bars, beside columns that may be empty.
+fn check_listed(what: &str, name: &str) -> Result<(), Refusal> {
+    check(what, name)?;
+    if name.is_empty() || name.contains([',', '|', '"']) || name.trim() != name {
+        let expected = "at least one character, no comma, bar or quote, no space around it";
+        return Err(Refusal::Other(format!("{what} {name:?}: expected {expected}")));
+    }
+    Ok(())
 }
 
 fn check(what: &str, name: &str) -> Result<(), Refusal> {
@@ -66,6 +79,7 @@ mod tests {
     use super::*;
     use crate::ClusterConfig;
     use crate::command::StepRequest;
+    use model::account::Account;
     use model::amount::Bytes;
     use model::change::JobRef;
     use model::id::JobId;
@@ -103,6 +117,26 @@ mod tests {
         }
         for plain in ["train", "Größe 漢字", "a b/c:d"] {
             commands(plain).iter().for_each(|command| check_names(command).expect("taken"));
+        }
+    }
+
+    #[test]
+    fn name_that_a_list_or_a_row_would_lose_is_refused() {
+        let account = |name: &str| {
+            check_names(&Command::SetAccount(Account {
+                name: name.to_owned(),
+                description: String::new(),
+                organization: String::new(),
+                parent: None,
+                coordinators: Vec::new(),
+            }))
+        };
+        for wrong in ["", " ", " a", "a ", "a,b", "a|b", "\"a\""] {
+            let said = account(wrong).expect_err("refused").to_string();
+            assert!(said.starts_with("account name"), "{said}");
+        }
+        for plain in ["physics", "Größe", "DOM\\ada", "ada@site", "a b", "((", "-1"] {
+            account(plain).expect("taken");
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::event::{Event, Submitted};
 use crate::state::State;
 use crate::state::job::Job;
 use model::account::{NORMAL_QOS, QosFlag};
+use model::bounds;
 use model::id::{JobId, RunId};
 use model::partition::{Partition, PartitionState};
 use model::reason::{NeverFits, PartitionBound, Refusal};
@@ -53,6 +54,7 @@ impl State {
         self.check_size(submit)?;
         self.check_unique_name(submit)?;
         self.check_room_for_job(&spec, submit.array.as_ref(), context)?;
+        self.settle_volumes(&mut spec, jobs > 1)?;
         let asked = submit.array.as_ref().map_or(jobs, |array| array.indices.len());
         let Assignment { account, qos, partitions } = self.assign(&spec, asked, None, context)?;
         self.keep_partitions(&mut spec, &partitions);
@@ -312,6 +314,14 @@ impl State {
     ) -> Result<(), Refusal> {
         self.check_privileged(spec)?;
         let request = spec.request();
+        let (nodes, most) = (request.nodes.min, bounds::NODES.most);
+        if nodes as usize > most {
+            return Err(Refusal::InvalidValue {
+                what: bounds::NODES.what.into(),
+                value: nodes.to_string(),
+                expected: format!("at most {most}"),
+            });
+        }
         let named = request.node_list.iter().chain(&request.exclude).chain(&request.node_pool);
         for node in named {
             if !self.nodes.contains_key(node) {

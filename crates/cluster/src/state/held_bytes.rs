@@ -9,6 +9,7 @@ use model::container::{Container, ContainerUser, Variables};
 use model::id::BlobRef;
 use model::request::Request;
 use model::run::{JobSpec, Launch, Step};
+use model::volume::VolumeUse;
 use std::collections::HashMap;
 
 /// What a step's record takes in memory beside its texts.
@@ -170,10 +171,16 @@ fn launch_bytes(launch: &Launch) -> u64 {
     let sealed = [&launch.registry_auth, &launch.git_credentials];
     list_bytes(arguments)
         + list_bytes(&launch.secret_variables)
+        + launch.volumes.iter().map(volume_bytes).sum::<u64>()
         + container
         + sealed.into_iter().flatten().map(|sealed| sealed.0.len() as u64).sum::<u64>()
         + (work_dir.len() + files.sum::<usize>()) as u64
         + ITEM_BYTES * rlimits.len() as u64
+}
+
+fn volume_bytes(volume: &VolumeUse) -> u64 {
+    let project = volume.project.as_ref().map_or(0, String::len);
+    2 * ITEM_BYTES + (volume.name.len() + volume.path.len() + project) as u64
 }
 
 fn container_bytes(container: &Container) -> u64 {

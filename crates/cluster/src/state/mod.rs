@@ -30,6 +30,7 @@ use model::run::Run;
 use model::secret::Sealed;
 use model::ssh_fleet::SshFleet;
 use model::time::Timestamp;
+use model::volume::Volume;
 use node::Node;
 use priority_totals::PriorityTotals;
 use serde::{Deserialize, Serialize};
@@ -78,6 +79,9 @@ pub struct State {
     /// Fleets over SSH, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fleets: BTreeMap<String, SshFleet>,
+    /// By project and name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub volumes: BTreeMap<String, BTreeMap<String, Volume>>,
     pub next_job: u32,
     pub next_priority: u64,
     #[serde(default, rename = "spending")]
@@ -138,6 +142,7 @@ impl Default for State {
             user_tokens: BTreeMap::new(),
             secrets: BTreeMap::new(),
             fleets: BTreeMap::new(),
+            volumes: BTreeMap::new(),
             next_job: 1,
             next_priority: FIRST_PRIORITY,
             ended: BTreeSet::new(),

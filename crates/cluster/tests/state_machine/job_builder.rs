@@ -62,6 +62,7 @@ pub fn ask() -> Ask {
         configuration: None,
         secret_variables: Vec::new(),
         has_project_secrets: false,
+        volumes: Vec::new(),
         shared_memory: None,
         startup_order: Default::default(),
         ends_with_first_node: false,

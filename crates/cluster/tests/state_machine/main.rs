@@ -28,3 +28,4 @@ mod tick;
 mod tokens;
 mod update;
 mod update_like_submit;
+mod volumes;

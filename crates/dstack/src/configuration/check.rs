@@ -4,6 +4,7 @@ use super::fault::{Fault, Problem};
 use super::field::Field;
 use super::reading::Reading;
 use super::value::Value;
+use model::volume::VolumeUse;
 
 /// Pairs of properties of which a run has one at most.
 const EXCLUSIVE: &[(&str, &str)] = &[
@@ -100,10 +101,11 @@ fn on_node(top: &Field<'_>, value: &Value, reading: &mut Reading) -> Result<(), 
     volumes(top, value, has_image, reading)
 }
 
-const NO_NETWORK_VOLUMES: &str = "network volumes are not available yet: name a folder that the nodes have mounted by its \
-                                  path, as in /mnt/data:/data";
+const SEVERAL_NAMES: &str = "several names are for regions of clouds: name one volume, by rank as in \
+                             data-${{ dstack.node_rank }}";
 
 /// Folders of the node are mounted into a container. A run without an image has them where they are, and at no other path.
+/// Volumes have names that `sluice volume create` takes.
 fn volumes(
     top: &Field<'_>,
     value: &Value,
@@ -113,7 +115,15 @@ fn volumes(
     let Some(field) = property(top, "volumes") else { return Ok(()) };
     for (item, mount) in field.list("volumes")?.iter().zip(value.get("volumes").items()) {
         match (mount.get("instance_path").as_text(), mount.get("path").as_text()) {
-            (None, _) => reading.refuse(item, NO_NETWORK_VOLUMES),
+            (None, Some(path)) => match mount.get("name") {
+                Value::Text(name) => {
+                    if let Err(error) = VolumeUse::new(name, path) {
+                        reading.refuse(item, error.to_string());
+                    }
+                }
+                _ => reading.refuse(item, SEVERAL_NAMES),
+            },
+            (None, None) => {}
             (Some(from), Some(to)) if !has_image && from != to => {
                 let why =
                     format!("a run without an `image` finds {from} at {from} and not at {to}");

@@ -16,7 +16,7 @@ pub struct Usage {
     /// By task, where tasks were told apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<Box<TaskUsage>>,
-    /// Millijoules, where the machine counts them; of an attempt as a whole.
+    /// Millijoules, where the machine counts them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub energy_mj: u64,
 }
@@ -87,6 +87,9 @@ pub struct TaskSample {
     pub pages: u64,
     pub read_bytes: u64,
     pub written_bytes: u64,
+    /// The frequencies at which its processes ran when they were looked at, in kHz: their sum, and how many there are.
+    pub khz_sum: u64,
+    pub khz_count: u64,
 }
 
 impl TaskSample {
@@ -96,6 +99,8 @@ impl TaskSample {
         self.pages = self.pages.max(now.pages);
         self.read_bytes = self.read_bytes.max(now.read_bytes);
         self.written_bytes = self.written_bytes.max(now.written_bytes);
+        self.khz_sum = self.khz_sum.saturating_add(now.khz_sum);
+        self.khz_count = self.khz_count.saturating_add(now.khz_count);
         self.memory_now = now.memory_now;
         self.virtual_now = now.virtual_now;
         self.memory_peak = self.memory_peak.max(now.memory_peak).max(now.memory_now);
@@ -156,6 +161,12 @@ pub struct TaskUsage {
     /// Bytes of their memory.
     #[serde(default, skip_serializing_if = "UsageSpread::is_zero")]
     pub gpu_memory: UsageSpread,
+    /// Millijoules, where the machine counts them.
+    #[serde(default, skip_serializing_if = "UsageSpread::is_zero")]
+    pub energy_mj: UsageSpread,
+    /// The mean frequency of the CPUs that it ran on, where the machine tells it.
+    #[serde(default, skip_serializing_if = "UsageSpread::is_zero")]
+    pub cpu_khz: UsageSpread,
 }
 
 impl TaskUsage {
@@ -163,6 +174,7 @@ impl TaskUsage {
     pub fn of(node: u32, task: u32, used: &TaskSample, running: bool) -> Self {
         let spread = |amount, peak| UsageSpread::of(node, task, amount, peak);
         let now = |now, peak| if running { now } else { peak };
+        let khz = used.khz_sum.checked_div(used.khz_count).unwrap_or(0);
         Self {
             tasks: 1,
             cpu_ms: spread(used.cpu_ms, used.cpu_ms),
@@ -173,16 +185,35 @@ impl TaskUsage {
             written: spread(used.written_bytes, used.written_bytes),
             gpu_busy: UsageSpread::default(),
             gpu_memory: UsageSpread::default(),
+            energy_mj: UsageSpread::default(),
+            cpu_khz: if khz > 0 { spread(khz, khz) } else { UsageSpread::default() },
         }
     }
 
     /// Adds what the GPUs of this node did, which no task can be told apart in: all is its first task's.
     pub fn set_gpus(&mut self, gpus: &GpuUsage) {
-        let (node, task) = (self.cpu_ms.min_node, self.cpu_ms.min_task.min(self.cpu_ms.max_task));
+        let (node, task) = self.first_task();
         // Once for each task, so that the mean over all tasks is a mean over the nodes.
         let busy = u64::from(gpus.busy_percent) * u64::from(self.tasks);
         self.gpu_busy = UsageSpread::of(node, task, busy, u64::from(gpus.busy_percent_max));
         self.gpu_memory = UsageSpread::of(node, task, gpus.memory, gpus.memory_peak);
+    }
+
+    /// Adds the energy that was used on this node, which no task can be told apart in: all is its first task's.
+    pub fn set_energy(&mut self, energy_mj: u64) {
+        if energy_mj > 0 {
+            let (node, task) = self.first_task();
+            self.energy_mj = UsageSpread::of(node, task, energy_mj, energy_mj);
+        }
+    }
+
+    /// The node that this is the use of, and the first of its tasks there that can be told.
+    fn first_task(&self) -> (u32, u32) {
+        (self.cpu_ms.min_node, self.cpu_ms.min_task.min(self.cpu_ms.max_task))
+    }
+
+    pub fn has_energy(&self) -> bool {
+        !self.energy_mj.is_zero()
     }
 
     pub fn has_gpus(&self) -> bool {
@@ -204,6 +235,8 @@ impl TaskUsage {
             &mut self.written,
             &mut self.gpu_busy,
             &mut self.gpu_memory,
+            &mut self.energy_mj,
+            &mut self.cpu_khz,
         ];
         let theirs = [
             &other.cpu_ms,
@@ -214,6 +247,8 @@ impl TaskUsage {
             &other.written,
             &other.gpu_busy,
             &other.gpu_memory,
+            &other.energy_mj,
+            &other.cpu_khz,
         ];
         own.into_iter().zip(theirs).for_each(|(own, other)| own.absorb(other));
     }
@@ -244,6 +279,29 @@ mod tests {
 
     fn measure(cpu_ms: u64, now: u64, peak: u64) -> TaskSample {
         TaskSample { cpu_ms, memory_now: now, memory_peak: peak, ..TaskSample::default() }
+    }
+
+    #[test]
+    fn frequency_is_the_mean_of_what_was_looked_at() {
+        let mut used = TaskSample::default();
+        for khz in [2_000_000, 3_000_000, 4_000_000] {
+            used.update(&TaskSample { khz_sum: khz, khz_count: 1, ..TaskSample::default() });
+        }
+        let one = TaskUsage::of(0, 0, &used, false);
+        assert_eq!(one.cpu_khz.total, 3_000_000);
+        assert_eq!(TaskUsage::of(0, 0, &TaskSample::default(), false).cpu_khz.total, 0);
+    }
+
+    #[test]
+    fn energy_of_nodes_adds_up() {
+        let mut all = TaskUsage::default();
+        for (node, energy_mj) in [(0, 4_000), (1, 0), (2, 6_000)] {
+            let mut one = TaskUsage::of(node, node, &TaskSample::default(), false);
+            one.set_energy(energy_mj);
+            all.absorb(&one);
+        }
+        assert_eq!((all.energy_mj.total, all.energy_mj.max_node), (10_000, 2));
+        assert!(all.has_energy() && !TaskUsage::default().has_energy());
     }
 
     #[test]

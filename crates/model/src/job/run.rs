@@ -6,12 +6,14 @@ use crate::container::Container;
 use crate::cpu_frequency::CpuFrequency;
 use crate::cron::Schedule;
 use crate::dependency::Dependency;
+use crate::fleet::MAIN_PROJECT;
 use crate::id::{BlobRef, JobId, RunId, StepId};
 use crate::principal::Principal;
 use crate::request::Request;
 use crate::secret::Sealed;
 use crate::time::Timestamp;
 pub use crate::usage::Usage;
+use crate::volume::VolumeUse;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -80,6 +82,11 @@ impl JobSpec {
     pub fn request(&self) -> &Request {
         &self.components[0].request
     }
+
+    /// The project whose secrets and volumes it may name: the account that it names, else the main one.
+    pub fn project(&self) -> &str {
+        self.account.as_deref().unwrap_or(MAIN_PROJECT)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -124,6 +131,9 @@ pub struct Launch {
     /// What the script runs in; `None` for the node's own file system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<Box<Container>>,
+    /// The volumes that its processes find at their paths.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumeUse>,
     /// The size of a private `/dev/shm`, of a job without a container; `None` for the node's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared_memory: Option<Bytes>,
@@ -302,6 +312,7 @@ impl Launch {
             workspace: None,
             git_credentials: None,
             blob_bytes: BlobBytes::default(),
+            volumes: Vec::new(),
             shared_memory: None,
             startup_order: StartupOrder::Any,
             ends_with_first_node: false,

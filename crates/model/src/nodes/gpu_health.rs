@@ -56,6 +56,9 @@ pub struct GpuReading {
     pub pcie_replays: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nvlink_errors: Option<u64>,
+    /// How often it switched itself off for its temperature since it has power.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thermal_trips: Option<u64>,
     /// The driver's last critical error since the agent began to listen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub xid: Option<u64>,
@@ -127,6 +130,13 @@ const THRESHOLDS: &[Threshold] = &[
         warning: Some(90),
         failure: Some(100),
         counted: false,
+    },
+    Threshold {
+        what: "shutdowns because of its temperature",
+        of: |gpu| gpu.thermal_trips,
+        warning: Some(1),
+        failure: None,
+        counted: true,
     },
     Threshold {
         what: "more than 1000 PCIe replays",

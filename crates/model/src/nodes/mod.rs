@@ -1,5 +1,5 @@
 //! Where jobs run: nodes, the partitions and fleets over them, the network between them, reservations of them, and what
-//! the site has configured to be done on them.
+//! the site has configured to be done on them; volumes.
 
 pub mod fleet;
 pub mod gpu_health;
@@ -14,3 +14,4 @@ pub mod select;
 pub mod site;
 pub mod ssh_fleet;
 pub mod topology;
+pub mod volume;

@@ -4,6 +4,7 @@ use crate::amount::Bytes;
 use crate::cpuset::CpuSet;
 use crate::gpu::ComputeCapability;
 use crate::gpu_health::GpuReading;
+use crate::gres::GPU;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -49,6 +50,10 @@ pub struct NodeConfig {
     /// The fleet that owns the node.
     #[serde(default = "static_fleet")]
     pub fleet: String,
+    /// Into how many equal shares it is offered, where its fleet says so; else one for each GPU, or for each core where there is
+    /// none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<u32>,
     /// `State=` of the configuration for a node never seen before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial: Option<AdminState>,
@@ -116,6 +121,7 @@ impl NodeConfig {
             gpus_detected: false,
             architecture: None,
             fleet: static_fleet(),
+            blocks: None,
             initial: None,
             initial_reason: None,
         }
@@ -134,6 +140,26 @@ impl NodeConfig {
 
     pub fn gres_total(&self, name: &str) -> u64 {
         self.gres.iter().filter(|g| g.name == name).map(|g| g.count).sum()
+    }
+
+    /// How many blocks these of its CPUs and GPUs take up, and how many it has.
+    pub fn blocks_of(&self, cpus: u32, gpus: u64) -> (u32, u32) {
+        let all_gpus = self.gres_total(GPU);
+        let (taken, all) = match all_gpus {
+            0 => (u64::from(cpus), u64::from(self.cpus)),
+            _ => (gpus, all_gpus),
+        };
+        let total = self.blocks_total(u64::from(self.cpus), all_gpus);
+        let count = |amount: u64| u32::try_from(amount).unwrap_or(u32::MAX);
+        (count((taken * total).div_ceil(all.max(1))), count(total))
+    }
+
+    /// Its blocks, where jobs can have this many of its CPUs or cores, and so many GPUs. A number of the fleet that does not
+    /// divide them would leave some to nobody: it is not kept to.
+    pub fn blocks_total(&self, cpus: u64, gpus: u64) -> u64 {
+        let asked = self.blocks.map(u64::from).filter(|count| *count > 0);
+        let fits = |count: &u64| cpus.is_multiple_of(*count) && gpus.is_multiple_of(*count);
+        asked.filter(fits).unwrap_or(if gpus > 0 { gpus } else { cpus })
     }
 }
 
@@ -303,4 +329,7 @@ pub struct NodeFacts {
     /// The power of its processors and GPUs, where they count it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_w: Option<u64>,
+    /// The mean of it since the agent's start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_power_w: Option<u64>,
 }

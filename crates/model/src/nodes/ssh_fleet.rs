@@ -9,6 +9,9 @@ use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
+/// The longest private key: an RSA key of 16384 bits is shorter.
+pub const PRIVATE_KEY_BYTES_MAX: usize = 16 << 10;
+
 /// Machines that are reached over SSH.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SshFleet {
@@ -105,6 +108,10 @@ impl SshFleet {
             gpus_detected: !found.gres.is_empty(),
             declared: false,
             fleet: self.name.clone(),
+            blocks: match host.blocks {
+                Blocks::Count(count) => Some(count),
+                Blocks::Auto => None,
+            },
             initial: None,
             initial_reason: None,
             ..found

@@ -12,5 +12,6 @@ pub mod principal;
 pub mod printable;
 pub mod range;
 pub mod secret;
+pub mod shell;
 pub mod time;
 pub mod time_spec;

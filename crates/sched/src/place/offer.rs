@@ -1,5 +1,5 @@
-//! dstack's offer: a node is divided into equal blocks, one for each GPU (or, without GPUs, for each core). The offer is
-//! the smallest number of blocks whose share reaches the lower end of every range. What a block has beyond the upper end
+//! dstack's offer: a node is divided into equal blocks, as many as its fleet says, or one for each GPU (or, without GPUs, for
+//! each core). The offer is the smallest number of blocks whose share reaches the lower end of every range. What a block has beyond the upper end
 //! of a range is not granted, but a core is never split.
 
 use super::amounts::Amounts;
@@ -21,7 +21,7 @@ pub fn share(
     let threads = cores::threads(config);
     let cores_total = u64::from(cores::count(&config.usable_cpus(), threads));
     let gpus_total = config.gres_total(GPU);
-    let blocks_total = if gpus_total > 0 { gpus_total } else { cores_total };
+    let blocks_total = config.blocks_total(cores_total, gpus_total);
 
     let asked = &demand.request.cpus_per_task;
     let cpus_min =
@@ -38,7 +38,7 @@ pub fn share(
     let blocks = (fewest..=blocks_total).find(|&blocks| {
         cores_total * blocks / blocks_total >= cores_min
             && portion(config.usable_memory(), blocks, blocks_total) >= memory_min
-            && (gpus_total == 0 || blocks >= gpus_min)
+            && gpus_total * blocks / blocks_total >= gpus_min
     })?;
 
     let cores_max =
@@ -52,7 +52,8 @@ pub fn share(
     let gres = demand.gres.iter().zip(least).map(|(g, least)| {
         // A request whose minimum is zero gets no GPU: others can use it.
         let is_gpu = g.name == GPU && least > 0;
-        if is_gpu { blocks.min(g.most.unwrap_or(u64::MAX)).max(least) } else { least }
+        let of_blocks = gpus_total * blocks / blocks_total;
+        if is_gpu { of_blocks.min(g.most.unwrap_or(u64::MAX)).max(least) } else { least }
     });
     let cores = u32::try_from(cores).ok()?;
     Some(Amounts { tasks, cores, cpus: cores * threads, memory, gres: gres.collect() })

@@ -250,6 +250,36 @@ fn an_offer_is_the_smallest_number_of_blocks_clipped_to_the_ranges() {
 }
 
 #[test]
+fn offer_of_a_fleet_with_blocks_is_a_number_of_them() {
+    let offer = |id: u32, cpus: Range<u32>, gpus: Range<u64>| {
+        job(id).asking(|r| {
+            r.grant = Grant::Offer;
+            r.cpus_per_task = cpus;
+            r.memory = Memory::PerNode(Range::at_least(Bytes::from_gib(8)));
+            let mut request = gpu_request(Per::Node, &[], 1);
+            request.count = gpus;
+            r.gres = vec![request];
+        })
+    };
+    let plan_of = |blocks: u32| {
+        let mut nodes = gpu_nodes(1);
+        nodes[0].blocks = Some(blocks);
+        let one = offer(1, Range::at_least(2), Range::at_least(1));
+        let two = offer(2, Range::at_least(9), Range::exactly(1));
+        plan_text(&cluster(nodes).with_jobs([one, two]))
+    };
+    assert_snapshot!(plan_of(4), @r#"
+    1 starts: node1 cpu 0-7 mem 32000M gpu:h100[0, 1] x1
+    2 starts: node1 cpu 8-23 mem 64000M gpu:h100[2] x1
+    "#);
+    // Three do not divide eight GPUs: a block is a GPU, as without a number.
+    assert_snapshot!(plan_of(3), @r#"
+    1 starts: node1 cpu 0-3 mem 16000M gpu:h100[0] x1
+    2 starts: node1 cpu 4-15 mem 48000M gpu:h100[1] x1
+    "#);
+}
+
+#[test]
 fn array_starts_as_many_tasks_as_fit() {
     let view = two().with_jobs([job(14).with(|w| w.tasks = 24).gpus(Per::Node, 1)]);
     let plan = view.plan();

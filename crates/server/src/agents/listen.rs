@@ -21,6 +21,7 @@ use model::node::NodeFacts;
 use nix::sys::socket::{setsockopt, sockopt};
 use std::future::Future;
 use std::io::{self, Cursor};
+use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,18 +49,36 @@ const BEAT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Serves the HTTP of a client on a node, as its agent with this certificate says who it is.
 pub type ServeClient = dyn Fn(ClientStream, NodeClient, String) -> BoxFuture + Send + Sync;
+/// Serves the SSH of a client in a job.
+pub type ServeSsh = dyn Fn(ClientStream, NodeSshClient) -> BoxFuture + Send + Sync;
 type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// What follows a message that begins a client's connection.
 pub type ClientStream = Join<Chain<Cursor<Vec<u8>>, ReadHalf<TlsLink>>, WriteHalf<TlsLink>>;
 type TlsLink = TlsStream<TcpStream>;
 
+/// An SSH client in a job on a node.
+pub struct NodeSshClient {
+    /// Which job and node it wants to get to.
+    pub login: String,
+    /// Of the certificate of the agent that carries it.
+    pub fingerprint: String,
+    /// Its socket, to end the connection by.
+    pub socket: OwnedFd,
+}
+
+/// What is served to clients on nodes, whose connections come in by the agents' port.
+pub struct NodeServices {
+    pub http: Box<ServeClient>,
+    pub ssh: Box<ServeSsh>,
+}
+
 /// Takes agents' connections in until the server stops.
 pub async fn listen(
     shared: Arc<Shared>,
     listener: TcpListener,
     slots: Arc<ConnectionSlots>,
-    serve_client: Arc<ServeClient>,
+    services: Arc<NodeServices>,
 ) {
     let acceptor = TlsAcceptor::from(shared.identity.tls.clone());
     loop {
@@ -72,10 +91,10 @@ pub async fn listen(
         };
         let Some(slot) = slots.take() else { continue };
         let (shared, acceptor) = (shared.clone(), acceptor.clone());
-        let serve_client = serve_client.clone();
+        let services = services.clone();
         tokio::spawn(async move {
             let _slot = slot;
-            if let Err(error) = connection(&shared, acceptor, socket, &*serve_client).await {
+            if let Err(error) = connection(&shared, acceptor, socket, &services).await {
                 tracing::debug!("an agent's connection ended: {error}");
             }
         });
@@ -86,7 +105,7 @@ async fn connection(
     shared: &Arc<Shared>,
     acceptor: TlsAcceptor,
     socket: TcpStream,
-    serve_client: &ServeClient,
+    services: &NodeServices,
 ) -> io::Result<()> {
     socket.set_nodelay(true)?;
     // A machine that vanished does not keep the slots of its clients.
@@ -113,15 +132,19 @@ async fn connection(
             serve(shared, stream, decoder, hello, &fingerprint).await
         }
         (ToServer::Client(mut client), Some(fingerprint)) => {
-            let is_its = |node: &String| shared.read().agents.get(node) == Some(&fingerprint);
-            client.nodes.sort();
-            client.nodes.dedup();
-            client.nodes.retain(is_its);
+            keep_own(shared, &mut client.nodes, &fingerprint);
             if wire::version::compatible(client.version) && !client.nodes.is_empty() {
-                let (reader, writer) = tokio::io::split(stream);
-                let reader = Cursor::new(decoder.into_rest()).chain(reader);
                 // It has a slot of its own there, and leaves that of an agent once it is let in.
-                serve_client(tokio::io::join(reader, writer), client, fingerprint).await;
+                (services.http)(rest_of(stream, decoder), client, fingerprint).await;
+            }
+            Ok(())
+        }
+        (ToServer::Ssh(mut client), Some(fingerprint)) => {
+            keep_own(shared, &mut client.nodes, &fingerprint);
+            if wire::version::compatible(client.version) && !client.nodes.is_empty() {
+                let socket = stream.get_ref().0.as_fd().try_clone_to_owned()?;
+                let client = NodeSshClient { login: client.login, fingerprint, socket };
+                (services.ssh)(rest_of(stream, decoder), client).await;
             }
             Ok(())
         }
@@ -130,6 +153,21 @@ async fn connection(
             send(&mut stream, &ToAgent::Refused { why }).await
         }
     }
+}
+
+/// Keeps the nodes that this certificate speaks for.
+fn keep_own(shared: &Shared, nodes: &mut Vec<String>, fingerprint: &str) {
+    nodes.sort();
+    nodes.dedup();
+    let state = shared.read();
+    nodes.retain(|node| state.agents.get(node).map(String::as_str) == Some(fingerprint));
+}
+
+/// What follows the first message of a connection.
+fn rest_of(stream: TlsLink, decoder: Decoder) -> ClientStream {
+    let (reader, writer) = tokio::io::split(stream);
+    let reader = Cursor::new(decoder.into_rest()).chain(reader);
+    tokio::io::join(reader, writer)
 }
 
 /// The nodes of a hello that this certificate may speak for; why not, if there is none.
@@ -247,7 +285,7 @@ async fn serve(
     // A fleet's host is nobody's own machine: what it says of itself is held to what can be, before it is kept anywhere.
     for node in &mut hello.nodes {
         if shared.read().fleet_host(&node.name).is_some() {
-            node.detected = found_machine::believed(&node.detected);
+            node.detected = found_machine::within_bounds(&node.detected);
         }
     }
     let number = shared.agents.next_number();

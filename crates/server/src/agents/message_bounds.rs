@@ -93,6 +93,10 @@ impl Cuts {
                 self.list(&mut client.nodes, bounds::LIST_ITEMS);
                 self.texts(client.nodes.iter_mut().chain([&mut client.user]));
             }
+            ToServer::Ssh(ssh) => {
+                self.list(&mut ssh.nodes, bounds::LIST_ITEMS);
+                self.texts(ssh.nodes.iter_mut().chain([&mut ssh.login]));
+            }
             ToServer::Report(report) => {
                 self.text(&mut report.node);
                 self.report(&mut report.event);

@@ -30,6 +30,8 @@ fn most_usage() -> Usage {
         written: spread,
         gpu_busy: spread,
         gpu_memory: spread,
+        energy_mj: spread,
+        cpu_khz: spread,
     };
     Usage {
         cpu_user_us: u64::MAX,

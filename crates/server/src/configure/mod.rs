@@ -177,6 +177,7 @@ fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
         server_certificate: None,
         login_nodes: Vec::new(),
         open_metrics: false,
+        shared_folders: Default::default(),
         upload_bytes_max: None,
     })
 }

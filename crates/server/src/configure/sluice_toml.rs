@@ -25,8 +25,11 @@ pub(super) struct SluiceToml {
     metrics: Metrics,
     nodes: Nodes,
     server: Server,
+    volumes: Volumes,
     #[serde(skip)]
     certificate_files: Option<CertificateFiles>,
+    #[serde(skip)]
+    shared_folders: BTreeMap<String, Option<Vec<String>>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -93,6 +96,45 @@ impl TryFrom<String> for Hosts {
 
     fn try_from(text: String) -> Result<Self, String> {
         hostlist::expand(&text).map(Self).map_err(|e| e.to_string())
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Volumes {
+    /// Folders that nodes share, each with the nodes that have it: a host list, or `ALL`.
+    shared: BTreeMap<SharedFolder, String>,
+}
+
+/// An absolute path of a folder for volumes.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
+struct SharedFolder(String);
+
+impl TryFrom<String> for SharedFolder {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        if is_plain_path(&text) && !text.trim_matches('/').is_empty() {
+            return Ok(Self(text));
+        }
+        Err(format!("{text:?}: expected the absolute path of a folder, as in /mnt/data"))
+    }
+}
+
+impl Volumes {
+    const ALL: &str = "ALL";
+
+    fn folders(&self) -> Result<BTreeMap<String, Option<Vec<String>>>, String> {
+        let each = self.shared.iter().map(|(SharedFolder(folder), nodes)| {
+            if nodes.eq_ignore_ascii_case(Self::ALL) {
+                return Ok((folder.clone(), None));
+            }
+            let nodes = hostlist::expand(nodes);
+            let nodes = nodes.map_err(|e| format!(": [volumes.shared] {folder}: {e}"))?;
+            Ok((folder.clone(), Some(nodes)))
+        });
+        each.collect()
     }
 }
 
@@ -199,7 +241,8 @@ pub(super) fn read(files: &dyn Files, dir: &Path) -> Result<SluiceToml, ServerEr
         wrong(format!("{place}: {}", error.message().lines().collect::<Vec<_>>().join(", ")))
     })?;
     let certificate_files = parsed.server.certificate_files(dir).map_err(wrong)?;
-    Ok(SluiceToml { certificate_files, ..parsed })
+    let shared_folders = parsed.volumes.folders().map_err(wrong)?;
+    Ok(SluiceToml { certificate_files, shared_folders, ..parsed })
 }
 
 impl SluiceToml {
@@ -239,6 +282,7 @@ impl SluiceToml {
         config.open_metrics = self.metrics.open;
         config.server_addresses = self.server.addresses.into_iter().map(|one| one.0).collect();
         config.server_certificate = self.certificate_files;
+        config.shared_folders = self.shared_folders;
         config.login_nodes = self.nodes.login.map(|hosts| hosts.0).unwrap_or_default();
         config.site.dcgm_exporter = self.nodes.dcgm_exporter;
         let given = self.containers;
@@ -353,6 +397,19 @@ mod tests {
     }
 
     #[test]
+    fn shared_folders_have_their_nodes() {
+        let text = "[volumes.shared]\n'/mnt/a' = 'ALL'\n'/mnt/b' = 'n[1-2]'\n";
+        let files = MemoryFiles::default().with("/etc/sluice/sluice.toml", text);
+        let mut config = ClusterConfig::default();
+        read(&files, Path::new("/etc/sluice")).expect("it is good").apply(&mut config);
+        let nodes = Some(vec!["n1".to_owned(), "n2".to_owned()]);
+        assert_eq!(
+            config.shared_folders,
+            [("/mnt/a".to_owned(), None), ("/mnt/b".to_owned(), nodes)].into()
+        );
+    }
+
+    #[test]
     fn wrong_keys_and_values_are_refused_with_their_line() {
         let table = [
             ("[containers]\nstroe = '/x'\n", "/etc/sluice/sluice.toml:2: unknown field `stroe`"),
@@ -374,6 +431,9 @@ mod tests {
                 "sluice.toml:2: \"http://10.0.0.1:9400/metrics\": expected a loopback address",
             ),
             ("[server]\naddresses = ['head']\n", "expected HOST:PORT"),
+            ("[volumes.shared]\n'mnt' = 'ALL'\n", "as in /mnt/data"),
+            ("[volumes.shared]\n'/' = 'ALL'\n", "as in /mnt/data"),
+            ("[volumes.shared]\n'/mnt' = 'n[1-'\n", "[volumes.shared] /mnt: "),
         ];
         for (text, expected) in table {
             let error = site(text).expect_err(text);

@@ -24,7 +24,8 @@ use prolog_epilog::PrologRuns;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
-use wire::order::{Action, EndOrder, Order, SignalOrder};
+use wire::order::{Action, EndOrder, Order, SignalOrder, SignedOrder};
+use wire::stream::StreamKind;
 
 /// How long the dispatcher sleeps with nothing to do, and with commands to try again.
 const IDLE_WAIT: Duration = Duration::from_secs(3600);
@@ -32,6 +33,9 @@ const RETRY_WAIT: Duration = Duration::from_millis(5);
 
 /// How long an order is valid after it was signed.
 const ORDER_LIFE_S: i64 = 120;
+
+/// What an order is of that is about no attempt.
+const NO_ATTEMPT: AttemptId = AttemptId { job: JobId(0), number: 0 };
 
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
@@ -97,6 +101,15 @@ impl DispatchThread {
                 DispatchWork::Step { job, step } => self.step(shared, job, step),
                 DispatchWork::PrologEnded { attempt, success } => {
                     self.on_prolog_ended(shared, attempt, success);
+                }
+                DispatchWork::Volume { node, uid, order, opened } => {
+                    let order = self.signed(shared, &node, NO_ATTEMPT, uid, Action::Volume(order));
+                    let stream = order.and_then(|order| {
+                        let kind = StreamKind::Volume { order };
+                        shared.agents.open_stream(&node, NO_ATTEMPT, kind, uid)
+                    });
+                    // The caller may have given up waiting.
+                    let _ = opened.send(stream.map(|(reader, _)| reader));
                 }
                 DispatchWork::Forget { node, attempt } => {
                     self.send(shared, &node, attempt, SERVER_UID, Action::Forget);
@@ -326,13 +339,15 @@ impl DispatchThread {
         held || self.launched.get(node).is_some_and(|(_, sent)| sent.contains(&attempt))
     }
 
-    /// Sends an order, but none before the attempt's launch: the state may be ahead of the event that is dispatched, and a
-    /// node that does not know an attempt reports it as lost. What the order says is in the launch, or sent with its event.
-    fn send(&mut self, shared: &Shared, node: &str, attempt: AttemptId, uid: u32, action: Action) {
-        let may_be_first = matches!(action, Action::Launch(_) | Action::End(_) | Action::Forget);
-        if !may_be_first && !self.is_known_to(node, attempt) {
-            return;
-        }
+    /// The order with the next serial, signed.
+    fn signed(
+        &mut self,
+        shared: &Shared,
+        node: &str,
+        attempt: AttemptId,
+        uid: u32,
+        action: Action,
+    ) -> Option<SignedOrder> {
         self.serial += 1;
         let now = crate::clock::now();
         let order = Order {
@@ -345,11 +360,25 @@ impl DispatchThread {
             expires: model::time::Timestamp(now.0 + ORDER_LIFE_S * 1000),
             action,
         };
-        let is_launch = matches!(order.action, Action::Launch(_));
-        let signed = match shared.identity.sign(&order) {
-            Ok(signed) => signed,
-            Err(error) => return tracing::error!("an order for {node} cannot be signed: {error}"),
-        };
+        match shared.identity.sign(&order) {
+            Ok(signed) => Some(signed),
+            Err(error) => {
+                tracing::error!("an order for {node} cannot be signed: {error}");
+                None
+            }
+        }
+    }
+
+    /// Sends an order, but none before the attempt's launch: the state may be ahead of the event that is dispatched, and a
+    /// node that does not know an attempt reports it as lost. What the order says is in the launch, or sent with its event.
+    fn send(&mut self, shared: &Shared, node: &str, attempt: AttemptId, uid: u32, action: Action) {
+        let may_be_first = matches!(action, Action::Launch(_) | Action::End(_) | Action::Forget);
+        if !may_be_first && !self.is_known_to(node, attempt) {
+            return;
+        }
+        let is_launch = matches!(action, Action::Launch(_));
+        let is_forget = matches!(action, Action::Forget);
+        let Some(signed) = self.signed(shared, node, attempt, uid, action) else { return };
         let Some(link) = shared.agents.order(node, signed) else { return };
         if is_launch {
             let sent = self.launched.entry(node.to_string()).or_default();
@@ -359,7 +388,7 @@ impl DispatchThread {
                 self.held.entry(node.to_string()).or_default().extend(before);
             }
             sent.1.insert(attempt);
-        } else if matches!(order.action, Action::Forget) {
+        } else if is_forget {
             if let Some(sent) = self.launched.get_mut(node) {
                 sent.1.remove(&attempt);
             }

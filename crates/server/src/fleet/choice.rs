@@ -1,6 +1,6 @@
 //! Where a run of dstack goes that names no fleet: to any of its project's, beside the default partition.
 
-use crate::secret::project_of;
+use crate::secret::asked_project;
 use cluster::State;
 use model::run::{JobSpec, LaunchKind};
 use serde_json::Value;
@@ -30,7 +30,7 @@ fn add_fleets(state: &State, spec: &mut JobSpec) {
     if spec.launch.kind != LaunchKind::Task || !request.partitions.is_empty() {
         return;
     }
-    let (project, is_distributed) = (project_of(spec), request.nodes.min > 1);
+    let (project, is_distributed) = (asked_project(spec), request.nodes.min > 1);
     let fits = |fleet: &&model::ssh_fleet::SshFleet| {
         fleet.project == project && (fleet.is_cluster || !is_distributed)
     };

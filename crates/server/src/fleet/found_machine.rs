@@ -16,8 +16,8 @@ const VARIABLES_MAX: usize = 16;
 /// The links between all devices: each of 128 with each.
 const LINKS_MAX: usize = 128 * 128;
 
-/// What is believed of what an agent found.
-pub fn believed(found: &NodeConfig) -> NodeConfig {
+/// What an agent found, held to what a machine may have.
+pub fn within_bounds(found: &NodeConfig) -> NodeConfig {
     let cpus = found.cpus.clamp(1, CPUS_MAX);
     let parts = [found.sockets, found.cores_per_socket, found.threads_per_core];
     let product = parts.iter().try_fold(1_u32, |product, part| product.checked_mul(*part));
@@ -45,7 +45,7 @@ fn fits(text: &str) -> bool {
 fn devices(found: &[NodeGres]) -> Vec<NodeGres> {
     let mut left = bounds::NODE_DEVICES.most as u64;
     let mut links_left = LINKS_MAX;
-    let mut believed = Vec::new();
+    let mut kept = Vec::new();
     for line in found {
         let variables = line.variables.as_deref().unwrap_or_default();
         let mut texts = [&line.name].into_iter().chain(&line.kind).chain(variables);
@@ -64,9 +64,9 @@ fn devices(found: &[NodeGres]) -> Vec<NodeGres> {
             line.links.clear();
         }
         links_left -= line.links.len();
-        believed.push(line);
+        kept.push(line);
     }
-    believed
+    kept
 }
 
 #[cfg(test)]
@@ -76,12 +76,12 @@ mod tests {
     #[test]
     fn machine_that_cannot_be_is_held_to_what_can() {
         let plain = NodeConfig::plain("a", 8, Bytes::from_gib(4));
-        assert_eq!(believed(&plain), plain);
+        assert_eq!(within_bounds(&plain), plain);
         let mut odd = NodeConfig { sockets: u32::MAX, threads_per_core: 2, ..plain.clone() };
         odd.cpus = 0;
         odd.memory = Bytes(u64::MAX);
         odd.gres = vec![NodeGres::plain("gpu", None, u64::MAX), NodeGres::plain("a\nb", None, 1)];
-        let held = believed(&odd);
+        let held = within_bounds(&odd);
         assert_eq!((held.cpus, held.sockets, held.threads_per_core), (1, 1, 1));
         assert_eq!(held.memory, MEMORY_MAX);
         let counts: Vec<u64> = held.gres.iter().map(|line| line.count).collect();

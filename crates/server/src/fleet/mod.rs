@@ -4,7 +4,7 @@
 //! - `choice`: where runs go that name no fleet.
 //! - `installer`: which hosts need something done, many at once, again with growing pauses while one fails.
 //! - `install`: the steps on one host: check, upload, join, start; and the way back.
-//! - `found_machine`: how large a host is believed to be.
+//! - `found_machine`: a host's machine, held to what a machine may have.
 //! - `script`: what is run there, as shell text. `ssh_client`: connections, host keys, commands. `program`: the file that is
 //!   uploaded.
 //!

@@ -9,7 +9,7 @@ use model::bounds;
 use model::fleet::Blocks;
 use model::reason::Refusal;
 use model::secret::Sealed;
-use model::ssh_fleet::{FleetHost, SshLogin};
+use model::ssh_fleet::{FleetHost, PRIVATE_KEY_BYTES_MAX, SshLogin};
 use russh::keys::decode_secret_key;
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
@@ -18,9 +18,6 @@ const SSH_PORT: u16 = 22;
 
 /// The longest name of a host or of a user there.
 const NAME_BYTES_MAX: usize = 253;
-
-/// The longest private key: an RSA key of 16384 bits is shorter.
-const KEY_BYTES_MAX: usize = 16 << 10;
 
 /// What a key of this fleet is sealed for: one that was copied to another fleet is not read there.
 pub fn key_context(project: &str, fleet: &str) -> String {
@@ -104,8 +101,8 @@ impl<'a> Sealer<'a> {
         if let Some(known) = self.sealed.get(key) {
             return Ok(known.clone());
         }
-        if key.len() > KEY_BYTES_MAX {
-            let text = format!("a private key of at most {KEY_BYTES_MAX} bytes");
+        if key.len() > PRIVATE_KEY_BYTES_MAX {
+            let text = format!("a private key of at most {PRIVATE_KEY_BYTES_MAX} bytes");
             return Err(refused(format!("host {hostname}: expected {text}")));
         }
         decode_secret_key(key, None).map_err(|_| {

@@ -1,5 +1,7 @@
 //! The shell texts that run on hosts. They are written for a POSIX `sh`, and each begins from nothing: a step may be repeated.
 
+use model::shell::quoted;
+
 /// Where everything of ours is on a host of a fleet.
 pub const DIR: &str = "/var/lib/sluice-fleet";
 
@@ -8,11 +10,6 @@ pub const NODE_DIR: &str = "/var/lib/sluice";
 
 /// The unit, where systemd runs.
 const UNIT: &str = "sluice-fleet.service";
-
-/// A text as one word of a shell.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
-}
 
 /// Runs a script as root: as it is, or by `sudo` that must not ask.
 pub fn as_root(is_root: bool, script: &str) -> String {
@@ -65,7 +62,7 @@ fn stop() -> String {
 
 /// Keeps every other start and removal out until the script ends: a script goes on when its connection breaks. The folder
 /// is locked by its handle, so that nothing is left of it.
-fn alone() -> &'static str {
+fn installation_lock() -> &'static str {
     "if command -v flock >/dev/null 2>&1; then\n\
        exec 9</var/lib; flock -w 45 9 || { echo 'another installation is under way' >&2; exit 1; }\n\
      fi\n"
@@ -75,7 +72,7 @@ fn alone() -> &'static str {
 /// the owner that was found and may be replaced: the host may be somebody else's by now.
 pub fn start(owner: &str, before: &str, with_systemd: bool) -> String {
     let begin = format!(
-        r#"umask 022; D={DIR}; {alone}mkdir -p $D/state || exit 1
+        r#"umask 022; D={DIR}; {lock}mkdir -p $D/state || exit 1
 if ! (set -C; printf '%s\n' {owner} > $D/owner) 2>/dev/null; then
   found=$(cat $D/owner)
   if [ "$found" != {owner} ]; then
@@ -88,7 +85,7 @@ umask 077; cat > $D/join.new || exit 1
 if [ -s $D/join.new ]; then mv -f $D/join.new $D/join; else rm -f $D/join.new; fi
 umask 022
 "#,
-        alone = alone(),
+        lock = installation_lock(),
         owner = quoted(owner),
         before = quoted(before)
     );
@@ -97,7 +94,7 @@ umask 022
         let unit = format!(
             "[Unit]\\nDescription=Sluice agent\\nWants=network-online.target\\nAfter=network-online.target\\n\\n\
              [Service]\\nExecStart={DIR}/sluice agent --state {DIR}/state --join {DIR}/join\\n\
-             Restart=always\\nRestartSec=2\\nKillMode=process\\nDelegate=yes\\nLimitNOFILE=524288\\nTasksMax=infinity\\n\\n\
+             StandardError=append:{DIR}/state/agent.log\\nRestart=always\\nRestartSec=2\\nKillMode=process\\nDelegate=yes\\nLimitNOFILE=524288\\nTasksMax=infinity\\n\\n\
              [Install]\\nWantedBy=multi-user.target\\n"
         );
         format!(
@@ -123,12 +120,12 @@ pub fn last_words() -> String {
 pub fn remove(owner: &str) -> String {
     format!(
         r#"D={DIR}
-{alone}if [ ! -e $D/owner ] || [ "$(cat $D/owner)" != {owner} ]; then exit 0; fi
+{lock}if [ ! -e $D/owner ] || [ "$(cat $D/owner)" != {owner} ]; then exit 0; fi
 {stop}if [ -e /etc/systemd/system/{UNIT} ]; then
   systemctl disable --quiet {UNIT}; rm -f /etc/systemd/system/{UNIT}; systemctl daemon-reload
 fi
 cd / && rm -rf $D/state $D/join $D/join.new $D/sluice.new $D/sluice && rm -f $D/owner && rmdir $D"#,
-        alone = alone(),
+        lock = installation_lock(),
         owner = quoted(owner),
         stop = stop()
     )

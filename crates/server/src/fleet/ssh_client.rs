@@ -132,11 +132,11 @@ impl SshClient {
         jump: Option<&Login<'_>>,
         seen: &mut SeenKeys,
     ) -> Result<Self, Failure> {
-        let way = tokio::time::timeout(WAY_TIMEOUT, Self::go(host, jump, seen)).await;
+        let way = tokio::time::timeout(WAY_TIMEOUT, Self::dial_and_log_in(host, jump, seen)).await;
         way.map_err(|_| format!("{} is not reached in time", host.login.shown()))?
     }
 
-    async fn go(
+    async fn dial_and_log_in(
         host: &Login<'_>,
         jump: Option<&Login<'_>>,
         seen: &mut SeenKeys,
@@ -225,13 +225,17 @@ impl SshClient {
             let channel = self.handle.channel_open_session().await.map_err(broken)?;
             channel.exec(true, command).await.map_err(broken)?;
             let (mut reader, writer) = channel.split();
+            // An error is one of reading here.
             let writing = async {
                 loop {
-                    let chunk = next().map_err(|error| error.to_string())?;
-                    if chunk.is_empty() {
-                        return writer.eof().await.map_err(broken);
+                    let chunk = next()?;
+                    let is_last = chunk.is_empty();
+                    let sent =
+                        if is_last { writer.eof().await } else { writer.data_bytes(chunk).await };
+                    // A command that ends early takes no more: what it said is what counts.
+                    if is_last || sent.is_err() {
+                        return Ok::<(), std::io::Error>(());
                     }
-                    writer.data_bytes(chunk).await.map_err(broken)?;
                 }
             };
             tokio::pin!(writing);
@@ -239,8 +243,10 @@ impl SshClient {
             let mut is_written = false;
             loop {
                 tokio::select! {
-                    // A command that ends early takes no more: what it said is what counts.
-                    _ = &mut writing, if !is_written => is_written = true,
+                    written = &mut writing, if !is_written => {
+                        written.map_err(|error| format!("what is to be sent cannot be read: {error}"))?;
+                        is_written = true;
+                    }
                     message = reader.wait() => match message {
                         Some(ChannelMsg::Data { data }) => keep(&mut said.stdout, &data),
                         Some(ChannelMsg::ExtendedData { data, .. }) => keep(&mut said.stderr, &data),
@@ -307,6 +313,10 @@ fn forbidden(address: IpAddr) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::secret::Sealed;
+    use russh::keys::ssh_key::private::Ed25519Keypair;
+    use russh::server::{self, Auth, ChannelOpenHandle, Msg, Session, VerifiedPublicKey};
+    use russh::{Channel, ChannelId};
 
     #[test]
     fn addresses_of_no_host_are_forbidden() {
@@ -328,6 +338,65 @@ mod tests {
         for text in ["10.0.0.1", "192.168.1.7", "2001:db8::1", "fd00::1"] {
             assert!(!is_forbidden(text), "{text}");
         }
+    }
+
+    /// A host that takes every command and never ends one.
+    struct SilentHost;
+
+    impl server::Handler for SilentHost {
+        type Error = russh::Error;
+
+        async fn auth_publickey(
+            &mut self,
+            _user: &str,
+            _key: VerifiedPublicKey<'_>,
+        ) -> Result<Auth, Self::Error> {
+            Ok(Auth::Accept)
+        }
+
+        async fn channel_open_session(
+            &mut self,
+            _channel: Channel<Msg>,
+            reply: ChannelOpenHandle,
+            _session: &mut Session,
+        ) -> Result<(), Self::Error> {
+            reply.accept().await;
+            Ok(())
+        }
+
+        async fn exec_request(
+            &mut self,
+            channel: ChannelId,
+            _command: &[u8],
+            session: &mut Session,
+        ) -> Result<(), Self::Error> {
+            session.channel_success(channel)
+        }
+    }
+
+    #[tokio::test]
+    async fn input_that_cannot_be_read_fails_at_once() {
+        let key = PrivateKey::from(Ed25519Keypair::from_seed(&[7; 32]));
+        let config = server::Config { keys: vec![key.clone()], ..server::Config::default() };
+        let (near, far) = tokio::io::duplex(64 << 10);
+        tokio::spawn(async move {
+            if let Ok(session) = server::run_stream(Arc::new(config), far, SilentHost).await {
+                let _ = session.await;
+            }
+        });
+        let login = SshLogin {
+            hostname: "host".into(),
+            port: 22,
+            user: "root".into(),
+            key: Sealed(String::new()),
+            host_key: None,
+        };
+        let login = Login { login: &login, key };
+        let client = SshClient::log_in(&login, near, None, &mut None).await.expect("it lets in");
+        let next = || Err(std::io::Error::other("bad disk"));
+        // It would wait for the command for an hour.
+        let failed = client.feed("cat", next, Duration::from_secs(3600)).await;
+        assert_eq!(failed.err().as_deref(), Some("what is to be sent cannot be read: bad disk"));
     }
 
     #[test]

@@ -1,19 +1,23 @@
-//! Limits on bodies of requests and answers: in bytes over all connections together, and in time.
+//! Limits on bodies of requests and answers: in bytes over all connections together, of which each user has a part, and in
+//! time.
 
 use crate::connection_limits::ConnectionLimits;
 use crate::http::answer::refused;
+use crate::shared::Shared;
+use crate::user_shares::{Share, ShareOwner, UserShares};
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::Response;
+use cluster::authorise::{Act, authorise};
 use http_body_util::BodyExt;
+use model::principal::Principal;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use wire::client::REQUEST_BYTES_MAX;
 
-/// Bytes of requests that are being read, over all connections.
+/// Bytes of requests that are being received and read, over all connections.
 const REQUESTS_BYTES_MAX: usize = 512 << 20;
 
 /// Bytes of long answers that clients have not taken, over all connections.
@@ -27,25 +31,35 @@ const UNIT: usize = 1 << 10;
 
 #[derive(Clone)]
 pub struct BodyLimits {
-    requests: Arc<Semaphore>,
-    answers: Arc<Semaphore>,
+    shared: Arc<Shared>,
+    requests: Arc<UserShares>,
+    answers: Arc<UserShares>,
     body_timeout: Duration,
 }
 
 impl BodyLimits {
-    pub fn new(limits: &ConnectionLimits) -> Self {
+    pub fn new(shared: Arc<Shared>, limits: &ConnectionLimits) -> Self {
         Self {
-            requests: Arc::new(Semaphore::new(REQUESTS_BYTES_MAX / UNIT)),
-            answers: Arc::new(Semaphore::new(ANSWERS_BYTES_MAX / UNIT)),
+            shared,
+            requests: Arc::new(UserShares::new(REQUESTS_BYTES_MAX / UNIT)),
+            answers: Arc::new(UserShares::new(ANSWERS_BYTES_MAX / UNIT)),
             body_timeout: limits.body,
         }
     }
+
+    fn owner(&self, by: Option<&Principal>) -> ShareOwner {
+        let nobody = ShareOwner { uid: u32::MAX, is_operator: false };
+        by.map_or(nobody, |by| {
+            let is_operator = authorise(&self.shared.read(), by, Act::Operate).is_ok();
+            ShareOwner { uid: by.uid, is_operator }
+        })
+    }
 }
 
-/// Bytes of an answer, with the permits that they hold until the last of them was sent.
+/// Bytes of a request until it was read, or of an answer until it was sent, with what they take of the common amount.
 struct CountedBytes {
     bytes: Bytes,
-    _permits: OwnedSemaphorePermit,
+    _shares: Vec<Share>,
 }
 
 impl AsRef<[u8]> for CountedBytes {
@@ -61,26 +75,27 @@ pub async fn read_whole(
     next: Next,
 ) -> Response {
     let (head, body) = request.into_parts();
-    let read = tokio::time::timeout(limits.body_timeout, read_body(&limits, body)).await;
-    let (bytes, permits) = match read {
-        Ok(Ok(read)) => read,
+    let owner = limits.owner(head.extensions.get());
+    let read = tokio::time::timeout(limits.body_timeout, read_body(&limits, owner, body)).await;
+    let bytes = match read {
+        Ok(Ok(bytes)) => bytes,
         Ok(Err(refusal)) => return *refusal,
         Err(_) => {
             return refused(StatusCode::REQUEST_TIMEOUT, "the request did not come in time");
         }
     };
     let response = next.run(Request::from_parts(head, Body::from(bytes))).await;
-    drop(permits);
-    count_answer(&limits, response).await
+    count_answer(&limits, owner, response).await
 }
 
-/// The body, and the permits that it holds while the request is handled.
+/// The body. Its bytes count until they are dropped: a call that waits does not hold what it was read from.
 async fn read_body(
     limits: &BodyLimits,
+    owner: ShareOwner,
     mut body: Body,
-) -> Result<(Bytes, Vec<OwnedSemaphorePermit>), Box<Response>> {
+) -> Result<Bytes, Box<Response>> {
     let mut whole = Vec::new();
-    let mut permits = Vec::new();
+    let (mut shares, mut counted) = (Vec::new(), 0);
     while let Some(frame) = body.frame().await {
         let unread = |e: axum::Error| Box::new(refused(StatusCode::BAD_REQUEST, &e.to_string()));
         let Ok(data) = frame.map_err(unread)?.into_data() else { continue };
@@ -90,31 +105,29 @@ async fn read_body(
         }
         whole.extend_from_slice(&data);
         // Acquired as the bytes come: a client that only announces many keeps nobody out.
-        let acquired: usize = permits.iter().map(OwnedSemaphorePermit::num_permits).sum();
-        let more = whole.len().div_ceil(UNIT).saturating_sub(acquired);
+        let more = whole.len().div_ceil(UNIT).saturating_sub(counted);
         if more > 0 {
-            let permit = limits.requests.clone().acquire_many_owned(more as u32).await;
-            permits.extend(permit.ok());
+            shares.extend(limits.requests.acquire(owner, more).await);
+            counted += more;
         }
     }
-    Ok((whole.into(), permits))
+    Ok(Bytes::from_owner(CountedBytes { bytes: whole.into(), _shares: shares }))
 }
 
-async fn count_answer(limits: &BodyLimits, response: Response) -> Response {
+async fn count_answer(limits: &BodyLimits, owner: ShareOwner, response: Response) -> Response {
     use hyper::body::Body as _;
     let (head, body) = response.into_parts();
     let size = body.size_hint().exact().unwrap_or(0) as usize;
     if size <= UNCOUNTED_BYTES_MAX {
         return Response::from_parts(head, body);
     }
-    let units = size.div_ceil(UNIT).min(ANSWERS_BYTES_MAX / UNIT) as u32;
-    let Ok(permits) = limits.answers.clone().try_acquire_many_owned(units) else {
+    let Some(share) = limits.answers.try_acquire(owner, size.div_ceil(UNIT)) else {
         let text = "too many answers wait for clients that do not read; try again";
         return refused(StatusCode::SERVICE_UNAVAILABLE, text);
     };
     match body.collect().await {
         Ok(collected) => {
-            let owner = CountedBytes { bytes: collected.to_bytes(), _permits: permits };
+            let owner = CountedBytes { bytes: collected.to_bytes(), _shares: vec![share] };
             Response::from_parts(head, Body::from(Bytes::from_owner(owner)))
         }
         Err(error) => refused(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),

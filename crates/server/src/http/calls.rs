@@ -7,7 +7,7 @@ use crate::dispatch::launch::srun_prolog_epilog;
 use crate::fleet::choice::open_fleets;
 use crate::http::await_job::{await_end, await_start};
 use crate::http::dstack::kept_spec;
-use crate::http::{delete_run, fleets, secrets, ssh_keys, tokens};
+use crate::http::{delete_run, fleets, secrets, ssh_keys, tokens, volumes, web_links};
 use crate::per_user::CountedUser;
 use crate::secret::{git_credentials, references, registry_auth};
 use crate::shared::Shared;
@@ -60,6 +60,9 @@ pub async fn call(
     serde_json::to_vec(&answered.unwrap_or_else(Answer::Refused)).map(EncodedAnswer::Json)
 }
 
+/// Jobs that are looked through at once: handing the thread's work to another would take longer.
+const SHORT_LIST: usize = 1000;
+
 /// The jobs as views, for an answer in another form than the native one; `pick` says which of those that fit.
 pub fn jobs(
     shared: &Shared,
@@ -67,7 +70,20 @@ pub fn jobs(
     wanted: &JobsQuery,
     pick: impl FnOnce(&mut Vec<ListedJob>),
 ) -> Result<Vec<JobView>, Refusal> {
-    block_in_place(|| job_list::job_views(shared, by, wanted, clock::now(), pick))
+    let list = || job_list::job_views(shared, by, wanted, clock::now(), pick);
+    let is_short = (1..=SHORT_LIST).contains(&wanted.filter.jobs.len())
+        || shared.read().jobs.len() <= SHORT_LIST;
+    if is_short { list() } else { block_in_place(list) }
+}
+
+/// As [`Call::Submit`], for a run whose configuration was made here.
+pub async fn submit_run(
+    shared: &Arc<Shared>,
+    by: Principal,
+    submission: Submission,
+) -> Result<Answer, Refusal> {
+    let answered = submit(shared, by.clone(), Box::new(submission)).await;
+    answered.map_err(|why| Viewer::new(&shared.read(), &by).refusal(why))
 }
 
 /// The answer to a call. A refusal says no more than the caller is shown.
@@ -85,7 +101,12 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
             hostname: shared.setup.hostname.clone(),
             user: by.name,
         }),
-        Call::Submit(submission) => submit(shared, by, submission).await,
+        Call::Submit(submission) => {
+            if let Some(kept) = &submission.configuration {
+                kept_spec::check(kept)?;
+            }
+            submit(shared, by, submission).await
+        }
         // A call that may take long leaves its thread to others while it works.
         Call::TestSubmit(submission) => submit_test::test_submit(shared, by, *submission).await,
         Call::Explain(wanted) => explain::explain(shared, &by, &wanted).await,
@@ -189,6 +210,12 @@ async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         call @ (Call::Fleets | Call::ApplyFleet { .. } | Call::RemoveFleetHosts { .. }) => {
             return fleets::answer(shared, by, call).await;
         }
+        Call::WebLink(wanted) => return web_links::answer(shared, by, &wanted),
+        Call::Volumes { project } => return volumes::list(shared, &by, &project),
+        call @ (Call::CreateVolume { .. } | Call::DeleteVolume { .. }) => {
+            let _waits = waiting_call(shared, &by)?;
+            return volumes::change(shared, by, call).await;
+        }
         Call::SetAccount(account) => Command::SetAccount(account),
         Call::RemoveAccount { name } => Command::RemoveAccount { name },
         Call::SetAssociation(association) => Command::SetAssociation(Box::new(association)),
@@ -236,6 +263,7 @@ fn one_job(job: JobId) -> JobFilter {
     JobFilter { jobs: vec![JobRef::whole(job)], ..Default::default() }
 }
 
+/// Submits; a configuration is one of dstack's that was read here or checked.
 async fn submit(
     shared: &Arc<Shared>,
     by: Principal,
@@ -246,9 +274,6 @@ async fn submit(
         block_in_place(|| check_texts(&submission))?;
     } else {
         check_texts(&submission)?;
-    }
-    if let Some(kept) = &submission.configuration {
-        kept_spec::check(kept)?;
     }
     settle_owner(&shared.read(), &mut submission, &by)?;
     open_fleets(&shared.read(), &mut submission);

@@ -146,7 +146,7 @@ mod tests {
         let limits = ConnectionLimits::default();
         let slots = ListenerSlots::new(1024, &limits);
         Arc::new(ClientsPort {
-            router: router(server.shared.clone(), BodyLimits::new(&limits)),
+            router: router(server.shared.clone(), BodyLimits::new(server.shared.clone(), &limits)),
             slots: slots.port,
             handshakes: slots.handshakes,
             limits,

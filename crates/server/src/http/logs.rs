@@ -81,7 +81,7 @@ pub async fn logs(
         Some((path, owner)) => StreamKind::OutputFile { path, owner, offset, follow },
         None => StreamKind::Log { offset, follow },
     };
-    let Some((mut log, _)) = shared.agents.open_stream(&key.node, key.attempt, kind) else {
+    let Some((mut log, _)) = shared.agents.open_stream(&key.node, key.attempt, kind, by.uid) else {
         let why = format!("node {} does not answer; its logs are there", key.node);
         let why = Refusal::Other(why);
         return answer_json(&Answer::Refused(why));

@@ -35,13 +35,16 @@ pub mod step_stream;
 #[cfg(test)]
 mod tests;
 pub mod tokens;
+pub mod volumes;
 pub mod vouch;
+mod web_links;
 
+use crate::proxy;
 use crate::shared::Shared;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware;
-use axum::routing::get;
+use axum::routing::{any, get};
 use body_limits::BodyLimits;
 use route::Route;
 use std::sync::Arc;
@@ -53,12 +56,20 @@ pub fn router(shared: Arc<Shared>, bodies: BodyLimits) -> Router {
         .layer(middleware::from_fn_with_state(shared.clone(), authenticate::authenticate))
         .merge(dstack::router(&shared, &bodies))
         .route(metrics::PATH, get(metrics::metrics))
+        .merge(web_pages())
         .route("/", get(|| async { "sluice\n" }))
         .route("/healthz", get(|| async { "ok\n" }))
         .fallback(dstack::unknown_route)
         .method_not_allowed_fallback(dstack::unknown_route)
         .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
         .with_state(shared)
+}
+
+/// Web pages of jobs.
+fn web_pages() -> Router<Arc<Shared>> {
+    let add = |router: Router<Arc<Shared>>, path| router.route(path, any(proxy::proxy));
+    let routes = proxy::ROUTES.into_iter().fold(Router::new(), add);
+    routes.layer(axum::Extension(Arc::<proxy::Forwarders>::default()))
 }
 
 /// The API that Sluice's own commands use.

@@ -10,6 +10,7 @@ use crate::testing::{NODE, TestServer, submission, user};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
+use cluster::command::CreateVolume;
 use cluster::{Command, Reply};
 use http_body_util::BodyExt;
 use model::account::{Account, Association, Qos, ROOT_ACCOUNT};
@@ -25,11 +26,12 @@ use model::reason::Refusal;
 use model::reservation_request::ReservationRequest;
 use model::run::{Hold, LaunchKind};
 use model::secret::SecretValue;
+use model::volume::VolumePlace;
 use std::sync::Arc;
 use std::time::Duration;
 use tower_service::Service;
 use wire::client::{
-    Answer, Call, Cancel, CreateStep, Envelope, HistoryFilter, JobsQuery, KeptText,
+    Answer, Call, Cancel, CreateStep, Envelope, HistoryFilter, JobsQuery, KeptText, WebLinkQuery,
 };
 use wire::explain::ExplainQuery;
 use wire::fleet::FleetConfiguration;
@@ -128,7 +130,7 @@ impl World {
             assert!(server.shared.read().jobs[&job].attempt().is_some(), "job {job} runs");
         }
         let limits: ConnectionLimits = "".parse().expect("limits");
-        let router = router(server.shared.clone(), BodyLimits::new(&limits));
+        let router = router(server.shared.clone(), BodyLimits::new(server.shared.clone(), &limits));
         Self { server, router, batch, allocation, cancelled }
     }
 
@@ -315,7 +317,11 @@ authorisation_table! { w;
     Call::Tokens => EVERYBODY, Call::Tokens;
     Call::RevokeToken { .. } => AS_OWNER,
         Call::RevokeToken { name: "laptop".into(), user: Some(user().name) };
-    Call::Ssh { .. } => AS_OWNER, Call::Ssh { user: Some(user().name), request: SshRequest::Renew };
+    Call::Ssh { request: SshRequest::List, .. } => AS_OWNER, ssh(SshRequest::List);
+    Call::Ssh { request: SshRequest::Connect, .. } => AS_OWNER, ssh(SshRequest::Connect);
+    Call::Ssh { request: SshRequest::Add { .. }, .. } => AS_OWNER, ssh(SshRequest::Add { key: "none".into() });
+    Call::Ssh { request: SshRequest::Remove { .. }, .. } => AS_OWNER, ssh(SshRequest::Remove { key: "none".into() });
+    Call::Ssh { request: SshRequest::Renew, .. } => AS_OWNER, ssh(SshRequest::Renew);
     Call::RotateAdminToken { .. } => ADMINISTER, Call::RotateAdminToken { hash: "0".repeat(64) };
     Call::Secrets { .. } => ADMINISTER, Call::Secrets { project: MAIN_PROJECT.into() };
     Call::Secret { .. } => ADMINISTER, {
@@ -329,6 +335,16 @@ authorisation_table! { w;
     Call::RemoveSecrets { .. } => ADMINISTER,
         Call::RemoveSecrets { project: MAIN_PROJECT.into(), names: vec!["none".into()] };
     Call::RotateSecretKey => ADMINISTER, Call::RotateSecretKey;
+    Call::WebLink(_) => AS_OWNER,
+        Call::WebLink(WebLinkQuery { job: w.batch, rank: 0, port: 80, whole_path: false });
+    Call::Volumes { .. } => EVERYBODY, Call::Volumes { project: MAIN_PROJECT.into() };
+    // Whose volume is deleted has a test of its own: `volume_is_deleted_by_its_owner_and_administrators`.
+    Call::CreateVolume { .. } => EVERYBODY, {
+        let place = VolumePlace::Node("none".into());
+        Call::CreateVolume { project: MAIN_PROJECT.into(), name: "data".into(), place, size: None }
+    };
+    Call::DeleteVolume { .. } => EVERYBODY,
+        Call::DeleteVolume { project: MAIN_PROJECT.into(), name: "none".into() };
     Call::Fleets => EVERYBODY, Call::Fleets;
     Call::ApplyFleet { .. } => ADMINISTER, {
         let configuration = FleetConfiguration(serde_json::json!({"type": "fleet"}));
@@ -342,6 +358,10 @@ authorisation_table! { w;
 }
 
 /// Makes a token for this user.
+fn ssh(request: SshRequest) -> Call {
+    Call::Ssh { user: Some(user().name), request }
+}
+
 fn user_token(name: &str, role: Option<Role>) -> Call {
     let (name, life) = (name.into(), TokenLife::Usual);
     Call::UserToken { name, account: None, unix_user: None, role, token_name: None, life }
@@ -422,6 +442,24 @@ async fn submitted_job_is_the_callers_unless_an_administrator_names_another() {
         let own = caller.principal().expect("somebody").uid;
         let expected = if ADMINISTER.contains(caller) { 65_534 } else { own };
         assert_eq!(owner, expected, "{caller:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn volume_is_deleted_by_its_owner_and_administrators() {
+    let world = World::new().await;
+    let owner = Owner.principal().expect("somebody");
+    for caller in EVERYBODY {
+        let name = format!("data-{}", caller.principal().expect("somebody").uid);
+        let (project, place) = (MAIN_PROJECT.to_owned(), VolumePlace::Node(NODE.into()));
+        let create = CreateVolume { project, name: name.clone(), place, size: None };
+        let create = Command::CreateVolume(Box::new(create));
+        world.server.shared.writer.run(create, owner.clone()).await.expect("created");
+        let (_, answer) =
+            world.call(Call::DeleteVolume { project: MAIN_PROJECT.into(), name }, *caller).await;
+        let denied = matches!(answer, Some(Answer::Refused(Refusal::AccessDenied)));
+        // No agent is there to delete it for those who may.
+        assert_eq!(!denied, AS_OWNER.contains(caller), "{caller:?}: {answer:?}");
     }
 }
 

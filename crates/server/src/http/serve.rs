@@ -1,19 +1,28 @@
 //! Accepts connections on the socket, and runs HTTP on every connection within its limits.
 
 use crate::auth::principal;
-use crate::connection_limits::{ConnectionLimits, ConnectionSlots};
+use crate::connection_limits::{ConnectionLimits, ConnectionSlots, UserSlot};
 use crate::http::peer::Peer;
 use crate::http::stall_timeout::{StallTimeout, TimedStream};
 use crate::http::vouch::NodeAsked;
 use crate::shared::Shared;
+use crate::ssh::endpoint::{Endpoint, Peer as SshPeer};
 use axum::Router;
 use cluster::authorise::{Act, authorise};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use nix::sys::socket::{MsgFlags, recv};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::UnixListener;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
+use tokio::net::unix::UCred;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::task::block_in_place;
+use tokio::time::timeout;
+use wire::ssh::{INTERNODE_LINE_BYTES_MAX, INTERNODE_PREFIX, internode_login};
 
 /// The one path whose answers are whole; all others are streams.
 pub const CALL_PATH: &str = "/api/v1/call";
@@ -25,33 +34,92 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
 const REFUSED_BYTES_MAX: u64 = 1 << 20;
 
+/// Connections whose users are being looked up because only the reserved part is left.
+const LOOKUPS_MAX: usize = 16;
+
 /// Requests at once on one connection of HTTP/2.
 const STREAMS_MAX: u32 = 128;
 
-/// Serves the local socket, where the kernel says who connected.
-pub async fn serve_socket(
-    router: Router,
-    listener: UnixListener,
-    slots: Arc<ConnectionSlots>,
-    limits: ConnectionLimits,
-    shared: Arc<Shared>,
-) {
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let Ok(peer) = stream.peer_cred() else { continue };
-                let is_operator = || {
-                    let who = principal::of_uid(peer.uid(), peer.gid());
-                    authorise(&shared.read(), &who, Act::Operate).is_ok()
-                };
-                let Some(slot) = slots.take_for(peer.uid(), is_operator) else { continue };
-                // Looked up with the first request: names and groups of users are read from files.
-                let who = move || Peer::Socket(principal::of_uid(peer.uid(), peer.gid()));
-                serve(&router, stream, who, slot, &limits);
+/// The local socket, where the kernel says who connected.
+pub struct LocalSocket {
+    pub router: Router,
+    pub slots: Arc<ConnectionSlots>,
+    pub limits: ConnectionLimits,
+    pub shared: Arc<Shared>,
+    /// For connections from jobs on this machine to other nodes of their runs.
+    pub endpoint: Arc<Endpoint>,
+}
+
+impl LocalSocket {
+    pub async fn serve(self: Arc<Self>, listener: UnixListener) {
+        let lookups = Arc::new(Semaphore::new(LOOKUPS_MAX));
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let Ok(peer) = stream.peer_cred() else { continue };
+                    if let Some(slot) = self.slots.take_for(peer.uid(), || false) {
+                        tokio::spawn(self.clone().connection(stream, peer, slot));
+                        continue;
+                    }
+                    // Whether the part that is left is open to him is looked up beside: a slow directory holds up nobody else.
+                    let Ok(lookup) = lookups.clone().try_acquire_owned() else { continue };
+                    let this = self.clone();
+                    tokio::spawn(async move {
+                        let _lookup = lookup;
+                        let is_operator = block_in_place(|| {
+                            let who = principal::of_uid(peer.uid(), peer.gid());
+                            authorise(&this.shared.read(), &who, Act::Operate).is_ok()
+                        });
+                        if let Some(slot) = this.slots.take_for(peer.uid(), || is_operator) {
+                            tokio::spawn(this.clone().connection(stream, peer, slot));
+                        }
+                    });
+                }
+                Err(error) => self.slots.pause_after(&error).await,
             }
-            Err(error) => slots.pause_after(&error).await,
         }
     }
+
+    async fn connection(self: Arc<Self>, mut stream: UnixStream, peer: UCred, slot: UserSlot) {
+        let silence = self.limits.silence;
+        let Ok(Ok(is_ssh)) = timeout(silence, is_internode_ssh(&stream)).await else { return };
+        if is_ssh {
+            let login = timeout(silence, read_login(&mut stream)).await.ok().flatten();
+            let socket = stream.as_fd().try_clone_to_owned();
+            if let (Some(login), Ok(socket)) = (login, socket) {
+                let peer = SshPeer::ThisMachine;
+                self.endpoint.serve_internode(stream, socket, login, peer);
+            }
+            return;
+        }
+        // Looked up with the first request: names and groups of users are read from files.
+        let who = move || Peer::Socket(principal::of_uid(peer.uid(), peer.gid()));
+        serve(&self.router, stream, who, slot, &self.limits);
+    }
+}
+
+/// Waits for the first bytes, and says whether they begin a connection to another node of a run; they are left
+/// where they are.
+async fn is_internode_ssh(client: &UnixStream) -> io::Result<bool> {
+    let mut first = [0; INTERNODE_PREFIX.len()];
+    let peek = || {
+        let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+        recv(client.as_raw_fd(), &mut first, flags).map_err(io::Error::from)
+    };
+    let length = client.async_io(Interest::READABLE, peek).await?;
+    Ok(first[..length] == *INTERNODE_PREFIX.as_bytes())
+}
+
+/// The login of the first line; what follows it is left in the socket.
+async fn read_login(client: &mut UnixStream) -> Option<String> {
+    let mut line = Vec::new();
+    while line.len() <= INTERNODE_LINE_BYTES_MAX {
+        match client.read_u8().await.ok()? {
+            b'\n' => return internode_login(&line).map(str::to_owned),
+            byte => line.push(byte),
+        }
+    }
+    None
 }
 
 /// Serves a client on a node, if the node may speak for its user. Returns when that is decided.
@@ -92,7 +160,7 @@ pub async fn refuse<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, why: &str
         // What it has sent is read: else the kernel takes the answer back.
         tokio::io::copy(&mut stream.take(REFUSED_BYTES_MAX), &mut tokio::io::sink()).await
     };
-    let _ = tokio::time::timeout(REFUSAL_TIMEOUT, answer).await;
+    let _ = timeout(REFUSAL_TIMEOUT, answer).await;
 }
 
 /// Runs HTTP on a connection, in a task of its own.

@@ -1,19 +1,56 @@
 //! The calls about the SSH endpoint: its address, and the keys with which a user comes in.
 
+use crate::clock;
 use crate::shared::Shared;
+use cluster::State;
 use cluster::authorise::{Act, authorise};
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
 use model::secret::SecretValue;
+use std::collections::BTreeSet;
 use tokio::task::block_in_place;
 use wire::client::Answer;
 use wire::ssh::{SshAnswer, SshRequest};
 
-/// The key that the server holds for a user, for a caller who may have it. It outlasts a token and a job, so it is given to those alone who may do all
-/// that their user may: by the kernel's word on the server's own socket, or by a token without a limit.
+/// The key that the server holds for a user, for a caller who may have it. It outlasts a job, so it is given to those alone who may do all
+/// that their user may: by the kernel's word on the server's own socket, or by a token without a limit. It ends with that token
+/// ([`settle_held_key`]).
 pub fn held_private_key(shared: &Shared, by: &Principal, user: &str) -> Option<SecretValue> {
     let is_whole = by.token_limit.is_none_or(|limit| limit == Role::Admin);
-    is_whole.then(|| shared.ssh_keys.held_private_text(user))
+    is_whole.then(|| {
+        settle_held_key(shared, user);
+        shared.ssh_keys.held_private_text(user)
+    })
+}
+
+/// Replaces the key that the server holds for a user if a token that may have been given it has ended since: no key outlives
+/// the token that got it. To be called before the key counts or is given out.
+pub fn settle_held_key(shared: &Shared, user: &str) {
+    let now = clock::now();
+    let ended = {
+        let state = shared.read();
+        let tokens = state.user_tokens.values().filter(|token| token.user() == user);
+        let whole = tokens.filter(|token| token.limit.is_none_or(|limit| limit == Role::Admin));
+        whole.filter_map(|token| token.ended(now)).max()
+    };
+    let Some(ended) = ended.filter(|ended| shared.ssh_keys.is_held_since_before(user, *ended))
+    else {
+        return;
+    };
+    if let Err(why) = shared.ssh_keys.renew(user, now) {
+        tracing::error!(
+            "the SSH key of {user} could not be renewed after a token ended at {ended:?}: {why}"
+        );
+    }
+}
+
+/// The users whose held keys somebody may have seen.
+fn known_users(state: &State) -> Vec<String> {
+    let named = state.users.keys().chain(state.roles.keys()).map(String::as_str);
+    let of_tokens = state.user_tokens.values().map(|token| token.user());
+    let of_jobs = state.jobs.values().map(|job| job.spec.owner.name.as_str());
+    let names: BTreeSet<&str> = named.chain(of_tokens).chain(of_jobs).collect();
+    names.into_iter().map(str::to_owned).collect()
 }
 
 /// Registering a key needs the same right as making a token: a token that leaked could otherwise register a key and
@@ -33,9 +70,12 @@ pub fn answer(
     let mut private_key = None;
     block_in_place(|| match &request {
         SshRequest::List => Ok(()),
-        SshRequest::Add { key } => keys.add(&user, key),
+        SshRequest::Add { key } => {
+            let known = known_users(&shared.read());
+            keys.add(&user, key, &known)
+        }
         SshRequest::Remove { key } => keys.remove(&user, key),
-        SshRequest::Renew => keys.renew(&user),
+        SshRequest::Renew => keys.renew(&user, clock::now()),
         SshRequest::Connect => {
             private_key = held_private_key(shared, by, &user);
             Ok(())

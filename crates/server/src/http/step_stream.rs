@@ -54,7 +54,8 @@ pub async fn open(
         None => StepRole::Attached,
     };
     let kind = StreamKind::Step { step, role };
-    let Some((reader, writer)) = shared.agents.open_stream(&query.node, attempt, kind) else {
+    let Some((reader, writer)) = shared.agents.open_stream(&query.node, attempt, kind, by.uid)
+    else {
         let why = Refusal::Other(format!("node {} does not answer", query.node));
         return answer_json(&Answer::Refused(why));
     };

@@ -33,7 +33,7 @@ impl Client {
     async fn with_limits(limits: &str) -> Self {
         let server = TestServer::start().await;
         let limits: ConnectionLimits = limits.parse().expect("limits");
-        let router = router(server.shared.clone(), BodyLimits::new(&limits));
+        let router = router(server.shared.clone(), BodyLimits::new(server.shared.clone(), &limits));
         Self { server, router }
     }
 

@@ -66,7 +66,7 @@ pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
 }
 
 /// Where a user of another machine logs in, and the authority to expect there.
-fn login_hint(shared: &Shared) -> Option<LoginHint> {
+pub fn login_hint(shared: &Shared) -> Option<LoginHint> {
     let listen: SocketAddr = shared.setup.listen.parse().ok()?;
     if listen.ip().is_loopback() {
         return None;

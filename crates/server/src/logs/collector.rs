@@ -3,6 +3,7 @@
 
 use crate::clock;
 use crate::shared::Shared;
+use crate::shared::agent_streams::SERVER;
 use crate::shared::log_queue::PullLog;
 use model::bounds;
 use model::id::AttemptId;
@@ -174,7 +175,7 @@ async fn pull_into(shared: &Shared, pulled: &mut PullResult) -> Result<(), Strin
         return Ok(());
     }
     let kind = StreamKind::Log { offset: kept, follow: false };
-    let stream = shared.agents.open_stream(&key.node, key.attempt, kind);
+    let stream = shared.agents.open_stream(&key.node, key.attempt, kind, SERVER);
     let (mut stream, _) = stream.ok_or("the node does not answer")?;
     while pulled.bytes < PULL_BYTES_MAX {
         let next = timeout(SILENCE_TIMEOUT, stream.next()).await;

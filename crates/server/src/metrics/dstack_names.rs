@@ -66,7 +66,7 @@ fn family<T>(
 fn write_instances(text: &mut Exposition, snapshot: &Snapshot) {
     let rows = snapshot.cluster.nodes.iter().take(NODES_MAX);
     let rows: Vec<(WrittenLabels, &NodeView)> =
-        rows.map(|node| (written(&instance(node)), node)).collect();
+        rows.map(|node| (written(&instance(snapshot, node)), node)).collect();
     let running_s = snapshot.cluster.now.since(snapshot.started).as_secs_f64();
     let duration = (
         "dstack_instance_duration_seconds_total",
@@ -81,12 +81,14 @@ fn write_instances(text: &mut Exposition, snapshot: &Snapshot) {
     family(text, gpus, &rows, |node| Some(node.config.gres_total(GPU) as f64));
 }
 
-fn instance(node: &NodeView) -> LabelValues {
+fn instance(snapshot: &Snapshot, node: &NodeView) -> LabelValues {
     let name = &node.config.name;
-    let fleet = node.partitions.first();
+    let project = snapshot.fleet_projects.get(&node.config.fleet);
+    let over_ssh = project.map(|_| &node.config.fleet);
+    let fleet = over_ssh.or(node.partitions.first());
     let kinds = node.config.gres.iter().filter(|gres| gres.name == GPU);
     vec![
-        ("dstack_project_name", MAIN_PROJECT.to_owned()),
+        ("dstack_project_name", project.map_or(MAIN_PROJECT, String::as_str).to_owned()),
         ("dstack_fleet_name", fleet.cloned().unwrap_or_default()),
         ("dstack_fleet_id", fleet.map(|name| uuid("fleet", name)).unwrap_or_default()),
         ("dstack_instance_name", name.clone()),

@@ -7,9 +7,14 @@ use crate::shared::scrapes::Reader;
 use crate::show::dstack_id::uuid;
 use crate::testing::{NODE, TestServer};
 use cluster::Command;
-use cluster::command::CancelJobs;
+use cluster::command::{CancelJobs, FleetHostReport, SetFleet};
+use model::amount::Bytes;
 use model::change::{JobFilter, JobRef};
+use model::fleet::Blocks;
 use model::load::{Load, LoadSample};
+use model::node::NodeConfig;
+use model::secret::Sealed;
+use model::ssh_fleet::{FleetHost, SshLogin};
 use model::time::Timestamp;
 use std::collections::BTreeSet;
 
@@ -99,4 +104,46 @@ async fn no_two_samples_have_the_same_labels() {
     assert_eq!(names.len(), different.len(), "{text}");
     assert_eq!(text.matches("dstack_job_cpu_count{").count(), 4, "{text}");
     assert!(text.contains("dstack_replica_num=\"2\""), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fleet_of_a_project_is_its_projects_and_not_shown_to_anonymous_readers() {
+    let server = TestServer::start().await;
+    server.run(Command::CreateProject { name: "hidden".into() }).await.expect("a project");
+    let login = SshLogin {
+        hostname: "10.0.0.1".into(),
+        port: 22,
+        user: "root".into(),
+        key: Sealed(String::new()),
+        host_key: None,
+    };
+    let host = FleetHost {
+        id: "1".into(),
+        login,
+        jump: None,
+        internal_ip: None,
+        blocks: Blocks::Auto,
+        machine: None,
+        failure: None,
+        leaving: None,
+    };
+    let set = SetFleet {
+        project: "hidden".into(),
+        name: "vault".into(),
+        configuration: "{}".into(),
+        is_cluster: false,
+        hosts: vec![host],
+    };
+    server.run(Command::SetFleet(Box::new(set))).await.expect("a fleet");
+    let id = server.shared.read().fleets["vault"].hosts[&0].id.clone();
+    let found = Box::new(NodeConfig::plain("vault-0", 2, Bytes(1 << 30)));
+    let report = FleetHostReport::Found(found);
+    server.run(Command::FleetHost { node: "vault-0".into(), id, report }).await.expect("found");
+    let read = |reader| scrape(&server.shared, reader, &Loads::default());
+    let known = read(Reader::Operator);
+    let labels =
+        "dstack_instance_gpu_count{dstack_project_name=\"hidden\",dstack_fleet_name=\"vault\"";
+    assert!(known.lines().any(|line| line.starts_with(labels)), "{known}");
+    let open = read(Reader::Anonymous);
+    assert!(!open.contains("vault") && open.contains(NODE), "{open}");
 }

@@ -3,12 +3,13 @@
 use crate::auth::principal::server_principal;
 use crate::clock;
 use crate::shared::counters::CounterSnapshot;
-use crate::shared::run_totals::{RunCounts, project_of};
+use crate::shared::run_totals::{RunCounts, project_of_account};
 use crate::shared::scrapes::Reader;
 use crate::shared::totals::TotalValues;
 use crate::shared::{LastPlan, Shared};
 use crate::show::{cluster_view, job_view};
 use cluster::{Job, State, requested};
+use model::fleet::MAIN_PROJECT;
 use model::gpu_series::GpuSeries;
 use model::run::JobState;
 use model::time::Timestamp;
@@ -41,6 +42,8 @@ pub struct Snapshot {
     pub runs: RunCounts,
     /// The accounts of `active` that are projects.
     pub projects: HashSet<Arc<str>>,
+    /// The project of each fleet over SSH.
+    pub fleet_projects: BTreeMap<String, String>,
     pub started: Timestamp,
     pub term: u64,
 }
@@ -63,8 +66,22 @@ impl Snapshot {
         let (agents, orders_queued) = shared.agents.queued();
         let facts = shared.volatile.facts.read().expect("no panic while writing facts").clone();
         let state = shared.read();
-        let cluster = cluster_view::cluster_of(&state, &facts, &server_principal(), now);
-        let queue = Queue::of(&state, &last_plan);
+        let mut cluster = cluster_view::cluster_of(&state, &facts, &server_principal(), now);
+        let mut queue = Queue::of(&state, &last_plan);
+        let fleet_projects: BTreeMap<String, String> = state
+            .fleets
+            .iter()
+            .map(|(name, fleet)| (name.clone(), fleet.project.clone()))
+            .collect();
+        if reader == Reader::Anonymous {
+            // A fleet of a project is shown to its members alone, and nobody says who an anonymous reader is.
+            let is_shown = |fleet: &str| {
+                fleet_projects.get(fleet).is_none_or(|project| project == MAIN_PROJECT)
+            };
+            cluster.nodes.retain(|node| is_shown(&node.config.fleet));
+            cluster.partitions.retain(|partition| is_shown(&partition.name));
+            queue.by_partition.retain(|(partition, _), _| is_shown(partition));
+        }
         let shown = match reader {
             Reader::Operator => JOBS_MAX,
             Reader::Anonymous => 0,
@@ -72,7 +89,8 @@ impl Snapshot {
         let newest = state.active.iter().rev().take(shown);
         let active: Vec<Arc<Job>> = newest.filter_map(|id| state.jobs.get(id).cloned()).collect();
         let accounts = active.iter().map(|job| job.account.clone());
-        let projects = accounts.filter(|name| project_of(&state, name) == &**name).collect();
+        let projects =
+            accounts.filter(|name| project_of_account(&state, name) == &**name).collect();
         let mut runs = shared.volatile.run_totals.counts();
         if reader == Reader::Anonymous {
             runs.hide_names();
@@ -88,6 +106,7 @@ impl Snapshot {
             totals: shared.volatile.totals.values(),
             runs,
             projects,
+            fleet_projects,
             started: shared.setup.started,
             term: state.term,
         }

@@ -15,14 +15,14 @@ use model::reason::Refusal;
 use model::run::JobSpec;
 
 /// The project whose secrets a job may refer to: the account that it names, else the main one.
-pub fn project_of(job: &JobSpec) -> &str {
-    job.account.as_deref().unwrap_or(MAIN_PROJECT)
+pub fn asked_project(job: &JobSpec) -> &str {
+    job.project()
 }
 
 /// The project whose secret of this name a job gets when it starts. A job that was submitted before secrets belonged to
 /// projects has those of the main one that its own project does not have.
 pub fn project_with<'a>(state: &State, job: &'a JobSpec, secret: &str) -> Result<&'a str, Refusal> {
-    let project = project_of(job);
+    let project = asked_project(job);
     let may_have = |project: &str| {
         is_member(state, job, project) && state.secrets_of(project).contains_key(secret)
     };
@@ -38,7 +38,7 @@ fn is_member(state: &State, job: &JobSpec, project: &str) -> bool {
 
 /// Refuses a project's secrets to a job whose owner is not, or not any more, one of its members.
 pub fn check_member(state: &State, job: &JobSpec) -> Result<(), Refusal> {
-    let project = project_of(job);
+    let project = asked_project(job);
     if is_member(state, job, project) {
         return Ok(());
     }

@@ -64,7 +64,7 @@ fn check_texts<'a>(
         return Ok(());
     }
     super::check_member(state, job)?;
-    let known = state.secrets_of(super::project_of(job));
+    let known = state.secrets_of(super::asked_project(job));
     let missing: Vec<String> =
         wanted.into_iter().filter(|name| !known.contains_key(name)).collect();
     if missing.is_empty() {

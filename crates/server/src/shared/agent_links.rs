@@ -138,15 +138,17 @@ impl AgentLinks {
     }
 
     /// Opens a stream to the attempt's part on a node; `None` if the node's agent is not connected, or has too many.
-    /// The caller has checked by `authorise` that its client may have it.
+    /// The caller has checked by `authorise` that its client, `owner`, may have it.
     pub fn open_stream(
         &self,
         node: &str,
         attempt: AttemptId,
         kind: StreamKind,
+        owner: u32,
     ) -> Option<(StreamReader, StreamWriter)> {
         let Link { number, outbox, data, .. } = self.links().get(node).cloned()?;
-        StreamTable::open(&self.streams, LinkSender { number, outbox, data }, node, attempt, kind)
+        let link = LinkSender { number, outbox, data };
+        StreamTable::open(&self.streams, link, node, attempt, kind, owner)
     }
 
     /// Asks a node what an attempt's steps use; nothing if it does not answer in time.

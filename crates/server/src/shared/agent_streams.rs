@@ -13,6 +13,15 @@ use wire::stream::{ReceiveWindow, STREAMS_MAX, SendCredit, StreamKind};
 /// Chunks of all streams on their way to one agent; beyond it a stream waits.
 pub const DATA_MAX: usize = 32;
 
+/// Streams of a link that one user's clients may have open: a half.
+const USER_STREAMS_MAX: usize = STREAMS_MAX / 2;
+
+/// Streams of a link that are kept for the server itself, which collects logs, and for root.
+const RESERVED_STREAMS: usize = STREAMS_MAX / 8;
+
+/// The server itself, or root, as the owner of a stream.
+pub const SERVER: u32 = 0;
+
 /// A chunk for an agent, with its stream's number.
 pub type Data = (u32, Vec<u8>);
 
@@ -32,6 +41,7 @@ pub struct LinkSender {
 
 struct Stream {
     link: u64,
+    owner: u32,
     /// Bounded by the window: a sender that goes beyond its credit loses the stream.
     chunks: mpsc::UnboundedSender<Result<Vec<u8>, String>>,
     window: ReceiveWindow,
@@ -116,24 +126,30 @@ impl StreamTable {
         self.streams.lock().expect("no panic with the streams held")
     }
 
-    /// Opens a stream on a link; `None` if the link has as many as it may have, or is gone.
+    /// Opens a stream on a link for a client of `owner`; `None` if the link, or this user on it, has as many as it may have,
+    /// or if the link is gone.
     pub fn open(
         table: &Arc<Self>,
         link: LinkSender,
         node: &str,
         attempt: AttemptId,
         kind: StreamKind,
+        owner: u32,
     ) -> Option<(StreamReader, StreamWriter)> {
         let stream = table.next.fetch_add(1, Ordering::Relaxed);
         let (sender, chunks) = mpsc::unbounded_channel();
         let LinkSender { number, outbox, data } = link;
         let send_window = Arc::<SendWindow>::default();
         let mut streams = table.streams();
-        if streams.values().filter(|s| s.link == number).count() >= STREAMS_MAX {
+        let of_link = || streams.values().filter(|s| s.link == number);
+        let of_owner = || of_link().filter(|s| s.owner == owner).count();
+        let most = if owner == SERVER { STREAMS_MAX } else { STREAMS_MAX - RESERVED_STREAMS };
+        if of_link().count() >= most || (owner != SERVER && of_owner() >= USER_STREAMS_MAX) {
             return None;
         }
         let one = Stream {
             link: number,
+            owner,
             chunks: sender,
             window: ReceiveWindow::default(),
             outbox: outbox.clone(),
@@ -198,14 +214,20 @@ mod tests {
     use super::*;
     use model::id::JobId;
 
-    fn open(table: &Arc<StreamTable>) -> (StreamReader, StreamWriter, mpsc::Receiver<ToAgent>) {
+    type Opened = (StreamReader, StreamWriter, mpsc::Receiver<ToAgent>);
+
+    fn open(table: &Arc<StreamTable>) -> Opened {
+        open_for(table, SERVER).expect("open")
+    }
+
+    fn open_for(table: &Arc<StreamTable>, owner: u32) -> Option<Opened> {
         let (outbox, messages) = mpsc::channel(16);
         let (data, _) = mpsc::channel(1);
         let link = LinkSender { number: 1, outbox, data };
         let attempt = AttemptId { job: JobId(1), number: 1 };
         let kind = StreamKind::Log { offset: 0, follow: false };
-        let (reader, writer) = StreamTable::open(table, link, "n1", attempt, kind).expect("open");
-        (reader, writer, messages)
+        let (reader, writer) = StreamTable::open(table, link, "n1", attempt, kind, owner)?;
+        Some((reader, writer, messages))
     }
 
     #[tokio::test]
@@ -233,14 +255,17 @@ mod tests {
     #[tokio::test]
     async fn link_has_a_bounded_number_of_streams() {
         let table = Arc::<StreamTable>::default();
-        let open: Vec<_> = (0..STREAMS_MAX).map(|_| open(&table)).collect();
-        let (outbox, _messages) = mpsc::channel(1);
-        let (data, _) = mpsc::channel(1);
-        let attempt = AttemptId { job: JobId(1), number: 1 };
-        let kind = StreamKind::Log { offset: 0, follow: false };
-        let more = LinkSender { number: 1, outbox, data };
-        assert!(StreamTable::open(&table, more, "n1", attempt, kind).is_none());
+        let open: Vec<_> = std::iter::from_fn(|| open_for(&table, SERVER)).collect();
         table.drop_link(1);
         assert_eq!((open.len(), table.streams().len()), (STREAMS_MAX, 0));
+    }
+
+    #[tokio::test]
+    async fn user_has_half_of_a_links_streams_and_some_are_kept_for_the_server() {
+        let table = Arc::<StreamTable>::default();
+        let all_of = |owner| -> Vec<_> { std::iter::from_fn(|| open_for(&table, owner)).collect() };
+        let (ada, bob, own) = (all_of(1001), all_of(1002), all_of(SERVER));
+        assert_eq!((ada.len(), bob.len()), (USER_STREAMS_MAX, USER_STREAMS_MAX - RESERVED_STREAMS));
+        assert_eq!(own.len(), RESERVED_STREAMS);
     }
 }

@@ -1,9 +1,12 @@
 //! The queue to the dispatcher, which turns what was committed into orders for the agents.
 
+use crate::shared::agent_streams::StreamReader;
 use cluster::Event;
 use cluster::command::SignalJob;
 use model::id::{AttemptId, JobId, StepId};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use tokio::sync::oneshot;
+use wire::volume::VolumeOrder;
 
 /// Commits that may wait for their orders to be written; the writer waits beyond it.
 const QUEUE: usize = 1024;
@@ -27,6 +30,14 @@ pub enum DispatchWork {
     Forget {
         node: String,
         attempt: AttemptId,
+    },
+    /// A node is to make or remove the folder of a volume of this user.
+    Volume {
+        node: String,
+        uid: u32,
+        order: VolumeOrder,
+        /// Gets the stream that tells how it went; nothing where the node's agent is not connected.
+        opened: oneshot::Sender<Option<StreamReader>>,
     },
     /// The controller's prolog of the attempt has ended.
     PrologEnded {
@@ -64,6 +75,18 @@ impl DispatchQueue {
 
     pub fn reconcile(&self, node: String, held: Vec<(AttemptId, bool)>) {
         let _ = self.sender.send(DispatchWork::Reconcile { node, held });
+    }
+
+    /// Hands over an order about a volume. Returns where its stream comes.
+    pub fn volume(
+        &self,
+        node: String,
+        uid: u32,
+        order: VolumeOrder,
+    ) -> oneshot::Receiver<Option<StreamReader>> {
+        let (opened, stream) = oneshot::channel();
+        let _ = self.sender.send(DispatchWork::Volume { node, uid, order, opened });
+        stream
     }
 
     pub fn prolog_ended(&self, attempt: AttemptId, success: bool) {

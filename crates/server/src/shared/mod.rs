@@ -14,6 +14,7 @@ pub mod link_shutdown;
 pub mod live_loads;
 pub mod log_queue;
 pub mod planner_signal;
+pub mod proxy_sessions;
 pub mod relayed_series;
 pub mod run_totals;
 pub mod scrapes;
@@ -46,6 +47,7 @@ use model::node::{NodeConfig, NodeFacts, NodeGres};
 use model::reason::Reason;
 use model::time::Timestamp;
 use planner_signal::PlannerSignal;
+use proxy_sessions::ProxySessions;
 use relayed_series::RelayedSeries;
 use run_totals::RunTotals;
 use scrapes::Scrapes;
@@ -98,6 +100,8 @@ pub struct FoundMachine {
 pub struct Volatile {
     /// Calls that wait for a job, by user.
     pub waiting_calls: UserCounts,
+    /// Connections that are forwarded into jobs and out of them, by user.
+    pub forwarded: UserCounts,
     pub token_uses: TokenUses,
     /// Replaced whole, so that a reader never holds up the planner.
     last_plan: RwLock<Arc<LastPlan>>,
@@ -126,6 +130,8 @@ pub struct Volatile {
     pub holders: Mutex<HashMap<JobId, u32>>,
     /// Connections by SSH, by job.
     pub ssh_connections: SshConnections,
+    /// Links and cookies for web pages of jobs.
+    pub proxy: ProxySessions,
 }
 
 /// The reasons and estimates that the last plan gave the jobs that wait.
@@ -159,6 +165,8 @@ pub struct Setup {
     pub listen_addresses: Vec<String>,
     /// Where SSH clients find the server; `None` where it has no endpoint for them.
     pub ssh: Option<SshEndpoint>,
+    /// The public key of the SSH endpoint, which nodes of one run reach one another by, as in `known_hosts`.
+    pub ssh_host_key: String,
     /// The state folder as clients on this machine name it: what jobs get as `SLUICE_STATE`.
     pub client_state: Option<String>,
     pub hostname: String,

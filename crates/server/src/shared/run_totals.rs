@@ -84,7 +84,7 @@ pub struct RunTotals {
 }
 
 /// The project that a job's account is; accounts that are no projects are in the main one.
-pub fn project_of<'a>(state: &State, account: &'a str) -> &'a str {
+pub fn project_of_account<'a>(state: &State, account: &'a str) -> &'a str {
     if is_project(state, account) { account } else { MAIN_PROJECT }
 }
 
@@ -142,7 +142,7 @@ fn ended_status(state: &State, job: &Job) -> Option<RunStatus> {
 
 impl Owner {
     fn of(state: &State, job: &Job) -> Owner {
-        let project = project_of(state, &job.account).to_owned();
+        let project = project_of_account(state, &job.account).to_owned();
         Owner { project, user: job.spec.owner.name.clone() }
     }
 }

@@ -8,8 +8,10 @@ use crate::auth::identity::write_private;
 use crate::error::ServerError;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use model::id::AttemptId;
 use model::reason::Refusal;
 use model::secret::SecretValue;
+use model::time::Timestamp;
 use ring::hmac;
 use russh::keys::ssh_key::LineEnding;
 use russh::keys::ssh_key::private::{Ed25519Keypair, KeypairData};
@@ -28,6 +30,8 @@ const FILE: &str = "ssh_users.json";
 const KEYS_MAX: usize = 32;
 /// The longest line of a public key: RSA with 16,384 bits and a comment.
 const LINE_BYTES_MAX: usize = 4096;
+/// A run's own key is compared with as many of the keys that the server held before.
+const RENEWALS_KNOWN: usize = 64;
 /// The shortest RSA key that is taken.
 const RSA_BITS_MIN: u32 = 2048;
 
@@ -44,6 +48,9 @@ struct UserKeys {
     /// How often the key that the server holds was renewed.
     #[serde(default)]
     renewals: u32,
+    /// When that was last.
+    #[serde(default)]
+    renewed: Timestamp,
     /// Lines as in `id_ed25519.pub`.
     #[serde(default)]
     keys: Vec<String>,
@@ -53,6 +60,12 @@ impl UserKeys {
     fn public_keys(&self) -> impl Iterator<Item = PublicKey> {
         self.keys.iter().filter_map(|line| PublicKey::from_openssh(line).ok())
     }
+}
+
+/// A private key in OpenSSH's form.
+fn private_text(key: &PrivateKey) -> SecretValue {
+    let text = key.to_openssh(LineEnding::LF);
+    SecretValue(text.map(|text| text.to_string()).unwrap_or_default())
 }
 
 impl SshKeys {
@@ -100,11 +113,29 @@ impl SshKeys {
     }
 
     fn held_key_after(&self, user: &str, renewals: u32) -> PrivateKey {
-        let tag = hmac::sign(&self.derivation, format!("{renewals} {user}").as_bytes());
+        self.derived_key(&format!("{renewals} {user}"), format!("{user}@sluice"))
+    }
+
+    /// The key with which the nodes of one run reach one another, by the attempt of the job that stands for the run. No name of
+    /// a user derives it: what precedes one is a number.
+    fn run_key(&self, attempt: AttemptId) -> PrivateKey {
+        self.derived_key(&format!("run {attempt}"), format!("run {attempt}"))
+    }
+
+    pub fn run_private_text(&self, attempt: AttemptId) -> SecretValue {
+        private_text(&self.run_key(attempt))
+    }
+
+    pub fn is_key_of_attempt(&self, attempt: AttemptId, key: &PublicKey) -> bool {
+        self.run_key(attempt).public_key().key_data() == key.key_data()
+    }
+
+    fn derived_key(&self, of: &str, comment: String) -> PrivateKey {
+        let tag = hmac::sign(&self.derivation, of.as_bytes());
         let mut seed = [0; 32];
         seed.copy_from_slice(&tag.as_ref()[..32]);
         let pair = KeypairData::from(Ed25519Keypair::from_seed(&seed));
-        let named = PrivateKey::new(pair.clone(), format!("{user}@sluice"));
+        let named = PrivateKey::new(pair.clone(), comment);
         // A name that cannot be a comment is left out.
         named.or_else(|_| PrivateKey::new(pair, String::new())).expect("a pair makes a key")
     }
@@ -115,8 +146,7 @@ impl SshKeys {
     }
 
     pub fn held_private_text(&self, user: &str) -> SecretValue {
-        let text = self.held_key(user).to_openssh(LineEnding::LF);
-        SecretValue(text.map(|text| text.to_string()).unwrap_or_default())
+        private_text(&self.held_key(user))
     }
 
     /// Whether this is the key that the server holds for this user, or one that this user registered.
@@ -125,11 +155,16 @@ impl SshKeys {
             || self.users().get(user).is_some_and(|keys| has(keys, key))
     }
 
-    /// Whether the server holds this key for this user, or held it before it was renewed.
+    /// Whether the server holds this key for this user, or held it before one of the last renewals.
     pub fn was_held_for(&self, user: &str, key: &PublicKey) -> bool {
         let is_it =
             |after| self.held_key_after(user, after).public_key().key_data() == key.key_data();
-        (0..=self.renewals(user)).rev().any(is_it)
+        (0..=self.renewals(user)).rev().take(RENEWALS_KNOWN).any(is_it)
+    }
+
+    /// Whether the key that the server holds for this user is older than `at`.
+    pub fn is_held_since_before(&self, user: &str, at: Timestamp) -> bool {
+        self.users().get(user).is_none_or(|keys| keys.renewed < at)
     }
 
     /// The users who registered this key.
@@ -145,8 +180,15 @@ impl SshKeys {
         keys.map(|key| view(&key)).collect()
     }
 
-    pub fn add(&self, user: &str, line: &str) -> Result<(), Refusal> {
+    /// `others`: users whose held keys are nobody's to register.
+    pub fn add(&self, user: &str, line: &str, others: &[String]) -> Result<(), Refusal> {
         let key = read_line(line)?;
+        let is_held = |other: &&String| {
+            *other != user && self.held_key(other).public_key().key_data() == key.key_data()
+        };
+        if others.iter().find(is_held).is_some() {
+            return Err(wrong_line(line, "the server holds this key for another user"));
+        }
         let line = key.to_openssh().map_err(|error| wrong_line(line, &error.to_string()))?;
         self.change(user, |keys| {
             if has(keys, &key) {
@@ -190,9 +232,18 @@ impl SshKeys {
     }
 
     /// Replaces the key that the server holds for this user.
-    pub fn renew(&self, user: &str) -> Result<(), Refusal> {
+    pub fn renew(&self, user: &str, now: Timestamp) -> Result<(), Refusal> {
         self.change(user, |keys| {
             keys.renewals += 1;
+            keys.renewed = now;
+            Ok(())
+        })
+    }
+
+    /// None of the keys of this user counts any more.
+    pub fn end_all(&self, user: &str, now: Timestamp) -> Result<(), Refusal> {
+        self.change(user, |keys| {
+            *keys = UserKeys { renewals: keys.renewals + 1, renewed: now, keys: Vec::new() };
             Ok(())
         })
     }
@@ -269,8 +320,8 @@ mod tests {
     fn registered_key_is_its_users_alone_and_is_there_after_a_restart() {
         let dir = tempfile::tempdir().expect("a folder");
         let store = keys(dir.path());
-        store.add("ada", ADA).expect("added");
-        store.add("ada", ADA).expect("the same key again changes nothing");
+        store.add("ada", ADA, &[]).expect("added");
+        store.add("ada", ADA, &[]).expect("the same key again changes nothing");
         let key = read_line(ADA).expect("a key");
         let again = keys(dir.path());
         assert!(again.is_key_of("ada", &key) && !again.is_key_of("bob", &key));
@@ -291,12 +342,34 @@ mod tests {
         assert!(store.is_key_of("ada", private.public_key()));
         assert!(!store.is_key_of("bob", private.public_key()));
         assert_eq!(keys(dir.path()).held_public_line("ada"), ada);
-        store.renew("ada").expect("renewed");
+        store.renew("ada", Timestamp(5)).expect("renewed");
         assert!(!keys(dir.path()).is_key_of("ada", private.public_key()));
         assert_eq!(store.held_public_line("bob"), bob);
         assert!(store.was_held_for("ada", private.public_key()), "it is known as an old one");
         assert!(!store.was_held_for("bob", private.public_key()));
         assert!(!store.was_held_for("ada", &read_line(ADA).expect("a key")));
+    }
+
+    #[test]
+    fn key_that_the_server_holds_for_another_is_not_registered() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let store = keys(dir.path());
+        let (bobs, known) = (store.held_public_line("bob"), ["ada".to_owned(), "bob".to_owned()]);
+        store.add("ada", &bobs, &known).expect_err("it is bob's");
+        store.add("bob", &bobs, &known).expect("his own");
+    }
+
+    #[test]
+    fn keys_of_a_user_who_was_removed_end() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let store = keys(dir.path());
+        store.add("ada", ADA, &[]).expect("added");
+        let held = read_line(&store.held_public_line("ada")).expect("a key");
+        assert!(store.is_held_since_before("ada", Timestamp(9)));
+        store.end_all("ada", Timestamp(9)).expect("ended");
+        assert!(!store.is_held_since_before("ada", Timestamp(9)));
+        let known = read_line(ADA).expect("a key");
+        assert!(!store.is_key_of("ada", &known) && !store.is_key_of("ada", &held));
     }
 
     #[test]
@@ -330,11 +403,11 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let store = keys(dir.path());
         for number in 0..KEYS_MAX {
-            store.add("ada", &keys_line(number as u8)).expect("added");
+            store.add("ada", &keys_line(number as u8), &[]).expect("added");
         }
-        let refusal = store.add("ada", &keys_line(200)).expect_err("one too many").to_string();
+        let refusal = store.add("ada", &keys_line(200), &[]).expect_err("one too many").to_string();
         assert!(refusal.contains("remove one first"), "{refusal}");
-        store.add("bob", &keys_line(200)).expect("another user's");
+        store.add("bob", &keys_line(200), &[]).expect("another user's");
     }
 
     fn keys_line(number: u8) -> String {

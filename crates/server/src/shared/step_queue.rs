@@ -14,8 +14,15 @@ use tokio::sync::Notify;
 /// A position is kept for so long while its client does not ask.
 const ABSENT_MAX: Duration = Duration::from_secs(5);
 
-/// Steps that wait, of all jobs; beyond it a step is refused as busy.
+/// Steps that wait, of all jobs; beyond it a step is refused as busy. One user's are at most half of them.
 const WAITING_MAX: usize = 4096;
+const WAITING_OF_USER_MAX: usize = WAITING_MAX / 2;
+
+/// The bytes of the names of nodes in the steps of one user that wait.
+const NAMES_OF_USER_MAX: usize = 16 << 20;
+
+/// The steps of a job that are tried when something of it was freed: those that wait the longest. The others move up.
+const TRIED_MAX: usize = 256;
 
 #[derive(Default)]
 pub struct StepQueue {
@@ -24,6 +31,7 @@ pub struct StepQueue {
 
 struct WaitingStep {
     ticket: u64,
+    owner: u32,
     ask: Arc<StepRequest>,
     wake: Arc<Notify>,
     /// Since when no call has asked for it; `None` while a call waits.
@@ -34,6 +42,15 @@ impl WaitingStep {
     fn is_stale(&self) -> bool {
         self.absent.is_some_and(|since| since.elapsed() > ABSENT_MAX)
     }
+
+    fn name_bytes(&self) -> usize {
+        name_bytes(&self.ask)
+    }
+}
+
+fn name_bytes(ask: &StepRequest) -> usize {
+    let names = ask.node_list.iter().chain(&ask.shape.exclude);
+    names.map(|name| size_of::<String>() + name.len()).sum()
 }
 
 impl StepQueue {
@@ -46,28 +63,43 @@ impl StepQueue {
         let waiting = self.waiting();
         let Some(list) = waiting.get(&job) else { return false };
         let before = list.iter().take_while(|w| w.ticket != ticket);
+        let before: Vec<&WaitingStep> = before.filter(|w| w.absent.is_none()).collect();
+        if before.len() >= TRIED_MAX {
+            return true;
+        }
         let state = state.read();
-        before.filter(|w| w.absent.is_none()).any(|w| !state.step_waits(job, &w.ask))
+        before.iter().any(|w| !state.step_waits(job, &w.ask))
     }
 
-    /// Takes the last position, or the one that the ticket had; `None` when too many wait.
-    pub fn enter(&self, job: JobId, ticket: u64, ask: &Arc<StepRequest>) -> Option<Arc<Notify>> {
+    /// Takes the last position, or the one that the ticket had; `None` when too many wait, or too many of this user.
+    pub fn enter(
+        &self,
+        job: JobId,
+        owner: u32,
+        ticket: u64,
+        ask: &Arc<StepRequest>,
+    ) -> Option<Arc<Notify>> {
         let mut waiting = self.waiting();
         if waiting.values().map(Vec::len).sum::<usize>() >= WAITING_MAX {
             waiting.values_mut().for_each(|list| list.retain(|w| !w.is_stale()));
             waiting.retain(|_, list| !list.is_empty());
         }
-        let all: usize = waiting.values().map(Vec::len).sum();
-        let list = waiting.entry(job).or_default();
-        if let Some(known) = list.iter_mut().find(|w| w.ticket == ticket) {
+        let known = waiting.get_mut(&job).into_iter().flatten().find(|w| w.ticket == ticket);
+        if let Some(known) = known {
             known.absent = None;
             return Some(known.wake.clone());
         }
-        if all >= WAITING_MAX {
+        let all: usize = waiting.values().map(Vec::len).sum();
+        let of_owner = || waiting.values().flatten().filter(|w| w.owner == owner);
+        let names = of_owner().map(WaitingStep::name_bytes).sum::<usize>() + name_bytes(ask);
+        let owner_has_all = of_owner().count() >= WAITING_OF_USER_MAX || names > NAMES_OF_USER_MAX;
+        if all >= WAITING_MAX || owner_has_all {
             return None;
         }
         let wake = Arc::new(Notify::new());
-        list.push(WaitingStep { ticket, ask: ask.clone(), wake: wake.clone(), absent: None });
+        let step =
+            WaitingStep { ticket, owner, ask: ask.clone(), wake: wake.clone(), absent: None };
+        waiting.entry(job).or_default().push(step);
         Some(wake)
     }
 
@@ -101,7 +133,8 @@ impl StepQueue {
         let Some(list) = waiting.get_mut(&job) else { return };
         list.retain(|w| !w.is_stale());
         let state = state.read();
-        let first = list.iter().find(|w| w.absent.is_none() && !state.step_waits(job, &w.ask));
+        let mut tried = list.iter().filter(|w| w.absent.is_none()).take(TRIED_MAX);
+        let first = tried.find(|w| !state.step_waits(job, &w.ask));
         if let Some(first) = first {
             first.wake.notify_one();
         }
@@ -121,9 +154,10 @@ mod tests {
     use cluster::State;
 
     const JOB: JobId = JobId(1);
+    const OWNER: u32 = 1000;
 
     fn enter(queue: &StepQueue, ticket: u64) -> Arc<Notify> {
-        queue.enter(JOB, ticket, &Arc::default()).expect("a position")
+        queue.enter(JOB, OWNER, ticket, &Arc::default()).expect("a position")
     }
 
     /// A job that the state does not know: each of its steps could start at once.
@@ -161,10 +195,40 @@ mod tests {
     #[test]
     fn full_queue_refuses_a_new_step_and_keeps_a_known_one() {
         let queue = StepQueue::default();
-        for ticket in 1..=WAITING_MAX as u64 {
+        for ticket in 1..=WAITING_OF_USER_MAX as u64 {
             enter(&queue, ticket);
         }
-        assert!(queue.enter(JOB, 0, &Arc::default()).is_none());
+        assert!(queue.enter(JOB, OWNER, 0, &Arc::default()).is_none(), "one user has half");
+        let (of_others, other) = (WAITING_OF_USER_MAX as u64 + 1..=WAITING_MAX as u64, JobId(2));
+        for ticket in of_others {
+            queue.enter(other, OWNER + 1, ticket, &Arc::default()).expect("a position");
+        }
+        assert!(queue.enter(JobId(3), OWNER + 2, 0, &Arc::default()).is_none());
         enter(&queue, 1);
+    }
+
+    #[test]
+    fn names_of_nodes_in_the_waiting_steps_of_a_user_are_bounded() {
+        let queue = StepQueue::default();
+        let node_list = vec!["n1".to_owned(); 65_536];
+        let ask = Arc::new(StepRequest { node_list, ..StepRequest::default() });
+        let enter = |owner, ticket| queue.enter(JOB, owner, ticket, &ask).is_some();
+        let taken = (1..100).take_while(|ticket| enter(OWNER, *ticket)).count();
+        assert!((1..20).contains(&taken), "{taken}");
+        assert!(enter(OWNER, 1), "it is known");
+        assert!(enter(OWNER + 1, 200), "another's are his own");
+    }
+
+    #[test]
+    fn step_far_back_waits_until_it_has_moved_up() {
+        let (queue, state) = (StepQueue::default(), state());
+        for ticket in 1..=TRIED_MAX as u64 + 1 {
+            enter(&queue, ticket);
+            queue.pause(JOB, ticket);
+        }
+        let last = TRIED_MAX as u64 + 1;
+        assert!(!queue.must_wait_for_earlier(&state, JOB, last), "the others are absent");
+        (1..=TRIED_MAX as u64).for_each(|ticket| drop(enter(&queue, ticket)));
+        assert!(queue.must_wait_for_earlier(&state, JOB, last));
     }
 }

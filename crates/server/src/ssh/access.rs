@@ -4,12 +4,14 @@
 //! that dstack's client is told (`upstream_id`). None of them is a secret: the key says who comes.
 
 use crate::auth::principal;
+use crate::dispatch::launch::internode_ssh;
+use crate::http::ssh_keys::settle_held_key;
 use crate::logs::log_key::booked_job;
 use crate::shared::Shared;
 use cluster::authorise::{Act, authorise};
 use cluster::{Job, State};
 use dstack::occurrence::run_name;
-use model::id::{BlobRef, JobId};
+use model::id::{AttemptId, BlobRef, JobId};
 use model::principal::Principal;
 use russh::keys::PublicKey;
 use serde::Deserialize;
@@ -68,28 +70,41 @@ struct Candidate {
     owner: Principal,
     /// The configuration of a task, which may name a key.
     configuration: Option<BlobRef>,
+    /// The attempt that stands for a run of several nodes, whose key its nodes have.
+    run_attempt: Option<AttemptId>,
     /// It has left the server's memory: its log is all that is left.
     is_booked: bool,
 }
 
 impl Candidate {
-    fn of(job: &Job, rank: u32) -> Self {
+    fn of(state: &State, job: &Job, rank: u32) -> Self {
         Self {
             job: job.id,
             rank,
             owner: (*job.spec.owner).clone(),
             configuration: job.spec.launch.configuration.as_deref().copied(),
+            run_attempt: internode_ssh::run_attempt(state, job),
             is_booked: false,
         }
     }
 }
 
 /// The job that this key opens by this login, if there is one. A name is its owner's alone: where the key opens runs of
-/// several owners by one name, it opens none of them, and their numbers are to be given.
+/// several owners by one name, or others than the owner have registered it, it opens none of them, and their numbers are to
+/// be given. Nobody proves that a key is his when he registers it, and who comes by a name is not to land in the run of one
+/// who has taken his key and the name.
 pub fn find(shared: &Shared, login: &str, key: &PublicKey) -> Option<Access> {
     block_in_place(|| {
-        let mut opened = candidates(shared, &Login::parse(login)).into_iter().filter_map(|one| {
-            let by = who(shared, &one, key)?;
+        let login = Login::parse(login);
+        let is_name = matches!(login, Login::Run(_));
+        let registered = shared.ssh_keys.registered_by(key);
+        let mut opened = candidates(shared, &login).into_iter().filter_map(|one| {
+            settle_held_key(shared, &one.owner.name);
+            let by = who(shared, &one, key, is_name)?;
+            let is_others = |name: &String| *name != by.name;
+            if is_name && registered.iter().any(is_others) {
+                return None;
+            }
             let is_in = may_enter(shared, &by, &one);
             is_in.then_some((one.owner.uid, Access { by, job: one.job, rank: one.rank }))
         });
@@ -102,7 +117,9 @@ pub fn find(shared: &Shared, login: &str, key: &PublicKey) -> Option<Access> {
 fn candidates(shared: &Shared, login: &Login) -> Vec<Candidate> {
     match *login {
         Login::Job { job, rank } => {
-            let known = shared.read().jobs.get(&job).map(|found| Candidate::of(found, rank));
+            let state = shared.read();
+            let known = state.jobs.get(&job).map(|found| Candidate::of(&state, found, rank));
+            drop(state);
             known.or_else(|| booked(shared, job, rank)).into_iter().collect()
         }
         Login::Run(name) => {
@@ -116,7 +133,7 @@ fn candidates(shared: &Shared, login: &Login) -> Vec<Candidate> {
             };
             let mut found: Vec<&Job> = jobs(&state).filter(is_meant).collect();
             found.sort_by_key(|job| std::cmp::Reverse(job.id));
-            found.into_iter().map(|job| Candidate::of(job, 0)).collect()
+            found.into_iter().map(|job| Candidate::of(&state, job, 0)).collect()
         }
     }
 }
@@ -128,15 +145,20 @@ fn jobs(state: &State) -> impl Iterator<Item = &Job> {
 fn booked(shared: &Shared, job: JobId, rank: u32) -> Option<Candidate> {
     let record = booked_job(shared, job)?;
     let owner = principal::of_name(&record.user).filter(|owner| owner.uid == record.uid)?;
-    Some(Candidate { job, rank, owner, configuration: record.configuration, is_booked: true })
+    let (configuration, run_attempt) = (record.configuration, None);
+    Some(Candidate { job, rank, owner, configuration, run_attempt, is_booked: true })
 }
 
-/// Who proves with this key that they may enter the job: its owner, or root.
-fn who(shared: &Shared, one: &Candidate, key: &PublicKey) -> Option<Principal> {
+/// Who proves with this key that they may enter the job: its owner, or root. The key of the run alone opens it by its number,
+/// not by a name: dstack's client gives the number.
+fn who(shared: &Shared, one: &Candidate, key: &PublicKey, by_name: bool) -> Option<Principal> {
     const ROOT: &str = "root";
-    if shared.ssh_keys.is_key_of(&one.owner.name, key) || is_key_of_run(shared, one, key) {
+    let of_nodes = |attempt| shared.ssh_keys.is_key_of_attempt(attempt, key);
+    let is_runs = || is_key_of_run(shared, one, key) || one.run_attempt.is_some_and(of_nodes);
+    if shared.ssh_keys.is_key_of(&one.owner.name, key) || (!by_name && is_runs()) {
         return Some(one.owner.clone());
     }
+    settle_held_key(shared, ROOT);
     if shared.ssh_keys.is_key_of(ROOT, key) {
         return Some(principal::server_principal());
     }

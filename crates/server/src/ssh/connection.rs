@@ -1,11 +1,12 @@
 //! One client's connection: it authenticates by a key, and opens channels into one job.
 
 use super::access::{self, Access, upstream_id};
-use super::channel_end::{ChannelEnd, ChannelOpen, channel_end};
-use super::forward::{Forwarder, ForwarderOrders};
+use super::channel_end::{ChannelEnd, ChannelOpen, ServedChannels, channel_end};
+use super::forward::Forwarder;
 use super::input_limit::{CHANNELS_MAX, InputLimit, TRICKLE_PAUSE};
 use super::launch::{Program, SessionRequest, Terminal, is_client_variable};
 use super::session::{self, ClientInput, ClientSender, FromClient, Output, signal_number};
+use super::tunnel::{ForwarderOrders, Tunnels};
 use super::{log_socket, nested};
 use crate::connection_limits::PortConnection;
 use crate::shared::Shared;
@@ -19,6 +20,7 @@ use russh::server::{
 use russh::{Channel, ChannelId, ChannelOpenFailure, ChannelWriteHalf, Pty, Sig};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use wire::step::OwnProgram;
 
@@ -38,17 +40,22 @@ pub struct Connection {
     access: Option<Access>,
     /// The key that let it in.
     key: Option<PublicKey>,
-    /// Set for a connection inside another one, which has chosen the job: the key is asked for once more, and the login
-    /// name says nothing.
-    inside: Option<Access>,
+    /// Set where the job is chosen before the client says a login name, which then says nothing: in a connection inside
+    /// another one, whose key is asked for once more, and in one from another node of the run.
+    destination: Option<String>,
+    /// A connection inside another one has none inside it.
+    is_nested: bool,
     /// Told once, who came in.
     admitted: Option<oneshot::Sender<Access>>,
     channels: HashMap<ChannelId, OpenChannel>,
     /// Places for channels, of this connection and those inside it together.
     places: Arc<Semaphore>,
+    served: ServedChannels,
     forwarder: Option<Forwarder>,
     /// For connections inside this one.
     config: Arc<Config>,
+    /// How long a connection into the job may be without a byte.
+    tunnel_idle: Duration,
 }
 
 struct OpenChannel {
@@ -80,9 +87,9 @@ impl OpenChannel {
 }
 
 /// What serves a channel gets of it.
-fn running() -> (ChannelState, ClientInput, ChannelEnd) {
+fn running(served: &ServedChannels) -> (ChannelState, ClientInput, ChannelEnd) {
     let (sender, input) = mpsc::unbounded_channel();
-    let (open, end) = channel_end();
+    let (open, end) = channel_end(served);
     (ChannelState::Running { sender, _open: open }, input, end)
 }
 
@@ -90,6 +97,8 @@ struct AskedSession {
     output: ChannelWriteHalf<Msg>,
     terminal: Option<Terminal>,
     variables: Vec<(String, String)>,
+    /// The client forwards its agent of keys: only where it was asked to (`ssh -A`).
+    forwards_agent: bool,
 }
 
 impl Connection {
@@ -99,6 +108,8 @@ impl Connection {
         input: InputLimit,
         admitted: oneshot::Sender<Access>,
         config: Arc<Config>,
+        destination: Option<String>,
+        tunnel_idle: Duration,
     ) -> Self {
         Self {
             shared,
@@ -106,37 +117,45 @@ impl Connection {
             input,
             access: None,
             key: None,
-            inside: None,
+            destination,
+            is_nested: false,
             admitted: Some(admitted),
             channels: HashMap::new(),
             places: Arc::new(Semaphore::new(CHANNELS_MAX)),
+            served: ServedChannels::default(),
             forwarder: None,
             config,
+            tunnel_idle,
         }
     }
 
+    /// The channels of this connection and those inside it that somebody serves.
+    pub fn served(&self) -> ServedChannels {
+        self.served.clone()
+    }
+
     /// A connection inside this one, to the same job.
-    fn within(&self, access: Access) -> Self {
+    fn within(&self, access: &Access) -> Self {
         Self {
             shared: self.shared.clone(),
             slot: self.slot.clone(),
             input: self.input.clone(),
             access: None,
             key: None,
-            inside: Some(access),
+            destination: Some(upstream_id(access.job, access.rank)),
+            is_nested: true,
             admitted: None,
             channels: HashMap::new(),
             places: self.places.clone(),
+            served: self.served.clone(),
             forwarder: None,
             config: self.config.clone(),
+            tunnel_idle: self.tunnel_idle,
         }
     }
 
     fn find(&self, login: &str, key: &PublicKey) -> Option<Access> {
-        match &self.inside {
-            Some(outer) => access::find(&self.shared, &upstream_id(outer.job, outer.rank), key),
-            None => access::find(&self.shared, login, key),
-        }
+        access::find(&self.shared, self.destination.as_deref().unwrap_or(login), key)
     }
 
     /// Who is in, looked up anew for every channel: a key that was removed or renewed meanwhile opens nothing more.
@@ -148,7 +167,7 @@ impl Connection {
     }
 
     /// A place for one more channel. Those that are over have theirs given back first.
-    fn place(&mut self) -> Option<OwnedSemaphorePermit> {
+    fn take_place(&mut self) -> Option<OwnedSemaphorePermit> {
         self.channels.retain(|_, channel| !channel.is_over());
         self.places.clone().try_acquire_owned().ok()
     }
@@ -172,14 +191,18 @@ impl Connection {
         if open.asked().is_none() {
             return false;
         }
-        let (state, input, end) = running();
+        let (state, input, end) = running(&self.served);
         let ChannelState::Asked(asked) = std::mem::replace(&mut open.state, state) else {
             return false;
         };
-        let AskedSession { output, terminal, variables } = *asked;
+        let AskedSession { output, terminal, variables, forwards_agent } = *asked;
+        let agent = forwards_agent.then(|| {
+            let orders = self.forwarder(access.clone(), session);
+            async move { orders.listen_for_agent().await }
+        });
         let request = SessionRequest { program, terminal, variables };
         let output = Output { half: output, handle: session.handle() };
-        tokio::spawn(session::run(self.shared.clone(), access, request, input, output, end));
+        tokio::spawn(session::run(self.shared.clone(), access, request, agent, input, output, end));
         true
     }
 
@@ -188,8 +211,8 @@ impl Connection {
         &mut self,
         channel: Channel<Msg>,
     ) -> Option<(ClientInput, ChannelWriteHalf<Msg>, ChannelEnd)> {
-        let place = self.place()?;
-        let (state, input, end) = running();
+        let place = self.take_place()?;
+        let (state, input, end) = running(&self.served);
         self.channels.insert(channel.id(), OpenChannel { state, _place: place });
         Some((input, channel.split().1, end))
     }
@@ -197,8 +220,12 @@ impl Connection {
     /// The forwarder, started anew where it has ended.
     fn forwarder(&mut self, access: Access, session: &Session) -> ForwarderOrders {
         let (shared, handle, input) = (&self.shared, session.handle(), &self.input);
+        let tunnels = Tunnels { idle: self.tunnel_idle, served: self.served.clone() };
         let running = self.forwarder.take().filter(|running| !running.has_ended());
-        let start = || Forwarder::start(shared.clone(), access, handle, input.clone());
+        let start = || {
+            let client = Some((handle, input.clone()));
+            Forwarder::start(shared.clone(), access, client, tunnels)
+        };
         self.forwarder.insert(running.unwrap_or_else(start)).orders()
     }
 
@@ -268,13 +295,17 @@ impl Handler for Connection {
             reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
             return Ok(());
         }
-        let Some(place) = self.place() else {
+        let Some(place) = self.take_place() else {
             reply.reject(ChannelOpenFailure::ResourceShortage).await;
             return Ok(());
         };
         let id = channel.id();
-        let (terminal, variables) = (None, Vec::new());
-        let asked = AskedSession { output: channel.split().1, terminal, variables };
+        let asked = AskedSession {
+            output: channel.split().1,
+            terminal: None,
+            variables: Vec::new(),
+            forwards_agent: false,
+        };
         let state = ChannelState::Asked(Box::new(asked));
         self.channels.insert(id, OpenChannel { state, _place: place });
         reply.accept().await;
@@ -304,9 +335,9 @@ impl Handler for Connection {
             tokio::spawn(log_socket::serve(self.shared.clone(), access, input, output, end));
             return Ok(());
         }
-        if nested::is_meant(host, port) && self.inside.is_none() {
+        if nested::is_meant(host, port) && !self.is_nested {
             reply.accept().await;
-            let inner = self.within(access);
+            let inner = self.within(&access);
             tokio::spawn(nested::serve(self.config.clone(), inner, input, output, end));
             return Ok(());
         }
@@ -386,6 +417,16 @@ impl Handler for Connection {
             _ => false,
         };
         Self::answer(session, channel, is_done)
+    }
+
+    /// The library answers the client.
+    async fn agent_request(
+        &mut self,
+        channel: ChannelId,
+        _session: &mut Session,
+    ) -> Result<bool, Self::Error> {
+        let asked = self.channels.get_mut(&channel).and_then(OpenChannel::asked);
+        Ok(asked.map(|asked| asked.forwards_agent = true).is_some())
     }
 
     async fn shell_request(

@@ -1,19 +1,23 @@
 //! Takes the connections of SSH clients in: so many at once and of each user, and for so long without a key.
 
 use super::access::Access;
+use super::channel_end::ServedChannels;
 use super::connection::Connection;
 use super::input_limit::{InputLimit, WINDOW_BYTES};
-use crate::connection_limits::{ConnectionSlots, PortConnection};
+use crate::connection_limits::{AddressSlot, ConnectionSlots, PortConnection};
+use crate::per_user::Counted;
 use crate::shared::Shared;
 use nix::sys::socket::{Shutdown, shutdown};
 use russh::keys::PrivateKey;
 use russh::server::{Config, run_stream};
 use russh::{Disconnect, MethodKind, MethodSet, Preferred, SshId, kex};
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
@@ -51,6 +55,30 @@ pub struct Endpoint {
     /// Connections that no key has let in yet.
     logins: Arc<ConnectionSlots>,
     input: InputLimit,
+    tunnel_idle: Duration,
+}
+
+/// Whose bounds a connection counts for before a key has let it in.
+pub enum Peer<'p> {
+    Address(IpAddr),
+    /// The agent with this certificate carries it.
+    Agent(&'p str),
+    /// The socket of this machine, which bounds its users itself.
+    ThisMachine,
+}
+
+/// A place among those whom no key has let in, until it is dropped.
+enum LoginPlace {
+    Address(#[expect(dead_code)] AddressSlot),
+    Local(#[expect(dead_code)] OwnedSemaphorePermit),
+}
+
+/// What a connection takes up.
+struct Places {
+    _of_agent: Option<Counted<String>>,
+    _slot: OwnedSemaphorePermit,
+    /// Until a key has let it in.
+    login: LoginPlace,
 }
 
 impl Endpoint {
@@ -59,6 +87,7 @@ impl Endpoint {
         host_key: PrivateKey,
         slots: Arc<ConnectionSlots>,
         logins: Arc<ConnectionSlots>,
+        tunnel_idle: Duration,
     ) -> Self {
         let config = Config {
             server_id: SshId::Standard(Cow::Borrowed("SSH-2.0-sluice")),
@@ -77,18 +106,19 @@ impl Endpoint {
             nodelay: true,
             ..Config::default()
         };
-        Self { shared, config: Arc::new(config), slots, logins, input: InputLimit::default() }
+        let (config, input) = (Arc::new(config), InputLimit::default());
+        Self { shared, config, slots, logins, input, tunnel_idle }
     }
 
     pub async fn serve(self: Arc<Self>, listener: TcpListener) {
         loop {
             match listener.accept().await {
-                Ok((stream, _)) => {
+                Ok((stream, from)) => {
+                    let _ = stream.set_nodelay(true);
+                    let Ok(socket) = stream.as_fd().try_clone_to_owned() else { continue };
                     // Without a slot the connection is closed.
-                    let slots =
-                        self.slots.take().and_then(|slot| Some((slot, self.logins.take()?)));
-                    if let Some((slot, login)) = slots {
-                        tokio::spawn(self.clone().connection(stream, slot, login));
+                    if let Some(places) = self.places(Peer::Address(from.ip())) {
+                        tokio::spawn(self.clone().connection(stream, socket, None, places));
                     }
                 }
                 Err(error) => self.slots.pause_after(&error).await,
@@ -96,24 +126,58 @@ impl Endpoint {
         }
     }
 
-    async fn connection(
+    /// Serves a connection from one node of a run to another. `socket` is what ends it. Who comes is proved by a key, as on the
+    /// endpoint's port.
+    pub fn serve_internode<S>(
+        self: &Arc<Self>,
+        stream: S,
+        socket: OwnedFd,
+        login: String,
+        from: Peer<'_>,
+    ) where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        if let Some(places) = self.places(from) {
+            tokio::spawn(self.clone().connection(stream, socket, Some(login), places));
+        }
+    }
+
+    /// A slot, and a place among those whom no key has let in; `None` where all are taken, or the peer has its part of them.
+    fn places(&self, from: Peer<'_>) -> Option<Places> {
+        let (of_agent, login) = match from {
+            Peer::Address(address) => (None, LoginPlace::Address(self.logins.take_from(address)?)),
+            Peer::Agent(agent) => {
+                let counted = self.slots.count_node(agent)?;
+                (Some(counted), LoginPlace::Local(self.logins.take()?))
+            }
+            Peer::ThisMachine => (None, LoginPlace::Local(self.logins.take()?)),
+        };
+        Some(Places { _of_agent: of_agent, _slot: self.slots.take()?, login })
+    }
+
+    async fn connection<S>(
         self: Arc<Self>,
-        stream: TcpStream,
-        _slot: OwnedSemaphorePermit,
-        login: OwnedSemaphorePermit,
-    ) {
-        let Ok(cut) = stream.as_fd().try_clone_to_owned() else { return };
-        let _ = stream.set_nodelay(true);
+        stream: S,
+        cut: OwnedFd,
+        internode: Option<String>,
+        places: Places,
+    ) where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Places { _of_agent, _slot, login } = places;
+        let is_internode = internode.is_some();
         let until = Instant::now() + LOGIN_TIMEOUT;
         let (admitted, access) = oneshot::channel();
-        let slot = PortConnection::new(self.slots.clone());
         let handler = Connection::new(
             self.shared.clone(),
-            slot,
+            PortConnection::new(self.slots.clone()),
             self.input.of_another(),
             admitted,
             self.config.clone(),
+            internode,
+            self.tunnel_idle,
         );
+        let served = handler.served();
         let greeting = run_stream(self.config.clone(), stream, handler);
         let Ok(Ok(mut session)) = timeout_at(until, greeting).await else { return };
         let handle = session.handle();
@@ -125,15 +189,29 @@ impl Endpoint {
             },
         };
         drop(login);
-        let _open = self.shared.volatile.ssh_connections.opened(access.job);
-        tokio::select! {
+        // Nobody sits at a connection between two nodes: it does not keep a run from being inactive.
+        let _open =
+            (!is_internode).then(|| self.shared.volatile.ssh_connections.opened(access.job));
+        let reason = tokio::select! {
             _ = &mut session => return,
-            () = self.job_over(&access) => {}
-        }
-        let reason = format!("job {} has ended", access.job);
+            () = self.job_over(&access) => format!("job {} has ended", access.job),
+            () = self.unused(&served) => "nothing was open in the connection".to_owned(),
+        };
         let told = handle.disconnect(Disconnect::ByApplication, reason, String::new());
         let _ = timeout(CLOSE_TIMEOUT, async { (told.await, session.await) }).await;
         close(&cut);
+    }
+
+    /// Waits until the connection has had no channel for as long as a tunnel may be idle.
+    async fn unused(&self, served: &ServedChannels) {
+        let interval = END_LOOK_INTERVAL.min(self.tunnel_idle / 2);
+        let mut used = Instant::now();
+        while used.elapsed() < self.tunnel_idle {
+            if !served.is_empty() {
+                used = Instant::now();
+            }
+            sleep(interval).await;
+        }
     }
 
     /// Waits until the job has ended, and the connection has had time to read its last lines.

@@ -199,7 +199,8 @@ async fn send_log(shared: &Arc<Shared>, access: &Access, output: &ChannelWriteHa
     let Ok(key) = log_key(shared, access.job, None, access.rank as usize) else { return };
     if collector::is_running(shared, &key) {
         let kind = StreamKind::Log { offset: 0, follow: true };
-        if let Some((mut log, _)) = shared.agents.open_stream(&key.node, key.attempt, kind) {
+        let opened = shared.agents.open_stream(&key.node, key.attempt, kind, access.by.uid);
+        if let Some((mut log, _)) = opened {
             while let Some(Ok(bytes)) = log.next().await {
                 if output.data_bytes(Bytes::from(frame(BINARY, &bytes))).await.is_err() {
                     return;

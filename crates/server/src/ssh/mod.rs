@@ -6,8 +6,8 @@
 //!   sent and nobody has taken.
 //! - `session`: one shell, command or subsystem; `launch`: what its step runs; `step_client`: the step itself, in the
 //!   place of an `srun`, over the agents' streams.
-//! - `forward`: TCP connections in the job's network; `log_socket`: the log of a run as dstack's client reads it;
-//!   `nested`: the second connection that it makes inside the first.
+//! - `forward`: TCP connections in the job's network, made by a step (`forward_step`); `tunnel`: one of them.
+//! - `log_socket`: the log of a run as dstack's client reads it; `nested`: the second connection that it makes inside the first.
 //!
 //! Nothing here opens a connection or a file on behalf of a client: what a client asks for is done by a step of its job.
 
@@ -15,7 +15,8 @@ pub mod access;
 mod channel_end;
 mod connection;
 pub mod endpoint;
-mod forward;
+pub mod forward;
+mod forward_step;
 pub mod host_key;
 mod input_limit;
 mod launch;
@@ -23,3 +24,4 @@ mod log_socket;
 mod nested;
 mod session;
 mod step_client;
+pub mod tunnel;

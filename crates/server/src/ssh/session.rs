@@ -13,6 +13,8 @@ use russh::{ChannelWriteHalf, Sig};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
+/// Where programs find the agent of keys.
+const AGENT_VARIABLE: &str = "SSH_AUTH_SOCK";
 /// The number of standard error among the channel's kinds of data.
 const STDERR: u32 = 1;
 /// The exit status of a session that did not come about: that of an `ssh` without a connection.
@@ -102,15 +104,26 @@ pub fn signal_number(signal: &Sig) -> Option<i32> {
     format!("SIG{name}").parse::<Signal>().ok().map(|signal| signal as i32)
 }
 
-/// Runs the step until it ends, or until the client closes the channel.
+/// Runs the step until it ends, or until the client closes the channel. Where the client forwards its agent of keys, `agent`
+/// tells the path of a socket in the job that leads to it.
 pub async fn run(
     shared: Arc<Shared>,
     access: Access,
-    request: SessionRequest,
+    mut request: SessionRequest,
+    agent: Option<impl Future<Output = Option<String>>>,
     input: ClientInput,
     output: Output,
     mut end: ChannelEnd,
 ) {
+    if let Some(socket) = agent {
+        match socket.await {
+            Some(path) => request.variables.push((AGENT_VARIABLE.to_owned(), path)),
+            None => {
+                let line = "sluice: the agent of keys cannot be forwarded into this job\r\n";
+                let _ = output.half.extended_data_bytes(STDERR, line.as_bytes().to_vec()).await;
+            }
+        }
+    }
     // Not given up half-way: a step that was created has a client, who ends it.
     let started = match launch(&shared, access.job, access.rank, &request) {
         Ok(launch) => step_client::start(&shared, access.by, access.job, launch).await,

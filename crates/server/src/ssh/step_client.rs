@@ -82,7 +82,7 @@ pub async fn start(
     job: JobId,
     launch: StepLaunch,
 ) -> Result<StepClient, Refusal> {
-    let key = launch.key.clone();
+    let (key, owner) = (launch.key.clone(), by.uid);
     let created = create::create(shared, by, CreateStep { job, launch, wait_ms: 0 }).await?;
     let Answer::Step(layout) = created else {
         return Err(Refusal::Other("the step was not created".into()));
@@ -95,6 +95,7 @@ pub async fn start(
     let (reports, from) = mpsc::channel(QUEUE_MAX);
     let relay = Relay {
         shared: shared.clone(),
+        owner,
         place,
         key,
         decoder: Decoder::bounded(STEP_PAYLOAD_MAX),
@@ -112,6 +113,8 @@ pub async fn start(
 
 struct Relay {
     shared: Arc<Shared>,
+    /// Who came in.
+    owner: u32,
     place: StepPlace,
     key: String,
     decoder: Decoder,
@@ -365,7 +368,7 @@ impl Relay {
         let role = StepRole::Srun { key: self.key.clone(), received: self.incoming.received() };
         let StepPlace { node, attempt, step } = &self.place;
         let kind = StreamKind::Step { step: *step, role };
-        let opened = self.shared.agents.open_stream(node, *attempt, kind);
+        let opened = self.shared.agents.open_stream(node, *attempt, kind, self.owner);
         let silent = || NotConnected::Again(format!("node {} does not answer", self.place.node));
         let (mut reader, writer) = opened.ok_or_else(silent)?;
         let mut decoder = Decoder::bounded(STEP_PAYLOAD_MAX);

@@ -81,7 +81,7 @@ async fn create_in_turn(
         if wait_ms == 0 || ticket == 0 {
             return Err(busy());
         }
-        let wake = queue.enter(job, ticket, &ask).ok_or_else(busy)?;
+        let wake = queue.enter(job, by.uid, ticket, &ask).ok_or_else(busy)?;
         // A step that ended before this one was queued has woken nobody.
         queue.wake_next(&shared.state, job);
         if tokio::time::timeout_at(deadline, wake.notified()).await.is_err() {

@@ -90,6 +90,7 @@ fn follower(first: &Launch) -> Launch {
         umask: first.umask,
         rlimits: first.rlimits.clone(),
         unattended: true,
+        volumes: first.volumes.clone(),
         ..Launch::empty(LaunchKind::Interactive)
     }
 }

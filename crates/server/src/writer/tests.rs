@@ -105,7 +105,7 @@ async fn script_and_environment_are_stored_as_blobs_by_their_content() {
 fn long_token(name: &str, bytes: usize) -> Command {
     Command::SetUserToken(Box::new(UserToken {
         hash: name.into(),
-        name: "x".repeat(bytes),
+        name: "x".repeat(bytes.max(1)),
         ..UserToken::default()
     }))
 }

@@ -420,5 +420,7 @@ fn may_start_jobs(event: &Event) -> bool {
             | Event::UserTokenRemoved { .. }
             | Event::SecretSet { .. }
             | Event::SecretRemoved { .. }
+            | Event::VolumeSet { .. }
+            | Event::VolumeRemoved { .. }
     )
 }

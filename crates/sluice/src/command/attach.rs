@@ -6,7 +6,7 @@ use crate::client::Client;
 use clap::Args;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
@@ -25,6 +25,9 @@ pub struct AttachArgs {
     /// Forward a port of the job to this machine, as ssh's -R
     #[arg(short = 'R', value_name = "[BIND:]PORT:HOST:PORT")]
     remote: Vec<String>,
+    /// Forward the agent that holds your keys into the job, as ssh's -A: who is root on its node can use them meanwhile
+    #[arg(short = 'A')]
+    forward_agent: bool,
     /// Run nothing: only forward ports
     #[arg(short = 'N')]
     no_command: bool,
@@ -37,6 +40,9 @@ pub fn run(args: &AttachArgs) -> VerbResult {
     let mut login = Login::new()?;
     login.ssh.args(args.local.iter().flat_map(|forward| ["-L", forward]));
     login.ssh.args(args.remote.iter().flat_map(|forward| ["-R", forward]));
+    if args.forward_agent {
+        login.ssh.arg("-A");
+    }
     if args.no_command {
         login.ssh.arg("-N");
     }
@@ -112,8 +118,9 @@ struct Files(PathBuf);
 
 impl Files {
     fn write(private_key: Option<&str>, endpoint: &SshEndpoint) -> Result<Self, VerbError> {
-        let folder = std::env::temp_dir().join(format!("sluice-attach-{}", std::process::id()));
-        std::fs::DirBuilder::new().mode(0o700).create(&folder).map_err(VerbError::file(&folder))?;
+        let template = std::env::temp_dir().join("sluice-attach-XXXXXX");
+        let folder = nix::unistd::mkdtemp(&template)
+            .map_err(|errno| VerbError::file(&template)(errno.into()))?;
         let files = Self(folder);
         if let Some(text) = private_key {
             write(&files.path(KEY), text)?;

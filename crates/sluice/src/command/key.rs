@@ -3,6 +3,7 @@
 use super::verb::{VerbError, VerbResult};
 use crate::client::Client;
 use clap::{Args, Subcommand};
+use model::printable::printable;
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -50,7 +51,7 @@ pub fn run(args: KeyArgs) -> VerbResult {
     let answer = ask(&mut Client::find()?, args.user, request)?;
     if lists {
         for key in &answer.keys {
-            println!("{} {} {}", key.fingerprint, key.algorithm, key.comment);
+            println!("{} {} {}", key.fingerprint, key.algorithm, printable(&key.comment));
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -25,6 +25,7 @@ mod script_faults;
 mod slurm;
 mod token;
 mod verb;
+mod web_link;
 
 use daemon::{agent, down, server, up};
 
@@ -88,7 +89,7 @@ enum Verb {
     Fleet(dstack::fleet::FleetArgs),
     /// Set, list and delete the secrets of a project
     Secret(dstack::secret::SecretArgs),
-    /// Network volumes of a project
+    /// The volumes of a project
     Volume(dstack::volume::VolumeArgs),
     /// Why a job waits, and when it is expected to start
     Explain(explain::ExplainArgs),
@@ -108,7 +109,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
     if args.first().is_some_and(|word| word == ::agent::container_init::VERB) {
         return ExitCode::from(::agent::container_init::run() as u8);
     }
-    if let Some(code) = args.first().and_then(|word| ::agent::in_job::run(word)) {
+    if let Some(code) = ::agent::in_job::run(&args) {
         return ExitCode::from(code as u8);
     }
     if let Some(command) = SlurmCommand::from_name(name) {

@@ -2,6 +2,7 @@
 
 use super::attach::Login;
 use super::verb::{VerbError, VerbResult};
+use super::web_link;
 use clap::Args;
 
 #[derive(Args)]
@@ -11,9 +12,18 @@ pub struct PortArgs {
     /// A port of the job; LOCAL:PORT for another number on this machine
     #[arg(required = true, value_name = "[LOCAL:]PORT")]
     ports: Vec<String>,
+    /// Print a link for a browser in place of a port here: it is good once, and the server passes the page on
+    #[arg(long)]
+    web: bool,
+    /// With --web: the job's server sees the whole path of the address, as servers want it that are told where they are
+    #[arg(long, requires = "web")]
+    whole_path: bool,
 }
 
 pub fn run(args: &PortArgs) -> VerbResult {
+    if args.web {
+        return web_link::print_links(&args.job, &args.ports, args.whole_path);
+    }
     let ports = args.ports.iter().map(|said| parse(said)).collect::<Result<Vec<_>, _>>()?;
     let mut login = Login::new()?;
     login.ssh.args(["-N", "-o", "ExitOnForwardFailure=yes"]);

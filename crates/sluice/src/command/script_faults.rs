@@ -54,7 +54,7 @@ fn faults(
     first: OptionError,
     read: impl Fn(Vec<u8>) -> Result<(), OptionError>,
 ) -> Vec<ScriptFault> {
-    let whole = |error| vec![ScriptFault { place: line_break(script), error: bare(error) }];
+    let whole = |error| vec![ScriptFault { place: whole_script_place(script), error: bare(error) }];
     let directives = directives(script);
     let none: Vec<&Directive> = Vec::new();
     if directives.len() > DIRECTIVES_MAX || read(with_only(script, &directives, &none)).is_err() {
@@ -82,7 +82,7 @@ fn faults(
 }
 
 /// What is wrong with a script as a whole is wrong with its first line, or with its first line that ends as on DOS.
-fn line_break(script: &[u8]) -> (usize, usize) {
+fn whole_script_place(script: &[u8]) -> (usize, usize) {
     let mut lines = script.split(|byte| *byte == b'\n');
     let found = lines.position(|line| line.ends_with(b"\r"));
     found.map_or((1, 1), |before| (before + 1, 1))

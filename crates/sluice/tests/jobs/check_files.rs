@@ -323,3 +323,25 @@ fn examples_of_the_migration_guide_are_good_and_each_becomes_the_other() {
         assert!(good, "{said}");
     }
 }
+
+#[test]
+fn volumes_are_converted_there_and_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "#!/bin/bash\n#SBATCH --volume=data:/data,part-0:/part\n#SBATCH --volume=old:/old:ro\nmake\n";
+    std::fs::write(dir.path().join("job.sh"), script).unwrap();
+    let yaml = convert(dir.path(), "job.sh");
+    assert!(yaml.contains("# --volume=old:/old:ro: reading only has no counterpart"), "{yaml}");
+    std::fs::write(dir.path().join("job.dstack.yml"), &yaml).unwrap();
+    assert!(check(dir.path(), &["job.dstack.yml"]).1, "{yaml}");
+    let back = convert(dir.path(), "job.dstack.yml");
+    for line in ["#SBATCH --volume=data:/data\n", "#SBATCH --volume=part-0:/part\n"] {
+        assert!(back.contains(line), "{yaml}\n{back}");
+    }
+    let by_rank = "type: task\ncommands: [make]\nnodes: 2\nvolumes:\n- d-${{ dstack.node_rank }}:/d\n- {instance_path: /x, path: /x}\n";
+    std::fs::write(dir.path().join("rank.dstack.yml"), by_rank).unwrap();
+    let script = convert(dir.path(), "rank.dstack.yml");
+    assert!(script.contains("# volumes: /x: has no counterpart"), "{script}");
+    std::fs::write(dir.path().join("rank.sh"), &script).unwrap();
+    let (said, good) = check(dir.path(), &["rank.sh"]);
+    assert!(good, "{said}\n{script}");
+}

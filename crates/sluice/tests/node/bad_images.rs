@@ -85,6 +85,59 @@ fn root_images_that_cannot_be_run_are_one_line_each() {
     assert_nothing_is_left(&cluster);
 }
 
+/// An image for another architecture is one line that names both, in both languages, and nothing of it is downloaded.
+#[test]
+fn root_an_image_of_another_platform_is_one_line_and_leaves_nothing() {
+    let registry = Registry::start();
+    let made = tempfile::tempdir().expect("a folder");
+    let root = made.path().join("rootfs");
+    make_rootfs(&root);
+    registry.push_for("s390x", "lab/other", "1", &root, r#"{"Env":["PATH=/bin"]}"#);
+    let address = &registry.address;
+    let cluster = cluster(&format!("[containers]\ninsecure_registries = ['{address}']\n"));
+    let said =
+        cluster.shell_as(USER, &format!("srun --container=docker://{address}/lab/other:1 true"));
+    assert_ne!(said.code, 0);
+    assert!(said.stderr.contains("linux/s390x"), "{}", said.stderr);
+    let own = if cfg!(target_arch = "aarch64") { "linux/arm64" } else { "linux/amd64" };
+    assert!(said.stderr.contains(own), "{}", said.stderr);
+    assert!(said.stderr.lines().count() <= 2, "{}", said.stderr);
+    let task = format!(
+        "type: task\nname: other\nimage: {address}/lab/other:1\ncommands: [true]\n\
+         resources: {{cpu: 1, memory: 100MB}}\n"
+    );
+    cluster.write("task.dstack.yml", &task);
+    let said = cluster.sluice(&["apply", "-y", "-f", "task.dstack.yml"]);
+    assert_ne!(said.code, 0);
+    let all = format!("{}{}", said.stdout, said.stderr);
+    assert!(all.contains("linux/s390x"), "{all}");
+    let states = cluster.sluice(&["sacct", "-n", "-X", "-P", "-o", "state"]).ok();
+    assert!(states.lines().all(|state| state == "FAILED"), "{states}");
+    assert_eq!(parts_in_store(&cluster), 0, "nothing of it is kept");
+    assert_nothing_is_left(&cluster);
+}
+
+/// A registry that takes connections and never answers: the job says so and ends, others run meanwhile, and one that is
+/// cancelled ends at once.
+#[test]
+fn root_a_registry_that_hangs_keeps_nobody_but_who_waits_for_it() {
+    let hangs = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = hangs.local_addr().expect("an address");
+    let cluster = cluster(&format!("[containers]\ninsecure_registries = ['{address}']\n"));
+    let line = format!("-o out --container=docker://{address}/lab/none:1 --wrap true");
+    let job = cluster.submit_as(USER, &line);
+    // It is asked, and does not answer.
+    let (_asked, _) = hangs.accept().expect("a connection");
+    let rootfs = cluster.path("work/rootfs");
+    let other = format!("srun --container={} cat /etc/release", rootfs.display());
+    assert_eq!(cluster.shell_as(USER, &other).ok(), "made on the spot\n");
+    cluster.sluice(&["scancel", &job.to_string()]).ok();
+    assert!(cluster.await_end(job).starts_with("CANCELLED"));
+    until("the node is free", || (cluster.node_states() == "idle|none").then_some(()));
+    assert_eq!(parts_in_store(&cluster), 0);
+    assert_nothing_is_left(&cluster);
+}
+
 /// The store is smaller than the image: nothing of it stays, and what fits is run.
 #[test]
 fn root_an_image_that_the_store_has_no_place_for_is_one_line() {

@@ -307,6 +307,85 @@ fn root_a_container_has_the_devices_of_its_job_and_step() {
     }
 }
 
+/// The files of a container without a name are removed when its step has ended, those of one with a name stay: while the
+/// job goes on.
+#[test]
+fn root_files_of_a_container_without_a_name_go_with_its_step() {
+    let cluster = cluster("");
+    let rootfs = cluster.path("work/rootfs").display().to_string();
+    let script = format!(
+        "srun -n1 --container={rootfs} sh -c 'head -c 1000000 /dev/zero > /big; ls -l /big' > /dev/null\n\
+         srun -n1 --container={rootfs} --container-name=kept sh -c 'echo > /own'\n\
+         srun -n1 --container={rootfs} --container-save=$PWD/saved.tar true\n\
+         echo > stepped; until [ -e go ]; do sleep 0.1; done"
+    );
+    let job = cluster.submit(&["-n1", "-o", "out", "--wrap", &script]);
+    cluster.await_file("stepped", |_| true);
+    let folder = cluster.state().join("nodes/node1/containers").join(format!("{job}.1"));
+    let left = || -> Vec<String> {
+        let entries = std::fs::read_dir(&folder).expect("the attempt's").flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    };
+    until("the first step's files are gone", || (!left().contains(&"0".to_owned())).then_some(()));
+    assert!(left().contains(&"named-kept".to_owned()), "{:?}", left());
+    assert!(cluster.path("work/saved.tar").exists());
+    assert!(cluster.state_of(job).starts_with("RUNNING"));
+    cluster.write("go", "");
+    assert_eq!(cluster.await_end(job), "COMPLETED|0:0", "{}", cluster.read("out"));
+    assert_nothing_is_left(&cluster);
+}
+
+/// Files that play a fabric, in a mount namespace of the cluster's: a container of a job of several nodes shows and opens
+/// them and locks memory without limit, as its bare processes do; a job of one node has neither.
+#[test]
+fn root_containers_of_jobs_of_several_nodes_have_the_fabric_and_lock_memory() {
+    let cluster = Cluster::folder(
+        "ClusterName=test\nSlurmdParameters=config_overrides\nDefMemPerCPU=100\nGresTypes=gpu\n\
+         NodeName=node[1-2] CPUs=4 RealMemory=2000 Gres=gpu:1\nPartitionName=main Nodes=ALL Default=YES State=UP\n",
+    );
+    cluster.write_conf("gres.conf", "Name=gpu File=/dev/fuse\n");
+    cluster.write_conf("cgroup.conf", "ConstrainDevices=yes\n");
+    make_rootfs(&cluster.path("work/rootfs"));
+    // Devices that no job may open by itself: the kernel's log, and the automounter's, which takes no further right.
+    let change = "mkdir /dev/infiniband && mknod -m 666 /dev/infiniband/uverbs0 c 1 11 && \
+                  mknod -m 666 /dev/infiniband/rdma_cm c 10 235";
+    let covered = cluster.path("dev");
+    for part in ["upper", "work"] {
+        std::fs::create_dir_all(covered.join(part)).expect("made");
+    }
+    let line = format!(
+        "ulimit -S -l 64; unshare --mount --propagation private bash -c 'exec 3</dev/pts 4</dev/shm; \
+         mount -t overlay overlay -o lowerdir=/dev,upperdir={at}/upper,workdir={at}/work /dev && \
+         mount --bind /proc/self/fd/3 /dev/pts && mount --bind /proc/self/fd/4 /dev/shm && {change} && \
+         exec {program} up --detach --state {state} --config {conf} --listen 127.0.0.1:0 --agents 127.0.0.1:0 3<&- 4<&-'",
+        at = covered.display(),
+        program = crate::harness::program(),
+        state = cluster.state().display(),
+        conf = cluster.path("conf").display()
+    );
+    let said = cluster.shell(&line).ok();
+    assert!(said.starts_with("sluice is up"), "{said}");
+    let look = "'for file in uverbs0 rdma_cm; do [ -e /dev/infiniband/$file ] && echo there; \
+                (: < /dev/infiniband/rdma_cm) 2>/dev/null && echo opens; done; ulimit -l'";
+    let container = format!("--container={}", cluster.path("work/rootfs").display());
+    let run = |options: &str| {
+        let said = cluster.shell(&format!("ulimit -S -l 64; srun {options} sh -c {look}")).ok();
+        said.lines().map(str::to_owned).collect::<Vec<String>>()
+    };
+    // Without a limit, or as much as the machine lets root have.
+    let most = run("-N2 -n2").last().cloned().expect("a limit");
+    assert_ne!(most, "64");
+    for options in ["-N2 -n2 --label", &format!("-N2 -n2 --label {container}")] {
+        let lines = run(options);
+        for task in ["0: ", "1: "] {
+            let own: Vec<&str> = lines.iter().filter_map(|line| line.strip_prefix(task)).collect();
+            assert_eq!(own, ["there", "opens", "there", "opens", &most], "{options}");
+        }
+    }
+    assert_eq!(run(&format!("-N1 -n1 {container}")), ["64"], "a job of one node has no fabric");
+    assert_nothing_is_left(&cluster);
+}
+
 /// The file was built by Apptainer 1.4.5 from a folder with one program, which prints `/etc/made` and ends with its argument.
 #[test]
 fn root_a_sif_that_apptainer_built_runs_and_a_folder_has_its_variables() {

@@ -134,3 +134,27 @@ fn root_frequency_of_a_steps_cpus_is_set_and_set_back_whatever_ends_it() {
     let refused = cluster.shell("scontrol reconfigure");
     assert!(refused.code != 0 && refused.stderr.contains("CpuFreqDef"), "{}", refused.stderr);
 }
+
+/// The frequency at which a step's processes are seen to run, while it runs and in the books.
+#[test]
+fn up_frequency_at_which_tasks_ran_is_in_sstat_and_sacct() {
+    let cluster = Cluster::folder(ONE_NODE);
+    let sysfs = cluster.path("sys");
+    for cpu in 0..std::thread::available_parallelism().expect("CPUs").get() {
+        let folder = sysfs.join(format!("cpu{cpu}/cpufreq"));
+        std::fs::create_dir_all(&folder).expect("made");
+        std::fs::write(folder.join("scaling_cur_freq"), "2400000\n").expect("written");
+    }
+    cluster.start_with(&[("SLUICE_CPU_SYSFS", sysfs.to_str().expect("utf-8"))]);
+    let script = "srun -n1 sh -c 'echo > ready; until [ -e go ]; do sleep 0.05; done'";
+    let job = cluster.submit(&["-n1", "-o", "out", "--wrap", script]);
+    cluster.await_file("ready", |_| true);
+    let step = format!("{job}.0");
+    let asked = |program: &str| {
+        cluster.sluice(&[program, "-n", "-P", "-j", &step, "-o", "AveCPUFreq"]).ok()
+    };
+    assert_eq!(asked("sstat"), "2.40G\n");
+    cluster.write("go", "");
+    assert_eq!(cluster.await_end(job), "COMPLETED|0:0", "{}", cluster.read("out"));
+    until("the books have it", || (asked("sacct") == "2.40G\n").then_some(()));
+}

@@ -1,5 +1,5 @@
-//! GPUs by files that play those of their drivers: AMD's, found, told to jobs and watched; NVIDIA's, divided into slices
-//! that change under running jobs.
+//! GPUs by files that play those of their drivers: AMD's, found, told to jobs and watched; accelerators; NVIDIA's, divided
+//! into slices that change under running jobs. Energy by files that play the processors' counters.
 
 use super::gpu_health;
 use crate::harness::{Cluster, until};
@@ -99,6 +99,107 @@ fn up_amd_gpus_are_found_told_to_jobs_and_watched() {
     std::fs::remove_dir_all(root.join("sys/bus/pci/devices/0000:26:00.0")).expect("removed");
     let lost = "draining|GPU 1: lost: its driver does not show it any more";
     until("it is lost", || (cluster.node_states() == lost).then_some(()));
+}
+
+/// A Gaudi and a Tenstorrent card, with their sensors.
+fn put_accelerators(root: &Path) {
+    let gaudi = "sys/class/accel/accel0/device";
+    let tenstorrent = "sys/class/tenstorrent/tenstorrent!0";
+    for (path, text) in [
+        (format!("{gaudi}/vendor"), "0x1da3\n"),
+        (format!("{gaudi}/device_type"), "GAUDI2\n"),
+        (format!("{gaudi}/status"), "operational\n"),
+        (format!("{gaudi}/hwmon/hwmon1/temp1_input"), "47000\n"),
+        (format!("{gaudi}/hwmon/hwmon1/power1_input"), "101000000\n"),
+        ("dev/accel/accel0".to_owned(), ""),
+        ("dev/accel/accel_controlD0".to_owned(), ""),
+        (format!("{tenstorrent}/device/vendor"), "0x1e52\n"),
+        (format!("{tenstorrent}/device/hwmon/hwmon2/temp1_input"), "52000\n"),
+        (format!("{tenstorrent}/tt_card_type"), "n300\n"),
+        ("dev/tenstorrent/0".to_owned(), ""),
+    ] {
+        put(root, &path, text);
+    }
+}
+
+#[test]
+fn up_accelerators_are_found_watched_and_drain_their_node_when_their_driver_gives_up() {
+    let cluster = cluster("gpu:gaudi2:1,gpu:tenstorrent_n300:1", "nvidia");
+    let root = cluster.path("gpus");
+    put_accelerators(&root);
+    let variables = [("SLUICE_GPU_ROOT", root.to_str().expect("utf-8"))];
+    let printed = cluster.command(&["agent", "--print-config"]).envs(variables).output();
+    let printed = String::from_utf8(printed.expect("it runs").stdout).expect("utf-8");
+    for part in [
+        "Name=gpu Type=gaudi2 MultipleFiles=/dev/accel/accel0,/dev/accel/accel_controlD0\n",
+        "Name=gpu Type=tenstorrent_n300 File=/dev/tenstorrent/0\n",
+    ] {
+        assert!(printed.contains(part), "{part} in\n{printed}");
+    }
+    cluster.start_with(&variables);
+    let line = |wanted: &str| {
+        let shown = cluster.sluice(&["scontrol", "show", "node", "node1"]).ok();
+        shown.lines().any(|line| line.trim() == wanted).then_some(())
+    };
+    let gaudi = "GPU=0 Model=GAUDI2 UUID=/accel0 Temp=47C Watts=101 Health=ok";
+    until("the one is read", || line(gaudi));
+    until("the other is read", || line("GPU=1 Model=tenstorrent_n300 UUID=/0 Temp=52C Health=ok"));
+    put(&root, "sys/class/accel/accel0/device/status", "malfunction\n");
+    let drained = "drained|GPU 0: lost: its driver says: malfunction";
+    until("it fails", || (cluster.node_states() == drained).then_some(()));
+    put(&root, "sys/class/accel/accel0/device/status", "operational\n");
+    until("it is well", || (cluster.node_states() == "idle|none").then_some(()));
+}
+
+/// Counters of two sockets that a running job finds higher: its energy is in `sstat` while it runs, and in the books
+/// afterwards, of the job and of its step; the node has its power.
+#[test]
+fn up_energy_of_the_processors_is_in_sstat_sacct_and_the_nodes_power() {
+    let cluster = Cluster::folder(
+        "ClusterName=test\nDefMemPerCPU=64\nKillWait=1\nSlurmdParameters=config_overrides\n\
+         NodeName=node1 CPUs=2 RealMemory=500\nPartitionName=main Nodes=node1 Default=YES State=UP\n",
+    );
+    let root = cluster.path("counters");
+    let count = |joules: u64| {
+        let folder = root.join("sys/class/powercap/intel-rapl:0");
+        std::fs::create_dir_all(&folder).expect("made");
+        std::fs::write(folder.join("new"), format!("{}\n", joules * 1_000_000)).expect("written");
+        std::fs::rename(folder.join("new"), folder.join("energy_uj")).expect("renamed");
+    };
+    count(1_000);
+    put(&root, "sys/class/powercap/intel-rapl:0/max_energy_range_uj", "262143328850\n");
+    put(&root, "sys/class/powercap/intel-rapl:0/name", "psys\n");
+    cluster.start_with(&[("SLUICE_GPU_ROOT", root.to_str().expect("utf-8"))]);
+    let script = "srun sh -c 'echo > ready; until [ -e go ]; do sleep 0.05; done'";
+    let job = cluster.submit(&["-n2", "-o", "out", "--wrap", script]);
+    cluster.await_file("ready", |_| true);
+    count(41_000);
+    let step = format!("{job}.0");
+    let cpus: u64 = std::thread::available_parallelism().expect("CPUs").get() as u64;
+    let own = 40_000 * 2_u64.min(cpus) / cpus;
+    let live = cluster.sluice(&["sstat", "-n", "-P", "-j", &step, "-o", "ConsumedEnergyRaw"]).ok();
+    assert_eq!(live.trim(), own.to_string());
+    until("the node's power is shown", || {
+        let shown = cluster.sluice(&["scontrol", "show", "node", "node1"]).ok();
+        let line = shown.lines().find(|line| line.trim_start().starts_with("CurrentWatts="))?;
+        (!line.contains("AveWatts=0")).then_some(())
+    });
+    cluster.write("go", "");
+    assert_eq!(cluster.await_end(job), "COMPLETED|0:0", "{}", cluster.read("out"));
+    let asked = "jobid,ConsumedEnergyRaw,ConsumedEnergy,AllocTRES,TRESUsageOutTot";
+    let booked = until("the books have it", || {
+        let text = cluster.sluice(&["sacct", "-n", "-P", "-j", &job.to_string(), "-o", asked]).ok();
+        let row = |id: &str| {
+            let line = text.lines().find(|line| line.split('|').next() == Some(id))?;
+            Some(line.split('|').map(str::to_owned).collect::<Vec<_>>())
+        };
+        Some((row(&job.to_string())?, row(&step)?))
+    });
+    let (whole, step) = booked;
+    assert_eq!(whole[1], own.to_string(), "{whole:?}");
+    assert_eq!(step[1], own.to_string(), "{step:?}");
+    assert!(whole[3].contains(&format!("energy={own},")), "{whole:?}");
+    assert!(step[4].starts_with(&format!("energy={own},")), "{step:?}");
 }
 
 /// One GPU in these instances, with the driver's list of them.

@@ -35,3 +35,4 @@ mod shared_folders;
 mod ssh;
 mod unkillable;
 mod vm;
+mod volumes;

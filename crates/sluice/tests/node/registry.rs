@@ -78,6 +78,19 @@ impl Registry {
 
     /// Pushes a root file system as an image of one layer.
     pub fn push(&self, name: &str, tag: &str, rootfs: &Path, settings: &str) {
+        let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+        self.push_for(architecture, name, tag, rootfs, settings);
+    }
+
+    /// The same, as an image for machines of this architecture.
+    pub fn push_for(
+        &self,
+        architecture: &str,
+        name: &str,
+        tag: &str,
+        rootfs: &Path,
+        settings: &str,
+    ) {
         let dir = tempfile::tempdir().expect("a folder");
         let (plain, packed) = (dir.path().join("layer.tar"), dir.path().join("layer.tar.gz"));
         let run = |program: &str, args: &[&str]| {
@@ -109,7 +122,6 @@ impl Registry {
         );
         std::fs::write(&packed, run("gzip", &["-c", &text(&plain)])).expect("written");
         let config = dir.path().join("config.json");
-        let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
         let described = format!(
             r#"{{"architecture":"{architecture}","os":"linux","config":{settings},"rootfs":{{"type":"layers","diff_ids":["{}"]}}}}"#,
             sum(&plain)

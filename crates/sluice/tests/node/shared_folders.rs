@@ -67,7 +67,7 @@ fn root_a_volume_gives_no_rights_and_one_that_is_missing_is_named() {
             true,
             "without",
         ),
-        ("{name: data, path: /data}", "true", false, "name a folder that the nodes have mounted"),
+        ("{name: data, path: /data}", "true", false, "volume data does not exist"),
     ];
     for (volume, command, is_good, words) in table {
         let (good, said) = run(&cluster, "node1", volume, command);

@@ -2,7 +2,7 @@
 
 use crate::harness::program;
 use crate::harness::ssh_hosts::{INSTALLED, SshHosts};
-use crate::harness::{sorted_lines, until};
+use crate::harness::{skip, sorted_lines, until};
 
 const ONE_HOST: &str = "  hosts: [10.77.0.1]\n";
 
@@ -129,6 +129,31 @@ fn root_host_that_lacks_something_is_told_by_name_and_recovers() {
     assert!(said.stdout.contains("lab-2 10.77.0.3 terminating"), "{}", said.stdout);
     hosts.await_states("lab", "lab-0 idle,lab-1 idle");
     assert_eq!(hosts.hub("sinfo -h -R -p lab -o %E").ok(), "");
+}
+
+/// Debian's own sudo, for a user of the host who may become root without a password.
+#[test]
+fn root_ordinary_user_with_sudo_installs_and_removes_the_agent() {
+    if !std::path::Path::new("/usr/bin/sudo").exists() {
+        return skip("sudo", "no sudo");
+    }
+    let Some(hosts) = SshHosts::up(1) else { return };
+    let allowed = "games ALL=(ALL) NOPASSWD: ALL";
+    hosts
+        .on(1, &format!("mkdir -p /etc/sudoers.d && echo '{allowed}' > /etc/sudoers.d/games && chmod 440 /etc/sudoers.d/games"))
+        .ok();
+    let ssh = "  hosts: [{hostname: 10.77.0.1, user: games}]\n";
+    let file = hosts.write_fleet("lab", "", ssh);
+    let said = hosts.apply(&file);
+    assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
+    hosts.await_states("lab", "lab-0 idle");
+    let owner = hosts.on(1, &format!("stat -c %U {INSTALLED}/sluice")).ok();
+    assert_eq!(owner.trim(), "root", "the agent is root's");
+    let log = hosts.on(1, "cat /var/log/auth.log 2>/dev/null || true").ok();
+    assert!(!log.contains("PRIVATE KEY"), "{log}");
+    let deleted = hosts.hub(&format!("{} fleet delete lab -y", program()));
+    assert_eq!(deleted.code, 0, "{}{}", deleted.stdout, deleted.stderr);
+    assert_eq!(hosts.on(1, &format!("ls {INSTALLED} 2>/dev/null || true")).ok(), "");
 }
 
 #[test]

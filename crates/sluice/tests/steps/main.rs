@@ -11,5 +11,7 @@ mod inactivity;
 mod input_output;
 mod log_socket;
 mod server_stream;
+mod ssh_bounds;
 mod ssh_endpoint;
 mod tasks;
+mod web_pages;

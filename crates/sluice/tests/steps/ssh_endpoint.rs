@@ -68,6 +68,14 @@ impl<'c> Ssh<'c> {
         command
     }
 
+    pub fn port(&self) -> u16 {
+        self.port.parse().expect("a port")
+    }
+
+    pub fn key(&self) -> &std::path::Path {
+        &self.key
+    }
+
     pub fn ssh(&self, job: impl ToString, args: &[&str]) -> Command {
         let mut command = self.command("ssh");
         let (options, words): (Vec<&str>, Vec<&str>) =
@@ -93,7 +101,7 @@ impl<'c> Ssh<'c> {
     }
 }
 
-fn running(cluster: &Cluster, args: &str) -> u32 {
+pub fn running(cluster: &Cluster, args: &str) -> u32 {
     let job = cluster.submit_sleeper(args);
     cluster.await_state(job, "RUNNING");
     job
@@ -255,7 +263,7 @@ impl Drop for Held {
     }
 }
 
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
@@ -316,4 +324,47 @@ fn up_ports_are_forwarded_both_ways_and_not_to_metadata() {
         let said = ssh.run(job, &[&format!("-W{refused}")]);
         assert_eq!(said.code, 255, "{refused}: {said:?}");
     }
+}
+
+#[test]
+fn root_key_that_a_token_was_given_ends_with_the_token() {
+    let cluster = Cluster::up(TWO_NODES);
+    let Some(mut ssh) = Ssh::new(&cluster, "key-of-a-token") else { return };
+    let job = cluster.submit_as(USER, "-o /dev/null --wrap 'sleep 600'");
+    cluster.await_state(job, "RUNNING");
+    let token =
+        cluster.shell_as(USER, &format!("{} token user {USER} --name leaked", program())).ok();
+    let token = token.split_whitespace().last().expect("a token").to_owned();
+    let ports = std::fs::read_to_string(cluster.state().join("ports.json")).unwrap();
+    let ports: serde_json::Value = serde_json::from_str(&ports).unwrap();
+    let url = format!("http://{}/api/users/get_my_user", ports["listen"].as_str().unwrap());
+    let ask = format!("curl -sS -X POST -H 'Authorization: Bearer {token}' {url}");
+    let user: serde_json::Value = serde_json::from_str(&cluster.shell(&ask).ok()).expect("JSON");
+    let private = user["ssh_private_key"].as_str().expect("a key");
+    ssh.key = cluster.path("given");
+    std::fs::write(&ssh.key, private).unwrap();
+    std::fs::set_permissions(&ssh.key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(ssh.run(job, &["id -un"]).ok().trim(), USER);
+    cluster.shell_as(USER, &format!("{} token revoke leaked", program())).ok();
+    assert_eq!(ssh.run(job, &["true"]).code, 255);
+    // The owner's own way in is not shut.
+    let said = cluster.shell_as(USER, &format!("{} attach {job} -- id -un", program()));
+    assert_eq!(said.ok().trim(), USER);
+}
+
+#[test]
+fn root_key_that_another_has_registered_too_opens_no_run_by_its_name() {
+    let cluster = Cluster::up(TWO_NODES);
+    let Some(owner) = Ssh::of_user(&cluster, USER) else { return };
+    let job = cluster.submit_as(USER, "-o /dev/null --wrap 'sleep 600'");
+    let of_other = cluster.submit_as(STRANGER, "-o /dev/null --wrap 'sleep 600'");
+    [job, of_other].iter().for_each(|job| cluster.await_state(*job, "RUNNING"));
+    let name = |job: u32| format!("wrap-{job}");
+    assert_eq!(owner.run(name(job), &["id -un"]).ok().trim(), USER);
+    let add = format!("{} key add {}.pub", program(), owner.key.display());
+    cluster.shell_as(STRANGER, &add).ok();
+    for login in [name(job), name(of_other)] {
+        assert_eq!(owner.run(&login, &["true"]).code, 255, "{login}");
+    }
+    assert_eq!(owner.run(job, &["id -un"]).ok().trim(), USER, "its number is nobody else's");
 }

@@ -220,6 +220,7 @@ fn every_submission_option_changes_something() {
         OptionKey::AccelBind => "g",
         OptionKey::ContainerMounts => "/data",
         OptionKey::Secret => "token",
+        OptionKey::Volume => "data:/data",
         OptionKey::TresPerTask => "cpu=2",
         _ => "1",
     };

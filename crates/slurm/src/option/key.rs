@@ -63,6 +63,7 @@ pub enum OptionKey {
     Requeue,
     Reservation,
     Secret,
+    Volume,
     Signal,
     TestOnly,
     Time,

@@ -14,7 +14,7 @@ use wire::supervisor::StepStream;
 impl Session {
     pub(super) fn open(
         &mut self,
-        agent: &Agent,
+        agent: &mut Agent,
         stream: u32,
         key: AttemptKey,
         kind: StreamKind,
@@ -31,6 +31,9 @@ impl Session {
                 let ended = agent.attempt_end(&key);
                 let reader = OutputFileReader { stream, path, owner, offset, follow, ended };
                 Ok(StreamHandle::output_file(reader, outputs))
+            }
+            StreamKind::Volume { order } => {
+                agent.admit_volume(&order).map(|work| StreamHandle::volume(work, stream, outputs))
             }
             StreamKind::Step { step, role } => agent.step_socket(&key).map(|(socket, folder)| {
                 StreamHandle::step(socket, folder, StepStream { step, role, stream }, outputs)

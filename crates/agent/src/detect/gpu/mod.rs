@@ -1,6 +1,6 @@
 //! Detects GPUs by what their drivers show in `/proc`, `/sys` and `/dev`, without a vendor library.
 //!
-//! `nvidia` with `mig` (slices), `amd` (the compute driver's topology), `intel`, `accelerator` (Gaudi, Tenstorrent);
+//! `nvidia` with `mig` (slices), `amd` (the compute driver's topology), `intel`, `accelerator` (Gaudi, Tenstorrent, TPUs);
 //! `models` names models that their drivers do not name.
 
 mod accelerator;
@@ -33,6 +33,8 @@ pub enum Vendor {
     /// Intel's Gaudi, by its driver's name.
     Habana,
     Tenstorrent,
+    /// Its TPUs.
+    Google,
 }
 
 impl Vendor {
@@ -43,6 +45,7 @@ impl Vendor {
             Vendor::Intel => "intel",
             Vendor::Habana => "gaudi",
             Vendor::Tenstorrent => "tenstorrent",
+            Vendor::Google => "tpu",
         }
     }
 
@@ -52,14 +55,14 @@ impl Vendor {
         match self {
             Vendor::Amd => Some("ROCR_VISIBLE_DEVICES"),
             Vendor::Intel => Some("ZE_AFFINITY_MASK"),
-            Vendor::Nvidia | Vendor::Habana | Vendor::Tenstorrent => None,
+            Vendor::Nvidia | Vendor::Habana | Vendor::Tenstorrent | Vendor::Google => None,
         }
     }
 
     /// Whether its GPUs are read. Their numbers do not meet: those of render nodes are the kernel's for all vendors, and
-    /// begin at 128.
+    /// begin at 128, and those of accelerators begin far above.
     pub fn is_read(self) -> bool {
-        matches!(self, Vendor::Nvidia | Vendor::Amd | Vendor::Intel)
+        self != Vendor::Google
     }
 }
 
@@ -72,7 +75,7 @@ pub struct GpuDevice {
     pub model: String,
     /// The device file a job must be able to open.
     pub path: String,
-    /// The capability files of a MIG slice.
+    /// Further files that a job must be able to open: the capabilities of a MIG slice, the control device of an accelerator.
     pub capabilities: Vec<String>,
     /// The UUID of a MIG slice, by which a process is told of it. Whole GPUs are told by their numbers.
     pub uuid: Option<String>,
@@ -80,6 +83,7 @@ pub struct GpuDevice {
     pub unique_id: Option<String>,
     /// `0000:21:00.0`
     pub pci: Option<String>,
+    /// The number of its device file. Those of accelerators are counted on from a number of their vendor's.
     pub minor: u32,
     pub numa_node: Option<u32>,
     /// The processors near it, in the kernel's list form.
@@ -92,6 +96,11 @@ pub struct GpuDevice {
 }
 
 impl GpuDevice {
+    /// It is a part of a GPU, which has no readings of its own.
+    pub fn is_slice(&self) -> bool {
+        self.vendor == Vendor::Nvidia && !self.capabilities.is_empty()
+    }
+
     /// All files that a job must be able to open, as gres.conf's `MultipleFiles` has them.
     pub fn files(&self) -> String {
         let capabilities = self.capabilities.iter().map(String::as_str);
@@ -111,7 +120,7 @@ pub(crate) fn root() -> PathBuf {
     std::env::var_os(ROOT_VARIABLE).map_or_else(|| "/".into(), PathBuf::from)
 }
 
-/// The GPUs below `root`, NVIDIA, AMD, Intel, Gaudi and Tenstorrent in this order. None is not an error.
+/// The GPUs below `root`, NVIDIA, AMD, Intel, Gaudi, Tenstorrent and TPUs in this order. None is not an error.
 pub fn detect_gpus(root: &Path) -> Vec<GpuDevice> {
     let mut gpus = nvidia::detect(root);
     mig::set_slice_uuids(root, &mut gpus);
@@ -136,21 +145,36 @@ pub(crate) fn nvidia_units(root: &Path) -> Vec<String> {
     nvidia::detect(root).iter().map(GpuDevice::files).collect()
 }
 
-/// The GPUs below `root` that are read by files of the kernel's, with the folders of their devices.
-pub(crate) fn readable_by_files(root: &Path) -> Vec<(GpuDevice, PathBuf)> {
+/// A GPU that is read by files of the kernel's.
+pub(crate) struct FileGpu {
+    pub gpu: GpuDevice,
+    /// The folder of its device.
+    pub device: PathBuf,
+    /// That of its driver's class, where the driver has files of its own there.
+    pub class: Option<PathBuf>,
+}
+
+/// The GPUs below `root` that are read by files of the kernel's.
+pub(crate) fn readable_by_files(root: &Path) -> Vec<FileGpu> {
     let mut found = amd::detect(root);
     found.extend(intel::detect(root));
+    found.extend(accelerator::readable(root));
     if found.is_empty() {
         return Vec::new();
     }
     // They follow NVIDIA's, as in `detect_gpus`.
     let first = nvidia::detect(root).len() as u32;
-    let folder = |gpu: &GpuDevice| match &gpu.pci {
-        Some(address) => pci_device(root, address),
-        None => root.join(format!("sys/class/drm/renderD{}/device", gpu.minor)),
-    };
     let numbered = (first..).zip(found).map(|(index, gpu)| GpuDevice { index, ..gpu });
-    numbered.map(|gpu| (folder(&gpu), gpu)).map(|(folder, gpu)| (gpu, folder)).collect()
+    let with_folders = |gpu: GpuDevice| {
+        let class = accelerator::class_folder(root, &gpu);
+        let device = match (&class, &gpu.pci) {
+            (Some(class), _) => class.join("device"),
+            (None, Some(address)) => pci_device(root, address),
+            (None, None) => root.join(format!("sys/class/drm/renderD{}/device", gpu.minor)),
+        };
+        FileGpu { gpu, device, class }
+    };
+    numbered.map(with_folders).collect()
 }
 
 /// A device of which only its files tell. `device` is its folder in `/sys`.

@@ -3,18 +3,18 @@
 
 use super::Attempt;
 use super::prolog_epilog::{EndStage, Hook, RunningHook};
+use crate::in_job::SSH_RELAY;
 use crate::supervisor::container;
+use crate::supervisor::folders::namespaces::{NamespaceError, ShownVolumes};
 use crate::supervisor::folders::scratch::{Scratch, ScratchLocation};
-use crate::supervisor::folders::{namespaces, shared_memory};
+use crate::supervisor::folders::{JobFolders, internode_ssh, namespaces, shared_memory};
 use nix::unistd::{ForkResult, Uid, fork};
-use std::path::Path;
 
 impl Attempt {
     /// Makes the scratch and private folders. A job runs without scratch if it cannot be made, but not without private
-    /// folders: the site promises them.
+    /// folders, which the site promises, nor on several nodes without the way from one to another.
     pub(super) fn make_folders(&mut self) -> Result<(), String> {
-        let (record, spool) = (&self.record, self.dir.path().parent());
-        let node = spool.and_then(Path::parent).unwrap_or(Path::new("/"));
+        let (record, node) = (&self.record, self.dir.node_folder());
         let location = ScratchLocation::scratch(&record.site, node, &record.group_root);
         match Scratch::make(&location, record.attempt, Some(&record.launch.user)) {
             Ok((mut scratch, own)) => {
@@ -24,17 +24,18 @@ impl Attempt {
                 {
                     self.agents.report_refusal(why);
                 }
-                let mut written = Vec::new();
-                for file in &record.launch.files {
-                    match scratch.write(&own, &file.name, &file.text, &record.launch.user) {
-                        Ok(path) => written.push(format!("{}={}", file.variable, path.display())),
-                        Err(why) => self.agents.report_refusal(why),
-                    }
-                }
                 self.folders.scratch = Some(scratch);
-                self.record.launch.environment.extend(written);
             }
             Err(why) => self.agents.report_refusal(why),
+        }
+        let launch = &self.record.launch;
+        let is_needed = launch.internode_ssh.is_some();
+        if is_needed || !launch.files.is_empty() {
+            match self.write_run_files(&ScratchLocation::run_files(node)) {
+                Err(why) if is_needed => return Err(why),
+                Err(why) => self.agents.report_refusal(why),
+                Ok(()) => {}
+            }
         }
         if let Some(folders) = &self.record.site.private {
             let beside = self.folders.scratch.as_ref();
@@ -44,6 +45,34 @@ impl Attempt {
             }
             self.folders.private = Some(made.scratch);
         }
+        Ok(())
+    }
+
+    /// Writes what tells the nodes of a run of one another.
+    fn write_run_files(&mut self, location: &ScratchLocation) -> Result<(), String> {
+        let record = &self.record;
+        let (launch, user) = (&record.launch, &record.launch.user);
+        let (mut folder, own) = Scratch::make(location, record.attempt, Some(user))?;
+        if let Some(limit) = record.limits.scratch {
+            let (job, beside) = ((&*record.group_root, record.attempt), &self.folders.scratch);
+            // The folder is the user's: it is held to the same quota as the scratch folder.
+            if let Err(why) = folder.limit(&own, limit, job, beside.as_ref()) {
+                self.agents.report_refusal(why);
+            }
+        }
+        let mut variables = Vec::new();
+        for file in &launch.files {
+            let path = folder.write(&own, &file.name, &file.text, 0o644, user)?;
+            variables.push(format!("{}={}", file.variable, path.display()));
+        }
+        if let Some(ssh) = &launch.internode_ssh {
+            let relay = container::own_program(SSH_RELAY, launch.container.is_some())?;
+            for file in internode_ssh::files(ssh, folder.path(), &relay) {
+                folder.write(&own, file.name, &file.text, file.mode, user)?;
+            }
+        }
+        self.folders.run_files = Some(folder);
+        self.folders.variables = variables;
         Ok(())
     }
 
@@ -59,9 +88,9 @@ impl Attempt {
         version.to_str().map(str::to_owned)
     }
 
-    /// Makes the namespace in which the job sees its private folders, if the site configures any, and a `/dev/shm` of the size
-    /// that the job asks for.
-    pub(super) fn show_private(&mut self) -> Result<(), String> {
+    /// Makes the namespace in which the job sees its private folders, if the site configures any, a `/dev/shm` of the size
+    /// that the job asks for, and its volumes.
+    pub(super) fn show_private(&mut self) -> Result<(), NamespaceError> {
         let folders = self.record.site.private.as_ref().zip(self.folders.private.as_ref());
         let mut memory = self.record.private_memory();
         if memory.is_some() && !Uid::effective().is_root() {
@@ -69,8 +98,17 @@ impl Attempt {
             self.agents.report_refusal(why.to_owned());
             memory = None;
         }
-        if folders.is_some() || memory.is_some() {
-            self.folders.namespaces = Some(namespaces::mount_private_folders(folders, memory)?);
+        let volumes = self.record.node_volumes();
+        if !volumes.is_empty() && !Uid::effective().is_root() {
+            let why =
+                "volumes cannot be shown to a job without an image: the agent does not run as root";
+            return Err(NamespaceError::Job(why.to_owned()));
+        }
+        if folders.is_some() || memory.is_some() || !volumes.is_empty() {
+            let (node, user) = (self.dir.node_folder(), &self.record.launch.user);
+            let volumes = ShownVolumes { volumes, node, user };
+            let made = namespaces::mount_private_folders(folders, memory, &volumes)?;
+            self.folders.namespaces = Some(made);
         }
         Ok(())
     }
@@ -117,20 +155,21 @@ impl Attempt {
         self.folders.namespaces = None;
         let uid = self.record.launch.user.uid;
         let full = |scratch: &Option<Scratch>| scratch.as_ref().is_some_and(|s| !s.remove_empty());
-        let folders = [&self.folders.scratch, &self.folders.private].map(full);
+        let JobFolders { scratch, private, run_files, .. } = &self.folders;
+        let folders = [scratch, private, run_files].map(full);
         let left = shared_memory::owned_by(uid);
         let left = Some(left).filter(|left| !left.is_empty() && !shared_memory::has_processes(uid));
         let containers = container::folder_of_attempt(&self.dir);
         let containers = Some(containers).filter(|folder| folder.exists());
         self.had_containers = containers.is_some();
         let groups = self.group.paths();
-        if folders == [false, false] && left.is_none() && containers.is_none() {
+        if folders == [false; 3] && left.is_none() && containers.is_none() {
             return;
         }
         // SAFETY: the supervisor has one thread, and the child ends here.
         match unsafe { fork() } {
             Ok(ForkResult::Child) => {
-                let failed = self.folders.both().filter(|folder| folder.remove().is_err()).count();
+                let failed = self.folders.all().filter(|folder| folder.remove().is_err()).count();
                 if let Some(left) = &left {
                     shared_memory::remove(left, uid);
                 }

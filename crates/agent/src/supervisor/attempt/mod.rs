@@ -18,6 +18,7 @@ use crate::supervisor::container::{self, SCRIPT_STEP};
 use crate::supervisor::cpu_time_limit::CpuLimit;
 use crate::supervisor::deadlines::{Deadline, Deadlines};
 use crate::supervisor::folders::JobFolders;
+use crate::supervisor::folders::namespaces::NamespaceError;
 use crate::supervisor::job_context::JobContext;
 use crate::supervisor::job_log::JobLog;
 use crate::supervisor::process::reap::reap_next;
@@ -189,8 +190,10 @@ impl Attempt {
 
     /// Mounts the private folders, then runs the prolog and starts the job.
     fn start_shown(&mut self) {
-        if let Err(why) = self.show_private() {
-            return self.fail_for_node(why);
+        match self.show_private() {
+            Ok(()) => {}
+            Err(NamespaceError::Node(why)) => return self.fail_for_node(why),
+            Err(NamespaceError::Job(why)) => return self.fail_launch(why),
         }
         let first_step = self.record.launch.first_step.is_some();
         let at_once = self.record.has_script || first_step || self.record.site.prolog_at_allocation;

@@ -7,6 +7,7 @@ use crate::supervisor::process::binding::{self, ProcessBinding};
 use crate::supervisor::process::environment::{
     ProcessIdentity, merge_environment, process_variables, script_streams,
 };
+use crate::supervisor::process::path_variable::first_in_path;
 use crate::supervisor::process::spawn::{
     Argv0, ProcessSpec, Readiness, Spawned, Stream, readiness, spawn,
 };
@@ -88,7 +89,11 @@ impl Attempt {
         let (own, pid_variables) = process_variables(&launch.process_variables, &identity, None);
         let marker = self.group.marker().map(|(name, mark)| format!("{name}={mark}"));
         let base = launch.environment.iter().map(String::as_str);
-        let over = own.iter().chain(&marker).map(String::as_str);
+        let over = self.folders.variables.iter().chain(&own).chain(&marker).map(String::as_str);
+        let mut environment = merge_environment(base, over);
+        if let Some(folder) = self.folders.run_files_path() {
+            first_in_path(&mut environment, folder);
+        }
         let cpus = binding::script_cpus(&self.record);
         let workspace = self.workspace.as_ref().filter(|_| with_container);
         let own_folder = workspace.is_some_and(|brought| brought.workspace.own_folder);
@@ -113,7 +118,7 @@ impl Attempt {
             user: &launch.user,
             argv,
             argv0: Argv0::AsGiven,
-            environment: merge_environment(base, over),
+            environment,
             pid_variables,
             work_dir,
             umask: launch.umask,

@@ -7,7 +7,6 @@ use super::files::{self, Placed};
 use super::group_trees;
 use super::holder::{Holder, IdMap, Shared, UserNamespace};
 use super::id_range;
-use super::mount_calls::{Tree, make_folder_in_root, open_in_root};
 use super::network::{self, Made};
 use super::rootfs::{self, Layers};
 use super::squash;
@@ -15,6 +14,7 @@ use super::users::Users;
 use super::writable;
 use super::{ContainerSpec, SCRIPT_STEP, user};
 use crate::socket_folder::{self, SOCKET};
+use crate::supervisor::mount_calls::{Tree, make_folder_in_root, open_in_root};
 use crate::supervisor::process::credentials::as_user;
 
 use image::{ImageConfig, LAYERS_MAX};
@@ -48,6 +48,10 @@ const REPOSITORY: &str = "/run/sluice/repository";
 /// Where a Docker daemon keeps its files.
 const DOCKER_FILES: &str = "/var/lib/docker";
 const RECORD: &str = "container.json";
+/// What the kernel makes in the work folder of files that it does not sync.
+const MARK_OF_VOLATILE: &str = "work/incompat/volatile";
+/// Folders from a container's up to its node's: those of its attempt and of all containers are between.
+const NODE_ABOVE: usize = 3;
 /// The variable that names the folder of the server's socket.
 pub(super) const STATE_VARIABLE: &str = "SLUICE_STATE=";
 
@@ -139,7 +143,9 @@ pub(super) fn assemble(
         (None, false) => UserNamespace::OfNode,
     };
     let holder = Holder::start(user_namespace, kept, shared.transpose()?)?;
-    let (mapped, docker_files) = mount_root(spec, &rootfs.layers, &map, progress)?;
+    // The holder's own user namespace has the same map.
+    let of_holder = Some(&holder).filter(|_| has_user_namespace);
+    let (mapped, docker_files) = mount_root(spec, &rootfs.layers, &map, of_holder, progress)?;
     let of_folder = matches!(rootfs.layers, Layers::Folder(_));
     if !mapped && has_user_namespace && !of_folder {
         let why = "cannot show the image's files to a mapped user: this needs Linux 5.19, and a file system \
@@ -223,10 +229,10 @@ fn docker_files(own: &Path, map: &IdMap) -> Result<Placed, String> {
 /// Shows what vendors' files mount for the process's devices, and the files of NVIDIA's driver to one that may open its
 /// device. Returns whether there are any of these.
 fn show_driver(spec: &ContainerSpec, root: &OwnedFd) -> Result<bool, String> {
-    for mount in spec.device_edits().mounts {
+    for mount in &spec.device_edits().mounts {
         Placed::take_as(&mount.host, &mount.inside, mount.read_only)?.show(root)?;
     }
-    if !devices::have_driver(&spec.device_files()) {
+    if !devices::have_driver(spec.device_files()) {
         return Ok(false);
     }
     let Some(found) = DriverFiles::find() else { return Ok(false) };
@@ -253,6 +259,7 @@ fn mount_root(
     spec: &ContainerSpec,
     layers: &Layers,
     map: &IdMap,
+    of_holder: Option<&Holder>,
     say: &mut (dyn FnMut(&str) + Send),
 ) -> Result<(bool, Option<Placed>), String> {
     let failed = |e: Errno| format!("cannot mount the container's root: {}", e.desc());
@@ -273,7 +280,12 @@ fn mount_root(
             layers.len()
         ));
     }
-    let namespace = user::namespace(map).map_err(failed)?;
+    // Owners of a user's folder are as they are.
+    let namespace = match of_holder {
+        _ if !may_map => None,
+        Some(holder) => Some(holder.user_namespace().map_err(failed)?),
+        None => Some(user::namespace(map).map_err(failed)?),
+    };
     let mut mapped = may_map;
     let mut names = Vec::new();
     for (number, layer) in layers.iter().enumerate() {
@@ -282,7 +294,8 @@ fn mount_root(
         let target =
             open(name.as_str(), OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).map_err(failed)?;
         let tree = Tree::copy(layer).map_err(failed)?;
-        mapped = mapped && tree.map_owners(&namespace).is_ok();
+        let maps = |namespace: &OwnedFd| tree.map_owners(namespace).is_ok();
+        mapped = mapped && namespace.as_ref().is_some_and(maps);
         // Nobody writes to the layers themselves: other containers have them too.
         tree.restrict(true).map_err(failed)?;
         tree.show_at(target).map_err(failed)?;
@@ -290,6 +303,11 @@ fn mount_root(
     }
     let own = writable::folder(spec, say)?;
     let [upper, work] = ["upper", "work"].map(|name| own.join(name));
+    if work.join(MARK_OF_VOLATILE).exists() {
+        // Of a container above the same files that has ended. They were not synced, and need not be: no crash was since, which
+        // would have ended the job. The kernel does not know that.
+        fs::remove_dir_all(&work).map_err(|e| format!("{}: {e}", work.display()))?;
+    }
     for folder in [&upper, &work] {
         make_folder(folder, 0o755)?;
     }
@@ -301,11 +319,13 @@ fn mount_root(
         _ => chown(&upper, Some(map.uid), Some(map.gid)),
     };
     owned.map_err(|e| format!("cannot make the container's root: {e}"))?;
+    // Files that go with the job are not brought to disk: for that the kernel would write out all that others wrote to the same
+    // disk, at the end of the container, while its step waits.
     let options = format!(
-        "lowerdir={},upperdir={},workdir={},index=off,metacopy=off",
+        "lowerdir={},upperdir={},workdir={},index=off,metacopy=off,volatile",
         names.join(":"),
         upper.display(),
-        work.display()
+        work.display(),
     );
     // Inside a user namespace its own programs may change users: they cannot become anybody of the node.
     let restrict = match spec.request.user {
@@ -376,7 +396,7 @@ impl ShownMounts {
         if brings && !in_home {
             mounts.push(own(spec.work_dir));
         }
-        mounts.extend(spec.scratch.map(own));
+        mounts.extend(spec.scratch.into_iter().chain(spec.run_files).map(own));
         let clone = spec.workspace.and_then(|workspace| workspace.node_clone(spec.scratch));
         mounts.extend(clone.map(|source| Mount {
             source,
@@ -409,7 +429,16 @@ impl ShownHandles {
             let taken = files::take_for_user(&mount, spec.user);
             (mount, taken)
         });
-        ShownHandles { mounts: mounts.collect(), home }
+        let volumes = spec.volumes.iter().map(|volume| {
+            let mount = Mount {
+                source: volume.name.clone(),
+                target: volume.path.clone(),
+                read_only: volume.read_only,
+                optional: false,
+            };
+            (mount, files::take_volume(volume, spec))
+        });
+        ShownHandles { mounts: mounts.chain(volumes).collect(), home }
     }
 
     /// Refuses what the user named and cannot open.
@@ -459,7 +488,8 @@ pub(super) fn own_files(
     spec: &ContainerSpec,
     made: &Path,
 ) -> Result<Vec<(PathBuf, String)>, String> {
-    let mut all = files::commands(made)?;
+    let node = spec.folder.ancestors().nth(NODE_ABOVE).unwrap_or(made);
+    let mut all = files::commands(files::node_scripts(node)?)?;
     if let Some(script) = &spec.script {
         // A copy that the image's own user may read; nobody else gets here.
         let copy = made.join("script");

@@ -16,18 +16,24 @@ const DEV: &str = "/dev";
 const DEPTH_MAX: usize = 3;
 const FILES_MAX: usize = 16_384;
 
-pub(super) fn files(limits: Option<&DeviceLimits>, scope: DeviceScope) -> Vec<DeviceFile> {
+/// `edits` are what vendors' files say of these devices.
+pub(super) fn files(
+    limits: Option<&DeviceLimits>,
+    scope: DeviceScope,
+    edits: &DeviceEdits,
+) -> Vec<DeviceFile> {
     let rules = device_access::shown(limits, scope);
     let mut found = Vec::new();
     if !rules.is_empty() {
         let dev = stat(DEV).map(|status| status.st_dev).unwrap_or_default();
         walk(Path::new(DEV), DEPTH_MAX, dev, &rules, &mut found, &mut 0);
     }
-    for node in DeviceEdits::find(scope.cdi, limits).nodes {
+    for node in &edits.nodes {
         if found.iter().all(|known| known.path != node.inside)
             && let Ok(status) = stat(node.host.as_str())
         {
-            found.push(DeviceFile::of(node.host, node.inside, node.rule, &status));
+            let (host, inside) = (node.host.clone(), node.inside.clone());
+            found.push(DeviceFile::of(host, inside, node.rule, &status));
         }
     }
     found

@@ -1,8 +1,13 @@
 //! What a container shows beside its image: folders of the node, the job's script, Sluice's own commands, and the
 //! user's name. Everything is placed by handle below the container's root.
 
-use super::mount_calls::{Tree, make_file_in_root, make_folder_in_root, open_in_root, open_plain};
+use super::ContainerSpec;
+use crate::supervisor::mount_calls::{
+    Tree, make_file_in_root, make_folder_in_root, open_in_root, open_plain,
+};
 use crate::supervisor::process::credentials::as_user;
+use crate::volume;
+use image::Digest;
 use model::container::Mount;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
@@ -16,6 +21,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use wire::order::UserIds;
+use wire::volume::LaunchVolume;
 
 /// Where the container has Sluice's own files.
 pub(super) const OWN: &str = "/run/sluice";
@@ -78,6 +84,17 @@ pub(super) fn take_for_user(mount: &Mount, user: &UserIds) -> Result<Shown, Stri
             Ok(shown)
         });
     taken.map_err(|e| format!("mount {}: {}", mount.source, e.desc()))
+}
+
+/// Takes the folder of a volume.
+pub(super) fn take_volume(volume: &LaunchVolume, spec: &ContainerSpec) -> Result<Shown, String> {
+    let failed = |why: String| format!("volume {}: {why}", volume.name);
+    let folder = volume::open(spec.node, &volume.folder, spec.user).map_err(failed)?;
+    let tree = Tree::copy_alone(&folder).and_then(|tree| {
+        tree.restrict(volume.read_only)?;
+        Ok(tree)
+    });
+    Ok(Shown { tree: tree.map_err(|e| failed(e.desc().to_owned()))?, is_folder: true })
 }
 
 pub(super) fn show_taken(root: &OwnedFd, shown: Shown, mount: &Mount) -> Result<(), String> {
@@ -213,25 +230,52 @@ pub(super) fn read_in_root(root: &OwnedFd, path: &str) -> Option<String> {
     Some(text)
 }
 
-/// Sluice's commands with their places in a container. They bring their own C library along, because the image's may be
-/// older or another one; none where this program has none.
-pub(super) fn commands(made: &Path) -> Result<Vec<(PathBuf, String)>, String> {
-    let failed = |e: std::io::Error| format!("cannot show the commands in the container: {e}");
-    let program = fs::read_link("/proc/self/exe").map_err(failed)?;
-    let Some((loader, libraries)) = libraries() else { return Ok(Vec::new()) };
-    let bin = made.join("bin");
-    fs::create_dir_all(&bin).map_err(failed)?;
+/// The script that is one of Sluice's commands in a container.
+fn command_script(name: &str) -> String {
+    let verb = if name == "sluice" { "" } else { name };
+    format!(
+        "#!/bin/sh\nexec {OWN}/lib/loader --library-path {OWN}/lib {OWN}/program {verb} \"$@\"\n"
+    )
+}
+
+/// Makes the folder of Sluice's commands.
+pub(super) fn make_scripts(folder: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(folder)?;
     for name in COMMANDS {
-        let verb = if name == "sluice" { "" } else { name };
-        let line = format!(
-            "#!/bin/sh\nexec {OWN}/lib/loader --library-path {OWN}/lib {OWN}/program {verb} \"$@\"\n"
-        );
-        let path = bin.join(name);
-        let mut file = File::create(&path).map_err(failed)?;
-        file.write_all(line.as_bytes()).map_err(failed)?;
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        file.set_permissions(mode).map_err(failed)?;
+        let mut file = File::create(folder.join(name))?;
+        file.write_all(command_script(name).as_bytes())?;
+        file.set_permissions(PermissionsExt::from_mode(0o755))?;
     }
+    Ok(())
+}
+
+/// The folder of Sluice's commands that all containers of a node share, in the node's own folder `node`. It is named after
+/// what is in it, and stays: containers that run show it.
+pub(super) fn node_scripts(node: &Path) -> Result<PathBuf, String> {
+    let content: String = COMMANDS.map(command_script).concat();
+    let name = format!("commands-{}", &Digest::of(content.as_bytes()).hex()[..16]);
+    let folder = node.join(&name);
+    if folder.is_dir() {
+        return Ok(folder);
+    }
+    let partial = node.join(format!("{name}.{}", std::process::id()));
+    let made = make_scripts(&partial).and_then(|()| match fs::rename(&partial, &folder) {
+        // Another container's process was faster.
+        Err(_) if folder.is_dir() => fs::remove_dir_all(&partial),
+        renamed => renamed,
+    });
+    made.map(|()| folder).map_err(failed_commands)
+}
+
+fn failed_commands(e: std::io::Error) -> String {
+    format!("cannot show the commands in the container: {e}")
+}
+
+/// Sluice's commands, whose scripts are in `bin`, with their places in a container. They bring their own C library along,
+/// because the image's may be older or another one; none where this program has none.
+pub(super) fn commands(bin: PathBuf) -> Result<Vec<(PathBuf, String)>, String> {
+    let program = fs::read_link("/proc/self/exe").map_err(failed_commands)?;
+    let Some((loader, libraries)) = libraries() else { return Ok(Vec::new()) };
     let mut all = vec![
         (bin, format!("{OWN}/bin")),
         (program, PROGRAM.to_owned()),
@@ -297,6 +341,19 @@ mod tests {
         for path in ["/home/kim", "/scratch", "/usrdata", "/tmp/x"] {
             assert!(!is_of_image(path), "{path}");
         }
+    }
+
+    #[test]
+    fn scripts_of_the_commands_are_made_once_for_a_node() {
+        let node = tempfile::tempdir().expect("scratch folder");
+        let folder = node_scripts(node.path()).expect("made");
+        let script = fs::read_to_string(folder.join("srun")).expect("read");
+        assert!(script.ends_with("/program srun \"$@\"\n"), "{script}");
+        fs::write(folder.join("mark"), "").expect("written");
+        assert_eq!(node_scripts(node.path()), Ok(folder.clone()));
+        assert!(folder.join("mark").exists(), "it is the same");
+        let left = fs::read_dir(node.path()).expect("read").count();
+        assert_eq!(left, 1, "nothing beside it");
     }
 
     #[test]

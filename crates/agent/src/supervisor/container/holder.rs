@@ -67,21 +67,26 @@ pub(super) enum UserNamespace<'a> {
 }
 
 impl Holder {
-    /// Starts it in new pid and IPC namespaces. It keeps `kept` open.
+    /// Starts it in new pid and IPC namespaces, as a child of this process's parent. It keeps `kept` open.
     pub fn start(
         user: UserNamespace,
         kept: Vec<OwnedFd>,
         shared: Option<Shared>,
     ) -> Result<Holder, String> {
         let failed = |e: Errno| format!("cannot make the container's namespaces: {}", e.desc());
+        if shared.is_none() && !matches!(user, UserNamespace::Made(_)) {
+            let pid = start_in_new_namespaces(user, kept, None, libc::CLONE_PARENT);
+            return Holder::of(pid.map_err(failed)?);
+        }
         let (said, say) = pipe2(OFlag::O_CLOEXEC).map_err(failed)?;
-        // A process in between ends at once, so that the holder is the supervisor's child and not the container's.
+        // A process in between enters the group or the user namespace, and ends at once, so that the holder is the
+        // supervisor's child and not the container's.
         // SAFETY: this process has one thread, and the child ends below.
         match unsafe { fork() }.map_err(failed)? {
             ForkResult::Child => {
                 let entered = shared.as_ref().map_or(Ok(()), |shared| shared.group.enter());
                 let users = shared.map(|shared| shared.users);
-                let started = entered.and_then(|()| start_in_new_namespaces(user, kept, users));
+                let started = entered.and_then(|()| start_in_new_namespaces(user, kept, users, 0));
                 let word = match started {
                     Ok(pid) => pid.to_string(),
                     Err(errno) => errno.desc().to_owned(),
@@ -99,10 +104,20 @@ impl Holder {
                 let pid = word
                     .parse()
                     .map_err(|_| format!("cannot make the container's namespaces: {word}"))?;
-                let started = start_time(pid).ok_or("the container's first process is gone")?;
-                Ok(Holder { pid, started })
+                Holder::of(pid)
             }
         }
+    }
+
+    fn of(pid: i32) -> Result<Holder, String> {
+        let started = start_time(pid).ok_or("the container's first process is gone")?;
+        Ok(Holder { pid, started })
+    }
+
+    /// The user namespace that it was started in.
+    pub fn user_namespace(&self) -> nix::Result<OwnedFd> {
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+        open(self.namespace("user").as_str(), flags, Mode::empty())
     }
 
     pub fn is_alive(&self) -> bool {
@@ -156,10 +171,12 @@ fn start_time(pid: i32) -> Option<u64> {
     if matches!(state, "Z" | "X") { None } else { fields.nth(18)?.parse().ok() }
 }
 
+/// `parent` is `CLONE_PARENT` to make it a child of this process's own parent.
 fn start_in_new_namespaces(
     user: UserNamespace,
     kept: Vec<OwnedFd>,
     users: Option<OwnedFd>,
+    parent: libc::c_int,
 ) -> nix::Result<i32> {
     let (map, new_user) = match user {
         UserNamespace::OfNode => (None, 0),
@@ -169,7 +186,7 @@ fn start_in_new_namespaces(
             (None, 0)
         }
     };
-    let flags = libc::CLONE_NEWPID | libc::CLONE_NEWIPC | new_user | libc::SIGCHLD;
+    let flags = libc::CLONE_NEWPID | libc::CLONE_NEWIPC | new_user | parent | libc::SIGCHLD;
     // SAFETY: without a stack of its own the child goes on with a copy of this one, as after a fork; it never returns.
     let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
     match Errno::result(pid)? as i32 {

@@ -2,12 +2,14 @@
 //! containers that an engine did not remove, and folders.
 
 use super::engine::left;
-use super::{FOLDER, enroot, group_trees, save};
+use super::holder::close_all_but;
+use super::{FOLDER, assembly, enroot, group_trees, save};
 use crate::supervisor::folders::remove_tree::remove_tree;
 use model::id::AttemptId;
 use model::run::ExitStatus;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
+use nix::unistd::{ForkResult, Pid, fork};
 use std::ffi::CString;
 use std::fs;
 use std::os::fd::AsFd;
@@ -33,6 +35,27 @@ pub(crate) fn oom_kills(folder: &Path, step: &str) -> u64 {
 /// have to be told to remove the container.
 pub(crate) fn on_process_ended(folder: &Path, step: &str, process: u32, exit: ExitStatus) {
     left::forget(folder, step, process, exit);
+}
+
+/// Removes the files of the container that a step of this name has made by an OCI runtime, in a child process, because that
+/// may take long. `None` if there is none: what an engine or Enroot has is theirs to remove. What cannot be removed now is
+/// removed with the attempt's other folders.
+pub(crate) fn begin_removal(attempt: &Path, step: &str) -> Option<Pid> {
+    let folder = attempt.join(step);
+    if !assembly::is_made_in(&folder) {
+        return None;
+    }
+    // SAFETY: a supervisor has one thread, and the child ends below.
+    match unsafe { fork() }.ok()? {
+        ForkResult::Child => {
+            // Clients await the end of connections that it has inherited.
+            close_all_but(std::iter::empty());
+            remove_folder(&folder);
+            // SAFETY: ends the child without the exit handlers of its parent.
+            unsafe { libc::_exit(0) }
+        }
+        ForkResult::Parent { child } => Some(child),
+    }
 }
 
 /// Removes the folders of an attempt's containers; `groups` are those of the job.

@@ -5,7 +5,7 @@
 //!
 //! - `rootfs`: what `--container` names: a bundle, a folder, an image.
 //! - `holder`: the process that holds the namespaces; `users`: how long; `id_range`: ids for user namespaces.
-//! - `assembly`: the root file system with everything that is shown in it; `files`, `mount_calls`, `squash`, `writable`,
+//! - `assembly`: the root file system with everything that is shown in it; `files`, `squash`, `writable`,
 //!   `loop_device`: how.
 //! - `network`: a network of its own, with ports of the node that lead in.
 //! - `group_trees`: the control groups that the runtime sees.
@@ -28,7 +28,6 @@ pub mod init;
 pub mod inside;
 mod leftovers;
 mod loop_device;
-mod mount_calls;
 mod network;
 mod node_programs;
 mod program;
@@ -52,7 +51,7 @@ use engine::EngineProcess;
 use enroot::EnrootProcess;
 use image::Credentials;
 pub(crate) use leftovers::{
-    folders_of_others, on_process_ended, oom_kills, remove, remove_leftovers,
+    begin_removal, folders_of_others, on_process_ended, oom_kills, remove, remove_leftovers,
 };
 use model::container::{Container, ContainerName, ContainerNetwork, ContainerUser, Join};
 use model::limits::DeviceLimits;
@@ -67,6 +66,7 @@ use runtime::Runtime;
 use runtime_config::{DeviceFile, ProcessUser, RuntimeConfig};
 use save::SaveTarget;
 pub(crate) use save::{SAVE, remove_partial};
+use std::cell::OnceCell;
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::Write;
@@ -76,6 +76,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use users::Users;
 use wire::order::UserIds;
+use wire::volume::LaunchVolume;
 use writable::WritableMax;
 
 /// Said of a step: it runs on the node itself, although its job has a container.
@@ -119,6 +120,7 @@ pub(crate) struct ContainerSpec<'a> {
     pub workspace: Option<&'a RunWorkspace>,
     pub work_dir: &'a str,
     pub scratch: Option<&'a str>,
+    pub run_files: Option<&'a str>,
     /// Bytes of memory that the job has.
     pub memory: Option<u64>,
     /// What may be written to the container's own files; `None` for as much as the node has.
@@ -127,10 +129,21 @@ pub(crate) struct ContainerSpec<'a> {
     pub umask: u32,
     /// What runs with the user's rights gets no further ones by a program that it executes.
     pub no_new_privs: bool,
+    /// The job's volumes, and the files of its node, where their folders may be.
+    pub volumes: &'a [LaunchVolume],
+    pub node: &'a Path,
     /// This process saves the container to this path, and runs nothing in it.
     pub save: Option<&'a str>,
     /// For the image's registry, and for this pull only.
     pub credentials: Option<Credentials>,
+    pub found: FoundDevices,
+}
+
+/// The devices of the process, searched for once, when they are asked for.
+#[derive(Default)]
+pub(crate) struct FoundDevices {
+    files: OnceCell<Vec<DeviceFile>>,
+    edits: OnceCell<DeviceEdits>,
 }
 
 impl<'a> ContainerSpec<'a> {
@@ -170,26 +183,33 @@ impl<'a> ContainerSpec<'a> {
             workspace: None,
             work_dir: "/",
             scratch: job.folders.scratch_path(),
+            run_files: job.folders.run_files_path(),
             memory: record.limits.memory.map(|bytes| bytes.0),
             writable_max: writable_max(record, request),
             terminal: false,
             umask: 0o022,
             no_new_privs: record.limits.no_new_privs,
+            volumes: &record.launch.volumes,
+            node: job.dir.node_folder(),
             save: None,
             credentials: auth.map(|auth| Credentials {
                 username: auth.username.0.clone(),
                 password: auth.password.0.clone(),
             }),
+            found: FoundDevices::default(),
         })
     }
 
-    fn device_files(&self) -> Vec<DeviceFile> {
-        devices::files(self.devices.as_ref(), self.device_scope)
+    fn device_files(&self) -> &[DeviceFile] {
+        self.found.files.get_or_init(|| {
+            devices::files(self.devices.as_ref(), self.device_scope, self.device_edits())
+        })
     }
 
     /// What vendors' files say of the process's devices.
-    fn device_edits(&self) -> DeviceEdits {
-        DeviceEdits::find(self.device_scope.cdi, self.devices.as_ref())
+    fn device_edits(&self) -> &DeviceEdits {
+        let find = || DeviceEdits::find(self.device_scope.cdi, self.devices.as_ref());
+        self.found.edits.get_or_init(find)
     }
 }
 
@@ -346,7 +366,7 @@ pub(crate) fn enter(
     };
     let group = group_trees::path(&spec.groups)?;
     let node_mounts = program::own_mounts()?;
-    let device_variables = spec.device_edits().variables;
+    let device_variables = spec.device_edits().variables.clone();
     let failed = |e: std::io::Error| format!("{}: {e}", spec.folder.display());
     let private = fs::DirBuilder::new().recursive(true).mode(0o700).create(&spec.folder);
     private.map_err(failed)?;
@@ -469,7 +489,7 @@ impl OciProcess {
             terminal: spec.terminal,
             rlimits: &self.rlimits,
             group: &group,
-            devices: &devices,
+            devices,
         };
         // The environment may hold secrets.
         let mut file = fs::OpenOptions::new();

@@ -2,12 +2,13 @@
 //! the image says.
 
 use super::assembly::{Assembled, SCRIPT, STATE_VARIABLE};
-use super::mount_calls::{make_folder_in_root, open_in_root};
 use super::runtime_config::set_rlimit;
 use super::{ContainerSpec, driver_files, files, inside};
 use crate::cdi::set_variable;
 use crate::socket_folder::{self, SOCKET};
+use crate::supervisor::mount_calls::{make_folder_in_root, open_in_root};
 use crate::supervisor::process::credentials::as_user;
+use crate::supervisor::process::path_variable::{USUAL_PATH, first_in_path};
 use crate::supervisor::workspace::resolve;
 use image::ImageConfig;
 use model::container::{ContainerUser, is_plain_path};
@@ -19,9 +20,6 @@ use nix::sys::stat::{Mode, SFlag, fstat};
 use std::ffi::{CStr, CString};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-
-/// `PATH` of an image that has none.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// What an image of Apptainer runs by itself; other images name theirs.
 const RUN_SCRIPT: &str = "/.singularity.d/runscript";
@@ -169,6 +167,9 @@ impl<'a> Inside<'a> {
             append_folder(&mut all, "LD_LIBRARY_PATH", driver_files::LIBRARIES);
             append_folder(&mut all, "PATH", driver_files::PROGRAMS);
         }
+        if let Some(folder) = spec.run_files {
+            first_in_path(&mut all, folder);
+        }
         self.device_variables.iter().for_each(|entry| set_variable(&mut all, entry));
         let state = all.iter().find_map(|entry| entry.strip_prefix(STATE_VARIABLE));
         let folder = state.map(socket_folder::of_state).filter(|folder| {
@@ -277,7 +278,7 @@ fn merge(image: &[String], job: &[String], wins: impl Fn(&str) -> bool) -> Vec<S
     let mut all: Vec<String> =
         image.iter().filter(replaced).chain(kept.iter().copied()).cloned().collect();
     if !all.iter().any(|entry| entry.starts_with("PATH=")) {
-        all.push(format!("PATH={PATH}"));
+        all.push(format!("PATH={USUAL_PATH}"));
     }
     append_folder(&mut all, "PATH", &format!("{}/bin", files::OWN));
     all
@@ -345,7 +346,7 @@ mod tests {
             merged(&image, &job, &["HOME"]),
             ["CUDA_VERSION=12", "HOME=/home/kim", path, "SLURM_JOB_ID=1"]
         );
-        let own = format!("PATH={PATH}:/run/sluice/bin");
+        let own = format!("PATH={USUAL_PATH}:/run/sluice/bin");
         assert_eq!(merged(&[], &["PATH=/usr/bin", "A=1"], &[]), ["A=1".to_owned(), own]);
         let job_path = "PATH=/usr/bin:/run/sluice/bin";
         assert_eq!(merged(&["PATH=/x"], &["PATH=/usr/bin"], &["PATH"]), [job_path]);

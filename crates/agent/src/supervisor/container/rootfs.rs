@@ -2,7 +2,7 @@
 
 use super::ContainerSpec;
 use super::files::is_folder;
-use super::mount_calls::{open_plain, open_plain_at};
+use crate::supervisor::mount_calls::{open_plain, open_plain_at};
 use crate::supervisor::process::credentials::as_user;
 use image::{
     FileUser, ImageConfig, Phase, Progress, Pull, RegistryConfig, Root, Source, SquashImage, Store,

@@ -4,8 +4,8 @@
 
 use super::assembly::{COVERED, MOUNT_POINT};
 use super::holder::close_all_but;
-use super::mount_calls::{Tree, open_plain};
 use super::{ContainerSpec, OciProcess, files, node_programs};
+use crate::supervisor::mount_calls::{Tree, open_plain};
 use crate::supervisor::process::credentials::{as_user, become_user};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl, open, openat, renameat};

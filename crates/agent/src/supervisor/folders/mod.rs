@@ -1,11 +1,13 @@
 //! The folders that a job has to itself on its node: scratch, private `/tmp` and `/dev/shm`, their disk quota and their
-//! removal.
+//! removal; and the volumes that it is shown.
 
+pub(crate) mod internode_ssh;
 pub(crate) mod namespaces;
 pub(crate) mod quota;
 pub(crate) mod remove_tree;
 pub(crate) mod scratch;
 pub(crate) mod shared_memory;
+mod volumes;
 
 use namespaces::Namespaces;
 use scratch::Scratch;
@@ -17,6 +19,10 @@ pub(crate) struct JobFolders {
     pub scratch: Option<Scratch>,
     /// Holds the job's own versions of the folders that the site makes private.
     pub private: Option<Scratch>,
+    /// Files that were written for the run: what tells its nodes of one another.
+    pub run_files: Option<Scratch>,
+    /// Variables that name them, `NAME=path` each.
+    pub variables: Vec<String>,
     /// In which the job's processes see their private folders.
     pub namespaces: Option<Namespaces>,
 }
@@ -27,7 +33,12 @@ impl JobFolders {
         self.scratch.as_ref()?.path().to_str()
     }
 
-    pub fn both(&self) -> impl Iterator<Item = &Scratch> {
-        self.scratch.iter().chain(&self.private)
+    /// The folder of the run's files, which has programs too: it comes first in `PATH`.
+    pub fn run_files_path(&self) -> Option<&str> {
+        self.run_files.as_ref()?.path().to_str()
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Scratch> {
+        self.scratch.iter().chain(&self.private).chain(&self.run_files)
     }
 }

@@ -1,6 +1,7 @@
 //! Mount and IPC namespaces in which a job sees private folders instead of the machine's `/tmp` and `/dev/shm`. They
 //! live as long as the job's supervisor or one of its processes does.
 
+use super::volumes;
 use crate::ownership::give_to_user;
 use crate::spool::LaunchRecord;
 use crate::supervisor::agent_connections;
@@ -21,11 +22,17 @@ use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, pipe2, read, write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use wire::order::UserIds;
+use wire::volume::LaunchVolume;
 
 /// Private as a tmpfs, together with an IPC namespace for System V objects.
 const SHARED_MEMORY: &str = "/dev/shm";
 /// The kinds of namespaces, as `/proc/PID/ns` names them.
 const KINDS: [&str; 2] = ["mnt", "ipc"];
+/// What the child that makes the namespaces says: this when they are there, or why not; with a mark where it is the job's fault.
+const MADE: &str = "ok";
+const OF_JOB: &str = "job: ";
+const WORD_BYTES_MAX: usize = 1024;
 
 /// The namespaces of one job. Its processes enter them before they become the user.
 #[derive(Debug)]
@@ -113,12 +120,30 @@ pub(crate) fn private_versions<'f>(
     on_disk(folders).map(|(number, dir)| (dir, scratch.path().join(number.to_string())))
 }
 
-/// Makes the namespaces in which the job's versions are mounted over the machine's folders; `memory` is the size of a
-/// `/dev/shm` that the job asks for.
+/// The volumes of a job that runs among the node's own files.
+pub(crate) struct ShownVolumes<'a> {
+    pub volumes: &'a [LaunchVolume],
+    /// The node's own files.
+    pub node: &'a Path,
+    pub user: &'a UserIds,
+}
+
+/// Why there are no namespaces for a job.
+#[derive(Debug)]
+pub(crate) enum NamespaceError {
+    /// Other jobs could have none either.
+    Node(String),
+    /// What the job asked for cannot be shown to it.
+    Job(String),
+}
+
+/// Makes the namespaces in which the job's versions are mounted over the machine's folders, and its volumes at their paths;
+/// `memory` is the size of a `/dev/shm` that the job asks for.
 pub(crate) fn mount_private_folders(
     folders: Option<(&PrivateFolders, &Scratch)>,
     memory: Option<Bytes>,
-) -> Result<Namespaces, String> {
+    volumes: &ShownVolumes<'_>,
+) -> Result<Namespaces, NamespaceError> {
     let sites =
         folders.is_some_and(|(folders, _)| folders.dirs.iter().any(|dir| dir == SHARED_MEMORY));
     let kept =
@@ -127,7 +152,7 @@ pub(crate) fn mount_private_folders(
     let has_memory = sites || memory.is_some();
     let shown: Vec<_> =
         kept.chain(has_memory.then_some((SHARED_MEMORY, Shown::Memory(memory)))).collect();
-    create_namespaces(&shown)
+    create_namespaces(&shown, volumes)
 }
 
 /// What a job sees in place of a folder of the machine.
@@ -146,8 +171,12 @@ fn make_base(base: &str) -> Result<(), String> {
 }
 
 /// Makes the namespaces in a short-lived child. Held by descriptor, they outlive it.
-fn create_namespaces(shown: &[(&str, Shown)]) -> Result<Namespaces, String> {
-    let failed = |e: Errno| format!("cannot make the job's namespace: {}", e.desc());
+fn create_namespaces(
+    shown: &[(&str, Shown)],
+    volumes: &ShownVolumes<'_>,
+) -> Result<Namespaces, NamespaceError> {
+    let failed =
+        |e: Errno| NamespaceError::Node(format!("cannot make the job's namespace: {}", e.desc()));
     let memory = shown.iter().any(|(dir, _)| *dir == SHARED_MEMORY);
     let (said, say) = pipe2(OFlag::O_CLOEXEC).map_err(failed)?;
     // SAFETY: the supervisor has one thread, and the child below never returns from here.
@@ -158,11 +187,13 @@ fn create_namespaces(shown: &[(&str, Shown)]) -> Result<Namespaces, String> {
             agent_connections::close_in_child();
             // The child dies with a supervisor that is killed meanwhile.
             let _ = prctl::set_pdeathsig(Signal::SIGKILL);
-            let word = match unshare_and_mount(shown, memory) {
-                Ok(()) => "ok".to_owned(),
-                Err((what, errno)) => format!("{what}: {}", errno.desc()),
+            let word = match unshare_and_mount(shown, memory, volumes) {
+                Ok(()) => MADE.to_owned(),
+                Err(NamespaceError::Node(why)) => why,
+                Err(NamespaceError::Job(why)) => format!("{OF_JOB}{why}"),
             };
-            let _ = write(&say, word.as_bytes());
+            let most = word.len().min(WORD_BYTES_MAX);
+            let _ = write(&say, &word.as_bytes()[..most]);
             loop {
                 // Waits until the supervisor has opened the namespaces and kills it.
                 nix::unistd::pause();
@@ -176,29 +207,42 @@ fn create_namespaces(shown: &[(&str, Shown)]) -> Result<Namespaces, String> {
     held
 }
 
-fn open_namespaces(child: Pid, said: &OwnedFd, memory: bool) -> Result<Namespaces, String> {
-    let mut word = [0; 512];
+fn open_namespaces(child: Pid, said: &OwnedFd, memory: bool) -> Result<Namespaces, NamespaceError> {
+    let mut word = [0; WORD_BYTES_MAX];
     let length = read(said, &mut word).unwrap_or(0);
-    if &word[..length] != b"ok" {
-        let why = String::from_utf8_lossy(&word[..length]).into_owned();
-        return Err(format!("cannot make the job's private folders: {why}"));
+    let word = String::from_utf8_lossy(&word[..length]).into_owned();
+    if let Some(why) = word.strip_prefix(OF_JOB) {
+        return Err(NamespaceError::Job(why.to_owned()));
+    }
+    if word != MADE {
+        let why = format!("cannot make the job's private folders: {word}");
+        return Err(NamespaceError::Node(why));
     }
     let kinds = if memory { &KINDS[..] } else { &KINDS[..1] };
     let open = |kind: &&str| {
         let path = format!("/proc/{child}/ns/{kind}");
-        open(path.as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())
-            .map_err(|e| format!("cannot hold the job's namespace: {}", e.desc()))
+        open(path.as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).map_err(|e| {
+            NamespaceError::Node(format!("cannot hold the job's namespace: {}", e.desc()))
+        })
     };
     Ok(Namespaces { fds: kinds.iter().map(open).collect::<Result<_, _>>()? })
 }
 
 /// Runs in the child. Later mounts of the machine become visible here; mounts made here stay private.
-fn unshare_and_mount(shown: &[(&str, Shown)], memory: bool) -> Result<(), (String, Errno)> {
+fn unshare_and_mount(
+    shown: &[(&str, Shown)],
+    memory: bool,
+    volumes: &ShownVolumes<'_>,
+) -> Result<(), NamespaceError> {
+    let of_node = |what: &str, e: Errno| NamespaceError::Node(format!("{what}: {}", e.desc()));
     let ipc = if memory { CloneFlags::CLONE_NEWIPC } else { CloneFlags::empty() };
-    unshare(CloneFlags::CLONE_NEWNS | ipc).map_err(|e| ("unshare".into(), e))?;
+    unshare(CloneFlags::CLONE_NEWNS | ipc).map_err(|e| of_node("unshare", e))?;
     let none: Option<&str> = None;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none)
-        .map_err(|e| ("/".into(), e))?;
+        .map_err(|e| of_node("/", e))?;
+    let ShownVolumes { volumes, node, user } = volumes;
+    let taken = volumes.iter().map(|volume| volumes::take(volume, node, user));
+    let taken = taken.collect::<Result<Vec<_>, _>>().map_err(NamespaceError::Job)?;
     for (dir, version) in shown {
         let done = match version {
             // By path, because a descriptor of the old namespace cannot be mounted here. Only the supervisor's user can
@@ -211,7 +255,8 @@ fn unshare_and_mount(shown: &[(&str, Shown)], memory: bool) -> Result<(), (Strin
                 mount(Some("tmpfs"), *dir, Some("tmpfs"), flags, Some(options.as_str()))
             }
         };
-        done.map_err(|errno| ((*dir).to_owned(), errno))?;
+        done.map_err(|errno| of_node(dir, errno))?;
     }
-    Ok(())
+    let show = |taken: volumes::Taken<'_>| taken.show(user);
+    taken.into_iter().try_for_each(show).map_err(NamespaceError::Job)
 }

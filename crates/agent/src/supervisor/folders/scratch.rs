@@ -23,6 +23,8 @@ const FOLDER: OFlag =
 
 /// The name of the scratch location among the node's own files.
 const OWN_NAME: &str = "scratch";
+/// That of the files that are written for runs.
+const RUN_FILES_NAME: &str = "run-files";
 /// Other users may pass through, but not list it.
 const PASSABLE: Mode = Mode::from_bits_truncate(0o711);
 
@@ -89,14 +91,16 @@ impl Scratch {
         own: &OwnedFd,
         name: &str,
         text: &str,
+        mode: u32,
         owner: &UserIds,
     ) -> Result<PathBuf, String> {
         let path = self.path.join(name);
         let failed = |e: io::Error| format!("cannot write {}: {e}", path.display());
         // Processes of the same user may be in the folder already: no link of theirs is followed.
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
-        let file = openat(own, name, flags, Mode::from_bits_truncate(0o644));
+        let file = openat(own, name, flags, Mode::from_bits_truncate(0o600));
         let mut file = File::from(file.map_err(|e| failed(e.into()))?);
+        fchmod(&file, Mode::from_bits_truncate(mode)).map_err(|e| failed(e.into()))?;
         file.write_all(text.as_bytes()).map_err(failed)?;
         give_to_user(&file, owner.uid, owner.gid).map_err(|e| failed(e.into()))?;
         Ok(path)
@@ -143,6 +147,11 @@ impl ScratchLocation {
             Some(base) => ScratchLocation::in_base(base, group_root),
             None => ScratchLocation { base: node.to_path_buf(), name: OWN_NAME.into() },
         }
+    }
+
+    /// The location of the files that are written for runs.
+    pub fn run_files(node: &Path) -> ScratchLocation {
+        ScratchLocation { base: node.to_path_buf(), name: RUN_FILES_NAME.into() }
     }
 
     /// A location in a folder that other nodes and clusters may share.
@@ -219,7 +228,8 @@ pub(crate) fn remove_leftovers(
 /// All locations where an attempt of this node may have a folder.
 pub(crate) fn locations(site: &Site, node: &Path, group_root: &str) -> Vec<ScratchLocation> {
     let private = site.private.as_ref().map(|p| ScratchLocation::in_base(&p.base, group_root));
-    [ScratchLocation::scratch(site, node, group_root)].into_iter().chain(private).collect()
+    let own = [ScratchLocation::scratch(site, node, group_root), ScratchLocation::run_files(node)];
+    own.into_iter().chain(private).collect()
 }
 
 #[cfg(test)]

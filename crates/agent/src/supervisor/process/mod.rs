@@ -5,6 +5,7 @@ pub(crate) mod credentials;
 pub(crate) mod descendants;
 pub(crate) mod environment;
 pub(crate) mod nice;
+pub(crate) mod path_variable;
 pub(crate) mod pipe;
 pub(crate) mod reap;
 pub(crate) mod rlimits;

@@ -1,6 +1,6 @@
 //! The usage of processes, read from `/proc`: sampled while tasks run, and once more at their end.
 
-use crate::kernel_file;
+use crate::{cpu_frequency, kernel_file};
 use model::usage::TaskSample;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -27,7 +27,10 @@ pub(crate) fn sample(pids: &[i32]) -> Vec<Process> {
 
 fn sample_one(pid: i32, tick_ms: u64, page: u64) -> Option<Process> {
     let stat = of_process(pid, "stat")?;
-    let (parent, mut used) = parse_stat(&stat, tick_ms, page)?;
+    let (parent, cpu, mut used) = parse_stat(&stat, tick_ms, page)?;
+    if let Some(khz) = cpu.and_then(cpu_frequency::khz_of) {
+        (used.khz_sum, used.khz_count) = (khz, 1);
+    }
     (used.read_bytes, used.written_bytes) = bytes_of(pid).unwrap_or_default();
     Some(Process { pid, parent, used })
 }
@@ -61,8 +64,9 @@ fn of_process(pid: i32, file: &str) -> Option<String> {
     kernel_file::read(file, PROCESS_BYTES_MAX).ok()
 }
 
-/// Parses the fields after the name, which may hold anything. proc(5) counts the state as field 3.
-fn parse_stat(stat: &str, tick_ms: u64, page: u64) -> Option<(i32, TaskSample)> {
+/// Parses the fields after the name, which may hold anything. proc(5) counts the state as field 3. Returns the parent, and
+/// the CPU that the process ran on last.
+fn parse_stat(stat: &str, tick_ms: u64, page: u64) -> Option<(i32, Option<u32>, TaskSample)> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
     let parent = fields.get(1)?.parse().ok()?;
@@ -77,7 +81,8 @@ fn parse_stat(stat: &str, tick_ms: u64, page: u64) -> Option<(i32, TaskSample)> 
         pages: number(12)? + number(13)?,
         ..TaskSample::default()
     };
-    Some((parent, used))
+    let cpu = number(39).and_then(|cpu| cpu.try_into().ok());
+    Some((parent, cpu, used))
 }
 
 /// Sums processes by the root that each descends from. An orphan that descends from none of them counts for
@@ -117,6 +122,8 @@ fn add(sum: &mut TaskSample, more: &TaskSample) {
     sum.pages += more.pages;
     sum.read_bytes += more.read_bytes;
     sum.written_bytes += more.written_bytes;
+    sum.khz_sum += more.khz_sum;
+    sum.khz_count += more.khz_count;
 }
 
 fn clock_ticks() -> u64 {
@@ -139,8 +146,8 @@ mod tests {
     fn parentheses_in_a_process_name_do_not_confuse_the_fields() {
         let stat = "77 (a) b (c)) S 12 77 77 0 -1 4194304 300 5 2 1 10 20 30 40 20 0 1 0 5 8192 3 \
                     18446744073709551615";
-        let (parent, used) = parse_stat(stat, 10, 4096).expect("a line of the kernel's");
-        assert_eq!((parent, used.cpu_ms, used.pages), (12, 1000, 3));
+        let (parent, cpu, used) = parse_stat(stat, 10, 4096).expect("a line of the kernel's");
+        assert_eq!((parent, cpu, used.cpu_ms, used.pages), (12, None, 1000, 3));
         assert_eq!((used.memory_now, used.virtual_now), (3 * 4096, 8192));
     }
 

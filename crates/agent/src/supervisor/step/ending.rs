@@ -1,9 +1,11 @@
 //! The end of a step: its group is killed until it is empty, its last output is sent, and its end is reported.
 
 use super::{Stage, Step};
+use crate::supervisor::container;
 use crate::supervisor::step::task::Task;
 use model::id::StepId;
 use model::run::{ExitStatus, Usage};
+use nix::unistd::Pid;
 use std::time::Instant;
 use wire::report::ReportEvent;
 use wire::step::StepMessage;
@@ -25,15 +27,39 @@ impl Step {
         {
             self.stage = Stage::Emptying;
         }
-        if self.stage != Stage::Emptying || !self.is_empty() {
+        if self.stage == Stage::Emptying && self.is_empty() {
+            let read_out =
+                self.tasks.iter().all(Task::outputs_closed) || self.clients.srun().is_closed();
+            let lingers = linger_until.is_none_or(|until| Instant::now() < until);
+            if !read_out && lingers {
+                return None;
+            }
+            self.close(oom_now, notice);
+            self.remover = self.begin_removal();
+            self.stage = Stage::Removing;
+        }
+        if self.stage != Stage::Removing || self.remover.is_some() {
             return None;
         }
-        let read_out =
-            self.tasks.iter().all(Task::outputs_closed) || self.clients.srun().is_closed();
-        let lingers = linger_until.is_none_or(|until| Instant::now() < until);
-        if !read_out && lingers {
-            return None;
-        }
+        self.stage = Stage::Over;
+        self.over_since = Some(Instant::now());
+        Some(ReportEvent::StepEnded {
+            step: self.order.step,
+            exit: self.exit(),
+            usage: Usage {
+                tasks: Some(Box::new(self.used_by_tasks())).filter(|used| used.tasks > 0),
+                ..self.usage.clone()
+            },
+            oom: self.usage.oom_kills > 0,
+        })
+    }
+
+    /// Gives back what the step holds beside files, and tells its clients that nothing follows.
+    fn close(
+        &mut self,
+        oom_now: impl FnOnce() -> u64,
+        notice: impl FnOnce(StepId, u64) -> Option<String>,
+    ) {
         let oom_kills = self.oom_kills(oom_now);
         self.usage.oom_kills = oom_kills as u32;
         if let Some(frequency) = self.frequency.take() {
@@ -49,18 +75,16 @@ impl Step {
         }
         self.clients.send_to_all(&StepMessage::Gone);
         self.clients.flush();
-        self.stage = Stage::Over;
-        self.over_since = Some(Instant::now());
-        let step = self.order.step;
-        Some(ReportEvent::StepEnded {
-            step,
-            exit: self.exit(),
-            usage: Usage {
-                tasks: Some(Box::new(self.used_by_tasks())).filter(|used| used.tasks > 0),
-                ..self.usage.clone()
-            },
-            oom: oom_kills > 0,
-        })
+    }
+
+    /// The files of a container that has no name end with its step. One that was saved may have left word of a file that is
+    /// to be removed with the user's rights: it goes with the job.
+    fn begin_removal(&self) -> Option<Pid> {
+        let launch = &self.order.launch;
+        let own = launch.container.as_ref();
+        let is_kept = launch.joins_script || own.is_some_and(|own| own.save.is_some());
+        let containers = self.containers.as_ref().filter(|_| !is_kept)?;
+        container::begin_removal(containers, &self.order.step.to_string())
     }
 
     /// Kills a step that has lost its `srun`.
@@ -72,7 +96,7 @@ impl Step {
         match self.stage {
             Stage::Dialling | Stage::Awaiting => self.stage = Stage::Emptying,
             Stage::Running => self.kill(),
-            Stage::Emptying | Stage::Over => {}
+            Stage::Emptying | Stage::Removing | Stage::Over => {}
         }
     }
 

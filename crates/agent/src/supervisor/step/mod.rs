@@ -63,6 +63,8 @@ pub(super) struct Step {
     not_saved: bool,
     /// The folder of the job's containers, where engines leave word of OOM kills.
     containers: Option<PathBuf>,
+    /// The process that removes the files of its container.
+    remover: Option<Pid>,
     usage: Usage,
     /// OOM kills in the whole job before this step began.
     pub oom_before: u64,
@@ -91,6 +93,8 @@ enum Stage {
     Running,
     /// Every task has ended and is reported. Remaining processes are killed, and the links are flushed.
     Emptying,
+    /// Its clients have been told its end. The files of its container are removed.
+    Removing,
     Over,
 }
 
@@ -107,6 +111,7 @@ impl Step {
             saver: None,
             not_saved: false,
             containers: None,
+            remover: None,
             usage: Usage::default(),
             oom_before,
             oom_assigned: 0,
@@ -282,7 +287,7 @@ impl Step {
             Stage::Dialling => self.clients.close_srun(),
             // Its `srun` gets exits as if the tasks had been terminated.
             Stage::Awaiting => self.report_unstarted(),
-            Stage::Running | Stage::Emptying | Stage::Over => return,
+            Stage::Running | Stage::Emptying | Stage::Removing | Stage::Over => return,
         }
         self.stage = Stage::Emptying;
     }
@@ -342,6 +347,10 @@ impl Step {
     pub fn on_child_ended(&mut self, dead: &EndedChild, oom_now: impl FnOnce() -> u64) -> bool {
         if let Some(at) = self.epilogs.iter().position(|pid| *pid == dead.pid) {
             self.epilogs.remove(at);
+            return true;
+        }
+        if self.remover == Some(dead.pid) {
+            self.remover = None;
             return true;
         }
         if self.on_saver_ended(dead) {

@@ -10,6 +10,7 @@ use crate::supervisor::container::{
 use crate::supervisor::job_context::JobContext;
 use crate::supervisor::process::binding::{self, ProcessBinding};
 use crate::supervisor::process::environment::{file_name, merge_environment, process_variables};
+use crate::supervisor::process::path_variable::first_in_path;
 use crate::supervisor::process::spawn::{Argv0, ProcessSpec, Stream, spawn};
 use crate::supervisor::step::limits::step_limits;
 use crate::supervisor::step::task::{Task, TaskStreams};
@@ -136,8 +137,15 @@ impl Step {
         let marker = group.marker().map(|(name, mark)| format!("{name}={mark}"));
         let of_task = self.order.task_orders.get(local_rank as usize);
         let of_its_own = of_task.map(|task| task.environment.as_slice()).unwrap_or_default();
+        // A step beside the script finds what the script does.
+        let run_files = job.folders.run_files_path().filter(|_| launch.joins_script);
+        let run_variables = job.folders.variables.iter().filter(|_| launch.joins_script);
         let over = self.order.environment.iter().chain(of_its_own).chain(&own).chain(&marker);
-        let over = over.map(String::as_str);
+        let over = over.chain(run_variables).map(String::as_str);
+        let mut environment = merge_environment(launch.environment.split('\0'), over);
+        if let Some(folder) = run_files {
+            first_in_path(&mut environment, folder);
+        }
         let program = of_task.map(|task| &task.argv).filter(|argv| !argv.is_empty());
         let words = &record.launch.notices;
         let site = record.site.task_prolog.clone().map(|p| (p, words.task_prolog_failed.as_str()));
@@ -173,7 +181,7 @@ impl Step {
             user: &record.launch.user,
             argv,
             argv0: Argv0::ResolvedPath,
-            environment: merge_environment(launch.environment.split('\0'), over),
+            environment,
             pid_variables,
             work_dir: &launch.work_dir,
             umask: launch.umask,

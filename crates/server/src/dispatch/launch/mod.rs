@@ -1,7 +1,9 @@
 //! The launch of a job on a node: the environment in the job's dialect, the script's text, the output files.
 
+pub mod internode_ssh;
 mod process_policy;
 mod step;
+mod volumes;
 
 use crate::agents::devices;
 use crate::error::ServerError;
@@ -27,6 +29,7 @@ use slurm::environment::gpu::{self, DeviceNames, GpuView};
 use slurm::environment::job::{ArrayFacts, JobFacts};
 use slurm::environment::notice::{self, Cause};
 use slurm::environment::{self, Environment};
+use std::collections::HashSet;
 use std::sync::Arc;
 pub use step::step_orders;
 use wire::order::{
@@ -52,6 +55,8 @@ struct Facts {
     kill_wait_s: u32,
     append: bool,
     task: TaskFacts,
+    /// Whose key the nodes of a run of several have.
+    run_attempt: Option<AttemptId>,
     tasks: Option<IndexSet>,
     default_memory: Option<DefaultMemory>,
     gpus: GpuView,
@@ -81,7 +86,15 @@ struct TaskFacts {
     first_rank: u32,
     /// By the ranks of the nodes.
     addresses: Vec<String>,
+    nodes: Vec<TaskNode>,
     gpus: Vec<u32>,
+}
+
+/// One node of a task: of which of its jobs, and which of that job's nodes.
+struct TaskNode {
+    job: JobId,
+    index: u32,
+    name: String,
 }
 
 fn gpu_view(shared: &Shared, state: &State, node: &str) -> GpuView {
@@ -122,6 +135,7 @@ fn facts_of_one(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Op
         kill_wait_s: stop_s(state, job),
         append: state.config.parameters.job_file_append,
         task: task_facts(state, job),
+        run_attempt: internode_ssh::run_attempt(state, job),
         tasks: state.runs.get(&job.run).map(|r| r.tasks.clone()),
         default_memory: cluster::requested::default_memory(state, job),
         gpus: gpu_view(shared, state, node),
@@ -145,18 +159,21 @@ fn facts_of_one(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Op
 /// Groups of different resources are jobs of their own, the components of a het job.
 fn task_facts(state: &State, job: &Job) -> TaskFacts {
     let groups: Vec<JobId> = job.het.map_or(vec![job.id], |het| het.jobs().collect());
-    let (addresses, gpus) = (Vec::new(), Vec::new());
-    let mut task = TaskFacts { first_rank: 0, addresses, gpus };
+    let (addresses, nodes, gpus) = (Vec::new(), Vec::new(), Vec::new());
+    let mut task = TaskFacts { first_rank: 0, addresses, nodes, gpus };
     for group in groups.iter().filter_map(|id| state.jobs.get(id)) {
         if group.id == job.id {
             task.first_rank = task.addresses.len() as u32;
         }
-        for share in group.allocation().iter().flat_map(|granted| &granted.nodes) {
+        let shares = group.allocation().map(|granted| &granted.nodes[..]).unwrap_or_default();
+        for (index, share) in shares.iter().enumerate() {
             let known = state.nodes.get(&share.node);
             let said = known.map(|n| n.facts.address.clone()).filter(|a| !a.is_empty());
             let internal = state.fleet_host(&share.node).and_then(|(.., h)| h.internal_ip.clone());
             let address = internal.or(said).or(known.map(|n| n.config.address.clone()));
             task.addresses.push(address.unwrap_or_default());
+            let (job, index, name) = (group.id, index as u32, share.node.clone());
+            task.nodes.push(TaskNode { job, index, name });
             task.gpus.push(share.gres_count("gpu") as u32);
         }
     }
@@ -242,7 +259,6 @@ pub fn job_launch(
     };
     let (stdout, stderr) = outputs(&facts);
     let own_folder = workspace.as_ref().is_some_and(|brought| brought.own_folder);
-    let clones_there = own_folder && workspace.as_ref().is_some_and(|w| w.repository.is_some());
     Ok(Some(JobLaunch {
         kind: launch.kind,
         user: UserIds {
@@ -258,12 +274,14 @@ pub fn job_launch(
         deferred: runs_here && is_deferred(&facts),
         arguments: launch.arguments.clone(),
         environment,
-        // A repository is cloned into an empty folder: a run that starts in its scratch folder has no such file beside it.
-        files: if launch.kind == LaunchKind::Task && runs_here && !clones_there {
+        files: if launch.kind == LaunchKind::Task {
             vec![mpi_hostfile(&facts.task)]
         } else {
             Vec::new()
         },
+        internode_ssh: facts
+            .run_attempt
+            .map(|attempt| Box::new(internode_ssh::of_attempt(shared, attempt, &facts.task))),
         process_variables: process_variables(launch.kind, own_folder),
         folder_variables: folder_variables(launch.kind),
         work_dir: launch.work_dir.to_string(),
@@ -285,6 +303,7 @@ pub fn job_launch(
         notices: notice::launch_notices(facts.job.id),
         sample_s: launch.sample_s,
         container: container(&facts),
+        volumes: volumes::of_node(&shared.read(), &facts, node)?,
         shared_memory: launch.shared_memory,
         own_network: launch.kind == LaunchKind::Task
             && facts.attempt.allocation.nodes.len() == 1
@@ -535,7 +554,11 @@ pub fn interruption_s(state: &State, job: &Job) -> u32 {
 
 fn mpi_hostfile(task: &TaskFacts) -> LaunchFile {
     let (variable, name) = dstack::environment::MPI_HOSTFILE;
-    let text = dstack::environment::mpi_hostfile(&task.addresses, &task.gpus);
+    let names: Vec<String> = task.nodes.iter().map(|node| node.name.clone()).collect();
+    let distinct: HashSet<&String> = task.addresses.iter().filter(|a| !a.is_empty()).collect();
+    // Nodes of one machine have one address; `ssh` knows them by their names.
+    let hosts = if distinct.len() == names.len() { &task.addresses } else { &names };
+    let text = dstack::environment::mpi_hostfile(hosts, &task.gpus);
     LaunchFile { name: name.into(), variable: variable.into(), text }
 }
 
@@ -555,6 +578,11 @@ fn task_environment(shared: &Shared, facts: &Facts, base: &str, repo_id: &str) -
     let mut variables = Environment::from_block(base);
     for (name, value) in node.variables().into_iter().filter(|(_, value)| !value.is_empty()) {
         variables.set(name, value);
+    }
+    for (name, value) in dstack::environment::MPI_VARIABLES {
+        if variables.get(name).is_none() {
+            variables.set(name, value);
+        }
     }
     // The device variables are the devices' own, whatever the language; so is the job's number,
     // by which `srun` and `sbatch` in the commands find their way.

@@ -80,7 +80,8 @@ async fn send(api: &Api, one: &Recorded) -> (u16, Value) {
 
 async fn send_from(api: &Api, one: &Recorded, peer: Option<Peer>) -> (u16, Value) {
     let limits: ConnectionLimits = "".parse().expect("limits");
-    let mut router = router(api.server.shared.clone(), BodyLimits::new(&limits));
+    let mut router =
+        router(api.server.shared.clone(), BodyLimits::new(api.server.shared.clone(), &limits));
     let mut request = Request::builder().method(one.method).uri(one.path);
     if let Some(version) = one.version {
         request = request.header("X-API-VERSION", version);

@@ -185,13 +185,25 @@ fn diagnosis(
     Ok(Logs { logs, external_url: None, next_token: None })
 }
 
+/// Attempts of a run, and ids of their parts, among which one is looked for: the newest.
+const ATTEMPTS_MAX: usize = 10_000;
+const IDS_MAX: usize = 1_000_000;
+
 /// The log of one node's part of one attempt, by the id that the client was given for it.
 fn log_of(shared: &Shared, run: &RunFacts, submission: &str) -> Option<LogKey> {
     let id = run.run?.to_string();
-    let ranks = 0..(run.parts.len() as u32).max(run.nodes_min);
-    let (restarts, rank) = (0..=run.restarts)
-        .flat_map(|restarts| ranks.clone().map(move |rank| (restarts, rank)))
-        .find(|(restarts, rank)| submission_id(&id, *restarts, *rank) == submission)?;
+    // An earlier attempt may have had more nodes, but none more than there are.
+    let most = shared.read().nodes.len() as u32;
+    let ranks = 0..(run.parts.len() as u32).max(run.nodes_min.min(most));
+    let find = || {
+        (0..=run.restarts)
+            .rev()
+            .take(ATTEMPTS_MAX)
+            .flat_map(|restarts| ranks.clone().map(move |rank| (restarts, rank)))
+            .take(IDS_MAX)
+            .find(|(restarts, rank)| submission_id(&id, *restarts, *rank) == submission)
+    };
+    let (restarts, rank) = block_in_place(find)?;
     log_key(shared, run.job, Some(restarts + 1), rank as usize).ok()
 }
 

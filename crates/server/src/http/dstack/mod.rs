@@ -39,6 +39,7 @@ mod unavailable;
 #[cfg(test)]
 mod upload_tests;
 mod user;
+mod volume;
 
 use crate::http::authenticate::{self, Caller};
 use crate::http::body_limits::{self, BodyLimits};
@@ -105,17 +106,17 @@ const ROUTES: &[(&str, Handler)] = &[
     ("/api/project/{project}/fleets/list", || post(fleet::list)),
     ("/api/project/{project}/fleets/get", || post(fleet::get)),
     ("/api/instances/list", || post(fleet::instances)),
-    ("/api/volumes/list", || post(nothing)),
-    ("/api/project/{project}/volumes/list", || post(nothing)),
+    ("/api/volumes/list", || post(volume::list_all)),
+    ("/api/project/{project}/volumes/list", || post(volume::list)),
     ("/api/project/{project}/fleets/get_plan", || post(fleet_plan::plan)),
     ("/api/project/{project}/fleets/apply", || post(fleet_plan::apply)),
     ("/api/project/{project}/fleets/delete", || post(fleet_plan::delete)),
     ("/api/project/{project}/fleets/delete_instances", || post(fleet_plan::delete_instances)),
     ("/api/project/{project}/instances/get", || post(fleet::get_instance)),
     ("/api/project/{project}/instances/get_instance_health_checks", || post(fleet::health_checks)),
-    ("/api/project/{project}/volumes/get", || post(unavailable::none_of_that_name)),
+    ("/api/project/{project}/volumes/get", || post(volume::get)),
     ("/api/project/{project}/volumes/create", || post(unavailable::create)),
-    ("/api/project/{project}/volumes/delete", || post(unavailable::none_to_delete)),
+    ("/api/project/{project}/volumes/delete", || post(volume::delete)),
     ("/api/project/{project}/gateways/list", || post(nothing)),
     ("/api/project/{project}/gateways/get", || post(unavailable::none_of_that_name)),
     ("/api/project/{project}/gateways/get_plan", || post(unavailable::plan)),

@@ -121,7 +121,7 @@ pub async fn apply(
     // What the run brings along is in memory until it is submitted: that of one run of each user.
     let _own = if brings { Some(shared.uploads.own_turn(by.uid).await) } else { None };
     let read = || run_request::read(&shared, &by, &project, run, Purpose::Run);
-    let asked = block_in_place(read)?;
+    let asked = if brings { block_in_place(read)? } else { read()? };
     let RunRequest { name, task, mut submission, effective, .. } = asked;
     let asked = stored_form(&submission);
     if let Some(active) = run_list::own_active(&shared, &by, &project, &name)? {
@@ -130,8 +130,7 @@ pub async fn apply(
     submission.unique_name = true;
     let kept = serde_json::to_string(&effective);
     submission.configuration = Some(kept.map_err(|error| Refused::because(error.to_string()))?);
-    let submit = Call::Submit(Box::new(submission));
-    match calls::answer(&shared, by.clone(), submit).await {
+    match calls::submit_run(&shared, by.clone(), submission).await {
         Ok(Answer::Submitted { job, .. }) => {
             let found = one(&shared, &by, job)?;
             let found = found.ok_or_else(|| Refused::not_found("Run not found"))?;

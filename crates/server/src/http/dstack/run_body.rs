@@ -202,7 +202,12 @@ impl<'a> Bodies<'a> {
         let node = self.nodes.get(&part.node).map(Arc::as_ref);
         let resources = resources(part.cpus, part.memory, &part.gpus, node);
         let instance = InstanceType { name: part.node.clone(), resources };
-        Offer::own(instance, 0.0, status, node.map_or((1, 1), |node| blocks(part, node)))
+        Offer::own(
+            instance,
+            0.0,
+            status,
+            node.map_or((1, 1), |node| node.blocks_of(part.cpus, part.gpu_count())),
+        )
     }
 
     /// One row for each kind of GPU among the offers.
@@ -362,14 +367,6 @@ fn gpu_line<'n>(node: &'n NodeConfig, kind: &str) -> Option<&'n NodeGres> {
     let of_kind =
         |line: &&NodeGres| line.name == GPU && line.kind.as_deref().unwrap_or_default() == kind;
     node.gres.iter().find(of_kind)
-}
-
-/// The blocks that a part takes of its node, and those that the node has: a block is a GPU, or a CPU where there is none.
-fn blocks(part: &Part, node: &NodeConfig) -> (u32, u32) {
-    match u32::try_from(node.gres_total(GPU)).unwrap_or(u32::MAX) {
-        0 => (part.cpus, node.cpus),
-        total => (u32::try_from(part.gpu_count()).unwrap_or(total), total),
-    }
 }
 
 #[cfg(test)]

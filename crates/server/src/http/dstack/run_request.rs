@@ -4,6 +4,7 @@ use super::answer::Refused;
 use super::project::account_of;
 use super::{file, repo};
 use crate::clock;
+use crate::http::ssh_keys::settle_held_key;
 use crate::shared::Shared;
 use dstack::api::error::ApiError;
 use dstack::api::run::RunSpec;
@@ -109,6 +110,7 @@ pub fn read(
     let with = |configuration| RunSpec { configuration, ..run_spec.clone() };
     let mut effective = with(for_client(&effective(&loaded.value), None));
     if effective.ssh_key_pub.is_none() && shared.setup.ssh.is_some() {
+        settle_held_key(shared, &by.name);
         effective.ssh_key_pub = Some(shared.ssh_keys.held_public_line(&by.name));
     }
     let run_spec = with(for_client(&loaded.value, None));

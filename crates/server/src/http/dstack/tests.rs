@@ -59,7 +59,10 @@ impl Api {
         token: Option<&str>,
     ) -> (StatusCode, Value) {
         let limits: ConnectionLimits = "".parse().expect("limits");
-        let router = router(self.server.shared.clone(), BodyLimits::new(&limits));
+        let router = router(
+            self.server.shared.clone(),
+            BodyLimits::new(self.server.shared.clone(), &limits),
+        );
         let path = path.replace("{project}", "main").replace("{run}", "train");
         let method = if path.contains("/metrics/") { "GET" } else { "POST" };
         let request =

@@ -34,7 +34,8 @@ async fn upload(api: &Api, path: &str, bytes: &[u8], by: Principal) -> (StatusCo
     let mut request = request.body(Body::from(body)).expect("a request");
     request.extensions_mut().insert(Peer::Socket(by));
     let limits: ConnectionLimits = "".parse().expect("limits");
-    let mut router = router(api.server.shared.clone(), BodyLimits::new(&limits));
+    let mut router =
+        router(api.server.shared.clone(), BodyLimits::new(api.server.shared.clone(), &limits));
     let response = router.call(request).await.expect("a response");
     let status = response.status();
     let body = response.into_body().collect().await.expect("a body").to_bytes();

@@ -2,6 +2,7 @@
 
 use super::answer::{ApiResult, Json, Refused};
 use crate::auth::principal;
+use crate::clock;
 use crate::http::calls;
 use crate::http::ssh_keys::held_private_key;
 use crate::shared::Shared;
@@ -64,8 +65,8 @@ pub async fn my_user(
 fn with_ssh_key(shared: &Shared, by: &Principal) -> UserWithCreds {
     let mut own = without_creds(own_body(shared, by));
     if shared.setup.ssh.is_some() {
-        own.user.ssh_public_key = Some(shared.ssh_keys.held_public_line(&by.name));
         own.ssh_private_key = held_private_key(shared, by, &by.name).map(|key| key.0);
+        own.user.ssh_public_key = Some(shared.ssh_keys.held_public_line(&by.name));
     }
     own
 }
@@ -77,13 +78,12 @@ pub async fn refresh_ssh_key(
     Json(wanted): Json<ByUsername>,
 ) -> ApiResult<UserWithCreds> {
     let name = wanted.username;
-    if name != by.name {
-        authorise(&shared.read(), &by, Act::Administer)?;
-        if principal::of_name(&name).is_none() {
-            return Err(no_such_user(&name));
-        }
+    // As for `sluice key renew`: a token that may not make another locks nobody out.
+    authorise(&shared.read(), &by, Act::ManageTokens(&name))?;
+    if name != by.name && principal::of_name(&name).is_none() {
+        return Err(no_such_user(&name));
     }
-    block_in_place(|| shared.ssh_keys.renew(&name))?;
+    block_in_place(|| shared.ssh_keys.renew(&name, clock::now()))?;
     if name == by.name {
         return Ok(Json(with_ssh_key(&shared, &by)));
     }
@@ -183,7 +183,11 @@ pub async fn delete(
     Extension(by): Extension<Principal>,
     Json(wanted): Json<DeleteUsers>,
 ) -> ApiResult<()> {
+    let names = wanted.users.clone();
     shared.writer.run(Command::RemoveUsers { names: wanted.users }, by).await?;
+    // Their tokens have ended with them, and so do the keys with which they came in by SSH.
+    let now = clock::now();
+    block_in_place(|| names.iter().try_for_each(|name| shared.ssh_keys.end_all(name, now)))?;
     Ok(Json(()))
 }
 

@@ -3,16 +3,18 @@
 use ::dstack::configuration::env::{Value as VariableValue, Variable};
 use ::dstack::configuration::resources::Resources;
 use ::dstack::configuration::tables::run::TASK;
-use ::dstack::configuration::task::Task;
+use ::dstack::configuration::task::{Mount, Task};
 use ::dstack::configuration::value::Value;
 use model::amount::Bytes;
 use model::interpolation::{self, Piece, Place, Reference};
 use model::range::Range;
+use model::shell::quoted;
 
 /// The properties that become options or lines. The others become comments.
 const CONVERTED: &[&str] = &[
     "type",
     "name",
+    "volumes",
     "commands",
     "nodes",
     "resources",
@@ -87,6 +89,19 @@ pub fn script(task: &Task, value: &Value) -> String {
             option(format!("{name}={}", word(value)));
         }
     }
+    let mut other_volumes = Vec::new();
+    for volume in &task.volumes {
+        match volume {
+            Mount::Volume { names, path } if names.len() == 1 => {
+                option(format!("volume={}", word(&format!("{}:{path}", names[0]))));
+            }
+            Mount::Instance { path, .. }
+            | Mount::Named { path, .. }
+            | Mount::Volume { path, .. } => {
+                other_volumes.push(format!("# volumes: {path}: has no counterpart"));
+            }
+        }
+    }
     let mut exports = Vec::new();
     for variable in &task.env.0 {
         match export(variable) {
@@ -94,6 +109,7 @@ pub fn script(task: &Task, value: &Value) -> String {
             Export::Line(line) => exports.push(line),
         }
     }
+    lines.extend(other_volumes);
     lines.extend(without_counterpart(value));
     if task.retry.as_ref().is_some_and(|retry| retry.on_error) {
         lines.push("# retry: on error: has no counterpart".to_owned());
@@ -240,9 +256,4 @@ fn word(text: &str) -> String {
     let text: String = text.chars().filter(|c| !c.is_control()).collect();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+,=".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) { text } else { quoted(&text) }
-}
-
-/// In single quotes for the shell.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "'\\''"))
 }

@@ -10,6 +10,7 @@ use model::time::TimeLimit;
 
 /// The options that become properties. The others become comments.
 const CONVERTED: &[OptionKey] = &[
+    OptionKey::Volume,
     OptionKey::JobName,
     OptionKey::Nodes,
     OptionKey::NtasksPerNode,
@@ -110,6 +111,15 @@ pub fn configuration(options: &JobOptions, settings: &[Setting], text: &str) -> 
         let text = dependency.to_string();
         let terms: Vec<String> = text.split(',').map(quoted).collect();
         add(format!("depends_on: [{}]", terms.join(", ")));
+    }
+    let (read_only, volumes): (Vec<_>, Vec<_>) =
+        options.volumes.iter().partition(|volume| volume.read_only);
+    if !volumes.is_empty() {
+        let volumes: Vec<String> = volumes.iter().map(|one| quoted(&one.to_string())).collect();
+        add(format!("volumes: [{}]", volumes.join(", ")));
+    }
+    for volume in read_only {
+        add(format!("# --volume={volume}: reading only has no counterpart"));
     }
     let texts = [
         ("account", &options.account),

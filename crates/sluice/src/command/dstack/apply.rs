@@ -8,6 +8,7 @@ use super::{
 };
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
+use crate::command::web_link;
 use ::dstack::configuration::task::{Port, Task};
 use ::dstack::configuration::{Configuration, Loaded};
 use ::dstack::effective;
@@ -32,7 +33,7 @@ use model::time::Timestamp;
 use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
-use wire::client::{Answer, Call, Submission};
+use wire::client::{Answer, Call, Submission, WebLinkQuery};
 use wire::view::{ClusterView, JobView};
 
 /// A run that has not started by then is reported as waiting.
@@ -181,8 +182,8 @@ pub fn run(args: ApplyArgs) -> VerbResult {
         print(&format!("Run {name} submitted, detaching...\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let ports: Vec<String> = task.ports.iter().map(port_word).collect();
-    follow_run(&mut client, job, &name, &nodes, &ports)
+    let links = RunLinks::of(&task, &loaded);
+    follow_run(&mut client, job, &name, &nodes, &links)
 }
 
 /// Submits what a file describes, without a word.
@@ -458,13 +459,50 @@ fn port_word(port: &Port) -> String {
     }
 }
 
+/// What of a run a person opens beside its log.
+struct RunLinks {
+    ide: Option<String>,
+    ports: Vec<u16>,
+    /// As `sluice port` takes them.
+    port_words: Vec<String>,
+}
+
+impl RunLinks {
+    fn of(task: &Task, loaded: &Loaded) -> Self {
+        let ide = loaded.value.get("ide").as_text().map(str::to_owned);
+        let ports = task.ports.iter().map(|port| port.of_run).collect();
+        Self { ide, ports, port_words: task.ports.iter().map(port_word).collect() }
+    }
+
+    /// Prints what there is; a server without an endpoint or a proxy has less.
+    fn print(&self, client: &mut Client, run: &JobView) -> Result<(), VerbError> {
+        let folder = &run.spec.launch.work_dir;
+        let editor = self.ide.as_ref().and_then(|ide| {
+            let link = web_link::editor_link(client, ide, run.id, folder)?;
+            Some(format!("{ide}: {link}\n"))
+        });
+        print(&editor.unwrap_or_default())?;
+        for port in &self.ports {
+            let wanted = WebLinkQuery { job: run.id, rank: 0, port: *port, whole_path: false };
+            if let Ok(link) = web_link::link(client, wanted) {
+                print(&format!("port {port}: {link}\n"))?;
+            }
+        }
+        if !self.port_words.is_empty() {
+            let (name, words) = (&run.name, self.port_words.join(" "));
+            eprintln!("its ports on this machine: sluice port {name} {words}");
+        }
+        Ok(())
+    }
+}
+
 /// Shows the run when it starts, its output, and its end. The exit code says whether it succeeded.
 fn follow_run(
     client: &mut Client,
     job: JobId,
     name: &str,
     nodes: &Nodes,
-    ports: &[String],
+    links: &RunLinks,
 ) -> VerbResult {
     attach::detach_on_interrupt(name)?;
     let started = attach::await_start(client, job, WAITING_AFTER_MS, |view| {
@@ -475,8 +513,8 @@ fn follow_run(
     print(&table::ps(&run_summary::rows(&started, nodes, &time_of_day(started.submit)), false))?;
     let summary = RunSummary::of_job(&started);
     print(&format!("\n{name} provisioning completed ({})\n", summary.status))?;
-    if !ports.is_empty() {
-        eprintln!("its ports on this machine: sluice port {name} {}", ports.join(" "));
+    if !started.state.is_ended() {
+        links.print(client, &started)?;
     }
     let ended = RunSummary::of_job(&attach::follow(client, job, 0, &mut LogOutput::Plain)?);
     let mut message = ended.message.clone();

@@ -56,8 +56,7 @@ pub fn run(args: FleetArgs) -> VerbResult {
     }
     watch(args.watch, || {
         let cluster = cluster(&mut client)?;
-        // A server of the release before does not know the call, and has none.
-        let over_ssh = fleets(&mut client).unwrap_or_default();
+        let over_ssh = fleets(&mut client)?;
         show(&cluster, &over_ssh, &args)
     })?;
     Ok(ExitCode::SUCCESS)

@@ -4,6 +4,7 @@ use super::{PROGRESS_PAUSE, ask, confirm, fleets, print};
 use crate::client::Client;
 use crate::command::verb::{VerbError, VerbResult};
 use ::dstack::configuration::fleet::Fleet;
+use model::ssh_fleet::PRIVATE_KEY_BYTES_MAX;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -11,9 +12,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use wire::client::Call;
 use wire::fleet::{FleetConfiguration, FleetHostState};
-
-/// The most bytes of a private key.
-const KEY_BYTES_MAX: u64 = 16 << 10;
 
 /// What was said on the command line.
 pub struct FleetApply<'a> {
@@ -127,8 +125,9 @@ fn bring_key(of: &mut Value) -> Result<(), VerbError> {
     };
     let mut private = String::new();
     let opened = std::fs::File::open(&path);
+    // One byte more than may be: the server says that it is too long.
     opened
-        .and_then(|file| file.take(KEY_BYTES_MAX).read_to_string(&mut private))
+        .and_then(|file| file.take(PRIVATE_KEY_BYTES_MAX as u64 + 1).read_to_string(&mut private))
         .map_err(VerbError::file(&path))?;
     of["ssh_key"] = json!({"public": "", "private": private});
     Ok(())

@@ -94,6 +94,11 @@ pub struct OfProject {
 }
 
 impl OfProject {
+    /// The one that has the runs of all.
+    pub fn main() -> Self {
+        Self { project: MAIN_PROJECT.to_owned() }
+    }
+
     /// The accounts whose runs are the project's; empty for those of all.
     fn accounts(&self) -> Vec<String> {
         let own = Some(&self.project).filter(|project| *project != MAIN_PROJECT);
@@ -126,7 +131,11 @@ fn own_name(client: &mut Client) -> Result<String, VerbError> {
 
 /// The run with this name or job id: the caller's own before those of others, then the newest that has not ended, or else the
 /// newest.
-fn find_run(client: &mut Client, word: &str, of: &OfProject) -> Result<JobView, VerbError> {
+pub(super) fn find_run(
+    client: &mut Client,
+    word: &str,
+    of: &OfProject,
+) -> Result<JobView, VerbError> {
     let found = find_in_memory(client, word, of)?;
     found.ok_or_else(|| VerbError::Message(format!("Run {word} not found")))
 }

@@ -1,15 +1,23 @@
-//! `sluice volume`: network volumes, with the verbs of dstack's client. No backend here has any yet: the list is empty, and
-//! one is created by `apply`, which refuses it in one line. Folders of a node are named in a run's `volumes`.
+//! `sluice volume`: the volumes of a project, with the verbs of dstack's client. Volumes of clouds are refused in one line;
+//! folders of a node are named in a run's `volumes` by their path.
 
-use super::{ask, print, print_json};
+use super::{ask, confirm, print, print_json, unexpected};
+use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::configuration;
-use ::dstack::table;
+use ::dstack::table::{self, VolumeRow, ago};
 use clap::{Args, Subcommand};
+use model::amount::Bytes;
 use model::fleet::MAIN_PROJECT;
+use model::reason::Refusal;
+use model::time::Timestamp;
+use model::volume::{VolumePlace, VolumeState};
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use wire::client::Call;
+use std::time::SystemTime;
+use wire::client::{Answer, Call};
+use wire::volume::VolumeView;
 
 #[derive(Args)]
 pub struct VolumeArgs {
@@ -41,47 +49,179 @@ enum VolumeAction {
         #[arg(long)]
         json: bool,
     },
-    /// Create the volume that a configuration describes, as `apply` does
-    Create {
-        #[arg(short, long, value_name = "FILE")]
-        file: PathBuf,
-    },
-    /// Delete a volume
+    /// Create a volume on a node, or in a folder that nodes share
+    Create(CreateArgs),
+    /// Delete a volume and everything in it
     Delete {
         name: String,
         /// Do not ask
         #[arg(short, long)]
         yes: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 
+#[derive(Args)]
+struct CreateArgs {
+    #[arg(required_unless_present = "file", conflicts_with = "file")]
+    name: Option<String>,
+    /// The node that keeps it
+    #[arg(long, value_name = "NODE", conflicts_with_all = ["shared", "file"])]
+    node: Option<String>,
+    /// The shared folder that keeps it, one of the site's
+    #[arg(long, value_name = "FOLDER", conflicts_with = "file")]
+    shared: Option<String>,
+    /// What may be written to it, as 10GB; only where the file system has project quotas
+    #[arg(long, value_name = "SIZE", conflicts_with = "file")]
+    size: Option<String>,
+    /// A configuration of dstack's, as `apply` reads it
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
 pub fn run(args: VolumeArgs) -> VerbResult {
-    // No call lists volumes, as there are none: without this one a user without access would see an empty list.
-    ask(&mut args.server.client()?, Call::Ping)?;
-    match args.action.unwrap_or(VolumeAction::List { verbose: false, json: false }) {
+    let VolumeArgs { server, project, action } = args;
+    let mut client = server.client()?;
+    let list = VolumeAction::List { verbose: false, json: false };
+    match action.unwrap_or(list) {
         VolumeAction::List { json: true, .. } => {
-            let volumes: [serde_json::Value; 0] = [];
-            print_json(&serde_json::json!({ "project": args.project, "volumes": volumes }))?;
-            Ok(ExitCode::SUCCESS)
+            let volumes: Vec<Value> = volumes(&mut client, &project)?.iter().map(object).collect();
+            print_json(&json!({ "project": project, "volumes": volumes }))?;
         }
         VolumeAction::List { verbose, json: false } => {
-            print(&table::volumes(verbose))?;
-            Ok(ExitCode::SUCCESS)
+            let rows: Vec<_> = volumes(&mut client, &project)?.iter().map(row).collect();
+            print(&table::volumes(&rows, verbose))?;
         }
-        VolumeAction::Get { name, json: _ } | VolumeAction::Delete { name, yes: _ } => {
-            Err(VerbError::Message(format!("volume {name} does not exist")))
+        VolumeAction::Get { name, json } => {
+            let mut all = volumes(&mut client, &project)?.into_iter();
+            let found = all.find(|volume| volume.name == name).ok_or_else(|| missing(&name))?;
+            if json {
+                print_json(&object(&found))?;
+            } else {
+                print(&table::volumes(&[row(&found)], true))?;
+            }
         }
-        VolumeAction::Create { file } => create(&file),
+        VolumeAction::Create(create) => {
+            let json = create.json;
+            let call = creation(create, project.clone())?;
+            ask(&mut client, call)?;
+            done(json, &project)?;
+        }
+        VolumeAction::Delete { name, yes, json } => {
+            if json && !yes {
+                return Err(VerbError::Message("--json: say -y too".into()));
+            }
+            if !yes && !confirm(&format!("Delete the volume {name} and everything in it?"))? {
+                print("Exiting...\n")?;
+                return Ok(ExitCode::FAILURE);
+            }
+            let call = Call::DeleteVolume { project: project.clone(), name: name.clone() };
+            ask(&mut client, call).map_err(|error| match error {
+                VerbError::Refused(Refusal::UnknownThing { what, .. }) if what == "volume" => {
+                    missing(&name)
+                }
+                other => other,
+            })?;
+            done(json, &project)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn done(json: bool, project: &str) -> Result<(), VerbError> {
+    if json { print_json(&json!({ "project": project, "result": "done" })) } else { print("OK\n") }
+}
+
+fn missing(name: &str) -> VerbError {
+    VerbError::Message(format!("volume {name} does not exist"))
+}
+
+fn volumes(client: &mut Client, project: &str) -> Result<Vec<VolumeView>, VerbError> {
+    match ask(client, Call::Volumes { project: project.to_owned() })? {
+        Answer::Volumes(volumes) => Ok(volumes),
+        other => Err(unexpected(&other)),
     }
 }
 
-fn create(file: &Path) -> VerbResult {
-    let shown = file.display().to_string();
-    let message = |error: &dyn std::fmt::Display| VerbError::Message(error.to_string());
-    let bytes = std::fs::read(file).map_err(VerbError::file(&shown))?;
-    let loaded = configuration::parse(&shown, &bytes).map_err(|error| message(&error))?;
-    match loaded.applicable() {
-        Err(fault) => Err(message(&fault.in_file(&shown))),
-        Ok(_) => Err(VerbError::Message(format!("{shown}: expected `type: volume`"))),
+fn creation(args: CreateArgs, project: String) -> Result<Call, VerbError> {
+    if let Some(file) = &args.file {
+        return Err(of_cloud(file));
     }
+    let name = args.name.unwrap_or_default();
+    let place = match (args.node, args.shared) {
+        (Some(node), _) => VolumePlace::Node(node),
+        (None, Some(folder)) => VolumePlace::Shared(folder),
+        (None, None) => {
+            let why = "say where it is kept: --node NODE or --shared FOLDER";
+            return Err(VerbError::Message(why.into()));
+        }
+    };
+    let size = args.size.as_deref().map(Bytes::parse_dstack).transpose();
+    let size = size.map_err(|error| VerbError::Message(error.to_string()))?;
+    Ok(Call::CreateVolume { project, name, place, size })
+}
+
+/// Why a volume that a configuration describes is not created.
+fn of_cloud(file: &Path) -> VerbError {
+    let shown = file.display().to_string();
+    let bytes = match std::fs::read(file).map_err(VerbError::file(&shown)) {
+        Ok(bytes) => bytes,
+        Err(error) => return error,
+    };
+    VerbError::Message(match configuration::parse(&shown, &bytes) {
+        Err(error) => error.to_string(),
+        Ok(loaded) => match loaded.applicable() {
+            Err(fault) => fault.in_file(&shown).to_string(),
+            Ok(_) => format!("{shown}: expected `type: volume`"),
+        },
+    })
+}
+
+fn state_word(state: VolumeState) -> &'static str {
+    match state {
+        VolumeState::Creating => "creating",
+        VolumeState::Ready => "active",
+        VolumeState::Deleting => "deleting",
+    }
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_millis(since.as_millis() as i64)
+}
+
+fn row(volume: &VolumeView) -> VolumeRow {
+    let jobs: Vec<String> = volume.jobs.iter().map(ToString::to_string).collect();
+    VolumeRow {
+        name: volume.name.clone(),
+        owner: volume.owner.clone(),
+        place: volume.place.to_string(),
+        size: volume.size.map(|size| size.format_dstack()).unwrap_or_default(),
+        status: state_word(volume.state).to_owned(),
+        attached: jobs.join(","),
+        created: ago(volume.created, now()),
+    }
+}
+
+fn object(volume: &VolumeView) -> Value {
+    let (node, folder) = match &volume.place {
+        VolumePlace::Node(node) => (Some(node), None),
+        VolumePlace::Shared(folder) => (None, Some(folder)),
+    };
+    json!({
+        "name": volume.name,
+        "project": volume.project,
+        "owner": volume.owner,
+        "node": node,
+        "shared": folder,
+        "size": volume.size.map(|size| size.0),
+        "status": state_word(volume.state),
+        "created": volume.created.millis() / 1000,
+        "jobs": volume.jobs,
+    })
 }

@@ -297,6 +297,11 @@ table_of_calls! { d;
     Call::RemoveSecrets { .. } =>
         json!({"remove_secrets": {"project": "main", "names": [d.word(&["token", "none"])]}});
     Call::RotateSecretKey => json!("rotate_secret_key");
+    Call::WebLink(_) => json!({"web_link": {"job": d.dice.below(99), "port": d.dice.below(65536)}});
+    Call::Volumes { .. } => json!({"volumes": {"project": "main"}});
+    Call::CreateVolume { .. } => json!({"create_volume": {"project": "main", "name": d.word(&["data", "../x"]),
+        "place": {"node": d.word(&["none", "node1"])}}});
+    Call::DeleteVolume { .. } => json!({"delete_volume": {"project": "main", "name": d.word(&["data", "none"])}});
     Call::Reservations => json!("reservations");
     Call::Licenses => json!("licenses");
     Call::CreateReservation(_) => json!({"create_reservation": d.reservation()});

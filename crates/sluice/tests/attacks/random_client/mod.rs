@@ -13,6 +13,7 @@ mod dstack_routes;
 mod honest_user;
 mod mutation;
 mod rogue_node;
+mod ssh_stranger;
 mod watch;
 
 use crate::harness::dice::Dice;
@@ -22,6 +23,7 @@ use attacker::{Attacker, Tally};
 use connection::{Entry, become_user};
 use model::bounds;
 use rogue_node::RogueNode;
+use ssh_stranger::SshStranger;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -201,6 +203,13 @@ impl Attack {
                 while !stop.load(Ordering::Relaxed) {
                     rogue_node::connect_and_send(&agents, &stranger, &mut dice);
                     thread::sleep(Duration::from_millis(5));
+                }
+            });
+            let (mut dice, ssh) = (self.dice(round, 103), self.address("ssh"));
+            scope.spawn(move || {
+                let mut stranger = SshStranger::default();
+                while !stop.load(Ordering::Relaxed) {
+                    stranger.connect_and_send(&ssh, &mut dice);
                 }
             });
             let dice = self.dice(round, 102);

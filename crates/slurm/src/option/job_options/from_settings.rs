@@ -11,6 +11,7 @@ use crate::option::value::{self, cpu_bind, cpu_freq, node_count, number_from, wo
 use model::container::{Container, ContainerName, ContainerUser, Mount, Variables};
 use model::grammar::GrammarError;
 use model::secret::SecretVariable;
+use model::volume::VolumeUse;
 
 /// `--immediate` without a number.
 const IMMEDIATE_SECS_DEFAULT: u32 = 1;
@@ -263,6 +264,10 @@ impl Setter<'_> {
             K::Secret => {
                 let wrong = |error: GrammarError| OptionError::failure(error.to_string());
                 options.secrets.extend(SecretVariable::parse_list(text).map_err(wrong)?);
+            }
+            K::Volume => {
+                let wrong = |error: GrammarError| OptionError::failure(error.to_string());
+                options.volumes.extend(VolumeUse::parse_list(text).map_err(wrong)?);
             }
             K::ExportFile => options.export_file = given(),
             K::GetUserEnv => {

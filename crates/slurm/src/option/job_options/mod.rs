@@ -16,6 +16,7 @@ use model::gres::GresCount;
 use model::range::Range;
 use model::secret::SecretVariable;
 use model::time::{TimeLimit, Timestamp};
+use model::volume::VolumeUse;
 
 use super::key::OptionKey;
 
@@ -105,6 +106,7 @@ pub struct JobOptions {
     pub container: Option<Container>,
     /// In the order of the options; a later one for the same variable wins.
     pub secrets: Vec<SecretVariable>,
+    pub volumes: Vec<VolumeUse>,
     pub cpu_bind: Option<CpuBinding>,
     pub cpu_freq: Option<CpuFrequency>,
     pub distribution: Option<Distribution>,

@@ -81,6 +81,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
     row(EACH, "time-min", None, Required("limit"), K::TimeMin, "accept a time limit down to this"),
     row(EACH, "uid", None, Required("user"), K::Uid, "run as this user (root only)"),
     row(EACH, "verbose", Some('v'), FLAG, K::Verbose, "say more; may be repeated"),
+    row(EACH, "volume", None, Required("name:/path[:ro]"), K::Volume, "a volume and where the job finds it; may be repeated"),
     row(BATCH, "wait", Some('W'), FLAG, K::Wait, "return when the job has ended, with its exit code"),
     row(BATCH_ALLOC, "wait-all-nodes", None, Required("0|1"), K::WaitAllNodes, "begin only when all nodes are ready"),
     row(EACH, "wckey", None, Required("key"), K::Wckey, "workload key for the books"),

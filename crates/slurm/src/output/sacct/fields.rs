@@ -53,7 +53,7 @@ pub static ACCT_FIELDS: &[AcctField] = &[
     field(10, "AllocTRES", |r, c| c.push_str(&alloc_tres(r).display_by_name())),
     unmeasured(7, "AssocID"),
     field(10, "AveCPU", |r, c| tasks(r, c, M::Cpu, S::Mean)),
-    unmeasured(10, "AveCPUFreq"),
+    field(10, "AveCPUFreq", |r, c| tasks(r, c, M::CpuFrequency, S::Mean)),
     field(14, "AveDiskRead", |r, c| tasks(r, c, M::Read, S::Mean)),
     field(14, "AveDiskWrite", |r, c| tasks(r, c, M::Written, S::Mean)),
     field(10, "AvePages", |r, c| tasks(r, c, M::Pages, S::Mean)),
@@ -255,6 +255,16 @@ fn node_list(row: &Row<'_>, cell: &mut String) {
 
 /// The resources of a job or step. For a step, memory and GRES are its nodes' part of the job's, if all nodes have the same.
 fn alloc_tres(row: &Row<'_>) -> Tres {
+    let mut tres = allocated(row);
+    // Energy is no part of an allocation; Slurm lists here what was used of it.
+    match joules(row) {
+        0 => {}
+        used => tres.set(TresKind::Energy, used),
+    }
+    tres
+}
+
+fn allocated(row: &Row<'_>) -> Tres {
     let Some(step) = row.step else { return row.job.alloc_tres.clone() };
     let (nodes, all) = (step.nodes.len() as u64, row.job.nodes.len() as u64);
     let mut tres = Tres::new();
@@ -297,7 +307,7 @@ fn tres_out(row: &Row<'_>, cell: &mut String, statistic: S) {
     }
 }
 
-/// A machine counts the energy of a job, not of its steps.
+/// Of a job or a step; nobody can say what part of a job's the script alone used.
 fn joules(row: &Row<'_>) -> u64 {
     let usage = row.step.map_or(&row.job.usage, |step| &step.usage);
     usage.energy_mj / 1000

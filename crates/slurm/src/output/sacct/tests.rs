@@ -344,3 +344,14 @@ fn energy_is_the_jobs_in_joules() {
     let words: Vec<&str> = text.lines().next().expect("a line").split_whitespace().collect();
     assert_eq!(words, ["17.20K", "17200"]);
 }
+
+#[test]
+fn energy_is_listed_among_what_was_allocated() {
+    let mut job = record(1, "warm", COMPLETED);
+    let before =
+        shown(&Options { no_header: true, ..format("alloctres%80") }, &[job.clone()], at(1, 0, 0));
+    assert!(!before.contains("energy"), "{before}");
+    job.usage.energy_mj = 17_200_999;
+    let text = shown(&Options { no_header: true, ..format("alloctres%80") }, &[job], at(1, 0, 0));
+    assert!(text.lines().next().expect("a line").contains("energy=17200"), "{text}");
+}

@@ -87,7 +87,8 @@ fn push_state(record: &mut RecordWriter<'_>, node: &NodeView, moment: Moment<'_>
     record.line(format!("CfgTRES={}", node_text::configured_tres(config)));
     record.line(format!("AllocTRES={}", node_text::allocated_tres(node)));
     record.line("CapWatts=n/a");
-    record.line(format!("CurrentWatts={} AveWatts=0", facts.power_w.unwrap_or(0)));
+    let [now, mean] = [facts.power_w, facts.mean_power_w].map(Option::unwrap_or_default);
+    record.line(format!("CurrentWatts={now} AveWatts={mean}"));
     record.line("ExtSensorsJoules=n/s ExtSensorsWatts=0 ExtSensorsTemp=n/s");
     if let Some(reason) = &node.reason {
         record.line(reason_line(reason, moment));

@@ -8,6 +8,7 @@ use crate::output::text::push;
 use crate::output::text::usage_text::{
     Metric as M, Statistic as S, Units, UsageRow, push_statistic, push_tres_in, push_tres_out,
 };
+use model::amount;
 use model::hostlist;
 use std::fmt::Write;
 use std::io;
@@ -37,14 +38,14 @@ const fn field(width: i16, name: &'static str, render: fn(&Row<'_>, &mut String)
 #[rustfmt::skip]
 static FIELDS: &[StatField] = &[
     field(10, "AveCPU", |r, c| statistic(r, M::Cpu, S::Mean, c)),
-    field(10, "AveCPUFreq", |_, c| c.push('0')),
+    field(10, "AveCPUFreq", |r, c| statistic(r, M::CpuFrequency, S::Mean, c)),
     field(12, "AveDiskRead", |r, c| bytes(r, M::Read, S::Mean, c)),
     field(12, "AveDiskWrite", |r, c| bytes(r, M::Written, S::Mean, c)),
     field(10, "AvePages", |r, c| statistic(r, M::Pages, S::Mean, c)),
     field(10, "AveRSS", |r, c| statistic(r, M::Memory, S::Mean, c)),
     field(10, "AveVMSize", |r, c| statistic(r, M::VirtualMemory, S::Mean, c)),
-    field(14, "ConsumedEnergy", |_, c| c.push('0')),
-    field(17, "ConsumedEnergyRaw", |_, c| c.push('0')),
+    field(14, "ConsumedEnergy", |r, c| c.push_str(&amount::format_decimal(joules(r)))),
+    field(17, "ConsumedEnergyRaw", |r, c| push!(c, "{}", joules(r))),
     field(-12, "JobID", |r, c| push!(c, "{}.{}", r.job, r.step.step)),
     field(12, "MaxDiskRead", |r, c| bytes(r, M::Read, S::Max, c)),
     field(15, "MaxDiskReadNode", |r, c| statistic(r, M::Read, S::MaxNode, c)),
@@ -116,6 +117,10 @@ pub struct Options {
 
 fn usage<'a>(row: &Row<'a>) -> UsageRow<'a> {
     UsageRow { tasks: &row.step.used, nodes: &row.step.nodes, units: row.units }
+}
+
+fn joules(row: &Row<'_>) -> u64 {
+    row.step.used.energy_mj.total / 1000
 }
 
 fn statistic(row: &Row<'_>, metric: M, statistic: S, cell: &mut String) {

@@ -38,6 +38,8 @@ pub enum Metric {
     Written,
     GpuBusy,
     GpuMemory,
+    Energy,
+    CpuFrequency,
 }
 
 /// The figure that a column shows of a metric.
@@ -55,7 +57,7 @@ pub enum Statistic {
 
 use Statistic::{Max, MaxNode, MaxTask, Mean, Min, MinNode, MinTask, Total};
 
-/// The entries of `TRESUsageIn…` in Slurm's order. Energy is not measured; those of GPUs are left out of steps whose
+/// The entries of `TRESUsageIn…` in Slurm's order. Energy goes out and not in; those of GPUs are left out of steps whose
 /// nodes read none.
 const TRES_IN: [(&str, Option<Metric>); 8] = [
     ("cpu", Some(Metric::Cpu)),
@@ -69,7 +71,7 @@ const TRES_IN: [(&str, Option<Metric>); 8] = [
 ];
 /// The entries of `TRESUsageOut…`.
 const TRES_OUT: [(&str, Option<Metric>); 2] =
-    [("energy", None), ("fs/disk", Some(Metric::Written))];
+    [("energy", Some(Metric::Energy)), ("fs/disk", Some(Metric::Written))];
 
 /// Writes one statistic of one metric as its own column shows it.
 pub fn push_statistic(
@@ -104,6 +106,8 @@ fn push_tres(
 ) {
     let mut first = true;
     for (name, metric) in entries {
+        let is_measured = |metric: &Metric| *metric != Metric::Energy || usage.tasks.has_energy();
+        let metric = metric.filter(is_measured);
         let is_left_out = match metric {
             None => matches!(statistic, MaxTask | MinTask),
             Some(Metric::GpuBusy | Metric::GpuMemory) => !usage.tasks.has_gpus(),
@@ -117,7 +121,7 @@ fn push_tres(
         }
         first = false;
         push!(cell, "{name}=");
-        match *metric {
+        match metric {
             Some(metric) => {
                 push_figure(usage.units, metric, figure(usage, metric, statistic), cell);
             }
@@ -169,6 +173,8 @@ fn spread(used: &TaskUsage, metric: Metric) -> &UsageSpread {
         Metric::Written => &used.written,
         Metric::GpuBusy => &used.gpu_busy,
         Metric::GpuMemory => &used.gpu_memory,
+        Metric::Energy => &used.energy_mj,
+        Metric::CpuFrequency => &used.cpu_khz,
     }
 }
 
@@ -183,6 +189,8 @@ fn push_amount(units: Units, metric: Metric, value: u64, cell: &mut String) {
             cell.push_str(&memory_text(units, value));
         }
         Metric::Pages | Metric::Read | Metric::Written | Metric::GpuBusy => push!(cell, "{value}"),
+        Metric::Energy => push!(cell, "{}", value / 1000),
+        Metric::CpuFrequency => cell.push_str(&amount::format_decimal(value.saturating_mul(1000))),
     }
 }
 

@@ -200,7 +200,7 @@ impl EngineProcess {
             return Err(format!("{} {why}", engine.program.display()));
         }
         let group = group_trees::path(&spec.groups)?;
-        let devices = spec.device_files();
+        let devices = spec.device_files().to_vec();
         Ok(EngineProcess { engine, image, shown, group, rlimits, devices, made, own })
     }
 

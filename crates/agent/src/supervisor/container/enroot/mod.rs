@@ -8,11 +8,11 @@ pub(super) mod left;
 mod words;
 
 use super::assembly::{SCRIPT, STATE_VARIABLE, ShownMounts};
-use super::mount_calls::open_plain;
 use super::runtime_config::set_rlimit;
 use super::save::{SaveTarget, save_when_told};
 use super::{ContainerSpec, check_name, files};
 use crate::socket_folder;
+use crate::supervisor::mount_calls::open_plain;
 use crate::supervisor::process::credentials::{as_user, become_user};
 use image::{Reference, Source};
 use left::Left;
@@ -250,6 +250,10 @@ fn mounts(
     environment: &[CString],
     made: &Path,
 ) -> Result<Vec<String>, String> {
+    if let Some(volume) = spec.volumes.first() {
+        let why = "Enroot mounts with its user's rights, who cannot reach the folder of a volume";
+        return Err(format!("volume {}: {why}", volume.name));
+    }
     let shown = ShownMounts::list(spec, environment);
     let is_home = |mount: &Mount| shown.with_home && mount.source == shown.home;
     let mut all: Vec<Mount> =
@@ -260,7 +264,11 @@ fn mounts(
         read_only: true,
         optional: true,
     };
-    let commands = as_user(spec.user, || files::commands(made)).map_err(|e| e.to_string())??;
+    // The user's own: Enroot mounts them with the user's rights.
+    let bin = made.join("bin");
+    let scripts = as_user(spec.user, || files::make_scripts(&bin)).map_err(|e| e.to_string())?;
+    scripts.map_err(|e| format!("{}: {e}", bin.display()))?;
+    let commands = files::commands(bin)?;
     all.extend(commands.into_iter().map(|(source, target)| own(&source, target)));
     if let Some(script) = &spec.script {
         let copy = made.join("script");

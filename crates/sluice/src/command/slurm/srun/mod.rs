@@ -180,6 +180,13 @@ impl StepRequest<'_> {
         job: JobId,
         signals: &SignalFd,
     ) -> Result<ExitCode, RunError> {
+        if !self.options.volumes.is_empty() {
+            print_error(
+                COMMAND,
+                "--volume: a step has the volumes of its job: name them where that is made",
+            );
+            return Err(RunError::Reported(failure()));
+        }
         let (listener, input, mut launch) =
             self.launch(client.location(), StepAllocation::Existing)?;
         launch.registry_auth = self.registry_auth();

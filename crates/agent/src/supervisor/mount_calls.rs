@@ -18,6 +18,7 @@ const MOUNT_ATTR_NODEV: u64 = 4;
 const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
 const RESOLVE_IN_ROOT: u64 = 0x10;
 const RESOLVE_NO_MAGICLINKS: u64 = 0x02;
+const RESOLVE_NO_SYMLINKS: u64 = 0x04;
 /// Parts of one path.
 const DEPTH_MAX: usize = 64;
 
@@ -48,7 +49,7 @@ fn text(path: &str) -> nix::Result<CString> {
 }
 
 /// Opens a path as a process whose root is `root` would: no link leads out of it.
-pub(super) fn open_in_root(root: impl AsFd, path: &str, flags: OFlag) -> nix::Result<OwnedFd> {
+pub(crate) fn open_in_root(root: impl AsFd, path: &str, flags: OFlag) -> nix::Result<OwnedFd> {
     let path = text(path)?;
     let how = OpenHow {
         flags: (flags | OFlag::O_CLOEXEC).bits() as u64,
@@ -63,23 +64,33 @@ pub(super) fn open_in_root(root: impl AsFd, path: &str, flags: OFlag) -> nix::Re
 }
 
 /// Opens a path of the node without the links of `/proc`: those of this process lead to what root has opened.
-pub(super) fn open_plain(path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+pub(crate) fn open_plain(path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
     open_plain_at(None, path, flags)
 }
 
 /// As `open_plain`, a relative path below `folder`.
-pub(super) fn open_plain_at(
+pub(crate) fn open_plain_at(
     folder: Option<&OwnedFd>,
     path: &Path,
     flags: OFlag,
 ) -> nix::Result<OwnedFd> {
+    open_resolved(folder, path, flags, RESOLVE_NO_MAGICLINKS)
+}
+
+/// Opens a path of the node of which no part is a link.
+pub(crate) fn open_without_links(path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+    open_resolved(None, path, flags, RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS)
+}
+
+fn open_resolved(
+    folder: Option<&OwnedFd>,
+    path: &Path,
+    flags: OFlag,
+    resolve: u64,
+) -> nix::Result<OwnedFd> {
     let folder = folder.map_or(libc::AT_FDCWD, AsRawFd::as_raw_fd);
     let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::EINVAL)?;
-    let how = OpenHow {
-        flags: (flags | OFlag::O_CLOEXEC).bits() as u64,
-        mode: 0,
-        resolve: RESOLVE_NO_MAGICLINKS,
-    };
+    let how = OpenHow { flags: (flags | OFlag::O_CLOEXEC).bits() as u64, mode: 0, resolve };
     let size = size_of::<OpenHow>();
     // SAFETY: the path and the structure live through the call, and the size is the structure's own.
     fd_of(unsafe { libc::syscall(libc::SYS_openat2, folder, path.as_ptr(), &how, size) })
@@ -107,7 +118,7 @@ fn mount_of(file: impl AsFd) -> nix::Result<(u64, u32, u32)> {
 
 /// Nothing that is mounted in this mount, or in those below it, is mounted outside of this namespace too. What the node
 /// mounts later still comes in, as automounted folders need it.
-pub(super) fn stop_propagation(mount: impl AsFd) -> nix::Result<()> {
+pub(crate) fn stop_propagation(mount: impl AsFd) -> nix::Result<()> {
     let propagation = libc::MS_SLAVE;
     set_attributes(mount.as_fd(), &MountAttr { propagation, ..MountAttr::default() })
 }
@@ -124,7 +135,7 @@ fn set_attributes(mount: BorrowedFd, attributes: &MountAttr) -> nix::Result<()> 
 }
 
 /// The folder at `path` below `root`, made with what is missing of its path.
-pub(super) fn make_folder_in_root(root: impl AsFd, path: &str) -> nix::Result<OwnedFd> {
+pub(crate) fn make_folder_in_root(root: impl AsFd, path: &str) -> nix::Result<OwnedFd> {
     let root = root.as_fd();
     let mut at = open_in_root(root, "/", OFlag::O_PATH | OFlag::O_DIRECTORY)?;
     let mut walked = String::new();
@@ -148,7 +159,7 @@ pub(super) fn make_folder_in_root(root: impl AsFd, path: &str) -> nix::Result<Ow
 }
 
 /// The file at `path` below `root`, made empty if it is missing, as a mount point.
-pub(super) fn make_file_in_root(root: impl AsFd, path: &str) -> nix::Result<OwnedFd> {
+pub(crate) fn make_file_in_root(root: impl AsFd, path: &str) -> nix::Result<OwnedFd> {
     let root = root.as_fd();
     match open_in_root(root, path, OFlag::O_PATH) {
         Err(Errno::ENOENT) => {}
@@ -164,7 +175,7 @@ pub(super) fn make_file_in_root(root: impl AsFd, path: &str) -> nix::Result<Owne
 
 /// A copy of a mount that is not yet shown anywhere. What is mounted in it does not reach the mount that it is a copy
 /// of, even where the node shares its mounts.
-pub(super) struct Tree(OwnedFd);
+pub(crate) struct Tree(OwnedFd);
 
 impl AsFd for Tree {
     fn as_fd(&self) -> BorrowedFd<'_> {

@@ -1,0 +1,311 @@
+//! Volumes: making and deleting them, and the jobs that name them. Nodes make and remove the folders in between.
+
+use crate::authorise::{Act, authorise};
+use crate::command::{Context, CreateVolume, Decision, Reply};
+use crate::event::Event;
+use crate::rights::is_project;
+use crate::state::State;
+use crate::state::job::Job;
+use model::bounds;
+use model::id::JobId;
+use model::project::ProjectRole;
+use model::reason::Refusal;
+use model::run::JobSpec;
+use model::volume::{self, Volume, VolumeId, VolumeOwner, VolumePlace, VolumeState, VolumeUse};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+const VOLUME: &str = "volume";
+
+fn unknown(what: &str, name: &str) -> Refusal {
+    Refusal::UnknownThing { what: what.into(), name: name.into() }
+}
+
+fn refused(why: String) -> Refusal {
+    Refusal::Other(why)
+}
+
+impl State {
+    /// The volumes of a project by name.
+    pub fn volumes_of(&self, project: &str) -> &BTreeMap<String, Volume> {
+        static NONE: BTreeMap<String, Volume> = BTreeMap::new();
+        self.volumes.get(project).unwrap_or(&NONE)
+    }
+
+    /// The nodes that have this place; `None` for all of them.
+    pub fn nodes_with(&self, place: &VolumePlace) -> Option<Vec<String>> {
+        match place {
+            VolumePlace::Node(node) => Some(vec![node.clone()]),
+            VolumePlace::Shared(folder) => match self.config.shared_folders.get(folder) {
+                Some(nodes) => nodes.clone(),
+                // The site shares it no more.
+                None => Some(Vec::new()),
+            },
+        }
+    }
+
+    /// The jobs that have not ended and name the volume.
+    pub fn users_of_volume(&self, project: &str, name: &str) -> Vec<JobId> {
+        let names = |job: &&Arc<Job>| {
+            let nodes = job.spec.request().nodes;
+            let nodes = nodes.max.unwrap_or(nodes.min);
+            job.ended().is_none()
+                && job.spec.launch.volumes.iter().any(|used| {
+                    !used.instance
+                        && used.project.as_deref() == Some(project)
+                        && used.names(nodes).any(|used| used == name)
+                })
+        };
+        self.jobs.values().filter(names).map(|job| job.id).collect()
+    }
+
+    pub(super) fn decide_create_volume(
+        &self,
+        create: &CreateVolume,
+        context: &Context,
+    ) -> Result<Decision, Refusal> {
+        let CreateVolume { project, name, place, size } = create;
+        if !is_project(self, project) {
+            return Err(unknown("project", project));
+        }
+        authorise(self, &context.by, Act::InProject(project, ProjectRole::User))?;
+        if !volume::is_name(name) {
+            return Err(Refusal::InvalidValue {
+                what: "volume name".into(),
+                value: name.clone(),
+                expected: format!("expected {}", volume::NAME_RULE),
+            });
+        }
+        let known = self.volumes_of(project);
+        if known.contains_key(name) {
+            return Err(Refusal::AlreadyExists { what: VOLUME.into(), name: name.clone() });
+        }
+        let own = known.values().filter(|volume| volume.owner.uid == context.by.uid).count();
+        bounds::VOLUMES.hold(known.len() + 1)?;
+        bounds::USER_VOLUMES.hold(own + 1)?;
+        match place {
+            VolumePlace::Node(node) if !self.nodes.contains_key(node) => {
+                return Err(Refusal::UnknownNode(node.clone()));
+            }
+            VolumePlace::Shared(folder) if !self.config.shared_folders.contains_key(folder) => {
+                return Err(refused(self.not_shared(folder)));
+            }
+            _ => {}
+        }
+        let by = &context.by;
+        let volume = Volume {
+            id: VolumeId::from_random(context.random),
+            owner: VolumeOwner { name: by.name.clone(), uid: by.uid, gid: by.gid },
+            place: place.clone(),
+            size: *size,
+            created: context.now,
+            state: VolumeState::Creating,
+        };
+        Ok(changed(project, name, volume))
+    }
+
+    fn not_shared(&self, folder: &str) -> String {
+        let known: Vec<&str> = self.config.shared_folders.keys().map(String::as_str).collect();
+        let known = if known.is_empty() {
+            "the administrator names them below [volumes.shared] in sluice.toml".to_owned()
+        } else {
+            format!("expected one of {}", known.join(", "))
+        };
+        format!("{folder} is no folder that nodes share: {known}")
+    }
+
+    pub(super) fn decide_delete_volume(
+        &self,
+        project: &str,
+        name: &str,
+        context: &Context,
+    ) -> Result<Decision, Refusal> {
+        authorise(self, &context.by, Act::InProject(project, ProjectRole::User))?;
+        let volume = self.volumes_of(project).get(name).ok_or_else(|| unknown(VOLUME, name))?;
+        authorise(self, &context.by, Act::DeleteVolume(project, volume))?;
+        if let Some(job) = self.users_of_volume(project, name).first() {
+            return Err(refused(format!(
+                "volume {name} is used by job {job}, which has not ended"
+            )));
+        }
+        Ok(changed(project, name, Volume { state: VolumeState::Deleting, ..volume.clone() }))
+    }
+
+    /// What the server found out from the volume's node. One that was made anew meanwhile is another.
+    pub(super) fn decide_settle_volume(
+        &self,
+        project: &str,
+        name: &str,
+        id: &VolumeId,
+        is_there: bool,
+        context: &Context,
+    ) -> Result<Decision, Refusal> {
+        authorise(self, &context.by, Act::Administer)?;
+        let known = self.volumes_of(project).get(name).filter(|volume| volume.id == *id);
+        let Some(volume) = known else { return Ok(Decision::default()) };
+        if !is_there {
+            let (project, name) = (project.to_owned(), name.to_owned());
+            return Ok(vec![Event::VolumeRemoved { project, name }].into());
+        }
+        // A deletion that was asked for meanwhile goes on.
+        if volume.state != VolumeState::Creating {
+            return Ok(Decision::default());
+        }
+        Ok(changed(project, name, Volume { state: VolumeState::Ready, ..volume.clone() }))
+    }
+
+    /// Refuses to give up a node whose files hold volumes.
+    pub(super) fn check_no_volume_on(&self, node: &str) -> Result<(), Refusal> {
+        let is_there = |volume: &Volume| volume.place == VolumePlace::Node(node.to_owned());
+        let mut all = self.volumes.values().flatten();
+        match all.find(|(_, volume)| is_there(volume)) {
+            Some((name, _)) => {
+                Err(refused(format!("volume {name} is on node {node}: delete it first")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Checks the volumes that a job names, and narrows its nodes to those that have them.
+    pub(super) fn settle_volumes(&self, spec: &mut JobSpec, is_het: bool) -> Result<(), Refusal> {
+        if spec.launch.volumes.is_empty() {
+            return Ok(());
+        }
+        bounds::JOB_VOLUMES.hold(spec.launch.volumes.len())?;
+        check_paths(&spec.launch.volumes)?;
+        let project = spec.project().to_owned();
+        for used in &mut Arc::make_mut(&mut spec.launch).volumes {
+            used.project = Some(project.clone());
+        }
+        let uses = spec.launch.volumes.clone();
+        for used in &uses {
+            if used.is_by_rank() && is_het {
+                let why = "a rank in its name is not for several components or groups";
+                return Err(refused(format!("volume {}: {why}", used.name)));
+            }
+            let range = spec.request().nodes;
+            if used.is_by_rank() && range.max != Some(range.min) {
+                let why = "a rank in its name needs a number of nodes and not a range";
+                return Err(refused(format!("volume {}: {why}", used.name)));
+            }
+            bounds::VOLUMES.hold(range.min as usize)?;
+            if used.instance {
+                self.check_instance_names(used, range.min)?;
+                continue;
+            }
+            let mut places = Vec::new();
+            for name in used.names(range.min) {
+                places.push(self.place_for(spec, &project, &name)?);
+            }
+            self.narrow(spec, used, &places)?;
+        }
+        Ok(())
+    }
+
+    fn check_instance_names(&self, used: &VolumeUse, nodes: u32) -> Result<(), Refusal> {
+        match used.names(nodes).find(|name| !volume::is_name(name)) {
+            Some(name) => Err(unknown(VOLUME, &name)),
+            None => Ok(()),
+        }
+    }
+
+    /// Where a volume is that the job's owner may use.
+    fn place_for(&self, spec: &JobSpec, project: &str, name: &str) -> Result<VolumePlace, Refusal> {
+        let unknown = || unknown(VOLUME, name);
+        authorise(self, &spec.owner, Act::InProject(project, ProjectRole::User))?;
+        let volume = self.volumes_of(project).get(name).ok_or_else(unknown)?;
+        let may_use = authorise(self, &spec.owner, Act::UseVolume(project, volume));
+        may_use.map_err(|_| {
+            refused(format!(
+                "volume {name} belongs to {}: jobs of others cannot use it",
+                volume.owner.name
+            ))
+        })?;
+        match volume.state {
+            VolumeState::Ready => Ok(volume.place.clone()),
+            VolumeState::Creating => Err(refused(format!("volume {name} is not made yet"))),
+            VolumeState::Deleting => Err(refused(format!("volume {name} is being deleted"))),
+        }
+    }
+
+    /// One place for all nodes, or one for each rank.
+    fn narrow(
+        &self,
+        spec: &mut JobSpec,
+        used: &VolumeUse,
+        places: &[VolumePlace],
+    ) -> Result<(), Refusal> {
+        let nodes = spec.request().nodes.min;
+        let name = &used.name;
+        if let ([VolumePlace::Node(node)], 2..) = (places, nodes) {
+            return Err(refused(format!(
+                "volume {name} is on node {node}, and the job on {nodes} nodes: name one for each, \
+                 as in {name}-${{{{ dstack.node_rank }}}}"
+            )));
+        }
+        let mut allowed: Option<BTreeSet<String>> = None;
+        let mut of_ranks = Vec::new();
+        for place in places {
+            if let VolumePlace::Node(node) = place {
+                of_ranks.push(node.clone());
+            }
+            let Some(nodes) = self.nodes_with(place) else { continue };
+            let nodes = nodes.into_iter().filter(|node| self.nodes.contains_key(node));
+            match place {
+                VolumePlace::Node(_) => allowed.get_or_insert_default().extend(nodes),
+                VolumePlace::Shared(_) => narrow_to(&mut allowed, nodes.collect()),
+            }
+        }
+        if !of_ranks.is_empty() && used.is_by_rank() {
+            // Ranks follow the names of the nodes.
+            if of_ranks.len() != places.len() || !of_ranks.is_sorted_by(|one, next| one < next) {
+                return Err(refused(format!(
+                    "volume {name}: ranks follow the names of the nodes, and these volumes are on {}",
+                    of_ranks.join(", ")
+                )));
+            }
+        }
+        let Some(allowed) = allowed else { return Ok(()) };
+        let request = Arc::make_mut(&mut Arc::make_mut(&mut spec.components)[0].request);
+        let mut pool = (!request.node_pool.is_empty())
+            .then(|| request.node_pool.drain(..).collect::<BTreeSet<_>>());
+        narrow_to(&mut pool, allowed);
+        let pool = pool.unwrap_or_default();
+        if (pool.len() as u64) < u64::from(nodes) {
+            return Err(refused(format!("volume {name}: too few of the nodes asked for have it")));
+        }
+        request.node_pool = pool.into_iter().collect();
+        Ok(())
+    }
+}
+
+fn narrow_to(allowed: &mut Option<BTreeSet<String>>, nodes: BTreeSet<String>) {
+    *allowed = Some(match allowed.take() {
+        Some(before) => before.intersection(&nodes).cloned().collect(),
+        None => nodes,
+    });
+}
+
+/// Refuses two volumes at one path, or one below another's: the second would hide or need the first.
+fn check_paths(volumes: &[VolumeUse]) -> Result<(), Refusal> {
+    let parts = |used: &VolumeUse| -> Vec<String> {
+        let parts = used.path.split('/').filter(|part| !matches!(*part, "" | "."));
+        parts.map(str::to_owned).collect()
+    };
+    for (at, one) in volumes.iter().enumerate() {
+        for other in &volumes[..at] {
+            let (one, other) = (parts(one), parts(other));
+            if one.starts_with(&other) || other.starts_with(&one) {
+                let why = format!("two volumes at or below /{}", one.join("/"));
+                return Err(refused(why));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn changed(project: &str, name: &str, volume: Volume) -> Decision {
+    let reply = Reply::Volume(Box::new(volume.clone()));
+    let (project, name) = (project.to_owned(), name.to_owned());
+    Decision { events: vec![Event::VolumeSet { project, name, volume: Box::new(volume) }], reply }
+}

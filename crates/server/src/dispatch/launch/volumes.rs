@@ -1,0 +1,40 @@
+//! The volumes of a job, as the node of its launch is told them.
+
+use super::Facts;
+use crate::error::ServerError;
+use cluster::State;
+use model::volume::{VolumeFolder, VolumePlace, VolumeState, VolumeUse};
+use wire::volume::LaunchVolume;
+
+/// The volumes that the job's processes find on this node. What has changed since the submit is found out here: a volume
+/// may be gone when an ended job is requeued.
+pub(super) fn of_node(
+    state: &State,
+    facts: &Facts,
+    node: &str,
+) -> Result<Vec<LaunchVolume>, ServerError> {
+    let spec = &facts.job.spec;
+    let rank = facts.task.first_rank + facts.node_index;
+    let each = spec.launch.volumes.iter().map(|used| {
+        let name = used.name_on(rank);
+        let folder = if used.instance {
+            VolumeFolder::of_instance(&name, spec.owner.uid)
+        } else {
+            folder(state, used, &name, node).map_err(ServerError::Other)?
+        };
+        Ok(LaunchVolume { name, folder, path: used.path.clone(), read_only: used.read_only })
+    });
+    each.collect()
+}
+
+fn folder(state: &State, used: &VolumeUse, name: &str, node: &str) -> Result<VolumeFolder, String> {
+    let known = state.volumes_of(used.project.as_deref().unwrap_or_default()).get(name);
+    let volume = known.filter(|volume| volume.state == VolumeState::Ready);
+    let volume = volume.ok_or_else(|| format!("volume {name} does not exist"))?;
+    match &volume.place {
+        VolumePlace::Node(home) if home != node => {
+            Err(format!("volume {name} is on node {home} and not on {node}"))
+        }
+        _ => Ok(VolumeFolder::of(name, volume)),
+    }
+}

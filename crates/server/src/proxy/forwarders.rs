@@ -1,0 +1,106 @@
+//! The steps through which the proxy reaches ports of jobs: one for each job, node and user, for as long as somebody uses it.
+
+use crate::connection_limits::ConnectionLimits;
+use crate::shared::Shared;
+use crate::shared::ssh_connections::SshConnection;
+use crate::ssh::access::Access;
+use crate::ssh::forward::Forwarder;
+use crate::ssh::tunnel::{ForwarderOrders, Tunnels};
+use model::id::JobId;
+use model::principal::Principal;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// How long an unused step stays, and how often it is looked at.
+const IDLE: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_secs(10);
+/// Steps of all users, and of one.
+const ALL_MAX: usize = 1024;
+const OF_USER_MAX: usize = 32;
+/// Connections at once through one step.
+pub const CONNECTIONS_MAX: usize = 128;
+
+type Key = (JobId, u32, u32);
+
+#[derive(Default)]
+pub struct Forwarders {
+    steps: Mutex<HashMap<Key, Arc<Entry>>>,
+}
+
+pub struct Entry {
+    forwarder: Forwarder,
+    used: Mutex<Instant>,
+    /// Counts as a connection to the job: a dev environment that is looked at is not inactive.
+    _open: SshConnection,
+}
+
+impl Entry {
+    pub fn orders(&self) -> ForwarderOrders {
+        self.forwarder.orders()
+    }
+
+    fn touch(&self) {
+        *self.used.lock().expect("no panic with the time held") = Instant::now();
+    }
+
+    fn is_idle(&self) -> bool {
+        self.used.lock().expect("no panic with the time held").elapsed() > IDLE
+    }
+}
+
+impl Forwarders {
+    fn steps(&self) -> MutexGuard<'_, HashMap<Key, Arc<Entry>>> {
+        self.steps.lock().expect("no panic with the steps held")
+    }
+
+    /// The step for this user in a job; nothing where there are too many.
+    pub fn get(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        by: &Principal,
+        job: JobId,
+        rank: u32,
+    ) -> Option<Arc<Entry>> {
+        let key = (job, rank, by.uid);
+        let mut steps = self.steps();
+        steps.retain(|_, entry| !entry.forwarder.has_ended());
+        if let Some(known) = steps.get(&key) {
+            known.touch();
+            return Some(known.clone());
+        }
+        let of_user = steps.keys().filter(|(.., uid)| *uid == by.uid).count();
+        if steps.len() >= ALL_MAX || of_user >= OF_USER_MAX {
+            return None;
+        }
+        let access = Access { by: by.clone(), job, rank };
+        let idle = ConnectionLimits::default().tunnel_idle;
+        let tunnels = Tunnels { idle, served: Default::default() };
+        let entry = Arc::new(Entry {
+            forwarder: Forwarder::start(shared.clone(), access, None, tunnels),
+            used: Mutex::new(Instant::now()),
+            _open: shared.volatile.ssh_connections.opened(job),
+        });
+        steps.insert(key, entry.clone());
+        drop(steps);
+        tokio::spawn(self.clone().end_when_idle(key, entry.clone()));
+        Some(entry)
+    }
+
+    /// Forgets a step that nobody has used for a while: it ends with its last connection.
+    async fn end_when_idle(self: Arc<Self>, key: Key, entry: Arc<Entry>) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let mut steps = self.steps();
+            let is_known = steps.get(&key).is_some_and(|known| Arc::ptr_eq(known, &entry));
+            // This task and the map hold it.
+            let is_unused = Arc::strong_count(&entry) <= 2 && entry.is_idle();
+            if entry.forwarder.has_ended() || is_unused || !is_known {
+                if is_known {
+                    steps.remove(&key);
+                }
+                return;
+            }
+        }
+    }
+}

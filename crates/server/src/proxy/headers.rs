@@ -1,0 +1,234 @@
+//! What the proxy changes in the heads of requests and answers: nothing of ours reaches the job, and nothing of the job's reaches
+//! beyond its own path.
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+
+/// The cookie that lets a browser in.
+pub const COOKIE: &str = "sluice_proxy";
+
+/// Headers that are of one connection only.
+const OF_CONNECTION: [&str; 8] = [
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+];
+
+/// Headers of an answer by which one page would speak for all of the host.
+const OF_HOST: [&str; 5] = [
+    "alt-svc",
+    "clear-site-data",
+    "public-key-pins",
+    "service-worker-allowed",
+    "strict-transport-security",
+];
+
+/// Whether the request asks for another protocol on its connection.
+pub fn is_upgrade(headers: &HeaderMap) -> bool {
+    let connection = headers.get_all(header::CONNECTION).iter().filter_map(|one| one.to_str().ok());
+    let mut words = connection.flat_map(|line| line.split(','));
+    headers.contains_key(header::UPGRADE)
+        && words.any(|word| word.trim().eq_ignore_ascii_case("upgrade"))
+}
+
+/// Leaves out what is of one connection, also what `Connection` names.
+fn strip(headers: &mut HeaderMap, upgrades: bool) {
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|one| one.to_str().ok())
+        .flat_map(|line| line.split(','))
+        .filter_map(|word| word.trim().parse().ok())
+        .filter(|name| *name != header::UPGRADE)
+        .collect();
+    for name in named {
+        headers.remove(name);
+    }
+    let upgrade = headers.remove(header::UPGRADE).filter(|_| upgrades);
+    for name in OF_CONNECTION {
+        headers.remove(name);
+    }
+    if let Some(protocol) = upgrade {
+        headers.insert(header::UPGRADE, protocol);
+        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    }
+}
+
+/// The value of our cookie in a request.
+pub fn cookie(headers: &HeaderMap) -> Option<String> {
+    pairs(headers).find_map(|(name, value)| (name == COOKIE).then(|| value.to_owned()))
+}
+
+fn pairs(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
+    let lines = headers.get_all(header::COOKIE).iter().filter_map(|one| one.to_str().ok());
+    lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='))
+}
+
+/// The head of a request as the job gets it. `by_token`: the `Authorization` was for the proxy.
+pub fn to_job(mut headers: HeaderMap, by_token: bool, prefix: &str) -> HeaderMap {
+    let upgrades = is_upgrade(&headers);
+    strip(&mut headers, upgrades);
+    let others: Vec<String> = pairs(&headers)
+        .filter(|(name, _)| *name != COOKIE)
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    headers.remove(header::COOKIE);
+    if let Ok(line) = HeaderValue::from_str(&others.join("; "))
+        && !others.is_empty()
+    {
+        headers.insert(header::COOKIE, line);
+    }
+    if by_token {
+        headers.remove(header::AUTHORIZATION);
+    }
+    if let Ok(prefix) = HeaderValue::from_str(prefix) {
+        headers.insert("x-forwarded-prefix", prefix);
+    }
+    headers
+}
+
+/// The head of an answer as the client gets it.
+pub fn to_client(headers: &mut HeaderMap, prefix: &str, is_whole: bool) {
+    strip(headers, true);
+    for name in OF_HOST {
+        headers.remove(name);
+    }
+    let cookies: Vec<HeaderValue> = headers
+        .get_all(header::SET_COOKIE)
+        .iter()
+        .filter_map(|one| HeaderValue::from_str(&below(one.to_str().ok()?, prefix)?).ok())
+        .collect();
+    headers.remove(header::SET_COOKIE);
+    for cookie in cookies {
+        headers.append(header::SET_COOKIE, cookie);
+    }
+    let place = headers.get(header::LOCATION).and_then(|place| place.to_str().ok());
+    if let Some(place) = place.filter(|place| !is_whole && is_of_job(place))
+        && let Ok(inside) =
+            HeaderValue::from_str(&format!("{}{place}", prefix.trim_end_matches('/')))
+    {
+        headers.insert(header::LOCATION, inside);
+    }
+}
+
+/// A path of the job's own server; `//host` is another host.
+fn is_of_job(place: &str) -> bool {
+    place.starts_with('/') && !place.starts_with("//")
+}
+
+/// A cookie of the job's, held to its own path; nothing for one that would replace ours.
+fn below(cookie: &str, prefix: &str) -> Option<String> {
+    let mut parts = cookie.split(';').map(str::trim);
+    let pair = parts.next()?;
+    if pair.split('=').next()?.trim() == COOKIE {
+        return None;
+    }
+    let mut path = prefix.to_owned();
+    let mut kept = vec![pair.to_owned()];
+    for part in parts {
+        let (name, value) = part.split_once('=').unwrap_or((part, ""));
+        match name.trim().to_ascii_lowercase().as_str() {
+            "path" if value.starts_with(prefix) => path = value.to_owned(),
+            // All pages of the server have one name.
+            "path" | "domain" => {}
+            _ => kept.push(part.to_owned()),
+        }
+    }
+    kept.push(format!("Path={path}"));
+    Some(kept.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&str, &str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in lines {
+            map.append(
+                name.parse::<HeaderName>().expect("a name"),
+                value.parse().expect("a value"),
+            );
+        }
+        map
+    }
+
+    fn value<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+        headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    #[test]
+    fn nothing_of_ours_reaches_the_job() {
+        let asked = headers(&[
+            ("authorization", "Bearer secret"),
+            ("cookie", "a=1; sluice_proxy=secret; b=2"),
+            ("connection", "keep-alive, x-own"),
+            ("x-own", "1"),
+            ("host", "head:6820"),
+        ]);
+        assert_eq!(cookie(&asked).as_deref(), Some("secret"));
+        let sent = to_job(asked.clone(), true, "/proxy/jobs/1/80/");
+        assert!(!format!("{sent:?}").contains("secret"), "{sent:?}");
+        assert_eq!(
+            (value(&sent, "cookie"), value(&sent, "host")),
+            (Some("a=1; b=2"), Some("head:6820"))
+        );
+        assert_eq!((value(&sent, "connection"), value(&sent, "x-own")), (None, None));
+        // A page of the job's may have a login of its own.
+        let sent = to_job(asked, false, "/proxy/jobs/1/80/");
+        assert_eq!(value(&sent, "authorization"), Some("Bearer secret"));
+    }
+
+    #[test]
+    fn upgrade_passes_and_other_words_of_the_connection_do_not() {
+        let asked = headers(&[("connection", "Upgrade, close"), ("upgrade", "websocket")]);
+        assert!(is_upgrade(&asked));
+        let sent = to_job(asked, false, "/");
+        assert_eq!(
+            (value(&sent, "connection"), value(&sent, "upgrade")),
+            (Some("upgrade"), Some("websocket"))
+        );
+        let asked = headers(&[("upgrade", "h2c")]);
+        assert!(!is_upgrade(&asked));
+        assert_eq!(value(&to_job(asked, false, "/"), "upgrade"), None);
+    }
+
+    #[test]
+    fn page_of_a_job_does_not_speak_for_the_host() {
+        let mut answer = headers(&[("strict-transport-security", "max-age=1"), ("etag", "x")]);
+        answer.append("service-worker-allowed", HeaderValue::from_static("/"));
+        to_client(&mut answer, "/proxy/jobs/1/80/", false);
+        assert_eq!((answer.len(), value(&answer, "etag")), (1, Some("x")));
+    }
+
+    #[test]
+    fn cookies_and_redirects_of_a_job_stay_below_its_path() {
+        let prefix = "/proxy/jobs/1/80/";
+        for (set, expected) in [
+            ("a=1", Some("a=1; Path=/proxy/jobs/1/80/")),
+            ("a=1; Path=/; HttpOnly; Domain=head", Some("a=1; HttpOnly; Path=/proxy/jobs/1/80/")),
+            ("a=1; path=/proxy/jobs/1/80/lab", Some("a=1; Path=/proxy/jobs/1/80/lab")),
+            ("a=1; Path=/proxy/jobs/2/80/", Some("a=1; Path=/proxy/jobs/1/80/")),
+            ("sluice_proxy=x; Path=/", None),
+        ] {
+            let mut answer = headers(&[("set-cookie", set)]);
+            to_client(&mut answer, prefix, false);
+            assert_eq!(value(&answer, "set-cookie"), expected, "{set}");
+        }
+        for (place, is_whole, expected) in [
+            ("/lab?x", false, "/proxy/jobs/1/80/lab?x"),
+            ("/lab", true, "/lab"),
+            ("//evil/", false, "//evil/"),
+            ("https://other/", false, "https://other/"),
+            ("lab", false, "lab"),
+        ] {
+            let mut answer = headers(&[("location", place)]);
+            to_client(&mut answer, prefix, is_whole);
+            assert_eq!(value(&answer, "location"), Some(expected), "{place}");
+        }
+    }
+}

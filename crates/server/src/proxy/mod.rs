@@ -1,0 +1,334 @@
+//! Web pages of jobs through the server's own HTTP port: `/proxy/jobs/JOB/PORT/…`, where the job's server sees the path behind it,
+//! and `/proxy/whole/JOB/PORT/…`, where it sees the whole path, for servers that are told where they are.
+//!
+//! A request is its job's owner's: by a token, by the local socket, or by a cookie that a one-time link set for that path. Bytes
+//! go through a step of the job (`ssh/forward.rs`), to the loopback address of the job's own network: the server itself
+//! connects to nothing.
+//!
+//! - `forwarders`: the steps; `headers`: what is changed in heads. Links and cookies are in `shared/proxy_sessions.rs`.
+
+mod forwarders;
+mod headers;
+
+use crate::http::authenticate::{self, Caller};
+use crate::http::peer::Peer;
+use crate::shared::Shared;
+use crate::shared::proxy_sessions::ProxyTarget;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use cluster::authorise::{Act, authorise};
+use forwarders::CONNECTIONS_MAX;
+pub use forwarders::Forwarders;
+use hyper::client::conn::http1;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use model::id::JobId;
+use model::principal::Principal;
+use model::reason::Refusal;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::time::timeout;
+
+/// The parameter of a link; it is in no address after the redirect.
+const LINK: &str = "sluice_link";
+/// How long a job's server may take to take a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+
+pub const ROUTES: [&str; 6] = [
+    "/proxy/jobs/{job}/{port}",
+    "/proxy/jobs/{job}/{port}/",
+    "/proxy/jobs/{job}/{port}/{*rest}",
+    "/proxy/whole/{job}/{port}",
+    "/proxy/whole/{job}/{port}/",
+    "/proxy/whole/{job}/{port}/{*rest}",
+];
+
+/// What a path of the proxy says.
+#[derive(Debug, PartialEq, Eq)]
+struct ProxyPath<'p> {
+    target: ProxyTarget,
+    /// With a slash at its end.
+    prefix: String,
+    is_whole: bool,
+    /// Behind the prefix; nothing where the slash is missing.
+    rest: Option<&'p str>,
+}
+
+impl<'p> ProxyPath<'p> {
+    fn parse(path: &'p str) -> Option<Self> {
+        let (kind, rest) = path.strip_prefix("/proxy/")?.split_once('/')?;
+        let is_whole = match kind {
+            "jobs" => false,
+            "whole" => true,
+            _ => return None,
+        };
+        let (word, rest) = rest.split_once('/')?;
+        let (port, rest) = match rest.split_once('/') {
+            Some((port, rest)) => (port, Some(rest)),
+            None => (rest, None),
+        };
+        let (job, rank) = word.split_once('.').unwrap_or((word, "0"));
+        let is_number = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+        if ![job, rank, port].into_iter().all(is_number) {
+            return None;
+        }
+        let port = port.parse().ok().filter(|port| *port > 0)?;
+        let target = ProxyTarget { job: JobId(job.parse().ok()?), rank: rank.parse().ok()?, port };
+        let prefix = format!("/proxy/{kind}/{word}/{port}/");
+        Some(Self { target, prefix, is_whole, rest })
+    }
+}
+
+/// The address of a new link, without the server's own.
+pub fn link_path(target: ProxyTarget, is_whole: bool, secret: &str) -> String {
+    let kind = if is_whole { "whole" } else { "jobs" };
+    let rank = if target.rank > 0 { format!(".{}", target.rank) } else { String::new() };
+    format!("/proxy/{kind}/{}{rank}/{}/?{LINK}={secret}", target.job, target.port)
+}
+
+/// Refuses whom the job is not for.
+pub fn check(shared: &Shared, by: &Principal, target: ProxyTarget) -> Result<(), Refusal> {
+    let state = shared.read();
+    let unknown = || Refusal::UnknownJob(target.job.to_string());
+    let job = state.jobs.get(&target.job).ok_or_else(unknown)?;
+    authorise(&state, by, Act::ActAsOwner(job))?;
+    if state.users.get(&by.name).is_some_and(|known| !known.active) {
+        return Err(Refusal::AccessDenied);
+    }
+    match job.attempt() {
+        Some(_) => Ok(()),
+        None if job.has_ended() => Err(Refusal::JobEnded(target.job)),
+        None => Err(Refusal::JobNotRunning(target.job)),
+    }
+}
+
+pub async fn proxy(
+    State(shared): State<Arc<Shared>>,
+    axum::Extension(forwarders): axum::Extension<Arc<Forwarders>>,
+    request: Request,
+) -> Response {
+    let path = request.uri().path().to_owned();
+    let Some(asked) = ProxyPath::parse(&path) else {
+        return said(StatusCode::NOT_FOUND, "expected /proxy/jobs/JOB/PORT/");
+    };
+    let query = request.uri().query().unwrap_or_default();
+    if let Some((secret, rest)) = link_secret(query) {
+        return redeem(&shared, &request, &asked, secret, &rest);
+    }
+    let (by, by_token) = match who(&shared, &request, asked.target) {
+        Ok(found) => found,
+        Err(response) => return *response,
+    };
+    if !by_token && !is_own_page(&request) {
+        return said(StatusCode::FORBIDDEN, "this page is not one of this server's");
+    }
+    match check(&shared, &by, asked.target) {
+        Ok(()) => {}
+        Err(why @ Refusal::AccessDenied) => return said(StatusCode::FORBIDDEN, &why.to_string()),
+        Err(why) => return said(StatusCode::NOT_FOUND, &why.to_string()),
+    }
+    let Some(rest) = asked.rest else {
+        let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
+        return redirect(StatusCode::PERMANENT_REDIRECT, &format!("{}{query}", asked.prefix));
+    };
+    pass_on(&shared, &forwarders, &by, by_token, &asked, rest, request).await
+}
+
+/// Who asks, and whether by something that is not the browser's cookie.
+fn who(
+    shared: &Shared,
+    request: &Request,
+    target: ProxyTarget,
+) -> Result<(Principal, bool), Box<Response>> {
+    let cookie = headers::cookie(request.headers());
+    let by_cookie =
+        cookie.and_then(|secret| shared.volatile.proxy.who(&secret, target, Instant::now()));
+    if let Some(by) = by_cookie {
+        return Ok((by, false));
+    }
+    match authenticate::caller(shared, request) {
+        Caller::Known(by) => Ok((by, true)),
+        other => Err(Box::new(authenticate::refusal(other))),
+    }
+}
+
+/// Whether a request with the cookie comes from a page of this server, or from none.
+fn is_own_page(request: &Request) -> bool {
+    let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+    let Some(origin) = text(header::ORIGIN) else { return true };
+    let host = text(header::HOST).or(request.uri().authority().map(|host| host.as_str()));
+    let of_origin = origin.split_once("://").map(|(_, host)| host);
+    of_origin.is_some() && of_origin == host
+}
+
+/// The secret of a link, and the rest of the query.
+fn link_secret(query: &str) -> Option<(&str, String)> {
+    let is_link = |part: &&str| part.split('=').next() == Some(LINK);
+    let secret = query.split('&').find(is_link)?.split_once('=')?.1;
+    let rest: Vec<&str> = query.split('&').filter(|part| !is_link(part)).collect();
+    Some((secret, rest.join("&")))
+}
+
+/// Exchanges a link for a cookie, and leads to the same page without the secret.
+fn redeem(
+    shared: &Shared,
+    request: &Request,
+    asked: &ProxyPath<'_>,
+    secret: &str,
+    rest: &str,
+) -> Response {
+    let Some(cookie) = shared.volatile.proxy.redeem(secret, asked.target, Instant::now()) else {
+        let why = "this link was used, or is too old: `sluice port JOB PORT --web` makes another";
+        return said(StatusCode::FORBIDDEN, why);
+    };
+    let query = if rest.is_empty() { String::new() } else { format!("?{rest}") };
+    let mut response = redirect(
+        StatusCode::SEE_OTHER,
+        &format!("{}{}{query}", asked.prefix, asked.rest.unwrap_or_default()),
+    );
+    // Plain HTTP is answered to this machine alone.
+    let is_tls =
+        matches!(request.extensions().get::<Peer>(), Some(Peer::Port { is_loopback: false, .. }));
+    let secure = if is_tls { "; Secure" } else { "" };
+    let line = format!(
+        "{}={cookie}; Path={}; HttpOnly; SameSite=Lax{secure}",
+        headers::COOKIE,
+        asked.prefix
+    );
+    if let Ok(line) = HeaderValue::from_str(&line) {
+        response.headers_mut().insert(header::SET_COOKIE, line);
+    }
+    response.headers_mut().insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+async fn pass_on(
+    shared: &Arc<Shared>,
+    forwarders: &Arc<Forwarders>,
+    by: &Principal,
+    by_token: bool,
+    asked: &ProxyPath<'_>,
+    rest: &str,
+    mut request: Request,
+) -> Response {
+    let ProxyTarget { job, rank, port } = asked.target;
+    let Some(step) = forwarders.get(shared, by, job, rank) else {
+        return said(StatusCode::SERVICE_UNAVAILABLE, "too many jobs are looked at already");
+    };
+    if Arc::strong_count(&step) > CONNECTIONS_MAX {
+        return said(StatusCode::SERVICE_UNAVAILABLE, "this job has too many connections");
+    }
+    let orders = step.orders();
+    let opened = timeout(CONNECT_TIMEOUT, orders.open(port)).await.ok().flatten();
+    let Some(stream) = opened else {
+        let why = format!("nothing in job {job} listens at its port {port}");
+        return said(StatusCode::BAD_GATEWAY, &why);
+    };
+    let Ok((mut sender, connection)) = http1::handshake(TokioIo::new(stream)).await else {
+        return said(StatusCode::BAD_GATEWAY, "the job's server was lost");
+    };
+    tokio::spawn(async move {
+        // Lives as long as the connection does, also when that has become a websocket.
+        let _ = connection.with_upgrades().await;
+        drop(step);
+    });
+    let upgrade = request.extensions_mut().remove::<OnUpgrade>();
+    let path = if asked.is_whole { request.uri().path().to_owned() } else { format!("/{rest}") };
+    let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
+    let (parts, body) = request.into_parts();
+    let Ok(uri) = format!("{path}{query}").parse::<Uri>() else {
+        return said(StatusCode::BAD_REQUEST, "the path cannot be read");
+    };
+    let mut outgoing = hyper::Request::new(body);
+    *outgoing.method_mut() = parts.method;
+    *outgoing.uri_mut() = uri;
+    let host = parts.uri.authority().map(|host| host.as_str().to_owned());
+    *outgoing.headers_mut() = headers::to_job(parts.headers, by_token, &asked.prefix);
+    if let Some(Ok(host)) = host.map(|host| HeaderValue::from_str(&host))
+        && !outgoing.headers().contains_key(header::HOST)
+    {
+        outgoing.headers_mut().insert(header::HOST, host);
+    }
+    let Ok(mut answer) = sender.send_request(outgoing).await else {
+        return said(StatusCode::BAD_GATEWAY, "the job's server gave no answer");
+    };
+    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+        let of_job = hyper::upgrade::on(&mut answer);
+        let Some(of_client) = upgrade else {
+            return said(StatusCode::BAD_GATEWAY, "the job's server changed the protocol unasked");
+        };
+        tokio::spawn(async move {
+            if let (Ok(client), Ok(job)) = tokio::join!(of_client, of_job) {
+                let (mut client, mut job) = (TokioIo::new(client), TokioIo::new(job));
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut job).await;
+            }
+        });
+    }
+    let mut answer = answer.map(Body::new);
+    headers::to_client(answer.headers_mut(), &asked.prefix, asked.is_whole);
+    answer
+}
+
+fn said(status: StatusCode, why: &str) -> Response {
+    (status, format!("{why}\n")).into_response()
+}
+
+fn redirect(status: StatusCode, place: &str) -> Response {
+    let mut response = status.into_response();
+    if let Ok(place) = HeaderValue::from_str(place) {
+        response.headers_mut().insert(header::LOCATION, place);
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_name_a_job_and_a_port() {
+        let target = |job, rank, port| ProxyTarget { job: JobId(job), rank, port };
+        for (path, expected, prefix, rest) in [
+            ("/proxy/jobs/12/80/a/b", target(12, 0, 80), "/proxy/jobs/12/80/", Some("a/b")),
+            ("/proxy/whole/12.1/8888/", target(12, 1, 8888), "/proxy/whole/12.1/8888/", Some("")),
+            ("/proxy/jobs/12/80", target(12, 0, 80), "/proxy/jobs/12/80/", None),
+            (
+                "/proxy/jobs/12/80/../../etc",
+                target(12, 0, 80),
+                "/proxy/jobs/12/80/",
+                Some("../../etc"),
+            ),
+        ] {
+            let found = ProxyPath::parse(path).expect(path);
+            assert_eq!(
+                (found.target, &*found.prefix, found.rest),
+                (expected, prefix, rest),
+                "{path}"
+            );
+        }
+        for bad in [
+            "/proxy/jobs/12",
+            "/proxy/jobs/x/80/",
+            "/proxy/jobs/12/0/",
+            "/proxy/jobs/12/65536/",
+            "/proxy/jobs/12/host:80/",
+            "/proxy/models/1/80/",
+            "/proxy/jobs/+1/80/",
+            "/proxy/jobs/1/+80/",
+        ] {
+            assert_eq!(ProxyPath::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn secret_of_a_link_is_taken_out_of_the_query() {
+        assert_eq!(link_secret("a=1&sluice_link=x&b=2"), Some(("x", "a=1&b=2".into())));
+        assert_eq!(link_secret("sluice_link=x"), Some(("x", String::new())));
+        assert_eq!(link_secret("a=1&no_sluice_link=x"), None);
+        let path = link_path(ProxyTarget { job: JobId(3), rank: 1, port: 80 }, false, "x");
+        assert_eq!(path, "/proxy/jobs/3.1/80/?sluice_link=x");
+    }
+}

@@ -1,0 +1,147 @@
+//! Links and cookies of the proxy to jobs' web pages. A link is good once and for minutes; it is exchanged for a cookie that opens
+//! one port of one job. Both are known here by their hashes alone, and are forgotten when the server stops.
+
+use model::id::JobId;
+use model::principal::Principal;
+use ring::digest::{SHA256, digest};
+use ring::rand::{SecureRandom, SystemRandom};
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// How long a link waits to be opened, and how long a browser stays let in.
+const LINK_LIFE: Duration = Duration::from_secs(600);
+const COOKIE_LIFE: Duration = Duration::from_secs(12 * 3600);
+/// Links and cookies of one user; the oldest goes first. And of all: beyond it, none is made.
+const OF_USER_MAX: usize = 64;
+const ALL_MAX: usize = 16_384;
+const SECRET_BYTES: usize = 32;
+
+/// A port of a job, on the node of this rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ProxyTarget {
+    pub job: JobId,
+    pub rank: u32,
+    pub port: u16,
+}
+
+#[derive(Default)]
+pub struct ProxySessions {
+    links: Mutex<Passes>,
+    cookies: Mutex<Passes>,
+}
+
+type Hash = [u8; 32];
+
+#[derive(Default)]
+struct Passes(HashMap<Hash, Pass>);
+
+#[derive(Clone)]
+struct Pass {
+    who: Principal,
+    target: ProxyTarget,
+    until: Instant,
+}
+
+impl ProxySessions {
+    /// A secret for a link of this user; nothing where there are too many.
+    pub fn make_link(&self, who: Principal, target: ProxyTarget, now: Instant) -> Option<String> {
+        held(&self.links).add(Pass { who, target, until: now + LINK_LIFE }, now)
+    }
+
+    /// Exchanges the secret of a link for that of a cookie.
+    pub fn redeem(&self, secret: &str, target: ProxyTarget, now: Instant) -> Option<String> {
+        let pass = held(&self.links).0.remove(&hash(secret))?;
+        let is_good = pass.target == target && pass.until > now;
+        let pass = is_good.then_some(pass)?;
+        held(&self.cookies).add(Pass { until: now + COOKIE_LIFE, ..pass }, now)
+    }
+
+    /// Whom a cookie lets in.
+    pub fn who(&self, secret: &str, target: ProxyTarget, now: Instant) -> Option<Principal> {
+        let cookies = held(&self.cookies);
+        let pass = cookies.0.get(&hash(secret))?;
+        (pass.target == target && pass.until > now).then(|| pass.who.clone())
+    }
+}
+
+fn held(passes: &Mutex<Passes>) -> MutexGuard<'_, Passes> {
+    passes.lock().expect("no panic with the passes held")
+}
+
+fn hash(secret: &str) -> Hash {
+    let digest = digest(&SHA256, secret.as_bytes());
+    digest.as_ref().try_into().expect("a digest has 32 bytes")
+}
+
+impl Passes {
+    fn add(&mut self, pass: Pass, now: Instant) -> Option<String> {
+        self.0.retain(|_, known| known.until > now);
+        let own = self.0.iter().filter(|(_, known)| known.who.uid == pass.who.uid);
+        let oldest = own.clone().min_by_key(|(_, known)| known.until).map(|(hash, _)| *hash);
+        if own.count() >= OF_USER_MAX
+            && let Some(oldest) = oldest
+        {
+            self.0.remove(&oldest);
+        }
+        if self.0.len() >= ALL_MAX {
+            return None;
+        }
+        let mut random = [0; SECRET_BYTES];
+        SystemRandom::new().fill(&mut random).ok()?;
+        let secret: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.0.insert(hash(&secret), pass);
+        Some(secret)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::principal::Role;
+
+    fn user(uid: u32) -> Principal {
+        Principal {
+            name: format!("u{uid}"),
+            uid,
+            gid: uid,
+            group: String::new(),
+            groups: Vec::new(),
+            role: Role::User,
+            token_limit: None,
+        }
+    }
+
+    const TARGET: ProxyTarget = ProxyTarget { job: JobId(1), rank: 0, port: 80 };
+
+    #[test]
+    fn link_is_good_once_in_time_and_for_its_port_alone() {
+        let (sessions, now) = (ProxySessions::default(), Instant::now());
+        let link =
+            |sessions: &ProxySessions| sessions.make_link(user(7), TARGET, now).expect("made");
+        let (other, late) = (ProxyTarget { port: 81, ..TARGET }, now + LINK_LIFE);
+        let one = link(&sessions);
+        let cookie = sessions.redeem(&one, TARGET, now).expect("a cookie");
+        assert_ne!(cookie, one);
+        assert_eq!(sessions.redeem(&one, TARGET, now), None, "once");
+        assert_eq!(sessions.redeem(&link(&sessions), other, now), None);
+        assert_eq!(sessions.redeem(&link(&sessions), TARGET, late), None);
+        assert_eq!(sessions.who(&cookie, TARGET, now).map(|who| who.uid), Some(7));
+        assert_eq!(sessions.who(&cookie, other, now), None);
+        assert_eq!(sessions.who(&cookie, TARGET, now + COOKIE_LIFE), None);
+        assert_eq!(sessions.who("", TARGET, now), None);
+    }
+
+    #[test]
+    fn oldest_link_of_a_user_goes_first() {
+        let (sessions, now) = (ProxySessions::default(), Instant::now());
+        let first = sessions.make_link(user(7), TARGET, now).expect("made");
+        let of_another = sessions.make_link(user(8), TARGET, now).expect("made");
+        for n in 0..OF_USER_MAX {
+            let at = now + Duration::from_millis(n as u64 + 1);
+            assert!(sessions.make_link(user(7), TARGET, at).is_some());
+        }
+        assert_eq!(sessions.redeem(&first, TARGET, now), None);
+        assert!(sessions.redeem(&of_another, TARGET, now).is_some());
+    }
+}
