@@ -57,11 +57,7 @@ pub fn authorise(state: &State, who: &Principal, act: Act<'_>) -> Result<(), Ref
         Act::KeepBooks(account) => rights.operator || rights.coordinates(account),
         Act::Operate => rights.operator,
         Act::ManageTokens(user) => rights.admin || (who.name == user && who.token_limit.is_none()),
-        // An operator manages every project, and does not read secrets.
-        Act::ManageSecrets(project) => {
-            rights.admin
-                || !rights.operator && rights.project_role(project) == Some(ProjectRole::Admin)
-        }
+        Act::ManageSecrets(project) => rights.manages_secrets(project),
         // Its folder is its owner's alone: jobs of others could not open it.
         Act::UseVolume(project, volume) => {
             rights.admin || volume.owner.uid == who.uid && rights.project_role(project).is_some()

@@ -81,6 +81,11 @@ impl<'a> Rights<'a> {
         self.who.token_permits(Role::Operator) && named()
     }
 
+    /// An operator manages every project, and does not read secrets.
+    pub(crate) fn manages_secrets(&self, project: &str) -> bool {
+        self.admin || !self.operator && self.project_role(project) == Some(ProjectRole::Admin)
+    }
+
     /// Their role in a project, which is an account. Everybody is a user of the main one, which has no account of its own.
     pub fn project_role(&self, name: &str) -> Option<ProjectRole> {
         let account = || self.state.accounts.get(name).filter(|_| name != ROOT_ACCOUNT);

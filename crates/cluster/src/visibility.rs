@@ -3,7 +3,6 @@
 //!
 //! What makes an answer for a client asks here about every job, node, partition, reservation, account and association.
 
-use crate::authorise::{Act, authorise};
 use crate::job_selection::{self, SelectedJob};
 use crate::rights::Rights;
 use crate::state::State;
@@ -130,9 +129,7 @@ impl<'a> Viewer<'a> {
             }
             ActivityTarget::Fleet { project, .. } => self.in_project(project),
             // Others are not told which secrets there are either.
-            ActivityTarget::Secret { project, .. } => {
-                authorise(self.state, self.who, Act::ManageSecrets(project)).is_ok()
-            }
+            ActivityTarget::Secret { project, .. } => self.rights.manages_secrets(project),
             ActivityTarget::User(name) => self.rights.operator || *name == self.who.name,
         }
     }
