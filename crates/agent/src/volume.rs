@@ -102,6 +102,12 @@ fn number_of(name: &str) -> u32 {
 }
 
 fn remove(node: &Path, folder: &VolumeFolder) -> Result<(), String> {
+    // A shared folder without that of volumes is one that is not mounted here: what is to be removed is elsewhere.
+    if let Some(shared) = &folder.shared
+        && !Path::new(shared).join(IN_SHARED).is_dir()
+    {
+        return Err(format!("the shared folder {shared} has no volumes here: is it mounted?"));
+    }
     let home = home(node, folder)?;
     let opened = openat(&home, folder.name.as_str(), FOLDER, Mode::empty()).ok();
     let project = opened.as_ref().and_then(|opened| quota::project_of(opened.as_fd()));
@@ -110,7 +116,7 @@ fn remove(node: &Path, folder: &VolumeFolder) -> Result<(), String> {
     remove_tree(home.as_fd(), &name)
         .map_err(|e| format!("cannot remove all of its files: {}", e.desc()))?;
     if let Some(project) = project {
-        quota::release(home.as_fd(), project);
+        quota::release_unused(home.as_fd(), project);
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use wire::frame;
 use wire::step::{StepMessage, channel};
 use wire::stream::{CreditOverrun, ReceiveWindow, SendCredit};
@@ -34,6 +34,11 @@ pub(crate) enum StreamHandle {
     Step { ask: StepStream, sender: mpsc::UnboundedSender<StreamInput>, window: ReceiveWindow },
 }
 
+/// Volumes that are made and removed at once, and orders about them that wait: a tree of many files, or a server of files that
+/// hangs, leaves the agent's other threads alone.
+static VOLUME_TURNS: Semaphore = Semaphore::const_new(4);
+static VOLUME_ORDERS: Semaphore = Semaphore::const_new(64);
+
 impl StreamHandle {
     /// Starts to send a log.
     pub fn log(reader: LogReader, outputs: StreamOutputs) -> StreamHandle {
@@ -53,7 +58,13 @@ impl StreamHandle {
     pub fn volume(work: VolumeWork, stream: u32, outputs: StreamOutputs) -> StreamHandle {
         let (grants_in, _) = mpsc::channel(GRANTS_MAX);
         tokio::spawn(async move {
-            let done = tokio::task::spawn_blocking(|| work.carry_out()).await;
+            let done = match VOLUME_ORDERS.try_acquire() {
+                Ok(_queued) => {
+                    let _turn = VOLUME_TURNS.acquire().await;
+                    tokio::task::spawn_blocking(|| work.carry_out()).await
+                }
+                Err(_) => Ok(Err("too many volumes are made and removed on this node".to_owned())),
+            };
             let end = match done {
                 Ok(Ok(())) => {
                     let said = StreamOutput::Bytes(CARRIED_OUT.to_vec());

@@ -5,7 +5,6 @@ use crate::command::{Context, CreateVolume, Decision, Reply};
 use crate::event::Event;
 use crate::rights::is_project;
 use crate::state::State;
-use crate::state::job::Job;
 use model::bounds;
 use model::id::JobId;
 use model::project::ProjectRole;
@@ -23,6 +22,30 @@ fn unknown(what: &str, name: &str) -> Refusal {
 
 fn refused(why: String) -> Refusal {
     Refusal::Other(why)
+}
+
+/// A volume as a job names it.
+#[derive(Clone, Copy)]
+struct JobUse<'s> {
+    job: JobId,
+    nodes: u32,
+    used: &'s VolumeUse,
+}
+
+/// Which jobs name the volumes of a project.
+pub struct VolumeUsers<'s> {
+    /// By the name as it was asked for, which may hold a rank.
+    of_names: BTreeMap<&'s str, Vec<JobUse<'s>>>,
+}
+
+impl<'s> VolumeUsers<'s> {
+    pub fn of(&'s self, volume: &'s str) -> impl Iterator<Item = JobId> + 's {
+        // A name without a rank is that of one volume.
+        let is_meant = move |asked: &&str| *asked == volume || asked.contains("${{");
+        let asked = self.of_names.iter().filter(move |(asked, _)| is_meant(asked));
+        let uses = asked.flat_map(|(_, uses)| uses);
+        uses.filter(move |one| one.used.has_name(volume, one.nodes)).map(|one| one.job)
+    }
 }
 
 impl State {
@@ -46,17 +69,31 @@ impl State {
 
     /// The jobs that have not ended and name the volume.
     pub fn users_of_volume(&self, project: &str, name: &str) -> Vec<JobId> {
-        let names = |job: &&Arc<Job>| {
+        let uses = self.uses_of_volumes(project).filter(|one| one.used.has_name(name, one.nodes));
+        let jobs: BTreeSet<JobId> = uses.map(|one| one.job).collect();
+        jobs.into_iter().collect()
+    }
+
+    /// The volumes of a project that jobs name which have not ended.
+    fn uses_of_volumes<'s>(&'s self, project: &'s str) -> impl Iterator<Item = JobUse<'s>> {
+        let jobs = self.jobs.values().filter(|job| job.ended().is_none());
+        jobs.flat_map(move |job| {
             let nodes = job.spec.request().nodes;
             let nodes = nodes.max.unwrap_or(nodes.min);
-            job.ended().is_none()
-                && job.spec.launch.volumes.iter().any(|used| {
-                    !used.instance
-                        && used.project.as_deref() == Some(project)
-                        && used.names(nodes).any(|used| used == name)
-                })
-        };
-        self.jobs.values().filter(names).map(|job| job.id).collect()
+            let is_meant =
+                move |used: &&VolumeUse| !used.instance && used.project.as_deref() == Some(project);
+            let used = job.spec.launch.volumes.iter().filter(is_meant);
+            used.map(move |used| JobUse { job: job.id, nodes, used })
+        })
+    }
+
+    /// All of them, for a list: the jobs are gone through once.
+    pub fn users_of_volumes<'s>(&'s self, project: &'s str) -> VolumeUsers<'s> {
+        let mut of_names: BTreeMap<&str, Vec<JobUse>> = BTreeMap::new();
+        for one in self.uses_of_volumes(project) {
+            of_names.entry(&one.used.name).or_default().push(one);
+        }
+        VolumeUsers { of_names }
     }
 
     pub(super) fn decide_create_volume(
@@ -188,7 +225,9 @@ impl State {
                 let why = "a rank in its name needs a number of nodes and not a range";
                 return Err(refused(format!("volume {}: {why}", used.name)));
             }
-            bounds::VOLUMES.hold(range.min as usize)?;
+            if used.is_by_rank() {
+                bounds::VOLUMES.hold(range.min as usize)?;
+            }
             if used.instance {
                 self.check_instance_names(used, range.min)?;
                 continue;

@@ -152,6 +152,9 @@ impl TryFrom<UncheckedFolder> for VolumeFolder {
     }
 }
 
+/// The digits of the largest rank.
+const RANK_DIGITS_MAX: usize = 10;
+
 /// A volume in a job: which, and where its processes find it. Read only as what [`VolumeUse::new`] takes: root acts on it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "UncheckedUse")]
@@ -224,6 +227,28 @@ impl VolumeUse {
         interpolation::fill(&self.pieces(), value).unwrap_or_default()
     }
 
+    /// Whether one of this many nodes has the volume of this name. No name is made for each node: a job may have many.
+    pub fn has_name(&self, name: &str, nodes: u32) -> bool {
+        let pieces = self.pieces();
+        let Some(at) = pieces.iter().position(|piece| matches!(piece, Piece::Reference(_))) else {
+            return self.name_on(0) == name;
+        };
+        let before: String = pieces[..at]
+            .iter()
+            .map(|piece| match piece {
+                Piece::Text(text) => text.as_str(),
+                Piece::Reference(_) => "",
+            })
+            .collect();
+        let Some(rest) = name.strip_prefix(&before) else { return false };
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        // What follows the rank may begin with digits too.
+        (1..=digits.min(RANK_DIGITS_MAX)).any(|length| {
+            let rank = rest[..length].parse::<u32>().ok().filter(|rank| *rank < nodes);
+            rank.is_some_and(|rank| self.name_on(rank) == name)
+        })
+    }
+
     /// The names on this many nodes: one, or one for each.
     pub fn names(&self, nodes: u32) -> impl Iterator<Item = String> + '_ {
         let ranks = if self.is_by_rank() { nodes } else { 1 };
@@ -262,6 +287,23 @@ impl TryFrom<UncheckedUse> for VolumeUse {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn use_has_the_names_of_its_ranks_and_no_others() {
+        let used = |name: &str| VolumeUse::new(name, "/data").expect("a use");
+        assert!(used("data").has_name("data", 3) && !used("data").has_name("data0", 3));
+        for pattern in ["p-${{ dstack.node_rank }}", "p${{ dstack.node_rank }}0x"] {
+            let used = used(pattern);
+            let all: Vec<String> = used.names(12).collect();
+            for name in &all {
+                assert!(used.has_name(name, 12), "{pattern} {name}");
+                assert_eq!(used.has_name(name, 2), all[..2].contains(name), "{pattern} {name}");
+            }
+            for name in ["p-", "p-012", "p-spare", "q-1", "p", "p-99999999999", ""] {
+                assert!(!used.has_name(name, 12), "{pattern} {name}");
+            }
+        }
+    }
 
     #[test]
     fn names_are_plain_words() {

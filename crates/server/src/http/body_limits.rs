@@ -106,10 +106,17 @@ async fn read_body(
         whole.extend_from_slice(&data);
         // Acquired as the bytes come: a client that only announces many keeps nobody out.
         let more = whole.len().div_ceil(UNIT).saturating_sub(counted);
-        if more > 0 {
+        if more > 0 && shares.is_empty() {
             shares.extend(limits.requests.acquire(owner, more).await);
-            counted += more;
+        } else if more > 0 {
+            // Nobody waits for more while he holds some of it.
+            let Some(share) = limits.requests.try_acquire(owner, more) else {
+                let text = "too many requests are being received; try again";
+                return Err(Box::new(refused(StatusCode::SERVICE_UNAVAILABLE, text)));
+            };
+            shares.push(share);
         }
+        counted += more;
     }
     Ok(Bytes::from_owner(CountedBytes { bytes: whole.into(), _shares: shares }))
 }

@@ -15,3 +15,7 @@ pub enum Peer {
     /// An agent's socket on another machine: its node vouches for the user.
     Node(Arc<NodeUser>),
 }
+
+/// The slot of a connection. Who takes the connection over from HTTP holds it on: HTTP ends there.
+#[derive(Clone)]
+pub struct HeldSlot(#[expect(dead_code)] pub Arc<dyn Send + Sync>);

@@ -2,7 +2,7 @@
 
 use crate::auth::principal;
 use crate::connection_limits::{ConnectionLimits, ConnectionSlots, UserSlot};
-use crate::http::peer::Peer;
+use crate::http::peer::{HeldSlot, Peer};
 use crate::http::stall_timeout::{StallTimeout, TimedStream};
 use crate::http::vouch::NodeAsked;
 use crate::shared::Shared;
@@ -87,7 +87,7 @@ impl LocalSocket {
             let login = timeout(silence, read_login(&mut stream)).await.ok().flatten();
             let socket = stream.as_fd().try_clone_to_owned();
             if let (Some(login), Ok(socket)) = (login, socket) {
-                let peer = SshPeer::ThisMachine;
+                let peer = SshPeer::ThisMachine(peer.uid(), slot);
                 self.endpoint.serve_internode(stream, socket, login, peer);
             }
             return;
@@ -168,7 +168,7 @@ pub fn serve<S>(
     router: &Router,
     stream: S,
     who: impl Fn() -> Peer + Send + 'static,
-    slot: impl Send + 'static,
+    slot: impl Send + Sync + 'static,
     limits: &ConnectionLimits,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -179,10 +179,13 @@ pub fn serve<S>(
     let limits = limits.clone();
     let silence = limits.silence;
     let peer = OnceLock::new();
+    let slot = HeldSlot(Arc::new(slot));
+    let for_requests = slot.clone();
     let service = hyper::service::service_fn(move |mut request: hyper::Request<_>| {
         let is_call = request.uri().path() == CALL_PATH;
         stall_timeout.set(if is_call { limits.stall } else { limits.stream_stall });
         request.extensions_mut().insert(peer.get_or_init(&who).clone());
+        request.extensions_mut().insert(for_requests.clone());
         let mut router = router.clone();
         async move { tower_service::Service::call(&mut router, request).await }
     });

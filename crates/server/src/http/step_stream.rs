@@ -1,6 +1,7 @@
 //! The clients' end of a step's stream: an HTTP connection that becomes the step's frames, both ways.
 
 use crate::http::answer::answer_json;
+use crate::http::peer::HeldSlot;
 use crate::shared::Shared;
 use crate::shared::agent_streams::{StreamReader, StreamWriter};
 use axum::body::Body;
@@ -59,7 +60,9 @@ pub async fn open(
         let why = Refusal::Other(format!("node {} does not answer", query.node));
         return answer_json(&Answer::Refused(why));
     };
+    let slot = request.extensions().get::<HeldSlot>().cloned();
     tokio::spawn(async move {
+        let _slot = slot;
         match upgrade.await {
             Ok(client) => relay(TokioIo::new(client), reader, writer).await,
             Err(_) => reader.client_gone(),

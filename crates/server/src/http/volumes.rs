@@ -9,6 +9,7 @@ use cluster::command::CreateVolume;
 use cluster::rights::is_project;
 use cluster::visibility::Viewer;
 use cluster::{Command, Reply, State};
+use model::id::JobId;
 use model::principal::Principal;
 use model::project::ProjectRole;
 use model::reason::Refusal;
@@ -35,15 +36,17 @@ pub fn list(shared: &Shared, by: &Principal, project: &str) -> Result<Answer, Re
         volume.owner.uid == by.uid || viewer.nodes() && viewer.user(&volume.owner.name)
     };
     let shown = state.volumes_of(project).iter().filter(|(_, volume)| is_shown(volume));
-    Ok(Answer::Volumes(
-        shown.map(|(name, volume)| view(&state, by, project, name, volume)).collect(),
-    ))
+    let users = state.users_of_volumes(project);
+    let shown = shown.map(|(name, volume)| {
+        let jobs = users.of(name).filter(|id| state.job(*id).is_some_and(|job| viewer.job(job)));
+        let mut jobs: Vec<JobId> = jobs.take(SHOWN_JOBS_MAX).collect();
+        jobs.dedup();
+        view(project, name, volume, jobs)
+    });
+    Ok(Answer::Volumes(shown.collect()))
 }
 
-fn view(state: &State, by: &Principal, project: &str, name: &str, volume: &Volume) -> VolumeView {
-    let viewer = Viewer::new(state, by);
-    let jobs = state.users_of_volume(project, name).into_iter();
-    let jobs = jobs.filter(|id| state.job(*id).is_some_and(|job| viewer.job(job)));
+fn view(project: &str, name: &str, volume: &Volume, jobs: Vec<JobId>) -> VolumeView {
     VolumeView {
         name: name.to_owned(),
         project: project.to_owned(),
@@ -52,7 +55,7 @@ fn view(state: &State, by: &Principal, project: &str, name: &str, volume: &Volum
         size: volume.size,
         created: volume.created,
         state: volume.state,
-        jobs: jobs.take(SHOWN_JOBS_MAX).collect(),
+        jobs,
     }
 }
 

@@ -5,6 +5,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 
 /// The cookie that lets a browser in.
 pub const COOKIE: &str = "sluice_proxy";
+/// The cookie that says whose pages a browser shows.
+pub const BROWSER: &str = "sluice_browser";
 
 /// Headers that are of one connection only.
 const OF_CONNECTION: [&str; 8] = [
@@ -58,9 +60,13 @@ fn strip(headers: &mut HeaderMap, upgrades: bool) {
     }
 }
 
-/// The value of our cookie in a request.
-pub fn cookie(headers: &HeaderMap) -> Option<String> {
-    pairs(headers).find_map(|(name, value)| (name == COOKIE).then(|| value.to_owned()))
+/// The values of one of our cookies in a request: a page may have put another before it.
+pub fn cookies<'h>(headers: &'h HeaderMap, own: &'h str) -> impl Iterator<Item = &'h str> {
+    pairs(headers).filter_map(move |(name, value)| (name == own).then_some(value))
+}
+
+fn is_ours(name: &str) -> bool {
+    [COOKIE, BROWSER].contains(&name)
 }
 
 fn pairs(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
@@ -73,7 +79,7 @@ pub fn to_job(mut headers: HeaderMap, by_token: bool, prefix: &str) -> HeaderMap
     let upgrades = is_upgrade(&headers);
     strip(&mut headers, upgrades);
     let others: Vec<String> = pairs(&headers)
-        .filter(|(name, _)| *name != COOKIE)
+        .filter(|(name, _)| !is_ours(name))
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
     headers.remove(header::COOKIE);
@@ -124,7 +130,9 @@ fn is_of_job(place: &str) -> bool {
 fn below(cookie: &str, prefix: &str) -> Option<String> {
     let mut parts = cookie.split(';').map(str::trim);
     let pair = parts.next()?;
-    if pair.split('=').next()?.trim() == COOKIE {
+    let (name, _) = pair.split_once('=')?;
+    // A browser sends a cookie without a name as its value alone, which may look like ours.
+    if name.trim().is_empty() || is_ours(name.trim()) {
         return None;
     }
     let mut path = prefix.to_owned();
@@ -165,12 +173,12 @@ mod tests {
     fn nothing_of_ours_reaches_the_job() {
         let asked = headers(&[
             ("authorization", "Bearer secret"),
-            ("cookie", "a=1; sluice_proxy=secret; b=2"),
+            ("cookie", "a=1; sluice_proxy=other; sluice_proxy=secret; b=2; sluice_browser=secret"),
             ("connection", "keep-alive, x-own"),
             ("x-own", "1"),
             ("host", "head:6820"),
         ]);
-        assert_eq!(cookie(&asked).as_deref(), Some("secret"));
+        assert!(cookies(&asked, COOKIE).eq(["other", "secret"]));
         let sent = to_job(asked.clone(), true, "/proxy/jobs/1/80/");
         assert!(!format!("{sent:?}").contains("secret"), "{sent:?}");
         assert_eq!(

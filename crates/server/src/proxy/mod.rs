@@ -10,13 +10,14 @@
 mod forwarders;
 mod headers;
 
+use crate::clock;
 use crate::http::authenticate::{self, Caller};
-use crate::http::peer::Peer;
+use crate::http::peer::{HeldSlot, Peer};
 use crate::shared::Shared;
-use crate::shared::proxy_sessions::ProxyTarget;
+use crate::shared::proxy_sessions::{OpenedPass, ProxyTarget};
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode, Uri, header};
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use cluster::authorise::{Act, authorise};
 use forwarders::CONNECTIONS_MAX;
@@ -27,6 +28,7 @@ use hyper_util::rt::TokioIo;
 use model::id::JobId;
 use model::principal::Principal;
 use model::reason::Refusal;
+use model::time::Timestamp;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
@@ -142,10 +144,16 @@ fn who(
     request: &Request,
     target: ProxyTarget,
 ) -> Result<(Principal, bool), Box<Response>> {
-    let cookie = headers::cookie(request.headers());
-    let by_cookie =
-        cookie.and_then(|secret| shared.volatile.proxy.who(&secret, target, Instant::now()));
-    if let Some(by) = by_cookie {
+    let now = Instant::now();
+    let mut cookies = headers::cookies(request.headers(), headers::COOKIE);
+    let by_cookie = cookies.find_map(|secret| shared.volatile.proxy.who(secret, target, now));
+    if let Some((by, _)) = by_cookie.filter(|(by, since)| !has_lost_token(shared, by, *since)) {
+        if let Some(Peer::Port { connection, .. }) = request.extensions().get::<Peer>() {
+            let is_operator = || authorise(&shared.read(), &by, Act::Operate).is_ok();
+            if !connection.identify(by.uid, is_operator) {
+                return Err(Box::new(authenticate::too_many_connections(&by)));
+            }
+        }
         return Ok((by, false));
     }
     match authenticate::caller(shared, request) {
@@ -154,9 +162,25 @@ fn who(
     }
 }
 
-/// Whether a request with the cookie comes from a page of this server, or from none.
+/// Whether a token of this user has ended since a cookie was made: it may have been the one that made it, and a cookie does not
+/// outlive its token.
+fn has_lost_token(shared: &Shared, by: &Principal, since: Timestamp) -> bool {
+    let now = clock::now();
+    let state = shared.read();
+    let mut own = state.user_tokens.values().filter(|token| token.user() == by.name);
+    own.any(|token| token.ended(now).is_some_and(|ended| ended >= since))
+}
+
+/// Whether a request with the cookie comes from a page of this server, or from none. Another port of the same host is another
+/// server, whatever the browser sends there and from there; a person who follows a link comes from anywhere.
 fn is_own_page(request: &Request) -> bool {
     let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+    let site = request.headers().get("sec-fetch-site").and_then(|value| value.to_str().ok());
+    let mode = request.headers().get("sec-fetch-mode").and_then(|value| value.to_str().ok());
+    let is_visit = mode == Some("navigate") && request.method() == Method::GET;
+    if site.is_some_and(|site| !matches!(site, "same-origin" | "none")) && !is_visit {
+        return false;
+    }
     let Some(origin) = text(header::ORIGIN) else { return true };
     let host = text(header::HOST).or(request.uri().authority().map(|host| host.as_str()));
     let of_origin = origin.split_once("://").map(|(_, host)| host);
@@ -179,10 +203,20 @@ fn redeem(
     secret: &str,
     rest: &str,
 ) -> Response {
-    let Some(cookie) = shared.volatile.proxy.redeem(secret, asked.target, Instant::now()) else {
+    let (now, sessions) = (Instant::now(), &shared.volatile.proxy);
+    let Some(pass) = sessions.redeem(secret, asked.target, now) else {
         let why = "this link was used, or is too old: `sluice port JOB PORT --web` makes another";
         return said(StatusCode::FORBIDDEN, why);
     };
+    // All pages have the server's name, and a page of one user's job is not to reach those of another in the same browser.
+    let mut known = headers::cookies(request.headers(), headers::BROWSER);
+    let known = known.find_map(|secret| sessions.user_of_browser(secret, now));
+    if known.is_some_and(|user| user != pass.uid) {
+        let why =
+            "this browser has pages of another user's jobs open: use another, or a private window";
+        return said(StatusCode::FORBIDDEN, why);
+    }
+    let OpenedPass { cookie, browser, .. } = pass;
     let query = if rest.is_empty() { String::new() } else { format!("?{rest}") };
     let mut response = redirect(
         StatusCode::SEE_OTHER,
@@ -197,8 +231,12 @@ fn redeem(
         headers::COOKIE,
         asked.prefix
     );
-    if let Ok(line) = HeaderValue::from_str(&line) {
-        response.headers_mut().insert(header::SET_COOKIE, line);
+    let of_browser =
+        format!("{}={browser}; Path=/proxy/; HttpOnly; SameSite=Lax{secure}", headers::BROWSER);
+    for line in [line, of_browser] {
+        if let Ok(line) = HeaderValue::from_str(&line) {
+            response.headers_mut().append(header::SET_COOKIE, line);
+        }
     }
     response.headers_mut().insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -230,12 +268,14 @@ async fn pass_on(
     let Ok((mut sender, connection)) = http1::handshake(TokioIo::new(stream)).await else {
         return said(StatusCode::BAD_GATEWAY, "the job's server was lost");
     };
+    // A connection that becomes a websocket ends here, and its bytes go on below.
+    let of_upgraded = step.clone();
     tokio::spawn(async move {
-        // Lives as long as the connection does, also when that has become a websocket.
         let _ = connection.with_upgrades().await;
         drop(step);
     });
     let upgrade = request.extensions_mut().remove::<OnUpgrade>();
+    let slot = request.extensions().get::<HeldSlot>().cloned();
     let path = if asked.is_whole { request.uri().path().to_owned() } else { format!("/{rest}") };
     let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
     let (parts, body) = request.into_parts();
@@ -261,6 +301,7 @@ async fn pass_on(
             return said(StatusCode::BAD_GATEWAY, "the job's server changed the protocol unasked");
         };
         tokio::spawn(async move {
+            let _used = (of_upgraded, slot);
             if let (Ok(client), Ok(job)) = tokio::join!(of_client, of_job) {
                 let (mut client, mut job) = (TokioIo::new(client), TokioIo::new(job));
                 let _ = tokio::io::copy_bidirectional(&mut client, &mut job).await;

@@ -1,8 +1,10 @@
 //! Links and cookies of the proxy to jobs' web pages. A link is good once and for minutes; it is exchanged for a cookie that opens
 //! one port of one job. Both are known here by their hashes alone, and are forgotten when the server stops.
 
+use crate::clock;
 use model::id::JobId;
 use model::principal::Principal;
+use model::time::Timestamp;
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
 use std::collections::HashMap;
@@ -29,6 +31,16 @@ pub struct ProxyTarget {
 pub struct ProxySessions {
     links: Mutex<Passes>,
     cookies: Mutex<Passes>,
+    /// Whose pages a browser shows.
+    browsers: Mutex<Passes>,
+}
+
+/// What a browser gets for a link.
+#[derive(Debug)]
+pub struct OpenedPass {
+    pub uid: u32,
+    pub cookie: String,
+    pub browser: String,
 }
 
 type Hash = [u8; 32];
@@ -40,28 +52,43 @@ struct Passes(HashMap<Hash, Pass>);
 struct Pass {
     who: Principal,
     target: ProxyTarget,
+    made: Timestamp,
     until: Instant,
 }
 
 impl ProxySessions {
     /// A secret for a link of this user; nothing where there are too many.
     pub fn make_link(&self, who: Principal, target: ProxyTarget, now: Instant) -> Option<String> {
-        held(&self.links).add(Pass { who, target, until: now + LINK_LIFE }, now)
+        held(&self.links).add(Pass { who, target, made: clock::now(), until: now + LINK_LIFE }, now)
     }
 
-    /// Exchanges the secret of a link for that of a cookie.
-    pub fn redeem(&self, secret: &str, target: ProxyTarget, now: Instant) -> Option<String> {
+    /// Exchanges the secret of a link for those of cookies.
+    pub fn redeem(&self, secret: &str, target: ProxyTarget, now: Instant) -> Option<OpenedPass> {
         let pass = held(&self.links).0.remove(&hash(secret))?;
         let is_good = pass.target == target && pass.until > now;
-        let pass = is_good.then_some(pass)?;
-        held(&self.cookies).add(Pass { until: now + COOKIE_LIFE, ..pass }, now)
+        let pass = Pass { until: now + COOKIE_LIFE, ..is_good.then_some(pass)? };
+        let uid = pass.who.uid;
+        let browser = held(&self.browsers).add(pass.clone(), now)?;
+        Some(OpenedPass { uid, cookie: held(&self.cookies).add(pass, now)?, browser })
     }
 
-    /// Whom a cookie lets in.
-    pub fn who(&self, secret: &str, target: ProxyTarget, now: Instant) -> Option<Principal> {
+    /// Whom a cookie lets in, and since when he has had the link to it.
+    pub fn who(
+        &self,
+        secret: &str,
+        target: ProxyTarget,
+        now: Instant,
+    ) -> Option<(Principal, Timestamp)> {
         let cookies = held(&self.cookies);
         let pass = cookies.0.get(&hash(secret))?;
-        (pass.target == target && pass.until > now).then(|| pass.who.clone())
+        (pass.target == target && pass.until > now).then(|| (pass.who.clone(), pass.made))
+    }
+
+    /// Whose pages a browser with this cookie shows.
+    pub fn user_of_browser(&self, secret: &str, now: Instant) -> Option<u32> {
+        let browsers = held(&self.browsers);
+        let pass = browsers.0.get(&hash(secret)).filter(|pass| pass.until > now)?;
+        Some(pass.who.uid)
     }
 }
 
@@ -121,12 +148,15 @@ mod tests {
             |sessions: &ProxySessions| sessions.make_link(user(7), TARGET, now).expect("made");
         let (other, late) = (ProxyTarget { port: 81, ..TARGET }, now + LINK_LIFE);
         let one = link(&sessions);
-        let cookie = sessions.redeem(&one, TARGET, now).expect("a cookie");
+        let OpenedPass { cookie, browser, uid } =
+            sessions.redeem(&one, TARGET, now).expect("a cookie");
+        assert_eq!((uid, sessions.user_of_browser(&browser, now)), (7, Some(7)));
+        assert_eq!(sessions.user_of_browser(&cookie, now), None);
         assert_ne!(cookie, one);
-        assert_eq!(sessions.redeem(&one, TARGET, now), None, "once");
-        assert_eq!(sessions.redeem(&link(&sessions), other, now), None);
-        assert_eq!(sessions.redeem(&link(&sessions), TARGET, late), None);
-        assert_eq!(sessions.who(&cookie, TARGET, now).map(|who| who.uid), Some(7));
+        assert!(sessions.redeem(&one, TARGET, now).is_none(), "once");
+        assert!(sessions.redeem(&link(&sessions), other, now).is_none());
+        assert!(sessions.redeem(&link(&sessions), TARGET, late).is_none());
+        assert_eq!(sessions.who(&cookie, TARGET, now).map(|(who, _)| who.uid), Some(7));
         assert_eq!(sessions.who(&cookie, other, now), None);
         assert_eq!(sessions.who(&cookie, TARGET, now + COOKIE_LIFE), None);
         assert_eq!(sessions.who("", TARGET, now), None);
@@ -141,7 +171,7 @@ mod tests {
             let at = now + Duration::from_millis(n as u64 + 1);
             assert!(sessions.make_link(user(7), TARGET, at).is_some());
         }
-        assert_eq!(sessions.redeem(&first, TARGET, now), None);
+        assert!(sessions.redeem(&first, TARGET, now).is_none());
         assert!(sessions.redeem(&of_another, TARGET, now).is_some());
     }
 }

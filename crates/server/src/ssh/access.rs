@@ -113,6 +113,19 @@ pub fn find(shared: &Shared, login: &str, key: &PublicKey) -> Option<Access> {
     })
 }
 
+/// The node of a run that the run's own key opens from another of its nodes. No other key does there: who has one comes by the
+/// endpoint's port, where the site lets him.
+pub fn find_node_of_run(shared: &Shared, login: &str, key: &PublicKey) -> Option<Access> {
+    block_in_place(|| {
+        let login @ Login::Job { .. } = Login::parse(login) else { return None };
+        let one = candidates(shared, &login).into_iter().next()?;
+        let attempt = one.run_attempt?;
+        let by = one.owner.clone();
+        let is_in = shared.ssh_keys.is_key_of_attempt(attempt, key) && may_enter(shared, &by, &one);
+        is_in.then_some(Access { by, job: one.job, rank: one.rank })
+    })
+}
+
 /// The jobs that the login may mean, the newest first.
 fn candidates(shared: &Shared, login: &Login) -> Vec<Candidate> {
     match *login {

@@ -155,7 +155,10 @@ impl Connection {
     }
 
     fn find(&self, login: &str, key: &PublicKey) -> Option<Access> {
-        access::find(&self.shared, self.destination.as_deref().unwrap_or(login), key)
+        match &self.destination {
+            Some(destination) => access::find_node_of_run(&self.shared, destination, key),
+            None => access::find(&self.shared, login, key),
+        }
     }
 
     /// Who is in, looked up anew for every channel: a key that was removed or renewed meanwhile opens nothing more.

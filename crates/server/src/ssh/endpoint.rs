@@ -4,7 +4,7 @@ use super::access::Access;
 use super::channel_end::ServedChannels;
 use super::connection::Connection;
 use super::input_limit::{InputLimit, WINDOW_BYTES};
-use crate::connection_limits::{AddressSlot, ConnectionSlots, PortConnection};
+use crate::connection_limits::{AddressSlot, ConnectionSlots, PortConnection, UserSlot};
 use crate::per_user::Counted;
 use crate::shared::Shared;
 use nix::sys::socket::{Shutdown, shutdown};
@@ -63,19 +63,21 @@ pub enum Peer<'p> {
     Address(IpAddr),
     /// The agent with this certificate carries it.
     Agent(&'p str),
-    /// The socket of this machine, which bounds its users itself.
-    ThisMachine,
+    /// A user of this machine, whose connection to its socket has a slot there.
+    ThisMachine(u32, UserSlot),
 }
 
 /// A place among those whom no key has let in, until it is dropped.
 enum LoginPlace {
     Address(#[expect(dead_code)] AddressSlot),
-    Local(#[expect(dead_code)] OwnedSemaphorePermit),
+    Agent(#[expect(dead_code)] Counted<String>, #[expect(dead_code)] OwnedSemaphorePermit),
+    User(#[expect(dead_code)] UserSlot),
 }
 
 /// What a connection takes up.
 struct Places {
     _of_agent: Option<Counted<String>>,
+    _of_socket: Option<UserSlot>,
     _slot: OwnedSemaphorePermit,
     /// Until a key has let it in.
     login: LoginPlace,
@@ -144,15 +146,21 @@ impl Endpoint {
 
     /// A slot, and a place among those whom no key has let in; `None` where all are taken, or the peer has its part of them.
     fn places(&self, from: Peer<'_>) -> Option<Places> {
-        let (of_agent, login) = match from {
-            Peer::Address(address) => (None, LoginPlace::Address(self.logins.take_from(address)?)),
+        let (of_agent, of_socket, login) = match from {
+            Peer::Address(address) => {
+                (None, None, LoginPlace::Address(self.logins.take_from(address)?))
+            }
             Peer::Agent(agent) => {
                 let counted = self.slots.count_node(agent)?;
-                (Some(counted), LoginPlace::Local(self.logins.take()?))
+                let login = LoginPlace::Agent(self.logins.count_node(agent)?, self.logins.take()?);
+                (Some(counted), None, login)
             }
-            Peer::ThisMachine => (None, LoginPlace::Local(self.logins.take()?)),
+            Peer::ThisMachine(user, slot) => {
+                (None, Some(slot), LoginPlace::User(self.logins.take_for(user, || false)?))
+            }
         };
-        Some(Places { _of_agent: of_agent, _slot: self.slots.take()?, login })
+        let slot = self.slots.take()?;
+        Some(Places { _of_agent: of_agent, _of_socket: of_socket, _slot: slot, login })
     }
 
     async fn connection<S>(
@@ -164,7 +172,7 @@ impl Endpoint {
     ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Places { _of_agent, _slot, login } = places;
+        let Places { _of_agent, _of_socket, _slot, login } = places;
         let is_internode = internode.is_some();
         let until = Instant::now() + LOGIN_TIMEOUT;
         let (admitted, access) = oneshot::channel();

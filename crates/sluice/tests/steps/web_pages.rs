@@ -178,6 +178,10 @@ fn up_link_lets_a_browser_in_once_and_leaves_no_secret_in_the_address() {
     assert_eq!(get(&cluster, &base, &[&cookie, "Origin: http://evil.example"]).status, 403);
     let own = format!("Origin: http://{}", address(&cluster));
     assert_eq!(get(&cluster, &base, &[&cookie, &own]).status, 200);
+    // Another port of the same host is another server; a person may follow a link from there.
+    let from_port = "Sec-Fetch-Site: same-site";
+    assert_eq!(get(&cluster, &base, &[&cookie, from_port]).status, 403);
+    assert_eq!(get(&cluster, &base, &[&cookie, from_port, "Sec-Fetch-Mode: navigate"]).status, 200);
     // Another protocol on the same connection, as a websocket is.
     let mut stream = TcpStream::connect(address(&cluster)).expect("the server");
     let head = format!(
@@ -215,6 +219,36 @@ fn root_web_page_of_another_users_job_is_refused() {
     assert!(!refused.text().contains("x-forwarded-prefix"), "{}", refused.text());
     let refused = cluster.shell_as("games", &format!("{} port {job} {port} --web", program()));
     assert!(refused.code != 0 && refused.stderr.contains("access denied"), "{refused:?}");
+}
+
+#[test]
+fn root_browser_shows_pages_of_one_user_and_none_after_a_token_of_his_has_ended() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (job, port) = start(&cluster, "");
+    let path = |link: &str| {
+        let server = format!("http://{}", address(&cluster));
+        link.trim().strip_prefix(&server).expect("a link").to_owned()
+    };
+    let link = cluster.sluice(&["port", &job.to_string(), &port.to_string(), "--web"]).ok();
+    let opened = get(&cluster, &path(&link), &[]);
+    let cookie = |name: &str| {
+        let mut words = opened.head.split([' ', ';']);
+        let pair = words.find(|word| word.starts_with(name)).expect("a cookie");
+        format!("Cookie: {pair}")
+    };
+    let other = cluster.submit_as("games", "-o /dev/null --wrap 'sleep 600'");
+    cluster.await_state(other, "RUNNING");
+    let link = cluster.shell_as("games", &format!("{} port {other} 80 --web", program())).ok();
+    let refused = get(&cluster, &path(&link), &[&cookie("sluice_browser=")]);
+    assert_eq!(refused.status, 403);
+    assert!(refused.text().contains("another user"), "{}", refused.text());
+    let link = cluster.shell_as("games", &format!("{} port {other} 80 --web", program())).ok();
+    assert_eq!(get(&cluster, &path(&link), &[]).status, 303, "in another browser");
+    let (page, own) = (format!("/proxy/jobs/{job}/{port}/"), cookie("sluice_proxy="));
+    assert_eq!(get(&cluster, &page, &[&own]).status, 200);
+    cluster.sluice(&["token", "user", "root", "--name", "leaked"]).ok();
+    cluster.sluice(&["token", "revoke", "leaked", "--user", "root"]).ok();
+    assert_eq!(get(&cluster, &page, &[&own]).status, 401);
 }
 
 /// Starts a kernel and computes in it over its websocket, as the page of JupyterLab does.

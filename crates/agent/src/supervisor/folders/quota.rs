@@ -162,6 +162,15 @@ pub(crate) fn release(folder: BorrowedFd<'_>, project: Project) {
     let _ = ask(folder, SET, project.0, (&raw mut none).cast());
 }
 
+/// The same for a project that a user may have set on a folder: one that still counts files is another's, and stays limited.
+pub(crate) fn release_unused(folder: BorrowedFd<'_>, project: Project) {
+    let mut record = QuotaRecord::default();
+    let asked = ask(folder, GET, project.0, (&raw mut record).cast());
+    if asked.is_ok() && record.bytes == 0 && record.files == 0 {
+        release(folder, project);
+    }
+}
+
 fn number(group_root: &str, job: u32) -> u32 {
     // FNV-1a: any hash will do, but it must not change between versions.
     let spread = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);

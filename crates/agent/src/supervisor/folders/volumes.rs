@@ -10,6 +10,9 @@ use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, fstat, mkdirat};
+use nix::sys::statfs::{
+    CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, FsType, PROC_SUPER_MAGIC, SYSFS_MAGIC, fstatfs,
+};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use wire::order::UserIds;
@@ -18,6 +21,12 @@ use wire::volume::LaunchVolume;
 /// Folders below which, and over which, a site mounts what it likes: no program with further rights reads its settings there.
 const FOR_MOUNTS: [&str; 8] =
     ["/mnt", "/media", "/srv", "/data", "/volumes", "/scratch", "/workspace", "/workflow"];
+
+/// Programs with further rights trust what the kernel shows there, also in folders that belong to a user, as /proc/PID.
+const KERNELS_OWN: [FsType; 5] =
+    [PROC_SUPER_MAGIC, SYSFS_MAGIC, CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, DEVPTS_SUPER_MAGIC];
+const OF_SYSTEM: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
+const DEVPTS_SUPER_MAGIC: FsType = FsType(0x1cd1);
 
 const HANDLE: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY);
 
@@ -75,6 +84,10 @@ fn open_or_make(path: &Path) -> nix::Result<OwnedFd> {
 
 fn may_be_covered(target: &OwnedFd, path: &Path, user: &UserIds) -> Result<(), String> {
     let owner = fstat(target).map_err(|e| e.desc().to_owned())?.st_uid;
+    let kind = fstatfs(target).map_err(|e| e.desc().to_owned())?.filesystem_type();
+    if KERNELS_OWN.contains(&kind) || OF_SYSTEM.iter().any(|place| path.starts_with(place)) {
+        return Err("the kernel's own folders are not covered".to_owned());
+    }
     if owner == user.uid {
         return Ok(());
     }
@@ -125,6 +138,12 @@ mod tests {
             assert!(refused.is_err(), "{}", path.display());
         }
         assert!(may_be_covered(&handle(base.path()), base.path(), &user(STRANGER)).is_err());
+        // Its owner is the process's user.
+        let process = Path::new("/proc/self").canonicalize().expect("a path");
+        let refused = may_be_covered(&handle(&process), &process, &user(0));
+        assert!(refused.is_err_and(|why| why.contains("the kernel's own")));
+        let elsewhere = may_be_covered(&handle(&process), Path::new("/mnt/x"), &user(0));
+        assert!(elsewhere.is_err_and(|why| why.contains("the kernel's own")));
     }
 
     #[test]

@@ -258,6 +258,7 @@ pub fn job_launch(
         _ => slurm_environment(shared, &facts, &base),
     };
     let (stdout, stderr) = outputs(&facts);
+    let volumes = volumes::of_node(&shared.read(), &facts, node)?;
     let own_folder = workspace.as_ref().is_some_and(|brought| brought.own_folder);
     Ok(Some(JobLaunch {
         kind: launch.kind,
@@ -303,7 +304,7 @@ pub fn job_launch(
         notices: notice::launch_notices(facts.job.id),
         sample_s: launch.sample_s,
         container: container(&facts),
-        volumes: volumes::of_node(&shared.read(), &facts, node)?,
+        volumes,
         shared_memory: launch.shared_memory,
         own_network: launch.kind == LaunchKind::Task
             && facts.attempt.allocation.nodes.len() == 1
