@@ -156,8 +156,8 @@ impl Connection {
 
     fn find(&self, login: &str, key: &PublicKey) -> Option<Access> {
         match &self.destination {
-            Some(destination) => access::find_node_of_run(&self.shared, destination, key),
-            None => access::find(&self.shared, login, key),
+            Some(node) if !self.is_nested => access::find_node_of_run(&self.shared, node, key),
+            destination => access::find(&self.shared, destination.as_deref().unwrap_or(login), key),
         }
     }
 
