@@ -13,6 +13,7 @@ const RESERVED_PART: usize = 8;
 
 pub struct UserShares {
     user_most: usize,
+    reserved_most: usize,
     unreserved: Arc<Semaphore>,
     reserved: Arc<Semaphore>,
     /// What each user has left, while he has some of it.
@@ -38,20 +39,22 @@ impl UserShares {
         let reserved = units / RESERVED_PART;
         Self {
             user_most: units / USER_PART,
+            reserved_most: reserved,
             unreserved: Arc::new(Semaphore::new(units - reserved)),
             reserved: Arc::new(Semaphore::new(reserved)),
             of_each: Mutex::default(),
         }
     }
 
-    /// The most that is given at once; more is counted as so much.
-    fn most(&self, units: usize) -> u32 {
-        u32::try_from(units.min(self.user_most / 4)).unwrap_or(u32::MAX)
+    /// What is more than the asker could ever have is counted as the most.
+    fn counted(&self, owner: ShareOwner, units: usize) -> u32 {
+        let most = if owner.is_operator { self.reserved_most } else { self.user_most };
+        u32::try_from(units.min(most)).unwrap_or(u32::MAX)
     }
 
     /// Waits until the units are free.
     pub async fn acquire(&self, owner: ShareOwner, units: usize) -> Option<Share> {
-        let units = self.most(units);
+        let units = self.counted(owner, units);
         let own = if owner.is_operator {
             None
         } else {
@@ -66,7 +69,7 @@ impl UserShares {
 
     /// The units if they are free now.
     pub fn try_acquire(&self, owner: ShareOwner, units: usize) -> Option<Share> {
-        let units = self.most(units);
+        let units = self.counted(owner, units);
         let own = if owner.is_operator {
             None
         } else {
@@ -140,6 +143,6 @@ mod tests {
         let shares = UserShares::new(64);
         assert!(shares.try_acquire(OLGA, 1 << 40).is_some());
         let of_ada: Vec<Share> = std::iter::from_fn(|| shares.try_acquire(ADA, 1000)).collect();
-        assert_eq!(of_ada.len(), 4);
+        assert_eq!(of_ada.len(), 1, "her half, and no second time");
     }
 }
