@@ -71,7 +71,7 @@ pub enum FromForwarder {
     },
     ListeningForAgent {
         listener: u32,
-        /// Of the socket.
+        /// The path of the agent's socket in the job.
         path: String,
     },
     NotListening {

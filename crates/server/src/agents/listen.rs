@@ -61,7 +61,7 @@ type TlsLink = TlsStream<TcpStream>;
 pub struct NodeSshClient {
     /// Which job and node it wants to get to.
     pub login: String,
-    /// Of the certificate of the agent that carries it.
+    /// The fingerprint of the certificate of the agent that carries the connection.
     pub fingerprint: String,
     /// Its socket, to end the connection by.
     pub socket: OwnedFd,

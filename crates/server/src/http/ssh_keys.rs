@@ -37,7 +37,7 @@ pub fn settle_held_key(shared: &Shared, user: &str) {
     else {
         return;
     };
-    if let Err(why) = shared.ssh_keys.renew(user, now) {
+    if let Err(why) = shared.ssh_keys.renew_if_older(user, ended, now) {
         tracing::error!(
             "the SSH key of {user} could not be renewed after a token ended at {ended:?}: {why}"
         );

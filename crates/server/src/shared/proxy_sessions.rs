@@ -31,7 +31,7 @@ pub struct ProxyTarget {
 pub struct ProxySessions {
     links: Mutex<Passes>,
     cookies: Mutex<Passes>,
-    /// Whose pages a browser shows.
+    /// The browsers that were let in, each with the user whose pages it shows.
     browsers: Mutex<Passes>,
 }
 
@@ -84,7 +84,7 @@ impl ProxySessions {
         (pass.target == target && pass.until > now).then(|| (pass.who.clone(), pass.made))
     }
 
-    /// Whose pages a browser with this cookie shows.
+    /// The user whose pages a browser with this cookie shows.
     pub fn user_of_browser(&self, secret: &str, now: Instant) -> Option<u32> {
         let browsers = held(&self.browsers);
         let pass = browsers.0.get(&hash(secret)).filter(|pass| pass.until > now)?;

@@ -167,6 +167,18 @@ impl SshKeys {
         self.users().get(user).is_none_or(|keys| keys.renewed < at)
     }
 
+    /// Replaces the key that the server holds for this user if it is older than `at`. Of several who find that at once, one
+    /// replaces it: the others would end the key that this one gives out.
+    pub fn renew_if_older(&self, user: &str, at: Timestamp, now: Timestamp) -> Result<(), Refusal> {
+        self.change(user, |keys| {
+            if keys.renewed < at {
+                keys.renewals += 1;
+                keys.renewed = now;
+            }
+            Ok(())
+        })
+    }
+
     /// The users who registered this key.
     pub fn registered_by(&self, key: &PublicKey) -> Vec<String> {
         let users = self.users();
@@ -240,7 +252,7 @@ impl SshKeys {
         })
     }
 
-    /// None of the keys of this user counts any more.
+    /// Ends every key of this user: those registered are forgotten, and the one that the server holds is replaced.
     pub fn end_all(&self, user: &str, now: Timestamp) -> Result<(), Refusal> {
         self.change(user, |keys| {
             *keys = UserKeys { renewals: keys.renewals + 1, renewed: now, keys: Vec::new() };
@@ -366,6 +378,10 @@ mod tests {
         store.add("ada", ADA, &[]).expect("added");
         let held = read_line(&store.held_public_line("ada")).expect("a key");
         assert!(store.is_held_since_before("ada", Timestamp(9)));
+        store.renew_if_older("ada", Timestamp(3), Timestamp(5)).expect("renewed");
+        let renewed = store.held_public_line("ada");
+        store.renew_if_older("ada", Timestamp(3), Timestamp(6)).expect("nothing to do");
+        assert_eq!(store.held_public_line("ada"), renewed, "it is renewed once");
         store.end_all("ada", Timestamp(9)).expect("ended");
         assert!(!store.is_held_since_before("ada", Timestamp(9)));
         let known = read_line(ADA).expect("a key");

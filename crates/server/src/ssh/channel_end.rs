@@ -37,7 +37,7 @@ impl Drop for CountedChannel {
     }
 }
 
-/// Whoever serves the channel has the end until it is done.
+/// Both sides of a channel's end: `ChannelOpen` is held while the client has it open, `ChannelEnd` by who serves it.
 pub fn channel_end(served: &ServedChannels) -> (ChannelOpen, ChannelEnd) {
     let (sender, receiver) = watch::channel(());
     served.0.fetch_add(1, Ordering::Relaxed);

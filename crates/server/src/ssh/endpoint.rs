@@ -58,7 +58,7 @@ pub struct Endpoint {
     tunnel_idle: Duration,
 }
 
-/// Whose bounds a connection counts for before a key has let it in.
+/// Where a connection comes from, by which connections that no key has let in yet are bounded.
 pub enum Peer<'p> {
     Address(IpAddr),
     /// The agent with this certificate carries it.

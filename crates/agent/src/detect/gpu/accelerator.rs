@@ -33,7 +33,7 @@ pub(super) fn detect(root: &Path) -> Vec<GpuDevice> {
     found
 }
 
-/// Those whose drivers show figures of them.
+/// The accelerators whose drivers show temperature, power or health: Gaudi and Tenstorrent.
 pub(super) fn readable(root: &Path) -> Vec<GpuDevice> {
     let mut found = gaudi(root);
     found.extend(tenstorrent(root));

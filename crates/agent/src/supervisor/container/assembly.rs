@@ -304,8 +304,8 @@ fn mount_root(
     let own = writable::folder(spec, say)?;
     let [upper, work] = ["upper", "work"].map(|name| own.join(name));
     if work.join(MARK_OF_VOLATILE).exists() {
-        // Of a container above the same files that has ended. They were not synced, and need not be: no crash was since, which
-        // would have ended the job. The kernel does not know that.
+        // The kernel refuses a work folder that an earlier container of the same files left without a sync: a crash may have
+        // lost some of them. There was none: a crash would have ended the job.
         fs::remove_dir_all(&work).map_err(|e| format!("{}: {e}", work.display()))?;
     }
     for folder in [&upper, &work] {

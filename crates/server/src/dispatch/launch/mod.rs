@@ -55,7 +55,7 @@ struct Facts {
     kill_wait_s: u32,
     append: bool,
     task: TaskFacts,
-    /// Whose key the nodes of a run of several have.
+    /// The attempt whose SSH key the nodes of the run have; `None` for a run on one node.
     run_attempt: Option<AttemptId>,
     tasks: Option<IndexSet>,
     default_memory: Option<DefaultMemory>,

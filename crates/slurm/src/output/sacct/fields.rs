@@ -307,7 +307,7 @@ fn tres_out(row: &Row<'_>, cell: &mut String, statistic: S) {
     }
 }
 
-/// Of a job or a step; nobody can say what part of a job's the script alone used.
+/// The energy of a job or a step. The batch step has none: nobody can say what part of the job's its script used.
 fn joules(row: &Row<'_>) -> u64 {
     let usage = row.step.map_or(&row.job.usage, |step| &step.usage);
     usage.energy_mj / 1000
