@@ -1,0 +1,308 @@
+//! From a task to the submission that the server gets: every amount is a range, and dstack's defaults are filled in.
+//!
+//! Nothing here looks at the machine: the caller, its folder and its environment come in with the [`Submitter`].
+
+mod instances;
+mod launch;
+mod resources;
+mod update;
+
+pub use instances::{KnownInstances, resolve_instances};
+pub use update::{is_same_run, update_in_place};
+
+use crate::configuration::fault::Fault;
+use crate::configuration::task::{FileMapping, NodeGroup, Task};
+use crate::name;
+use launch::{environment, launch, registry_auth, script, workspace};
+use model::array::ArraySpec;
+use model::cron::Schedule;
+use model::dependency::Dependency;
+use model::grammar::GrammarError;
+use model::partition::Partition;
+use model::principal::{Principal, Role};
+use model::request::{Request, WaitPolicy};
+use model::run::{Component, JobSpec};
+use model::time::{TimeLimit, Timestamp};
+use resources::requests;
+use std::path::Path;
+use std::sync::Arc;
+use wire::client::Submission;
+
+/// The client that submits, and what surrounds it.
+pub struct Submitter<'a> {
+    pub now: Timestamp,
+    /// For the name of a run without one.
+    pub random: u64,
+    /// The client's folder: the run starts there if it names none of its own.
+    pub work_dir: &'a str,
+    /// The configuration file as an absolute path; `None` for standard input.
+    pub file: Option<String>,
+    pub submit_line: String,
+    pub host: String,
+    pub session: u32,
+    pub umask: u32,
+    pub variable: &'a dyn Fn(&str) -> Option<String>,
+}
+
+/// The submission, and what the user is told besides.
+#[derive(Debug, Clone)]
+pub struct Draft {
+    pub submission: Submission,
+    /// One line for each thing that was asked for and changes nothing here.
+    pub notices: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// To be shown after the file's name.
+    #[error(transparent)]
+    Environment(#[from] Fault),
+    #[error("fleet {project}/{name}: a fleet goes by its name in all projects: expected {name}")]
+    OtherProject { project: String, name: String },
+    #[error("`depends_on`: run {0} does not exist")]
+    NoSuchRun(String),
+    #[error("`instances`: there is no instance {0}")]
+    NoSuchInstance(String),
+    #[error("`schedule`: {0}: no day of the calendar matches")]
+    NeverScheduled(String),
+    #[error("`schedule`: an array is not started again and again: leave out one of them")]
+    ScheduledArray,
+    #[error("`groups`: shell {0}: expected one that has `if` and `[`, as sh and bash do")]
+    ShellOfGroups(String),
+    #[error("`groups` of different resources: {0} is not for them: leave out one of them")]
+    NotForDifferentGroups(&'static str),
+    #[error("`files`: {0}: expected a path that ends with a name")]
+    NamelessFile(String),
+    #[error("`commands`: {0}")]
+    Reference(String),
+    #[error(transparent)]
+    Grammar(#[from] GrammarError),
+}
+
+/// The run that the task describes.
+pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestError> {
+    let own = task.env.resolve(submitter.variable)?;
+    let nameless = |file: &&FileMapping| Path::new(&file.path).file_name().is_none();
+    if let Some(FileMapping { path, .. }) = task.files.iter().find(nameless) {
+        return Err(RequestError::NamelessFile(path.clone()));
+    }
+    let environment = environment(task, &own, submitter);
+    let schedule = schedule(task)?;
+    let mut requests = requests(task, submitter.now)?.into_iter();
+    let mut request = requests.next().unwrap_or_default();
+    if let Some(schedule) = &schedule {
+        request.begin = Some(first_start(task, schedule, submitter.now)?);
+        // What is free now says nothing about the times at which it is to run.
+        request.wait_policy = WaitPolicy::Forever;
+    }
+    let name = task.name.clone().unwrap_or_else(|| name::generate(submitter.random));
+    let spec = JobSpec {
+        name: name.into(),
+        owner: unset_owner(),
+        account: task.account.clone(),
+        qos: task.qos.clone(),
+        components: [Component { request: Arc::new(request) }].into(),
+        launch: Arc::new(launch(task, &own, submitter)?),
+        dependency: dependency(task)?,
+        kill_on_invalid_dependency: false,
+        nice: 0,
+        dstack_priority: u8::try_from(task.priority).ok(),
+        requeue: task.retry.as_ref().is_some_and(|retry| retry.on_interruption),
+        retry: task.retry.clone().map(Box::new),
+        signal: None,
+        comment: tags(task),
+        wckey: None,
+        submit_line: submitter.submit_line.as_str().into(),
+        submit_host: submitter.host.as_str().into(),
+        submit_sid: submitter.session,
+        mail: None,
+        schedule: schedule.map(Box::new),
+        utilization: task.profile.utilization_policy,
+        inactivity_s: task.inactivity.and_then(|time| u32::try_from(time.as_secs()).ok()),
+    };
+    let of_group = |(request, group): (Request, &NodeGroup)| {
+        let mut own = JobSpec {
+            components: [Component { request: Arc::new(request) }].into(),
+            ..spec.clone()
+        };
+        let launch = Arc::make_mut(&mut own.launch);
+        match &mut launch.container {
+            Some(container) => container.shared_memory = group.resources.shm_size,
+            None => launch.shared_memory = group.resources.shm_size,
+        }
+        own
+    };
+    let submission = Submission {
+        het_components: requests.zip(task.groups.iter().skip(1)).map(of_group).collect(),
+        spec,
+        array: array(task)?,
+        hold: None,
+        priority: None,
+        requeue_unsaid: false,
+        script: Some(script(task)?),
+        environment: Some(environment),
+        first_step: None,
+        configuration: None,
+        unique_name: false,
+        registry_auth: registry_auth(task),
+        workspace: workspace(task).map(Box::new),
+        git_credentials: None,
+    };
+    Ok(Draft { submission, notices: notices(task) })
+}
+
+/// Puts the numbers of jobs in place of the names that the task depends on.
+pub fn resolve_dependencies(
+    task: &mut Task,
+    job_of: impl Fn(&str) -> Option<u32>,
+) -> Result<(), RequestError> {
+    for term in &mut task.depends_on {
+        let Some((kind, run)) = term.split_once(':') else { continue };
+        if run.parse::<u32>().is_err() {
+            let job = job_of(run).ok_or_else(|| RequestError::NoSuchRun(run.to_owned()))?;
+            *term = format!("{kind}:{job}");
+        }
+    }
+    Ok(())
+}
+
+/// All that the task depends on, by the numbers of jobs.
+fn dependency(task: &Task) -> Result<Option<Box<Dependency>>, RequestError> {
+    let name = |term: &String| {
+        let run = term.split_once(':').map_or(term.as_str(), |(_, run)| run);
+        run.parse::<u32>().is_err().then(|| run.to_owned())
+    };
+    if let Some(name) = task.depends_on.iter().find_map(name) {
+        return Err(RequestError::NoSuchRun(name));
+    }
+    match &task.depends_on[..] {
+        [] => Ok(None),
+        terms => Ok(Some(Box::new(Dependency::parse(&terms.join(","))?))),
+    }
+}
+
+/// The indices; the cluster's own limit is checked at submit.
+fn array(task: &Task) -> Result<Option<ArraySpec>, RequestError> {
+    let spec = task.array.as_deref().map(|text| ArraySpec::parse(text, u32::MAX));
+    Ok(spec.transpose()?)
+}
+
+fn schedule(task: &Task) -> Result<Option<Schedule>, RequestError> {
+    if task.schedule.is_empty() {
+        return Ok(None);
+    }
+    if task.array.is_some() {
+        return Err(RequestError::ScheduledArray);
+    }
+    Ok(Some(Schedule::parse(task.schedule.clone())?))
+}
+
+fn first_start(
+    task: &Task,
+    schedule: &Schedule,
+    now: Timestamp,
+) -> Result<Timestamp, RequestError> {
+    let never = || RequestError::NeverScheduled(task.schedule.join(", "));
+    schedule.next_after(now).ok_or_else(never)
+}
+
+/// The same request, willing to wait: offers depend neither on what is free at the moment nor on what the run brings along.
+pub fn for_offers(submission: &Submission) -> Submission {
+    let mut waiting = Submission {
+        het_components: submission.het_components.clone(),
+        script: submission.script.clone(),
+        environment: submission.environment.clone(),
+        registry_auth: submission.registry_auth.clone(),
+        ..without_texts(submission, submission.spec.clone())
+    };
+    for spec in specs(&mut waiting) {
+        for component in Arc::make_mut(&mut spec.components) {
+            let request = Arc::make_mut(&mut component.request);
+            (request.wait_policy, request.begin) = (WaitPolicy::Forever, None);
+        }
+    }
+    waiting
+}
+
+/// The request as one for each group of different resources, for the offers of each.
+pub fn group_requests(submission: &Submission) -> Vec<Submission> {
+    let all = std::iter::once(&submission.spec).chain(&submission.het_components);
+    let one = |spec: &JobSpec| JobSpec { launch: submission.spec.launch.clone(), ..spec.clone() };
+    all.map(|spec| without_texts(submission, one(spec))).collect()
+}
+
+/// A submission of this specification without its script, its environment and what it brings along, which may be large.
+fn without_texts(submission: &Submission, spec: JobSpec) -> Submission {
+    Submission {
+        spec,
+        het_components: Vec::new(),
+        array: submission.array.clone(),
+        hold: submission.hold,
+        priority: submission.priority,
+        requeue_unsaid: submission.requeue_unsaid,
+        script: None,
+        environment: None,
+        first_step: None,
+        configuration: None,
+        unique_name: submission.unique_name,
+        registry_auth: None,
+        workspace: None,
+        git_credentials: None,
+    }
+}
+
+/// The specifications of all groups.
+fn specs(submission: &mut Submission) -> impl Iterator<Item = &mut JobSpec> {
+    std::iter::once(&mut submission.spec).chain(&mut submission.het_components)
+}
+
+impl Draft {
+    /// `max_duration: off` is as long as the partitions let anybody run; longer would never start.
+    pub fn keep_within(&mut self, partitions: &[Partition]) {
+        let all = specs(&mut self.submission);
+        for Component { request } in all.flat_map(|spec| Arc::make_mut(&mut spec.components)) {
+            let named = &request.partitions;
+            let is_chosen = |p: &&Partition| {
+                if named.is_empty() { p.default } else { named.contains(&p.name) }
+            };
+            let longest = partitions.iter().filter(is_chosen).map(|p| p.max_time).max();
+            if let (Some(TimeLimit::Unlimited), Some(most @ TimeLimit::Minutes(_))) =
+                (request.time_limit, longest)
+            {
+                Arc::make_mut(request).time_limit = Some(most);
+                let notice = format!("`max_duration`: the cluster ends every run after {most}");
+                if !self.notices.contains(&notice) {
+                    self.notices.push(notice);
+                }
+            }
+        }
+    }
+}
+
+/// An empty owner: the server puts in the principal of the connection.
+fn unset_owner() -> Arc<Principal> {
+    let (name, group) = (String::new(), String::new());
+    let groups = Vec::new();
+    Arc::new(Principal { name, uid: 0, gid: 0, group, groups, role: Role::User, token_limit: None })
+}
+
+fn tags(task: &Task) -> Option<String> {
+    let each: Vec<String> = task.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    (!each.is_empty()).then(|| each.join(","))
+}
+
+/// One line for each property of the task that is not applied, by the tables of `yaml/property.rs`.
+fn notices(task: &Task) -> Vec<String> {
+    let resources = &task.resources;
+    let gpu = resources.gpu.as_ref();
+    let total = gpu.filter(|gpu| gpu.total_memory.is_some() && !gpu.count.is_exact());
+    let notices = [
+        total.map(|_| {
+            "`resources.gpu.total_memory`: is checked only with an exact `count`: use `memory`"
+                .into()
+        }),
+        (task.container.registry_auth.is_some() && task.container.image.is_none())
+            .then(|| "`registry_auth`: has no effect without an `image`".to_owned()),
+    ];
+    notices.into_iter().flatten().collect()
+}

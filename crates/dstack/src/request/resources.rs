@@ -1,0 +1,111 @@
+//! The nodes, CPUs, memory and GPUs that a run asks for, and how long it waits for them.
+
+use super::RequestError;
+use super::instances::{node_pool, partitions};
+use crate::configuration::resources::Resources;
+use crate::configuration::task::{NodeGroup, Task};
+use model::amount::Bytes;
+use model::gpu::GpuSpec;
+use model::range::Range;
+use model::request::{DeviceMake, Grant, GresRequest, Memory, Per, Request, Sharing, WaitPolicy};
+use model::run::Retry;
+use model::time::{TimeLimit, Timestamp};
+use std::time::Duration;
+
+/// One request for all nodes of the run; or, where its groups differ, one for each, which start together.
+pub(super) fn requests(task: &Task, now: Timestamp) -> Result<Vec<Request>, RequestError> {
+    let groups = task.different_groups();
+    if groups.is_empty() {
+        return Ok(vec![request(task, &task.resources, task.nodes, now)?]);
+    }
+    if !task.schedule.is_empty() {
+        return Err(RequestError::NotForDifferentGroups("`schedule`"));
+    }
+    if task.array.is_some() {
+        return Err(RequestError::NotForDifferentGroups("`array`"));
+    }
+    let of_group =
+        |group: &NodeGroup| request(task, &group.resources, Range::exactly(group.nodes), now);
+    groups.iter().map(of_group).collect()
+}
+
+fn request(
+    task: &Task,
+    resources: &Resources,
+    nodes: Range<u32>,
+    now: Timestamp,
+) -> Result<Request, RequestError> {
+    // A run on several nodes has whole ones, as in dstack: no two of its nodes are on one machine, and fabrics are its own.
+    let is_multi_node = task.nodes.max != Some(1);
+    Ok(Request {
+        sharing: if is_multi_node { Sharing::Node } else { Sharing::Share },
+        reservation: task.profile.reservation.clone(),
+        partitions: partitions(&task.fleets)?,
+        node_pool: node_pool(task)?,
+        nodes,
+        nodes_given: true,
+        tasks_per_node: Some(1),
+        cpus_per_task: one_or_more(&resources.cpu.count),
+        cpus_per_task_given: true,
+        memory: Memory::PerNode(resources.memory),
+        gres: gpus(resources).into_iter().collect(),
+        disk: resources.disk_given.then_some(resources.disk.min),
+        architecture: resources.cpu.architecture,
+        time_limit: Some(time_limit(task.max_duration)),
+        wait_policy: wait_policy(task.retry.as_ref(), now),
+        grant: Grant::Offer,
+        ..Request::default()
+    })
+}
+
+/// `..4` has no minimum, but a process needs a CPU.
+fn one_or_more(count: &Range<u32>) -> Range<u32> {
+    let min = count.min.max(1);
+    Range { min, max: count.max.map(|max| max.max(min)) }
+}
+
+/// Returns `None` when the request's minimum is zero: such a request is satisfied without a GPU.
+fn gpus(resources: &Resources) -> Option<GresRequest> {
+    let gpu = resources.gpu.as_ref().filter(|gpu| gpu.count.min > 0)?;
+    Some(GresRequest {
+        per: Per::Node,
+        name: "gpu".into(),
+        kinds: gpu.names.clone(),
+        by_model: true,
+        count: gpu.count.map(|count| u64::from(*count)),
+        device_memory: device_memory(gpu),
+        make: DeviceMake { vendor: gpu.vendor, compute_capability: gpu.compute_capability },
+    })
+}
+
+/// The memory of each device. With an exact count, `total_memory` bounds it too.
+fn device_memory(gpu: &GpuSpec) -> Option<Range<Bytes>> {
+    let (Some(total), true) = (&gpu.total_memory, gpu.count.is_exact()) else {
+        return gpu.memory;
+    };
+    let count = u64::from(gpu.count.min);
+    let share = Range {
+        min: Bytes(total.min.0.div_ceil(count)),
+        max: total.max.map(|most| Bytes(most.0 / count)),
+    };
+    let Some(each) = gpu.memory else { return Some(share) };
+    // Where the two ranges do not overlap the result is empty, and no device lies in it.
+    let max = [each.max, share.max].into_iter().flatten().min();
+    Some(Range { min: each.min.max(share.min), max })
+}
+
+fn time_limit(max_duration: Option<Duration>) -> TimeLimit {
+    match max_duration.map(|length| length.as_secs().div_ceil(60)) {
+        Some(minutes) => u32::try_from(minutes).map_or(TimeLimit::Unlimited, TimeLimit::Minutes),
+        None => TimeLimit::Unlimited,
+    }
+}
+
+/// Without a retry on no-capacity a run starts at once or not at all.
+fn wait_policy(retry: Option<&Retry>, now: Timestamp) -> WaitPolicy {
+    match retry.filter(|retry| retry.on_no_capacity).map(|retry| retry.duration_s) {
+        Some(Some(secs)) => WaitPolicy::Until(now + Duration::from_secs(secs)),
+        Some(None) => WaitPolicy::Forever,
+        None => WaitPolicy::Now,
+    }
+}

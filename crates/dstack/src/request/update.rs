@@ -1,0 +1,63 @@
+//! Whether two runs are the same, and what is changed in place.
+
+use super::unset_owner;
+use model::change::JobField;
+use model::request::WaitPolicy;
+use model::run::JobSpec;
+use std::sync::Arc;
+
+/// Whether both would run the same in all their groups: equal but for the submitter, the time and the host.
+/// Scripts and environments are stored by content, and compared by their names.
+pub fn is_same_run<'a>(
+    one: impl IntoIterator<Item = &'a JobSpec>,
+    other: impl IntoIterator<Item = &'a JobSpec>,
+) -> bool {
+    one.into_iter().map(essence).eq(other.into_iter().map(essence))
+}
+
+/// What a run that is active would have to change to be the other, where all of that is changed in place: its priority, and
+/// the `inactivity_duration` that dev environments have. `None` if it differs in something else as well, or not at all.
+pub fn update_in_place(active: &[&JobSpec], asked: &[JobSpec]) -> Option<Vec<JobField>> {
+    let first = asked.first()?;
+    let (priority, inactivity) = (first.dstack_priority?, first.inactivity_s);
+    let mut updated: Vec<JobSpec> = active.iter().map(|spec| (*spec).clone()).collect();
+    for spec in &mut updated {
+        (spec.dstack_priority, spec.inactivity_s) = (Some(priority), inactivity);
+    }
+    let mut fields = Vec::new();
+    if active.iter().any(|spec| spec.dstack_priority != Some(priority)) {
+        fields.push(JobField::RunPriority(priority));
+    }
+    if active.iter().any(|spec| spec.inactivity_s != inactivity) {
+        fields.push(JobField::RunInactivity(inactivity));
+    }
+    (!fields.is_empty() && is_same_run(&updated, asked)).then_some(fields)
+}
+
+/// What decides how a run runs.
+fn essence(spec: &JobSpec) -> JobSpec {
+    let mut spec = spec.clone();
+    spec.owner = unset_owner();
+    (spec.account, spec.qos) = (None, None);
+    (spec.submit_line, spec.submit_host, spec.submit_sid) = (no_text(), no_text(), 0);
+    let launch = Arc::make_mut(&mut spec.launch);
+    // What the server keeps beside the script and the environment, which it is made from as well.
+    (launch.command, launch.configuration) = (None, None);
+    // Encrypted: equal ones differ.
+    (launch.registry_auth, launch.git_credentials) = (None, None);
+    launch.blob_bytes = Default::default();
+    // Set by the server.
+    launch.has_project_secrets = false;
+    for component in Arc::make_mut(&mut spec.components) {
+        let request = Arc::make_mut(&mut component.request);
+        request.wait_policy = WaitPolicy::Forever;
+        // The next time of a schedule.
+        request.begin = None;
+        request.partitions.clear();
+    }
+    spec
+}
+
+fn no_text() -> Arc<str> {
+    Arc::from("")
+}
