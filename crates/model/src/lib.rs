@@ -33,6 +33,6 @@ pub use nodes::{
     reservation_request, select, site, ssh_fleet, topology, volume,
 };
 pub use values::{
-    amount, cpuset, cron, filename, grammar, hostlist, id, principal, printable, range, secret,
-    shell, time, time_spec,
+    amount, cpuset, cron, filename, grammar, hostlist, id, metadata_address, principal, printable,
+    range, secret, shell, time, time_spec,
 };

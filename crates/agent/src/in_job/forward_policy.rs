@@ -1,23 +1,13 @@
 //! Which addresses a client of the SSH endpoint may reach through a job.
 
-use std::net::{IpAddr, Ipv6Addr};
+use model::metadata_address::is_metadata;
+use std::net::IpAddr;
 
-/// Where clouds tell a machine's own credentials, beside the link-local address that they share.
-const METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
-
-/// Refuses link-local addresses, where a machine's metadata are, and those that are no single host's.
+/// Refuses addresses where a machine's metadata are, and those that are no single host's.
 pub fn may_reach(address: IpAddr) -> bool {
-    match address.to_canonical() {
-        IpAddr::V4(v4) => {
-            !v4.is_link_local() && !v4.is_multicast() && !v4.is_broadcast() && !v4.is_unspecified()
-        }
-        IpAddr::V6(v6) => {
-            !v6.is_unicast_link_local()
-                && !v6.is_multicast()
-                && !v6.is_unspecified()
-                && v6 != METADATA
-        }
-    }
+    let address = address.to_canonical();
+    let is_broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+    !is_metadata(address) && !address.is_multicast() && !address.is_unspecified() && !is_broadcast
 }
 
 #[cfg(test)]
@@ -35,6 +25,10 @@ mod tests {
             ("fe80::1", false),
             ("fd00:ec2::254", false),
             ("fd00:ec2::253", true),
+            ("fd20:ce::254", false),
+            ("100.100.100.200", false),
+            ("192.0.0.192", false),
+            ("168.63.129.16", false),
             ("0.0.0.0", false),
             ("::", false),
             ("224.0.0.1", false),

@@ -45,7 +45,9 @@ impl State {
             }
         }
         for number in before.into_values() {
-            self.check_instance_idle(&node_name(&set.name, number))?;
+            let node = node_name(&set.name, number);
+            self.check_instance_idle(&node)?;
+            self.check_no_volume_on(&node)?;
             if let Some(host) = hosts.get_mut(&number) {
                 host.leaving = Some(context.now);
             }

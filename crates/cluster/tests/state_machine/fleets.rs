@@ -2,7 +2,7 @@
 
 use crate::job_builder::{alice, ask, bob, root};
 use crate::testbed::{World, config, node, world};
-use cluster::command::{FleetHostReport, SetFleet};
+use cluster::command::{CreateVolume, FleetHostReport, SetFleet};
 use cluster::visibility::Viewer;
 use cluster::{Command, Reply, State};
 use model::change::JobChange;
@@ -13,6 +13,7 @@ use model::reason::Refusal;
 use model::run::{Hold, JobState};
 use model::secret::Sealed;
 use model::ssh_fleet::{FleetHost, SshLogin};
+use model::volume::VolumePlace;
 use std::time::Duration;
 
 fn host(name: &str) -> FleetHost {
@@ -307,4 +308,22 @@ fn keys_of_a_fleet_get_another_form_unless_they_were_changed() {
     w.run(reseal("sealed"));
     assert_eq!(keys(&w), vec![Sealed::new("k2", "anew"); 2]);
     assert_eq!(w.state.nodes["lab-0"].slot, nodes["lab-0"].slot, "its nodes are not disturbed");
+}
+
+/// With a host goes what is kept on it.
+#[test]
+fn host_that_keeps_a_volume_stays_in_its_fleet() {
+    let mut w = world(1);
+    w.run(fleet(MAIN_PROJECT, "lab", &["a", "b"]));
+    comes_up(&mut w, "lab-0");
+    comes_up(&mut w, "lab-1");
+    let place = VolumePlace::Node("lab-1".into());
+    let (project, name) = (MAIN_PROJECT.to_owned(), "data".to_owned());
+    w.run(Command::CreateVolume(Box::new(CreateVolume { project, name, place, size: None })));
+    let left_out = w.try_as(root(), fleet(MAIN_PROJECT, "lab", &["a"]));
+    for refused in [left_out, remove(&mut w, Some(vec![1])), remove(&mut w, None)] {
+        let why = refused.expect_err("the volume is there").to_string();
+        assert!(why.contains("data"), "{why}");
+    }
+    remove(&mut w, Some(vec![0])).expect("nothing is kept there");
 }

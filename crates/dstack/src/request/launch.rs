@@ -192,7 +192,11 @@ fn mount(volume: &task::Mount) -> Option<Mount> {
     Some(Mount { source, target, read_only: false, optional: *optional })
 }
 
-pub(super) fn environment(task: &Task, own: &[ResolvedVariable], submitter: &Submitter<'_>) -> String {
+pub(super) fn environment(
+    task: &Task,
+    own: &[ResolvedVariable],
+    submitter: &Submitter<'_>,
+) -> String {
     let is_own = |name: &str| own.iter().any(|variable| variable.name == name);
     // An image has its own home and paths.
     let from_client: &[&str] = if task.container.is_named() { &[] } else { &FROM_CLIENT };

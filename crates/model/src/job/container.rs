@@ -239,7 +239,7 @@ impl TryFrom<UncheckedMount> for Mount {
 
     fn try_from(any: UncheckedMount) -> Result<Self, GrammarError> {
         let UncheckedMount { source, target, read_only, optional } = any;
-        if !is_plain_path(&source) || !is_plain_path(&target) || target == "/" {
+        if !is_plain_path(&source) || !is_path_below_root(&target) {
             let text = format!("{source}:{target}");
             return Err(GrammarError::new("container mount", &text, MOUNT_PATHS));
         }
@@ -250,6 +250,11 @@ impl TryFrom<UncheckedMount> for Mount {
 /// An absolute path without `..`.
 pub fn is_plain_path(path: &str) -> bool {
     path.starts_with('/') && !path.contains('\0') && path.split('/').all(|part| part != "..")
+}
+
+/// A plain path of something else than the root, however that is written.
+pub fn is_path_below_root(path: &str) -> bool {
+    is_plain_path(path) && path.split('/').any(|part| !matches!(part, "" | "."))
 }
 
 /// A container that outlives its step, so that later steps find what earlier ones wrote. Read only as what
@@ -354,9 +359,12 @@ mod tests {
             serde_json::from_value::<Mount>(serde_json::json!({"source": source, "target": target}))
         };
         assert!(mount("/data", "/data").is_ok());
-        for (source, target) in [("data", "/data"), ("/a/../b", "/c"), ("/a", "/"), ("/a", "/b/..")]
-        {
+        assert!(mount("/data", "/./data").is_ok());
+        for (source, target) in [("data", "/data"), ("/a/../b", "/c"), ("/a", "/b/..")] {
             assert!(mount(source, target).is_err(), "{source} {target}");
+        }
+        for root in ["/", "/.", "//", "/./"] {
+            assert!(mount("/a", root).is_err(), "{root}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! Volumes: folders that are kept under a name, on a node or in a folder that nodes share, and how jobs name them.
 
 use crate::amount::Bytes;
-use crate::container::is_plain_path;
+use crate::container::{is_path_below_root, is_plain_path};
 use crate::grammar::GrammarError;
 use crate::interpolation::{self, Piece, Place, Reference};
 use crate::time::Timestamp;
@@ -183,8 +183,7 @@ impl VolumeUse {
         if name.len() > ASKED_NAME_BYTES_MAX || !is_name(&filled) {
             return wrong(format!("{USE_RULE}, NAME of {NAME_RULE}"));
         }
-        if !is_plain_path(path) || path.trim_matches('/').is_empty() || path.len() > PATH_BYTES_MAX
-        {
+        if !is_path_below_root(path) || path.len() > PATH_BYTES_MAX {
             return wrong(format!("{USE_RULE}, an absolute path without .. below /"));
         }
         let (name, path) = (name.to_owned(), path.to_owned());

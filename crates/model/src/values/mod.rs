@@ -8,6 +8,7 @@ pub mod filename;
 pub mod grammar;
 pub mod hostlist;
 pub mod id;
+pub mod metadata_address;
 pub mod principal;
 pub mod printable;
 pub mod range;

@@ -73,6 +73,11 @@ pub fn load_given(
     Ok(config)
 }
 
+/// What is wrong with the `sluice.toml` of `dir`, if it has one.
+pub fn check_sluice_toml(files: &dyn Files, dir: &Path) -> Result<(), ServerError> {
+    sluice_toml::read(files, dir).map(drop)
+}
+
 /// Whether this process may read the configuration again.
 pub fn may_read(dir: &Path) -> bool {
     let denied = std::io::ErrorKind::PermissionDenied;

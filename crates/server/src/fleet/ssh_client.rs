@@ -2,6 +2,7 @@
 //!
 //! A host's key is pinned when it is first seen: another one later ends the connection before anything is said.
 
+use model::metadata_address::is_metadata;
 use model::printable::printable;
 use model::ssh_fleet::SshLogin;
 use russh::client::{self, Handle};
@@ -299,14 +300,12 @@ async fn dial(login: &SshLogin) -> Result<TcpStream, Failure> {
 /// services.
 fn forbidden(address: IpAddr) -> Option<&'static str> {
     let address = address.to_canonical();
-    let is_link_local = match address {
-        IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),
-        IpAddr::V6(v6) => v6.is_unicast_link_local(),
-    };
+    let is_broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
     if address.is_loopback() {
         return Some("is this machine itself: its node is made by slurm.conf or `sluice up`");
     }
-    let is_no_host = is_link_local || address.is_multicast() || address.is_unspecified();
+    let is_no_host =
+        is_metadata(address) || is_broadcast || address.is_multicast() || address.is_unspecified();
     is_no_host.then_some("is no address of a host")
 }
 
@@ -328,6 +327,8 @@ mod tests {
             "::ffff:127.0.0.1",
             "169.254.169.254",
             "fe80::1",
+            "fd00:ec2::254",
+            "168.63.129.16",
             "0.0.0.0",
             "224.0.0.1",
             "255.255.255.255",

@@ -32,14 +32,18 @@ impl StateLock {
 
     #[track_caller]
     pub fn read(&self) -> StateRead<'_> {
-        let turn = turn::Turn::take();
-        StateRead { state: self.0.read().expect("the state's invariants hold"), _turn: turn }
+        let mut turn = turn::Turn::take();
+        let state = self.0.read().expect("the state's invariants hold");
+        turn.granted();
+        StateRead { state, _turn: turn }
     }
 
     #[track_caller]
     pub fn write(&self) -> StateWrite<'_> {
-        let turn = turn::Turn::take();
-        StateWrite { state: self.0.write().expect("the state's invariants hold"), _turn: turn }
+        let mut turn = turn::Turn::take();
+        let state = self.0.write().expect("the state's invariants hold");
+        turn.granted();
+        StateWrite { state, _turn: turn }
     }
 }
 
@@ -65,43 +69,73 @@ impl Deref for StateRead<'_> {
     }
 }
 
-/// The thread's one hold of the state, where debug assertions are on.
-#[cfg(debug_assertions)]
+/// One hold of the state, from the wait for it to its end.
 mod turn {
-    use std::cell::Cell;
     use std::panic::Location;
+    use std::time::{Duration, Instant};
 
-    thread_local! {
-        static HOLDER: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
+    /// A hold that is longer delays everybody who asks, and is logged with its place.
+    const LONG: Duration = Duration::from_millis(200);
+
+    pub struct Turn {
+        place: &'static Location<'static>,
+        begin: Instant,
+        _only: only::Only,
     }
-
-    pub struct Turn;
 
     impl Turn {
         #[track_caller]
         pub fn take() -> Self {
-            if let Some(first) = HOLDER.get() {
-                panic!("this thread already holds the state, since {first}");
+            let place = Location::caller();
+            Self { place, begin: Instant::now(), _only: only::Only::take(place) }
+        }
+
+        /// The lock is held from now on.
+        pub fn granted(&mut self) {
+            let now = Instant::now();
+            let waited = now - std::mem::replace(&mut self.begin, now);
+            if waited > LONG {
+                tracing::warn!(ms = waited.as_millis(), place = %self.place, "waited long for the state");
             }
-            HOLDER.set(Some(Location::caller()));
-            Self
         }
     }
 
     impl Drop for Turn {
         fn drop(&mut self) {
-            HOLDER.set(None);
+            let held = self.begin.elapsed();
+            if held > LONG {
+                tracing::warn!(ms = held.as_millis(), place = %self.place, "held the state for long");
+            }
         }
     }
-}
 
-#[cfg(not(debug_assertions))]
-mod turn {
-    pub struct Turn;
+    /// The thread's one hold, where debug assertions are on.
+    mod only {
+        use std::cell::Cell;
+        use std::panic::Location;
 
-    impl Turn {
-        pub fn take() -> Self {
-            Self
+        thread_local! {
+            static HOLDER: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
+        }
+
+        pub struct Only;
+
+        impl Only {
+            pub fn take(place: &'static Location<'static>) -> Self {
+                if cfg!(debug_assertions) {
+                    if let Some(first) = HOLDER.get() {
+                        panic!("this thread already holds the state, since {first}");
+                    }
+                    HOLDER.set(Some(place));
+                }
+                Self
+            }
+        }
+
+        impl Drop for Only {
+            fn drop(&mut self) {
+                HOLDER.set(None);
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `sluice attach JOB`: `ssh` into a running job, with the key that the server holds for the caller.
 
+use super::dstack::{OfProject, find_run, own_name};
 use super::key;
 use super::verb::{VerbError, VerbResult};
 use crate::client::Client;
@@ -10,6 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
+use std::sync::atomic::{AtomicI32, Ordering};
 use wire::ssh::{SshEndpoint, SshRequest};
 
 /// The name under which the endpoint's key is known, whatever its address is.
@@ -84,30 +86,71 @@ impl Login {
         ssh.args(["-p", &endpoint.port.to_string(), "-l", job, "--", &endpoint.host]);
         ssh.args(command);
         let ended = wait_for(ssh).map_err(VerbError::file("ssh"))?;
-        Ok(ExitCode::from(ended.code().map_or(255, |code| code as u8)))
+        let code = ended.code().map_or(SSH_FAILED, |code| code as u8);
+        if code == SSH_FAILED {
+            check_is_own(job)?;
+        }
+        Ok(ExitCode::from(code))
     }
 }
 
-/// Runs `ssh` to its end. What is typed to interrupt it is for it alone: the files are removed in any case.
+/// What `ssh` itself ends with when it does not get in; a command in the job may too.
+const SSH_FAILED: u8 = 255;
+
+/// The endpoint tells nobody why it refuses a name. Who asks the server as its user gets the reason.
+fn check_is_own(word: &str) -> Result<(), VerbError> {
+    let of_rank = |(run, rank): &(&str, &str)| !run.is_empty() && rank.parse::<u32>().is_ok();
+    let name = word.rsplit_once('.').filter(of_rank).map_or(word, |(run, _)| run);
+    let mut client = Client::find()?;
+    let run = find_run(&mut client, name, &OfProject::main())?;
+    let owner = &run.spec.owner.name;
+    if *owner != own_name(&mut client)? {
+        return Err(VerbError::Message(format!("run {name} is {owner}'s: only its owner gets in")));
+    }
+    if run.state.is_ended() {
+        return Err(VerbError::Message(format!("run {name} has ended")));
+    }
+    Ok(())
+}
+
+/// Runs `ssh` to its end. What interrupts it is for it alone, and ends this process by its end: the files are removed.
 fn wait_for(ssh: &mut Command) -> io::Result<ExitStatus> {
     const TYPED: [Signal; 2] = [Signal::SIGINT, Signal::SIGQUIT];
-    let set = |handler: SigHandler| {
-        TYPED.iter().try_for_each(|typed| {
-            // SAFETY: neither disposition runs code of ours.
-            unsafe { signal(*typed, handler) }.map(drop)
-        })
-    };
-    set(SigHandler::SigIgn)?;
+    const ENDING: [Signal; 2] = [Signal::SIGHUP, Signal::SIGTERM];
+    for typed in TYPED {
+        // SAFETY: to ignore a signal runs no code of ours.
+        unsafe { signal(typed, SigHandler::SigIgn) }?;
+    }
+    for ending in ENDING {
+        // SAFETY: the handler calls only what is safe in one.
+        unsafe { signal(ending, SigHandler::Handler(end_ssh)) }?;
+    }
     // SAFETY: setting a disposition is async-signal-safe and touches no memory of this process.
     unsafe {
         ssh.pre_exec(|| {
-            TYPED.iter().try_for_each(|typed| signal(*typed, SigHandler::SigDfl).map(drop))?;
+            for set in TYPED.into_iter().chain(ENDING) {
+                signal(set, SigHandler::SigDfl)?;
+            }
             // Whatever ends this process ends the way into the job.
             nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?;
             Ok(())
         });
     }
-    ssh.status()
+    let mut child = ssh.spawn()?;
+    SSH_PID.store(child.id() as i32, Ordering::Relaxed);
+    child.wait()
+}
+
+/// The `ssh` that runs; 0 while there is none.
+static SSH_PID: AtomicI32 = AtomicI32::new(0);
+
+/// Passes the end on.
+extern "C" fn end_ssh(_: libc::c_int) {
+    let pid = SSH_PID.load(Ordering::Relaxed);
+    if pid > 0 {
+        // SAFETY: kill(2) may be called in a handler. The process is not waited for before its end.
+        unsafe { libc::kill(pid, libc::SIGTERM) };
+    }
 }
 
 const KEY: &str = "key";

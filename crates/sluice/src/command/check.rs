@@ -11,6 +11,7 @@ use ::slurm::request::{self, Draft};
 use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -19,9 +20,19 @@ use std::process::ExitCode;
 /// Bounds what is read of a configuration; a file near this size is refused by its reader.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
+/// What is in a configuration folder: each of them is right or wrong together with the others.
+const CONF_FILES: [&str; 6] = [
+    "slurm.conf",
+    "gres.conf",
+    "cgroup.conf",
+    "topology.conf",
+    "job_container.conf",
+    "sluice.toml",
+];
+
 #[derive(Args)]
 pub struct CheckArgs {
-    /// Batch scripts, folders with slurm.conf, or .dstack.yml files
+    /// Batch scripts, folders with slurm.conf or its files, or .dstack.yml files
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Print what was understood, with defaults filled in
@@ -74,8 +85,10 @@ fn check(path: &Path) -> Findings {
         slurm_conf(path, &mut findings);
         return findings;
     }
-    if path.file_name().is_some_and(|name| name == "slurm.conf") {
-        slurm_conf(path.parent().unwrap_or(Path::new(".")), &mut findings);
+    let of_folder = |name: &OsStr| CONF_FILES.iter().any(|known| name == *known);
+    if path.file_name().is_some_and(of_folder) {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        slurm_conf(folder.unwrap_or(Path::new(".")), &mut findings);
         return findings;
     }
     let bytes = match read(path) {
@@ -106,6 +119,8 @@ fn slurm_conf(dir: &Path, findings: &mut Findings) {
     findings.kind = "slurm.conf";
     match load_dir(&RealFiles, dir) {
         Ok(conf) => {
+            let toml = ::server::configure::check_sluice_toml(&RealFiles, dir);
+            findings.errors.extend(toml.err().map(|error| error.to_string()));
             findings.notices = conf.notices.iter().map(ToString::to_string).collect();
             let nodes: Vec<_> = conf.slurm.nodes.iter().map(|node| &node.config).collect();
             let partitions: Vec<_> =
@@ -152,6 +167,7 @@ fn script(bytes: &[u8], findings: &mut Findings) {
         Ok(Some((batch, draft))) => {
             let notes = batch.notes.iter().chain(&draft.notes);
             findings.notices = notes.map(|line| format!("{}: {line}", findings.file)).collect();
+            findings.notices.extend(script_faults::not_read(&findings.file, bytes));
             let submission = draft.submission;
             let others = submission.het_components.iter();
             findings.understood =

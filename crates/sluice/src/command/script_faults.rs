@@ -110,9 +110,32 @@ fn directives(script: &[u8]) -> Vec<Directive> {
                 Some(before) => before.bytes.end = bytes.end,
                 None => found.push(Directive { line, bytes }),
             },
-            None if text.starts_with('#') || text.trim().is_empty() => {}
+            None if is_comment_or_empty(&text) => {}
             None => break,
         }
+    }
+    found
+}
+
+fn is_comment_or_empty(line: &str) -> bool {
+    let text = line.trim_start();
+    text.is_empty() || text.starts_with('#')
+}
+
+/// One line for each directive that `sbatch` passes over in silence: it is indented, or comes after the first command.
+pub fn not_read(file: &str, script: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(script);
+    let mut in_head = true;
+    let mut found = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        in_head = in_head && is_comment_or_empty(line);
+        let is_directive = line.trim_start().starts_with(DIRECTIVE);
+        let why = match (is_directive, in_head) {
+            (true, true) if !line.starts_with(DIRECTIVE) => "expected at the line's beginning",
+            (true, false) => "expected before the first command",
+            _ => continue,
+        };
+        found.push(format!("{file}:{number}: {DIRECTIVE}: is not read: {why}"));
     }
     found
 }

@@ -63,3 +63,20 @@ fn up_attached_client_forwards_ports_and_a_plain_ssh_comes_into_the_run() {
     let ended = attached.wait().expect("the client ends with the run");
     assert!(!ended.success());
 }
+
+/// `ssh` says of every name that it was denied.
+#[test]
+fn up_attach_says_why_it_does_not_get_in() {
+    let cluster = Cluster::up(TWO_NODES);
+    let job = cluster.submit(&["--wrap", "true"]);
+    assert_eq!(cluster.await_end(job), "COMPLETED|0:0");
+    let reasons = [
+        ("nosuch", "Run nosuch not found".to_owned()),
+        (&job.to_string(), format!("run {job} has ended")),
+    ];
+    for (name, reason) in reasons {
+        let said = cluster.sluice(&["attach", name, "true"]);
+        assert_ne!(said.code, 0, "{name}");
+        assert!(said.stderr.contains(&reason), "{name}: {}", said.stderr);
+    }
+}

@@ -63,6 +63,25 @@ fn good_files_are_understood_and_bad_ones_named_by_line() {
     std::fs::write(dir.path().join("slurm.conf"), "NodeName=n1 CPUs=4\nPartitionNam=x\n").unwrap();
     let (said, good) = check(dir.path(), &["slurm.conf"]);
     assert!(!good && said.contains("slurm.conf:2:"), "{said}");
+    // The files beside it are read with it.
+    let slurm = "NodeName=n1 CPUs=4 Gres=gpu:2\nGresTypes=gpu\nPartitionName=x Nodes=n1\n";
+    for (name, wrong) in [("gres.conf", "Nam=gpu\n"), ("sluice.toml", "\n[nodes]\ndgcm = 1\n")] {
+        std::fs::write(dir.path().join("slurm.conf"), slurm).unwrap();
+        std::fs::write(dir.path().join(name), wrong).unwrap();
+        for file in [name, "slurm.conf", "."] {
+            let (said, good) = check(dir.path(), &[file]);
+            assert!(!good && said.contains(&format!("{name}:")), "{file}: {said}");
+        }
+        std::fs::remove_file(dir.path().join(name)).unwrap();
+    }
+    assert!(check(dir.path(), &["slurm.conf"]).1);
+    let passed_over = "#!/bin/sh\n  #SBATCH -n 2\ntrue\n#SBATCH -c 2\n";
+    std::fs::write(dir.path().join("over.sh"), passed_over).unwrap();
+    let (said, good) = check(dir.path(), &["over.sh"]);
+    assert!(good, "{said}");
+    for place in ["over.sh:2: #SBATCH: is not read: ", "over.sh:4: #SBATCH: is not read: "] {
+        assert!(said.contains(place), "{said}");
+    }
     assert!(!check(dir.path(), &["missing.yml"]).1);
     // What cannot be read cannot be converted, for the same reason.
     let converted =
@@ -87,6 +106,8 @@ fn every_wrong_line_of_a_batch_script_is_named_with_its_column() {
         ("#SBATCH -n\n#SBATCH four\n", &["3:9: "]),
         // Options that do not go together are told by the last of them.
         ("#SBATCH --mem=1G\n#SBATCH -n 2\n#SBATCH --mem-per-cpu=1G\n", &["4:9: "]),
+        // One that is indented is a comment.
+        (" #SBATCH --mem=1G\n#SBATCH -n two\n#SBATCH --foo\n", &["3:12: ", "4:9: "]),
         // What comes after the first command is no directive.
         ("#SBATCH --bogus\ntrue\n#SBATCH --other\n", &["2:9: "]),
     ];

@@ -124,6 +124,34 @@ fn root_a_container_enters_and_makes_only_what_its_user_could() {
     assert_nothing_is_left(&cluster);
 }
 
+/// What root makes after the mounts, it would make on the node if one of them covered the container's root.
+#[test]
+fn root_no_mount_covers_the_root_of_a_container() {
+    let cluster = cluster("");
+    let closed = closed_folder(&cluster);
+    let work = cluster.path("work");
+    let image = work.join("linked");
+    make_rootfs(&image);
+    symlink("/", image.join("all")).expect("a link");
+    symlink(".", image.join("here")).expect("a link");
+    for target in ["/.", "//", "/all", "/here", "/all/here"] {
+        let line = format!(
+            "srun --container={0}/linked --container-mounts={0}:{target} --container-workdir=/closed/made true",
+            work.display()
+        );
+        let said = cluster.shell_as(USER, &line);
+        assert_ne!(said.code, 0, "{target}: {}", said.stdout);
+        assert!(!closed.join("made").exists(), "{target}");
+    }
+    // The home and the working directory are the node's, and are left out where they are its root.
+    let line = format!(
+        "cd /; HOME=/. srun --chdir=/. --container={}/linked --container-mount-home cat /etc/release",
+        work.display()
+    );
+    assert_eq!(cluster.shell_as(USER, &line).ok(), "made on the spot\n");
+    assert_nothing_is_left(&cluster);
+}
+
 /// The parts of an image in a folder are named by its files, which are the user's.
 #[test]
 fn root_parts_of_an_image_are_read_with_the_rights_of_its_user() {

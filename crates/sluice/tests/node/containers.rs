@@ -17,10 +17,15 @@ const TOOLS: [&str; 14] = [
 
 /// A cluster with a root file system in `work/rootfs`, readable by everybody.
 pub(super) fn cluster(toml: &str) -> Cluster {
-    let cluster = Cluster::folder(
-        "ClusterName=test\nSlurmdParameters=config_overrides\nDefMemPerCPU=200\nKillWait=8 AuthInfo=cred_expire=0\n\
-         NodeName=node1 CPUs=4 RealMemory=2000\nPartitionName=main Nodes=node1 Default=YES State=UP\n",
-    );
+    cluster_of("SlurmdParameters=config_overrides\nNodeName=node1 CPUs=4 RealMemory=2000", toml)
+}
+
+/// As `cluster`, with a node that is as these lines say.
+fn cluster_of(node: &str, toml: &str) -> Cluster {
+    let cluster = Cluster::folder(&format!(
+        "ClusterName=test\nDefMemPerCPU=200\nKillWait=8 AuthInfo=cred_expire=0\n\
+         {node}\nPartitionName=main Nodes=node1 Default=YES State=UP\n",
+    ));
     cluster.write_conf("sluice.toml", toml);
     make_rootfs(&cluster.path("work/rootfs"));
     cluster.start();
@@ -116,7 +121,19 @@ fn root_be_root_inside_and_the_user_outside() {
 
 #[test]
 fn root_a_batch_script_and_its_steps_run_in_its_container_and_find_the_commands() {
-    let cluster = cluster("");
+    script_and_steps_in_a_container(&cluster(""));
+}
+
+/// Its cores are real: a step has other groups than on a node whose cores are only counted.
+#[test]
+fn root_a_batch_script_and_its_steps_run_in_its_container_on_a_node_as_it_is() {
+    let cluster = cluster_of("NodeName=node1 CPUs=1 RealMemory=500", "");
+    let node = cluster.sluice(&["scontrol", "show", "node", "node1"]).ok();
+    assert!(!node.contains("Declared"), "{node}");
+    script_and_steps_in_a_container(&cluster);
+}
+
+fn script_and_steps_in_a_container(cluster: &Cluster) {
     cluster.write("program", "echo from $1: $(cat /etc/release)");
     let script = "#!/bin/sh\ncat /etc/release\npwd\nsh program script\nsrun sh program step\n\
                   srun --container=none cat /etc/hostname > host\nsqueue -h -o %A\n";
@@ -132,7 +149,7 @@ fn root_a_batch_script_and_its_steps_run_in_its_container_and_find_the_commands(
     assert_eq!(cluster.read("out"), expected);
     let node = std::fs::read_to_string("/etc/hostname").unwrap_or_default();
     assert_eq!(cluster.read("host"), node, "a step may stay outside");
-    assert_nothing_is_left(&cluster);
+    assert_nothing_is_left(cluster);
 }
 
 #[test]

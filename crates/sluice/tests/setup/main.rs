@@ -7,6 +7,7 @@ mod bad_config;
 mod client_hosts;
 mod dependency_licenses;
 mod fleets;
+mod guide;
 mod laptop;
 mod metrics;
 mod ordinary_user;

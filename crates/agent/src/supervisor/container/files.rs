@@ -12,12 +12,12 @@ use model::container::Mount;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, SFlag, fstat};
-use std::ffi::{CStr, OsStr};
+use std::ffi::{CStr, OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use wire::order::UserIds;
@@ -59,7 +59,7 @@ const COMMANDS: [&str; 18] = [
 
 /// Whether the folder is one that the image should not have replaced.
 pub(super) fn is_of_image(path: &str) -> bool {
-    path == "/" || OF_IMAGE.iter().any(|own| Path::new(path).starts_with(own))
+    Path::new(path) == Path::new("/") || OF_IMAGE.iter().any(|own| Path::new(path).starts_with(own))
 }
 
 /// A file or folder of the node that is to be shown, taken before anything of the container is mounted.
@@ -114,7 +114,16 @@ fn show(root: &OwnedFd, shown: Shown, target: &str) -> nix::Result<()> {
     } else {
         make_file_in_root(root, target)?
     };
+    // Also by a link of the image: what covers the root would be found in its place by all that follows as root.
+    if is_same_file(root, &target)? {
+        return Err(Errno::EBUSY);
+    }
     shown.tree.show_at(target)
+}
+
+fn is_same_file(one: &OwnedFd, other: &OwnedFd) -> nix::Result<bool> {
+    let (one, other) = (fstat(one)?, fstat(other)?);
+    Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
 }
 
 /// A file or folder of ours with its place in a container.
@@ -271,10 +280,18 @@ fn failed_commands(e: std::io::Error) -> String {
     format!("cannot show the commands in the container: {e}")
 }
 
+/// Sluice's own program on this node.
+pub(super) fn program_file() -> std::io::Result<PathBuf> {
+    let path = fs::read_link("/proc/self/exe")?.into_os_string().into_vec();
+    // The kernel says so of a program that was replaced since; the new one is at the same place.
+    let path = path.strip_suffix(b" (deleted)").map(<[u8]>::to_vec).unwrap_or(path);
+    Ok(PathBuf::from(OsString::from_vec(path)))
+}
+
 /// Sluice's commands, whose scripts are in `bin`, with their places in a container. They bring their own C library along,
 /// because the image's may be older or another one; none where this program has none.
 pub(super) fn commands(bin: PathBuf) -> Result<Vec<(PathBuf, String)>, String> {
-    let program = fs::read_link("/proc/self/exe").map_err(failed_commands)?;
+    let program = program_file().map_err(failed_commands)?;
     let Some((loader, libraries)) = libraries() else { return Ok(Vec::new()) };
     let mut all = vec![
         (bin, format!("{OWN}/bin")),

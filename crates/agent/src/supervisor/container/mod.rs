@@ -254,10 +254,8 @@ pub(crate) fn own_program(verb: &str, has_container: bool) -> Result<Vec<String>
     if has_container {
         return Ok(files::own_program(verb).into());
     }
-    let program = std::env::current_exe().map_err(|e| format!("Sluice's own program: {e}"))?;
+    let program = files::program_file().map_err(|e| format!("Sluice's own program: {e}"))?;
     let path = program.to_str().ok_or("the path of Sluice's own program is no text")?;
-    // The kernel says so of a program that was replaced since; the new one is at the same place.
-    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
     Ok(vec![path.to_owned(), verb.to_owned()])
 }
 
@@ -473,7 +471,9 @@ impl OciProcess {
         let io = |e: std::io::Error| Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO));
         let bundle = process_folder(&spec.folder, &spec.step, spec.process);
         fs::create_dir_all(&bundle).map_err(io)?;
-        let group = format!("{}/{GROUP}-{}", self.group, spec.process);
+        // Where the step has no group of its own in this tree, it shares the job's with other steps: a runtime ends all
+        // processes of its group with its own.
+        let group = format!("{}/{GROUP}-{}-{}", self.group, spec.step, spec.process);
         let devices = spec.device_files();
         let config = RuntimeConfig {
             root: MOUNT_POINT,

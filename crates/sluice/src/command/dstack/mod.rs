@@ -122,7 +122,7 @@ impl OfProject {
 }
 
 /// Whom the server takes the caller for.
-fn own_name(client: &mut Client) -> Result<String, VerbError> {
+pub(super) fn own_name(client: &mut Client) -> Result<String, VerbError> {
     match ask(client, Call::Ping)? {
         Answer::Pong { user, .. } => Ok(user),
         other => Err(unexpected(&other)),

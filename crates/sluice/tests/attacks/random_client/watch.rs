@@ -6,6 +6,9 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+/// One that takes longer is printed, with the time that the server's log has too.
+const SLOW: Duration = Duration::from_millis(500);
+
 /// How long one `squeue` of this user took; it must succeed.
 pub fn squeue(cluster: &Cluster, user: &str) -> Duration {
     let user = nix::unistd::User::from_name(user).unwrap().expect("a user of this machine");
@@ -23,7 +26,11 @@ pub fn squeue(cluster: &Cluster, user: &str) -> Duration {
 pub fn watch(cluster: &Cluster, user: &str, stop: &AtomicBool) -> Vec<Duration> {
     let mut times = Vec::new();
     while !stop.load(Ordering::Relaxed) {
-        times.push(squeue(cluster, user));
+        let took = squeue(cluster, user);
+        if took > SLOW {
+            println!("squeue of {user} took {took:?}, until {}", jiff::Timestamp::now());
+        }
+        times.push(took);
         // Between two looks, so that the watch is no load of its own.
         std::thread::sleep(Duration::from_millis(100));
     }

@@ -1,0 +1,24 @@
+//! Where clouds tell a machine's own credentials, beside the link-local addresses that most of them use.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Of Alibaba, Oracle and Azure.
+const V4: [Ipv4Addr; 3] = [
+    Ipv4Addr::new(100, 100, 100, 200),
+    Ipv4Addr::new(192, 0, 0, 192),
+    Ipv4Addr::new(168, 63, 129, 16),
+];
+
+/// Of AWS and Google.
+const V6: [Ipv6Addr; 2] = [
+    Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
+    Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
+];
+
+/// Whether nobody is to be led to this address: it is link-local, or one of a cloud's own services.
+pub fn is_metadata(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => v4.is_link_local() || V4.contains(&v4),
+        IpAddr::V6(v6) => v6.is_unicast_link_local() || V6.contains(&v6),
+    }
+}
