@@ -3,7 +3,7 @@
 //! - `slurm/`: Slurm's commands
 //! - `dstack/`: `apply`, `ps`, `logs`, `stop`, `delete`, `event`, `project`, `secret`, `volume`
 //! - `daemon/`: `up`, `down`, `server`, `agent`, and the state folder
-//! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `attach`, `port`, `key`: one verb each
+//! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `attach`, `port`, `key`, `top/`: one verb each
 //! - `script_faults`: which lines of a batch script are wrong, for `check`
 //! - `other_language`: `sluice apply` of a batch script, `sbatch` of a `.dstack.yml`
 //! - `verb`: what the verbs of `sluice` share
@@ -24,6 +24,7 @@ mod port;
 mod script_faults;
 mod slurm;
 mod token;
+mod top;
 mod verb;
 mod web_link;
 
@@ -91,6 +92,8 @@ enum Verb {
     Secret(dstack::secret::SecretArgs),
     /// The volumes of a project
     Volume(dstack::volume::VolumeArgs),
+    /// Nodes, queue and logs on the whole screen, with keys to cancel, hold and explain jobs
+    Top(top::TopArgs),
     /// Why a job waits, and when it is expected to start
     Explain(explain::ExplainArgs),
     /// Say what is wrong with batch scripts, slurm.conf folders and .dstack.yml files
@@ -162,6 +165,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
         Verb::Fleet(args) => dstack::fleet::run(args),
         Verb::Secret(args) => dstack::secret::run(args),
         Verb::Volume(args) => dstack::volume::run(args),
+        Verb::Top(args) => top::run(args),
         Verb::Explain(args) => explain::run(args),
         Verb::Check(args) => check::run(args),
         Verb::Convert(args) => convert::run(args),

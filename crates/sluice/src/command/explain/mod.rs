@@ -55,10 +55,7 @@ pub fn run(args: ExplainArgs) -> VerbResult {
         let json = serde_json::to_string_pretty(&subjects);
         json.map_err(|e| VerbError::Message(e.to_string()))? + "\n"
     } else {
-        let tz = TimeZone::system();
-        let moment = Moment { now: ::server::clock::now(), tz: &tz };
-        let each = subjects.iter().map(|one| text::explained(one, moment));
-        each.collect::<Vec<_>>().join("\n")
+        text_of_all(&subjects)
     };
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -68,6 +65,18 @@ pub fn run(args: ExplainArgs) -> VerbResult {
         }
         _ => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// The explanation of what one word names, as `sluice explain` prints it.
+pub fn text_of(client: &mut Client, word: &str) -> Result<String, VerbError> {
+    subjects_of(client, word).map(|subjects| text_of_all(&subjects))
+}
+
+fn text_of_all(subjects: &[Subject]) -> String {
+    let tz = TimeZone::system();
+    let moment = Moment { now: ::server::clock::now(), tz: &tz };
+    let each = subjects.iter().map(|one| text::explained(one, moment));
+    each.collect::<Vec<_>>().join("\n")
 }
 
 impl Subject {
