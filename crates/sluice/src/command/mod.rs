@@ -3,7 +3,7 @@
 //! - `slurm/`: Slurm's commands
 //! - `dstack/`: `apply`, `ps`, `logs`, `stop`, `delete`, `event`, `project`, `secret`, `volume`
 //! - `daemon/`: `up`, `down`, `server`, `agent`, and the state folder
-//! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `attach`, `port`, `key`, `top/`: one verb each
+//! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `attach`, `port`, `key`, `top/`, `help_topic/`: one verb each
 //! - `script_faults`: which lines of a batch script are wrong, for `check`
 //! - `other_language`: `sluice apply` of a batch script, `sbatch` of a `.dstack.yml`
 //! - `verb`: what the verbs of `sluice` share
@@ -16,6 +16,7 @@ mod demo;
 mod doctor;
 mod dstack;
 mod explain;
+mod help_topic;
 mod key;
 mod links;
 mod login;
@@ -100,6 +101,8 @@ enum Verb {
     Check(check::CheckArgs),
     /// Turn a batch script into a .dstack.yml, or the other way
     Convert(convert::ConvertArgs),
+    /// Short texts on resources, limits, states, exit codes and reasons; or the help of a verb
+    Help(help_topic::HelpArgs),
     /// Put links for all Slurm commands into a folder
     Links(links::LinksArgs),
 }
@@ -136,6 +139,12 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
             | Verb::Secret(_)
             | Verb::Key(_)
             | Verb::Links(_)
+            | Verb::Help(_)
+            | Verb::Apply(_)
+            | Verb::Logs(_)
+            | Verb::Stop(_)
+            | Verb::Delete(_)
+            | Verb::Volume(_)
             | Verb::Token(_)
     ) {
         end_on_broken_pipe();
@@ -169,6 +178,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
         Verb::Explain(args) => explain::run(args),
         Verb::Check(args) => check::run(args),
         Verb::Convert(args) => convert::run(args),
+        Verb::Help(args) => help_topic::run::<Cli>(&args),
         Verb::Links(args) => links::run(&args),
     };
     match done {

@@ -2,85 +2,136 @@
 
 use super::snapshot::{gpu_busy_percent, gpus_used};
 use super::table::Column;
+use ::slurm::output::Moment;
 use ::slurm::output::text::job_text;
 use ::slurm::words;
 use ::slurm::words::node::{NodeState, reason_text};
-use jiff::tz::TimeZone;
 use model::gres::GPU;
 use model::time::{Timestamp, format_elapsed, format_limit};
 use model::tres::TresKind;
 use wire::view::{JobView, NodeView};
 
-/// A job, with what its cells need beside it.
-pub struct JobRow<'a> {
-    pub job: &'a JobView,
-    pub now: Timestamp,
-    pub tz: &'a TimeZone,
-}
-
-pub const NODES: [Column<&NodeView>; 9] = [
-    Column { title: "NODE", width: 10, rank: 0, grows: true, cell: |n| n.config.name.clone() },
-    Column { title: "STATE", width: 7, rank: 0, grows: false, cell: |n| NodeState::of(n).compact() },
-    Column { title: "CPUS", width: 17, rank: 1, grows: false, cell: |n| {
-        used(u64::from(n.cpus_allocated), u64::from(n.config.usable_cpus().len()))
-    } },
-    Column { title: "GPUS", width: 15, rank: 2, grows: false, cell: |n| {
-        match n.config.gres_total(GPU) {
+pub const NODES: [Column<NodeView>; 9] = [
+    Column { title: "NODE", width: 10, rank: 0, grows: true, cell: |n, _| n.config.name.clone() },
+    Column {
+        title: "STATE",
+        width: 7,
+        rank: 0,
+        grows: false,
+        cell: |n, _| NodeState::of(n).compact(),
+    },
+    Column {
+        title: "CPUS",
+        width: 17,
+        rank: 1,
+        grows: false,
+        cell: |n, _| used(u64::from(n.cpus_allocated), u64::from(n.config.usable_cpus().len())),
+    },
+    Column {
+        title: "GPUS",
+        width: 15,
+        rank: 2,
+        grows: false,
+        cell: |n, _| match n.config.gres_total(GPU) {
             0 => "-".to_owned(),
             total => used(gpus_used(n), total),
-        }
-    } },
-    Column { title: "BUSY", width: 4, rank: 3, grows: false, cell: |n| {
-        gpu_busy_percent(n).map_or_else(|| "-".to_owned(), |percent| format!("{percent}%"))
-    } },
-    Column { title: "MEMORY GiB", width: 11, rank: 4, grows: false, cell: memory },
-    Column { title: "LOAD", width: 6, rank: 5, grows: false, cell: |n| {
-        format!("{:.2}", f64::from(n.facts.cpu_load) / 100.0)
-    } },
-    Column { title: "JOBS", width: 4, rank: 6, grows: false, cell: |n| n.job_count.to_string() },
-    Column { title: "PARTITIONS, REASON", width: 18, rank: 7, grows: true, cell: |n| {
-        let mut text = n.partitions.join(",");
-        if let Some(reason) = &n.reason {
-            text += &format!(" ({})", reason_text(reason));
-        }
-        text
-    } },
+        },
+    },
+    Column {
+        title: "BUSY",
+        width: 4,
+        rank: 3,
+        grows: false,
+        cell: |n, _| {
+            gpu_busy_percent(n).map_or_else(|| "-".to_owned(), |percent| format!("{percent}%"))
+        },
+    },
+    Column { title: "MEMORY GiB", width: 11, rank: 4, grows: false, cell: |n, _| memory(n) },
+    Column {
+        title: "LOAD",
+        width: 6,
+        rank: 5,
+        grows: false,
+        cell: |n, _| format!("{:.2}", f64::from(n.facts.cpu_load) / 100.0),
+    },
+    Column { title: "JOBS", width: 4, rank: 6, grows: false, cell: |n, _| n.job_count.to_string() },
+    Column {
+        title: "PARTITIONS, REASON",
+        width: 18,
+        rank: 7,
+        grows: true,
+        cell: |n, _| {
+            let mut text = n.partitions.join(",");
+            if let Some(reason) = &n.reason {
+                text += &format!(" ({})", reason_text(reason));
+            }
+            text
+        },
+    },
 ];
 
-pub const JOBS: [Column<JobRow<'_>>; 10] = [
-    Column { title: "JOB", width: 10, rank: 0, grows: false, cell: |row| shown_id(row.job) },
-    Column { title: "ST", width: 2, rank: 0, grows: false, cell: |row| {
-        words::job::compact(row.job.state).to_owned()
-    } },
-    Column { title: "USER", width: 8, rank: 1, grows: false, cell: |row| {
-        row.job.spec.owner.name.to_string()
-    } },
-    Column { title: "NAME", width: 10, rank: 1, grows: true, cell: |row| row.job.name.to_string() },
-    Column { title: "PARTITION", width: 9, rank: 6, grows: false, cell: |row| {
-        row.job.partition.to_string()
-    } },
-    Column { title: "TIME", width: 8, rank: 3, grows: false, cell: |row| {
-        match row.job.state.is_waiting() {
+pub const JOBS: [Column<JobView>; 10] = [
+    Column { title: "JOB", width: 10, rank: 0, grows: false, cell: |job, _| shown_id(job) },
+    Column {
+        title: "ST",
+        width: 2,
+        rank: 0,
+        grows: false,
+        cell: |job, _| words::job::compact(job.state).to_owned(),
+    },
+    Column {
+        title: "USER",
+        width: 8,
+        rank: 1,
+        grows: false,
+        cell: |job, _| job.spec.owner.name.to_string(),
+    },
+    Column { title: "NAME", width: 10, rank: 1, grows: true, cell: |job, _| job.name.to_string() },
+    Column {
+        title: "PARTITION",
+        width: 9,
+        rank: 6,
+        grows: false,
+        cell: |job, _| job.partition.to_string(),
+    },
+    Column {
+        title: "TIME",
+        width: 8,
+        rank: 3,
+        grows: false,
+        cell: |job, at| match job.state.is_waiting() {
             true => "-".to_owned(),
-            false => format_elapsed(row.job.elapsed_s(row.now)),
-        }
-    } },
-    Column { title: "LIMIT", width: 10, rank: 7, grows: false, cell: |row| {
-        format_limit(row.job.time_limit)
-    } },
-    Column { title: "START", width: 11, rank: 4, grows: false, cell: |row| start(row) },
-    Column { title: "GPUS", width: 4, rank: 5, grows: false, cell: |row| {
-        match row.job.tres.amount(&TresKind::gpu()) {
+            false => format_elapsed(job.elapsed_s(at.now)),
+        },
+    },
+    Column {
+        title: "LIMIT",
+        width: 10,
+        rank: 7,
+        grows: false,
+        cell: |job, _| format_limit(job.time_limit),
+    },
+    Column { title: "START", width: 11, rank: 4, grows: false, cell: |job, at| start(job, at) },
+    Column {
+        title: "GPUS",
+        width: 4,
+        rank: 5,
+        grows: false,
+        cell: |job, _| match job.tres.amount(&TresKind::gpu()) {
             0 => "-".to_owned(),
             count => count.to_string(),
-        }
-    } },
-    Column { title: "NODES (REASON)", width: 14, rank: 2, grows: true, cell: |row| {
-        match row.job.state.is_waiting() {
-            true => format!("({})", words::reason::text(&row.job.reason)),
-            false => job_text::node_list(row.job),
-        }
-    } },
+        },
+    },
+    Column {
+        title: "NODES (REASON)",
+        width: 14,
+        rank: 2,
+        grows: true,
+        cell: |job, _| match job.state.is_waiting() {
+            true => format!("({})", words::reason::text(&job.reason)),
+            false => job_text::node_list(job),
+        },
+    },
 ];
 
 /// `12`, `14_3`, `14_[16-23%2]`.
@@ -104,22 +155,26 @@ fn used(used: u64, total: u64) -> String {
     format!("[{bar}] {used}/{total}")
 }
 
-fn memory(node: &&NodeView) -> String {
+fn memory(node: &NodeView) -> String {
     let gib = |bytes: u64| bytes.div_ceil(1 << 30);
     format!("{}/{}", gib(node.memory_allocated.0), gib(node.config.usable_memory().0))
 }
 
 /// When it started, or is expected to (`~`): the time on the same day, else the date too.
-fn start(row: &JobRow<'_>) -> String {
-    let Some(start) = row.job.start else { return "-".to_owned() };
+fn start(job: &JobView, at: Moment<'_>) -> String {
+    let Some(start) = job.start else { return "-".to_owned() };
     let local = |time: Timestamp| {
         let time = jiff::Timestamp::from_second(time.secs()).ok()?;
-        Some(row.tz.to_datetime(time))
+        Some(at.tz.to_datetime(time))
     };
-    let (Some(then), Some(now)) = (local(start), local(row.now)) else { return "-".to_owned() };
-    let about = if row.job.state.is_waiting() { "~" } else { "" };
+    let (Some(then), Some(now)) = (local(start), local(at.now)) else { return "-".to_owned() };
+    let about = if job.state.is_waiting() { "~" } else { "" };
     let form = if then.date() == now.date() { "%H:%M" } else { "%m-%d %H:%M" };
     let text = format!("{about}{}", then.strftime(form));
     // A year on is nothing that a date says.
-    if then.date().year() > now.date().year() + 1 { format!("{about}{}", then.year()) } else { text }
+    if then.date().year() > now.date().year() + 1 {
+        format!("{about}{}", then.year())
+    } else {
+        text
+    }
 }

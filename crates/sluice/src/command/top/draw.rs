@@ -1,8 +1,9 @@
 //! The picture of a screen, drawn into a buffer of any size.
 
-use super::columns::{JOBS, JobRow, NODES};
+use super::columns::{JOBS, NODES, shown_id};
 use super::screen::{Mode, Pane, Screen};
 use super::table::{fitting, row, titles};
+use ::slurm::output::Moment;
 use ::slurm::words::node::NodeState;
 use model::run::{JobState, LaunchKind};
 use ratatui::buffer::Buffer;
@@ -124,9 +125,10 @@ fn nodes(screen: &mut Screen, area: Rect, buffer: &mut Buffer) {
     let area = below(area);
     screen.nodes.scroll(usize::from(area.height));
     let Some(snapshot) = &screen.snapshot else { return };
+    let at = Moment { now: snapshot.now, tz: &screen.tz };
     let visible = screen.nodes.order.iter().enumerate().skip(screen.nodes.first);
-    for (y, (place, at)) in (area.y..area.bottom()).zip(visible) {
-        let node = &snapshot.nodes[*at as usize];
+    for (y, (place, index)) in (area.y..area.bottom()).zip(visible) {
+        let node = &snapshot.nodes[*index as usize];
         let state = NodeState::of(node);
         let style = match (state.is_available(), state.is_busy()) {
             (false, _) => colored(screen, Color::Red),
@@ -134,7 +136,7 @@ fn nodes(screen: &mut Screen, area: Rect, buffer: &mut Buffer) {
             (true, false) => Style::new(),
         };
         let style = selected(screen, Pane::Nodes, place == screen.nodes.selected, style);
-        row(&columns, &node, area, y, buffer, style);
+        row(&columns, node, at, Rect { y, height: 1, ..area }, buffer, style);
     }
 }
 
@@ -146,9 +148,10 @@ fn jobs(screen: &mut Screen, area: Rect, buffer: &mut Buffer) {
     let area = below(area);
     screen.jobs.scroll(usize::from(area.height));
     let Some(snapshot) = &screen.snapshot else { return };
+    let at = Moment { now: snapshot.now, tz: &screen.tz };
     let visible = screen.jobs.order.iter().enumerate().skip(screen.jobs.first);
-    for (y, (place, at)) in (area.y..area.bottom()).zip(visible) {
-        let job = &snapshot.jobs[*at as usize];
+    for (y, (place, index)) in (area.y..area.bottom()).zip(visible) {
+        let job = &snapshot.jobs[*index as usize];
         let style = match job.state {
             JobState::Running => colored(screen, Color::Green),
             _ if job.hold.is_some() => colored(screen, Color::Yellow),
@@ -157,15 +160,14 @@ fn jobs(screen: &mut Screen, area: Rect, buffer: &mut Buffer) {
         let own = if screen.is_own(job) { Modifier::BOLD } else { Modifier::empty() };
         let style = style.add_modifier(own);
         let style = selected(screen, Pane::Jobs, place == screen.jobs.selected, style);
-        let cells = JobRow { job, now: snapshot.now, tz: &screen.tz };
-        row(&columns, &cells, area, y, buffer, style);
+        row(&columns, job, at, Rect { y, height: 1, ..area }, buffer, style);
     }
 }
 
 /// The last lines that the selected job wrote.
 fn log(screen: &Screen, area: Rect, buffer: &mut Buffer) {
     let Some(job) = screen.job() else { return };
-    let (name, id) = (&job.name, super::columns::shown_id(job));
+    let (name, id) = (&job.name, shown_id(job));
     let style = colored(screen, Color::Cyan).add_modifier(Modifier::BOLD);
     line(area, buffer, &format!(" Log of job {id} ({name})"), style);
     let area = below(area);
@@ -212,7 +214,8 @@ fn text(screen: &Screen, area: Rect, buffer: &mut Buffer) {
     let wanted = u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_add(2);
     // Long lines are wrapped, and take more than one.
     let height = height.min(wanted.saturating_mul(2).max(5));
-    let over = Rect { x: area.x + 1.min(area.width), y: area.y + 1.min(area.height), width, height };
+    let over =
+        Rect { x: area.x + 1.min(area.width), y: area.y + 1.min(area.height), width, height };
     let over = over.intersection(area);
     Clear.render(over, buffer);
     let shown = lines[(*first).min(lines.len())..].join("\n");

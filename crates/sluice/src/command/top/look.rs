@@ -31,16 +31,28 @@ pub struct Scope {
 #[derive(Debug, PartialEq)]
 pub enum Request {
     Look(Scope),
-    Cancel { job: JobRef, shown: String },
-    Hold { job: JobRef, shown: String },
-    Release { job: JobRef, shown: String },
+    Cancel {
+        job: JobRef,
+        shown: String,
+    },
+    Hold {
+        job: JobRef,
+        shown: String,
+    },
+    Release {
+        job: JobRef,
+        shown: String,
+    },
     /// By the word that `sluice explain` takes.
     Explain(String),
 }
 
 pub enum Reply {
     Snapshot(Box<Snapshot>),
-    Log { job: JobId, lines: Vec<String> },
+    Log {
+        job: JobId,
+        lines: Vec<String>,
+    },
     Explained(String),
     /// How an action went.
     Told(String),

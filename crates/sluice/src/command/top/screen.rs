@@ -27,9 +27,16 @@ pub enum Mode {
     /// A filter is typed for the pane.
     Filter,
     /// Whether to cancel a job.
-    ConfirmCancel { job: JobRef, shown: String },
+    ConfirmCancel {
+        job: JobRef,
+        shown: String,
+    },
     /// A text over the rows, and the first of its lines that is shown.
-    Text { title: &'static str, lines: Vec<String>, first: usize },
+    Text {
+        title: &'static str,
+        lines: Vec<String>,
+        first: usize,
+    },
 }
 
 /// What is to be done after a key.
@@ -62,9 +69,10 @@ impl Rows {
     /// Makes the selected row visible among so many.
     pub fn scroll(&mut self, visible: usize) {
         self.visible = visible;
-        let lowest = (self.selected + 1).saturating_sub(visible);
-        let highest = self.order.len().saturating_sub(visible);
-        self.first = self.first.clamp(lowest, self.selected).min(highest.max(lowest));
+        let lowest = (self.selected + 1).saturating_sub(visible.max(1));
+        self.first = self.first.clamp(lowest, self.selected);
+        // No room is left empty below the last row.
+        self.first = self.first.min(self.order.len().saturating_sub(visible)).max(lowest);
     }
 }
 

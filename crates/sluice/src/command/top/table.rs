@@ -1,7 +1,8 @@
 //! Rows of text in columns: as many columns as the width has room for, and only the rows that are visible.
 
+use ::slurm::output::Moment;
 use ratatui::buffer::Buffer;
-use ratatui::layout::{Position, Rect};
+use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 /// A column of rows of type `R`.
@@ -12,7 +13,7 @@ pub struct Column<R: 'static> {
     pub rank: u8,
     /// Takes the room that is left.
     pub grows: bool,
-    pub cell: fn(&R) -> String,
+    pub cell: fn(&R, Moment<'_>) -> String,
 }
 
 /// The columns that fit into a width, each with its own, in their order.
@@ -45,36 +46,36 @@ pub fn titles<R>(columns: &[(&Column<R>, u16)], area: Rect, buffer: &mut Buffer,
         return;
     }
     buffer.set_style(Rect { height: 1, ..area }, style);
-    cells(columns, area, area.y, buffer, style, |column| column.title.to_owned());
+    cells(columns, Rect { height: 1, ..area }, buffer, style, |column| column.title.to_owned());
 }
 
+/// A row in the one line of `area`.
 pub fn row<R>(
     columns: &[(&Column<R>, u16)],
     row: &R,
+    at: Moment<'_>,
     area: Rect,
-    y: u16,
     buffer: &mut Buffer,
     style: Style,
 ) {
-    buffer.set_style(Rect { y, height: 1, ..area }, style);
-    cells(columns, area, y, buffer, style, |column| (column.cell)(row));
+    buffer.set_style(area, style);
+    cells(columns, area, buffer, style, |column| (column.cell)(row, at));
 }
 
 fn cells<R>(
     columns: &[(&Column<R>, u16)],
     area: Rect,
-    y: u16,
     buffer: &mut Buffer,
     style: Style,
     text: impl Fn(&Column<R>) -> String,
 ) {
     let mut x = area.x;
     for (column, width) in columns {
-        if x >= area.right() || !area.contains(Position::new(x, y)) {
+        if x >= area.right() {
             break;
         }
         let room = (*width).min(area.right() - x);
-        buffer.set_stringn(x, y, text(column), usize::from(room), style);
+        buffer.set_stringn(x, area.y, text(column), usize::from(room), style);
         x = x.saturating_add(width + 1);
     }
 }

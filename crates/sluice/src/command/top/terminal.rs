@@ -75,9 +75,8 @@ fn restore_on_panic() {
 
 /// Ctrl-C is a key while the terminal is raw; these come from elsewhere.
 fn end_on_signals() -> io::Result<()> {
-    let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT]
-        .into_iter()
-        .collect();
+    let signals: SigSet =
+        [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT].into_iter().collect();
     // Blocked in every thread, so that the one that waits for them gets them.
     signals.thread_block()?;
     std::thread::spawn(move || {
