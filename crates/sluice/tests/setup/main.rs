@@ -9,6 +9,7 @@ mod dependency_licenses;
 mod fleets;
 mod laptop;
 mod metrics;
+mod newcomer;
 mod ordinary_user;
 mod permissions;
 mod several_hosts;

@@ -142,9 +142,8 @@ fn read_query(word: &str) -> Result<ExplainQuery, VerbError> {
         return Ok(ExplainQuery { names: vec![word.to_owned()], ..ExplainQuery::default() });
     }
     match job_names::parse_job(word) {
-        Some(named) if named.step.is_none() => {
-            Ok(ExplainQuery { jobs: vec![named.job], ..ExplainQuery::default() })
-        }
+        // A step waits with its job.
+        Some(named) => Ok(ExplainQuery { jobs: vec![named.job], ..ExplainQuery::default() }),
         _ => {
             let right = "right is 12, 12_3, 12_[4-7] or a run's name";
             Err(VerbError::Message(format!("{word:?} names no job: {right}")))
@@ -158,11 +157,11 @@ mod tests {
 
     #[test]
     fn numeric_words_are_jobs_and_others_are_runs() {
-        for (word, jobs, names) in [("12", 1, 0), ("hello", 0, 1), ("13_3", 1, 0)] {
+        for (word, jobs, names) in [("12", 1, 0), ("hello", 0, 1), ("13_3", 1, 0), ("12.0", 1, 0)] {
             let query = read_query(word).unwrap();
             assert_eq!((query.jobs.len(), query.names.len()), (jobs, names), "{word}");
         }
-        for bad in ["0", "12.0", "12_", "12x", "12_[5-"] {
+        for bad in ["0", "12.x", "12_", "12x", "12_[5-"] {
             let why = read_query(bad).err().map(|e| e.to_string()).unwrap_or_default();
             assert!(why.starts_with(&format!("{bad:?} names no job")), "{bad}: {why}");
         }
