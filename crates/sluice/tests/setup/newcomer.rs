@@ -109,3 +109,33 @@ fn up_logs_take_tasks_of_arrays_and_say_which_one_they_show() {
     let note = format!("sluice: note: this is the log of task {array}_");
     assert!(said.stderr.starts_with(&note), "{}", said.stderr);
 }
+
+#[test]
+fn up_reconfigure_says_what_brings_a_new_node_into_service() {
+    let cluster = Cluster::up(TWO_NODES);
+    let conf = TWO_NODES.replace("node[1-2]", "node[1-3]");
+    cluster.write_conf("slurm.conf", &conf);
+    let said = cluster.sluice(&["scontrol", "reconfigure"]);
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    let note = "scontrol: note: no agent serves node3 yet: `sluice token node node3`";
+    assert!(said.stderr.starts_with(note), "{}", said.stderr);
+    cluster.sluice(&["down"]).ok();
+    cluster.start();
+    until("all nodes serve", || {
+        let idle = cluster.sluice(&["sinfo", "-h", "-p", "gpu", "-t", "idle", "-o", "%D"]).stdout;
+        (idle.trim() == "3").then_some(())
+    });
+    let said = cluster.sluice(&["scontrol", "reconfigure"]);
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+}
+
+#[test]
+fn up_smallest_configuration_lets_two_jobs_share_a_node_that_ask_for_memory() {
+    let conf = "ClusterName=small\nSlurmdParameters=config_overrides\n\
+                NodeName=n1 CPUs=2 RealMemory=1000\nPartitionName=main Nodes=n1 Default=YES\n";
+    let cluster = Cluster::up(conf);
+    let one = cluster.submit(&["--mem=100", "-o", "/dev/null", "--wrap", "sleep 600"]);
+    let other = cluster.submit(&["--mem=100", "-o", "/dev/null", "--wrap", "sleep 600"]);
+    cluster.await_state(one, "RUNNING");
+    cluster.await_state(other, "RUNNING");
+}
