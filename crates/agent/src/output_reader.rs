@@ -26,6 +26,8 @@ pub(crate) struct ReadRequest {
     pub path: String,
     pub owner: UserIds,
     pub offset: u64,
+    /// No more than so many bytes at the end.
+    pub last: Option<u64>,
 }
 
 /// Copies what the file holds beyond the offset; the error is a text for the owner.
@@ -73,7 +75,9 @@ fn copy(request: &ReadRequest, mut out: impl Write) -> io::Result<()> {
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is not a file"));
     }
-    file.seek(SeekFrom::Start(request.offset))?;
+    let length = file.metadata()?.len();
+    let from = request.last.map_or(0, |last| length.saturating_sub(last));
+    file.seek(SeekFrom::Start(request.offset.max(from)))?;
     io::copy(&mut file, &mut out)?;
     out.flush()
 }
@@ -83,8 +87,16 @@ mod tests {
     use super::*;
 
     fn copied(path: &std::path::Path, offset: u64) -> Result<String, String> {
+        copied_last(path, offset, None)
+    }
+
+    fn copied_last(
+        path: &std::path::Path,
+        offset: u64,
+        last: Option<u64>,
+    ) -> Result<String, String> {
         let owner = UserIds { name: "ada".into(), uid: 1, gid: 1, groups: Vec::new() };
-        let request = ReadRequest { path: path.display().to_string(), owner, offset };
+        let request = ReadRequest { path: path.display().to_string(), owner, offset, last };
         let mut out = Vec::new();
         copy(&request, &mut out).map_err(|error| error.to_string())?;
         Ok(String::from_utf8(out).expect("text"))
@@ -99,6 +111,9 @@ mod tests {
         assert_eq!(copied(&path, 0), Ok("first last".to_owned()));
         assert_eq!(copied(&path, 5), Ok(" last".to_owned()));
         assert_eq!(copied(&path, 50), Ok(String::new()));
+        assert_eq!(copied_last(&path, 0, Some(4)), Ok("last".to_owned()));
+        assert_eq!(copied_last(&path, 7, Some(4)), Ok("ast".to_owned()));
+        assert_eq!(copied_last(&path, 0, Some(400)), Ok("first last".to_owned()));
         for other in [pipe.as_path(), folder.path()] {
             assert_eq!(copied(other, 0), Err("it is not a file".to_owned()));
         }

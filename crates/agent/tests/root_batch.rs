@@ -186,7 +186,7 @@ fn root_log_is_read_while_the_job_runs_and_afterwards() {
         stream,
         node: support::NODE.into(),
         attempt: job,
-        kind: StreamKind::Log { offset: 0, follow },
+        kind: StreamKind::Log { offset: 0, follow, last: None },
     };
     cluster.send(&mut link, &read(1, true));
     std::fs::write(home.join("go"), "").expect("the signal to go on");
@@ -199,7 +199,7 @@ fn root_log_is_read_while_the_job_runs_and_afterwards() {
         stream: 3,
         node: support::NODE.into(),
         attempt: attempt(99, 1),
-        kind: StreamKind::Log { offset: 0, follow: true },
+        kind: StreamKind::Log { offset: 0, follow: true, last: None },
     };
     cluster.send(&mut link, &unknown);
     let error = cluster.runtime.block_on(link.read_stream(3)).expect_err("no such attempt");

@@ -23,7 +23,7 @@ use model::id::{JobId, RunId, StepId};
 use model::load::Load;
 use model::project::{Members, MembersChange};
 use model::raw_usage::UsageOwner;
-use model::reason::{Reason, Refusal};
+use model::reason::{PartitionBound, Reason, Refusal};
 pub use model::record::HistoryFilter;
 use model::record::JobRecord;
 use model::reservation_request::ReservationRequest;
@@ -299,6 +299,9 @@ pub enum Answer {
         name: String,
         #[serde(default, rename = "programs", skip_serializing_if = "SrunPrologEpilog::is_none")]
         srun_prolog_epilog: SrunPrologEpilog,
+        /// It asks for more nodes than any of its partitions gives a job, and waits until that changes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        beyond_partition: Option<PartitionBound>,
     },
     Tested(Vec<SubmitForecast>),
     /// `allocation` once it has started; the reason while it waits.

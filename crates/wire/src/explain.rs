@@ -3,10 +3,11 @@
 use crate::view::JobView;
 use model::change::JobRef;
 use model::id::JobId;
+use model::node_reason::NodeReason;
 use model::reason::{Limit, Reason};
 use model::run::JobState;
 use model::shortage::NodeClassReport;
-use model::time::Timestamp;
+use model::time::{TimeLimit, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// The most jobs that are explained at once.
@@ -64,6 +65,27 @@ pub struct WaitView {
     pub licenses: Vec<LicenseShortage>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<ReservationWindow>,
+    /// What its partitions give a job, where that is what it waits for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub partition_limits: Vec<PartitionLimits>,
+    /// Why nodes are out of service that it could use, as far as somebody said it; the first few.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unavailable: Vec<UnavailableNode>,
+}
+
+/// The most that a partition gives a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionLimits {
+    pub partition: String,
+    pub time: TimeLimit,
+    pub nodes: u32,
+}
+
+/// A node that is drained or down.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnavailableNode {
+    pub node: String,
+    pub reason: NodeReason,
 }
 
 /// A job that holds a part of nodes that another waits for.

@@ -157,6 +157,7 @@ fn answers_to_clients_keep_their_names() {
             run: RunId(1),
             name: "sweep".into(),
             srun_prolog_epilog: srun.clone(),
+            beyond_partition: None,
         },
         concat!(
             r#"{"submitted":{"job":12,"run":"00000000-0000-0000-0000-000000000001","name":"sweep","#,

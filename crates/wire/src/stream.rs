@@ -20,9 +20,23 @@ pub const STREAMS_MAX: usize = 1024;
 #[serde(rename_all = "snake_case")]
 pub enum StreamKind {
     /// The attempt's log from `offset`; with `follow` until the attempt has ended.
-    Log { offset: u64, follow: bool },
+    Log {
+        offset: u64,
+        follow: bool,
+        /// No more than so many bytes at the end of what is there.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        last: Option<u64>,
+    },
     /// A file that the attempt writes, read on its node as its owner; with `follow` until the attempt has ended.
-    OutputFile { path: String, owner: UserIds, offset: u64, follow: bool },
+    OutputFile {
+        path: String,
+        owner: UserIds,
+        offset: u64,
+        follow: bool,
+        /// No more than so many bytes at the end of what is there.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        last: Option<u64>,
+    },
     /// How an order about a volume went ([`crate::volume::CARRIED_OUT`], or the error that ends the stream).
     Volume { order: SignedOrder },
     /// The frames of a step (`step.rs`), both ways.

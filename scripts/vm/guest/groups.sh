@@ -27,7 +27,7 @@ chmod 755 /conf/around
 echo 'Name=gpu File=/dev/accel[0-1]' > /conf/gres.conf
 
 only_v2_is_used() {
-  sluice doctor > doctor.out
+  sluice doctor > doctor.out || true
   grep -q '^groups: *V2$' doctor.out || wrong "$(cat doctor.out)"
   absent ' cgroup ' /proc/mounts
   scontrol show node > node.out

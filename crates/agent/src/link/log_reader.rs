@@ -28,6 +28,18 @@ pub(crate) struct LogReader {
 }
 
 impl LogReader {
+    /// The reader of no more than so many bytes at the end of what is there now.
+    pub fn of_last(mut self, last: Option<u64>) -> Self {
+        // A log that cannot be opened says so when it is read.
+        if let Some(last) = last
+            && let Ok(Some(file)) = (self.open)()
+            && let Ok(known) = file.metadata()
+        {
+            self.offset = self.offset.max(known.len().saturating_sub(last));
+        }
+        self
+    }
+
     /// Runs until the log has been sent, or until the server closes the stream.
     pub async fn run(mut self, mut grants: Grants, outputs: StreamOutputs) {
         let end = match self.send_all(&mut grants, &outputs).await {
@@ -168,6 +180,17 @@ mod tests {
         end.send(true).expect("watched");
         assert_eq!(next().await, " last");
         assert_eq!(next().await, "end");
+    }
+
+    #[tokio::test]
+    async fn reader_of_the_last_bytes_begins_there() {
+        let mut log = tempfile::NamedTempFile::new().expect("a file");
+        log.write_all(b"__first last").expect("written");
+        let (_end, ended) = watch::channel(true);
+        for (last, offset) in [(None, 2), (Some(4), 8), (Some(400), 2)] {
+            let reader = reader(log.path(), ended.clone(), false).of_last(last);
+            assert_eq!(reader.offset, offset, "{last:?}");
+        }
     }
 
     #[tokio::test]

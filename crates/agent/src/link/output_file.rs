@@ -64,6 +64,8 @@ pub(crate) struct OutputFileReader {
     pub owner: UserIds,
     pub offset: u64,
     pub follow: bool,
+    /// Of a file that is not followed: no more than so many bytes at its end.
+    pub last: Option<u64>,
     /// Becomes true when nothing more will be written.
     pub ended: watch::Receiver<bool>,
 }
@@ -161,7 +163,8 @@ impl OutputFileReader {
         command.args(["agent", "--read-output"]).env_clear().current_dir("/").kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let (path, owner) = (self.path.clone(), self.owner.clone());
-        let request = serde_json::to_vec(&ReadRequest { path, owner, offset: self.offset })?;
+        let last = self.last.filter(|_| !self.follow);
+        let request = serde_json::to_vec(&ReadRequest { path, owner, offset: self.offset, last })?;
         let mut child = command.spawn()?;
         if let Some(mut input) = child.stdin.take() {
             input.write_all(&request).await?;

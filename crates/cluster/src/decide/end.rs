@@ -7,7 +7,7 @@ use crate::state::job::{EndRecord, Job};
 use model::attempt::{Attempt, EndCause, Ending, RequeueAs};
 use model::id::StepId;
 use model::reason::Reason;
-use model::run::{ExitStatus, Outcome, Step};
+use model::run::{ExitStatus, LaunchKind, Outcome, Step};
 use model::time::Timestamp;
 
 /// Begins the end of a job's attempt; `None` if it is ending already.
@@ -52,7 +52,11 @@ pub(super) fn closing(
     ending: &Ending,
     at: Timestamp,
 ) -> Event {
-    let outcome = requeue::recorded_outcome(job, ending);
+    let outcome = match requeue::recorded_outcome(job, ending) {
+        // An `srun` knows only that its task failed; the nodes have said why.
+        Outcome::Failed if is_out_of_memory(job, attempt) => Outcome::OutOfMemory,
+        other => other,
+    };
     let exit = match outcome {
         Outcome::OutOfMemory => ExitStatus::OUT_OF_MEMORY,
         Outcome::LaunchFailed => ExitStatus::NOT_LAUNCHED,
@@ -95,6 +99,13 @@ pub(super) fn closing(
     let RequeuedWait { begin, hold, reason, special_exit, retries } =
         RequeuedWait::after(parameters, job, ending, requeue, at);
     Event::Requeued { job: job.id, ended, begin, hold, reason, special_exit, retries }
+}
+
+/// Whether a step of an allocation without a script was killed for its memory.
+fn is_out_of_memory(job: &Job, attempt: &Attempt) -> bool {
+    let killed =
+        |step: &Step| step.end.as_ref().is_some_and(|end| end.outcome == Outcome::OutOfMemory);
+    job.spec.launch.kind == LaunchKind::Interactive && attempt.steps.iter().any(killed)
 }
 
 /// The steps whose ends the state does not have yet. The record's event carries these alone, and `apply` adds the others:

@@ -171,10 +171,15 @@ impl State {
     pub(super) fn effective_account(&self, spec: &JobSpec) -> Result<Arc<str>, Refusal> {
         let of_user =
             |a: &&model::account::Association| a.user.as_deref() == Some(spec.owner.name.as_str());
-        let default = self.associations.iter().filter(of_user).find(|a| a.default);
-        let default = default.or(self.associations.iter().find(of_user));
-        let named = spec.account.clone();
         let enforced = self.config.parameters.enforce_associations;
+        // Whoever makes a project becomes its member by that, and is not charged in it for all else.
+        let made = |a: &&model::account::Association| {
+            let project = self.projects.get(&a.account);
+            project.is_some_and(|project| project.owner == spec.owner.name)
+        };
+        let of_user = || self.associations.iter().filter(of_user);
+        let default = of_user().find(|a| a.default).or(of_user().find(|a| enforced || !made(a)));
+        let named = spec.account.clone();
         let Some(name) = named.or(default.map(|a| a.account.clone())) else {
             return if enforced { Err(Refusal::InvalidAccount(None)) } else { Ok("".into()) };
         };

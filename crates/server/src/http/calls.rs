@@ -22,13 +22,14 @@ use cluster::authorise::{Act, authorise};
 use cluster::command::CancelJobs;
 use cluster::rights::role_of;
 use cluster::visibility::Viewer;
-use cluster::{Command, Reply, State};
+use cluster::{Command, Reply, State, requested};
 use model::activity::Activity;
 use model::bounds;
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
+use model::partition::Partition;
 use model::principal::{Principal, Role};
-use model::reason::Refusal;
+use model::reason::{PartitionBound, Refusal};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -283,13 +284,30 @@ async fn submit(
     registry_auth::seal(shared, &mut submission)?;
     git_credentials::seal(shared, &mut submission)?;
     let name = submission.spec.name.to_string();
-    match shared.writer.submit(submission, by).await? {
+    match shared.writer.submit(submission, by.clone()).await? {
         Reply::Submitted { job, run } => {
-            let srun_prolog_epilog = srun_prolog_epilog(&shared.read());
-            Ok(Answer::Submitted { job, run, name, srun_prolog_epilog })
+            let state = shared.read();
+            let srun_prolog_epilog = srun_prolog_epilog(&state);
+            let beyond_partition = beyond_partition(&state, &by, job);
+            Ok(Answer::Submitted { job, run, name, srun_prolog_epilog, beyond_partition })
         }
         other => Err(Refusal::Other(format!("a submit was answered with {other:?}"))),
     }
+}
+
+/// The most nodes that a partition of a new job gives, where it asks for more than each of them does.
+fn beyond_partition(state: &State, by: &Principal, id: JobId) -> Option<PartitionBound> {
+    let job = state.job(id).filter(|_| Viewer::new(state, by).partitions())?;
+    let asked = job.spec.request().nodes.min;
+    let names: Vec<&str> = requested::partitions(state, job).collect();
+    let known = state.partitions.iter().filter(|known| names.contains(&known.name.as_str()));
+    let most = |partition: &Partition| {
+        let nodes = partition.nodes.len() as u64;
+        partition.max_nodes.map_or(nodes, |most| nodes.min(u64::from(most)))
+    };
+    let widest = known.max_by_key(|partition| most(partition))?;
+    let (partition, most) = (widest.name.clone(), most(widest));
+    (u64::from(asked) > most).then(|| PartitionBound { partition, most, asked: asked.into() })
 }
 
 /// `max_script_size` of `SchedulerParameters`.

@@ -46,6 +46,8 @@ pub struct LogsQuery {
     follow: bool,
     /// Only what came later, by the server's clock, of a log that the server keeps. In milliseconds since 1970.
     since_ms: Option<i64>,
+    /// No more than so many bytes at the end of what is there now; not of a log that is followed.
+    last: Option<u64>,
 }
 
 /// The bytes that one read of a kept log takes.
@@ -74,12 +76,15 @@ pub async fn logs(
     }
     if since.is_some() || output_file.is_none() && !collector::is_running(&shared, &key) {
         shared.logs.pull(key.clone()).await;
-        return octets(kept(shared.logs.store.clone(), key, query.offset, since));
+        let length = block_in_place(|| shared.logs.store.len(&key)).unwrap_or(0);
+        let from = query.last.map_or(0, |last| length.saturating_sub(last));
+        return octets(kept(shared.logs.store.clone(), key, query.offset.max(from), since));
     }
     let (offset, follow) = (query.offset, query.follow);
+    let last = query.last.filter(|_| !follow);
     let kind = match output_file {
-        Some((path, owner)) => StreamKind::OutputFile { path, owner, offset, follow },
-        None => StreamKind::Log { offset, follow },
+        Some((path, owner)) => StreamKind::OutputFile { path, owner, offset, follow, last },
+        None => StreamKind::Log { offset, follow, last },
     };
     let Some((mut log, _)) = shared.agents.open_stream(&key.node, key.attempt, kind, by.uid) else {
         let why = format!("node {} does not answer; its logs are there", key.node);

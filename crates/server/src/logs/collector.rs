@@ -174,7 +174,7 @@ async fn pull_into(shared: &Shared, pulled: &mut PullResult) -> Result<(), Strin
         pulled.full = true;
         return Ok(());
     }
-    let kind = StreamKind::Log { offset: kept, follow: false };
+    let kind = StreamKind::Log { offset: kept, follow: false, last: None };
     let stream = shared.agents.open_stream(&key.node, key.attempt, kind, SERVER);
     let (mut stream, _) = stream.ok_or("the node does not answer")?;
     while pulled.bytes < PULL_BYTES_MAX {

@@ -225,7 +225,7 @@ mod tests {
         let (data, _) = mpsc::channel(1);
         let link = LinkSender { number: 1, outbox, data };
         let attempt = AttemptId { job: JobId(1), number: 1 };
-        let kind = StreamKind::Log { offset: 0, follow: false };
+        let kind = StreamKind::Log { offset: 0, follow: false, last: None };
         let (reader, writer) = StreamTable::open(table, link, "n1", attempt, kind, owner)?;
         Some((reader, writer, messages))
     }

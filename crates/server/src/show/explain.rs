@@ -6,7 +6,7 @@ use crate::shared::forecast_queue::ExplainedView;
 use crate::show::job_view::JobViews;
 use cluster::Job;
 use cluster::visibility::Viewer;
-use cluster::{State, dependency};
+use cluster::{State, dependency, requested};
 use model::change::{JobFilter, JobRef};
 use model::dependency::DependencyState;
 use model::id::JobId;
@@ -22,7 +22,8 @@ use std::sync::Arc;
 use wire::client::{Answer, Detail};
 use wire::explain::{
     EXPLAINED_MAX, ExpectedStart, ExplainQuery, ExplainedJob, LicenseShortage, LimitHolders,
-    NamedJob, Occupant, ReservationWindow, ResourceHolder, TermJob, UnmetTerm, WaitView,
+    NamedJob, Occupant, PartitionLimits, ReservationWindow, ResourceHolder, TermJob,
+    UnavailableNode, UnmetTerm, WaitView,
 };
 
 /// Holders of a limit, and jobs of a dependency, that are named.
@@ -146,6 +147,11 @@ impl WaitExplainer<'_> {
         wait.expected = expected.as_ref().map(place);
         wait.classes = if self.viewer.nodes() { classes.clone() } else { Vec::new() };
         self.add_occupants(&mut wait, classes);
+        let at_limit = [Some(Reason::PartitionTimeLimit), Some(Reason::PartitionNodeLimit)];
+        if at_limit.contains(&wait.reason) && self.viewer.partitions() {
+            wait.partition_limits = self.partition_limits();
+        }
+        wait.unavailable = self.unavailable(&wait.classes);
         wait.licenses = self.licenses(view);
         wait
     }
@@ -177,6 +183,32 @@ impl WaitExplainer<'_> {
             })
             .collect();
         wait.more_occupants = (jobs.len() - wait.occupants.len()) as u32;
+    }
+
+    fn partition_limits(&self) -> Vec<PartitionLimits> {
+        let names: Vec<&str> = requested::partitions(self.state, self.job).collect();
+        let known = self.state.partitions.iter();
+        let limits = known.filter(|one| names.contains(&one.name.as_str())).map(|one| {
+            let nodes = u32::try_from(one.nodes.len()).unwrap_or(u32::MAX);
+            let nodes = one.max_nodes.map_or(nodes, |most| most.min(nodes));
+            PartitionLimits { partition: one.name.clone(), time: one.max_time, nodes }
+        });
+        limits.take(NAMED_MAX).collect()
+    }
+
+    /// The nodes of these classes that are out of service, with who says why.
+    fn unavailable(&self, classes: &[NodeClassReport]) -> Vec<UnavailableNode> {
+        let out = |missing: &&Shortage| {
+            use MissingResource::{Down, Drained, NotResponding};
+            matches!(missing.what, Drained | Down | NotResponding)
+        };
+        let missing = classes.iter().flat_map(|class| &class.missing).filter(out);
+        let names = missing.flat_map(|missing| &missing.nodes);
+        let known = names.filter_map(|name| {
+            let reason = self.state.nodes.get(name)?.reason.clone()?;
+            Some(UnavailableNode { node: name.clone(), reason })
+        });
+        known.take(NAMED_MAX).collect()
     }
 
     /// `None` for a job that the viewer is not shown.

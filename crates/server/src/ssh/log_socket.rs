@@ -198,7 +198,7 @@ fn client_frame(bytes: &[u8]) -> Option<Result<ClientFrame, UnexpectedFrame>> {
 async fn send_log(shared: &Arc<Shared>, access: &Access, output: &ChannelWriteHalf<Msg>) {
     let Ok(key) = log_key(shared, access.job, None, access.rank as usize) else { return };
     if collector::is_running(shared, &key) {
-        let kind = StreamKind::Log { offset: 0, follow: true };
+        let kind = StreamKind::Log { offset: 0, follow: true, last: None };
         let opened = shared.agents.open_stream(&key.node, key.attempt, kind, access.by.uid);
         if let Some((mut log, _)) = opened {
             while let Some(Ok(bytes)) = log.next().await {

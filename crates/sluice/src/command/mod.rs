@@ -3,7 +3,7 @@
 //! - `slurm/`: Slurm's commands
 //! - `dstack/`: `apply`, `ps`, `logs`, `stop`, `delete`, `event`, `project`, `secret`, `volume`
 //! - `daemon/`: `up`, `down`, `server`, `agent`, and the state folder
-//! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `attach`, `port`, `key`: one verb each
+//! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `attach`, `port`, `key`, `top/`, `help_topic/`: one verb each
 //! - `script_faults`: which lines of a batch script are wrong, for `check`
 //! - `other_language`: `sluice apply` of a batch script, `sbatch` of a `.dstack.yml`
 //! - `verb`: what the verbs of `sluice` share
@@ -16,6 +16,7 @@ mod demo;
 mod doctor;
 mod dstack;
 mod explain;
+mod help_topic;
 mod key;
 mod links;
 mod login;
@@ -24,6 +25,7 @@ mod port;
 mod script_faults;
 mod slurm;
 mod token;
+mod top;
 mod verb;
 mod web_link;
 
@@ -91,12 +93,16 @@ enum Verb {
     Secret(dstack::secret::SecretArgs),
     /// The volumes of a project
     Volume(dstack::volume::VolumeArgs),
+    /// Nodes, queue and logs on the whole screen, with keys to cancel, hold and explain jobs
+    Top(top::TopArgs),
     /// Why a job waits, and when it is expected to start
     Explain(explain::ExplainArgs),
     /// Say what is wrong with batch scripts, slurm.conf folders and .dstack.yml files
     Check(check::CheckArgs),
     /// Turn a batch script into a .dstack.yml, or the other way
     Convert(convert::ConvertArgs),
+    /// Short texts on resources, limits, states, exit codes and reasons; or the help of a verb
+    Help(help_topic::HelpArgs),
     /// Put links for all Slurm commands into a folder
     Links(links::LinksArgs),
 }
@@ -133,6 +139,12 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
             | Verb::Secret(_)
             | Verb::Key(_)
             | Verb::Links(_)
+            | Verb::Help(_)
+            | Verb::Apply(_)
+            | Verb::Logs(_)
+            | Verb::Stop(_)
+            | Verb::Delete(_)
+            | Verb::Volume(_)
             | Verb::Token(_)
     ) {
         end_on_broken_pipe();
@@ -162,9 +174,11 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
         Verb::Fleet(args) => dstack::fleet::run(args),
         Verb::Secret(args) => dstack::secret::run(args),
         Verb::Volume(args) => dstack::volume::run(args),
+        Verb::Top(args) => top::run(args),
         Verb::Explain(args) => explain::run(args),
         Verb::Check(args) => check::run(args),
         Verb::Convert(args) => convert::run(args),
+        Verb::Help(args) => help_topic::run::<Cli>(&args),
         Verb::Links(args) => links::run(&args),
     };
     match done {

@@ -60,4 +60,17 @@ impl VerbError {
     }
 }
 
+/// Says in a line each that these users are not known on this machine, where the server is on it: a typing error more often
+/// than not. They may be known on the nodes all the same.
+pub fn note_unknown_users<'a>(client: &Client, names: impl IntoIterator<Item = &'a str>) {
+    if client.location().is_remote() {
+        return;
+    }
+    for name in names {
+        if matches!(nix::unistd::User::from_name(name), Ok(None)) {
+            eprintln!("sluice: note: user {name:?} is not known on this machine");
+        }
+    }
+}
+
 pub type VerbResult = Result<ExitCode, VerbError>;

@@ -7,6 +7,7 @@ pub mod hosts;
 pub mod interactive;
 pub mod laptop;
 pub mod processes;
+pub mod pty;
 pub mod relay;
 pub mod ssh_hosts;
 

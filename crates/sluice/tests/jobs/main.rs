@@ -14,6 +14,7 @@ mod rlimits;
 mod signals;
 mod suspend;
 mod time_limits;
+mod top;
 mod update_job;
 mod usage;
 mod yaml_errors;

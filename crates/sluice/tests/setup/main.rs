@@ -10,6 +10,7 @@ mod fleets;
 mod guide;
 mod laptop;
 mod metrics;
+mod newcomer;
 mod ordinary_user;
 mod permissions;
 mod several_hosts;

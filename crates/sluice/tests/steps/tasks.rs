@@ -129,6 +129,7 @@ fn root_an_oom_kill_of_a_tasks_child_ends_the_task_as_out_of_memory() {
              processes may have been killed by the cgroup out-of-memory handler.\n"
         );
         assert_eq!(said.stderr.matches(&notice).count(), 1, "{}", said.stderr);
+        assert_eq!(cluster.await_end(number), "OUT_OF_MEMORY|0:125");
     }
 }
 

@@ -15,6 +15,10 @@ pub fn text(refusal: &Refusal) -> Option<String> {
         Refusal::UnknownFeature(name) | Refusal::UnknownPreference(name) => {
             Some(format!("no node has the feature {name}"))
         }
+        Refusal::UnknownGres(name) if name == "gpu" => {
+            Some("no node of this cluster has GPUs; sinfo -o '%N %G' lists what nodes have".into())
+        }
+        Refusal::UnknownGres(name) => Some(format!("no node has the generic resource {name}")),
         Refusal::UnknownNode(name) => Some(format!("there is no node {name}")),
         Refusal::RootJobsDisabled(name) => Some(format!("partition {name} takes no jobs of root")),
         Refusal::ReservationRequired(name) => {
@@ -32,6 +36,15 @@ pub fn text(refusal: &Refusal) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// That a job asks for more nodes than any of its partitions gives, and so waits.
+pub fn beyond_partition(bound: &PartitionBound) -> String {
+    let PartitionBound { partition, most, asked } = bound;
+    let most = counted(*most, "node");
+    format!(
+        "partition {partition} gives a job at most {most}, {asked} asked: the job waits until that changes"
+    )
 }
 
 fn minutes(minutes: u64) -> String {

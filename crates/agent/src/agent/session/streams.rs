@@ -24,12 +24,12 @@ impl Session {
             _ if self.streams.len() >= STREAMS_MAX => {
                 Err(format!("{STREAMS_MAX} streams are open already"))
             }
-            StreamKind::Log { offset, follow } => agent
+            StreamKind::Log { offset, follow, last } => agent
                 .read_log(stream, &key, offset, follow)
-                .map(|reader| StreamHandle::log(reader, outputs)),
-            StreamKind::OutputFile { path, owner, offset, follow } => {
+                .map(|reader| StreamHandle::log(reader.of_last(last), outputs)),
+            StreamKind::OutputFile { path, owner, offset, follow, last } => {
                 let ended = agent.attempt_end(&key);
-                let reader = OutputFileReader { stream, path, owner, offset, follow, ended };
+                let reader = OutputFileReader { stream, path, owner, offset, follow, last, ended };
                 Ok(StreamHandle::output_file(reader, outputs))
             }
             StreamKind::Volume { order } => {

@@ -25,7 +25,7 @@ pub struct LogsArgs {
     server: ServerLocationArgs,
     #[command(flatten)]
     of: OfProject,
-    /// The run's name, or a job's number
+    /// The run's name, or a job's number (13, 13_2)
     run: String,
     /// Go on until the run has ended
     #[arg(short, long)]
@@ -81,6 +81,14 @@ pub fn run(args: LogsArgs) -> VerbResult {
             args.job, args.run
         );
         return Err(VerbError::Message(text));
+    }
+    if let Some(array) = job.array.as_ref().filter(|_| !args.run.contains('_'))
+        && let Some(index) = array.index
+    {
+        let array = array.array;
+        eprintln!(
+            "sluice: note: this is the log of task {array}_{index}; {array}_N is that of another"
+        );
     }
     let output = &mut args.output(job.id);
     let log = Log { job: job.id, node: args.job, since };

@@ -20,13 +20,13 @@ pub mod volume;
 mod workspace;
 
 use crate::client::Client;
+use crate::command::slurm::query::job_names;
 use crate::command::verb::VerbError;
 use ::dstack::node_groups::{merge_records, merge_views};
 use ::dstack::run_summary::Nodes;
 use clap::Args;
 use model::change::{JobFilter, JobRef};
 use model::fleet::MAIN_PROJECT;
-use model::id::JobId;
 use model::record::JobRecord;
 use model::time::parse_duration;
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -129,6 +129,11 @@ pub(super) fn own_name(client: &mut Client) -> Result<String, VerbError> {
     }
 }
 
+/// A job by its number: `13`, a task of an array `13_2`, or the job of a step `13.0`. `None` for the name of a run.
+fn job_ref(word: &str) -> Option<JobRef> {
+    job_names::parse_job(word).map(|named| named.job)
+}
+
 /// The run with this name or job id: the caller's own before those of others, then the newest that has not ended, or else the
 /// newest.
 pub(super) fn find_run(
@@ -149,9 +154,9 @@ fn find_in_memory(
     of.check(client)?;
     let mut filter =
         JobFilter { all_states: true, accounts: of.accounts(), ..JobFilter::default() };
-    match word.parse() {
-        Ok(id) => filter.jobs.push(JobRef::whole(JobId(id))),
-        Err(_) => filter.names.push(word.to_owned()),
+    match job_ref(word) {
+        Some(job) => filter.jobs.push(job),
+        None => filter.names.push(word.to_owned()),
     }
     let found = match client.call(Call::Jobs(JobsQuery { filter, ..JobsQuery::default() }))? {
         Answer::Jobs { jobs: JobList(jobs), .. } => jobs,
@@ -177,9 +182,9 @@ fn find_ended(client: &mut Client, word: &str, of: &OfProject) -> Result<JobReco
         ..HistoryFilter::default()
     };
     let own = own_name(client)?;
-    match word.parse() {
-        Ok(id) => filter.jobs.push(JobRef::whole(JobId(id))),
-        Err(_) => filter.names.push(word.to_owned()),
+    match job_ref(word) {
+        Some(job) => filter.jobs.push(job),
+        None => filter.names.push(word.to_owned()),
     }
     match ask(client, Call::History(filter))? {
         Answer::History(records) => merge_records(records)

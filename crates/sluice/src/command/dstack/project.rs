@@ -1,7 +1,7 @@
 //! `sluice project`: projects, which are accounts, and their members.
 
 use super::{ask, print, print_json, unexpected};
-use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
+use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult, note_unknown_users};
 use clap::{Args, Subcommand};
 use model::printable::printable;
 use model::project::{Members, MembersChange, ProjectRole};
@@ -64,6 +64,7 @@ pub fn run(args: ProjectArgs) -> VerbResult {
         ProjectAction::Create { name } => Call::CreateProject { name },
         ProjectAction::Delete { name } => Call::RemoveProject { name },
         ProjectAction::Add { project, users, role } => {
+            note_unknown_users(&client, users.iter().map(String::as_str));
             let members: Members = users.into_iter().map(|name| (name, role)).collect();
             Call::SetMembers { project, members, change: MembersChange::Add }
         }

@@ -55,10 +55,7 @@ pub fn run(args: ExplainArgs) -> VerbResult {
         let json = serde_json::to_string_pretty(&subjects);
         json.map_err(|e| VerbError::Message(e.to_string()))? + "\n"
     } else {
-        let tz = TimeZone::system();
-        let moment = Moment { now: ::server::clock::now(), tz: &tz };
-        let each = subjects.iter().map(|one| text::explained(one, moment));
-        each.collect::<Vec<_>>().join("\n")
+        text_of_all(&subjects)
     };
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -68,6 +65,18 @@ pub fn run(args: ExplainArgs) -> VerbResult {
         }
         _ => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// The explanation of what one word names, as `sluice explain` prints it.
+pub fn text_of(client: &mut Client, word: &str) -> Result<String, VerbError> {
+    subjects_of(client, word).map(|subjects| text_of_all(&subjects))
+}
+
+fn text_of_all(subjects: &[Subject]) -> String {
+    let tz = TimeZone::system();
+    let moment = Moment { now: ::server::clock::now(), tz: &tz };
+    let each = subjects.iter().map(|one| text::explained(one, moment));
+    each.collect::<Vec<_>>().join("\n")
 }
 
 impl Subject {
@@ -133,9 +142,8 @@ fn read_query(word: &str) -> Result<ExplainQuery, VerbError> {
         return Ok(ExplainQuery { names: vec![word.to_owned()], ..ExplainQuery::default() });
     }
     match job_names::parse_job(word) {
-        Some(named) if named.step.is_none() => {
-            Ok(ExplainQuery { jobs: vec![named.job], ..ExplainQuery::default() })
-        }
+        // A step waits with its job.
+        Some(named) => Ok(ExplainQuery { jobs: vec![named.job], ..ExplainQuery::default() }),
         _ => {
             let right = "right is 12, 12_3, 12_[4-7] or a run's name";
             Err(VerbError::Message(format!("{word:?} names no job: {right}")))
@@ -149,11 +157,11 @@ mod tests {
 
     #[test]
     fn numeric_words_are_jobs_and_others_are_runs() {
-        for (word, jobs, names) in [("12", 1, 0), ("hello", 0, 1), ("13_3", 1, 0)] {
+        for (word, jobs, names) in [("12", 1, 0), ("hello", 0, 1), ("13_3", 1, 0), ("12.0", 1, 0)] {
             let query = read_query(word).unwrap();
             assert_eq!((query.jobs.len(), query.names.len()), (jobs, names), "{word}");
         }
-        for bad in ["0", "12.0", "12_", "12x", "12_[5-"] {
+        for bad in ["0", "12.x", "12_", "12x", "12_[5-"] {
             let why = read_query(bad).err().map(|e| e.to_string()).unwrap_or_default();
             assert!(why.starts_with(&format!("{bad:?} names no job")), "{bad}: {why}");
         }

@@ -6,6 +6,7 @@ use ::slurm::output::text::job_text;
 use ::slurm::words::note::{amount, counted, limit_text, memory, units};
 use ::slurm::words::{self, job as state};
 use model::hostlist;
+use model::node_reason::ReasonAuthor;
 use model::printable::printable;
 use model::reason::{NeverFits, Reason, UserFault};
 use model::record::{JobRecord, RecordState};
@@ -15,7 +16,7 @@ use model::time::{TimeLimit, Timestamp, format_limit_full};
 use std::fmt::Write;
 use wire::explain::{
     ExpectedStart, ExplainedJob, LicenseShortage, LimitHolders, Occupant, ResourceHolder, TermJob,
-    UnmetTerm, WaitView,
+    UnavailableNode, UnmetTerm, WaitView,
 };
 use wire::view::JobView;
 
@@ -139,10 +140,8 @@ fn sentence(job: &JobView, wait: &WaitView, reason: &Reason, moment: Moment<'_>)
         Reason::ArrayTaskLimit => return throttled(job),
         Reason::PartitionDown => "Its partition is down.",
         Reason::PartitionInactive => "Its partition is inactive.",
-        Reason::PartitionNodeLimit => {
-            "It asks for another number of nodes than its partition gives a job."
-        }
-        Reason::PartitionTimeLimit => return too_long(job),
+        Reason::PartitionNodeLimit => return too_wide(job, wait),
+        Reason::PartitionTimeLimit => return too_long(job, wait),
         Reason::NodesDown => "Nodes that it needs are down or drained.",
         Reason::RequiredNodesUnavailable { .. } => "Nodes that it names are down or drained.",
         Reason::Licenses => "Not enough licences are free.",
@@ -194,12 +193,29 @@ fn throttled(job: &JobView) -> String {
     format!("No more than {} of the array may run at a time.", counted(u64::from(most), "task"))
 }
 
-fn too_long(job: &JobView) -> String {
+fn too_wide(job: &JobView, wait: &WaitView) -> String {
+    let asked = counted(u64::from(job.nodes.min), "node");
+    let mut text = format!("It asks for {asked}, another number than its partition gives a job");
+    for (at, limits) in wait.partition_limits.iter().enumerate() {
+        let most = counted(u64::from(limits.nodes), "node");
+        text += if at == 0 { ": " } else { "; " };
+        text += &format!("{} gives at most {most}", limits.partition);
+    }
+    text + "."
+}
+
+fn too_long(job: &JobView, wait: &WaitView) -> String {
     let asked = match job.time_limit {
         TimeLimit::Unlimited => "no limit at all".to_owned(),
         limit => format_limit_full(limit),
     };
-    format!("Its time limit ({asked}) is beyond its partition's.")
+    let mut text = format!("Its time limit ({asked}) is beyond its partition's");
+    for (at, limits) in wait.partition_limits.iter().enumerate() {
+        let most = format_limit_full(limits.time);
+        text += if at == 0 { ": " } else { "; " };
+        text += &format!("{} gives at most {most}", limits.partition);
+    }
+    text + "."
 }
 
 fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<String> {
@@ -230,6 +246,7 @@ fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<String> {
         wait.classes.iter().for_each(|class| lines.extend(class_lines(class, several)));
         lines.extend(occupants_line(wait, moment));
     }
+    wait.unavailable.iter().for_each(|node| lines.push(out_of_service(node, moment)));
     if wait.ahead > 0 {
         let named = wait.ahead_first.iter().map(|one| format!("{} ({})", one.job, one.user));
         let named = named.collect::<Vec<_>>().join(", ");
@@ -265,6 +282,19 @@ fn occupants_line(wait: &WaitView, moment: Moment<'_>) -> Option<String> {
     (!parts.is_empty()).then(|| format!("On them: {}.", parts.join("; ")))
 }
 
+/// `node1 is out of service by root since …: disk failed.`
+fn out_of_service(out: &UnavailableNode, moment: Moment<'_>) -> String {
+    let UnavailableNode { node, reason } = out;
+    let why = printable(words::node::reason_text(reason)).into_owned();
+    let since = moment.iso(reason.at);
+    match &reason.author {
+        ReasonAuthor::User { name, .. } => {
+            format!("{node} is out of service by {name} since {since}: {why}.")
+        }
+        ReasonAuthor::System => format!("{node} is out of service since {since}: {why}."),
+    }
+}
+
 /// What makes a start unknown, as far as it is known.
 fn why_unknown(wait: &WaitView) -> &'static str {
     match &wait.reason {
@@ -274,6 +304,10 @@ fn why_unknown(wait: &WaitView) -> &'static str {
             ": nobody knows when nodes return"
         }
         _ if wait.endless_occupants => ": a job that holds what it needs has no time limit",
+        Some(Reason::PartitionTimeLimit | Reason::PartitionNodeLimit) => {
+            " while its partition does not allow it"
+        }
+        _ if wait.ahead > 0 => ": jobs before it have no time limit, or no known start",
         _ => "",
     }
 }

@@ -11,6 +11,7 @@ use crate::command::verb::ServerLocationArgs;
 use ::slurm::option::invocation::{self, Batch, Invocation};
 use ::slurm::option::{Command, JobOptions};
 use ::slurm::request::{self, Draft};
+use ::slurm::words::note;
 use model::id::JobId;
 use model::run::{ExitStatus, Outcome};
 use std::process::ExitCode;
@@ -61,7 +62,10 @@ fn submit(
         return Ok(tested(COMMAND, answer));
     }
     match client.call(Call::Submit(submission))? {
-        Answer::Submitted { job, .. } => {
+        Answer::Submitted { job, beyond_partition, .. } => {
+            if let Some(bound) = beyond_partition.filter(|_| !options.quiet) {
+                print_line(COMMAND, &format!("note: {}", note::beyond_partition(&bound)));
+            }
             if let Some(line) = submitted(job, options) {
                 println!("{line}");
             }

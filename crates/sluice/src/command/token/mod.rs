@@ -4,7 +4,7 @@ mod list;
 mod secret_file;
 
 use super::daemon::admin_token;
-use super::verb::{ServerLocationArgs, VerbError, VerbResult};
+use super::verb::{ServerLocationArgs, VerbError, VerbResult, note_unknown_users};
 use clap::{Args, Subcommand, ValueEnum};
 use model::principal::Role;
 use model::time::parse_duration;
@@ -108,6 +108,7 @@ pub fn run(args: TokenArgs) -> VerbResult {
         }
         TokenAction::User { name, account, unix_user, role, token_name, expires, out } => {
             let life = expires.unwrap_or_default();
+            note_unknown_users(&server.client()?, [unix_user.as_deref().unwrap_or(&name)]);
             let call = Call::UserToken { name, account, unix_user, role, token_name, life };
             make(&server, call, out)?;
         }

@@ -16,6 +16,8 @@ use ::slurm::output::scontrol as output;
 use ::slurm::words::refusal;
 use jiff::tz::TimeZone;
 use model::change::{JobChange, Requeue};
+use model::hostlist;
+use model::node::SlotState;
 use model::reason::Refusal;
 use model::run::Hold;
 use model::time::Timestamp;
@@ -202,10 +204,30 @@ fn reconfigure() -> Result<ExitCode, CommandError> {
         answer = server.try_ask(Call::Reconfigure { files })?;
     }
     match answer {
-        Ok(_) => Ok(ExitCode::SUCCESS),
+        Ok(_) => {
+            note_unjoined(&mut server);
+            Ok(ExitCode::SUCCESS)
+        }
         Err(why) => {
             Err(CommandError::message(format!("slurm_reconfigure error: {}", update_text(&why))))
         }
+    }
+}
+
+/// Says what brings nodes into service that no agent has ever served, as those that were just added.
+fn note_unjoined(server: &mut Server) {
+    let Ok(Ok(Answer::Cluster(cluster))) = server.try_ask(Call::Cluster) else { return };
+    let is_new = |node: &&wire::view::NodeView| {
+        node.slot == SlotState::Joining && node.facts.hostname.is_empty()
+    };
+    let names: Vec<String> =
+        cluster.nodes.iter().filter(is_new).map(|node| node.config.name.clone()).collect();
+    if !names.is_empty() {
+        let names = hostlist::compress(&names);
+        eprintln!(
+            "scontrol: note: no agent serves {names} yet: `sluice token node {names}` makes a join file; \
+             under `sluice up`: `sluice down`, then `sluice up` (jobs go on)"
+        );
     }
 }
 

@@ -1,0 +1,57 @@
+//! What the server answered at one time: the nodes, the jobs, and what they come to.
+
+use ::slurm::words::node::NodeState;
+use model::allocation::GresShare;
+use model::gres::GPU;
+use model::time::Timestamp;
+use wire::view::{ClusterView, JobView, NodeView};
+
+pub struct Snapshot {
+    pub cluster: String,
+    pub now: Timestamp,
+    pub nodes: Vec<NodeView>,
+    pub jobs: Vec<JobView>,
+    pub totals: Totals,
+}
+
+/// Sums over all nodes and over the jobs that were asked for.
+#[derive(Default)]
+pub struct Totals {
+    pub nodes_available: usize,
+    pub cpus: u64,
+    pub cpus_used: u64,
+    pub gpus: u64,
+    pub gpus_used: u64,
+    pub running: usize,
+    pub waiting: usize,
+}
+
+impl Snapshot {
+    pub fn new(cluster: ClusterView, jobs: Vec<JobView>) -> Self {
+        let ClusterView { name, now, nodes, .. } = cluster;
+        let mut totals = Totals::default();
+        for node in &nodes {
+            totals.nodes_available += usize::from(NodeState::of(node).is_available());
+            totals.cpus += u64::from(node.config.usable_cpus().len());
+            totals.cpus_used += u64::from(node.cpus_allocated);
+            totals.gpus += node.config.gres_total(GPU);
+            totals.gpus_used += gpus_used(node);
+        }
+        totals.waiting = jobs.iter().filter(|job| job.state.is_waiting()).count();
+        totals.running = jobs.len() - totals.waiting;
+        Self { cluster: name, now, nodes, jobs, totals }
+    }
+}
+
+/// The GPUs of a node that jobs hold.
+pub fn gpus_used(node: &NodeView) -> u64 {
+    let gpus = node.gres_used.iter().filter(|share: &&GresShare| share.name == GPU);
+    gpus.map(|share| share.count).sum()
+}
+
+/// How busy the GPUs of a node are on average, where they say it.
+pub fn gpu_busy_percent(node: &NodeView) -> Option<u64> {
+    let busy: Vec<u64> = node.facts.gpus.iter().filter_map(|gpu| gpu.busy_percent).collect();
+    let count = busy.len() as u64;
+    busy.iter().sum::<u64>().checked_div(count)
+}

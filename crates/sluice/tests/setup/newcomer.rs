@@ -1,0 +1,141 @@
+//! What a newcomer meets in the first hour: answers that say what to do.
+
+use crate::harness::{Cluster, TWO_NODES, until, user_name};
+
+#[test]
+fn up_help_has_topics_and_the_help_of_verbs() {
+    let cluster = Cluster::folder(TWO_NODES);
+    let list = cluster.sluice(&["help"]).ok();
+    for topic in ["resources", "limits", "states", "exit-codes", "reasons"] {
+        assert!(list.contains(&format!("\n  {topic}")), "{list}");
+        assert!(!cluster.sluice(&["help", topic]).ok().is_empty());
+    }
+    assert!(cluster.sluice(&["help", "exit", "codes"]).ok().contains("0:125"));
+    assert!(cluster.sluice(&["help", "top"]).ok().contains("--once"));
+    let said = cluster.sluice(&["help", "nonsense"]);
+    assert_eq!(said.code, 1);
+    assert!(said.stderr.contains("the topics are resources, limits"), "{}", said.stderr);
+}
+
+#[test]
+fn up_job_that_asks_for_more_than_its_partition_gives_is_noted_and_explained_with_numbers() {
+    let cluster = Cluster::up(TWO_NODES);
+    let said = cluster.sluice(&["sbatch", "-N3", "--wrap", "true"]);
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    let note = "sbatch: note: partition gpu gives a job at most 2 nodes, 3 asked: the job waits";
+    assert!(said.stderr.starts_with(note), "{}", said.stderr);
+    let explain = |job: u32, what: &str| {
+        until(what, || {
+            let said = cluster.sluice(&["explain", &job.to_string()]).stdout;
+            said.contains(what).then_some(())
+        });
+    };
+    explain(
+        1,
+        "It asks for 3 nodes, another number than its partition gives a job: gpu gives at most 2 nodes.",
+    );
+    let long = cluster.submit(&["-p", "debug", "-t", "60", "--wrap", "true"]);
+    explain(
+        long,
+        "Its time limit (01:00:00) is beyond its partition's: debug gives at most 00:30:00.",
+    );
+    let drain = ["scontrol", "update", "nodename=node[1-2]", "state=drain", "reason=new disks"];
+    cluster.sluice(&drain).ok();
+    let waits = cluster.submit(&["--wrap", "true"]);
+    explain(waits, &format!("node1 is out of service by {} since ", user_name()));
+    explain(waits, ": new disks.");
+}
+
+#[test]
+fn up_job_for_gpus_where_there_are_none_is_refused_with_a_note() {
+    let conf = "\
+ClusterName=small
+SlurmdParameters=config_overrides
+GresTypes=gpu
+NodeName=n1 CPUs=2 RealMemory=1000
+PartitionName=main Nodes=n1 Default=YES
+";
+    let cluster = Cluster::up(conf);
+    let said = cluster.sluice(&["sbatch", "--gres=gpu:1", "--wrap", "true"]);
+    assert_eq!(said.code, 1, "{}", said.stdout);
+    assert!(said.stderr.contains("note: no node of this cluster has GPUs"), "{}", said.stderr);
+}
+
+#[test]
+fn up_doctor_fails_where_a_node_is_out_of_service_and_says_alike_nodes_once() {
+    let cluster = Cluster::up(TWO_NODES);
+    let said = cluster.sluice(&["doctor"]).ok();
+    assert!(said.contains("nodes node[1-2]: idle, declared"), "{said}");
+    assert!(said.ends_with("nothing is out of service\n"), "{said}");
+    let drain = ["scontrol", "update", "nodename=node1", "state=drain", "reason=new disks"];
+    cluster.sluice(&drain).ok();
+    let said = cluster.sluice(&["doctor", "--json"]);
+    assert_eq!(said.code, 1);
+    let found: serde_json::Value = serde_json::from_str(&said.stdout).expect("JSON");
+    assert_eq!(found["problems"], serde_json::json!(["node node1 is drain: new disks"]));
+    cluster.sluice(&["down"]).ok();
+    assert_eq!(cluster.sluice(&["doctor"]).code, 1, "no server answers");
+}
+
+#[test]
+fn up_making_a_project_does_not_change_what_its_makers_other_jobs_are_charged_to() {
+    let cluster = Cluster::up(TWO_NODES);
+    cluster.sluice(&["project", "create", "atlas"]).ok();
+    let account = |job: u32| {
+        let job = job.to_string();
+        cluster.sluice(&["squeue", "-h", "-t", "all", "-o", "[%a]", "-j", &job]).ok()
+    };
+    let plain = cluster.submit(&["-H", "--wrap", "true"]);
+    let charged = cluster.submit(&["-H", "-A", "atlas", "--wrap", "true"]);
+    assert_ne!(account(plain), "[atlas]\n");
+    assert_eq!(account(charged), "[atlas]\n");
+    let said = cluster.sluice(&["project", "add", "atlas", "no-such-user"]);
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    let note = "sluice: note: user \"no-such-user\" is not known on this machine\n";
+    assert_eq!(said.stderr, note);
+}
+
+#[test]
+fn up_logs_take_tasks_of_arrays_and_say_which_one_they_show() {
+    let cluster = Cluster::up(TWO_NODES);
+    let array = cluster.submit(&["-a", "1-2", "--wrap", "echo task-$SLURM_ARRAY_TASK_ID"]);
+    for task in [1, 2] {
+        cluster.await_end(format!("{array}_{task}"));
+        let said = cluster.sluice(&["logs", &format!("{array}_{task}")]);
+        assert_eq!((said.stdout, said.stderr), (format!("task-{task}\n"), String::new()));
+    }
+    let said = cluster.sluice(&["logs", &array.to_string()]);
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    let note = format!("sluice: note: this is the log of task {array}_");
+    assert!(said.stderr.starts_with(&note), "{}", said.stderr);
+}
+
+#[test]
+fn up_reconfigure_says_what_brings_a_new_node_into_service() {
+    let cluster = Cluster::up(TWO_NODES);
+    let conf = TWO_NODES.replace("node[1-2]", "node[1-3]");
+    cluster.write_conf("slurm.conf", &conf);
+    let said = cluster.sluice(&["scontrol", "reconfigure"]);
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    let note = "scontrol: note: no agent serves node3 yet: `sluice token node node3`";
+    assert!(said.stderr.starts_with(note), "{}", said.stderr);
+    cluster.sluice(&["down"]).ok();
+    cluster.start();
+    until("all nodes serve", || {
+        let idle = cluster.sluice(&["sinfo", "-h", "-p", "gpu", "-t", "idle", "-o", "%D"]).stdout;
+        (idle.trim() == "3").then_some(())
+    });
+    let said = cluster.sluice(&["scontrol", "reconfigure"]);
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+}
+
+#[test]
+fn up_smallest_configuration_lets_two_jobs_share_a_node_that_ask_for_memory() {
+    let conf = "ClusterName=small\nSlurmdParameters=config_overrides\n\
+                NodeName=n1 CPUs=2 RealMemory=1000\nPartitionName=main Nodes=n1 Default=YES\n";
+    let cluster = Cluster::up(conf);
+    let one = cluster.submit(&["--mem=100", "-o", "/dev/null", "--wrap", "sleep 600"]);
+    let other = cluster.submit(&["--mem=100", "-o", "/dev/null", "--wrap", "sleep 600"]);
+    cluster.await_state(one, "RUNNING");
+    cluster.await_state(other, "RUNNING");
+}
