@@ -1,7 +1,7 @@
 //! A backup of a running cluster, and what a cluster that was restored from it does.
 
 use crate::harness::processes::supervisors;
-use crate::harness::{Cluster, TWO_NODES, is_alive, signal, until};
+use crate::harness::{Cluster, TWO_NODES, is_alive, program, signal, until};
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 /// Writes its pid, and ends when NAME.go is there.
@@ -249,11 +249,11 @@ fn root_backup_is_not_for_other_users() {
     }
     let cluster = Cluster::up(TWO_NODES);
     for options in ["", "--without-keys"] {
-        let said = cluster.shell_as("games", &format!("sluice backup stolen {options}"));
+        let said = cluster.shell_as("games", &format!("{} backup stolen {options}", program()));
         assert_eq!(said.code, 1);
         assert!(said.stderr.contains("Access/permission denied"), "{}", said.stderr);
         assert!(!cluster.path("work").join("stolen").exists());
     }
-    let mine = cluster.shell_as("games", "sluice version").ok();
+    let mine = cluster.shell_as("games", &format!("{} version", program())).ok();
     assert!(mine.contains("\nserver: ") && !mine.contains("agents"), "{mine}");
 }
