@@ -175,10 +175,9 @@ fn body_hash(header: &[u8], body: &[u8]) -> Hash {
 
 /// The version of a sound snapshot that a newer program wrote. The hash covers the version, and its place is fixed.
 fn newer_version(bytes: &[u8]) -> Option<u32> {
-    let is_sound = bytes.len() >= HEADER
-        && &bytes[..8] == MAGIC
-        && body_hash(&bytes[..64], &bytes[HEADER..]) == hash_at(bytes, 64);
-    Some(u32_at(bytes.get(..HEADER)?, 8)).filter(|version| is_sound && *version > VERSION)
+    let header = bytes.get(..HEADER).filter(|header| &header[..8] == MAGIC)?;
+    let version = Some(u32_at(header, 8)).filter(|version| *version > VERSION)?;
+    (body_hash(&header[..64], &bytes[HEADER..]) == hash_at(header, 64)).then_some(version)
 }
 
 fn parse(seq: u64, mut bytes: Vec<u8>) -> Result<Snapshot, String> {

@@ -3,6 +3,7 @@
 use super::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::server::backup::archive::LineCheck;
 use clap::Args;
+use model::reason::Refusal;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, RenameFlags, openat, renameat2};
 use nix::sys::stat::Mode;
@@ -72,6 +73,12 @@ fn receive(args: &BackupArgs, out: &mut impl Write) -> Result<u64, VerbError> {
         None => Err(VerbError::Message(
             "the backup broke off; the server's log says why. Nothing was kept".into(),
         )),
+        Some(Answer::Refused(why @ Refusal::AccessDenied)) if !args.without_keys => {
+            let text = format!(
+                "{why}: the keys are for root on the server's machine; --without-keys leaves them out"
+            );
+            Err(VerbError::Message(text))
+        }
         Some(Answer::Refused(why)) => Err(why.into()),
         Some(other) => Err(VerbError::Message(format!("the server answered {other:?}"))),
     }
