@@ -4,7 +4,7 @@ use crate::rights::Rights;
 use crate::state::State;
 use crate::state::job::Job;
 use crate::visibility::Viewer;
-use model::principal::Principal;
+use model::principal::{Principal, Role};
 use model::project::ProjectRole;
 use model::reason::Refusal;
 use model::volume::Volume;
@@ -41,6 +41,9 @@ pub enum Act<'a> {
     DeleteVolume(&'a str, &'a Volume),
     /// Make, change and delete fleets over SSH.
     ManageFleets,
+    /// Copy the server's keys, in a backup: root and the server's own user, on the server's machine. A token or a node that
+    /// leaked would otherwise leave its finder with what signs orders.
+    CopyKeys,
     /// Administrators' actions: nodes, partitions, accounts, configuration, join tokens.
     Administer,
 }
@@ -71,6 +74,7 @@ pub fn authorise(state: &State, who: &Principal, act: Act<'_>) -> Result<(), Ref
         // Whoever brings machines has the server dial addresses and take nodes: that is the site's to decide, whatever project
         // they are for.
         Act::ManageFleets | Act::Administer => rights.admin,
+        Act::CopyKeys => who.token_limit.is_none() && (who.uid == 0 || who.role == Role::Admin),
     };
     match act {
         _ if allowed => Ok(()),

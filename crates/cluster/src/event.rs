@@ -36,6 +36,13 @@ pub enum Event {
         term: u64,
         at: Timestamp,
     },
+    /// The state was restored from a backup: what happened after it is not known. A server took over, as with
+    /// [`Event::TermStarted`], and ids below `next_job` may have been given out.
+    Restored {
+        term: u64,
+        next_job: u32,
+        at: Timestamp,
+    },
     Configured {
         config: Box<ClusterConfig>,
         at: Timestamp,

@@ -19,6 +19,7 @@
 //!   `inactivity`: dev environments that nobody is connected to.
 //! - `proxy/`: web pages of jobs.
 //! - `secret/`: the values of secrets, and references to them.
+//! - `backup/`: a copy of the whole state in one file, made while the server runs, and the way back.
 //! - `auth/`: principals, tokens, keys; `configure/`: from configuration files to the state machine's configuration.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
@@ -26,6 +27,7 @@
 mod agents;
 mod allocator;
 mod auth;
+pub mod backup;
 pub mod clock;
 pub mod configure;
 mod connection_limits;

@@ -45,7 +45,7 @@ use model::principal::Role;
 use russh::keys::PrivateKey;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use store::{Blobs, BookReader, LogFiles, RealDisk};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -101,6 +101,8 @@ pub fn run(
     allocator::configure();
     let dir = options.server_dir.clone();
     let disks = StateDisks::open(&dir)?;
+    store::refuse_newer(&*disks.journal)?;
+    refuse_newer_books(&dir)?;
     let (state, thread, records) = WriterThread::new(disks.recover()?, disks);
     let blobs_dir = dir.join("blobs");
     let disk = RealDisk::open(&blobs_dir).map_err(ServerError::file(&blobs_dir))?;
@@ -143,6 +145,7 @@ pub fn run(
         setup: Setup {
             machine: options.machine.clone(),
             config_dir: options.config_dir.clone(),
+            server_dir: dir.clone(),
             agents_addresses: options.agents_addresses.clone(),
             listen,
             listen_addresses: options.listen_addresses.clone(),
@@ -276,6 +279,16 @@ async fn serve(
     }
     tracing::info!("the server stops; jobs go on");
     shared.agents.shut_down().await;
+    Ok(())
+}
+
+/// Books of a newer program are refused before anything is written; the journal and the snapshots are read before they are
+/// written to.
+fn refuse_newer_books(dir: &Path) -> Result<(), ServerError> {
+    let books = dir.join("books.sqlite");
+    if books.exists() {
+        BookReader::open(&books)?;
+    }
     Ok(())
 }
 

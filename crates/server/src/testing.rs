@@ -26,6 +26,7 @@ use model::id::JobId;
 use model::node::{NodeConfig, NodeFacts};
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
+use std::path::Path;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use store::{Blobs, BookReader, FaultyDisk, LogFiles};
@@ -76,7 +77,7 @@ impl TestServer {
             sealing: Default::default(),
             commits: Default::default(),
             volatile: Default::default(),
-            setup: setup(),
+            setup: setup(dir.path()),
         };
         let writer = Some((thread, work));
         Self { shared: Arc::new(shared), dispatch: dispatched, journal, writer, dir }
@@ -155,10 +156,11 @@ fn disks(journal: &FaultyDisk) -> StateDisks {
     StateDisks { journal: Arc::new(journal.clone()), snapshots: Arc::new(FaultyDisk::default()) }
 }
 
-fn setup() -> Setup {
+fn setup(dir: &Path) -> Setup {
     Setup {
         machine: None,
         config_dir: None,
+        server_dir: dir.to_path_buf(),
         agents_addresses: Vec::new(),
         listen: String::new(),
         listen_addresses: Vec::new(),

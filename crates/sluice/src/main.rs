@@ -10,7 +10,16 @@ mod command;
 
 use std::process::ExitCode;
 
+/// The release, and the commit where the build knew it.
+fn version() -> String {
+    match option_env!("SLUICE_COMMIT") {
+        Some(commit) => format!("{} ({commit})", env!("CARGO_PKG_VERSION")),
+        None => env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}
+
 fn main() -> ExitCode {
+    wire::version::set_program(version());
     let mut args = std::env::args();
     let called_as = args.next().unwrap_or_default();
     let name = called_as.rsplit('/').next().unwrap_or_default().to_string();

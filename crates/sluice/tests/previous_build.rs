@@ -1,11 +1,15 @@
-//! A state folder that the build before left, killed in the midst, is read by this one: journal, books, blobs and spool.
+//! This build and the one before: a state folder that it left, killed in the midst, is read (journal, books, blobs and spool),
+//! and server and agents of both work together while one after the other is upgraded.
 //!
-//! `scripts/state-fixture` made the folder and says what is in it.
+//! `scripts/state-fixture` made the folder and says what is in it. `scripts/previous-build` builds the commit that
+//! `fixtures/previous-commit` names; `scripts/soak` runs the tests that need it.
 
 mod harness;
 
-use harness::{Cluster, until};
-use std::process::Command;
+use harness::{Cluster, TWO_NODES, until};
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 const ENDED: &str = "\
 1|done|COMPLETED|0:0|normal|physics
@@ -68,4 +72,151 @@ fn root_state_folder_of_the_build_before_is_read() {
     assert_eq!(cluster.await_end(11), "COMPLETED|0:0");
     assert_eq!(cluster.submit(&["-o", "/dev/null", "--wrap", "true"]), 17);
     until("the new job ends", || cluster.state_of(17).starts_with("COMPLETED").then_some(()));
+}
+
+/// A cluster of the build before, with a job that runs and an `srun` that is attached.
+struct Before {
+    cluster: Cluster,
+    job: u32,
+    srun: Attached,
+}
+
+impl Before {
+    fn up() -> Self {
+        let program = std::env::var_os("SLUICE_PREVIOUS").expect("scripts/soak names the build");
+        let program = PathBuf::from(program);
+        let cluster = Cluster::folder(TWO_NODES);
+        let run = |args: &[&str]| {
+            let mut command = Command::new(&program);
+            cluster.set_up(&mut command);
+            let said = command.args(args).stdin(Stdio::null()).output().expect("it runs");
+            assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        };
+        let [state, conf, bin] = ["state", "conf", "bin-before"].map(|part| cluster.path(part));
+        let [state, conf, bin] = [&state, &conf, &bin].map(|path| path.to_str().unwrap());
+        run(&["links", bin]);
+        let ports = ["--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"];
+        run(&[&["up", "--detach", "--state", state, "--config", conf][..], &ports].concat());
+        let script = "echo run >> runs; until [ -e go ]; do sleep 0.05; done; exit 5";
+        let job = cluster.submit(&["-o", "/dev/null", "--wrap", script]);
+        cluster.await_file("runs", |text| text.lines().count() == 1);
+        let srun = Attached::start(&cluster, &format!("{bin}/srun"));
+        let mut before = Self { cluster, job, srun };
+        before.srun.talk("at first");
+        before
+    }
+
+    /// `(server, agents)`: whether each is of this build.
+    fn upgraded(&self) -> (bool, bool) {
+        let text = self.cluster.sluice(&["version", "--json"]).ok();
+        let said: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let own = &said["program"]["version"];
+        // A server of the build before knows no agents' versions.
+        (said["server"]["version"] == *own, said["agents"][0]["version"] == *own)
+    }
+
+    fn upgrade_server(&mut self) {
+        self.cluster.kill("server");
+        self.cluster.start();
+        self.srun.talk("after the server's upgrade");
+    }
+
+    fn upgrade_agent(&mut self) -> Child {
+        self.cluster.kill("agent");
+        let agent = self.cluster.spawn_agent();
+        until("the nodes are back", || {
+            let states = self.cluster.sluice(&["sinfo", "-h", "-N", "-o", "%T"]).stdout;
+            let is_up = |state: &str| ["idle", "mixed"].contains(&state);
+            (states.lines().count() == 3 && states.lines().all(is_up)).then_some(())
+        });
+        self.srun.talk("after the agent's upgrade");
+        agent
+    }
+
+    /// New work of every kind, by this build's commands.
+    fn works(&mut self, when: &str) {
+        let cluster = &self.cluster;
+        let ended =
+            cluster.submit(&["-o", "works.out", "--wrap", "srun -n2 -N2 echo $SLURM_JOB_ID"]);
+        assert_eq!(cluster.await_end(ended), "COMPLETED|0:0", "{when}");
+        assert_eq!(cluster.read("works.out"), format!("{ended}\n{ended}\n"), "{when}");
+        let said = cluster.shell("srun -n1 sh -c 'echo out; exit 4'");
+        assert_eq!((said.stdout.as_str(), said.code), ("out\n", 4), "{when}: {}", said.stderr);
+        let cancelled = cluster.submit_sleeper("-N2");
+        cluster.await_state(cancelled, "RUNNING");
+        cluster.sluice(&["scancel", &cancelled.to_string()]).ok();
+        assert!(cluster.await_end(cancelled).starts_with("CANCELLED"), "{when}");
+        self.srun.talk(when);
+    }
+
+    /// What ran through all of it ends as if nothing had been.
+    fn end(self, mut agent: Child) {
+        let Self { cluster, job, srun } = self;
+        assert_eq!(srun.end(), Some(7));
+        cluster.write("go", "");
+        assert_eq!(cluster.await_end(job), "FAILED|5:0");
+        assert_eq!(cluster.read("runs"), "run\n", "it ran once");
+        cluster.sluice(&["down"]).ok();
+        agent.wait().unwrap();
+    }
+}
+
+/// An `srun` whose task answers each line.
+struct Attached {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Attached {
+    fn start(cluster: &Cluster, srun: &str) -> Self {
+        let mut command = Command::new(srun);
+        cluster.set_up(&mut command);
+        let task = "while read line; do echo got $line; done; exit 7";
+        command.args(["-n1", "sh", "-c", task]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("srun runs");
+        let input = child.stdin.take().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Self { child, input, output }
+    }
+
+    fn talk(&mut self, line: &str) {
+        writeln!(self.input, "{line}").unwrap();
+        let mut answer = String::new();
+        self.output.read_line(&mut answer).unwrap();
+        assert_eq!(answer, format!("got {line}\n"));
+    }
+
+    fn end(mut self) -> Option<i32> {
+        drop(self.input);
+        self.child.wait().unwrap().code()
+    }
+}
+
+#[test]
+#[ignore = "needs the build before: make soak"]
+fn root_soak_rolling_upgrade_of_the_server_first_keeps_jobs_and_sruns() {
+    let mut before = Before::up();
+    assert_eq!(before.upgraded(), (false, false));
+    before.upgrade_server();
+    until("the agent is back", || (before.upgraded().0).then_some(()));
+    assert!(!before.upgraded().1, "the agent is still of the build before");
+    before.works("a new server with agents of the build before");
+    let agent = before.upgrade_agent();
+    assert_eq!(before.upgraded(), (true, true));
+    before.works("a new server with new agents");
+    before.end(agent);
+}
+
+#[test]
+#[ignore = "needs the build before: make soak"]
+fn root_soak_rolling_upgrade_of_the_agents_first_keeps_jobs_and_sruns() {
+    let mut before = Before::up();
+    let agent = before.upgrade_agent();
+    assert!(!before.upgraded().0, "the server is still of the build before");
+    before.works("a server of the build before with new agents");
+    before.upgrade_server();
+    until("the agents are back", || (before.upgraded() == (true, true)).then_some(()));
+    before.works("a new server with new agents");
+    before.end(agent);
 }

@@ -218,6 +218,22 @@ impl Blobs {
         }
     }
 
+    /// The files that hold all that is stored, and how much of each counts. Nothing is collected until they are copied;
+    /// what is stored meanwhile comes behind.
+    pub fn files(&self) -> Vec<(String, u64)> {
+        let packs = self.packs.iter().map(|(number, pack)| (pack_name(*number), pack.end));
+        let big = self.known.iter().filter_map(|(id, location)| match location {
+            BlobLocation::Big { len } => Some((big_name(id), record_len(*len as usize) as u64)),
+            BlobLocation::Packed { .. } => None,
+        });
+        packs.chain(big).collect()
+    }
+
+    /// Opens one of [`Blobs::files`].
+    pub fn open_file(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        self.disk.open(name)
+    }
+
     pub fn discard_staged(&mut self) {
         self.staged.clear();
         self.staged_bytes.clear();

@@ -5,6 +5,7 @@
 //! One [`Books`] writes; any number of [`BookReader`]s, each with a connection of its own, read
 //! beside it.
 
+mod copy;
 mod kept_texts;
 mod predicate;
 mod query;
@@ -19,6 +20,7 @@ use model::record::{HistoryFilter, JobRecord};
 use model::time::Timestamp;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
 
+pub use copy::BooksCopy;
 pub use kept_texts::Retention;
 pub use predicate::{RecordTest, state_of};
 pub use query::RECORDS_MAX;

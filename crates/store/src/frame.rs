@@ -23,6 +23,8 @@ const SEGMENT_MAGIC: &[u8; 8] = b"SLUICEJL";
 /// Bytes that no UTF-8 text contains, so an event cannot look like a frame.
 const FRAME_MAGIC: &[u8; 4] = b"\xf5SJ\xfa";
 const VERSION: u16 = 1;
+/// The format that this program writes, and the newest that it reads.
+pub const JOURNAL_FORMAT: u32 = VERSION as u32;
 const SEGMENT_CRC: usize = 72;
 const FRAME_CRC: usize = 64;
 
@@ -54,25 +56,35 @@ impl SegmentHeader {
     }
 
     /// The header at the start of `bytes`, or what is wrong with it.
-    pub fn parse(bytes: &[u8]) -> Result<Self, String> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, HeaderFault> {
         let Some(header) = bytes.get(..SEGMENT_HEADER) else {
-            return Err(format!("{} bytes, shorter than a segment's header", bytes.len()));
+            let found = format!("{} bytes, shorter than a segment's header", bytes.len());
+            return Err(HeaderFault::Damaged(found));
         };
         if &header[0..8] != SEGMENT_MAGIC {
-            return Err("not a journal segment".into());
+            return Err(HeaderFault::Damaged("not a journal segment".into()));
         }
         let padded = header[SEGMENT_CRC + 4..].iter().all(|byte| *byte == 0);
         if crc32fast::hash(&header[..SEGMENT_CRC]) != u32_at(header, SEGMENT_CRC) || !padded {
-            return Err("the segment's header fails its checksum".into());
+            return Err(HeaderFault::Damaged("the segment's header fails its checksum".into()));
         }
         let version = u32_at(header, 8);
         if version != u32::from(VERSION) {
-            return Err(format!("segment version {version}; this program reads {VERSION}"));
+            return Err(HeaderFault::Version(version));
         }
-        let seq = u64_at(header, 24).checked_sub(1).ok_or("a segment cannot start at seq 0")?;
+        let no_seq = || HeaderFault::Damaged("a segment cannot start at seq 0".into());
+        let seq = u64_at(header, 24).checked_sub(1).ok_or_else(no_seq)?;
         let before = Position { seq, chain: hash_at(header, 32) };
         Ok(Self { number: u64_at(header, 16), before, term: u64_at(header, 64) })
     }
+}
+
+/// Why bytes are not a segment's header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum HeaderFault {
+    Damaged(String),
+    /// Sound, and written by a program of another version.
+    Version(u32),
 }
 
 /// Why bytes are not a frame.

@@ -12,7 +12,7 @@ use crate::disk::{Disk, replace_file};
 use crate::frame::{hash_at, u32_at, u64_at};
 use crate::journal::{HighWater, JournalError};
 
-pub(crate) const FILE: &str = "high-water";
+pub const FILE: &str = "high-water";
 const MAGIC: &[u8; 8] = b"SLUICEHW";
 const VERSION: u32 = 1;
 const LEN: usize = 68;
@@ -34,7 +34,7 @@ impl HighWater {
         }
         let version = u32_at(&bytes, 8);
         if version != VERSION {
-            return Err(damaged(format!("version {version}; this program reads {VERSION}")));
+            return Err(JournalError::Newer { file: FILE.into(), found: version, known: VERSION });
         }
         Ok(Some(Self {
             leased_ids: u64_at(&bytes, 16),
@@ -43,7 +43,8 @@ impl HighWater {
         }))
     }
 
-    pub(crate) fn write(&self, disk: &dyn Disk) -> Result<(), JournalError> {
+    /// The content of the mark's file.
+    pub fn encode(&self) -> [u8; LEN] {
         let mut bytes = [0; LEN];
         bytes[0..8].copy_from_slice(MAGIC);
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -52,6 +53,11 @@ impl HighWater {
         bytes[32..64].copy_from_slice(&self.chain);
         let crc = crc32fast::hash(&bytes[..64]);
         bytes[64..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    pub(crate) fn write(&self, disk: &dyn Disk) -> Result<(), JournalError> {
+        let bytes = self.encode();
         replace_file(disk, FILE, &[&bytes]).map_err(|error| {
             if crate::disk::is_full(&error) {
                 JournalError::Full { needed: LEN as u64 }

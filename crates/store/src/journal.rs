@@ -166,6 +166,11 @@ pub enum JournalError {
     Full { needed: u64 },
     #[error("an earlier write or sync failed; the journal must be opened again")]
     Poisoned,
+    #[error(
+        "{file} has format {found}, written by a newer program; this one reads format {known}: \
+         nothing was changed"
+    )]
+    Newer { file: String, found: u32, known: u32 },
     #[error("{file}: damaged at byte {offset}: {found}")]
     Damaged { file: String, offset: u64, found: String },
     #[error("cannot {action} {file}")]

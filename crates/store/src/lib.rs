@@ -9,6 +9,7 @@
 
 pub mod blob;
 pub mod books;
+pub mod copy;
 pub mod disk;
 pub mod faulty_disk;
 mod frame;
@@ -21,13 +22,17 @@ pub mod run_log;
 pub mod snapshot;
 
 pub use blob::{BlobError, BlobId, Blobs};
-pub use books::{BookReader, Books, BooksError};
+pub use books::{BookReader, Books, BooksCopy, BooksError};
+pub use copy::{CopiedFile, CopyReader, JournalCopy};
 pub use disk::{Disk, DiskFile};
 pub use faulty_disk::FaultyDisk;
+pub use frame::JOURNAL_FORMAT;
+pub use high_water::FILE as HIGH_WATER_FILE;
 pub use journal::{
     EVENT_OVERHEAD, HighWater, Journal, JournalError, Loss, Position, Record, Recovery, TornTail,
 };
 pub use log_file::{LogFile, LogOptions};
 pub use real_disk::RealDisk;
+pub use recovery::refuse_newer;
 pub use run_log::{LogChunk, LogFiles, LogKey, LogPage, RunLogs};
 pub use snapshot::{Snapshot, Snapshots};

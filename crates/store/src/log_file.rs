@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::copy::{CopiedFile, JournalCopy};
 use crate::disk::{Disk, DiskFile, is_full};
 use crate::frame::{ALIGN, FRAME_HEADER, SEGMENT_HEADER, SegmentHeader, encode, frame_len};
 use crate::high_water;
@@ -161,6 +162,23 @@ impl LogFile {
     /// The size of all segments.
     pub fn bytes(&self) -> u64 {
         self.segments.len() as u64 * self.options.segment_bytes
+    }
+
+    /// The segments, opened, up to where the history ends now.
+    pub fn copy(&self) -> Result<JournalCopy, JournalError> {
+        self.usable()?;
+        let mut segments = Vec::with_capacity(self.segments.len());
+        for segment in &self.segments {
+            let name = segment_name(segment.number);
+            let file = self.disk.open(&name).map_err(JournalError::io("open", &name))?;
+            let len = file.len().map_err(JournalError::io("size", &name))?;
+            segments.push(CopiedFile { name, file, len });
+        }
+        if let Some(newest) = segments.last_mut() {
+            newest.len = self.active.offset;
+        }
+        let (position, term, high_water) = (self.end, self.term, self.high_water);
+        Ok(JournalCopy { position, term, high_water, segments })
     }
 
     fn usable(&self) -> Result<(), JournalError> {

@@ -6,7 +6,9 @@
 //! a sound commit after them, a gap in the segments or a broken chain are damage, and stop recovery.
 
 use crate::disk::Disk;
-use crate::frame::{ALIGN, Fault, Frame, SEGMENT_HEADER, SegmentHeader};
+use crate::frame::{
+    ALIGN, Fault, Frame, HeaderFault, JOURNAL_FORMAT, SEGMENT_HEADER, SegmentHeader,
+};
 use crate::journal::{HighWater, JournalError, Loss, Position, Record, Recovery, TornTail};
 
 const PREFIX: &str = "journal-";
@@ -74,7 +76,7 @@ struct Reach {
 
 impl Scan<'_> {
     pub fn run(mut self) -> Result<Scanned, JournalError> {
-        let headers = self.headers()?;
+        let headers = headers(self.disk)?;
         let snapshot = self.snapshot.seq;
         // Segments that end before the snapshot are leftovers of a compaction; their order of
         // removal is up to the file system, so gaps among them mean nothing.
@@ -108,28 +110,6 @@ impl Scan<'_> {
         let recovery = self.finish(progress)?;
         let segments = headers.iter().map(|h| Segment { number: h.number, before: h.before.seq });
         Ok(Scanned { segments: segments.collect(), tail, recovery })
-    }
-
-    fn headers(&self) -> Result<Vec<SegmentHeader>, JournalError> {
-        let entries = self.disk.list("").map_err(JournalError::io("list", "the journal"))?;
-        let mut headers = Vec::new();
-        for entry in entries {
-            let Some(number) = segment_number(&entry.name) else { continue };
-            let mut bytes = [0; SEGMENT_HEADER];
-            let file =
-                self.disk.open(&entry.name).map_err(JournalError::io("open", &entry.name))?;
-            let read =
-                file.read_at(0, &mut bytes).map_err(JournalError::io("read", &entry.name))?;
-            let header = SegmentHeader::parse(&bytes[..read])
-                .map_err(|found| JournalError::damaged(&entry.name, 0, found))?;
-            if header.number != number {
-                let found = format!("this is segment {}, under another's name", header.number);
-                return Err(JournalError::damaged(&entry.name, 16, found));
-            }
-            headers.push(header);
-        }
-        headers.sort_unstable_by_key(|header| header.number);
-        Ok(headers)
     }
 
     fn without_segments(&self) -> Result<Scanned, JournalError> {
@@ -249,6 +229,45 @@ impl Scan<'_> {
     }
 }
 
+/// Refuses a journal of a newer program, and changes nothing.
+pub fn refuse_newer(disk: &dyn Disk) -> Result<(), JournalError> {
+    HighWater::read(disk)?;
+    headers(disk).map(drop)
+}
+
+/// The headers of all segments, by number.
+fn headers(disk: &dyn Disk) -> Result<Vec<SegmentHeader>, JournalError> {
+    let entries = disk.list("").map_err(JournalError::io("list", "the journal"))?;
+    let mut headers = Vec::new();
+    for entry in entries {
+        let Some(number) = segment_number(&entry.name) else { continue };
+        let mut bytes = [0; SEGMENT_HEADER];
+        let file = disk.open(&entry.name).map_err(JournalError::io("open", &entry.name))?;
+        let read = file.read_at(0, &mut bytes).map_err(JournalError::io("read", &entry.name))?;
+        let header = SegmentHeader::parse(&bytes[..read])
+            .map_err(|fault| header_error(&entry.name, fault))?;
+        if header.number != number {
+            let found = format!("this is segment {}, under another's name", header.number);
+            return Err(JournalError::damaged(&entry.name, 16, found));
+        }
+        headers.push(header);
+    }
+    headers.sort_unstable_by_key(|header| header.number);
+    Ok(headers)
+}
+
+fn header_error(file: &str, fault: HeaderFault) -> JournalError {
+    match fault {
+        HeaderFault::Damaged(found) => JournalError::damaged(file, 0, found),
+        HeaderFault::Version(found) => other_version(file, found),
+    }
+}
+
+/// What a program of another version wrote. Only a newer one may have: an older format stays readable.
+pub(crate) fn other_version(file: &str, found: u32) -> JournalError {
+    JournalError::Newer { file: file.to_owned(), found, known: JOURNAL_FORMAT }
+}
+
 /// What lies behind the last sound frame: nothing, an unfinished commit, or damage.
 fn torn_tail(
     file: &str,
@@ -262,9 +281,7 @@ fn torn_tail(
     let damaged = |found: String| Err(JournalError::damaged(file, offset as u64, found));
     let fault = match Frame::parse(rest) {
         Err(Fault::Version(version)) => {
-            return damaged(format!(
-                "a commit of version {version}, which this program cannot read"
-            ));
+            return Err(other_version(file, version.into()));
         }
         Err(Fault::Unfinished(what)) => what,
         Ok(_) => "a frame out of place",

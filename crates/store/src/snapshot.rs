@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+use crate::copy::CopiedFile;
 use crate::disk::{Disk, is_full, replace_file};
 use crate::frame::{hash_at, u32_at, u64_at};
 use crate::journal::{Hash, JournalError, Position};
@@ -74,6 +75,10 @@ impl Snapshots {
         for (seq, name) in self.names()?.into_iter().rev() {
             let file = self.disk.open(&name).map_err(JournalError::io("open", &name))?;
             let bytes = file.read_all().map_err(JournalError::io("read", &name))?;
+            // Sound, and newer than this program: the state in it must not be passed over for an older one.
+            if let Some(version) = newer_version(&bytes) {
+                return Err(JournalError::Newer { file: name, found: version, known: VERSION });
+            }
             match parse(seq, bytes) {
                 Ok(snapshot) => {
                     self.good = Some(seq);
@@ -114,6 +119,21 @@ impl Snapshots {
         Ok(before.unwrap_or(0))
     }
 
+    /// The files, opened: a later snapshot may remove them, and takes nothing from who reads them.
+    pub fn open_files(disk: &Arc<dyn Disk>) -> Result<Vec<CopiedFile>, JournalError> {
+        let mut files = Vec::new();
+        for (_, name) in Self::new(disk.clone()).names()? {
+            let file = match disk.open(&name) {
+                Ok(file) => file,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(JournalError::io("open", &name)(error)),
+            };
+            let len = file.len().map_err(JournalError::io("size", &name))?;
+            files.push(CopiedFile { name, file, len });
+        }
+        Ok(files)
+    }
+
     /// Oldest first.
     fn names(&self) -> Result<Vec<(u64, String)>, JournalError> {
         let entries = self.disk.list("").map_err(JournalError::io("list", "the snapshots"))?;
@@ -151,6 +171,13 @@ fn body_hash(header: &[u8], body: &[u8]) -> Hash {
     hash.update(header);
     hash.update(body);
     hash.finalize().into()
+}
+
+/// The version of a sound snapshot that a newer program wrote. The hash covers the version, and its place is fixed.
+fn newer_version(bytes: &[u8]) -> Option<u32> {
+    let header = bytes.get(..HEADER).filter(|header| &header[..8] == MAGIC)?;
+    let version = Some(u32_at(header, 8)).filter(|version| *version > VERSION)?;
+    (body_hash(&header[..64], &bytes[HEADER..]) == hash_at(header, 64)).then_some(version)
 }
 
 fn parse(seq: u64, mut bytes: Vec<u8>) -> Result<Snapshot, String> {

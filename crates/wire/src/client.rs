@@ -10,6 +10,7 @@ use crate::reservation::{LicenseView, ReservationsView};
 use crate::ssh::{SshAnswer, SshRequest};
 use crate::step::{SrunPrologEpilog, StepLaunch, StepLayout};
 use crate::token::{LoginHint, TokenLife, TokenView};
+use crate::version::VersionsView;
 use crate::view::{AccountsView, ClusterView, ConfigView, JobView, PrioritiesView, SharesView};
 use crate::volume::VolumeView;
 use crate::workspace::Workspace;
@@ -279,7 +280,12 @@ pub enum Call {
     Diagnostics {
         reset: bool,
     },
+    /// Which versions run where.
+    Versions,
 }
+
+/// Where a backup is streamed from.
+pub const BACKUP_PATH: &str = "/api/v1/backup";
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -366,6 +372,7 @@ pub enum Answer {
     Licenses(Vec<LicenseView>),
     Explained(Vec<ExplainedJob>),
     Diagnostics(Box<DiagnosticsView>),
+    Versions(VersionsView),
     Refused(Refusal),
 }
 

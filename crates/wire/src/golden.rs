@@ -16,6 +16,7 @@ use crate::samples::{attempt, job_view, order};
 use crate::step::{SrunPrologEpilog, StepLayout, StepMessage, StepNode};
 use crate::stream::{StepRole, StreamKind};
 use crate::supervisor::{FromSupervisor, StepStream, SupervisorEvent, ToSupervisor};
+use crate::version::{AgentVersion, VersionsView};
 use crate::view::JobExtras;
 use crate::volume::{LaunchVolume, VolumeAction, VolumeOrder, VolumeView};
 use model::amount::Bytes;
@@ -221,6 +222,15 @@ fn views_keep_their_names() {
             r#"{"reason":null,"ahead":0,"ahead_first":[],"#,
             r#""kept":{"start":5,"partition":"main","nodes":[]},"#,
             r#""more_occupants":0,"endless_occupants":false}"#
+        ),
+    );
+    let agents = AgentVersion { version: "0.1.0".into(), protocol: 1, nodes: vec!["n1".into()] };
+    let (server, agents) = ("0.1.0 (abc)".into(), vec![agents]);
+    travels(
+        &VersionsView { server, protocol: 1, journal: 1, agents },
+        concat!(
+            r#"{"server":"0.1.0 (abc)","protocol":1,"journal":1,"#,
+            r#""agents":[{"version":"0.1.0","protocol":1,"nodes":["n1"]}]}"#
         ),
     );
     let plans = PlanCounts { last_slots: 1, total_slots: 2, ..PlanCounts::default() };

@@ -37,6 +37,7 @@ pub mod step;
 pub mod step_channel;
 pub mod stream;
 pub mod supervisor;
+pub mod term;
 pub mod token;
 pub mod version;
 pub mod view;

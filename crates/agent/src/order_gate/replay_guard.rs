@@ -12,6 +12,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use wire::term;
 
 /// The file is rewritten when it has at least this many lines, and twice as many as it needs.
 const REWRITE_AT: usize = 4096;
@@ -74,7 +75,7 @@ impl ReplayGuard {
             forgotten: HashSet::new(),
         };
         for line in lines {
-            guard.term = guard.term.max(line.term);
+            guard.enter_term(line.term);
             if let Some((attempt, expires)) = line.taken {
                 guard.note(attempt, expires);
             }
@@ -91,6 +92,17 @@ impl ReplayGuard {
         self.term
     }
 
+    /// A restored server does not know what was launched here after its backup, and gives the same numbers again. Orders of
+    /// the server before it are refused by their term: nothing of it needs to be remembered.
+    fn enter_term(&mut self, term: u64) {
+        if term::epoch(term) > term::epoch(self.term) {
+            self.taken.clear();
+            self.newest.clear();
+            self.forgotten.clear();
+        }
+        self.term = self.term.max(term);
+    }
+
     pub fn was_taken(&self, attempt: AttemptId) -> bool {
         self.taken.contains_key(&attempt)
     }
@@ -102,7 +114,7 @@ impl ReplayGuard {
 
     pub fn raise_term(&mut self, term: u64) -> Result<(), AgentError> {
         if term > self.term {
-            self.term = term;
+            self.enter_term(term);
             self.append(&GuardEntry::of_term(term))?;
         }
         Ok(())

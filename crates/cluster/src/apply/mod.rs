@@ -58,6 +58,11 @@ impl State {
     fn change(&mut self, event: &Event) -> Option<JobRecord> {
         match event {
             Event::TermStarted { term, at } => self.apply_term(*term, *at),
+            Event::Restored { term, next_job, at } => {
+                self.apply_term(*term, *at);
+                self.next_job = self.next_job.max(*next_job);
+                self.restored = Some(*at);
+            }
             Event::Configured { config, at } => self.apply_config(config, *at),
             Event::Submitted(submitted) => self.apply_submitted(submitted),
             Event::Held { job, by } => {

@@ -83,6 +83,9 @@ pub struct State {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub volumes: BTreeMap<String, BTreeMap<String, Volume>>,
     pub next_job: u32,
+    /// When the state was last restored from a backup.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restored: Option<Timestamp>,
     pub next_priority: u64,
     #[serde(default, rename = "spending")]
     pub charged_usage: ChargedUsage,
@@ -144,6 +147,7 @@ impl Default for State {
             fleets: BTreeMap::new(),
             volumes: BTreeMap::new(),
             next_job: 1,
+            restored: None,
             next_priority: FIRST_PRIORITY,
             ended: BTreeSet::new(),
             active: BTreeSet::new(),

@@ -10,7 +10,7 @@ use crate::auth::principal::server_principal;
 use crate::clock;
 use crate::connection_limits::ConnectionSlots;
 use crate::fleet::{found_machine, install};
-use crate::shared::agent_links::Link;
+use crate::shared::agent_links::{AgentBuild, Link};
 use crate::shared::agent_streams::{DATA_MAX, Data};
 use crate::shared::link_shutdown::LinkShutdown;
 use crate::shared::{FoundMachine, Shared};
@@ -298,6 +298,7 @@ async fn serve(
     let link = Link {
         number,
         fingerprint: fingerprint.into(),
+        version: AgentBuild { program: hello.program.as_str().into(), protocol: hello.version },
         outbox: outbox.clone(),
         data,
         cut: cut.clone(),

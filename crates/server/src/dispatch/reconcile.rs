@@ -27,20 +27,27 @@ impl DispatchThread {
             let Some(known) = state.nodes.get(node) else { return };
             let ending =
                 |a: &AttemptId| state.job(a.job).and_then(Job::attempt).and_then(|t| t.ending);
-            let ours: Vec<_> = known.holders.iter().map(|a| (*a, ending(a))).collect();
+            // Launched before the backup that the state was restored from: it ended after it, or its node was lost too.
+            // It may have run to its end, and is not launched once more under the same number.
+            let was_launched = |a: &AttemptId| {
+                let start = state.job(a.job).and_then(Job::attempt).map(|attempt| attempt.start);
+                start.is_some_and(|start| state.restored.is_some_and(|at| start < at))
+            };
+            let ours = known.holders.iter().map(|a| (*a, ending(a), was_launched(a)));
+            let ours: Vec<_> = ours.collect();
             (ours, known.stale.clone())
         };
         self.held.insert(node.to_string(), held.iter().map(|(attempt, _)| *attempt).collect());
         self.disown_at.insert(node.to_string(), Instant::now() + DISOWN_AFTER);
-        for (attempt, ending) in &ours {
+        for (attempt, ending, was_launched) in &ours {
             let there = held.iter().any(|(a, _)| a == attempt);
             match (there, ending) {
                 (false, _) if self.launch_sent(shared, node, *attempt) => {}
-                (false, None) => {
+                (false, None) if !was_launched => {
                     self.launch(shared, *attempt, node);
                     self.resend_steps(shared, node, *attempt);
                 }
-                (false, Some(_)) => {
+                (false, _) => {
                     let missing = Command::Report {
                         node: node.to_string(),
                         attempt: *attempt,
@@ -70,7 +77,7 @@ impl DispatchThread {
         }
         for (attempt, alive) in held {
             collector::collect(shared, *attempt, node);
-            let known = ours.iter().any(|(a, _)| a == attempt) || stale.contains(attempt);
+            let known = ours.iter().any(|(a, ..)| a == attempt) || stale.contains(attempt);
             if !known && !alive {
                 self.send(shared, node, *attempt, SERVER_UID, Action::Forget);
             }

@@ -2,7 +2,7 @@
 
 use super::DispatchThread;
 use super::launch::job_launch;
-use crate::shared::agent_links::Link;
+use crate::shared::agent_links::{AgentBuild, Link};
 use crate::shared::dispatch_queue::DispatchWork;
 use crate::testing::{NODE, TestServer, submission, user};
 use cluster::command::CancelJobs;
@@ -73,7 +73,15 @@ fn connect(server: &TestServer, number: u64) -> mpsc::Receiver<ToAgent> {
     let (cut, shutdown) = (Arc::new(Notify::new()), Arc::default());
     server.shared.agents.add(
         &[NODE.into()],
-        &Link { number, fingerprint: "certificate".into(), outbox, data, cut, shutdown },
+        &Link {
+            number,
+            fingerprint: "certificate".into(),
+            version: AgentBuild { program: "sluice".into(), protocol: 1 },
+            outbox,
+            data,
+            cut,
+            shutdown,
+        },
     );
     orders
 }

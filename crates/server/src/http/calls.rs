@@ -35,6 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::block_in_place;
 use wire::client::{Answer, Call, Cancel, CancelResult, JobsQuery, Submission};
+use wire::version::{AgentVersion, VersionsView};
 use wire::view::JobView;
 
 /// The answer as bytes: JSON, or lines of text. A long list is encoded while it is gathered.
@@ -97,7 +98,7 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
     let now = clock::now();
     match call {
         Call::Ping => Ok(Answer::Pong {
-            version: env!("CARGO_PKG_VERSION").into(),
+            version: wire::version::program(),
             now,
             hostname: shared.setup.hostname.clone(),
             user: by.name,
@@ -117,6 +118,10 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
                 shared.volatile.counters.reset();
             }
             Ok(Answer::Diagnostics(Box::new(diagnostics::diagnostics(shared, &by))))
+        }
+        Call::Versions => {
+            authorise(&shared.read(), &by, Act::Operate)?;
+            Ok(Answer::Versions(versions(shared)))
         }
         Call::Offers(submission) => block_in_place(|| submit_test::offers(shared, by, *submission)),
         Call::AwaitStart { job, timeout_ms, ready } => {
@@ -170,6 +175,20 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
             change_answer(shared.writer.run(Command::Relinquish { job, exit }, by).await?)
         }
         other => administer(shared, by, other).await,
+    }
+}
+
+fn versions(shared: &Shared) -> VersionsView {
+    let agents = shared.agents.builds().into_iter().map(|(build, nodes)| AgentVersion {
+        version: build.program.trim_start_matches("sluice ").to_owned(),
+        protocol: build.protocol,
+        nodes,
+    });
+    VersionsView {
+        server: wire::version::program(),
+        protocol: wire::version::PROTOCOL,
+        journal: store::JOURNAL_FORMAT,
+        agents: agents.collect(),
     }
 }
 

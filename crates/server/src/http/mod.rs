@@ -9,6 +9,7 @@ pub mod answer;
 mod attack_tests;
 pub mod authenticate;
 pub mod await_job;
+mod backup;
 pub mod body_limits;
 pub mod call;
 pub mod call_bounds;

@@ -28,6 +28,7 @@ use model::run::{Hold, LaunchKind};
 use model::secret::SecretValue;
 use model::volume::VolumePlace;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tower_service::Service;
 use wire::client::{
@@ -135,12 +136,16 @@ impl World {
     }
 
     /// The answer as JSON; `None` for one that is no JSON, or a stream.
-    async fn send(
+    async fn send(&self, request: Request<Body>, caller: Caller) -> (StatusCode, Option<Answer>) {
+        self.send_as(request, caller.principal()).await
+    }
+
+    async fn send_as(
         &self,
         mut request: Request<Body>,
-        caller: Caller,
+        principal: Option<Principal>,
     ) -> (StatusCode, Option<Answer>) {
-        if let Some(principal) = caller.principal() {
+        if let Some(principal) = principal {
             request.extensions_mut().insert(Peer::Socket(principal));
         }
         let response = self.router.clone().call(request).await.expect("a response");
@@ -303,6 +308,7 @@ authorisation_table! { w;
         Call::UpdateReservation { name: "none".into(), ask: Box::new(reservation()) };
     Call::RemoveReservation { .. } => OPERATE, Call::RemoveReservation { name: "none".into() };
     Call::Diagnostics { reset: true } => OPERATE, Call::Diagnostics { reset: true };
+    Call::Versions => OPERATE, Call::Versions;
 
     Call::UpdateNode { .. } => ADMINISTER,
         Call::UpdateNode { nodes: vec![NODE.into()], change: NodeChange::Undrain };
@@ -399,6 +405,8 @@ async fn streams_are_for_the_owner_of_the_job() {
             Route::Hold => format!("job={allocation}"),
             Route::Logs => format!("job={batch}"),
             Route::Step => format!("job={batch}&step=batch&node={NODE}"),
+            // Has a test of its own: `backup_is_for_administrators_and_the_keys_for_root_on_the_machine`.
+            Route::Backup => continue,
         };
         let path = format!("{}?{query}", route.path());
         for caller in CALLERS {
@@ -406,6 +414,32 @@ async fn streams_are_for_the_owner_of_the_job() {
             let expected = AS_OWNER.contains(&caller);
             assert_eq!(!is_denied(&answer), expected, "{caller:?}: {path}: {answer:?}");
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn backup_is_for_administrators_and_the_keys_for_root_on_the_machine() {
+    let world = World::new().await;
+    let path = |keys: bool| format!("{}?keys={keys}", Route::Backup.path());
+    for caller in CALLERS {
+        for (keys, allowed) in [(false, ADMINISTER), (true, &[Root])] {
+            let answer = world.get(&path(keys), caller).await;
+            let expected = allowed.contains(&caller);
+            assert_eq!(!is_denied(&answer), expected, "{caller:?}, keys {keys}: {answer:?}");
+            until_backup_is_over(&world).await;
+        }
+    }
+    // By a token, and as a node vouches for its users.
+    let by_token = Principal { token_limit: Some(Role::Admin), ..server_principal() };
+    let request = Request::get(path(true)).body(Body::empty()).expect("a request");
+    let answer = world.send_as(request, Some(by_token)).await;
+    assert!(is_denied(&answer), "{answer:?}");
+}
+
+/// There is one at a time, and the thread that makes it outlives its client.
+async fn until_backup_is_over(world: &World) {
+    while world.server.shared.volatile.backup_runs.load(Ordering::Acquire) {
+        tokio::task::yield_now().await;
     }
 }
 

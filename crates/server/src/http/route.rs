@@ -2,11 +2,12 @@
 
 use crate::http::body_limits::{self, BodyLimits};
 use crate::http::serve::CALL_PATH;
-use crate::http::{call, hold, logs, step_stream};
+use crate::http::{backup, call, hold, logs, step_stream};
 use crate::shared::Shared;
 use axum::middleware;
 use axum::routing::{MethodRouter, get, post};
 use std::sync::Arc;
+use wire::client::BACKUP_PATH;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
@@ -14,10 +15,11 @@ pub enum Route {
     Hold,
     Logs,
     Step,
+    Backup,
 }
 
 impl Route {
-    pub const ALL: [Self; 4] = [Self::Call, Self::Hold, Self::Logs, Self::Step];
+    pub const ALL: [Self; 5] = [Self::Call, Self::Hold, Self::Logs, Self::Step, Self::Backup];
 
     pub fn path(self) -> &'static str {
         match self {
@@ -25,6 +27,7 @@ impl Route {
             Self::Hold => "/api/v1/hold",
             Self::Logs => "/api/v1/logs",
             Self::Step => "/api/v1/step",
+            Self::Backup => BACKUP_PATH,
         }
     }
 
@@ -35,6 +38,7 @@ impl Route {
             Self::Hold => get(hold::hold),
             Self::Logs => get(logs::logs),
             Self::Step => get(step_stream::open),
+            Self::Backup => get(backup::backup),
         }
     }
 }

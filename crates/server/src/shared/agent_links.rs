@@ -20,6 +20,13 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Every link that lives, by its number: its nodes, and what ends it.
 type LiveLinks = HashMap<u64, (Vec<String>, Arc<Notify>)>;
 
+/// Which build an agent is, as it says itself.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AgentBuild {
+    pub program: Arc<str>,
+    pub protocol: u32,
+}
+
 #[derive(Default)]
 pub struct AgentLinks {
     /// Node to its link. A newer link of the same node takes over.
@@ -37,6 +44,7 @@ pub struct Link {
     pub number: u64,
     /// Of the agent's certificate.
     pub fingerprint: Arc<str>,
+    pub version: AgentBuild,
     pub outbox: mpsc::Sender<ToAgent>,
     /// Bytes of streams, which wait for what is in the outbox.
     pub data: mpsc::Sender<Data>,
@@ -98,6 +106,16 @@ impl AgentLinks {
 
     pub fn is_connected(&self, node: &str) -> bool {
         self.links().contains_key(node)
+    }
+
+    /// The nodes of each build of agents that is connected.
+    pub fn builds(&self) -> BTreeMap<AgentBuild, Vec<String>> {
+        let mut builds: BTreeMap<AgentBuild, Vec<String>> = BTreeMap::new();
+        for (node, link) in &*self.links() {
+            builds.entry(link.version.clone()).or_default().push(node.clone());
+        }
+        builds.values_mut().for_each(|nodes| nodes.sort_unstable());
+        builds
     }
 
     /// Whether the node's link is that of the holder of this certificate.
@@ -183,7 +201,11 @@ mod tests {
     fn link(number: u64, fingerprint: &str) -> (Link, mpsc::Receiver<ToAgent>) {
         let ((outbox, inbox), (data, _)) = (mpsc::channel(4), mpsc::channel(1));
         let (cut, shutdown) = (Arc::new(Notify::new()), Arc::new(LinkShutdown::default()));
-        (Link { number, fingerprint: fingerprint.into(), outbox, data, cut, shutdown }, inbox)
+        let version = AgentBuild { program: "sluice".into(), protocol: 1 };
+        (
+            Link { number, fingerprint: fingerprint.into(), version, outbox, data, cut, shutdown },
+            inbox,
+        )
     }
 
     #[tokio::test]

@@ -124,6 +124,10 @@ pub struct Volatile {
     pub run_totals: RunTotals,
     pub live_loads: LiveLoads,
     pub scrapes: Scrapes,
+    /// A backup is being made.
+    pub backup_runs: AtomicBool,
+    /// Held by who moves or removes the blobs' files, and by who copies them.
+    pub blob_files: Mutex<()>,
     /// Jobs were purged, or their texts' retention is over, since the last pass over the blobs.
     pub unneeded_blobs: AtomicBool,
     /// How many connections hold each interactive allocation.
@@ -159,6 +163,8 @@ impl Volatile {
 pub struct Setup {
     pub machine: Option<Machine>,
     pub config_dir: Option<PathBuf>,
+    /// The server's own part of the state folder.
+    pub server_dir: PathBuf,
     pub agents_addresses: Vec<String>,
     pub listen: String,
     /// Where other machines find the clients' port.

@@ -1,13 +1,15 @@
 //! The writer's queue: what it may be asked, and how an answer comes back.
 
 use crate::auth::principal::server_principal;
+use crate::error::ServerError;
 use cluster::command::StepPlacement;
 use cluster::{Command, Reply};
 use model::id::JobId;
 use model::principal::Principal;
 use model::reason::Refusal;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use store::BlobId;
+use store::{BlobId, BooksCopy, CopiedFile, JournalCopy};
 use tokio::sync::oneshot;
 use wire::client::Submission;
 use wire::step::StepLaunch;
@@ -36,6 +38,20 @@ pub enum WriterRequest {
     },
     /// Several commands of the server's own, answered once.
     Batch(Vec<Command>),
+    /// The state on disk, as it is between two commits.
+    Copy {
+        books: PathBuf,
+        to: oneshot::Sender<Result<StateCopy, ServerError>>,
+    },
+}
+
+/// The state on disk at one position of the journal: files that are open, and lists of those that only grow.
+pub struct StateCopy {
+    pub journal: JournalCopy,
+    pub snapshots: Vec<CopiedFile>,
+    pub blobs: Vec<(String, u64)>,
+    pub books: BooksCopy,
+    pub next_job: u32,
 }
 
 /// A new job whose texts were named by their contents before it came into the queue: the writer,
@@ -109,6 +125,17 @@ impl WriterQueue {
             Reply::Step(placed) => Ok(placed),
             other => Err(Refusal::Other(format!("a step was answered with {other:?}"))),
         }
+    }
+
+    /// The state on disk between two commits, for a backup. `books` is the path of the books.
+    pub fn copy(&self, books: PathBuf) -> Result<StateCopy, ServerError> {
+        let (to, copied) = oneshot::channel();
+        let request = WriterRequest::Copy { books, to };
+        let stopping = || ServerError::Other("the server is stopping".into());
+        self.sender
+            .send(Work { request, by: server_principal(), reply: None })
+            .map_err(|_| stopping())?;
+        copied.blocking_recv().unwrap_or_else(|_| Err(stopping()))
     }
 
     async fn ask(&self, request: WriterRequest, by: Principal) -> Answer {

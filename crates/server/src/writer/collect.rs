@@ -65,6 +65,8 @@ pub fn pass(
     thorough: bool,
     pause: Duration,
 ) -> Result<CollectedBlobs, ServerError> {
+    // A backup reads the files: nothing is moved or removed under it.
+    let _turn = shared.volatile.blob_files.lock().expect("no panic with the blobs' files held");
     let mut pass = blobs(shared).begin_pass(thorough);
     while !pass.is_over() {
         if pass.asks() {

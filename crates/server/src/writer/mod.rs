@@ -1,12 +1,15 @@
 //! The single writer: `thread` decides, journals, applies and answers; `recover` reads the state back from disk.
 //! `commit` holds what a batch is to write, as commits that each fit into the journal.
 //!
+//! `copy` is what a backup copies: the files as they are between two commits.
+//!
 //! `submission` is what is checked before a job is queued, `books` the thread behind the writer, `collect` the removal of
 //! scripts and environments that nothing needs any more, `tick` the timer.
 
 pub mod books;
 pub mod collect;
 mod commit;
+mod copy;
 pub mod recover;
 mod roll_back;
 pub mod snapshot;

@@ -8,7 +8,7 @@ use crate::clock;
 use crate::error::ServerError;
 use crate::shared::Shared;
 use crate::shared::run_totals::RunChange;
-use crate::shared::writer_queue::{Answer, NamedSubmission, Text, Work, WriterRequest};
+use crate::shared::writer_queue::{Answer, NamedSubmission, StateCopy, Text, Work, WriterRequest};
 use crate::step::ask::step_ask;
 use crate::writer::commit::{EncodedEvent, PendingBatch, PendingCommit};
 use crate::writer::recover::{Recovered, ReplayedEntry, StateDisks};
@@ -20,11 +20,13 @@ use cluster::{Command, Context, Decision, Event, Reply, State};
 use model::id::BlobRef;
 use model::reason::Refusal;
 use model::run::{BlobBytes, LaunchKind};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use store::{Journal, LogFile};
+use tokio::sync::oneshot;
 use wire::client::Submission;
 use wire::step::StepLaunch;
 
@@ -53,7 +55,11 @@ pub struct WriterThread {
     pub(super) leased: u64,
     /// No id below this is given out: after a loss, those may have been given out before.
     pub(super) id_floor: u32,
+    /// Copies that were asked for during a batch.
+    copies: Vec<(PathBuf, CopyReply)>,
 }
+
+type CopyReply = oneshot::Sender<Result<StateCopy, ServerError>>;
 
 impl WriterThread {
     /// The state, the thread that changes it, and the records that the books may lack.
@@ -75,6 +81,7 @@ impl WriterThread {
             term,
             leased: if lost { 0 } else { mark },
             id_floor: if lost { mark as u32 + 1 } else { 0 },
+            copies: Vec::new(),
         };
         let mut state = state;
         state.next_job = state.next_job.max(thread.id_floor);
@@ -162,6 +169,7 @@ impl WriterThread {
                 }
                 pending.answer(work.reply, answer);
             }
+            WriterRequest::Copy { books, to } => self.copies.push((books, to)),
             WriterRequest::Submit(submission) => {
                 let answer = self.submit(state, *submission, &context, pending, shared);
                 pending.answer(work.reply, answer);
@@ -359,6 +367,10 @@ impl WriterThread {
 
     /// Work ahead of need. What fails here is tried again after the next batch: nothing acknowledged depends on it.
     fn after_batch(&mut self) {
+        for (books, to) in std::mem::take(&mut self.copies) {
+            // Whoever asked may be gone.
+            let _ = to.send(self.copy(&books, &self.shared()));
+        }
         if let Err(error) = self.journal.maintain() {
             tracing::warn!("the journal has no spare segment: {error}");
         }

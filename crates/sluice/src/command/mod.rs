@@ -3,12 +3,13 @@
 //! - `slurm/`: Slurm's commands
 //! - `dstack/`: `apply`, `ps`, `logs`, `stop`, `delete`, `event`, `project`, `secret`, `volume`
 //! - `daemon/`: `up`, `down`, `server`, `agent`, and the state folder
-//! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `attach`, `port`, `key`, `top/`, `help_topic/`: one verb each
+//! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `attach`, `port`, `key`, `top/`, `help_topic/`, `backup`, `restore`, `version`: one verb each
 //! - `script_faults`: which lines of a batch script are wrong, for `check`
 //! - `other_language`: `sluice apply` of a batch script, `sbatch` of a `.dstack.yml`
 //! - `verb`: what the verbs of `sluice` share
 
 mod attach;
+mod backup;
 mod check;
 mod convert;
 mod daemon;
@@ -22,11 +23,13 @@ mod links;
 mod login;
 mod other_language;
 mod port;
+mod restore;
 mod script_faults;
 mod slurm;
 mod token;
 mod top;
 mod verb;
+mod version;
 mod web_link;
 
 use daemon::{agent, down, server, up};
@@ -103,6 +106,12 @@ enum Verb {
     Convert(convert::ConvertArgs),
     /// Short texts on resources, limits, states, exit codes and reasons; or the help of a verb
     Help(help_topic::HelpArgs),
+    /// Copy the whole state of a running server into one file
+    Backup(backup::BackupArgs),
+    /// Make a state folder from a backup
+    Restore(restore::RestoreArgs),
+    /// Which versions run where: this program, the server, the agents
+    Version(version::VersionArgs),
     /// Put links for all Slurm commands into a folder
     Links(links::LinksArgs),
 }
@@ -146,6 +155,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
             | Verb::Delete(_)
             | Verb::Volume(_)
             | Verb::Token(_)
+            | Verb::Version(_)
     ) {
         end_on_broken_pipe();
     }
@@ -179,6 +189,9 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
         Verb::Check(args) => check::run(args),
         Verb::Convert(args) => convert::run(args),
         Verb::Help(args) => help_topic::run::<Cli>(&args),
+        Verb::Backup(args) => backup::run(&args),
+        Verb::Restore(args) => restore::run(&args),
+        Verb::Version(args) => version::run(&args),
         Verb::Links(args) => links::run(&args),
     };
     match done {

@@ -3,6 +3,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod backup;
 mod bad_config;
 mod client_hosts;
 mod dependency_licenses;
@@ -17,3 +18,4 @@ mod several_hosts;
 mod site_certificate;
 mod site_limits;
 mod tokens;
+mod versions;

@@ -49,7 +49,7 @@ pub(super) async fn serve(
     let mut link = Link::dial(address, tls).await?;
     link.send(&ToServer::Hello(Hello {
         version: PROTOCOL,
-        program: format!("sluice {}", env!("CARGO_PKG_VERSION")),
+        program: format!("sluice {}", wire::version::program()),
         nodes: agent.hello(),
     }))?;
     link.flush().await?;

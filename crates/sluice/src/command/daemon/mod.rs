@@ -9,6 +9,6 @@ mod listen_addresses;
 mod log;
 pub mod server;
 mod server_user;
-mod state_dir;
+pub(super) mod state_dir;
 mod state_mount;
 pub mod up;

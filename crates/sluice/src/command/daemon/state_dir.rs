@@ -33,6 +33,13 @@ impl StateDir {
         Ok(Self { path: trusted.path().to_path_buf() })
     }
 
+    /// Makes the folder alone, for what fills it.
+    pub fn prepare_empty(path: &Path) -> Result<Self, VerbError> {
+        let trusted = TrustedDir::make(path).map_err(VerbError::file(path))?;
+        trusted.set_mode(0o755).map_err(VerbError::file(path))?;
+        Ok(Self { path: trusted.path().to_path_buf() })
+    }
+
     /// The open folder, to make files in it.
     pub fn trusted(&self) -> Result<TrustedDir, VerbError> {
         TrustedDir::open(&self.path).map_err(VerbError::file(&self.path))

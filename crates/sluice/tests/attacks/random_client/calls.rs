@@ -325,6 +325,7 @@ table_of_calls! { d;
         "name": format!("pool{}", d.dice.below(9)),
         "numbers": [d.dice.below(9)],
     }});
+    Call::Versions => json!("versions");
     Call::Diagnostics { .. } => json!({"diagnostics": {"reset": d.dice.one_in(2)}});
 }
 

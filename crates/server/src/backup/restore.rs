@@ -1,0 +1,256 @@
+//! Makes the server's part of a state folder from a backup.
+//!
+//! Nothing of the backup is believed before its hash is checked, nor is what it holds before the journal's chain is: the state is read
+//! back as a server would. Then one event is added: the restored server's term is beyond every one that an agent has seen, and ids that
+//! may have been given out after the backup are not given out again.
+
+use super::archive::{self, BLOBS, BOOKS, CONFIG, JOURNAL, KEYS, LOGS, LineCheck, MANIFEST};
+use super::archive::{Manifest, SNAPSHOTS, UPLOADS};
+use crate::clock;
+use crate::error::ServerError;
+use crate::writer::recover::{Recovered, StateDisks};
+use cluster::Event;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::path::Path;
+use std::sync::Arc;
+use store::{Blobs, BooksCopy, Disk, Journal, RealDisk};
+use tar::{Archive, Entry};
+use wire::term;
+
+/// What was restored.
+#[derive(Debug)]
+pub struct Restored {
+    pub manifest: Manifest,
+    /// Jobs in memory, which are those that wait or run, and those that ended lately.
+    pub jobs: usize,
+    /// The first id that the restored server gives out.
+    pub next_job: u32,
+}
+
+const CHUNK: usize = 256 << 10;
+
+/// Restores `file` into `dir`, an empty folder. After an error the folder is the caller's to remove.
+pub fn restore(mut file: &File, dir: &Path, skip_ids: u32) -> Result<Restored, ServerError> {
+    let unread = |error: io::Error| ServerError::Other(format!("the backup: {error}"));
+    file.rewind().map_err(unread)?;
+    if !LineCheck::of(file).map_err(unread)? {
+        let text = "the backup is cut short or changed: it does not have the hash in its last line";
+        return Err(ServerError::Other(text.into()));
+    }
+    file.rewind().map_err(unread)?;
+    let manifest = unpack(file, dir)?;
+    let disks = StateDisks::open(dir)?;
+    let recovered = disks.recover()?;
+    check(dir, &manifest, &recovered)?;
+    begin_epoch(manifest, recovered, skip_ids)
+}
+
+fn unpack(file: &File, dir: &Path) -> Result<Manifest, ServerError> {
+    let unread = |error: io::Error| ServerError::Other(format!("the backup: {error}"));
+    let disk = RealDisk::open(dir).map_err(ServerError::file(dir))?;
+    for folder in [JOURNAL, SNAPSHOTS, BLOBS, KEYS, UPLOADS, LOGS, CONFIG] {
+        disk.make_dir(folder).map_err(ServerError::file(dir.join(folder)))?;
+    }
+    let mut archive = Archive::new(file);
+    let mut entries = archive.entries().map_err(unread)?;
+    let manifest = match entries.next() {
+        Some(entry) => read_manifest(entry.map_err(unread)?)?,
+        None => return Err(ServerError::Other("the backup is empty".into())),
+    };
+    let mut folders = BTreeSet::new();
+    for entry in entries {
+        let mut entry = entry.map_err(unread)?;
+        let raw = entry.path_bytes().into_owned();
+        let path = archive::checked_path(&raw)?;
+        // Links, devices and folders are what no backup has.
+        if !entry.header().entry_type().is_file() {
+            return Err(ServerError::Other(format!("'{path}' in the backup is no plain file")));
+        }
+        for (end, _) in path.match_indices('/') {
+            if folders.insert(path[..end].to_owned()) {
+                disk.make_dir(&path[..end]).map_err(ServerError::file(dir.join(path)))?;
+            }
+        }
+        if disk.open(path).is_ok() {
+            return Err(ServerError::Other(format!("'{path}' is in the backup twice")));
+        }
+        copy(&disk, path, &mut entry).map_err(ServerError::file(dir.join(path)))?;
+    }
+    for folder in folders.iter().map(String::as_str).chain([""]) {
+        disk.sync_dir(folder).map_err(ServerError::file(dir.join(folder)))?;
+    }
+    Ok(manifest)
+}
+
+fn read_manifest(entry: Entry<'_, impl Read>) -> Result<Manifest, ServerError> {
+    let refused = |why: &str| ServerError::Other(format!("this is no backup of sluice: {why}"));
+    if entry.path_bytes() != MANIFEST.as_bytes() {
+        return Err(refused("it does not begin with its manifest"));
+    }
+    let mut text = Vec::new();
+    let read = entry.take(archive::MANIFEST_BYTES_MAX).read_to_end(&mut text);
+    read.map_err(|error| refused(&error.to_string()))?;
+    let manifest: Manifest =
+        serde_json::from_slice(&text).map_err(|error| refused(&error.to_string()))?;
+    if manifest.format > archive::FORMAT {
+        let Manifest { format, program, .. } = manifest;
+        return Err(ServerError::Other(format!(
+            "the backup has format {format}, written by {program}; this program reads format {}",
+            archive::FORMAT
+        )));
+    }
+    Ok(manifest)
+}
+
+fn copy(disk: &dyn Disk, path: &str, reader: &mut impl Read) -> io::Result<()> {
+    let file = disk.create(path)?;
+    let (mut buffer, mut at) = (vec![0; CHUNK], 0);
+    loop {
+        match reader.read(&mut buffer)? {
+            0 => break,
+            read => {
+                file.write_at(at, &buffer[..read])?;
+                at += read as u64;
+            }
+        }
+    }
+    file.sync_data()
+}
+
+/// Compares what was read back with what the backup says of itself.
+fn check(dir: &Path, manifest: &Manifest, recovered: &Recovered) -> Result<(), ServerError> {
+    let refused =
+        |text: String| Err(ServerError::Other(format!("the backup is not sound: {text}")));
+    let position = recovered.journal.position();
+    if position.seq != manifest.seq || archive::hex(&position.chain) != manifest.chain {
+        return refused(format!(
+            "its journal ends at {position:?}, and it was made at seq {}",
+            manifest.seq
+        ));
+    }
+    if let Some(loss) = &recovered.recovery.loss {
+        return refused(loss.to_string());
+    }
+    let blobs_dir = dir.join(BLOBS);
+    let disk = RealDisk::open(&blobs_dir).map_err(ServerError::file(&blobs_dir))?;
+    let (_, found) = Blobs::open(Arc::new(disk), Default::default())?;
+    if let Some(bad) = found.damaged.first().or(found.torn_tail.as_ref()) {
+        return refused(format!("{} is damaged at byte {}", bad.file, bad.offset));
+    }
+    match BooksCopy::check(&dir.join(BOOKS), manifest.seq) {
+        Ok(()) => Ok(()),
+        Err(why) => refused(why),
+    }
+}
+
+/// Adds the event that begins a new epoch of terms and leaves out ids that may have been given out.
+fn begin_epoch(
+    manifest: Manifest,
+    recovered: Recovered,
+    skip_ids: u32,
+) -> Result<Restored, ServerError> {
+    let Recovered { mut state, mut journal, .. } = recovered;
+    let at = clock::now();
+    // Ids are given out below the mark, in blocks.
+    let leased = u32::try_from(journal.high_water().leased_ids).unwrap_or(u32::MAX);
+    let given = state.next_job.max(leased);
+    let max = state.config.parameters.max_job_id;
+    let next_job = given.checked_add(skip_ids).filter(|next| *next <= max).ok_or_else(|| {
+        ServerError::Other(format!(
+            "{skip_ids} ids cannot be left out: ids go on after {given}, and MaxJobId is {max}; \
+             --skip-ids takes a smaller number"
+        ))
+    })?;
+    let term = term::of_restored(journal.term().max(state.term), at);
+    let event = Event::Restored { term, next_job, at };
+    let bytes = serde_json::to_vec(&event).map_err(|e| ServerError::Other(e.to_string()))?;
+    state.apply(&event);
+    journal.append(term, journal.last_seq(), &[&bytes])?;
+    // Also settles where the history ends now.
+    journal.lease(u64::from(next_job))?;
+    Ok(Restored { manifest, jobs: state.jobs.len(), next_job })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::archive::HashedWriter;
+    use super::*;
+    use std::io::Write;
+    use tar::{Builder, EntryType, Header};
+
+    fn manifest() -> Vec<u8> {
+        let manifest = Manifest {
+            format: archive::FORMAT,
+            program: "0.1.0".into(),
+            cluster: "test".into(),
+            made_ms: 0,
+            seq: 0,
+            chain: archive::hex(&[0; 32]),
+            term: 0,
+            next_job: 1,
+            keys: false,
+            logs: false,
+        };
+        serde_json::to_vec(&manifest).unwrap()
+    }
+
+    /// A whole backup with one more entry, whose raw header is as given.
+    fn with_entry(path: &str, kind: EntryType, link: &str) -> File {
+        let mut archive = Builder::new(HashedWriter::new(tempfile::tempfile().unwrap()));
+        let mut add = |path: &str, kind, content: &[u8]| {
+            let mut header = Header::new_ustar();
+            header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
+            header.as_old_mut().linkname[..link.len()].copy_from_slice(link.as_bytes());
+            header.set_entry_type(kind);
+            header.set_size(content.len() as u64);
+            header.set_cksum();
+            archive.append(&header, content).unwrap();
+        };
+        add(MANIFEST, EntryType::Regular, &manifest());
+        add(path, kind, b"x");
+        let mut file = archive.into_inner().unwrap().finish().unwrap();
+        file.flush().unwrap();
+        file
+    }
+
+    #[test]
+    fn entries_that_lead_out_of_the_folder_are_refused() {
+        let cases = [
+            ("../escaped", EntryType::Regular, ""),
+            ("/escaped", EntryType::Regular, ""),
+            ("keys/../../escaped", EntryType::Regular, ""),
+            ("keys/link", EntryType::Symlink, "/etc/passwd"),
+            ("keys/link", EntryType::Link, "../escaped"),
+            ("keys/fifo", EntryType::Fifo, ""),
+            ("journal/device", EntryType::Char, ""),
+            ("keys/folder", EntryType::Directory, ""),
+            ("admin.token", EntryType::Regular, ""),
+        ];
+        for (path, kind, link) in cases {
+            let above = tempfile::tempdir().unwrap();
+            let dir = above.path().join("state");
+            let refused = restore(&with_entry(path, kind, link), &dir, 1).unwrap_err().to_string();
+            let words = ["has no place in a backup", "is no plain file"];
+            assert!(words.iter().any(|words| refused.contains(words)), "{path}: {refused}");
+            let names: Vec<_> = std::fs::read_dir(above.path()).unwrap().collect();
+            assert_eq!(names.len(), 1, "{path}");
+        }
+    }
+
+    #[test]
+    fn backup_of_a_newer_format_is_refused() {
+        let mut archive = Builder::new(HashedWriter::new(tempfile::tempfile().unwrap()));
+        let text = String::from_utf8(manifest()).unwrap().replace("\"format\":1", "\"format\":2");
+        let mut header = Header::new_ustar();
+        header.set_path(MANIFEST).unwrap();
+        header.set_size(text.len() as u64);
+        header.set_cksum();
+        archive.append(&header, text.as_bytes()).unwrap();
+        let file = archive.into_inner().unwrap().finish().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let refused = restore(&file, dir.path(), 1).unwrap_err().to_string();
+        assert!(refused.contains("format 2"), "{refused}");
+    }
+}

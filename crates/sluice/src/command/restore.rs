@@ -1,0 +1,85 @@
+//! `sluice restore`: makes a state folder from a backup.
+
+use super::daemon::state_dir::StateDir;
+use super::verb::{VerbError, VerbResult};
+use ::server::backup::restore::{Restored, restore};
+use clap::Args;
+use model::printable::printable;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// The server's part of the folder, until it is whole.
+const PARTIAL: &str = "restore.partial";
+/// Ids left out after a restore: as many may have been given out since the backup.
+const SKIPPED_IDS: u32 = 1_000_000;
+
+#[derive(Args)]
+pub struct RestoreArgs {
+    /// The backup
+    file: PathBuf,
+    /// The new state folder; it must be empty
+    #[arg(long, env = "SLUICE_STATE")]
+    state: Option<PathBuf>,
+    /// How many job ids are left out: at least as many as were given out after the backup
+    #[arg(long, default_value_t = SKIPPED_IDS, value_name = "N")]
+    skip_ids: u32,
+}
+
+pub fn run(args: &RestoreArgs) -> VerbResult {
+    let path = args.state.clone().unwrap_or_else(crate::client::default_state_dir);
+    let file = File::open(&args.file).map_err(VerbError::file(&args.file))?;
+    if !file.metadata().map_err(VerbError::file(&args.file))?.is_file() {
+        let text = format!("{}: a backup is restored from a plain file", args.file.display());
+        return Err(VerbError::Message(text));
+    }
+    refuse_used(&path)?;
+    let state = StateDir::prepare_empty(&path)?;
+    let partial = state.path.join(PARTIAL);
+    let made = state.trusted()?.folder(PARTIAL, 0o700).map(drop);
+    made.map_err(VerbError::file(&partial))?;
+    let restored = match restore(&file, &partial, args.skip_ids) {
+        Ok(restored) => restored,
+        Err(error) => {
+            // The folder is this process's user's alone. What stays is said by the next restore.
+            let _ = std::fs::remove_dir_all(&partial);
+            return Err(error.into());
+        }
+    };
+    let server = state.server_dir();
+    std::fs::rename(&partial, &server).map_err(VerbError::file(&server))?;
+    let folder = File::open(&state.path).and_then(|folder| folder.sync_all());
+    folder.map_err(VerbError::file(&state.path))?;
+    report(&state.path, &restored);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A folder in which anything is could be a cluster's, or be about to become one.
+fn refuse_used(path: &Path) -> Result<(), VerbError> {
+    let mut entries = match std::fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(VerbError::file(path)(error)),
+    };
+    match entries.next() {
+        None => Ok(()),
+        Some(_) => {
+            let path = path.display();
+            let text = format!("{path} is not empty: a backup is restored into an empty folder");
+            Err(VerbError::Message(text))
+        }
+    }
+}
+
+fn report(path: &Path, restored: &Restored) {
+    let Restored { manifest, jobs, next_job } = restored;
+    println!(
+        "restored {} to {}: {jobs} jobs as of event {}, ids go on at {next_job}",
+        printable(&manifest.cluster),
+        path.display(),
+        manifest.seq
+    );
+    if !manifest.keys {
+        println!("the backup has no keys: agents join anew, and secrets must be set again");
+    }
+}
