@@ -48,6 +48,9 @@ const JOIN_BYTES_MAX: usize = 64 << 10;
 /// A connection that is silent for so long is asked whether it is still there.
 const KEEPALIVE_S: u32 = 60;
 
+/// A connection whose peer has acknowledged nothing of what was sent for so long is broken.
+const UNACKNOWLEDGED_MS: u32 = 20_000;
+
 const BEAT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Serves the HTTP of a client on a node, as its agent with this certificate says who it is.
@@ -114,6 +117,8 @@ async fn connection(
     // A machine that vanished does not keep the slots of its clients.
     setsockopt(&socket, sockopt::KeepAlive, &true)?;
     setsockopt(&socket, sockopt::TcpKeepIdle, &KEEPALIVE_S)?;
+    // Nor does a network that swallows long packets (MTU) hold orders back for ever, while short heartbeats still come.
+    setsockopt(&socket, sockopt::TcpUserTimeout, &UNACKNOWLEDGED_MS)?;
     let late = || io::Error::new(io::ErrorKind::TimedOut, "it did not say who it is in time");
     let greeting = async {
         let mut stream = acceptor.accept(socket).await?;
@@ -303,7 +308,8 @@ async fn reconcile(shared: &Shared, hello: Hello, nodes: &[String], link: &Link)
             let mut facts = shared.volatile.facts.write().expect("no panic while writing facts");
             facts.insert(name.clone(), node_facts);
             drop(facts);
-            shared.dispatch.reconcile(name, held);
+            // The queue may be full while the dispatcher is busy: the runtime's thread must not wait for it.
+            tokio::task::block_in_place(|| shared.dispatch.reconcile(name, held));
         }
     }
 }

@@ -66,6 +66,12 @@ pub(super) async fn serve(
         .map_err(|_| AgentError::Link("no welcome came".into()))??;
     agent.check_term(welcome.term)?;
     agent.skew = Skew::between(welcome.now, wall_clock::now());
+    if let Some(ahead_s) = agent.skew.noticeable_s() {
+        tracing::warn!(
+            ahead_s,
+            "the server's clock is not this machine's; orders and reports are converted"
+        );
+    }
     agent.set_policies(welcome.policies);
     agent.reports.reconnect();
     agent.gpus.reconnect();
