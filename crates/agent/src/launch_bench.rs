@@ -3,7 +3,7 @@
 
 use crate::error::AgentError;
 use crate::launcher::Launcher;
-use crate::node::Node;
+use crate::node::{Host, Node};
 use crate::wall_clock::Skew;
 use model::allocation::NodeShare;
 use model::amount::Bytes;
@@ -40,7 +40,8 @@ struct SupervisorConnection {
 impl LaunchPath {
     /// `launcher` must be started before anything else in the process.
     pub fn open(launcher: Launcher, state: &Path) -> Result<LaunchPath, AgentError> {
-        Ok(LaunchPath { launcher, node: Node::open(state, NODE)?, jobs: 0 })
+        let host = Host::open(state, NODE)?;
+        Ok(LaunchPath { launcher, node: Node::open(&host, NODE)?, jobs: 0 })
     }
 
     /// Runs a job of this script to its end, and removes it from the spool.

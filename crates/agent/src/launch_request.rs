@@ -12,12 +12,20 @@ pub(crate) struct LaunchRequest {
     pub group_root: String,
     /// `CgroupPlugin` as slurm.conf writes it.
     pub plugin: String,
+    /// The job's CPUs are only counted.
+    #[serde(default)]
+    pub without_cpuset: bool,
 }
 
 impl LaunchRequest {
     /// Finds the control-group trees that the attempt's group is made in.
     pub fn discover_groups(&self) -> Result<Hierarchy, String> {
         let plugin: Plugin = self.plugin.parse()?;
-        Hierarchy::discover(plugin, &self.group_root).map_err(|e| e.to_string())
+        let found = if self.without_cpuset {
+            Hierarchy::discover_without_cpuset(plugin, &self.group_root)
+        } else {
+            Hierarchy::discover(plugin, &self.group_root)
+        };
+        found.map_err(|e| e.to_string())
     }
 }

@@ -29,6 +29,8 @@ use wire::supervisor::{CHANNEL, FromSupervisor, SupervisorEvent};
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 /// How long the agent waits to send a request before the launcher counts as lost.
 const SEND_TIMEOUT_S: i64 = 10;
+/// The nodes whose control-group trees the launcher has open: a dozen descriptors each.
+const HIERARCHIES_MAX: usize = 8;
 /// The exit code of a forked process that panicked.
 const PANICKED: i32 = 70;
 
@@ -99,7 +101,7 @@ fn run_to_exit(body: impl FnOnce() -> i32) -> ! {
 fn serve(socket: OwnedFd) -> i32 {
     let Ok(socket) = become_daemon(socket) else { return 1 };
     supervisor::load_before_forks();
-    let mut hierarchies: HashMap<(String, String), Hierarchy> = HashMap::new();
+    let mut hierarchies: HashMap<(String, String, bool), Hierarchy> = HashMap::new();
     let mut buffer = vec![0; REQUEST_BYTES_MAX];
     loop {
         let (length, agent_end) = match receive(&socket, &mut buffer) {
@@ -113,8 +115,11 @@ fn serve(socket: OwnedFd) -> i32 {
         let Ok(request) = serde_json::from_slice::<LaunchRequest>(&buffer[..length]) else {
             continue;
         };
-        let key = (request.plugin.clone(), request.group_root.clone());
+        let key = (request.plugin.clone(), request.group_root.clone(), request.without_cpuset);
         if !hierarchies.contains_key(&key) {
+            if hierarchies.len() >= HIERARCHIES_MAX {
+                hierarchies.clear();
+            }
             match request.discover_groups() {
                 Ok(found) => drop(hierarchies.insert(key.clone(), found)),
                 Err(reason) => {
@@ -130,6 +135,7 @@ fn serve(socket: OwnedFd) -> i32 {
             Ok(ForkResult::Child) => {
                 drop(socket);
                 let hierarchy = hierarchies.remove(&key);
+                drop(hierarchies);
                 run_to_exit(|| supervisor::run(&request, agent_end.into(), hierarchy))
             }
             Err(errno) => {

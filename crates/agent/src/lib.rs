@@ -27,6 +27,8 @@ pub mod gpu_monitor;
 pub mod in_job;
 #[doc(hidden)]
 pub mod launch_bench;
+#[doc(hidden)]
+pub mod many_agents;
 pub mod output_reader;
 pub mod socket_folder;
 pub mod trusted_dir;

@@ -13,6 +13,9 @@ pub(crate) fn today() -> i64 {
     now().secs() / (24 * 60 * 60)
 }
 
+/// Clocks that are so far apart are worth a line.
+const NOTICED_S: i64 = 5;
+
 /// How far the server's clock is ahead of ours.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Skew {
@@ -22,6 +25,12 @@ pub(crate) struct Skew {
 impl Skew {
     pub fn between(server: Timestamp, own: Timestamp) -> Skew {
         Skew { ahead_ms: server.millis().saturating_sub(own.millis()) }
+    }
+
+    /// How many seconds the clocks are apart, where it is worth a line: times are converted, but files and logs are not.
+    pub fn noticeable_s(self) -> Option<i64> {
+        let seconds = self.ahead_ms / 1000;
+        (seconds.abs() >= NOTICED_S).then_some(seconds)
     }
 
     pub fn to_server(self, own: Timestamp) -> Timestamp {
@@ -43,5 +52,7 @@ mod tests {
         let skew = Skew::between(at(5_000), at(2_000));
         assert_eq!(skew.to_server(at(2_500)), at(5_500));
         assert_eq!(skew.to_own(skew.to_server(at(7))), at(7));
+        assert_eq!(skew.noticeable_s(), None);
+        assert_eq!(Skew::between(at(0), at(60_000)).noticeable_s(), Some(-60));
     }
 }

@@ -41,6 +41,7 @@ use crate::writer::thread::WriterThread;
 use crate::writer::{books, collect, tick};
 use cluster::token::{ADMIN_TOKEN, TokenStatus, UserToken};
 use cluster::{ClusterConfig, Command};
+use model::node::SlotState;
 use model::principal::Role;
 use russh::keys::PrivateKey;
 use std::net::TcpListener;
@@ -52,8 +53,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
 use wire::ssh::SshEndpoint;
 
-/// How long `up` waits for this machine's agent before it says that it is up.
-const LOCAL_NODES_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(15);
+/// After so long without this machine's agent, the server logs that it is missing.
+const LOCAL_NODES_NOTICE: std::time::Duration = std::time::Duration::from_secs(15);
 
 pub struct ServerOptions {
     /// The server's own part of the state folder.
@@ -381,20 +382,28 @@ impl StopSignals {
     }
 }
 
-/// Waits until the nodes of this machine answer, so that work can start. Bounded; missing nodes are logged.
+/// Waits until all nodes of this machine answer: a cluster on which nothing can run is not up. Clients are served meanwhile.
 async fn await_nodes(shared: &Shared, nodes: &[String]) {
-    let deadline = tokio::time::Instant::now() + LOCAL_NODES_TIMEOUT;
+    let notice = tokio::time::Instant::now() + LOCAL_NODES_NOTICE;
     let mut commits = shared.commits.subscribe();
+    let mut is_told = false;
     loop {
-        let missing = nodes.iter().filter(|n| !shared.agents.is_connected(n)).count();
-        if missing == 0 {
+        let missing = nodes.len() - shared.agents.connected(nodes);
+        if missing == 0 && are_up(shared, nodes) {
             return;
         }
-        if tokio::time::timeout_at(deadline, commits.changed()).await.is_err() {
+        if is_told {
+            let _ = commits.changed().await;
+        } else if tokio::time::timeout_at(notice, commits.changed()).await.is_err() {
             tracing::warn!("{missing} of {} nodes do not answer yet", nodes.len());
-            return;
+            is_told = true;
         }
     }
+}
+
+fn are_up(shared: &Shared, nodes: &[String]) -> bool {
+    let state = shared.read();
+    nodes.iter().all(|n| state.nodes.get(n).is_none_or(|node| node.slot == SlotState::Up))
 }
 
 /// Whether there is a join file that is still good, or that all its nodes have already joined by.

@@ -1,7 +1,7 @@
-//! Durable submits over one HTTP/2 connection: `submit_rate SOCKET JOBS IN_FLIGHT [equal]`.
+//! Durable submits over one HTTP/2 connection: `submit_rate SOCKET JOBS IN_FLIGHT [equal] [ready]`.
 //!
 //! Held jobs with a script of 1 kB and an environment of 4 kB each; every one has a script and an
-//! environment of its own, unless `equal` is said. Prints submits a second, and the CPU that this
+//! environment of its own, unless `equal` is said. With `ready` they are not held. Prints submits a second, and the CPU that this
 //! client took for each.
 
 use bytes::Bytes;
@@ -23,10 +23,11 @@ type Failure = Box<dyn Error + Send + Sync>;
 async fn main() -> Result<(), Failure> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [socket, jobs, in_flight, rest @ ..] = args.as_slice() else {
-        return Err("usage: submit_rate SOCKET JOBS IN_FLIGHT [equal]".into());
+        return Err("usage: submit_rate SOCKET JOBS IN_FLIGHT [equal] [ready]".into());
     };
     let (jobs, in_flight): (usize, usize) = (jobs.parse()?, in_flight.parse()?);
     let equal = rest.iter().any(|word| word == "equal");
+    let ready = rest.iter().any(|word| word == "ready");
     let stream = tokio::net::UnixStream::connect(socket).await?;
     let (sender, connection) =
         http2::handshake::<_, _, Full<Bytes>>(TokioExecutor::new(), TokioIo::new(stream)).await?;
@@ -42,7 +43,7 @@ async fn main() -> Result<(), Failure> {
                     if number >= jobs {
                         return Ok::<(), Failure>(());
                     }
-                    let body = submission(if equal { 0 } else { number });
+                    let body = submission(if equal { 0 } else { number }, ready);
                     let request = Request::post("http://sluice/api/v1/call").body(body.into())?;
                     let response = sender.send_request(request).await?;
                     let answer = response.into_body().collect().await?.to_bytes();
@@ -67,8 +68,8 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// One held job, as a program would send it.
-fn submission(number: usize) -> Vec<u8> {
+/// One job, as a program would send it.
+fn submission(number: usize, ready: bool) -> Vec<u8> {
     let mut script = format!("#!/bin/bash\n#SBATCH --comment={number}\n");
     while script.len() < SCRIPT_BYTES {
         script.push_str("# the work of this job is described here, line by line\n");
@@ -81,12 +82,13 @@ fn submission(number: usize) -> Vec<u8> {
         environment.push_str(&format!("VARIABLE_{name}=/opt/software/{name}/lib/python\\u0000"));
     }
     let script = script.replace('\n', "\\n");
+    let hold = if ready { "" } else { r#""hold":"user","# };
     format!(
         r##"{{"version":1,"call":{{"submit":{{"spec":{{"name":"rate","owner":{{"name":"","uid":0,"gid":0}},
 "components":[{{"request":{{"nodes":{{"min":1,"max":1}},"cpus_per_task":{{"min":1,"max":1}},
 "memory":{{"per_node":{{"min":10485760,"max":10485760}}}}}}}}],
 "launch":{{"kind":"batch","work_dir":"/tmp","stdout":"/dev/null"}},"requeue":true}},
-"hold":"user","script":"{script}","environment":"{environment}"}}}}}}"##
+{hold}"script":"{script}","environment":"{environment}"}}}}}}"##
     )
     .into_bytes()
 }

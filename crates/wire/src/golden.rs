@@ -374,7 +374,7 @@ fn messages_of_the_agent_link_keep_their_names() {
         attempts: vec![SpooledAttempt { attempt: attempt(), alive: true }],
         device_change: None,
     };
-    let hello = Hello { version: 1, program: "sluice 1".into(), nodes: vec![node] };
+    let hello = Hello { version: 1, program: "sluice 1".into(), nodes: vec![node], more: false };
     let json = serde_json::to_value(ToServer::Hello(hello)).unwrap();
     let attempts = &json["hello"]["nodes"][0]["attempts"];
     assert_eq!(attempts.to_string(), r#"[{"alive":true,"attempt":{"job":12,"number":1}}]"#);

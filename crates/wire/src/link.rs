@@ -17,6 +17,10 @@ use std::collections::BTreeMap;
 /// The name in the server's certificate, whatever its address is: the authority vouches for it alone.
 pub const SERVER_NAME: &str = "sluice-server";
 
+/// Nodes of which one message tells at most, beside a list of names: a message of an agent with more nodes would go beyond
+/// the bound of a frame.
+pub const NODES_PER_MESSAGE: usize = 512;
+
 /// JSON messages.
 pub const CHANNEL_CONTROL: u8 = 0;
 /// Stream bytes: the stream's number (4 bytes little-endian), then the data.
@@ -185,6 +189,9 @@ pub struct Hello {
     pub version: u32,
     pub program: String,
     pub nodes: Vec<NodeHello>,
+    /// Another hello with further nodes of the same agent follows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub more: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -214,6 +221,7 @@ pub struct Welcome {
     pub now: Timestamp,
     #[serde(rename = "beat_interval_ms")]
     pub heartbeat_interval_ms: u64,
+    /// Of the first [`NODES_PER_MESSAGE`] nodes; the others' follow as [`ToAgent::Policies`].
     pub policies: BTreeMap<String, NodePolicy>,
 }
 

@@ -1,12 +1,13 @@
 //! The pause between two tries to dial a server that does not answer.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
 const MIN: Duration = Duration::from_millis(100);
 const MAX: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Backoff(Duration);
+pub(crate) struct Backoff(Duration);
 
 impl Backoff {
     pub fn new() -> Backoff {
@@ -23,8 +24,10 @@ impl Backoff {
         self.0 == MIN
     }
 
+    /// Between half of it and all: agents that lost the same server do not all come at the same moment.
     pub fn pause(&self) -> Duration {
-        self.0
+        let random = RandomState::new().build_hasher().finish();
+        self.0 / 2 + self.0.mul_f64(0.5 * (random as f64 / u64::MAX as f64))
     }
 
     pub fn lengthen(&mut self) {

@@ -131,7 +131,8 @@ impl Agent {
             });
         }
         self.tell_of_lost_slices();
-        let nodes: Vec<&String> = self.nodes.keys().collect();
+        let mut nodes = self.nodes_with_gpus();
+        nodes.extend(self.layout.said.keys());
         let is_news = nodes
             .iter()
             .any(|node| self.layout.said.get(*node) != self.layout_conflict(node).as_ref());
@@ -179,6 +180,12 @@ impl Agent {
         }
     }
 
+    /// The nodes with jobs that have GPUs which may be divided anew.
+    fn nodes_with_gpus(&self) -> BTreeSet<&String> {
+        let with = self.attempts.iter().filter(|(_, held)| !held.divided.units.is_empty());
+        with.map(|(key, _)| &key.node).collect()
+    }
+
     /// What of a node's GPUs has changed under jobs that have some of them; `None` if none has any.
     pub(super) fn layout_conflict(&self, node: &str) -> Option<String> {
         let is_former = |held: &AttemptEntry| {
@@ -198,7 +205,7 @@ impl Agent {
 
     /// Notes what a hello says.
     pub(super) fn note_conflicts(&mut self) -> BTreeMap<String, String> {
-        let nodes = self.nodes.keys();
+        let nodes = self.nodes_with_gpus().into_iter();
         let said = nodes.filter_map(|node| Some((node.clone(), self.layout_conflict(node)?)));
         self.layout.said = said.collect();
         self.layout.said.clone()

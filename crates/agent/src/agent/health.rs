@@ -188,11 +188,14 @@ impl Agent {
 
 /// `None` where control groups are not available.
 fn make_group(node: &Node, count: u64) -> Option<CheckGroup> {
-    if node.hierarchy.capabilities().layout == Layout::Tracked {
+    if node.capabilities().layout == Layout::Tracked {
         return None;
     }
     let name = format!("health_{}_{count}", wall_clock::now().0);
-    match JobGroup::create(&node.hierarchy, &name, &GroupLimits::default()) {
+    let made = node
+        .hierarchy()
+        .and_then(|trees| Ok(JobGroup::create(&trees, &name, &GroupLimits::default())?));
+    match made {
         Ok(group) => Some(CheckGroup::new(group)),
         Err(error) => {
             tracing::warn!(node = node.name, %error, "a health check runs without a group");

@@ -2,7 +2,7 @@
 //! and dials the server, `session` serves one connection, `orders` carries out orders, `requests` answers requests about
 //! attempts, `supervisor_connection` and `liveness` watch the supervisors, `health` checks the nodes.
 
-mod backoff;
+pub(crate) mod backoff;
 mod device_layout;
 mod energy;
 mod exporter;
@@ -24,9 +24,9 @@ use crate::error::AgentError;
 use crate::launcher::Launcher;
 use crate::link::reports::ReportQueue;
 use crate::login_listener::Login;
-use crate::node::Node;
 use crate::node::facts;
-use crate::node::facts::GresOfNode;
+use crate::node::facts::{GresOfNode, MachineLoad};
+use crate::node::{Host, Node};
 use crate::order_gate::Gate;
 use crate::supervisor::folders::scratch::ScratchLocation;
 use crate::wall_clock::{self, Skew};
@@ -39,11 +39,13 @@ use health::HealthChecks;
 use model::allocation::NodeShare;
 use model::id::StepId;
 use model::limits::{DeviceLine, DeviceUnit};
-use model::node::NodeConfig;
+use model::node::{NodeConfig, NodeFacts};
 use model::run::{ExitStatus, Usage};
 use model::time::Timestamp;
 pub use run::{AgentConfig, run};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+use std::sync::Arc;
 use std::time::Instant;
 use supervisor_connection::{
     AttemptUpdate, ORDERS_MAX, SupervisorSearch, find_supervisor, serve_supervisor,
@@ -57,6 +59,8 @@ use wire::supervisor::{FromSupervisor, SupervisorEvent, ToSupervisor};
 
 /// Updates of attempts, and messages to the server, that may wait.
 const UPDATES_MAX: usize = 1024;
+/// Nodes of which one heartbeat tells.
+const BEAT_NODES_MAX: usize = 512;
 /// Logins that may wait.
 const LOGINS_MAX: usize = 32;
 
@@ -111,7 +115,10 @@ impl AttemptEntry {
 }
 
 pub(crate) struct Agent {
+    host: Arc<Host>,
     pub nodes: BTreeMap<String, Node>,
+    /// The last node that a heartbeat told of.
+    last_told: Option<String>,
     attempts: HashMap<AttemptKey, AttemptEntry>,
     pub launcher: AsyncFd<Launcher>,
     gate: Gate,
@@ -141,6 +148,7 @@ pub(crate) struct Agent {
 
 impl Agent {
     pub fn new(
+        host: Arc<Host>,
         nodes: BTreeMap<String, Node>,
         gate: Gate,
         launcher: AsyncFd<Launcher>,
@@ -152,7 +160,9 @@ impl Agent {
         let (updates_in, updates) = mpsc::channel(UPDATES_MAX);
         let (logins_in, logins) = mpsc::channel(LOGINS_MAX);
         Agent {
+            host,
             nodes,
+            last_told: None,
             attempts: HashMap::new(),
             launcher,
             gate,
@@ -183,10 +193,14 @@ impl Agent {
         if let Some(state) = self.nodes.values().next().and_then(Node::state) {
             SetFrequency::release_of_other_nodes(state, &|node| self.nodes.contains_key(node));
         }
+        let groups = self.host.existing_groups()?;
         for name in names {
             let node = &self.nodes[&name];
             let mut attempts = node.spool.attempts()?;
-            node.clear_leftovers(&attempts)?;
+            if node.has_group(&groups) {
+                node.clear_leftover_groups(&attempts)?;
+            }
+            node.clear_leftover_files(&attempts);
             // A folder without its record was never passed to the launcher.
             for unstarted in attempts.extract_if(.., |a| !node.spool.has_record(*a)) {
                 node.spool.remove(unstarted)?;
@@ -271,8 +285,14 @@ impl Agent {
     /// Removes what the agent leaves behind when it ends: groups and folders of nodes without jobs. Jobs continue.
     pub fn shut_down(&self) {
         self.health.shut_down();
+        let groups = self.host.existing_groups().unwrap_or_else(|error| {
+            tracing::info!(%error, "the groups of its nodes stay");
+            BTreeSet::new()
+        });
         for node in self.nodes.values() {
-            if let Err(error) = node.remove_root() {
+            if node.has_group(&groups)
+                && let Err(error) = node.remove_root()
+            {
                 tracing::info!(node = node.name, %error, "its groups stay");
             }
             node.folders(&node.policy.site).iter().for_each(ScratchLocation::remove);
@@ -291,37 +311,43 @@ impl Agent {
     /// The nodes' part of the hello at the start of a session.
     pub fn hello(&mut self) -> Vec<NodeHello> {
         let changes = self.note_conflicts();
-        let held = |name: &str| {
-            let mine = self.attempts.iter().filter(|(key, _)| key.node == name);
-            let mut attempts: Vec<SpooledAttempt> = mine
-                .map(|(key, held)| SpooledAttempt {
-                    attempt: key.attempt,
-                    alive: !held.has_ended(),
-                })
-                .collect();
+        let mut held: HashMap<&str, Vec<SpooledAttempt>> = HashMap::new();
+        for (key, entry) in &self.attempts {
+            let spooled = SpooledAttempt { attempt: key.attempt, alive: !entry.has_ended() };
+            held.entry(&key.node).or_default().push(spooled);
+        }
+        let load = MachineLoad::read();
+        let node = |node: &Node| {
+            let mut attempts = held.remove(node.name.as_str()).unwrap_or_default();
             attempts.sort_by_key(|held| held.attempt);
-            attempts
-        };
-        let node = |node: &Node| NodeHello {
-            name: node.name.clone(),
-            facts: self.facts_of(node),
-            detected: self.hardware[&node.name].clone(),
-            attempts: held(&node.name),
-            device_change: changes.get(&node.name).cloned(),
+            NodeHello {
+                name: node.name.clone(),
+                facts: self.facts_of(node, load),
+                detected: self.hardware[&node.name].clone(),
+                attempts,
+                device_change: changes.get(&node.name).cloned(),
+            }
         };
         self.nodes.values().map(node).collect()
     }
 
+    /// The facts of the next nodes in turn, of all where they are few: that a link lives is all that the server needs to
+    /// hear of each of them.
     pub fn heartbeat(&mut self) -> ToServer {
         self.energy.read_packages(Instant::now());
-        let nodes = self.nodes.values().map(|node| (node.name.clone(), self.facts_of(node)));
-        ToServer::Heartbeat { nodes: nodes.collect() }
+        let after = self.last_told.take().map_or(Bound::Unbounded, Bound::Excluded);
+        let load = MachineLoad::read();
+        let told = self.nodes.range::<String, _>((after, Bound::Unbounded)).take(BEAT_NODES_MAX);
+        let told = told.map(|(name, node)| (name.clone(), self.facts_of(node, load)));
+        let told: Vec<(String, NodeFacts)> = told.collect();
+        let is_round = self.nodes.keys().next_back() == told.last().map(|(name, _)| name);
+        self.last_told = told.last().filter(|_| !is_round).map(|(name, _)| name.clone());
+        ToServer::Heartbeat { nodes: told }
     }
 
-    fn facts_of(&self, node: &Node) -> model::node::NodeFacts {
-        let can = node.hierarchy.capabilities();
-        let lacks = facts::not_enforced(can, Some(&node.policy), &node.folder);
-        let mut facts = facts::facts(&self.machine, self.started, lacks);
+    fn facts_of(&self, node: &Node, load: MachineLoad) -> NodeFacts {
+        let lacks = facts::not_enforced(node.capabilities(), Some(&node.policy), &node.folder);
+        let mut facts = facts::facts(&self.machine, load, self.started, lacks);
         facts.gpus.clone_from(&self.gpus.last);
         facts.power_w = self.energy.power_w();
         facts.mean_power_w = self.energy.mean_power_w(Instant::now());
@@ -332,12 +358,14 @@ impl Agent {
         self.set_health_checks(&policies);
         self.check_cdi_files(&policies);
         self.set_exporter(&policies);
+        let mut told = BTreeSet::new();
         for (name, policy) in policies {
             if let Some(node) = self.nodes.get_mut(&name) {
                 node.policy = policy;
-                self.confirm_gpus(&name);
+                told.insert(name);
             }
         }
+        self.confirm_gpus(&told);
     }
 
     /// Says what is wrong with vendors' files, once while it stays so.
@@ -353,13 +381,13 @@ impl Agent {
         }
     }
 
-    /// Sets the GPUs of adopted attempts by the node's first policy. What was counted of others is dropped.
-    fn confirm_gpus(&mut self, node: &str) {
-        let of_node = self.attempts.iter_mut().filter(|(key, _)| key.node == node);
-        let adopted = of_node.filter_map(|(key, held)| Some((key.clone(), held.share.take()?)));
+    /// Sets the GPUs of adopted attempts by their node's first policy. What was counted of others is dropped.
+    fn confirm_gpus(&mut self, nodes: &BTreeSet<String>) {
+        let of_nodes = self.attempts.iter_mut().filter(|(key, _)| nodes.contains(&key.node));
+        let adopted = of_nodes.filter_map(|(key, held)| Some((key.clone(), held.share.take()?)));
         let adopted: Vec<(AttemptKey, NodeShare)> = adopted.collect();
         for (key, share) in adopted {
-            let gpus = self.gpus_of(node, &share);
+            let gpus = self.gpus_of(&key.node, &share);
             let energy = self.energy.mark(&gpus);
             if let Some(held) = self.attempts.get_mut(&key)
                 && held.gpus.numbers() != gpus

@@ -8,8 +8,8 @@ use crate::detect::Machine;
 use crate::error::AgentError;
 use crate::launcher::Launcher;
 use crate::link::credentials::Credentials;
-use crate::node::Node;
 use crate::node::facts::GresOfNode;
+use crate::node::{Host, Node};
 use crate::order_gate::Gate;
 use crate::order_gate::replay_guard::ReplayGuard;
 use crate::trusted_dir::TrustedDir;
@@ -177,8 +177,9 @@ fn set_up(
     let names = if config.nodes.is_empty() { granted } else { &config.nodes };
     let mut nodes = BTreeMap::new();
     let mut replay_guard = HashMap::new();
+    let host = Host::open(state, names.first().ok_or(AgentError::NotJoined)?)?;
     for name in names {
-        let node = Node::open(state, name)?;
+        let node = Node::open(&host, name)?;
         replay_guard.insert(name.clone(), ReplayGuard::open(&node.folder, wall_clock::now())?);
         nodes.insert(name.clone(), node);
     }
@@ -194,7 +195,7 @@ fn set_up(
         // The monitor finds the same, and tells it.
         tracing::debug!(why, "the GPUs are those that /proc and /sys show");
     }
-    Ok(Agent::new(nodes, gate, launcher, machine, gres_of))
+    Ok(Agent::new(host, nodes, gate, launcher, machine, gres_of))
 }
 
 /// The signals that end the agent.

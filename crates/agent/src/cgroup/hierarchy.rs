@@ -1,5 +1,6 @@
 //! Finds the control-group trees of this machine, and makes our root group in each that is useful.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use nix::errno::Errno;
@@ -10,7 +11,7 @@ use super::dir::check_name;
 use super::error::CgroupError;
 use super::mounts::{Controller, ControllerSet, Mount, Version, parse_mountinfo};
 use super::plugin::Plugin;
-use super::root_group::{RootGroup, open_root};
+use super::root_group::{RootGroup, open_root, roots_named};
 use super::tracked_processes;
 
 pub struct Hierarchy {
@@ -24,6 +25,35 @@ impl Hierarchy {
     /// Finds the trees that `plugin` allows and makes our root group `root_name` in each. `Auto` never fails for lack
     /// of trees or permissions: [`Hierarchy::capabilities`] has what is missing.
     pub fn discover(plugin: Plugin, root_name: &str) -> Result<Hierarchy, CgroupError> {
+        Hierarchy::discover_trees(plugin, root_name, &|_| true)
+    }
+
+    /// The same for jobs whose CPUs are only counted: a v1 tree of CPU sets alone is left out. The kernel compares each
+    /// group in it with all its siblings, which takes long on a machine of thousands of declared nodes.
+    pub fn discover_without_cpuset(
+        plugin: Plugin,
+        root_name: &str,
+    ) -> Result<Hierarchy, CgroupError> {
+        let cpuset = ControllerSet::of(&[Controller::Cpuset]);
+        Hierarchy::discover_trees(plugin, root_name, &|wanted| wanted != cpuset)
+    }
+
+    /// The names of the root groups that begin with `prefix`, in any tree or by the mark of a tracked process. Makes none.
+    pub fn existing_roots(prefix: &str) -> Result<BTreeSet<String>, CgroupError> {
+        let own = read_proc("/proc/self/cgroup")?;
+        let mut found = tracked_processes::marked_roots()?;
+        found.retain(|name| name.starts_with(prefix));
+        for mount in parse_mountinfo(&read_proc("/proc/self/mountinfo")?) {
+            found.extend(roots_named(&mount, &own, prefix)?);
+        }
+        Ok(found)
+    }
+
+    fn discover_trees(
+        plugin: Plugin,
+        root_name: &str,
+        is_needed: &dyn Fn(ControllerSet) -> bool,
+    ) -> Result<Hierarchy, CgroupError> {
         check_name(root_name)?;
         let own = read_proc("/proc/self/cgroup")?;
         // The file does not exist in kernels built without v1.
@@ -38,7 +68,7 @@ impl Hierarchy {
                 continue;
             }
             let wanted = wanted_of(mount, &roots);
-            if wanted.is_empty() {
+            if wanted.is_empty() || (mount.version == Version::V1 && !is_needed(wanted)) {
                 continue;
             }
             match open_root(mount, wanted, &own, root_name, &mut found.refusals) {

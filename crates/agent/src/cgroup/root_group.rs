@@ -1,5 +1,6 @@
 //! Our root group in one tree: found or made, and prepared for the groups of jobs below it.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,8 +23,14 @@ pub(super) struct RootGroup {
 /// The groups under which our root group may be made: as root the top of the tree, else the group delegated to this
 /// user.
 fn bases(mount: &Mount, own: &str, root_name: &str) -> Vec<PathBuf> {
+    let leaf = leaf_name(root_name);
+    let is_ours = |part: &OsStr| part == root_name || part == leaf.as_str();
+    bases_above(mount, own, &is_ours)
+}
+
+fn bases_above(mount: &Mount, own: &str, is_ours: &dyn Fn(&OsStr) -> bool) -> Vec<PathBuf> {
     let delegated = own_group(own, mount)
-        .map(|path| above_ours(&path, root_name))
+        .map(|path| above_ours(&path, is_ours))
         .and_then(|path| folder_of(mount, &path));
     let top = Uid::effective().is_root().then(|| mount.at.clone());
     let mut bases: Vec<PathBuf> = top.into_iter().chain(delegated).collect();
@@ -32,11 +39,24 @@ fn bases(mount: &Mount, own: &str, root_name: &str) -> Vec<PathBuf> {
 }
 
 /// The path above our own groups: an agent that was started inside one of them works beside it, not below it.
-fn above_ours(own: &Path, root_name: &str) -> PathBuf {
-    let leaf = leaf_name(root_name);
-    own.components()
-        .take_while(|part| part.as_os_str() != root_name && part.as_os_str() != leaf.as_str())
-        .collect()
+fn above_ours(own: &Path, is_ours: &dyn Fn(&OsStr) -> bool) -> PathBuf {
+    own.components().take_while(|part| !is_ours(part.as_os_str())).collect()
+}
+
+/// The root groups in one tree whose names begin with `prefix`.
+pub(super) fn roots_named(
+    mount: &Mount,
+    own: &str,
+    prefix: &str,
+) -> Result<Vec<String>, CgroupError> {
+    let is_ours = |part: &OsStr| part.as_encoded_bytes().starts_with(prefix.as_bytes());
+    let mut found = Vec::new();
+    for base in bases_above(mount, own, &is_ours) {
+        // A tree that this user cannot list has no group of his.
+        let Ok(base) = GroupDir::open(&base) else { continue };
+        found.extend(base.children()?.into_iter().filter(|name| name.starts_with(prefix)));
+    }
+    Ok(found)
 }
 
 pub(super) fn open_root(
@@ -90,7 +110,8 @@ mod tests {
             ("/a/sluice/job_1", "/a"),
             ("/", "/"),
         ] {
-            assert_eq!(above_ours(Path::new(own), "sluice"), Path::new(base), "{own}");
+            let is_ours = |part: &OsStr| part == "sluice" || part == "sluice.agent";
+            assert_eq!(above_ours(Path::new(own), &is_ours), Path::new(base), "{own}");
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Weaker than a group: a process that drops its environment *and* outlives all its ancestors escapes once the
 //! supervisor has ended. While the supervisor lives it is the subreaper, and no descendant escapes.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File};
 use std::io::Read;
 
@@ -71,6 +71,13 @@ pub(super) fn marked_groups(root_name: &str) -> Result<Vec<String>, CgroupError>
     let own = getpid().as_raw();
     let strangers = scan()?.into_iter().filter(|process| !process.dead && process.pid != own);
     Ok(strangers.filter_map(|process| group(process.mark.as_ref()?)).collect())
+}
+
+/// The root groups, by their names, of which a living process has a mark.
+pub(super) fn marked_roots() -> Result<BTreeSet<String>, CgroupError> {
+    let living = scan()?.into_iter().filter(|process| !process.dead);
+    let root = |mark: String| mark.split_once('/').map(|(root, _)| root.to_owned());
+    Ok(living.filter_map(|process| process.mark.and_then(root)).collect())
 }
 
 fn members(all: &[TrackedProcess], mark: &str, owner: Option<i32>, own: i32) -> Vec<i32> {

@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -18,6 +18,10 @@ use wire::link::{CHANNEL_CONTROL, CHANNEL_STREAM, SERVER_NAME, ToServer};
 
 /// How long a server may take to answer a connection or to read what is sent.
 const IO_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long one address of a server may take, so that the next is tried before the node counts as lost.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// The addresses of one name that are tried.
+const ADDRESSES_MAX: usize = 8;
 const READ_BYTES: usize = 64 << 10;
 
 pub(crate) struct Link {
@@ -98,10 +102,7 @@ pub(crate) async fn dial(
 ) -> Result<TlsStream<TcpStream>, AgentError> {
     let unreachable = |source| AgentError::Unreachable { address: address.to_owned(), source };
     let late = || unreachable(io::ErrorKind::TimedOut.into());
-    let stream = timeout(IO_TIMEOUT, TcpStream::connect(address))
-        .await
-        .map_err(|_| late())?
-        .map_err(unreachable)?;
+    let stream = connect(address).await.map_err(unreachable)?;
     // Dialling a free local port can connect to itself, which would keep the server from binding the port again.
     if stream.local_addr().ok() == stream.peer_addr().ok() {
         return Err(unreachable(io::ErrorKind::ConnectionRefused.into()));
@@ -110,6 +111,21 @@ pub(crate) async fn dial(
     let name = ServerName::try_from(SERVER_NAME).map_err(|e| AgentError::Tls(e.to_string()))?;
     let handshake = TlsConnector::from(config).connect(name, stream);
     timeout(IO_TIMEOUT, handshake).await.map_err(|_| late())?.map_err(unreachable)
+}
+
+/// Connects to the first address of the name that answers. The name is resolved anew each time: the server may have moved.
+async fn connect(address: &str) -> io::Result<TcpStream> {
+    let late = || io::Error::from(io::ErrorKind::TimedOut);
+    let found = timeout(IO_TIMEOUT, lookup_host(address)).await.map_err(|_| late())??;
+    let mut failure = io::Error::from(io::ErrorKind::NotFound);
+    for address in found.take(ADDRESSES_MAX) {
+        match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => failure = error,
+            Err(_) => failure = late(),
+        }
+    }
+    Err(failure)
 }
 
 /// Makes a configuration that trusts only this authority, with a client certificate if `identity` is given.

@@ -20,8 +20,23 @@ const PROMISES: [&str; 8] =
 /// The prefix of a line about a device file.
 const UNREACHABLE: &str = "gres";
 
+/// What changes all the time, read once for all nodes of the machine.
+#[derive(Clone, Copy)]
+pub(crate) struct MachineLoad {
+    free_memory: Bytes,
+    cpu_load: u32,
+}
+
+impl MachineLoad {
+    pub fn read() -> MachineLoad {
+        let free_memory = free_memory(&read("/proc/meminfo"));
+        MachineLoad { free_memory, cpu_load: cpu_load(&read("/proc/loadavg")) }
+    }
+}
+
 pub(crate) fn facts(
     machine: &Machine,
+    load: MachineLoad,
     agent_start: Timestamp,
     not_enforced: Vec<String>,
 ) -> NodeFacts {
@@ -34,8 +49,8 @@ pub(crate) fn facts(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         boot_time: Timestamp::from_secs(boot_secs),
         agent_start,
-        free_memory: free_memory(&read("/proc/meminfo")),
-        cpu_load: cpu_load(&read("/proc/loadavg")),
+        free_memory: load.free_memory,
+        cpu_load: load.cpu_load,
         not_enforced,
         gpus: Vec::new(),
         power_w: None,

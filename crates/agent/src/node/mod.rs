@@ -3,13 +3,13 @@
 pub(crate) mod facts;
 pub(crate) mod health_check;
 
-use crate::cgroup::{Hierarchy, JobGroup, Plugin};
+use crate::cgroup::{Capabilities, Hierarchy, JobGroup, Plugin};
 use crate::cpu_frequency::SetFrequency;
 use crate::detect::CpuTopology;
 use crate::detect::cpu_map;
 use crate::error::AgentError;
 use crate::launch_request::LaunchRequest;
-use crate::spool::{AttemptDir, LaunchRecord, Spool, group_name, site_group_names};
+use crate::spool::{LaunchRecord, Spool, group_name, site_group_names};
 use crate::supervisor::container;
 use crate::supervisor::folders::namespaces;
 use crate::supervisor::folders::scratch::{self, ScratchLocation};
@@ -19,10 +19,11 @@ use model::limits::{CgroupPolicy, Limits};
 use model::run::Usage;
 use model::site::Site;
 use ring::digest::{SHA256, digest};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use wire::link::NodePolicy;
 use wire::order::JobLaunch;
@@ -38,10 +39,37 @@ pub(crate) struct Node {
     pub spool: Spool,
     pub folder: PathBuf,
     pub policy: NodePolicy,
-    /// All control-group trees of the machine, whatever the policy uses: for leftovers and capabilities.
-    pub hierarchy: Hierarchy,
-    cpus: CpuTopology,
+    host: Arc<Host>,
     group_root: String,
+}
+
+/// What all nodes of an agent have in common, since they are on one machine. It and not each node has descriptors open:
+/// an agent may be ten thousand nodes.
+pub(crate) struct Host {
+    state: PathBuf,
+    /// The folder of all nodes.
+    nodes: Arc<OwnedFd>,
+    cpus: CpuTopology,
+    can: Capabilities,
+}
+
+impl Host {
+    /// `first` is the name of a node: what control groups can do is found by making its root groups.
+    pub fn open(state: &Path, first: &str) -> Result<Arc<Host>, AgentError> {
+        check_name(first)?;
+        let trees = Hierarchy::discover(Plugin::Auto, &group_root(state, first))?;
+        Ok(Arc::new(Host {
+            state: state.to_owned(),
+            nodes: Spool::open_nodes(state)?,
+            cpus: CpuTopology::read(Path::new("/"))?,
+            can: trees.capabilities().clone(),
+        }))
+    }
+
+    /// The root groups that there are of nodes of this state folder, by their names.
+    pub fn existing_groups(&self) -> Result<BTreeSet<String>, AgentError> {
+        Ok(Hierarchy::existing_roots(&group_root(&self.state, ""))?)
+    }
 }
 
 /// The policy before the server sends one: everything that can be enforced is.
@@ -55,22 +83,32 @@ fn default_policy() -> NodePolicy {
 }
 
 impl Node {
-    pub fn open(state: &Path, name: &str) -> Result<Node, AgentError> {
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-        if name.is_empty() || name.len() > 128 || name.starts_with('.') || !name.chars().all(plain)
-        {
-            return Err(AgentError::NodeName { name: name.to_owned() });
-        }
-        let group_root = group_root(state, name);
+    pub fn open(host: &Arc<Host>, name: &str) -> Result<Node, AgentError> {
+        check_name(name)?;
+        let state = &host.state;
         Ok(Node {
-            spool: Spool::open(state, name)?,
+            spool: Spool::open(state, &host.nodes, name)?,
             folder: state.join("nodes").join(name),
             policy: default_policy(),
-            hierarchy: Hierarchy::discover(Plugin::Auto, &group_root)?,
-            group_root,
-            cpus: CpuTopology::read(Path::new("/"))?,
+            host: host.clone(),
+            group_root: group_root(state, name),
             name: name.to_owned(),
         })
+    }
+
+    /// What control groups can do here.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.host.can
+    }
+
+    /// All control-group trees of the machine, whatever the policy uses, with the node's root group in each.
+    pub fn hierarchy(&self) -> Result<Hierarchy, AgentError> {
+        Ok(Hierarchy::discover(Plugin::Auto, &self.group_root)?)
+    }
+
+    /// Whether its root group is among these.
+    pub fn has_group(&self, existing: &BTreeSet<String>) -> bool {
+        existing.contains(&self.group_root)
     }
 
     /// The state folder, which all nodes of an agent share.
@@ -90,12 +128,12 @@ impl Node {
         let places = if self.policy.limits.declared {
             Vec::new()
         } else {
-            cpu_map::places(&self.cpus, self.policy.cpus, &launch.share.cpus)
+            cpu_map::places(&self.host.cpus, self.policy.cpus, &launch.share.cpus)
         };
         if !places.is_empty() {
             limits.cpus = limits.cpus.map(|_| cpu_map::kernel_cpus(&places));
         }
-        let machine_cpus = self.cpus.cpus.len() as u32;
+        let machine_cpus = self.host.cpus.cpus.len() as u32;
         launch.end_limit = launch.end_limit.map(|end| skew.to_own(end));
         let record = LaunchRecord {
             version: PROTOCOL,
@@ -112,26 +150,37 @@ impl Node {
             site: self.policy.site.clone(),
         };
         let dir = self.spool.create(&record, script.as_deref())?;
-        Ok(self.request(&dir, record.plugin))
-    }
-
-    fn request(&self, dir: &AttemptDir, plugin: String) -> LaunchRequest {
-        LaunchRequest {
+        Ok(LaunchRequest {
             folder: dir.path().to_path_buf(),
             group_root: self.group_root.clone(),
-            plugin,
+            without_cpuset: record.limits.cpus.is_none(),
+            plugin: record.plugin,
+        })
+    }
+
+    /// Begins to remove what attempts that are not in the spool left in files.
+    pub fn clear_leftover_files(&self, held: &[AttemptId]) {
+        SetFrequency::release_lost(&self.folder, |attempt| !held.contains(&attempt));
+        let left = container::folders_of_others(&self.folder, held);
+        if left.is_empty() {
+            return;
+        }
+        // An engine may not answer now either.
+        let remove = move || left.iter().for_each(|folder| container::remove(folder, &[]));
+        if let Err(error) = std::thread::Builder::new().spawn(remove) {
+            tracing::warn!(node = self.name, %error, "containers of ended attempts stay until the next start");
         }
     }
 
-    /// Kills every group of this node that belongs to no attempt in the spool, and begins to remove its containers.
-    pub fn clear_leftovers(&self, held: &[AttemptId]) -> Result<(), AgentError> {
+    /// Kills every group of this node that belongs to no attempt in the spool.
+    pub fn clear_leftover_groups(&self, held: &[AttemptId]) -> Result<(), AgentError> {
         let names = |attempt: &AttemptId| {
             site_group_names(*attempt).into_iter().chain([group_name(*attempt)])
         };
         let known: HashSet<String> = held.iter().flat_map(names).collect();
         // The policy may have changed since: both the trees and the tracked processes are searched.
         let tracked = Hierarchy::discover(Plugin::Disabled, &self.group_root)?;
-        for hierarchy in [&self.hierarchy, &tracked] {
+        for hierarchy in [&self.hierarchy()?, &tracked] {
             for name in hierarchy.leftovers()?.iter().filter(|name| !known.contains(*name)) {
                 tracing::warn!(
                     node = self.name,
@@ -142,13 +191,6 @@ impl Node {
                 group.kill_all(KILL_TIMEOUT)?;
                 group.remove()?;
             }
-        }
-        SetFrequency::release_lost(&self.folder, |attempt| !held.contains(&attempt));
-        let left = container::folders_of_others(&self.folder, held);
-        // An engine may not answer now either.
-        let remove = move || left.iter().for_each(|folder| container::remove(folder, &[]));
-        if let Err(error) = std::thread::Builder::new().spawn(remove) {
-            tracing::warn!(node = self.name, %error, "containers of ended attempts stay until the next start");
         }
         Ok(())
     }
@@ -166,7 +208,7 @@ impl Node {
         {
             named.remove_root()?;
         }
-        Ok(self.hierarchy.remove_root()?)
+        Ok(self.hierarchy()?.remove_root()?)
     }
 
     /// The groups of one attempt.
@@ -254,6 +296,15 @@ impl AttemptGroups {
     }
 }
 
+fn check_name(name: &str) -> Result<(), AgentError> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let long = name.len() > 128;
+    if name.is_empty() || long || name.starts_with('.') || !name.chars().all(plain) {
+        return Err(AgentError::NodeName { name: name.to_owned() });
+    }
+    Ok(())
+}
+
 /// The name of a node's root group. It contains a digest of the state folder, because two clusters on one machine may
 /// have nodes of the same name and must not kill each other's jobs.
 fn group_root(state: &Path, node: &str) -> String {
@@ -278,7 +329,8 @@ mod tests {
     fn node_name_cannot_be_a_path() {
         let state = tempfile::tempdir().expect("a scratch folder");
         for name in ["", "..", "a/b", ".x", "a b"] {
-            let refused = Node::open(state.path(), name);
+            let host = Host::open(state.path(), "n1").expect("a machine");
+            let refused = Node::open(&host, name);
             assert!(matches!(refused, Err(AgentError::NodeName { .. })), "{name:?}");
         }
     }

@@ -1,7 +1,8 @@
 //! Keeps a launch order from being taken twice: remembers the highest term, and each launch until its order expires.
 //!
 //! Kept in `STATE/nodes/NAME/seen.jsonl`, one line a launch, so that a replayed order is refused even after the attempt
-//! was forgotten and the agent restarted. Expired entries are dropped when the file is rewritten.
+//! was forgotten and the agent restarted. Expired entries are dropped when the file is rewritten. It is opened for each line:
+//! an agent may be ten thousand nodes, most of which never had a job.
 
 use crate::error::AgentError;
 use model::id::{AttemptId, JobId};
@@ -40,7 +41,6 @@ impl GuardEntry {
 
 pub(crate) struct ReplayGuard {
     path: PathBuf,
-    file: File,
     lines: usize,
     /// The last line may be incomplete: the disk was full.
     torn: bool,
@@ -64,7 +64,6 @@ impl ReplayGuard {
         // A line that a crash cut short had no effect: a launch is carried out only after its line is written.
         let lines = text.lines().filter_map(|line| serde_json::from_str::<GuardEntry>(line).ok());
         let mut guard = ReplayGuard {
-            file: open_append(&path)?,
             path,
             lines: 0,
             torn: false,
@@ -84,7 +83,9 @@ impl ReplayGuard {
             }
             guard.forgotten.extend(line.forgotten);
         }
-        guard.rewrite(now)?;
+        if !text.is_empty() {
+            guard.rewrite(now)?;
+        }
         Ok(guard)
     }
 
@@ -180,7 +181,7 @@ impl ReplayGuard {
         if self.torn {
             bytes.insert(0, b'\n');
         }
-        let written = self.file.write_all(&bytes);
+        let written = open_append(&self.path).and_then(|mut file| file.write_all(&bytes));
         self.torn = written.is_err();
         written.map_err(|e| AgentError::file("append to", &self.path, e))?;
         self.lines += 1;
@@ -207,7 +208,6 @@ impl ReplayGuard {
         fs::write(&fresh, &bytes)
             .and_then(|()| fs::rename(&fresh, &self.path))
             .map_err(|e| AgentError::file("write", &self.path, e))?;
-        self.file = open_append(&self.path)?;
         self.lines = self.taken.len() + 1;
         self.torn = false;
         self.lines_needed = self.lines;
@@ -221,13 +221,8 @@ fn encode(line: &GuardEntry) -> Vec<u8> {
     bytes
 }
 
-fn open_append(path: &Path) -> Result<File, AgentError> {
-    OpenOptions::new()
-        .create(true)
-        .append(true)
-        .mode(0o600)
-        .open(path)
-        .map_err(|e| AgentError::file("open", path, e))
+fn open_append(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
 
 #[cfg(test)]

@@ -93,13 +93,12 @@ impl AttemptDir {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spool::Spool;
-    use crate::spool::tests::{attempt, record};
+    use crate::spool::tests::{attempt, record, spool_of};
 
     #[test]
     fn attempt_is_claimed_once() {
         let state = tempfile::tempdir().expect("a scratch folder");
-        let spool = Spool::open(state.path(), "n1").expect("a spool");
+        let spool = spool_of(state.path()).expect("a spool");
         let dir = spool.create(&record(attempt(12, 1)), None).expect("a folder");
         let claim = dir.claim().expect("nobody has it");
         assert_eq!(claim.read_launch(&dir).expect("a launch"), record(attempt(12, 1)));
@@ -115,7 +114,7 @@ mod tests {
     #[test]
     fn attempt_claimed_by_a_socket_of_the_previous_version_counts_as_claimed() {
         let state = tempfile::tempdir().expect("a scratch folder");
-        let spool = Spool::open(state.path(), "n1").expect("a spool");
+        let spool = spool_of(state.path()).expect("a spool");
         let dir = spool.create(&record(attempt(12, 1)), None).expect("a folder");
         let _socket = std::os::unix::net::UnixListener::bind(dir.control_path()).expect("bound");
         assert!(matches!(dir.claim_state(), Ok(ClaimState::Claimed)));

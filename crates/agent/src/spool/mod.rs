@@ -9,7 +9,8 @@
 //!   start, so that the end can be written to a full disk;
 //! - `log`: the output of a job without an output file.
 //!
-//! Everything is reached through directory descriptors, so that no path that a user changes can redirect root.
+//! Everything is reached through directory descriptors, so that no path that a user changes can redirect root. A spool
+//! that nobody works in has none open: an agent may be ten thousand nodes.
 
 mod attempt_dir;
 mod claim;
@@ -31,13 +32,18 @@ pub(crate) use status::{Slots, StatusFile};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub(crate) struct Spool {
-    dir: OwnedFd,
+    /// The folder of all nodes of the agent, from which its own folders are opened when they are needed.
+    nodes: Arc<OwnedFd>,
+    node: String,
     path: PathBuf,
-    /// Logs of forgotten attempts, which `sluice logs` can still read.
-    logs: OwnedFd,
 }
+
+const SPOOL: &str = "spool";
+/// Logs of forgotten attempts, which `sluice logs` can still read.
+const LOGS: &str = "logs";
 
 /// Logs of forgotten attempts that are kept; those of the oldest jobs are removed first.
 const LOGS_MAX: usize = 1000;
@@ -46,64 +52,63 @@ const LOGS_MAX: usize = 1000;
 const PASSABLE: Mode = Mode::from_bits_truncate(0o711);
 
 impl Spool {
-    /// Opens the spool of one node below the state folder, or makes it.
-    pub fn open(state: &Path, node: &str) -> Result<Spool, AgentError> {
-        let mut path = state.to_path_buf();
-        let mut dir = open(&path, DIRECTORY.difference(OFlag::O_NOFOLLOW), Mode::empty())
-            .map_err(|e| AgentError::file("open", &path, e))?;
-        for part in ["nodes", node, "spool"] {
-            path.push(part);
-            match mkdirat(&dir, part, PASSABLE) {
-                Ok(()) | Err(Errno::EEXIST) => {}
-                Err(e) => return Err(AgentError::file("make", &path, e)),
-            }
-            dir = openat(&dir, part, DIRECTORY, Mode::empty())
-                .map_err(|e| AgentError::file("open", &path, e))?;
-            // An earlier build let everybody list it.
-            fchmod(&dir, PASSABLE).map_err(|e| AgentError::file("close", &path, e))?;
-        }
-        let logs = {
-            let above = open(&state.join("nodes").join(node), DIRECTORY, Mode::empty())
-                .map_err(|e| AgentError::file("open", &path, e))?;
-            match mkdirat(&above, "logs", Mode::from_bits_truncate(0o700)) {
-                Ok(()) | Err(Errno::EEXIST) => {}
-                Err(e) => return Err(AgentError::file("make", path.join("../logs"), e)),
-            }
-            openat(&above, "logs", DIRECTORY, Mode::empty())
-                .map_err(|e| AgentError::file("open", path.join("../logs"), e))?
-        };
-        Ok(Spool { dir, path, logs })
+    /// Opens the folder of all nodes below the state folder, or makes it.
+    pub fn open_nodes(state: &Path) -> Result<Arc<OwnedFd>, AgentError> {
+        let dir = open(state, DIRECTORY.difference(OFlag::O_NOFOLLOW), Mode::empty())
+            .map_err(|e| AgentError::file("open", state, e))?;
+        open_or_make(&dir, "nodes", &state.join("nodes"), PASSABLE).map(Arc::new)
+    }
+
+    /// The spool of one node; its folders are made where they are missing.
+    pub fn open(state: &Path, nodes: &Arc<OwnedFd>, node: &str) -> Result<Spool, AgentError> {
+        let above = state.join("nodes").join(node);
+        let folder = open_or_make(nodes, node, &above, PASSABLE)?;
+        let path = above.join(SPOOL);
+        open_or_make(&folder, SPOOL, &path, PASSABLE)?;
+        open_or_make(&folder, LOGS, &above.join(LOGS), Mode::from_bits_truncate(0o700))?;
+        Ok(Spool { nodes: nodes.clone(), node: node.to_owned(), path })
+    }
+
+    fn folder(&self, part: &str) -> nix::Result<OwnedFd> {
+        let above = openat(&self.nodes, self.node.as_str(), DIRECTORY, Mode::empty())?;
+        openat(&above, part, DIRECTORY, Mode::empty())
+    }
+
+    fn dir(&self) -> Result<OwnedFd, AgentError> {
+        self.folder(SPOOL).map_err(|e| AgentError::file("open", &self.path, e))
     }
 
     /// Opens the log of a forgotten attempt, if it is still kept.
     pub fn kept_log(&self, attempt: AttemptId) -> Option<File> {
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-        openat(&self.logs, attempt.to_string().as_str(), flags, Mode::empty()).ok().map(File::from)
+        let logs = self.folder(LOGS).ok()?;
+        openat(&logs, attempt.to_string().as_str(), flags, Mode::empty()).ok().map(File::from)
     }
 
     /// Moves a log out of a folder that is being removed, and removes the oldest logs.
     fn keep_log(&self, dir: &OwnedFd, attempt: AttemptId) -> nix::Result<()> {
         let name = attempt.to_string();
-        match renameat(dir, LOG, &self.logs, name.as_str()) {
+        let logs = self.folder(LOGS)?;
+        match renameat(dir, LOG, &logs, name.as_str()) {
             Ok(()) => {}
             Err(Errno::ENOENT) => return Ok(()),
             Err(e) => return Err(e),
         }
         // The server keeps no more of it.
         let flags = OFlag::O_WRONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-        let log = File::from(openat(&self.logs, name.as_str(), flags, Mode::empty())?);
+        let log = File::from(openat(&logs, name.as_str(), flags, Mode::empty())?);
         let bound = model::bounds::LOG_BYTES.most as u64;
         if log.metadata().is_ok_and(|log| log.len() > bound) {
             nix::unistd::ftruncate(&log, bound as i64)?;
         }
-        let again = openat(&self.logs, ".", DIRECTORY, Mode::empty())?;
+        let again = openat(&logs, ".", DIRECTORY, Mode::empty())?;
         let mut kept = Vec::new();
         for entry in Dir::from_fd(again)?.iter() {
             kept.extend(entry?.file_name().to_str().ok().and_then(parse_name));
         }
         kept.sort_unstable();
         for old in kept.iter().take(kept.len().saturating_sub(LOGS_MAX)) {
-            unlinkat(&self.logs, old.to_string().as_str(), UnlinkatFlags::NoRemoveDir)?;
+            unlinkat(&logs, old.to_string().as_str(), UnlinkatFlags::NoRemoveDir)?;
         }
         Ok(())
     }
@@ -111,8 +116,7 @@ impl Spool {
     /// The attempts that have a folder; other names are ignored.
     pub fn attempts(&self) -> Result<Vec<AttemptId>, AgentError> {
         let failed = |e: Errno| AgentError::file("list", &self.path, e);
-        let again = openat(&self.dir, ".", DIRECTORY, Mode::empty()).map_err(failed)?;
-        let mut listing = Dir::from_fd(again).map_err(failed)?;
+        let mut listing = Dir::from_fd(self.dir()?).map_err(failed)?;
         let mut found = Vec::new();
         for entry in listing.iter() {
             let entry = entry.map_err(failed)?;
@@ -130,9 +134,9 @@ impl Spool {
     ) -> Result<AttemptDir, AgentError> {
         let name = record.attempt.to_string();
         let path = self.path.join(&name);
-        mkdirat(&self.dir, name.as_str(), PASSABLE)
-            .map_err(|e| AgentError::file("make", &path, e))?;
-        let made = self.open_attempt(record.attempt).and_then(|dir| {
+        let spool = self.dir()?;
+        mkdirat(&spool, name.as_str(), PASSABLE).map_err(|e| AgentError::file("make", &path, e))?;
+        let made = self.open_attempt_in(&spool, record.attempt).and_then(|dir| {
             dir.fill(record, script)?;
             Ok(dir)
         });
@@ -145,15 +149,24 @@ impl Spool {
 
     /// Whether the launch was written: only then can it have been started. It is one write, complete or absent.
     pub fn has_record(&self, attempt: AttemptId) -> bool {
-        let dir = openat(&self.dir, attempt.to_string().as_str(), DIRECTORY, Mode::empty());
+        let Ok(spool) = self.folder(SPOOL) else { return false };
+        let dir = openat(&spool, attempt.to_string().as_str(), DIRECTORY, Mode::empty());
         let found = dir.and_then(|dir| fstatat(&dir, LAUNCH, AtFlags::AT_SYMLINK_NOFOLLOW));
         found.is_ok_and(|found| found.st_size > 0)
     }
 
     pub fn open_attempt(&self, attempt: AttemptId) -> Result<AttemptDir, AgentError> {
+        self.open_attempt_in(&self.dir()?, attempt)
+    }
+
+    fn open_attempt_in(
+        &self,
+        spool: &OwnedFd,
+        attempt: AttemptId,
+    ) -> Result<AttemptDir, AgentError> {
         let name = attempt.to_string();
         let path = self.path.join(&name);
-        match openat(&self.dir, name.as_str(), DIRECTORY, Mode::empty()) {
+        match openat(spool, name.as_str(), DIRECTORY, Mode::empty()) {
             Ok(fd) => Ok(AttemptDir { fd, path }),
             Err(e) => Err(AgentError::file("open", &path, e)),
         }
@@ -163,7 +176,8 @@ impl Spool {
     pub fn remove(&self, attempt: AttemptId) -> Result<(), AgentError> {
         let name = attempt.to_string();
         let failed = |e: Errno| AgentError::file("remove", self.path.join(&name), e);
-        let dir = match openat(&self.dir, name.as_str(), DIRECTORY, Mode::empty()) {
+        let spool = self.dir()?;
+        let dir = match openat(&spool, name.as_str(), DIRECTORY, Mode::empty()) {
             Ok(dir) => dir,
             Err(Errno::ENOENT) => return Ok(()),
             Err(e) => return Err(failed(e)),
@@ -177,7 +191,7 @@ impl Spool {
             }
             Ok(())
         };
-        let remove_folder = || unlinkat(&self.dir, name.as_str(), UnlinkatFlags::RemoveDir);
+        let remove_folder = || unlinkat(&spool, name.as_str(), UnlinkatFlags::RemoveDir);
         remove_files(&FILES)?;
         match remove_folder() {
             Err(Errno::ENOTEMPTY | Errno::EEXIST) => {}
@@ -187,6 +201,23 @@ impl Spool {
         remove_files(&RARE_FILES)?;
         remove_folder().map_err(failed)
     }
+}
+
+fn open_or_make(
+    above: &OwnedFd,
+    name: &str,
+    path: &Path,
+    mode: Mode,
+) -> Result<OwnedFd, AgentError> {
+    match mkdirat(above, name, mode) {
+        Ok(()) | Err(Errno::EEXIST) => {}
+        Err(e) => return Err(AgentError::file("make", path, e)),
+    }
+    let dir = openat(above, name, DIRECTORY, Mode::empty())
+        .map_err(|e| AgentError::file("open", path, e))?;
+    // An earlier build let everybody list it.
+    fchmod(&dir, mode).map_err(|e| AgentError::file("close", path, e))?;
+    Ok(dir)
 }
 
 /// Parses `JOB.ATTEMPT`, such as `12.1`.

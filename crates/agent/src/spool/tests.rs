@@ -12,6 +12,11 @@ use wire::order::{FileNames, JobLaunch, Notices, Output, UserIds};
 use wire::report::ReportEvent;
 use wire::supervisor::SupervisorEvent;
 
+/// The spool of node `n1` below this folder.
+pub fn spool_of(state: &Path) -> Result<Spool, AgentError> {
+    Spool::open(state, &Spool::open_nodes(state)?, "n1")
+}
+
 pub fn attempt(job: u32, number: u32) -> AttemptId {
     AttemptId { job: JobId(job), number }
 }
@@ -94,7 +99,7 @@ pub fn record(attempt: AttemptId) -> LaunchRecord {
 #[test]
 fn attempt_is_listed_from_create_to_remove() {
     let state = tempfile::tempdir().expect("a scratch folder");
-    let spool = Spool::open(state.path(), "n1").expect("a spool");
+    let spool = spool_of(state.path()).expect("a spool");
     let dir = spool.create(&record(attempt(12, 1)), Some("#!/bin/sh\n")).expect("a folder");
     assert_eq!(dir.read_launch().expect("a launch"), record(attempt(12, 1)));
     assert_eq!(dir.read_status().expect("no status yet"), None);
@@ -104,7 +109,7 @@ fn attempt_is_listed_from_create_to_remove() {
     assert_eq!(dir.read_status().expect("a status"), Some(status));
     assert_eq!(spool.attempts().expect("a list"), [attempt(12, 1)]);
     assert!(spool.create(&record(attempt(12, 1)), None).is_err(), "never two of one attempt");
-    let again = Spool::open(state.path(), "n1").expect("the spool of a restarted agent");
+    let again = spool_of(state.path()).expect("the spool of a restarted agent");
     again.remove(attempt(12, 1)).expect("removed");
     again.remove(attempt(12, 1)).expect("twice is no error");
     assert_eq!(again.attempts().expect("a list"), []);
@@ -128,7 +133,7 @@ fn only_canonical_names_are_attempts() {
 fn status_is_written_into_its_reserved_space() {
     use std::os::unix::fs::MetadataExt;
     let state = tempfile::tempdir().expect("a scratch folder");
-    let spool = Spool::open(state.path(), "n1").expect("a spool");
+    let spool = spool_of(state.path()).expect("a spool");
     let dir = spool.create(&record(attempt(12, 1)), None).expect("a folder");
     let file = || {
         let found = std::fs::metadata(dir.path().join(STATUS)).expect("there");
@@ -150,7 +155,7 @@ fn status_is_written_into_its_reserved_space() {
 #[test]
 fn status_of_the_previous_version_is_read() {
     let state = tempfile::tempdir().expect("a scratch folder");
-    let spool = Spool::open(state.path(), "n1").expect("a spool");
+    let spool = spool_of(state.path()).expect("a spool");
     let dir = spool.create(&record(attempt(12, 1)), None).expect("a folder");
     let event = SupervisorEvent { number: 1, at: Timestamp(5), event: ReportEvent::Started };
     let status = StatusFile { version: 1, at: Timestamp(5), events: vec![event] };

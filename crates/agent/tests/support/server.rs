@@ -103,7 +103,8 @@ impl FakeServer {
             tcp.set_nodelay(true).expect("small messages at once");
             let Ok(stream) = self.acceptor.accept(tcp).await else { continue };
             let known = stream.get_ref().1.peer_certificates().is_some();
-            let hello = Hello { version: 0, program: String::new(), nodes: Vec::new() };
+            let hello =
+                Hello { version: 0, program: String::new(), nodes: Vec::new(), more: false };
             let mut link =
                 FakeLink { stream, decoder: Decoder::default(), frames: VecDeque::new(), hello };
             match link.next().await {

@@ -66,7 +66,7 @@ pub async fn admit(shared: &Shared, join: &JoinRequest) -> ToAgent {
     let command = Command::UseToken { hash: token::hash(&join.token), fingerprint };
     match shared.writer.run(command, server_principal()).await {
         Ok(Reply::TokenNodes(nodes)) => {
-            tracing::info!("an agent joined for {}", nodes.join(","));
+            tracing::info!("an agent joined for {}", model::hostlist::compress(&nodes));
             let order_key = shared.identity.order_public_key();
             ToAgent::Joined(JoinAccepted { certificate, order_key, nodes })
         }

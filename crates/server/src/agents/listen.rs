@@ -19,6 +19,7 @@ use cluster::command::FleetHostReport;
 use model::bounds;
 use model::node::NodeFacts;
 use nix::sys::socket::{setsockopt, sockopt};
+use std::collections::HashSet;
 use std::future::Future;
 use std::io::{self, Cursor};
 use std::os::fd::{AsFd, OwnedFd};
@@ -31,7 +32,9 @@ use tokio::sync::{Notify, mpsc};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use wire::frame::{self, Decoder};
-use wire::link::{self, Hello, NodeClient, NodeHello, ToAgent, ToServer, Welcome};
+use wire::link::{
+    self, Hello, NODES_PER_MESSAGE, NodeClient, NodeHello, ToAgent, ToServer, Welcome,
+};
 
 /// Messages under way to one agent; an agent that does not read is cut off beyond it.
 const OUTBOX: usize = 16_384;
@@ -44,6 +47,9 @@ const JOIN_BYTES_MAX: usize = 64 << 10;
 
 /// A connection that is silent for so long is asked whether it is still there.
 const KEEPALIVE_S: u32 = 60;
+
+/// A connection whose peer has acknowledged nothing of what was sent for so long is broken.
+const UNACKNOWLEDGED_MS: u32 = 20_000;
 
 const BEAT_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -111,12 +117,17 @@ async fn connection(
     // A machine that vanished does not keep the slots of its clients.
     setsockopt(&socket, sockopt::KeepAlive, &true)?;
     setsockopt(&socket, sockopt::TcpKeepIdle, &KEEPALIVE_S)?;
+    // Nor does a network that swallows long packets (MTU) hold orders back for ever, while short heartbeats still come.
+    setsockopt(&socket, sockopt::TcpUserTimeout, &UNACKNOWLEDGED_MS)?;
     let late = || io::Error::new(io::ErrorKind::TimedOut, "it did not say who it is in time");
     let greeting = async {
         let mut stream = acceptor.accept(socket).await?;
         let mut decoder = Decoder::default();
         let mut first = next_message(&mut stream, &mut decoder).await?;
         message_bounds::cut_to_bounds("an agent that connects", &mut first);
+        if let ToServer::Hello(hello) = &mut first {
+            read_further_nodes(&mut stream, &mut decoder, hello).await?;
+        }
         Ok::<_, io::Error>((stream, decoder, first))
     };
     let greeted = tokio::time::timeout(HELLO_TIMEOUT, greeting).await.map_err(|_| late())??;
@@ -153,6 +164,30 @@ async fn connection(
             send(&mut stream, &ToAgent::Refused { why }).await
         }
     }
+}
+
+/// Reads the rest of a hello that comes in parts.
+async fn read_further_nodes(
+    stream: &mut TlsLink,
+    decoder: &mut Decoder,
+    hello: &mut Hello,
+) -> io::Result<()> {
+    if hello.more && stream.get_ref().1.peer_certificates().is_none() {
+        return Err(io::Error::other("a stranger says too much"));
+    }
+    while hello.more {
+        let mut next = next_message(stream, decoder).await?;
+        message_bounds::cut_to_bounds("an agent that connects", &mut next);
+        let ToServer::Hello(part) = next else {
+            return Err(io::Error::other("its hello is not whole"));
+        };
+        if part.nodes.is_empty() || hello.nodes.len() + part.nodes.len() > bounds::LIST_ITEMS.most {
+            return Err(io::Error::other("its hello has too many nodes, or a part without any"));
+        }
+        hello.nodes.extend(part.nodes);
+        hello.more = part.more;
+    }
+    Ok(())
 }
 
 /// Keeps the nodes that this certificate speaks for.
@@ -214,10 +249,15 @@ fn note_devices(shared: &Shared, hello: &Hello) {
     }));
 }
 
+/// The nodes of which the first message tells, and the others.
+fn first_message(nodes: &[String]) -> (&[String], &[String]) {
+    nodes.split_at(nodes.len().min(NODES_PER_MESSAGE))
+}
+
 fn welcome(shared: &Shared, nodes: &[String]) -> ToAgent {
     // Apart: who has the state and asks for it once more waits for a writer that waits for him.
     let term = shared.read().term;
-    let policies = policies::of_nodes(shared, nodes);
+    let policies = policies::of_nodes(shared, first_message(nodes).0);
     ToAgent::Welcome(Welcome {
         version: wire::version::PROTOCOL,
         term,
@@ -238,6 +278,7 @@ fn host_id(shared: &Shared, node: &str, fingerprint: &str) -> Option<String> {
 /// Tells the writer that the nodes are up, and the dispatcher what their spools hold.
 async fn reconcile(shared: &Shared, hello: Hello, nodes: &[String], link: &Link) {
     let runs_jobs = |node: &NodeHello| shared.read().nodes.contains_key(&node.name);
+    let mut greeted = Vec::new();
     for node in hello.nodes.into_iter().filter(runs_jobs) {
         // The node of a fleet is as large as its machine.
         if let Some(id) = host_id(shared, &node.name, &link.fingerprint) {
@@ -258,11 +299,17 @@ async fn reconcile(shared: &Shared, hello: Hello, nodes: &[String], link: &Link)
             facts: Box::new(NodeFacts { gpus: Vec::new(), ..node.facts.clone() }),
             held: held.clone(),
         };
-        if shared.writer.run(command, server_principal()).await.is_ok() {
+        // All are put into the queue before the first is waited for: they go to disk together.
+        let answer = shared.writer.enqueue(command, server_principal()).await;
+        greeted.extend(answer.map(|answer| (node.name, node.facts, held, answer)));
+    }
+    for (name, node_facts, held, answer) in greeted {
+        if answer.await.is_ok_and(|answer| answer.is_ok()) {
             let mut facts = shared.volatile.facts.write().expect("no panic while writing facts");
-            facts.insert(node.name.clone(), node.facts);
+            facts.insert(name.clone(), node_facts);
             drop(facts);
-            shared.dispatch.reconcile(node.name, held);
+            // The queue may be full while the dispatcher is busy: the runtime's thread must not wait for it.
+            tokio::task::block_in_place(|| shared.dispatch.reconcile(name, held));
         }
     }
 }
@@ -281,7 +328,8 @@ async fn serve(
             return send(&mut stream, &ToAgent::Refused { why }).await;
         }
     };
-    hello.nodes.retain(|node| nodes.contains(&node.name));
+    let own: HashSet<String> = nodes.iter().cloned().collect();
+    hello.nodes.retain(|node| own.contains(&node.name));
     // A fleet's host is nobody's own machine: what it says of itself is held to what can be, before it is kept anywhere.
     for node in &mut hello.nodes {
         if shared.read().fleet_host(&node.name).is_some() {
@@ -291,6 +339,9 @@ async fn serve(
     let number = shared.agents.next_number();
     note_devices(shared, &hello);
     send(&mut stream, &welcome(shared, &nodes)).await?;
+    for part in first_message(&nodes).1.chunks(NODES_PER_MESSAGE) {
+        send(&mut stream, &ToAgent::Policies(policies::of_nodes(shared, part))).await?;
+    }
     let (outbox, inbox) = mpsc::channel(OUTBOX);
     let (data, data_in) = mpsc::channel(DATA_MAX);
     let cut = Arc::new(Notify::new());
@@ -313,7 +364,7 @@ async fn serve(
     reconcile(shared, hello, &nodes, &link).await;
     let (reader, writer) = tokio::io::split(stream);
     let (settled, settling) = mpsc::channel(REPORTS_MAX);
-    let receiver = LinkReceiver { shared, nodes: &nodes, link: number, settled };
+    let receiver = LinkReceiver { shared, nodes: &own, link: number, settled };
     let ended = tokio::select! {
         read = receiver.receive(reader, decoder) => read,
         written = deliver(writer, inbox, data_in, &shutdown) => written,
@@ -323,10 +374,14 @@ async fn serve(
     if shutdown.finish() {
         return ended;
     }
+    // Waited for until it is on disk: a node that is never marked lost would keep its jobs for ever.
+    let mut marked = Vec::new();
     for node in shared.agents.remove(number, &nodes) {
-        // Waited for until it is on disk: a node that is never marked lost would keep its jobs for ever.
         let lost = Command::NodeLost { node };
-        let _ = shared.writer.run(lost, server_principal()).await;
+        marked.extend(shared.writer.enqueue(lost, server_principal()).await);
+    }
+    for answer in marked {
+        let _ = answer.await;
     }
     ended
 }

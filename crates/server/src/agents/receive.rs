@@ -8,6 +8,7 @@ use crate::shared::writer_queue;
 use cluster::Command;
 use cluster::command::AttemptReport;
 use model::id::AttemptId;
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +57,7 @@ pub async fn acknowledge(
 /// Reads what one agent sends.
 pub struct LinkReceiver<'a> {
     pub shared: &'a Arc<Shared>,
-    pub nodes: &'a [String],
+    pub nodes: &'a HashSet<String>,
     pub link: u64,
     pub settled: mpsc::Sender<PendingReport>,
 }
@@ -91,7 +92,7 @@ impl LinkReceiver<'_> {
     }
 
     pub async fn handle(&self, mut message: ToServer) -> io::Result<()> {
-        let from = self.nodes.first().map_or("an agent", String::as_str);
+        let from = self.nodes.iter().next().map_or("an agent", String::as_str);
         message_bounds::cut_to_bounds(from, &mut message);
         match message {
             ToServer::Report(report) if self.nodes.contains(&report.node) => {
@@ -233,7 +234,7 @@ mod tests {
         server.node_up().await;
         let job = server.submit("name: runs").await.expect("a job");
         server.plan();
-        let nodes = [NODE.to_string()];
+        let nodes = HashSet::from([NODE.to_string()]);
         let (settled, mut pending) = mpsc::channel(8);
         let receiver = LinkReceiver { shared: &server.shared, nodes: &nodes, link: 1, settled };
         let long = "x".repeat(16_000_000);
@@ -262,7 +263,7 @@ mod tests {
     async fn facts_of_a_rogue_agent_are_cut_and_only_of_its_own_node() {
         let server = TestServer::start().await;
         server.node_up().await;
-        let nodes = [NODE.to_string()];
+        let nodes = HashSet::from([NODE.to_string()]);
         let (settled, _pending) = mpsc::channel(8);
         let receiver = LinkReceiver { shared: &server.shared, nodes: &nodes, link: 1, settled };
         let long = "x".repeat(5000);
@@ -304,7 +305,7 @@ mod tests {
             attempts: vec![attempt; 70_000],
             device_change: Some(long.clone()),
         };
-        let hello = Hello { version: 1, program: long, nodes: vec![node] };
+        let hello = Hello { version: 1, program: long, nodes: vec![node], more: false };
         let mut message = ToServer::Hello(hello);
         message_bounds::cut_to_bounds("a test", &mut message);
         let ToServer::Hello(hello) = message else { panic!("it stays a hello") };

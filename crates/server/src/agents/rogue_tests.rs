@@ -109,7 +109,7 @@ impl RogueLink {
 
     /// A link that speaks for this node says something, and the server has dealt with it.
     async fn say(&mut self, speaks_for: &str, message: ToServer) {
-        let nodes = [speaks_for.to_string()];
+        let nodes = std::collections::HashSet::from([speaks_for.to_string()]);
         let (shared, settled) = (&self.server.shared, self.settled.clone());
         let receiver = LinkReceiver { shared, nodes: &nodes, link: 7, settled };
         receiver.handle(message).await.expect("the link goes on");

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
-use wire::link::{NodePolicy, ToAgent};
+use wire::link::{NODES_PER_MESSAGE, NodePolicy, ToAgent};
 use wire::order::SignedOrder;
 use wire::stream::StreamKind;
 
@@ -104,6 +104,12 @@ impl AgentLinks {
         self.links().get(node).map(|link| link.number)
     }
 
+    /// How many of these nodes have a link.
+    pub fn connected(&self, nodes: &[String]) -> usize {
+        let links = self.links();
+        nodes.iter().filter(|node| links.contains_key(*node)).count()
+    }
+
     pub fn is_connected(&self, node: &str) -> bool {
         self.links().contains_key(node)
     }
@@ -150,8 +156,14 @@ impl AgentLinks {
             let (_, own) = of_links.entry(link.number).or_insert_with(new);
             own.extend(policies.get(node).map(|policy| (node.clone(), policy.clone())));
         }
-        for (outbox, own) in of_links.into_values() {
-            let _ = outbox.try_send(ToAgent::Policies(own));
+        for (outbox, mut own) in of_links.into_values() {
+            while !own.is_empty() {
+                let rest = match own.keys().nth(NODES_PER_MESSAGE).cloned() {
+                    Some(next) => own.split_off(&next),
+                    None => BTreeMap::new(),
+                };
+                let _ = outbox.try_send(ToAgent::Policies(std::mem::replace(&mut own, rest)));
+            }
         }
     }
 

@@ -8,6 +8,7 @@ mod connections;
 mod disk_full;
 mod journal_tail;
 mod kill_loop;
+mod many_agents;
 mod many_running;
 mod server_and_node;
 mod server_restart;

@@ -10,6 +10,7 @@ mod dependency_licenses;
 mod fleets;
 mod guide;
 mod laptop;
+mod many_declared_nodes;
 mod metrics;
 mod newcomer;
 mod ordinary_user;

@@ -19,7 +19,9 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use wire::frame::{self, Frame};
-use wire::link::{CHANNEL_CONTROL, CHANNEL_STREAM, Hello, ToAgent, ToServer, Welcome};
+use wire::link::{
+    CHANNEL_CONTROL, CHANNEL_STREAM, Hello, NODES_PER_MESSAGE, ToAgent, ToServer, Welcome,
+};
 use wire::version::{PROTOCOL, compatible};
 
 /// How long a server may take to answer the hello.
@@ -47,17 +49,29 @@ pub(super) async fn serve(
     backoff: &mut Backoff,
 ) -> Result<std::convert::Infallible, AgentError> {
     let mut link = Link::dial(address, tls).await?;
-    link.send(&ToServer::Hello(Hello {
-        version: PROTOCOL,
-        program: format!("sluice {}", wire::version::program()),
-        nodes: agent.hello(),
-    }))?;
+    let mut nodes = agent.hello();
+    while !nodes.is_empty() {
+        let rest = nodes.split_off(nodes.len().min(NODES_PER_MESSAGE));
+        let part = std::mem::replace(&mut nodes, rest);
+        link.send(&ToServer::Hello(Hello {
+            version: PROTOCOL,
+            program: format!("sluice {}", wire::version::program()),
+            nodes: part,
+            more: !nodes.is_empty(),
+        }))?;
+    }
     link.flush().await?;
     let (welcome, early) = timeout(WELCOME_TIMEOUT, await_welcome(&mut link))
         .await
         .map_err(|_| AgentError::Link("no welcome came".into()))??;
     agent.check_term(welcome.term)?;
     agent.skew = Skew::between(welcome.now, wall_clock::now());
+    if let Some(ahead_s) = agent.skew.noticeable_s() {
+        tracing::warn!(
+            ahead_s,
+            "the server's clock is not this machine's; orders and reports are converted"
+        );
+    }
     agent.set_policies(welcome.policies);
     agent.reports.reconnect();
     agent.gpus.reconnect();

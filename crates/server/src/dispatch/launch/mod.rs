@@ -46,8 +46,8 @@ pub fn srun_prolog_epilog(state: &State) -> SrunPrologEpilog {
 
 /// The part of the state that a launch needs, copied out so that the state is not locked while blobs are read.
 struct Facts {
+    /// It runs: [`Facts::attempt`] is there.
     job: Arc<Job>,
-    attempt: Attempt,
     share: NodeShare,
     node_index: u32,
     cluster: String,
@@ -80,7 +80,14 @@ struct Facts {
     het_components: Vec<Facts>,
 }
 
-/// A task with all its groups, as its variables tell it.
+impl Facts {
+    /// Not copied: that of a job on thousands of nodes is long, and each of them has a launch of its own.
+    fn attempt(&self) -> &Attempt {
+        self.job.attempt().expect("facts are made of a job with an attempt")
+    }
+}
+
+/// A task with all its groups, as its variables tell it; nothing of the nodes of a job of Slurm's, which has others.
 struct TaskFacts {
     /// The rank of this group's first node.
     first_rank: u32,
@@ -151,7 +158,6 @@ fn facts_of_one(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Op
         docker_image: state.config.site.containers.docker_image.clone(),
         has_whole_node: has_whole_node(state, job, &attempt.allocation, node_index),
         job: job.clone(),
-        attempt: attempt.clone(),
         het_components: Vec::new(),
     })
 }
@@ -161,6 +167,9 @@ fn task_facts(state: &State, job: &Job) -> TaskFacts {
     let groups: Vec<JobId> = job.het.map_or(vec![job.id], |het| het.jobs().collect());
     let (addresses, nodes, gpus) = (Vec::new(), Vec::new(), Vec::new());
     let mut task = TaskFacts { first_rank: 0, addresses, nodes, gpus };
+    if job.spec.launch.kind != LaunchKind::Task && job.het.is_none() {
+        return task;
+    }
     for group in groups.iter().filter_map(|id| state.jobs.get(id)) {
         if group.id == job.id {
             task.first_rank = task.addresses.len() as u32;
@@ -270,7 +279,7 @@ pub fn job_launch(
         },
         share: facts.share.clone(),
         node_index: facts.node_index,
-        nodes: facts.attempt.allocation.nodes.len() as u32,
+        nodes: facts.attempt().allocation.nodes.len() as u32,
         script,
         deferred: runs_here && is_deferred(&facts),
         arguments: launch.arguments.clone(),
@@ -294,7 +303,7 @@ pub fn job_launch(
         nice: process_policy::niceness(facts.nice, &Environment::from_block(&base)),
         bound: facts.bind.on,
         name: spec.name.to_string(),
-        end_limit: facts.attempt.end_limit,
+        end_limit: facts.attempt().end_limit,
         kill_wait_s: facts.kill_wait_s,
         over_time_s: facts.over_time_s,
         unkillable_s: facts.unkillable_s,
@@ -307,7 +316,7 @@ pub fn job_launch(
         volumes,
         shared_memory: launch.shared_memory,
         own_network: launch.kind == LaunchKind::Task
-            && facts.attempt.allocation.nodes.len() == 1
+            && facts.attempt().allocation.nodes.len() == 1
             && (!facts.has_whole_node || is_privileged(launch)),
         registry_auth: match launch.container {
             Some(_) => registry_auth::open(shared, &spec).map_err(refused)?,
@@ -496,8 +505,8 @@ fn job_facts<'a>(facts: &'a Facts) -> JobFacts<'a> {
             None => ArrayFacts::new(task.array, task.index, &Default::default()),
         }),
         spec: &facts.job.spec,
-        allocation: &facts.attempt.allocation,
-        reservation: facts.attempt.reservation.as_deref(),
+        allocation: &facts.attempt().allocation,
+        reservation: facts.attempt().reservation.as_deref(),
         account: &facts.job.account,
         qos: &facts.qos,
         restarts: facts.job.restarts(),
@@ -526,11 +535,11 @@ fn slurm_environment(shared: &Shared, facts: &Facts, base: &str) -> Vec<String> 
 
 /// Whether the script waits for other nodes of its job: for their prologs, or because they start first.
 fn is_deferred(facts: &Facts) -> bool {
-    let is_preparing = |facts: &Facts| has_preparing_nodes(&facts.attempt);
+    let is_preparing = |facts: &Facts| has_preparing_nodes(facts.attempt());
     match facts.job.spec.launch.kind {
         LaunchKind::Batch => is_preparing(facts),
         LaunchKind::Task => {
-            let nodes: Vec<&str> = facts.attempt.allocation.node_names().collect();
+            let nodes: Vec<&str> = facts.attempt().allocation.node_names().collect();
             let (_, then) = facts.job.spec.launch.startup_order.parts(&nodes, facts.job.het);
             let some_prepare = is_preparing(facts) || facts.het_components.iter().any(is_preparing);
             some_prepare && then.contains(&facts.share.node.as_str())

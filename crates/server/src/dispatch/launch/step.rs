@@ -68,14 +68,14 @@ pub fn step_orders(
     let layout = StepLayout {
         job: id,
         step,
-        attempt: facts.attempt.number,
+        attempt: facts.attempt().number,
         nodes: layout(&facts, &record),
         cpus_per_task: launch.cpus_per_task.unwrap_or(1),
         srun_prolog_epilog: SrunPrologEpilog::default(),
     };
     let job = job_facts(&facts);
     let names = layout.nodes.iter().map(|node| node.node.as_str());
-    let bind = facts.bind.resolve(&launch.cpu_bind, names, &facts.attempt.allocation.partition);
+    let bind = facts.bind.resolve(&launch.cpu_bind, names, &facts.attempt().allocation.partition);
     let tasks = layout.nodes.iter().map(|node| node.tasks.len() as u32).sum();
     let orders = layout.nodes.iter().enumerate().map(|(index, node)| {
         let share = record.shares.iter().find(|s| s.node == node.node);
@@ -148,7 +148,7 @@ fn filled_in(
 fn layout(facts: &Facts, step: &Step) -> Vec<StepNode> {
     let node = |(node, tasks): &(String, Vec<u32>)| {
         let own = step.shares.iter().find(|s| s.node == *node);
-        let share = own.or_else(|| facts.attempt.allocation.share(node))?;
+        let share = own.or_else(|| facts.attempt().allocation.share(node))?;
         Some(StepNode { node: node.clone(), tasks: tasks.clone(), cpus: share.cpus.len() })
     };
     step.layout.iter().filter_map(node).collect()

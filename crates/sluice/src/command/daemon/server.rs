@@ -9,6 +9,7 @@ use ::server::configure::{self, Machine};
 use ::server::{ConnectionLimits, ServerOptions};
 use clap::Args;
 use cluster::ClusterConfig;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -73,7 +74,8 @@ pub fn refuse_a_second(state: &StateDir) -> Result<(), VerbError> {
 /// The line that scripts wait for.
 pub fn announce(listen: SocketAddr) {
     let scheme = if listen.ip().is_loopback() { "http" } else { "https" };
-    println!("sluice is up: {scheme}://{listen}");
+    // Whoever started it may have stopped waiting.
+    let _ = writeln!(std::io::stdout(), "sluice is up: {scheme}://{listen}");
 }
 
 /// What the configuration says.

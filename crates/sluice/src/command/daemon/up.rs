@@ -11,8 +11,9 @@ use ::server::configure::Machine;
 use clap::Args;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode, Stdio};
-use std::time::Duration;
+use std::path::Path;
+use std::process::{ChildStdout, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
 
 #[derive(Args)]
 pub struct UpArgs {
@@ -72,6 +73,8 @@ fn detached(args: &UpArgs, state: &StateDir) -> VerbResult {
     let log_path = state.path.join("server.log");
     let log = state.open_log("server.log")?;
     let before = log.metadata().map(|m| m.len()).unwrap_or(0);
+    let agent_log = state.path.join("agent.log");
+    let agent_before = std::fs::metadata(&agent_log).map(|m| m.len()).unwrap_or(0);
     let program = std::env::current_exe().map_err(VerbError::file("sluice"))?;
     let mut command = Command::new(program);
     command.arg("up").arg("--state").arg(&state.path);
@@ -92,29 +95,71 @@ fn detached(args: &UpArgs, state: &StateDir) -> VerbResult {
         command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(Into::into));
     }
     let mut child = command.spawn().map_err(VerbError::file("sluice"))?;
-    let mut line = String::new();
-    if let Some(stdout) = child.stdout.take() {
-        let _ = BufReader::new(stdout).read_line(&mut line);
+    match first_line(child.stdout.take(), &agent_log, agent_before) {
+        FirstLine::Read(line) if line.starts_with("sluice is up") => {
+            print!("{line}");
+            Ok(ExitCode::SUCCESS)
+        }
+        FirstLine::Read(_) => {
+            let _ = child.wait();
+            let errors = logged_errors(&log_path, before);
+            let none = || format!("the server did not come up; see {}", log_path.display());
+            Err(VerbError::Message(if errors.is_empty() { none() } else { errors.join("\n") }))
+        }
+        FirstLine::Late => {
+            let errors = logged_errors(&agent_log, agent_before);
+            let why = errors.last().map_or_else(|| "it does not answer".to_owned(), String::clone);
+            Err(VerbError::Message(format!(
+                "the server runs, and its agent does not: {why}; both go on trying: see {} and {}, or end them with `sluice down`",
+                agent_log.display(),
+                log_path.display(),
+            )))
+        }
     }
-    if line.starts_with("sluice is up") {
-        print!("{line}");
-        return Ok(ExitCode::SUCCESS);
-    }
-    let _ = child.wait();
-    Err(VerbError::Message(logged_errors(&log_path, before)))
 }
 
-/// The errors that a failed start has logged, without the prefix that is printed again.
-fn logged_errors(path: &std::path::Path, from: u64) -> String {
-    let bytes = std::fs::read(path).unwrap_or_default();
-    let text = String::from_utf8_lossy(bytes.get(from as usize..).unwrap_or_default()).into_owned();
-    let errors: Vec<&str> =
-        text.lines().filter_map(|line| line.strip_prefix("sluice: error: ")).collect();
-    if errors.is_empty() {
-        format!("the server did not come up; see {}", path.display())
-    } else {
-        errors.join("\n")
+/// How long a cluster may take to come up before the command gives up waiting for it.
+const UP_TIMEOUT: Duration = Duration::from_secs(120);
+/// The same where the agent has ended with an error meanwhile.
+const FAILED_AGENT_TIMEOUT: Duration = Duration::from_secs(5);
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+enum FirstLine {
+    /// Empty where the process has ended.
+    Read(String),
+    Late,
+}
+
+/// The first line of a process that says so when its cluster is up.
+fn first_line(stdout: Option<ChildStdout>, agent_log: &Path, agent_before: u64) -> FirstLine {
+    let (send, lines) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        if let Some(stdout) = stdout {
+            let _ = BufReader::new(stdout).read_line(&mut line);
+        }
+        let _ = send.send(line);
+    });
+    let began = Instant::now();
+    loop {
+        if let Ok(line) = lines.recv_timeout(LOOK_INTERVAL) {
+            return FirstLine::Read(line);
+        }
+        let has_failed = || !logged_errors(agent_log, agent_before).is_empty();
+        let waited = began.elapsed();
+        if waited > UP_TIMEOUT || (waited > FAILED_AGENT_TIMEOUT && has_failed()) {
+            return FirstLine::Late;
+        }
     }
+}
+
+/// The errors in a log, without the prefix that is printed again.
+fn logged_errors(path: &Path, from: u64) -> Vec<String> {
+    let bytes = std::fs::read(path).unwrap_or_default();
+    // A log that has become shorter was begun anew meanwhile.
+    let text = String::from_utf8_lossy(bytes.get(from as usize..).unwrap_or(&bytes));
+    let errors = text.lines().filter_map(|line| line.strip_prefix("sluice: error: "));
+    errors.map(str::to_owned).collect()
 }
 
 /// How long an agent may take to stop.
