@@ -4,12 +4,15 @@
 //! - `dstack/`: `apply`, `ps`, `logs`, `stop`, `delete`, `event`, `project`, `secret`, `volume`
 //! - `daemon/`: `up`, `down`, `server`, `agent`, and the state folder
 //! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `attach`, `port`, `key`: one verb each
+//! - `command_line`: all names of the program and their options, for `completion` and `man`
 //! - `script_faults`: which lines of a batch script are wrong, for `check`
 //! - `other_language`: `sluice apply` of a batch script, `sbatch` of a `.dstack.yml`
 //! - `verb`: what the verbs of `sluice` share
 
 mod attach;
 mod check;
+mod command_line;
+mod completion;
 mod convert;
 mod daemon;
 mod demo;
@@ -19,6 +22,7 @@ mod explain;
 mod key;
 mod links;
 mod login;
+mod man;
 mod other_language;
 mod port;
 mod script_faults;
@@ -99,6 +103,10 @@ enum Verb {
     Convert(convert::ConvertArgs),
     /// Put links for all Slurm commands into a folder
     Links(links::LinksArgs),
+    /// Print what a shell completes command lines with
+    Completion(completion::CompletionArgs),
+    /// Write the manual pages into a folder
+    Man(man::ManArgs),
 }
 
 /// Runs the command that the program was called as, or `sluice VERB`.
@@ -133,6 +141,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
             | Verb::Secret(_)
             | Verb::Key(_)
             | Verb::Links(_)
+            | Verb::Completion(_)
             | Verb::Token(_)
     ) {
         end_on_broken_pipe();
@@ -166,6 +175,8 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
         Verb::Check(args) => check::run(args),
         Verb::Convert(args) => convert::run(args),
         Verb::Links(args) => links::run(&args),
+        Verb::Completion(args) => completion::run(&args),
+        Verb::Man(args) => man::run(&args),
     };
     match done {
         Ok(code) => code,
