@@ -139,7 +139,8 @@ pub fn start(
         .flatten()
         .map_or_else(|| "root".to_string(), |user| user.name);
     // Opened while it may be: the server's own user need not be able to read it.
-    let program = program_for_hosts()?;
+    let own = std::env::current_exe().map_err(VerbError::file("sluice"))?;
+    let program = program_for_hosts(&own)?;
     abort_on_panic();
     state.write_pid("server")?;
     let servers = listen_addresses::reachable(bound.agents);
@@ -181,11 +182,9 @@ pub fn start(
 
 /// The program that hosts of fleets get: one that lies in `../lib/sluice/agent` beside this one, which may be built for an older
 /// C library than this machine's; else this one itself.
-fn program_for_hosts() -> Result<File, VerbError> {
+fn program_for_hosts(own: &Path) -> Result<File, VerbError> {
     const FOR_HOSTS: &str = "lib/sluice/agent/sluice";
-    let own = std::env::current_exe().map_err(VerbError::file("sluice"))?;
-    let beside = own.parent().and_then(Path::parent).map(|prefix| prefix.join(FOR_HOSTS));
-    if let Some(path) = beside {
+    if let Some(path) = own.parent().and_then(Path::parent).map(|prefix| prefix.join(FOR_HOSTS)) {
         match File::open(&path) {
             Ok(file) => {
                 tracing::info!("hosts of fleets get {}", path.display());
@@ -216,4 +215,27 @@ fn abort_on_panic() {
 /// Makes the server's folder the working directory.
 fn enter(dir: &Path) -> Result<(), VerbError> {
     std::env::set_current_dir(dir).map_err(VerbError::file(dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    #[test]
+    fn hosts_of_fleets_get_the_program_that_lies_beside_this_one_for_them() {
+        let prefix = tempfile::tempdir().expect("a folder");
+        let own = prefix.path().join("bin/sluice");
+        let start = || {
+            let mut bytes = [0; 4];
+            let mut program = program_for_hosts(&own).expect("a program");
+            program.read_exact(&mut bytes).expect("read");
+            bytes
+        };
+        assert_eq!(&start(), b"\x7fELF", "this program itself");
+        let dir = prefix.path().join("lib/sluice/agent");
+        std::fs::create_dir_all(&dir).expect("a folder");
+        std::fs::write(dir.join("sluice"), "built for hosts").expect("written");
+        assert_eq!(&start(), b"buil");
+    }
 }
