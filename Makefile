@@ -1,6 +1,6 @@
 # Three words that scripts rely on: up, check, test. `scripts/` does the work; this names it.
 SHELL := /bin/bash
-.PHONY: up down check test soak bench bench-record build fmt help
+.PHONY: up down check test soak packages bench bench-record build fmt help
 
 help:
 	@echo "make up      install what is missing, build, start a cluster on this machine"
@@ -8,6 +8,7 @@ help:
 	@echo "make check   format, lints, unit and property tests: no root, no network"
 	@echo "make test    install what is missing and run every test"
 	@echo "make soak    the long runs: an hour of random clients and a rogue node; MINUTES=N for another time"
+	@echo "make packages  .deb files, an archive for machines with glibc 2.28 or later, and an image, in target/packages"
 	@echo "make bench   Sluice beside a real Slurm and a real dstack server, as tables of ratios; bench-record keeps it in SPECIFICATION.md"
 
 build:
@@ -31,6 +32,10 @@ test:
 soak:
 	@scripts/install test
 	@scripts/soak
+
+packages:
+	@scripts/install packages
+	@scripts/packages
 
 bench:
 	@scripts/install build

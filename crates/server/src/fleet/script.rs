@@ -11,6 +11,23 @@ pub const NODE_DIR: &str = "/var/lib/sluice";
 /// The unit, where systemd runs.
 const UNIT: &str = "sluice-fleet.service";
 
+/// The agent's unit as packages bring it.
+const PACKAGED_UNIT: &str = include_str!("../../../../packaging/systemd/sluice-agent.service");
+
+/// The unit on a host: the packaged one, with the paths of a host and with the log in a file, whose last words are asked for.
+fn unit() -> String {
+    let line = |line: &str| match line.split_once('=') {
+        Some(("ExecStart", _)) => Some(format!(
+            "ExecStart={DIR}/sluice agent --state {DIR}/state --join {DIR}/join\n\
+             StandardError=append:{DIR}/state/agent.log\n"
+        )),
+        Some(("EnvironmentFile" | "Documentation", _)) => None,
+        _ if line.starts_with('#') => None,
+        _ => Some(format!("{line}\n")),
+    };
+    PACKAGED_UNIT.lines().filter_map(line).collect()
+}
+
 /// Runs a script as root: as it is, or by `sudo` that must not ask.
 pub fn as_root(is_root: bool, script: &str) -> String {
     let sudo = if is_root { "" } else { "sudo -n " };
@@ -91,14 +108,9 @@ umask 022
     );
     let agent = "$D/sluice agent --state $D/state --join $D/join";
     let run = if with_systemd {
-        let unit = format!(
-            "[Unit]\\nDescription=Sluice agent\\nWants=network-online.target\\nAfter=network-online.target\\n\\n\
-             [Service]\\nExecStart={DIR}/sluice agent --state {DIR}/state --join {DIR}/join\\n\
-             StandardError=append:{DIR}/state/agent.log\\nRestart=always\\nRestartSec=2\\nKillMode=process\\nDelegate=yes\\nLimitNOFILE=524288\\nTasksMax=infinity\\n\\n\
-             [Install]\\nWantedBy=multi-user.target\\n"
-        );
+        let unit = quoted(&unit());
         format!(
-            "printf '{unit}' > /etc/systemd/system/{UNIT} && systemctl daemon-reload && \
+            "printf %s {unit} > /etc/systemd/system/{UNIT} && systemctl daemon-reload && \
              systemctl enable --quiet {UNIT} && systemctl restart {UNIT}\n"
         )
     } else {
@@ -147,6 +159,21 @@ mod tests {
             let read = Command::new("sh").args(["-n", "-c", &script]).output().expect("a shell");
             assert!(read.status.success(), "{script}\n{}", String::from_utf8_lossy(&read.stderr));
         }
+    }
+
+    /// A host's agent runs as one from a package does: with the same limits, and its jobs stay when it is stopped.
+    #[test]
+    fn unit_of_a_host_is_the_packaged_one_at_its_own_place() {
+        let found = unit();
+        let has = |line: &str| found.lines().any(|one| one == line);
+        for line in ["[Unit]", "[Service]", "[Install]", "KillMode=process", "Delegate=yes"] {
+            assert!(has(line), "{line}: {found}");
+        }
+        let start = format!("ExecStart={DIR}/sluice agent --state {DIR}/state --join {DIR}/join");
+        assert!(has(&start), "{found}");
+        assert!(has(&format!("StandardError=append:{DIR}/state/agent.log")), "{found}");
+        let packaged = ["/usr/bin", "/etc/sluice", "/etc/default", "/var/lib/sluice/"];
+        assert!(!packaged.iter().any(|path| found.contains(path)), "{found}");
     }
 
     #[test]

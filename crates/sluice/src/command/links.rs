@@ -2,14 +2,10 @@
 
 use super::verb::{VerbError, VerbResult};
 use ::agent::trusted_dir::TrustedDir;
+use ::slurm::option::Command;
 use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
-
-const NAMES: [&str; 18] = [
-    "sbatch", "srun", "salloc", "squeue", "sinfo", "scancel", "scontrol", "sacct", "sacctmgr",
-    "sreport", "sstat", "sprio", "sshare", "sdiag", "seff", "sattach", "sbcast", "strigger",
-];
 
 #[derive(Args)]
 pub struct LinksArgs {
@@ -19,7 +15,7 @@ pub struct LinksArgs {
 pub fn run(args: &LinksArgs) -> VerbResult {
     let program = std::env::current_exe().map_err(VerbError::file("sluice"))?;
     let dir = TrustedDir::make(&args.dir).map_err(VerbError::file(&args.dir))?;
-    for name in NAMES {
+    for name in Command::ALL.map(Command::name) {
         let link = dir.path().join(name);
         match std::fs::symlink_metadata(&link) {
             Ok(found) if found.is_symlink() => {
@@ -34,6 +30,6 @@ pub fn run(args: &LinksArgs) -> VerbResult {
         }
         std::os::unix::fs::symlink(&program, &link).map_err(VerbError::file(&link))?;
     }
-    println!("{} links in {}", NAMES.len(), args.dir.display());
+    println!("{} links in {}", Command::ALL.len(), args.dir.display());
     Ok(ExitCode::SUCCESS)
 }

@@ -4,6 +4,7 @@
 //! - `dstack/`: `apply`, `ps`, `logs`, `stop`, `delete`, `event`, `project`, `secret`, `volume`
 //! - `daemon/`: `up`, `down`, `server`, `agent`, and the state folder
 //! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `attach`, `port`, `key`, `top/`, `help_topic/`, `backup`, `restore`, `version`: one verb each
+//! - `command_line`: all names of the program and their options, for `completion` and `man`
 //! - `script_faults`: which lines of a batch script are wrong, for `check`
 //! - `other_language`: `sluice apply` of a batch script, `sbatch` of a `.dstack.yml`
 //! - `verb`: what the verbs of `sluice` share
@@ -11,6 +12,8 @@
 mod attach;
 mod backup;
 mod check;
+mod command_line;
+mod completion;
 mod convert;
 mod daemon;
 mod demo;
@@ -21,6 +24,7 @@ mod help_topic;
 mod key;
 mod links;
 mod login;
+mod man;
 mod other_language;
 mod port;
 mod restore;
@@ -114,6 +118,10 @@ enum Verb {
     Version(version::VersionArgs),
     /// Put links for all Slurm commands into a folder
     Links(links::LinksArgs),
+    /// Print what a shell completes command lines with
+    Completion(completion::CompletionArgs),
+    /// Write the manual pages into a folder
+    Man(man::ManArgs),
 }
 
 /// Runs the command that the program was called as, or `sluice VERB`.
@@ -154,6 +162,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
             | Verb::Stop(_)
             | Verb::Delete(_)
             | Verb::Volume(_)
+            | Verb::Completion(_)
             | Verb::Token(_)
             | Verb::Version(_)
     ) {
@@ -193,6 +202,8 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
         Verb::Restore(args) => restore::run(&args),
         Verb::Version(args) => version::run(&args),
         Verb::Links(args) => links::run(&args),
+        Verb::Completion(args) => completion::run(&args),
+        Verb::Man(args) => man::run(&args),
     };
     match done {
         Ok(code) => code,

@@ -10,8 +10,32 @@ const LINE_CHARS_MAX: usize = 80;
 /// The column of the descriptions.
 const DESCRIPTION_COLUMN: usize = 34;
 
+/// What the command is for, in one line.
+pub fn about(command: Command) -> &'static str {
+    match command {
+        Command::Sbatch => "submit a batch script",
+        Command::Srun => "run a parallel step, in a job of its own or in the one around it",
+        Command::Salloc => "get an allocation and run a command while it is held",
+        Command::Squeue => "list jobs and steps that wait or run",
+        Command::Sinfo => "show partitions and nodes",
+        Command::Scancel => "signal or end jobs and steps",
+        Command::Sacct => "show the books: jobs and steps, also those that have ended",
+        Command::Scontrol => "show and change jobs, nodes, partitions and reservations",
+        Command::Sacctmgr => "show and change accounts, users, associations and QOS",
+        Command::Sreport => "reports of the books (not supported yet)",
+        Command::Sprio => "show what the priority of waiting jobs is made of",
+        Command::Sshare => "show the fair shares of accounts and users",
+        Command::Sdiag => "show what the scheduler has done",
+        Command::Sstat => "show what running steps use",
+        Command::Seff => "show how much of its allocation a job has used",
+        Command::Sattach => "attach to the input and output of a running step",
+        Command::Sbcast => "copy a file to the nodes of a job (not supported yet)",
+        Command::Strigger => "triggers for events (not supported yet)",
+    }
+}
+
 /// The operands in the usage line.
-fn operands(command: Command) -> &'static str {
+pub fn operands(command: Command) -> &'static str {
     match command {
         Command::Sbatch => "[ : [OPTIONS]] [script [args...]]",
         Command::Srun => "[ : [OPTIONS]] executable [args...]",

@@ -9,6 +9,7 @@ mod listen_addresses;
 mod log;
 pub mod server;
 mod server_user;
+mod service_manager;
 pub(super) mod state_dir;
 mod state_mount;
 pub mod up;

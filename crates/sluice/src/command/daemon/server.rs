@@ -1,15 +1,18 @@
 //! `sluice server`: runs a server alone. Agents of other machines connect to it.
 
-use super::keeper::SERVER_KEEPER;
+use super::keeper::{BAD_CONFIGURATION, SERVER_KEEPER};
 use super::listen_addresses::{BoundListeners, SshListen};
 use super::state_dir::StateDir;
-use super::{admin_token, core_dump, listen_addresses, log, server_user, state_mount};
+use super::{
+    admin_token, core_dump, listen_addresses, log, server_user, service_manager, state_mount,
+};
 use crate::command::verb::{VerbError, VerbResult};
 use ::server::configure::{self, Machine};
 use ::server::{ConnectionLimits, ServerOptions};
 use clap::Args;
 use cluster::ClusterConfig;
-use std::io::Write;
+use std::fs::File;
+use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -50,10 +53,21 @@ pub fn run(args: ServerArgs) -> VerbResult {
     core_dump::forbid()?;
     log::start(&state, "server");
     refuse_a_second(&state)?;
-    let site = Site::load(&args, None)?;
+    let site = match Site::load(&args, None) {
+        Ok(site) => site,
+        // The code tells the service manager that another start would end the same way.
+        Err(error) => {
+            error.print();
+            return Ok(ExitCode::from(BAD_CONFIGURATION));
+        }
+    };
     let ssh = args.ssh.unwrap_or(SshListen::Off);
     let bound = listen_addresses::bind(&state, args.listen, args.agents, ssh)?;
-    start(&args, state, site, bound, |_| Ok(()), announce)?;
+    let ready = |listen| {
+        announce(listen);
+        service_manager::tell_ready();
+    };
+    start(&args, state, site, bound, |_| Ok(()), ready)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -126,8 +140,8 @@ pub fn start(
         .flatten()
         .map_or_else(|| "root".to_string(), |user| user.name);
     // Opened while it may be: the server's own user need not be able to read it.
-    let program =
-        std::fs::File::open("/proc/self/exe").map_err(VerbError::file("/proc/self/exe"))?;
+    let own = std::env::current_exe().map_err(VerbError::file("sluice"))?;
+    let program = program_for_hosts(&own)?;
     abort_on_panic();
     state.write_pid("server")?;
     let servers = listen_addresses::reachable(bound.agents);
@@ -167,6 +181,23 @@ pub fn start(
     Ok(())
 }
 
+/// The program that hosts of fleets get: one that lies in `../lib/sluice/agent` beside this one, which may be built for an older
+/// C library than this machine's; else this one itself.
+fn program_for_hosts(own: &Path) -> Result<File, VerbError> {
+    const FOR_HOSTS: &str = "lib/sluice/agent/sluice";
+    if let Some(path) = own.parent().and_then(Path::parent).map(|prefix| prefix.join(FOR_HOSTS)) {
+        match File::open(&path) {
+            Ok(file) => {
+                tracing::info!("hosts of fleets get {}", path.display());
+                return Ok(file);
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(VerbError::File { path, source: error }),
+        }
+    }
+    File::open("/proc/self/exe").map_err(VerbError::file("/proc/self/exe"))
+}
+
 /// The threads without which the server cannot work.
 const VITAL_THREADS: [&str; 4] = ["writer", "planner", "dispatch", "books"];
 
@@ -185,4 +216,27 @@ fn abort_on_panic() {
 /// Makes the server's folder the working directory.
 fn enter(dir: &Path) -> Result<(), VerbError> {
     std::env::set_current_dir(dir).map_err(VerbError::file(dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    #[test]
+    fn hosts_of_fleets_get_the_program_that_lies_beside_this_one_for_them() {
+        let prefix = tempfile::tempdir().expect("a folder");
+        let own = prefix.path().join("bin/sluice");
+        let start = || {
+            let mut bytes = [0; 4];
+            let mut program = program_for_hosts(&own).expect("a program");
+            program.read_exact(&mut bytes).expect("read");
+            bytes
+        };
+        assert_eq!(&start(), b"\x7fELF", "this program itself");
+        let dir = prefix.path().join("lib/sluice/agent");
+        std::fs::create_dir_all(&dir).expect("a folder");
+        std::fs::write(dir.join("sluice"), "built for hosts").expect("written");
+        assert_eq!(&start(), b"buil");
+    }
 }
