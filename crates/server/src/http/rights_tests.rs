@@ -18,6 +18,7 @@ use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
 use model::fleet::MAIN_PROJECT;
 use model::id::{JobId, StepId};
 use model::partition::PartitionState;
+use model::power::PowerRequest;
 use model::principal::{Principal, Role};
 use model::private_data::PrivateKind;
 use model::project::{MembersChange, ProjectRole};
@@ -304,6 +305,10 @@ authorisation_table! { w;
     Call::RemoveReservation { .. } => OPERATE, Call::RemoveReservation { name: "none".into() };
     Call::Diagnostics { reset: true } => OPERATE, Call::Diagnostics { reset: true };
 
+    Call::UpdateNode { change: NodeChange::Power(_), .. } => OPERATE, Call::UpdateNode {
+        nodes: vec![NODE.into()],
+        change: NodeChange::Power(PowerRequest::Up),
+    };
     Call::UpdateNode { .. } => ADMINISTER,
         Call::UpdateNode { nodes: vec![NODE.into()], change: NodeChange::Undrain };
     Call::UpdatePartition { .. } => ADMINISTER, {
