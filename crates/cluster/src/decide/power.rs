@@ -34,7 +34,7 @@ impl State {
         for (name, node) in &self.nodes {
             let going_down = PowerState::PoweringDown { since: now, called: false, then_up: false };
             match node.power {
-                PowerState::PowerUpPending if up_left > 0 => {
+                _ if node.is_to_power_up() && up_left > 0 => {
                     up_left -= 1;
                     let power = PowerState::PoweringUp { since: now, called: false };
                     events.push(powered(name, power, now));
@@ -68,7 +68,7 @@ impl State {
     /// Whether the next look for nodes to power up, down or reboot would find one that somebody asked for.
     pub fn has_power_work(&self) -> bool {
         self.nodes.values().any(|node| match node.power {
-            PowerState::PowerUpPending => true,
+            _ if node.is_to_power_up() => true,
             PowerState::PowerDownPending { .. } => node.is_idle(),
             PowerState::RebootPending { .. } => node.is_idle() && node.slot == SlotState::Up,
             _ => false,

@@ -90,6 +90,15 @@ impl Node {
         }
     }
 
+    /// Whether it is powered down, and somebody or a job waits for it to be up.
+    pub fn is_to_power_up(&self) -> bool {
+        match self.power {
+            PowerState::PowerUpPending => true,
+            PowerState::PoweredDown => !self.holders.is_empty(),
+            _ => false,
+        }
+    }
+
     /// Whether nothing runs here, nor has to end here first.
     pub fn is_idle(&self) -> bool {
         self.holders.is_empty() && (self.stale.is_empty() || self.slot != SlotState::Up)

@@ -53,7 +53,7 @@ impl DispatchThread {
         };
         for (attempt, nodes, steps) in ready {
             for node in nodes {
-                if !self.launch_sent(shared, &node, attempt) {
+                if !self.is_known_to(&node, attempt) {
                     self.launch(shared, attempt, &node);
                 }
             }

@@ -11,6 +11,7 @@ mod laptop;
 mod metrics;
 mod ordinary_user;
 mod permissions;
+mod power;
 mod several_hosts;
 mod site_certificate;
 mod site_limits;

@@ -310,7 +310,14 @@ mod tests {
         let next = model::power::AfterReboot::AsBefore;
         let table = [
             (P::PoweredDown, None, 0, "idle~", "IDLE+CLOUD+POWERED_DOWN", "powered_down"),
-            (P::PowerUpPending, None, 32, "alloc~", "ALLOCATED+CLOUD+POWERED_DOWN+POWER_UP", "powered_down"),
+            (
+                P::PowerUpPending,
+                None,
+                32,
+                "alloc~",
+                "ALLOCATED+CLOUD+POWERED_DOWN+POWER_UP",
+                "powered_down",
+            ),
             (
                 P::PoweringUp { since, called: true },
                 None,
@@ -347,7 +354,8 @@ mod tests {
         for (power, admin, cpus, compact, full, filter) in table {
             let mut node = samples::node("node1");
             (node.power, node.admin, node.cpus_allocated) = (power, admin, cpus);
-            (node.slot, node.config.cloud, node.job_count) = (SlotState::Joining, true, cpus.min(1));
+            (node.slot, node.config.cloud, node.job_count) =
+                (SlotState::Joining, true, cpus.min(1));
             let state = NodeState::of(&node);
             assert_eq!((state.compact().as_str(), state.full().as_str()), (compact, full));
             for word in [filter, "cloud"] {
