@@ -106,10 +106,8 @@ impl State {
                 PowerState::PoweringDown { since, called: true, then_up }
                     if over(since, times.of(name).suspend_timeout_s) =>
                 {
-                    let next = match then_up {
-                        true => PowerState::PowerUpPending,
-                        false => PowerState::PoweredDown,
-                    };
+                    let next =
+                        if then_up { PowerState::PowerUpPending } else { PowerState::PoweredDown };
                     events.push(powered(name, next, now));
                 }
                 PowerState::PoweringUp { since, .. }

@@ -159,9 +159,10 @@ fn end_of(state: &State, attempt: &Attempt) -> Option<Timestamp> {
         bound.then(|| r.end_of_window_at(attempt.start) + over_run)
     });
     // The time limit begins when all nodes are up, which may take them as long as they are given.
-    let boot_s = match attempt.booting_nodes.is_empty() {
-        true => 0,
-        false => resume_timeout_s(state, &attempt.allocation.partition),
+    let boot_s = if attempt.booting_nodes.is_empty() {
+        0
+    } else {
+        resume_timeout_s(state, &attempt.allocation.partition)
     };
     let limit = attempt.end_limit.map(|end| end + Duration::from_secs(boot_s.into()));
     [limit, leaving, window].into_iter().flatten().min()

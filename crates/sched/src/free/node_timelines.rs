@@ -248,10 +248,7 @@ impl<'a> NodeTimelines<'a> {
         let boots = |node: u32| {
             matches!(self.availability(node), Availability::PoweringUp | Availability::PoweredDown)
         };
-        match nodes.any(boots) {
-            true => 1000 * Millis::from(self.view.policy.resume_timeout_s),
-            false => 0,
-        }
+        if nodes.any(boots) { 1000 * Millis::from(self.view.policy.resume_timeout_s) } else { 0 }
     }
 
     /// Takes the placement from now on.

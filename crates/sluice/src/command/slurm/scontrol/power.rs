@@ -44,16 +44,20 @@ fn surplus(keyword: &str, word: &str) -> CommandError {
 
 fn parse_power(words: &[String]) -> Result<Asked, CommandError> {
     let is = |at: usize, word: &str| words.get(at).is_some_and(|w| w.eq_ignore_ascii_case(word));
-    let (request, used) = match () {
-        () if is(0, "up") => (PowerRequest::Up, 1),
-        () if is(0, "down") && is(1, "asap") => (PowerRequest::Down(PowerDownMode::Asap), 2),
-        () if is(0, "down") && is(1, "force") => (PowerRequest::Down(PowerDownMode::Force), 2),
-        () if is(0, "down") => (PowerRequest::Down(PowerDownMode::WhenIdle), 1),
-        () if words.is_empty() => return Err(too_few("power")),
-        () => {
-            let text = format!("scontrol: error: power: {:?}: expected up or down", words[0]);
-            return Err(CommandError::message(text));
-        }
+    let down = PowerRequest::Down;
+    let (request, used) = if is(0, "up") {
+        (PowerRequest::Up, 1)
+    } else if is(0, "down") && is(1, "asap") {
+        (down(PowerDownMode::Asap), 2)
+    } else if is(0, "down") && is(1, "force") {
+        (down(PowerDownMode::Force), 2)
+    } else if is(0, "down") {
+        (down(PowerDownMode::WhenIdle), 1)
+    } else if let Some(word) = words.first() {
+        let text = format!("scontrol: error: power: {word:?}: expected up or down");
+        return Err(CommandError::message(text));
+    } else {
+        return Err(too_few("power"));
     };
     match &words[used..] {
         [nodes] => Ok((request, nodes.clone())),
