@@ -3,6 +3,7 @@
 //! A call is due until its end is in the journal: a server that is killed meanwhile makes it again.
 
 use crate::auth::principal::server_principal;
+use crate::clock;
 use crate::shared::Shared;
 use crate::site_program::SiteProgram;
 use cluster::{Command, State};
@@ -12,9 +13,10 @@ use serde_json::json;
 use slurm::output::text::job_text;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -32,11 +34,8 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 /// The calls of one program that run, by node, with the state that each was made for.
 type Running = HashMap<String, (PowerProgram, PowerState)>;
 
-/// Makes the calls that are due, at the start and after each commit that brings one. `folder` is for the files that tell
-/// `ResumeProgram` of jobs.
-pub async fn run(shared: Arc<Shared>, folder: PathBuf) {
-    // What a server that was killed left there.
-    let _ = std::fs::remove_dir_all(&folder);
+/// Makes the calls that are due, at the start and after each commit that brings one.
+pub async fn run(shared: Arc<Shared>) {
     let mut commits = shared.commits.subscribe();
     let (ended, mut ends) = mpsc::channel::<Vec<String>>(CALLS_MAX);
     let (mut running, mut calls) = (Running::new(), 0);
@@ -45,10 +44,10 @@ pub async fn run(shared: Arc<Shared>, folder: PathBuf) {
         for (program, nodes) in due {
             running.extend(nodes.iter().map(|(n, power)| (n.clone(), (program, *power))));
             calls += 1;
-            let (shared, folder, ended) = (shared.clone(), folder.clone(), ended.clone());
+            let (shared, ended) = (shared.clone(), ended.clone());
             tokio::spawn(async move {
                 let names = nodes.iter().map(|(name, _)| name.clone()).collect();
-                call(&shared, &folder, program, nodes).await;
+                call(&shared, program, nodes).await;
                 // The receiver lives as long as this task's loop.
                 let _ = ended.send(names).await;
             });
@@ -80,7 +79,7 @@ fn calls_due(state: &State, running: &Running, most: usize) -> Vec<(PowerProgram
     calls.take(most).collect()
 }
 
-async fn call(shared: &Shared, folder: &Path, program: PowerProgram, nodes: DueNodes) {
+async fn call(shared: &Shared, program: PowerProgram, nodes: DueNodes) {
     let names: Vec<String> = nodes.iter().map(|(name, _)| name.clone()).collect();
     let hosts = hostlist::compress(&names);
     let (path, limit, resume_file) = {
@@ -99,7 +98,6 @@ async fn call(shared: &Shared, folder: &Path, program: PowerProgram, nodes: DueN
         (policy.program(program).map(str::to_owned), longest.max(CALL_LIMIT), resume_file)
     };
     let state_dir = shared.setup.client_state.clone();
-    let folder = folder.to_owned();
     let run = move || {
         let Some(path) = path else {
             return Err(format!("{} is not configured", program.key()));
@@ -107,7 +105,7 @@ async fn call(shared: &Shared, folder: &Path, program: PowerProgram, nodes: DueN
         tracing::info!("{path} {hosts}");
         let mut environment = vec![("PATH".to_owned(), PATH.to_owned())];
         environment.extend(state_dir.map(|dir| ("SLUICE_STATE".to_owned(), dir)));
-        let file = resume_file.map(|text| TemporaryFile::write(&folder, &hosts, &text));
+        let file = resume_file.map(|text| TemporaryFile::write(&text));
         let file = file.transpose().map_err(|e| format!("the file of its jobs: {e}"))?;
         environment.extend(
             file.iter().map(|file| ("SLURM_RESUME_FILE".to_owned(), file.0.display().to_string())),
@@ -171,19 +169,22 @@ fn resume_file(state: &State, names: &[String]) -> String {
     json!({"all_nodes_resume": hostlist::compress(names), "jobs": jobs}).to_string()
 }
 
-/// A file of the server's own, removed when the program that reads it has ended.
+/// A file for one call, removed when the program that reads it has ended. It is in the folder of temporary files: the server's
+/// own folder has no path that the program could open.
 struct TemporaryFile(PathBuf);
 
 impl TemporaryFile {
-    fn write(folder: &Path, hosts: &str, text: &str) -> std::io::Result<Self> {
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        // No two calls of one program have a node in common.
-        let first: String = hosts.chars().filter(char::is_ascii_alphanumeric).take(32).collect();
-        let path = folder.join(format!("resume-{first}.json"));
+    fn write(text: &str) -> std::io::Result<Self> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let name = format!("sluice-resume-{process}-{}-{count}.json", clock::now().millis());
+        let path = std::env::temp_dir().join(name);
         let mut options = std::fs::OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+        // A new file, whatever somebody put there under its name.
+        let mut file = options.write(true).create_new(true).mode(0o600).open(&path)?;
+        let written = Self(path);
         file.write_all(text.as_bytes())?;
-        Ok(Self(path))
+        Ok(written)
     }
 }
 

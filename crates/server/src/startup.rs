@@ -264,7 +264,7 @@ async fn serve(
     tokio::spawn(tick::run(shared.clone()));
     tokio::spawn(allocator::run());
     tokio::spawn(utilization::run(shared.clone()));
-    tokio::spawn(power::run(shared.clone(), options.server_dir.join("power")));
+    tokio::spawn(power::run(shared.clone()));
     tokio::spawn(inactivity::run(shared.clone()));
     tokio::spawn(collector::run(shared.clone(), pulls));
     tokio::spawn(install_fleets(shared.clone(), options.program));
