@@ -14,6 +14,7 @@ use model::cpu_frequency::CpuFrequency;
 use model::health::HealthSource;
 use model::id::{AttemptId, JobId, RunId, StepId};
 use model::node::{NodeConfig, NodeFacts};
+use model::power::PowerProgram;
 use model::principal::{Principal, Role};
 use model::project::{Members, MembersChange};
 use model::raw_usage::UsageOwner;
@@ -209,6 +210,13 @@ pub enum Command {
     },
     RemoveReservation {
         name: String,
+    },
+    /// Nodes are to be looked at that can be powered down, and those that are to be powered up or rebooted.
+    PowerSave,
+    /// A program of the site was called to its end for these nodes.
+    PowerProgramEnded {
+        nodes: Vec<String>,
+        program: PowerProgram,
     },
     /// Time has passed: silent nodes, deadlines, wait policies, old records.
     Tick {

@@ -4,6 +4,7 @@ use model::binding::BindPolicy;
 use model::limits::CgroupPolicy;
 use model::node::NodeConfig;
 use model::partition::{DefaultMemory, Partition};
+use model::power::PowerPolicy;
 use model::preempt::PreemptPolicy;
 use model::priority::PriorityPolicy;
 use model::private_data::PrivateData;
@@ -148,6 +149,9 @@ pub struct Parameters {
     pub kill_invalid_dependency: bool,
     /// `PrivateData`: what ordinary users are not shown of others.
     pub private_data: PrivateData,
+    /// Power saving, and reboots.
+    #[serde(skip_serializing_if = "PowerPolicy::is_default")]
+    pub power: PowerPolicy,
 }
 
 impl Parameters {
@@ -212,6 +216,7 @@ impl Default for Parameters {
             user_top: false,
             kill_invalid_dependency: false,
             private_data: PrivateData::default(),
+            power: PowerPolicy::default(),
         }
     }
 }

@@ -15,6 +15,7 @@ use model::health::HealthSource;
 use model::id::{AttemptId, JobId, RunId, StepId};
 use model::node::{AdminState, NodeFacts};
 use model::node_reason::NodeReason;
+use model::power::PowerState;
 use model::principal::Role;
 use model::project::{KnownUser, Project};
 use model::raw_usage::UsageOwner;
@@ -225,6 +226,14 @@ pub enum Event {
     NodeAdmin {
         node: String,
         admin: Option<AdminState>,
+        reason: Option<NodeReason>,
+    },
+    /// No reason: it stays as it is.
+    NodePower {
+        node: String,
+        power: PowerState,
+        at: Timestamp,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<NodeReason>,
     },
     /// What one source found of a node's health changed; no failure: the node is well.

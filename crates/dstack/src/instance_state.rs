@@ -39,7 +39,7 @@ impl InstanceState {
         });
         Self {
             status: if node.job_count > 0 { InstanceStatus::Busy } else { InstanceStatus::Idle },
-            unreachable: node.slot != SlotState::Up,
+            unreachable: node.slot != SlotState::Up && !node.power.excuses_silence(),
             health,
             findings: failure.or(warning).or(reason),
             out_of_service: node.admin.is_some(),

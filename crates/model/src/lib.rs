@@ -29,7 +29,7 @@ pub use job::{
     reason, request, run, shortage, step,
 };
 pub use nodes::{
-    fleet, gpu_health, gpu_series, health, node, node_reason, partition, reservation,
+    fleet, gpu_health, gpu_series, health, node, node_reason, partition, power, reservation,
     reservation_request, select, site, ssh_fleet, topology, volume,
 };
 pub use values::{

@@ -56,9 +56,18 @@ pub enum Availability {
     Down,
     /// The node has not answered for a little while; nothing new is started there.
     Silent,
+    /// Jobs may have it, and start once it is up; it is being powered up.
+    PoweringUp,
+    /// The same; it has to be powered up first.
+    PoweredDown,
 }
 
 impl Availability {
+    /// Whether jobs may be granted the node now.
+    pub fn takes_jobs(self) -> bool {
+        matches!(self, Self::Available | Self::PoweringUp | Self::PoweredDown)
+    }
+
     /// A node that is silent, or ends something first, is expected back.
     pub fn is_in_service(self) -> bool {
         !matches!(self, Self::Drained | Self::Down)
@@ -218,6 +227,8 @@ pub struct SchedulerPolicy {
     pub switch_wait_s: u32,
     /// `OverTimeLimit`: the minutes that a job may run beyond its time limit.
     pub over_time_min: u32,
+    /// `ResumeTimeout`: how much later a job may begin on a node that is powered down.
+    pub resume_timeout_s: u32,
 }
 
 impl Default for SchedulerPolicy {
@@ -234,6 +245,7 @@ impl Default for SchedulerPolicy {
             select: model::select::Select::default(),
             switch_wait_s: 300,
             over_time_min: 0,
+            resume_timeout_s: 0,
         }
     }
 }

@@ -25,6 +25,7 @@ use crate::inactivity;
 use crate::logs::collector;
 use crate::plan::forecast::ForecastThread;
 use crate::plan::planner;
+use crate::power;
 use crate::shared::dispatch_queue::DispatchQueue;
 use crate::shared::forecast_queue::ForecastQueue;
 use crate::shared::log_queue::{LogQueue, PullLog};
@@ -267,6 +268,7 @@ async fn serve(
     tokio::spawn(tick::run(shared.clone()));
     tokio::spawn(allocator::run());
     tokio::spawn(utilization::run(shared.clone()));
+    tokio::spawn(power::run(shared.clone()));
     tokio::spawn(inactivity::run(shared.clone()));
     tokio::spawn(collector::run(shared.clone(), pulls));
     tokio::spawn(install_fleets(shared.clone(), options.program));

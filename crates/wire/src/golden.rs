@@ -251,6 +251,10 @@ fn orders_keep_their_names() {
         (Action::Begin, r#""begin""#),
         (Action::Forget, r#""forget""#),
         (Action::ExtendTo { end: Some(Timestamp(9)) }, r#"{"extend_to":{"end":9}}"#),
+        (
+            Action::Reboot { program: "/sbin/reboot".into() },
+            r#"{"reboot":{"program":"/sbin/reboot"}}"#,
+        ),
         (Action::Disown { step: StepId::Batch }, r#"{"disown":{"step":"batch"}}"#),
         (
             Action::Signal(signal),

@@ -63,6 +63,10 @@ pub enum Action {
     Forget,
     /// About no attempt; it comes with a stream of its own, which tells how it went.
     Volume(VolumeOrder),
+    /// About no attempt: the machine is to be rebooted by this program.
+    Reboot {
+        program: String,
+    },
 }
 
 /// Everything that a node needs to run its part of a job. It knows no dialect:

@@ -141,6 +141,8 @@ pub struct ArrayView {
 pub struct NodeView {
     pub config: NodeConfig,
     pub slot: SlotState,
+    #[serde(default, skip_serializing_if = "model::power::PowerState::is_on")]
+    pub power: model::power::PowerState,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admin: Option<AdminState>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

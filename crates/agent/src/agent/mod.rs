@@ -11,6 +11,7 @@ mod gpu_watch;
 mod health;
 mod liveness;
 mod orders;
+mod reboot;
 mod requests;
 mod run;
 mod session;
@@ -128,6 +129,8 @@ pub(crate) struct Agent {
     pub updates: mpsc::Receiver<(AttemptKey, AttemptUpdate)>,
     /// Messages for the server that are worthless on another connection.
     pub outgoing: Vec<ToServer>,
+    /// The program that reboots the machine, once that was ordered.
+    rebooting: Option<std::process::Child>,
     logins_in: mpsc::Sender<Login>,
     pub logins: mpsc::Receiver<Login>,
     health: HealthChecks,
@@ -171,6 +174,7 @@ impl Agent {
             updates_in,
             updates,
             outgoing: Vec::new(),
+            rebooting: None,
             logins_in,
             logins,
             health: HealthChecks::new(),

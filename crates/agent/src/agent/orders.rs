@@ -91,6 +91,10 @@ impl Agent {
                 self.pass_on(&key, Action::Step(order))
             }
             Action::Forget => self.forget(&key),
+            Action::Reboot { program } => {
+                self.reboot(&key.node, &program);
+                Ok(())
+            }
             Action::ExtendTo { end } => {
                 let end = end.map(|end| self.skew.to_own(end));
                 self.pass_on(&key, Action::ExtendTo { end })

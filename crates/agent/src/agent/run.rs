@@ -38,6 +38,8 @@ pub struct AgentConfig {
     pub nodes: Vec<String>,
     /// Where clients on this machine are answered; none: its server does that.
     pub client_socket: Option<PathBuf>,
+    /// The start of this agent is reported as the start of the machine.
+    pub booted_now: bool,
     /// The devices of a node that this machine's own files say, which count before those that are found.
     pub gres_of: Box<GresOfNode>,
 }
@@ -190,7 +192,10 @@ fn set_up(
     let launcher =
         unsafe { AsyncFd::register_with_interest(launcher, tokio::io::Interest::READABLE) }
             .map_err(|e| AgentError::Link(format!("cannot watch the launcher: {e}")))?;
-    let (machine, notice) = Machine::detect_with_libraries()?;
+    let (mut machine, notice) = Machine::detect_with_libraries()?;
+    if config.booted_now {
+        machine.boot_time = u64::try_from(wall_clock::now().secs()).unwrap_or_default();
+    }
     if let Some(why) = notice {
         // The monitor finds the same, and tells it.
         tracing::debug!(why, "the GPUs are those that /proc and /sys show");

@@ -147,6 +147,9 @@ impl Gate {
             }
             _ => {}
         }
+        if matches!(order.action, Action::Reboot { .. }) && order.uid != 0 {
+            return Err(OrderRefusal::OtherUser { order: order.uid, actual: 0 });
+        }
         if !matches!(order.action, Action::Launch(_) | Action::Volume(_)) {
             return Ok(());
         }

@@ -95,6 +95,7 @@ impl Cluster {
             servers: Vec::new(),
             nodes: Vec::new(),
             client_socket: None,
+            booted_now: false,
             gres_of: Box::new(|_| Vec::new()),
         };
         // SAFETY: the child runs the agent and never returns into the test.

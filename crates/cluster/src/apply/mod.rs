@@ -7,6 +7,7 @@ mod array;
 mod end;
 mod field;
 mod fleet;
+mod power;
 mod requeue;
 mod site;
 mod suspend;
@@ -22,6 +23,7 @@ use model::change::JobField;
 use model::id::{AttemptId, JobId, RunId};
 use model::node::SlotState;
 use model::node_reason::{NodeCause, NodeReason, ReasonAuthor};
+use model::power::PowerState;
 use model::record::JobRecord;
 use model::run::Run;
 use model::time::Timestamp;
@@ -161,17 +163,25 @@ impl State {
             node.slot = SlotState::Silent;
             node.silent_since = Some(at);
         }
+        for node in self.nodes.values_mut() {
+            node.restart_power_timeout(at);
+        }
     }
 
     fn apply_config(&mut self, config: &crate::config::ClusterConfig, at: Timestamp) {
         let of_fleets = (self.fleet_nodes(), self.fleet_partitions());
         let mut known: BTreeMap<String, Node> = std::mem::take(&mut self.nodes);
+        let power = &config.parameters.power;
+        let (resumes, reported) = (power.resume_program.is_some(), power.reported_addresses);
         for configured in config.nodes.iter().chain(&of_fleets.0) {
             let config = Arc::new(configured.clone());
             let node = match known.remove(&configured.name) {
                 Some(node) => {
                     let mut node = Node { config, removed: false, ..node };
                     node.take_architecture();
+                    if reported {
+                        node.take_address();
+                    }
                     node
                 }
                 None => {
@@ -186,6 +196,12 @@ impl State {
                     node
                 }
             };
+            let mut node = node;
+            // The machine of a cloud is not there before it is powered up.
+            if configured.cloud && node.slot == SlotState::Joining && node.power.is_on() && resumes
+            {
+                node.power = PowerState::PoweredDown;
+            }
             self.nodes.insert(configured.name.clone(), node);
         }
         // A node that left the configuration stays until its last job has ended.
@@ -233,6 +249,7 @@ impl State {
         if let Some((array, index)) = started.task {
             self.apply_split(array, index, id);
         }
+        let booting = self.nodes_to_boot(&started.allocation);
         let job = self.job_mut(id);
         assert!(job.is_waiting(), "job {id} starts while it is not waiting");
         assert_eq!(started.attempt.number, job.attempts + 1, "attempts of job {id} have a gap");
@@ -256,6 +273,7 @@ impl State {
             reservation: started.reservation.clone(),
             held_nodes: held.clone(),
             preparing_nodes: preparing,
+            booting_nodes: booting,
             network: None,
             ending: None,
             charged_until: None,
@@ -315,9 +333,15 @@ impl State {
     fn release_share(&mut self, attempt: AttemptId, name: &str, busy_until: Option<Timestamp>) {
         let active = self.attempt_mut(attempt.job);
         active.held_nodes.retain(|n| n != name);
+        let partition = active.allocation.partition.clone();
+        let down_on_idle = self.config.parameters.power.is_enabled()
+            && self.partition(&partition).is_some_and(|p| p.power.down_on_idle);
         let Some(node) = self.nodes.get_mut(name) else { return };
         node.holders.retain(|a| *a != attempt);
         node.last_busy = busy_until.or(node.last_busy);
+        if node.holders.is_empty() && node.power.is_on() && down_on_idle {
+            node.power = PowerState::PowerDownPending { drains: false };
+        }
         if node.holders.is_empty() && node.removed {
             self.nodes.remove(name);
             return;

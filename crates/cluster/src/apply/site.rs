@@ -49,6 +49,8 @@ impl State {
             }
             Event::Noted(activity) => self.activities.note((**activity).clone()),
             Event::NodeUp { node, facts, stale, at } => {
+                let power = &self.config.parameters.power;
+                let (saves_power, reported) = (power.is_enabled(), power.reported_addresses);
                 let was_up = self.nodes.get(node).is_some_and(|node| node.slot == SlotState::Up);
                 if !was_up {
                     self.note_node(node, None, *at, ActivityKind::NodeUp);
@@ -56,6 +58,12 @@ impl State {
                 let node = self.node_mut(node);
                 node.slot = SlotState::Up;
                 node.facts = (**facts).clone();
+                if reported {
+                    node.take_address();
+                }
+                if saves_power {
+                    node.last_busy.get_or_insert(*at);
+                }
                 let is_new = node.take_architecture();
                 node.silent_since = None;
                 node.stale.clone_from(stale);
@@ -90,9 +98,15 @@ impl State {
                 let node = self.node_mut(node);
                 node.admin = *admin;
                 node.reason.clone_from(reason);
+                if admin.is_none() && node.power.excuses_silence() && node.slot == SlotState::Down {
+                    node.slot = SlotState::Joining;
+                }
                 if admin.is_none() {
                     node.failures.values_mut().for_each(|failure| failure.acknowledged = true);
                 }
+            }
+            Event::NodePower { node, power, at, reason } => {
+                self.apply_power(node, *power, *at, reason.as_ref());
             }
             Event::NodeHealth { node, source, failure } => {
                 let failures = &mut self.node_mut(node).failures;
@@ -269,7 +283,7 @@ impl State {
         self.activities.note(Activity { number: 0, at, actor, target, what });
     }
 
-    fn node_mut(&mut self, name: &str) -> &mut Node {
+    pub(super) fn node_mut(&mut self, name: &str) -> &mut Node {
         self.nodes.get_mut(name).unwrap_or_else(|| panic!("an event names unknown node {name}"))
     }
 }

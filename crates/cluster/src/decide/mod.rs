@@ -16,6 +16,7 @@ mod limits;
 mod names;
 mod node;
 mod node_health;
+mod power;
 mod preempt;
 mod probe;
 mod project;
@@ -45,6 +46,7 @@ impl State {
         names::check_names(command)?;
         let mut decision = self.decide_without_het(command, context)?;
         self.end_het_jobs(&mut decision.events, context.now);
+        self.end_unlaunched(&mut decision.events, context.now);
         Ok(decision)
     }
 
@@ -100,6 +102,10 @@ impl State {
             Command::NodeLost { node } => Ok(self.decide_node_lost(node, context)),
             Command::NodeHealth { node, source, failure } => {
                 Ok(self.decide_node_health(node, *source, failure.as_deref(), context).into())
+            }
+            Command::PowerSave => Ok(self.decide_power_save(context.now).into()),
+            Command::PowerProgramEnded { nodes, program } => {
+                Ok(self.decide_power_program_ended(nodes, *program, context.now).into())
             }
             Command::Tick { booked } => Ok(self.decide_tick(*booked, context).into()),
             Command::UseToken { hash, fingerprint } => {

@@ -9,6 +9,7 @@ use model::fleet::STATIC;
 use model::id::AttemptId;
 use model::node::{AdminState, NodeFacts, SlotState};
 use model::node_reason::{NodeCause, NodeReason, ReasonAuthor};
+use model::power::{PowerDownMode, PowerRequest, PowerState};
 use model::principal::Principal;
 use model::reason::Refusal;
 use model::time::Timestamp;
@@ -35,6 +36,7 @@ impl State {
             stale,
             at: context.now,
         }];
+        events.extend(self.power_at_hello(name, facts, context.now));
         let answers_again =
             node.reason.as_ref().is_some_and(|r| r.cause == NodeCause::NotResponding);
         // `ReturnToService=0`: a node that went down stays so until somebody resumes it.
@@ -66,7 +68,9 @@ impl State {
         let timeout = Duration::from_secs(u64::from(self.config.parameters.slurmd_timeout_s));
         let mut events = Vec::new();
         let overdue = self.nodes.iter().filter(|(_, node)| {
-            node.slot == SlotState::Silent && node.silent_since.is_some_and(|s| s + timeout <= now)
+            node.slot == SlotState::Silent
+                && !node.power.excuses_silence()
+                && node.silent_since.is_some_and(|s| s + timeout <= now)
         });
         // One node a tick: the next tick sees what this one did to jobs of several nodes.
         if let Some((name, node)) = overdue.into_iter().next() {
@@ -111,15 +115,23 @@ impl State {
         }
         let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
         let names: Vec<&str> = names.into_iter().collect();
-        let mut events: Vec<Event> =
-            names.iter().map(|name| self.node_changed(name, change, context)).collect();
-        if matches!(change, NodeChange::Down { .. }) {
+        let mut events = Vec::new();
+        for name in &names {
+            match change {
+                NodeChange::Power(request) => {
+                    events.extend(self.power_requested(name, request, context)?);
+                }
+                _ => events.extend(self.node_changed(name, change, context)),
+            }
+        }
+        let forced = NodeChange::Power(PowerRequest::Down(PowerDownMode::Force));
+        if matches!(change, NodeChange::Down { .. }) || *change == forced {
             events.extend(self.fail_jobs_on(&names, context.now));
         }
         Ok(Decision { events, reply: Reply::Done })
     }
 
-    fn node_changed(&self, name: &str, change: &NodeChange, context: &Context) -> Event {
+    fn node_changed(&self, name: &str, change: &NodeChange, context: &Context) -> Vec<Event> {
         let node = name.to_string();
         let admin_now = self.nodes[name].admin;
         let set = |admin, text: &str| Event::NodeAdmin {
@@ -127,13 +139,14 @@ impl State {
             admin,
             reason: Some(written(text, author(&context.by), context.now)),
         };
-        match change {
+        let event = match change {
             NodeChange::Drain { reason } => set(Some(AdminState::Drain), reason),
             NodeChange::Fail { reason } => set(Some(AdminState::Fail), reason),
             NodeChange::Down { reason } => set(Some(AdminState::Down), reason),
             NodeChange::Resume | NodeChange::Undrain => {
                 Event::NodeAdmin { node, admin: None, reason: None }
             }
+            NodeChange::Power(_) => return Vec::new(),
             NodeChange::Reason(text) => set(admin_now, text),
             NodeChange::Weight(weight) => {
                 Event::NodeSet { node, weight: Some(*weight), features: None }
@@ -141,14 +154,23 @@ impl State {
             NodeChange::Features(features) => {
                 Event::NodeSet { node, weight: None, features: Some(features.clone()) }
             }
+        };
+        let mut events = vec![event];
+        // A node that is to go down, or that waits for its reboot, is in service again.
+        let power = self.nodes[name].power;
+        let goes = !power.is_on() && !power.is_off();
+        if goes && !matches!(power, PowerState::Rebooting { .. }) && *change == NodeChange::Resume {
+            let (node, at) = (name.to_string(), context.now);
+            events.push(Event::NodePower { node, power: PowerState::On, at, reason: None });
         }
+        events
     }
 }
 
-fn written(text: &str, author: ReasonAuthor, at: Timestamp) -> NodeReason {
+pub(super) fn written(text: &str, author: ReasonAuthor, at: Timestamp) -> NodeReason {
     NodeReason { cause: NodeCause::Text(text.to_string()), author, at }
 }
 
-fn author(by: &Principal) -> ReasonAuthor {
+pub(super) fn author(by: &Principal) -> ReasonAuthor {
     ReasonAuthor::User { name: by.name.clone(), uid: by.uid }
 }

@@ -16,7 +16,7 @@ use model::reason::Refusal;
 use model::run::{LaunchKind, Step};
 use model::time::{TimeLimit, Timestamp};
 use sched::Start;
-use sched::view::{Availability, NodeUse};
+use sched::view::NodeUse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -114,7 +114,7 @@ impl State {
             let cpus = used.admits_cpus(share) && share.cpus.is_subset(&node.config.usable_cpus());
             let gres = share.gres.iter().all(|wanted| gres_is_free(node, share, wanted));
             let closed = is_closed(used, uid, whole, alone);
-            let available = node.availability() == Availability::Available;
+            let available = node.availability().takes_jobs();
             if !(memory && cpus && gres && available) || closed {
                 return Err(Refusal::NoCapacityNow);
             }

@@ -30,6 +30,11 @@ impl State {
         if !events.is_empty() {
             return events;
         }
+        events.extend(self.power_timeouts(context.now));
+        if !events.is_empty() {
+            // What they do to jobs is seen by the next tick.
+            return events;
+        }
         events.extend(self.jobs.values().filter(|j| j.is_waiting()).filter_map(|job| {
             let outcome = self.waited_too_long(job, context.now)?;
             Some(end_waiting(job, outcome, context.now))

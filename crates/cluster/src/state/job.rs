@@ -176,6 +176,7 @@ impl Job {
             Phase::Waiting => JobState::Pending,
             Phase::Active(a) if a.ending.is_some() => JobState::Completing,
             Phase::Active(a) if a.suspended => JobState::Suspended,
+            Phase::Active(a) if !a.booting_nodes.is_empty() => JobState::Configuring,
             Phase::Active(_) => JobState::Running,
             Phase::Ended(e) => e.outcome.state(),
         }

@@ -8,6 +8,7 @@ pub mod held_bytes;
 pub mod intern;
 pub mod job;
 pub mod node;
+pub mod power;
 pub mod priority_totals;
 
 use crate::config::ClusterConfig;
@@ -23,6 +24,7 @@ use model::account::{Account, Association, NORMAL_QOS, Qos};
 use model::activity::Activities;
 use model::id::{JobId, RunId};
 use model::partition::Partition;
+use model::power::PowerCounts;
 use model::principal::Role;
 use model::project::{KnownUser, Project};
 use model::reservation::Reservation;
@@ -82,6 +84,9 @@ pub struct State {
     /// By project and name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub volumes: BTreeMap<String, BTreeMap<String, Volume>>,
+    /// How many nodes went up and down in the last minute.
+    #[serde(default, skip_serializing_if = "PowerCounts::is_default")]
+    pub power_counts: PowerCounts,
     pub next_job: u32,
     /// When the state was last restored from a backup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -146,6 +151,7 @@ impl Default for State {
             secrets: BTreeMap::new(),
             fleets: BTreeMap::new(),
             volumes: BTreeMap::new(),
+            power_counts: PowerCounts::default(),
             next_job: 1,
             restored: None,
             next_priority: FIRST_PRIORITY,

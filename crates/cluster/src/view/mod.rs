@@ -108,6 +108,7 @@ pub(crate) fn policy(state: &State) -> SchedulerPolicy {
         select: parameters.select,
         switch_wait_s: parameters.switch_wait_s,
         over_time_min: parameters.over_time_limit_min,
+        resume_timeout_s: parameters.power.resume_timeout_s,
     }
 }
 
@@ -142,6 +143,11 @@ pub(crate) fn is_user_exclusive(job: &Job, partition: Option<&Partition>) -> boo
     job.spec.request().sharing == Sharing::User || partition.is_some_and(|p| p.exclusive_user)
 }
 
+fn resume_timeout_s(state: &State, partition: &str) -> u32 {
+    let of_partition = state.partition(partition).and_then(|p| p.power.resume_timeout_s);
+    of_partition.unwrap_or(state.config.parameters.power.resume_timeout_s)
+}
+
 /// The latest end of an attempt: by its time limit, by preemption, or with the window of its reservation.
 fn end_of(state: &State, attempt: &Attempt) -> Option<Timestamp> {
     let leaving = attempt.preemption_grace.map(|leaving| leaving.until);
@@ -152,7 +158,14 @@ fn end_of(state: &State, attempt: &Attempt) -> Option<Timestamp> {
         let over_run = Duration::from_secs(60 * u64::from(over_run));
         bound.then(|| r.end_of_window_at(attempt.start) + over_run)
     });
-    [attempt.end_limit, leaving, window].into_iter().flatten().min()
+    // The time limit begins when all nodes are up, which may take them as long as they are given.
+    let boot_s = if attempt.booting_nodes.is_empty() {
+        0
+    } else {
+        resume_timeout_s(state, &attempt.allocation.partition)
+    };
+    let limit = attempt.end_limit.map(|end| end + Duration::from_secs(boot_s.into()));
+    [limit, leaving, window].into_iter().flatten().min()
 }
 
 pub(crate) fn running(state: &State, job: &Job, index: &NodeIndex<'_>) -> RunningJob {

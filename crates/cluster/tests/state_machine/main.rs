@@ -13,6 +13,7 @@ mod invariants;
 mod job_builder;
 mod nodes;
 mod policy;
+mod power;
 mod preempt;
 mod properties;
 mod random_history;

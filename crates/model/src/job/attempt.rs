@@ -27,6 +27,9 @@ pub struct Attempt {
     /// nodes, or they get the image of a task.
     #[serde(default, rename = "preparing", skip_serializing_if = "Vec::is_empty")]
     pub preparing_nodes: Vec<String>,
+    /// Nodes that were powered down when it was granted them and are not up yet: nothing of it is started before they are.
+    #[serde(default, rename = "booting", skip_serializing_if = "Vec::is_empty")]
+    pub booting_nodes: Vec<String>,
     /// The network of its container, where that is not the node's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<ContainerNetwork>,

@@ -6,6 +6,7 @@ use crate::constraint::Constraint;
 use crate::dependency::Dependency;
 use crate::id::JobId;
 use crate::partition::PartitionState;
+use crate::power::PowerRequest;
 use crate::range::Range;
 use crate::request::{GresRequest, Sharing, Switches};
 use crate::run::{HetComponent, Hold, JobState};
@@ -198,6 +199,7 @@ pub enum NodeChange {
     Reason(String),
     Weight(u32),
     Features(Vec<String>),
+    Power(PowerRequest),
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -8,6 +8,7 @@ pub mod health;
 pub mod node;
 pub mod node_reason;
 pub mod partition;
+pub mod power;
 pub mod reservation;
 pub mod reservation_request;
 pub mod select;

@@ -59,6 +59,9 @@ pub struct NodeConfig {
     pub initial: Option<AdminState>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial_reason: Option<String>,
+    /// `State=CLOUD`: there is no machine until the node is powered up.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cloud: bool,
 }
 
 /// A family of processors, as dstack tells them apart.
@@ -124,6 +127,7 @@ impl NodeConfig {
             blocks: None,
             initial: None,
             initial_reason: None,
+            cloud: false,
         }
     }
 
@@ -279,12 +283,10 @@ struct FoundUnit {
     capability: Option<ComputeCapability>,
 }
 
-/// The state of a fleet's slot. A slot exists before its machine does.
+/// Whether the agent of a node answers. A node exists before its machine does; `power` says whether there is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SlotState {
-    Wanted,
-    Provisioning,
     /// The machine is expected to answer; a static node that has never joined is here.
     #[default]
     Joining,
@@ -294,7 +296,6 @@ pub enum SlotState {
     Silent,
     /// The agent has not answered for `SlurmdTimeout`, or an administrator set the node down.
     Down,
-    Leaving,
 }
 
 /// An administrator's state of a node.

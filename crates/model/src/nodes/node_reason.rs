@@ -12,6 +12,16 @@ pub struct NodeReason {
     pub at: Timestamp,
 }
 
+impl NodeReason {
+    /// The text, where a person or a program wrote one.
+    pub fn text(&self) -> Option<&str> {
+        match &self.cause {
+            NodeCause::NotResponding => None,
+            NodeCause::Text(text) | NodeCause::Unhealthy { text, .. } => Some(text),
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeCause {
     /// The node does not answer. The cause goes when it answers again.

@@ -1,6 +1,7 @@
 //! Partitions: views over nodes, with policy. Views overlap.
 
 use crate::amount::Bytes;
+use crate::power::PartitionPower;
 use crate::select::PartitionSelect;
 use crate::time::TimeLimit;
 use serde::{Deserialize, Serialize};
@@ -74,6 +75,8 @@ pub struct Partition {
     pub over_time_limit: Option<TimeLimit>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub billing_weights: BTreeMap<String, f64>,
+    #[serde(default, skip_serializing_if = "PartitionPower::is_default")]
+    pub power: PartitionPower,
 }
 
 fn unlimited() -> TimeLimit {
@@ -120,6 +123,7 @@ impl Partition {
             preempt_mode: None,
             over_time_limit: None,
             billing_weights: BTreeMap::new(),
+            power: PartitionPower::default(),
         }
     }
 }

@@ -114,6 +114,7 @@ impl SshFleet {
             },
             initial: None,
             initial_reason: None,
+            cloud: false,
             ..found
         }
     }

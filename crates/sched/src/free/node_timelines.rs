@@ -170,7 +170,11 @@ impl<'a> NodeTimelines<'a> {
     }
 
     pub fn is_available(&self, node: u32) -> bool {
-        self.view.nodes[node as usize].availability == Availability::Available
+        self.availability(node).takes_jobs()
+    }
+
+    pub fn availability(&self, node: u32) -> Availability {
+        self.view.nodes[node as usize].availability
     }
 
     /// When the job fits on the node from `from` on, for `length`; `None` if never.
@@ -237,6 +241,14 @@ impl<'a> NodeTimelines<'a> {
     pub fn free_by_amounts(&self, node: u32, timeline: &Timeline, length: Millis) -> NodeFree {
         let (least, there) = timeline.least_free(self.now, end_of(self.now, length));
         limited_to_amounts(NodeFree::empty(self.config(node)), &least, &there, self.config(node))
+    }
+
+    /// How much later than it is granted them a job on these nodes may begin.
+    pub fn boot_delay(&self, mut nodes: impl Iterator<Item = u32>) -> Millis {
+        let boots = |node: u32| {
+            matches!(self.availability(node), Availability::PoweringUp | Availability::PoweredDown)
+        };
+        if nodes.any(boots) { 1000 * Millis::from(self.view.policy.resume_timeout_s) } else { 0 }
     }
 
     /// Takes the placement from now on.

@@ -6,7 +6,7 @@
 
 use crate::free::needs::{FreeOrder, NodeNeeds};
 use crate::free::node_timelines::NodeTimelines;
-use crate::free::timeline::{BEGINNING, Millis};
+use crate::free::timeline::{BEGINNING, Millis, is_now, now_key};
 use crate::index::Rank;
 use crate::reservation::ReservationAccess;
 use std::cmp::Reverse;
@@ -110,13 +110,14 @@ impl Search {
     }
 
     /// The key of a time: whatever is free now comes before every time.
-    fn key(timelines: &NodeTimelines<'_>, time: Millis) -> Millis {
-        if time <= timelines.now { BEGINNING } else { time }
+    fn key(&self, timelines: &NodeTimelines<'_>, rank: Rank, time: Millis) -> Millis {
+        let now = || now_key(timelines.availability(self.node(rank)));
+        if time <= timelines.now { now() } else { time }
     }
 
     /// Whether anything could start now.
     pub fn may_start_now(&self) -> bool {
-        self.peek().is_some_and(|(key, _)| key == BEGINNING)
+        self.peek().is_some_and(|(key, _)| is_now(key))
     }
 
     /// The first node to be free for one, and when.
@@ -129,7 +130,7 @@ impl Search {
         while let Some(entry) = self.peek() {
             let in_heap = self.heap.peek() == Some(&Reverse(entry));
             let time = self.time(timelines, entry, timelines.now);
-            let found = time.map(|time| (Self::key(timelines, time), entry.1));
+            let found = time.map(|time| (self.key(timelines, entry.1, time), entry.1));
             // Replaced in place, because most stay near the top.
             match found {
                 Some(found) if in_heap => {
@@ -212,17 +213,17 @@ impl Search {
     pub fn ready_now(&mut self, timelines: &NodeTimelines<'_>, most: usize) -> Vec<u32> {
         self.follow(timelines);
         self.put_back();
-        let mut ready = Vec::new();
+        let mut ready: Vec<RankedTime> = Vec::new();
         while ready.len() < most && self.may_start_now() {
             let Some(entry) = self.pop() else { break };
             let Some(time) = self.time(timelines, entry, timelines.now) else { continue };
-            match Self::key(timelines, time) {
-                BEGINNING => ready.push(entry.1),
-                later => self.heap.push(Reverse((later, entry.1))),
+            match (self.key(timelines, entry.1, time), entry.1) {
+                found if is_now(found.0) => ready.push(found),
+                later => self.heap.push(Reverse(later)),
             }
         }
-        ready.iter().for_each(|rank| self.heap.push(Reverse((BEGINNING, *rank))));
-        ready.iter().map(|rank| self.node(*rank)).collect()
+        self.heap.extend(ready.iter().map(|found| Reverse(*found)));
+        ready.iter().map(|(_, rank)| self.node(*rank)).collect()
     }
 
     /// The first moment from `from` on at which so many nodes are free for one each, with the first
@@ -280,7 +281,7 @@ impl Search {
             }
             drawn.version = version;
             let time = self.time(timelines, (drawn.key, drawn.rank), timelines.now);
-            drawn.key = time.map_or(drawn.key, |time| Self::key(timelines, time));
+            drawn.key = time.map_or(drawn.key, |time| self.key(timelines, drawn.rank, time));
             time.is_some()
         });
         self.drawn = drawn;
@@ -291,7 +292,7 @@ impl Search {
         let Some((key, rank)) = self.pop() else { return false };
         let Some(time) = self.time(timelines, (key, rank), timelines.now) else { return false };
         let version = timelines.version(self.node(rank));
-        self.drawn.push(DrawnNode { key: Self::key(timelines, time), rank, version });
+        self.drawn.push(DrawnNode { key: self.key(timelines, rank, time), rank, version });
         true
     }
 

@@ -5,6 +5,7 @@
 
 use crate::free::cores;
 use crate::free::node_free::{NodeFree, ShareHolder};
+use crate::view::Availability;
 use model::allocation::{GresShare, NodeShare};
 use model::cpuset::CpuSet;
 use model::gres::GPU;
@@ -15,6 +16,26 @@ pub type Millis = i64;
 
 /// The start of the first segment: now, and anything before.
 pub const BEGINNING: Millis = Millis::MIN;
+
+/// The keys of nodes that are free now, in the order in which they are used: those that are up, those that are being powered
+/// up, and those that have to be.
+const NOW_UP: Millis = BEGINNING;
+const NOW_POWERING_UP: Millis = BEGINNING + 1;
+const NOW_POWERED_DOWN: Millis = BEGINNING + 2;
+
+/// The key of a node that is free now.
+pub fn now_key(availability: Availability) -> Millis {
+    match availability {
+        Availability::PoweredDown => NOW_POWERED_DOWN,
+        Availability::PoweringUp => NOW_POWERING_UP,
+        _ => NOW_UP,
+    }
+}
+
+/// Whether the key says that the node is free now.
+pub fn is_now(key: Millis) -> bool {
+    key <= NOW_POWERED_DOWN
+}
 /// The end of a job without a time limit.
 pub const NEVER: Millis = Millis::MAX;
 

@@ -2,10 +2,11 @@
 
 use super::Baseline;
 use crate::free::needs::{FreeOrder, NeedsScope, NodeNeeds};
+use crate::free::timeline::now_key;
 use crate::index::{ClassIndex, Rank};
 use crate::place::candidates;
 use crate::place::demand::Demand;
-use crate::view::{Availability, View};
+use crate::view::View;
 use model::request::Request;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -221,9 +222,10 @@ fn resorted(
 
 fn first_free(needs: &NodeNeeds, baseline: &Baseline, node: u32) -> Option<i64> {
     let at = node as usize;
-    let serves = baseline.nodes[at].availability == Availability::Available && needs.admits(node);
-    if !serves {
+    let availability = baseline.nodes[at].availability;
+    if !availability.takes_jobs() || !needs.admits(node) {
         return None;
     }
-    needs.first_free(baseline.classes.of[at], &baseline.timelines[at])
+    let first = needs.first_free(baseline.classes.of[at], &baseline.timelines[at]);
+    first.map(|first| first.max(now_key(availability)))
 }

@@ -158,6 +158,7 @@ impl<'a> Planner<'a> {
         };
         let (nodes, cpus): (Vec<String>, Vec<u32>) = kept.amounts.iter().map(of_node).unzip();
         let cpus = cpus.into_iter().sum();
+        let start = start.saturating_add(self.timelines.boot_delay(kept.nodes()));
         Estimate { job, partition, start: Timestamp(start), nodes, cpus }
     }
 

@@ -151,7 +151,7 @@ fn shortage_on(
         return plain(MissingResource::NodeList);
     }
     match info.availability {
-        Availability::Available => {}
+        Availability::Available | Availability::PoweringUp | Availability::PoweredDown => {}
         Availability::Drained => return plain(MissingResource::Drained),
         Availability::Down => return plain(MissingResource::Down),
         Availability::Silent | Availability::Reconciling => {

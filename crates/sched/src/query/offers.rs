@@ -3,7 +3,7 @@
 use crate::free::node_free::NodeFree;
 use crate::place::demand::Demand;
 use crate::place::{candidates, fit};
-use crate::view::{Availability, View};
+use crate::view::View;
 use model::allocation::NodeShare;
 use model::run::JobSpec;
 use std::collections::HashSet;
@@ -36,10 +36,8 @@ pub fn offers(view: &View, spec: &JobSpec, partitions: &[u32]) -> Vec<NodeOffer>
                 continue;
             }
             let grant = |free: &NodeFree| fit::grant(&demand, &info.config, free, tasks, &totals);
-            let now = match info.availability {
-                Availability::Available => grant(&NodeFree::of(info)),
-                _ => None,
-            };
+            let takes = info.availability.takes_jobs();
+            let now = takes.then(|| grant(&NodeFree::of(info))).flatten();
             let available = now.is_some();
             let share = now.or_else(|| grant(&NodeFree::empty(&info.config)));
             if let Some(share) = share

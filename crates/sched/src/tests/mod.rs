@@ -10,6 +10,7 @@ mod forecast;
 mod het;
 mod limits;
 mod placement;
+mod power;
 mod preemption;
 mod properties;
 mod reasons;

@@ -336,6 +336,15 @@ async fn serve(
             node.detected = found_machine::within_bounds(&node.detected);
         }
     }
+    // Where a machine of a cloud is, is known from its connection alone (`cloud_reg_addrs`).
+    if let Ok(peer) = stream.get_ref().0.peer_addr() {
+        let is_cloud = |node: &NodeHello| {
+            shared.read().nodes.get(&node.name).is_some_and(|known| known.config.cloud)
+        };
+        for node in hello.nodes.iter_mut().filter(|node| is_cloud(node)) {
+            node.facts.address = peer.ip().to_string();
+        }
+    }
     let number = shared.agents.next_number();
     note_devices(shared, &hello);
     send(&mut stream, &welcome(shared, &nodes)).await?;

@@ -1,9 +1,10 @@
 //! From the files of a configuration folder to the state machine's configuration.
 //!
-//! A file for each subject: `priority`, `preempt_requeue`, `process`, `site` (prolog, epilog, folders), `show_config`,
+//! A file for each subject: `priority`, `power`, `preempt_requeue`, `process`, `site` (prolog, epilog, folders), `show_config`,
 //! `sluice_toml` (what slurm.conf has no words for).
 
 mod dstack_settings;
+mod power;
 mod preempt_requeue;
 mod priority;
 mod process;
@@ -163,6 +164,7 @@ fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
         preempt_requeue::with_preempt_mode(partitions, &slurm.globals.preemption.modes);
     let mut parameters = parameters(conf, &nodes);
     parameters.licenses = licenses(slurm.globals.licenses.as_deref())?;
+    parameters.power = power::policy(slurm)?;
     let mut shown = parameters_shown(&parameters, &conf.slurm.globals.scheduling.select_parameters);
     shown.extend(slurm.raw.iter().map(|(key, value)| (key.clone(), value_shown(key, &value.text))));
     Ok(ClusterConfig {

@@ -23,7 +23,19 @@ pub(super) fn parameters_shown(
     let scheduler = if parameters.backfill { "sched/backfill" } else { "sched/builtin" };
     let multifactor = parameters.priority.multifactor;
     let priority = if multifactor { "priority/multifactor" } else { "priority/basic" };
+    let power = &parameters.power;
+    let path = |path: &Option<String>| path.clone().unwrap_or_else(|| "(null)".into());
+    let rate = |nodes: u32| format!("{nodes} nodes/min");
     let rows = [
+        ("RebootProgram", path(&power.reboot_program)),
+        ("ResumeFailProgram", path(&power.resume_fail_program)),
+        ("ResumeProgram", path(&power.resume_program)),
+        ("ResumeRate", rate(power.resume_rate)),
+        ("ResumeTimeout", seconds(power.resume_timeout_s)),
+        ("SuspendProgram", path(&power.suspend_program)),
+        ("SuspendRate", rate(power.suspend_rate)),
+        ("SuspendTime", power.suspend_time_s.map_or_else(|| "INFINITE".into(), seconds)),
+        ("SuspendTimeout", seconds(power.suspend_timeout_s)),
         ("SlurmdTimeout", seconds(parameters.slurmd_timeout_s)),
         ("KillWait", seconds(parameters.kill_wait_s)),
         ("MinJobAge", seconds(parameters.min_job_age_s)),
@@ -58,12 +70,19 @@ pub(super) fn value_shown(key: &str, text: &str) -> String {
         "MessageTimeout",
         "WaitTime",
         "HealthCheckInterval",
+        "ResumeTimeout",
+        "SuspendTime",
+        "SuspendTimeout",
     ];
     // Everybody may ask for the configuration.
     if ["AccountingStoragePass", "JobCompPass"].contains(&key) && !text.is_empty() {
         "***".to_string()
     } else if seconds.contains(&key) && text.chars().all(|c| c.is_ascii_digit()) {
         format!("{text} sec")
+    } else if ["ResumeRate", "SuspendRate"].contains(&key) {
+        format!("{text} nodes/min")
+    } else if key == "SuspendTime" {
+        "INFINITE".to_string()
     } else {
         text.to_string()
     }

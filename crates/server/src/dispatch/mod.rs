@@ -5,6 +5,7 @@
 //! order says.
 
 pub mod launch;
+mod power;
 mod prolog_epilog;
 mod reconcile;
 #[cfg(test)]
@@ -187,6 +188,7 @@ impl DispatchThread {
                     self.kill_stale(shared, node, *attempt);
                 }
             }
+            Event::NodePower { node, power, .. } => self.on_power(shared, node, *power),
             Event::Ended { job, ended } | Event::Requeued { job, ended, .. } => {
                 prolog_epilog::run_epilog(shared, *job, ended);
             }
@@ -219,7 +221,7 @@ impl DispatchThread {
     }
 
     fn launch(&mut self, shared: &Shared, attempt: AttemptId, node: &str) {
-        if !self.prolog_done(shared, attempt) {
+        if power::is_booting(shared, attempt) || !self.prolog_done(shared, attempt) {
             return;
         }
         match launch::job_launch(shared, attempt, node) {
@@ -372,7 +374,10 @@ impl DispatchThread {
     /// Sends an order, but none before the attempt's launch: the state may be ahead of the event that is dispatched, and a
     /// node that does not know an attempt reports it as lost. What the order says is in the launch, or sent with its event.
     fn send(&mut self, shared: &Shared, node: &str, attempt: AttemptId, uid: u32, action: Action) {
-        let may_be_first = matches!(action, Action::Launch(_) | Action::End(_) | Action::Forget);
+        let may_be_first = matches!(
+            action,
+            Action::Launch(_) | Action::End(_) | Action::Forget | Action::Reboot { .. }
+        );
         if !may_be_first && !self.is_known_to(node, attempt) {
             return;
         }

@@ -39,6 +39,7 @@ impl DispatchThread {
         };
         self.held.insert(node.to_string(), held.iter().map(|(attempt, _)| *attempt).collect());
         self.disown_at.insert(node.to_string(), Instant::now() + DISOWN_AFTER);
+        self.order_reboot(shared, node);
         for (attempt, ending, was_launched) in &ours {
             let there = held.iter().any(|(a, _)| a == attempt);
             match (there, ending) {

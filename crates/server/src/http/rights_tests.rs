@@ -18,6 +18,7 @@ use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
 use model::fleet::MAIN_PROJECT;
 use model::id::{JobId, StepId};
 use model::partition::PartitionState;
+use model::power::PowerRequest;
 use model::principal::{Principal, Role};
 use model::private_data::PrivateKind;
 use model::project::{MembersChange, ProjectRole};
@@ -310,6 +311,10 @@ authorisation_table! { w;
     Call::Diagnostics { reset: true } => OPERATE, Call::Diagnostics { reset: true };
     Call::Versions => OPERATE, Call::Versions;
 
+    Call::UpdateNode { change: NodeChange::Power(_), .. } => OPERATE, Call::UpdateNode {
+        nodes: vec![NODE.into()],
+        change: NodeChange::Power(PowerRequest::Up),
+    };
     Call::UpdateNode { .. } => ADMINISTER,
         Call::UpdateNode { nodes: vec![NODE.into()], change: NodeChange::Undrain };
     Call::UpdatePartition { .. } => ADMINISTER, {

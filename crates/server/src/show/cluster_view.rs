@@ -49,6 +49,7 @@ pub fn cluster_of(
         NodeView {
             config: (*node.config).clone(),
             slot: node.slot,
+            power: node.power,
             admin: node.admin,
             reason: node.reason.clone().or_else(|| warning(facts.get(name)?, now)),
             facts: facts.get(name).cloned().unwrap_or_else(|| node.facts.clone()),

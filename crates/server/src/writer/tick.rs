@@ -21,12 +21,17 @@ const FINISHED_GRACE: Duration = Duration::from_secs(5);
 
 pub async fn run(shared: Arc<Shared>) {
     let mut unheld = UnheldAllocations::default();
+    let mut power_saved = None;
     let mut timer = tokio::time::interval(PERIOD);
     timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         timer.tick().await;
         shared.volatile.counters.new_day(clock::now());
         shared.writer.enqueue_or_drop(Command::Tick { booked: shared.books.is_settled() });
+        if is_power_save_due(&shared, power_saved) {
+            power_saved = Some(Instant::now());
+            shared.writer.enqueue_or_drop(Command::PowerSave);
+        }
         let allocations = attended_allocations(&shared);
         let held = {
             let holders = shared.volatile.holders.lock().expect("no panic with it held");
@@ -36,6 +41,17 @@ pub async fn run(shared: Arc<Shared>) {
             shared.writer.enqueue_or_drop(Command::ClientLost { job });
         }
     }
+}
+
+/// Whether nodes are to be powered down, up or rebooted by now: every `power_save_interval`, and sooner where somebody waits.
+fn is_power_save_due(shared: &Shared, last: Option<Instant>) -> bool {
+    let state = shared.read();
+    let policy = &state.config.parameters.power;
+    let passed = |seconds: u32| {
+        last.is_none_or(|last| last.elapsed() >= Duration::from_secs(seconds.into()))
+    };
+    policy.is_enabled() && passed(policy.interval_s)
+        || passed(policy.min_interval_s) && state.has_power_work()
 }
 
 /// The allocations that a client should hold, and whether their `srun`'s step is over.

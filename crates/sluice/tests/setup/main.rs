@@ -15,6 +15,7 @@ mod metrics;
 mod newcomer;
 mod ordinary_user;
 mod permissions;
+mod power;
 mod several_hosts;
 mod site_certificate;
 mod site_limits;

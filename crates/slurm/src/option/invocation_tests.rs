@@ -241,6 +241,7 @@ fn every_submission_option_changes_something() {
                     | OptionKey::ContainerWritable
                     // Refused by name.
                     | OptionKey::ContainerSave
+                    | OptionKey::Reboot
             );
             if undoes {
                 continue;

@@ -60,6 +60,7 @@ pub fn node(name: &str) -> NodeView {
     NodeView {
         config,
         slot: SlotState::Up,
+        power: Default::default(),
         admin: None,
         reason: None,
         facts: NodeFacts {

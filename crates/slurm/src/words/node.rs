@@ -3,6 +3,7 @@
 use model::health::HealthSource;
 use model::node::{AdminState, SlotState};
 use model::node_reason::{NodeCause, NodeReason, ReasonAuthor};
+use model::power::PowerState;
 use wire::reservation::ReservationPurpose;
 use wire::view::NodeView;
 
@@ -17,15 +18,6 @@ pub enum Base {
     Future,
 }
 
-/// The power state of a node, beside its base state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Power {
-    On,
-    PoweredDown,
-    PoweringUp,
-    PoweringDown,
-}
-
 /// A node's state as Slurm composes it: a base and flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeState {
@@ -36,7 +28,9 @@ pub struct NodeState {
     pub fail: bool,
     pub completing: bool,
     pub not_responding: bool,
-    pub power: Power,
+    /// `State=CLOUD` in slurm.conf.
+    pub cloud: bool,
+    pub power: PowerState,
     /// Set while a reservation holds the node.
     pub reserved_for: Option<ReservationPurpose>,
 }
@@ -47,29 +41,25 @@ impl NodeState {
         let base = match (node.slot, node.admin) {
             (_, Some(AdminState::Future)) => Base::Future,
             (SlotState::Down, _) | (_, Some(AdminState::Down)) => Base::Down,
-            (SlotState::Joining, _) => Base::Unknown,
+            (SlotState::Joining, _) if !node.power.excuses_silence() => Base::Unknown,
             _ if node.cpus_allocated == 0 && node.job_count == 0 => Base::Idle,
             _ if node.cpus_allocated >= usable => Base::Allocated,
             _ => Base::Mixed,
         };
-        let power = match node.slot {
-            SlotState::Wanted => Power::PoweredDown,
-            SlotState::Provisioning => Power::PoweringUp,
-            SlotState::Leaving => Power::PoweringDown,
-            _ => Power::On,
+        let is_awaited = match node.power {
+            PowerState::PoweringUp { .. } | PowerState::Rebooting { .. } => true,
+            power => !power.excuses_silence() || base == Base::Down,
         };
         Self {
             base,
-            drain: node.admin == Some(AdminState::Drain),
+            drain: node.admin == Some(AdminState::Drain) || node.power.drains(),
             invalid: node.admin == Some(AdminState::Drain)
                 && node.reason.as_ref().is_some_and(is_of_hardware),
             fail: node.admin == Some(AdminState::Fail),
             completing: node.completing,
-            not_responding: matches!(
-                node.slot,
-                SlotState::Joining | SlotState::Silent | SlotState::Down
-            ),
-            power,
+            not_responding: node.slot != SlotState::Up && is_awaited,
+            cloud: node.config.cloud,
+            power: node.power,
             reserved_for: node.reserved_for,
         }
     }
@@ -117,12 +107,15 @@ impl NodeState {
     /// The sign behind the word. The power state comes first, then `*` for a node that does not answer.
     fn mark(self) -> &'static str {
         match self.power {
-            Power::PoweredDown => "~",
-            Power::PoweringUp => "#",
-            Power::PoweringDown => "%",
-            Power::On if self.not_responding => "*",
-            Power::On if self.is_maintained() && self.is_busy() => "$",
-            Power::On => "",
+            PowerState::PoweredDown | PowerState::PowerUpPending | PowerState::ResumeFailed => "~",
+            PowerState::PoweringUp { .. } => "#",
+            PowerState::PowerDownPending { .. } => "!",
+            PowerState::PoweringDown { .. } => "%",
+            PowerState::RebootPending { .. } => "@",
+            PowerState::Rebooting { .. } => "^",
+            PowerState::On if self.not_responding => "*",
+            PowerState::On if self.is_maintained() && self.is_busy() => "$",
+            PowerState::On => "",
         }
     }
 
@@ -143,24 +136,29 @@ impl NodeState {
 
     /// The flags' words, as `scontrol` joins them.
     pub fn flags(self) -> Vec<&'static str> {
-        let power = match self.power {
-            Power::On => None,
-            Power::PoweredDown => Some("POWERED_DOWN"),
-            Power::PoweringUp => Some("POWERING_UP"),
-            Power::PoweringDown => Some("POWERING_DOWN"),
+        let power: &[&str] = match self.power {
+            PowerState::On => &[],
+            PowerState::PoweredDown | PowerState::ResumeFailed => &["POWERED_DOWN"],
+            PowerState::PowerUpPending => &["POWERED_DOWN", "POWER_UP"],
+            PowerState::PoweringUp { .. } => &["POWERING_UP"],
+            PowerState::PowerDownPending { .. } => &["POWER_DOWN"],
+            PowerState::PoweringDown { .. } => &["POWERING_DOWN"],
+            PowerState::RebootPending { .. } => &["REBOOT_REQUESTED"],
+            PowerState::Rebooting { .. } => &["REBOOT_ISSUED"],
         };
         [
+            self.cloud.then_some("CLOUD"),
             self.drain.then_some("DRAIN"),
             self.invalid.then_some("INVALID_REG"),
             self.fail.then_some("FAIL"),
             self.completing.then_some("COMPLETING"),
             self.is_maintained().then_some("MAINTENANCE"),
             self.reserved_for.map(|_| "RESERVED"),
-            power,
             self.not_responding.then_some("NOT_RESPONDING"),
         ]
         .into_iter()
         .flatten()
+        .chain(power.iter().copied())
         .collect()
     }
 
@@ -178,7 +176,7 @@ impl NodeState {
 
     /// The sort key of `sinfo -S t`: states with a flag come after all without.
     pub fn rank(self) -> (bool, Option<ReservationPurpose>, Base) {
-        let flagged = self.drain || self.fail || self.not_responding || self.power != Power::On;
+        let flagged = self.drain || self.fail || self.not_responding || !self.power.is_on();
         (flagged, self.reserved_for, self.base)
     }
 }
@@ -197,7 +195,7 @@ impl StateFilter {
 
 /// A word of `sinfo -t`, its compact form, and the states that it lets through. Not formatted by rustfmt: a row is one line.
 #[rustfmt::skip]
-const FILTERS: [(&str, &str, Test); 19] = [
+const FILTERS: [(&str, &str, Test); 24] = [
     ("unknown",       "unk",   |s| s.base == Base::Unknown),
     ("down",          "down",  |s| s.base == Base::Down),
     ("idle",          "idle",  |s| s.base == Base::Idle && !s.drain && !s.fail && !s.completing),
@@ -213,10 +211,15 @@ const FILTERS: [(&str, &str, Test); 19] = [
     ("completing",    "comp",  |s| s.completing),
     ("fail",          "fail",  |s| s.fail),
     ("failing",       "failg", |s| s.fail && s.is_busy()),
-    ("powering_down", "pow_dn", |s| s.power == Power::PoweringDown),
-    ("powered_down",  "powered_down", |s| s.power == Power::PoweredDown),
-    ("power_down",    "power_down", |s| s.power == Power::PoweredDown),
-    ("powering_up",   "pow_up", |s| s.power == Power::PoweringUp),
+    ("cloud",         "cloud", |s| s.cloud),
+    ("powering_down", "pow_dn", |s| matches!(s.power, PowerState::PoweringDown { .. })),
+    ("powered_down",  "powered_down", |s| s.power.is_off() && !matches!(s.power, PowerState::PoweringUp { .. })),
+    ("power_down",    "power_down", |s| matches!(s.power, PowerState::PowerDownPending { .. })),
+    ("powering_up",   "pow_up", |s| matches!(s.power, PowerState::PoweringUp { .. })),
+    ("reboot",        "boot", |s| matches!(s.power, PowerState::RebootPending { .. })),
+    ("reboot_requested", "reboot@", |s| matches!(s.power, PowerState::RebootPending { .. })),
+    ("reboot^",       "boot^", |s| matches!(s.power, PowerState::Rebooting { .. })),
+    ("reboot_issued", "reboot_issued", |s| matches!(s.power, PowerState::Rebooting { .. })),
 ];
 
 /// A state that `sinfo -t` does not know.
@@ -287,7 +290,6 @@ mod tests {
             (S::Silent, None, 0, 0, false, "idle*", "idle*", "IDLE+NOT_RESPONDING"),
             (S::Joining, None, 0, 0, false, "unk*", "unknown*", "UNKNOWN+NOT_RESPONDING"),
             (S::Down, Some(A::Drain), 0, 0, false, "drain*", "drained*", "DOWN+DRAIN+NOT_RESPONDING"),
-            (S::Provisioning, None, 0, 0, false, "idle#", "idle#", "IDLE+POWERING_UP"),
         ];
         for (slot, admin, cpus, jobs, completing, compact, long, full) in table {
             let mut node = samples::node("node1");
@@ -297,6 +299,76 @@ mod tests {
             assert_eq!((state.compact().as_str(), state.long().as_str()), (compact, long));
             assert_eq!(state.full(), full);
         }
+    }
+
+    /// Power, administrative state, allocated CPUs; then the compact and the full word of a node of a cloud whose agent is away,
+    /// and the words of `sinfo -t` that list it.
+    #[test]
+    fn powered_nodes_have_the_marks_and_words_of_slurm() {
+        use PowerState as P;
+        let since = model::time::Timestamp::from_secs(1);
+        let next = model::power::AfterReboot::AsBefore;
+        let table = [
+            (P::PoweredDown, None, 0, "idle~", "IDLE+CLOUD+POWERED_DOWN", "powered_down"),
+            (
+                P::PowerUpPending,
+                None,
+                32,
+                "alloc~",
+                "ALLOCATED+CLOUD+POWERED_DOWN+POWER_UP",
+                "powered_down",
+            ),
+            (
+                P::PoweringUp { since, called: true },
+                None,
+                32,
+                "alloc#",
+                "ALLOCATED+CLOUD+NOT_RESPONDING+POWERING_UP",
+                "powering_up",
+            ),
+            (
+                P::PoweringDown { since, called: true, then_up: false },
+                None,
+                0,
+                "idle%",
+                "IDLE+CLOUD+POWERING_DOWN",
+                "powering_down",
+            ),
+            (
+                P::ResumeFailed,
+                Some(AdminState::Down),
+                0,
+                "down~",
+                "DOWN+CLOUD+NOT_RESPONDING+POWERED_DOWN",
+                "down",
+            ),
+            (
+                P::Rebooting { since, next },
+                None,
+                0,
+                "idle^",
+                "IDLE+CLOUD+NOT_RESPONDING+REBOOT_ISSUED",
+                "reboot^",
+            ),
+        ];
+        for (power, admin, cpus, compact, full, filter) in table {
+            let mut node = samples::node("node1");
+            (node.power, node.admin, node.cpus_allocated) = (power, admin, cpus);
+            (node.slot, node.config.cloud, node.job_count) =
+                (SlotState::Joining, true, cpus.min(1));
+            let state = NodeState::of(&node);
+            assert_eq!((state.compact().as_str(), state.full().as_str()), (compact, full));
+            for word in [filter, "cloud"] {
+                assert!(parse_filters(word).expect("a state")[0].admits(state), "{full}: {word}");
+            }
+            assert!(!parse_filters("power_down").expect("a state")[0].admits(state), "{full}");
+        }
+        let mut node = samples::node("node1");
+        node.power = P::PowerDownPending { drains: true };
+        assert_eq!(NodeState::of(&node).compact(), "drain!");
+        node.power = P::RebootPending { drains: false, next };
+        assert_eq!(NodeState::of(&node).full(), "IDLE+REBOOT_REQUESTED");
+        assert_eq!(NodeState::of(&node).compact(), "idle@");
     }
 
     /// As captured: reserved, reserved for maintenance, and each with a job on it.

@@ -32,7 +32,7 @@ impl Attempt {
             Action::ExtendTo { end } => self.deadlines.extend_to(end),
             Action::Disown { step } => self.disown(step),
             // The agent carries these out itself and does not forward them.
-            Action::Launch(_) | Action::Forget | Action::Volume(_) => {}
+            Action::Launch(_) | Action::Forget | Action::Volume(_) | Action::Reboot { .. } => {}
         }
     }
 

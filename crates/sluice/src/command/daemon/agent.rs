@@ -45,6 +45,9 @@ pub struct AgentArgs {
     /// Copy a job's output file, as its owner; started by the agent
     #[arg(long, hide = true)]
     read_output: bool,
+    /// Report this moment as the machine's start: for a machine that is resumed or rebooted without a boot of its kernel
+    #[arg(short = 'b')]
+    booted_now: bool,
     /// Go into the background and start the agent again where it dies
     #[arg(long)]
     keep: bool,
@@ -109,6 +112,7 @@ pub fn run(args: AgentArgs) -> VerbResult {
         servers: args.server.iter().map(|s| address_of(s)).collect(),
         nodes: args.node.into_iter().collect(),
         client_socket: (!listen_addresses::has_server(&state)).then(|| state.socket()),
+        booted_now: args.booted_now,
         gres_of: Box::new(move |node| gres.of_machine(node)),
     };
     ::agent::run(config, launcher).map_err(|e| VerbError::Message(e.to_string()))?;

@@ -1,7 +1,7 @@
 //! The cluster-wide keys of slurm.conf, a row each: name, kind of value, what becomes of it here, how it is read,
 //! and the field that it sets. They are those of the 22.05 manual page, three that `scontrol show config`
-//! lists besides (`JobCredentialPrivateKey`, `JobCredentialPublicCertificate`, `JobDefaults`), and two of
-//! our own: `ContainerType`, and `CgroupPlugin`, which is cgroup.conf's but taken here too.
+//! lists besides (`JobCredentialPrivateKey`, `JobCredentialPublicCertificate`, `JobDefaults`), one of a later
+//! version (`SuspendExcStates`), and two of our own: `ContainerType`, and `CgroupPlugin`, which is cgroup.conf's but taken here too.
 
 use super::choices;
 use super::fields::{Field, field};
@@ -28,6 +28,21 @@ const PRIVATE_DATA: ValueKind = ValueKind::WordsOf(&[
     "reservations",
     "usage",
     "users",
+]);
+/// Of Slurm 23.02 and later.
+const EXEMPT_STATES: ValueKind = ValueKind::WordsOf(&[
+    "CLOUD",
+    "DOWN",
+    "DRAIN",
+    "DYNAMIC_FUTURE",
+    "DYNAMIC_NORM",
+    "FAIL",
+    "INVALID_REG",
+    "MAINTENANCE",
+    "NOT_RESPONDING",
+    "PERFCTRS",
+    "PLANNED",
+    "RESERVED",
 ]);
 const RESOURCE_LIMITS: ValueKind = ValueKind::WordsOf(&[
     "ALL", "NONE", "AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPROC", "RSS",
@@ -253,14 +268,14 @@ const ROWS: &[Row] = &[
     no_field(used("PropagatePrioProcess", UP_TO_TWO)),
     sets!("PropagateResourceLimits", RESOURCE_LIMITS, words, launch.propagate_limits),
     sets!("PropagateResourceLimitsExcept", RESOURCE_LIMITS, words, launch.propagate_limits_except),
-    no_field(accepted("RebootProgram", ValueKind::Text)),
+    sets!("RebootProgram", ValueKind::Text, name_or_none, power.reboot_program),
     no_field(accepted("ReconfigFlags", ValueKind::Words)),
     no_field(used("RequeueExit", ValueKind::Text)),
     no_field(used("RequeueExitHold", ValueKind::Text)),
-    no_field(accepted("ResumeFailProgram", ValueKind::Text)),
-    no_field(accepted("ResumeProgram", ValueKind::Text)),
-    no_field(accepted("ResumeRate", U32)),
-    no_field(accepted("ResumeTimeout", U32)),
+    sets!("ResumeFailProgram", ValueKind::Text, name_or_none, power.resume_fail_program),
+    sets!("ResumeProgram", ValueKind::Text, name_or_none, power.resume_program),
+    sets!("ResumeRate", U32, number, power.resume_rate),
+    sets!("ResumeTimeout", U32, number, power.resume_timeout_s),
     no_field(accepted("ResvEpilog", ValueKind::Text)),
     sets!("ResvOverRun", BOUNDED, limit, times.resv_over_run_min),
     no_field(accepted("ResvProlog", ValueKind::Text)),
@@ -281,7 +296,7 @@ const ROWS: &[Row] = &[
     no_field(accepted("SlurmctldDebug", ValueKind::Text)),
     no_field(repeating(accepted("SlurmctldHost", ValueKind::Text))),
     no_field(accepted("SlurmctldLogFile", ValueKind::Text)),
-    no_field(accepted("SlurmctldParameters", ValueKind::Words)),
+    no_field(used("SlurmctldParameters", ValueKind::Words)),
     no_field(accepted("SlurmctldPidFile", ValueKind::Text)),
     no_field(accepted("SlurmctldPlugstack", ValueKind::Words)),
     no_field(accepted("SlurmctldPort", ValueKind::Text)),
@@ -305,12 +320,13 @@ const ROWS: &[Row] = &[
     no_field(accepted("SrunPortRange", ValueKind::Text)),
     sets!("SrunProlog", ValueKind::Text, some_text, programs.srun_prolog),
     no_field(accepted("StateSaveLocation", ValueKind::Text)),
-    no_field(accepted("SuspendExcNodes", ValueKind::Text)),
-    no_field(accepted("SuspendExcParts", ValueKind::Words)),
-    no_field(accepted("SuspendProgram", ValueKind::Text)),
-    no_field(accepted("SuspendRate", U32)),
-    no_field(accepted("SuspendTime", ValueKind::Text)),
-    no_field(accepted("SuspendTimeout", U32)),
+    no_field(used("SuspendExcNodes", ValueKind::Text)),
+    no_field(used("SuspendExcParts", ValueKind::Words)),
+    no_field(used("SuspendExcStates", EXEMPT_STATES)),
+    sets!("SuspendProgram", ValueKind::Text, name_or_none, power.suspend_program),
+    sets!("SuspendRate", U32, number, power.suspend_rate),
+    no_field(used("SuspendTime", ValueKind::Text)),
+    sets!("SuspendTimeout", U32, number, power.suspend_timeout_s),
     no_field(accepted("SwitchParameters", ValueKind::Words)),
     no_field(accepted("SwitchType", ValueKind::Text)),
     sets!("TaskEpilog", ValueKind::Text, some_text, programs.task_epilog),

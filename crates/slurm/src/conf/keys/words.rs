@@ -26,7 +26,18 @@ pub const WORDS: &[(&str, WordSupport)] = &[
     ("PrivateData", AllBut(&["cloud"])),
     ("PrologFlags", AllBut(&["X11"])),
     ("SchedulerParameters", Only(SCHEDULER_PARAMETERS)),
+    (
+        "SlurmctldParameters",
+        Only(&[
+            "cloud_reg_addrs",
+            "idle_on_node_suspend",
+            "power_save_interval",
+            "power_save_min_interval",
+        ]),
+    ),
     ("SlurmdParameters", Only(&["config_overrides"])),
+    // No node is in these states here.
+    ("SuspendExcStates", AllBut(&["DYNAMIC_FUTURE", "DYNAMIC_NORM", "PERFCTRS", "PLANNED"])),
     ("TaskPluginParam", AllBut(&["SlurmdOffSpec"])),
     ("TopologyParam", Only(&["TopoOptional"])),
 ];

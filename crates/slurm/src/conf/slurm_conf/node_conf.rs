@@ -143,6 +143,7 @@ fn common_values(record: &Record, place: &ConfLocation, findings: &mut Findings)
         cpus_reserved: shape.reserved(record, findings),
         initial: admin_state(state),
         initial_reason: reason.clone(),
+        cloud: state == NodeState::Cloud,
         // The documented default of RealMemory is one megabyte.
         ..NodeConfig::plain("", shape.cpus, mib("RealMemory", 1))
     };

@@ -8,6 +8,7 @@ use model::printable::is_unprintable;
 use model::select::{PartitionSelect, Unit};
 use model::time::TimeLimit;
 
+use super::globals::power;
 use super::memory_keys::{self, DEFAULT_MEMORY, MAX_MEMORY};
 use super::tres_weights;
 use crate::conf::error::{ConfLocation, Findings, NoticeKind};
@@ -66,6 +67,9 @@ const FIELDS: &[Field<PartitionConf>] = &[
     field!("State", choice, partition.state),
     field!("QOS", name_or_none, partition.qos),
     field!("GraceTime", number, partition.grace_time_s),
+    field!("PowerDownOnIdle", flag, partition.power.down_on_idle),
+    field!("ResumeTimeout", some_number, partition.power.resume_timeout_s),
+    field!("SuspendTimeout", some_number, partition.power.suspend_timeout_s),
     field!("Nodes", some_text, nodes_text),
     field!("CpuBind", some_text, cpu_bind),
     field!("PreemptMode", some_choices, preempt_mode),
@@ -96,6 +100,7 @@ impl PartitionConf {
         check_bounds(partition, record, findings);
         partition.default_memory = memory_keys::read(record, &DEFAULT_MEMORY, findings);
         partition.max_memory = memory_keys::read(record, &MAX_MEMORY, findings);
+        partition.power.suspend_time = power::suspend_time(record, findings);
         partition.over_time_limit = record
             .limit("OverTimeLimit")
             .map(|minutes| minutes.map_or(TimeLimit::Unlimited, TimeLimit::Minutes));

@@ -6,6 +6,7 @@ mod gres;
 mod lab;
 mod nodes;
 mod partitions;
+mod power;
 mod preemption;
 mod shapes;
 mod topology;

@@ -87,7 +87,6 @@ fn other_keys_change_nothing_and_are_noticed() {
     let table = [
         ("AuthType=auth/munge", NoticeKind::NoEffect),
         ("SlurmctldPort=6817-6820", NoticeKind::NoEffect),
-        ("SuspendTime=-1", NoticeKind::NoEffect),
         ("ControlMachine=head", NoticeKind::Retired),
         ("BackupController=head2", NoticeKind::Retired),
     ];

@@ -113,7 +113,11 @@ impl Setter<'_> {
                 };
             }
             K::Priority => options.priority = Some(value::priority(text)?),
-            K::Reboot => options.reboot = true,
+            // A job that expects fresh nodes must not run on others.
+            K::Reboot => {
+                let line = "--reboot is not supported: nodes are rebooted by `scontrol reboot`";
+                return Err(OptionError::value(line));
+            }
             K::Requeue => options.requeue = Some(true),
             K::NoRequeue => options.requeue = Some(false),
             K::Signal => {

@@ -49,7 +49,6 @@ pub struct JobOptions {
     pub nice: Option<i32>,
     pub no_kill: bool,
     pub priority: Option<PriorityOption>,
-    pub reboot: bool,
     /// `--requeue` or `--no-requeue`, whichever came last.
     pub requeue: Option<bool>,
     pub signal: Option<SignalOption>,

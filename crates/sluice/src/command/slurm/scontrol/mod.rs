@@ -2,9 +2,11 @@
 
 mod job_action;
 mod job_key;
+mod named_nodes;
 mod node_key;
 mod pair;
 mod partition_key;
+mod power;
 pub mod reservation;
 mod reservation_key;
 mod show;
@@ -33,6 +35,9 @@ enum Keyword {
     Delete,
     /// An action on jobs.
     Job(JobVerb),
+    Power,
+    Reboot,
+    CancelReboot,
     Write,
     Ping,
     Reconfigure,
@@ -95,7 +100,7 @@ const KEYWORDS: &[(&str, Keyword)] = &[
     ("version",       Keyword::Version),
     ("help",          Keyword::Help),
     ("abort",         Keyword::Unsupported),
-    ("cancel_reboot", Keyword::Unsupported),
+    ("cancel_reboot", Keyword::CancelReboot),
     ("completing",    Keyword::Unsupported),
     ("create",        Keyword::Create),
     ("delete",        Keyword::Delete),
@@ -103,7 +108,8 @@ const KEYWORDS: &[(&str, Keyword)] = &[
     ("listpids",      Keyword::Unsupported),
     ("notify",        Keyword::Unsupported),
     ("pidinfo",       Keyword::Unsupported),
-    ("reboot",        Keyword::Unsupported),
+    ("power",         Keyword::Power),
+    ("reboot",        Keyword::Reboot),
     ("schedloglevel", Keyword::Unsupported),
     ("setdebug",      Keyword::Unsupported),
     ("setdebugflags", Keyword::Unsupported),
@@ -157,6 +163,9 @@ fn act(args: &[String]) -> Result<ExitCode, CommandError> {
         Keyword::Create => reservation::create(words),
         Keyword::Delete => reservation::delete(words),
         Keyword::Job(verb) => job_action::run(name, *verb, words),
+        Keyword::Power => power::power(words),
+        Keyword::Reboot => power::reboot(words),
+        Keyword::CancelReboot => power::cancel_reboot(words),
         Keyword::Write => job_action::write(words),
         Keyword::Ping => ping(),
         Keyword::Reconfigure => reconfigure(),

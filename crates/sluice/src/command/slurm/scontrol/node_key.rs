@@ -5,6 +5,7 @@ use super::pair::{Pair, invalid, unsupported};
 use crate::command::slurm::query::CommandError;
 use ::slurm::option::value;
 use model::change::NodeChange;
+use model::power::{PowerDownMode, PowerRequest};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NodeKey {
@@ -28,6 +29,8 @@ enum StateAction {
     /// Needs a reason.
     Set(fn(String) -> NodeChange),
     Cleared(ClearAction),
+    /// A change of its own, whatever the reason.
+    Asked(fn(Option<String>) -> PowerRequest),
     /// Slurm has it, Sluice does not.
     Unsupported,
 }
@@ -49,8 +52,11 @@ const STATES: &[(&str, StateAction)] = &[
     ("UNDRAIN",    StateAction::Cleared(ClearAction::Undrain)),
     ("NoResp",     StateAction::Unsupported),
     ("FUTURE",     StateAction::Unsupported),
-    ("POWER_DOWN", StateAction::Unsupported),
-    ("POWER_UP",   StateAction::Unsupported),
+    ("CANCEL_REBOOT", StateAction::Asked(|_| PowerRequest::CancelReboot)),
+    ("POWER_DOWN", StateAction::Asked(|_| PowerRequest::Down(PowerDownMode::WhenIdle))),
+    ("POWER_DOWN_ASAP", StateAction::Asked(|_| PowerRequest::Down(PowerDownMode::Asap))),
+    ("POWER_DOWN_FORCE", StateAction::Asked(|_| PowerRequest::Down(PowerDownMode::Force))),
+    ("POWER_UP",   StateAction::Asked(|_| PowerRequest::Up)),
 ];
 
 /// The changes in the order in which they are sent. A state and its reason are one change.
@@ -81,6 +87,7 @@ pub fn changes(pairs: &[Pair]) -> Result<Vec<NodeChange>, CommandError> {
         // Resuming a node clears its reason too.
         (Some(StateAction::Cleared(ClearAction::Resume)), _) => Some(NodeChange::Resume),
         (Some(StateAction::Cleared(ClearAction::Undrain)), _) => Some(NodeChange::Undrain),
+        (Some(StateAction::Asked(request)), reason) => Some(NodeChange::Power(request(reason))),
         (Some(StateAction::Unsupported), _) => None,
         (None, Some(reason)) => Some(NodeChange::Reason(reason)),
         (None, None) => None,
@@ -130,6 +137,11 @@ mod tests {
             (&["state=resume"], NodeChange::Resume),
             (&["state=idle", "reason=x"], NodeChange::Resume),
             (&["state=undrain"], NodeChange::Undrain),
+            (&["state=power_up"], NodeChange::Power(PowerRequest::Up)),
+            (
+                &["state=power_down_asap", "reason=x"],
+                NodeChange::Power(PowerRequest::Down(PowerDownMode::Asap)),
+            ),
             (&["reason=bad gpu 3"], NodeChange::Reason(reason())),
             (&["Weight=7"], NodeChange::Weight(7)),
             (&["Features=a,b"], NodeChange::Features(vec!["a".into(), "b".into()])),
@@ -144,7 +156,7 @@ mod tests {
         let table = [
             (&["state=down"][..], "You must specify a reason"),
             (&["state=drain", "reason="], "You must specify a reason"),
-            (&["state=power_down"], "State=POWER_DOWN is not supported"),
+            (&["state=future"], "State=FUTURE is not supported"),
             (&["weight=x"], "Invalid input: weight=x: expected a whole number"),
             (&["colour=red"], "Update of this parameter is not supported: colour=red"),
         ];

@@ -1,15 +1,15 @@
 //! `scontrol update`: changes a job, a node, a partition or a reservation.
 
 use super::job_action::{refusals, shown};
+use super::named_nodes::{change_nodes, nodes_named};
 use super::pair::{Pair, pairs, take};
 use super::{
-    TimeContext, job_key, node_key, partition_key, reservation, reservation_key, show, update_text,
+    TimeContext, job_key, node_key, partition_key, reservation, reservation_key, update_text,
 };
 use crate::command::slurm::query::job_names;
 use crate::command::slurm::query::{self, CommandError, Server};
 use ::slurm::words::refusal;
-use model::change::{JobChange, JobField, JobRef, NodeChange};
-use model::hostlist;
+use model::change::{JobChange, JobField, JobRef};
 use model::time::TimeLimit;
 use std::process::ExitCode;
 use wire::client::{Answer, Call, JobsQuery};
@@ -154,28 +154,11 @@ fn moved(limit: TimeLimit, minutes: i64) -> TimeLimit {
 fn update_nodes(named: &str, pairs: &[Pair]) -> Result<ExitCode, CommandError> {
     let changes = node_key::changes(pairs)?;
     let mut server = Server::find(REQUEST)?;
-    let nodes = if named.eq_ignore_ascii_case("ALL") {
-        let cluster = show::cluster(&mut server)?;
-        cluster.nodes.into_iter().map(|node| node.config.name).collect()
-    } else {
-        hostlist::expand(named)
-            .map_err(|error| CommandError::message(format!("{REQUEST}: {error}")))?
-    };
+    let nodes = nodes_named(&mut server, named, REQUEST)?;
     for change in changes {
-        change_nodes(&mut server, nodes.clone(), change)?;
+        change_nodes(&mut server, nodes.clone(), change, REQUEST)?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn change_nodes(
-    server: &mut Server,
-    nodes: Vec<String>,
-    change: NodeChange,
-) -> Result<(), CommandError> {
-    match server.try_ask(Call::UpdateNode { nodes, change })? {
-        Ok(_) => Ok(()),
-        Err(why) => Err(CommandError::message(format!("{REQUEST}: {}", update_text(&why)))),
-    }
 }
 
 fn update_partition(name: &str, pairs: &[Pair]) -> Result<ExitCode, CommandError> {

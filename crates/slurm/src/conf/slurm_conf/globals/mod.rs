@@ -3,12 +3,14 @@
 
 pub mod backfill;
 pub mod kept_texts;
+pub mod power;
 pub mod preemption;
 mod requeue_exits;
 mod rules;
 
 use model::cpu_frequency::CpuFrequencyPolicy;
 use model::partition::DefaultMemory;
+use model::power::PowerPolicy;
 use model::private_data::PrivateData;
 use model::run::NicePolicy;
 
@@ -33,6 +35,7 @@ pub struct Globals {
     pub accounting: Accounting,
     pub launch: LaunchSettings,
     pub programs: Programs,
+    pub power: PowerPolicy,
     /// `GresTypes`, or the names of all resources that nodes have.
     pub gres_types: Vec<String>,
     /// `Licenses` as written.
@@ -184,6 +187,7 @@ impl Default for Globals {
             },
             launch: LaunchSettings::default(),
             programs: Programs::default(),
+            power: PowerPolicy::default(),
             gres_types: Vec::new(),
             licenses: None,
             private_data: PrivateData::default(),

@@ -6,6 +6,7 @@ use model::run::NicePolicy;
 
 use super::backfill::Backfill;
 use super::kept_texts::KeptTexts;
+use super::power;
 use super::preemption::Preemption;
 use super::requeue_exits;
 use super::{Globals, JobIds};
@@ -49,6 +50,7 @@ impl Globals {
         launch.propagate_nice = nice_policy(record);
         check_prolog_flags(record, &globals.programs.prolog_flags, findings);
         globals.private_data = private_data(record, findings);
+        power::read(record, &mut globals.power, findings);
         check_enforced(record, &globals.accounting.enforce, findings);
         globals.ids.max_array_tasks = scheduler_number(record, "max_array_tasks", findings);
         globals.ids.max_script_bytes = scheduler_number(record, "max_script_size", findings);
