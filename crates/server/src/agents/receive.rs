@@ -1,5 +1,6 @@
 //! The receiving side of an agent's link: messages are handled in the order in which they were sent.
 
+use crate::agents::join;
 use crate::agents::message_bounds;
 use crate::auth::principal::server_principal;
 use crate::clock;
@@ -142,6 +143,13 @@ impl LinkReceiver<'_> {
             }
             ToServer::Measured { request: ask, used } => {
                 self.shared.agents.usage.answered(self.link, ask, used);
+                Ok(())
+            }
+            ToServer::Renew { certificate_request } => {
+                let link = self.nodes.iter().find_map(|node| self.shared.agents.link(node));
+                if let Some(link) = link.filter(|link| link.number == self.link) {
+                    join::renew(self.shared, self.nodes, &link, &certificate_request).await;
+                }
                 Ok(())
             }
             ToServer::StepAccepted { node, attempt, step } if self.nodes.contains(&node) => {

@@ -3,7 +3,7 @@
 //! - `slurm/`: Slurm's commands
 //! - `dstack/`: `apply`, `ps`, `logs`, `stop`, `delete`, `event`, `project`, `secret`, `volume`
 //! - `daemon/`: `up`, `down`, `server`, `agent`, and the state folder
-//! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `attach`, `port`, `key`: one verb each
+//! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `node`, `attach`, `port`, `key`: one verb each
 //! - `script_faults`: which lines of a batch script are wrong, for `check`
 //! - `other_language`: `sluice apply` of a batch script, `sbatch` of a `.dstack.yml`
 //! - `verb`: what the verbs of `sluice` share
@@ -19,6 +19,7 @@ mod explain;
 mod key;
 mod links;
 mod login;
+mod node;
 mod other_language;
 mod port;
 mod script_faults;
@@ -53,6 +54,8 @@ enum Verb {
     Agent(agent::AgentArgs),
     /// Make, list and revoke tokens of users and join files of nodes
     Token(token::TokenArgs),
+    /// The machines and their agents: list, show, remove, let join again
+    Node(node::NodeArgs),
     /// Use a server on another machine: keep its address, its authority and a token
     Login(login::LoginArgs),
     /// Forget the server of the login
@@ -133,6 +136,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
             | Verb::Secret(_)
             | Verb::Key(_)
             | Verb::Links(_)
+            | Verb::Node(_)
             | Verb::Token(_)
     ) {
         end_on_broken_pipe();
@@ -143,6 +147,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
         Verb::Server(args) => server::run(args),
         Verb::Agent(args) => agent::run(args),
         Verb::Token(args) => token::run(args),
+        Verb::Node(args) => node::run(args),
         Verb::Login(args) => login::login(args),
         Verb::Logout => login::logout(),
         Verb::Demo(args) => demo::run(args),

@@ -8,6 +8,7 @@ mod client_hosts;
 mod dependency_licenses;
 mod fleets;
 mod laptop;
+mod membership;
 mod metrics;
 mod ordinary_user;
 mod permissions;
