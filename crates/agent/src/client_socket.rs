@@ -49,11 +49,29 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct ServerDialler {
     servers: Vec<String>,
     last: AtomicUsize,
-    tls: Arc<ClientConfig>,
+    tls: SharedTls,
+}
+
+/// The configuration of TLS with the agent's certificate, which is renewed.
+#[derive(Clone)]
+pub(crate) struct SharedTls(Arc<Mutex<Arc<ClientConfig>>>);
+
+impl SharedTls {
+    pub fn new(tls: Arc<ClientConfig>) -> SharedTls {
+        SharedTls(Arc::new(Mutex::new(tls)))
+    }
+
+    pub fn set(&self, tls: Arc<ClientConfig>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = tls;
+    }
+
+    fn get(&self) -> Arc<ClientConfig> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 impl ServerDialler {
-    pub fn new(servers: Vec<String>, tls: Arc<ClientConfig>) -> ServerDialler {
+    pub fn new(servers: Vec<String>, tls: SharedTls) -> ServerDialler {
         ServerDialler { servers, last: AtomicUsize::new(0), tls }
     }
 
@@ -62,7 +80,7 @@ impl ServerDialler {
         loop {
             let turn = self.last.load(Ordering::Relaxed);
             let address = &self.servers[turn % self.servers.len()];
-            let failed = match timeout_at(deadline, dial(address, self.tls.clone())).await {
+            let failed = match timeout_at(deadline, dial(address, self.tls.get())).await {
                 Ok(Ok(stream)) => return Ok(stream),
                 Ok(Err(error)) => error,
                 Err(_) => {

@@ -24,6 +24,20 @@ pub enum AgentError {
     NodeName { name: String },
     #[error("the join file is for {granted:?}, and this agent was told to be {wanted:?}")]
     OtherNodes { granted: Vec<String>, wanted: Vec<String> },
+    #[error("{path} is no whole join file: {reason}: copy it again, or make another")]
+    JoinFile { path: String, reason: String },
+    #[error(
+        "{path} is of {kept:?}, and this machine is {node}: say --node, or remove the folder if it was copied from another machine"
+    )]
+    OtherMachine { path: String, kept: Vec<String>, node: String },
+    #[error("the server at {address} is of another cluster than the join file{}", named(cluster))]
+    OtherCluster { address: String, cluster: String },
+    #[error(
+        "this node's certificate ended on {end}: an administrator says `sluice node rejoin {node}`, and makes a join file if there is none: `sluice token node {node}`; then: sluice agent --join FILE"
+    )]
+    CertificateEnded { node: String, end: String },
+    #[error("the certificate was renewed")]
+    CertificateRenewed,
     #[error("the server did not accept this agent: {why}")]
     Refused { why: String },
     #[error("the server is of term {term}, and term {seen} has begun: it was replaced")]
@@ -50,7 +64,19 @@ pub enum AgentError {
     Detect(#[from] DetectError),
 }
 
+/// `: it is for lab`, where the join file says the name of its cluster.
+fn named(cluster: &str) -> String {
+    if cluster.is_empty() { String::new() } else { format!(": it is for {cluster}") }
+}
+
 impl AgentError {
+    /// Whether somebody answered who has no certificate of the authority that is trusted.
+    pub(crate) fn is_of_other_authority(&self) -> bool {
+        let AgentError::Unreachable { source, .. } = self else { return false };
+        let inner = source.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
+    }
+
     /// Why this node can start no job now: its disk cannot be written. `None` for other errors.
     pub(crate) fn unfit(&self) -> Option<String> {
         let AgentError::File { source, .. } = self else { return None };

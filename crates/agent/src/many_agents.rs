@@ -161,7 +161,7 @@ async fn join(
     job_time: Duration,
     counts: &Arc<Counts>,
 ) -> Result<(QuietAgent, Credentials), AgentError> {
-    let credentials = Credentials::obtain(folder, Some(join_file), &[]).await?;
+    let credentials = Credentials::obtain(folder, Some(join_file), &[], "").await?;
     let guard = |node: &String| {
         let own = folder.join(node);
         std::fs::create_dir_all(&own).map_err(|e| AgentError::file("make", &own, e))?;

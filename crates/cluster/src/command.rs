@@ -162,9 +162,28 @@ pub enum Command {
         id: String,
         expires: Timestamp,
     },
-    UseToken {
+    /// A join token for every node of a pattern, so many times; without a count, once for each name.
+    IssueGroupToken {
         hash: String,
+        pattern: String,
+        count: Option<u32>,
+        expires: Timestamp,
+    },
+    UseToken(JoinAttempt),
+    /// An agent has proven its certificate, `former`, and is given a new one.
+    RenewCertificate {
+        nodes: Vec<String>,
+        former: String,
         fingerprint: String,
+        end: Timestamp,
+    },
+    /// The node may join once more, though it has a certificate.
+    RejoinNode {
+        node: String,
+    },
+    /// The node's certificate is void.
+    RemoveAgent {
+        node: String,
     },
     SetUserToken(Box<UserToken>),
     /// Makes this the administrator's token, instead of the one before.
@@ -222,6 +241,17 @@ pub enum Command {
     Tick {
         booked: bool,
     },
+}
+
+/// An agent that wants to join, with a token.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JoinAttempt {
+    pub hash: String,
+    /// Of the certificate that it is to have.
+    pub fingerprint: String,
+    pub certificate_end: Timestamp,
+    /// Which node it says it is, where the token is for several.
+    pub node: Option<String>,
 }
 
 /// A fleet as it is asked for. Nothing is known yet of its hosts.

@@ -16,6 +16,7 @@ use sched::view::{BackfillLimits, SchedulerPolicy};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClusterConfig {
@@ -45,6 +46,9 @@ pub struct ClusterConfig {
     /// Machines whose agents vouch for every ordinary user.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub login_nodes: Vec<String>,
+    /// How long an agent's certificate is good for; it renews itself when half of it is over.
+    #[serde(default = "certificate_life", skip_serializing_if = "is_certificate_life")]
+    pub certificate_life: Duration,
     /// `/metrics` is shown to anybody.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub open_metrics: bool,
@@ -54,6 +58,17 @@ pub struct ClusterConfig {
     /// The most bytes of one upload of a client; `None` for the usual bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upload_bytes_max: Option<u64>,
+}
+
+/// How long an agent's certificate is good for where the site says nothing.
+pub const CERTIFICATE_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
+
+fn certificate_life() -> Duration {
+    CERTIFICATE_LIFE
+}
+
+fn is_certificate_life(life: &Duration) -> bool {
+    *life == CERTIFICATE_LIFE
 }
 
 /// A certificate of the site and its key, as absolute paths of PEM files.
@@ -236,6 +251,7 @@ impl Default for ClusterConfig {
             server_addresses: Vec::new(),
             server_certificate: None,
             login_nodes: Vec::new(),
+            certificate_life: CERTIFICATE_LIFE,
             open_metrics: false,
             shared_folders: BTreeMap::new(),
             upload_bytes_max: None,

@@ -2,6 +2,7 @@
 //! variant keeps its serialised name.
 
 use crate::config::ClusterConfig;
+use crate::membership::{JoinGroup, JoinRecord};
 use crate::state::job::{EndRecord, Retries};
 use crate::token::UserToken;
 use model::account::{Account, Association, Qos};
@@ -285,12 +286,32 @@ pub enum Event {
         expires: Timestamp,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         made: Option<Timestamp>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        group: Option<JoinGroup>,
     },
     /// The join token was used; this certificate identifies its nodes from now on.
     TokenUsed {
         hash: String,
         nodes: Vec<String>,
         fingerprint: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        record: Option<JoinRecord>,
+    },
+    /// This certificate identifies the nodes from now on, beside the one before.
+    CertificateRenewed {
+        nodes: Vec<String>,
+        former: String,
+        fingerprint: String,
+        end: Timestamp,
+        at: Timestamp,
+    },
+    RejoinAllowed {
+        node: String,
+        until: Timestamp,
+    },
+    /// No certificate identifies the node any more.
+    AgentRemoved {
+        node: String,
     },
     /// A join token was revoked, or has expired and is forgotten.
     JoinTokenRemoved {

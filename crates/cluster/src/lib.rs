@@ -12,7 +12,7 @@
 //! - `dependency`, `job_selection`, `licenses`: whether a dependency is met, which jobs a filter selects, how many licenses
 //!   are free.
 //! - `rights`, `authorise`, `visibility`: somebody's roles, who may do what, who sees what.
-//! - `token`: what is kept of tokens. `billing`, `books`: what resources cost, and the books' record of a job.
+//! - `token`, `membership`: what is kept of tokens, and of how nodes joined. `billing`, `books`: what resources cost, and the books' record of a job.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -26,6 +26,7 @@ pub mod dependency;
 pub mod event;
 pub mod job_selection;
 pub mod licenses;
+pub mod membership;
 pub mod requested;
 pub mod rights;
 pub mod state;

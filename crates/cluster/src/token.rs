@@ -1,5 +1,6 @@
 //! Tokens: what the state keeps of them. Only hashes are kept; the text of a token is with its holder alone.
 
+use crate::membership::JoinGroup;
 use model::principal::Role;
 pub use model::principal::TokenStatus;
 use model::time::Timestamp;
@@ -74,13 +75,17 @@ impl UserToken {
     }
 }
 
-/// A one-time token with which an agent joins for these nodes.
+/// A token with which an agent joins: for these nodes once, or for any of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinToken {
     pub nodes: Vec<String>,
     pub expires: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made: Option<Timestamp>,
+    /// For every node of a pattern, instead of the nodes named. It is kept until its end, so that a node that comes too late is
+    /// told why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<JoinGroup>,
 }
 
 impl JoinToken {

@@ -414,9 +414,10 @@ fn has_join_file(shared: &Shared, options: &ServerOptions) -> bool {
     let file = read.and_then(|b| serde_json::from_slice::<wire::link::JoinFile>(&b).ok());
     let Some(file) = file else { return false };
     let state = shared.read();
-    let joined = file.nodes.iter().all(|n| state.agents.contains_key(n));
+    let now = clock::now();
+    let joined = file.nodes.iter().all(|n| state.has_live_certificate(n, now));
     let usable = state.tokens.get(&token::hash(&file.token));
-    let usable = usable.is_some_and(|t| t.expires > clock::now());
+    let usable = usable.is_some_and(|t| t.expires > now);
     file.nodes == options.local_nodes
         && file.authority == shared.identity.authority_pem()
         && (joined || usable)

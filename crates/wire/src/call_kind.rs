@@ -48,6 +48,7 @@ impl Call {
             Self::Diagnostics { .. } => CallKind::Diagnostics,
             Self::Explain(_) => CallKind::Explain,
             Self::NodeToken { .. }
+            | Self::GroupToken { .. }
             | Self::UserToken { .. }
             | Self::Tokens
             | Self::RevokeToken { .. }

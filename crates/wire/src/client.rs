@@ -1,5 +1,6 @@
 //! The calls of clients and the server's answers: `POST /api/v1/call`, JSON both ways.
 
+use crate::agent_view::AgentView;
 use crate::diagnostics::DiagnosticsView;
 use crate::explain::{ExplainQuery, ExplainedJob};
 use crate::fleet::{FleetConfiguration, FleetView};
@@ -183,6 +184,24 @@ pub enum Call {
         #[serde(default, skip_serializing_if = "TokenLife::is_usual")]
         life: TokenLife,
     },
+    /// A join file for every node of a pattern, so many times; without a count, once for each name.
+    GroupToken {
+        pattern: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        count: Option<u32>,
+        #[serde(default, skip_serializing_if = "TokenLife::is_usual")]
+        life: TokenLife,
+    },
+    /// The machines and their agents.
+    Agents,
+    /// A node that has joined may join once more.
+    RejoinNode {
+        name: String,
+    },
+    /// Voids the certificate of a node's agent, and ends its connection.
+    RemoveNode {
+        name: String,
+    },
     UserToken {
         name: String,
         account: Option<String>,
@@ -353,6 +372,7 @@ pub enum Answer {
         login: Option<LoginHint>,
     },
     Tokens(Vec<TokenView>),
+    Agents(Vec<AgentView>),
     Ssh(SshAnswer),
     Secrets(Vec<String>),
     Secret {

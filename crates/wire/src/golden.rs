@@ -1,6 +1,7 @@
 //! The JSON of one message of each kind, word for word: a renamed field or variant is found here before a neighbouring
 //! version misses it. A change of these texts is a change of the protocol (`version.rs`).
 
+use crate::agent_view::{AgentView, JoinMethodView, JoinView};
 use crate::client::{Answer, Call, Cancel, Envelope, SubmitForecast, WebLinkQuery};
 use crate::diagnostics::{DiagnosticsView, PlanCounts};
 use crate::explain::{ExpectedStart, WaitView};
@@ -16,6 +17,7 @@ use crate::samples::{attempt, job_view, order};
 use crate::step::{SrunPrologEpilog, StepLayout, StepMessage, StepNode};
 use crate::stream::{StepRole, StreamKind};
 use crate::supervisor::{FromSupervisor, StepStream, SupervisorEvent, ToSupervisor};
+use crate::token::TokenLife;
 use crate::version::{AgentVersion, VersionsView};
 use crate::view::JobExtras;
 use crate::volume::{LaunchVolume, VolumeAction, VolumeOrder, VolumeView};
@@ -95,6 +97,49 @@ fn fleets_keep_their_names() {
             r#"{"number":0,"node":"lab-0","hostname":"10.0.0.1","state":"joined","blocks":4,"#,
             r#""failure":"sudo: a password is required"}]}]}"#
         ),
+    );
+}
+
+#[test]
+fn machines_and_how_they_join_keep_their_names() {
+    let call = Call::GroupToken {
+        pattern: "gpu[1-9]".into(),
+        count: Some(3),
+        life: TokenLife::Seconds(60),
+    };
+    travels(&call, r#"{"group_token":{"pattern":"gpu[1-9]","count":3,"life":{"seconds":60}}}"#);
+    travels(&Call::Agents, r#""agents""#);
+    travels(&Call::RejoinNode { name: "n1".into() }, r#"{"rejoin_node":{"name":"n1"}}"#);
+    travels(&Call::RemoveNode { name: "n1".into() }, r#"{"remove_node":{"name":"n1"}}"#);
+    let joined = JoinView {
+        at: Some(Timestamp(1)),
+        method: Some(JoinMethodView::Group),
+        token: Some("join-0".into()),
+        certificate_end: Some(Timestamp(9)),
+    };
+    let view = AgentView {
+        node: "n1".into(),
+        login: false,
+        address: Some("10.0.0.1".into()),
+        version: Some("sluice 1".into()),
+        connected: Some(Timestamp(2)),
+        joined: Some(joined),
+        rejoin_until: None,
+    };
+    travels(
+        &Answer::Agents(vec![view]),
+        concat!(
+            r#"{"agents":[{"node":"n1","address":"10.0.0.1","version":"sluice 1","connected":2,"#,
+            r#""joined":{"at":1,"method":"group","token":"join-0","certificate_end":9}}]}"#
+        ),
+    );
+    travels(
+        &ToServer::Renew { certificate_request: "c".into() },
+        r#"{"renew":{"certificate_request":"c"}}"#,
+    );
+    travels(
+        &ToAgent::Renewed { certificate: "c".into(), expires: Timestamp(9) },
+        r#"{"renewed":{"certificate":"c","expires":9}}"#,
     );
 }
 
@@ -366,7 +411,12 @@ fn reports_keep_their_names() {
 
 #[test]
 fn messages_of_the_agent_link_keep_their_names() {
-    let join = JoinRequest { version: 1, token: "t".into(), certificate_request: "PEM".into() };
+    let join = JoinRequest {
+        version: 1,
+        token: "t".into(),
+        certificate_request: "PEM".into(),
+        node: None,
+    };
     travels(
         &ToServer::Join(join),
         r#"{"join":{"version":1,"token":"t","certificate_request":"PEM"}}"#,
@@ -419,10 +469,11 @@ fn messages_of_the_agent_link_keep_their_names() {
         now: Timestamp(5),
         heartbeat_interval_ms: 1000,
         policies: BTreeMap::new(),
+        renew: Some(Timestamp(9)),
     };
     travels(
         &ToAgent::Welcome(welcome),
-        r#"{"welcome":{"version":1,"term":2,"now":5,"beat_interval_ms":1000,"policies":{}}}"#,
+        r#"{"welcome":{"version":1,"term":2,"now":5,"beat_interval_ms":1000,"policies":{},"renew":9}}"#,
     );
     travels(&ToAgent::Ack { serial: 7 }, r#"{"ack":{"serial":7}}"#);
     let role = StepRole::Srun { key: "k".into(), received: 9 };

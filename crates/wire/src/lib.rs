@@ -12,6 +12,7 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+pub mod agent_view;
 mod call_kind;
 pub mod client;
 pub mod diagnostics;

@@ -32,6 +32,11 @@ pub enum ToServer {
     /// First contact of a new agent, over a connection without a client certificate.
     Join(JoinRequest),
     Hello(Hello),
+    /// Asks for a new certificate in time; the connection proves the one before. Answered by `Renewed`, or not at all.
+    Renew {
+        /// PEM.
+        certificate_request: String,
+    },
     /// The only message of a connection that carries the HTTP of one client on a node: it follows at once.
     Client(NodeClient),
     /// The only message of a connection that carries the SSH of a client in a job: it follows at once. The client proves who
@@ -108,6 +113,11 @@ pub enum RefusedOrder {
 #[serde(rename_all = "snake_case")]
 pub enum ToAgent {
     Joined(JoinAccepted),
+    /// The certificate that was asked for, PEM, and its end.
+    Renewed {
+        certificate: String,
+        expires: Timestamp,
+    },
     Refused {
         why: String,
     },
@@ -166,13 +176,16 @@ pub struct NodeSsh {
     pub login: String,
 }
 
-/// The one-time token and a certificate request.
+/// A join token and a certificate request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JoinRequest {
     pub version: u32,
     pub token: String,
     /// PEM.
     pub certificate_request: String,
+    /// Which node it is, where the token is for several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -182,6 +195,9 @@ pub struct JoinAccepted {
     /// Ed25519 public key, base64: orders are taken only if signed by it.
     pub order_key: String,
     pub nodes: Vec<String>,
+    /// When the certificate ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -223,6 +239,9 @@ pub struct Welcome {
     pub heartbeat_interval_ms: u64,
     /// Of the first [`NODES_PER_MESSAGE`] nodes; the others' follow as [`ToAgent::Policies`].
     pub policies: BTreeMap<String, NodePolicy>,
+    /// When the agent is to ask for a new certificate; a server that renews none says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renew: Option<Timestamp>,
 }
 
 /// What the configuration says of a node's enforcement.
@@ -246,5 +265,12 @@ pub struct JoinFile {
     /// The authority that signed the server's certificate, PEM: nothing else is trusted.
     pub authority: String,
     pub token: String,
+    /// The nodes that it is for; empty where it is for a pattern.
     pub nodes: Vec<String>,
+    /// The names of the nodes that may join with it, as a host list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pattern: Option<String>,
+    /// The cluster's name, for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cluster: String,
 }

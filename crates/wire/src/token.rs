@@ -49,4 +49,6 @@ pub enum TokenOf {
     User { name: String, limit: Option<Role> },
     /// Nodes that have not joined yet.
     Nodes(Vec<String>),
+    /// Any node of a pattern, so many times.
+    Group { pattern: String, count: u32, used: u32 },
 }

@@ -23,6 +23,7 @@ use crate::cpu_frequency::SetFrequency;
 use crate::detect::Machine;
 use crate::error::AgentError;
 use crate::launcher::Launcher;
+use crate::link::credentials::RenewedCertificate;
 use crate::link::reports::ReportQueue;
 use crate::login_listener::Login;
 use crate::node::facts;
@@ -144,6 +145,8 @@ pub(crate) struct Agent {
     gres_of: Box<GresOfNode>,
     /// The state folder whose socket this agent offers: where the commands in a job find their server.
     pub client_state: Option<String>,
+    /// A new certificate, for the next connection.
+    pub renewed: Option<RenewedCertificate>,
     started: Timestamp,
     /// What was said last of vendors' files on devices.
     cdi_faults: Vec<String>,
@@ -186,6 +189,7 @@ impl Agent {
             hardware,
             gres_of,
             client_state: None,
+            renewed: None,
             started: wall_clock::now(),
             cdi_faults: Vec::new(),
         }

@@ -3,7 +3,7 @@
 use super::Agent;
 use super::backoff::Backoff;
 use super::session::{launcher_lost, serve};
-use crate::client_socket::{self, ServerDialler};
+use crate::client_socket::{self, ServerDialler, SharedTls};
 use crate::detect::Machine;
 use crate::error::AgentError;
 use crate::launcher::Launcher;
@@ -14,6 +14,8 @@ use crate::order_gate::Gate;
 use crate::order_gate::replay_guard::ReplayGuard;
 use crate::trusted_dir::TrustedDir;
 use crate::wall_clock;
+use jiff::tz::TimeZone;
+use model::time::format_iso;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::stat::{Mode, umask};
@@ -36,6 +38,8 @@ pub struct AgentConfig {
     pub servers: Vec<String>,
     /// The nodes of this agent; empty: all nodes of the join file.
     pub nodes: Vec<String>,
+    /// The machine's short name, which it has as a node where the join file is for several.
+    pub host_name: String,
     /// Where clients on this machine are answered; none: its server does that.
     pub client_socket: Option<PathBuf>,
     /// The start of this agent is reported as the start of the machine.
@@ -67,8 +71,10 @@ async fn run_async(mut config: AgentConfig, launcher: Launcher) -> Result<(), Ag
     TrustedDir::make(&folder).map_err(|e| AgentError::file("make", &folder, e))?;
     let _lock = lock(&folder)?;
     let mut stop = Stop::new()?;
-    let credentials =
-        Credentials::obtain(&folder, config.join_file.as_deref(), &config.servers).await?;
+    let own_name = config.nodes.first().unwrap_or(&config.host_name);
+    let join_file = config.join_file.as_deref();
+    let mut credentials =
+        Credentials::obtain(&folder, join_file, &config.servers, own_name).await?;
     let servers = if config.servers.is_empty() {
         credentials.servers.clone()
     } else {
@@ -81,10 +87,15 @@ async fn run_async(mut config: AgentConfig, launcher: Launcher) -> Result<(), Ag
     let mut agent = set_up(&state, &config, gres_of, &credentials, launcher)?;
     agent.adopt().await?;
     agent.listen_for_logins(&state);
-    let tls = credentials.tls()?;
+    let mut tls = credentials.tls()?;
+    let client_tls = SharedTls::new(tls.clone());
     if let Some(path) = &config.client_socket {
         let nodes = agent.nodes.keys().cloned().collect();
-        client_socket::listen(path, ServerDialler::new(servers.clone(), tls.clone()), nodes)?;
+        client_socket::listen(
+            path,
+            ServerDialler::new(servers.clone(), client_tls.clone()),
+            nodes,
+        )?;
         agent.client_state = Some(state.display().to_string());
     }
     let mut backoff = Backoff::new();
@@ -101,12 +112,27 @@ async fn run_async(mut config: AgentConfig, launcher: Launcher) -> Result<(), Ag
         };
         match ended {
             Err(lost @ AgentError::LauncherLost) => return Err(lost),
+            Err(renewed @ AgentError::CertificateRenewed) => {
+                outage = Outage::default();
+                outage.log(address, &renewed);
+                if let Some(new) = agent.renewed.take() {
+                    // If it cannot be kept, the one before is still good, and is renewed again.
+                    match credentials.renew(&folder, new).and_then(|()| credentials.tls()) {
+                        Ok(new) => {
+                            client_tls.set(new.clone());
+                            tls = new;
+                        }
+                        Err(error) => tracing::warn!(%error, "the new certificate is not kept"),
+                    }
+                }
+            }
             Err(error) => {
                 // Connected since the last failure: this is a new outage.
                 if backoff.is_reset() {
                     outage = Outage::default();
                 }
                 outage.log(address, &error);
+                outage.log_end_of(&credentials);
             }
             Ok(never) => match never {},
         }
@@ -128,12 +154,22 @@ struct Outage {
     last_error: String,
     /// The server closed the link itself: its absence is expected.
     expected: bool,
+    /// The end of the certificate was logged.
+    end_logged: bool,
 }
 
 impl Outage {
+    /// Says once what to do where the certificate has ended: no server takes it.
+    fn log_end_of(&mut self, credentials: &Credentials) {
+        let Some(end) = credentials.ended().filter(|_| !self.end_logged) else { return };
+        let (node, end) = (credentials.nodes.join(","), format_iso(end, &TimeZone::system()));
+        tracing::error!("{}", AgentError::CertificateEnded { node, end });
+        self.end_logged = true;
+    }
+
     fn log(&mut self, server: &str, error: &AgentError) {
         let text = error.to_string();
-        let ours = matches!(error, AgentError::DevicesChanged);
+        let ours = matches!(error, AgentError::DevicesChanged | AgentError::CertificateRenewed);
         self.expected |= ours || matches!(error, AgentError::Closed);
         let away = ours || matches!(error, AgentError::Closed | AgentError::Unreachable { .. });
         if text == self.last_error {

@@ -90,6 +90,7 @@ impl Cluster {
     /// The agent is a process of its own, so that it can be killed.
     pub fn start_agent(&mut self) {
         let config = AgentConfig {
+            host_name: String::new(),
             state: self.state(),
             join_file: Some(self.folder.path().join("join")),
             servers: Vec::new(),

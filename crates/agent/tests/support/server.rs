@@ -79,6 +79,8 @@ impl FakeServer {
             authority: authority.pem(),
             token: TOKEN.into(),
             nodes: vec![NODE.into()],
+            pattern: None,
+            cluster: String::new(),
         };
         let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).expect("a key");
         let server = FakeServer {
@@ -118,6 +120,7 @@ impl FakeServer {
                         certificate: signed.pem(),
                         order_key: STANDARD.encode(self.key.public_key()),
                         nodes: vec![NODE.into()],
+                        expires: None,
                     };
                     link.send(&ToAgent::Joined(joined)).await;
                 }
@@ -129,6 +132,7 @@ impl FakeServer {
                         now: now(),
                         heartbeat_interval_ms: 1_000,
                         policies: BTreeMap::from([(NODE.to_owned(), self.policy.clone())]),
+                        renew: None,
                     };
                     link.send(&ToAgent::Welcome(welcome)).await;
                     return link;

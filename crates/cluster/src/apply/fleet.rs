@@ -31,7 +31,7 @@ impl State {
                 let Some(known) = self.fleets.get_mut(fleet) else { return };
                 known.hosts.remove(number);
                 let node = known.node_name(*number);
-                self.agents.remove(&node);
+                self.forget_agent(&node);
             }
             Event::FleetRemoved { name } => {
                 self.fleets.remove(name);

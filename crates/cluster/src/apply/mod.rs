@@ -7,6 +7,7 @@ mod array;
 mod end;
 mod field;
 mod fleet;
+mod membership;
 mod power;
 mod requeue;
 mod site;

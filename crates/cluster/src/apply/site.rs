@@ -166,16 +166,15 @@ impl State {
             Event::RoleSet { name, role } => {
                 self.roles.insert(name.clone(), *role);
             }
-            Event::TokenIssued { hash, nodes, expires, made } => {
-                let token = JoinToken { nodes: nodes.clone(), expires: *expires, made: *made };
+            Event::TokenIssued { hash, nodes, expires, made, group } => {
+                let (nodes, group) = (nodes.clone(), group.clone());
+                let token = JoinToken { nodes, expires: *expires, made: *made, group };
                 self.tokens.insert(hash.clone(), token);
             }
-            Event::TokenUsed { hash, nodes, fingerprint } => {
-                self.tokens.remove(hash);
-                for node in nodes {
-                    self.agents.insert(node.clone(), fingerprint.clone());
-                }
-            }
+            Event::TokenUsed { .. }
+            | Event::CertificateRenewed { .. }
+            | Event::RejoinAllowed { .. }
+            | Event::AgentRemoved { .. } => self.apply_membership(event),
             Event::ReservationSet(reservation) => {
                 self.last_reservation = self.last_reservation.max(reservation.id);
                 let reservation = Arc::new((**reservation).clone());

@@ -208,11 +208,7 @@ impl State {
                     return Ok(Decision::default());
                 }
                 // A token that waits would make its holder the agent of whichever host has the name next.
-                let tokens = self.tokens.iter();
-                let of_node = tokens.filter(|(_, token)| token.nodes.iter().any(|of| of == node));
-                let mut events: Vec<Event> = of_node
-                    .map(|(hash, _)| Event::JoinTokenRemoved { hash: hash.clone() })
-                    .collect();
+                let mut events = self.void_join_tokens(node);
                 events.push(Event::FleetHostRemoved { fleet: fleet.name.clone(), number });
                 if fleet.hosts.len() == 1 {
                     events.push(Event::FleetRemoved { name: fleet.name.clone() });

@@ -13,6 +13,7 @@ mod fleet;
 mod gang;
 mod het;
 mod limits;
+mod membership;
 mod names;
 mod node;
 mod node_health;
@@ -108,13 +109,17 @@ impl State {
                 Ok(self.decide_power_program_ended(nodes, *program, context.now).into())
             }
             Command::Tick { booked } => Ok(self.decide_tick(*booked, context).into()),
-            Command::UseToken { hash, fingerprint } => {
-                self.decide_use_token(hash, fingerprint, context)
+            Command::UseToken(join) => self.decide_join(join, context),
+            Command::RenewCertificate { nodes, former, fingerprint, end } => {
+                self.decide_renew_certificate(nodes, former, fingerprint, *end, context)
             }
+            Command::RejoinNode { node } => self.decide_rejoin_node(node, context),
+            Command::RemoveAgent { node } => self.decide_remove_agent(node, context),
             Command::SetUserToken(_)
             | Command::SetAdminToken(_)
             | Command::RevokeToken { .. }
             | Command::IssueToken { .. }
+            | Command::IssueGroupToken { .. }
             | Command::IssueHostToken { .. } => self.decide_token(command, context),
             Command::SetSecret { .. }
             | Command::RemoveSecrets { .. }

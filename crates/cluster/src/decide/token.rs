@@ -1,12 +1,14 @@
 //! Commands about tokens: making, replacing and revoking them, and spending a join token.
 
 use crate::authorise::{Act, authorise};
-use crate::command::{Command, Context, Decision, Reply};
+use crate::command::{Command, Context, Decision};
 use crate::event::Event;
+use crate::membership::JoinGroup;
 use crate::rights::role_of;
 use crate::state::State;
 use crate::token::{ADMIN_TOKEN, JoinToken, TokenStatus, UserToken};
 use model::bounds::{self, Bound};
+use model::hostlist;
 use model::principal::Role;
 use model::reason::Refusal;
 use model::time::Timestamp;
@@ -33,8 +35,8 @@ impl State {
                 vec![self.token_revoked(name, user.as_deref(), context)?]
             }
             Command::IssueHostToken { hash, node, id, expires } => {
-                let nodes = std::slice::from_ref(node);
-                let issued = self.join_token_issued(hash, nodes, *expires, context)?;
+                let issued =
+                    self.join_token_issued(hash, vec![node.clone()], None, *expires, context)?;
                 let host = self.fleet_host(node).map(|(_, _, host)| host);
                 if host.is_none_or(|host| host.id != *id || host.leaving.is_some()) {
                     return Err(Refusal::UnknownNode(node.clone()));
@@ -42,7 +44,13 @@ impl State {
                 issued
             }
             Command::IssueToken { hash, nodes, expires } => {
-                self.join_token_issued(hash, nodes, *expires, context)?
+                self.join_token_issued(hash, nodes.clone(), None, *expires, context)?
+            }
+            Command::IssueGroupToken { hash, pattern, count, expires } => {
+                authorise(self, &context.by, Act::Administer)?;
+                let count = self.check_pattern(pattern, *count)?;
+                let group = JoinGroup { pattern: pattern.clone(), count, used: 0 };
+                self.join_token_issued(hash, Vec::new(), Some(group), *expires, context)?
             }
             other => unreachable!("{other:?} is decided elsewhere"),
         };
@@ -145,7 +153,8 @@ impl State {
     fn join_token_issued(
         &self,
         hash: &str,
-        nodes: &[String],
+        nodes: Vec<String>,
+        group: Option<JoinGroup>,
         expires: Timestamp,
         context: &Context,
     ) -> Result<Vec<Event>, Refusal> {
@@ -162,31 +171,27 @@ impl State {
         }
         events.push(Event::TokenIssued {
             hash: hash.to_string(),
-            nodes: nodes.to_vec(),
+            nodes,
             expires,
             made: Some(context.now),
+            group,
         });
         Ok(events)
     }
 
-    /// A join token works once, and until it expires.
-    pub(super) fn decide_use_token(
-        &self,
-        hash: &str,
-        fingerprint: &str,
-        context: &Context,
-    ) -> Result<Decision, Refusal> {
-        let token = self.tokens.get(hash).filter(|t| t.expires > context.now);
-        let token = token.ok_or_else(|| {
-            Refusal::Other("the join token is wrong, was used, or has expired".into())
-        })?;
-        let nodes = token.nodes.clone();
-        let event = Event::TokenUsed {
-            hash: hash.to_string(),
-            nodes: nodes.clone(),
-            fingerprint: fingerprint.to_string(),
-        };
-        Ok(Decision { events: vec![event], reply: Reply::TokenNodes(nodes) })
+    /// The names that fit a group's pattern; some of them must be machines of the cluster.
+    fn check_pattern(&self, pattern: &str, count: Option<u32>) -> Result<u32, Refusal> {
+        let names = hostlist::expand(pattern).map_err(|e| Refusal::Other(e.to_string()))?;
+        if !names.iter().any(|name| self.has_machine(name)) {
+            let expected = "a host list with names of slurm.conf, as in gpu[001-100]".to_owned();
+            return Err(invalid("pattern", pattern, expected));
+        }
+        let count = count.map_or(names.len(), |count| count as usize);
+        if count == 0 || count > hostlist::HOSTS_MAX {
+            let expected = format!("1 to {}", hostlist::HOSTS_MAX);
+            return Err(invalid("count", &count.to_string(), expected));
+        }
+        Ok(count as u32)
     }
 }
 

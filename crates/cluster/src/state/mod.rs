@@ -12,6 +12,7 @@ pub mod power;
 pub mod priority_totals;
 
 use crate::config::ClusterConfig;
+use crate::membership::JoinRecord;
 use crate::token::{JoinToken, UserToken};
 use association_tree::AssociationTree;
 use cache::Cache;
@@ -74,6 +75,12 @@ pub struct State {
     pub tokens: BTreeMap<String, JoinToken>,
     /// Node to the fingerprint of the certificate that identifies it.
     pub agents: BTreeMap<String, String>,
+    /// How each of them joined; see [`JoinRecord`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub joins: BTreeMap<String, JoinRecord>,
+    /// Nodes that may join once more, until then.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub rejoins: BTreeMap<String, Timestamp>,
     pub user_tokens: BTreeMap<String, UserToken>,
     /// By project and name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -147,6 +154,8 @@ impl Default for State {
             last_reservation: 0,
             tokens: BTreeMap::new(),
             agents: BTreeMap::new(),
+            joins: BTreeMap::new(),
+            rejoins: BTreeMap::new(),
             user_tokens: BTreeMap::new(),
             secrets: BTreeMap::new(),
             fleets: BTreeMap::new(),
@@ -185,6 +194,19 @@ impl State {
     /// Whether the configuration has a machine of this name: a node, or a login node.
     pub fn has_machine(&self, name: &str) -> bool {
         self.nodes.contains_key(name) || self.config.login_nodes.iter().any(|node| node == name)
+    }
+
+    /// Whether the holder of this certificate is the agent of this node.
+    pub fn speaks_for(&self, node: &str, fingerprint: &str) -> bool {
+        let is_current = self.agents.get(node).is_some_and(|known| known == fingerprint);
+        let former = self.joins.get(node).and_then(|record| record.former.as_deref());
+        is_current || former == Some(fingerprint)
+    }
+
+    /// Whether the node's agent has a certificate that has not ended.
+    pub fn has_live_certificate(&self, node: &str, now: Timestamp) -> bool {
+        let has_ended = self.joins.get(node).is_some_and(|record| record.certificate_end <= now);
+        self.agents.contains_key(node) && !has_ended
     }
 
     pub fn partition(&self, name: &str) -> Option<&Arc<Partition>> {

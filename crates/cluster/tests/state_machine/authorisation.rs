@@ -251,7 +251,7 @@ fn join_token_works_once_and_until_it_expires() {
         w.run(Command::IssueToken { hash: hash.into(), nodes: vec!["n2".into()], expires })
     };
     let use_it = |w: &mut World, hash: &str| {
-        let command = Command::UseToken { hash: hash.into(), fingerprint: "aa:bb".into() };
+        let command = crate::tokens::spend(hash, "aa:bb");
         w.try_as(user("nobody", 65_534), command)
     };
     let minute = w.now + Duration::from_secs(60);

@@ -283,7 +283,7 @@ fn name_of_a_login_node_or_of_a_known_agent_is_no_fleets() {
     assert_eq!(w.try_as(root(), fleet(MAIN_PROJECT, "lab", &["a"])), Err(taken.clone()));
     let expires = w.now + Duration::from_secs(60);
     w.run(Command::IssueToken { hash: "h".into(), nodes: vec!["lab-0".into()], expires });
-    w.run(Command::UseToken { hash: "h".into(), fingerprint: "its".into() });
+    w.run(crate::tokens::spend("h", "its"));
     w.run(with_login("other"));
     assert_eq!(w.try_as(root(), fleet(MAIN_PROJECT, "lab", &["a"])), Err(taken));
     w.run(fleet(MAIN_PROJECT, "two", &["a"]));

@@ -11,6 +11,7 @@ mod groups;
 mod het;
 mod invariants;
 mod job_builder;
+mod membership;
 mod nodes;
 mod policy;
 mod power;

@@ -2,11 +2,13 @@
 
 use crate::job_builder::{alice, bob, root, user};
 use crate::testbed::{World, world};
+use cluster::command::JoinAttempt;
 use cluster::token::{ADMIN_TOKEN, TokenStatus, UserToken};
 use cluster::{Command, Reply};
 use model::bounds;
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
+use model::time::Timestamp;
 use std::time::Duration;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -182,7 +184,7 @@ fn join_tokens_expire_are_revoked_and_are_forgotten() {
         w.run(command);
     }
     w.now = w.now + DAY;
-    let spend = Command::UseToken { hash: "first000".into(), fingerprint: "f".into() };
+    let spend = spend("first000", "f");
     assert!(w.try_as(root(), spend).is_err(), "it has expired");
     let third = issue(&w, "third000", DAY);
     w.run(third);
@@ -190,4 +192,14 @@ fn join_tokens_expire_are_revoked_and_are_forgotten() {
     assert!(revoke(&mut w, alice(), "join-second00", None).is_err());
     revoke(&mut w, root(), "join-second00", None).expect("a join token");
     assert_eq!(w.state.tokens.keys().collect::<Vec<_>>(), ["third000"]);
+}
+
+/// An agent joins with the token of this hash.
+pub fn spend(hash: &str, fingerprint: &str) -> Command {
+    Command::UseToken(JoinAttempt {
+        hash: hash.into(),
+        fingerprint: fingerprint.into(),
+        certificate_end: Timestamp(i64::MAX),
+        node: None,
+    })
 }

@@ -1,12 +1,16 @@
-//! How an agent becomes one of the cluster's: a join file with a token, which is good for one certificate.
+//! How an agent becomes one of the cluster's: a join file with a token, which is good for one certificate,
+//! or for one of each node of a group; and how it gets the next one.
 
 use crate::auth::principal::server_principal;
 use crate::auth::token;
 use crate::clock;
 use crate::shared::Shared;
+use crate::shared::agent_links::Link;
+use cluster::command::JoinAttempt;
 use cluster::{Command, Reply};
 use model::principal::Principal;
 use model::reason::Refusal;
+use model::time::Timestamp;
 use std::time::Duration;
 use wire::link::{JoinAccepted, JoinFile, JoinRequest, ToAgent};
 
@@ -38,8 +42,24 @@ pub async fn issue_host_join_file(
     Ok(join_file(shared, token, nodes))
 }
 
+/// Issues a token for every node of a pattern.
+pub async fn issue_group_join_file(
+    shared: &Shared,
+    by: Principal,
+    pattern: String,
+    count: Option<u32>,
+    life: Duration,
+) -> Result<JoinFile, Refusal> {
+    let (token, expires) = (token::generate(), clock::now() + life);
+    let hash = token::hash(&token);
+    let command = Command::IssueGroupToken { hash, pattern: pattern.clone(), count, expires };
+    shared.writer.run(command, by).await?;
+    Ok(JoinFile { pattern: Some(pattern), ..join_file(shared, token, Vec::new()) })
+}
+
 fn join_file(shared: &Shared, token: String, nodes: Vec<String>) -> JoinFile {
-    let configured = shared.read().config.server_addresses.clone();
+    let state = shared.read();
+    let configured = state.config.server_addresses.clone();
     JoinFile {
         version: wire::version::PROTOCOL,
         servers: if configured.is_empty() {
@@ -50,7 +70,14 @@ fn join_file(shared: &Shared, token: String, nodes: Vec<String>) -> JoinFile {
         authority: shared.identity.authority_pem().to_string(),
         token,
         nodes,
+        pattern: None,
+        cluster: state.config.name.clone(),
     }
+}
+
+/// When a certificate ends that is issued now.
+fn certificate_end(shared: &Shared) -> Timestamp {
+    clock::now() + shared.read().config.certificate_life
 }
 
 /// Answers an agent that wants to join: its token is spent, and its key certified.
@@ -59,21 +86,65 @@ pub async fn admit(shared: &Shared, join: &JoinRequest) -> ToAgent {
     if !wire::version::compatible(join.version) {
         return refused(format!("protocol {} is not spoken here", join.version));
     }
-    let (certificate, fingerprint) = match shared.identity.certify(&join.certificate_request) {
+    let end = certificate_end(shared);
+    let (certificate, fingerprint) = match shared.identity.certify(&join.certificate_request, end) {
         Ok(signed) => signed,
         Err(error) => return refused(format!("the certificate request cannot be used: {error}")),
     };
-    let command = Command::UseToken { hash: token::hash(&join.token), fingerprint };
-    match shared.writer.run(command, server_principal()).await {
+    let attempt = JoinAttempt {
+        hash: token::hash(&join.token),
+        fingerprint,
+        certificate_end: end,
+        node: join.node.clone(),
+    };
+    match shared.writer.run(Command::UseToken(attempt), server_principal()).await {
         Ok(Reply::TokenNodes(nodes)) => {
-            tracing::info!("an agent joined for {}", model::hostlist::compress(&nodes));
+            tracing::info!("an agent joined for {}", hostlist::compress(&nodes));
+            // Whoever spoke for them before speaks no longer.
+            nodes.iter().for_each(|node| shared.agents.cut(node));
             let order_key = shared.identity.order_public_key();
-            ToAgent::Joined(JoinAccepted { certificate, order_key, nodes })
+            ToAgent::Joined(JoinAccepted { certificate, order_key, nodes, expires: Some(end) })
         }
         Ok(_) => refused("the token was not taken".into()),
         Err(why) => {
             tracing::warn!("an agent was turned away: {why}");
             refused(why.to_string())
         }
+    }
+}
+
+/// When the agent with this certificate is to ask for the next one: when half of its life is over. At once where the end is
+/// not known, or the certificate is the one before.
+pub fn renewal_time(shared: &Shared, nodes: &[String], fingerprint: &str) -> Timestamp {
+    let state = shared.read();
+    let rest = state.config.certificate_life / 2;
+    let of_node = |node: &String| {
+        let record = state.joins.get(node)?;
+        let is_current = state.agents.get(node).is_some_and(|known| known == fingerprint);
+        is_current.then_some(record.certificate_end)
+    };
+    let ends: Option<Vec<Timestamp>> = nodes.iter().map(of_node).collect();
+    let first = ends.and_then(|ends| ends.into_iter().min());
+    first.map_or(Timestamp(0), |end| Timestamp::from_millis(end.millis() - rest.as_millis() as i64))
+}
+
+/// Gives the agent of a link a new certificate, if it still speaks for its nodes.
+pub async fn renew(shared: &Shared, nodes: Vec<String>, link: &Link, request: &str) {
+    let end = certificate_end(shared);
+    let (certificate, fingerprint) = match shared.identity.certify(request, end) {
+        Ok(signed) => signed,
+        Err(error) => {
+            return tracing::warn!("{}: no new certificate: {error}", hostlist::compress(&nodes));
+        }
+    };
+    let former = link.fingerprint.to_string();
+    let names = hostlist::compress(&nodes);
+    let command = Command::RenewCertificate { nodes, former, fingerprint, end };
+    match shared.writer.run(command, server_principal()).await {
+        Ok(_) => {
+            tracing::info!("{names}: its certificate was renewed");
+            let _ = link.outbox.try_send(ToAgent::Renewed { certificate, expires: end });
+        }
+        Err(why) => tracing::warn!("{names}: no new certificate: {why}"),
     }
 }

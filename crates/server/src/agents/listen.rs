@@ -1,7 +1,7 @@
 //! The agents' port: agents dial in over TLS, join once with a token, and then speak for their nodes by certificate.
 
 use crate::agents::hardware;
-use crate::agents::join::admit;
+use crate::agents::join::{self, admit};
 use crate::agents::message_bounds;
 use crate::agents::policies;
 use crate::agents::receive::{LinkReceiver, REPORTS_MAX, acknowledge};
@@ -10,7 +10,7 @@ use crate::auth::principal::server_principal;
 use crate::clock;
 use crate::connection_limits::ConnectionSlots;
 use crate::fleet::{found_machine, install};
-use crate::shared::agent_links::{AgentBuild, Link};
+use crate::shared::agent_links::{AgentBuild, Link, LinkPeer};
 use crate::shared::agent_streams::{DATA_MAX, Data};
 use crate::shared::link_shutdown::LinkShutdown;
 use crate::shared::{FoundMachine, Shared};
@@ -22,6 +22,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use std::collections::HashSet;
 use std::future::Future;
 use std::io::{self, Cursor};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -88,8 +89,8 @@ pub async fn listen(
 ) {
     let acceptor = TlsAcceptor::from(shared.identity.tls.clone());
     loop {
-        let socket = match listener.accept().await {
-            Ok((socket, _)) => socket,
+        let (socket, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 slots.pause_after(&error).await;
                 continue;
@@ -100,7 +101,7 @@ pub async fn listen(
         let services = services.clone();
         tokio::spawn(async move {
             let _slot = slot;
-            if let Err(error) = connection(&shared, acceptor, socket, &services).await {
+            if let Err(error) = connection(&shared, acceptor, socket, peer.ip(), &services).await {
                 tracing::debug!("an agent's connection ended: {error}");
             }
         });
@@ -111,6 +112,7 @@ async fn connection(
     shared: &Arc<Shared>,
     acceptor: TlsAcceptor,
     socket: TcpStream,
+    peer: IpAddr,
     services: &NodeServices,
 ) -> io::Result<()> {
     socket.set_nodelay(true)?;
@@ -140,7 +142,7 @@ async fn connection(
             send(&mut stream, &answer).await
         }
         (ToServer::Hello(hello), Some(fingerprint)) => {
-            serve(shared, stream, decoder, hello, &fingerprint).await
+            serve(shared, stream, decoder, hello, (&fingerprint, peer)).await
         }
         (ToServer::Client(mut client), Some(fingerprint)) => {
             keep_own(shared, &mut client.nodes, &fingerprint);
@@ -195,7 +197,7 @@ fn keep_own(shared: &Shared, nodes: &mut Vec<String>, fingerprint: &str) {
     nodes.sort();
     nodes.dedup();
     let state = shared.read();
-    nodes.retain(|node| state.agents.get(node).map(String::as_str) == Some(fingerprint));
+    nodes.retain(|node| state.speaks_for(node, fingerprint));
 }
 
 /// What follows the first message of a connection.
@@ -220,8 +222,11 @@ fn authorised_nodes(
     for node in &hello.nodes {
         if !state.has_machine(&node.name) {
             refused.push(format!("node {} is not in the configuration", node.name));
-        } else if state.agents.get(&node.name).map(String::as_str) != Some(fingerprint) {
-            refused.push(format!("this certificate does not speak for node {}", node.name));
+        } else if !state.speaks_for(&node.name, fingerprint) {
+            refused.push(format!(
+                "this certificate does not speak for node {0}, which was removed or has joined again: `sluice token node {0}` makes a join file",
+                node.name
+            ));
         } else {
             nodes.push(node.name.clone());
         }
@@ -254,7 +259,7 @@ fn first_message(nodes: &[String]) -> (&[String], &[String]) {
     nodes.split_at(nodes.len().min(NODES_PER_MESSAGE))
 }
 
-fn welcome(shared: &Shared, nodes: &[String]) -> ToAgent {
+fn welcome(shared: &Shared, nodes: &[String], fingerprint: &str) -> ToAgent {
     // Apart: who has the state and asks for it once more waits for a writer that waits for him.
     let term = shared.read().term;
     let policies = policies::of_nodes(shared, first_message(nodes).0);
@@ -264,6 +269,7 @@ fn welcome(shared: &Shared, nodes: &[String]) -> ToAgent {
         now: clock::now(),
         heartbeat_interval_ms: BEAT_INTERVAL.as_millis() as u64,
         policies,
+        renew: Some(join::renewal_time(shared, nodes, fingerprint)),
     })
 }
 
@@ -271,8 +277,7 @@ fn welcome(shared: &Shared, nodes: &[String]) -> ToAgent {
 fn host_id(shared: &Shared, node: &str, fingerprint: &str) -> Option<String> {
     let state = shared.read();
     let (_, _, host) = state.fleet_host(node)?;
-    let is_its = state.agents.get(node).is_some_and(|known| known == fingerprint);
-    is_its.then(|| host.id.clone())
+    state.speaks_for(node, fingerprint).then(|| host.id.clone())
 }
 
 /// Tells the writer that the nodes are up, and the dispatcher what their spools hold.
@@ -319,7 +324,7 @@ async fn serve(
     mut stream: TlsStream<TcpStream>,
     decoder: Decoder,
     mut hello: Hello,
-    fingerprint: &str,
+    (fingerprint, address): (&str, IpAddr),
 ) -> io::Result<()> {
     let nodes = match authorised_nodes(shared, &hello, fingerprint) {
         Ok(nodes) => nodes,
@@ -347,7 +352,7 @@ async fn serve(
     }
     let number = shared.agents.next_number();
     note_devices(shared, &hello);
-    send(&mut stream, &welcome(shared, &nodes)).await?;
+    send(&mut stream, &welcome(shared, &nodes, fingerprint)).await?;
     for part in first_message(&nodes).1.chunks(NODES_PER_MESSAGE) {
         send(&mut stream, &ToAgent::Policies(policies::of_nodes(shared, part))).await?;
     }
@@ -355,10 +360,12 @@ async fn serve(
     let (data, data_in) = mpsc::channel(DATA_MAX);
     let cut = Arc::new(Notify::new());
     let shutdown = Arc::new(LinkShutdown::default());
+    let build = AgentBuild { program: hello.program.as_str().into(), protocol: hello.version };
+    let peer = LinkPeer { address, build, since: clock::now() };
     let link = Link {
         number,
         fingerprint: fingerprint.into(),
-        version: AgentBuild { program: hello.program.as_str().into(), protocol: hello.version },
+        peer,
         outbox: outbox.clone(),
         data,
         cut: cut.clone(),

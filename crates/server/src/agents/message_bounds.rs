@@ -113,6 +113,7 @@ impl Cuts {
                 self.texts(nodes);
                 self.lists += usize::from(series.hold_to_bounds());
             }
+            ToServer::Join(join) => self.texts(&mut join.node),
             ToServer::StepAccepted { node, .. } => self.text(node),
             ToServer::Health { node, failure, .. } => {
                 self.text(node);
@@ -133,7 +134,8 @@ impl Cuts {
                 gpus.for_each(|gpu| self.list(&mut gpu.readings, bounds::USAGE_SAMPLES));
             }
             // A token and a certificate request have a frame of their own size.
-            ToServer::Join(_) | ToServer::Credit { .. } => {}
+            // The size of a frame bounds a certificate request.
+            ToServer::Renew { .. } | ToServer::Credit { .. } => {}
         }
     }
 }

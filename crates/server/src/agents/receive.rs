@@ -1,5 +1,6 @@
 //! The receiving side of an agent's link: messages are handled in the order in which they were sent.
 
+use crate::agents::join;
 use crate::agents::message_bounds;
 use crate::auth::principal::server_principal;
 use crate::clock;
@@ -143,6 +144,15 @@ impl LinkReceiver<'_> {
             }
             ToServer::Measured { request: ask, used } => {
                 self.shared.agents.usage.answered(self.link, ask, used);
+                Ok(())
+            }
+            ToServer::Renew { certificate_request } => {
+                let link = self.nodes.iter().find_map(|node| self.shared.agents.link(node));
+                if let Some(link) = link.filter(|link| link.number == self.link) {
+                    let mut nodes: Vec<String> = self.nodes.iter().cloned().collect();
+                    nodes.sort_unstable();
+                    join::renew(self.shared, nodes, &link, &certificate_request).await;
+                }
                 Ok(())
             }
             ToServer::StepAccepted { node, attempt, step } if self.nodes.contains(&node) => {

@@ -4,6 +4,7 @@
 use crate::error::ServerError;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use model::time::Timestamp;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType,
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
@@ -17,6 +18,7 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use wire::link::SERVER_NAME;
 use wire::order::{Order, SignedOrder};
 
@@ -63,14 +65,19 @@ impl Identity {
         Ok(SignedOrder { body, signature })
     }
 
-    /// Signs an agent's certificate request; gives the certificate and its fingerprint.
-    pub fn certify(&self, request_pem: &str) -> Result<(String, String), ServerError> {
+    /// Signs an agent's certificate request until this time; gives the certificate and its fingerprint.
+    pub fn certify(
+        &self,
+        request_pem: &str,
+        end: Timestamp,
+    ) -> Result<(String, String), ServerError> {
         let mut request = CertificateSigningRequestParams::from_pem(request_pem).map_err(failed)?;
         // Only the key is taken from the request: the server says which nodes it speaks for.
         request.params.is_ca = IsCa::NoCa;
         request.params.subject_alt_names.clear();
         request.params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        request.params.not_after = rcgen::date_time_ymd(2100, 1, 1);
+        let end = Duration::from_secs(u64::try_from(end.secs()).unwrap_or_default());
+        request.params.not_after = rcgen::date_time_ymd(1970, 1, 1) + end;
         let certificate = request.signed_by(&self.issuer).map_err(failed)?;
         Ok((certificate.pem(), fingerprint(certificate.der())))
     }

@@ -183,6 +183,7 @@ fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
         server_addresses: Vec::new(),
         server_certificate: None,
         login_nodes: Vec::new(),
+        certificate_life: cluster::config::CERTIFICATE_LIFE,
         open_metrics: false,
         shared_folders: Default::default(),
         upload_bytes_max: None,

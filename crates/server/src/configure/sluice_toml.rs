@@ -1,6 +1,7 @@
 //! sluice.toml: what slurm.conf has no words for. The file may be absent; an unknown key is an error.
 
 use crate::error::ServerError;
+use cluster::config::CERTIFICATE_LIFE;
 use cluster::{CertificateFiles, ClusterConfig};
 use model::amount::Bytes;
 use model::container::{Mount, is_plain_path};
@@ -10,11 +11,13 @@ use model::site::{
     AddressRange, CONTAINER_DISK_MIN, ContainerSite, EngineKind, NetworkPolicy, PortRange,
     RuntimeKind, TaskUser,
 };
+use model::time::parse_duration;
 use serde::Deserialize;
 use slurm::conf::Files;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::time::Duration;
 
 const FILE: &str = "sluice.toml";
 
@@ -84,6 +87,28 @@ impl TryFrom<String> for HostPort {
 struct Nodes {
     login: Option<Hosts>,
     dcgm_exporter: Option<ExporterAddress>,
+    certificate_life: Option<CertificateLife>,
+}
+
+/// The least and the most that an agent's certificate may be good for. Renewal takes a heartbeat.
+const CERTIFICATE_LIFE_MIN: Duration = Duration::from_secs(10);
+const CERTIFICATE_LIFE_MAX: Duration = Duration::from_secs(3650 * 24 * 3600);
+
+/// How long an agent's certificate is good for: `365d`.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "String")]
+struct CertificateLife(Duration);
+
+impl TryFrom<String> for CertificateLife {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let bounds = CERTIFICATE_LIFE_MIN..=CERTIFICATE_LIFE_MAX;
+        match parse_duration(&text) {
+            Ok(Some(life)) if bounds.contains(&life) => Ok(Self(life)),
+            _ => Err(format!("{text:?}: expected a time from 10s to 3650d, as in 365d")),
+        }
+    }
 }
 
 /// A host list: `login[1-2]`.
@@ -284,6 +309,8 @@ impl SluiceToml {
         config.server_certificate = self.certificate_files;
         config.shared_folders = self.shared_folders;
         config.login_nodes = self.nodes.login.map(|hosts| hosts.0).unwrap_or_default();
+        let life = self.nodes.certificate_life.map(|life| life.0);
+        config.certificate_life = life.unwrap_or(CERTIFICATE_LIFE);
         config.site.dcgm_exporter = self.nodes.dcgm_exporter;
         let given = self.containers;
         let usual = ContainerSite::default();
@@ -393,6 +420,22 @@ mod tests {
             let mut config = ClusterConfig::default();
             read(&files, Path::new("/etc/sluice")).expect("it is good").apply(&mut config);
             assert_eq!(config.login_nodes, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn certificates_of_agents_have_a_bounded_life() {
+        let life = |text: &str| {
+            let text = format!("[nodes]\ncertificate_life = '{text}'\n");
+            let files = MemoryFiles::default().with("/etc/sluice/sluice.toml", text);
+            let mut config = ClusterConfig::default();
+            read(&files, Path::new("/etc/sluice")).ok()?.apply(&mut config);
+            Some(config.certificate_life)
+        };
+        assert_eq!(life("30d"), Some(Duration::from_secs(30 * 24 * 3600)));
+        assert_eq!(life("10s"), Some(Duration::from_secs(10)));
+        for wrong in ["9s", "3651d", "never", "", "-1d"] {
+            assert_eq!(life(wrong), None, "{wrong}");
         }
     }
 

@@ -2,7 +2,8 @@
 
 use super::DispatchThread;
 use super::launch::job_launch;
-use crate::shared::agent_links::{AgentBuild, Link};
+use crate::clock;
+use crate::shared::agent_links::{AgentBuild, Link, LinkPeer};
 use crate::shared::dispatch_queue::DispatchWork;
 use crate::testing::{NODE, TestServer, submission, user};
 use cluster::command::CancelJobs;
@@ -71,18 +72,11 @@ fn connect(server: &TestServer, number: u64) -> mpsc::Receiver<ToAgent> {
     let (outbox, orders) = mpsc::channel(64);
     let (data, _) = mpsc::channel(1);
     let (cut, shutdown) = (Arc::new(Notify::new()), Arc::default());
-    server.shared.agents.add(
-        &[NODE.into()],
-        &Link {
-            number,
-            fingerprint: "certificate".into(),
-            version: AgentBuild { program: "sluice".into(), protocol: 1 },
-            outbox,
-            data,
-            cut,
-            shutdown,
-        },
-    );
+    let build = AgentBuild { program: "sluice".into(), protocol: 1 };
+    let peer = LinkPeer { address: [127, 0, 0, 1].into(), build, since: clock::now() };
+    let fingerprint = "certificate".into();
+    let link = Link { number, fingerprint, peer, outbox, data, cut, shutdown };
+    server.shared.agents.add(&[NODE.into()], &link);
     orders
 }
 

@@ -6,6 +6,7 @@ use super::script;
 use super::ssh_client::{Failure, Login, SeenKeys, SshClient};
 use crate::agents::join;
 use crate::auth::principal::server_principal;
+use crate::clock;
 use crate::shared::Shared;
 use cluster::command::FleetHostReport;
 use cluster::{Command, State};
@@ -125,8 +126,7 @@ async fn until_unwanted(shared: &Shared, work: &HostWork) -> Failure {
 
 /// Whether the host's own agent is connected, and not one that had the name before.
 pub fn answers(shared: &Shared, state: &State, node: &str) -> bool {
-    let known = state.agents.get(node);
-    known.is_some_and(|known| shared.agents.is_connected_with(node, known))
+    shared.agents.peer_certificate(node).is_some_and(|known| state.speaks_for(node, &known))
 }
 
 async fn connect(shared: &Shared, work: &HostWork) -> Result<SshClient, Failure> {
@@ -192,7 +192,7 @@ async fn install_with(
         why = until_unwanted(shared, work) => return Err(why),
     };
     let own = owner(shared, work);
-    let has_joined = || shared.read().agents.contains_key(&work.node);
+    let has_joined = || shared.read().has_live_certificate(&work.node, clock::now());
     let join_file = if probe.get("owner") == own && has_joined() && !work.join_again {
         Vec::new()
     } else {

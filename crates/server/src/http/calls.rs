@@ -7,7 +7,7 @@ use crate::dispatch::launch::srun_prolog_epilog;
 use crate::fleet::choice::open_fleets;
 use crate::http::await_job::{await_end, await_start};
 use crate::http::dstack::kept_spec;
-use crate::http::{delete_run, fleets, secrets, ssh_keys, tokens, volumes, web_links};
+use crate::http::{delete_run, fleets, nodes, secrets, ssh_keys, tokens, volumes, web_links};
 use crate::per_user::CountedUser;
 use crate::secret::{git_credentials, references, registry_auth};
 use crate::shared::Shared;
@@ -216,7 +216,11 @@ async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         | Call::CreateReservation(_)
         | Call::UpdateReservation { .. }
         | Call::RemoveReservation { .. }) => return reservations::answer(shared, by, call).await,
+        call @ (Call::Agents | Call::RejoinNode { .. } | Call::RemoveNode { .. }) => {
+            return nodes::answer(shared, by, call).await;
+        }
         call @ (Call::NodeToken { .. }
+        | Call::GroupToken { .. }
         | Call::UserToken { .. }
         | Call::Tokens
         | Call::RevokeToken { .. }

@@ -21,6 +21,7 @@ mod fleets;
 pub mod hold;
 pub mod logs;
 pub mod metrics;
+mod nodes;
 pub mod peer;
 pub mod port_tls;
 #[cfg(test)]

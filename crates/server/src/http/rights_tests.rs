@@ -323,6 +323,11 @@ authorisation_table! { w;
     };
     Call::SetRole { .. } => ADMINISTER, Call::SetRole { name: "idle".into(), role: Role::Admin };
     Call::NodeToken { .. } => ADMINISTER, Call::NodeToken { nodes: vec![NODE.into()], life: TokenLife::Usual };
+    Call::GroupToken { .. } => ADMINISTER,
+        Call::GroupToken { pattern: NODE.into(), count: None, life: TokenLife::Usual };
+    Call::Agents => OPERATE, Call::Agents;
+    Call::RejoinNode { .. } => ADMINISTER, Call::RejoinNode { name: NODE.into() };
+    Call::RemoveNode { .. } => ADMINISTER, Call::RemoveNode { name: NODE.into() };
     // One's own token has a test of its own: `users_make_list_and_revoke_their_own_tokens`.
     Call::UserToken { .. } => ADMINISTER, user_token("nobody", None);
     Call::Tokens => EVERYBODY, Call::Tokens;

@@ -6,6 +6,7 @@ use crate::clock;
 use crate::shared::Shared;
 use cluster::Command;
 use cluster::authorise::{Act, authorise};
+use cluster::membership::JoinGroup;
 use cluster::token::{JoinToken, TokenStatus, UserToken};
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
@@ -13,6 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::client::{Answer, Call};
+use wire::link::JoinFile;
 use wire::token::{LoginHint, TokenLife, TokenOf, TokenView};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -25,7 +27,13 @@ pub const JOIN_LIFE: Duration = DAY;
 
 pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answer, Refusal> {
     match call {
-        Call::NodeToken { nodes, life } => node_token(shared, by, nodes, life).await,
+        Call::NodeToken { nodes, life } => {
+            join_answer(&join::issue_join_file(shared, by, nodes, join_life(life)).await?)
+        }
+        Call::GroupToken { pattern, count, life } => {
+            let life = join_life(life);
+            join_answer(&join::issue_group_join_file(shared, by, pattern, count, life).await?)
+        }
         Call::UserToken { name, account, unix_user, role, token_name, life } => {
             let now = clock::now();
             let text = token::generate();
@@ -88,20 +96,17 @@ fn admin_token(shared: &Shared) -> Option<UserToken> {
     good.find(|token| token.is_admin_token()).cloned()
 }
 
-async fn node_token(
-    shared: &Arc<Shared>,
-    by: Principal,
-    nodes: Vec<String>,
-    life: TokenLife,
-) -> Result<Answer, Refusal> {
-    let life = match life {
+fn join_life(life: TokenLife) -> Duration {
+    match life {
         TokenLife::Usual => JOIN_LIFE,
         TokenLife::Seconds(seconds) => Duration::from_secs(seconds),
         // Longer than a join token may last: it is refused as such.
         TokenLife::Never => Duration::MAX,
-    };
-    let file = join::issue_join_file(shared, by, nodes, life).await?;
-    let text = serde_json::to_string_pretty(&file).map_err(|e| Refusal::Other(e.to_string()))?;
+    }
+}
+
+fn join_answer(file: &JoinFile) -> Result<Answer, Refusal> {
+    let text = serde_json::to_string_pretty(file).map_err(|e| Refusal::Other(e.to_string()))?;
     Ok(Answer::Token { text: text + "\n", login: None })
 }
 
@@ -122,7 +127,12 @@ fn tokens(shared: &Shared, by: &Principal) -> Result<Answer, Refusal> {
     let joins = state.tokens.iter().filter(|(_, token)| admin && token.expires > now);
     let joins = joins.map(|(hash, token)| TokenView {
         name: JoinToken::shown_name(hash),
-        of: TokenOf::Nodes(token.nodes.clone()),
+        of: match &token.group {
+            Some(JoinGroup { pattern, count, used }) => {
+                TokenOf::Group { pattern: pattern.clone(), count: *count, used: *used }
+            }
+            None => TokenOf::Nodes(token.nodes.clone()),
+        },
         made: token.made,
         expires: Some(token.expires),
         last_use: None,

@@ -63,9 +63,8 @@ impl NodeAsked {
     /// Whether one of the nodes may speak for this user id. The certificate may have been replaced since it connected.
     pub fn check(&self, state: &State) -> Result<(), String> {
         let NodeClient { nodes, uid, user, .. } = &self.client;
-        let is_its = |node: &String| {
-            state.has_machine(node) && state.agents.get(node) == Some(&self.fingerprint)
-        };
+        let is_its =
+            |node: &String| state.has_machine(node) && state.speaks_for(node, &self.fingerprint);
         let is_login = |node: &String| state.config.login_nodes.contains(node);
         let mut own = nodes.iter().filter(|node| is_its(node));
         if *uid == 0 {
@@ -114,6 +113,7 @@ mod tests {
     use crate::clock;
     use crate::testing::{NODE, TestServer, user};
     use cluster::Command;
+    use cluster::command::JoinAttempt;
     use std::sync::Arc;
 
     const LOGIN: &str = "login1";
@@ -198,7 +198,9 @@ mod tests {
         let issue = Command::IssueToken { hash: "h".into(), nodes: vec![LOGIN.into()], expires };
         server.run(issue).await.expect("a token for it");
         let fingerprint = "certificate of login1".to_owned();
-        let join = Command::UseToken { hash: "h".into(), fingerprint };
+        let (hash, node) = ("h".into(), None);
+        let join =
+            Command::UseToken(JoinAttempt { hash, fingerprint, certificate_end: expires, node });
         server.run(join).await.expect("it joined");
 
         let unknown = named("3999999999", 3_999_999_999);

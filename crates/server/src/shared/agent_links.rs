@@ -5,7 +5,9 @@ use crate::shared::link_shutdown::LinkShutdown;
 use crate::shared::usage_queries::UsageQueries;
 use model::id::AttemptId;
 use model::load::LiveUsage;
+use model::time::Timestamp;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -44,13 +46,23 @@ pub struct Link {
     pub number: u64,
     /// Of the agent's certificate.
     pub fingerprint: Arc<str>,
-    pub version: AgentBuild,
+    pub peer: LinkPeer,
     pub outbox: mpsc::Sender<ToAgent>,
     /// Bytes of streams, which wait for what is in the outbox.
     pub data: mpsc::Sender<Data>,
     /// Ends the connection.
     pub cut: Arc<Notify>,
     pub shutdown: Arc<LinkShutdown>,
+}
+
+/// The other end of a link.
+#[derive(Debug, Clone)]
+pub struct LinkPeer {
+    /// The address that the connection comes from.
+    pub address: IpAddr,
+    /// The agent's program, as it says.
+    pub build: AgentBuild,
+    pub since: Timestamp,
 }
 
 impl AgentLinks {
@@ -99,6 +111,16 @@ impl AgentLinks {
         Some(link.number)
     }
 
+    /// The link that the node has now.
+    pub fn link(&self, node: &str) -> Option<Link> {
+        self.links().get(node).cloned()
+    }
+
+    /// The other end of the node's link.
+    pub fn peer(&self, node: &str) -> Option<LinkPeer> {
+        self.links().get(node).map(|link| link.peer.clone())
+    }
+
     /// The number of the link that the node has now.
     pub fn number_of(&self, node: &str) -> Option<u64> {
         self.links().get(node).map(|link| link.number)
@@ -118,15 +140,15 @@ impl AgentLinks {
     pub fn builds(&self) -> BTreeMap<AgentBuild, Vec<String>> {
         let mut builds: BTreeMap<AgentBuild, Vec<String>> = BTreeMap::new();
         for (node, link) in &*self.links() {
-            builds.entry(link.version.clone()).or_default().push(node.clone());
+            builds.entry(link.peer.build.clone()).or_default().push(node.clone());
         }
         builds.values_mut().for_each(|nodes| nodes.sort_unstable());
         builds
     }
 
-    /// Whether the node's link is that of the holder of this certificate.
-    pub fn is_connected_with(&self, node: &str, fingerprint: &str) -> bool {
-        self.links().get(node).is_some_and(|link| *link.fingerprint == *fingerprint)
+    /// The fingerprint of the certificate with which the node is connected.
+    pub fn peer_certificate(&self, node: &str) -> Option<Arc<str>> {
+        self.links().get(node).map(|link| link.fingerprint.clone())
     }
 
     /// Ends every link that speaks for the node.
@@ -213,11 +235,13 @@ mod tests {
     fn link(number: u64, fingerprint: &str) -> (Link, mpsc::Receiver<ToAgent>) {
         let ((outbox, inbox), (data, _)) = (mpsc::channel(4), mpsc::channel(1));
         let (cut, shutdown) = (Arc::new(Notify::new()), Arc::new(LinkShutdown::default()));
-        let version = AgentBuild { program: "sluice".into(), protocol: 1 };
-        (
-            Link { number, fingerprint: fingerprint.into(), version, outbox, data, cut, shutdown },
-            inbox,
-        )
+        let fingerprint = fingerprint.into();
+        let peer = LinkPeer {
+            address: [127, 0, 0, 1].into(),
+            build: AgentBuild { program: "sluice".into(), protocol: 1 },
+            since: Timestamp(0),
+        };
+        (Link { number, fingerprint, peer, outbox, data, cut, shutdown }, inbox)
     }
 
     #[tokio::test]
@@ -228,7 +252,7 @@ mod tests {
         links.add(&["a".into()], &old);
         links.add(&["a".into()], &new);
         links.add(&["b".into()], &other);
-        assert!(links.is_connected_with("a", "new") && !links.is_connected_with("a", "old"));
+        assert_eq!(links.peer_certificate("a").as_deref(), Some("new"));
         links.cut("a");
         let is_cut = async |link: &Link| {
             tokio::time::timeout(Duration::ZERO, link.cut.notified()).await.is_ok()

@@ -426,6 +426,9 @@ fn may_start_jobs(event: &Event) -> bool {
             | Event::UserRemoved { .. }
             | Event::TokenIssued { .. }
             | Event::TokenUsed { .. }
+            | Event::CertificateRenewed { .. }
+            | Event::RejoinAllowed { .. }
+            | Event::AgentRemoved { .. }
             | Event::JoinTokenRemoved { .. }
             | Event::UserTokenSet(_)
             | Event::UserTokenRevoked { .. }

@@ -3,7 +3,7 @@
 //! - `slurm/`: Slurm's commands
 //! - `dstack/`: `apply`, `ps`, `logs`, `stop`, `delete`, `event`, `project`, `secret`, `volume`
 //! - `daemon/`: `up`, `down`, `server`, `agent`, and the state folder
-//! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `attach`, `port`, `key`, `top/`, `help_topic/`, `backup`, `restore`, `version`: one verb each
+//! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `node`, `attach`, `port`, `key`, `top/`, `help_topic/`, `backup`, `restore`, `version`: one verb each
 //! - `command_line`: all names of the program and their options, for `completion` and `man`
 //! - `script_faults`: which lines of a batch script are wrong, for `check`
 //! - `other_language`: `sluice apply` of a batch script, `sbatch` of a `.dstack.yml`
@@ -25,6 +25,7 @@ mod key;
 mod links;
 mod login;
 mod man;
+mod node;
 mod other_language;
 mod port;
 mod restore;
@@ -62,6 +63,8 @@ enum Verb {
     Agent(agent::AgentArgs),
     /// Make, list and revoke tokens of users and join files of nodes
     Token(token::TokenArgs),
+    /// The machines and their agents: list, show, remove, let join again
+    Node(node::NodeArgs),
     /// Use a server on another machine: keep its address, its authority and a token
     Login(login::LoginArgs),
     /// Forget the server of the login
@@ -163,6 +166,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
             | Verb::Delete(_)
             | Verb::Volume(_)
             | Verb::Completion(_)
+            | Verb::Node(_)
             | Verb::Token(_)
             | Verb::Version(_)
     ) {
@@ -174,6 +178,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
         Verb::Server(args) => server::run(args),
         Verb::Agent(args) => agent::run(args),
         Verb::Token(args) => token::run(args),
+        Verb::Node(args) => node::run(args),
         Verb::Login(args) => login::login(args),
         Verb::Logout => login::logout(),
         Verb::Demo(args) => demo::run(args),

@@ -125,6 +125,22 @@ impl Hosts {
         });
     }
 
+    /// Starts an agent on a host, with a state folder and an output of this name. Returns what it is stopped by.
+    pub fn agent(&mut self, cluster: &Cluster, host: u32, name: &str, options: &[&str]) -> u32 {
+        let (host, state) = (host.to_string(), cluster.path(name));
+        let start = ["exec", &host, super::program(), "agent", "--state", state.to_str().unwrap()];
+        self.spawn(&[&start[..], options].concat(), &cluster.path(&format!("{name}.out")));
+        self.children.last().expect("it was started").id()
+    }
+
+    /// Stops an agent that was started, and waits for its end.
+    pub fn stop(&mut self, agent: u32) {
+        let at = self.children.iter().position(|child| child.id() == agent).expect("it runs");
+        let mut child = self.children.remove(at);
+        super::signal(agent as i32, "TERM");
+        child.wait().expect("it ends");
+    }
+
     /// Starts the agent of a host, which joins by a token.
     pub fn join(&mut self, cluster: &Cluster, host: u32) {
         let name = host_name(host);

@@ -11,6 +11,7 @@ mod fleets;
 mod guide;
 mod laptop;
 mod many_declared_nodes;
+mod membership;
 mod metrics;
 mod newcomer;
 mod ordinary_user;

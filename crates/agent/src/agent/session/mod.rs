@@ -8,6 +8,7 @@ use crate::attempt_key::AttemptKey;
 use crate::error::AgentError;
 use crate::launcher::Launcher;
 use crate::link::connection::Link;
+use crate::link::credentials::{NewKey, RenewedCertificate};
 use crate::link::stream::StreamHandle;
 use crate::link::stream_output::StreamOutput;
 use crate::wall_clock::{self, Skew};
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
-use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout};
 use wire::frame::{self, Frame};
 use wire::link::{
     CHANNEL_CONTROL, CHANNEL_STREAM, Hello, NODES_PER_MESSAGE, ToAgent, ToServer, Welcome,
@@ -26,6 +27,8 @@ use wire::version::{PROTOCOL, compatible};
 
 /// How long a server may take to answer the hello.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long an answer to a renewal is waited for before it is asked for again.
+const RENEWAL_PAUSE: Duration = Duration::from_secs(60);
 /// Outputs of all streams that may wait to be sent.
 const OUTPUTS_MAX: usize = 16;
 /// Updates of attempts that are taken in before the messages that they led to are sent.
@@ -79,6 +82,10 @@ pub(super) async fn serve(
     tracing::info!(server = address, term = welcome.term, "connected");
     let mut session =
         Session::new(link, Duration::from_millis(welcome.heartbeat_interval_ms.max(100)));
+    session.renewal = welcome.renew.map(|at| {
+        let wait = u64::try_from(at.millis() - welcome.now.millis()).unwrap_or_default();
+        Renewal { due: Instant::now() + Duration::from_millis(wait), key: None }
+    });
     session.on_frames(agent, early)?;
     session.run(agent).await
 }
@@ -110,6 +117,24 @@ struct Session {
     streams: HashMap<u32, (AttemptKey, StreamHandle)>,
     outputs_in: mpsc::Sender<(u32, StreamOutput)>,
     outputs: mpsc::Receiver<(u32, StreamOutput)>,
+    /// `None` where the server renews no certificates.
+    renewal: Option<Renewal>,
+}
+
+/// The next certificate.
+struct Renewal {
+    /// When it is asked for, and asked for again where no answer came.
+    due: Instant,
+    /// The key that it was asked for.
+    key: Option<NewKey>,
+}
+
+/// Returns when the next certificate is to be asked for.
+async fn renewal_due(renewal: Option<&Renewal>) {
+    match renewal {
+        Some(renewal) => sleep_until(renewal.due).await,
+        None => std::future::pending().await,
+    }
 }
 
 impl Session {
@@ -117,7 +142,7 @@ impl Session {
         let mut heartbeat = interval(every);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (outputs_in, outputs) = mpsc::channel(OUTPUTS_MAX);
-        Session { link, heartbeat, streams: HashMap::new(), outputs_in, outputs }
+        Session { link, heartbeat, streams: HashMap::new(), outputs_in, outputs, renewal: None }
     }
 
     async fn run(&mut self, agent: &mut Agent) -> Result<std::convert::Infallible, AgentError> {
@@ -148,10 +173,19 @@ impl Session {
                 found = agent.layout.next() => agent.on_machine(found),
                 round = agent.exporter.next() => agent.on_exporter_round(round),
                 event = agent.health.next() => agent.on_health(event),
+                () = renewal_due(self.renewal.as_ref()) => self.ask_for_certificate(agent)?,
                 _ = self.heartbeat.tick() => self.link.send(&agent.heartbeat())?,
                 lost = launcher_lost(&agent.launcher) => return Err(lost),
             }
         }
+    }
+
+    fn ask_for_certificate(&mut self, agent: &Agent) -> Result<(), AgentError> {
+        let names: Vec<&str> = agent.nodes.keys().map(String::as_str).collect();
+        let key = NewKey::generate(names.join(","))?;
+        self.link.send(&ToServer::Renew { certificate_request: key.request.clone() })?;
+        self.renewal = Some(Renewal { due: Instant::now() + RENEWAL_PAUSE, key: Some(key) });
+        Ok(())
     }
 
     fn on_frames(&mut self, agent: &mut Agent, frames: Vec<Frame>) -> Result<(), AgentError> {
@@ -199,6 +233,12 @@ impl Session {
             }
             ToAgent::Policies(policies) => agent.set_policies(policies),
             ToAgent::Refused { why } => return Err(AgentError::Refused { why }),
+            ToAgent::Renewed { certificate, expires } => {
+                if let Some(key) = self.renewal.as_mut().and_then(|renewal| renewal.key.take()) {
+                    agent.renewed = Some(RenewedCertificate { key, certificate, expires });
+                    return Err(AgentError::CertificateRenewed);
+                }
+            }
             ToAgent::Welcome(_) | ToAgent::Joined(_) => {}
         }
         Ok(())

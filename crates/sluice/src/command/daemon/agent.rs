@@ -24,10 +24,10 @@ pub struct AgentArgs {
     /// The server's agents port, ADDR:PORT; without it, the join file's
     #[arg(long)]
     server: Option<String>,
-    /// The one-time join file that `sluice token node NAME` made
+    /// The join file that `sluice token node` made; not needed once the agent has joined
     #[arg(long)]
     join: Option<PathBuf>,
-    /// The node to be; without it, all that the join file is for
+    /// The node to be; without it, all that the join file is for, or with one for several nodes the short host name
     #[arg(long)]
     node: Option<String>,
     /// The state folder
@@ -111,6 +111,7 @@ pub fn run(args: AgentArgs) -> VerbResult {
         join_file: args.join,
         servers: args.server.iter().map(|s| address_of(s)).collect(),
         nodes: args.node.into_iter().collect(),
+        host_name: short_host_name(),
         client_socket: (!listen_addresses::has_server(&state)).then(|| state.socket()),
         booted_now: args.booted_now,
         gres_of: Box::new(move |node| gres.of_machine(node)),
@@ -118,6 +119,13 @@ pub fn run(args: AgentArgs) -> VerbResult {
     ::agent::run(config, launcher).map_err(|e| VerbError::Message(e.to_string()))?;
     let _ = std::fs::remove_file(state.pid_file("agent"));
     Ok(ExitCode::SUCCESS)
+}
+
+/// The machine's name up to its first dot, as `hostname -s` prints it.
+fn short_host_name() -> String {
+    let name = nix::unistd::gethostname().unwrap_or_default();
+    let name = name.to_string_lossy();
+    name.split('.').next().unwrap_or_default().to_owned()
 }
 
 fn machine_gres(dir: &Path) -> Result<GresConf, VerbError> {

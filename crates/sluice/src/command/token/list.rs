@@ -38,8 +38,9 @@ fn row(token: &TokenView, zone: &TimeZone) -> [String; 6] {
         at.map_or_else(|| without.to_string(), |at| format_iso(at, zone))
     };
     let may = match &token.of {
-        TokenOf::User { limit, .. } => limit.map_or("all", |role| role.word()),
-        TokenOf::Nodes(_) => "join",
+        TokenOf::User { limit, .. } => limit.map_or("all", |role| role.word()).to_owned(),
+        TokenOf::Nodes(_) => "join".into(),
+        TokenOf::Group { count, used, .. } => format!("join {used}/{count}"),
     };
     let expires = match token.status {
         TokenStatus::Good => time(token.expires, "never"),
@@ -49,7 +50,7 @@ fn row(token: &TokenView, zone: &TimeZone) -> [String; 6] {
     [
         printable(&token.name).into_owned(),
         printable(&is_for(token)).into_owned(),
-        may.into(),
+        may,
         time(token.made, "-"),
         expires,
         time(token.last_use, "-"),
@@ -60,6 +61,7 @@ fn is_for(token: &TokenView) -> String {
     match &token.of {
         TokenOf::User { name, .. } => name.clone(),
         TokenOf::Nodes(nodes) => model::hostlist::compress(nodes),
+        TokenOf::Group { pattern, .. } => pattern.clone(),
     }
 }
 
@@ -81,8 +83,11 @@ mod tests {
         let nodes = ["n1", "n2"].map(String::from).to_vec();
         let join =
             TokenView { of: TokenOf::Nodes(nodes), ..token("join-1", TokenStatus::Good, None) };
+        let group = TokenOf::Group { pattern: "gpu[1-9]".into(), count: 5, used: 2 };
+        let group = TokenView { of: group, ..token("join-2", TokenStatus::Good, None) };
         let tokens = vec![
             join,
+            group,
             token("old", TokenStatus::Revoked, None),
             token("ci", TokenStatus::Good, Some(Role::User)),
         ];
@@ -92,10 +97,11 @@ mod tests {
             table(&tokens)
         };
         let lines = [
-            "NAME    FOR     MAY   MADE  EXPIRES  LAST USE",
-            "ci      ann     user  -     never    -",
-            "old     ann     all   -     revoked  -",
-            "join-1  n[1-2]  join  -     never    -",
+            "NAME    FOR       MAY       MADE  EXPIRES  LAST USE",
+            "ci      ann       user      -     never    -",
+            "old     ann       all       -     revoked  -",
+            "join-2  gpu[1-9]  join 2/5  -     never    -",
+            "join-1  n[1-2]    join      -     never    -",
         ];
         assert_eq!(shown(true), lines.join("\n") + "\n");
         assert!(!shown(false).contains("old"));

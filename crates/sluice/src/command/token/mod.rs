@@ -24,9 +24,16 @@ pub struct TokenArgs {
 
 #[derive(Subcommand)]
 enum TokenAction {
-    /// Make a join file for a node (or a host list of nodes on one machine); good once
+    /// Make a join file for a node (or a host list of nodes on one machine), good once; or for many machines
     Node {
-        name: String,
+        #[arg(required_unless_present = "pattern", conflicts_with = "pattern")]
+        name: Option<String>,
+        /// For every machine whose name is in this host list, as gpu[001-100], once each: for images
+        #[arg(long, value_name = "HOSTS")]
+        pattern: Option<String>,
+        /// How many machines may join with it [default: as many as the pattern has names]
+        #[arg(long, value_name = "N", requires = "pattern", value_parser = clap::value_parser!(u32).range(1..))]
+        count: Option<u32>,
         /// Write it to this new file, which only you can read, instead of printing it
         #[arg(long)]
         out: Option<PathBuf>,
@@ -97,13 +104,22 @@ fn life(text: &str) -> Result<TokenLife, String> {
 pub fn run(args: TokenArgs) -> VerbResult {
     let TokenArgs { server, action } = args;
     match action {
-        TokenAction::Node { name, out, expires } => {
-            let nodes =
-                model::hostlist::expand(&name).map_err(|e| VerbError::Message(e.to_string()))?;
-            let call = Call::NodeToken { nodes, life: expires.unwrap_or_default() };
+        TokenAction::Node { name, pattern, count, out, expires } => {
+            let life = expires.unwrap_or_default();
+            let (call, to) = match (name, pattern) {
+                (_, Some(pattern)) => {
+                    (Call::GroupToken { pattern: pattern.clone(), count, life }, pattern)
+                }
+                (name, None) => {
+                    let name = name.unwrap_or_default();
+                    let nodes = model::hostlist::expand(&name)
+                        .map_err(|e| VerbError::Message(e.to_string()))?;
+                    (Call::NodeToken { nodes, life }, name)
+                }
+            };
             make(&server, call, out.clone())?;
             if let Some(file) = out {
-                println!("copy {0} to {name}, and there: sluice agent --join {0}", file.display());
+                println!("copy {0} to {to}, and there: sluice agent --join {0}", file.display());
             }
         }
         TokenAction::User { name, account, unix_user, role, token_name, expires, out } => {

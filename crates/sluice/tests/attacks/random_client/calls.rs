@@ -286,6 +286,11 @@ table_of_calls! { d;
     Call::SetRole { .. } => json!({"set_role": {"name": "stranger", "role": d.word(&["user", "operator"])}});
     Call::ForgetUsage(_) => json!({"forget_usage": {"user": {"account": d.account(), "user": d.member()}}});
     Call::NodeToken { .. } => json!({"node_token": {"nodes": ["spare1"]}});
+    Call::GroupToken { .. } => json!({"group_token": {"pattern": d.word(&["spare[1-3]", "none[1-", ""]), "count": 2}});
+    Call::Agents => json!("agents");
+    Call::RejoinNode { .. } => json!({"rejoin_node": {"name": d.word(&["spare1", "none", ""])}});
+    // No node that runs jobs here: the fire would end there.
+    Call::RemoveNode { .. } => json!({"remove_node": {"name": d.word(&["spare1", "none", ""])}});
     Call::UserToken { .. } => json!({"user_token": {"name": d.member(), "token_name": "laptop"}});
     Call::Tokens => json!("tokens");
     Call::RevokeToken { .. } => json!({"revoke_token": {"name": d.word(&["laptop", "none"]), "user": d.member()}});

@@ -1,0 +1,179 @@
+//! Commands about nodes that join, stay and leave: spending a join token, renewing a certificate, joining again, and removal.
+
+use crate::authorise::{Act, authorise};
+use crate::command::{Context, Decision, JoinAttempt, Reply};
+use crate::event::Event;
+use crate::membership::{JoinGroup, JoinMethod, JoinRecord};
+use crate::state::State;
+use crate::token::JoinToken;
+use model::hostlist;
+use model::reason::Refusal;
+use model::time::Timestamp;
+use std::time::Duration;
+
+/// How long a node may take to join again once an administrator has said so.
+const REJOIN_LIFE: Duration = Duration::from_secs(24 * 3600);
+
+impl State {
+    /// A join token for named nodes works once; one for a pattern, for each of its nodes that has no certificate, as often as
+    /// it says. Neither works after its end. Whoever has the token needs no other right.
+    pub(super) fn decide_join(
+        &self,
+        join: &JoinAttempt,
+        context: &Context,
+    ) -> Result<Decision, Refusal> {
+        let unknown = || Refusal::Other("the join token is wrong, was used, or has expired".into());
+        let token = self.tokens.get(&join.hash).ok_or_else(unknown)?;
+        let (nodes, method) = match &token.group {
+            Some(group) => {
+                (vec![self.fitting_node(group, token, join, context)?], JoinMethod::Group)
+            }
+            None if token.expires <= context.now => return Err(unknown()),
+            None => {
+                let is_host = token.nodes.iter().any(|node| self.fleet_host(node).is_some());
+                let method = if is_host { JoinMethod::Fleet } else { JoinMethod::File };
+                (token.nodes.clone(), method)
+            }
+        };
+        let record = JoinRecord {
+            at: context.now,
+            method,
+            token: JoinToken::shown_name(&join.hash),
+            certificate_end: join.certificate_end,
+            former: None,
+        };
+        let event = Event::TokenUsed {
+            hash: join.hash.clone(),
+            nodes: nodes.clone(),
+            fingerprint: join.fingerprint.clone(),
+            record: Some(record),
+        };
+        Ok(Decision { events: vec![event], reply: Reply::TokenNodes(nodes) })
+    }
+
+    /// The node that joins with the token of a group, if it may.
+    fn fitting_node(
+        &self,
+        group: &JoinGroup,
+        token: &JoinToken,
+        join: &JoinAttempt,
+        context: &Context,
+    ) -> Result<String, Refusal> {
+        let refused = |why: String| Err(Refusal::Other(why));
+        let pattern = &group.pattern;
+        let Some(node) = &join.node else {
+            return refused(format!(
+                "the join file is for {pattern}: the agent must say which node it is"
+            ));
+        };
+        let fits = hostlist::expand(pattern).is_ok_and(|names| names.contains(node));
+        if token.expires <= context.now {
+            return refused(format!("the join file for {pattern} has expired: make another"));
+        }
+        if !fits {
+            return refused(format!(
+                "node {node} does not fit {pattern}, which the join file is for"
+            ));
+        }
+        if !self.has_machine(node) {
+            return refused(format!("node {node} is not in the configuration"));
+        }
+        if self.fleet_host(node).is_some() {
+            return refused(format!("node {node} is a host of a fleet, which the server installs"));
+        }
+        let may_again = self.rejoins.get(node).is_some_and(|until| *until > context.now);
+        if self.has_live_certificate(node, context.now) && !may_again {
+            return refused(format!(
+                "node {node} has joined already: if this is the same machine, an administrator says `sluice node rejoin {node}`"
+            ));
+        }
+        if group.used >= group.count {
+            let count = group.count;
+            return refused(format!(
+                "the join file for {pattern} is used up: it was good for {count} joins"
+            ));
+        }
+        Ok(node.clone())
+    }
+
+    /// A new certificate for an agent that has proven the one it has. Both are good until the next renewal.
+    pub(super) fn decide_renew_certificate(
+        &self,
+        nodes: &[String],
+        former: &str,
+        fingerprint: &str,
+        end: Timestamp,
+        context: &Context,
+    ) -> Result<Decision, Refusal> {
+        authorise(self, &context.by, Act::Administer)?;
+        let own: Vec<String> =
+            nodes.iter().filter(|node| self.speaks_for(node, former)).cloned().collect();
+        if own.is_empty() {
+            return Err(Refusal::Other("this certificate speaks for no node any more".into()));
+        }
+        Ok(vec![Event::CertificateRenewed {
+            nodes: own,
+            former: former.to_owned(),
+            fingerprint: fingerprint.to_owned(),
+            end,
+            at: context.now,
+        }]
+        .into())
+    }
+
+    /// The node may join once more, with any join file that fits it.
+    pub(super) fn decide_rejoin_node(
+        &self,
+        node: &str,
+        context: &Context,
+    ) -> Result<Decision, Refusal> {
+        authorise(self, &context.by, Act::Administer)?;
+        if !self.has_machine(node) {
+            return Err(Refusal::UnknownNode(node.to_owned()));
+        }
+        self.check_no_fleet_host(node)?;
+        if !self.agents.contains_key(node) {
+            return Err(Refusal::Other(format!(
+                "node {node} has not joined: it may join at any time"
+            )));
+        }
+        let until = context.now + REJOIN_LIFE;
+        Ok(vec![Event::RejoinAllowed { node: node.to_owned(), until }].into())
+    }
+
+    /// The node's certificate is void from now on, and so are join files for it alone.
+    pub(super) fn decide_remove_agent(
+        &self,
+        node: &str,
+        context: &Context,
+    ) -> Result<Decision, Refusal> {
+        authorise(self, &context.by, Act::Administer)?;
+        self.check_no_fleet_host(node)?;
+        if !self.has_machine(node) && !self.agents.contains_key(node) {
+            return Err(Refusal::UnknownNode(node.to_owned()));
+        }
+        if !self.agents.contains_key(node) {
+            return Err(Refusal::Other(format!("node {node} has not joined")));
+        }
+        let mut events = self.void_join_tokens(node);
+        events.push(Event::AgentRemoved { node: node.to_owned() });
+        Ok(events.into())
+    }
+
+    /// Removes the join tokens that name this node: they would make their holder the agent of whoever has the name next.
+    pub(super) fn void_join_tokens(&self, node: &str) -> Vec<Event> {
+        let of_node =
+            self.tokens.iter().filter(|(_, token)| token.nodes.iter().any(|of| of == node));
+        of_node.map(|(hash, _)| Event::JoinTokenRemoved { hash: hash.clone() }).collect()
+    }
+
+    fn check_no_fleet_host(&self, node: &str) -> Result<(), Refusal> {
+        match self.fleet_host(node) {
+            Some((fleet, number, _)) => Err(Refusal::Other(format!(
+                "node {node} is a host of fleet {0}: sluice fleet delete {0} -i {number}",
+                fleet.name
+            ))),
+            None => Ok(()),
+        }
+    }
+}
