@@ -23,11 +23,13 @@ use crate::http::tokens::JOIN_LIFE;
 use crate::http::vouch::NodeAsked;
 use crate::inactivity;
 use crate::logs::collector;
+use crate::mail::{sender, watch};
 use crate::plan::forecast::ForecastThread;
 use crate::plan::planner;
 use crate::shared::dispatch_queue::DispatchQueue;
 use crate::shared::forecast_queue::ForecastQueue;
 use crate::shared::log_queue::{LogQueue, PullLog};
+use crate::shared::mail_queue::MailQueue;
 use crate::shared::ssh_keys::SshKeys;
 use crate::shared::state_lock::StateLock;
 use crate::shared::uploads::Uploads;
@@ -112,6 +114,7 @@ pub fn run(
     let (writer, work) = WriterQueue::new();
     let (forecasts, questions) = ForecastQueue::new();
     let (dispatch, dispatch_work) = DispatchQueue::new();
+    let (mail, mails) = MailQueue::new();
     let logs_dir = dir.join("logs");
     let disk = RealDisk::open(&logs_dir).map_err(ServerError::file(&logs_dir))?;
     let (logs, pulls) = LogQueue::new(Arc::new(
@@ -133,6 +136,7 @@ pub fn run(
         books,
         agents: Default::default(),
         logs,
+        mail,
         identity,
         secret_keys,
         uploads: Uploads::new(dir.join("uploads")),
@@ -175,6 +179,8 @@ pub fn run(
         "dispatch",
         Box::new(move || DispatchThread::new(dispatch_work, term).run(&for_dispatch)),
     )?;
+    let for_mail = shared.clone();
+    start("mail", Box::new(move || sender::run(&for_mail, &mails)))?;
     let for_planner = shared.clone();
     start("planner", Box::new(move || planner::run(&for_planner)))?;
     let for_forecasts = shared.clone();
@@ -261,6 +267,7 @@ async fn serve(
         tokio::spawn(endpoint.serve(listener));
     }
     tokio::spawn(tick::run(shared.clone()));
+    tokio::spawn(watch::run(shared.clone()));
     tokio::spawn(allocator::run());
     tokio::spawn(utilization::run(shared.clone()));
     tokio::spawn(inactivity::run(shared.clone()));

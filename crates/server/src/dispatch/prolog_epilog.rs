@@ -3,6 +3,7 @@
 //! ended.
 
 use super::DispatchThread;
+use crate::program::{ServerProgram, TimeLimit};
 use crate::shared::Shared;
 use cluster::command::CancelJobs;
 use cluster::{Command, Job, State};
@@ -10,23 +11,16 @@ use model::allocation::Allocation;
 use model::change::{JobChange, JobFilter, JobRef, Requeue};
 use model::id::{AttemptId, JobId};
 use model::run::{ExitStatus, LaunchKind};
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
 use slurm::environment::job::JobFacts;
 use slurm::environment::prolog_epilog;
 use std::collections::{HashMap, VecDeque};
-use std::os::unix::process::CommandExt;
-use std::process::{self, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Prologs that run at once; the others wait, and their jobs with them.
 const RUNNING_MAX: usize = 64;
 
 /// A job that has been started so often is held when its prolog fails again: it would only be requeued for ever.
 const RESTARTS_MAX: u32 = 5;
-
-/// The interval at which a program with a time limit is looked at.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PrologStage {
@@ -80,41 +74,6 @@ impl PrologRuns {
     }
 }
 
-/// A program with all that it needs.
-struct ControllerProgram {
-    program: String,
-    environment: Vec<(String, String)>,
-    limit: Option<Duration>,
-}
-
-impl ControllerProgram {
-    /// Runs the program; an error if it failed or took too long.
-    fn run(self) -> Result<(), String> {
-        let mut command = process::Command::new(&self.program);
-        command.env_clear().envs(self.environment).current_dir("/").process_group(0);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut child = command.spawn().map_err(|e| format!("{}: {e}", self.program))?;
-        let failed = |what: String| format!("{} {what}", self.program);
-        let Some(limit) = self.limit else {
-            let status = child.wait().map_err(|e| failed(e.to_string()))?;
-            return if status.success() { Ok(()) } else { Err(failed(format!("ended: {status}"))) };
-        };
-        let until = Instant::now() + limit;
-        loop {
-            match child.try_wait().map_err(|e| failed(e.to_string()))? {
-                Some(status) if status.success() => return Ok(()),
-                Some(status) => return Err(failed(format!("ended: {status}"))),
-                None if Instant::now() >= until => {
-                    let _ = killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL);
-                    let _ = child.wait();
-                    return Err(failed("took longer than PrologEpilogTimeout".into()));
-                }
-                None => std::thread::sleep(POLL_INTERVAL),
-            }
-        }
-    }
-}
-
 impl DispatchThread {
     /// Whether nodes may be told of the attempt. If not, its prolog is started.
     pub(super) fn prolog_done(&mut self, shared: &Shared, attempt: AttemptId) -> bool {
@@ -133,7 +92,7 @@ impl DispatchThread {
             let program = prolog_of(&shared.read(), attempt);
             let dispatch = shared.dispatch.clone();
             std::thread::spawn(move || {
-                let result = program.map_or(Ok(()), ControllerProgram::run);
+                let result = program.map_or(Ok(()), ServerProgram::run);
                 if let Err(why) = &result {
                     tracing::error!("before attempt {attempt}: {why}");
                 }
@@ -203,7 +162,7 @@ fn requeue_or_cancel(job: JobId, requeue_held: Option<bool>) -> Command {
     Command::Cancel(Box::new(CancelJobs { filter, step, signal, batch_only: false, full: false }))
 }
 
-fn prolog_of(state: &State, attempt: AttemptId) -> Option<ControllerProgram> {
+fn prolog_of(state: &State, attempt: AttemptId) -> Option<ServerProgram> {
     let program = state.config.site.controller_prolog.clone()?;
     let job = state.jobs.get(&attempt.job)?;
     let active = job.attempt().filter(|a| a.number == attempt.number && a.ending.is_none())?;
@@ -216,7 +175,7 @@ fn program_of(
     allocation: &Allocation,
     program: String,
     exits: Option<(ExitStatus, ExitStatus)>,
-) -> ControllerProgram {
+) -> ServerProgram {
     let facts = JobFacts {
         cluster: &state.config.name,
         job: job.id,
@@ -235,8 +194,11 @@ fn program_of(
     };
     let environment = prolog_epilog::controller_variables(&facts, exits);
     let pairs = environment.iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let limit = state.config.site.timeout_s.map(|s| Duration::from_secs(u64::from(s)));
-    ControllerProgram { program, environment: pairs.collect(), limit }
+    let limit = state.config.site.timeout_s.map(|s| TimeLimit {
+        duration: Duration::from_secs(u64::from(s)),
+        setting: "PrologEpilogTimeout",
+    });
+    ServerProgram { program, arguments: Vec::new(), environment: pairs.collect(), limit }
 }
 
 #[cfg(test)]
@@ -268,31 +230,6 @@ mod tests {
         assert!(runs.is_unfinished(attempt(1)));
         runs.ended(attempt(1));
         assert!(!runs.is_unfinished(attempt(1)) && runs.is_done_or_queued(attempt(1)));
-    }
-
-    #[test]
-    fn program_succeeds_fails_or_is_killed_at_its_limit() {
-        let run = |program: &str, limit| {
-            let environment = vec![("SECONDS".to_owned(), "60".to_owned())];
-            ControllerProgram { program: program.into(), environment, limit }.run()
-        };
-        let minute = Some(Duration::from_secs(60));
-        assert_eq!(run("/bin/true", None), Ok(()));
-        assert_eq!(run("/bin/true", minute), Ok(()));
-        for limit in [None, minute] {
-            let failed = run("/bin/false", limit).expect_err("it fails");
-            assert!(failed.starts_with("/bin/false ended: "), "{failed}");
-        }
-        assert!(run("/no/such/program", None).is_err());
-        let begun = Instant::now();
-        let dir = tempfile::tempdir().expect("a folder");
-        let script = dir.path().join("prolog");
-        std::fs::write(&script, "#!/bin/sh\nsleep $SECONDS\n").expect("a script");
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-        std::fs::set_permissions(&script, mode).expect("a mode");
-        let late = run(&script.display().to_string(), Some(Duration::from_millis(50)));
-        assert!(late.expect_err("too long").ends_with("took longer than PrologEpilogTimeout"));
-        assert!(begun.elapsed() < Duration::from_secs(30));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use crate::clock;
 use crate::error::ServerError;
+use crate::mail::notice;
 use crate::shared::Shared;
 use crate::shared::run_totals::RunChange;
 use crate::shared::writer_queue::{Answer, NamedSubmission, Text, Work, WriterRequest};
@@ -263,7 +264,7 @@ impl WriterThread {
         let more = if starts { FIRST_STEP_BYTES } else { 0 };
         for group in pending.groups(command, events)? {
             pending.make_room(&group, more);
-            apply_group(state, group, pending);
+            apply_group(state, group, pending, shared);
         }
         if starts {
             self.create_first_step(state, context, pending, shared)?;
@@ -294,7 +295,7 @@ impl WriterThread {
         let command = Command::CreateStep { job, ask: Box::new(step_ask(&launch)) };
         let Decision { events, reply } = state.decide(&command, context)?;
         for group in pending.groups(&command, events)? {
-            apply_group(state, group, pending);
+            apply_group(state, group, pending, shared);
         }
         if let Reply::Step(placed) = reply {
             shared.volatile.step_launches.put(job, placed.step, launch);
@@ -344,6 +345,7 @@ impl WriterThread {
         }
         let deleted = pending.events.iter().flat_map(deleted_runs).copied().collect();
         shared.books.add(pending.seq, pending.records, deleted);
+        shared.mail.add(pending.mails);
         shared.dispatch.committed(pending.events, pending.signals);
         for (reply, answer) in pending.answers {
             if let Some(reply) = reply {
@@ -377,12 +379,21 @@ impl WriterThread {
     }
 }
 
-fn apply_group(state: &mut State, group: Vec<EncodedEvent>, pending: &mut PendingBatch) {
+fn apply_group(
+    state: &mut State,
+    group: Vec<EncodedEvent>,
+    pending: &mut PendingBatch,
+    shared: &Shared,
+) {
     for event in group {
         let cancelled = RunChange::of_cancelled_tasks(state, &event.event);
         let records = state.apply(&event.event);
         let run_change = cancelled.or_else(|| RunChange::of(state, &event.event));
-        pending.add(event, records, run_change);
+        if let Some(job) = notice::watched_job(state, &event.event) {
+            shared.mail.watch(job);
+        }
+        let mails = notice::of_event(state, &event.event);
+        pending.add(event, records, run_change, mails);
     }
 }
 
