@@ -42,6 +42,7 @@ mod per_user;
 mod plan;
 mod program;
 mod proxy;
+mod repeated_failure;
 mod secret;
 mod shared;
 mod show;

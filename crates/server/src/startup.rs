@@ -49,7 +49,7 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use store::{Blobs, BookReader, LogFiles, RealDisk};
+use store::{Blobs, BookReader, Journal, LogFiles, RealDisk};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
 use wire::ssh::SshEndpoint;
@@ -103,13 +103,24 @@ pub fn run(
     allocator::configure();
     let dir = options.server_dir.clone();
     let disks = StateDisks::open(&dir)?;
-    let (state, thread, records) = WriterThread::new(disks.recover()?, disks);
+    let begun = std::time::Instant::now();
+    let recovered = disks.recover()?;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        jobs = recovered.state.jobs.len(),
+        nodes = recovered.state.nodes.len(),
+        snapshot_seq = recovered.snapshot_seq,
+        seq = recovered.journal.last_seq(),
+        took_ms = begun.elapsed().as_millis() as u64,
+        "the server starts: state recovered"
+    );
+    let (state, thread, records) = WriterThread::new(recovered, disks);
     let blobs_dir = dir.join("blobs");
     let disk = RealDisk::open(&blobs_dir).map_err(ServerError::file(&blobs_dir))?;
     let (blobs, _) = Blobs::open(Arc::new(disk), Default::default())?;
     let books = books::start(&dir.join("books.sqlite"))?;
-    for ReplayedEntry { seq, record, deleted } in records {
-        books.add(seq, record.into_iter().collect(), deleted);
+    for ReplayedEntry { seq, record, deleted, activities } in records {
+        books.add(seq, record.into_iter().collect(), deleted, activities);
     }
     let (writer, work) = WriterQueue::new();
     let (forecasts, questions) = ForecastQueue::new();
@@ -273,6 +284,8 @@ async fn serve(
     tokio::spawn(inactivity::run(shared.clone()));
     tokio::spawn(collector::run(shared.clone(), pulls));
     tokio::spawn(install_fleets(shared.clone(), options.program));
+    let hangup = signal(SignalKind::hangup()).map_err(|e| ServerError::Other(e.to_string()))?;
+    tokio::spawn(reconfigure_on_hangup(shared.clone(), hangup));
     tokio::select! {
         () = await_nodes(&shared, &options.local_nodes) => {
             ready();
@@ -284,6 +297,16 @@ async fn serve(
     tracing::info!("the server stops; jobs go on");
     shared.agents.shut_down().await;
     Ok(())
+}
+
+/// SIGHUP is `scontrol reconfigure`: it reads the configuration again, and a bad one changes nothing.
+async fn reconfigure_on_hangup(shared: Arc<Shared>, mut hangup: Signal) {
+    while hangup.recv().await.is_some() {
+        match http::calls::reconfigure(&shared, server_principal(), None).await {
+            Ok(_) => tracing::info!("SIGHUP: the configuration was read again"),
+            Err(why) => tracing::error!("SIGHUP: the configuration stays as it was: {why}"),
+        }
+    }
 }
 
 /// Looks after the hosts of fleets, once there are any.

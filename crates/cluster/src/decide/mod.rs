@@ -45,6 +45,8 @@ impl State {
         names::check_names(command)?;
         let mut decision = self.decide_without_het(command, context)?;
         self.end_het_jobs(&mut decision.events, context.now);
+        let noted = self.site_activity(command, &decision, context);
+        decision.events.extend(noted);
         Ok(decision)
     }
 

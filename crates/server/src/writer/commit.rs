@@ -5,6 +5,7 @@ use crate::shared::run_totals::RunChange;
 use crate::shared::writer_queue::Answer;
 use cluster::command::SignalJob;
 use cluster::{Command, Event};
+use model::activity::Activity;
 use model::id::JobId;
 use model::reason::Refusal;
 use model::record::JobRecord;
@@ -20,6 +21,7 @@ pub struct PendingCommit {
     pub records: Vec<JobRecord>,
     pub run_changes: Vec<RunChange>,
     pub mails: Vec<MailNotice>,
+    pub activities: Vec<Activity>,
     pub answers: Vec<(Option<oneshot::Sender<Answer>>, Answer)>,
     pub signals: Vec<SignalJob>,
     /// The journal's end after this commit.

@@ -7,6 +7,7 @@
 use crate::clock;
 use crate::error::ServerError;
 use crate::mail::notice;
+use crate::repeated_failure::RepeatedFailure;
 use crate::shared::Shared;
 use crate::shared::run_totals::RunChange;
 use crate::shared::writer_queue::{Answer, NamedSubmission, Text, Work, WriterRequest};
@@ -24,7 +25,7 @@ use model::run::{BlobBytes, LaunchKind};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use store::{Journal, LogFile};
 use wire::client::Submission;
 use wire::step::StepLaunch;
@@ -37,6 +38,9 @@ const BATCH_BYTES: usize = 4 << 20;
 
 /// Bytes left in a commit for the step that starts with its job.
 const FIRST_STEP_BYTES: usize = 8 << 20;
+
+/// A commit that takes longer is logged.
+const SLOW_COMMIT: Duration = Duration::from_secs(1);
 
 /// Ids are leased from the high-water mark in blocks of this many.
 const ID_BLOCK: u64 = 1000;
@@ -54,6 +58,7 @@ pub struct WriterThread {
     pub(super) leased: u64,
     /// No id below this is given out: after a loss, those may have been given out before.
     pub(super) id_floor: u32,
+    pub(super) failed_commits: RepeatedFailure,
 }
 
 impl WriterThread {
@@ -76,6 +81,7 @@ impl WriterThread {
             term,
             leased: if lost { 0 } else { mark },
             id_floor: if lost { mark as u32 + 1 } else { 0 },
+            failed_commits: RepeatedFailure::new("commits"),
         };
         let mut state = state;
         state.next_job = state.next_job.max(thread.id_floor);
@@ -324,7 +330,13 @@ impl WriterThread {
         shared.blobs.lock().expect("no panic with the blobs held").commit_staged()?;
         let events: Vec<&[u8]> = pending.bytes.iter().map(Vec::as_slice).collect();
         pending.seq = self.journal.append(self.term, pending.seq, &events)?;
-        shared.volatile.totals.add_commit(begun.elapsed(), self.journal.bytes());
+        let took = begun.elapsed();
+        if took >= SLOW_COMMIT {
+            let (took_ms, events) = (took.as_millis() as u64, pending.events.len());
+            tracing::warn!(took_ms, events, "slow commit: the journal's disk is late");
+        }
+        self.failed_commits.succeeded();
+        shared.volatile.totals.add_commit(took, self.journal.bytes());
         Ok(())
     }
 
@@ -344,7 +356,7 @@ impl WriterThread {
             shared.volatile.unneeded_blobs.store(true, Ordering::Release);
         }
         let deleted = pending.events.iter().flat_map(deleted_runs).copied().collect();
-        shared.books.add(pending.seq, pending.records, deleted);
+        shared.books.add(pending.seq, pending.records, deleted, pending.activities);
         shared.mail.add(pending.mails);
         shared.dispatch.committed(pending.events, pending.signals);
         for (reply, answer) in pending.answers {
@@ -387,7 +399,9 @@ fn apply_group(
 ) {
     for event in group {
         let cancelled = RunChange::of_cancelled_tasks(state, &event.event);
+        let noted = state.activities.noted();
         let records = state.apply(&event.event);
+        pending.last().activities.extend(state.activities.after(noted).cloned());
         let run_change = cancelled.or_else(|| RunChange::of(state, &event.event));
         if let Some(job) = notice::watched_job(state, &event.event) {
             shared.mail.watch(job);

@@ -3,12 +3,14 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod audit;
 mod bad_config;
 mod client_hosts;
 mod dependency_licenses;
 mod fleets;
 mod laptop;
 mod metrics;
+mod operation;
 mod ordinary_user;
 mod permissions;
 mod several_hosts;
