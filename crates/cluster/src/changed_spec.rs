@@ -1,8 +1,9 @@
 //! A job's specification with one field set, as `scontrol update` sets it. `decide` looks at the result, `apply` keeps it.
 
 use model::change::JobField;
+use model::mail::Mail;
 use model::request::Memory;
-use model::run::{JobSpec, Mail};
+use model::run::JobSpec;
 use std::sync::Arc;
 
 pub(crate) fn set_in_spec(spec: &mut JobSpec, field: &JobField) {

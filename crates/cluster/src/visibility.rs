@@ -131,7 +131,15 @@ impl<'a> Viewer<'a> {
             // Others are not told which secrets there are either.
             ActivityTarget::Secret { project, .. } => self.rights.manages_secrets(project),
             ActivityTarget::User(name) => self.rights.operator || *name == self.who.name,
+            ActivityTarget::Job { .. } | ActivityTarget::Site { .. } => self.audited(activity),
         }
+    }
+
+    /// An entry of the audit trail: operators are shown all, others what they did themselves and what became of nodes.
+    pub fn audited(&self, activity: &Activity) -> bool {
+        let own = activity.actor.as_ref().is_some_and(|actor| *actor == self.who.name);
+        let of_node = matches!(activity.target, ActivityTarget::Node(_)) && self.nodes();
+        self.rights.operator || own || of_node
     }
 
     /// The definition of an account.

@@ -5,7 +5,7 @@
 use crate::node_groups::merge_records;
 use crate::run_summary::RunSummary;
 use crate::status::{JobEnd, JobStatus, RunEnd, RunStatus};
-use model::activity::{Activity, ActivityKind, ActivityTarget};
+use model::activity::{Activity, ActivityKind, ActivityTarget, SiteThing};
 use model::id::{JobId, RunId};
 use model::record::{JobRecord, RecordState};
 use model::run::{LaunchKind, Outcome};
@@ -56,6 +56,11 @@ pub enum Target {
     },
     Project(String),
     User(String),
+    /// What dstack has no word for: other people's jobs, QOS, reservations, tokens, the configuration.
+    Other {
+        kind: &'static str,
+        name: String,
+    },
 }
 
 impl Target {
@@ -69,6 +74,7 @@ impl Target {
             Self::Secret { .. } => "secret",
             Self::Project(_) => "project",
             Self::User(_) => "user",
+            Self::Other { kind, .. } => kind,
         }
     }
 
@@ -76,6 +82,7 @@ impl Target {
         match self {
             Self::Run { name, .. } | Self::Job { name, .. } => name,
             Self::Fleet { name, .. } | Self::Secret { name, .. } => name,
+            Self::Other { name, .. } => name,
             Self::Instance(name) | Self::Project(name) | Self::User(name) => name,
         }
     }
@@ -274,6 +281,12 @@ pub fn of_activity(activity: &Activity) -> Occurrence {
         ActivityTarget::Run { run, name, account, .. } => {
             Target::Run { run: *run, name: name.clone(), account: account.clone() }
         }
+        ActivityTarget::Job { job, .. } => {
+            Target::Other { kind: "batch job", name: job.to_string() }
+        }
+        ActivityTarget::Site { kind, name } => {
+            Target::Other { kind: site_word(*kind), name: name.clone() }
+        }
     };
     let kind = capitalised(target.kind());
     let message = match &activity.what {
@@ -289,12 +302,29 @@ pub fn of_activity(activity: &Activity) -> Occurrence {
         ActivityKind::NodeDrained(why) => format!("Instance drained: {why}"),
         ActivityKind::NodeResumed => "Instance resumed".to_owned(),
     };
+    let about = match &target {
+        Target::Other { .. } if !activity.info.is_empty() => {
+            format!("{message}: {}", activity.info)
+        }
+        _ => message,
+    };
+    let message = about;
     Occurrence {
         at: activity.at,
         number: activity.number,
         actor: activity.actor.clone().map(Actor::Named),
         targets: vec![target],
         message,
+    }
+}
+
+fn site_word(kind: SiteThing) -> &'static str {
+    match kind {
+        SiteThing::Qos => "QOS",
+        SiteThing::Reservation => "reservation",
+        SiteThing::Partition => "partition",
+        SiteThing::Token => "token",
+        SiteThing::Configuration => "configuration",
     }
 }
 

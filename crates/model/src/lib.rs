@@ -26,7 +26,7 @@ pub use accounting::{
 pub use enforcement::{allocation, binding, cpu_frequency, limits, load, usage};
 pub use job::{
     array, attempt, change, constraint, container, dependency, gpu, gpu_model, gres, interpolation,
-    reason, request, run, shortage, step,
+    mail, reason, request, run, shortage, step,
 };
 pub use nodes::{
     fleet, gpu_health, gpu_series, health, node, node_reason, partition, power, reservation,

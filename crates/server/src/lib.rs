@@ -10,6 +10,7 @@
 //! - `writer/`: the single writer, recovery from disk, the books' thread, the tick. Another journal comes in here.
 //! - `plan/`: the planner's thread, and the thread that makes forecasts and explanations.
 //! - `dispatch/`: from events to orders, with the controller's prolog and epilog; `dispatch/launch/`: what an order says.
+//! - `mail/`: mails about jobs, by `MailProg`; `program`: a program of the site on the server's machine.
 //! - `agents/`: the agents' port and links.
 //! - `fleet/`: hosts over SSH become nodes: the agent is installed on them, looked after and removed.
 //! - `http/`: the clients' API. dstack's API and web pages are routers that join `http::router`; `metrics/`: what
@@ -37,11 +38,13 @@ mod fleet;
 mod http;
 mod inactivity;
 mod logs;
+mod mail;
 mod metrics;
 mod per_user;
 mod plan;
 mod power;
 mod proxy;
+mod repeated_failure;
 mod secret;
 mod shared;
 mod show;

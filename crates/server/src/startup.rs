@@ -23,12 +23,14 @@ use crate::http::tokens::JOIN_LIFE;
 use crate::http::vouch::NodeAsked;
 use crate::inactivity;
 use crate::logs::collector;
+use crate::mail::{sender, watch};
 use crate::plan::forecast::ForecastThread;
 use crate::plan::planner;
 use crate::power;
 use crate::shared::dispatch_queue::DispatchQueue;
 use crate::shared::forecast_queue::ForecastQueue;
 use crate::shared::log_queue::{LogQueue, PullLog};
+use crate::shared::mail_queue::MailQueue;
 use crate::shared::ssh_keys::SshKeys;
 use crate::shared::state_lock::StateLock;
 use crate::shared::uploads::Uploads;
@@ -49,7 +51,7 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use store::{Blobs, BookReader, LogFiles, RealDisk};
+use store::{Blobs, BookReader, Journal, LogFiles, RealDisk};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
 use wire::ssh::SshEndpoint;
@@ -105,17 +107,29 @@ pub fn run(
     let disks = StateDisks::open(&dir)?;
     store::refuse_newer(&*disks.journal)?;
     refuse_newer_books(&dir)?;
-    let (state, thread, records) = WriterThread::new(disks.recover()?, disks);
+    let begun = std::time::Instant::now();
+    let recovered = disks.recover()?;
+    tracing::info!(
+        version = wire::version::program(),
+        jobs = recovered.state.jobs.len(),
+        nodes = recovered.state.nodes.len(),
+        snapshot_seq = recovered.snapshot_seq,
+        seq = recovered.journal.last_seq(),
+        took_ms = begun.elapsed().as_millis() as u64,
+        "the server starts: state recovered"
+    );
+    let (state, thread, records) = WriterThread::new(recovered, disks);
     let blobs_dir = dir.join("blobs");
     let disk = RealDisk::open(&blobs_dir).map_err(ServerError::file(&blobs_dir))?;
     let (blobs, _) = Blobs::open(Arc::new(disk), Default::default())?;
     let books = books::start(&dir.join("books.sqlite"))?;
-    for ReplayedEntry { seq, record, deleted } in records {
-        books.add(seq, record.into_iter().collect(), deleted);
+    for ReplayedEntry { seq, record, deleted, activities } in records {
+        books.add(seq, record.into_iter().collect(), deleted, activities);
     }
     let (writer, work) = WriterQueue::new();
     let (forecasts, questions) = ForecastQueue::new();
     let (dispatch, dispatch_work) = DispatchQueue::new();
+    let (mail, mails) = MailQueue::new();
     let logs_dir = dir.join("logs");
     let disk = RealDisk::open(&logs_dir).map_err(ServerError::file(&logs_dir))?;
     let (logs, pulls) = LogQueue::new(Arc::new(
@@ -137,6 +151,7 @@ pub fn run(
         books,
         agents: Default::default(),
         logs,
+        mail,
         identity,
         secret_keys,
         uploads: Uploads::new(dir.join("uploads")),
@@ -180,6 +195,8 @@ pub fn run(
         "dispatch",
         Box::new(move || DispatchThread::new(dispatch_work, term).run(&for_dispatch)),
     )?;
+    let for_mail = shared.clone();
+    start("mail", Box::new(move || sender::run(&for_mail, &mails)))?;
     let for_planner = shared.clone();
     start("planner", Box::new(move || planner::run(&for_planner)))?;
     let for_forecasts = shared.clone();
@@ -266,12 +283,15 @@ async fn serve(
         tokio::spawn(endpoint.serve(listener));
     }
     tokio::spawn(tick::run(shared.clone()));
+    tokio::spawn(watch::run(shared.clone()));
     tokio::spawn(allocator::run());
     tokio::spawn(utilization::run(shared.clone()));
     tokio::spawn(power::run(shared.clone()));
     tokio::spawn(inactivity::run(shared.clone()));
     tokio::spawn(collector::run(shared.clone(), pulls));
     tokio::spawn(install_fleets(shared.clone(), options.program));
+    let hangup = signal(SignalKind::hangup()).map_err(|e| ServerError::Other(e.to_string()))?;
+    tokio::spawn(reconfigure_on_hangup(shared.clone(), hangup));
     tokio::select! {
         () = await_nodes(&shared, &options.local_nodes) => {
             ready();
@@ -293,6 +313,16 @@ fn refuse_newer_books(dir: &Path) -> Result<(), ServerError> {
         BookReader::open(&books)?;
     }
     Ok(())
+}
+
+/// SIGHUP is `scontrol reconfigure`: it reads the configuration again, and a bad one changes nothing.
+async fn reconfigure_on_hangup(shared: Arc<Shared>, mut hangup: Signal) {
+    while hangup.recv().await.is_some() {
+        match http::calls::reconfigure(&shared, server_principal(), None).await {
+            Ok(_) => tracing::info!("SIGHUP: the configuration was read again"),
+            Err(why) => tracing::error!("SIGHUP: the configuration stays as it was: {why}"),
+        }
+    }
 }
 
 /// Looks after the hosts of fleets, once there are any.

@@ -9,6 +9,7 @@ use crate::plan::planner::plan_once;
 use crate::shared::dispatch_queue::{DispatchQueue, DispatchWork};
 use crate::shared::forecast_queue::ForecastQueue;
 use crate::shared::log_queue::LogQueue;
+use crate::shared::mail_queue::MailQueue;
 use crate::shared::ssh_keys::SshKeys;
 use crate::shared::state_lock::StateLock;
 use crate::shared::uploads::Uploads;
@@ -70,6 +71,7 @@ impl TestServer {
                 LogFiles::new(Arc::new(FaultyDisk::default())).expect("logs"),
             ))
             .0,
+            mail: MailQueue::new().0,
             identity: Identity::load_or_make(&dir.path().join("keys")).expect("keys"),
             secret_keys: SecretKeys::load(&dir.path().join("keys"), std::iter::empty()),
             uploads: Uploads::new(dir.path().join("uploads")),

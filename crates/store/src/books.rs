@@ -5,6 +5,7 @@
 //! One [`Books`] writes; any number of [`BookReader`]s, each with a connection of its own, read
 //! beside it.
 
+mod activity;
 mod copy;
 mod kept_texts;
 mod predicate;
@@ -15,6 +16,7 @@ use std::fs::{DirBuilder, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
+use model::activity::{Activity, ActivityFilter};
 use model::id::RunId;
 use model::record::{HistoryFilter, JobRecord};
 use model::time::Timestamp;
@@ -39,6 +41,8 @@ pub enum BooksError {
     File { path: String, source: std::io::Error },
     #[error("cannot {action} the books")]
     Sql { action: &'static str, source: rusqlite::Error },
+    #[error("activity {number} in the books is not one that this program can read or write")]
+    Activity { number: u64, source: serde_json::Error },
     #[error("job {job} in the books is not a record that this program can read or write")]
     Record { job: u32, source: serde_json::Error },
 }
@@ -82,15 +86,16 @@ impl Books {
     /// Takes in the attempts that ended up to `seq` of the journal, durably and all at once. What the
     /// books have already seen is left alone; false says that this was the case.
     pub fn apply(&mut self, seq: u64, records: &[JobRecord]) -> Result<bool, BooksError> {
-        self.apply_with_deletions(seq, records, &[])
+        self.apply_all(seq, records, &[], &[])
     }
 
-    /// The same, with the runs that were deleted up to `seq`.
-    pub fn apply_with_deletions(
+    /// The same, with the runs that were deleted up to `seq`, and what was done beside the jobs.
+    pub fn apply_all(
         &mut self,
         seq: u64,
         records: &[JobRecord],
         deleted: &[RunId],
+        activities: &[Activity],
     ) -> Result<bool, BooksError> {
         if seq <= self.applied_seq {
             return Ok(false);
@@ -111,6 +116,7 @@ impl Books {
                 .and_then(|mut insert| insert.execute([run.to_string()]))
                 .map_err(write())?;
         }
+        activity::put(&transaction, activities)?;
         transaction
             .execute("UPDATE progress SET applied_seq = ?1", params![seq])
             .map_err(write())?;
@@ -201,5 +207,10 @@ impl BookReader {
     /// ([`RECORDS_MAX`] if the filter has none) the last of them.
     pub fn query(&self, filter: &HistoryFilter) -> Result<Vec<JobRecord>, BooksError> {
         query::run(&self.connection, filter)
+    }
+
+    /// What was done beside the jobs, the oldest first; of too many the newest.
+    pub fn activities(&self, filter: &ActivityFilter) -> Result<Vec<Activity>, BooksError> {
+        activity::query(&self.connection, filter)
     }
 }

@@ -16,7 +16,7 @@ use crate::view::{AccountsView, ClusterView, ConfigView, JobView, PrioritiesView
 use crate::volume::VolumeView;
 use crate::workspace::Workspace;
 use model::account::{Account, Association, AssociationKey, Qos};
-use model::activity::Activity;
+use model::activity::{Activity, ActivityFilter};
 use model::allocation::Allocation;
 use model::amount::Bytes;
 use model::array::ArraySpec;
@@ -106,6 +106,9 @@ pub enum Call {
     },
     /// What was done beside the jobs, the oldest first.
     Activities,
+    /// The audit trail of the books: `sacctmgr show transactions` and `show event`. Operators are shown all, others what they did
+    /// themselves and what became of nodes.
+    ActivityHistory(ActivityFilter),
     /// `sstat`: what the running steps of these jobs use now.
     Usage {
         jobs: Vec<JobRef>,

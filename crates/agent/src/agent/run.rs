@@ -243,6 +243,8 @@ fn set_up(
 struct Stop {
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
+    /// Does not end it: the agent has no configuration of its own to read again.
+    hangup: tokio::signal::unix::Signal,
 }
 
 impl Stop {
@@ -252,13 +254,17 @@ impl Stop {
         Ok(Stop {
             terminate: watch(SignalKind::terminate())?,
             interrupt: watch(SignalKind::interrupt())?,
+            hangup: watch(SignalKind::hangup())?,
         })
     }
 
     async fn requested(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                _ = self.hangup.recv() => tracing::info!("SIGHUP: settings come from the server"),
+            }
         }
     }
 }

@@ -42,6 +42,7 @@ impl State {
         let run = self.jobs[&array].run;
         if let Some(run) = self.runs.get_mut(&run) {
             run.cancelled = run.cancelled.union(indices);
+            run.ends.add(indices.len(), ended.outcome, ended.exit);
         }
         let whole = self.job_mut(array);
         let pending = whole.pending.as_mut().expect("tasks of a pending array are cancelled");

@@ -16,6 +16,9 @@ impl State {
         }
         self.active.remove(&id);
         self.ended.insert((ended.end, id));
+        if let Some(run) = self.runs.get_mut(&self.jobs[&id].run) {
+            run.ends.add(1, ended.outcome, ended.exit);
+        }
         let mut ended = ended.clone();
         let job = self.job_mut(id);
         if let Phase::Active(attempt) = &mut job.phase {

@@ -229,6 +229,7 @@ impl State {
                 job: s.job,
                 tasks,
                 cancelled: Default::default(),
+                ends: Default::default(),
             };
             self.runs.insert(s.run, run);
         }

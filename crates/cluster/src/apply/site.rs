@@ -279,7 +279,12 @@ impl State {
             Some(ReasonAuthor::System) | None => None,
         };
         let target = ActivityTarget::Node(node.to_owned());
-        self.activities.note(Activity { number: 0, at, actor, target, what });
+        let info = match reason.map(|reason| &reason.cause) {
+            Some(NodeCause::NotResponding) => "Not responding".to_owned(),
+            Some(NodeCause::Text(text) | NodeCause::Unhealthy { text, .. }) => text.clone(),
+            None => String::new(),
+        };
+        self.activities.note(Activity { number: 0, at, actor, target, what, info });
     }
 
     pub(super) fn node_mut(&mut self, name: &str) -> &mut Node {

@@ -1,17 +1,120 @@
 //! What a command of an administrator or a user is noted as, for the list of events.
 
-use crate::command::Context;
+use crate::command::{Command, Context, Decision, Reply};
 use crate::event::Event;
 use crate::state::State;
-use model::activity::{Activity, ActivityKind, ActivityTarget};
+use model::activity::{Activity, ActivityKind, ActivityTarget, SiteThing};
+use model::change::JobChange;
+use model::id::JobId;
+use std::collections::BTreeSet;
 
 /// The event that notes what the caller did.
 pub(super) fn noted(context: &Context, target: ActivityTarget, what: ActivityKind) -> Event {
-    let actor = Some(context.by.name.clone());
-    Event::Noted(Box::new(Activity { number: 0, at: context.now, actor, target, what }))
+    noted_with(context, target, what, String::new())
 }
 
+fn noted_with(
+    context: &Context,
+    target: ActivityTarget,
+    what: ActivityKind,
+    info: String,
+) -> Event {
+    let actor = Some(context.by.name.clone());
+    Event::Noted(Box::new(Activity { number: 0, at: context.now, actor, target, what, info }))
+}
+
+/// Jobs of others that one command is noted for; of more of them the last note says how many.
+const NOTED_JOBS_MAX: usize = 100;
+
 impl State {
+    /// How a command that changes the site, or jobs of others, is noted. What changes accounts, users, projects, secrets and
+    /// fleets is noted where that is decided.
+    pub(super) fn site_activity(
+        &self,
+        command: &Command,
+        decision: &Decision,
+        context: &Context,
+    ) -> Vec<Event> {
+        let site = |kind, name: &str, what, info: String| {
+            let target = ActivityTarget::Site { kind, name: name.to_owned() };
+            vec![noted_with(context, target, what, info)]
+        };
+        let none = String::new;
+        let set = |known: bool| if known { ActivityKind::Changed } else { ActivityKind::Created };
+        match command {
+            Command::Cancel(cancel) => {
+                let info =
+                    cancel.signal.map_or("cancel".into(), |signal| format!("signal {signal}"));
+                self.job_activities(decision, context, &info)
+            }
+            Command::ChangeJob { change, .. } => {
+                self.job_activities(decision, context, &change_words(change))
+            }
+            _ if decision.events.is_empty() => Vec::new(),
+            Command::SetQos(qos) => {
+                site(SiteThing::Qos, &qos.name, set(self.qos.contains_key(&qos.name)), none())
+            }
+            Command::RemoveQos { name } => {
+                site(SiteThing::Qos, name, ActivityKind::Deleted, none())
+            }
+            Command::CreateReservation(_) => match &decision.reply {
+                Reply::ReservationCreated { name } => {
+                    site(SiteThing::Reservation, name, ActivityKind::Created, none())
+                }
+                _ => Vec::new(),
+            },
+            Command::UpdateReservation { name, .. } => {
+                site(SiteThing::Reservation, name, ActivityKind::Changed, none())
+            }
+            Command::RemoveReservation { name } => {
+                site(SiteThing::Reservation, name, ActivityKind::Deleted, none())
+            }
+            Command::ChangePartition { name, change } => {
+                let info = format!("{change:?}");
+                site(SiteThing::Partition, name, ActivityKind::Changed, info)
+            }
+            Command::SetUserToken(token) => {
+                let name = format!("{}/{}", token.name, token.token_name);
+                site(SiteThing::Token, &name, ActivityKind::Created, none())
+            }
+            Command::RevokeToken { name, user } => {
+                let of = user.as_ref().map(|user| format!("{user}/")).unwrap_or_default();
+                site(SiteThing::Token, &format!("{of}{name}"), ActivityKind::Deleted, none())
+            }
+            Command::Configure(config) => {
+                let changed = |event: &Event| matches!(event, Event::Configured { .. });
+                if !decision.events.iter().any(changed) {
+                    return Vec::new();
+                }
+                site(SiteThing::Configuration, &config.name, ActivityKind::Changed, none())
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn job_activities(&self, decision: &Decision, context: &Context, info: &str) -> Vec<Event> {
+        let signalled = match &decision.reply {
+            Reply::Signals { signals, .. } => signals.as_slice(),
+            _ => &[],
+        };
+        let jobs = decision.events.iter().filter_map(changed_job);
+        let jobs: BTreeSet<JobId> = jobs.chain(signalled.iter().map(|s| s.attempt.job)).collect();
+        let others = jobs.iter().filter_map(|id| self.jobs.get(id));
+        let others: Vec<_> = others.filter(|job| job.spec.owner.uid != context.by.uid).collect();
+        let more = others.len().saturating_sub(NOTED_JOBS_MAX);
+        let noted = others.iter().take(NOTED_JOBS_MAX).enumerate().map(|(at, job)| {
+            let is_last = more > 0 && at + 1 == NOTED_JOBS_MAX;
+            let info = if is_last { format!("{info}, and {more} more") } else { info.to_owned() };
+            let target = ActivityTarget::Job {
+                job: job.id,
+                owner: job.spec.owner.uid,
+                account: job.account.to_string(),
+            };
+            noted_with(context, target, ActivityKind::Changed, info)
+        });
+        noted.collect()
+    }
+
     /// How a change of accounts is noted; a change of nothing else is.
     pub(super) fn account_activity(&self, event: &Event, context: &Context) -> Option<Event> {
         let project = |name: &String| ActivityTarget::Project(name.clone());
@@ -33,5 +136,39 @@ impl State {
             _ => return None,
         };
         Some(noted(context, target, what))
+    }
+}
+
+/// The job that an event of a cancel or a change is about.
+fn changed_job(event: &Event) -> Option<JobId> {
+    match event {
+        Event::Ended { job, .. }
+        | Event::Ending { job, .. }
+        | Event::Changed { job, .. }
+        | Event::Held { job, .. }
+        | Event::Released { job }
+        | Event::Requeued { job, .. }
+        | Event::EndedJobRequeued { job, .. }
+        | Event::Suspended { job, .. }
+        | Event::Resumed { job, .. }
+        | Event::ResumeRequested { job }
+        | Event::TasksCancelled { array: job, .. } => Some(*job),
+        _ => None,
+    }
+}
+
+/// A change without the texts that it brings: `update TimeLimit,Comment`.
+fn change_words(change: &JobChange) -> String {
+    let first_word = |text: String| {
+        let end = text.find(|c: char| !c.is_alphanumeric()).unwrap_or(text.len());
+        text[..end].to_owned()
+    };
+    match change {
+        JobChange::Fields(fields) => {
+            let names: Vec<String> =
+                fields.iter().map(|field| first_word(format!("{field:?}"))).collect();
+            format!("update {}", names.join(","))
+        }
+        change => first_word(format!("{change:?}")).to_lowercase(),
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::command::Command;
 use model::change::{JobChange, JobField};
+use model::mail::check_address;
 use model::printable::{is_unprintable, printable};
 use model::reason::Refusal;
 
@@ -13,6 +14,7 @@ pub(super) fn check_names(command: &Command) -> Result<(), Refusal> {
             for spec in submit.het_components.iter().chain([&submit.spec]) {
                 check("job name", &spec.name)?;
                 check_all("wckey", &spec.wckey)?;
+                spec.mail.iter().flat_map(|mail| &mail.user).try_for_each(|to| check_mail(to))?;
             }
             Ok(())
         }
@@ -20,6 +22,7 @@ pub(super) fn check_names(command: &Command) -> Result<(), Refusal> {
             fields.iter().try_for_each(|field| match field {
                 JobField::Name(name) => check("job name", name),
                 JobField::Wckey(wckey) => check("wckey", wckey),
+                JobField::MailUser(to) if !to.is_empty() => check_mail(to),
                 _ => Ok(()),
             })
         }
@@ -64,6 +67,10 @@ fn check_listed(what: &str, name: &str) -> Result<(), Refusal> {
         return Err(Refusal::Other(format!("{what} {name:?}: expected {expected}")));
     }
     Ok(())
+}
+
+fn check_mail(address: &str) -> Result<(), Refusal> {
+    check_address(address).map_err(Refusal::Other)
 }
 
 fn check(what: &str, name: &str) -> Result<(), Refusal> {

@@ -1,6 +1,7 @@
-//! What was done to projects, users, runs and nodes, and by whom, beside the records of jobs: for the list of events.
+//! What was done to projects, users, runs, nodes and other people's jobs, and by whom: for the list of events and, from the
+//! books, for `sacctmgr show transactions` and `show event`.
 
-use crate::id::RunId;
+use crate::id::{JobId, RunId};
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -16,6 +17,21 @@ pub struct Activity {
     pub actor: Option<String>,
     pub target: ActivityTarget,
     pub what: ActivityKind,
+    /// What was changed, in words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub info: String,
+}
+
+/// Which activities the books are asked for; the newest where there are too many.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ActivityFilter {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub actors: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,9 +40,41 @@ pub enum ActivityTarget {
     Project(String),
     User(String),
     Node(String),
-    Fleet { project: String, name: String },
-    Secret { project: String, name: String },
-    Run { run: RunId, name: String, owner: u32, account: String },
+    Fleet {
+        project: String,
+        name: String,
+    },
+    Secret {
+        project: String,
+        name: String,
+    },
+    Run {
+        run: RunId,
+        name: String,
+        owner: u32,
+        account: String,
+    },
+    /// A job of somebody else than the actor.
+    Job {
+        job: JobId,
+        owner: u32,
+        account: String,
+    },
+    Site {
+        kind: SiteThing,
+        name: String,
+    },
+}
+
+/// What a site has beside accounts, users and nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SiteThing {
+    Qos,
+    Reservation,
+    Partition,
+    Token,
+    Configuration,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +111,22 @@ impl Activities {
         }
     }
 
+    /// How many were ever noted.
+    pub fn noted(&self) -> u64 {
+        self.noted
+    }
+
+    /// Those that were noted after so many others, the oldest first.
+    pub fn after(&self, noted: u64) -> impl Iterator<Item = &Activity> {
+        self.newest
+            .iter()
+            .rev()
+            .take_while(move |activity| activity.number > noted)
+            .collect::<Vec<_>>()
+            .into_iter()
+            .rev()
+    }
+
     /// The oldest first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Activity> {
         self.newest.iter()
@@ -84,6 +148,7 @@ mod tests {
                 actor: None,
                 target: ActivityTarget::Node("n1".into()),
                 what: ActivityKind::NodeUp,
+                info: String::new(),
             });
         }
         assert_eq!(activities.iter().count() as u64, most);

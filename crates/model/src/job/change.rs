@@ -5,6 +5,7 @@ use crate::array::IndexSet;
 use crate::constraint::Constraint;
 use crate::dependency::Dependency;
 use crate::id::JobId;
+use crate::mail::MailType;
 use crate::partition::PartitionState;
 use crate::power::PowerRequest;
 use crate::range::Range;
@@ -180,7 +181,7 @@ pub enum JobField {
     Switches(Option<Switches>),
     SwitchWait(u32),
     MailUser(String),
-    MailTypes(Vec<String>),
+    MailTypes(#[serde(deserialize_with = "crate::mail::known_types")] Vec<MailType>),
     Stdin(String),
     /// The age factor counts from now.
     ResetAccrueTime,

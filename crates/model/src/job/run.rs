@@ -8,6 +8,7 @@ use crate::cron::Schedule;
 use crate::dependency::Dependency;
 use crate::fleet::MAIN_PROJECT;
 use crate::id::{BlobRef, JobId, RunId, StepId};
+use crate::mail::Mail;
 use crate::principal::Principal;
 use crate::request::Request;
 use crate::secret::Sealed;
@@ -384,13 +385,6 @@ pub struct SignalBefore {
     pub overlaps: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Mail {
-    pub types: Vec<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub user: Option<String>,
-}
-
 /// An array, a run of many jobs. A run of a single job has no record: the job carries its id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
@@ -406,6 +400,42 @@ pub struct Run {
     /// The tasks that were cancelled before they started, and so have no record of their own.
     #[serde(default, skip_serializing_if = "crate::array::IndexSet::is_empty")]
     pub cancelled: crate::array::IndexSet,
+    /// How the tasks that have ended did: their records may be purged before the last of them ends.
+    #[serde(default, skip_serializing_if = "TaskEnds::is_none")]
+    pub ends: TaskEnds,
+}
+
+/// How the tasks of an array that have ended did, all together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TaskEnds {
+    pub count: u64,
+    /// The state that all of them ended in; `None` where they differ, or before the first end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<JobState>,
+    pub code_min: i32,
+    pub code_max: i32,
+    /// One of them failed; a cancelled one did not.
+    pub failed: bool,
+}
+
+impl TaskEnds {
+    pub fn is_none(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Counts so many tasks that ended alike.
+    pub fn add(&mut self, tasks: u64, outcome: Outcome, exit: ExitStatus) {
+        let state = Some(outcome.state());
+        if self.count == 0 {
+            *self = Self { state, code_min: exit.code, code_max: exit.code, ..*self };
+        }
+        self.count += tasks;
+        self.state = self.state.filter(|_| self.state == state);
+        self.code_min = self.code_min.min(exit.code);
+        self.code_max = self.code_max.max(exit.code);
+        self.failed |= !matches!(outcome, Outcome::Completed | Outcome::Cancelled { .. });
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

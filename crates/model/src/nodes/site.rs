@@ -35,6 +35,12 @@ pub struct Site {
     pub controller_prolog: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller_epilog: Option<String>,
+    /// Run by the server, as its user, for each mail; `None` for the usual program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mail_program: Option<String>,
+    /// What makes an address of a user's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mail_domain: Option<String>,
     /// `Alloc`: the prolog runs with the allocation, not before the first step on the node.
     pub prolog_at_allocation: bool,
     /// `NoHold`: the client of an allocation does not wait for the prologs; only its steps do.
@@ -81,6 +87,8 @@ impl Default for Site {
             srun_epilog: None,
             controller_prolog: None,
             controller_epilog: None,
+            mail_program: None,
+            mail_domain: None,
             prolog_at_allocation: false,
             no_hold: false,
             defer_batch: false,

@@ -8,6 +8,7 @@ use crate::shared::Shared;
 use crate::shared::agent_links::Link;
 use cluster::command::JoinAttempt;
 use cluster::{Command, Reply};
+use model::hostlist;
 use model::principal::Principal;
 use model::reason::Refusal;
 use model::time::Timestamp;

@@ -23,6 +23,8 @@ pub fn site(conf: &Conf) -> Site {
         srun_epilog: programs.srun_epilog.clone(),
         controller_prolog: programs.prolog_slurmctld.clone(),
         controller_epilog: programs.epilog_slurmctld.clone(),
+        mail_program: programs.mail_program.clone(),
+        mail_domain: programs.mail_domain.clone(),
         prolog_at_allocation: has(PrologFlag::Alloc)
             || has(PrologFlag::Contain)
             || has(PrologFlag::X11),

@@ -2,8 +2,9 @@
 //!
 //! An order whose node has no link is dropped: when the node says hello, everything that it should
 //! know is sent anew from the state (`reconcile`). `prolog_epilog` runs the controller's programs, `launch` makes what an
-//! order says.
+//! order says, `event_log` the log's lines.
 
+mod event_log;
 pub mod launch;
 mod power;
 mod prolog_epilog;
@@ -94,6 +95,8 @@ impl DispatchThread {
                     for event in &events {
                         self.event(shared, event);
                     }
+                    // Orders go out first.
+                    events.iter().for_each(|event| event_log::log(shared, event));
                     for signal in signals {
                         self.signal(shared, &signal);
                     }

@@ -13,8 +13,8 @@ use crate::secret::{git_credentials, references, registry_auth};
 use crate::shared::Shared;
 use crate::show::job_list::{self, EncodedAnswer, ListedJob};
 use crate::show::{
-    cluster_view, diagnostics, explain, history, kept_text, projects, reservations, shares, sstat,
-    submit_test,
+    activity_history, cluster_view, diagnostics, explain, history, kept_text, projects,
+    reservations, shares, sstat, submit_test,
 };
 use crate::step::create;
 use crate::writer::submission::{check_texts, settle_owner};
@@ -149,6 +149,11 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
             block_in_place(|| history::history(shared, &by, &filter)).map(Answer::History)
         }
         Call::Activities => Ok(Answer::Activities(activities(shared, &by))),
+        Call::ActivityHistory(filter) => {
+            shared.books.wait_settled().await;
+            block_in_place(|| activity_history::activity_history(shared, &by, &filter))
+                .map(Answer::Activities)
+        }
         Call::DeleteRuns { runs } => delete_run::delete(shared, by, &runs).await,
         Call::Usage { jobs, load } => sstat::usage(shared, &by, &jobs, load).await,
         Call::Script { job } => script(shared, &by, job),
@@ -368,7 +373,7 @@ async fn cancel_jobs(
     }
 }
 
-async fn reconfigure(
+pub async fn reconfigure(
     shared: &Arc<Shared>,
     by: Principal,
     files: Option<BTreeMap<String, String>>,

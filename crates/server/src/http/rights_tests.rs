@@ -244,6 +244,7 @@ authorisation_table! { w;
     Call::Config => EVERYBODY, Call::Config;
     Call::History(_) => EVERYBODY, Call::History(HistoryFilter::default()), shows Jobs;
     Call::Activities => EVERYBODY, Call::Activities, shows Accounts Users;
+    Call::ActivityHistory(_) => EVERYBODY, Call::ActivityHistory(Default::default());
     Call::Explain(_) => EVERYBODY, {
         let (jobs, names) = (vec![whole(w.batch)], Vec::new());
         Call::Explain(ExplainQuery { jobs, names })

@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 /// A plan is made at least this often while anything waits: for begin times and throttles.
 const PERIOD: Duration = Duration::from_secs(1);
 
+/// A plan that takes longer is logged.
+const SLOW_PLAN: Duration = Duration::from_secs(5);
+
 /// Plans until the process ends.
 pub fn run(shared: &Shared) -> ! {
     let (mut view_builder, mut memo) = (ViewBuilder::default(), sched::Memo::default());
@@ -39,6 +42,10 @@ pub fn plan_once(shared: &Shared, view_builder: &mut ViewBuilder, memo: &mut sch
     let begun = Instant::now();
     let plan = sched::plan(&view, now, memo);
     let figures = PlanFigures::of(begun.elapsed(), view.queue.len(), &plan);
+    if figures.took >= SLOW_PLAN {
+        let (took_ms, queue) = (figures.took.as_millis() as u64, view.queue.len());
+        tracing::warn!(took_ms, queue, "slow plan");
+    }
     shared.volatile.counters.add_plan(&figures);
     shared.volatile.totals.add_plan(figures.took);
     shared.volatile.set_last_plan(LastPlan {

@@ -1,5 +1,6 @@
 //! The queue of ended attempts to the books' thread, and the reading side of the books.
 
+use model::activity::Activity;
 use model::id::RunId;
 use model::record::JobRecord;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,11 +24,12 @@ pub enum BooksTask {
     Expire(Retention),
 }
 
-/// Attempts that ended with the journal's event `seq`, or before it, and runs that were deleted.
+/// Attempts that ended with the journal's event `seq`, or before it, runs that were deleted, and what was done beside the jobs.
 pub struct Batch {
     pub seq: u64,
     pub records: Vec<JobRecord>,
     pub deleted: Vec<RunId>,
+    pub activities: Vec<Activity>,
 }
 
 pub struct BooksQueue {
@@ -59,13 +61,20 @@ impl BooksQueue {
     }
 
     /// Hands ended attempts over; they are in the books a moment later. What the books already have is left out.
-    pub fn add(&self, seq: u64, records: Vec<JobRecord>, deleted: Vec<RunId>) {
-        if records.is_empty() && deleted.is_empty() || seq <= self.queued.load(Ordering::Acquire) {
+    pub fn add(
+        &self,
+        seq: u64,
+        records: Vec<JobRecord>,
+        deleted: Vec<RunId>,
+        activities: Vec<Activity>,
+    ) {
+        let nothing = records.is_empty() && deleted.is_empty() && activities.is_empty();
+        if nothing || seq <= self.queued.load(Ordering::Acquire) {
             return;
         }
         self.queued.store(seq, Ordering::Release);
         // The thread only ends with the process.
-        let _ = self.sender.send(BooksTask::Add(Batch { seq, records, deleted }));
+        let _ = self.sender.send(BooksTask::Add(Batch { seq, records, deleted, activities }));
     }
 
     /// Lets kept texts go, a moment later. A queue that is full has no time for it now.

@@ -13,6 +13,7 @@ pub mod forecast_queue;
 pub mod link_shutdown;
 pub mod live_loads;
 pub mod log_queue;
+pub mod mail_queue;
 pub mod planner_signal;
 pub mod proxy_sessions;
 pub mod relayed_series;
@@ -42,6 +43,7 @@ use dispatch_queue::DispatchQueue;
 use forecast_queue::ForecastQueue;
 use live_loads::LiveLoads;
 use log_queue::LogQueue;
+use mail_queue::MailQueue;
 use model::id::{BlobRef, JobId};
 use model::node::{NodeConfig, NodeFacts, NodeGres};
 use model::reason::Reason;
@@ -76,6 +78,7 @@ pub struct Shared {
     pub books: BooksQueue,
     pub agents: AgentLinks,
     pub logs: LogQueue,
+    pub mail: MailQueue,
     pub identity: Identity,
     pub secret_keys: SecretKeys,
     pub uploads: Uploads,

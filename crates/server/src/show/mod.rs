@@ -1,6 +1,7 @@
 //! The answers to clients, one file for each kind. They read the state and never change it, but for
 //! `reservations`, which also takes the calls that create and change them.
 
+pub mod activity_history;
 pub mod cluster_view;
 pub mod diagnostics;
 pub mod dstack_id;

@@ -1,6 +1,7 @@
 //! The books' thread: takes in ended attempts in batches, behind the writer.
 
 use crate::error::ServerError;
+use crate::repeated_failure::RepeatedFailure;
 use crate::shared::books_queue::{BooksQueue, BooksTask, BooksWork};
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -22,8 +23,10 @@ pub fn start(path: &Path) -> Result<BooksQueue, ServerError> {
 }
 
 fn run(mut books: Books, work: &BooksWork) {
+    let mut failures = RepeatedFailure::new("the books");
     while let Ok(first) = work.tasks.recv() {
-        let (mut seq, mut records, mut deleted, mut expire) = (0, Vec::new(), Vec::new(), None);
+        let (mut seq, mut records, mut deleted) = (0, Vec::new(), Vec::new());
+        let (mut activities, mut expire) = (Vec::new(), None);
         let mut next = Some(first);
         while let Some(task) = next.take() {
             match task {
@@ -31,6 +34,7 @@ fn run(mut books: Books, work: &BooksWork) {
                     seq = batch.seq;
                     records.extend(batch.records);
                     deleted.extend(batch.deleted);
+                    activities.extend(batch.activities);
                 }
                 BooksTask::Expire(retention) => expire = Some(retention),
             }
@@ -45,14 +49,15 @@ fn run(mut books: Books, work: &BooksWork) {
                 Err(error) => tracing::warn!("old scripts and environments stay for now: {error}"),
             }
         }
-        if records.is_empty() && deleted.is_empty() {
+        if records.is_empty() && deleted.is_empty() && activities.is_empty() {
             continue;
         }
         // A full disk passes; until then nothing is forgotten, since nothing is settled.
-        while let Err(error) = books.apply_with_deletions(seq, &records, &deleted) {
-            tracing::error!("the books: {error}; trying again");
+        while let Err(error) = books.apply_all(seq, &records, &deleted, &activities) {
+            failures.failed("nothing is booked; trying again", &error);
             std::thread::sleep(Duration::from_secs(1));
         }
+        failures.succeeded();
         work.written.send_replace(seq);
     }
 }

@@ -1,9 +1,11 @@
 //! What one batch is to write: commits that each fit into the journal, and the answers that wait for each.
 
+use crate::shared::mail_queue::MailNotice;
 use crate::shared::run_totals::RunChange;
 use crate::shared::writer_queue::Answer;
 use cluster::command::SignalJob;
 use cluster::{Command, Event};
+use model::activity::Activity;
 use model::id::JobId;
 use model::reason::Refusal;
 use model::record::JobRecord;
@@ -18,6 +20,8 @@ pub struct PendingCommit {
     pub size: usize,
     pub records: Vec<JobRecord>,
     pub run_changes: Vec<RunChange>,
+    pub mails: Vec<MailNotice>,
+    pub activities: Vec<Activity>,
     pub answers: Vec<(Option<oneshot::Sender<Answer>>, Answer)>,
     pub signals: Vec<SignalJob>,
     /// The journal's end after this commit.
@@ -97,12 +101,13 @@ impl PendingBatch {
         }
     }
 
-    /// Adds an event that the state has, with what it gave for the books and for the counts of runs.
+    /// Adds an event that the state has, with what it gave for the books, for the counts of runs and for mails.
     pub fn add(
         &mut self,
         event: EncodedEvent,
         record: Option<JobRecord>,
         run_change: Option<RunChange>,
+        mails: Vec<MailNotice>,
     ) {
         let size = event.size();
         let last = self.last();
@@ -111,6 +116,7 @@ impl PendingBatch {
         last.events.push(event.event);
         last.records.extend(record);
         last.run_changes.extend(run_change);
+        last.mails.extend(mails);
     }
 
     /// Answers once everything up to here is on disk.

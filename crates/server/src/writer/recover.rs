@@ -3,6 +3,7 @@
 use crate::error::ServerError;
 use cluster::books::deleted_runs;
 use cluster::{Event, State};
+use model::activity::Activity;
 use model::id::RunId;
 use model::record::JobRecord;
 use std::path::Path;
@@ -19,11 +20,13 @@ pub struct Recovered {
     pub snapshot_seq: u64,
 }
 
-/// What a replayed event of this seq says to the books: an attempt that ended, or runs that were deleted.
+/// What a replayed event of this seq says to the books: an attempt that ended, runs that were deleted, or what was
+/// done beside the jobs.
 pub struct ReplayedEntry {
     pub seq: u64,
     pub record: Option<JobRecord>,
     pub deleted: Vec<RunId>,
+    pub activities: Vec<Activity>,
 }
 
 /// The disks that the state is on: the journal's and the snapshots'. They stay open, and locked, for as long as the
@@ -61,11 +64,13 @@ impl StateDisks {
         let mut records = Vec::new();
         let replay = |record: store::Record<'_>| -> Result<(), String> {
             let event: Event = serde_json::from_slice(record.event).map_err(|e| e.to_string())?;
+            let noted = state.activities.noted();
             let ended = state.apply(&event);
             let deleted = deleted_runs(&event);
-            if ended.is_some() || !deleted.is_empty() {
+            let activities: Vec<Activity> = state.activities.after(noted).cloned().collect();
+            if ended.is_some() || !deleted.is_empty() || !activities.is_empty() {
                 let (seq, deleted) = (record.seq, deleted.to_vec());
-                records.push(ReplayedEntry { seq, record: ended, deleted });
+                records.push(ReplayedEntry { seq, record: ended, deleted, activities });
             }
             Ok(())
         };

@@ -26,7 +26,7 @@ impl WriterThread {
         shared: &Arc<Shared>,
     ) -> Result<(), ServerError> {
         let events: usize = lost.iter().map(|commit| commit.events.len()).sum();
-        tracing::error!("nothing of {events} events was kept: {error}");
+        self.failed_commits.failed(&format!("nothing of {events} events was kept"), &error);
         shared.blobs.lock().expect("no panic with the blobs held").discard_staged();
         let recovered = self.recover_again()?;
         self.journal = recovered.journal;

@@ -6,6 +6,8 @@
 
 use crate::clock;
 use crate::error::ServerError;
+use crate::mail::notice;
+use crate::repeated_failure::RepeatedFailure;
 use crate::shared::Shared;
 use crate::shared::run_totals::RunChange;
 use crate::shared::writer_queue::{Answer, NamedSubmission, StateCopy, Text, Work, WriterRequest};
@@ -24,7 +26,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use store::{Journal, LogFile};
 use tokio::sync::oneshot;
 use wire::client::Submission;
@@ -38,6 +40,9 @@ const BATCH_BYTES: usize = 4 << 20;
 
 /// Bytes left in a commit for the step that starts with its job.
 const FIRST_STEP_BYTES: usize = 8 << 20;
+
+/// A commit that takes longer is logged.
+const SLOW_COMMIT: Duration = Duration::from_secs(1);
 
 /// Ids are leased from the high-water mark in blocks of this many.
 const ID_BLOCK: u64 = 1000;
@@ -57,6 +62,7 @@ pub struct WriterThread {
     pub(super) id_floor: u32,
     /// Copies that were asked for during a batch.
     copies: Vec<(PathBuf, CopyReply)>,
+    pub(super) failed_commits: RepeatedFailure,
 }
 
 type CopyReply = oneshot::Sender<Result<StateCopy, ServerError>>;
@@ -82,6 +88,7 @@ impl WriterThread {
             leased: if lost { 0 } else { mark },
             id_floor: if lost { mark as u32 + 1 } else { 0 },
             copies: Vec::new(),
+            failed_commits: RepeatedFailure::new("commits"),
         };
         let mut state = state;
         state.next_job = state.next_job.max(thread.id_floor);
@@ -271,7 +278,7 @@ impl WriterThread {
         let more = if starts { FIRST_STEP_BYTES } else { 0 };
         for group in pending.groups(command, events)? {
             pending.make_room(&group, more);
-            apply_group(state, group, pending);
+            apply_group(state, group, pending, shared);
         }
         if starts {
             self.create_first_step(state, context, pending, shared)?;
@@ -302,7 +309,7 @@ impl WriterThread {
         let command = Command::CreateStep { job, ask: Box::new(step_ask(&launch)) };
         let Decision { events, reply } = state.decide(&command, context)?;
         for group in pending.groups(&command, events)? {
-            apply_group(state, group, pending);
+            apply_group(state, group, pending, shared);
         }
         if let Reply::Step(placed) = reply {
             shared.volatile.step_launches.put(job, placed.step, launch);
@@ -331,7 +338,13 @@ impl WriterThread {
         shared.blobs.lock().expect("no panic with the blobs held").commit_staged()?;
         let events: Vec<&[u8]> = pending.bytes.iter().map(Vec::as_slice).collect();
         pending.seq = self.journal.append(self.term, pending.seq, &events)?;
-        shared.volatile.totals.add_commit(begun.elapsed(), self.journal.bytes());
+        let took = begun.elapsed();
+        if took >= SLOW_COMMIT {
+            let (took_ms, events) = (took.as_millis() as u64, pending.events.len());
+            tracing::warn!(took_ms, events, "slow commit: the journal's disk is late");
+        }
+        self.failed_commits.succeeded();
+        shared.volatile.totals.add_commit(took, self.journal.bytes());
         Ok(())
     }
 
@@ -351,7 +364,8 @@ impl WriterThread {
             shared.volatile.unneeded_blobs.store(true, Ordering::Release);
         }
         let deleted = pending.events.iter().flat_map(deleted_runs).copied().collect();
-        shared.books.add(pending.seq, pending.records, deleted);
+        shared.books.add(pending.seq, pending.records, deleted, pending.activities);
+        shared.mail.add(pending.mails);
         shared.dispatch.committed(pending.events, pending.signals);
         for (reply, answer) in pending.answers {
             if let Some(reply) = reply {
@@ -389,12 +403,23 @@ impl WriterThread {
     }
 }
 
-fn apply_group(state: &mut State, group: Vec<EncodedEvent>, pending: &mut PendingBatch) {
+fn apply_group(
+    state: &mut State,
+    group: Vec<EncodedEvent>,
+    pending: &mut PendingBatch,
+    shared: &Shared,
+) {
     for event in group {
         let cancelled = RunChange::of_cancelled_tasks(state, &event.event);
+        let noted = state.activities.noted();
         let records = state.apply(&event.event);
+        pending.last().activities.extend(state.activities.after(noted).cloned());
         let run_change = cancelled.or_else(|| RunChange::of(state, &event.event));
-        pending.add(event, records, run_change);
+        if let Some(job) = notice::watched_job(state, &event.event) {
+            shared.mail.watch(job);
+        }
+        let mails = notice::of_event(state, &event.event);
+        pending.add(event, records, run_change, mails);
     }
 }
 

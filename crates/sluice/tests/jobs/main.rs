@@ -9,6 +9,7 @@ mod cpu_time;
 mod held_allocations;
 mod job_lifecycle;
 mod listing;
+mod mail;
 mod requeue;
 mod rlimits;
 mod signals;

@@ -3,6 +3,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod audit;
 mod backup;
 mod bad_config;
 mod client_hosts;
@@ -14,6 +15,7 @@ mod many_declared_nodes;
 mod membership;
 mod metrics;
 mod newcomer;
+mod operation;
 mod ordinary_user;
 mod permissions;
 mod power;

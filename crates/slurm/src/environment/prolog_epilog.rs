@@ -71,6 +71,11 @@ pub fn controller_variables(
     env
 }
 
+/// The facts of the job in the environment of `MailProg`.
+pub fn mail_variables(facts: &JobFacts<'_>) -> Environment {
+    job_variables(facts)
+}
+
 /// The environment of `Prolog` and `Epilog` on a node.
 pub fn node_programs(facts: &JobFacts<'_>, node_index: usize) -> PrologEpilogEnvironment {
     let mut env = job_variables(facts);

@@ -17,8 +17,9 @@ use crate::option::{Command, JobOptions, OptionError, OptionKey};
 use crate::words::refusal;
 use model::bounds;
 use model::interpolation::Reference;
+use model::mail::Mail;
 use model::principal::Principal;
-use model::run::{Component, Hold, JobSpec, Launch, LaunchKind, Mail, SignalBefore};
+use model::run::{Component, Hold, JobSpec, Launch, LaunchKind, SignalBefore};
 use model::secret::SecretVariable;
 use model::time::Timestamp;
 use std::collections::BTreeSet;
@@ -333,7 +334,7 @@ fn signal(options: &JobOptions) -> Option<SignalBefore> {
 }
 
 fn mail(options: &JobOptions) -> Option<Mail> {
-    let types: Vec<String> = options.mail_types.iter().map(|e| e.name().to_owned()).collect();
+    let types = options.mail_types.clone();
     (!types.is_empty()).then(|| Mail { types, user: options.mail_user.clone() })
 }
 

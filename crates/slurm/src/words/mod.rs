@@ -1,6 +1,7 @@
 //! Slurm's words for the types of the model: states, reasons, refusals, and the notes that explain a refusal.
 
 pub mod job;
+pub mod mail;
 pub mod node;
 pub mod note;
 pub mod partition;

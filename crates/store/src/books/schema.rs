@@ -8,7 +8,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use super::BooksError;
 
 /// `UPGRADES[n]` turns schema n into n + 1. A released one is never edited.
-const UPGRADES: [&str; 4] = [V1, V2, V3, V4];
+const UPGRADES: [&str; 5] = [V1, V2, V3, V4, V5];
 
 /// `entry` grows with each write, so the highest entry of a job is its last attempt: attempt 0, a
 /// cancellation while waiting for another try, may well come after attempt 1.
@@ -75,6 +75,18 @@ CREATE INDEX jobs_run ON jobs (record ->> 'run');
 
 /// The order of dstack's `runs/list`.
 const V4: &str = "CREATE INDEX jobs_submit ON jobs (submit_ms);";
+
+/// What was done beside the jobs, and by whom.
+const V5: &str = "
+CREATE TABLE activities (
+    number INTEGER PRIMARY KEY,
+    at_ms INTEGER NOT NULL,
+    actor TEXT,
+    record TEXT NOT NULL
+);
+CREATE INDEX activities_at ON activities (at_ms);
+CREATE INDEX activities_actor ON activities (actor, at_ms);
+";
 
 fn version(connection: &Connection) -> Result<i64, BooksError> {
     connection

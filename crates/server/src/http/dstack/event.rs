@@ -11,6 +11,7 @@ use axum::Extension;
 use axum::extract::State;
 use dstack::api::event::{Event, EventTarget, ListEvents};
 use dstack::occurrence::{self, Actor, Occurrence, Target};
+use model::activity::{Activity, ActivityTarget};
 use model::fleet::MAIN_PROJECT;
 use model::id::RunId;
 use model::principal::Principal;
@@ -83,7 +84,14 @@ fn occurrences(
     by: &Principal,
     wanted: &ListEvents,
 ) -> Result<Vec<Occurrence>, Refusal> {
-    let noted = || calls::activities(shared, by);
+    // dstack's client knows its own kinds of things alone.
+    let is_known = |activity: &Activity| {
+        !matches!(activity.target, ActivityTarget::Job { .. } | ActivityTarget::Site { .. })
+    };
+    let noted = || {
+        let noted = calls::activities(shared, by).into_iter();
+        noted.filter(is_known).collect::<Vec<Activity>>()
+    };
     let asked = [&wanted.within_runs, &wanted.target_runs].into_iter().flatten();
     let of_runs = asked.clone().flatten();
     let runs: Vec<RunId> = of_runs.filter_map(|id| id.parse().ok()).collect();
@@ -149,6 +157,7 @@ fn target(target: &Target, projects: &BTreeSet<String>) -> EventTarget {
             Target::Secret { project, name } => secret::id(project, name),
             Target::Project(name) => uuid("project", name),
             Target::User(name) => uuid("user", name),
+            Target::Other { kind, name } => uuid(kind, name),
         },
         name: target.name().to_owned(),
     }

@@ -106,7 +106,9 @@ impl Keeper {
     pub fn keep(&self, state: &StateDir) -> Result<Kept, VerbError> {
         state.write_pid(self.name)?;
         let mut signals = SigSet::empty();
-        [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT].into_iter().for_each(|s| signals.add(s));
+        [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]
+            .into_iter()
+            .for_each(|s| signals.add(s));
         let mut before = SigSet::empty();
         sigprocmask(SigmaskHow::SIG_BLOCK, Some(&signals), Some(&mut before))
             .map_err(|e| self.failed(e))?;
@@ -145,7 +147,7 @@ impl Keeper {
                 self.of,
                 pause.as_millis()
             );
-            if told_to_stop(&signal_fd, Some(Instant::now() + pause)) {
+            if next_signal(&signal_fd, Some(Instant::now() + pause)) == Told::Stop {
                 self.finish(state, 0)
             }
         }
@@ -202,9 +204,13 @@ fn await_end(child: Pid, signal_fd: &SignalFd) -> End {
             Ok(WaitStatus::Exited(_, code)) => End::Failed(code),
             Ok(WaitStatus::Signaled(_, signal, _)) => End::Died(format!("was killed by {signal}")),
             Ok(_) => {
-                if told_to_stop(signal_fd, None) {
-                    told = true;
-                    let _ = kill(child, Signal::SIGTERM);
+                match next_signal(signal_fd, None) {
+                    Told::Stop => {
+                        told = true;
+                        let _ = kill(child, Signal::SIGTERM);
+                    }
+                    Told::Reconfigure => drop(kill(child, Signal::SIGHUP)),
+                    Told::Nothing => {}
                 }
                 continue;
             }
@@ -214,8 +220,17 @@ fn await_end(child: Pid, signal_fd: &SignalFd) -> End {
     }
 }
 
-/// Waits for a signal, at most until `until`. Returns whether it was one that ends the keeper.
-fn told_to_stop(signal_fd: &SignalFd, until: Option<Instant>) -> bool {
+/// What a signal tells a keeper.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Told {
+    Nothing,
+    /// SIGHUP: passed on to the process that is kept.
+    Reconfigure,
+    Stop,
+}
+
+/// Waits for a signal, at most until `until`; during a pause before a start only for one that ends the keeper.
+fn next_signal(signal_fd: &SignalFd, until: Option<Instant>) -> Told {
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         // Rounded up to whole milliseconds: a timeout of zero would make this loop spin.
@@ -223,13 +238,17 @@ fn told_to_stop(signal_fd: &SignalFd, until: Option<Instant>) -> bool {
         let timeout =
             left.map_or(PollTimeout::NONE, |left| left.try_into().unwrap_or(PollTimeout::MAX));
         let _ = poll(&mut [PollFd::new(signal_fd.as_fd(), PollFlags::POLLIN)], timeout);
-        let mut ended = false;
+        let mut told = Told::Nothing;
         while let Ok(Some(signal)) = signal_fd.read_signal() {
-            ended |= signal.ssi_signo != Signal::SIGCHLD as u32;
+            told = told.max(match Signal::try_from(signal.ssi_signo as i32) {
+                Ok(Signal::SIGCHLD) => Told::Nothing,
+                Ok(Signal::SIGHUP) => Told::Reconfigure,
+                _ => Told::Stop,
+            });
         }
         match until {
-            Some(until) if !ended && Instant::now() < until => {}
-            _ => return ended,
+            Some(until) if told != Told::Stop && Instant::now() < until => {}
+            _ => return told,
         }
     }
 }

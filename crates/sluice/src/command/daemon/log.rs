@@ -1,6 +1,7 @@
 //! The log of a daemon: lines on standard error. Where that is the log file of the state folder, the file is kept below
 //! a bound: what it held moves to a second file, and what that one held is dropped.
 
+use super::log_json::JsonLines;
 use super::state_dir::StateDir;
 use model::printable::printable;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -14,7 +15,8 @@ const LOG_BYTES_MAX: u64 = 16 << 20;
 /// How much is copied at once when a log is moved.
 const COPY_BYTES: usize = 1 << 16;
 
-/// Starts the log on standard error. `SLUICE_LOG` sets its level, for all (`debug`) or by crate (`info,server=debug`).
+/// Starts the log on standard error. `SLUICE_LOG` sets its level, for all (`debug`) or by crate (`info,server=debug`);
+/// `SLUICE_LOG_FORMAT=json` makes an object of each line.
 pub fn start(state: &StateDir, of: &str) {
     use tracing_subscriber::filter::Targets;
     use tracing_subscriber::{fmt, layer::SubscriberExt, util::SubscriberInitExt};
@@ -23,7 +25,12 @@ pub fn start(state: &StateDir, of: &str) {
     let files = Arc::new(LogFiles::behind_stderr(state, of));
     let writer = move || LogWriter { files: files.clone() };
     let lines = fmt::layer().with_writer(writer).with_ansi(false);
-    let _ = tracing_subscriber::registry().with(lines).with(levels).try_init();
+    let registry = tracing_subscriber::registry().with(levels);
+    let _ = if std::env::var("SLUICE_LOG_FORMAT").is_ok_and(|format| format == "json") {
+        registry.with(lines.event_format(JsonLines)).try_init()
+    } else {
+        registry.with(lines).try_init()
+    };
 }
 
 struct LogWriter {

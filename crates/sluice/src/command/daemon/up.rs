@@ -26,6 +26,9 @@ pub struct UpArgs {
 
 pub fn run(args: UpArgs) -> VerbResult {
     let state = StateDir::prepare(&args.server.state_path())?;
+    if mend_agent(&state)? {
+        return Ok(ExitCode::SUCCESS);
+    }
     server::refuse_a_second(&state)?;
     if args.detach {
         return detached(&args, &state);
@@ -162,6 +165,18 @@ fn logged_errors(path: &Path, from: u64) -> Vec<String> {
     errors.map(str::to_owned).collect()
 }
 
+/// Starts the agent again where its server runs and it does not; whether it was so.
+fn mend_agent(state: &StateDir) -> Result<bool, VerbError> {
+    let join = state.server_dir().join("local.join");
+    let lost = [AGENT_KEEPER.name, "agent"].iter().all(|of| state.running_pid(of).is_none());
+    if state.running_pid("server").is_none() || !lost || !join.exists() {
+        return Ok(false);
+    }
+    spawn_agent(state, &join)?;
+    println!("the server runs already; its agent was lost and is started again");
+    Ok(true)
+}
+
 /// How long an agent may take to stop.
 const AGENT_STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -183,6 +198,10 @@ fn start_agent(state: &StateDir, local: &LocalNodes) -> Result<(), VerbError> {
     if !fits && join.exists() {
         std::fs::remove_file(&join).map_err(VerbError::file(&join))?;
     }
+    spawn_agent(state, &join)
+}
+
+fn spawn_agent(state: &StateDir, join: &std::path::Path) -> Result<(), VerbError> {
     let log = state.open_log("agent.log")?;
     let program = std::env::current_exe().map_err(VerbError::file("sluice"))?;
     let mut command = Command::new(program);

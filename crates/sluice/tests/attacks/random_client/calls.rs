@@ -254,6 +254,7 @@ table_of_calls! { d;
     Call::Reconfigure { .. } => json!({"reconfigure": {"files": {"slurm.conf": d.conf}}});
     Call::History(_) => json!({"history": {"users": [d.user], "from": 0, "limit": 20, "duplicates": true}});
     Call::Activities => json!("activities");
+    Call::ActivityHistory(_) => json!({"activity_history": {"actors": [d.user], "from": 0}});
     Call::DeleteRuns { .. } => json!({"delete_runs": {"runs": ["7f8d2f6a-3c1b-4a52-9d0e-1b2c3d4e5f60"]}});
     Call::Projects => json!("projects");
     Call::CreateProject { .. } => json!({"create_project": {"name": d.word(&["atlas", "lab"])}});

@@ -13,6 +13,7 @@ use model::container::Container;
 use model::cpu_frequency::CpuFrequency;
 use model::dependency::Dependency;
 use model::gres::GresCount;
+use model::mail::MailType;
 use model::range::Range;
 use model::secret::SecretVariable;
 use model::time::{TimeLimit, Timestamp};
@@ -28,7 +29,7 @@ pub struct JobOptions {
     pub comment: Option<String>,
     pub gid: Option<u32>,
     pub job_name: Option<String>,
-    pub mail_types: Vec<MailEvent>,
+    pub mail_types: Vec<MailType>,
     pub mail_user: Option<String>,
     pub partitions: Vec<String>,
     pub qos: Option<String>,
@@ -280,53 +281,4 @@ pub enum LocalDistribution {
     Block,
     Cyclic,
     Fcyclic,
-}
-
-/// An event of `--mail-type`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum MailEvent {
-    InvalidDepend,
-    Begin,
-    End,
-    Fail,
-    Requeue,
-    StageOut,
-    TimeLimit,
-    TimeLimit90,
-    TimeLimit80,
-    TimeLimit50,
-    ArrayTasks,
-}
-
-impl MailEvent {
-    pub const ALL: [MailEvent; 11] = [
-        MailEvent::InvalidDepend,
-        MailEvent::Begin,
-        MailEvent::End,
-        MailEvent::Fail,
-        MailEvent::Requeue,
-        MailEvent::StageOut,
-        MailEvent::TimeLimit,
-        MailEvent::TimeLimit90,
-        MailEvent::TimeLimit80,
-        MailEvent::TimeLimit50,
-        MailEvent::ArrayTasks,
-    ];
-
-    /// The word of `--mail-type`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            MailEvent::InvalidDepend => "INVALID_DEPEND",
-            MailEvent::Begin => "BEGIN",
-            MailEvent::End => "END",
-            MailEvent::Fail => "FAIL",
-            MailEvent::Requeue => "REQUEUE",
-            MailEvent::StageOut => "STAGE_OUT",
-            MailEvent::TimeLimit => "TIME_LIMIT",
-            MailEvent::TimeLimit90 => "TIME_LIMIT_90",
-            MailEvent::TimeLimit80 => "TIME_LIMIT_80",
-            MailEvent::TimeLimit50 => "TIME_LIMIT_50",
-            MailEvent::ArrayTasks => "ARRAY_TASKS",
-        }
-    }
 }

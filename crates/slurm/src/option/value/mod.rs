@@ -16,12 +16,13 @@ use model::constraint::Constraint;
 use model::dependency::Dependency;
 use model::gres::{self, GresCount};
 use model::hostlist;
+use model::mail::MailType;
 use model::time::{self, TimeLimit};
 
 use crate::option::error::OptionError;
 use crate::option::job_options::{
     Distribution, Exclusive, Export, ExportVariable, GresFlag, LicenseCount, LocalDistribution,
-    MailEvent, NodeDistribution, OpenMode, PriorityOption, SignalOption, SwitchesOption,
+    NodeDistribution, OpenMode, PriorityOption, SignalOption, SwitchesOption,
 };
 use crate::option::signal;
 use crate::words::refusal;
@@ -251,22 +252,22 @@ pub fn switches(text: &str) -> Result<SwitchesOption> {
     Ok(SwitchesOption { count: number_from(1, count, "--switches")?, wait })
 }
 
-/// How many of [`MailEvent::ALL`] the word `ALL` names.
+/// How many of [`MailType::ALL`] the word `ALL` names.
 const MAIL_ALL: usize = 6;
 
 /// The events of `--mail-type`, sorted; none if `NONE` is among them.
-pub fn mail_types(text: &str) -> Result<Vec<MailEvent>> {
+pub fn mail_types(text: &str) -> Result<Vec<MailType>> {
     let words = list(text);
     if words.is_empty() {
         return Err(OptionError::Specification("mail-type"));
     }
     let mut events = Vec::new();
     for word in &words {
-        let named = MailEvent::ALL.into_iter().find(|e| e.name().eq_ignore_ascii_case(word));
+        let named = MailType::ALL.into_iter().find(|e| e.name().eq_ignore_ascii_case(word));
         match named {
             Some(event) => events.push(event),
             None if word.eq_ignore_ascii_case("ALL") => {
-                events.extend(&MailEvent::ALL[..MAIL_ALL]);
+                events.extend(&MailType::ALL[..MAIL_ALL]);
             }
             None if word.eq_ignore_ascii_case("NONE") => return Ok(Vec::new()),
             None => return Err(OptionError::Specification("mail-type")),

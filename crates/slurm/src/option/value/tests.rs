@@ -82,8 +82,8 @@ fn export_is_all_none_nil_or_a_list() {
 
 #[test]
 fn mail_types_are_sorted_events() {
-    use MailEvent::*;
-    let cases: &[(&str, &[MailEvent])] = &[
+    use MailType::*;
+    let cases: &[(&str, &[MailType])] = &[
         ("ALL", &[InvalidDepend, Begin, End, Fail, Requeue, StageOut]),
         ("end,begin", &[Begin, End]),
         ("BEGIN,", &[Begin]),

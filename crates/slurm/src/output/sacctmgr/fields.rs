@@ -30,7 +30,7 @@ impl<T: 'static> NamedColumn for Field<T> {
     }
 }
 
-const fn field<T>(
+pub(super) const fn field<T>(
     name: &'static str,
     header: &'static str,
     width: i16,

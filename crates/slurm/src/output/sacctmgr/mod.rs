@@ -1,5 +1,6 @@
 //! `sacctmgr show`: accounts, users, associations, qualities of service, and what is counted.
 
+pub mod audit;
 mod fields;
 
 use crate::output::table::field_table::{self, ChosenColumn, Layout, NamedColumn, Table};
@@ -41,6 +42,10 @@ pub enum Entity {
     Association,
     Tres,
     Cluster,
+    /// Who changed what: `audit`.
+    Transaction,
+    /// When nodes were out of service: `audit`.
+    Event,
     /// Added and removed on its own, and shown with accounts and users.
     Coordinator,
 }
@@ -54,6 +59,8 @@ const ENTITIES: &[(&str, Entity)] = &[
     ("association", Entity::Association),
     ("tres", Entity::Tres),
     ("cluster", Entity::Cluster),
+    ("transaction", Entity::Transaction),
+    ("event", Entity::Event),
     ("coordinator", Entity::Coordinator),
 ];
 
@@ -157,7 +164,7 @@ pub fn show(
             rows.retain(|m| is_shown(&m.association.account) || is_shown(m.user()));
             push(&mut text, ASSOCIATION, ASSOCIATION_DEFAULT.to_vec(), options, &rows)?;
         }
-        Entity::Coordinator => {}
+        Entity::Coordinator | Entity::Transaction | Entity::Event => {}
         Entity::Tres => {
             push(&mut text, TRES, first_names(TRES, TRES.len()), options, &tres_rows(gres))?;
         }

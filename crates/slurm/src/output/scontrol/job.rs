@@ -271,7 +271,8 @@ fn push_launch(record: &mut RecordWriter<'_>, job: &JobView) {
     }
     if let Some(mail) = &spec.mail {
         let user = mail.user.as_deref().unwrap_or(&spec.owner.name);
-        record.line(format!("MailUser={user} MailType={}", mail.types.join(",")));
+        let types: Vec<&str> = mail.types.iter().map(|kind| kind.name()).collect();
+        record.line(format!("MailUser={user} MailType={}", types.join(",")));
     }
     record.line("");
 }

@@ -75,7 +75,9 @@ pub struct CommandLine {
     pub flags: Vec<String>,
 }
 
-const FLAGS: [&str; 10] = [
+const FLAGS: [&str; 12] = [
+    "all_time",
+    "all_clusters",
     "withassoc",
     "withcoord",
     "withcoordinator",
@@ -111,7 +113,7 @@ impl CommandLine {
         else {
             return Err(CommandError::message(format!(
                 "No valid entity in {verb_word} command\n\
-                 Input line must include \"Account\", \"Association\", \"Cluster\", \"QOS\", \"TRES\" or \"User\""
+                 Input line must include \"Account\", \"Association\", \"Cluster\", \"Event\", \"QOS\", \"Transaction\", \"TRES\" or \"User\""
             )));
         };
         let mut line = CommandLine {

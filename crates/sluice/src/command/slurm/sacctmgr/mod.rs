@@ -2,6 +2,7 @@
 
 mod account;
 mod association_key;
+mod audit;
 mod command_line;
 mod coordinator;
 mod qos;
@@ -41,7 +42,10 @@ fn act(args: &[String]) -> Result<ExitCode, CommandError> {
     }
     let line = CommandLine::parse(&parsed.rest)?;
     if line.verb == SacctmgrVerb::Show {
-        return show::run(&line, &parsed);
+        return match line.entity {
+            Entity::Transaction | Entity::Event => audit::run(&line, &parsed),
+            _ => show::run(&line, &parsed),
+        };
     }
     if parsed.has(K::ReadOnly) {
         return Err(CommandError::message("Can't run this command in readonly mode."));
@@ -60,7 +64,15 @@ fn act(args: &[String]) -> Result<ExitCode, CommandError> {
         (Entity::User, SacctmgrVerb::Modify) => user::modify(&mut books, &line),
         (Entity::User, SacctmgrVerb::Delete) => user::delete(&mut books, &line),
         // The cluster and its TRES are configured in files. An association is changed through its user or account.
-        (Entity::Association | Entity::Tres | Entity::Cluster | Entity::Coordinator, _)
+        (
+            Entity::Association
+            | Entity::Tres
+            | Entity::Cluster
+            | Entity::Coordinator
+            | Entity::Transaction
+            | Entity::Event,
+            _,
+        )
         | (_, SacctmgrVerb::Show) => Err(CommandError::message(format!(
             "sacctmgr: error: {} of this entity is not supported",
             line.verb_word

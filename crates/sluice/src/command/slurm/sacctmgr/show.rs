@@ -55,7 +55,7 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
     }
 }
 
-fn layout(parsed: &Parsed) -> Layout {
+pub fn layout(parsed: &Parsed) -> Layout {
     let separator = Layout::SEPARATOR.to_owned();
     let kind = parsed.values.iter().rev().find(|s| matches!(s.key, K::Parsable | K::Parsable2));
     match kind.map(|setting| setting.key) {

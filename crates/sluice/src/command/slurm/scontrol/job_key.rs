@@ -54,7 +54,7 @@ const KEYS: &[(&str, Grammar)] = &[
     ("Gres",              |v, _| gres_per(v, Per::Node)),
     ("JobName",           |v, _| text(v, JobField::Name)),
     ("Licenses",          |v, _| licenses(v)),
-    ("MailType",          |v, _| Ok(Update::Field(JobField::MailTypes(value::list(v))))),
+    ("MailType",          |v, _| mail_types(v)),
     ("MailUser",          |v, _| text(v, JobField::MailUser)),
     ("MinCPUsNode",       |v, _| positive(v).map(JobField::CpusPerNode).map(Update::Field)),
     ("MinMemoryCPU",      |v, _| size(v).map(JobField::MemoryPerCpu).map(Update::Field)),
@@ -154,6 +154,11 @@ fn cpus(value: &str) -> Result<Update, String> {
 }
 
 /// `matlab:2,abaqus`
+fn mail_types(text: &str) -> Result<Update, String> {
+    let types = value::mail_types(text).map_err(|error| error.to_string())?;
+    Ok(Update::Field(JobField::MailTypes(types)))
+}
+
 fn licenses(text: &str) -> Result<Update, String> {
     let one = |word: String| -> Result<(String, u32), String> {
         match word.split_once([':', '*']) {

@@ -161,6 +161,8 @@ pub struct Programs {
     pub task_epilog: Option<String>,
     pub srun_prolog: Option<String>,
     pub srun_epilog: Option<String>,
+    pub mail_program: Option<String>,
+    pub mail_domain: Option<String>,
     pub prolog_flags: Vec<PrologFlag>,
     pub health_check: Option<String>,
     /// 0: nodes are not checked.

@@ -1,0 +1,157 @@
+//! One line of the log for each committed event that an on-call engineer would ask about. Texts of users are escaped where the
+//! line is written (`command/daemon/log.rs`); values of secrets, tokens and environments are in no line.
+
+use crate::shared::Shared;
+use cluster::{EndRecord, Event};
+use model::hostlist::compress;
+use model::id::JobId;
+use model::node_reason::{NodeCause, NodeReason, ReasonAuthor};
+use slurm::words;
+
+pub(super) fn log(shared: &Shared, event: &Event) {
+    match event {
+        Event::TermStarted { term, .. } => tracing::info!(term, "a term starts"),
+        Event::Configured { config, .. } => tracing::info!(
+            cluster = config.name,
+            nodes = config.nodes.len(),
+            partitions = config.partitions.len(),
+            "configuration changed"
+        ),
+        Event::Noted(activity) => tracing::info!(
+            actor = activity.actor.as_deref().unwrap_or("server"),
+            what = ?activity.what,
+            target = ?activity.target,
+            "administration"
+        ),
+        Event::UserTokenSet(token) => {
+            tracing::info!(user = token.name, token = token.token_name, "token set");
+        }
+        Event::TokenUsed { nodes, .. } => {
+            tracing::info!(nodes = compress(nodes.iter().map(String::as_str)), "agent joined");
+        }
+        Event::QosSet(qos) => tracing::info!(qos = qos.name, "QOS set"),
+        Event::QosRemoved { name } => tracing::info!(qos = name, "QOS removed"),
+        Event::ReservationSet(reservation) => {
+            tracing::info!(reservation = reservation.name, "reservation set");
+        }
+        Event::ReservationRemoved { name } => {
+            tracing::info!(reservation = name, "reservation removed");
+        }
+        Event::PartitionSet { partition, change } => {
+            tracing::info!(partition, ?change, "partition changed");
+        }
+        Event::NodeUp { .. }
+        | Event::NodeSilent { .. }
+        | Event::NodeDown { .. }
+        | Event::NodeAdmin { .. }
+        | Event::NodeHealth { .. } => log_node(event),
+        _ => log_job(shared, event),
+    }
+}
+
+fn log_node(event: &Event) {
+    match event {
+        Event::NodeUp { node, stale, .. } => {
+            tracing::info!(node, stale_attempts = stale.len(), "node up");
+        }
+        Event::NodeSilent { node, .. } => tracing::warn!(node, "node lost its connection"),
+        Event::NodeDown { node, reason, .. } => {
+            let (reason, by) = words_of(reason);
+            tracing::warn!(node, reason, by, "node down");
+        }
+        Event::NodeAdmin { node, admin, reason } => {
+            let (reason, by) = reason.as_ref().map(words_of).unwrap_or_default();
+            match admin {
+                Some(admin) => tracing::warn!(node, state = ?admin, reason, by, "node taken out"),
+                None => tracing::info!(node, reason, by, "node resumed"),
+            }
+        }
+        Event::NodeHealth { node, source, failure: Some(failure) } => {
+            tracing::warn!(node, ?source, failure, "node unhealthy");
+        }
+        Event::NodeHealth { node, source, failure: None } => {
+            tracing::info!(node, ?source, "node healthy again");
+        }
+        _ => {}
+    }
+}
+
+fn words_of(reason: &NodeReason) -> (&str, &str) {
+    let text = match &reason.cause {
+        NodeCause::NotResponding => "Not responding",
+        NodeCause::Text(text) | NodeCause::Unhealthy { text, .. } => text,
+    };
+    let by = match &reason.author {
+        ReasonAuthor::System => "server",
+        ReasonAuthor::User { name, .. } => name,
+    };
+    (text, by)
+}
+
+fn log_job(shared: &Shared, event: &Event) {
+    match event {
+        Event::Submitted(submitted) => tracing::info!(
+            job = %submitted.job,
+            user = submitted.spec.owner.name,
+            name = &*submitted.spec.name,
+            account = &*submitted.account,
+            qos = &*submitted.qos,
+            tasks = submitted.tasks.as_ref().map(|tasks| tasks.len()),
+            held = submitted.hold.is_some(),
+            "job submitted"
+        ),
+        Event::Started(started) => tracing::info!(
+            job = %started.attempt.job,
+            attempt = started.attempt.number,
+            array_task = started.task.map(|(array, index)| format!("{array}_{index}")),
+            nodes = compress(started.allocation.node_names()),
+            cpus = started.allocation.cpu_count(),
+            "job started"
+        ),
+        Event::Ended { job, ended } => log_end(shared, *job, ended, "job ended"),
+        Event::TasksCancelled { array, indices, ended } => tracing::info!(
+            job = %array,
+            tasks = indices.len(),
+            state = words::job::long(ended.outcome.state()),
+            reason = %words::reason::text(&ended.reason),
+            "waiting tasks ended"
+        ),
+        Event::Requeued { job, ended, hold, .. } => {
+            let text = if hold.is_some() { "job requeued and held" } else { "job requeued" };
+            log_end(shared, *job, ended, text);
+        }
+        Event::EndedJobRequeued { job, hold, .. } => {
+            tracing::info!(job = %job, held = hold.is_some(), "ended job requeued");
+        }
+        Event::Held { job, by } => tracing::info!(job = %job, ?by, "job held"),
+        Event::Released { job } => tracing::info!(job = %job, "job released"),
+        Event::Suspended { job, for_preemption, .. } => {
+            tracing::info!(job = %job, for_preemption, "job suspended");
+        }
+        Event::Resumed { job, .. } => tracing::info!(job = %job, "job resumed"),
+        Event::PreemptionGraceStarted { job, leaving } => {
+            tracing::info!(job = %job, by = %leaving.by, requeue = leaving.requeue, "job preempted");
+        }
+        Event::AttemptAbandonedOnNode { attempt, node } => {
+            tracing::warn!(attempt = %attempt, node, "attempt given up: the node does not answer");
+        }
+        _ => {}
+    }
+}
+
+fn log_end(shared: &Shared, job: JobId, ended: &EndRecord, text: &str) {
+    let state = shared.read();
+    let user = state.job(job).map(|job| job.spec.owner.name.clone()).unwrap_or_default();
+    drop(state);
+    let nodes = ended.allocation.as_ref().map(|a| compress(a.node_names()));
+    tracing::info!(
+        job = %job,
+        user,
+        state = words::job::long(ended.outcome.state()),
+        exit = %ended.exit,
+        reason = %words::reason::text(&ended.reason),
+        run_s = ended.start.map(|start| ended.end.since(start).as_secs()),
+        nodes,
+        "{text}"
+    );
+}

@@ -1,0 +1,146 @@
+//! Mails that no event of the job brings: a part of its time limit is over, its dependency can never be met.
+
+use super::notice::{about_job, is_watched};
+use crate::clock;
+use crate::shared::Shared;
+use crate::shared::mail_queue::MailNotice;
+use cluster::{Job, State, dependency};
+use model::attempt::Attempt;
+use model::dependency::DependencyState;
+use model::id::{AttemptId, JobId};
+use model::mail::MailType;
+use model::time::Timestamp;
+use slurm::words::mail::MailEvent;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+const PERIOD: Duration = Duration::from_secs(1);
+
+pub async fn run(shared: Arc<Shared>) {
+    let mut told = {
+        let state = shared.read();
+        let watched = state.jobs.values().filter(|job| is_watched(job));
+        watched.clone().for_each(|job| shared.mail.watch(job.id));
+        Told::before(&state, watched.map(|job| &**job), clock::now())
+    };
+    let mut timer = tokio::time::interval(PERIOD);
+    timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        timer.tick().await;
+        let watched = shared.mail.watched();
+        if watched.is_empty() {
+            continue;
+        }
+        let mails = {
+            let (state, now) = (shared.read(), clock::now());
+            let mut mails = Vec::new();
+            for id in watched {
+                match state.job(id).filter(|job| is_watched(job)) {
+                    Some(job) => mails.extend(told.due(&state, job, now)),
+                    None => {
+                        shared.mail.unwatch(id);
+                        told.forget(id);
+                    }
+                }
+            }
+            mails
+        };
+        shared.mail.add(mails);
+    }
+}
+
+/// What was already told, or came about before this server ran.
+#[derive(Default)]
+struct Told {
+    /// How many percent of its time limit an attempt had used.
+    percent: HashMap<JobId, (u32, u32)>,
+    dependencies: HashSet<JobId>,
+}
+
+impl Told {
+    fn before<'a>(state: &State, jobs: impl Iterator<Item = &'a Job>, now: Timestamp) -> Self {
+        let mut told = Self::default();
+        for job in jobs {
+            told.due(state, job, now);
+        }
+        told
+    }
+
+    /// The mails about the job that are due and were not made before.
+    fn due(&mut self, state: &State, job: &Job, now: Timestamp) -> Vec<MailNotice> {
+        let mut mails = Vec::new();
+        if let Some((attempt, AttemptId { number, .. })) = job.attempt().zip(job.attempt_id()) {
+            let percent = percent_used(attempt, now);
+            let before = self.percent.insert(job.id, (number, percent));
+            let before = before.filter(|(of, _)| *of == number).map_or(0, |(_, percent)| percent);
+            // Only the last mark that was passed is told.
+            let marks = MailType::ALL
+                .into_iter()
+                .filter_map(|kind| Some((kind, kind.time_limit_percent()?)));
+            let passed = marks.filter(|(_, mark)| before < *mark && *mark <= percent);
+            mails.extend(
+                passed
+                    .filter_map(|(kind, mark)| {
+                        about_job(state, job, kind, MailEvent::TimeLimitNear(mark))
+                    })
+                    .next(),
+            );
+        }
+        // One that is ended for it is told of its end.
+        let is_ended_for_it =
+            job.spec.kill_on_invalid_dependency || state.config.parameters.kill_invalid_dependency;
+        let never = job.is_waiting()
+            && !is_ended_for_it
+            && dependency::state_of(state, job, now) == DependencyState::Failed;
+        if never && self.dependencies.insert(job.id) {
+            let event = MailEvent::InvalidDependency;
+            mails.extend(about_job(state, job, MailType::InvalidDepend, event));
+        }
+        mails
+    }
+
+    fn forget(&mut self, job: JobId) {
+        self.percent.remove(&job);
+        self.dependencies.remove(&job);
+    }
+}
+
+/// How much of its time limit the attempt has used; suspended time does not count.
+fn percent_used(attempt: &Attempt, now: Timestamp) -> u32 {
+    let Some(end) = attempt.end_limit else { return 0 };
+    // The end moves with each suspension that is over.
+    let limit_ms =
+        (end.since(attempt.start).as_millis() as u64).saturating_sub(attempt.suspended_ms);
+    let used_ms = (now.since(attempt.start).as_millis() as u64)
+        .saturating_sub(attempt.suspended_total_ms(now));
+    let percent = used_ms.saturating_mul(100).checked_div(limit_ms);
+    percent.map_or(100, |percent| percent.min(100) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suspended_time_does_not_count_towards_the_limit() {
+        let attempt = |more: serde_json::Value| -> Attempt {
+            let mut whole = serde_json::json!({"number": 1, "start": 0, "held_nodes": [],
+                "allocation": {"partition": "main", "nodes": []}});
+            let whole = whole.as_object_mut().expect("an object");
+            whole.extend(more.as_object().expect("an object").clone());
+            serde_json::from_value(serde_json::Value::Object(whole.clone())).expect("an attempt")
+        };
+        let plain = attempt(serde_json::json!({"end_limit": 60_000}));
+        assert_eq!(percent_used(&plain, Timestamp(29_999)), 49);
+        assert_eq!(percent_used(&plain, Timestamp(30_000)), 50);
+        assert_eq!(percent_used(&plain, Timestamp(90_000)), 100);
+        // Ten seconds were spent suspended: the end has moved by as much.
+        let resumed = attempt(serde_json::json!({"end_limit": 70_000, "suspended_ms": 10_000}));
+        assert_eq!(percent_used(&resumed, Timestamp(40_000)), 50);
+        let suspended = attempt(serde_json::json!(
+            {"end_limit": 60_000, "suspended": true, "suspended_since": 30_000}));
+        assert_eq!(percent_used(&suspended, Timestamp(55_000)), 50);
+        assert_eq!(percent_used(&attempt(serde_json::json!({})), Timestamp(55_000)), 0);
+    }
+}

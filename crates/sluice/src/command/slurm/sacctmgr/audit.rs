@@ -1,0 +1,75 @@
+//! `sacctmgr show transactions` and `sacctmgr show event`.
+
+use super::command_line::{CommandLine, unknown_option};
+use super::load;
+use super::show::layout;
+use crate::command::slurm::query::{self, CommandError, Server};
+use ::slurm::option::{OptionKey as K, Parsed};
+use ::slurm::output::sacctmgr::{Entity, Options, audit};
+use jiff::tz::TimeZone;
+use model::activity::{Activity, ActivityFilter};
+use model::hostlist;
+use model::time::Timestamp;
+use model::time_spec::parse_past_time_spec;
+use std::process::ExitCode;
+use wire::client::{Answer, Call};
+
+pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError> {
+    let mut terms = line.terms.clone();
+    let mut take = |keys: &[&str]| CommandLine::take(&mut terms, keys);
+    let format = take(&["Format"]);
+    let actors = take(&["Actor", "Actors"]);
+    let actions = take(&["Action", "Actions"]);
+    let users = take(&["User", "Users"]);
+    let nodes = take(&["Node", "Nodes"]);
+    let (start, end) = (take(&["Start", "TimeStart"]), take(&["End", "TimeEnd"]));
+    take(&["Cluster", "Clusters", "Event"]);
+    if let Some(term) = terms.first() {
+        return Err(unknown_option(&term.typed));
+    }
+    let all_time = line.flags.iter().any(|flag| flag == "all_time");
+    if let Some(name) = line.names.first() {
+        return Err(unknown_option(name));
+    }
+    let mut server = Server::find("sacctmgr: error")?;
+    let now = match server.ask(Call::Ping)? {
+        Answer::Pong { now, .. } => now,
+        other => return Err(CommandError::unexpected(&other)),
+    };
+    let tz = TimeZone::system();
+    let time = |given: &[String]| -> Result<Option<Timestamp>, CommandError> {
+        let Some(text) = given.last() else { return Ok(None) };
+        let read = parse_past_time_spec(text, now, &tz);
+        read.map(Some).map_err(|error| CommandError::message(format!("sacctmgr: error: {error}")))
+    };
+    let (from, until) = (time(&start)?, time(&end)?);
+    let options = Options {
+        format: (!format.is_empty()).then(|| format.join(",")),
+        no_header: parsed.has(K::Noheader),
+        layout: layout(parsed),
+        ..Options::default()
+    };
+    let text = if line.entity == Entity::Transaction {
+        let found = ask(&mut server, ActivityFilter { actors, from, until })?;
+        audit::transactions(&found, &actions, &tz, &options)
+    } else {
+        // An event may have begun long before: all that happened to nodes is needed to know it.
+        let found = ask(&mut server, ActivityFilter { until, ..ActivityFilter::default() })?;
+        let yesterday = || parse_past_time_spec("yesterday", now, &tz).ok();
+        let from = from.or_else(|| if all_time { None } else { yesterday() });
+        let nodes: Vec<String> =
+            nodes.iter().flat_map(|list| hostlist::expand(list).unwrap_or_default()).collect();
+        let filter = audit::EventFilter { nodes, users, from, until };
+        let cluster = load(&mut server)?.cluster;
+        audit::events(&found, &cluster, &filter, &tz, &options)
+    };
+    query::print(&text.map_err(|error| CommandError::message(error.to_string()))?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn ask(server: &mut Server, filter: ActivityFilter) -> Result<Vec<Activity>, CommandError> {
+    match server.ask(Call::ActivityHistory(filter))? {
+        Answer::Activities(found) => Ok(found),
+        other => Err(CommandError::unexpected(&other)),
+    }
+}

@@ -1,0 +1,95 @@
+//! What an on-call engineer has of a running cluster: the log's story, signals, and an agent that is brought back.
+
+use crate::harness::{Cluster, is_alive, signal, until};
+
+const CONF: &str = "\
+ClusterName=test
+SlurmdParameters=config_overrides
+NodeName=node1 CPUs=8 RealMemory=4000
+PartitionName=main Nodes=node1 Default=YES State=UP
+";
+
+/// The lines of the server's log with this text.
+fn lines(cluster: &Cluster, text: &str) -> Vec<String> {
+    let log = cluster.log("server");
+    log.lines().filter(|line| line.contains(text)).map(str::to_owned).collect()
+}
+
+#[test]
+fn up_log_tells_of_jobs_nodes_configuration_and_recovery() {
+    let cluster = Cluster::up(CONF);
+    let job = cluster.submit(&["-J", "train", "--wrap", "exit 3"]);
+    assert_eq!(cluster.await_end(job), "FAILED|3:0");
+    cluster.shell("scontrol update NodeName=node1 State=DRAIN Reason='bad disk'").ok();
+    cluster.shell("scontrol update NodeName=node1 State=RESUME").ok();
+    let user = crate::harness::user_name();
+    for (text, parts) in [
+        ("state recovered", vec!["jobs=0", "took_ms="]),
+        ("configuration changed", vec!["nodes=1", "cluster=\"test\""]),
+        ("node up", vec!["node=\"node1\""]),
+        ("job submitted", vec!["job=1 ", "name=\"train\"", &*format!("user=\"{user}\"")]),
+        ("job started", vec!["job=1 ", "nodes=\"node1\"", "cpus=1"]),
+        ("job ended", vec!["job=1 ", "state=\"FAILED\"", "exit=3:0"]),
+        ("node taken out", vec!["node=\"node1\"", "reason=\"bad disk\"", "state=Drain"]),
+        ("node resumed", vec!["node=\"node1\""]),
+    ] {
+        let line = until(text, || lines(&cluster, text).into_iter().next());
+        assert!(parts.iter().all(|part| line.contains(part)), "{parts:?} in {line}");
+    }
+    // After a kill the keeper starts the server again, and the log says with what.
+    cluster.kill_alone("server");
+    cluster.shell("sinfo").ok();
+    let again = until("the second start", || lines(&cluster, "state recovered").into_iter().nth(1));
+    assert!(again.contains("jobs=1"), "{again}");
+}
+
+#[test]
+fn up_log_is_json_where_that_is_asked_for() {
+    let cluster = Cluster::folder(CONF);
+    cluster.start_with(&[("SLUICE_LOG_FORMAT", "json")]);
+    cluster.submit(&["-J", "a\"b", "--wrap", "true"]);
+    let line = until("the line", || lines(&cluster, "job submitted").into_iter().next());
+    let line: serde_json::Value = serde_json::from_str(&line).expect("an object");
+    assert_eq!((&line["message"], &line["name"]), (&"job submitted".into(), &"a\"b".into()));
+    assert_eq!((&line["job"], &line["level"]), (&"1".into(), &"INFO".into()));
+}
+
+#[test]
+fn up_hangup_reads_the_configuration_again_and_ends_nothing() {
+    let cluster = Cluster::up(CONF);
+    let daemons = ["server", "server-keeper", "agent", "keeper"];
+    let before: Vec<i32> = daemons.iter().map(|of| cluster.pid(of)).collect();
+    let partitions = || cluster.shell("sinfo -h -o %R").ok();
+    assert_eq!(partitions(), "main\n");
+    for (number, of) in daemons.iter().take(2).enumerate() {
+        let more = format!("{CONF}PartitionName=more{number} Nodes=node1\n");
+        cluster.write_conf("slurm.conf", &more);
+        signal(cluster.pid(of), "HUP");
+        until("the partition", || partitions().contains(&format!("more{number}")).then_some(()));
+    }
+    // A configuration that cannot be read changes nothing, and the log says so.
+    cluster.write_conf("slurm.conf", "Nonsense=1\n");
+    signal(cluster.pid("server"), "HUP");
+    until("the error", || lines(&cluster, "configuration stays as it was").into_iter().next());
+    signal(cluster.pid("agent"), "HUP");
+    signal(cluster.pid("keeper"), "HUP");
+    let job = cluster.submit(&["--wrap", "true"]);
+    assert_eq!(cluster.await_end(job), "COMPLETED|0:0");
+    assert_eq!(daemons.map(|of| cluster.pid(of)).to_vec(), before, "nobody was started again");
+    assert!(before.iter().all(|pid| is_alive(*pid)));
+}
+
+#[test]
+fn up_of_a_cluster_whose_agent_is_lost_brings_it_back() {
+    let cluster = Cluster::up(CONF);
+    cluster.kill("agent");
+    let server = cluster.pid("server");
+    let said = cluster.try_start();
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    assert!(said.stdout.contains("its agent was lost and is started again"), "{}", said.stdout);
+    let job = cluster.submit(&["--wrap", "true"]);
+    assert_eq!(cluster.await_end(job), "COMPLETED|0:0");
+    assert_eq!(cluster.pid("server"), server, "the server goes on");
+    let said = cluster.try_start();
+    assert!(said.code != 0 && said.stderr.contains("already"), "{}", said.stderr);
+}

@@ -1,0 +1,260 @@
+//! `sacctmgr show transactions` and `show event`: who changed what, and when nodes were out of service.
+
+use super::fields::{Field, field};
+use super::{Options, SacctmgrError, first_names, push};
+use crate::output::text::push as push_text;
+use jiff::tz::TimeZone;
+use model::activity::{Activity, ActivityKind, ActivityTarget, SiteThing};
+use model::time::{Timestamp, format_iso};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+pub struct TransactionRow {
+    time: String,
+    action: String,
+    actor: String,
+    place: String,
+    info: String,
+}
+
+/// Not formatted by rustfmt: a row is one line.
+#[rustfmt::skip]
+static TRANSACTIONS: &[Field<TransactionRow>] = &[
+    field("Time", "Time", 19, |r, c| c.push_str(&r.time)),
+    field("Action", "Action", 20, |r, c| c.push_str(&r.action)),
+    field("Actor", "Actor", 10, |r, c| c.push_str(&r.actor)),
+    field("Where", "Where", 20, |r, c| c.push_str(&r.place)),
+    field("Info", "Info", 20, |r, c| c.push_str(&r.info)),
+];
+
+/// The table of what people changed. `actions` keeps those whose action contains one of the words.
+pub fn transactions(
+    activities: &[Activity],
+    actions: &[String],
+    tz: &TimeZone,
+    options: &Options,
+) -> Result<String, SacctmgrError> {
+    let rows = activities.iter().filter_map(|activity| transaction(activity, tz));
+    let wanted = |row: &TransactionRow| {
+        let action = row.action.to_ascii_lowercase();
+        actions.is_empty() || actions.iter().any(|word| action.contains(&word.to_ascii_lowercase()))
+    };
+    let rows: Vec<TransactionRow> = rows.filter(wanted).collect();
+    let mut text = String::new();
+    push(&mut text, TRANSACTIONS, first_names(TRANSACTIONS, TRANSACTIONS.len()), options, &rows)?;
+    Ok(text)
+}
+
+/// What the cluster did by itself is no transaction.
+fn transaction(activity: &Activity, tz: &TimeZone) -> Option<TransactionRow> {
+    let actor = activity.actor.clone()?;
+    let (things, place) = match &activity.target {
+        ActivityTarget::Project(name) => ("Accounts", name.clone()),
+        ActivityTarget::User(name) => ("Users", name.clone()),
+        ActivityTarget::Node(name) => ("Nodes", name.clone()),
+        ActivityTarget::Fleet { name, .. } => ("Fleets", name.clone()),
+        ActivityTarget::Secret { project, name } => ("Secrets", format!("{project}/{name}")),
+        ActivityTarget::Run { name, .. } => ("Runs", name.clone()),
+        ActivityTarget::Job { job, .. } => ("Jobs", job.to_string()),
+        ActivityTarget::Site { kind, name } => (site_words(*kind), name.clone()),
+    };
+    let (verb, things, info) = match &activity.what {
+        ActivityKind::Created => ("Add", things, activity.info.clone()),
+        ActivityKind::Changed => ("Modify", things, activity.info.clone()),
+        ActivityKind::Deleted => ("Remove", things, activity.info.clone()),
+        ActivityKind::MemberSet(user) => ("Modify", "Associations", format!("user='{user}'")),
+        ActivityKind::MemberRemoved(user) => ("Remove", "Associations", format!("user='{user}'")),
+        ActivityKind::NodeUp | ActivityKind::NodeSilent => return None,
+        ActivityKind::NodeDown => {
+            ("Modify", things, format!("state=down reason='{}'", activity.info))
+        }
+        ActivityKind::NodeDrained(why) => ("Modify", things, format!("state=drain reason='{why}'")),
+        ActivityKind::NodeResumed => ("Modify", things, "state=resume".to_owned()),
+    };
+    let time = format_iso(activity.at, tz);
+    Some(TransactionRow { time, action: format!("{verb} {things}"), actor, place, info })
+}
+
+fn site_words(kind: SiteThing) -> &'static str {
+    match kind {
+        SiteThing::Qos => "QOS",
+        SiteThing::Reservation => "Reservations",
+        SiteThing::Partition => "Partitions",
+        SiteThing::Token => "Tokens",
+        SiteThing::Configuration => "Configuration",
+    }
+}
+
+/// A time in which a node was out of service.
+pub struct NodeEvent {
+    cluster: String,
+    node: String,
+    start: Timestamp,
+    end: Option<Timestamp>,
+    state: &'static str,
+    reason: String,
+    user: String,
+}
+
+pub struct EventRow {
+    event: NodeEvent,
+    start: String,
+    end: String,
+}
+
+/// Not formatted by rustfmt: a row is one line.
+#[rustfmt::skip]
+static EVENTS: &[Field<EventRow>] = &[
+    field("Cluster", "Cluster", 10, |r, c| c.push_str(&r.event.cluster)),
+    field("NodeName", "NodeName", 15, |r, c| c.push_str(&r.event.node)),
+    field("TimeStart", "TimeStart", 19, |r, c| c.push_str(&r.start)),
+    field("TimeEnd", "TimeEnd", 19, |r, c| c.push_str(&r.end)),
+    field("State", "State", 6, |r, c| c.push_str(r.event.state)),
+    field("Reason", "Reason", 30, |r, c| c.push_str(&r.event.reason)),
+    field("User", "User", 10, |r, c| push_text!(c, "{}", r.event.user)),
+];
+
+/// Which events of nodes are shown.
+#[derive(Debug, Clone, Default)]
+pub struct EventFilter {
+    pub nodes: Vec<String>,
+    pub users: Vec<String>,
+    /// Those that had not ended by then.
+    pub from: Option<Timestamp>,
+    pub until: Option<Timestamp>,
+}
+
+pub fn events(
+    activities: &[Activity],
+    cluster: &str,
+    filter: &EventFilter,
+    tz: &TimeZone,
+    options: &Options,
+) -> Result<String, SacctmgrError> {
+    let wanted = |event: &NodeEvent| {
+        let listed =
+            |list: &[String], name: &str| list.is_empty() || list.iter().any(|n| n == name);
+        listed(&filter.nodes, &event.node)
+            && listed(&filter.users, &event.user)
+            && event.end.is_none_or(|end| filter.from.is_none_or(|from| end >= from))
+            && filter.until.is_none_or(|until| event.start <= until)
+    };
+    let row = |event: NodeEvent| EventRow {
+        start: format_iso(event.start, tz),
+        end: event.end.map_or_else(|| "Unknown".to_owned(), |end| format_iso(end, tz)),
+        event,
+    };
+    let rows: Vec<EventRow> =
+        node_events(activities, cluster).into_iter().filter(wanted).map(row).collect();
+    let mut text = String::new();
+    push(&mut text, EVENTS, first_names(EVENTS, EVENTS.len()), options, &rows)?;
+    Ok(text)
+}
+
+/// A node that goes down while it is drained, or is drained while it is down, begins another event.
+fn node_events(activities: &[Activity], cluster: &str) -> Vec<NodeEvent> {
+    let mut found: Vec<NodeEvent> = Vec::new();
+    let mut open: BTreeMap<&str, usize> = BTreeMap::new();
+    for activity in activities {
+        let ActivityTarget::Node(node) = &activity.target else { continue };
+        let begins = match &activity.what {
+            ActivityKind::NodeDown => Some(("DOWN", activity.info.clone())),
+            ActivityKind::NodeDrained(why) if why.is_empty() => {
+                Some(("DRAIN", activity.info.clone()))
+            }
+            ActivityKind::NodeDrained(why) => Some(("DRAIN", why.clone())),
+            ActivityKind::NodeResumed => None,
+            // It answers again; what an administrator drained stays so.
+            ActivityKind::NodeUp
+                if open.get(node.as_str()).is_some_and(|at| found[*at].state == "DOWN") =>
+            {
+                None
+            }
+            _ => continue,
+        };
+        if let Some(at) = open.remove(node.as_str()) {
+            found[at].end = Some(activity.at);
+        }
+        if let Some((state, reason)) = begins {
+            open.insert(node, found.len());
+            found.push(NodeEvent {
+                cluster: cluster.to_owned(),
+                node: node.clone(),
+                start: activity.at,
+                end: None,
+                state,
+                reason,
+                user: activity.actor.clone().unwrap_or_else(|| "slurm".to_owned()),
+            });
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn activity(
+        second: i64,
+        actor: Option<&str>,
+        target: ActivityTarget,
+        what: ActivityKind,
+    ) -> Activity {
+        Activity {
+            number: second as u64,
+            at: Timestamp(second * 1000),
+            actor: actor.map(str::to_owned),
+            target,
+            what,
+            info: String::new(),
+        }
+    }
+
+    #[test]
+    fn transactions_have_slurms_columns_and_leave_out_what_nobody_did() {
+        let qos = ActivityTarget::Site { kind: SiteThing::Qos, name: "high".into() };
+        let node = ActivityTarget::Node("n1".into());
+        let list = [
+            activity(1, Some("root"), qos, ActivityKind::Created),
+            activity(2, None, node.clone(), ActivityKind::NodeDown),
+            activity(3, Some("ann"), node, ActivityKind::NodeDrained("bad disk".into())),
+        ];
+        let text = transactions(&list, &[], &TimeZone::UTC, &Options::default()).expect("a table");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines[0],
+            "               Time               Action      Actor                Where                 Info "
+        );
+        assert_eq!(
+            lines[2],
+            "1970-01-01T00:00:01              Add QOS       root                 high                      "
+        );
+        assert!(
+            lines[3].contains("Modify Nodes        ann                   n1 state=drain reason="),
+            "{text}"
+        );
+        assert_eq!(lines.len(), 4);
+        let only = ["add".to_owned()];
+        let text =
+            transactions(&list, &only, &TimeZone::UTC, &Options::default()).expect("a table");
+        assert_eq!(text.lines().count(), 3);
+    }
+
+    #[test]
+    fn events_of_nodes_last_until_the_node_is_back() {
+        let node = || ActivityTarget::Node("n1".into());
+        let list = [
+            activity(1, None, node(), ActivityKind::NodeUp),
+            activity(2, None, node(), ActivityKind::NodeDown),
+            activity(3, None, node(), ActivityKind::NodeUp),
+            activity(4, Some("ann"), node(), ActivityKind::NodeDrained("disk".into())),
+            activity(5, None, node(), ActivityKind::NodeUp),
+        ];
+        let found = node_events(&list, "test");
+        let short: Vec<_> =
+            found.iter().map(|e| (e.state, e.start.0, e.end.map(|end| end.0))).collect();
+        assert_eq!(short, [("DOWN", 2000, Some(3000)), ("DRAIN", 4000, None)]);
+        assert_eq!((found[0].user.as_str(), found[1].user.as_str()), ("slurm", "ann"));
+    }
+}
