@@ -114,23 +114,35 @@ pub async fn admit(shared: &Shared, join: &JoinRequest) -> ToAgent {
     }
 }
 
+/// How soon after a renewal its former certificate is renewed again: the answer may have been lost.
+const LOST_ANSWER_PAUSE: Duration = Duration::from_secs(30);
+
+/// How much before its time a request may come.
+const EARLY_MAX: Duration = Duration::from_secs(1);
+
 /// When the agent with this certificate is to ask for the next one: when half of its life is over. At once where the end is
-/// not known, or the certificate is the one before.
+/// not known.
 pub fn renewal_time(shared: &Shared, nodes: &[String], fingerprint: &str) -> Timestamp {
     let state = shared.read();
-    let rest = state.config.certificate_life / 2;
-    let of_node = |node: &String| {
-        let record = state.joins.get(node)?;
-        let is_current = state.agents.get(node).is_some_and(|known| known == fingerprint);
-        is_current.then_some(record.certificate_end)
+    let life = state.config.certificate_life;
+    let before = |end: Timestamp, rest: Duration| {
+        Timestamp::from_millis(end.millis().saturating_sub(rest.as_millis() as i64))
     };
-    let ends: Option<Vec<Timestamp>> = nodes.iter().map(of_node).collect();
-    let first = ends.and_then(|ends| ends.into_iter().min());
-    first.map_or(Timestamp(0), |end| Timestamp::from_millis(end.millis() - rest.as_millis() as i64))
+    let of_node = |node: &String| {
+        let end = state.joins.get(node)?.certificate_end;
+        let is_current = state.agents.get(node).is_some_and(|known| known == fingerprint);
+        Some(if is_current { before(end, life / 2) } else { before(end, life) + LOST_ANSWER_PAUSE })
+    };
+    let times: Option<Vec<Timestamp>> = nodes.iter().map(of_node).collect();
+    times.and_then(|times| times.into_iter().min()).unwrap_or(Timestamp(0))
 }
 
 /// Gives the agent of a link a new certificate, if it still speaks for its nodes.
 pub async fn renew(shared: &Shared, nodes: Vec<String>, link: &Link, request: &str) {
+    // An agent that asks again and again makes no work for the journal.
+    if clock::now() + EARLY_MAX < renewal_time(shared, &nodes, &link.fingerprint) {
+        return;
+    }
     let end = certificate_end(shared);
     let (certificate, fingerprint) = match shared.identity.certify(request, end) {
         Ok(signed) => signed,

@@ -1,8 +1,8 @@
 //! The thread that runs `MailProg`: `MailProg -s SUBJECT ADDRESS`, with an empty body.
 
-use crate::site_program::SiteProgram;
 use crate::shared::Shared;
 use crate::shared::mail_queue::MailNotice;
+use crate::site_program::SiteProgram;
 use model::allocation::Allocation;
 use model::mail::check_address;
 use slurm::environment::job::JobFacts;

@@ -122,15 +122,12 @@ fn rows(client: &mut Client) -> Result<Vec<Row>, VerbError> {
     let states = cluster.nodes.iter().map(|node| (&*node.config.name, NodeState::of(node).long()));
     let mut states: BTreeMap<&str, String> = states.collect();
     let row = |agent: AgentView| {
-        let of_login = |_: &AgentView| {
-            let word = if agent.connected.is_some() { "login" } else { "login*" };
-            word.to_owned()
+        let of_login = match (agent.login, agent.connected) {
+            (true, Some(_)) => "login",
+            (true, None) => "login*",
+            (false, _) => "-",
         };
-        let state = states.remove(&*agent.node);
-        let state = state.unwrap_or_else(|| match agent.login {
-            true => of_login(&agent),
-            false => "-".to_owned(),
-        });
+        let state = states.remove(&*agent.node).unwrap_or_else(|| of_login.to_owned());
         Row { agent, state }
     };
     Ok(agents.into_iter().map(row).collect())
