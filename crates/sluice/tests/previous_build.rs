@@ -96,7 +96,7 @@ impl Before {
         let [state, conf, bin] = [&state, &conf, &bin].map(|path| path.to_str().unwrap());
         run(&["links", bin]);
         let ports = ["--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"];
-        run(&[&["up", "--detach", "--state", state, "--config", conf][..], &ports].concat());
+        run(&[&["up", "--detach", "--state", state, "--config", conf][..], &ports[..]].concat());
         let script = "echo run >> runs; until [ -e go ]; do sleep 0.05; done; exit 5";
         let job = cluster.submit(&["-o", "/dev/null", "--wrap", script]);
         cluster.await_file("runs", |text| text.lines().count() == 1);
@@ -136,8 +136,13 @@ impl Before {
     /// New work of every kind, by this build's commands.
     fn works(&mut self, when: &str) {
         let cluster = &self.cluster;
-        let ended =
-            cluster.submit(&["-o", "works.out", "--wrap", "srun -n2 -N2 echo $SLURM_JOB_ID"]);
+        let ended = cluster.submit(&[
+            "-N2",
+            "-o",
+            "works.out",
+            "--wrap",
+            "srun -n2 -N2 echo $SLURM_JOB_ID",
+        ]);
         assert_eq!(cluster.await_end(ended), "COMPLETED|0:0", "{when}");
         assert_eq!(cluster.read("works.out"), format!("{ended}\n{ended}\n"), "{when}");
         let said = cluster.shell("srun -n1 sh -c 'echo out; exit 4'");
@@ -199,7 +204,7 @@ fn root_soak_rolling_upgrade_of_the_server_first_keeps_jobs_and_sruns() {
     let mut before = Before::up();
     assert_eq!(before.upgraded(), (false, false));
     before.upgrade_server();
-    until("the agent is back", || (before.upgraded().0).then_some(()));
+    until("the agent is back", || before.upgraded().0.then_some(()));
     assert!(!before.upgraded().1, "the agent is still of the build before");
     before.works("a new server with agents of the build before");
     let agent = before.upgrade_agent();
