@@ -72,7 +72,7 @@ fn up_top_shows_the_cluster_cancels_holds_and_explains_by_keys_and_gives_the_ter
     top.until("the question", |seen| seen.contains(&format!("Cancel job {running}?")));
     top.press("y");
     top.until("the cancel", |seen| seen.contains("cancelled"));
-    assert_eq!(cluster.await_end(running), "CANCELLED");
+    assert!(cluster.await_end(running).starts_with("CANCELLED"));
     top.resize((40, 10));
     top.until("a smaller frame", |seen| seen.contains("? help"));
     top.press("q");

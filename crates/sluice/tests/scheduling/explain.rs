@@ -131,8 +131,8 @@ fn up_arrays_run_names_json_and_unknown_jobs_are_explained() {
         ("77", "sluice: error: job 77 does not exist\n"),
         ("nobody", "sluice: error: job nobody does not exist\n"),
         (
-            "1.0",
-            "sluice: error: \"1.0\" names no job: right is 12, 12_3, 12_[4-7] or a run's name\n",
+            "1.x",
+            "sluice: error: \"1.x\" names no job: right is 12, 12_3, 12_[4-7] or a run's name\n",
         ),
     ] {
         let said = cluster.sluice(&["explain", what]);
