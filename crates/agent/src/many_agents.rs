@@ -16,7 +16,7 @@ use model::node::{NodeConfig, NodeFacts};
 use model::run::{ExitStatus, Usage};
 use model::time::Timestamp;
 use std::collections::{HashMap, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -156,8 +156,8 @@ async fn live(folder: PathBuf, join_file: PathBuf, job_time: Duration, counts: A
 }
 
 async fn join(
-    folder: &PathBuf,
-    join_file: &PathBuf,
+    folder: &Path,
+    join_file: &Path,
     job_time: Duration,
     counts: &Arc<Counts>,
 ) -> Result<(QuietAgent, Credentials), AgentError> {

@@ -15,6 +15,7 @@ use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, fstat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use std::ffi::CString;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use wire::order::UserIds;
@@ -53,7 +54,7 @@ fn make(
     (uid, gid): (u32, u32),
     size: Option<Bytes>,
 ) -> Result<(), String> {
-    let home = home(node, folder)?;
+    let home = make_home(node, folder)?;
     let made = make_in(&home, folder, (uid, gid))?;
     let Some(size) = size else { return Ok(()) };
     let limited = limit(&home, &made, folder, size);
@@ -64,17 +65,22 @@ fn make(
     limited
 }
 
-/// The new folder, its owner's alone.
+/// The new folder, its owner's alone; or nothing is left of it.
 fn make_in(
     home: &TrustedDir,
     folder: &VolumeFolder,
     (uid, gid): (u32, u32),
 ) -> Result<OwnedFd, String> {
     let failed = |e: Errno| format!("cannot make its folder: {}", e.desc());
-    mkdirat(home, folder.name.as_str(), Mode::S_IRWXU).map_err(failed)?;
-    let made = openat(home, folder.name.as_str(), FOLDER, Mode::empty()).map_err(failed)?;
-    give_to_user(&made, uid, gid).map_err(failed)?;
-    Ok(made)
+    let name = folder.name.as_str();
+    mkdirat(home, name, Mode::S_IRWXU).map_err(failed)?;
+    let made = openat(home, name, FOLDER, Mode::empty())
+        .and_then(|made| give_to_user(&made, uid, gid).map(|()| made));
+    if made.is_err() {
+        // One that stayed would be root's, and in the way of the next attempt.
+        let _ = unlinkat(home, name, UnlinkatFlags::RemoveDir);
+    }
+    made.map_err(failed)
 }
 
 fn limit(
@@ -102,13 +108,8 @@ fn number_of(name: &str) -> u32 {
 }
 
 fn remove(node: &Path, folder: &VolumeFolder) -> Result<(), String> {
-    // A shared folder without that of volumes is one that is not mounted here: what is to be removed is elsewhere.
-    if let Some(shared) = &folder.shared
-        && !Path::new(shared).join(IN_SHARED).is_dir()
-    {
-        return Err(format!("the shared folder {shared} has no volumes here: is it mounted?"));
-    }
-    let home = home(node, folder)?;
+    // A node's own folder may be gone with all of its volumes.
+    let Some(home) = open_home(node, folder)? else { return Ok(()) };
     let opened = openat(&home, folder.name.as_str(), FOLDER, Mode::empty()).ok();
     let project = opened.as_ref().and_then(|opened| quota::project_of(opened.as_fd()));
     drop(opened);
@@ -123,13 +124,18 @@ fn remove(node: &Path, folder: &VolumeFolder) -> Result<(), String> {
 
 /// Opens the folder of a volume for a job of this user, which makes one of `instance: true` that is missing.
 pub(crate) fn open(node: &Path, folder: &VolumeFolder, user: &UserIds) -> Result<OwnedFd, String> {
-    let home = home(node, folder)?;
+    const MISSING: &str = "its folder is not there";
+    let home = if folder.instance {
+        make_home(node, folder)?
+    } else {
+        open_home(node, folder)?.ok_or(MISSING)?
+    };
     let opened = match openat(&home, folder.name.as_str(), FOLDER, Mode::empty()) {
         Err(Errno::ENOENT) if folder.instance => {
             check_count(&home, user.uid)?;
             make_in(&home, folder, (user.uid, user.gid))?
         }
-        Err(Errno::ENOENT) => return Err("its folder is not there".into()),
+        Err(Errno::ENOENT) => return Err(MISSING.into()),
         opened => opened.map_err(|e| format!("cannot open its folder: {}", e.desc()))?,
     };
     let owner = fstat(&opened).map_err(|e| e.desc().to_owned())?.st_uid;
@@ -139,18 +145,38 @@ pub(crate) fn open(node: &Path, folder: &VolumeFolder, user: &UserIds) -> Result
     Ok(opened)
 }
 
-/// The closed folder that holds the volumes of this place.
-fn home(node: &Path, folder: &VolumeFolder) -> Result<TrustedDir, String> {
-    let path = match &folder.shared {
-        None => node.join(OF_NODE),
-        Some(shared) if !Path::new(shared).is_dir() => {
-            return Err(format!("the shared folder {shared} is not there"));
+/// The closed folder that holds the volumes of this place, for a new one of them.
+fn make_home(node: &Path, folder: &VolumeFolder) -> Result<TrustedDir, String> {
+    let path = home_path(node, folder)?;
+    closed(TrustedDir::make(&path), &path)
+}
+
+/// The folder that holds the volumes of this place; nothing where the node has none of its own. A shared folder without it
+/// is one that is not mounted here, and its volumes are elsewhere: what is made below it now would look like them.
+fn open_home(node: &Path, folder: &VolumeFolder) -> Result<Option<TrustedDir>, String> {
+    let path = home_path(node, folder)?;
+    match (TrustedDir::open(&path), &folder.shared) {
+        (Err(e), None) if e.kind() == ErrorKind::NotFound => Ok(None),
+        (Err(e), Some(shared)) if e.kind() == ErrorKind::NotFound => {
+            Err(format!("the shared folder {shared} has no volumes here: is it mounted?"))
         }
-        Some(shared) => Path::new(shared).join(IN_SHARED),
-    };
-    let home = TrustedDir::make(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-    home.set_mode(CLOSED).map_err(|e| format!("{}: {e}", path.display()))?;
-    Ok(home)
+        (opened, _) => closed(opened, &path).map(Some),
+    }
+}
+
+fn home_path(node: &Path, folder: &VolumeFolder) -> Result<PathBuf, String> {
+    match &folder.shared {
+        None => Ok(node.join(OF_NODE)),
+        Some(shared) if !Path::new(shared).is_dir() => {
+            Err(format!("the shared folder {shared} is not there"))
+        }
+        Some(shared) => Ok(Path::new(shared).join(IN_SHARED)),
+    }
+}
+
+fn closed(home: io::Result<TrustedDir>, path: &Path) -> Result<TrustedDir, String> {
+    let closed = home.and_then(|home| home.set_mode(CLOSED).map(|()| home));
+    closed.map_err(|e| format!("{}: {e}", path.display()))
 }
 
 /// Refuses a user's next folder beyond the bound.
@@ -243,6 +269,29 @@ mod tests {
         let more = open(node.path(), &instance("more", user.uid), &user).expect_err("too many");
         assert!(more.contains("already"), "{more}");
         assert!(open(node.path(), &instance("c0", user.uid), &user).is_ok(), "a known one");
+    }
+
+    /// A shared folder that is not mounted is an empty folder here: nothing is made in it, and nothing counts as removed.
+    #[test]
+    fn shared_folder_that_is_not_mounted_is_neither_opened_nor_cleared() {
+        let (node, shared) = (tempfile::tempdir(), tempfile::tempdir());
+        let (node, shared) = (node.expect("a folder"), shared.expect("a folder"));
+        let json = serde_json::json!({"shared": shared.path(), "name": "d.0123456789abcdef"});
+        let data: VolumeFolder = serde_json::from_value(json).expect("a folder");
+        let user = own_user();
+        for _ in 0..2 {
+            let opened = open(node.path(), &data, &user).map(drop);
+            for said in [opened, remove(node.path(), &data)] {
+                let said = said.expect_err("not mounted");
+                assert!(said.ends_with("has no volumes here: is it mounted?"), "{said}");
+            }
+            let mut entries = std::fs::read_dir(shared.path()).expect("listed");
+            assert!(entries.next().is_none(), "nothing is made there");
+        }
+        assert_eq!(make(node.path(), &data, (user.uid, user.gid), None), Ok(()));
+        assert!(open(node.path(), &data, &user).is_ok());
+        assert_eq!(remove(node.path(), &data), Ok(()));
+        assert_eq!(remove(node.path(), &data), Ok(()), "a deletion that is repeated");
     }
 
     #[test]

@@ -193,7 +193,9 @@ async fn install_with(
     };
     let own = owner(shared, work);
     let has_joined = || shared.read().has_live_certificate(&work.node, clock::now());
-    let join_file = if probe.get("owner") == own && has_joined() && !work.join_again {
+    // A host may be the node's own, and have lost what its agent joined with.
+    let has_file = probe.get("owner") == own && probe.get("join") == "yes";
+    let join_file = if has_file && has_joined() && !work.join_again {
         Vec::new()
     } else {
         let issued =
@@ -227,9 +229,14 @@ async fn prepare(
     let said = client.run(&script::probe(), b"", COMMAND_TIMEOUT).await?.ok("check")?;
     let probe = Probe::read(&said);
     probe.check(program)?;
-    check_owner(shared, &owner(shared, work), probe.get("owner"))?;
+    let (own, before) = (owner(shared, work), probe.get("owner"));
+    check_owner(shared, &own, before)?;
+    if before != own {
+        let claim = script::as_root(probe.is_root(), &script::claim(&own, before));
+        client.run(&claim, b"", COMMAND_TIMEOUT).await?.ok("taking of the host")?;
+    }
     if probe.get("digest") != program.digest {
-        upload(program, &probe, client).await?;
+        upload(program, &probe, &own, client).await?;
     }
     Ok(probe)
 }
@@ -252,14 +259,19 @@ fn check_owner(shared: &Shared, own: &str, found: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn upload(program: &Program, probe: &Probe, client: &SshClient) -> Result<(), Failure> {
+async fn upload(
+    program: &Program,
+    probe: &Probe,
+    own: &str,
+    client: &SshClient,
+) -> Result<(), Failure> {
     let mut at = 0;
     let next = || {
         let chunk = program.chunk(at)?;
         at += chunk.len() as u64;
         Ok(chunk)
     };
-    let command = script::as_root(probe.is_root(), &script::upload(&program.digest));
+    let command = script::as_root(probe.is_root(), &script::upload(&program.digest, own));
     let said = client.feed(&command, next, UPLOAD_TIMEOUT).await?;
     if said.stderr.contains("No space left on device") {
         return Err("no space left in /var/lib while the program was uploaded".into());

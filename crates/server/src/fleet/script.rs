@@ -51,21 +51,26 @@ if grep -q cgroup /proc/mounts 2>/dev/null; then echo cgroup=yes; else echo cgro
 if [ -d /run/systemd/system ]; then echo systemd=yes; else echo systemd=no; fi
 if [ -e {NODE_DIR} ]; then echo node=yes; else echo node=no; fi
 echo owner=$(cat {DIR}/owner 2>/dev/null)
+if [ -s {DIR}/join ]; then echo join=yes; else echo join=no; fi
 echo digest=$(sha256sum {DIR}/sluice 2>/dev/null | cut -d ' ' -f 1)
 "#
     );
     format!("sh -c {}", quoted(&script))
 }
 
-/// Takes the program from standard input. The name is given once the file is whole, on disk, and runs here.
-pub fn upload(digest: &str) -> String {
+/// Takes the program from standard input, on a host that is the owner's. The name is given once the file is whole, on disk,
+/// and runs here, unless the host was given up meanwhile.
+pub fn upload(digest: &str, owner: &str) -> String {
     format!(
-        r#"umask 022; D={DIR}; mkdir -p $D && cat > $D/sluice.new && chmod 755 $D/sluice.new || {{ rm -f $D/sluice.new; exit 1; }}
+        r#"umask 022; D={DIR}; cat > $D/sluice.new && chmod 755 $D/sluice.new || {{ rm -f $D/sluice.new; exit 1; }}
 found=$(sha256sum < $D/sluice.new | cut -d ' ' -f 1)
 if [ "$found" != {digest} ]; then rm -f $D/sluice.new; echo "the program did not arrive whole" >&2; exit 1; fi
 sync $D/sluice.new 2>/dev/null || sync
 $D/sluice.new --version >/dev/null || {{ rm -f $D/sluice.new; exit 1; }}
-mv -f $D/sluice.new $D/sluice"#
+{lock}if [ "$(cat $D/owner 2>/dev/null)" != {owner} ]; then rm -f $D/sluice.new; echo "the host became another instance meanwhile" >&2; exit 1; fi
+mv -f $D/sluice.new $D/sluice"#,
+        lock = installation_lock(),
+        owner = quoted(owner)
     )
 }
 
@@ -85,26 +90,33 @@ fn installation_lock() -> &'static str {
      fi\n"
 }
 
-/// Says whose host this is, takes a join file from standard input if there is one, and starts the agent anew. `before` is
-/// the owner that was found and may be replaced: the host may be somebody else's by now.
-pub fn start(owner: &str, before: &str, with_systemd: bool) -> String {
-    let begin = format!(
+/// Says whose host this is, before anything is brought there: what removes it goes by that. `before` is the owner that was
+/// found and may be replaced, whose join file is of no use: the host may be somebody else's by now.
+pub fn claim(owner: &str, before: &str) -> String {
+    format!(
         r#"umask 022; D={DIR}; {lock}mkdir -p $D/state || exit 1
 if ! (set -C; printf '%s\n' {owner} > $D/owner) 2>/dev/null; then
   found=$(cat $D/owner)
   if [ "$found" != {owner} ]; then
     if [ "$found" != {before} ]; then echo "the host became another instance meanwhile" >&2; exit 1; fi
-    printf '%s\n' {owner} > $D/owner.new && mv -f $D/owner.new $D/owner || exit 1
+    rm -f $D/join; printf '%s\n' {owner} > $D/owner.new && mv -f $D/owner.new $D/owner || exit 1
   fi
 fi
-umask 077; cat > $D/join.new || exit 1
-: >> $D/state/agent.log
-if [ -s $D/join.new ]; then mv -f $D/join.new $D/join; else rm -f $D/join.new; fi
-umask 022
 "#,
         lock = installation_lock(),
         owner = quoted(owner),
         before = quoted(before)
+    )
+}
+
+/// Makes sure whose host this is, takes a join file from standard input if there is one, and starts the agent anew.
+pub fn start(owner: &str, before: &str, with_systemd: bool) -> String {
+    let begin = format!(
+        "{}umask 077; cat > $D/join.new || exit 1\n\
+         : >> $D/state/agent.log\n\
+         if [ -s $D/join.new ]; then mv -f $D/join.new $D/join; else rm -f $D/join.new; fi\n\
+         umask 022\n",
+        claim(owner, before)
     );
     let agent = "$D/sluice agent --state $D/state --join $D/join";
     let run = if with_systemd {
@@ -136,7 +148,7 @@ pub fn remove(owner: &str) -> String {
 {stop}if [ -e /etc/systemd/system/{UNIT} ]; then
   systemctl disable --quiet {UNIT}; rm -f /etc/systemd/system/{UNIT}; systemctl daemon-reload
 fi
-cd / && rm -rf $D/state $D/join $D/join.new $D/sluice.new $D/sluice && rm -f $D/owner && rmdir $D"#,
+cd / && rm -rf $D/state $D/join $D/join.new $D/owner.new $D/sluice.new $D/sluice && rm -f $D/owner && rmdir $D"#,
         lock = installation_lock(),
         owner = quoted(owner),
         stop = stop()
@@ -152,8 +164,13 @@ mod tests {
     #[test]
     fn scripts_are_read_by_a_shell() {
         let owner = "abc it's-0";
-        let scripts =
-            [upload("00"), start(owner, "", true), start(owner, "b", false), remove(owner)];
+        let scripts = [
+            claim(owner, ""),
+            upload("00", owner),
+            start(owner, "", true),
+            start(owner, "b", false),
+            remove(owner),
+        ];
         let whole = scripts.iter().flat_map(|s| [as_root(true, s), as_root(false, s)]);
         for script in scripts.iter().cloned().chain(whole).chain([probe(), last_words()]) {
             let read = Command::new("sh").args(["-n", "-c", &script]).output().expect("a shell");
@@ -214,6 +231,14 @@ mod tests {
         assert!(here(remove("c a-0 1")).0);
         assert_eq!(owner(), "c b-0 2\n");
         assert_eq!(here(remove("c b-0 2")), (true, String::new()));
+        assert!(!dir.exists());
+        // A host that is given up amid the upload keeps nothing of it, and the upload does not bring it back.
+        assert_eq!(here(claim("c a-0 1", "")), (true, String::new()));
+        assert!(!here(claim("c b-0 2", "")).0, "it has an owner before the program comes");
+        std::fs::write(dir.join("sluice.new"), "a part of it").expect("written");
+        assert_eq!(here(remove("c a-0 1")), (true, String::new()));
+        assert!(!dir.exists());
+        assert!(!here(upload("00", "c a-0 1")).0);
         assert!(!dir.exists());
     }
 }

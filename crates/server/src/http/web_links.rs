@@ -13,11 +13,11 @@ use wire::client::{Answer, WebLinkQuery};
 pub fn answer(shared: &Shared, by: Principal, wanted: &WebLinkQuery) -> Result<Answer, Refusal> {
     let WebLinkQuery { job, rank, port, whole_path } = *wanted;
     let target = ProxyTarget { job, rank, port };
-    proxy::check(shared, &by, target)?;
+    let owner = proxy::check(shared, &by, target)?;
     if port == 0 {
         return Err(Refusal::Other("port 0: expected one from 1 to 65535".into()));
     }
-    let secret = shared.volatile.proxy.make_link(by, target, Instant::now());
+    let secret = shared.volatile.proxy.make_link(by, owner, target, Instant::now());
     let secret = secret.ok_or_else(|| Refusal::Other("too many links wait to be opened".into()))?;
     let base = match login_hint(shared) {
         Some(hint) => hint.url,

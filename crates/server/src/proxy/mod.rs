@@ -14,7 +14,7 @@ use crate::clock;
 use crate::http::authenticate::{self, Caller};
 use crate::http::peer::{HeldSlot, Peer};
 use crate::shared::Shared;
-use crate::shared::proxy_sessions::{OpenedPass, ProxyTarget};
+use crate::shared::proxy_sessions::{OpenedPass, ProxyTarget, RedeemRefusal};
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
@@ -90,8 +90,8 @@ pub fn link_path(target: ProxyTarget, is_whole: bool, secret: &str) -> String {
     format!("/proxy/{kind}/{}{rank}/{}/?{LINK}={secret}", target.job, target.port)
 }
 
-/// Refuses whom the job is not for.
-pub fn check(shared: &Shared, by: &Principal, target: ProxyTarget) -> Result<(), Refusal> {
+/// Refuses whom the job is not for, and says whose it is.
+pub fn check(shared: &Shared, by: &Principal, target: ProxyTarget) -> Result<u32, Refusal> {
     let state = shared.read();
     let unknown = || Refusal::UnknownJob(target.job.to_string());
     let job = state.jobs.get(&target.job).ok_or_else(unknown)?;
@@ -100,7 +100,7 @@ pub fn check(shared: &Shared, by: &Principal, target: ProxyTarget) -> Result<(),
         return Err(Refusal::AccessDenied);
     }
     match job.attempt() {
-        Some(_) => Ok(()),
+        Some(_) => Ok(job.spec.owner.uid),
         None if job.has_ended() => Err(Refusal::JobEnded(target.job)),
         None => Err(Refusal::JobNotRunning(target.job)),
     }
@@ -127,7 +127,7 @@ pub async fn proxy(
         return said(StatusCode::FORBIDDEN, "this page is not one of this server's");
     }
     match check(&shared, &by, asked.target) {
-        Ok(()) => {}
+        Ok(_) => {}
         Err(why @ Refusal::AccessDenied) => return said(StatusCode::FORBIDDEN, &why.to_string()),
         Err(why) => return said(StatusCode::NOT_FOUND, &why.to_string()),
     }
@@ -203,20 +203,22 @@ fn redeem(
     secret: &str,
     rest: &str,
 ) -> Response {
-    let (now, sessions) = (Instant::now(), &shared.volatile.proxy);
-    let Some(pass) = sessions.redeem(secret, asked.target, now) else {
-        let why = "this link was used, or is too old: `sluice port JOB PORT --web` makes another";
-        return said(StatusCode::FORBIDDEN, why);
+    let known = headers::cookies(request.headers(), headers::BROWSER);
+    let redeemed = shared.volatile.proxy.redeem(secret, asked.target, known, Instant::now());
+    let OpenedPass { cookie, browser } = match redeemed {
+        Ok(pass) => pass,
+        Err(why) => {
+            let why = match why {
+                RedeemRefusal::NotGood => {
+                    "this link was used, or is too old: `sluice port JOB PORT --web` makes another"
+                }
+                RedeemRefusal::OtherPagesOpen => {
+                    "this browser has pages of another user's jobs open: use another, or a private window"
+                }
+            };
+            return said(StatusCode::FORBIDDEN, why);
+        }
     };
-    // All pages have the server's name, and a page of one user's job is not to reach those of another in the same browser.
-    let mut known = headers::cookies(request.headers(), headers::BROWSER);
-    let known = known.find_map(|secret| sessions.user_of_browser(secret, now));
-    if known.is_some_and(|user| user != pass.uid) {
-        let why =
-            "this browser has pages of another user's jobs open: use another, or a private window";
-        return said(StatusCode::FORBIDDEN, why);
-    }
-    let OpenedPass { cookie, browser, .. } = pass;
     let query = if rest.is_empty() { String::new() } else { format!("?{rest}") };
     let mut response = redirect(
         StatusCode::SEE_OTHER,

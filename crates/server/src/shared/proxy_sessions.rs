@@ -31,16 +31,32 @@ pub struct ProxyTarget {
 pub struct ProxySessions {
     links: Mutex<Passes>,
     cookies: Mutex<Passes>,
-    /// The browsers that were let in, each with the user whose pages it shows.
+    /// The browsers that were let in, each with its viewer and the owner whose pages it shows.
     browsers: Mutex<Passes>,
 }
 
 /// What a browser gets for a link.
 #[derive(Debug)]
 pub struct OpenedPass {
-    pub uid: u32,
     pub cookie: String,
     pub browser: String,
+}
+
+/// Why a browser gets nothing for a link.
+#[derive(Debug, PartialEq, Eq)]
+pub enum RedeemRefusal {
+    /// The link was used, is too old, or is for another page.
+    NotGood,
+    /// The browser shows pages to another viewer, or of another owner's jobs.
+    OtherPagesOpen,
+}
+
+/// Who looks at pages in a browser, and whose jobs' pages they are. Pages share one origin, and an administrator may open
+/// everybody's: scripts of one user's page are not to reach the pages of another, nor the administrator's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Viewed {
+    viewer: u32,
+    owner: u32,
 }
 
 type Hash = [u8; 32];
@@ -51,25 +67,53 @@ struct Passes(HashMap<Hash, Pass>);
 #[derive(Clone)]
 struct Pass {
     who: Principal,
+    /// The owner of the job.
+    owner: u32,
     target: ProxyTarget,
     made: Timestamp,
     until: Instant,
 }
 
+impl Pass {
+    fn viewed(&self) -> Viewed {
+        Viewed { viewer: self.who.uid, owner: self.owner }
+    }
+}
+
 impl ProxySessions {
-    /// A secret for a link of this user; nothing where there are too many.
-    pub fn make_link(&self, who: Principal, target: ProxyTarget, now: Instant) -> Option<String> {
-        held(&self.links).add(Pass { who, target, made: clock::now(), until: now + LINK_LIFE }, now)
+    /// A secret for a link of this user to a page of this owner's job; nothing where there are too many.
+    pub fn make_link(
+        &self,
+        who: Principal,
+        owner: u32,
+        target: ProxyTarget,
+        now: Instant,
+    ) -> Option<String> {
+        let (made, until) = (clock::now(), now + LINK_LIFE);
+        held(&self.links).add(Pass { who, owner, target, made, until }, now)
     }
 
-    /// Exchanges the secret of a link for those of cookies.
-    pub fn redeem(&self, secret: &str, target: ProxyTarget, now: Instant) -> Option<OpenedPass> {
-        let pass = held(&self.links).0.remove(&hash(secret))?;
-        let is_good = pass.target == target && pass.until > now;
-        let pass = Pass { until: now + COOKIE_LIFE, ..is_good.then_some(pass)? };
-        let uid = pass.who.uid;
-        let browser = held(&self.browsers).add(pass.clone(), now)?;
-        Some(OpenedPass { uid, cookie: held(&self.cookies).add(pass, now)?, browser })
+    /// Exchanges the secret of a link for those of cookies. `browser` has the cookies of the browser that were set before:
+    /// it shows the pages of one owner to one viewer. A page that is open keeps its scripts whatever becomes of its cookie,
+    /// so another owner's page needs another browser.
+    pub fn redeem<'b>(
+        &self,
+        secret: &str,
+        target: ProxyTarget,
+        mut browser: impl Iterator<Item = &'b str>,
+        now: Instant,
+    ) -> Result<OpenedPass, RedeemRefusal> {
+        let pass = held(&self.links).0.remove(&hash(secret));
+        let is_good = |pass: &Pass| pass.target == target && pass.until > now;
+        let pass = pass.filter(is_good).ok_or(RedeemRefusal::NotGood)?;
+        if browser.any(|known| self.viewed(known, now).is_some_and(|seen| seen != pass.viewed())) {
+            return Err(RedeemRefusal::OtherPagesOpen);
+        }
+        let pass = Pass { until: now + COOKIE_LIFE, ..pass };
+        let browser = held(&self.browsers).add(pass.clone(), now);
+        let cookie = held(&self.cookies).add(pass, now);
+        let made = cookie.zip(browser).ok_or(RedeemRefusal::NotGood)?;
+        Ok(OpenedPass { cookie: made.0, browser: made.1 })
     }
 
     /// Whom a cookie lets in, and since when he has had the link to it.
@@ -84,11 +128,11 @@ impl ProxySessions {
         (pass.target == target && pass.until > now).then(|| (pass.who.clone(), pass.made))
     }
 
-    /// The user whose pages a browser with this cookie shows.
-    pub fn user_of_browser(&self, secret: &str, now: Instant) -> Option<u32> {
+    /// What a browser with this cookie shows.
+    fn viewed(&self, secret: &str, now: Instant) -> Option<Viewed> {
         let browsers = held(&self.browsers);
         let pass = browsers.0.get(&hash(secret)).filter(|pass| pass.until > now)?;
-        Some(pass.who.uid)
+        Some(pass.viewed())
     }
 }
 
@@ -126,6 +170,7 @@ impl Passes {
 mod tests {
     use super::*;
     use model::principal::Role;
+    use std::iter::empty;
 
     fn user(uid: u32) -> Principal {
         Principal {
@@ -145,33 +190,53 @@ mod tests {
     fn link_is_good_once_in_time_and_for_its_port_alone() {
         let (sessions, now) = (ProxySessions::default(), Instant::now());
         let link =
-            |sessions: &ProxySessions| sessions.make_link(user(7), TARGET, now).expect("made");
+            |sessions: &ProxySessions| sessions.make_link(user(7), 7, TARGET, now).expect("made");
+        let redeem = |secret: &str, target, now| sessions.redeem(secret, target, empty(), now);
         let (other, late) = (ProxyTarget { port: 81, ..TARGET }, now + LINK_LIFE);
         let one = link(&sessions);
-        let OpenedPass { cookie, browser, uid } =
-            sessions.redeem(&one, TARGET, now).expect("a cookie");
-        assert_eq!((uid, sessions.user_of_browser(&browser, now)), (7, Some(7)));
-        assert_eq!(sessions.user_of_browser(&cookie, now), None);
+        let OpenedPass { cookie, browser } = redeem(&one, TARGET, now).expect("a cookie");
+        assert_eq!(sessions.viewed(&browser, now), Some(Viewed { viewer: 7, owner: 7 }));
+        assert_eq!(sessions.viewed(&cookie, now), None);
         assert_ne!(cookie, one);
-        assert!(sessions.redeem(&one, TARGET, now).is_none(), "once");
-        assert!(sessions.redeem(&link(&sessions), other, now).is_none());
-        assert!(sessions.redeem(&link(&sessions), TARGET, late).is_none());
+        assert!(redeem(&one, TARGET, now).is_err(), "once");
+        assert!(redeem(&link(&sessions), other, now).is_err());
+        assert!(redeem(&link(&sessions), TARGET, late).is_err());
         assert_eq!(sessions.who(&cookie, TARGET, now).map(|(who, _)| who.uid), Some(7));
         assert_eq!(sessions.who(&cookie, other, now), None);
         assert_eq!(sessions.who(&cookie, TARGET, now + COOKIE_LIFE), None);
         assert_eq!(sessions.who("", TARGET, now), None);
     }
 
+    /// Root may open everybody's pages, and not in the browser that shows its own.
+    #[test]
+    fn browser_shows_pages_of_one_owner_to_one_viewer() {
+        let (sessions, now) = (ProxySessions::default(), Instant::now());
+        let open = |viewer: u32, owner: u32, browser: Option<&str>| {
+            let link = sessions.make_link(user(viewer), owner, TARGET, now).expect("made");
+            let opened = sessions.redeem(&link, TARGET, browser.into_iter(), now);
+            opened.map(|pass| pass.browser)
+        };
+        let refused = Err(RedeemRefusal::OtherPagesOpen);
+        let with_users = open(0, 7, None).expect("a page of a user's job");
+        assert_eq!(open(0, 0, Some(&with_users)), refused, "root's own beside it");
+        assert_eq!(open(0, 8, Some(&with_users)), refused, "nor another user's");
+        assert_eq!(open(7, 7, Some(&with_users)), refused, "nor for another viewer");
+        assert!(open(0, 7, Some(&with_users)).is_ok(), "another page of the same user");
+        let with_own = open(0, 0, None).expect("in another browser");
+        assert_eq!(open(0, 7, Some(&with_own)), refused, "in whatever order");
+        assert!(open(0, 0, Some(&with_own)).is_ok());
+    }
+
     #[test]
     fn oldest_link_of_a_user_goes_first() {
         let (sessions, now) = (ProxySessions::default(), Instant::now());
-        let first = sessions.make_link(user(7), TARGET, now).expect("made");
-        let of_another = sessions.make_link(user(8), TARGET, now).expect("made");
+        let first = sessions.make_link(user(7), 7, TARGET, now).expect("made");
+        let of_another = sessions.make_link(user(8), 8, TARGET, now).expect("made");
         for n in 0..OF_USER_MAX {
             let at = now + Duration::from_millis(n as u64 + 1);
-            assert!(sessions.make_link(user(7), TARGET, at).is_some());
+            assert!(sessions.make_link(user(7), 7, TARGET, at).is_some());
         }
-        assert!(sessions.redeem(&first, TARGET, now).is_none());
-        assert!(sessions.redeem(&of_another, TARGET, now).is_some());
+        assert!(sessions.redeem(&first, TARGET, empty(), now).is_err());
+        assert!(sessions.redeem(&of_another, TARGET, empty(), now).is_ok());
     }
 }

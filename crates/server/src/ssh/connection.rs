@@ -2,7 +2,9 @@
 
 use super::access::{self, Access, upstream_id};
 use super::channel_end::{ChannelEnd, ChannelOpen, ServedChannels, channel_end};
+use super::entry::Entry;
 use super::forward::Forwarder;
+use super::forward_step::ForwardClient;
 use super::input_limit::{CHANNELS_MAX, InputLimit, TRICKLE_PAUSE};
 use super::launch::{Program, SessionRequest, Terminal, is_client_variable};
 use super::session::{self, ClientInput, ClientSender, FromClient, Output, signal_number};
@@ -37,16 +39,14 @@ pub struct Connection {
     shared: Arc<Shared>,
     slot: PortConnection,
     input: InputLimit,
-    access: Option<Access>,
-    /// The key that let it in.
-    key: Option<PublicKey>,
+    entry: Option<Entry>,
     /// Set where the job is chosen before the client says a login name, which then says nothing: in a connection inside
     /// another one, whose key is asked for once more, and in one from another node of the run.
     destination: Option<String>,
     /// A connection inside another one has none inside it.
     is_nested: bool,
     /// Told once, who came in.
-    admitted: Option<oneshot::Sender<Access>>,
+    admitted: Option<oneshot::Sender<Entry>>,
     channels: HashMap<ChannelId, OpenChannel>,
     /// Places for channels, of this connection and those inside it together.
     places: Arc<Semaphore>,
@@ -106,7 +106,7 @@ impl Connection {
         shared: Arc<Shared>,
         slot: PortConnection,
         input: InputLimit,
-        admitted: oneshot::Sender<Access>,
+        admitted: oneshot::Sender<Entry>,
         config: Arc<Config>,
         destination: Option<String>,
         tunnel_idle: Duration,
@@ -115,8 +115,7 @@ impl Connection {
             shared,
             slot,
             input,
-            access: None,
-            key: None,
+            entry: None,
             destination,
             is_nested: false,
             admitted: Some(admitted),
@@ -135,16 +134,15 @@ impl Connection {
     }
 
     /// A connection inside this one, to the same job.
-    fn within(&self, access: &Access) -> Self {
+    fn within(&self, access: &Access, admitted: oneshot::Sender<Entry>) -> Self {
         Self {
             shared: self.shared.clone(),
             slot: self.slot.clone(),
             input: self.input.clone(),
-            access: None,
-            key: None,
+            entry: None,
             destination: Some(upstream_id(access.job, access.rank)),
             is_nested: true,
-            admitted: None,
+            admitted: Some(admitted),
             channels: HashMap::new(),
             places: self.places.clone(),
             served: self.served.clone(),
@@ -161,12 +159,14 @@ impl Connection {
         }
     }
 
-    /// Who is in, looked up anew for every channel: a key that was removed or renewed meanwhile opens nothing more.
+    /// Who is in, looked up anew for everything that is opened or started: a key that was removed or renewed meanwhile
+    /// does nothing more.
     fn access_now(&mut self) -> Option<Access> {
-        let (known, key) = (self.access.as_ref()?, self.key.as_ref()?);
-        let login = upstream_id(known.job, known.rank);
-        self.access = access::find(&self.shared, &login, key);
-        self.access.clone()
+        let access = self.entry.as_ref()?.access_now(&self.shared);
+        if access.is_none() {
+            self.entry = None;
+        }
+        access
     }
 
     /// A place for one more channel. Those that are over have theirs given back first.
@@ -189,7 +189,7 @@ impl Connection {
 
     /// Starts what the session asks for; false if it runs already, or nobody has come in.
     fn start(&mut self, channel: ChannelId, program: Program, session: &Session) -> bool {
-        let Some(access) = self.access.clone() else { return false };
+        let Some(access) = self.access_now() else { return false };
         let Some(open) = self.channels.get_mut(&channel) else { return false };
         if open.asked().is_none() {
             return false;
@@ -225,9 +225,12 @@ impl Connection {
         let (shared, handle, input) = (&self.shared, session.handle(), &self.input);
         let tunnels = Tunnels { idle: self.tunnel_idle, served: self.served.clone() };
         let running = self.forwarder.take().filter(|running| !running.has_ended());
+        let entry = self.entry.clone();
         let start = || {
-            let client = Some((handle, input.clone()));
-            Forwarder::start(shared.clone(), access, client, tunnels)
+            let (shared, input) = (shared.clone(), input.clone());
+            let of_entry = |entry| ForwardClient { handle, input, entry, shared: shared.clone() };
+            let client = entry.map(of_entry);
+            Forwarder::start(shared, access, client, tunnels)
         };
         self.forwarder.insert(running.unwrap_or_else(start)).orders()
     }
@@ -279,12 +282,12 @@ impl Handler for Connection {
             return Ok(Auth::reject());
         }
         tracing::info!("{} came in by ssh to job {}", by.name, access.job);
+        let entry = Entry { access, key: key.public_key.clone() };
         if let Some(admitted) = self.admitted.take() {
             // The endpoint has given the connection up.
-            let _ = admitted.send(access.clone());
+            let _ = admitted.send(entry.clone());
         }
-        self.access = Some(access);
-        self.key = Some(key.public_key.clone());
+        self.entry = Some(entry);
         Ok(Auth::Accept)
     }
 
@@ -340,8 +343,17 @@ impl Handler for Connection {
         }
         if nested::is_meant(host, port) && !self.is_nested {
             reply.accept().await;
-            let inner = self.within(&access);
-            tokio::spawn(nested::serve(self.config.clone(), inner, input, output, end));
+            let (admitted, entered) = oneshot::channel();
+            let inner = self.within(&access, admitted);
+            let shared = self.shared.clone();
+            let shut_out = async move {
+                match entered.await {
+                    Ok(entry) => Entry::shut_out(&entry, shared).await,
+                    // It ends without having let anybody in.
+                    Err(_) => std::future::pending().await,
+                }
+            };
+            tokio::spawn(nested::serve(self.config.clone(), inner, input, output, end, shut_out));
             return Ok(());
         }
         let host = host.to_owned();

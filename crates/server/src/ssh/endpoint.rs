@@ -1,8 +1,8 @@
 //! Takes the connections of SSH clients in: so many at once and of each user, and for so long without a key.
 
-use super::access::Access;
 use super::channel_end::ServedChannels;
 use super::connection::Connection;
+use super::entry::{Entry, LOOK_INTERVAL};
 use super::input_limit::{InputLimit, WINDOW_BYTES};
 use crate::connection_limits::{AddressSlot, ConnectionSlots, PortConnection, UserSlot};
 use crate::per_user::Counted;
@@ -29,8 +29,7 @@ const KEYS_TRIED_MAX: usize = 12;
 /// A silent client is asked so often whether it is there, and dropped when it does not answer.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVES_MAX: usize = 3;
-/// How often it is looked whether the job of a connection has ended, and how long the connection then has.
-const END_LOOK_INTERVAL: Duration = Duration::from_secs(10);
+/// How long a connection has when its job has ended.
 const END_GRACE: Duration = Duration::from_secs(60);
 /// How long a client may take to go when it is told to.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -175,7 +174,7 @@ impl Endpoint {
         let Places { _of_agent, _of_socket, _slot, login } = places;
         let is_internode = internode.is_some();
         let until = Instant::now() + LOGIN_TIMEOUT;
-        let (admitted, access) = oneshot::channel();
+        let (admitted, entry) = oneshot::channel();
         let handler = Connection::new(
             self.shared.clone(),
             PortConnection::new(self.slots.clone()),
@@ -189,20 +188,25 @@ impl Endpoint {
         let greeting = run_stream(self.config.clone(), stream, handler);
         let Ok(Ok(mut session)) = timeout_at(until, greeting).await else { return };
         let handle = session.handle();
-        let access = tokio::select! {
+        let entry = tokio::select! {
             _ = &mut session => return,
-            access = timeout_at(until, access) => match access {
-                Ok(Ok(access)) => access,
+            entry = timeout_at(until, entry) => match entry {
+                Ok(Ok(entry)) => entry,
                 Ok(Err(_)) | Err(_) => return close(&cut),
             },
         };
         drop(login);
         // Nobody sits at a connection between two nodes: it does not keep a run from being inactive.
-        let _open =
-            (!is_internode).then(|| self.shared.volatile.ssh_connections.opened(access.job));
+        let job = entry.access.job;
+        let _open = (!is_internode).then(|| self.shared.volatile.ssh_connections.opened(job));
         let reason = tokio::select! {
             _ = &mut session => return,
-            () = self.job_over(&access) => format!("job {} has ended", access.job),
+            () = self.job_over(&entry) => format!("job {job} has ended"),
+            // The key between two nodes is the run's own: nobody takes it back, and while the run stops its programs end
+            // in their own time.
+            () = entry.shut_out(self.shared.clone()), if !is_internode => {
+                format!("the key opens job {job} no more")
+            }
             () = self.unused(&served) => "nothing was open in the connection".to_owned(),
         };
         let told = handle.disconnect(Disconnect::ByApplication, reason, String::new());
@@ -212,7 +216,7 @@ impl Endpoint {
 
     /// Waits until the connection has had no channel for as long as a tunnel may be idle.
     async fn unused(&self, served: &ServedChannels) {
-        let interval = END_LOOK_INTERVAL.min(self.tunnel_idle / 2);
+        let interval = LOOK_INTERVAL.min(self.tunnel_idle / 2);
         let mut used = Instant::now();
         while used.elapsed() < self.tunnel_idle {
             if !served.is_empty() {
@@ -223,15 +227,11 @@ impl Endpoint {
     }
 
     /// Waits until the job has ended, and the connection has had time to read its last lines.
-    async fn job_over(&self, access: &Access) {
-        loop {
-            let is_over =
-                self.shared.read().jobs.get(&access.job).is_none_or(|job| job.has_ended());
-            if is_over {
-                return sleep(END_GRACE).await;
-            }
-            sleep(END_LOOK_INTERVAL).await;
+    async fn job_over(&self, entry: &Entry) {
+        while !entry.is_job_over(&self.shared) {
+            sleep(LOOK_INTERVAL).await;
         }
+        sleep(END_GRACE).await;
     }
 }
 

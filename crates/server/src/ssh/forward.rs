@@ -3,13 +3,11 @@
 
 use super::access::Access;
 use super::channel_end::{ChannelOpen, ServedChannels, channel_end};
-use super::forward_step::{ForwardStep, Forwarded};
-use super::input_limit::InputLimit;
+use super::forward_step::{ForwardClient, ForwardStep, Forwarded};
 use super::launch::{Program, SessionRequest, launch};
 use super::step_client;
 use super::tunnel::{ForwarderOrders, Tunnels};
 use crate::shared::Shared;
-use russh::server::Handle;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use wire::step::OwnProgram;
@@ -28,7 +26,7 @@ impl Forwarder {
     pub fn start(
         shared: Arc<Shared>,
         access: Access,
-        client: Option<(Handle, InputLimit)>,
+        client: Option<ForwardClient>,
         tunnels: Tunnels,
     ) -> Self {
         let (orders, receiver) = mpsc::channel(ORDERS_MAX);

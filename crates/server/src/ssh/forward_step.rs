@@ -1,11 +1,13 @@
 //! The step that makes and accepts connections in the job's network, as the server speaks with it.
 
 use super::channel_end::{ChannelOpen, channel_end};
+use super::entry::Entry;
 use super::input_limit::InputLimit;
 use super::session::{ClientSender, FromClient};
 use super::step_client::{FromStep, StepClient, ToStep};
 use super::tunnel::{Connected, ForwarderOrders, Order, SendWindow, Tunnels, relay};
 use crate::per_user::{CountedUser, UserCounts};
+use crate::shared::Shared;
 use bytes::Bytes;
 use russh::server::Handle;
 use russh::{ChannelMsg, ChannelReadHalf};
@@ -30,6 +32,16 @@ struct Open {
     window: ReceiveWindow,
     outgoing: Arc<SendWindow>,
     _counted: CountedUser,
+}
+
+/// The client that takes the connections from the job.
+#[derive(Clone)]
+pub struct ForwardClient {
+    pub handle: Handle,
+    pub input: InputLimit,
+    /// Looked up anew for each of them.
+    pub entry: Entry,
+    pub shared: Arc<Shared>,
 }
 
 /// The connections of all jobs that are forwarded, by user, and whose these are.
@@ -64,7 +76,7 @@ pub struct ForwardStep {
     tunnels: Tunnels,
     decoder: Decoder,
     orders: mpsc::WeakSender<Order>,
-    client: Option<(Handle, InputLimit)>,
+    client: Option<ForwardClient>,
     forwarded: Forwarded,
     next: u32,
     asked: HashMap<u32, oneshot::Sender<Option<Connected>>>,
@@ -78,7 +90,7 @@ impl ForwardStep {
     pub fn new(
         step: StepClient,
         orders: mpsc::WeakSender<Order>,
-        client: Option<(Handle, InputLimit)>,
+        client: Option<ForwardClient>,
         tunnels: Tunnels,
         forwarded: Forwarded,
     ) -> Self {
@@ -325,11 +337,15 @@ impl ForwardStep {
             Listener::Port(known) => Some((known.host.clone(), u32::from(known.port))),
             Listener::Agent(_) => None,
         };
-        let Some((handle, input)) = self.client.clone() else { return false };
+        let Some(client) = self.client.clone() else { return false };
         let served = self.tunnels.served.clone();
         let Some(connected) = self.opened(connection) else { return false };
         tokio::spawn(async move {
             let _place = place;
+            let ForwardClient { handle, input, entry, shared } = client;
+            if entry.access_now(&shared).is_none() {
+                return drop(orders.orders.send(Order::Close { connection }).await);
+            }
             let opened = match port_listener {
                 Some((address, bound)) => {
                     let from = u32::from(port);

@@ -2,6 +2,7 @@
 //!
 //! - `endpoint`: takes connections in, within bounds; `host_key`: the endpoint's own key.
 //! - `access`: which job a user name means, and whether a key opens it. Authorisation itself is `cluster/authorise.rs`.
+//! - `entry`: whether the key of a connection still opens its job, asked for as long as the connection lasts.
 //! - `connection`: one client's connection: authentication, channels and their requests; `input_limit`: what it may have
 //!   sent and nobody has taken.
 //! - `session`: one shell, command or subsystem; `launch`: what its step runs; `step_client`: the step itself, in the
@@ -15,6 +16,7 @@ pub mod access;
 mod channel_end;
 mod connection;
 pub mod endpoint;
+mod entry;
 pub mod forward;
 mod forward_step;
 pub mod host_key;

@@ -26,13 +26,14 @@ pub fn is_meant(host: &str, port: u16) -> bool {
     port == PORT && HOSTS.contains(&host)
 }
 
-/// Serves the inner connection on a channel of the outer one, until either ends.
+/// Serves the inner connection on a channel of the outer one, until either ends, or the inner one's key opens nothing more.
 pub async fn serve<H: Handler + Send + 'static>(
     config: Arc<Config>,
     inner: H,
     mut input: ClientInput,
     output: ChannelWriteHalf<Msg>,
     mut end: ChannelEnd,
+    shut_out: impl Future<Output = ()>,
 ) {
     let (near, far) = duplex(PIPE_BYTES);
     let session = async {
@@ -68,6 +69,7 @@ pub async fn serve<H: Handler + Send + 'static>(
         ((), ()) = async { tokio::join!(session, outward) } => {}
         () = inward => {}
         () = end.wait() => {}
+        () = shut_out => {}
     }
     let _ = output.eof().await;
     let _ = output.close().await;

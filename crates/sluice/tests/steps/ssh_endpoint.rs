@@ -224,6 +224,30 @@ fn root_ssh_lets_in_the_jobs_owner_and_root_and_nobody_else() {
     assert!(wrong.code != 0 && wrong.stderr.lines().count() == 1, "{wrong:?}");
 }
 
+/// What a key opened while it was good ends when it is removed: a command that runs, and a port in the job.
+#[test]
+fn up_open_session_and_listener_end_when_their_key_is_removed() {
+    let cluster = Cluster::up(TWO_NODES);
+    let Some(ssh) = Ssh::of_user(&cluster, "root") else { return };
+    let job = running(&cluster, "-n1");
+    let mut session = ssh.ssh(job, &["echo here; sleep 3600"]);
+    session.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut session = Held(session.spawn().expect("ssh runs"));
+    session.0.stdout.as_mut().unwrap().read_exact(&mut [0; 5]).expect("it runs");
+    let remote = free_port();
+    let mut tunnel = ssh.command("ssh");
+    tunnel.args(["-N", "-o", "ExitOnForwardFailure=yes", "-R", &format!("{remote}:127.0.0.1:1")]);
+    let mut tunnel = Held(tunnel.arg(format!("{job}@127.0.0.1")).spawn().expect("ssh runs"));
+    until("the job's port is open", || TcpStream::connect(("127.0.0.1", remote)).ok());
+    cluster.shell(&format!("{} key remove key-of-root", program())).ok();
+    until("the session ends", || session.0.try_wait().expect("its state"));
+    until("the tunnel ends", || tunnel.0.try_wait().expect("its state"));
+    until("its listener is closed", || TcpStream::connect(("127.0.0.1", remote)).err());
+    let open = || cluster.sluice(&["squeue", "-h", "-s", "-o", "%i %j"]).ok();
+    until("its step ends", || (!open().contains(" ssh")).then_some(()));
+    assert_eq!(cluster.sluice(&["squeue", "-h", "-o", "%T"]).ok().trim(), "RUNNING", "the job");
+}
+
 #[test]
 fn up_files_go_in_and_out_by_scp_and_sftp() {
     let cluster = Cluster::up(TWO_NODES);

@@ -273,30 +273,36 @@ fn provisioning(node: &NodeConfig, user: &str) -> JobProvisioningData {
     }
 }
 
-/// A task that asks for what the job asked for.
+/// A task that asks for what the job asked for; a dev environment for an allocation of `salloc`.
 fn translated_spec(run: &RunFacts) -> RunSpec {
     let nodes = run.nodes_min.max(1);
     let per_node = |amount: u64| amount / u64::from(nodes);
     let cpus = per_node(u64::from(run.cpus)).max(1);
     let memory = per_node(run.tres.amount(&TresKind::Mem)) as f64 / 1024.0;
     let gpus = per_node(run.tres.amount(&TresKind::gpu()));
+    let mut configuration = json!({
+        "type": "dev-environment",
+        "name": run.name,
+        "env": {},
+        "resources": {
+            "cpu": {"count": {"min": cpus, "max": cpus}},
+            "memory": {"min": memory, "max": memory},
+            "gpu": {"count": {"min": gpus, "max": gpus}},
+        },
+    });
+    if run.is_held_by_shell {
+        configuration["init"] = json!([]);
+    } else {
+        configuration["type"] = "task".into();
+        configuration["nodes"] = nodes.into();
+        configuration["commands"] = json!([run.submit_line]);
+    }
     RunSpec {
         run_name: Some(run.name.clone()),
         repo_id: Some("none".to_owned()),
         repo_data: Some(json!({"repo_type": "virtual"})),
         configuration_path: run.command.clone(),
-        configuration: json!({
-            "type": "task",
-            "name": run.name,
-            "nodes": nodes,
-            "commands": [run.submit_line],
-            "env": {},
-            "resources": {
-                "cpu": {"count": {"min": cpus, "max": cpus}},
-                "memory": {"min": memory, "max": memory},
-                "gpu": {"count": {"min": gpus, "max": gpus}},
-            },
-        }),
+        configuration,
         ..RunSpec::default()
     }
 }

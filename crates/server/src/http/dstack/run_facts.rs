@@ -7,6 +7,7 @@ use model::amount::Bytes;
 use model::container::ContainerNetwork;
 use model::id::{BlobRef, JobId, RunId};
 use model::record::JobRecord;
+use model::run::LaunchKind;
 use model::time::Timestamp;
 use model::tres::{Tres, TresKind};
 use wire::view::JobView;
@@ -41,9 +42,18 @@ pub struct RunFacts {
     pub work_dir: String,
     pub command: Option<String>,
     pub submit_line: String,
+    /// An allocation of `salloc`: somebody works in it, as in a dev environment. `srun` makes one for its own command.
+    pub is_held_by_shell: bool,
     pub configuration: Option<BlobRef>,
     /// What is updated in place, as it is now; `None` for what has none of it, and for records.
     pub updatable: Option<Updatable>,
+}
+
+/// Which of the two commands made an interactive allocation, only its line says.
+fn is_salloc(kind: LaunchKind, submit_line: &str) -> bool {
+    let program = submit_line.split_whitespace().next().unwrap_or_default();
+    let name = program.rsplit('/').next();
+    kind == LaunchKind::Interactive && name == Some("salloc")
 }
 
 /// A part of a node.
@@ -95,6 +105,7 @@ impl RunFacts {
             work_dir: launch.work_dir.to_string(),
             command: launch.command.as_deref().map(str::to_owned),
             submit_line: spec.submit_line.to_string(),
+            is_held_by_shell: is_salloc(launch.kind, &spec.submit_line),
             configuration: launch.configuration.as_deref().copied(),
             updatable: spec
                 .dstack_priority
@@ -135,6 +146,7 @@ impl RunFacts {
             work_dir: record.work_dir.clone(),
             command: None,
             submit_line: record.submit_line.clone(),
+            is_held_by_shell: is_salloc(record.kind, &record.submit_line),
             configuration: record.configuration,
             updatable: None,
         }

@@ -18,7 +18,9 @@ use http_body_util::BodyExt;
 use model::principal::Principal;
 use model::reason::Refusal;
 use model::record::HistoryFilter;
+use model::run::LaunchKind;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use tower_service::Service;
 use wire::client::Call;
 
@@ -511,6 +513,39 @@ async fn kept_text_that_is_no_run_is_refused_and_never_answered() {
     assert_eq!((status, runs.len()), (StatusCode::OK, texts.len() + 1));
     for run in runs {
         assert_eq!(run["run_spec"]["configuration"]["type"], "task", "{run}");
+    }
+}
+
+/// `salloc` and a dev environment are one thing: each is in the other's lists.
+#[tokio::test(flavor = "multi_thread")]
+async fn allocation_of_salloc_is_listed_as_a_dev_environment() {
+    let api = Api::empty().await;
+    for (name, kind, line) in [
+        ("desk", LaunchKind::Interactive, "/usr/bin/salloc -n 1"),
+        ("step", LaunchKind::Interactive, "srun hostname"),
+        ("file", LaunchKind::Batch, "sbatch salloc"),
+    ] {
+        let mut run = submission("");
+        run.spec.name = name.into();
+        run.spec.submit_line = line.into();
+        Arc::make_mut(&mut run.spec.launch).kind = kind;
+        api.server.shared.writer.submit(Box::new(run), user()).await.expect("a job");
+    }
+    let (status, runs) = api.send("/api/runs/list", json!({}), Some(user())).await;
+    let shown = |name: &str| {
+        let runs = runs.as_array().expect("a list").iter();
+        let mut specs = runs.map(|run| &run["run_spec"]);
+        let is_named =
+            |spec: &&Value| spec["run_name"].as_str().is_some_and(|shown| shown.starts_with(name));
+        specs.find(is_named).map(|spec| spec["configuration"].clone())
+    };
+    assert_eq!(status, StatusCode::OK);
+    let desk = shown("desk").unwrap_or_else(|| panic!("{runs}"));
+    assert_eq!((&desk["type"], &desk["init"]), (&json!("dev-environment"), &json!([])), "{desk}");
+    assert_eq!((desk.get("commands"), desk.get("nodes")), (None, None), "no properties of it");
+    for (name, line) in [("step", "srun hostname"), ("file", "sbatch salloc")] {
+        let task = shown(name).unwrap_or_else(|| panic!("{runs}"));
+        assert_eq!((&task["type"], &task["commands"]), (&json!("task"), &json!([line])), "{task}");
     }
 }
 
