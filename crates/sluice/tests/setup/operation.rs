@@ -59,6 +59,9 @@ fn up_hangup_reads_the_configuration_again_and_ends_nothing() {
     let cluster = Cluster::up(CONF);
     let daemons = ["server", "server-keeper", "agent", "keeper"];
     let before: Vec<i32> = daemons.iter().map(|of| cluster.pid(of)).collect();
+    let name = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap();
+    let names: String = before.iter().map(name).collect();
+    assert_eq!(names, "sluice-server\nsluice-keeper\nsluice-agent\nsluice-keeper\n");
     let partitions = || cluster.shell("sinfo -h -o %R").ok();
     assert_eq!(partitions(), "main\n");
     for (number, of) in daemons.iter().take(2).enumerate() {

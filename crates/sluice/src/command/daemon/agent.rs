@@ -101,6 +101,7 @@ pub fn run(args: AgentArgs) -> VerbResult {
     }
     // The launcher is a fork of this process, so it is started before there are threads or open files.
     let launcher = Launcher::start().map_err(VerbError::file("the launcher"))?;
+    let _ = nix::sys::prctl::set_name(c"sluice-agent");
     state.write_pid("agent")?;
     if let Some(join) = &args.join {
         await_file(join)?;

@@ -4,6 +4,7 @@
 use super::state_dir::StateDir;
 use crate::command::verb::VerbError;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -105,6 +106,8 @@ impl Keeper {
     /// clients wait instead of being refused.
     pub fn keep(&self, state: &StateDir) -> Result<Kept, VerbError> {
         state.write_pid(self.name)?;
+        // What lists of processes call it; the process that is kept has a name of its own.
+        let _ = prctl::set_name(c"sluice-keeper");
         let mut signals = SigSet::empty();
         [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]
             .into_iter()

@@ -143,6 +143,7 @@ pub fn start(
     let own = std::env::current_exe().map_err(VerbError::file("sluice"))?;
     let program = program_for_hosts(&own)?;
     abort_on_panic();
+    let _ = nix::sys::prctl::set_name(c"sluice-server");
     state.write_pid("server")?;
     let servers = listen_addresses::reachable(bound.agents);
     let local = LocalNodes { nodes: site.local_nodes(), servers };
