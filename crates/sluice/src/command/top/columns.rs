@@ -99,9 +99,12 @@ pub const JOBS: [Column<JobView>; 10] = [
         width: 8,
         rank: 3,
         grows: false,
-        cell: |job, at| match job.state.is_waiting() {
-            true => "-".to_owned(),
-            false => format_elapsed(job.elapsed_s(at.now)),
+        cell: |job, at| {
+            if job.state.is_waiting() {
+                "-".to_owned()
+            } else {
+                format_elapsed(job.elapsed_s(at.now))
+            }
         },
     },
     Column {
@@ -127,9 +130,12 @@ pub const JOBS: [Column<JobView>; 10] = [
         width: 14,
         rank: 2,
         grows: true,
-        cell: |job, _| match job.state.is_waiting() {
-            true => format!("({})", words::reason::text(&job.reason)),
-            false => job_text::node_list(job),
+        cell: |job, _| {
+            if job.state.is_waiting() {
+                format!("({})", words::reason::text(&job.reason))
+            } else {
+                job_text::node_list(job)
+            }
         },
     },
 ];

@@ -53,7 +53,8 @@ pub struct TopArgs {
 }
 
 pub fn run(args: TopArgs) -> VerbResult {
-    if !args.once && !(std::io::stdin().is_terminal() && std::io::stdout().is_terminal()) {
+    let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    if !args.once && !is_terminal {
         let text = "top needs a terminal; `sluice top --once` prints one frame as text";
         return Err(VerbError::Message(text.into()));
     }
