@@ -125,9 +125,12 @@ impl Before {
         self.cluster.kill("agent");
         let agent = self.cluster.spawn_agent();
         until("the nodes are back", || {
-            let states = self.cluster.sluice(&["sinfo", "-h", "-N", "-o", "%T"]).stdout;
-            let is_up = |state: &str| ["idle", "mixed"].contains(&state);
-            (states.lines().count() == 3 && states.lines().all(is_up)).then_some(())
+            let states = self.cluster.sluice(&["sinfo", "-h", "-N", "-o", "%N %T"]).stdout;
+            let is_up = |node: &str| {
+                let mut states = states.lines().filter_map(|line| line.strip_prefix(node));
+                states.any(|state| [" idle", " mixed"].contains(&state))
+            };
+            (is_up("node1") && is_up("node2")).then_some(())
         });
         self.srun.talk("after the agent's upgrade");
         agent

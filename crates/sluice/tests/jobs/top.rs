@@ -74,6 +74,8 @@ fn up_top_shows_the_cluster_cancels_holds_and_explains_by_keys_and_gives_the_ter
     top.until("the cancel", |seen| seen.contains("cancelled"));
     assert!(cluster.await_end(running).starts_with("CANCELLED"));
     top.resize((40, 10));
+    // The next key takes away what was said of the cancel.
+    top.press("j");
     top.until("a smaller frame", |seen| seen.contains("? help"));
     top.press("q");
     assert!(top.end().success());
