@@ -23,6 +23,9 @@ fn noted_with(
     Event::Noted(Box::new(Activity { number: 0, at: context.now, actor, target, what, info }))
 }
 
+/// Of a name, and of what is said besides, a note has so much: it is written beside what it tells of.
+const NOTED_CHARS_MAX: usize = 1024;
+
 /// Jobs of others that one command is noted for; of more of them the last note says how many.
 const NOTED_JOBS_MAX: usize = 100;
 
@@ -36,8 +39,9 @@ impl State {
         context: &Context,
     ) -> Vec<Event> {
         let site = |kind, name: &str, what, info: String| {
-            let target = ActivityTarget::Site { kind, name: name.to_owned() };
-            vec![noted_with(context, target, what, info)]
+            let name = name.chars().take(NOTED_CHARS_MAX).collect();
+            let target = ActivityTarget::Site { kind, name };
+            vec![noted_with(context, target, what, info.chars().take(NOTED_CHARS_MAX).collect())]
         };
         let none = String::new;
         let set = |known: bool| if known { ActivityKind::Changed } else { ActivityKind::Created };

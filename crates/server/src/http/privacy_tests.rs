@@ -123,8 +123,9 @@ async fn each_value_of_private_data_hides_its_kind_in_every_answer() {
             for caller in CALLERS.into_iter().filter(|caller| *caller != Anonymous) {
                 let call = sample(&world);
                 let said = format!("{call:?}");
-                // A coordinator is shown associations of his members, and not the members as users.
-                let users_alone = matches!(call, Call::Diagnostics { .. });
+                // A coordinator is shown associations of his members, and neither the members as users nor the audit trail.
+                let users_alone =
+                    matches!(call, Call::Diagnostics { .. } | Call::ActivityHistory(_));
                 let (_, answer) = world.call(call, caller).await;
                 let shown_to = if users_alone { OPERATE } else { shown_to };
                 let expected = shows.contains(&kind) && shown_to.contains(&caller);

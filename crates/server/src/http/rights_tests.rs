@@ -243,8 +243,8 @@ authorisation_table! { w;
     Call::Cluster => EVERYBODY, Call::Cluster, shows Nodes Partitions;
     Call::Config => EVERYBODY, Call::Config;
     Call::History(_) => EVERYBODY, Call::History(HistoryFilter::default()), shows Jobs;
-    Call::Activities => EVERYBODY, Call::Activities, shows Accounts Users;
-    Call::ActivityHistory(_) => EVERYBODY, Call::ActivityHistory(Default::default());
+    Call::Activities => EVERYBODY, Call::Activities, shows Accounts Users Reservations;
+    Call::ActivityHistory(_) => EVERYBODY, Call::ActivityHistory(Default::default()), shows Accounts Users Reservations;
     Call::Explain(_) => EVERYBODY, {
         let (jobs, names) = (vec![whole(w.batch)], Vec::new());
         Call::Explain(ExplainQuery { jobs, names })
