@@ -29,6 +29,9 @@ const NODES_MAX: usize = 1000;
 /// How long a call may take at least, whatever the site's timeouts are.
 const CALL_LIMIT: Duration = Duration::from_secs(600);
 
+/// The pause after a call whose end could not be kept.
+const CALL_AGAIN_PAUSE: Duration = Duration::from_secs(10);
+
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The calls of one program that run, by node, with the state that each was made for.
@@ -130,6 +133,8 @@ async fn call(shared: &Shared, program: PowerProgram, nodes: DueNodes) {
         let ended = Command::PowerProgramEnded { nodes, program };
         if let Err(why) = shared.writer.run(ended, server_principal()).await {
             tracing::error!("the end of {} could not be kept: {why}", program.key());
+            // It is called again, and not before the disk may have room.
+            tokio::time::sleep(CALL_AGAIN_PAUSE).await;
         }
     }
 }

@@ -414,28 +414,38 @@ impl StopSignals {
     }
 }
 
-/// Waits until all nodes of this machine answer: a cluster on which nothing can run is not up. Clients are served meanwhile.
+/// Waits until all nodes of this machine answer, but those that are powered down: a cluster on which nothing can run is not up.
+/// Clients are served meanwhile.
 async fn await_nodes(shared: &Shared, nodes: &[String]) {
     let notice = tokio::time::Instant::now() + LOCAL_NODES_NOTICE;
     let mut commits = shared.commits.subscribe();
     let mut is_told = false;
     loop {
-        let missing = nodes.len() - shared.agents.connected(nodes);
-        if missing == 0 && are_up(shared, nodes) {
+        let expected = powered_up(shared, nodes);
+        let missing = expected.len() - shared.agents.connected(&expected);
+        if missing == 0 && have_answered(shared, &expected) {
             return;
         }
         if is_told {
             let _ = commits.changed().await;
         } else if tokio::time::timeout_at(notice, commits.changed()).await.is_err() {
-            tracing::warn!("{missing} of {} nodes do not answer yet", nodes.len());
+            tracing::warn!("{missing} of {} nodes do not answer yet", expected.len());
             is_told = true;
         }
     }
 }
 
-fn are_up(shared: &Shared, nodes: &[String]) -> bool {
+fn powered_up(shared: &Shared, nodes: &[String]) -> Vec<String> {
     let state = shared.read();
-    nodes.iter().all(|n| state.nodes.get(n).is_none_or(|node| node.slot == SlotState::Up))
+    let is_off = |node: &String| state.nodes.get(node).is_some_and(|node| !node.power.is_on());
+    nodes.iter().filter(|node| !is_off(node)).cloned().collect()
+}
+
+/// Whether what their agent said is in the state. A node that an administrator has set down is answered for as well.
+fn have_answered(shared: &Shared, nodes: &[String]) -> bool {
+    let state = shared.read();
+    let waits = |slot| matches!(slot, SlotState::Joining | SlotState::Silent);
+    nodes.iter().all(|n| state.nodes.get(n).is_none_or(|node| !waits(node.slot)))
 }
 
 /// Whether there is a join file that is still good, or that all its nodes have already joined by.

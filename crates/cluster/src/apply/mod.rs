@@ -65,6 +65,9 @@ impl State {
                 self.apply_term(*term, *at);
                 self.next_job = self.next_job.max(*next_job);
                 self.restored = Some(*at);
+                // Join files that were used since the backup are not good again.
+                self.tokens.clear();
+                self.rejoins.clear();
             }
             Event::Configured { config, at } => self.apply_config(config, *at),
             Event::Submitted(submitted) => self.apply_submitted(submitted),

@@ -4,7 +4,7 @@ use crate::command::{Command, Context, Decision, Reply};
 use crate::event::Event;
 use crate::state::State;
 use model::activity::{Activity, ActivityKind, ActivityTarget, SiteThing};
-use model::change::JobChange;
+use model::change::{JobChange, NodeChange};
 use model::id::JobId;
 use std::collections::BTreeSet;
 
@@ -72,6 +72,17 @@ impl State {
             }
             Command::RemoveReservation { name } => {
                 site(SiteThing::Reservation, name, ActivityKind::Deleted, none())
+            }
+            // Nodes that get a reason are noted with it.
+            Command::ChangeNode { change: NodeChange::Resume | NodeChange::Undrain, .. } => {
+                let resumed = |event: &Event| match event {
+                    Event::NodeAdmin { node, admin: None, reason: None } => {
+                        let target = ActivityTarget::Node(node.clone());
+                        Some(noted_with(context, target, ActivityKind::NodeResumed, none()))
+                    }
+                    _ => None,
+                };
+                decision.events.iter().filter_map(resumed).collect()
             }
             Command::ChangePartition { name, change } => {
                 let info = format!("{change:?}");

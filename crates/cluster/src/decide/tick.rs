@@ -31,7 +31,7 @@ impl State {
             return events;
         }
         events.extend(self.power_timeouts(context.now));
-        if !events.is_empty() {
+        if events.iter().any(|event| !matches!(event, Event::NodePower { .. })) {
             // What they do to jobs is seen by the next tick.
             return events;
         }

@@ -128,7 +128,7 @@ async fn connection(
         let mut first = next_message(&mut stream, &mut decoder).await?;
         message_bounds::cut_to_bounds("an agent that connects", &mut first);
         if let ToServer::Hello(hello) = &mut first {
-            read_further_nodes(&mut stream, &mut decoder, hello).await?;
+            read_further_nodes(shared, &mut stream, &mut decoder, hello).await?;
         }
         Ok::<_, io::Error>((stream, decoder, first))
     };
@@ -168,16 +168,36 @@ async fn connection(
     }
 }
 
-/// Reads the rest of a hello that comes in parts.
+/// Attempts that all parts of a hello may name together.
+const HELLO_ATTEMPTS_MAX: usize = 4 * bounds::LIST_ITEMS.most;
+
+/// Reads the rest of a hello that comes in parts, of an agent whose certificate speaks for a node of each.
 async fn read_further_nodes(
+    shared: &Shared,
     stream: &mut TlsLink,
     decoder: &mut Decoder,
     hello: &mut Hello,
 ) -> io::Result<()> {
-    if hello.more && stream.get_ref().1.peer_certificates().is_none() {
-        return Err(io::Error::other("a stranger says too much"));
+    let mut names: HashSet<String> = HashSet::new();
+    if !hello.nodes.iter().all(|node| names.insert(node.name.clone())) {
+        return Err(io::Error::other("its hello names a node twice"));
     }
+    if !hello.more {
+        return Ok(());
+    }
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|c| c.first());
+    let fingerprint = certificate.map(|c| identity::fingerprint(c));
+    let speaks = |nodes: &[NodeHello]| {
+        let state = shared.read();
+        let of =
+            |fingerprint: &String| nodes.iter().any(|n| state.speaks_for(&n.name, fingerprint));
+        fingerprint.as_ref().is_some_and(of)
+    };
+    let mut attempts: usize = hello.nodes.iter().map(|node| node.attempts.len()).sum();
     while hello.more {
+        if !speaks(&hello.nodes[hello.nodes.len().saturating_sub(NODES_PER_MESSAGE)..]) {
+            return Err(io::Error::other("a stranger says too much"));
+        }
         let mut next = next_message(stream, decoder).await?;
         message_bounds::cut_to_bounds("an agent that connects", &mut next);
         let ToServer::Hello(part) = next else {
@@ -185,6 +205,13 @@ async fn read_further_nodes(
         };
         if part.nodes.is_empty() || hello.nodes.len() + part.nodes.len() > bounds::LIST_ITEMS.most {
             return Err(io::Error::other("its hello has too many nodes, or a part without any"));
+        }
+        attempts += part.nodes.iter().map(|node| node.attempts.len()).sum::<usize>();
+        if attempts > HELLO_ATTEMPTS_MAX {
+            return Err(io::Error::other("its hello has too many attempts"));
+        }
+        if !part.nodes.iter().all(|node| names.insert(node.name.clone())) {
+            return Err(io::Error::other("its hello names a node twice"));
         }
         hello.nodes.extend(part.nodes);
         hello.more = part.more;
@@ -281,16 +308,17 @@ fn host_id(shared: &Shared, node: &str, fingerprint: &str) -> Option<String> {
 }
 
 /// Tells the writer that the nodes are up, and the dispatcher what their spools hold.
-async fn reconcile(shared: &Shared, hello: Hello, nodes: &[String], link: &Link) {
+async fn reconcile(shared: &Shared, hello: Hello, link: &Link) {
     let runs_jobs = |node: &NodeHello| shared.read().nodes.contains_key(&node.name);
     let mut greeted = Vec::new();
     for node in hello.nodes.into_iter().filter(runs_jobs) {
         // The node of a fleet is as large as its machine.
         if let Some(id) = host_id(shared, &node.name, &link.fingerprint) {
-            let before = policies::of_nodes(shared, nodes);
+            let own = std::slice::from_ref(&node.name);
+            let before = policies::of_nodes(shared, own);
             let machine = Box::new(node.detected);
             install::report(shared, &node.name, &id, FleetHostReport::Found(machine)).await;
-            let after = policies::of_nodes(shared, nodes);
+            let after = policies::of_nodes(shared, own);
             if before != after {
                 let _ = link.outbox.try_send(ToAgent::Policies(after));
             }
@@ -377,7 +405,7 @@ async fn serve(
         shared.agents.remove(number, &nodes);
         return Err(io::Error::other("it speaks for its nodes no longer"));
     }
-    reconcile(shared, hello, &nodes, &link).await;
+    reconcile(shared, hello, &link).await;
     let (reader, writer) = tokio::io::split(stream);
     let (settled, settling) = mpsc::channel(REPORTS_MAX);
     let receiver = LinkReceiver { shared, nodes: &own, link: number, settled };

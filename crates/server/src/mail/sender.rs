@@ -61,13 +61,23 @@ pub fn run(shared: &Arc<Shared>, mails: &Receiver<MailNotice>) {
         }
         let program = program_of(shared, &mail);
         let (slots, failures) = (slots.clone(), failures.clone());
+        let slot = Slot(slots);
         let spawned = std::thread::Builder::new().name("mail-program".into()).spawn(move || {
             failures.note(program.and_then(SiteProgram::run), &mail);
-            let _ = slots.try_send(());
+            drop(slot);
         });
         if let Err(error) = spawned {
             tracing::warn!("mail: no thread for its program: {error}");
         }
+    }
+}
+
+/// A place for a program that runs, given back however its thread ends, also if it never began.
+struct Slot(SyncSender<()>);
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let _ = self.0.try_send(());
     }
 }
 

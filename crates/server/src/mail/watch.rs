@@ -71,9 +71,12 @@ impl Told {
     fn due(&mut self, state: &State, job: &Job, now: Timestamp) -> Vec<MailNotice> {
         let mut mails = Vec::new();
         if let Some((attempt, AttemptId { number, .. })) = job.attempt().zip(job.attempt_id()) {
-            let percent = percent_used(attempt, now);
-            let before = self.percent.insert(job.id, (number, percent));
-            let before = before.filter(|(of, _)| *of == number).map_or(0, |(_, percent)| percent);
+            let before = self.percent.get(&job.id).filter(|(of, _)| *of == number);
+            let before = before.map_or(0, |(_, percent)| *percent);
+            let is_booting = !attempt.booting_nodes.is_empty();
+            let percent = if is_booting { 0 } else { percent_used(attempt, now) };
+            // A limit that was moved does not bring a mark again.
+            self.percent.insert(job.id, (number, percent.max(before)));
             // Only the last mark that was passed is told.
             let marks = MailType::ALL
                 .into_iter()

@@ -70,7 +70,7 @@ const SUBMITS: &[Row] = &[
         "sbatch --gres=bogus:1 --wrap true",
         1,
         "",
-        "sbatch: error: Invalid generic resource (gres) specification\n",
+        "sbatch: error: Invalid generic resource (gres) specification\nsbatch: note: no node has the generic resource bogus\n",
     ),
     (
         "sbatch --gres=gpu:x:y:z --wrap true",

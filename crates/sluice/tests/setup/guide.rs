@@ -79,7 +79,8 @@ fn pattern(line: &str, user: &str) -> String {
 
 fn fits(pattern: &str, line: &str) -> bool {
     let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut pieces = pattern.split('…');
+    // Spaces beside what is left open belong to it.
+    let mut pieces = pattern.split('…').map(str::trim);
     let Some(mut rest) = pieces.next().and_then(|first| line.strip_prefix(first)) else {
         return false;
     };

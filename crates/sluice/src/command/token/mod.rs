@@ -124,9 +124,10 @@ pub fn run(args: TokenArgs) -> VerbResult {
         }
         TokenAction::User { name, account, unix_user, role, token_name, expires, out } => {
             let life = expires.unwrap_or_default();
-            note_unknown_users(&server.client()?, [unix_user.as_deref().unwrap_or(&name)]);
+            let user = unix_user.clone().unwrap_or_else(|| name.clone());
             let call = Call::UserToken { name, account, unix_user, role, token_name, life };
             make(&server, call, out)?;
+            note_unknown_users(&server.client()?, [user.as_str()]);
         }
         TokenAction::List { all, json } => {
             let mut tokens = match server.client()?.call(Call::Tokens)? {
