@@ -44,9 +44,10 @@ use crate::writer::thread::WriterThread;
 use crate::writer::{books, collect, tick};
 use cluster::token::{ADMIN_TOKEN, TokenStatus, UserToken};
 use cluster::{ClusterConfig, Command};
-use model::node::SlotState;
+use model::node::{AdminState, SlotState};
 use model::principal::Role;
 use russh::keys::PrivateKey;
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -426,19 +427,43 @@ async fn await_nodes(shared: &Shared, nodes: &[String]) {
         if missing == 0 && have_answered(shared, &expected) {
             return;
         }
+        // Nodes that are still missing then are other machines'.
+        if is_told && one_agent_is_whole(shared, &expected) {
+            return;
+        }
         if is_told {
             let _ = commits.changed().await;
         } else if tokio::time::timeout_at(notice, commits.changed()).await.is_err() {
-            tracing::warn!("{missing} of {} nodes do not answer yet", expected.len());
             is_told = true;
+            if !one_agent_is_whole(shared, &expected) {
+                tracing::warn!("{missing} of {} nodes do not answer yet", expected.len());
+            }
         }
     }
 }
 
 fn powered_up(shared: &Shared, nodes: &[String]) -> Vec<String> {
     let state = shared.read();
-    let is_off = |node: &String| state.nodes.get(node).is_some_and(|node| !node.power.is_on());
+    let is_off = |node: &String| {
+        let known = state.nodes.get(node);
+        known.is_some_and(|node| !node.power.is_on() || node.admin == Some(AdminState::Future))
+    };
     nodes.iter().filter(|node| !is_off(node)).cloned().collect()
+}
+
+/// Whether all nodes that one certificate speaks for are connected.
+fn one_agent_is_whole(shared: &Shared, nodes: &[String]) -> bool {
+    let mut of_agents: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let state = shared.read();
+    for node in nodes {
+        if let Some(fingerprint) = state.agents.get(node) {
+            of_agents.entry(fingerprint.clone()).or_default().push(node.clone());
+        }
+    }
+    drop(state);
+    of_agents
+        .values()
+        .any(|own| shared.agents.connected(own) == own.len() && have_answered(shared, own))
 }
 
 /// Whether what their agent said is in the state. A node that an administrator has set down is answered for as well.
