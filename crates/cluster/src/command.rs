@@ -247,7 +247,7 @@ pub enum Command {
 #[derive(Debug, Clone, PartialEq)]
 pub struct JoinAttempt {
     pub hash: String,
-    /// Of the certificate that it is to have.
+    /// The fingerprint of the certificate that the agent is given if it is admitted.
     pub fingerprint: String,
     pub certificate_end: Timestamp,
     /// Which node it says it is, where the token is for several.

@@ -64,7 +64,7 @@ pub(crate) struct OutputFileReader {
     pub owner: UserIds,
     pub offset: u64,
     pub follow: bool,
-    /// Of a file that is not followed: no more than so many bytes at its end.
+    /// Only this many bytes at the file's end are read; it has no effect on a file that is followed.
     pub last: Option<u64>,
     /// Becomes true when nothing more will be written.
     pub ended: watch::Receiver<bool>,

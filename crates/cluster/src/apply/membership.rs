@@ -21,7 +21,7 @@ impl State {
             Event::CertificateRenewed { nodes, former, fingerprint, end, at } => {
                 for node in nodes {
                     self.agents.insert(node.clone(), fingerprint.clone());
-                    // Of a node that joined before there were records nothing more is known.
+                    // A node that joined before joins were recorded has no record: its way of joining is taken to be a join file.
                     let record = self.joins.entry(node.clone()).or_insert_with(|| JoinRecord {
                         at: *at,
                         method: JoinMethod::File,

@@ -23,7 +23,7 @@ fn noted_with(
     Event::Noted(Box::new(Activity { number: 0, at: context.now, actor, target, what, info }))
 }
 
-/// Of a name, and of what is said besides, a note has so much: it is written beside what it tells of.
+/// The most characters of a name, and of the details, that a note keeps: the command's own events hold the whole.
 const NOTED_CHARS_MAX: usize = 1024;
 
 /// Jobs of others that one command is noted for; of more of them the last note says how many.

@@ -172,7 +172,7 @@ impl State {
         let of_user =
             |a: &&model::account::Association| a.user.as_deref() == Some(spec.owner.name.as_str());
         let enforced = self.config.parameters.enforce_associations;
-        // Whoever makes a project becomes its member by that, and is not charged in it for all else.
+        // A project's owner is a member of it only for having made it: jobs that name no account are not charged to it.
         let made = |a: &&model::account::Association| {
             let project = self.projects.get(&a.account);
             project.is_some_and(|project| project.owner == spec.owner.name)

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 /// Names of the nodes that instances are looked for among.
 #[derive(Default)]
 pub struct KnownInstances {
-    /// Of host names and addresses, in small letters, to the name of the node.
+    /// The name of the node for each host name and address, in small letters.
     hosts: HashMap<String, String>,
     /// The nodes of each fleet in the order of their names; the default one also by no name.
     fleets: HashMap<Option<String>, Vec<String>>,

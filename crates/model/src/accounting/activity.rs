@@ -116,7 +116,7 @@ impl Activities {
         self.noted
     }
 
-    /// Those that were noted after so many others, the oldest first.
+    /// The activities whose number is greater than `noted`, the oldest first.
     pub fn after(&self, noted: u64) -> impl Iterator<Item = &Activity> {
         self.newest
             .iter()

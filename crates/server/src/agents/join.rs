@@ -101,7 +101,7 @@ pub async fn admit(shared: &Shared, join: &JoinRequest) -> ToAgent {
     match shared.writer.run(Command::UseToken(attempt), server_principal()).await {
         Ok(Reply::TokenNodes(nodes)) => {
             tracing::info!("an agent joined for {}", hostlist::compress(&nodes));
-            // Whoever spoke for them before speaks no longer.
+            // The certificate that these nodes had before is void: links that use it end.
             nodes.iter().for_each(|node| shared.agents.cut(node));
             let order_key = shared.identity.order_public_key();
             ToAgent::Joined(JoinAccepted { certificate, order_key, nodes, expires: Some(end) })

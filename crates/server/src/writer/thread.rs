@@ -382,7 +382,7 @@ impl WriterThread {
     /// Work ahead of need. What fails here is tried again after the next batch: nothing acknowledged depends on it.
     fn after_batch(&mut self) {
         for (books, to) in std::mem::take(&mut self.copies) {
-            // Whoever asked may be gone.
+            // The backup that asked for the copy may have been broken off.
             let _ = to.send(self.copy(&books, &self.shared()));
         }
         if let Err(error) = self.journal.maintain() {

@@ -1,6 +1,6 @@
 //! `sluice node`: the machines of the cluster and their agents.
 
-use super::verb::{ServerLocationArgs, VerbError, VerbResult};
+use super::verb::{ServerLocationArgs, VerbError, VerbResult, in_columns};
 use crate::client::Client;
 use ::slurm::words::node::NodeState;
 use clap::{Args, Subcommand};
@@ -144,15 +144,7 @@ const HEAD: [&str; 7] =
 fn table(rows: &[Row]) -> String {
     let mut lines = vec![HEAD.map(String::from)];
     lines.extend(rows.iter().map(cells));
-    let width = |column: usize| lines.iter().map(|l| l[column].chars().count()).max();
-    let widths: Vec<usize> = (0..HEAD.len()).map(|c| width(c).unwrap_or(0)).collect();
-    let mut text = String::new();
-    for line in &lines {
-        let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        text += cells.collect::<Vec<_>>().join("  ").trim_end();
-        text.push('\n');
-    }
-    text
+    in_columns(&lines)
 }
 
 fn cells(row: &Row) -> [String; 7] {

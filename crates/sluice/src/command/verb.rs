@@ -73,4 +73,17 @@ pub fn note_unknown_users<'a>(client: &Client, names: impl IntoIterator<Item = &
     }
 }
 
+/// Lines of cells as text in columns, each as wide as its widest cell.
+pub fn in_columns<const COLUMNS: usize>(lines: &[[String; COLUMNS]]) -> String {
+    let width = |column: usize| lines.iter().map(|l| l[column].chars().count()).max();
+    let widths: Vec<usize> = (0..COLUMNS).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for line in lines {
+        let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        text += cells.collect::<Vec<_>>().join("  ").trim_end();
+        text.push('\n');
+    }
+    text
+}
+
 pub type VerbResult = Result<ExitCode, VerbError>;

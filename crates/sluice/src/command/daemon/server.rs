@@ -88,7 +88,7 @@ pub fn refuse_a_second(state: &StateDir) -> Result<(), VerbError> {
 /// The line that scripts wait for.
 pub fn announce(listen: SocketAddr) {
     let scheme = if listen.ip().is_loopback() { "http" } else { "https" };
-    // Whoever started it may have stopped waiting.
+    // The process that reads this line, `sluice up --detach`, may have given up: the server runs on.
     let _ = writeln!(std::io::stdout(), "sluice is up: {scheme}://{listen}");
 }
 

@@ -37,14 +37,14 @@ use wire::job_list::JobList;
 use wire::view::{ClusterView, JobView};
 
 /// Asks; a refusal ends the command.
-fn ask(client: &mut Client, call: Call) -> Result<Answer, VerbError> {
+pub(super) fn ask(client: &mut Client, call: Call) -> Result<Answer, VerbError> {
     match client.call(call)? {
         Answer::Refused(why) => Err(why.into()),
         answer => Ok(answer),
     }
 }
 
-fn unexpected(answer: &Answer) -> VerbError {
+pub(super) fn unexpected(answer: &Answer) -> VerbError {
     let text: String = format!("{answer:?}").chars().take(80).collect();
     VerbError::Message(format!("the server answered something else than was asked: {text}"))
 }

@@ -1,5 +1,6 @@
 //! What `sluice token list` prints.
 
+use crate::command::verb::in_columns;
 use jiff::tz::TimeZone;
 use model::principal::TokenStatus;
 use model::printable::printable;
@@ -22,15 +23,7 @@ pub fn table(tokens: &[TokenView]) -> String {
     let zone = TimeZone::system();
     let mut lines = vec![HEAD.map(String::from)];
     lines.extend(tokens.iter().map(|token| row(token, &zone)));
-    let width = |column: usize| lines.iter().map(|l| l[column].chars().count()).max();
-    let widths: Vec<usize> = (0..HEAD.len()).map(|c| width(c).unwrap_or(0)).collect();
-    let mut text = String::new();
-    for line in &lines {
-        let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        text += cells.collect::<Vec<_>>().join("  ").trim_end();
-        text.push('\n');
-    }
-    text
+    in_columns(&lines)
 }
 
 fn row(token: &TokenView, zone: &TimeZone) -> [String; 6] {

@@ -3,6 +3,7 @@
 use super::log_lines;
 use super::snapshot::Snapshot;
 use crate::client::Client;
+use crate::command::dstack::{ask, unexpected};
 use crate::command::explain;
 use crate::command::verb::VerbError;
 use model::change::{JobChange, JobFilter, JobRef};
@@ -153,14 +154,6 @@ fn act(client: &mut Client, request: Request) -> (Reply, bool) {
     (Reply::Told(told), true)
 }
 
-/// Whom the server takes the caller for.
-pub fn own_name(client: &mut Client) -> Result<String, VerbError> {
-    match ask(client, Call::Ping)? {
-        Answer::Pong { user, .. } => Ok(user),
-        other => Err(unexpected(&other)),
-    }
-}
-
 pub fn snapshot(client: &mut Client, scope: Scope) -> Result<Snapshot, VerbError> {
     let filter = JobFilter { users: scope.user.into_iter().collect(), ..JobFilter::default() };
     // Starts are those of the last plan: a forecast of each look would be work for the server.
@@ -192,16 +185,4 @@ pub fn log(client: &Client, job: JobId) -> Vec<String> {
         Ok(Some(other)) => vec![format!("({})", unexpected(&other))],
         Err(error) => vec![format!("({error})")],
     }
-}
-
-fn ask(client: &mut Client, call: Call) -> Result<Answer, VerbError> {
-    match client.call(call)? {
-        Answer::Refused(why) => Err(why.into()),
-        answer => Ok(answer),
-    }
-}
-
-fn unexpected(answer: &Answer) -> VerbError {
-    let text: String = format!("{answer:?}").chars().take(80).collect();
-    VerbError::Message(format!("the server answered something else: {text}"))
 }

@@ -59,7 +59,7 @@ pub fn run(args: TopArgs) -> VerbResult {
         return Err(VerbError::Message(text.into()));
     }
     let mut client = args.server.client()?;
-    let user = look::own_name(&mut client)?;
+    let user = crate::command::dstack::own_name(&mut client)?;
     let mut screen = Screen::new(user, args.mine);
     // The first look is made before the screen is taken, so that a server that is not there is said in a line.
     screen.show(look::snapshot(&mut client, screen.scope())?);

@@ -9,7 +9,7 @@ use wire::view::{JobView, NodeView};
 /// By what jobs are sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobSort {
-    /// Those that run first, then those that wait by their priority.
+    /// Running jobs first, then waiting jobs by their priority.
     Queue,
     Id,
     User,
@@ -45,7 +45,7 @@ pub enum NodeSort {
     /// As the configuration has them.
     Name,
     State,
-    /// Those with the most CPUs in use first.
+    /// Nodes with the most CPUs in use first.
     Used,
 }
 
