@@ -174,6 +174,7 @@ fn launch(number: u32, script: &str) -> JobLaunch {
         registry_auth: None,
         workspace: None,
         git_credentials: None,
+        call: None,
         container: None,
         prolog_epilog: Default::default(),
     }

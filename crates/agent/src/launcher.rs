@@ -7,6 +7,7 @@
 use crate::cgroup::Hierarchy;
 use crate::launch_request::LaunchRequest;
 use crate::supervisor;
+use model::reason::LaunchFault;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::prctl;
@@ -211,7 +212,13 @@ fn report_failed(agent_end: OwnedFd, what: String, unfit: Option<String>) {
     let event = SupervisorEvent {
         number: 1,
         at,
-        event: ReportEvent::LaunchFailed { what, unfit, hold: false, user: None },
+        event: ReportEvent::LaunchFailed {
+            what,
+            fault: LaunchFault::Other,
+            unfit,
+            hold: false,
+            user: None,
+        },
     };
     let mut bytes = Vec::new();
     if wire::frame::encode_message(CHANNEL, &FromSupervisor::Event(event), &mut bytes).is_ok() {

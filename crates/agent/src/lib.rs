@@ -58,7 +58,7 @@ mod wall_clock;
 /// The program's part inside a container.
 pub use supervisor::container::{init as container_init, inside as container};
 
-pub use agent::{AgentConfig, run};
+pub use agent::{AgentConfig, has_joined, run};
 pub use error::AgentError;
 pub use launcher::Launcher;
 pub use network_stack::network_stack;

@@ -6,7 +6,7 @@ use crate::agent::backoff::Backoff;
 use crate::attempt_key::AttemptKey;
 use crate::error::AgentError;
 use crate::link::connection::Link;
-use crate::link::credentials::Credentials;
+use crate::link::credentials::{Credentials, JoinWay};
 use crate::link::reports::ReportQueue;
 use crate::order_gate::Gate;
 use crate::order_gate::replay_guard::ReplayGuard;
@@ -161,7 +161,8 @@ async fn join(
     job_time: Duration,
     counts: &Arc<Counts>,
 ) -> Result<(QuietAgent, Credentials), AgentError> {
-    let credentials = Credentials::obtain(folder, Some(join_file), &[], "").await?;
+    let way = JoinWay { file: Some(join_file.to_owned()), ..JoinWay::default() };
+    let credentials = Credentials::obtain(folder, &way).await?;
     let guard = |node: &String| {
         let own = folder.join(node);
         std::fs::create_dir_all(&own).map_err(|e| AgentError::file("make", &own, e))?;
@@ -266,6 +267,7 @@ impl QuietAgent {
                 .map(|(key, (_, runs))| SpooledAttempt { attempt: key.attempt, alive: *runs })
                 .collect(),
             device_change: None,
+            dynamic: None,
         };
         self.nodes.iter().map(node).collect()
     }

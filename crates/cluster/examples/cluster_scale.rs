@@ -71,6 +71,7 @@ fn shape(at: u32, like: &Request) -> Request {
             by_model: false,
             make: DeviceMake::default(),
             device_memory: None,
+            total_memory: None,
         }],
         time_limit: Some(TimeLimit::Minutes(30 + 10 * at)),
         ..like.clone()

@@ -44,6 +44,10 @@ pub enum Act<'a> {
     /// Copy the server's keys, in a backup: root and the server's own user, on the server's machine. A token or a node that
     /// leaked would otherwise leave its finder with what signs orders.
     CopyKeys,
+    /// Have programs run on the server's machine, as the server's user, when something happens.
+    SetTriggers,
+    /// Remove the triggers of this user.
+    ClearTriggersOf(u32),
     /// Administrators' actions: nodes, partitions, accounts, configuration, join tokens.
     Administer,
 }
@@ -74,7 +78,11 @@ pub fn authorise(state: &State, who: &Principal, act: Act<'_>) -> Result<(), Ref
         // Whoever brings machines has the server dial addresses and take nodes: that is the site's to decide, whatever project
         // they are for.
         Act::ManageFleets | Act::Administer => rights.admin,
-        Act::CopyKeys => who.token_limit.is_none() && (who.uid == 0 || who.role == Role::Admin),
+        Act::ClearTriggersOf(owner) => owner == who.uid || rights.admin,
+        // Its program runs as the server's user, who has the keys.
+        Act::CopyKeys | Act::SetTriggers => {
+            who.token_limit.is_none() && (who.uid == 0 || who.role == Role::Admin)
+        }
     };
     match act {
         _ if allowed => Ok(()),

@@ -80,6 +80,7 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobReco
         alloc_tres,
         priority: job.priority,
         restarts: job.attempts.saturating_sub(1),
+        retry: job.spec.retry.as_deref().cloned(),
         work_dir: job.spec.launch.work_dir.to_string(),
         submit_line: job.spec.submit_line.to_string(),
         comment: job.spec.comment.clone(),

@@ -18,13 +18,14 @@ use model::power::PowerProgram;
 use model::principal::{Principal, Role};
 use model::project::{Members, MembersChange};
 use model::raw_usage::UsageOwner;
-use model::reason::{Refusal, UserFault};
+use model::reason::{LaunchFault, Refusal, UserFault};
 use model::reservation_request::ReservationRequest;
 use model::run::{ExitStatus, Hold, JobSpec, Usage};
 use model::secret::Sealed;
 use model::ssh_fleet::FleetHost;
 use model::step::StepShape;
 use model::time::Timestamp;
+use model::trigger::{TriggerFilter, TriggerRequest};
 use model::volume::{Volume, VolumeId, VolumePlace};
 use sched::Start;
 use sched::view::Preemption;
@@ -102,6 +103,13 @@ pub enum Command {
         nodes: Vec<String>,
         change: NodeChange,
     },
+    /// Nodes that no configuration file names.
+    CreateNodes(Vec<NodeConfig>),
+    /// The agent of a dynamic node says what it has.
+    RegisterNode(Box<NodeConfig>),
+    DeleteNodes {
+        nodes: Vec<String>,
+    },
     ChangePartition {
         name: String,
         change: PartitionChange,
@@ -131,6 +139,12 @@ pub enum Command {
         project: String,
         members: Members,
         change: MembersChange,
+    },
+    SetTrigger(Box<TriggerRequest>),
+    ClearTriggers(TriggerFilter),
+    /// A trigger has fired and does not stay, or can never fire.
+    SettleTrigger {
+        id: u32,
     },
     SetFleet(Box<SetFleet>),
     /// The hosts of these numbers leave the fleet; without numbers all of them, and the fleet goes with the last.
@@ -252,6 +266,8 @@ pub struct JoinAttempt {
     pub certificate_end: Timestamp,
     /// Which node it says it is, where the token is for several.
     pub node: Option<String>,
+    /// It may be a node that no configuration file names.
+    pub dynamic: bool,
 }
 
 /// A fleet as it is asked for. Nothing is known yet of its hosts.
@@ -369,6 +385,8 @@ pub enum AttemptReport {
     Network(ContainerNetwork),
     LaunchFailed {
         what: String,
+        /// The part of the launch that failed.
+        fault: LaunchFault,
         /// The node's fault and not the job's: the node is drained with this reason, and the job runs elsewhere.
         unfit: Option<String>,
         /// The next attempt of the job waits until somebody releases it.

@@ -6,6 +6,7 @@ use model::node::NodeConfig;
 use model::partition::{DefaultMemory, Partition};
 use model::power::PowerPolicy;
 use model::preempt::PreemptPolicy;
+use model::price::Price;
 use model::priority::PriorityPolicy;
 use model::private_data::PrivateData;
 use model::run::{NicePolicy, RlimitPolicy};
@@ -55,9 +56,16 @@ pub struct ClusterConfig {
     /// Folders that nodes share, for volumes, with the nodes that have each; `None` for all.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub shared_folders: BTreeMap<String, Option<Vec<String>>>,
+    /// What an hour of a node costs, by its name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub prices: BTreeMap<String, Price>,
     /// The most bytes of one upload of a client; `None` for the usual bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upload_bytes_max: Option<u64>,
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// How long an agent's certificate is good for where the site says nothing.
@@ -86,6 +94,9 @@ pub struct Parameters {
     pub kill_wait_s: u32,
     pub min_job_age_s: u32,
     pub max_job_count: u32,
+    /// `MaxNodeCount`: how many nodes there may be, with dynamic ones; fewer than are configured: no dynamic ones.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub max_node_count: u32,
     pub max_array_size: u32,
     /// The most tasks of one array; `None` for as many as there are indices.
     pub max_array_tasks: Option<u32>,
@@ -183,6 +194,7 @@ impl Default for Parameters {
             kill_wait_s: 30,
             min_job_age_s: 300,
             max_job_count: 10_000,
+            max_node_count: 0,
             max_array_size: 1001,
             max_array_tasks: None,
             max_script_bytes: None,
@@ -254,6 +266,7 @@ impl Default for ClusterConfig {
             certificate_life: CERTIFICATE_LIFE,
             open_metrics: false,
             shared_folders: BTreeMap::new(),
+            prices: Default::default(),
             upload_bytes_max: None,
         }
     }

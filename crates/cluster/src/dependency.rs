@@ -4,61 +4,338 @@ use crate::state::State;
 use crate::state::job::{Job, Phase};
 use crate::visibility::Viewer;
 use model::array::IndexSet;
-use model::dependency::{DependencyKind, DependencyState, DependencyTask, DependencyTerm, Join};
+use model::dependency::{
+    Dependency, DependencyJob, DependencyKind, DependencyState, DependencyTask, DependencyTerm,
+    Join,
+};
 use model::id::JobId;
 use model::private_data::PrivateKind;
 use model::run::{LaunchKind, Outcome};
 use model::time::Timestamp;
 use sched::view::AwaitedEvent;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The state of the job's whole dependency. An array with `aftercorr` is ready as soon as one of its tasks is.
+/// The state of the job's whole dependency, where one job alone is asked for.
 pub fn state_of(state: &State, job: &Job, now: Timestamp) -> DependencyState {
-    match &job.spec.dependency {
-        None => DependencyState::Fulfilled,
-        Some(dependency) => dependency.state(|term| term_state(state, job, term, now)),
+    Dependencies::new(state, now).state_of(job)
+}
+
+/// The dependencies of jobs in one look at the state. What is known of a job that others wait for is worked out once, however
+/// many wait for it and whatever for: thousands of jobs behind one large array cost no more than its records.
+pub struct Dependencies<'a> {
+    state: &'a State,
+    now: Timestamp,
+    targets: RefCell<HashMap<DependencyJob, TargetRecords>>,
+    /// The jobs of a target that have not ended, or have not started; no more than are told of.
+    alive: RefCell<HashMap<DependencyJob, Rc<[JobId]>>>,
+    /// Whether a user is shown a job.
+    shown_targets: RefCell<HashMap<(u32, JobId), bool>>,
+    /// How many more events are told of that jobs wait for.
+    awaited_left: Cell<usize>,
+    /// The jobs of each user and name that have not ended, the earliest first.
+    namesakes: OnceCell<HashMap<u32, HashMap<&'a str, Vec<&'a Job>>>>,
+}
+
+/// What dependencies ask of the records of a job, an array or one of its tasks.
+#[derive(Clone, Copy)]
+struct TargetRecords {
+    some_wait: bool,
+    some_run: bool,
+    some_succeeded: bool,
+    some_failed: bool,
+    /// The latest start of those that have one.
+    last_start: Option<Timestamp>,
+    /// A task was cancelled before it had a record of its own.
+    was_cancelled: bool,
+    /// It is a task of dstack's with several groups.
+    has_groups: bool,
+}
+
+impl TargetRecords {
+    fn of(state: &State, target: DependencyJob) -> Self {
+        let mut all = Self {
+            some_wait: false,
+            some_run: false,
+            some_succeeded: false,
+            some_failed: false,
+            last_start: None,
+            was_cancelled: was_cancelled(state, target.id, target.task),
+            has_groups: groups_of_task(state, JobId(target.id)).next().is_some(),
+        };
+        for job in records(state, target.id, target.task) {
+            let start = match &job.phase {
+                Phase::Waiting => {
+                    all.some_wait = true;
+                    None
+                }
+                Phase::Active(attempt) => {
+                    all.some_run = true;
+                    Some(attempt.start)
+                }
+                Phase::Ended(ended) => {
+                    let succeeded = ended.outcome == Outcome::Completed;
+                    all.some_succeeded |= succeeded;
+                    all.some_failed |= !succeeded;
+                    Some(ended.start.unwrap_or(ended.end))
+                }
+            };
+            all.last_start = all.last_start.max(start);
+        }
+        all
     }
-}
 
-/// Whether task `index` of the array may start: `aftercorr` waits for the task of the same index.
-pub fn task_ready(state: &State, job: &Job, index: u32, now: Timestamp) -> bool {
-    let Some(dependency) = &job.spec.dependency else { return true };
-    let current = dependency.state(|term| match term.kind {
-        DependencyKind::AfterCorr => match term.job {
-            Some(target) if !shows_target(state, job, JobId(target.id)) => {
-                DependencyState::Fulfilled
-            }
-            _ => corresponding(state, term, index),
-        },
-        _ => term_state(state, job, term, now),
-    });
-    current == DependencyState::Fulfilled
-}
-
-/// How many of the array's pending tasks the dependency lets start.
-pub fn tasks_ready(state: &State, job: &Job, pending: &IndexSet, now: Timestamp) -> u64 {
-    let terms = job.spec.dependency.iter().flat_map(|d| &d.terms);
-    if terms.into_iter().all(|t| t.kind != DependencyKind::AfterCorr) {
-        return pending.len();
-    }
-    pending.iter().filter(|index| task_ready(state, job, *index, now)).count() as u64
-}
-
-/// squeue's `%E`: the terms that are not met.
-pub fn shown(state: &State, job: &Job, now: Timestamp) -> Option<String> {
-    let dependency = job.spec.dependency.as_ref().filter(|_| job.is_waiting())?;
-    let mut dependency = dependency.clone();
-    for target in dependency.terms.iter_mut().filter_map(|term| term.job.as_mut()) {
-        // An array is shown as all of its tasks.
-        let id = JobId(target.id);
-        let is_array = of_array(state, id).is_some() && shows_target(state, job, id);
-        if target.task == DependencyTask::Whole && is_array {
-            target.task = DependencyTask::All;
+    /// The worst over every record, where `fails` says that one of them can never be as it is wanted.
+    fn ended(self, fails: bool) -> DependencyState {
+        if fails {
+            DependencyState::Failed
+        } else if self.some_wait || self.some_run {
+            DependencyState::Unfulfilled
+        } else {
+            DependencyState::Fulfilled
         }
     }
-    let text = dependency.display_with(|term| term_state(state, job, term, now));
-    (!text.is_empty()).then_some(text)
+
+    /// A job without a record counts as it is wanted, as in Slurm.
+    fn is_as(self, kind: DependencyKind, now: Timestamp) -> DependencyState {
+        match kind {
+            DependencyKind::After { minutes } => {
+                let wait = Duration::from_secs(60 * u64::from(minutes));
+                let is_late = self.last_start.is_none_or(|start| start + wait <= now);
+                if is_late && !self.some_wait {
+                    DependencyState::Fulfilled
+                } else {
+                    DependencyState::Unfulfilled
+                }
+            }
+            DependencyKind::AfterAny | DependencyKind::AfterBurstBuffer => self.ended(false),
+            DependencyKind::AfterOk => self.ended(self.some_failed || self.was_cancelled),
+            DependencyKind::AfterCorr => self.ended(self.some_failed),
+            // One group has failed: so has the run, once all have ended.
+            DependencyKind::AfterNotOk if self.has_groups && self.some_failed => self.ended(false),
+            DependencyKind::AfterNotOk if self.has_groups => {
+                let all_succeeded = !self.some_wait && !self.some_run;
+                if all_succeeded { DependencyState::Failed } else { DependencyState::Unfulfilled }
+            }
+            DependencyKind::AfterNotOk => self.ended(self.some_succeeded),
+            DependencyKind::Singleton => DependencyState::Fulfilled,
+        }
+    }
+}
+
+impl<'a> Dependencies<'a> {
+    pub fn new(state: &'a State, now: Timestamp) -> Self {
+        let (targets, shown_targets, alive) = Default::default();
+        let (awaited_left, namesakes) = (Cell::new(AWAITED_IN_ALL_MAX), OnceCell::new());
+        Self { state, now, targets, alive, shown_targets, awaited_left, namesakes }
+    }
+
+    /// The state of the job's whole dependency. An array with `aftercorr` is ready as soon as one of its tasks is.
+    pub fn state_of(&self, job: &Job) -> DependencyState {
+        match &job.spec.dependency {
+            None => DependencyState::Fulfilled,
+            Some(dependency) => dependency.state(|term| self.term_state(job, term)),
+        }
+    }
+
+    /// The first of these tasks of the array that may start.
+    pub fn first_ready(&self, job: &Job, pending: &IndexSet) -> Option<u32> {
+        self.ready(job, pending).next()
+    }
+
+    /// How many of the array's pending tasks the dependency lets start.
+    pub fn tasks_ready(&self, job: &Job, pending: &IndexSet) -> u64 {
+        if has_corresponding(job) { self.ready(job, pending).count() as u64 } else { pending.len() }
+    }
+
+    /// `aftercorr` waits for the task of the same index; the other terms are the same for all tasks.
+    fn ready(&self, job: &Job, pending: &IndexSet) -> impl Iterator<Item = u32> {
+        let dependency = job.spec.dependency.as_deref();
+        let terms = dependency.map(|d| d.terms.as_slice()).unwrap_or_default();
+        let of_all: Vec<Option<DependencyState>> = terms
+            .iter()
+            .map(|term| match term.job {
+                Some(target)
+                    if term.kind == DependencyKind::AfterCorr
+                        && self.shows_target(job, JobId(target.id)) =>
+                {
+                    None
+                }
+                Some(_) if term.kind == DependencyKind::AfterCorr => {
+                    Some(DependencyState::Fulfilled)
+                }
+                _ => Some(self.term_state(job, term)),
+            })
+            .collect();
+        pending.iter().filter(move |index| {
+            let mut known = of_all.iter();
+            dependency.is_none_or(|dependency| {
+                let current = dependency.state(|term| {
+                    let of_all = known.next().copied().flatten();
+                    of_all.unwrap_or_else(|| corresponding(self.state, term, *index))
+                });
+                current == DependencyState::Fulfilled
+            })
+        })
+    }
+
+    /// squeue's `%E`: the terms that are not met.
+    pub fn shown(&self, job: &Job) -> Option<String> {
+        let dependency = job.spec.dependency.as_ref().filter(|_| job.is_waiting())?;
+        let mut dependency = dependency.clone();
+        for target in dependency.terms.iter_mut().filter_map(|term| term.job.as_mut()) {
+            // An array is shown as all of its tasks.
+            let id = JobId(target.id);
+            let is_array = of_array(self.state, id).is_some() && self.shows_target(job, id);
+            if target.task == DependencyTask::Whole && is_array {
+                target.task = DependencyTask::All;
+            }
+        }
+        let text = dependency.display_with(|term| self.term_state(job, term));
+        (!text.is_empty()).then_some(text)
+    }
+
+    fn shows_target(&self, job: &Job, id: JobId) -> bool {
+        if !Viewer::new(self.state, &job.spec.owner).is_denied(PrivateKind::Jobs) {
+            return true;
+        }
+        let mut known = self.shown_targets.borrow_mut();
+        *known.entry((job.spec.owner.uid, id)).or_insert_with(|| shows_target(self.state, job, id))
+    }
+
+    fn term_state(&self, job: &Job, term: &DependencyTerm) -> DependencyState {
+        let Some(target) = term.job else { return self.singleton(job) };
+        if !self.shows_target(job, JobId(target.id)) {
+            return DependencyState::Fulfilled;
+        }
+        match (term.kind, &job.pending, job.task) {
+            (DependencyKind::AfterCorr, Some(pending), _) => {
+                corresponding_any(self.state, term, pending.indices.iter())
+            }
+            (DependencyKind::AfterCorr, None, Some(task)) => {
+                corresponding(self.state, term, task.index)
+            }
+            _ => self.target(target).is_as(term.kind, self.now),
+        }
+    }
+
+    fn target(&self, target: DependencyJob) -> TargetRecords {
+        let mut known = self.targets.borrow_mut();
+        *known.entry(target).or_insert_with(|| TargetRecords::of(self.state, target))
+    }
+
+    /// The records of a target that something can still happen to: that those behind it wait for.
+    fn alive(&self, target: DependencyJob) -> Rc<[JobId]> {
+        let mut known = self.alive.borrow_mut();
+        let found = known.entry(target).or_insert_with(|| {
+            let all = records(self.state, target.id, target.task).into_iter();
+            all.filter(|job| !job.has_ended()).take(AWAITED_MAX + 1).map(|job| job.id).collect()
+        });
+        found.clone()
+    }
+
+    fn singleton(&self, job: &Job) -> DependencyState {
+        let busy = self.namesakes(job).next().is_some();
+        if busy { DependencyState::Unfulfilled } else { DependencyState::Fulfilled }
+    }
+
+    /// The owner's earlier jobs of the same name that have not ended.
+    fn namesakes<'s>(&'s self, job: &Job) -> impl Iterator<Item = &'a Job> + use<'s, 'a> {
+        let all = self.namesakes.get_or_init(|| {
+            let mut all: HashMap<u32, HashMap<&str, Vec<&Job>>> = HashMap::new();
+            for job in self.state.jobs.values().filter(|job| !job.has_ended()) {
+                let of_user = all.entry(job.spec.owner.uid).or_default();
+                of_user.entry(&job.spec.name).or_default().push(job);
+            }
+            let lists = all.values_mut().flat_map(HashMap::values_mut);
+            lists.for_each(|jobs| jobs.sort_by_key(|job| age(job)));
+            all
+        });
+        let of_user = all.get(&job.spec.owner.uid);
+        let jobs = of_user.and_then(|names| names.get(&*job.spec.name)).map(Vec::as_slice);
+        let jobs = jobs.unwrap_or_default();
+        let earlier = &jobs[..jobs.partition_point(|other| age(other) < age(job))];
+        let first = job.het.map(|of| of.first);
+        let apart =
+            move |other: &&Job| other.het.is_none() || other.het.map(|of| of.first) != first;
+        earlier.iter().copied().filter(apart)
+    }
+
+    /// The terms of the job's dependency that are not met.
+    pub fn unmet_terms(&self, job: &Job) -> Vec<UnmetTerm<'a>> {
+        let terms = job.spec.dependency.iter().flat_map(|dependency| &dependency.terms);
+        let open = terms.filter_map(|term| {
+            let current = self.term_state(job, term);
+            let jobs = || match term.job {
+                Some(target) => records(self.state, target.id, target.task),
+                None => self.namesakes(job).collect(),
+            };
+            (current != DependencyState::Fulfilled).then(|| UnmetTerm {
+                term: *term,
+                state: current,
+                jobs: jobs(),
+            })
+        });
+        open.collect()
+    }
+
+    /// The events that must happen before the dependency is met, if no job fails; and whether one of them is enough. Empty if
+    /// the dependency waits for a failure, or for too many.
+    pub fn awaited_events(&self, job: &Job) -> (Vec<AwaitedEvent>, bool) {
+        let any = job.spec.dependency.as_ref().is_some_and(|d| d.join == Join::Any);
+        let mut awaits = Vec::new();
+        let terms = job.spec.dependency.iter().flat_map(|dependency| &dependency.terms);
+        for term in terms {
+            match (self.term_state(job, term), term.kind) {
+                (DependencyState::Fulfilled | DependencyState::Failed, _) => continue,
+                // A failure cannot be predicted.
+                (_, DependencyKind::AfterNotOk) if any => continue,
+                (_, DependencyKind::AfterNotOk) => return (Vec::new(), false),
+                _ => {}
+            }
+            let most = AWAITED_MAX.min(self.awaited_left.get());
+            let room = (most + 1).saturating_sub(awaits.len());
+            let jobs: Rc<[JobId]> = match term.job {
+                _ if room == 0 => Rc::new([]),
+                Some(target) => self.alive(target),
+                None => self.namesakes(job).take(room).map(|job| job.id).collect(),
+            };
+            let event = |job: &JobId| match term.kind {
+                DependencyKind::After { minutes } => AwaitedEvent::StartOf { job: *job, minutes },
+                _ => AwaitedEvent::EndOf(*job),
+            };
+            awaits.extend(jobs.iter().take(room).map(event));
+            if awaits.len() > most {
+                return (Vec::new(), false);
+            }
+        }
+        self.awaited_left.set(self.awaited_left.get() - awaits.len());
+        (awaits, any)
+    }
+}
+
+/// Whether some tasks of the array may be let start before others.
+fn has_corresponding(job: &Job) -> bool {
+    let mut terms = job.spec.dependency.iter().flat_map(|d| &d.terms);
+    terms.any(|term| term.kind == DependencyKind::AfterCorr)
+}
+
+/// A task is as old as its array, whatever its own id.
+fn age(job: &Job) -> JobId {
+    job.task.map_or(job.id, |task| task.array)
+}
+
+/// How many looks at other jobs it takes to know whether the dependency is met, for an array with so many tasks.
+pub fn lookups(dependency: Option<&Dependency>, tasks: u64) -> u64 {
+    let terms = dependency.into_iter().flat_map(|dependency| &dependency.terms);
+    let of_term = |term: &DependencyTerm| match term.kind {
+        DependencyKind::AfterCorr => tasks.max(1),
+        _ => 1,
+    };
+    terms.map(of_term).fold(0, u64::saturating_add)
 }
 
 /// Whether the owner of a job is shown the job or array that it depends on. One that is hidden counts as if there were none,
@@ -71,59 +348,6 @@ pub fn shows_target(state: &State, job: &Job, id: JobId) -> bool {
     let tasks = state.arrays.get(&id).into_iter().flat_map(|tasks| tasks.values());
     let records = tasks.chain([&id]).filter_map(|id| state.job(*id));
     records.into_iter().all(|record| viewer.job(record))
-}
-
-fn term_state(state: &State, job: &Job, term: &DependencyTerm, now: Timestamp) -> DependencyState {
-    let Some(target) = term.job else { return singleton(state, job) };
-    if !shows_target(state, job, JobId(target.id)) {
-        return DependencyState::Fulfilled;
-    }
-    if term.kind == DependencyKind::AfterCorr {
-        return match (&job.pending, job.task) {
-            (Some(pending), _) => corresponding_any(state, term, pending.indices.iter()),
-            (None, Some(task)) => corresponding(state, term, task.index),
-            (None, None) => all_of(state, target.id, target.task, |j| ended_as(j, is_success)),
-        };
-    }
-    if term.kind == DependencyKind::AfterOk && was_cancelled(state, target.id, target.task) {
-        return DependencyState::Failed;
-    }
-    let id = JobId(target.id);
-    if term.kind == DependencyKind::AfterNotOk && groups_of_task(state, id).next().is_some() {
-        let has_ended = |j: &Job| ended_as(j, |_| true);
-        return match all_of(state, target.id, target.task, |j| ended_as(j, is_success)) {
-            DependencyState::Fulfilled => DependencyState::Failed,
-            // One group has failed: so has the run, once all have ended.
-            DependencyState::Failed => all_of(state, target.id, target.task, has_ended),
-            DependencyState::Unfulfilled => DependencyState::Unfulfilled,
-        };
-    }
-    let wanted = |j: &Job| match term.kind {
-        DependencyKind::After { minutes } => started_before(j, now, minutes),
-        DependencyKind::AfterAny | DependencyKind::AfterBurstBuffer => ended_as(j, |_| true),
-        DependencyKind::AfterOk | DependencyKind::AfterCorr => ended_as(j, is_success),
-        DependencyKind::AfterNotOk => ended_as(j, |o| !is_success(o)),
-        DependencyKind::Singleton => DependencyState::Fulfilled,
-    };
-    all_of(state, target.id, target.task, wanted)
-}
-
-/// The worst state over every record of the job or array. A job without a record counts as fulfilled, as in Slurm.
-fn all_of(
-    state: &State,
-    id: u32,
-    task: DependencyTask,
-    mut wanted: impl FnMut(&Job) -> DependencyState,
-) -> DependencyState {
-    let mut worst = DependencyState::Fulfilled;
-    for job in records(state, id, task) {
-        match wanted(job) {
-            DependencyState::Failed => return DependencyState::Failed,
-            DependencyState::Unfulfilled => worst = DependencyState::Unfulfilled,
-            DependencyState::Fulfilled => {}
-        }
-    }
-    worst
 }
 
 fn records(state: &State, id: u32, task: DependencyTask) -> Vec<&Job> {
@@ -177,10 +401,8 @@ fn corresponding(state: &State, term: &DependencyTerm, index: u32) -> Dependency
     if !state.arrays.contains_key(&array) && !state.jobs.contains_key(&array) {
         return DependencyState::Fulfilled;
     }
-    if was_cancelled(state, target.id, DependencyTask::Task(index)) {
-        return DependencyState::Failed;
-    }
-    all_of(state, target.id, DependencyTask::Task(index), |j| ended_as(j, is_success))
+    let task = DependencyJob { task: DependencyTask::Task(index), ..target };
+    TargetRecords::of(state, task).is_as(DependencyKind::AfterOk, Timestamp(0))
 }
 
 fn corresponding_any(
@@ -199,26 +421,6 @@ fn corresponding_any(
     if all_failed { DependencyState::Failed } else { DependencyState::Unfulfilled }
 }
 
-fn singleton(state: &State, job: &Job) -> DependencyState {
-    let busy = namesakes(state, job).next().is_some();
-    if busy { DependencyState::Unfulfilled } else { DependencyState::Fulfilled }
-}
-
-/// The owner's earlier jobs of the same name that have not ended.
-fn namesakes<'a>(state: &'a State, job: &'a Job) -> impl Iterator<Item = &'a Job> {
-    // A task is as old as its array, whatever its own id.
-    let array = job.task.map_or(job.id, |t| t.array);
-    let first = job.het.map(|of| of.first);
-    state.jobs.values().map(|other| &**other).filter(move |other| {
-        let apart = other.het.is_none() || other.het.map(|of| of.first) != first;
-        !other.has_ended()
-            && apart
-            && other.task.map_or(other.id, |t| t.array) < array
-            && other.spec.name == job.spec.name
-            && other.spec.owner.uid == job.spec.owner.uid
-    })
-}
-
 /// A term that is not met, with the records of the jobs that it names.
 pub struct UnmetTerm<'a> {
     pub term: DependencyTerm,
@@ -227,82 +429,15 @@ pub struct UnmetTerm<'a> {
     pub jobs: Vec<&'a Job>,
 }
 
-/// The terms of the job's dependency that are not met.
-pub fn unmet_terms<'a>(state: &'a State, job: &'a Job, now: Timestamp) -> Vec<UnmetTerm<'a>> {
-    let terms = job.spec.dependency.iter().flat_map(|dependency| &dependency.terms);
-    let open = terms.filter_map(|term| {
-        let current = term_state(state, job, term, now);
-        let jobs = || match term.job {
-            Some(target) => records(state, target.id, target.task),
-            None => namesakes(state, job).collect(),
-        };
-        (current != DependencyState::Fulfilled).then(|| UnmetTerm {
-            term: *term,
-            state: current,
-            jobs: jobs(),
-        })
-    });
-    open.collect()
-}
-
-/// The most jobs that are considered for the estimate of one that depends on them.
+/// The most jobs that are considered for the estimate of one that depends on them, and for the estimates of all.
 const AWAITED_MAX: usize = 1_000;
-
-/// The events that must happen before the dependency is met, if no job fails; and whether one of them is enough. Empty if
-/// the dependency waits for a failure.
-pub fn awaited_events(state: &State, job: &Job, now: Timestamp) -> (Vec<AwaitedEvent>, bool) {
-    let any = job.spec.dependency.as_ref().is_some_and(|d| d.join == Join::Any);
-    let mut awaits = Vec::new();
-    for open in unmet_terms(state, job, now) {
-        let alive = open.jobs.iter().filter(|job| !job.has_ended()).map(|job| job.id);
-        match open.term.kind {
-            _ if open.state == DependencyState::Failed => {}
-            // A failure cannot be predicted.
-            DependencyKind::AfterNotOk if any => {}
-            DependencyKind::AfterNotOk => return (Vec::new(), false),
-            DependencyKind::After { minutes } => {
-                let started = open.jobs.iter().map(|job| job.id);
-                awaits.extend(started.map(|job| AwaitedEvent::StartOf { job, minutes }));
-            }
-            _ => awaits.extend(alive.map(AwaitedEvent::EndOf)),
-        }
-        if awaits.len() > AWAITED_MAX {
-            return (Vec::new(), false);
-        }
-    }
-    (awaits, any)
-}
+const AWAITED_IN_ALL_MAX: usize = 200_000;
 
 /// The ends of the array's running tasks: one must end before a throttled task starts.
 pub fn own_tasks(state: &State, job: &Job) -> Vec<AwaitedEvent> {
     let tasks = state.arrays.get(&job.id).into_iter().flat_map(|tasks| tasks.values());
     let active = tasks.filter(|id| state.active.contains(id));
     active.take(AWAITED_MAX).map(|id| AwaitedEvent::EndOf(*id)).collect()
-}
-
-fn is_success(outcome: Outcome) -> bool {
-    outcome == Outcome::Completed
-}
-
-fn ended_as(job: &Job, good: impl Fn(Outcome) -> bool) -> DependencyState {
-    match &job.phase {
-        Phase::Ended(ended) if good(ended.outcome) => DependencyState::Fulfilled,
-        Phase::Ended(_) => DependencyState::Failed,
-        _ => DependencyState::Unfulfilled,
-    }
-}
-
-fn started_before(job: &Job, now: Timestamp, minutes: u32) -> DependencyState {
-    let start = match &job.phase {
-        Phase::Waiting => None,
-        Phase::Active(attempt) => Some(attempt.start),
-        Phase::Ended(ended) => Some(ended.start.unwrap_or(ended.end)),
-    };
-    let wait = Duration::from_secs(60 * u64::from(minutes));
-    match start {
-        Some(start) if start + wait <= now => DependencyState::Fulfilled,
-        _ => DependencyState::Unfulfilled,
-    }
 }
 
 /// Jobs that a waiting job depends on: their records must not be purged yet.

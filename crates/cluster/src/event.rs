@@ -12,6 +12,7 @@ use model::array::IndexSet;
 use model::attempt::{Ending, PreemptionGrace};
 use model::change::{JobField, PartitionChange};
 use model::container::ContainerNetwork;
+use model::dynamic_node::DynamicNode;
 use model::health::HealthSource;
 use model::id::{AttemptId, JobId, RunId, StepId};
 use model::node::{AdminState, NodeFacts};
@@ -20,12 +21,13 @@ use model::power::PowerState;
 use model::principal::Role;
 use model::project::{KnownUser, Project};
 use model::raw_usage::UsageOwner;
-use model::reason::Reason;
+use model::reason::{LaunchFailure, Reason};
 use model::reservation::Reservation;
 use model::run::{ExitStatus, HetComponent, Hold, JobSpec, RunKind, Step, StepEnd, Usage};
 use model::secret::Sealed;
 use model::ssh_fleet::{FleetHost, SshFleet};
 use model::time::Timestamp;
+use model::trigger::Trigger;
 use model::volume::Volume;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -43,6 +45,14 @@ pub enum Event {
     Restored {
         term: u64,
         next_job: u32,
+        at: Timestamp,
+    },
+    /// The end of the journal is gone: what happened in it is not known. A server took over, as with [`Event::TermStarted`];
+    /// ids below `next_job` and numbers of activities up to `activities` may have been given out.
+    HistoryLost {
+        term: u64,
+        next_job: u32,
+        activities: u64,
         at: Timestamp,
     },
     Configured {
@@ -145,7 +155,7 @@ pub enum Event {
         at: Timestamp,
         /// Why the node could not start it, in the node's words.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        failure: Option<Box<str>>,
+        failure: Option<LaunchFailure>,
     },
     /// The node does not answer: its share of the attempt counts as free, and the attempt as stale there.
     #[serde(rename = "part_given_up")]
@@ -348,6 +358,18 @@ pub enum Event {
     VolumeRemoved {
         project: String,
         name: String,
+    },
+    TriggerSet(Box<Trigger>),
+    TriggerRemoved {
+        id: u32,
+    },
+    /// Dynamic nodes are there, or are otherwise than before.
+    DynamicNodesSet {
+        nodes: Vec<DynamicNode>,
+        at: Timestamp,
+    },
+    DynamicNodesRemoved {
+        nodes: Vec<String>,
     },
     FleetSet {
         fleet: Box<SshFleet>,

@@ -6,7 +6,7 @@
 //! | a lack of memory | [`after_end`]: `retry` on errors |
 //! | its node fails | [`after_end`]: `--requeue` of a batch script, or `retry` on interruptions or on errors |
 //! | its own exit, its time limit, a lack of memory, its node's failure | [`after_end`]: `schedule`, at its next time, where nothing above holds |
-//! | its launch fails by no fault of the node | [`after_own_failed_launch`]: `schedule`, at its next time |
+//! | its launch fails by no fault of the node | [`after_own_failed_launch`]: `retry` on errors; `schedule`, at its next time |
 //! | its node cannot launch it | [`after_failed_launch`]: as if the node had failed |
 //! | its node refuses its owner | [`after_failed_launch`]: the same, and it is held |
 //! | a node of its het job fails, or a group of a task | [`after_component_failure`]: as if it were the leader's |
@@ -61,16 +61,10 @@ const RETRY_PAUSES_S: [u64; 6] = [15, 30, 60, 120, 300, 600];
 /// end (`retry_deadline`); for a job with a schedule it counts from the attempt's start.
 fn is_retried(job: &Job, outcome: Outcome, at: Timestamp) -> bool {
     let Some(retry) = &job.spec.retry else { return false };
-    let is_covered = match outcome {
-        // dstack counts an instance that it lost among the errors; who names interruptions alone means it as well.
-        Outcome::NodeFail => retry.on_interruption || retry.on_error,
-        Outcome::Failed | Outcome::OutOfMemory => retry.on_error,
-        _ => false,
-    };
     let started =
         job.attempt().filter(|_| job.spec.schedule.is_some()).map(|attempt| attempt.start);
     let is_in_time = |most_s: u64| at.since(started.unwrap_or(at)).as_secs() < most_s;
-    is_covered
+    retry.covers(outcome)
         && retry.attempts_max.is_none_or(|most| job.retries.count + 1 < most)
         && retry.duration_s.is_none_or(is_in_time)
 }
@@ -112,10 +106,11 @@ fn has_had_its_turn(job: &Job, ending: &Ending, at: Timestamp) -> bool {
     }
 }
 
-/// A launch that failed by no fault of the node, as for files that cannot be placed: only a schedule goes on.
+/// A launch that failed by no fault of the node, as for files that cannot be placed or an image that cannot be had: `retry`
+/// counts it among the errors, and a schedule goes on.
 pub(crate) fn after_own_failed_launch(job: &Job, at: Timestamp) -> Option<RequeueAs> {
-    let next = job.spec.schedule.as_ref()?.next_after(at);
-    next.map(|_| RequeueAs::default())
+    let next = job.spec.schedule.as_ref().and_then(|schedule| schedule.next_after(at));
+    (is_retried(job, Outcome::LaunchFailed, at) || next.is_some()).then(RequeueAs::default)
 }
 
 /// A node that cannot launch the attempt counts as failed; `hold` keeps the job for somebody to look at.

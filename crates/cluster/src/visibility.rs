@@ -113,10 +113,14 @@ impl<'a> Viewer<'a> {
         !self.is_denied(PrivateKind::Reservations) || usable()
     }
 
+    fn node_events(&self) -> bool {
+        self.nodes() && !self.is_denied(PrivateKind::Events)
+    }
+
     /// Something that was done, beside the jobs: of a project its members are told, of a user that user.
     pub fn activity(&self, activity: &Activity) -> bool {
         match &activity.target {
-            ActivityTarget::Node(_) => self.nodes(),
+            ActivityTarget::Node(_) => self.node_events(),
             ActivityTarget::Run { owner, account, .. } => self.job_of(*owner, account),
             ActivityTarget::Project(name) => {
                 let is_shown = |user: &str| self.user(user) || self.rights.coordinates(name);
@@ -135,11 +139,16 @@ impl<'a> Viewer<'a> {
         }
     }
 
+    /// Whether they are shown every entry of the audit trail.
+    pub fn is_shown_whole_audit(&self) -> bool {
+        self.rights.operator
+    }
+
     /// An entry of the audit trail: operators are shown all, others what they did themselves and what became of nodes.
     pub fn audited(&self, activity: &Activity) -> bool {
         let own = activity.actor.as_ref().is_some_and(|actor| *actor == self.who.name);
-        let of_node = matches!(activity.target, ActivityTarget::Node(_)) && self.nodes();
-        self.rights.operator || own || of_node
+        let of_node = matches!(activity.target, ActivityTarget::Node(_)) && self.node_events();
+        self.is_shown_whole_audit() || own || of_node
     }
 
     /// The definition of an account.

@@ -34,6 +34,11 @@ pub fn whole(node: &NodeConfig) -> Offer {
     offer(&node.name, amounts, Some(node), Availability::Available)
 }
 
+/// What an hour of the node costs; a share of it costs as much, as in dstack.
+pub fn dollars_per_hour(node: &NodeConfig) -> f64 {
+    node.price.unwrap_or_default().dollars()
+}
+
 struct Amounts {
     cpus: u32,
     memory: Bytes,
@@ -52,7 +57,7 @@ fn offer(
         backend: BACKEND.to_owned(),
         instance_type: name.to_owned(),
         blocks: node.and_then(|node| blocks(&amounts, node)),
-        price_dollars_per_hour: 0.0,
+        price_dollars_per_hour: node.map_or(0.0, dollars_per_hour),
         availability,
         resources: OfferResources {
             cpus: amounts.cpus,

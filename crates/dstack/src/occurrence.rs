@@ -4,7 +4,7 @@
 
 use crate::node_groups::merge_records;
 use crate::run_summary::RunSummary;
-use crate::status::{JobEnd, JobStatus, RunEnd, RunStatus};
+use crate::status::{JobEnd, JobStatus, RunStatus};
 use model::activity::{Activity, ActivityKind, ActivityTarget, SiteThing};
 use model::id::{JobId, RunId};
 use model::record::{JobRecord, RecordState};
@@ -113,16 +113,6 @@ pub fn run_name(kind: LaunchKind, name: &str, job: JobId) -> String {
     match kind {
         LaunchKind::Task => name.to_owned(),
         _ => format!("{name}-{job}"),
-    }
-}
-
-/// How the run of a job that ended so has ended.
-pub fn run_end(end: JobEnd) -> RunEnd {
-    match end {
-        JobEnd::DoneByRunner => RunEnd::AllJobsDone,
-        JobEnd::TerminatedByUser => RunEnd::StoppedByUser,
-        JobEnd::AbortedByUser => RunEnd::AbortedByUser,
-        _ => RunEnd::JobFailed,
     }
 }
 
@@ -248,8 +238,8 @@ impl Telling<'_> {
             Outcome::Cancelled { by } => Some(Actor::Uid(by)),
             _ => None,
         };
-        let reason = run_end(end).word().to_uppercase();
-        let reason = Some(reason.as_str());
+        let reason = summary.run_end.map(|end| end.word().to_uppercase());
+        let reason = reason.as_deref();
         self.tell(at, actor, run.clone(), changed(RUN, before, RunStatus::Terminating, reason));
         self.tell(at, None, run, changed(RUN, RunStatus::Terminating, summary.status, None));
     }
@@ -298,17 +288,22 @@ pub fn of_activity(activity: &Activity) -> Occurrence {
         ActivityKind::NodeUp => "Instance became reachable. Status: IDLE".to_owned(),
         ActivityKind::NodeSilent => "Instance became unreachable".to_owned(),
         ActivityKind::NodeDown => "Instance is down".to_owned(),
-        ActivityKind::NodeDrained(why) if why.is_empty() => "Instance drained".to_owned(),
-        ActivityKind::NodeDrained(why) => format!("Instance drained: {why}"),
+        ActivityKind::NodeDrained(why) => with_reason("Instance drained", why),
+        ActivityKind::NodeSetDown(why) => with_reason("Instance set down", why),
+        ActivityKind::NodeFailing(why) => with_reason("Instance marked as failing", why),
+        ActivityKind::NodeReasonSet(why) => with_reason("Instance has another reason", why),
         ActivityKind::NodeResumed => "Instance resumed".to_owned(),
     };
-    let about = match &target {
-        Target::Other { .. } if !activity.info.is_empty() => {
-            format!("{message}: {}", activity.info)
-        }
-        _ => message,
+    let tells_info = match &target {
+        Target::Other { .. } => true,
+        Target::Instance(_) => activity.what == ActivityKind::Changed,
+        _ => false,
     };
-    let message = about;
+    let message = if tells_info && !activity.info.is_empty() {
+        format!("{message}: {}", activity.info)
+    } else {
+        message
+    };
     Occurrence {
         at: activity.at,
         number: activity.number,
@@ -325,10 +320,14 @@ fn site_word(kind: SiteThing) -> &'static str {
         SiteThing::Partition => "partition",
         SiteThing::Token => "token",
         SiteThing::Configuration => "configuration",
+        SiteThing::Trigger => "trigger",
     }
 }
 
 fn capitalised(word: &str) -> String {
     let mut letters = word.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+fn with_reason(what: &str, why: &str) -> String {
+    if why.is_empty() { what.to_owned() } else { format!("{what}: {why}") }
 }

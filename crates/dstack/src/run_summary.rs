@@ -2,15 +2,15 @@
 
 use crate::node_offer;
 use crate::offer::Offer;
-use crate::status::{self, JobEnd, JobStatus, RunStatus};
+use crate::status::{self, JobEnd, JobStatus, RunEnd, RunStatus};
 use crate::table::PsRow;
 use model::amount::Bytes;
 use model::array::format_pending;
 use model::node::NodeConfig;
 use model::printable::printable;
-use model::reason::Reason;
+use model::reason::{LaunchFault, Reason};
 use model::record::{JobRecord, RecordState};
-use model::run::{ExitStatus, JobState, Outcome};
+use model::run::{ExitStatus, JobState, Outcome, Retry};
 use model::tres::TresKind;
 use std::collections::BTreeMap;
 use wire::view::JobView;
@@ -25,11 +25,12 @@ const SIGNAL_BASE: i32 = 128;
 pub struct RunSummary {
     pub status: RunStatus,
     pub end: Option<JobEnd>,
+    pub run_end: Option<RunEnd>,
     /// The exit code of the commands, where they ended by themselves.
     pub exit: Option<i32>,
     /// The STATUS column.
     pub message: String,
-    /// The ERROR column.
+    /// The error of its job.
     pub error: String,
 }
 
@@ -39,6 +40,8 @@ struct JobFacts<'a> {
     reason: &'a Reason,
     restarts: u32,
     exit: ExitStatus,
+    /// Its `retry`.
+    retry: Option<&'a Retry>,
 }
 
 impl RunSummary {
@@ -48,7 +51,8 @@ impl RunSummary {
         if is_waiting_for_schedule(job) {
             (reason, restarts) = (&Reason::BeginTime, 0);
         }
-        Self::of(&JobFacts { state, reason, restarts, exit: job.exit })
+        let retry = job.spec.retry.as_deref();
+        Self::of(&JobFacts { state, reason, restarts, exit: job.exit, retry })
     }
 
     pub fn of_record(record: &JobRecord) -> Self {
@@ -67,13 +71,15 @@ impl RunSummary {
             }
             RecordState::Ended(outcome) => (outcome.state(), Reason::None),
         };
-        Self::of(&JobFacts { state, reason: &reason, restarts: record.restarts, exit: record.exit })
+        let (restarts, exit, retry) = (record.restarts, record.exit, record.retry.as_ref());
+        Self::of(&JobFacts { state, reason: &reason, restarts, exit, retry })
     }
 
     /// A run that was refused because nothing is free for it.
     pub fn without_capacity() -> Self {
         let (state, reason) = (JobState::Failed, &Reason::NoCapacity);
-        Self::of(&JobFacts { state, reason, restarts: 0, exit: ExitStatus::default() })
+        let exit = ExitStatus::default();
+        Self::of(&JobFacts { state, reason, restarts: 0, exit, retry: None })
     }
 
     fn of(facts: &JobFacts<'_>) -> Self {
@@ -83,11 +89,28 @@ impl RunSummary {
         let run = run_status(facts, job);
         let error = match (facts.state, facts.reason) {
             (JobState::OutOfMemory, _) => "out of memory".to_owned(),
-            (_, Reason::NotLaunched(why)) => format!("executor error: {}", printable(why)),
-            _ => end.and_then(JobEnd::error).unwrap_or_default(),
+            (_, reason) => {
+                let error = end.and_then(JobEnd::error).unwrap_or_default();
+                match reason {
+                    Reason::NotLaunched(failure) => {
+                        format!("{error}: {}", printable(&failure.what))
+                    }
+                    _ => error,
+                }
+            }
         };
         let message = status::run_message(run, facts.restarts, Some(&said));
-        Self { status: run, end, exit, message, error }
+        let run_end = end.map(|end| run_end(end, facts));
+        Self { status: run, end, run_end, exit, message, error }
+    }
+
+    /// The ERROR column: the run's own error, and its job's.
+    pub fn run_error(&self) -> String {
+        match self.run_end.and_then(RunEnd::error) {
+            Some(of_run) if self.error.is_empty() => of_run,
+            Some(of_run) => format!("{of_run}; {}", self.error),
+            None => self.error.clone(),
+        }
     }
 
     pub fn is_success(&self) -> bool {
@@ -99,7 +122,31 @@ impl RunSummary {
 pub fn status_of(outcome: Outcome) -> RunStatus {
     let (state, reason) = (outcome.state(), &Reason::None);
     let exit = ExitStatus::default();
-    RunSummary::of(&JobFacts { state, reason, restarts: 0, exit }).status
+    RunSummary::of(&JobFacts { state, reason, restarts: 0, exit, retry: None }).status
+}
+
+/// How the run of a job that ended so has ended. What `retry` covers would have been followed by a new attempt, had there been
+/// one left, or time for it.
+fn run_end(end: JobEnd, facts: &JobFacts<'_>) -> RunEnd {
+    let covers = |retry: &Retry| match end {
+        JobEnd::FailedToStartDueToNoCapacity => {
+            facts.restarts > 0 || retry.covers(Outcome::NoCapacity)
+        }
+        JobEnd::InstanceUnreachable => retry.covers(Outcome::NodeFail),
+        JobEnd::ContainerExitedWithError => retry.covers(Outcome::Failed),
+        JobEnd::ExecutorError
+        | JobEnd::CreatingContainerError
+        | JobEnd::VolumeError
+        | JobEnd::PortsBindingFailed => retry.covers(Outcome::LaunchFailed),
+        _ => false,
+    };
+    match end {
+        JobEnd::DoneByRunner => RunEnd::AllJobsDone,
+        JobEnd::TerminatedByUser => RunEnd::StoppedByUser,
+        JobEnd::AbortedByUser => RunEnd::AbortedByUser,
+        _ if facts.retry.is_some_and(covers) => RunEnd::RetryLimitExceeded,
+        _ => RunEnd::JobFailed,
+    }
 }
 
 /// Whether the run waits, and is started by its schedule.
@@ -134,10 +181,13 @@ fn job_status(facts: &JobFacts<'_>) -> (JobStatus, Option<JobEnd>) {
         (JobState::Cancelled, Reason::Aborted) => JobEnd::AbortedByUser,
         (JobState::Cancelled, _) => JobEnd::TerminatedByUser,
         (JobState::Failed, Reason::NoCapacity) => JobEnd::FailedToStartDueToNoCapacity,
-        (
-            JobState::Failed,
-            Reason::LaunchFailed | Reason::NotLaunched(_) | Reason::UserRefused(_),
-        ) => JobEnd::ExecutorError,
+        (JobState::Failed, Reason::NotLaunched(failure)) => match failure.fault {
+            LaunchFault::Other => JobEnd::ExecutorError,
+            LaunchFault::Container => JobEnd::CreatingContainerError,
+            LaunchFault::Volume => JobEnd::VolumeError,
+            LaunchFault::Ports => JobEnd::PortsBindingFailed,
+        },
+        (JobState::Failed, Reason::LaunchFailed | Reason::UserRefused(_)) => JobEnd::ExecutorError,
         (JobState::Failed | JobState::OutOfMemory, _) => JobEnd::ContainerExitedWithError,
         (JobState::Timeout, _) => JobEnd::MaxDurationExceeded,
         (JobState::Deadline, _) => JobEnd::TerminatedByServer,
@@ -166,9 +216,9 @@ pub fn rows(job: &JobView, nodes: &Nodes, submitted: &str) -> Vec<PsRow> {
     let summary = RunSummary::of_job(job);
     let run = PsRow {
         name: shown_name(job),
+        error: summary.run_error(),
         status: summary.message,
         submitted: submitted.to_owned(),
-        error: summary.error,
         job: shown_id(job),
         user: job.spec.owner.name.clone(),
         ..PsRow::default()
@@ -228,7 +278,7 @@ fn shown_id(job: &JobView) -> String {
 }
 
 /// The line of a job that is only in the books.
-pub fn record_row(record: &JobRecord, submitted: &str) -> PsRow {
+pub fn record_row(record: &JobRecord, nodes: &Nodes, submitted: &str) -> PsRow {
     let summary = RunSummary::of_record(record);
     let tres = &record.alloc_tres;
     let started = record.start.is_some();
@@ -237,16 +287,18 @@ pub fn record_row(record: &JobRecord, submitted: &str) -> PsRow {
     let gpu = if gpus > 0 { format!("gpu={gpus}") } else { String::new() };
     let memory = crate::offer::size(Bytes::from_mib(tres.amount(&TresKind::Mem)));
     let task = record.array_task.map(|task| format!(" task={task}")).unwrap_or_default();
+    let first = record.nodes.first().and_then(|node| nodes.get(node));
+    let price = first.map_or(0.0, node_offer::dollars_per_hour);
     PsRow {
         name: format!("{}{task}", record.name),
         backend: text(node_offer::BACKEND.to_owned()),
         resources: text(format!("cpu={} mem={memory} {gpu}", record.cpus).trim_end().to_owned()),
         gpu,
         instance_type: text(model::hostlist::compress(&record.nodes)),
-        price: text(crate::offer::price(0.0)),
+        price: text(crate::offer::price(price)),
+        error: summary.run_error(),
         status: summary.message,
         submitted: submitted.to_owned(),
-        error: summary.error,
         job: match (record.array_job, record.array_task) {
             (Some(array), Some(task)) => format!("{array}_{task}"),
             _ => record.job.to_string(),
@@ -258,10 +310,11 @@ pub fn record_row(record: &JobRecord, submitted: &str) -> PsRow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::reason::LaunchFailure;
 
     fn summary(state: JobState, reason: Reason, restarts: u32, exit: (i32, i32)) -> RunSummary {
         let exit = ExitStatus { code: exit.0, signal: exit.1 };
-        RunSummary::of(&JobFacts { state, reason: &reason, restarts, exit })
+        RunSummary::of(&JobFacts { state, reason: &reason, restarts, exit, retry: None })
     }
 
     #[test]
@@ -321,6 +374,58 @@ mod tests {
             assert_eq!(found.error, error, "{state:?}");
             assert_eq!(found.is_success(), state == JobState::Completed);
             assert_eq!(found.status.is_finished(), state.is_ended(), "{state:?}");
+        }
+    }
+
+    #[test]
+    fn every_part_of_a_launch_that_fails_has_its_reason() {
+        let table = [
+            (LaunchFault::Other, "executor_error", "executor error: no"),
+            (LaunchFault::Container, "creating_container_error", "creating container error: no"),
+            (LaunchFault::Volume, "volume_error", "volume error: no"),
+            (LaunchFault::Ports, "ports_binding_failed", "ports binding failed: no"),
+        ];
+        for (fault, word, error) in table {
+            let reason = Reason::NotLaunched(Box::new(LaunchFailure::new(fault, "no")));
+            let found = summary(JobState::Failed, reason, 0, (0, 53));
+            assert_eq!(found.end.map(JobEnd::word), Some(word));
+            assert_eq!((found.message.as_str(), found.error.as_str()), ("failed", error));
+            assert_eq!((found.exit, found.run_end), (None, Some(RunEnd::JobFailed)));
+        }
+    }
+
+    #[test]
+    fn retry_that_covers_the_end_and_has_no_attempt_left_is_exceeded() {
+        let all = Retry {
+            on_no_capacity: true,
+            on_interruption: true,
+            on_error: true,
+            duration_s: None,
+            attempts_max: Some(2),
+        };
+        let errors = Retry { on_no_capacity: false, on_interruption: false, ..all.clone() };
+        let launch = || Reason::NotLaunched(Box::new(String::from("no").into()));
+        let (limit, failed) = (RunEnd::RetryLimitExceeded, RunEnd::JobFailed);
+        let table = [
+            (&all, JobState::Failed, Reason::NonZeroExit, 1, limit),
+            (&all, JobState::Failed, Reason::NoCapacity, 0, limit),
+            (&errors, JobState::Failed, Reason::NoCapacity, 0, failed),
+            // It waited for the attempt that its retry makes.
+            (&errors, JobState::Failed, Reason::NoCapacity, 1, limit),
+            (&errors, JobState::OutOfMemory, Reason::OutOfMemory, 1, limit),
+            (&errors, JobState::Failed, launch(), 1, limit),
+            (&errors, JobState::NodeFail, Reason::NodeFail, 1, limit),
+            (&all, JobState::Timeout, Reason::TimeLimit, 1, failed),
+            (&all, JobState::Cancelled, Reason::None, 1, RunEnd::StoppedByUser),
+            (&all, JobState::Completed, Reason::None, 1, RunEnd::AllJobsDone),
+        ];
+        for (retry, state, reason, restarts, expected) in table {
+            let (exit, retry) = (ExitStatus::default(), Some(retry));
+            let facts = JobFacts { state, reason: &reason, restarts, exit, retry };
+            let found = RunSummary::of(&facts);
+            assert_eq!(found.run_end, Some(expected), "{state:?} {reason:?}");
+            let said = found.run_error().starts_with("retry limit exceeded");
+            assert_eq!(said, expected == limit, "{}", found.error);
         }
     }
 }

@@ -210,6 +210,14 @@ impl RunEnd {
     }
 }
 
+impl RunEnd {
+    /// The text of the ERROR column that is the run's and no job's.
+    pub fn error(self) -> Option<String> {
+        matches!(self, Self::RetryLimitExceeded | Self::ServerError)
+            .then(|| self.word().replace('_', " "))
+    }
+}
+
 impl JobEnd {
     /// The status of a job that ended so.
     pub fn status(self) -> JobStatus {

@@ -1,8 +1,10 @@
 //! The tables that the commands print: `ps`, and what `apply` shows before it asks.
 
+use crate::configuration::Configuration;
 use crate::configuration::policy::SpotPolicy;
 use crate::configuration::task::Task;
 use crate::offer::{self, Offer};
+use model::printable::printable;
 use model::run::Retry;
 use model::time::Timestamp;
 use std::time::Duration;
@@ -124,8 +126,32 @@ pub struct Plan<'a> {
     pub project: &'a str,
     pub user: &'a str,
     pub task: &'a Task,
+    pub kind: RunKind,
     /// For each of the groups that differ in what they ask for, or for all nodes; the best ones first.
     pub offers: &'a [Vec<Offer>],
+}
+
+/// The type of a configuration that is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunKind {
+    Task,
+    DevEnvironment,
+}
+
+impl RunKind {
+    pub fn of(configuration: &Configuration) -> Self {
+        match configuration {
+            Configuration::DevEnvironment(_) => Self::DevEnvironment,
+            _ => Self::Task,
+        }
+    }
+
+    fn text(self, task: &Task) -> String {
+        match self {
+            Self::Task => format!("task (nodes={})", task.nodes),
+            Self::DevEnvironment => "dev-environment".to_owned(),
+        }
+    }
 }
 
 pub fn plan(plan: &Plan<'_>) -> String {
@@ -179,6 +205,8 @@ pub struct FleetRow {
     /// `gpu=H100:80GB:8`, or with `verbose` all of `cpu=64 mem=512GB disk=500GB gpu=H100:80GB:8`.
     pub resources: String,
     pub backend: String,
+    /// The price of an instance; a fleet has none, and an empty text.
+    pub price: String,
     pub status: String,
     pub error: String,
 }
@@ -189,9 +217,8 @@ pub fn fleets(rows: &[FleetRow], verbose: bool) -> String {
     let error = || verbose.then(|| "ERROR".to_owned());
     let mut lines = vec![header.map(str::to_owned).into_iter().chain(error()).collect()];
     for row in rows {
-        let price = if row.nodes.is_empty() { "$0" } else { "" };
-        let cells = [&row.name, &row.nodes, &row.resources, &row.backend, price, &row.status];
-        let mut cells: Vec<String> = cells.map(str::to_owned).into();
+        let cells = [&row.name, &row.nodes, &row.resources, &row.backend, &row.price, &row.status];
+        let mut cells: Vec<String> = cells.map(|cell| cell.to_owned()).into();
         cells.extend(verbose.then(|| row.error.clone()));
         lines.push(cells);
     }
@@ -209,7 +236,7 @@ fn plan_properties(plan: &Plan<'_>) -> Vec<Vec<String>> {
     let rows = [
         ("Project", plan.project.to_owned()),
         ("User", plan.user.to_owned()),
-        ("Type", format!("task (nodes={})", task.nodes)),
+        ("Type", plan.kind.text(task)),
         (
             "Resources",
             match task.different_groups() {
@@ -278,12 +305,9 @@ pub fn ago(then: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// Columns of equal width, a space on either side of each. What would move the cursor is shown as `?`.
+/// Columns of equal width, a space on either side of each.
 pub(crate) fn align(lines: &[Vec<String>]) -> String {
-    let safe = |cell: &String| -> String {
-        let shown = cell.chars().map(|c| if c.is_control() { '?' } else { c });
-        shown.collect()
-    };
+    let safe = |cell: &String| printable(cell).into_owned();
     let lines: Vec<Vec<String>> = lines.iter().map(|l| l.iter().map(safe).collect()).collect();
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
     let mut widths = vec![0; columns];

@@ -509,7 +509,7 @@ fn profile_gives_what_the_configuration_leaves_open() {
     let long = dstack::configuration::load::select_profile(&profiles, Some("long")).unwrap();
     let text = b"type: task\ncommands: [x]\nmax_duration: 1h\n";
     let loaded =
-        dstack::configuration::load::parse_with_profile("t.dstack.yml", text, long).unwrap();
+        dstack::configuration::load::parse_with("t.dstack.yml", text, Some(long), &[]).unwrap();
     let Configuration::Task(task) = loaded.configuration else { panic!() };
     assert_eq!(task.max_duration, Some(Duration::from_secs(3_600)));
     assert!(task.retry.is_some());
@@ -517,7 +517,8 @@ fn profile_gives_what_the_configuration_leaves_open() {
     let cloud =
         dstack::configuration::parse_profiles("p.yml", b"profiles: [{name: c, backends: [aws]}]");
     let loaded =
-        dstack::configuration::load::parse_with_profile("t.yml", text, &cloud.unwrap()[0]).unwrap();
+        dstack::configuration::load::parse_with("t.yml", text, Some(&cloud.unwrap()[0]), &[])
+            .unwrap();
     let refused = loaded.applicable().unwrap_err().in_file("t.yml");
     assert!(refused.starts_with("t.yml: `backends`: no such backend here"), "{refused}");
     let usual = dstack::configuration::load::select_profile(&profiles, None).unwrap();
@@ -537,4 +538,84 @@ fn dev_environment_runs_init_and_then_waits() {
     assert_eq!(notices.len(), 1, "{notices:?}");
     assert!(notices[0].contains("is for the client"), "{notices:?}");
     assert_eq!(task.inactivity, Some(Duration::from_secs(7200)));
+}
+
+/// Each place of a file with several faults, in the order of the file.
+#[test]
+fn every_fault_of_a_file_is_told_at_once() {
+    let table: &[(&str, &[&str])] = &[
+        (
+            "type: task\nname: Bad_Name\ncomands: [a]\nresources:\n  cpu: 4..2\n  memory: 10XB\n  gpus: 1\nports: [0, 8000, x]\nretry: {on_events: [boredom, error]}\nname: again\n",
+            &[
+                "2:7: `name`: invalid \"Bad_Name\"",
+                "3:1: unknown property `comands`: did you mean `commands`?",
+                "5:8: `resources.cpu`: invalid CPU count",
+                "6:11: `resources.memory`: invalid memory size",
+                "7:3: unknown property `resources.gpus`: did you mean `gpu`?",
+                "8:9: `ports[0]`: ",
+                "8:18: `ports[2]`: ",
+                "9:21: `retry.on_events[0]`: invalid \"boredom\"",
+                "10:1: `name` is given twice: it is already in line 2",
+            ],
+        ),
+        // The rules between properties are told with what is wrong by itself.
+        (
+            "type: task\nimage: a\npython: '3.11'\npriority: 101\nnodes: 2\ngroups: [{nodes: 1}]\n",
+            &[
+                "3:9: `python`: `image` and `python` exclude each other",
+                "4:11: `priority`: invalid \"101\"",
+                "6:9: `groups`: `nodes` and `groups` exclude each other",
+            ],
+        ),
+        // What is wrong is not missing beside it.
+        ("type: task\ncommands: a\n", &["2:11: `commands`: invalid \"a\""]),
+        (
+            "type: task\nimage: [a]\nprority: 1\n",
+            &["2:8: `image`: ", "3:1: unknown property `prority`"],
+        ),
+        // Without its type nobody knows which properties it has.
+        ("type: tusk\nnodes: x\n", &["1:7: `type`: invalid \"tusk\""]),
+        (
+            "type: fleet\nnodes: x\nblocks: none\n",
+            &["2:8: `nodes`", "3:9: `blocks`: invalid \"none\""],
+        ),
+    ];
+    for (text, expected) in table {
+        let error = parse("t.yml", text.as_bytes()).expect_err(text);
+        let lines = error.lines();
+        assert_eq!(lines.len(), expected.len(), "{lines:#?}");
+        for (line, expected) in lines.iter().zip(*expected) {
+            assert!(line.starts_with(&format!("t.yml:{expected}")), "{line}, not {expected}");
+        }
+    }
+    let many = "type: task\ncommands: [a]\n".to_owned()
+        + &(0..150).map(|n| format!("x{n}: 1\n")).collect::<String>();
+    let lines = parse("t.yml", many.as_bytes()).expect_err("faults").lines();
+    assert_eq!((lines.len(), lines[100].as_str()), (101, "t.yml: 50 more that are not named here"));
+}
+
+#[test]
+fn overrides_stand_in_place_of_what_the_file_says() {
+    use dstack::configuration::load::{Override, parse_with};
+    let set = |path, value| Override { path, value };
+    let overrides = [
+        set(&["name"], serde_json::json!("other")),
+        set(&["resources", "cpu"], serde_json::json!(4)),
+        set(&["max_duration"], serde_json::json!("90m")),
+    ];
+    for text in [
+        "type: task\nname: it\ncommands: [a]\nresources: {cpu: 2, memory: 1GB}\n",
+        "type: task\ncommands: [a]\n",
+        "type: task\ncommands: [a]\nresources:\n",
+    ] {
+        let loaded = parse_with("t.yml", text.as_bytes(), None, &overrides).expect(text);
+        let Configuration::Task(task) = loaded.configuration else { panic!("no task") };
+        assert_eq!(task.name.as_deref(), Some("other"));
+        assert_eq!(task.resources.cpu.count, Range::exactly(4));
+        assert_eq!(task.max_duration, Some(Duration::from_secs(5400)));
+    }
+    let wrong = [set(&["name"], serde_json::json!("Bad_Name"))];
+    let error =
+        parse_with("t.yml", b"type: task\ncommands: [a]\n", None, &wrong).expect_err("a name");
+    assert!(error.to_string().starts_with("t.yml: `name`: invalid \"Bad_Name\""), "{error}");
 }

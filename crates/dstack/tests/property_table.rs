@@ -101,6 +101,7 @@ const EXAMPLES: &[(&Table, &str, &str, &str)] = &[
     (&GPU, "name", "resources: {gpu: {count: 1}}", "resources: {gpu: {count: 1, name: H100}}"),
     (&GPU, "count", "resources: {gpu: 1}", "resources: {gpu: {count: 2}}"),
     (&GPU, "memory", "resources: {gpu: 1}", "resources: {gpu: {count: 1, memory: 80GB}}"),
+    (&GPU, "total_memory", "resources: {gpu: 1..}", "resources: {gpu: {total_memory: 80GB}}"),
     (
         &GPU,
         "compute_capability",
@@ -139,13 +140,6 @@ const PARTLY: &[(&Table, &str, &str, &str, &str)] = &[
     (&TASK, "nvcc", "", "nvcc: true", "image: ubuntu\nnvcc: true"),
     (&TASK, "repos", "", "repos: [.]", "repos: [., ..]"),
     (&TASK, "runtime", "", "runtime: process", "runtime: container"),
-    (
-        &GPU,
-        "total_memory",
-        "resources: {gpu: 2}",
-        "resources: {gpu: {count: 2, total_memory: 80GB}}",
-        "resources: {gpu: {count: 1.., total_memory: 80GB}}",
-    ),
 ];
 
 fn support(table: &Table, name: &str) -> PropertySupport {

@@ -86,13 +86,17 @@ fn amounts_are_ranges_and_defaults_are_dstacks() {
         ("resources: {gpu: '24GB..'}", "/gres/0/device_memory", json!({"min": 24 * GIB})),
         (
             "resources: {gpu: {count: 2, total_memory: 80GB..160GB}}",
-            "/gres/0/device_memory",
-            json!({"min": 40 * GIB, "max": 80 * GIB}),
+            "/gres/0/total_memory",
+            json!({"min": 80 * GIB, "max": 160 * GIB}),
         ),
         (
-            "resources: {gpu: {count: 2, memory: 24GB, total_memory: 80GB..}}",
-            "/gres/0/device_memory",
-            json!({"min": 40 * GIB, "max": 24 * GIB}),
+            "resources: {gpu: {count: 1.., memory: 24GB, total_memory: 80GB..}}",
+            "/gres/0",
+            json!({
+                "per": "node", "name": "gpu", "by_model": true, "count": {"min": 1},
+                "device_memory": {"min": 24 * GIB, "max": 24 * GIB},
+                "total_memory": {"min": 80 * GIB},
+            }),
         ),
         ("resources: {disk: 10GB..}", "/disk", json!(10 * GIB)),
         ("fleets: [a, main/b]", "/partitions", json!(["a", "b"])),
@@ -163,7 +167,7 @@ fn request_that_cannot_be_made_is_refused_in_one_line() {
 
 #[test]
 fn property_that_is_not_applied_is_noticed() {
-    let table = [("resources: {gpu: {count: 1.., total_memory: 80GB}}", "total_memory")];
+    let table = [("registry_auth: {username: a, password: b}", "registry_auth")];
     for (lines, word) in table {
         let notices = drafted(lines).notices;
         assert!(notices.len() == 1 && notices[0].contains(word), "{lines}: {notices:?}");
@@ -172,6 +176,7 @@ fn property_that_is_not_applied_is_noticed() {
         "resources: {cpu: x86, gpu: {vendor: nvidia, compute_capability: 8.0}}",
         "resources: {gpu: 'H100:80GB:2', cpu: 2..}\nretry: {on_events: [no-capacity]}",
         "retry: true",
+        "resources: {gpu: {count: 1.., total_memory: 80GB}}",
     ] {
         assert_eq!(drafted(quiet).notices, [""; 0], "{quiet}");
     }

@@ -3,7 +3,7 @@
 use dstack::configuration::task::Task;
 use dstack::configuration::{Configuration, parse};
 use dstack::offer::{Availability, Offer, OfferGpu, OfferResources};
-use dstack::table::{Plan, PsRow, ago, duration, plan, ps};
+use dstack::table::{Plan, PsRow, RunKind, ago, duration, plan, ps};
 use model::amount::Bytes;
 use model::time::Timestamp;
 use std::time::Duration;
@@ -97,15 +97,20 @@ fn an_empty_ps_is_its_header() {
 fn a_cell_cannot_move_the_cursor() {
     let evil = row("a\x1b[2J\nb", 1, "running", 15);
     let text = ps(&[evil], false);
-    assert!(text.contains("a?[2J?b"), "{text}");
+    assert!(text.contains("a\\u{1b}[2J\\nb"), "{text}");
     assert_eq!(text.lines().count(), 2);
 }
 
 #[test]
 fn the_plan_is_the_captured_one() {
     let task = task("type: task\ncommands: [x]\nresources: {cpu: 'x86:2..', gpu: 'H100:2'}\n");
-    let shown =
-        plan(&Plan { project: "main", user: "admin", task: &task, offers: &[vec![offer(2)]] });
+    let shown = plan(&Plan {
+        project: "main",
+        user: "admin",
+        task: &task,
+        kind: RunKind::Task,
+        offers: &[vec![offer(2)]],
+    });
     insta::assert_snapshot!(with_ends(&shown), @r"
      Project        main                                          |
      User           admin                                         |
@@ -127,8 +132,15 @@ fn the_plan_says_policies_and_counts_what_it_does_not_show() {
     let task = task(
         "type: task\ncommands: [x]\nmax_duration: 1h\nidle_duration: off\nmax_price: 2.5\nretry: {on_events: [no-capacity, error], duration: 2h}\n",
     );
-    let view =
-        |offers| plan(&Plan { project: "main", user: "admin", task: &task, offers: &[offers] });
+    let view = |offers| {
+        plan(&Plan {
+            project: "main",
+            user: "admin",
+            task: &task,
+            kind: RunKind::Task,
+            offers: &[offers],
+        })
+    };
     let shown = view(vec![offer(1); 5]);
     for expected in [
         " Retry policy   2h[no-capacity, error] ",
@@ -149,7 +161,8 @@ fn the_plan_has_the_offers_of_each_group() {
         "type: task\ncommands: [x]\ngroups:\n  - {name: head, resources: {cpu: 2, gpu: 0}}\n  - {nodes: 2, resources: {cpu: 2, gpu: 'H100:2'}}\n",
     );
     let offers = &[Vec::new(), vec![offer(2)]];
-    let shown = plan(&Plan { project: "main", user: "admin", task: &task, offers });
+    let shown =
+        plan(&Plan { project: "main", user: "admin", task: &task, kind: RunKind::Task, offers });
     let groups = shown.lines().skip(9).collect::<Vec<_>>().join("\n");
     assert!(shown.contains(" Resources      of 2 groups, below "), "{shown}");
     insta::assert_snapshot!(with_ends(&groups), @r"

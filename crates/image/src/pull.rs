@@ -249,7 +249,7 @@ impl Store {
         // Unpacked, a layer is two or three times its download; the download itself is what is certain.
         self.make_room(bytes.saturating_mul(3)).or_else(|_| self.make_room(bytes))?;
         let user = pull.file_user.as_ref().map_or(0, |user| user.uid);
-        let _slot = self.wait_for_slot(user)?;
+        let _slot = self.wait_for_slot(user, || reporter.phase(Phase::Waiting))?;
         self.require_free(bytes)?;
         reporter.phase(Phase::Downloading);
         held.extend(self.get_missing(name, &missing, reporter, download)?);

@@ -68,10 +68,17 @@ pub const NODES: Bound = items("nodes of a job", 65_536, "");
 pub const ARRAY_RANGES: Bound =
     items("ranges of an array's indices", 2_000_001, "`MaxArraySize`, at most 4000001 indices");
 pub const DEPENDENCY_ITEMS: Bound = items("dependency", 4096, "");
+pub const USER_DEPENDENCIES: Bound = items(
+    "jobs that one user's waiting jobs wait for, each task with `aftercorr` counted",
+    100_000,
+    "",
+);
 pub const RUN_NAMES: Bound = items("runs to stop or delete in one call", 1000, "");
 pub const SECRET_VARIABLES: Bound = items("variables of a job with secrets", 1000, "");
 pub const PROJECT_MEMBERS: Bound = items("members of a project", 1000, "");
 pub const ACTIVITIES: Bound = items("events beside those of runs", 1000, "");
+pub const KEPT_ACTIVITIES: Bound =
+    items("entries of the audit trail in the books", 500_000, "`PurgeTXNAfter`, `PurgeEventAfter`");
 pub const USAGE_SAMPLES: Bound =
     items("samples of a running job in an answer of a node", SAMPLES_MAX + 1, "");
 pub const STEPS: Bound = items("steps of a job", 40_000, "`MaxStepCount`, 40000");
@@ -90,12 +97,15 @@ pub const JOB_INPUT_BYTES: Bound =
 pub const TOKENS: Bound = items("tokens of one user", 100, "");
 pub const JOIN_TOKENS: Bound = items("join tokens that wait to be used", 65_536, "");
 pub const TOKEN_NAME_BYTES: Bound = bytes("token name", 64, "");
+pub const NODE_NAME_BYTES: Bound = bytes("name of a dynamic node", 63, "");
 pub const FLEETS: Bound = items("fleets over SSH", 1000, "");
 pub const FLEET_HOSTS: Bound = items("hosts of a fleet", 10_000, "");
 pub const SECRETS: Bound = items("secrets of a project", 1000, "");
 pub const SECRET_BYTES: Bound = bytes("the value of a secret", 16 << 10, "");
 pub const VOLUMES: Bound = items("volumes of a project", 1000, "");
 pub const USER_VOLUMES: Bound = items("volumes of one user in a project", 100, "");
+pub const TRIGGERS: Bound = items("triggers of one user", 100, "");
+pub const TRIGGER_PROGRAM_BYTES: Bound = bytes("the program of a trigger", 1024, "");
 pub const JOB_VOLUMES: Bound = items("volumes of a job", 32, "");
 pub const INSTANCE_VOLUMES: Bound =
     items("folders of one user on a node for `instance: true`", 32, "");
@@ -138,10 +148,12 @@ pub const ALL: &[Bound] = &[
     NODES,
     ARRAY_RANGES,
     DEPENDENCY_ITEMS,
+    USER_DEPENDENCIES,
     RUN_NAMES,
     SECRET_VARIABLES,
     PROJECT_MEMBERS,
     ACTIVITIES,
+    KEPT_ACTIVITIES,
     USAGE_SAMPLES,
     STEPS,
     OPEN_STEPS_BYTES,
@@ -155,12 +167,15 @@ pub const ALL: &[Bound] = &[
     TOKENS,
     JOIN_TOKENS,
     TOKEN_NAME_BYTES,
+    NODE_NAME_BYTES,
     FLEETS,
     FLEET_HOSTS,
     SECRETS,
     SECRET_BYTES,
     VOLUMES,
     USER_VOLUMES,
+    TRIGGERS,
+    TRIGGER_PROGRAM_BYTES,
     JOB_VOLUMES,
     INSTANCE_VOLUMES,
     ARCHIVE_BYTES,

@@ -29,10 +29,10 @@ pub use job::{
     mail, reason, request, run, shortage, step,
 };
 pub use nodes::{
-    fleet, gpu_health, gpu_series, health, node, node_reason, partition, power, reservation,
-    reservation_request, select, site, ssh_fleet, topology, volume,
+    dynamic_node, fleet, gpu_health, gpu_series, health, node, node_reason, partition, power,
+    reservation, reservation_request, select, site, ssh_fleet, topology, trigger, volume,
 };
 pub use values::{
-    amount, cpuset, cron, filename, grammar, hostlist, id, metadata_address, principal, printable,
-    range, secret, shell, time, time_spec,
+    amount, cpuset, cron, filename, grammar, hostlist, id, metadata_address, price, principal,
+    printable, range, search_path, secret, shell, time, time_spec,
 };

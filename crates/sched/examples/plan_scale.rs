@@ -93,6 +93,7 @@ fn shapes(random: &mut Random) -> Vec<Request> {
                     by_model: false,
                     make: DeviceMake::default(),
                     device_memory: None,
+                    total_memory: None,
                 }],
                 time_limit: Some(TimeLimit::Minutes(30 + 10 * random.below(280) as u32)),
                 ..Request::default()
@@ -166,6 +167,7 @@ fn spec(request: Request, uid: u32) -> JobSpec {
         schedule: None,
         utilization: None,
         inactivity_s: None,
+        call: None,
     }
 }
 

@@ -276,6 +276,7 @@ pub fn gpu_request(per: Per, kinds: &[&str], count: u64) -> GresRequest {
         by_model: false,
         make: DeviceMake::default(),
         device_memory: None,
+        total_memory: None,
     }
 }
 
@@ -342,6 +343,7 @@ pub fn spec(request: Request) -> JobSpec {
         schedule: None,
         utilization: None,
         inactivity_s: None,
+        call: None,
     }
 }
 

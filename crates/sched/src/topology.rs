@@ -1,6 +1,7 @@
 //! The network between nodes: a job of several nodes gets nodes that are close to each other.
 
 use crate::view::View;
+use model::fleet::STATIC;
 use model::request::Request;
 use model::time::Timestamp;
 use model::topology::Topology;
@@ -11,11 +12,20 @@ use std::sync::Arc;
 pub struct Switches {
     topology: Option<Arc<Topology>>,
     /// The nodes below each switch, the smallest set first.
-    sets: Vec<Vec<bool>>,
+    sets: Vec<SwitchNodes>,
     /// The leaf switch of each node, counted from one.
     leaf: Vec<u32>,
     /// The tree of each node, counted from one; zero for a node on no switch. A job does not span two trees.
     tree: Vec<u32>,
+}
+
+/// The nodes below a switch, or those of a fleet over SSH, which topology.conf cannot name: they are one network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct SwitchNodes {
+    /// The height of the switch above the leaves.
+    level: u32,
+    /// For each node of the view.
+    is_below: Vec<bool>,
 }
 
 impl Switches {
@@ -29,13 +39,20 @@ impl Switches {
             for node in switch.nodes.iter().filter_map(|name| index.get(name.as_str())) {
                 leaf[*node] = number;
             }
-            let mut set = vec![false; view.nodes.len()];
+            let mut is_below = vec![false; view.nodes.len()];
             for node in topology.nodes_below(switch) {
-                index.get(node).into_iter().for_each(|node| set[*node] = true);
+                index.get(node).into_iter().for_each(|node| is_below[*node] = true);
             }
-            sets.push(set);
+            sets.push(SwitchNodes { level: topology.level(switch), is_below });
         }
-        sets.sort_by_key(|set| set.iter().filter(|is_in| **is_in).count());
+        for (nodes, number) in fleets(view, &leaf).into_iter().zip(sets.len() as u32 + 1..) {
+            let mut is_below = vec![false; view.nodes.len()];
+            for node in nodes {
+                (is_below[node], leaf[node]) = (true, number);
+            }
+            sets.push(SwitchNodes { level: 0, is_below });
+        }
+        sets.sort_by_key(|set| set.is_below.iter().filter(|is_below| **is_below).count());
         let tree = trees(topology, &sets, view.nodes.len());
         Some(Arc::new(Self { topology: Some(topology.clone()), sets, leaf, tree }))
     }
@@ -45,7 +62,20 @@ impl Switches {
     pub fn matter_to(&self, request: &Request) -> bool {
         let optional = self.topology.as_ref().is_some_and(|topology| topology.optional);
         let asked = request.switches.is_some() || request.segment.is_some();
-        !request.spread && (asked || !optional)
+        request.one_switch || (!request.spread && (asked || !optional))
+    }
+
+    /// The levels of the switches, the leaves first.
+    pub fn levels(&self) -> Vec<u32> {
+        let mut levels: Vec<u32> = self.sets.iter().map(|set| set.level).collect();
+        levels.sort_unstable();
+        levels.dedup();
+        levels
+    }
+
+    /// A job that is larger than every block may lie in several: all of them are one network.
+    pub fn are_blocks(&self) -> bool {
+        self.topology.as_ref().is_some_and(|topology| topology.is_blocks())
     }
 
     /// Whether these are the switches of the view.
@@ -56,12 +86,16 @@ impl Switches {
         }
     }
 
-    /// For each switch those of the nodes that are below it.
-    pub fn narrowed<'n>(&'n self, nodes: &'n [u32]) -> impl Iterator<Item = Vec<u32>> + 'n {
-        let within = |set: &'n Vec<bool>| {
-            nodes.iter().copied().filter(|node| set[*node as usize]).collect::<Vec<u32>>()
+    /// For each switch, or each of one level, those of the nodes that are below it.
+    pub fn narrowed<'n>(
+        &'n self,
+        nodes: &'n [u32],
+        level: Option<u32>,
+    ) -> impl Iterator<Item = Vec<u32>> + 'n {
+        let within = |set: &'n SwitchNodes| {
+            nodes.iter().copied().filter(|node| set.is_below[*node as usize]).collect::<Vec<u32>>()
         };
-        self.sets.iter().map(within)
+        self.sets.iter().filter(move |set| level.is_none_or(|level| set.level == level)).map(within)
     }
 
     /// Whether one network joins the nodes. A node on no switch is joined to no other.
@@ -97,10 +131,21 @@ impl Switches {
     }
 }
 
+/// The nodes of each fleet over SSH that are on no switch.
+fn fleets(view: &View, leaf: &[u32]) -> Vec<Vec<usize>> {
+    let mut fleets: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (at, node) in view.nodes.iter().enumerate() {
+        if leaf[at] == 0 && node.config.fleet != STATIC {
+            fleets.entry(node.config.fleet.as_str()).or_default().push(at);
+        }
+    }
+    fleets.into_values().collect()
+}
+
 /// For each node the number of the largest set that it is in. In a topology of blocks all nodes are joined.
-fn trees(topology: &Topology, sets: &[Vec<bool>], nodes: usize) -> Vec<u32> {
+fn trees(topology: &Topology, sets: &[SwitchNodes], nodes: usize) -> Vec<u32> {
     let largest = |node: usize| {
-        let numbered = sets.iter().zip(1u32..).filter(|(set, _)| set[node]);
+        let numbered = sets.iter().zip(1u32..).filter(|(set, _)| set.is_below[node]);
         numbered.last().map_or(0, |(_, number)| if topology.is_blocks() { 1 } else { number })
     };
     (0..nodes).map(largest).collect()

@@ -7,7 +7,6 @@ use crate::per_user::{Counted, CountedUser, Counts, UserCounts};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{Backlog, listen};
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
@@ -150,9 +149,6 @@ const RESERVED_PART: usize = 8;
 /// One user has at most this part (a half) of a listener's connections.
 const USER_PART: usize = 2;
 
-/// One address has at most this part (a quarter) of the logins under way.
-const ADDRESS_PART: usize = 4;
-
 /// One node has at most this part (a quarter) of the connections of clients on nodes.
 const NODE_PART: usize = 4;
 
@@ -166,19 +162,12 @@ pub struct ConnectionSlots {
     users: UserCounts,
     /// By the fingerprints of their certificates.
     nodes: Counts<String>,
-    addresses: Counts<IpAddr>,
     refusals: Mutex<Refusals>,
 }
 
 /// A user's connection, until it is dropped.
 pub struct UserSlot {
     _part: UserPart,
-    _slot: OwnedSemaphorePermit,
-}
-
-/// A connection from an address, until it is dropped.
-pub struct AddressSlot {
-    _address: Option<Counted<IpAddr>>,
     _slot: OwnedSemaphorePermit,
 }
 
@@ -230,7 +219,6 @@ impl ConnectionSlots {
             unreserved,
             users: Default::default(),
             nodes: Default::default(),
-            addresses: Default::default(),
             refusals: Default::default(),
         }
     }
@@ -282,14 +270,8 @@ impl ConnectionSlots {
         slot
     }
 
-    /// A slot for a connection from this address, which may be a stranger's; `None` also when the address has its part.
-    pub fn take_from(&self, address: IpAddr) -> Option<AddressSlot> {
-        let most = self.max.div_ceil(ADDRESS_PART);
-        let Some(counted) = self.addresses.enter(address.to_canonical(), most) else {
-            self.log_refusal(&format!("{address} has {most} open"));
-            return None;
-        };
-        Some(AddressSlot { _address: Some(counted), _slot: self.take()? })
+    pub fn max(&self) -> usize {
+        self.max
     }
 
     /// Pauses after a connection could not be accepted: out of descriptors, most likely.
@@ -298,7 +280,8 @@ impl ConnectionSlots {
         tokio::time::sleep(ACCEPT_PAUSE).await;
     }
 
-    fn log_refusal(&self, why: &str) {
+    /// Logs that a connection is refused or dropped, not more often than [`LOG_INTERVAL`].
+    pub fn log_refusal(&self, why: &str) {
         let mut refusals = self.refusals.lock().expect("no panic with it held");
         refusals.unlogged += 1;
         if refusals.logged_at.is_some_and(|at| at.elapsed() < LOG_INTERVAL) {
@@ -375,18 +358,6 @@ mod tests {
         assert!(PortConnection::new(slots.clone()).identify(0, || false), "and root's");
         drop(of_ada);
         assert!(connect(bob).0);
-    }
-
-    #[test]
-    fn one_address_has_a_quarter_of_the_logins() {
-        let slots = ConnectionSlots::new("a listener", 16);
-        let from = |text: &str| slots.take_from(text.parse().expect("an address"));
-        let mut held: Vec<_> = (0..4).map(|_| from("192.0.2.1")).collect();
-        assert!(held.iter().all(Option::is_some) && from("192.0.2.1").is_none());
-        assert!(from("::ffff:192.0.2.1").is_none(), "the same in another form");
-        assert!(from("192.0.2.2").is_some());
-        held.pop();
-        assert!(from("192.0.2.1").is_some());
     }
 
     #[test]

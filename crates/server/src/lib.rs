@@ -18,6 +18,7 @@
 //! - `show/`: what clients are shown, a file for each kind of answer; `step/`: creating steps.
 //! - `task_groups`: whether a group of a task waits for nodes of another; `utilization`: runs whose GPUs do nothing are ended;
 //!   `inactivity`: dev environments that nobody is connected to.
+//! - `triggers`: programs of `strigger`, run when something happens to a node or a job.
 //! - `proxy/`: web pages of jobs.
 //! - `secret/`: the values of secrets, and references to them.
 //! - `backup/`: a copy of the whole state in one file, made while the server runs, and the way back.
@@ -44,7 +45,9 @@ mod per_user;
 mod plan;
 mod power;
 mod proxy;
+mod rate_limit;
 mod repeated_failure;
+mod resume_files;
 mod secret;
 mod shared;
 mod show;
@@ -55,8 +58,10 @@ mod step;
 mod task_groups;
 #[cfg(test)]
 mod testing;
+mod triggers;
 mod user_shares;
 mod utilization;
+mod vital_task;
 mod writer;
 
 pub use auth::identity::fingerprint;

@@ -3,20 +3,18 @@
 //! A call is due until its end is in the journal: a server that is killed meanwhile makes it again.
 
 use crate::auth::principal::server_principal;
-use crate::clock;
+use crate::resume_files::ResumeFiles;
 use crate::shared::Shared;
 use crate::site_program::SiteProgram;
+use crate::vital_task;
 use cluster::{Command, State};
 use model::hostlist;
 use model::power::{PowerProgram, PowerState};
+use model::search_path::SYSTEM_PATH;
 use serde_json::json;
 use slurm::output::text::job_text;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -29,16 +27,15 @@ const NODES_MAX: usize = 1000;
 /// How long a call may take at least, whatever the site's timeouts are.
 const CALL_LIMIT: Duration = Duration::from_secs(600);
 
-/// The pause after a call whose end could not be kept.
+/// The pause before a call is made again whose file could not be written, or whose end could not be kept.
 const CALL_AGAIN_PAUSE: Duration = Duration::from_secs(10);
-
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The calls of one program that run, by node, with the state that each was made for.
 type Running = HashMap<String, (PowerProgram, PowerState)>;
 
 /// Makes the calls that are due, at the start and after each commit that brings one.
-pub async fn run(shared: Arc<Shared>) {
+pub async fn run(shared: Arc<Shared>, files: ResumeFiles) {
+    let files = Arc::new(files);
     let mut commits = shared.commits.subscribe();
     let (ended, mut ends) = mpsc::channel::<Vec<String>>(CALLS_MAX);
     let (mut running, mut calls) = (Running::new(), 0);
@@ -47,10 +44,10 @@ pub async fn run(shared: Arc<Shared>) {
         for (program, nodes) in due {
             running.extend(nodes.iter().map(|(n, power)| (n.clone(), (program, *power))));
             calls += 1;
-            let (shared, ended) = (shared.clone(), ended.clone());
-            tokio::spawn(async move {
+            let (shared, files, ended) = (shared.clone(), files.clone(), ended.clone());
+            vital_task::spawn("a call of a power program", async move {
                 let names = nodes.iter().map(|(name, _)| name.clone()).collect();
-                call(&shared, program, nodes).await;
+                call(&shared, &files, program, nodes).await;
                 // The receiver lives as long as this task's loop.
                 let _ = ended.send(names).await;
             });
@@ -70,8 +67,10 @@ type DueNodes = Vec<(String, PowerState)>;
 /// The calls to make now: all nodes that the same program is due for are one call.
 fn calls_due(state: &State, running: &Running, most: usize) -> Vec<(PowerProgram, DueNodes)> {
     let mut due: BTreeMap<PowerProgram, DueNodes> = BTreeMap::new();
-    for (name, node) in state.nodes.iter().filter(|(name, _)| !running.contains_key(*name)) {
-        if let Some(program) = node.power.program_due() {
+    for (name, node) in &state.nodes {
+        // Most nodes are on: no name of these is looked up.
+        let program = node.power.program_due().filter(|_| !running.contains_key(name));
+        if let Some(program) = program {
             due.entry(program).or_default().push((name.clone(), node.power));
         }
     }
@@ -82,7 +81,7 @@ fn calls_due(state: &State, running: &Running, most: usize) -> Vec<(PowerProgram
     calls.take(most).collect()
 }
 
-async fn call(shared: &Shared, program: PowerProgram, nodes: DueNodes) {
+async fn call(shared: &Shared, files: &Arc<ResumeFiles>, program: PowerProgram, nodes: DueNodes) {
     let names: Vec<String> = nodes.iter().map(|(name, _)| name.clone()).collect();
     let hosts = hostlist::compress(&names);
     let (path, limit, resume_file) = {
@@ -100,19 +99,24 @@ async fn call(shared: &Shared, program: PowerProgram, nodes: DueNodes) {
         };
         (policy.program(program).map(str::to_owned), longest.max(CALL_LIMIT), resume_file)
     };
+    let file = match resume_file.map(|text| files.write(&text)).transpose() {
+        Ok(file) => file,
+        Err(error) => {
+            // The program is not called without its file. The call is made again, when the disk may have room.
+            tracing::error!("{} is not called yet: the file of its jobs: {error}", program.key());
+            return tokio::time::sleep(CALL_AGAIN_PAUSE).await;
+        }
+    };
     let state_dir = shared.setup.client_state.clone();
     let run = move || {
         let Some(path) = path else {
             return Err(format!("{} is not configured", program.key()));
         };
         tracing::info!("{path} {hosts}");
-        let mut environment = vec![("PATH".to_owned(), PATH.to_owned())];
+        let mut environment = vec![("PATH".to_owned(), SYSTEM_PATH.to_owned())];
         environment.extend(state_dir.map(|dir| ("SLUICE_STATE".to_owned(), dir)));
-        let file = resume_file.map(|text| TemporaryFile::write(&text));
-        let file = file.transpose().map_err(|e| format!("the file of its jobs: {e}"))?;
-        environment.extend(
-            file.iter().map(|file| ("SLURM_RESUME_FILE".to_owned(), file.0.display().to_string())),
-        );
+        let path_of_file = file.iter().map(|file| file.path().display().to_string());
+        environment.extend(path_of_file.map(|path| ("SLURM_RESUME_FILE".to_owned(), path)));
         let limit_name = "ten minutes and its timeout in slurm.conf";
         let (arguments, limit, logs_output) = (vec![hosts], Some(limit), true);
         SiteProgram { program: path, arguments, environment, limit, limit_name, logs_output }.run()
@@ -172,29 +176,4 @@ fn resume_file(state: &State, names: &[String]) -> String {
     });
     let jobs: Vec<_> = jobs.collect();
     json!({"all_nodes_resume": hostlist::compress(names), "jobs": jobs}).to_string()
-}
-
-/// A file for one call, removed when the program that reads it has ended. It is in the folder of temporary files: the server's
-/// own folder has no path that the program could open.
-struct TemporaryFile(PathBuf);
-
-impl TemporaryFile {
-    fn write(text: &str) -> std::io::Result<Self> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let name = format!("sluice-resume-{process}-{}-{count}.json", clock::now().millis());
-        let path = std::env::temp_dir().join(name);
-        let mut options = std::fs::OpenOptions::new();
-        // A new file, whatever somebody put there under its name.
-        let mut file = options.write(true).create_new(true).mode(0o600).open(&path)?;
-        let written = Self(path);
-        file.write_all(text.as_bytes())?;
-        Ok(written)
-    }
-}
-
-impl Drop for TemporaryFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
 }

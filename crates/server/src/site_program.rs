@@ -16,6 +16,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const OUTPUT_MAX: usize = 8 << 10;
 const LINE_MAX: usize = 500;
 
+/// How often its pipe is read at each look.
+const READS_MAX: usize = 16;
+
 /// A program with all that it needs.
 pub struct SiteProgram {
     pub program: String,
@@ -87,9 +90,11 @@ struct Output {
 }
 
 impl Output {
+    /// Reads what is there, and no more than a part of it at once: a program that prints without end is to meet its limit.
     fn read(&mut self) {
         let mut buffer = [0; 4 << 10];
-        while let Ok(count @ 1..) = self.reader.read(&mut buffer) {
+        for _ in 0..READS_MAX {
+            let Ok(count @ 1..) = self.reader.read(&mut buffer) else { return };
             let room = OUTPUT_MAX.saturating_sub(self.kept.len());
             self.kept.extend_from_slice(&buffer[..count.min(room)]);
         }
@@ -151,5 +156,12 @@ mod tests {
         let begun = Instant::now();
         assert_eq!(run(&leaves, None, true), Ok(()));
         assert!(begun.elapsed() < Duration::from_secs(5));
+    }
+
+    #[test]
+    fn program_that_prints_without_end_is_killed_at_its_limit() {
+        let (_dir, endless) = script("exec yes");
+        let late = run(&endless, Some(Duration::from_millis(50)), true);
+        assert!(late.expect_err("too long").ends_with("took longer than TheTimeout"));
     }
 }

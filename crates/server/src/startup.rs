@@ -27,6 +27,7 @@ use crate::mail::{sender, watch};
 use crate::plan::forecast::ForecastThread;
 use crate::plan::planner;
 use crate::power;
+use crate::resume_files::ResumeFiles;
 use crate::shared::dispatch_queue::DispatchQueue;
 use crate::shared::forecast_queue::ForecastQueue;
 use crate::shared::log_queue::{LogQueue, PullLog};
@@ -38,10 +39,12 @@ use crate::shared::writer_queue::WriterQueue;
 use crate::shared::{Setup, Shared};
 use crate::ssh::endpoint::{Endpoint, Peer};
 use crate::ssh::host_key;
+use crate::triggers;
 use crate::utilization;
+use crate::vital_task::{self, CANNOT_GO_ON};
 use crate::writer::recover::{ReplayedEntry, StateDisks};
 use crate::writer::thread::WriterThread;
-use crate::writer::{books, collect, tick};
+use crate::writer::{books, collect, lost_history, tick};
 use cluster::token::{ADMIN_TOKEN, TokenStatus, UserToken};
 use cluster::{ClusterConfig, Command};
 use model::node::{AdminState, SlotState};
@@ -52,7 +55,7 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use store::{Blobs, BookReader, Journal, LogFiles, RealDisk};
+use store::{Blobs, BookReader, Books, Journal, LogFiles, RealDisk};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
 use wire::ssh::SshEndpoint;
@@ -109,7 +112,7 @@ pub fn run(
     store::refuse_newer(&*disks.journal)?;
     refuse_newer_books(&dir)?;
     let begun = std::time::Instant::now();
-    let recovered = disks.recover()?;
+    let mut recovered = disks.recover()?;
     tracing::info!(
         version = wire::version::program(),
         jobs = recovered.state.jobs.len(),
@@ -119,11 +122,14 @@ pub fn run(
         took_ms = begun.elapsed().as_millis() as u64,
         "the server starts: state recovered"
     );
+    let books_path = dir.join("books.sqlite");
+    let mut books = Books::open(&books_path)?;
+    lost_history::settle(&mut recovered, &mut books)?;
     let (state, thread, records) = WriterThread::new(recovered, disks);
     let blobs_dir = dir.join("blobs");
     let disk = RealDisk::open(&blobs_dir).map_err(ServerError::file(&blobs_dir))?;
     let (blobs, _) = Blobs::open(Arc::new(disk), Default::default())?;
-    let books = books::start(&dir.join("books.sqlite"))?;
+    let books = books::start(books, &books_path)?;
     for ReplayedEntry { seq, record, deleted, activities } in records {
         books.add(seq, record.into_iter().collect(), deleted, activities);
     }
@@ -185,10 +191,10 @@ pub fn run(
         Box::new(move || {
             if let Err(error) = thread.run(for_writer, &work) {
                 tracing::error!("the writer cannot go on: {error}");
-                std::process::exit(70);
+                std::process::exit(CANNOT_GO_ON);
             }
             tracing::error!("the writer ended");
-            std::process::exit(70);
+            std::process::exit(CANNOT_GO_ON);
         }),
     )?;
     let for_dispatch = shared.clone();
@@ -203,7 +209,7 @@ pub fn run(
     let for_forecasts = shared.clone();
     start("forecast", Box::new(move || ForecastThread::new(questions).run(&for_forecasts)))?;
     let for_collection = shared.clone();
-    let kept = BookReader::open(&dir.join("books.sqlite"))?;
+    let kept = BookReader::open(&books_path)?;
     start("collect", Box::new(move || collect::run(&for_collection, &kept)))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -247,7 +253,7 @@ async fn serve(
         shared: shared.clone(),
         endpoint: endpoint.clone(),
     };
-    tokio::spawn(Arc::new(local_socket).serve(socket));
+    vital_task::spawn("the clients' socket", Arc::new(local_socket).serve(socket));
     let clients_port = ClientsPort {
         router: router.clone(),
         slots: slots.port,
@@ -255,7 +261,7 @@ async fn serve(
         limits: limits.clone(),
         tls: PortTls::start(shared.clone())?,
     };
-    tokio::spawn(Arc::new(clients_port).serve(port));
+    vital_task::spawn("the clients' port", Arc::new(clients_port).serve(port));
     let http: Box<ServeClient> = {
         let (slots, limits, shared) = (slots.nodes, limits.clone(), shared.clone());
         Box::new(move |stream, client, fingerprint| {
@@ -277,22 +283,26 @@ async fn serve(
         })
     };
     let services = Arc::new(NodeServices { http, ssh });
-    tokio::spawn(listen::listen(shared.clone(), agents_port, slots.agents, services));
+    let agents = listen::listen(shared.clone(), agents_port, slots.agents, services);
+    vital_task::spawn("the agents' port", agents);
     if let Some(listener) = listeners.ssh {
         listener.set_nonblocking(true).map_err(listening)?;
         let listener = tokio::net::TcpListener::from_std(listener).map_err(listening)?;
-        tokio::spawn(endpoint.serve(listener));
+        vital_task::spawn("the SSH port", endpoint.serve(listener));
     }
-    tokio::spawn(tick::run(shared.clone()));
-    tokio::spawn(watch::run(shared.clone()));
-    tokio::spawn(allocator::run());
-    tokio::spawn(utilization::run(shared.clone()));
-    tokio::spawn(power::run(shared.clone()));
-    tokio::spawn(inactivity::run(shared.clone()));
-    tokio::spawn(collector::run(shared.clone(), pulls));
-    tokio::spawn(install_fleets(shared.clone(), options.program));
+    vital_task::spawn("the timer", tick::run(shared.clone()));
+    vital_task::spawn("the watch of mails", watch::run(shared.clone()));
+    vital_task::spawn("the allocator's task", allocator::run());
+    vital_task::spawn("the watch of utilization", utilization::run(shared.clone()));
+    let own = &shared.setup.server_dir;
+    let resume_files = ResumeFiles::open(own).map_err(ServerError::file(own))?;
+    vital_task::spawn("power saving", power::run(shared.clone(), resume_files));
+    vital_task::spawn("triggers", triggers::run(shared.clone()));
+    vital_task::spawn("the watch of inactivity", inactivity::run(shared.clone()));
+    vital_task::spawn("the collector of logs", collector::run(shared.clone(), pulls));
+    vital_task::spawn("fleets", install_fleets(shared.clone(), options.program));
     let hangup = signal(SignalKind::hangup()).map_err(|e| ServerError::Other(e.to_string()))?;
-    tokio::spawn(reconfigure_on_hangup(shared.clone(), hangup));
+    vital_task::spawn("SIGHUP", reconfigure_on_hangup(shared.clone(), hangup));
     tokio::select! {
         () = await_nodes(&shared, &options.local_nodes) => {
             ready();

@@ -27,10 +27,10 @@ use model::id::JobId;
 use model::node::{NodeConfig, NodeFacts};
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
-use store::{Blobs, BookReader, FaultyDisk, LogFiles};
+use store::{Blobs, BookReader, Books, FaultyDisk, LogFiles};
 use tempfile::TempDir;
 use wire::client::Submission;
 
@@ -50,10 +50,20 @@ pub struct TestServer {
 impl TestServer {
     /// A new server whose writer has not started: what is sent to it waits.
     pub fn without_writer() -> Self {
+        Self::new(None)
+    }
+
+    /// The same, with a folder of configuration files.
+    pub fn with_config_dir(config: &Path) -> Self {
+        Self::new(Some(config.to_path_buf()))
+    }
+
+    fn new(config_dir: Option<PathBuf>) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let journal = FaultyDisk::default();
         let disks = disks(&journal);
         let (state, thread, _) = WriterThread::new(disks.recover().expect("a state"), disks);
+        let books_path = dir.path().join("books.sqlite");
         let blobs = Blobs::open(Arc::new(FaultyDisk::default()), Default::default());
         let (writer, work) = WriterQueue::new();
         let (forecasts, _) = ForecastQueue::new();
@@ -65,7 +75,8 @@ impl TestServer {
             planner: Default::default(),
             forecasts,
             dispatch,
-            books: books::start(&dir.path().join("books.sqlite")).expect("books"),
+            books: books::start(Books::open(&books_path).expect("books"), &books_path)
+                .expect("a thread for the books"),
             agents: Default::default(),
             logs: LogQueue::new(Arc::new(
                 LogFiles::new(Arc::new(FaultyDisk::default())).expect("logs"),
@@ -79,7 +90,7 @@ impl TestServer {
             sealing: Default::default(),
             commits: Default::default(),
             volatile: Default::default(),
-            setup: setup(dir.path()),
+            setup: Setup { config_dir, ..setup(dir.path()) },
         };
         let writer = Some((thread, work));
         Self { shared: Arc::new(shared), dispatch: dispatched, journal, writer, dir }

@@ -8,6 +8,7 @@
 //! any more is removed by [`Blobs::turn`] (`blob/collect.rs`).
 
 mod collect;
+mod held;
 mod id;
 mod pack;
 mod recovery;
@@ -21,6 +22,7 @@ use crate::disk::{Disk, DiskFile, is_full};
 use pack::{BlobRecord, record_len};
 
 pub use collect::{BIG_PER_TURN, CollectedBlobs, MOVED_BYTES_PER_TURN, Pass, RECORDS_PER_TURN};
+pub use held::{HeldFile, HeldFiles};
 pub use id::BlobId;
 pub use recovery::{BadBytes, BlobRecovery};
 
@@ -218,8 +220,8 @@ impl Blobs {
         }
     }
 
-    /// The files that hold all that is stored, and how much of each counts. Nothing is collected until they are copied;
-    /// what is stored meanwhile comes behind.
+    /// The files that hold all that is stored, and how much of each counts. Nothing is collected until they are held
+    /// ([`Blobs::hold`]); what is stored meanwhile comes behind.
     pub fn files(&self) -> Vec<(String, u64)> {
         let packs = self.packs.iter().map(|(number, pack)| (pack_name(*number), pack.end));
         let big = self.known.iter().filter_map(|(id, location)| match location {
@@ -227,11 +229,6 @@ impl Blobs {
             BlobLocation::Packed { .. } => None,
         });
         packs.chain(big).collect()
-    }
-
-    /// Opens one of [`Blobs::files`].
-    pub fn open_file(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        self.disk.open(name)
     }
 
     pub fn discard_staged(&mut self) {

@@ -22,6 +22,7 @@ use model::record::{HistoryFilter, JobRecord};
 use model::time::Timestamp;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
 
+pub use activity::{ACTIVITIES_MAX, ACTIVITIES_PAGE};
 pub use copy::BooksCopy;
 pub use kept_texts::Retention;
 pub use predicate::{RecordTest, state_of};
@@ -81,6 +82,21 @@ impl Books {
     /// How far in the journal the books have come.
     pub fn applied_seq(&self) -> u64 {
         self.applied_seq
+    }
+
+    /// Goes back to `seq`, where the journal ends that has lost its end: what ends from now on is booked, under numbers of the
+    /// journal that the books have seen once before. The rows stay.
+    pub fn rewind(&mut self, seq: u64) -> Result<(), BooksError> {
+        self.connection
+            .execute("UPDATE progress SET applied_seq = ?1", params![seq])
+            .map_err(BooksError::sql("write"))?;
+        self.applied_seq = seq;
+        Ok(())
+    }
+
+    /// The highest number of an activity, 0 without one.
+    pub fn last_activity(&self) -> Result<u64, BooksError> {
+        activity::last_number(&self.connection)
     }
 
     /// Takes in the attempts that ended up to `seq` of the journal, durably and all at once. What the
@@ -209,8 +225,14 @@ impl BookReader {
         query::run(&self.connection, filter)
     }
 
-    /// What was done beside the jobs, the oldest first; of too many the newest.
-    pub fn activities(&self, filter: &ActivityFilter) -> Result<Vec<Activity>, BooksError> {
-        activity::query(&self.connection, filter)
+    /// What was done beside the jobs, a page of it: the newest whose number is below `before`, the newest first.
+    /// `shown_to`: only what this user did, and what became of nodes.
+    pub fn activities(
+        &self,
+        filter: &ActivityFilter,
+        shown_to: Option<&str>,
+        before: Option<u64>,
+    ) -> Result<Vec<Activity>, BooksError> {
+        activity::query(&self.connection, filter, shown_to, before)
     }
 }

@@ -23,6 +23,8 @@ pub trait Disk: Send + Sync {
     fn make_dir(&self, path: &str) -> io::Result<()>;
     /// Replaces `to` by `from` in one step.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Gives a file a second name, which must be new.
+    fn link(&self, path: &str, to: &str) -> io::Result<()>;
     fn remove(&self, path: &str) -> io::Result<()>;
     /// The names in a folder, sorted.
     fn list(&self, dir: &str) -> io::Result<Vec<Entry>>;

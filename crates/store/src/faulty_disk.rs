@@ -6,6 +6,7 @@
 
 mod crash;
 
+use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,6 +40,8 @@ struct State {
     fail_write_at: Option<u64>,
     capacity: Option<u64>,
     crashed: bool,
+    /// What was asked of the disk after its crash.
+    refused: Cell<u64>,
 }
 
 impl FaultyDisk {
@@ -74,6 +77,11 @@ impl FaultyDisk {
     /// Whether the crash that was asked for has come.
     pub fn crashed(&self) -> bool {
         self.lock().crashed
+    }
+
+    /// How often something was asked of the disk after a crash.
+    pub fn refused(&self) -> u64 {
+        self.lock().refused.get()
     }
 
     /// Cuts the power and starts again: what was not synced survives as `seed` decides.
@@ -163,7 +171,11 @@ impl State {
     }
 
     fn alive(&self) -> io::Result<()> {
-        if self.crashed { Err(io::Error::from_raw_os_error(EIO)) } else { Ok(()) }
+        if !self.crashed {
+            return Ok(());
+        }
+        self.refused.set(self.refused.get() + 1);
+        Err(io::Error::from_raw_os_error(EIO))
     }
 
     /// Counts one change; true when the crash catches it.
@@ -223,6 +235,15 @@ impl Disk for FaultyDisk {
         let mut state = self.lock();
         state.inode(from)?;
         state.change_name(NameChange::Rename(from.to_owned(), checked(to)?.to_owned()))
+    }
+
+    fn link(&self, path: &str, to: &str) -> io::Result<()> {
+        let mut state = self.lock();
+        let inode = state.inode(path)?;
+        if state.seen.files.contains_key(checked(to)?) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        state.change_name(NameChange::Link(to.to_owned(), inode))
     }
 
     fn remove(&self, path: &str) -> io::Result<()> {

@@ -13,7 +13,7 @@ use nix::dir::Dir;
 use nix::fcntl::{AtFlags, FallocateFlags, Flock, FlockArg, OFlag, fallocate, openat, renameat};
 use nix::sys::stat::{Mode, SFlag, fstatat, mkdirat};
 use nix::sys::statvfs::fstatvfs;
-use nix::unistd::{UnlinkatFlags, unlinkat};
+use nix::unistd::{UnlinkatFlags, linkat, unlinkat};
 
 use crate::disk::{Disk, DiskFile, Entry, checked};
 
@@ -70,6 +70,11 @@ impl Disk for RealDisk {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         Ok(renameat(&*self.root, checked(from)?, &*self.root, checked(to)?)?)
+    }
+
+    fn link(&self, path: &str, to: &str) -> io::Result<()> {
+        let (path, to) = (checked(path)?, checked(to)?);
+        Ok(linkat(&*self.root, path, &*self.root, to, AtFlags::empty())?)
     }
 
     fn remove(&self, path: &str) -> io::Result<()> {

@@ -235,6 +235,9 @@ impl Disk for Folder {
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.0.rename(&self.path(from), &self.path(to))
     }
+    fn link(&self, path: &str, to: &str) -> io::Result<()> {
+        self.0.link(&self.path(path), &self.path(to))
+    }
     fn remove(&self, path: &str) -> io::Result<()> {
         self.0.remove(&self.path(path))
     }

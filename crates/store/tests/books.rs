@@ -93,6 +93,7 @@ fn job(id: u32, user: &str, outcome: Outcome) -> JobRecord {
         alloc_tres: Tres::default(),
         priority: u64::MAX,
         restarts: 0,
+        retry: None,
         work_dir: "/home/ann".into(),
         submit_line: "sbatch job.sh".into(),
         comment: None,

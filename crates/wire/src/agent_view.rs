@@ -1,7 +1,23 @@
-//! Machines and their agents, as `sluice node` shows them.
+//! Machines and their agents, as `sluice node` shows them, and nodes that no configuration file names.
 
+use model::node::NodeConfig;
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
+
+/// Dynamic nodes that are to be, alike but for their names and addresses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewNodes {
+    /// As a host list.
+    pub names: String,
+    /// One for each name; none: the host names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
+    /// One for each name; none: the names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hostnames: Vec<String>,
+    /// What all of them are.
+    pub node: NodeConfig,
+}
 
 /// A machine of the cluster, and the agent that speaks for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

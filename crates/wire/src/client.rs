@@ -1,6 +1,6 @@
 //! The calls of clients and the server's answers: `POST /api/v1/call`, JSON both ways.
 
-use crate::agent_view::AgentView;
+use crate::agent_view::{AgentView, NewNodes};
 use crate::diagnostics::DiagnosticsView;
 use crate::explain::{ExplainQuery, ExplainedJob};
 use crate::fleet::{FleetConfiguration, FleetView};
@@ -21,7 +21,7 @@ use model::allocation::Allocation;
 use model::amount::Bytes;
 use model::array::ArraySpec;
 use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
-use model::id::{JobId, RunId, StepId};
+use model::id::{CallId, JobId, RunId, StepId};
 use model::load::Load;
 use model::project::{Members, MembersChange};
 use model::raw_usage::UsageOwner;
@@ -32,6 +32,7 @@ use model::reservation_request::ReservationRequest;
 use model::run::{ExitStatus, Hold, JobSpec, JobState, Outcome};
 use model::secret::{GitCredentials, RegistryAuth, SecretValue};
 use model::time::Timestamp;
+use model::trigger::{Trigger, TriggerFilter, TriggerRequest};
 use model::usage::TaskUsage;
 use model::volume::VolumePlace;
 use serde::{Deserialize, Serialize};
@@ -46,7 +47,17 @@ pub const SCRIPT_BYTES_MAX: usize = model::bounds::SCRIPT_BYTES.most;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Envelope {
     pub version: u32,
+    /// The id under which logs have the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<CallId>,
     pub call: Call,
+}
+
+impl Envelope {
+    /// A call of this version, without an id.
+    pub fn new(call: Call) -> Self {
+        Self { version: crate::version::PROTOCOL, id: None, call }
+    }
 }
 
 /// What [`Call::KeptText`] asks for.
@@ -162,6 +173,9 @@ pub enum Call {
     RemoveQos {
         name: String,
     },
+    Triggers,
+    SetTrigger(Box<TriggerRequest>),
+    ClearTriggers(TriggerFilter),
     SetRole {
         name: String,
         role: model::principal::Role,
@@ -200,6 +214,12 @@ pub enum Call {
     /// A node that has joined may join once more.
     RejoinNode {
         name: String,
+    },
+    /// `scontrol create NodeName=…`
+    CreateNodes(Box<NewNodes>),
+    /// `scontrol delete NodeName=…`
+    DeleteNodes {
+        nodes: Vec<String>,
     },
     /// Voids the certificate of a node's agent, and ends its connection.
     RemoveNode {
@@ -343,11 +363,15 @@ pub enum Answer {
         ended: bool,
         exit: ExitStatus,
         outcome: Option<Outcome>,
+        /// Why it ended so, where the state alone does not say it.
+        #[serde(default, skip_serializing_if = "Reason::is_none")]
+        reason: Reason,
     },
     Jobs {
         now: Timestamp,
         jobs: JobList,
     },
+    Triggers(Vec<Trigger>),
     Cluster(ClusterView),
     Config(ConfigView),
     Cancelled(Vec<CancelResult>),

@@ -1,7 +1,7 @@
 //! The JSON of one message of each kind, word for word: a renamed field or variant is found here before a neighbouring
 //! version misses it. A change of these texts is a change of the protocol (`version.rs`).
 
-use crate::agent_view::{AgentView, JoinMethodView, JoinView};
+use crate::agent_view::{AgentView, JoinMethodView, JoinView, NewNodes};
 use crate::client::{Answer, Call, Cancel, Envelope, SubmitForecast, WebLinkQuery};
 use crate::diagnostics::{DiagnosticsView, PlanCounts};
 use crate::explain::{ExpectedStart, WaitView};
@@ -14,6 +14,7 @@ use crate::order::{Action, EndOrder, Order, SignalOrder, SignedOrder};
 use crate::report::{AttemptEnd, Report, ReportEvent};
 use crate::reservation::ReservationPurpose;
 use crate::samples::{attempt, job_view, order};
+use crate::ssh::{SshKeyView, SshRequest, key_proof_text};
 use crate::step::{SrunPrologEpilog, StepLayout, StepMessage, StepNode};
 use crate::stream::{StepRole, StreamKind};
 use crate::supervisor::{FromSupervisor, StepStream, SupervisorEvent, ToSupervisor};
@@ -26,7 +27,7 @@ use model::change::{JobFilter, JobRef};
 use model::container::{ContainerNetwork, PortMapping};
 use model::id::{JobId, RunId, StepId};
 use model::load::LiveUsage;
-use model::reason::UserFault;
+use model::reason::{LaunchFault, UserFault};
 use model::run::{ExitStatus, HetComponent, Usage};
 use model::secret::SecretValue;
 use model::time::Timestamp;
@@ -44,8 +45,28 @@ fn travels<T: Serialize + DeserializeOwned>(value: &T, json: &str) {
 }
 
 #[test]
+fn keys_of_users_keep_their_names() {
+    let add = |proof| SshRequest::Add { key: "k".into(), proof };
+    travels(&add(None), r#"{"add":{"key":"k"}}"#);
+    travels(&add(Some("s".into())), r#"{"add":{"key":"k","proof":"s"}}"#);
+    let key = |is_unproved| SshKeyView {
+        fingerprint: "f".into(),
+        algorithm: "a".into(),
+        comment: "c".into(),
+        is_unproved,
+    };
+    travels(&key(false), r#"{"fingerprint":"f","algorithm":"a","comment":"c"}"#);
+    travels(&key(true), r#"{"fingerprint":"f","algorithm":"a","comment":"c","is_unproved":true}"#);
+    // A client signs this, and a server of another version compares it.
+    assert_eq!(key_proof_text("ada", None), "sluice key add\nuser ada\nendpoint none\n");
+}
+
+#[test]
 fn calls_of_clients_keep_their_names() {
-    travels(&Envelope { version: 1, call: Call::Ping }, r#"{"version":1,"call":"ping"}"#);
+    let ping = Envelope { version: 1, id: None, call: Call::Ping };
+    travels(&ping, r#"{"version":1,"call":"ping"}"#);
+    let id = model::id::CallId::parse("3f2a-1");
+    travels(&Envelope { id, ..ping }, r#"{"version":1,"id":"3f2a-1","call":"ping"}"#);
     let filter = JobFilter { jobs: vec![JobRef::whole(JobId(12))], ..JobFilter::default() };
     let cancel = Cancel { filter, step: None, signal: Some(15), batch_only: false, full: true };
     travels(
@@ -111,6 +132,24 @@ fn machines_and_how_they_join_keep_their_names() {
     travels(&Call::Agents, r#""agents""#);
     travels(&Call::RejoinNode { name: "n1".into() }, r#"{"rejoin_node":{"name":"n1"}}"#);
     travels(&Call::RemoveNode { name: "n1".into() }, r#"{"remove_node":{"name":"n1"}}"#);
+    travels(
+        &Call::DeleteNodes { nodes: vec!["d1".into()] },
+        r#"{"delete_nodes":{"nodes":["d1"]}}"#,
+    );
+    let created = NewNodes {
+        names: "d[1-2]".into(),
+        addresses: vec!["10.0.0.1".into(), "10.0.0.2".into()],
+        hostnames: Vec::new(),
+        node: model::node::NodeConfig::plain("", 1, Bytes(1)),
+    };
+    let json = serde_json::to_value(Call::CreateNodes(Box::new(created))).unwrap();
+    let created = &json["create_nodes"];
+    assert_eq!(created["names"], "d[1-2]");
+    assert_eq!(created["addresses"].to_string(), r#"["10.0.0.1","10.0.0.2"]"#);
+    assert_eq!(
+        (&created["hostnames"], &created["node"]["cpus"]),
+        (&serde_json::Value::Null, &1.into())
+    );
     let joined = JoinView {
         at: Some(Timestamp(1)),
         method: Some(JoinMethodView::Group),
@@ -170,6 +209,7 @@ fn volumes_keep_their_names() {
         created: Timestamp(1),
         state: VolumeState::Ready,
         jobs: vec![JobId(12)],
+        may_delete: None,
     };
     travels(
         &Answer::Volumes(vec![view]),
@@ -297,7 +337,11 @@ fn orders_keep_their_names() {
         (Action::Forget, r#""forget""#),
         (Action::ExtendTo { end: Some(Timestamp(9)) }, r#"{"extend_to":{"end":9}}"#),
         (
-            Action::Reboot { program: "/sbin/reboot".into() },
+            Action::Reboot { program: "/sbin/reboot".into(), since: Some(Timestamp(7)) },
+            r#"{"reboot":{"program":"/sbin/reboot","since":7}}"#,
+        ),
+        (
+            Action::Reboot { program: "/sbin/reboot".into(), since: None },
             r#"{"reboot":{"program":"/sbin/reboot"}}"#,
         ),
         (Action::Disown { step: StepId::Batch }, r#"{"disown":{"step":"batch"}}"#),
@@ -364,6 +408,7 @@ fn reports_keep_their_names() {
         (
             ReportEvent::LaunchFailed {
                 what: "no script".into(),
+                fault: LaunchFault::Other,
                 unfit: None,
                 hold: true,
                 user: None,
@@ -373,11 +418,22 @@ fn reports_keep_their_names() {
         (
             ReportEvent::LaunchFailed {
                 what: "no user".into(),
+                fault: LaunchFault::Other,
                 unfit: None,
                 hold: false,
                 user: Some(UserFault::Expired),
             },
             r#"{"launch_failed":{"what":"no user","user":"expired"}}"#.to_owned(),
+        ),
+        (
+            ReportEvent::LaunchFailed {
+                what: "no image".into(),
+                fault: LaunchFault::Container,
+                unfit: None,
+                hold: false,
+                user: None,
+            },
+            r#"{"launch_failed":{"what":"no image","fault":"container"}}"#.to_owned(),
         ),
         (
             ReportEvent::Network(ContainerNetwork {
@@ -416,10 +472,15 @@ fn messages_of_the_agent_link_keep_their_names() {
         token: "t".into(),
         certificate_request: "PEM".into(),
         node: None,
+        dynamic: false,
     };
     travels(
-        &ToServer::Join(join),
+        &ToServer::Join(join.clone()),
         r#"{"join":{"version":1,"token":"t","certificate_request":"PEM"}}"#,
+    );
+    travels(
+        &ToServer::Join(JoinRequest { node: Some("d1".into()), dynamic: true, ..join }),
+        r#"{"join":{"version":1,"token":"t","certificate_request":"PEM","node":"d1","dynamic":true}}"#,
     );
     let node = NodeHello {
         name: "n1".into(),
@@ -427,6 +488,7 @@ fn messages_of_the_agent_link_keep_their_names() {
         detected: model::node::NodeConfig::plain("n1", 1, model::amount::Bytes(1)),
         attempts: vec![SpooledAttempt { attempt: attempt(), alive: true }],
         device_change: None,
+        dynamic: None,
     };
     let hello = Hello { version: 1, program: "sluice 1".into(), nodes: vec![node], more: false };
     let json = serde_json::to_value(ToServer::Hello(hello)).unwrap();

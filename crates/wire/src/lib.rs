@@ -6,6 +6,7 @@
 //! - Agent and supervisor: [`supervisor`]. PAM module and agent: [`login`].
 //! - Supervisor and `srun`: [`step`], encrypted and proven by [`step_channel`]. Byte streams over the agent's link with credit: [`stream`]; bytes that are resent
 //!   after a broken connection: [`resume`].
+//! - Machines whose server is behind a proxy: [`proxy`].
 //! - All of them: [`frame`] (length, channel, payload) and [`version`].
 //!
 //! `golden` holds the JSON of each kind of message, word for word.
@@ -28,6 +29,7 @@ pub mod listing;
 pub mod login;
 pub mod order;
 pub mod project;
+pub mod proxy;
 pub mod report;
 pub mod reservation;
 pub mod resume;

@@ -186,6 +186,9 @@ pub struct JoinRequest {
     /// Which node it is, where the token is for several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// It may be a node that no configuration file names.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dynamic: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -221,6 +224,9 @@ pub struct NodeHello {
     /// What of its devices has changed under running jobs, until those have ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_change: Option<String>,
+    /// What a dynamic node is to be; `gpus_detected`: its devices are those that were detected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dynamic: Option<Box<NodeConfig>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

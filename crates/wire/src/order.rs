@@ -8,7 +8,7 @@ use model::allocation::NodeShare;
 use model::amount::Bytes;
 use model::binding::CpuBinding;
 use model::container::Container;
-use model::id::{AttemptId, StepId};
+use model::id::{AttemptId, CallId, StepId};
 use model::run::{ExitStatus, LaunchKind, Rlimits, SignalBefore};
 use model::secret::{GitCredentials, RegistryAuth};
 use model::time::Timestamp;
@@ -66,6 +66,9 @@ pub enum Action {
     /// About no attempt: the machine is to be rebooted by this program.
     Reboot {
         program: String,
+        /// When it was decided: an agent that is told again has it done already. None from a server before this was said.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        since: Option<Timestamp>,
     },
 }
 
@@ -158,6 +161,9 @@ pub struct JobLaunch {
     /// For the workspace's repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub git_credentials: Option<GitCredentials>,
+    /// The call that submitted the job, for the lines of the node's log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<CallId>,
     /// The environment of the site's prolog and epilog.
     #[serde(default, rename = "around")]
     pub prolog_epilog: PrologEpilogEnvironment,

@@ -2,7 +2,7 @@
 
 use model::container::ContainerNetwork;
 use model::id::{AttemptId, StepId};
-use model::reason::UserFault;
+use model::reason::{LaunchFault, UserFault};
 use model::run::{ExitStatus, Usage};
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,9 @@ pub enum ReportEvent {
     /// Nothing was started, and nothing is left.
     LaunchFailed {
         what: String,
+        /// The part of the launch that failed.
+        #[serde(default, skip_serializing_if = "LaunchFault::is_other")]
+        fault: LaunchFault,
         /// Why this node cannot start any job now: it is drained with this reason.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         unfit: Option<String>,

@@ -14,14 +14,28 @@ pub fn internode_login(line: &[u8]) -> Option<&str> {
     std::str::from_utf8(line).ok()?.strip_prefix(INTERNODE_PREFIX)
 }
 
+/// The namespace of the signature that proves a key.
+pub const KEY_PROOF_NAMESPACE: &str = "key@sluice";
+/// The longest signature: RSA with 16,384 bits, in base64.
+pub const KEY_PROOF_BYTES_MAX: usize = 16 << 10;
+
+/// What a user signs to prove a key. It is of one user at one endpoint, so that the signature is of use to nobody else.
+pub fn key_proof_text(user: &str, endpoint: Option<&SshEndpoint>) -> String {
+    let host_key = endpoint.map_or("none", |endpoint| &endpoint.host_key);
+    format!("sluice key add\nuser {user}\nendpoint {host_key}\n")
+}
+
 /// What is asked or changed, of one user's keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SshRequest {
     List,
-    /// A line as in `id_ed25519.pub`.
     Add {
+        /// A line as in `id_ed25519.pub`.
         key: String,
+        /// That whoever asks has the private key: a signature of [`key_proof_text`] as `ssh-keygen -Y sign` makes it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        proof: Option<String>,
     },
     /// By its fingerprint, or by its comment where one key alone has it.
     Remove {
@@ -50,6 +64,9 @@ pub struct SshKeyView {
     /// `ssh-ed25519`
     pub algorithm: String,
     pub comment: String,
+    /// Nobody has proved to have its private key: it opens jobs by their numbers alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_unproved: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +74,9 @@ pub struct SshAnswer {
     /// `None` where the server has no SSH endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<SshEndpoint>,
+    /// The name of the keys' user, as the server knows it.
+    #[serde(default)]
+    pub user: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<SshKeyView>,
     /// The user's key that the server holds, in OpenSSH's form; only for [`SshRequest::Connect`] by a caller without limits.

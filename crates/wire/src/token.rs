@@ -27,6 +27,9 @@ pub struct LoginHint {
     pub url: String,
     /// SHA-256 of the authority's certificate; `None` where the site has a certificate of its own.
     pub fingerprint: Option<String>,
+    /// The server listens on its own machine alone: the address is for that machine.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub loopback: bool,
 }
 
 /// A token without its secret.

@@ -22,6 +22,9 @@ pub struct VolumeView {
     /// The jobs that use it and have not ended, at most [`SHOWN_JOBS_MAX`].
     #[serde(default)]
     pub jobs: Vec<JobId>,
+    /// Whether whoever asks may delete it; a server of an earlier version does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub may_delete: Option<bool>,
 }
 
 /// An order about the folder of a volume; the order's user is its owner.

@@ -39,12 +39,12 @@ use gpu_usage::AttemptGpus;
 use gpu_watch::GpuWatch;
 use health::HealthChecks;
 use model::allocation::NodeShare;
-use model::id::StepId;
+use model::id::{CallId, StepId};
 use model::limits::{DeviceLine, DeviceUnit};
 use model::node::{NodeConfig, NodeFacts};
 use model::run::{ExitStatus, Usage};
 use model::time::Timestamp;
-pub use run::{AgentConfig, run};
+pub use run::{AgentConfig, has_joined, run};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -80,6 +80,8 @@ struct AttemptEntry {
     divided: DividedGpus,
     /// The share of one that was adopted, until the node's policy says which GPUs those of the share are.
     share: Option<NodeShare>,
+    /// The call that submitted the job, for the lines about it.
+    call: Option<CallId>,
     /// `None` once its supervisor has ended.
     orders: Option<mpsc::Sender<ToSupervisor>>,
     /// The supervisor's pid, once it has sent it.
@@ -92,6 +94,25 @@ struct AttemptEntry {
     ended: watch::Sender<bool>,
 }
 
+/// A line for what a supervisor reports of the whole attempt.
+fn log_event(key: &AttemptKey, held: &AttemptEntry, event: &ReportEvent) {
+    let (node, attempt, supervisor) = (&key.node, &key.attempt, held.supervisor);
+    let call = held.call.as_ref().map(CallId::as_str);
+    match event {
+        ReportEvent::Started => {
+            tracing::info!(node, %attempt, call, supervisor, "supervisor: attempt started");
+        }
+        ReportEvent::Ended(end) => {
+            let exit = end.exit;
+            tracing::info!(node, %attempt, call, supervisor, %exit, "supervisor: attempt ended");
+        }
+        ReportEvent::LaunchFailed { what, .. } => {
+            tracing::warn!(node, %attempt, call, supervisor, what, "supervisor: launch failed");
+        }
+        _ => {}
+    }
+}
+
 impl AttemptEntry {
     fn new(uid: Option<u32>, cpus: CpuPart, energy: EnergyMark, gpus: Vec<u32>) -> AttemptEntry {
         AttemptEntry {
@@ -102,6 +123,7 @@ impl AttemptEntry {
             gpus: AttemptGpus::new(gpus),
             divided: DividedGpus::default(),
             share: None,
+            call: None,
             orders: None,
             supervisor: None,
             takes_notices: false,
@@ -130,8 +152,7 @@ pub(crate) struct Agent {
     pub updates: mpsc::Receiver<(AttemptKey, AttemptUpdate)>,
     /// Messages for the server that are worthless on another connection.
     pub outgoing: Vec<ToServer>,
-    /// The program that reboots the machine, once that was ordered.
-    rebooting: Option<std::process::Child>,
+    last_reboot: Option<reboot::Reboot>,
     logins_in: mpsc::Sender<Login>,
     pub logins: mpsc::Receiver<Login>,
     health: HealthChecks,
@@ -145,6 +166,8 @@ pub(crate) struct Agent {
     gres_of: Box<GresOfNode>,
     /// The state folder whose socket this agent offers: where the commands in a job find their server.
     pub client_state: Option<String>,
+    /// What its node is to be, where no configuration file names it.
+    pub dynamic: Option<Box<NodeConfig>>,
     /// A new certificate, for the next connection.
     pub renewed: Option<RenewedCertificate>,
     started: Timestamp,
@@ -177,7 +200,7 @@ impl Agent {
             updates_in,
             updates,
             outgoing: Vec::new(),
-            rebooting: None,
+            last_reboot: None,
             logins_in,
             logins,
             health: HealthChecks::new(),
@@ -189,6 +212,7 @@ impl Agent {
             hardware,
             gres_of,
             client_state: None,
+            dynamic: None,
             renewed: None,
             started: wall_clock::now(),
             cdi_faults: Vec::new(),
@@ -227,11 +251,11 @@ impl Agent {
         let dir = self.nodes[&key.node].spool.open_attempt(key.attempt)?;
         let entry = match dir.read_launch() {
             Ok(record) => {
-                let share = record.launch.share;
+                let (share, call) = (record.launch.share, record.launch.call);
                 let entry = self.entry(&key.node, record.launch.user.uid, &share);
                 let limits = record.limits.devices.unwrap_or_default();
                 let divided = self.adopted_gpus(&limits);
-                AttemptEntry { share: Some(share), divided, ..entry }
+                AttemptEntry { share: Some(share), call, divided, ..entry }
             }
             Err(error) => {
                 tracing::warn!(%error, "an attempt's record is damaged; it is taken for lost");
@@ -334,6 +358,7 @@ impl Agent {
                 detected: self.hardware[&node.name].clone(),
                 attempts,
                 device_change: changes.get(&node.name).cloned(),
+                dynamic: self.dynamic.clone(),
             }
         };
         self.nodes.values().map(node).collect()
@@ -469,6 +494,7 @@ impl Agent {
             return;
         }
         held.last_number = event.number;
+        log_event(key, held, &event.event);
         if let ReportEvent::ScriptEnded { exit, oom, timed_out } = event.event {
             held.script = Some((exit, oom, timed_out));
         }

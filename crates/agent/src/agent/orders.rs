@@ -1,13 +1,14 @@
 //! Orders of the server: carried out here, passed on to the attempt's supervisor, or refused with a reason.
 
-use super::Agent;
 use super::energy::CpuPart;
+use super::{Agent, AttemptEntry};
 use crate::attempt_key::AttemptKey;
 use crate::error::AgentError;
 use crate::order_gate::{OrderRefusal, Refused};
 use crate::volume::VolumeWork;
 use crate::wall_clock;
 use model::id::AttemptId;
+use model::reason::LaunchFault;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use tokio::net::UnixStream;
@@ -91,8 +92,8 @@ impl Agent {
                 self.pass_on(&key, Action::Step(order))
             }
             Action::Forget => self.forget(&key),
-            Action::Reboot { program } => {
-                self.reboot(&key.node, &program);
+            Action::Reboot { program, since } => {
+                self.reboot(&key.node, &program, since);
                 Ok(())
             }
             Action::ExtendTo { end } => {
@@ -110,13 +111,18 @@ impl Agent {
 
     fn launch(&mut self, key: AttemptKey, launch: JobLaunch) {
         let entry = self.entry(&key.node, launch.user.uid, &launch.share);
+        let entry = AttemptEntry { call: launch.call.clone(), ..entry };
+        let call = launch.call.as_ref().map(|call| call.as_str());
+        tracing::info!(node = key.node, attempt = %key.attempt, call, "launch ordered");
         self.attempts.insert(key.clone(), entry);
         match self.start_supervisor(&key, launch) {
             Ok(stream) => self.connect_supervisor(key, stream),
             Err(error) => {
                 tracing::warn!(node = key.node, attempt = %key.attempt, %error, "launch failed");
                 let (what, unfit) = (error.to_string(), error.unfit());
-                let event = ReportEvent::LaunchFailed { what, unfit, hold: false, user: None };
+                let fault = LaunchFault::Other;
+                let event =
+                    ReportEvent::LaunchFailed { what, fault, unfit, hold: false, user: None };
                 self.on_event(&key, SupervisorEvent { number: 1, at: wall_clock::now(), event });
             }
         }

@@ -7,7 +7,7 @@ use crate::client_socket::{self, ServerDialler, SharedTls};
 use crate::detect::Machine;
 use crate::error::AgentError;
 use crate::launcher::Launcher;
-use crate::link::credentials::Credentials;
+use crate::link::credentials::{Credentials, JoinWay};
 use crate::node::facts::GresOfNode;
 use crate::node::{Host, Node};
 use crate::order_gate::Gate;
@@ -15,6 +15,7 @@ use crate::order_gate::replay_guard::ReplayGuard;
 use crate::trusted_dir::TrustedDir;
 use crate::wall_clock;
 use jiff::tz::TimeZone;
+use model::node::NodeConfig;
 use model::time::format_iso;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -44,6 +45,8 @@ pub struct AgentConfig {
     pub client_socket: Option<PathBuf>,
     /// The start of this agent is reported as the start of the machine.
     pub booted_now: bool,
+    /// What this machine is as a node that no configuration file names; `None`: the configuration names its nodes.
+    pub dynamic: Option<Box<NodeConfig>>,
     /// The devices of a node that this machine's own files say, which count before those that are found.
     pub gres_of: Box<GresOfNode>,
 }
@@ -62,6 +65,11 @@ pub fn run(config: AgentConfig, launcher: Launcher) -> Result<(), AgentError> {
     ended
 }
 
+/// Whether the agent of this state folder has a certificate, and so needs no join file.
+pub fn has_joined(state: &Path) -> bool {
+    Credentials::are_kept(&state.join("agent"))
+}
+
 async fn run_async(mut config: AgentConfig, launcher: Launcher) -> Result<(), AgentError> {
     // Users must be able to pass through the spool's folders; the files in them have modes of their own.
     umask(Mode::from_bits_truncate(0o022));
@@ -71,10 +79,13 @@ async fn run_async(mut config: AgentConfig, launcher: Launcher) -> Result<(), Ag
     TrustedDir::make(&folder).map_err(|e| AgentError::file("make", &folder, e))?;
     let _lock = lock(&folder)?;
     let mut stop = Stop::new()?;
-    let own_name = config.nodes.first().unwrap_or(&config.host_name);
-    let join_file = config.join_file.as_deref();
-    let mut credentials =
-        Credentials::obtain(&folder, join_file, &config.servers, own_name).await?;
+    let way = JoinWay {
+        file: config.join_file.clone(),
+        servers: config.servers.clone(),
+        node: config.nodes.first().unwrap_or(&config.host_name).clone(),
+        dynamic: config.dynamic.is_some(),
+    };
+    let mut credentials = Credentials::obtain(&folder, &way).await?;
     let servers = if config.servers.is_empty() {
         credentials.servers.clone()
     } else {
@@ -85,6 +96,7 @@ async fn run_async(mut config: AgentConfig, launcher: Launcher) -> Result<(), Ag
     }
     let gres_of = std::mem::replace(&mut config.gres_of, Box::new(|_| Vec::new()));
     let mut agent = set_up(&state, &config, gres_of, &credentials, launcher)?;
+    agent.dynamic = config.dynamic.take();
     agent.adopt().await?;
     agent.listen_for_logins(&state);
     let mut tls = credentials.tls()?;
@@ -101,6 +113,8 @@ async fn run_async(mut config: AgentConfig, launcher: Launcher) -> Result<(), Ag
     let mut backoff = Backoff::new();
     let mut turn = 0;
     let mut outage = Outage::default();
+    // A dynamic node may have been deleted while its agent was away: it joins once more, at the start alone.
+    let mut may_join_again = way.dynamic;
     loop {
         let address = &servers[turn % servers.len()];
         let ended = tokio::select! {
@@ -110,6 +124,9 @@ async fn run_async(mut config: AgentConfig, launcher: Launcher) -> Result<(), Ag
                 return Ok(());
             }
         };
+        if backoff.is_reset() {
+            credentials.settle(&folder);
+        }
         match ended {
             Err(lost @ AgentError::LauncherLost) => return Err(lost),
             Err(renewed @ AgentError::CertificateRenewed) => {
@@ -126,13 +143,38 @@ async fn run_async(mut config: AgentConfig, launcher: Launcher) -> Result<(), Ag
                     }
                 }
             }
+            // A server that was restored from a backup knows a certificate of before, which proves the same machine.
+            Err(AgentError::Refused { why }) if !backoff.is_reset() && credentials.show_next() => {
+                outage.log(address, &AgentError::Refused { why });
+                tracing::debug!(server = address, "a former certificate is tried");
+                tls = credentials.tls()?;
+                client_tls.set(tls.clone());
+            }
+            Err(AgentError::Refused { why }) if !backoff.is_reset() && may_join_again => {
+                may_join_again = false;
+                match Credentials::join_again(&folder, &way).await {
+                    Ok(Some(joined)) => {
+                        tracing::info!(why, "joined again");
+                        credentials = joined;
+                    }
+                    Ok(None) => outage.log(address, &AgentError::Refused { why }),
+                    Err(error) => outage.log(address, &error),
+                }
+                tls = credentials.tls()?;
+                client_tls.set(tls.clone());
+            }
             Err(error) => {
+                may_join_again &= !backoff.is_reset();
                 // Connected since the last failure: this is a new outage.
                 if backoff.is_reset() {
                     outage = Outage::default();
                 }
                 outage.log(address, &error);
                 outage.log_end_of(&credentials);
+                // Where no former one was taken the newest is tried again.
+                credentials.show_newest();
+                tls = credentials.tls()?;
+                client_tls.set(tls.clone());
             }
             Ok(never) => match never {},
         }

@@ -15,6 +15,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use wire::frame::{self, Decoder, Frame};
 use wire::link::{CHANNEL_CONTROL, CHANNEL_STREAM, SERVER_NAME, ToServer};
+use wire::proxy::{Proxy, ProxyAnswer};
 
 /// How long a server may take to answer a connection or to read what is sent.
 const IO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -43,6 +44,7 @@ impl Link {
         let input = Vec::with_capacity(READ_BYTES);
         Ok(Link { reader, writer, input, decoder: Decoder::default(), out: Vec::new() })
     }
+
     pub fn send(&mut self, message: &ToServer) -> Result<(), AgentError> {
         frame::encode_message(CHANNEL_CONTROL, message, &mut self.out)
             .map_err(|e| AgentError::Link(e.to_string()))
@@ -113,8 +115,32 @@ pub(crate) async fn dial(
     timeout(IO_TIMEOUT, handshake).await.map_err(|_| late())?.map_err(unreachable)
 }
 
-/// Connects to the first address of the name that answers. The name is resolved anew each time: the server may have moved.
+/// Connects to the server, through the proxy that the environment names for it.
 async fn connect(address: &str) -> io::Result<TcpStream> {
+    let target = address.rsplit_once(':').and_then(|(host, port)| {
+        Some((host.trim_start_matches('[').trim_end_matches(']'), port.parse().ok()?))
+    });
+    let Some((host, port)) = target else { return connect_directly(address).await };
+    let proxy = Proxy::of(host, port, |name| std::env::var(name).ok());
+    match proxy.map_err(io::Error::other)? {
+        Some(proxy) => timeout(IO_TIMEOUT, connect_through(&proxy, host, port))
+            .await
+            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+            .map_err(|error| io::Error::new(error.kind(), format!("by proxy {proxy}: {error}"))),
+        None => connect_directly(address).await,
+    }
+}
+
+async fn connect_through(proxy: &Proxy, host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut stream = connect_directly(&proxy.to_string()).await?;
+    stream.write_all(&proxy.request(host, port).map_err(io::Error::other)?).await?;
+    let mut answer = ProxyAnswer::default();
+    while !answer.push(stream.read_u8().await?).map_err(io::Error::other)? {}
+    Ok(stream)
+}
+
+/// Connects to the first address of the name that answers. The name is resolved anew each time: the server may have moved.
+async fn connect_directly(address: &str) -> io::Result<TcpStream> {
     let late = || io::Error::from(io::ErrorKind::TimedOut);
     let found = timeout(IO_TIMEOUT, lookup_host(address)).await.map_err(|_| late())??;
     let mut failure = io::Error::from(io::ErrorKind::NotFound);

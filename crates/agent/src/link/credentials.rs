@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::frame;
@@ -42,7 +42,25 @@ pub(crate) struct Credentials {
     /// When the certificate ends; `None` for one of before certificates ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     expires: Option<Timestamp>,
+    /// Certificates that were renewed and have not expired, the newest first: a server restored from a backup knows these alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    former: Vec<FormerCertificate>,
+    /// Which is shown to servers: 0 for the newest, else one of those before.
+    #[serde(skip)]
+    shown: usize,
 }
+
+/// A certificate that was renewed. A server that is restored from a backup of before knows no newer one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct FormerCertificate {
+    key: String,
+    certificate: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    expires: Option<Timestamp>,
+}
+
+/// How many former certificates are kept. They are renewed when half of their life is over: no more are good at a time.
+const FORMER_MAX: usize = 3;
 
 /// A new key, and the request for its certificate.
 pub(crate) struct NewKey {
@@ -69,21 +87,35 @@ pub(crate) struct RenewedCertificate {
     pub expires: Timestamp,
 }
 
-impl Credentials {
-    /// Returns the credentials kept in `folder`, or joins with the join file's token, at these servers if any are given. With
-    /// the join file of a group this machine is the node `node`.
-    pub async fn obtain(
-        folder: &Path,
-        join_file: Option<&Path>,
-        servers: &[String],
-        node: &str,
-    ) -> Result<Credentials, AgentError> {
-        let kept = Self::load(folder)?;
-        let mut join: Option<JoinFile> = join_file.map(read_join_file).transpose()?.flatten();
-        if let Some(join) = join.as_mut().filter(|_| !servers.is_empty()) {
-            join.servers = servers.to_vec();
+/// How a machine joins where it has not.
+#[derive(Default)]
+pub(crate) struct JoinWay {
+    pub file: Option<PathBuf>,
+    /// `host:port`, in place of those of the join file; empty: those.
+    pub servers: Vec<String>,
+    /// The node that this machine is, where the join file is for several.
+    pub node: String,
+    /// No configuration file needs to name it.
+    pub dynamic: bool,
+}
+
+impl JoinWay {
+    fn join_file(&self) -> Result<Option<JoinFile>, AgentError> {
+        let mut join: Option<JoinFile> =
+            self.file.as_deref().map(read_join_file).transpose()?.flatten();
+        if let Some(join) = join.as_mut().filter(|_| !self.servers.is_empty()) {
+            join.servers.clone_from(&self.servers);
         }
-        match (kept, join) {
+        Ok(join)
+    }
+}
+
+impl Credentials {
+    /// Returns the credentials kept in `folder`, or joins with the join file's token.
+    pub async fn obtain(folder: &Path, way: &JoinWay) -> Result<Credentials, AgentError> {
+        let kept = Self::load(folder)?;
+        let node = way.node.as_str();
+        match (kept, way.join_file()?) {
             (Some(kept), None) => Ok(kept),
             (Some(kept), Some(join)) if join.pattern.is_some() && kept.is_live_for(&join) => {
                 if kept.nodes == [node] {
@@ -98,14 +130,31 @@ impl Credentials {
             {
                 Ok(kept)
             }
-            (_, Some(join)) => {
-                let name = join.pattern.is_some().then_some(node);
-                let credentials = Self::join(&join, name).await?;
-                credentials.save(folder)?;
-                Ok(credentials)
-            }
+            (_, Some(join)) => Self::join_and_save(folder, &join, way).await,
             (None, None) => Err(AgentError::NotJoined),
         }
+    }
+
+    /// Joins with the join file of a group though there are credentials, which the server does not take; `None` without one.
+    pub async fn join_again(
+        folder: &Path,
+        way: &JoinWay,
+    ) -> Result<Option<Credentials>, AgentError> {
+        match way.join_file()?.filter(|join| join.pattern.is_some()) {
+            Some(join) => Self::join_and_save(folder, &join, way).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn join_and_save(
+        folder: &Path,
+        join: &JoinFile,
+        way: &JoinWay,
+    ) -> Result<Credentials, AgentError> {
+        let name = join.pattern.is_some().then_some(way.node.as_str());
+        let credentials = Self::join(join, name, way.dynamic).await?;
+        credentials.save(folder)?;
+        Ok(credentials)
     }
 
     /// Whether they are of the cluster of this join file, and have not ended.
@@ -121,15 +170,62 @@ impl Credentials {
     /// Takes a new certificate over, and keeps it.
     pub fn renew(&mut self, folder: &Path, new: RenewedCertificate) -> Result<(), AgentError> {
         let RenewedCertificate { key, certificate, expires } = new;
-        let next =
+        let mut next =
             Credentials { key: key.key.0, certificate, expires: Some(expires), ..self.clone() };
+        next.former.insert(0, self.newest());
+        let now = wall_clock::now();
+        next.former.retain(|former| former.expires.is_none_or(|end| end > now));
+        next.former.truncate(FORMER_MAX);
         next.save(folder)?;
         *self = next;
         Ok(())
     }
 
     pub fn tls(&self) -> Result<Arc<ClientConfig>, AgentError> {
-        client_config(&self.authority, Some((&self.certificate, &self.key)))
+        let newest = (&self.certificate, &self.key);
+        let former = self.shown.checked_sub(1).and_then(|at| self.former.get(at));
+        let shown = former.map_or(newest, |former| (&former.certificate, &former.key));
+        client_config(&self.authority, Some((shown.0, shown.1)))
+    }
+
+    fn newest(&self) -> FormerCertificate {
+        FormerCertificate {
+            key: self.key.clone(),
+            certificate: self.certificate.clone(),
+            expires: self.expires,
+        }
+    }
+
+    /// Shows the certificate before the one that was refused, if there is one that has not ended; else the newest again.
+    pub fn show_next(&mut self) -> bool {
+        let now = wall_clock::now();
+        let is_good = |former: &FormerCertificate| former.expires.is_none_or(|end| end > now);
+        let next = self.former.iter().skip(self.shown).position(is_good);
+        self.shown = next.map_or(0, |after| self.shown + after + 1);
+        self.shown > 0
+    }
+
+    pub fn show_newest(&mut self) {
+        self.shown = 0;
+    }
+
+    /// The certificate that is shown was taken: it is the one to use from now on.
+    pub fn settle(&mut self, folder: &Path) {
+        let Some(at) = self.shown.checked_sub(1).filter(|at| *at < self.former.len()) else {
+            return;
+        };
+        let newest = self.newest();
+        let taken = std::mem::replace(&mut self.former[at], newest);
+        (self.key, self.certificate) = (taken.key, taken.certificate);
+        (self.expires, self.shown) = (taken.expires, 0);
+        if let Err(error) = self.save(folder) {
+            tracing::warn!(%error, "that a former certificate is used is not kept");
+        }
+    }
+
+    /// Whether some are kept in `folder`.
+    pub fn are_kept(folder: &Path) -> bool {
+        folder.join("credentials.json").exists()
     }
 
     fn load(folder: &Path) -> Result<Option<Credentials>, AgentError> {
@@ -161,13 +257,17 @@ impl Credentials {
     }
 
     /// Makes a key that never leaves this machine, and has the server sign its certificate.
-    async fn join(join: &JoinFile, node: Option<&str>) -> Result<Credentials, AgentError> {
+    async fn join(
+        join: &JoinFile,
+        node: Option<&str>,
+        dynamic: bool,
+    ) -> Result<Credentials, AgentError> {
         let key = NewKey::generate(
             node.map_or_else(|| join.nodes.first().cloned().unwrap_or_default(), str::to_owned),
         )?;
         let mut last = AgentError::NotJoined;
         for address in &join.servers {
-            match ask(address, join, node, &key.request).await {
+            match ask(address, join, (node, dynamic), &key.request).await {
                 Ok(joined) => {
                     return Ok(Credentials {
                         version: PROTOCOL,
@@ -179,6 +279,8 @@ impl Credentials {
                         nodes: joined.nodes,
                         token_digest: token_digest(&join.token),
                         expires: joined.expires,
+                        former: Vec::new(),
+                        shown: 0,
                     });
                 }
                 // All servers know the same tokens: another would refuse it too.
@@ -199,7 +301,7 @@ impl Credentials {
 async fn ask(
     address: &str,
     join: &JoinFile,
-    node: Option<&str>,
+    (node, dynamic): (Option<&str>, bool),
     request: &str,
 ) -> Result<JoinAccepted, AgentError> {
     let mut link = Link::dial(address, client_config(&join.authority, None)?).await?;
@@ -208,6 +310,7 @@ async fn ask(
         token: join.token.clone(),
         certificate_request: request.to_owned(),
         node: node.map(str::to_owned),
+        dynamic,
     }))?;
     link.flush().await?;
     let answer = async {
@@ -249,4 +352,49 @@ fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, A
         path: path.display().to_string(),
         reason: e.to_string(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn renewed(number: u64, end: Timestamp) -> RenewedCertificate {
+        let key = NewKey { key: SecretValue(format!("key {number}")), request: String::new() };
+        RenewedCertificate { key, certificate: format!("certificate {number}"), expires: end }
+    }
+
+    #[test]
+    fn former_certificates_are_kept_until_their_end_and_the_one_that_is_taken_becomes_the_newest() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let now = wall_clock::now();
+        let later = now + Duration::from_secs(3600);
+        let mut credentials = Credentials {
+            version: PROTOCOL,
+            servers: Vec::new(),
+            authority: String::new(),
+            key: "key 0".into(),
+            certificate: "certificate 0".into(),
+            order_key: String::new(),
+            nodes: Vec::new(),
+            token_digest: String::new(),
+            expires: Some(Timestamp(1)),
+            former: Vec::new(),
+            shown: 0,
+        };
+        for number in 1..=6 {
+            credentials.renew(folder.path(), renewed(number, later)).expect("kept");
+        }
+        let former = |c: &Credentials| -> Vec<String> {
+            c.former.iter().map(|former| former.certificate.clone()).collect()
+        };
+        assert_eq!(former(&credentials), ["certificate 5", "certificate 4", "certificate 3"]);
+        assert!(credentials.show_next() && credentials.show_next());
+        credentials.settle(folder.path());
+        assert_eq!((credentials.key.as_str(), credentials.shown), ("key 4", 0));
+        assert_eq!(former(&credentials), ["certificate 5", "certificate 6", "certificate 3"]);
+        let kept = Credentials::load(folder.path()).expect("readable").expect("there");
+        assert_eq!(kept, credentials);
+        let all = std::iter::repeat_with(|| credentials.show_next()).take(4);
+        assert_eq!(all.collect::<Vec<_>>(), [true, true, true, false], "then from the newest on");
+    }
 }

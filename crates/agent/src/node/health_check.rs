@@ -4,6 +4,7 @@
 use crate::cgroup::JobGroup;
 use crate::supervisor::prolog_epilog::programs;
 use model::printable::printable;
+use model::search_path::SYSTEM_PATH;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, killpg};
@@ -25,7 +26,6 @@ const LINE_BYTES_MAX: usize = 1024;
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest time until an end without output is seen.
 const POLL_PAUSE: Duration = Duration::from_millis(50);
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A check's group, kept while processes that the check left in it may still do their work.
 pub(crate) struct CheckGroup(JobGroup);
@@ -91,7 +91,7 @@ pub(crate) fn run(
 fn start(path: &Path, node: &str, group: Option<&CheckGroup>) -> io::Result<(Child, PipeReader)> {
     let (output, input) = io::pipe()?;
     let mut command = Command::new(path);
-    command.env_clear().env("PATH", PATH).env("SLURMD_NODENAME", node).current_dir("/");
+    command.env_clear().env("PATH", SYSTEM_PATH).env("SLURMD_NODENAME", node).current_dir("/");
     command.stdin(Stdio::null()).stdout(input.try_clone()?).stderr(input).process_group(0);
     if let Some(CheckGroup(group)) = group {
         let entry = group.entry_fds().map_err(io::Error::other)?;

@@ -74,6 +74,7 @@ pub fn launch() -> JobLaunch {
         registry_auth: None,
         workspace: None,
         git_credentials: None,
+        call: None,
         container: None,
         prolog_epilog: Default::default(),
     }

@@ -42,6 +42,7 @@ use crate::spool::AttemptDir;
 use agent_connections::AgentConnections;
 use attempt::{Attempt, OwnerLookup};
 use job_group::make_group;
+use model::reason::LaunchFault;
 use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::setsid;
@@ -91,7 +92,14 @@ fn prepare(
         Err(what) => {
             // The node is reported unfit: other jobs' groups could not be made either.
             let unfit = Some(what.clone());
-            agents.report(ReportEvent::LaunchFailed { what, unfit, hold: false, user: None });
+            let fault = LaunchFault::Other;
+            agents.report(ReportEvent::LaunchFailed {
+                what,
+                fault,
+                unfit,
+                hold: false,
+                user: None,
+            });
             agents.write_status(&dir)?;
             agents.flush();
             Err(AgentError::Link("the job's group could not be made".into()))

@@ -97,6 +97,7 @@ impl Cluster {
             nodes: Vec::new(),
             client_socket: None,
             booted_now: false,
+            dynamic: None,
             gres_of: Box::new(|_| Vec::new()),
         };
         // SAFETY: the child runs the agent and never returns into the test.
@@ -268,6 +269,7 @@ impl Cluster {
             registry_auth: None,
             workspace: None,
             git_credentials: None,
+            call: None,
             container: None,
             prolog_epilog: Default::default(),
         }

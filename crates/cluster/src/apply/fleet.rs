@@ -83,7 +83,8 @@ impl State {
         // Its agent has told it, and tells it again when it comes back.
         let told = known.as_ref().and_then(|node| node.config.architecture);
         let architecture = config.architecture.or(told);
-        let config = NodeConfig { architecture, ..config.clone() };
+        let price = self.config.prices.get(&config.name).copied();
+        let config = NodeConfig { architecture, price, ..config.clone() };
         let name = config.name.clone();
         let mut node = match known {
             Some(node) if *node.config == config => Node { removed: false, ..node },

@@ -14,6 +14,7 @@ impl State {
                 }
                 for node in nodes {
                     self.forget_agent(node);
+                    self.shut_out.remove(node);
                     self.agents.insert(node.clone(), fingerprint.clone());
                     self.joins.extend(record.clone().map(|record| (node.clone(), record)));
                 }
@@ -36,7 +37,12 @@ impl State {
             Event::RejoinAllowed { node, until } => {
                 self.rejoins.insert(node.clone(), *until);
             }
-            Event::AgentRemoved { node } => self.forget_agent(node),
+            Event::AgentRemoved { node } => {
+                self.forget_agent(node);
+                if self.has_machine(node) {
+                    self.shut_out.insert(node.clone());
+                }
+            }
             other => unreachable!("{other:?} is applied elsewhere"),
         }
     }

@@ -4,6 +4,7 @@
 //! that breaks one stops and names the event, rather than go on with a state that cannot be.
 
 mod array;
+mod dynamic_node;
 mod end;
 mod field;
 mod fleet;
@@ -22,9 +23,9 @@ use model::allocation::{Allocation, NodeShare};
 use model::attempt::Attempt;
 use model::change::JobField;
 use model::id::{AttemptId, JobId, RunId};
-use model::node::SlotState;
+use model::node::{NodeConfig, SlotState};
 use model::node_reason::{NodeCause, NodeReason, ReasonAuthor};
-use model::power::PowerState;
+use model::power::{PowerPolicy, PowerState};
 use model::record::JobRecord;
 use model::run::Run;
 use model::time::Timestamp;
@@ -66,6 +67,15 @@ impl State {
                 self.next_job = self.next_job.max(*next_job);
                 self.restored = Some(*at);
                 // Join files that were used since the backup are not good again.
+                self.tokens.clear();
+                self.rejoins.clear();
+            }
+            Event::HistoryLost { term, next_job, activities, at } => {
+                self.apply_term(*term, *at);
+                self.next_job = self.next_job.max(*next_job);
+                self.activities.go_on_after(*activities);
+                self.restored = Some(*at);
+                // As after a restore: what was spent or taken back in the lost part is not good again.
                 self.tokens.clear();
                 self.rejoins.clear();
             }
@@ -151,6 +161,9 @@ impl State {
                 }
             }
             Event::Purged { jobs } => jobs.iter().for_each(|job| self.purge(*job)),
+            Event::DynamicNodesSet { .. } | Event::DynamicNodesRemoved { .. } => {
+                self.apply_dynamic_nodes(event);
+            }
             Event::FleetSet { .. }
             | Event::FleetHostSet { .. }
             | Event::FleetHostRemoved { .. }
@@ -174,38 +187,14 @@ impl State {
 
     fn apply_config(&mut self, config: &crate::config::ClusterConfig, at: Timestamp) {
         let of_fleets = (self.fleet_nodes(), self.fleet_partitions());
+        let dynamic = self.dynamic_nodes.values().map(|node| node.config.clone());
+        let beside: Vec<NodeConfig> = of_fleets.0.into_iter().chain(dynamic).collect();
         let mut known: BTreeMap<String, Node> = std::mem::take(&mut self.nodes);
-        let power = &config.parameters.power;
-        let (resumes, reported) = (power.resume_program.is_some(), power.reported_addresses);
-        for configured in config.nodes.iter().chain(&of_fleets.0) {
-            let config = Arc::new(configured.clone());
-            let node = match known.remove(&configured.name) {
-                Some(node) => {
-                    let mut node = Node { config, removed: false, ..node };
-                    node.take_architecture();
-                    if reported {
-                        node.take_address();
-                    }
-                    node
-                }
-                None => {
-                    let mut node = Node::new(config);
-                    node.admin = configured.initial;
-                    let reason = |text: &String| NodeReason {
-                        cause: NodeCause::Text(text.clone()),
-                        author: ReasonAuthor::User { name: "root".into(), uid: 0 },
-                        at,
-                    };
-                    node.reason = configured.initial_reason.as_ref().map(reason);
-                    node
-                }
-            };
-            let mut node = node;
-            // The machine of a cloud is not there before it is powered up.
-            if configured.cloud && node.slot == SlotState::Joining && node.power.is_on() && resumes
-            {
-                node.power = PowerState::PoweredDown;
-            }
+        for configured in config.nodes.iter().chain(&beside) {
+            let known = known.remove(&configured.name);
+            let price = config.prices.get(&configured.name).copied();
+            let configured = NodeConfig { price, ..configured.clone() };
+            let node = configured_node(known, &configured, &config.parameters.power, at);
             self.nodes.insert(configured.name.clone(), node);
         }
         // A node that left the configuration stays until its last job has ended.
@@ -214,8 +203,12 @@ impl State {
         }
         self.partitions = config.partitions.iter().cloned().map(Arc::new).collect();
         self.partitions.extend(of_fleets.1);
+        self.settle_dynamic_members();
         self.next_job = self.next_job.max(config.parameters.first_job_id);
         self.config = Arc::new(config.clone());
+        let mut shut_out = std::mem::take(&mut self.shut_out);
+        shut_out.retain(|node| self.has_machine(node));
+        self.shut_out = shut_out;
         self.invalidate_configuration();
     }
 
@@ -412,6 +405,43 @@ impl State {
     fn attempt_of(&self, id: JobId) -> &Attempt {
         self.jobs[&id].attempt().expect("a holder of a node is active")
     }
+}
+
+/// A node as the configuration, or whoever created it, says it is, with what is known of it.
+fn configured_node(
+    known: Option<Node>,
+    configured: &NodeConfig,
+    power: &PowerPolicy,
+    at: Timestamp,
+) -> Node {
+    let config = Arc::new(configured.clone());
+    let mut node = match known {
+        Some(node) => {
+            let mut node = Node { config, removed: false, ..node };
+            node.take_architecture();
+            if power.reported_addresses {
+                node.take_address();
+            }
+            node
+        }
+        None => {
+            let mut node = Node::new(config);
+            node.admin = configured.initial;
+            let reason = |text: &String| NodeReason {
+                cause: NodeCause::Text(text.clone()),
+                author: ReasonAuthor::User { name: "root".into(), uid: 0 },
+                at,
+            };
+            node.reason = configured.initial_reason.as_ref().map(reason);
+            node
+        }
+    };
+    // The machine of a cloud is not there before it is powered up.
+    let is_absent = node.slot == SlotState::Joining && node.power.is_on();
+    if configured.cloud && is_absent && power.resume_program.is_some() {
+        node.power = PowerState::PoweredDown;
+    }
+    node
 }
 
 /// The jobs that an event may put into the queue or take out of it, or whose texts it may change.

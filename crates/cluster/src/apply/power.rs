@@ -45,9 +45,13 @@ impl State {
         at: Timestamp,
         reason: Option<&NodeReason>,
     ) {
-        self.power_counts.add(power, at);
+        // What was asked for twice is done once, and counts once against the rates.
+        let due = self.nodes.get(name).and_then(|node| node.power.program_due());
+        if due.is_none() || due != power.program_due() {
+            self.power_counts.add(power, at);
+        }
         let node = self.node_mut(name);
-        let was_off = node.power.is_off();
+        let was_off = node.power.is_off() || matches!(node.power, PowerState::PoweringDown { .. });
         node.power = power;
         if let Some(reason) = reason {
             node.reason = Some(reason.clone());
@@ -65,7 +69,7 @@ impl State {
         }
     }
 
-    /// The time that an attempt waited for its nodes does not count against its limit.
+    /// An attempt that waited for its nodes starts when the last of them is up: the time before is no part of its run.
     fn node_booted(&mut self, attempt: AttemptId, name: &str, at: Timestamp) {
         let Phase::Active(active) = &mut self.job_mut(attempt.job).phase else { return };
         let before = active.booting_nodes.len();
@@ -73,6 +77,7 @@ impl State {
         if before > 0 && active.booting_nodes.is_empty() {
             let waited = at.since(active.start);
             active.end_limit = active.end_limit.map(|end| end + waited);
+            active.start = at;
         }
     }
 }

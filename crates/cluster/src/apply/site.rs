@@ -8,7 +8,7 @@ use model::account::Association;
 use model::activity::{Activity, ActivityKind, ActivityTarget};
 use model::change::{JobField, PartitionChange};
 use model::health::HealthFailure;
-use model::node::SlotState;
+use model::node::{AdminState, SlotState};
 use model::node_reason::{NodeCause, NodeReason, ReasonAuthor};
 use model::reason::Reason;
 use model::run::Hold;
@@ -88,10 +88,20 @@ impl State {
             }
             Event::NodeAdmin { node, admin, reason } => {
                 if let Some(reason) = reason {
-                    let what = match (admin, &reason.cause) {
-                        (Some(_), NodeCause::Text(text)) => ActivityKind::NodeDrained(text.clone()),
-                        (Some(_), _) => ActivityKind::NodeDrained(String::new()),
-                        (None, _) => ActivityKind::NodeResumed,
+                    let text = match &reason.cause {
+                        NodeCause::Text(text) => text.clone(),
+                        _ => String::new(),
+                    };
+                    let what = match admin {
+                        admin if *admin == self.nodes.get(node).and_then(|node| node.admin) => {
+                            ActivityKind::NodeReasonSet(text)
+                        }
+                        Some(AdminState::Drain) => ActivityKind::NodeDrained(text),
+                        Some(AdminState::Down | AdminState::Future) => {
+                            ActivityKind::NodeSetDown(text)
+                        }
+                        Some(AdminState::Fail) => ActivityKind::NodeFailing(text),
+                        None => ActivityKind::NodeResumed,
                     };
                     self.note_node(node, Some(reason), reason.at, what);
                 }
@@ -126,6 +136,7 @@ impl State {
                 if let Some(features) = features {
                     config.features.clone_from(features);
                 }
+                self.keep_dynamic_change(node, *weight, features.as_deref());
             }
             Event::PartitionSet { partition, change } => self.apply_partition(partition, change),
             Event::AccountSet(account) => {
@@ -201,6 +212,13 @@ impl State {
                     of_project.remove(name);
                 }
                 self.secrets.retain(|_, of_project| !of_project.is_empty());
+            }
+            Event::TriggerSet(trigger) => {
+                self.last_trigger = trigger.id;
+                self.triggers.insert(trigger.id, (**trigger).clone());
+            }
+            Event::TriggerRemoved { id } => {
+                self.triggers.remove(id);
             }
             Event::VolumeSet { project, name, volume } => {
                 let of_project = self.volumes.entry(project.clone()).or_default();

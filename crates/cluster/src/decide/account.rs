@@ -6,7 +6,6 @@ use crate::event::Event;
 use crate::state::State;
 use crate::state::job::Job;
 use model::account::{Account, Association, AssociationKey, ROOT_ACCOUNT};
-use model::change::NodeChange;
 use model::principal::Principal;
 use model::project::ProjectRole;
 use model::raw_usage::UsageOwner;
@@ -36,7 +35,6 @@ impl State {
             Command::SetQos(_) | Command::RemoveQos { .. } | Command::ForgetUsage(_) => {
                 Act::Operate
             }
-            Command::ChangeNode { change: NodeChange::Power(_), .. } => Act::Operate,
             _ => Act::Administer,
         };
         authorise(self, by, act)

@@ -1,11 +1,15 @@
 //! What a command of an administrator or a user is noted as, for the list of events.
 
-use crate::command::{Command, Context, Decision, Reply};
+use crate::command::{Command, Context, Decision, JoinAttempt, Reply};
 use crate::event::Event;
 use crate::state::State;
+use crate::token::JoinToken;
 use model::activity::{Activity, ActivityKind, ActivityTarget, SiteThing};
-use model::change::{JobChange, NodeChange};
+use model::change::{JobChange, NodeChange, PartitionChange};
+use model::hostlist;
 use model::id::JobId;
+use model::partition::PartitionState;
+use model::power::{PowerDownMode, PowerRequest};
 use std::collections::BTreeSet;
 
 /// The event that notes what the caller did.
@@ -44,6 +48,11 @@ impl State {
             vec![noted_with(context, target, what, info.chars().take(NOTED_CHARS_MAX).collect())]
         };
         let none = String::new;
+        let nodes = |names: Vec<String>, what, info: String| {
+            let name = hostlist::compress_sorted(&names).chars().take(NOTED_CHARS_MAX).collect();
+            let target = ActivityTarget::Node(name);
+            vec![noted_with(context, target, what, info.chars().take(NOTED_CHARS_MAX).collect())]
+        };
         let set = |known: bool| if known { ActivityKind::Changed } else { ActivityKind::Created };
         match command {
             Command::Cancel(cancel) => {
@@ -84,8 +93,34 @@ impl State {
                 };
                 decision.events.iter().filter_map(resumed).collect()
             }
+            Command::ChangeNode { change, .. } => match node_change_words(change) {
+                Some(info) => nodes(changed_nodes(decision), ActivityKind::Changed, info),
+                None => Vec::new(),
+            },
+            Command::CreateNodes(created) => {
+                let names = created.iter().map(|node| node.name.clone()).collect();
+                nodes(names, ActivityKind::Created, none())
+            }
+            Command::DeleteNodes { nodes: deleted } => {
+                nodes(deleted.clone(), ActivityKind::Deleted, none())
+            }
+            Command::RejoinNode { node } => {
+                nodes(vec![node.clone()], ActivityKind::Changed, "may join again".into())
+            }
+            Command::RemoveAgent { node } => {
+                nodes(vec![node.clone()], ActivityKind::Changed, "certificate void".into())
+            }
+            Command::UseToken(join) => joined(decision, join, context),
+            Command::IssueToken { hash, nodes, .. } => {
+                let info = format!("for {}", hostlist::compress(nodes));
+                site(SiteThing::Token, &JoinToken::shown_name(hash), ActivityKind::Created, info)
+            }
+            Command::IssueGroupToken { hash, pattern, .. } => {
+                let name = JoinToken::shown_name(hash);
+                site(SiteThing::Token, &name, ActivityKind::Created, format!("for {pattern}"))
+            }
             Command::ChangePartition { name, change } => {
-                let info = format!("{change:?}");
+                let info = partition_change_words(change);
                 site(SiteThing::Partition, name, ActivityKind::Changed, info)
             }
             Command::SetUserToken(token) => {
@@ -152,6 +187,68 @@ impl State {
         };
         Some(noted(context, target, what))
     }
+}
+
+/// The nodes that a change of nodes is about.
+fn changed_nodes(decision: &Decision) -> Vec<String> {
+    let changed = decision.events.iter().filter_map(|event| match event {
+        Event::NodePower { node, .. } | Event::NodeSet { node, .. } => Some(node.clone()),
+        _ => None,
+    });
+    changed.collect()
+}
+
+/// What was changed of nodes, where no reason says it: `power down asap`.
+fn node_change_words(change: &NodeChange) -> Option<String> {
+    match change {
+        NodeChange::Power(PowerRequest::Up) => Some("power up".into()),
+        NodeChange::Power(PowerRequest::Down(mode)) => Some(match mode {
+            PowerDownMode::WhenIdle => "power down".into(),
+            PowerDownMode::Asap => "power down asap".into(),
+            PowerDownMode::Force => "power down force".into(),
+        }),
+        NodeChange::Power(PowerRequest::Reboot { drains, .. }) => {
+            Some(if *drains { "reboot asap" } else { "reboot" }.into())
+        }
+        NodeChange::Power(PowerRequest::CancelReboot) => Some("cancel_reboot".into()),
+        NodeChange::Weight(weight) => Some(format!("Weight={weight}")),
+        // Without the texts that it brings.
+        NodeChange::Features(_) => Some("update Features".into()),
+        _ => None,
+    }
+}
+
+fn partition_change_words(change: &PartitionChange) -> String {
+    match change {
+        PartitionChange::State(state) => {
+            let word = match state {
+                PartitionState::Up => "UP",
+                PartitionState::Down => "DOWN",
+                PartitionState::Drain => "DRAIN",
+                PartitionState::Inactive => "INACTIVE",
+            };
+            format!("State={word}")
+        }
+        PartitionChange::MaxTime(limit) => format!("MaxTime={limit}"),
+        PartitionChange::Default(default) => {
+            format!("Default={}", if *default { "YES" } else { "NO" })
+        }
+    }
+}
+
+/// A machine that joined did so by its token: no person is named but the token.
+fn joined(decision: &Decision, join: &JoinAttempt, context: &Context) -> Vec<Event> {
+    let Reply::TokenNodes(nodes) = &decision.reply else { return Vec::new() };
+    let name = hostlist::compress(nodes).chars().take(NOTED_CHARS_MAX).collect();
+    let activity = Activity {
+        number: 0,
+        at: context.now,
+        actor: Some(JoinToken::shown_name(&join.hash)),
+        target: ActivityTarget::Node(name),
+        what: ActivityKind::Changed,
+        info: "joined".into(),
+    };
+    vec![Event::Noted(Box::new(activity))]
 }
 
 /// The job that an event of a cancel or a change is about.

@@ -122,6 +122,10 @@ impl State {
         authorise(self, &context.by, Act::Operate)?;
         match &job.phase {
             Phase::Waiting => Err(Refusal::JobNotRunning(job.id)),
+            // Nothing of it runs yet that could be stopped: it would run when its nodes are up.
+            Phase::Active(attempt) if !attempt.booting_nodes.is_empty() => {
+                Err(Refusal::JobNotRunning(job.id))
+            }
             Phase::Active(attempt) if attempt.ending.is_none() => {
                 // A job that was suspended for another stays suspended, and no longer resumes by itself.
                 let again = attempt.has_released_cores() && !attempt.auto_resume;

@@ -86,7 +86,7 @@ pub(super) fn closing(
                     if matches!(outcome, Outcome::LaunchFailed | Outcome::Requeued)
                         || ending.cause == EndCause::LaunchFailed =>
                 {
-                    Reason::NotLaunched(why.clone())
+                    Reason::NotLaunched(Box::new(why.clone()))
                 }
                 _ => reason_of(outcome),
             },

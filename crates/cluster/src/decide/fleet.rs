@@ -11,7 +11,7 @@ use model::bounds;
 use model::fleet::STATIC;
 use model::node::NodeConfig;
 use model::reason::Refusal;
-use model::run::{JobSpec, LaunchKind};
+use model::run::JobSpec;
 use model::secret::Sealed;
 use model::ssh_fleet::{FleetHost, SshFleet, node_name};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -255,8 +255,7 @@ impl State {
         if Rights::of(self, &spec.owner).project_role(&fleet.project).is_none() {
             return Err(Refusal::UnknownPartition(partition.to_owned()));
         }
-        let is_distributed = spec.launch.kind == LaunchKind::Task && spec.request().nodes.min > 1;
-        if is_distributed && !fleet.is_cluster {
+        if spec.is_distributed_run() && !fleet.is_cluster {
             return Err(Refusal::Other(format!(
                 "fleet {partition}: a run on several nodes needs a fleet with `placement: cluster`"
             )));

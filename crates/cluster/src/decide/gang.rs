@@ -52,7 +52,9 @@ impl State {
             }
             match (runs, attempt.suspended) {
                 (true, true) => events.push(Event::Resumed { job: job.id, at: now }),
-                (false, false) => events.push(Event::GangSuspended { job: job.id, at: now }),
+                (false, false) if attempt.booting_nodes.is_empty() => {
+                    events.push(Event::GangSuspended { job: job.id, at: now })
+                }
                 _ => {}
             }
         }

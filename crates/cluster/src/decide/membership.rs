@@ -24,9 +24,12 @@ impl State {
     ) -> Result<Decision, Refusal> {
         let unknown = || Refusal::Other("the join token is wrong, was used, or has expired".into());
         let token = self.tokens.get(&join.hash).ok_or_else(unknown)?;
+        let mut events = Vec::new();
         let (nodes, method) = match &token.group {
             Some(group) => {
-                (vec![self.fitting_node(group, token, join, context)?], JoinMethod::Group)
+                let (node, brought) = self.fitting_node(group, token, join, context)?;
+                events.extend(brought);
+                (vec![node], JoinMethod::Group)
             }
             None if token.expires <= context.now => return Err(unknown()),
             None => {
@@ -42,23 +45,23 @@ impl State {
             certificate_end: join.certificate_end,
             former: None,
         };
-        let event = Event::TokenUsed {
+        events.push(Event::TokenUsed {
             hash: join.hash.clone(),
             nodes: nodes.clone(),
             fingerprint: join.fingerprint.clone(),
             record: Some(record),
-        };
-        Ok(Decision { events: vec![event], reply: Reply::TokenNodes(nodes) })
+        });
+        Ok(Decision { events, reply: Reply::TokenNodes(nodes) })
     }
 
-    /// The node that joins with the token of a group, if it may.
+    /// The node that joins with the token of a group, if it may, and the event that makes it one if it was none.
     fn fitting_node(
         &self,
         group: &JoinGroup,
         token: &JoinToken,
         join: &JoinAttempt,
         context: &Context,
-    ) -> Result<String, Refusal> {
+    ) -> Result<(String, Option<Event>), Refusal> {
         let refused = |why: String| Err(Refusal::Other(why));
         let pattern = &group.pattern;
         let Some(node) = &join.node else {
@@ -66,7 +69,7 @@ impl State {
                 "the join file is for {pattern}: the agent must say which node it is"
             ));
         };
-        let fits = hostlist::expand(pattern).is_ok_and(|names| names.contains(node));
+        let fits = hostlist::contains(pattern, node);
         if token.expires <= context.now {
             return refused(format!("the join file for {pattern} has expired: make another"));
         }
@@ -75,8 +78,14 @@ impl State {
                 "node {node} does not fit {pattern}, which the join file is for"
             ));
         }
-        if !self.has_machine(node) {
+        let is_known = self.has_machine(node);
+        if !is_known && !join.dynamic {
             return refused(format!("node {node} is not in the configuration"));
+        }
+        if is_known && join.dynamic && !self.dynamic_nodes.contains_key(node) {
+            return refused(format!(
+                "node {node} is in the configuration: its agent is started without --dynamic"
+            ));
         }
         if self.fleet_host(node).is_some() {
             return refused(format!("node {node} is a host of a fleet, which the server installs"));
@@ -87,13 +96,19 @@ impl State {
                 "node {node} has joined already: if this is the same machine, an administrator says `sluice node rejoin {node}`"
             ));
         }
+        if self.shut_out.contains(node) && !may_again {
+            return refused(format!(
+                "node {node} was removed: an administrator lets it join again by `sluice node rejoin {node}`"
+            ));
+        }
         if group.used >= group.count {
             let count = group.count;
             return refused(format!(
                 "the join file for {pattern} is used up: it was good for {count} joins"
             ));
         }
-        Ok(node.clone())
+        let brought = if is_known { None } else { Some(self.node_brought(node, context)?) };
+        Ok((node.clone(), brought))
     }
 
     /// A new certificate for an agent that has proven the one it has. Both are good until the next renewal.
@@ -132,7 +147,7 @@ impl State {
             return Err(Refusal::UnknownNode(node.to_owned()));
         }
         self.check_no_fleet_host(node)?;
-        if !self.agents.contains_key(node) {
+        if !self.agents.contains_key(node) && !self.shut_out.contains(node) {
             return Err(Refusal::Other(format!(
                 "node {node} has not joined: it may join at any time"
             )));

@@ -7,6 +7,7 @@ mod cancel;
 mod change;
 mod coordinator;
 mod delete_run;
+mod dynamic_node;
 mod end;
 mod field;
 mod fleet;
@@ -31,6 +32,7 @@ mod submit;
 mod tick;
 mod token;
 mod top;
+mod trigger;
 mod usage_period;
 mod user;
 mod volume;
@@ -65,8 +67,12 @@ impl State {
             }
             Command::Configure(config) => {
                 self.check_beside_fleets(config)?;
+                self.check_beside_dynamic_nodes(config)?;
                 Ok(self.decide_configure(config, context))
             }
+            Command::SetTrigger(request) => self.decide_set_trigger(request, context),
+            Command::ClearTriggers(filter) => self.decide_clear_triggers(filter, context),
+            Command::SettleTrigger { id } => Ok(self.decide_settle_trigger(*id)),
             Command::SetFleet(set) => self.decide_set_fleet(set, context),
             Command::RemoveFleetHosts { project, name, numbers } => {
                 self.decide_remove_fleet_hosts(project, name, numbers.as_deref(), context)
@@ -102,6 +108,9 @@ impl State {
             Command::NodeHello { node, facts, held } => {
                 self.decide_hello(node, facts, held, context)
             }
+            Command::CreateNodes(nodes) => self.decide_create_nodes(nodes, context),
+            Command::RegisterNode(said) => self.decide_register_node(said, context),
+            Command::DeleteNodes { nodes } => self.decide_delete_nodes(nodes, context),
             Command::NodeLost { node } => Ok(self.decide_node_lost(node, context)),
             Command::NodeHealth { node, source, failure } => {
                 Ok(self.decide_node_health(node, *source, failure.as_deref(), context).into())

@@ -4,6 +4,7 @@
 use crate::command::Command;
 use model::change::{JobChange, JobField};
 use model::mail::check_address;
+use model::node::NodeConfig;
 use model::printable::{is_unprintable, printable};
 use model::reason::Refusal;
 
@@ -37,6 +38,14 @@ pub(super) fn check_names(command: &Command) -> Result<(), Refusal> {
         Command::Configure(config) => {
             check_all("node name", config.nodes.iter().map(|node| &node.name))?;
             check_all("partition name", config.partitions.iter().map(|p| &p.name))
+        }
+        Command::CreateNodes(nodes) => {
+            let texts = |node: &NodeConfig| [node.address.clone(), node.hostname.clone()];
+            nodes.iter().try_for_each(|node| {
+                check_all("feature", &node.features)?;
+                check_all("host", &texts(node))?;
+                check_all("reason", &node.initial_reason)
+            })
         }
         Command::SetFleet(set) => {
             check("fleet name", &set.name)?;
@@ -90,7 +99,6 @@ mod tests {
     use model::amount::Bytes;
     use model::change::JobRef;
     use model::id::JobId;
-    use model::node::NodeConfig;
     use model::partition::Partition;
 
     /// What would show a second job in a listing, or clear the screen.

@@ -28,11 +28,12 @@ impl State {
     pub(super) fn decide_power_save(&self, now: Timestamp) -> Vec<Event> {
         let policy = &self.config.parameters.power;
         let (mut down_left, mut up_left) = self.power_counts.left(policy, now);
-        let mut exempt = self.exemptions();
+        let mut exempt = self.exemptions(now);
         let times = self.power_times();
+        let machines = self.machines_to_reboot();
         let mut events = Vec::new();
         for (name, node) in &self.nodes {
-            let going_down = PowerState::PoweringDown { since: now, called: false, then_up: false };
+            let going_down = powering_down(now);
             match node.power {
                 _ if node.is_to_power_up() && up_left > 0 => {
                     up_left -= 1;
@@ -44,17 +45,22 @@ impl State {
                     events.extend(self.suspended(name, node, going_down, now));
                 }
                 PowerState::RebootPending { next, .. }
-                    if node.is_idle() && node.slot == SlotState::Up =>
+                    if machines.may_reboot(name) && node.slot == SlotState::Up =>
                 {
                     let reason = appended(node.reason.as_ref(), "reboot issued", now);
                     let power = PowerState::Rebooting { since: now, next };
                     let node = name.clone();
                     events.push(Event::NodePower { node, power, at: now, reason: Some(reason) });
                 }
+                // Its machine is rebooted for another of its nodes.
+                PowerState::On if machines.reboots_now(name) => {
+                    let (since, next) = (now, AfterReboot::AsBefore);
+                    events.push(powered(name, PowerState::Rebooting { since, next }, now));
+                }
                 PowerState::On if down_left > 0 => {
                     let idle_s = times.of(name).suspend_time_s;
                     let is_due = idle_s.is_some_and(|idle_s| node.was_idle_for(idle_s, now));
-                    if is_due && exempt.lets_go(self, name, node, now) {
+                    if is_due && exempt.may_suspend(name, node) {
                         down_left -= 1;
                         events.extend(self.suspended(name, node, going_down, now));
                     }
@@ -67,10 +73,13 @@ impl State {
 
     /// Whether the next look for nodes to power up, down or reboot would find one that somebody asked for.
     pub fn has_power_work(&self) -> bool {
-        self.nodes.values().any(|node| match node.power {
+        let machines = self.machines_to_reboot();
+        self.nodes.iter().any(|(name, node)| match node.power {
             _ if node.is_to_power_up() => true,
             PowerState::PowerDownPending { .. } => node.is_idle(),
-            PowerState::RebootPending { .. } => node.is_idle() && node.slot == SlotState::Up,
+            PowerState::RebootPending { .. } => {
+                machines.may_reboot(name) && node.slot == SlotState::Up
+            }
             _ => false,
         })
     }
@@ -103,11 +112,15 @@ impl State {
         let (mut events, mut failed) = (Vec::new(), Vec::new());
         for (name, node) in &self.nodes {
             match node.power {
-                PowerState::PoweringDown { since, called: true, then_up }
+                PowerState::PoweringDown { since, called: true, then_up, answered }
                     if over(since, times.of(name).suspend_timeout_s) =>
                 {
-                    let next =
-                        if then_up { PowerState::PowerUpPending } else { PowerState::PoweredDown };
+                    let next = match (answered && node.slot == SlotState::Up, then_up) {
+                        // It was given the time twice, and is still there: nothing powers it down.
+                        (true, _) => PowerState::On,
+                        (false, true) => PowerState::PowerUpPending,
+                        (false, false) => PowerState::PoweredDown,
+                    };
                     events.push(powered(name, next, now));
                 }
                 PowerState::PoweringUp { since, .. }
@@ -121,8 +134,9 @@ impl State {
                 {
                     let reason = appended(node.reason.as_ref(), "reboot timed out", now);
                     events.push(powered(name, PowerState::On, now));
-                    let down = Event::NodeDown { node: name.clone(), reason, at: now };
-                    events.push(down);
+                    // Set down as an administrator would: its agent may be connected still, and `resume` brings it back.
+                    let (admin, reason) = (Some(AdminState::Down), Some(reason));
+                    events.push(Event::NodeAdmin { node: name.clone(), admin, reason });
                 }
                 _ => {}
             }
@@ -178,6 +192,15 @@ impl State {
     ) -> Vec<Event> {
         let node = &self.nodes[name];
         let (admin, text) = match node.power {
+            // The agent of before: its machine is slow to go down, and a job that started there would go down with it.
+            PowerState::PoweredDown | PowerState::PowerUpPending
+                if is_same_agent(facts, &node.facts) =>
+            {
+                let then_up = node.power == PowerState::PowerUpPending;
+                let power =
+                    PowerState::PoweringDown { since: at, called: true, then_up, answered: true };
+                return vec![powered(name, power, at)];
+            }
             power if power.is_off() => return vec![powered(name, PowerState::On, at)],
             // An agent that was started again on a machine that was not: the reboot is still to come.
             PowerState::Rebooting { .. }
@@ -255,8 +278,8 @@ impl State {
                     None => refused("ResumeProgram is not configured".into()),
                 }
             }
-            (PowerRequest::Up, PowerState::PoweringDown { since, called, .. }) => {
-                set(PowerState::PoweringDown { since, called, then_up: true })
+            (PowerRequest::Up, PowerState::PoweringDown { since, called, answered, .. }) => {
+                set(PowerState::PoweringDown { since, called, then_up: true, answered })
             }
             (PowerRequest::Up, _) => Ok(Vec::new()),
             (PowerRequest::Down(mode), _) => {
@@ -276,12 +299,12 @@ impl State {
         if policy.suspend_program.is_none() {
             return Err(Refusal::Other("SuspendProgram is not configured".into()));
         }
-        let down = PowerState::PoweringDown { since: now, called: false, then_up: false };
+        let down = powering_down(now);
         let drains = mode == PowerDownMode::Asap;
         let power = match (mode, node.power) {
             // Going down, or down, already; a power up that was asked for meanwhile is taken back.
-            (_, PowerState::PoweringDown { since, called, .. }) => {
-                PowerState::PoweringDown { since, called, then_up: false }
+            (_, PowerState::PoweringDown { since, called, answered, .. }) => {
+                PowerState::PoweringDown { since, called, then_up: false, answered }
             }
             (_, PowerState::PoweredDown | PowerState::ResumeFailed) => return Ok(Vec::new()),
             (PowerDownMode::Force, _) => {
@@ -347,6 +370,15 @@ impl State {
         }
         events.extend(more);
     }
+}
+
+fn powering_down(since: Timestamp) -> PowerState {
+    PowerState::PoweringDown { since, called: false, then_up: false, answered: false }
+}
+
+/// Whether these facts are of the same process as those before.
+fn is_same_agent(facts: &NodeFacts, before: &NodeFacts) -> bool {
+    facts.agent_start != Timestamp::default() && facts.agent_start == before.agent_start
 }
 
 fn powered(node: &str, power: PowerState, at: Timestamp) -> Event {

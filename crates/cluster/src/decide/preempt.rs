@@ -33,7 +33,9 @@ impl State {
                 && !attempt.is_ending_or_preempted()
                 && !attempt.has_released_cores()
         });
-        if attempt.is_none() {
+        let Some(attempt) = attempt else { return Err(Refusal::JobNotRunning(victim)) };
+        // Nothing of it runs yet that could be suspended.
+        if mode == PreemptMode::Suspend && !attempt.booting_nodes.is_empty() {
             return Err(Refusal::JobNotRunning(victim));
         }
         let requeue = mode == PreemptMode::Requeue;

@@ -10,7 +10,7 @@ use crate::state::job::Job;
 use model::attempt::{Attempt, EndCause, Ending, RequeueAs};
 use model::container::ContainerNetwork;
 use model::id::{AttemptId, StepId};
-use model::reason::UserFault;
+use model::reason::{LaunchFailure, LaunchFault, UserFault};
 use model::run::{ExitStatus, HetComponent, LaunchKind, Outcome, Step, StepEnd, Usage};
 use model::time::Timestamp;
 use std::time::Duration;
@@ -58,18 +58,18 @@ impl State {
                 share.step_ended(*step, *exit, usage, *oom).into_iter().collect()
             }
             AttemptReport::Unfit { why } => self.drained(node, why, at).into_iter().collect(),
-            AttemptReport::LaunchFailed { unfit: None, user: None, what, .. } => {
+            AttemptReport::LaunchFailed { unfit: None, user: None, what, fault, .. } => {
                 let requeue = requeue::after_own_failed_launch(job, at);
-                ReportedShare { failure: Some(what), ..share }.not_launched(requeue)
+                ReportedShare { failure: Some((*fault, what)), ..share }.not_launched(requeue)
             }
             AttemptReport::LaunchFailed { unfit: None, user: Some(fault), .. } => {
                 let requeue = requeue::after_failed_launch(parameters, job, true, at);
                 ReportedShare { user: Some(*fault), ..share }.not_launched(requeue)
             }
-            AttemptReport::LaunchFailed { unfit: Some(why), hold, what, .. } => {
+            AttemptReport::LaunchFailed { unfit: Some(why), hold, what, fault, .. } => {
                 let mut events: Vec<Event> = self.drained(node, why, at).into_iter().collect();
                 let requeue = requeue::after_failed_launch(parameters, job, *hold, at);
-                let share = ReportedShare { failure: Some(what), ..share };
+                let share = ReportedShare { failure: Some((*fault, what)), ..share };
                 events.extend(share.not_launched(requeue));
                 events
             }
@@ -102,7 +102,7 @@ struct ReportedShare<'a> {
     /// Why the node refuses the job's owner.
     user: Option<UserFault>,
     /// Why the node could not start it.
-    failure: Option<&'a str>,
+    failure: Option<(LaunchFault, &'a str)>,
 }
 
 /// How much of a node's words on a failed launch is kept, characters.
@@ -265,7 +265,10 @@ impl ReportedShare<'_> {
             && self.active.held_nodes.len() > 1
             && !self.is_enough();
         let mut active = self.active.clone();
-        let failure = self.failure.map(|text| text.chars().take(FAILURE_MAX).collect::<Box<str>>());
+        let failure = self.failure.map(|(fault, words)| LaunchFailure {
+            fault,
+            what: words.chars().take(FAILURE_MAX).collect(),
+        });
         active.launch_failure = active.launch_failure.take().or_else(|| failure.clone());
         let ending = match under_way {
             Some(ending) => Some(ending),

@@ -3,9 +3,10 @@
 
 use crate::authorise::{Act, authorise};
 use crate::command::Context;
+use crate::dependency::lookups;
 use crate::event::Event;
 use crate::state::State;
-use crate::state::held_bytes::{Bytes, step_bytes};
+use crate::state::held_bytes::{Held, step_bytes};
 use crate::state::job::Job;
 use model::array::ArraySpec;
 use model::bounds::{self, Bound};
@@ -29,6 +30,8 @@ impl State {
     ) -> Result<(), Refusal> {
         let mut more = self.held_bytes.added_by(spec);
         more.text += array.map_or(0, |array| RANGE_BYTES * array.indices.range_count() as u64);
+        let tasks = array.map_or(0, |array| array.indices.len());
+        more.lookups = lookups(spec.dependency.as_deref(), tasks);
         self.check_room(&spec.owner, more, context)
     }
 
@@ -42,8 +45,15 @@ impl State {
             Event::Changed { fields, .. } => Some(fields),
             _ => None,
         });
-        let text: u64 = fields.flatten().map(field_bytes).sum();
-        self.check_room(&job.spec.owner, Bytes { text, blobs: 0 }, context)
+        let fields: Vec<&JobField> = fields.flatten().collect();
+        let text: u64 = fields.iter().map(|field| field_bytes(field)).sum();
+        let tasks = job.pending.as_ref().map_or(0, |pending| pending.indices.len());
+        let lookups = fields.iter().map(|field| match field {
+            JobField::Dependency(dependency) => lookups(dependency.as_ref(), tasks),
+            _ => 0,
+        });
+        let more = Held { text, blobs: 0, lookups: lookups.sum() };
+        self.check_room(&job.spec.owner, more, context)
     }
 
     pub(super) fn check_room_for_step(
@@ -52,10 +62,11 @@ impl State {
         step: &Step,
         context: &Context,
     ) -> Result<(), Refusal> {
-        self.check_room(&job.spec.owner, Bytes { text: step_bytes(step), blobs: 0 }, context)
+        let more = Held { text: step_bytes(step), ..Held::default() };
+        self.check_room(&job.spec.owner, more, context)
     }
 
-    fn check_room(&self, owner: &Principal, more: Bytes, context: &Context) -> Result<(), Refusal> {
+    fn check_room(&self, owner: &Principal, more: Held, context: &Context) -> Result<(), Refusal> {
         let of_user = self.held_bytes.of_user(owner.uid);
         let of_all = self.held_bytes.of_all();
         let operates = authorise(self, &context.by, Act::Operate).is_ok();
@@ -63,6 +74,15 @@ impl State {
             let said = |bound: Bound| format!("user {}: {}", owner.name, bound.what);
             within(of_user.text + more.text, bounds::USER_TEXT_BYTES, 0, said)?;
             within(of_user.blobs + more.blobs, bounds::USER_BLOB_BYTES, 0, said)?;
+            // What adds none is not refused for those that are there.
+            let looked_up = of_user.lookups.saturating_add(more.lookups);
+            if more.lookups > 0 && looked_up > bounds::USER_DEPENDENCIES.most as u64 {
+                let (what, most) =
+                    (said(bounds::USER_DEPENDENCIES), bounds::USER_DEPENDENCIES.most);
+                return Err(Refusal::Other(format!(
+                    "{what}: {looked_up}: expected at most {most}"
+                )));
+            }
         }
         for (bytes, bound) in [
             (of_all.text + more.text, bounds::ALL_TEXT_BYTES),

@@ -1,7 +1,7 @@
 //! A start that the plan proposes, checked again: the state may have changed since.
 
 use crate::command::{Context, Decision};
-use crate::dependency;
+use crate::dependency::{self, Dependencies};
 use crate::event::{Event, Started};
 use crate::state::State;
 use crate::state::job::Job;
@@ -88,8 +88,8 @@ impl State {
         now: Timestamp,
     ) -> Result<(JobId, Option<(JobId, u32)>), Refusal> {
         let Some(pending) = &job.pending else { return Ok((job.id, None)) };
-        let ready = |index: &u32| dependency::task_ready(self, job, *index, now);
-        let index = pending.indices.iter().find(ready).ok_or(Refusal::InvalidDependency)?;
+        let first = Dependencies::new(self, now).first_ready(job, &pending.indices);
+        let index = first.ok_or(Refusal::InvalidDependency)?;
         let last = pending.indices.len() == 1;
         let id = if last { job.id } else { JobId(self.next_job) };
         Ok((id, Some((job.id, index))))

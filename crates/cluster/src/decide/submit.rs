@@ -6,7 +6,7 @@ use crate::command::{Command, Context, Decision, Reply, Submit};
 use crate::event::{Event, Submitted};
 use crate::state::State;
 use crate::state::job::Job;
-use model::account::{NORMAL_QOS, QosFlag};
+use model::account::{NORMAL_QOS, QosFlag, ROOT_ACCOUNT};
 use model::bounds;
 use model::id::{JobId, RunId};
 use model::partition::{Partition, PartitionState};
@@ -159,12 +159,18 @@ impl State {
         }
         let Some(array) = &submit.array else { return Ok(()) };
         let highest = array.indices.last().unwrap_or(0);
-        let too_many =
-            parameters.max_array_tasks.is_some_and(|most| array.indices.len() > u64::from(most));
-        if array.indices.is_empty() || highest >= parameters.max_array_size || too_many {
+        if array.indices.is_empty() {
             return Err(Refusal::InvalidArray);
         }
-        Ok(())
+        if highest >= parameters.max_array_size {
+            let most = parameters.max_array_size.saturating_sub(1);
+            return Err(Refusal::ArrayIndex { most, asked: highest });
+        }
+        let asked = array.indices.len();
+        match parameters.max_array_tasks {
+            Some(most) if asked > u64::from(most) => Err(Refusal::ArrayTasks { most, asked }),
+            _ => Ok(()),
+        }
     }
 
     /// The account that a job is charged to.
@@ -180,13 +186,20 @@ impl State {
         let of_user = || self.associations.iter().filter(of_user);
         let default = of_user().find(|a| a.default).or(of_user().find(|a| enforced || !made(a)));
         let named = spec.account.clone();
+        // As in Slurm, root is a user of the root account without having been added to it.
+        let is_root = spec.owner.uid == 0;
         let Some(name) = named.or(default.map(|a| a.account.clone())) else {
-            return if enforced { Err(Refusal::InvalidAccount(None)) } else { Ok("".into()) };
+            return match (enforced, is_root) {
+                (true, true) => Ok(ROOT_ACCOUNT.into()),
+                (true, false) => Err(Refusal::InvalidAccount(None)),
+                (false, _) => Ok("".into()),
+            };
         };
         let asked = &spec.request().partitions;
         let partition = asked.first().map(String::as_str);
         let partition = partition.or(self.default_partition().map(|p| p.name.as_str()));
-        let member = self.tree().find_user(&name, &spec.owner.name, partition).is_some();
+        let member = self.tree().find_user(&name, &spec.owner.name, partition).is_some()
+            || (is_root && name == ROOT_ACCOUNT);
         if enforced && !member { Err(Refusal::InvalidAccount(Some(name))) } else { Ok(name.into()) }
     }
 

@@ -2,7 +2,7 @@
 
 use super::end::{ended_unstarted, ending};
 use crate::command::Context;
-use crate::dependency;
+use crate::dependency::{self, Dependencies};
 use crate::event::Event;
 use crate::requested;
 use crate::requeue;
@@ -35,8 +35,9 @@ impl State {
             // What they do to jobs is seen by the next tick.
             return events;
         }
+        let dependencies = Dependencies::new(self, context.now);
         events.extend(self.jobs.values().filter(|j| j.is_waiting()).filter_map(|job| {
-            let outcome = self.waited_too_long(job, context.now)?;
+            let outcome = self.waited_too_long(job, &dependencies, context.now)?;
             Some(end_waiting(job, outcome, context.now))
         }));
         events.extend(self.active.iter().filter_map(|id| {
@@ -97,7 +98,12 @@ impl State {
         }) || of_qos().unwrap_or(false)
     }
 
-    fn waited_too_long(&self, job: &Job, now: Timestamp) -> Option<Outcome> {
+    fn waited_too_long(
+        &self,
+        job: &Job,
+        dependencies: &Dependencies<'_>,
+        now: Timestamp,
+    ) -> Option<Outcome> {
         let request = job.spec.request();
         let latest = request.deadline.map(|deadline| self.latest_start(job, deadline));
         if latest.is_some_and(|latest| latest < now) {
@@ -114,7 +120,7 @@ impl State {
         }
         let kills =
             job.spec.kill_on_invalid_dependency || self.config.parameters.kill_invalid_dependency;
-        let never = kills && dependency::state_of(self, job, now) == DependencyState::Failed;
+        let never = kills && dependencies.state_of(job) == DependencyState::Failed;
         never.then_some(Outcome::Cancelled { by: 0 })
     }
 

@@ -1,4 +1,4 @@
-//! Commands about tokens: making, replacing and revoking them, and spending a join token.
+//! Commands about tokens: making, replacing and revoking them.
 
 use crate::authorise::{Act, authorise};
 use crate::command::{Command, Context, Decision};
@@ -18,6 +18,10 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// How long a token may last that is not an administrator's to make.
 const USER_LIFE_DAYS_MAX: u32 = 365;
+
+/// How long an ended token of a user is remembered at least, so that one who makes and revokes tokens in a loop is refused: of
+/// so many (`bounds::TOKENS`), each is two events and two entries of the audit trail.
+const ENDED_KEPT: Duration = Duration::from_secs(3600);
 
 /// How long a join token may last.
 const JOIN_LIFE_DAYS_MAX: u32 = 30;
@@ -76,7 +80,11 @@ impl State {
         }
         let mut events = Vec::new();
         if of_user().count() >= bounds::TOKENS.most {
-            let ended = of_user().filter_map(|known| Some((known.ended(now)?, &known.hash)));
+            let is_old = |known: &&UserToken| {
+                role >= Role::Admin || known.made.is_none_or(|made| made + ENDED_KEPT <= now)
+            };
+            let ended = of_user().filter(is_old);
+            let ended = ended.filter_map(|known| Some((known.ended(now)?, &known.hash)));
             let (_, oldest) = ended.min().ok_or_else(|| too_many(bounds::TOKENS))?;
             events.push(Event::UserTokenRemoved { hash: oldest.clone() });
         }
@@ -182,7 +190,8 @@ impl State {
     /// The names that fit a group's pattern; some of them must be machines of the cluster.
     fn check_pattern(&self, pattern: &str, count: Option<u32>) -> Result<u32, Refusal> {
         let names = hostlist::expand(pattern).map_err(|e| Refusal::Other(e.to_string()))?;
-        if !names.iter().any(|name| self.has_machine(name)) {
+        let brings_nodes = !names.is_empty() && self.room_for_nodes() > 0;
+        if !brings_nodes && !names.iter().any(|name| self.has_machine(name)) {
             let expected = "a host list with names of slurm.conf, as in gpu[001-100]".to_owned();
             return Err(invalid("pattern", pattern, expected));
         }

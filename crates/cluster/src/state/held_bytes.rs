@@ -1,9 +1,10 @@
 //! What the jobs in memory make the server hold, by user: texts in memory (and with them in journal and snapshots), and blobs
-//! on disk. A job counts until its record is purged. A blob that several jobs have counts once, for the first of their users.
+//! on disk; and what dependencies make it look up. A job counts until its record is purged. A blob that several jobs have counts once, for the first of their users.
 //!
 //! Small on purpose: long queues of jobs with scripts of their own have an entry for each blob.
 
 use super::job::{Job, Phase};
+use crate::dependency::lookups;
 use foldhash::fast::RandomState;
 use model::container::{Container, ContainerUser, Variables};
 use model::id::BlobRef;
@@ -22,16 +23,20 @@ const STEP_NODE_BYTES: u64 = 128;
 const ITEM_BYTES: u64 = 32;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Bytes {
+pub struct Held {
+    /// Held.
     pub text: u64,
+    /// Held.
     pub blobs: u64,
+    /// How many looks at other jobs it takes to know whether waiting jobs may start: each plan and each list takes them.
+    pub lookups: u64,
 }
 
 /// Kept up to date by `apply`.
 #[derive(Debug, Clone, Default)]
 pub struct HeldBytes {
-    users: HashMap<u32, Bytes, RandomState>,
-    all: Bytes,
+    users: HashMap<u32, Held, RandomState>,
+    all: Held,
     blobs: HashMap<BlobKey, HeldBlob, RandomState>,
 }
 
@@ -64,11 +69,11 @@ impl PartialEq for HeldBytes {
 }
 
 impl HeldBytes {
-    pub fn of_user(&self, uid: u32) -> Bytes {
+    pub fn of_user(&self, uid: u32) -> Held {
         self.users.get(&uid).copied().unwrap_or_default()
     }
 
-    pub fn of_all(&self) -> Bytes {
+    pub fn of_all(&self) -> Held {
         self.all
     }
 
@@ -78,15 +83,16 @@ impl HeldBytes {
     }
 
     /// What a specification would add: blobs that are held already count no more.
-    pub(crate) fn added_by(&self, spec: &JobSpec) -> Bytes {
+    pub(crate) fn added_by(&self, spec: &JobSpec) -> Held {
         let blobs = spec.launch.blobs().into_iter().flatten();
         let new = blobs.filter(|(blob, _)| !self.holds(blob)).map(|(_, bytes)| u64::from(bytes));
-        Bytes { text: spec_bytes(spec), blobs: new.sum() }
+        Held { text: spec_bytes(spec), blobs: new.sum(), lookups: 0 }
     }
 
     pub(crate) fn add(&mut self, job: &Job) {
         let user = job.spec.owner.uid;
         self.add_text(user, job_bytes(job));
+        self.users.entry(user).or_default().lookups += job_lookups(job);
         for (blob, bytes) in job.spec.launch.blobs().into_iter().flatten() {
             let held = self.blobs.entry((&blob).into()).or_insert(HeldBlob { jobs: 0, user });
             held.jobs += 1;
@@ -102,6 +108,7 @@ impl HeldBytes {
         let (user, text) = (job.spec.owner.uid, job_bytes(job));
         let own = self.users.entry(user).or_default();
         own.text = own.text.saturating_sub(text);
+        own.lookups = own.lookups.saturating_sub(job_lookups(job));
         self.all.text = self.all.text.saturating_sub(text);
         for (blob, bytes) in job.spec.launch.blobs().into_iter().flatten() {
             let key = BlobKey::from(&blob);
@@ -115,11 +122,11 @@ impl HeldBytes {
             let of_payer = self.users.entry(payer).or_default();
             of_payer.blobs = of_payer.blobs.saturating_sub(u64::from(bytes));
             self.all.blobs = self.all.blobs.saturating_sub(u64::from(bytes));
-            if *of_payer == Bytes::default() {
+            if *of_payer == Held::default() {
                 self.users.remove(&payer);
             }
         }
-        if self.of_user(user) == Bytes::default() {
+        if self.of_user(user) == Held::default() {
             self.users.remove(&user);
         }
     }
@@ -132,6 +139,11 @@ impl HeldBytes {
         self.users.entry(user).or_default().text += bytes;
         self.all.text += bytes;
     }
+}
+
+fn job_lookups(job: &Job) -> u64 {
+    let tasks = job.pending.as_ref().map_or(0, |pending| pending.indices.len());
+    if job.is_waiting() { lookups(job.spec.dependency.as_deref(), tasks) } else { 0 }
 }
 
 fn job_bytes(job: &Job) -> u64 {

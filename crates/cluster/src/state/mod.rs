@@ -23,6 +23,7 @@ use intern::Interner;
 use job::Job;
 use model::account::{Account, Association, NORMAL_QOS, Qos};
 use model::activity::Activities;
+use model::dynamic_node::DynamicNode;
 use model::id::{JobId, RunId};
 use model::partition::Partition;
 use model::power::PowerCounts;
@@ -33,6 +34,7 @@ use model::run::Run;
 use model::secret::Sealed;
 use model::ssh_fleet::SshFleet;
 use model::time::Timestamp;
+use model::trigger::Trigger;
 use model::volume::Volume;
 use node::Node;
 use priority_totals::PriorityTotals;
@@ -81,6 +83,9 @@ pub struct State {
     /// Nodes that may join once more, until then.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub rejoins: BTreeMap<String, Timestamp>,
+    /// Nodes whose machines were removed: they join by a file of their own, or by an administrator's word.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub shut_out: BTreeSet<String>,
     pub user_tokens: BTreeMap<String, UserToken>,
     /// By project and name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -88,14 +93,22 @@ pub struct State {
     /// Fleets over SSH, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fleets: BTreeMap<String, SshFleet>,
+    /// Nodes that no configuration file names, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub dynamic_nodes: BTreeMap<String, DynamicNode>,
     /// By project and name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub volumes: BTreeMap<String, BTreeMap<String, Volume>>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub triggers: BTreeMap<u32, Trigger>,
+    /// The number of the newest trigger.
+    #[serde(default)]
+    pub last_trigger: u32,
     /// How many nodes went up and down in the last minute.
     #[serde(default, skip_serializing_if = "PowerCounts::is_default")]
     pub power_counts: PowerCounts,
     pub next_job: u32,
-    /// When the state was last restored from a backup.
+    /// When the state was last restored from a backup, or the loss of the journal's end was settled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restored: Option<Timestamp>,
     pub next_priority: u64,
@@ -156,10 +169,14 @@ impl Default for State {
             agents: BTreeMap::new(),
             joins: BTreeMap::new(),
             rejoins: BTreeMap::new(),
+            shut_out: BTreeSet::new(),
             user_tokens: BTreeMap::new(),
             secrets: BTreeMap::new(),
             fleets: BTreeMap::new(),
+            dynamic_nodes: BTreeMap::new(),
             volumes: BTreeMap::new(),
+            triggers: BTreeMap::new(),
+            last_trigger: 0,
             power_counts: PowerCounts::default(),
             next_job: 1,
             restored: None,

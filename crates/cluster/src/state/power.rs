@@ -3,7 +3,7 @@
 use crate::state::State;
 use crate::state::node::Node;
 use model::node::{AdminState, SlotState};
-use model::power::{ExemptState, PartitionPower, PowerPolicy, SuspendTime};
+use model::power::{ExemptState, PartitionPower, PowerPolicy, PowerState, SuspendTime};
 use model::reservation::ReservationFlag;
 use model::time::Timestamp;
 use std::collections::{HashMap, HashSet};
@@ -40,14 +40,24 @@ impl PowerTimes<'_> {
 pub struct Exemptions<'a> {
     policy: &'a PowerPolicy,
     names: HashSet<&'a str>,
-    /// Nodes, how many of them must stay, and how many there are now that could.
-    counted: Vec<(HashSet<&'a str>, usize, usize)>,
+    counted: Vec<CountedNodes<'a>>,
+    /// Nodes of active reservations, and those of them that are for maintenance.
+    reserved: HashSet<&'a str>,
+    maintained: HashSet<&'a str>,
+}
+
+/// Nodes of which some must stay.
+struct CountedNodes<'a> {
+    nodes: HashSet<&'a str>,
+    stay: usize,
+    /// How many there are now that could.
+    idle: usize,
 }
 
 impl Exemptions<'_> {
     /// Whether the node may be suspended now; counts it as gone if so.
-    pub fn lets_go(&mut self, state: &State, name: &str, node: &Node, now: Timestamp) -> bool {
-        let in_state = |wanted: &ExemptState| is_in(state, name, node, *wanted, now);
+    pub fn may_suspend(&mut self, name: &str, node: &Node) -> bool {
+        let in_state = |wanted: &ExemptState| self.is_in(name, node, *wanted);
         if self.names.contains(name) || self.policy.exempt_states.iter().any(in_state) {
             return false;
         }
@@ -55,38 +65,78 @@ impl Exemptions<'_> {
             return true;
         }
         let mut of_node: Vec<_> =
-            self.counted.iter_mut().filter(|(nodes, ..)| nodes.contains(name)).collect();
-        if of_node.iter().any(|(_, stay, there)| there <= stay) {
+            self.counted.iter_mut().filter(|counted| counted.nodes.contains(name)).collect();
+        if of_node.iter().any(|counted| counted.idle <= counted.stay) {
             return false;
         }
-        of_node.iter_mut().for_each(|(_, _, there)| *there -= 1);
+        of_node.iter_mut().for_each(|counted| counted.idle -= 1);
         true
+    }
+
+    fn is_in(&self, name: &str, node: &Node, wanted: ExemptState) -> bool {
+        match wanted {
+            ExemptState::Cloud => node.config.cloud,
+            ExemptState::Down => {
+                node.slot == SlotState::Down || node.admin == Some(AdminState::Down)
+            }
+            ExemptState::Drain => node.admin == Some(AdminState::Drain),
+            ExemptState::DynamicNorm => node.config.dynamic,
+            ExemptState::Fail => node.admin == Some(AdminState::Fail),
+            ExemptState::InvalidReg => {
+                node.failures.contains_key(&model::health::HealthSource::Hardware)
+            }
+            ExemptState::Maintenance => self.maintained.contains(name),
+            ExemptState::NotResponding => node.slot != SlotState::Up,
+            ExemptState::Reserved => self.reserved.contains(name),
+        }
     }
 }
 
-fn is_in(state: &State, name: &str, node: &Node, wanted: ExemptState, now: Timestamp) -> bool {
-    let reserved = |maintenance: bool| {
-        state.reservations.values().any(|r| {
-            let is_of = r.nodes.iter().any(|reserved| reserved == name);
-            let kind = !maintenance || r.has(ReservationFlag::Maint);
-            is_of && kind && r.is_active(now)
-        })
-    };
-    match wanted {
-        ExemptState::Cloud => node.config.cloud,
-        ExemptState::Down => node.slot == SlotState::Down || node.admin == Some(AdminState::Down),
-        ExemptState::Drain => node.admin == Some(AdminState::Drain),
-        ExemptState::Fail => node.admin == Some(AdminState::Fail),
-        ExemptState::InvalidReg => {
-            node.failures.contains_key(&model::health::HealthSource::Hardware)
-        }
-        ExemptState::Maintenance => reserved(true),
-        ExemptState::NotResponding => node.slot != SlotState::Up,
-        ExemptState::Reserved => reserved(false),
+/// Machines of which a node waits for a reboot, by their agents, and whether nothing is on any of their nodes. Several nodes
+/// may be of one machine: those of one agent, which has one certificate for them.
+pub struct MachinesToReboot<'a> {
+    state: &'a State,
+    idle: HashMap<&'a str, bool>,
+}
+
+impl MachinesToReboot<'_> {
+    fn is_idle_machine(&self, node: &str) -> Option<bool> {
+        self.idle.get(self.state.agents.get(node)?.as_str()).copied()
+    }
+
+    /// Whether nothing is on the node, nor on others of its machine.
+    pub fn may_reboot(&self, node: &str) -> bool {
+        let is_idle = self.state.nodes.get(node).is_some_and(Node::is_idle);
+        is_idle && self.is_idle_machine(node).unwrap_or(true)
+    }
+
+    /// Whether the machine of a node that nobody asked to reboot is rebooted now.
+    pub fn reboots_now(&self, node: &str) -> bool {
+        self.is_idle_machine(node) == Some(true)
     }
 }
 
 impl State {
+    pub fn machines_to_reboot(&self) -> MachinesToReboot<'_> {
+        let waits = |name: &&String| {
+            self.nodes.get(*name).is_some_and(|node| {
+                matches!(node.power, PowerState::RebootPending { .. }) && node.slot == SlotState::Up
+            })
+        };
+        let mut idle: HashMap<&str, bool> = HashMap::new();
+        if self.nodes.keys().any(|name| waits(&name)) {
+            let waiting = self.agents.iter().filter(|(name, _)| waits(name));
+            idle.extend(waiting.map(|(_, agent)| (agent.as_str(), true)));
+            for (name, agent) in &self.agents {
+                let node = self.nodes.get(name);
+                if let (Some(is_idle), Some(node)) = (idle.get_mut(agent.as_str()), node) {
+                    *is_idle &= node.is_idle();
+                }
+            }
+        }
+        MachinesToReboot { state: self, idle }
+    }
+
     pub fn power_times(&self) -> PowerTimes<'_> {
         let policy = &self.config.parameters.power;
         let enabled = policy.is_enabled();
@@ -109,7 +159,7 @@ impl State {
         PowerTimes { usual, of_partitions }
     }
 
-    pub fn exemptions(&self) -> Exemptions<'_> {
+    pub fn exemptions(&self, now: Timestamp) -> Exemptions<'_> {
         let policy = &self.config.parameters.power;
         let exempt = |name: &String| policy.exempt_partitions.contains(name);
         let of_partitions = self.partitions.iter().filter(|p| exempt(&p.name));
@@ -124,9 +174,17 @@ impl State {
             };
             let nodes: HashSet<&str> = nodes.collect();
             let usable = |name: &&&str| self.nodes.get(**name).is_some_and(Node::is_usable_idle);
-            let there = nodes.iter().filter(usable).count();
-            counted.push((nodes, stay as usize, there));
+            let idle = nodes.iter().filter(usable).count();
+            counted.push(CountedNodes { nodes, stay: stay as usize, idle });
         }
-        Exemptions { policy, names, counted }
+        let active = self.reservations.values().filter(|reservation| reservation.is_active(now));
+        let (mut reserved, mut maintained) = (HashSet::new(), HashSet::new());
+        for reservation in active {
+            reserved.extend(reservation.nodes.iter().map(String::as_str));
+            if reservation.has(ReservationFlag::Maint) {
+                maintained.extend(reservation.nodes.iter().map(String::as_str));
+            }
+        }
+        Exemptions { policy, names, counted, reserved, maintained }
     }
 }

@@ -124,6 +124,7 @@ impl State {
             let view = View {
                 nodes: emptied.map(Arc::new).collect(),
                 partitions: partitions(self),
+                topology: self.config.topology.clone(),
                 policy: policy(self),
                 ..View::default()
             };
@@ -246,7 +247,7 @@ pub fn waiting(
 ) -> Option<PendingJob> {
     let pending = job.pending.as_deref();
     // Tasks that wait for `aftercorr` are not counted: they could not start.
-    let ready = pending.map_or(1, |p| dependency::tasks_ready(state, job, &p.indices, now));
+    let ready = pending.map_or(1, |p| ranking.dependencies.tasks_ready(job, &p.indices));
     // With no task ready the dependency is the reason that the array waits.
     let tasks = ready.clamp(1, u64::from(u32::MAX)) as u32;
     let tasks_allowed = pending.and_then(|p| {
@@ -256,7 +257,7 @@ pub fn waiting(
         });
         p.throttle.map(|limit| limit.saturating_sub(running))
     });
-    let dependency_state = match dependency::state_of(state, job, now) {
+    let dependency_state = match ranking.dependencies.state_of(job) {
         DependencyState::Fulfilled => JobDependency::Met,
         DependencyState::Unfulfilled => JobDependency::Waiting,
         DependencyState::Failed => JobDependency::Never,
@@ -266,7 +267,7 @@ pub fn waiting(
     let priorities = ranking.priorities(job, &partitions, now);
     let first = partitions.first().map(|at| state.partitions[*at as usize].name.as_str());
     let (awaits, awaits_any) = match dependency_state {
-        JobDependency::Waiting => dependency::awaited_events(state, job, now),
+        JobDependency::Waiting => ranking.dependencies.awaited_events(job),
         _ if tasks_allowed == Some(0) => (dependency::own_tasks(state, job), true),
         _ => (Vec::new(), false),
     };

@@ -1,7 +1,7 @@
 //! The priorities of jobs, by the configured plugin.
 
 use crate::billing::bill;
-use crate::dependency;
+use crate::dependency::Dependencies;
 use crate::requested::requested_tres;
 use crate::state::State;
 use crate::state::association_tree::AssociationTree;
@@ -20,6 +20,7 @@ use std::sync::Arc;
 /// Computes priorities; its inputs are collected once for a view.
 pub struct Ranking<'a> {
     state: &'a State,
+    pub dependencies: Dependencies<'a>,
     pub(crate) tree: Arc<AssociationTree>,
     pub(crate) fair_share_ranks: Arc<Vec<BranchRank>>,
     pub(crate) priority_totals: Arc<PriorityTotals>,
@@ -33,6 +34,7 @@ impl<'a> Ranking<'a> {
     pub fn new(state: &'a State, now: Timestamp) -> Self {
         let mut ranking = Self {
             state,
+            dependencies: Dependencies::new(state, now),
             tree: state.tree(),
             fair_share_ranks: state.fair_share_ranks(),
             priority_totals: state.priority_totals(),
@@ -134,7 +136,7 @@ impl<'a> Ranking<'a> {
     fn ages(&self, job: &Job, now: Timestamp) -> bool {
         job.hold.is_none()
             && job.begin.is_none_or(|begin| begin <= now)
-            && dependency::state_of(self.state, job, now) == DependencyState::Fulfilled
+            && self.dependencies.state_of(job) == DependencyState::Fulfilled
     }
 
     fn has_accrual_limits(&self) -> bool {

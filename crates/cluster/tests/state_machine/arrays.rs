@@ -129,5 +129,5 @@ fn arrays_outside_the_limits_are_refused() {
     w.submit(ask().array("0-999"));
     let mut too_high = ask().array("0-9");
     too_high.0.array.as_mut().expect("an array").indices.insert(1001);
-    assert_eq!(w.try_submit(too_high), Err(Refusal::InvalidArray));
+    assert_eq!(w.try_submit(too_high), Err(Refusal::ArrayIndex { most: 1000, asked: 1001 }));
 }

@@ -226,7 +226,8 @@ fn dependency_on_a_hidden_job_is_as_one_on_no_job() {
             let none = w.submit(ask().of(bob()).after(&text.replace(":1", ":99")));
             let hidden = w.submit(ask().of(bob()).after(text));
             assert_eq!(standing(&w, hidden), standing(&w, none), "{text}, cancelled: {cancelled}");
-            let shown = |job| cluster::dependency::shown(&w.state, w.job(job), w.now);
+            let looked = cluster::dependency::Dependencies::new(&w.state, w.now);
+            let shown = |job| looked.shown(w.job(job));
             assert_eq!(shown(hidden), shown(none), "{text}");
         }
     }

@@ -7,7 +7,7 @@ use cluster::{ClusterConfig, Command};
 use model::attempt::EndCause;
 use model::change::JobRef;
 use model::id::{AttemptId, BlobRef, StepId};
-use model::reason::{Reason, Refusal};
+use model::reason::{LaunchFault, Reason, Refusal};
 use model::record::RecordState;
 use model::run::{ExitStatus, JobSpec, JobState, Outcome, Retry, StartupOrder, Usage};
 use model::step::StepRefusal;
@@ -18,6 +18,7 @@ use std::sync::Arc;
 fn last_report_decides_the_outcome() {
     let launch_failed = || AttemptReport::LaunchFailed {
         what: "no such user".into(),
+        fault: LaunchFault::Other,
         unfit: None,
         hold: false,
         user: None,
@@ -34,7 +35,7 @@ fn last_report_decides_the_outcome() {
             launch_failed(),
             Outcome::LaunchFailed,
             "0:53",
-            Reason::NotLaunched("no such user".into()),
+            Reason::NotLaunched(Box::new("no such user".to_owned().into())),
         ),
     ];
     for (report, outcome, exit, reason) in table {

@@ -7,7 +7,7 @@ use cluster::{Command, Context, Event};
 use model::attempt::EndCause;
 use model::change::{JobChange, Requeue};
 use model::id::JobId;
-use model::reason::{Reason, Refusal};
+use model::reason::{LaunchFault, Reason, Refusal};
 use model::run::{JobSpec, JobState, Outcome, StartupOrder};
 use std::sync::Arc;
 use std::time::Duration;
@@ -111,7 +111,13 @@ fn group_that_cannot_be_launched_cancels_the_others() {
     let second = w.job(jobs[1]).attempt_id().expect("it runs");
     let node = w.nodes_of(jobs[1])[0].clone();
     let what = "no image".to_owned();
-    let failed = AttemptReport::LaunchFailed { what, unfit: None, hold: false, user: None };
+    let failed = AttemptReport::LaunchFailed {
+        what,
+        fault: LaunchFault::Container,
+        unfit: None,
+        hold: false,
+        user: None,
+    };
     w.report(&node, second, failed);
     close(&mut w, jobs);
     let outcomes = jobs.map(|job| w.job(job).ended().map(|end| end.outcome));

@@ -6,7 +6,7 @@ use cluster::Command;
 use cluster::command::{AttemptReport, CancelJobs};
 use model::change::{JobChange, JobFilter, JobRef, Requeue};
 use model::id::JobId;
-use model::reason::Refusal;
+use model::reason::{LaunchFault, Refusal};
 use model::run::{JobState, Launch, LaunchKind, Outcome};
 use std::sync::Arc;
 
@@ -239,7 +239,13 @@ fn failed_launch_of_one_component_ends_all() {
     w.report(
         &node,
         second,
-        AttemptReport::LaunchFailed { what: "no room".into(), unfit, hold: false, user: None },
+        AttemptReport::LaunchFailed {
+            what: "no room".into(),
+            fault: LaunchFault::Other,
+            unfit,
+            hold: false,
+            user: None,
+        },
     );
     let ending = w.job(first).attempt().and_then(|attempt| attempt.ending);
     assert_eq!(ending.map(|e| (e.outcome, e.requeue)), Some((Outcome::LaunchFailed, None)));

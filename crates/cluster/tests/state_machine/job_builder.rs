@@ -100,6 +100,7 @@ pub fn ask() -> Ask {
         schedule: None,
         utilization: None,
         inactivity_s: None,
+        call: None,
     };
     Ask(Submit {
         spec,
@@ -174,6 +175,7 @@ impl Ask {
             by_model: false,
             make: DeviceMake::default(),
             device_memory: None,
+            total_memory: None,
         };
         self.asking(|r| r.gres.push(gres))
     }

@@ -5,6 +5,7 @@ mod accounts;
 mod arrays;
 mod authorisation;
 mod dependencies;
+mod dynamic_nodes;
 mod endings;
 mod fleets;
 mod groups;

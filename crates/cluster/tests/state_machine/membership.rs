@@ -21,6 +21,7 @@ fn join(w: &mut World, node: &str, fingerprint: &str) -> Result<(), String> {
         fingerprint: fingerprint.into(),
         certificate_end: w.now + DAY * 10,
         node: Some(node.into()),
+        dynamic: false,
     };
     w.try_as(root(), Command::UseToken(attempt)).map(|_| ()).map_err(|why| why.to_string())
 }
@@ -82,7 +83,23 @@ fn node_that_joins_again_or_is_removed_leaves_no_certificate_behind() {
     w.run(remove);
     assert!(!w.state.speaks_for("n1", "third") && w.state.joins.is_empty());
     assert!(w.state.rejoins.is_empty(), "the word went with it");
-    join(&mut w, "n1", "fifth").expect("a removed node has no certificate");
+    refused(join(&mut w, "n1", "fifth"), "sluice node rejoin n1");
+    w.restart();
+    refused(join(&mut w, "n1", "fifth"), "was removed");
+    rejoin(&mut w).expect("an administrator's word");
+    join(&mut w, "n1", "fifth").expect("by that word");
+    let (nodes, expires) = (vec!["n1".to_owned()], w.now + DAY);
+    w.run(Command::RemoveAgent { node: "n1".into() });
+    w.run(Command::IssueToken { hash: "own".into(), nodes, expires });
+    let own = JoinAttempt {
+        hash: "own".into(),
+        fingerprint: "sixth".into(),
+        certificate_end: expires,
+        node: None,
+        dynamic: false,
+    };
+    w.run(Command::UseToken(own));
+    assert!(w.state.speaks_for("n1", "sixth"), "a file for it alone is such a word");
 }
 
 /// An answer that was lost leaves the agent with the certificate that it asked with.

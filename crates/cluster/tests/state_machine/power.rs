@@ -348,9 +348,13 @@ fn reboot_times_out_is_cancelled_or_refused() {
     assert!(refused(&mut w, "n1", PowerRequest::CancelReboot).contains("cannot be cancelled"));
     w.pass(60);
     let node = &w.state.nodes["n1"];
-    assert_eq!((node.power, node.slot), (PowerState::On, SlotState::Down));
+    assert_eq!((node.power, node.admin), (PowerState::On, Some(AdminState::Down)));
     let text = node.reason.as_ref().and_then(NodeReason::text);
     assert_eq!(text, Some("reboot requested : reboot issued : reboot timed out"));
+    // Its agent was there all the time: an administrator's word is enough.
+    w.run(Command::ChangeNode { nodes: vec!["n1".into()], change: NodeChange::Resume });
+    let node = &w.state.nodes["n1"];
+    assert_eq!((node.slot, node.admin), (SlotState::Up, None));
 }
 
 #[test]
@@ -381,4 +385,102 @@ fn expected_end_of_a_job_that_boots_is_the_latest() {
         view.running.iter().find(|running| running.job == job).expect("it holds the node");
     let limit = w.job(job).attempt().and_then(|a| a.end_limit).expect("a limit");
     assert_eq!(running.end.expect("an end").since(limit).as_secs(), 60, "ResumeTimeout later");
+}
+
+fn hello_of(w: &mut World, node: &str, agent_start: i64) {
+    let facts =
+        NodeFacts { agent_start: Timestamp::from_secs(agent_start), ..NodeFacts::default() };
+    let (node, held) = (node.into(), Vec::new());
+    w.run(Command::NodeHello { node, facts: Box::new(facts), held });
+}
+
+#[test]
+fn machine_that_is_slow_to_go_down_is_no_machine_that_came_up() {
+    let mut w = world_with(1, saving);
+    hello_of(&mut w, "n1", 1_000);
+    powered_down(&mut w, "n1");
+    // The agent of before answers once more: the machine is about to go.
+    hello_of(&mut w, "n1", 1_000);
+    assert!(is_going_down(&w, "n1"));
+    let waiting = w.submit(ask());
+    assert_eq!(w.plan(), [], "nothing starts there");
+    w.run(Command::NodeLost { node: "n1".into() });
+    w.pass(30);
+    assert_eq!(power(&w, "n1"), PowerState::PoweredDown);
+    assert_eq!(w.plan().len(), 1);
+    assert_eq!(power(&w, "n1"), PowerState::PowerUpPending);
+    hello_of(&mut w, "n1", 1_000);
+    assert!(is_going_down(&w, "n1"), "nor is it for a job that waits");
+    assert_eq!(w.is(waiting), JobState::Configuring);
+    w.run(Command::NodeLost { node: "n1".into() });
+    w.pass(30);
+    w.run(Command::PowerSave);
+    hello_of(&mut w, "n1", 2_000);
+    assert_eq!((power(&w, "n1"), w.is(waiting)), (PowerState::On, JobState::Running));
+}
+
+#[test]
+fn machine_that_nothing_powers_down_is_in_service_again_after_its_time() {
+    let mut w = world_with(1, saving);
+    hello_of(&mut w, "n1", 1_000);
+    powered_down(&mut w, "n1");
+    let waiting = w.started(ask()).job;
+    hello_of(&mut w, "n1", 1_000);
+    w.pass(30);
+    assert_eq!((power(&w, "n1"), w.is(waiting)), (PowerState::On, JobState::Running));
+}
+
+#[test]
+fn reboot_of_a_node_waits_for_the_others_of_its_machine_and_takes_them_along() {
+    let mut w = world_with(3, saving);
+    let expires = w.now + std::time::Duration::from_secs(60);
+    for (hash, nodes) in [("one", vec!["n1", "n2"]), ("two", vec!["n3"])] {
+        let nodes = nodes.into_iter().map(str::to_owned).collect();
+        w.run(Command::IssueToken { hash: hash.into(), nodes, expires });
+        w.run(Command::UseToken(cluster::command::JoinAttempt {
+            hash: hash.into(),
+            fingerprint: format!("machine {hash}"),
+            certificate_end: expires,
+            node: None,
+            dynamic: false,
+        }));
+    }
+    let job = w.started(ask().on("n2")).job;
+    let other = w.started(ask().on("n3")).job;
+    let reboot = PowerRequest::Reboot { drains: false, next: AfterReboot::Resume, reason: None };
+    ask_power(&mut w, &["n1"], reboot).expect("taken");
+    w.run(Command::PowerSave);
+    let reboots = |w: &World, name: &str| matches!(power(w, name), PowerState::Rebooting { .. });
+    assert!(!reboots(&w, "n1"), "job {job} is on the same machine");
+    assert!(!w.state.has_power_work());
+    w.end(job, 0);
+    w.run(Command::PowerSave);
+    assert!(reboots(&w, "n1") && reboots(&w, "n2") && !reboots(&w, "n3"), "beside job {other}");
+    w.submit(ask().on("n2"));
+    assert_eq!(w.plan(), [], "nothing starts on a machine that reboots");
+    for node in ["n1", "n2"] {
+        let facts = NodeFacts { boot_time: Timestamp::from_secs(9_000), ..NodeFacts::default() };
+        let (node, held) = (node.into(), Vec::new());
+        w.run(Command::NodeHello { node, facts: Box::new(facts), held });
+    }
+    assert_eq!((power(&w, "n1"), power(&w, "n2")), (PowerState::On, PowerState::On));
+    assert_eq!(w.plan().len(), 1);
+}
+
+#[test]
+fn job_whose_nodes_are_not_up_yet_is_not_suspended() {
+    let mut w = world_with(1, saving);
+    powered_down(&mut w, "n1");
+    let job = w.started(ask()).job;
+    assert_eq!(w.is(job), JobState::Configuring);
+    let said = w.change(job, model::change::JobChange::Suspend);
+    let refused = match said {
+        Err(why) => why,
+        Ok(cluster::Reply::PerJob(each)) => each[0].1.clone().expect_err("refused"),
+        Ok(other) => panic!("{other:?}"),
+    };
+    assert_eq!(refused, Refusal::JobNotRunning(job));
+    w.run(Command::PowerSave);
+    w.hello("n1", &[]);
+    assert_eq!(w.is(job), JobState::Running);
 }

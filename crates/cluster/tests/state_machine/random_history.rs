@@ -13,7 +13,7 @@ use model::dependency::Dependency;
 use model::id::{AttemptId, BlobRef, JobId, StepId};
 use model::node::SlotState;
 use model::preempt::PreemptMode;
-use model::reason::UserFault;
+use model::reason::{LaunchFault, UserFault};
 use model::request::{Sharing, WaitPolicy};
 use model::run::{BlobBytes, Hold, Usage};
 use model::time::TimeLimit;
@@ -191,6 +191,7 @@ impl History {
         let what = match what {
             0 => AttemptReport::LaunchFailed {
                 what: "no such user".into(),
+                fault: LaunchFault::Other,
                 unfit: None,
                 hold: false,
                 user: Some(UserFault::Locked).filter(|_| exit.code == 0),
@@ -205,6 +206,7 @@ impl History {
             10 => over(false, false, true),
             11 => AttemptReport::LaunchFailed {
                 what: "no room".into(),
+                fault: LaunchFault::Other,
                 unfit: Some("spool".into()),
                 hold: false,
                 user: None,

@@ -8,7 +8,7 @@ use model::change::{JobChange, JobRef, Requeue};
 use model::cron::Schedule;
 use model::node::AdminState;
 use model::node_reason::NodeCause;
-use model::reason::{Reason, Refusal, UserFault};
+use model::reason::{LaunchFault, Reason, Refusal, UserFault};
 use model::record::RecordState;
 use model::request::WaitPolicy;
 use model::run::{Hold, JobState, Outcome, Retry, Usage};
@@ -65,8 +65,13 @@ fn node_that_cannot_launch_is_drained_and_its_job_is_requeued() {
         let first = w.started(kind(ask()));
         let node = w.nodes_of(first.job)[0].clone();
         let unfit = Some("spool: full".to_owned());
-        let report =
-            AttemptReport::LaunchFailed { what: "no room".into(), unfit, hold: false, user: None };
+        let report = AttemptReport::LaunchFailed {
+            what: "no room".into(),
+            fault: LaunchFault::Other,
+            unfit,
+            hold: false,
+            user: None,
+        };
         w.report(&node, first, report.clone());
         assert_eq!((w.is(first.job), w.records[0].state), (state, RecordState::Ended(outcome)));
         let drained = &w.state.nodes[node.as_str()];
@@ -92,7 +97,13 @@ fn job_whose_prolog_failed_is_requeued_held_with_a_reason() {
     w.report(
         &node,
         first,
-        AttemptReport::LaunchFailed { what: "it failed".into(), unfit, hold: true, user: None },
+        AttemptReport::LaunchFailed {
+            what: "it failed".into(),
+            fault: LaunchFault::Other,
+            unfit,
+            hold: true,
+            user: None,
+        },
     );
     let job = w.job(first.job);
     let why = job.fixed_reason.as_deref().cloned();
@@ -118,8 +129,13 @@ fn job_whose_owner_a_node_refuses_is_held_and_the_node_is_not_drained() {
         let first = w.started(kind(ask()));
         let node = w.nodes_of(first.job)[0].clone();
         let user = Some(UserFault::Locked);
-        let report =
-            AttemptReport::LaunchFailed { what: "locked".into(), unfit: None, hold: false, user };
+        let report = AttemptReport::LaunchFailed {
+            what: "locked".into(),
+            fault: LaunchFault::Other,
+            unfit: None,
+            hold: false,
+            user,
+        };
         w.report(&node, first, report);
         assert_eq!((w.is(first.job), w.records[0].state), (state, RecordState::Ended(outcome)));
         assert_eq!(w.records[0].reason, locked, "row {at}");

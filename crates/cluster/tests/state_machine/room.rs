@@ -121,3 +121,30 @@ fn each_item_of_a_list_counts() {
         assert!(text > ITEMS * 24, "{text}");
     }
 }
+
+/// Each plan and each list looks at every job that waiting jobs wait for.
+#[test]
+fn jobs_that_one_user_waits_for_have_a_bound_for_submits_and_updates() {
+    let mut w = world(1);
+    let first = w.submit(ask().held(Hold::User).array("0-999"));
+    let corresponding = |terms: usize| format!("aftercorr{}", format!(":{first}").repeat(terms));
+    let array = w.submit(ask().array("0-999").after(&corresponding(100)));
+    let before = w.state.clone();
+    let after = format!("afterok:{first}");
+    let refused = said(w.try_submit(ask().after(&after)).map(drop));
+    assert_eq!(
+        refused,
+        "user alice: jobs that one user's waiting jobs wait for, each task with `aftercorr` counted: 100001: expected at most 100000"
+    );
+    assert!(w.state == before, "nothing has changed");
+    let plain = w.submit(ask());
+    let dependency = model::dependency::Dependency::parse(&after).expect("a dependency");
+    let fields = vec![JobField::Dependency(Some(dependency))];
+    let change = model::change::JobChange::Fields(fields);
+    let update = Command::ChangeJob { job: model::change::JobRef::whole(plain), change };
+    said(w.try_as(crate::job_builder::alice(), update.clone()).map(drop));
+    submit_as(&mut w, &bob(), ask().after(&after)).expect("another user has his own bound");
+    submit_as(&mut w, &root(), ask().after(&after)).expect("root may");
+    w.cancel(&[model::change::JobRef::whole(array)]);
+    w.try_as(crate::job_builder::alice(), update).expect("there is room again");
+}

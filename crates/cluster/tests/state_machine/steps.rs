@@ -34,6 +34,7 @@ fn gpus(per: Per, count: u64) -> Option<Vec<GresRequest>> {
         make: DeviceMake::default(),
         count,
         device_memory: None,
+        total_memory: None,
     }])
 }
 

@@ -141,6 +141,9 @@ fn user_has_a_bounded_number_of_tokens_and_ended_ones_make_room() {
     assert!(make(&mut w, alice(), more.clone()).is_err());
     make(&mut w, bob(), of_bob).expect("another user's");
     revoke(&mut w, alice(), "t7", None).expect("hers");
+    let churned = make(&mut w, alice(), more.clone());
+    assert!(churned.is_err(), "who makes and revokes in a loop is refused: {churned:?}");
+    w.now = w.now + Duration::from_secs(3600);
     make(&mut w, alice(), more).expect("there is room again");
     assert!(!w.state.user_tokens.contains_key("alice-t7"), "it is forgotten");
     assert_eq!(w.state.user_tokens.len(), bounds::TOKENS.most + 1);
@@ -201,5 +204,6 @@ pub fn spend(hash: &str, fingerprint: &str) -> Command {
         fingerprint: fingerprint.into(),
         certificate_end: Timestamp(i64::MAX),
         node: None,
+        dynamic: false,
     })
 }

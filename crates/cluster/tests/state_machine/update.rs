@@ -73,6 +73,7 @@ fn invalid_values_are_refused_and_change_nothing() {
         by_model: false,
         make: DeviceMake::default(),
         device_memory: None,
+        total_memory: None,
     };
     let features = model::constraint::Constraint::parse("nosuch").expect("a constraint");
     let table = [

@@ -18,54 +18,60 @@ const EXCLUSIVE: &[(&str, &str)] = &[
 ];
 
 /// Checks a task, a dev environment or a service, and fills in its number of nodes.
-pub fn run(top: &Field<'_>, value: &mut Value, reading: &mut Reading) -> Result<(), Fault> {
+pub fn run(top: &Field<'_>, value: &mut Value, reading: &mut Reading) {
     for (one, other) in EXCLUSIVE {
         if is_said(value.get(one)) && is_said(value.get(other)) {
             let why = format!("`{one}` and `{other}` exclude each other: expected one of them");
-            return Err(refused(top, other, why));
+            reading.fault(refused(top, other, why));
         }
     }
     if value.get("runtime").as_text() == Some("process") && is_said(value.get("image")) {
         let why = "`process` runs without an image: leave out one of them";
-        return Err(refused(top, "runtime", why.to_owned()));
+        reading.fault(refused(top, "runtime", why.to_owned()));
     }
     match value.get("type").as_text() {
         Some("task") => task(top, value, reading),
-        Some("service") => service(top, value),
+        Some("service") => service(top, value, reading),
         Some("dev-environment") if is_said(value.get("entrypoint")) => {
             let why = "is not for a dev environment: put it into `init`".to_owned();
-            Err(refused(top, "entrypoint", why))
+            reading.fault(refused(top, "entrypoint", why));
         }
         Some("dev-environment") => on_node(top, value, reading),
-        _ => Ok(()),
+        _ => {}
     }
 }
 
-fn task(top: &Field<'_>, value: &mut Value, reading: &mut Reading) -> Result<(), Fault> {
+/// Notes that the run has no commands, unless what would say them is wrong.
+fn no_commands(top: &Field<'_>, reading: &mut Reading, expected: &'static str) {
+    let is_faulty = |name: &&str| reading.is_faulty(&top.child_name(name));
+    if !["commands", "groups", "image", "docker"].iter().any(is_faulty) {
+        let property = "commands".into();
+        reading.fault(top.fault(Problem::Missing { property, expected }));
+    }
+}
+
+fn task(top: &Field<'_>, value: &mut Value, reading: &mut Reading) {
     let groups = value.get("groups");
     if groups.is_null() && value.get("nodes").is_null() {
         value.set("nodes", Value::Integer(1));
     } else if !groups.is_null() && groups.items().is_empty() {
-        return Err(refused(top, "groups", "expected at least one group".to_owned()));
+        reading.fault(refused(top, "groups", "expected at least one group".to_owned()));
     }
     if !value.get("groups").is_null() && is_said(value.get("entrypoint")) {
         let why = "is not for `groups`: put it into the `commands` of each".to_owned();
-        return Err(refused(top, "entrypoint", why));
+        reading.fault(refused(top, "entrypoint", why));
     }
     let groups = value.get("groups").items();
     let has_commands = |part: &Value| !part.get("commands").items().is_empty();
     let of_groups = !groups.is_empty() && groups.iter().all(has_commands);
     if !has_commands(value) && !of_groups && !is_said(value.get("image")) {
-        return Err(top.fault(Problem::Missing {
-            property: "commands".into(),
-            expected: "a list of one shell command or more",
-        }));
+        no_commands(top, reading, "a list of one shell command or more");
     }
     on_node(top, value, reading)
 }
 
 /// What a task or a dev environment may say depends on whether it has an image, or runs among the node's own files.
-fn on_node(top: &Field<'_>, value: &Value, reading: &mut Reading) -> Result<(), Fault> {
+fn on_node(top: &Field<'_>, value: &Value, reading: &mut Reading) {
     let has_image = is_said(value.get("image")) || is_said(value.get("docker"));
     let contradiction = match value.get("runtime").as_text() {
         Some("container") if !has_image => Some("`container` needs an `image`"),
@@ -106,14 +112,11 @@ const SEVERAL_NAMES: &str = "several names are for regions of clouds: name one v
 
 /// Folders of the node are mounted into a container. A run without an image has them where they are, and at no other path.
 /// Volumes have names that `sluice volume create` takes.
-fn volumes(
-    top: &Field<'_>,
-    value: &Value,
-    has_image: bool,
-    reading: &mut Reading,
-) -> Result<(), Fault> {
-    let Some(field) = property(top, "volumes") else { return Ok(()) };
-    for (item, mount) in field.list("volumes")?.iter().zip(value.get("volumes").items()) {
+fn volumes(top: &Field<'_>, value: &Value, has_image: bool, reading: &mut Reading) {
+    let Some(items) = property(top, "volumes").and_then(|field| field.list("").ok()) else {
+        return;
+    };
+    for (item, mount) in items.iter().zip(value.get("volumes").items()) {
         match (mount.get("instance_path").as_text(), mount.get("path").as_text()) {
             (None, Some(path)) => match mount.get("name") {
                 Value::Text(name) => {
@@ -135,52 +138,56 @@ fn volumes(
             (Some(_), _) => {}
         }
     }
-    Ok(())
 }
 
-fn service(top: &Field<'_>, value: &Value) -> Result<(), Fault> {
-    scaling(top, value)?;
-    let groups = property(top, "groups").map(|field| field.list("")).transpose()?;
+fn service(top: &Field<'_>, value: &Value, reading: &mut Reading) {
+    scaling(top, value, reading);
+    let groups = property(top, "groups").and_then(|field| field.list("").ok());
     for (field, group) in groups.unwrap_or_default().iter().zip(value.get("groups").items()) {
-        scaling(field, group)?;
+        scaling(field, group, reading);
     }
     let has_commands = |part: &Value| !part.get("commands").items().is_empty();
     let of_groups = value.get("groups").items().iter().any(has_commands);
     if !has_commands(value) && !of_groups && !is_said(value.get("image")) {
-        let expected = "a list of one shell command or more, or an image";
-        return Err(top.fault(Problem::Missing { property: "commands".into(), expected }));
+        no_commands(top, reading, "a list of one shell command or more, or an image");
     }
-    Ok(())
 }
 
 /// A range of replicas is scaled within, and a number has nothing to scale.
-fn scaling(top: &Field<'_>, value: &Value) -> Result<(), Fault> {
+fn scaling(top: &Field<'_>, value: &Value, reading: &mut Reading) {
+    let is_faulty = |name: &&str| reading.is_faulty(&top.child_name(name));
+    if ["replicas", "scaling"].iter().any(is_faulty) {
+        return;
+    }
     let replicas = value.get("replicas");
     let is_range = !replicas.is_null() && replicas.get("min") != replicas.get("max");
     match (is_range, value.get("scaling").is_null()) {
         (true, true) => {
             let why = "a range needs `scaling`: expected one, or a number".to_owned();
-            Err(refused(top, "replicas", why))
+            reading.fault(refused(top, "replicas", why));
         }
         (false, false) => {
             let why = "is for a range of `replicas`, as in 0..4".to_owned();
-            Err(refused(top, "scaling", why))
+            reading.fault(refused(top, "scaling", why));
         }
-        _ => Ok(()),
+        _ => {}
     }
 }
 
-pub fn fleet(top: &Field<'_>, value: &Value) -> Result<(), Fault> {
+pub fn fleet(top: &Field<'_>, value: &Value, reading: &mut Reading) {
+    if reading.is_faulty("nodes") || reading.is_faulty("ssh_config") {
+        return;
+    }
     match (is_said(value.get("ssh_config")), is_said(value.get("nodes"))) {
         (true, true) => {
             let why = "is for machines of a cloud: `ssh_config` names its hosts".to_owned();
-            Err(refused(top, "nodes", why))
+            reading.fault(refused(top, "nodes", why));
         }
-        (false, false) => Err(top.fault(Problem::Missing {
+        (false, false) => reading.fault(top.fault(Problem::Missing {
             property: "nodes".into(),
             expected: "`nodes` for machines of a cloud, or `ssh_config` with hosts",
         })),
-        _ => Ok(()),
+        _ => {}
     }
 }
 

@@ -34,8 +34,60 @@ impl fmt::Display for Position {
 #[error("{}", in_file(.file, .fault.position, .fault))]
 pub struct ConfigurationError {
     pub file: String,
+    /// The one that was found first.
     #[source]
     pub fault: Fault,
+    pub others: OtherFaults,
+}
+
+impl ConfigurationError {
+    /// Every fault as a line about its file, in the order of the file.
+    pub fn lines(&self) -> Vec<String> {
+        let mut all: Vec<&Fault> = std::iter::once(&self.fault).chain(&self.others.named).collect();
+        all.sort_by_key(|fault| fault.position);
+        let mut lines: Vec<String> = all.iter().map(|fault| fault.in_file(&self.file)).collect();
+        if self.others.left_out > 0 {
+            lines.push(format!(
+                "{}: {} more that are not named here",
+                self.file, self.others.left_out
+            ));
+        }
+        lines
+    }
+}
+
+/// What is wrong with a configuration beside its first fault.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OtherFaults {
+    pub named: Vec<Fault>,
+    /// How many are beyond the bound.
+    pub left_out: usize,
+}
+
+impl OtherFaults {
+    pub fn count(&self) -> usize {
+        self.named.len() + self.left_out
+    }
+}
+
+/// All that is wrong with a configuration: at least one fault, in the order in which they were found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Faults {
+    pub first: Fault,
+    pub others: OtherFaults,
+}
+
+impl From<Fault> for Faults {
+    fn from(first: Fault) -> Self {
+        Self { first, others: OtherFaults::default() }
+    }
+}
+
+impl Faults {
+    pub(super) fn in_file(self, file: &str) -> ConfigurationError {
+        let Self { first: fault, others } = self;
+        ConfigurationError { file: file.to_owned(), fault, others }
+    }
 }
 
 /// `FILE:LINE:COLUMN: …`, and `FILE: …` for what has no position.
@@ -140,10 +192,34 @@ pub enum Problem {
     Grammar { property: String, source: GrammarError },
     #[error("`{property}`: {why}")]
     Refused { property: String, why: String },
+    /// Not shown: the faults of a value's parts are told by themselves.
+    #[error("its parts are wrong")]
+    OfParts,
     #[error(
         "`{name}` is to be taken from the environment, where it is not set: set it, or write `{name}=VALUE`"
     )]
     NotInEnvironment { name: String },
+}
+
+impl Problem {
+    /// Whether it is about this property, by its whole name, or about a part of it, or about a word that was meant to be it.
+    pub(super) fn is_about(&self, name: &str) -> bool {
+        let property = match self {
+            Self::Unknown { nearest, .. } => {
+                let last = name.rsplit('.').next().unwrap_or(name);
+                return *nearest == Some(last);
+            }
+            Self::Repeated { property, .. }
+            | Self::OfAnotherType { property, .. }
+            | Self::Missing { property, .. }
+            | Self::Invalid { property, .. }
+            | Self::Grammar { property, .. }
+            | Self::Refused { property, .. } => property,
+            _ => return false,
+        };
+        let rest = property.strip_prefix(name);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    }
 }
 
 /// The tail of a line about a repetition: where it is the first time, if that has a line.

@@ -1,11 +1,11 @@
 //! A configuration as a whole: which type it has, read by that type's table.
 
 use super::check;
-use super::fault::{ConfigurationError, Fault, Notice, Problem};
+use super::fault::{ConfigurationError, Fault, Faults, Notice, Position, Problem};
 use super::field::Field;
 use super::fleet::Fleet;
 use super::property::Table;
-use super::reader::{self, mapping};
+use super::reader::{self, mapping, partial_mapping};
 use super::reading::{Reading, Source};
 use super::tables::fleet::FLEET;
 use super::tables::gateway::GATEWAY;
@@ -14,7 +14,7 @@ use super::tables::run::{DEV_ENVIRONMENT, TASK};
 use super::tables::service::SERVICE;
 use super::tables::volume;
 use super::task::{DevEnvironment, Task};
-use super::tree::{Node, json, yaml};
+use super::tree::{self, Entry, Node, json, yaml};
 use super::value::Value;
 
 /// A configuration that was read.
@@ -68,18 +68,62 @@ const CLOUD_FLEET: &str = "fleets of cloud machines are not available yet: the n
 
 /// Reads the bytes of a `.dstack.yml`; `file` is its name as the user wrote it.
 pub fn parse(file: &str, bytes: &[u8]) -> Result<Loaded, ConfigurationError> {
-    let read = yaml::parse(bytes).and_then(|node| read(&node, Source::Yaml, None));
-    read.map_err(|fault| ConfigurationError { file: file.to_owned(), fault })
+    parse_with(file, bytes, None, &[])
 }
 
-/// Reads the same with a profile of `profiles.yml` behind it.
-pub fn parse_with_profile(
+/// A value that stands in place of the file's own, whatever that is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Override {
+    /// The property, from the top: `["resources", "cpu"]`.
+    pub path: &'static [&'static str],
+    pub value: serde_json::Value,
+}
+
+/// Reads the same with a profile of `profiles.yml` behind it, and with other values for some of its properties.
+pub fn parse_with(
     file: &str,
     bytes: &[u8],
-    profile: &Value,
+    profile: Option<&Value>,
+    overrides: &[Override],
 ) -> Result<Loaded, ConfigurationError> {
-    let read = yaml::parse(bytes).and_then(|node| read(&node, Source::Yaml, Some(profile)));
-    read.map_err(|fault| ConfigurationError { file: file.to_owned(), fault })
+    let read = || {
+        let (mut document, mut reading) = document(bytes)?;
+        for Override { path, value } in overrides {
+            set(&mut document, path, json::tree(value)?);
+        }
+        read(&document, &mut reading, profile)
+    };
+    read().map_err(|faults| faults.in_file(file))
+}
+
+/// Puts a value at this path. What is no mapping on the way is left as it is, to be refused by its reader.
+fn set(node: &mut Node, path: &[&str], value: Node) {
+    if Field::top(node).is_nothing() {
+        node.value = tree::Value::Map(Vec::new());
+    }
+    let (Some((first, rest)), tree::Value::Map(entries)) = (path.split_first(), &mut node.value)
+    else {
+        return;
+    };
+    let at = entries.iter().position(|entry| entry.key == *first).unwrap_or_else(|| {
+        let (key, empty) = ((*first).to_owned(), tree::Value::Map(Vec::new()));
+        let value = Node { position: Position::NONE, value: empty };
+        entries.push(Entry { key, position: Position::NONE, value });
+        entries.len() - 1
+    });
+    match rest {
+        [] => entries[at].value = value,
+        _ => set(&mut entries[at].value, rest, value),
+    }
+}
+
+/// The tree of a file, and what is wrong with it so far.
+fn document(bytes: &[u8]) -> Result<(Node, Reading), Fault> {
+    let mut repeated = Vec::new();
+    let document = yaml::parse_all(bytes, &mut repeated)?;
+    let mut reading = Reading::new(Source::Yaml);
+    repeated.into_iter().for_each(|fault| reading.fault(fault));
+    Ok((document, reading))
 }
 
 /// Reads what dstack's client sends: a configuration, and the profile beside it (`run_spec.profile`).
@@ -90,11 +134,25 @@ pub fn from_json(
     let profile = match profile {
         Some(profile) if !profile.is_null() => {
             let mut reading = Reading::new(Source::Json);
-            Some(mapping(&Field::top(&json::tree(profile)?), &NAMED_PROFILE, &mut reading)?)
+            let document = json::tree(profile)?;
+            let read = whole_mapping(&document, &NAMED_PROFILE, &mut reading);
+            Some(read.map_err(|faults| faults.first)?)
         }
         _ => None,
     };
-    read(&json::tree(configuration)?, Source::Json, profile.as_ref())
+    let mut reading = Reading::new(Source::Json);
+    let read = read(&json::tree(configuration)?, &mut reading, profile.as_ref());
+    read.map_err(|faults| faults.first)
+}
+
+/// A document that is one mapping, or all that is wrong with it.
+fn whole_mapping(
+    document: &Node,
+    table: &'static Table,
+    reading: &mut Reading,
+) -> Result<Value, Faults> {
+    let value = partial_mapping(&Field::top(document), table, reading)?;
+    reading.take_faults().map_or(Ok(value), Err)
 }
 
 /// The profile that says nothing, in dstack's own form.
@@ -109,12 +167,11 @@ pub fn default_profile() -> serde_json::Value {
 /// The profiles of a `profiles.yml`, each in dstack's own form.
 pub fn parse_profiles(file: &str, bytes: &[u8]) -> Result<Vec<Value>, ConfigurationError> {
     let read = || {
-        let document = yaml::parse(bytes)?;
-        let mut reading = Reading::new(Source::Yaml);
-        let read = mapping(&Field::top(&document), &PROFILES, &mut reading)?;
+        let (document, mut reading) = document(bytes)?;
+        let read = whole_mapping(&document, &PROFILES, &mut reading)?;
         Ok(read.get("profiles").items().to_vec())
     };
-    read().map_err(|fault| ConfigurationError { file: file.to_owned(), fault })
+    read().map_err(|faults: Faults| faults.in_file(file))
 }
 
 /// The profile of this name, or without a name the one that is the default.
@@ -146,44 +203,53 @@ impl Loaded {
     }
 }
 
-fn read(document: &Node, source: Source, profile: Option<&Value>) -> Result<Loaded, Fault> {
+fn read(document: &Node, reading: &mut Reading, profile: Option<&Value>) -> Result<Loaded, Faults> {
     let top = Field::top(document);
     if top.is_nothing() {
-        return Err(top.fault(Problem::Empty));
+        return Err(top.fault(Problem::Empty).into());
     }
     let expected = "properties such as `type: task`";
     if !top.is_map() {
-        return Err(top.fault(Problem::Syntax(format!("expected {expected}"))));
+        return Err(top.fault(Problem::Syntax(format!("expected {expected}"))).into());
     }
-    let mut reading = Reading::new(source);
-    let kind = type_of(&top, &mut reading)?;
-    let mut value = mapping(&top, table(kind, &top)?, &mut reading)?;
+    let known = type_of(&top, reading).and_then(|kind| Ok((kind, table(kind, &top)?)));
+    let (kind, table) = match known {
+        Ok(known) => known,
+        Err(fault) => {
+            // Without its type nobody knows which properties it may have.
+            reading.fault(fault.clone());
+            return Err(reading.take_faults().unwrap_or(fault.into()));
+        }
+    };
+    let mut value = partial_mapping(&top, table, reading)?;
     if let Some(profile) = profile {
-        take_from_profile(&mut value, profile, &mut reading)?;
+        take_from_profile(&mut value, profile, reading)?;
     }
     match kind {
-        Type::Task | Type::DevEnvironment | Type::Service => {
-            check::run(&top, &mut value, &mut reading)?;
-        }
+        Type::Task | Type::DevEnvironment | Type::Service => check::run(&top, &mut value, reading),
         Type::Fleet => {
-            check::fleet(&top, &value)?;
+            check::fleet(&top, &value, reading);
             if value.get("ssh_config").is_null() {
-                refuse_type(&top, CLOUD_FLEET, &mut reading)?;
+                refuse_type(&top, CLOUD_FLEET, reading)?;
             }
         }
         Type::Gateway | Type::Volume | Type::Preset => {}
     }
+    if let Some(faults) = reading.take_faults() {
+        return Err(faults);
+    }
     let configuration = match kind {
-        Type::Task => Configuration::Task(Box::new(Task::of(&value, &reading))),
+        Type::Task => Configuration::Task(Box::new(Task::of(&value, reading))),
         Type::DevEnvironment => {
-            Configuration::DevEnvironment(Box::new(DevEnvironment::of(&value, &reading)))
+            Configuration::DevEnvironment(Box::new(DevEnvironment::of(&value, reading)))
         }
         Type::Fleet => Configuration::Fleet(Box::new(Fleet::of(&value))),
         Type::Service => Configuration::Service,
         Type::Volume => Configuration::Volume,
         Type::Gateway | Type::Preset => Configuration::Gateway,
     };
-    let Reading { notices, refusals, .. } = reading;
+    let notices = std::mem::take(&mut reading.notices);
+    let refusals = std::mem::take(&mut reading.refusals);
     Ok(Loaded { configuration, value, notices, refusals })
 }
 

@@ -60,7 +60,7 @@ pub enum StopCriteria {
     MasterDone,
 }
 
-/// Policies on cloud offers and idle machines, which are read and kept and have no effect yet; and on idle GPUs.
+/// Policies on offers and idle machines, of which those for machines of clouds are read and kept without effect; and on idle GPUs.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Profile {
     pub spot_policy: Option<SpotPolicy>,

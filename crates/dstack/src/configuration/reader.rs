@@ -33,12 +33,32 @@ pub fn value(form: &Form, field: &Field<'_>, reading: &mut Reading) -> Result<Va
         Form::CountRange => field.count_range().map(count_ends),
         Form::List(form, what) => {
             let items = field.list(&format!("a list of {what}"))?;
-            let each = items.iter().map(|item| value(form, item, reading));
-            each.collect::<Result<_, _>>().map(Value::List)
+            let faults = reading.fault_count();
+            let mut each = Vec::with_capacity(items.len());
+            for item in &items {
+                match value(form, item, reading) {
+                    Ok(value) => each.push(value),
+                    Err(fault) => reading.fault(fault),
+                }
+            }
+            without_faults(Value::List(each), faults, field, reading)
         }
         Form::Map(table) => mapping(field, table, reading),
         Form::Anything => Ok(field.as_it_is()),
         Form::Shape(read) => read(field, reading),
+    }
+}
+
+/// The value, unless faults were noted since there were so many.
+fn without_faults(
+    value: Value,
+    before: usize,
+    field: &Field<'_>,
+    reading: &Reading,
+) -> Result<Value, Fault> {
+    match reading.fault_count() {
+        count if count == before => Ok(value),
+        _ => Err(field.fault(Problem::OfParts)),
     }
 }
 
@@ -48,12 +68,23 @@ pub fn mapping(
     table: &'static Table,
     reading: &mut Reading,
 ) -> Result<Value, Fault> {
+    let faults = reading.fault_count();
+    let value = partial_mapping(field, table, reading)?;
+    without_faults(value, faults, field, reading)
+}
+
+/// As [`mapping`], with null for each property that is wrong, which is noted.
+pub fn partial_mapping(
+    field: &Field<'_>,
+    table: &'static Table,
+    reading: &mut Reading,
+) -> Result<Value, Fault> {
     let mut found: Vec<(&str, Value)> = Vec::new();
     for (key, position, field) in field.entries(&expected(table))? {
         let Some(property) = table.find(key) else {
             match reading.source {
                 Source::Yaml => {
-                    return Err(Fault::new(position, unknown(table, key, &field.name)));
+                    reading.fault(Fault::new(position, unknown(table, key, &field.name)));
                 }
                 Source::Json if field.is_off() => {}
                 Source::Json => reading.notice(&field, "is not known here and has no effect"),
@@ -66,7 +97,11 @@ pub fn mapping(
             }
             continue;
         }
-        found.push((property.name, self::property(property, &field, reading)?));
+        let value = self::property(property, &field, reading).unwrap_or_else(|fault| {
+            reading.fault(fault);
+            Value::Null
+        });
+        found.push((property.name, value));
     }
     let mut entries = Vec::new();
     for property in table.properties() {
@@ -76,7 +111,10 @@ pub fn mapping(
             (None, Default::Absent) => continue,
             (None, Default::Required(expected)) => {
                 let property = field.child_name(property.name);
-                return Err(field.fault(Problem::Missing { property, expected }));
+                if !reading.is_faulty(&property) {
+                    reading.fault(field.fault(Problem::Missing { property, expected }));
+                }
+                Value::Null
             }
             (None, _) => default(property).unwrap_or(Value::Null),
         };

@@ -119,6 +119,7 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         schedule: schedule.map(Box::new),
         utilization: task.profile.utilization_policy,
         inactivity_s: task.inactivity.and_then(|time| u32::try_from(time.as_secs()).ok()),
+        call: None,
     };
     let of_group = |(request, group): (Request, &NodeGroup)| {
         let mut own = JobSpec {
@@ -293,16 +294,7 @@ fn tags(task: &Task) -> Option<String> {
 
 /// One line for each property of the task that is not applied, by the tables of `yaml/property.rs`.
 fn notices(task: &Task) -> Vec<String> {
-    let resources = &task.resources;
-    let gpu = resources.gpu.as_ref();
-    let total = gpu.filter(|gpu| gpu.total_memory.is_some() && !gpu.count.is_exact());
-    let notices = [
-        total.map(|_| {
-            "`resources.gpu.total_memory`: is checked only with an exact `count`: use `memory`"
-                .into()
-        }),
-        (task.container.registry_auth.is_some() && task.container.image.is_none())
-            .then(|| "`registry_auth`: has no effect without an `image`".to_owned()),
-    ];
+    let notices = [(task.container.registry_auth.is_some() && task.container.image.is_none())
+        .then(|| "`registry_auth`: has no effect without an `image`".to_owned())];
     notices.into_iter().flatten().collect()
 }

@@ -4,8 +4,7 @@ use super::RequestError;
 use super::instances::{node_pool, partitions};
 use crate::configuration::resources::Resources;
 use crate::configuration::task::{NodeGroup, Task};
-use model::amount::Bytes;
-use model::gpu::GpuSpec;
+use model::price::Price;
 use model::range::Range;
 use model::request::{DeviceMake, Grant, GresRequest, Memory, Per, Request, Sharing, WaitPolicy};
 use model::run::Retry;
@@ -36,6 +35,7 @@ fn request(
     now: Timestamp,
 ) -> Result<Request, RequestError> {
     // A run on several nodes has whole ones, as in dstack: no two of its nodes are on one machine, and fabrics are its own.
+    // They lie together, as in a fleet with `placement: cluster`.
     let is_multi_node = task.nodes.max != Some(1);
     Ok(Request {
         sharing: if is_multi_node { Sharing::Node } else { Sharing::Share },
@@ -51,9 +51,11 @@ fn request(
         gres: gpus(resources).into_iter().collect(),
         disk: resources.disk_given.then_some(resources.disk.min),
         architecture: resources.cpu.architecture,
+        price_max: task.profile.max_price.map(Price::at_most),
         time_limit: Some(time_limit(task.max_duration)),
         wait_policy: wait_policy(task.retry.as_ref(), now),
         grant: Grant::Offer,
+        one_switch: is_multi_node,
         ..Request::default()
     })
 }
@@ -73,25 +75,10 @@ fn gpus(resources: &Resources) -> Option<GresRequest> {
         kinds: gpu.names.clone(),
         by_model: true,
         count: gpu.count.map(|count| u64::from(*count)),
-        device_memory: device_memory(gpu),
+        device_memory: gpu.memory,
+        total_memory: gpu.total_memory,
         make: DeviceMake { vendor: gpu.vendor, compute_capability: gpu.compute_capability },
     })
-}
-
-/// The memory of each device. With an exact count, `total_memory` bounds it too.
-fn device_memory(gpu: &GpuSpec) -> Option<Range<Bytes>> {
-    let (Some(total), true) = (&gpu.total_memory, gpu.count.is_exact()) else {
-        return gpu.memory;
-    };
-    let count = u64::from(gpu.count.min);
-    let share = Range {
-        min: Bytes(total.min.0.div_ceil(count)),
-        max: total.max.map(|most| Bytes(most.0 / count)),
-    };
-    let Some(each) = gpu.memory else { return Some(share) };
-    // Where the two ranges do not overlap the result is empty, and no device lies in it.
-    let max = [each.max, share.max].into_iter().flatten().min();
-    Some(Range { min: each.min.max(share.min), max })
 }
 
 fn time_limit(max_duration: Option<Duration>) -> TimeLimit {

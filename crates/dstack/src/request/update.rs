@@ -40,6 +40,7 @@ fn essence(spec: &JobSpec) -> JobSpec {
     spec.owner = unset_owner();
     (spec.account, spec.qos) = (None, None);
     (spec.submit_line, spec.submit_host, spec.submit_sid) = (no_text(), no_text(), 0);
+    spec.call = None;
     let launch = Arc::make_mut(&mut spec.launch);
     // What the server keeps beside the script and the environment, which it is made from as well.
     (launch.command, launch.configuration) = (None, None);

@@ -51,7 +51,8 @@ struct State {
 impl<'a> Reporter<'a> {
     pub fn new(file: PathBuf, callback: Option<OnProgress<'a>>) -> Self {
         let progress = Progress {
-            phase: Phase::Waiting,
+            // Its turn has come when it is made.
+            phase: Phase::Resolving,
             bytes_done: 0,
             bytes_total: 0,
             layers_done: 0,

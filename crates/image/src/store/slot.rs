@@ -13,8 +13,9 @@ use crate::error::Result;
 const WAITING: &str = "waiting-";
 
 impl Store {
-    /// Waits for a slot; it is free again when what is returned is dropped.
-    pub(crate) fn wait_for_slot(&self, user: u32) -> Result<Lock> {
+    /// Waits for a slot; it is free again when what is returned is dropped. `on_wait` is told once, if there is none at first.
+    pub(crate) fn wait_for_slot(&self, user: u32, on_wait: impl FnOnce()) -> Result<Lock> {
+        let mut on_wait = Some(on_wait);
         let mut watcher = Watcher::new(self);
         let own = format!("{WAITING}{}-{:?}", std::process::id(), std::thread::current().id());
         let own = self.folders.slots().join(own);
@@ -42,6 +43,9 @@ impl Store {
                 let mut lock = Lock::take(&own, Mode::Exclusive, || ())?;
                 lock.write(&user.to_string())?;
                 waiting = Some(lock);
+            }
+            if let Some(on_wait) = on_wait.take() {
+                on_wait();
             }
             watcher.turn();
             std::thread::sleep(POLL);
@@ -83,11 +87,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let options = StoreOptions { pulls_max: 2, ..StoreOptions::bounded(1 << 20) };
         let store = Store::open_with(folder.path(), options).unwrap();
-        let (first, second) = (store.wait_for_slot(1).unwrap(), store.wait_for_slot(1).unwrap());
+        let (first, second) =
+            (store.wait_for_slot(1, || ()).unwrap(), store.wait_for_slot(1, || ()).unwrap());
         let (got, order) = channel();
         for user in [1, 1, 2] {
             let (got, store) = (got.clone(), store.clone());
-            std::thread::spawn(move || got.send((user, store.wait_for_slot(user).unwrap())));
+            std::thread::spawn(move || got.send((user, store.wait_for_slot(user, || ()).unwrap())));
         }
         let deadline = Instant::now() + TIMEOUT;
         let slots = store.folders.slots();

@@ -32,6 +32,12 @@ pub struct ActivityFilter {
     pub from: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
+    /// Only what became of nodes.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub about_nodes: bool,
+    /// Only what became of these nodes; of all where it is empty.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,6 +81,7 @@ pub enum SiteThing {
     Partition,
     Token,
     Configuration,
+    Trigger,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,6 +98,10 @@ pub enum ActivityKind {
     NodeDown,
     /// Taken out of service, with the reason.
     NodeDrained(String),
+    NodeSetDown(String),
+    NodeFailing(String),
+    /// It has another reason, in the same state.
+    NodeReasonSet(String),
     NodeResumed,
 }
 
@@ -114,6 +125,11 @@ impl Activities {
     /// How many were ever noted.
     pub fn noted(&self) -> u64 {
         self.noted
+    }
+
+    /// The next number is greater than this one.
+    pub fn go_on_after(&mut self, number: u64) {
+        self.noted = self.noted.max(number);
     }
 
     /// The activities whose number is greater than `noted`, the oldest first.

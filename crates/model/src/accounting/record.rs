@@ -5,7 +5,7 @@ use crate::change::JobRef;
 use crate::cpu_frequency::CpuFrequency;
 use crate::id::{BlobRef, JobId, RunId, StepId};
 use crate::reason::Reason;
-use crate::run::{BlobBytes, ExitStatus, JobState, LaunchKind, Outcome, Usage};
+use crate::run::{BlobBytes, ExitStatus, JobState, LaunchKind, Outcome, Retry, Usage};
 use crate::time::{TimeLimit, Timestamp};
 use crate::tres::Tres;
 use serde::{Deserialize, Serialize};
@@ -54,6 +54,8 @@ pub struct JobRecord {
     pub alloc_tres: Tres,
     pub priority: u64,
     pub restarts: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<Retry>,
     pub work_dir: String,
     pub submit_line: String,
     pub comment: Option<String>,

@@ -3,7 +3,7 @@
 use crate::allocation::Allocation;
 use crate::container::ContainerNetwork;
 use crate::id::JobId;
-use crate::reason::UserFault;
+use crate::reason::{LaunchFailure, UserFault};
 use crate::run::{ExitStatus, Outcome, Step, Usage};
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -60,9 +60,9 @@ pub struct Attempt {
     /// Set while it has been told of its preemption and its grace time runs.
     #[serde(default, rename = "leaving", skip_serializing_if = "Option::is_none")]
     pub preemption_grace: Option<PreemptionGrace>,
-    /// Why a node could not start it, in the node's words.
+    /// Why a node could not start it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub launch_failure: Option<Box<str>>,
+    pub launch_failure: Option<LaunchFailure>,
     #[serde(default)]
     pub exit: ExitStatus,
     #[serde(default)]

@@ -2,6 +2,7 @@
 
 use crate::id::JobId;
 use crate::node::Architecture;
+use crate::price::Price;
 use crate::reservation_request::ReservationRefusal;
 use crate::step::StepRefusal;
 use crate::tres::TresKind;
@@ -55,8 +56,8 @@ pub enum Reason {
     LaunchFailed,
     /// A node could not start the job, which is held until somebody releases it.
     LaunchFailedHeld,
-    /// A node could not start the job, in its own words. Slurm's word is the one of `LaunchFailed`.
-    NotLaunched(Box<str>),
+    /// A node could not start the job. Slurm's word is the one of `LaunchFailed`.
+    NotLaunched(Box<LaunchFailure>),
     /// A node refuses to run processes of the job's owner.
     UserRefused(UserFault),
     /// Somebody cancelled the job and had it killed at once.
@@ -83,6 +84,12 @@ pub enum Reason {
     ImagePull,
 }
 
+impl Reason {
+    pub fn is_none(&self) -> bool {
+        *self == Self::None
+    }
+}
+
 /// Why a node runs no processes of a job's owner, by the node's own user database when the job starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -95,6 +102,71 @@ pub enum UserFault {
     Expired,
     /// The account's password is locked.
     Locked,
+}
+
+/// The part of a launch that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LaunchFault {
+    /// Anything that no other member names: an output file, the run's files, the node itself.
+    #[default]
+    Other,
+    /// The image, or the container made from it.
+    Container,
+    /// A volume, or a folder of the node that the container is to show.
+    Volume,
+    /// The ports of the node that lead to the container.
+    Ports,
+}
+
+impl LaunchFault {
+    pub fn is_other(&self) -> bool {
+        *self == Self::Other
+    }
+}
+
+/// Why a node could not start a job: the part that failed, and the node's words.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "StoredLaunchFailure", into = "StoredLaunchFailure")]
+pub struct LaunchFailure {
+    pub fault: LaunchFault,
+    pub what: Box<str>,
+}
+
+impl LaunchFailure {
+    pub fn new(fault: LaunchFault, what: impl Into<Box<str>>) -> Self {
+        Self { fault, what: what.into() }
+    }
+}
+
+impl From<String> for LaunchFailure {
+    fn from(what: String) -> Self {
+        Self::new(LaunchFault::Other, what)
+    }
+}
+
+/// [`LaunchFailure`] as journals, books and views hold it: the words alone where no part is named.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum StoredLaunchFailure {
+    Words(Box<str>),
+    OfPart { fault: LaunchFault, what: Box<str> },
+}
+
+impl From<LaunchFailure> for StoredLaunchFailure {
+    fn from(failure: LaunchFailure) -> Self {
+        let LaunchFailure { fault, what } = failure;
+        if fault.is_other() { Self::Words(what) } else { Self::OfPart { fault, what } }
+    }
+}
+
+impl From<StoredLaunchFailure> for LaunchFailure {
+    fn from(stored: StoredLaunchFailure) -> Self {
+        match stored {
+            StoredLaunchFailure::Words(what) => Self::new(LaunchFault::Other, what),
+            StoredLaunchFailure::OfPart { fault, what } => Self { fault, what },
+        }
+    }
 }
 
 /// A partition's list of accounts or QOS that excludes a job.
@@ -185,6 +257,10 @@ pub enum Refusal {
     InvalidDependency,
     #[error("the array specification cannot be used")]
     InvalidArray,
+    #[error("the highest index of an array is {most}; {asked} asked")]
+    ArrayIndex { most: u32, asked: u32 },
+    #[error("an array has at most {most} tasks; {asked} asked")]
+    ArrayTasks { most: u32, asked: u64 },
     #[error("the time limit is beyond the partition's")]
     TimeLimit(Option<PartitionBound>),
     #[error("more nodes than the partition gives to one job")]
@@ -307,12 +383,17 @@ pub enum NeverFits {
     Gres { name: String, asked: u64, most: u64 },
     #[error("{asked} nodes, the partition has {most} that fit")]
     Nodes { asked: u64, most: u64 },
+    /// All nodes of a run must be below one switch.
+    #[error("{asked} nodes below one switch, the largest has {most} that fit")]
+    Switch { asked: u64, most: u64 },
     #[error("the features {0} are on no node")]
     Features(String),
     #[error("{asked_mib} MiB of local disk, the largest node has {most_mib}")]
     Disk { asked_mib: u64, most_mib: u64 },
     #[error("no node has {0} processors")]
     Architecture(Architecture),
+    #[error("no node costs {most} an hour or less")]
+    Price { most: Price },
     /// Sockets, cores per socket and threads per core.
     #[error("no node is built of {0}")]
     Layout(String),
@@ -326,4 +407,24 @@ pub enum NeverFits {
     /// `named`: counted over the nodes that the job names.
     #[error("reservation {name} has {most} of the {asked} nodes")]
     Reservation { name: String, asked: u64, most: u64, named: bool },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_launch_is_stored_as_its_words_unless_a_part_is_named() {
+        let table = [
+            (LaunchFault::Other, r#"{"not_launched":"no"}"#),
+            (LaunchFault::Container, r#"{"not_launched":{"fault":"container","what":"no"}}"#),
+            (LaunchFault::Volume, r#"{"not_launched":{"fault":"volume","what":"no"}}"#),
+            (LaunchFault::Ports, r#"{"not_launched":{"fault":"ports","what":"no"}}"#),
+        ];
+        for (fault, stored) in table {
+            let reason = Reason::NotLaunched(Box::new(LaunchFailure::new(fault, "no")));
+            assert_eq!(serde_json::to_string(&reason).unwrap(), stored);
+            assert_eq!(serde_json::from_str::<Reason>(stored).unwrap(), reason);
+        }
+    }
 }

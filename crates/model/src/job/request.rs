@@ -4,6 +4,7 @@ use crate::amount::Bytes;
 use crate::constraint::Constraint;
 use crate::gpu::{ComputeCapability, GpuVendor};
 use crate::node::Architecture;
+use crate::price::Price;
 use crate::range::Range;
 use crate::time::{TimeLimit, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -55,6 +56,9 @@ pub struct Request {
     /// The processors of the nodes: dstack's `cpu: arm:4..`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub architecture: Option<Architecture>,
+    /// The most that an hour of a node may cost: dstack's `max_price`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price_max: Option<Price>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constraint: Option<Constraint>,
     /// Tried before `constraint`, which is then ignored (`--prefer`).
@@ -103,6 +107,10 @@ pub struct Request {
     /// Nodes of each block come in this number, or a multiple of it (`--segment`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub segment: Option<u32>,
+    /// All nodes are below one switch, the lowest that is large enough: dstack's `placement: cluster`, which its runs on
+    /// several nodes need.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub one_switch: bool,
     #[serde(default)]
     pub gres_binding: GresBinding,
 }
@@ -134,6 +142,7 @@ impl Default for Request {
             gres: Vec::new(),
             disk: None,
             architecture: None,
+            price_max: None,
             constraint: None,
             prefer: None,
             node_list: Vec::new(),
@@ -155,6 +164,7 @@ impl Default for Request {
             reservation: None,
             switches: None,
             segment: None,
+            one_switch: false,
             gres_binding: GresBinding::default(),
         }
     }
@@ -224,6 +234,9 @@ pub struct GresRequest {
     /// dstack's `gpu: 24GB..`: the memory that each device must have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<Range<Bytes>>,
+    /// dstack's `gpu: {total_memory: 80GB..}`: the memory that the devices of a node must have together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total_memory: Option<Range<Bytes>>,
     #[serde(default, skip_serializing_if = "DeviceMake::is_any")]
     pub make: DeviceMake,
 }

@@ -7,7 +7,7 @@ use crate::cpu_frequency::CpuFrequency;
 use crate::cron::Schedule;
 use crate::dependency::Dependency;
 use crate::fleet::MAIN_PROJECT;
-use crate::id::{BlobRef, JobId, RunId, StepId};
+use crate::id::{BlobRef, CallId, JobId, RunId, StepId};
 use crate::mail::Mail;
 use crate::principal::Principal;
 use crate::request::Request;
@@ -70,6 +70,9 @@ pub struct JobSpec {
     /// dstack's `inactivity_duration`: the job is ended when nobody was connected to it by SSH for so many seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inactivity_s: Option<u32>,
+    /// The call that submitted it, for the lines of logs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<CallId>,
 }
 
 /// dstack's `utilization_policy`: the job is ended when the GPUs of one of its nodes all stayed below this for the window.
@@ -82,6 +85,12 @@ pub struct UtilizationPolicy {
 impl JobSpec {
     pub fn request(&self) -> &Request {
         &self.components[0].request
+    }
+
+    /// Whether it is a run of dstack on several nodes, also one whose groups are jobs of a node each.
+    pub fn is_distributed_run(&self) -> bool {
+        let request = self.request();
+        self.launch.kind == LaunchKind::Task && (request.one_switch || request.nodes.min > 1)
     }
 
     /// The project whose secrets and volumes it may name: the account that it names, else the main one.
@@ -373,6 +382,19 @@ pub struct Retry {
     pub attempts_max: Option<u32>,
 }
 
+impl Retry {
+    /// Whether an end of this kind is one that it makes a new attempt after.
+    pub fn covers(&self, outcome: Outcome) -> bool {
+        match outcome {
+            // dstack counts an instance that it lost among the errors; who names interruptions alone means it as well.
+            Outcome::NodeFail => self.on_interruption || self.on_error,
+            Outcome::Failed | Outcome::OutOfMemory | Outcome::LaunchFailed => self.on_error,
+            Outcome::NoCapacity => self.on_no_capacity,
+            _ => false,
+        }
+    }
+}
+
 /// `--signal=[RB:]SIG[@seconds]`: sent that long before the time limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SignalBefore {
@@ -542,6 +564,9 @@ pub enum Outcome {
     /// The request's wait policy ran out before it could start.
     NoCapacity,
 }
+
+/// Where a process runs whose working directory is not there, or not for its user; relative output files are there too.
+pub const WORK_DIR_FALLBACK: &str = "/tmp";
 
 /// Slurm's pair `code:signal`.
 #[derive(

@@ -1,6 +1,7 @@
 //! Where jobs run: nodes, the partitions and fleets over them, the network between them, reservations of them, and what
 //! the site has configured to be done on them; volumes.
 
+pub mod dynamic_node;
 pub mod fleet;
 pub mod gpu_health;
 pub mod gpu_series;
@@ -15,4 +16,5 @@ pub mod select;
 pub mod site;
 pub mod ssh_fleet;
 pub mod topology;
+pub mod trigger;
 pub mod volume;

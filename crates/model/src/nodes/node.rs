@@ -5,6 +5,7 @@ use crate::cpuset::CpuSet;
 use crate::gpu::ComputeCapability;
 use crate::gpu_health::GpuReading;
 use crate::gres::GPU;
+use crate::price::Price;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -54,6 +55,9 @@ pub struct NodeConfig {
     /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocks: Option<u32>,
+    /// What an hour of it costs, where the site says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price: Option<Price>,
     /// `State=` of the configuration for a node never seen before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial: Option<AdminState>,
@@ -62,6 +66,9 @@ pub struct NodeConfig {
     /// `State=CLOUD`: there is no machine until the node is powered up.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cloud: bool,
+    /// No configuration file names it: see [`crate::dynamic_node`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dynamic: bool,
 }
 
 /// A family of processors, as dstack tells them apart.
@@ -125,9 +132,11 @@ impl NodeConfig {
             architecture: None,
             fleet: static_fleet(),
             blocks: None,
+            price: None,
             initial: None,
             initial_reason: None,
             cloud: false,
+            dynamic: false,
         }
     }
 

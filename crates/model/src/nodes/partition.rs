@@ -77,6 +77,28 @@ pub struct Partition {
     pub billing_weights: BTreeMap<String, f64>,
     #[serde(default, skip_serializing_if = "PartitionPower::is_default")]
     pub power: PartitionPower,
+    #[serde(default, skip_serializing_if = "DynamicMembers::is_none")]
+    pub dynamic_members: DynamicMembers,
+}
+
+/// Which dynamic nodes a partition takes in: all (`Nodes=ALL`), or those with one of these features (`NodeSet=… Feature=…`).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DynamicMembers {
+    #[serde(default)]
+    pub all: bool,
+    #[serde(default)]
+    pub features: Vec<String>,
+}
+
+impl DynamicMembers {
+    pub fn is_none(&self) -> bool {
+        !self.all && self.features.is_empty()
+    }
+
+    /// Whether a node with these features is one of them.
+    pub fn admits(&self, features: &[String]) -> bool {
+        self.all || features.iter().any(|feature| self.features.contains(feature))
+    }
 }
 
 fn unlimited() -> TimeLimit {
@@ -124,6 +146,7 @@ impl Partition {
             over_time_limit: None,
             billing_weights: BTreeMap::new(),
             power: PartitionPower::default(),
+            dynamic_members: DynamicMembers::default(),
         }
     }
 }

@@ -15,12 +15,15 @@ pub enum PowerState {
     PowerDownPending {
         drains: bool,
     },
-    /// It is not to be used before `SuspendTimeout` is over. `then_up`: it is powered up again after that.
+    /// It is not to be used before `SuspendTimeout` is over. `then_up`: it is powered up again after that. `answered`: that was
+    /// over once, and the machine answered all the same: it is slow to go, or does not go at all.
     PoweringDown {
         since: Timestamp,
         called: bool,
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         then_up: bool,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        answered: bool,
     },
     PoweredDown,
     /// Powered down, and to be powered up as soon as `ResumeRate` permits.
@@ -82,8 +85,8 @@ impl PowerState {
     /// The state once the program that was due has been called.
     pub fn after_program(self, program: PowerProgram) -> Self {
         match (self, program) {
-            (Self::PoweringDown { since, then_up, .. }, PowerProgram::Suspend) => {
-                Self::PoweringDown { since, called: true, then_up }
+            (Self::PoweringDown { since, then_up, answered, .. }, PowerProgram::Suspend) => {
+                Self::PoweringDown { since, called: true, then_up, answered }
             }
             (Self::PoweringUp { since, .. }, PowerProgram::Resume) => {
                 Self::PoweringUp { since, called: true }
@@ -289,6 +292,7 @@ pub enum ExemptState {
     Cloud,
     Down,
     Drain,
+    DynamicNorm,
     Fail,
     InvalidReg,
     Maintenance,
@@ -347,7 +351,12 @@ mod tests {
         let states = [
             (PowerState::PoweringUp { since: SINCE, called: false }, PowerProgram::Resume),
             (
-                PowerState::PoweringDown { since: SINCE, called: false, then_up: true },
+                PowerState::PoweringDown {
+                    since: SINCE,
+                    called: false,
+                    then_up: true,
+                    answered: false,
+                },
                 PowerProgram::Suspend,
             ),
             (PowerState::ResumeFailed, PowerProgram::ResumeFail),
@@ -364,7 +373,12 @@ mod tests {
     #[test]
     fn rates_are_of_one_minute_and_zero_is_without_limit() {
         let policy = PowerPolicy { suspend_rate: 2, resume_rate: 0, ..PowerPolicy::default() };
-        let down = PowerState::PoweringDown { since: SINCE, called: false, then_up: false };
+        let down = PowerState::PoweringDown {
+            since: SINCE,
+            called: false,
+            then_up: false,
+            answered: false,
+        };
         let mut counts = PowerCounts::default();
         counts.add(down, SINCE);
         assert_eq!(counts.left(&policy, SINCE), (1, usize::MAX));

@@ -115,6 +115,7 @@ impl SshFleet {
             initial: None,
             initial_reason: None,
             cloud: false,
+            dynamic: false,
             ..found
         }
     }

@@ -30,6 +30,31 @@ pub fn expand(list: &str) -> Result<Vec<String>, GrammarError> {
     Ok(names)
 }
 
+/// Whether `name` is one of those that `list` stands for, without making all of them.
+pub fn contains(list: &str, name: &str) -> bool {
+    let Ok(terms) = split_terms(list) else { return false };
+    let mut terms = terms.into_iter().filter_map(|term| parse_term(list, term).ok());
+    terms.any(|pieces| is_made_of(&pieces, name))
+}
+
+/// Whether the pieces make up this name. A number has as many digits as are there: digits that follow it are text of the list,
+/// so that each count of digits is tried.
+fn is_made_of(pieces: &[Piece<'_>], name: &str) -> bool {
+    match pieces.split_first() {
+        None => name.is_empty(),
+        Some((Piece::Text(text), rest)) => {
+            name.strip_prefix(text).is_some_and(|name| is_made_of(rest, name))
+        }
+        Some((Piece::Numbers(ranges), rest)) => {
+            let digits = name.bytes().take(DIGITS_MAX).take_while(u8::is_ascii_digit).count();
+            (1..=digits).any(|count| {
+                let (number, name) = name.split_at(count);
+                ranges.iter().any(|range| range.has(number)) && is_made_of(rest, name)
+            })
+        }
+    }
+}
+
 /// One name list in Slurm's short form, in the order given: runs of neighbours are merged (`node[1-3,7],x1`), nothing is moved.
 pub fn compress<I>(names: I) -> String
 where
@@ -114,6 +139,14 @@ impl NumberRange {
         } else {
             format!("{first:0width$}-{last:0width$}")
         }
+    }
+
+    /// Whether it has a number that is written so.
+    fn has(&self, digits: &str) -> bool {
+        let width = self.width;
+        number(digits).is_some_and(|n| {
+            (self.first..=self.last).contains(&n) && format!("{n:0width$}") == digits
+        })
     }
 
     fn names(&self) -> impl Iterator<Item = String> + '_ {
@@ -246,6 +279,48 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_is_found_in_a_list_exactly_if_the_list_stands_for_it() {
+        let lists =
+            ["n[1-3,7]", "n[08-11]-ib,x", "a[1-2]1", "r[1-2]c[01-02]", "n[1-", "", "a1,b[5]"];
+        let names = [
+            "n1",
+            "n3",
+            "n4",
+            "n7",
+            "n01",
+            "n08",
+            "n08-ib",
+            "n8-ib",
+            "n10-ib",
+            "n12-ib",
+            "x",
+            "a11",
+            "a21",
+            "a31",
+            "a1",
+            "a111",
+            "r1c01",
+            "r2c02",
+            "r2c2",
+            "r3c01",
+            "r1c011",
+            "b5",
+            "b",
+            "",
+            "n",
+            "n18446744073709551617",
+        ];
+        for list in lists {
+            let all = expand(list).unwrap_or_default();
+            for name in names {
+                let expected = all.iter().any(|known| known == name);
+                assert_eq!(contains(list, name), expected, "{name:?} in {list:?}");
+            }
+            assert!(all.iter().all(|name| contains(list, name)), "{list}");
+        }
+    }
 
     #[test]
     fn lists_expand_to_names() {

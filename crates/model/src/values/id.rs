@@ -15,6 +15,49 @@ impl fmt::Display for JobId {
     }
 }
 
+/// The id of a client's call: the lines of server and node that belong to it have it in their logs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct CallId(Box<str>);
+
+impl CallId {
+    pub const BYTES_MAX: usize = 64;
+
+    /// Letters, digits, `.`, `_` and `-`: it stands in lines of logs.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        let fits = !text.is_empty() && text.len() <= Self::BYTES_MAX && text.chars().all(is_plain);
+        fits.then(|| Self(text.into()))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for CallId {
+    type Error = crate::grammar::GrammarError;
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        Self::parse(&text).ok_or_else(|| crate::grammar::GrammarError {
+            what: "call id",
+            expected: format!("at most {} letters, digits, '.', '_' and '-'", Self::BYTES_MAX),
+            value: text,
+        })
+    }
+}
+
+impl From<CallId> for String {
+    fn from(id: CallId) -> Self {
+        id.0.into()
+    }
+}
+
 /// A run's identity: dstack's UUID. Random bits come in with the command that makes the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunId(pub u128);

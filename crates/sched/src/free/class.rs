@@ -44,7 +44,7 @@ fn class_hash(config: &NodeConfig) -> u64 {
     (config.cpus, config.sockets, config.cores_per_socket, config.threads_per_core)
         .hash(&mut hasher);
     (config.memory.0, config.memory_reserved.0, config.tmp_disk.0, config.weight).hash(&mut hasher);
-    (&config.features, &config.cpus_reserved, config.architecture).hash(&mut hasher);
+    (&config.features, &config.cpus_reserved, config.architecture, config.price).hash(&mut hasher);
     for line in &config.gres {
         (&line.name, &line.kind, line.count, line.first_index).hash(&mut hasher);
     }
@@ -68,6 +68,7 @@ fn are_alike(a: &NodeConfig, b: &NodeConfig) -> bool {
         && (a.memory, a.memory_reserved, a.tmp_disk) == (b.memory, b.memory_reserved, b.tmp_disk)
         && a.cpus_reserved == b.cpus_reserved
         && a.architecture == b.architecture
+        && a.price == b.price
         && a.features == b.features
         && lines_alike()
 }

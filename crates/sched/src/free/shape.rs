@@ -9,7 +9,7 @@ use crate::gate;
 use crate::index::Rank;
 use crate::memo::{Baseline, NeedsCache, ShapeKey};
 use crate::place::demand::{Demand, Tasks};
-use crate::place::{FreeNodes, place};
+use crate::place::{FreeNodes, candidates, place, settle_switch_level};
 use crate::reservation::ReservationAccess;
 use crate::topology::Switches;
 use crate::view::{SchedulerPolicy, View};
@@ -96,6 +96,10 @@ impl<'a> Shape<'a> {
         demand.switches = switches.filter(|known| known.matter_to(request)).cloned();
         let most = request.switches.filter(|_| !key.switches_waived);
         demand.switches_max = most.map(|most| most.count);
+        if request.one_switch {
+            let empty = EmptyNodes { view, in_service_only: false };
+            settle_switch_level(&mut demand, &empty, &candidates(view, key.partition));
+        }
         let time_limit = gate::time_limit(request, &info.partition);
         let short = request.time_min.filter(|least| *least < time_limit);
         Self {

@@ -47,7 +47,12 @@ pub struct Demand<'a> {
     pub switches: Option<Arc<Switches>>,
     /// The most leaf switches that the job may span.
     pub switches_max: Option<u32>,
+    /// The level of the one switch that all nodes must be below; [`NO_LEVEL`] where none is large enough.
+    pub switch_level: Option<u32>,
 }
+
+/// The level of no switch.
+pub const NO_LEVEL: u32 = u32::MAX;
 
 /// How the tasks are spread over the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +71,8 @@ pub struct GresDemand {
     /// The kinds are models.
     pub by_model: bool,
     pub device_memory: Option<Range<Bytes>>,
+    /// The memory of all units of a node together.
+    pub total_memory: Option<Range<Bytes>>,
     pub make: DeviceMake,
     pub per_node: u64,
     pub per_task: u64,
@@ -132,6 +139,7 @@ impl<'a> Demand<'a> {
             },
             switches: None,
             switches_max: None,
+            switch_level: None,
         }
     }
 
@@ -288,6 +296,7 @@ fn gather(requests: &[GresRequest]) -> Vec<GresDemand> {
                 && d.kinds == request.kinds
                 && d.by_model == request.by_model
                 && d.device_memory == request.device_memory
+                && d.total_memory == request.total_memory
                 && d.make == request.make
         };
         let at = demands.iter().position(same).unwrap_or_else(|| {
@@ -296,6 +305,7 @@ fn gather(requests: &[GresRequest]) -> Vec<GresDemand> {
                 kinds: request.kinds.clone(),
                 by_model: request.by_model,
                 device_memory: request.device_memory,
+                total_memory: request.total_memory,
                 make: request.make,
                 per_node: 0,
                 per_task: 0,
@@ -341,6 +351,7 @@ fn tasks_of(request: &Request, gres: &mut Vec<GresDemand>) -> Tasks {
                 make: DeviceMake::default(),
                 count: gpus,
                 device_memory: None,
+                total_memory: None,
             };
             gres.extend(gather(&[implied]));
         }

@@ -32,6 +32,7 @@ pub fn is_of_class(demand: &Demand<'_>, config: &NodeConfig) -> bool {
         && has_memory(demand, config)
         && request.disk.is_none_or(|disk| disk <= config.tmp_disk)
         && is_of_architecture(request, config)
+        && is_within_price(request, config)
         && request.sockets_per_node.is_none_or(|sockets| sockets <= config.sockets)
         && request.cores_per_socket.is_none_or(|cores| cores <= config.cores_per_socket)
         && request.threads_per_core.is_none_or(|threads| threads <= config.threads_per_core)
@@ -40,6 +41,11 @@ pub fn is_of_class(demand: &Demand<'_>, config: &NodeConfig) -> bool {
 /// A node that has never answered may be of any architecture.
 pub fn is_of_architecture(request: &Request, config: &NodeConfig) -> bool {
     request.architecture.zip(config.architecture).is_none_or(|(asked, has)| asked == has)
+}
+
+/// A node without a price costs nothing.
+pub fn is_within_price(request: &Request, config: &NodeConfig) -> bool {
+    request.price_max.is_none_or(|most| config.price.unwrap_or_default() <= most)
 }
 
 /// Where memory is not consumed, a node must still have as much as the job asks for.

@@ -4,9 +4,11 @@ use super::demand::GresDemand;
 use crate::free::cores;
 use crate::free::node_free::GresLineFree;
 use model::allocation::GresShare;
+use model::amount::Bytes;
 use model::cpuset::CpuSet;
 use model::gpu_model;
 use model::node::{NodeConfig, NodeGres};
+use std::ops::RangeInclusive;
 
 /// Whether units of this line serve the demand. A demand for memory is served if one of the sizes that the devices may
 /// have fits: what was measured, or what their kind says. Devices whose size or compute capability nobody knows serve no
@@ -20,11 +22,7 @@ pub fn serves(line: &NodeGres, demand: &GresDemand) -> bool {
         };
         demand.kinds.is_empty() || demand.kinds.iter().any(is_kind)
     };
-    let memory_fits = || {
-        demand.device_memory.as_ref().is_none_or(|range| {
-            gpu_model::memory_sizes(kind, line.device_memory).any(|size| range.contains(&size))
-        })
-    };
+    let memory_fits = || demand.device_memory.is_none() || sizes(line, demand).next().is_some();
     let make_fits = || {
         let vendor = demand.make.vendor.zip(gpu_model::vendor(kind, &line.files));
         let capability = demand.make.compute_capability;
@@ -35,6 +33,57 @@ pub fn serves(line: &NodeGres, demand: &GresDemand) -> bool {
             })
     };
     line.name == demand.name && kind_fits() && memory_fits() && make_fits()
+}
+
+/// The sizes that the devices of a line may have, as far as the demand takes them.
+fn sizes<'a>(line: &'a NodeGres, demand: &'a GresDemand) -> impl Iterator<Item = Bytes> + 'a {
+    let kind = line.kind.as_deref().unwrap_or_default();
+    let fits =
+        |size: &Bytes| demand.device_memory.as_ref().is_none_or(|range| range.contains(size));
+    gpu_model::memory_sizes(kind, line.device_memory).filter(fits)
+}
+
+/// Whether so many units of the line have the memory together that the demand asks for.
+fn has_total_memory(line: &NodeGres, demand: &GresDemand, count: u64) -> bool {
+    demand.total_memory.as_ref().is_none_or(|total| {
+        sizes(line, demand).any(|each| total.contains(&Bytes(each.0.saturating_mul(count))))
+    })
+}
+
+/// The most units of a node that are tried for a total of memory.
+const COUNTS_MAX: u64 = 1024;
+
+/// The counts within `range` with which the units of an empty node have the memory together that the demand asks for. Units of
+/// different sizes may be mixed: each of these counts fits with every size alone, so with any mixture.
+fn counts_by_memory<'a>(
+    config: &'a NodeConfig,
+    demand: &'a GresDemand,
+    range: RangeInclusive<u64>,
+) -> impl DoubleEndedIterator<Item = u64> + 'a {
+    let serving = |line: &&NodeGres| serves(line, demand);
+    let all: u64 = config.gres.iter().filter(serving).map(|line| line.count).sum();
+    let most = (*range.end()).min(all).min(COUNTS_MAX);
+    (*range.start()..=most).filter(move |&count| {
+        let lines = config.gres.iter().filter(serving);
+        let fitting = lines.filter(|line| has_total_memory(line, demand, count));
+        fitting.map(|line| line.count).sum::<u64>() >= count
+    })
+}
+
+/// The fewest units of an empty node, at least `least`, that serve the demand; `None` where no count has the memory.
+pub fn fewest(config: &NodeConfig, demand: &GresDemand, least: u64) -> Option<u64> {
+    if demand.total_memory.is_none() || least == 0 {
+        return Some(least);
+    }
+    counts_by_memory(config, demand, least..=demand.most.unwrap_or(u64::MAX)).next()
+}
+
+/// The most units of an empty node, from `least` to `most`, that serve the demand; `least` is known to.
+pub fn most(config: &NodeConfig, demand: &GresDemand, least: u64, most: u64) -> u64 {
+    if demand.total_memory.is_none() {
+        return most;
+    }
+    counts_by_memory(config, demand, least..=most).next_back().unwrap_or(least)
 }
 
 /// How many units each line gives so that every demand has its count; `None` if they do not suffice. The most particular
@@ -50,6 +99,7 @@ pub fn divide(
     for (demand, &count) in demands.iter().zip(counts).filter(|(_, count)| **count > 0) {
         let mut lines: Vec<usize> =
             (0..config.gres.len()).filter(|&at| serves(&config.gres[at], demand)).collect();
+        lines.retain(|&at| has_total_memory(&config.gres[at], demand, count));
         let left = |taken: &[u64], at: usize| free(at) - taken[at];
         if demand.per_socket > 0 && lines.iter().all(|&at| config.gres[at].cores.is_some()) {
             take_by_socket(config, &lines, &free, &mut taken, (demand.per_socket, count))?;

@@ -15,10 +15,11 @@ pub mod offer;
 use crate::free::cores;
 use crate::free::node_free::NodeFree;
 use crate::view::View;
-use demand::{Demand, Tasks};
+use demand::{Demand, NO_LEVEL, Tasks};
 use model::allocation::NodeShare;
 use model::constraint::Constraint;
 use model::node::NodeConfig;
+use model::price::Price;
 use node_set::NodeCapacity;
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -37,16 +38,18 @@ pub struct Placement {
     pub shares: Vec<(u32, NodeShare)>,
 }
 
-/// The nodes of a partition in the order in which they are tried: lowest weight first, then in the order of the nodes.
+/// The nodes of a partition in the order in which they are tried: lowest weight first, then lowest price, then in the order of
+/// the nodes.
 pub fn candidates(view: &View, partition: u32) -> Arc<[u32]> {
     let members = view.partitions.get(partition as usize).map_or(&[][..], |p| &p.nodes);
-    let mut keyed: Vec<(u32, u32)> = members
-        .iter()
-        .filter_map(|&node| Some((view.nodes.get(node as usize)?.config.weight, node)))
-        .collect();
+    let key = |&node: &u32| {
+        let config = &view.nodes.get(node as usize)?.config;
+        Some((config.weight, config.price.unwrap_or_default(), node))
+    };
+    let mut keyed: Vec<(u32, Price, u32)> = members.iter().filter_map(key).collect();
     keyed.sort_unstable();
     keyed.dedup();
-    keyed.into_iter().map(|(_, node)| node).collect()
+    keyed.into_iter().map(|(_, _, node)| node).collect()
 }
 
 /// Places the job on some of these nodes, if it can be done.
@@ -105,10 +108,31 @@ fn place_among(demand: &Demand<'_>, space: &impl FreeNodes, nodes: &[u32]) -> Op
             && demand.request.segment.is_none_or(|each| switches.is_in_segments(on(), each))
     };
     let least = demand.nodes_min as usize;
-    let mut narrowed = switches.narrowed(nodes).filter(|nodes| nodes.len() >= least);
-    narrowed
-        .find_map(|nodes| place_anywhere(demand, space, &nodes).filter(is_near))
-        .or_else(|| place_anywhere(demand, space, nodes).filter(is_near))
+    let level = demand.switch_level;
+    let mut narrowed = switches.narrowed(nodes, level).filter(|nodes| nodes.len() >= least);
+    let below_one =
+        narrowed.find_map(|nodes| place_anywhere(demand, space, &nodes).filter(is_near));
+    if level.is_some() {
+        return below_one;
+    }
+    below_one.or_else(|| place_anywhere(demand, space, nodes).filter(is_near))
+}
+
+/// Settles below which switches a job may be that is to be below one: those of the lowest level at which one could hold it
+/// if its nodes were empty. It waits for such a switch rather than lie below a higher one.
+pub fn settle_switch_level(demand: &mut Demand<'_>, empty: &impl FreeNodes, nodes: &[u32]) {
+    let Some(switches) = demand.switches.clone().filter(|_| demand.request.one_switch) else {
+        return;
+    };
+    let holds = |level: &u32| {
+        let within = Demand { switch_level: Some(*level), ..demand.clone() };
+        place(&within, empty, nodes).is_some()
+    };
+    let found = switches.levels().into_iter().find(holds);
+    demand.switch_level = match found {
+        None if switches.are_blocks() => None,
+        found => found.or(Some(NO_LEVEL)),
+    };
 }
 
 fn place_anywhere(demand: &Demand<'_>, space: &impl FreeNodes, nodes: &[u32]) -> Option<Placement> {

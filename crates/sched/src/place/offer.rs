@@ -4,6 +4,7 @@
 
 use super::amounts::Amounts;
 use super::demand::Demand;
+use super::gres;
 use super::memory::portion;
 use crate::free::cores;
 use model::amount::Bytes;
@@ -27,8 +28,9 @@ pub fn share(
     let cpus_min =
         asked.min.saturating_mul(tasks).max(demand.request.cpus_per_node.unwrap_or(1)).max(1);
     let cores_min = u64::from(cpus_min.div_ceil(threads));
-    let least: Vec<u64> =
-        demand.gres.iter().zip(of_totals).map(|(g, part)| g.on_node(tasks, *part)).collect();
+    let least = demand.gres.iter().zip(of_totals);
+    let least = least.map(|(g, part)| gres::fewest(config, g, g.on_node(tasks, *part)));
+    let least: Vec<u64> = least.collect::<Option<_>>()?;
     let gpus = demand.gres.iter().zip(&least).filter(|(g, _)| g.name == GPU);
     let gpus_min: u64 = gpus.map(|(_, count)| count).sum();
     let memory_min = memory_min(demand, config, cpus_min, gpus_min);
@@ -53,7 +55,11 @@ pub fn share(
         // A request whose minimum is zero gets no GPU: others can use it.
         let is_gpu = g.name == GPU && least > 0;
         let of_blocks = gpus_total * blocks / blocks_total;
-        if is_gpu { of_blocks.min(g.most.unwrap_or(u64::MAX)).max(least) } else { least }
+        if !is_gpu {
+            return least;
+        }
+        let most = of_blocks.min(g.most.unwrap_or(u64::MAX)).max(least);
+        gres::most(config, g, least, most)
     });
     let cores = u32::try_from(cores).ok()?;
     Some(Amounts { tasks, cores, cpus: cores * threads, memory, gres: gres.collect() })

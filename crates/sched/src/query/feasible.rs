@@ -5,7 +5,8 @@ use crate::free::node_free::NodeFree;
 use crate::free::shape::EmptyNodes;
 use crate::gate;
 use crate::place::demand::{Demand, GresDemand, Tasks};
-use crate::place::{candidates, fit, gres, place};
+use crate::place::{candidates, fit, gres, place, settle_switch_level};
+use crate::topology::Switches;
 use crate::view::View;
 use model::node::NodeConfig;
 use model::reason::{NeverFits, Refusal, UnmetConstraint};
@@ -79,10 +80,27 @@ fn never_fits(view: &View, request: &Request, partition: u32, uid: u32) -> Optio
         demand.tasks = Tasks::PerNode(demand.tasks_on_each());
     }
     let space = EmptyNodes { view, in_service_only: false };
-    match place(&demand, &space, &candidates) {
-        Some(_) => None,
-        None => Some(diagnose(view, &demand, &candidates)),
+    if place(&demand, &space, &candidates).is_none() {
+        return Some(diagnose(view, &demand, &candidates));
     }
+    if !request.one_switch {
+        return None;
+    }
+    let switches = Switches::of(view)?;
+    demand.switches = Some(switches.clone());
+    settle_switch_level(&mut demand, &space, &candidates);
+    if place(&demand, &space, &candidates).is_some() {
+        return None;
+    }
+    let (each, nothing) = (demand.tasks_on_each(), vec![0; demand.gres.len()]);
+    let holds_part = |node: &u32| {
+        let config = &*view.nodes[*node as usize].config;
+        let fits = || fit::fits(&demand, config, &NodeFree::empty(config), each, &nothing);
+        fit::is_of_sort(&demand, config) && fits()
+    };
+    let fits: Vec<u32> = candidates.iter().copied().filter(holds_part).collect();
+    let most = switches.narrowed(&fits, None).map(|nodes| nodes.len() as u64).max();
+    Some(NeverFits::Switch { asked: u64::from(demand.nodes_min), most: most.unwrap_or(0) })
 }
 
 /// Why an empty node of this kind could not hold its part of the job.
@@ -109,6 +127,11 @@ fn diagnose(view: &View, demand: &Demand<'_>, candidates: &[u32]) -> NeverFits {
         && !all().any(|config| fit::is_of_architecture(request, config))
     {
         return NeverFits::Architecture(asked);
+    }
+    if let Some(most) = request.price_max
+        && !all().any(|config| fit::is_within_price(request, config))
+    {
+        return NeverFits::Price { most };
     }
     if let Some(layout) = layout_nowhere(request, all()) {
         return layout;
@@ -168,6 +191,10 @@ fn gres_name(wanted: &GresDemand) -> String {
     if let Some(memory) = &wanted.device_memory {
         name.push_str(&format!(" with {} of memory", memory.map(|bytes| bytes.format_dstack())));
     }
+    if let Some(memory) = &wanted.total_memory {
+        let memory = memory.map(|bytes| bytes.format_dstack());
+        name.push_str(&format!(" with {memory} of memory together"));
+    }
     if let Some(vendor) = wanted.make.vendor {
         name.push_str(&format!(" of {}", vendor.as_str()));
     }
@@ -208,6 +235,11 @@ fn lack_on_every_node(demand: &Demand<'_>, nodes: &[&NodeConfig]) -> Option<Neve
     }
     demand.gres.iter().enumerate().find_map(|(at, wanted)| {
         let has = |config: &NodeConfig| -> u64 {
+            let least = asked(config).gres[at];
+            // No number of them has the memory together: there is none that serves.
+            if gres::fewest(config, wanted, least).is_none() {
+                return 0;
+            }
             let lines = config.gres.iter().filter(|line| gres::serves(line, wanted));
             lines.map(|line| line.count).sum()
         };

@@ -1,7 +1,7 @@
 //! Cores close to devices, nodes close to each other, and licenses.
 
 use crate::testing::*;
-use crate::view::View;
+use crate::view::{PendingJob, View};
 use insta::assert_snapshot;
 use model::cpuset::CpuSet;
 use model::request::{GresBinding, Per, Switches};
@@ -123,6 +123,109 @@ fn job_waits_for_its_switches_as_long_as_it_asked_to() {
     assert_snapshot!(text(&busy().with_jobs([one_switch(9, 100)]).plan()), @r#"
     9 starts: node2 cpu 0-31 mem 1024M x1; node3 cpu 0-31 mem 1024M x1; node5 cpu 0-31 mem 1024M x1
     "#);
+}
+
+fn below_one(id: u32, nodes: u32) -> PendingJob {
+    job(id).nodes(nodes).cpus(32).asking(|r| r.one_switch = true)
+}
+
+#[test]
+fn distributed_run_waits_for_one_switch_and_never_spans_two() {
+    // Two nodes are free on each leaf. Another job of three nodes spans the leaves; the run waits, however long.
+    let mut view = tree().with_jobs([
+        job(1).cpus(32).asking(|r| r.node_list = vec!["node1".to_string()]).for_min(10),
+        job(2).cpus(32).asking(|r| r.node_list = vec!["node4".to_string()]).for_min(20),
+    ]);
+    let plan = view.plan();
+    view.carry_out(&plan);
+    let long_ago = Timestamp::from_secs(NOW.secs() - 1_000_000);
+    let run = below_one(9, 3).with(|w| w.submit = long_ago);
+    assert_snapshot!(text(&view.clone().with_jobs([run]).plan()), @r#"
+    9 waits: Resources
+    9 expected in 10 min on node1,node2,node3
+    "#);
+    let other = job(9).nodes(3).cpus(32);
+    assert_snapshot!(text(&view.clone().with_jobs([other]).plan()), @r#"
+    9 starts: node2 cpu 0-31 mem 1024M x1; node3 cpu 0-31 mem 1024M x1; node5 cpu 0-31 mem 1024M x1
+    "#);
+    assert_snapshot!(text(&view.with_jobs([below_one(9, 2)]).plan()), @r#"
+    9 starts: node2 cpu 0-31 mem 1024M x1; node3 cpu 0-31 mem 1024M x1
+    "#);
+}
+
+#[test]
+fn distributed_run_is_below_the_lowest_switch_that_is_large_enough() {
+    // No leaf has four nodes, so the root is the lowest switch for it.
+    assert_snapshot!(text(&tree().with_jobs([below_one(9, 4)]).plan()), @r#"
+    9 starts: node1 cpu 0-31 mem 1024M x1; node2 cpu 0-31 mem 1024M x1; node3 cpu 0-31 mem 1024M x1; node4 cpu 0-31 mem 1024M x1
+    "#);
+    // The topology is optional for others, not for it.
+    let mut view = tree();
+    let mut topology = (**view.topology.as_ref().expect("a tree")).clone();
+    topology.optional = true;
+    view.topology = Some(Arc::new(topology));
+    let first = job(1).cpus(32).asking(|r| r.node_list = vec!["node1".to_string()]);
+    assert_snapshot!(text(&view.with_jobs([first, below_one(9, 3)]).plan()), @r#"
+    1 starts: node1 cpu 0-31 mem 1024M x1
+    9 starts: node4 cpu 0-31 mem 1024M x1; node5 cpu 0-31 mem 1024M x1; node6 cpu 0-31 mem 1024M x1
+    "#);
+}
+
+/// The leaves without the root: two networks.
+fn two_trees() -> View {
+    let mut view = tree();
+    let mut topology = (**view.topology.as_ref().expect("a tree")).clone();
+    topology.switches.retain(|switch| switch.name != "root");
+    view.topology = Some(Arc::new(topology));
+    view
+}
+
+#[test]
+fn distributed_run_that_no_switch_can_hold_is_refused_at_submit() {
+    let refusal = |view: &View, nodes: u32| {
+        let run = below_one(9, nodes);
+        let refused = crate::query::feasible::check(view, &run.spec, &run.partitions);
+        refused.err().map(|why| why.to_string())
+    };
+    let never = "no node can ever satisfy the request: 4 nodes below one switch, the largest has 3 that fit";
+    assert_eq!(refusal(&two_trees(), 4).as_deref(), Some(never));
+    assert_eq!(refusal(&two_trees(), 3), None);
+    assert_eq!(refusal(&tree(), 6), None);
+    assert_eq!(refusal(&cluster(gpu_nodes(6)), 6), None, "without a topology all is one network");
+    // Where a topology comes later, it says that nothing will ever do.
+    let plan = two_trees().with_jobs([below_one(9, 4)]).plan();
+    assert_eq!(text(&plan), "9 waits: BadConstraints\n");
+}
+
+#[test]
+fn nodes_of_a_fleet_over_ssh_are_one_network_beside_the_topology() {
+    let mut view = tree();
+    for node in &mut view.nodes[3..] {
+        Arc::make_mut(&mut Arc::make_mut(node).config).fleet = "lab".to_string();
+    }
+    let mut topology = (**view.topology.as_ref().expect("a tree")).clone();
+    topology.switches.retain(|switch| switch.name == "left");
+    view.topology = Some(Arc::new(topology));
+    assert_snapshot!(text(&view.clone().with_jobs([below_one(1, 3), below_one(2, 3)]).plan()), @r#"
+    1 starts: node1 cpu 0-31 mem 1024M x1; node2 cpu 0-31 mem 1024M x1; node3 cpu 0-31 mem 1024M x1
+    2 starts: node4 cpu 0-31 mem 1024M x1; node5 cpu 0-31 mem 1024M x1; node6 cpu 0-31 mem 1024M x1
+    "#);
+    assert_eq!(text(&view.with_jobs([below_one(1, 4)]).plan()), "1 waits: BadConstraints\n");
+}
+
+#[test]
+fn distributed_run_is_in_one_block_or_where_none_is_large_enough_in_several() {
+    let mut view = two_trees();
+    let mut topology = (**view.topology.as_ref().expect("a tree")).clone();
+    topology.block_sizes = vec![3];
+    view.topology = Some(Arc::new(topology));
+    let first = || job(1).cpus(32).asking(|r| r.node_list = vec!["node1".to_string()]);
+    assert_snapshot!(text(&view.clone().with_jobs([first(), below_one(2, 3)]).plan()), @r#"
+    1 starts: node1 cpu 0-31 mem 1024M x1
+    2 starts: node4 cpu 0-31 mem 1024M x1; node5 cpu 0-31 mem 1024M x1; node6 cpu 0-31 mem 1024M x1
+    "#);
+    let plan = view.with_jobs([below_one(2, 4)]).plan();
+    assert!(text(&plan).starts_with("2 starts: node1"), "{}", text(&plan));
 }
 
 #[test]

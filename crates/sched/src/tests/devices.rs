@@ -29,6 +29,7 @@ pub fn wanting(id: u32, name: &str, count: u64) -> crate::view::PendingJob {
             by_model: false,
             make: DeviceMake::default(),
             device_memory: None,
+            total_memory: None,
         }];
     })
 }

@@ -1,12 +1,12 @@
 //! Where jobs go: golden plans.
 
 use crate::testing::*;
-use crate::view::View;
+use crate::view::{PendingJob, View};
 use insta::assert_snapshot;
 use model::amount::Bytes;
 use model::constraint::Constraint;
 use model::cpuset::CpuSet;
-use model::node::{Architecture, NodeConfig};
+use model::node::{Architecture, NodeConfig, NodeGres};
 use model::partition::DefaultMemory;
 use model::range::Range;
 use model::request::{Grant, Memory, Per, Sharing};
@@ -247,6 +247,62 @@ fn an_offer_is_the_smallest_number_of_blocks_clipped_to_the_ranges() {
     3 starts: node1 cpu 12-13 mem 8192M gpu:h100[3] x1
     4 starts: node1 cpu 14-25 mem 48000M x1
     "#);
+}
+
+/// A run that asks for so much memory of its GPUs together, within a range of counts.
+fn by_memory(id: u32, count: Range<u64>, total_gib: Range<u64>) -> PendingJob {
+    job(id).asking(|r| {
+        r.grant = Grant::Offer;
+        r.memory = Memory::PerNode(Range::at_least(Bytes::from_gib(1)));
+        let mut request = gpu_request(Per::Node, &[], 1);
+        (request.count, request.total_memory) =
+            (count, Some(total_gib.map(|n| Bytes::from_gib(*n))));
+        r.gres = vec![request];
+    })
+}
+
+#[test]
+fn offer_has_as_many_gpus_as_have_the_memory_together() {
+    let any = || Range::at_least(1);
+    let of_80 =
+        || vec![NodeGres { device_memory: Some(Bytes::from_gib(80)), ..gpus("h100", 8, 0) }];
+    // What the kind says counts where nobody has measured; a size that nobody knows serves nothing.
+    let mixed = || vec![gpus("a100_40gb", 4, 0), gpus("h100_80gb", 4, 4)];
+    let unknown = || vec![gpus("card", 8, 0)];
+    let table = [
+        (of_80(), any(), Range::at_least(160), Some("h100[0, 1]")),
+        (of_80(), any(), Range::at_least(161), Some("h100[0, 1, 2]")),
+        (of_80(), any(), Range::between(100, 200), Some("h100[0, 1]")),
+        (of_80(), Range::at_least(3), Range::at_least(80), Some("h100[0, 1, 2]")),
+        (of_80(), any(), Range::exactly(80), Some("h100[0]")),
+        (of_80(), any(), Range::between(90, 150), None),
+        (of_80(), Range::between(1, 2), Range::at_least(240), None),
+        (of_80(), any(), Range::at_least(641), None),
+        (mixed(), any(), Range::at_least(160), Some("h100_80gb[4, 5]")),
+        (mixed(), Range::exactly(4), Range::exactly(160), Some("a100_40gb[0, 1, 2, 3]")),
+        (mixed(), Range::at_least(5), Range::exactly(200), None),
+        (unknown(), any(), Range::at_least(1), None),
+    ];
+    for (gres, count, total, expected) in table {
+        let mut nodes = gpu_nodes(1);
+        nodes[0].gres = gres;
+        let text = plan_text(&cluster(nodes).with_jobs([by_memory(1, count, total)]));
+        let granted = text.split("gpu:").nth(1).map(|rest| rest.trim_end().trim_end_matches(" x1"));
+        assert_eq!(granted, expected, "{count:?} {total:?}: {text}");
+    }
+}
+
+/// The first share leaves too little memory on the node for the second, which waits for it.
+#[test]
+fn memory_of_gpus_together_is_reached_with_what_is_free() {
+    let mut nodes = gpu_nodes(1);
+    nodes[0].gres = vec![gpus("h100_80gb", 4, 0)];
+    let first = by_memory(1, Range::at_least(1), Range::at_least(240));
+    let second = by_memory(2, Range::at_least(1), Range::at_least(160));
+    let third = by_memory(3, Range::at_least(1), Range::at_least(80));
+    let text = plan_text(&cluster(nodes).with_jobs([first, second, third]));
+    assert!(text.contains("1 starts: node1") && text.contains("[0, 1, 2]"), "{text}");
+    assert!(text.contains("2 waits: Resources") && !text.contains("2 starts"), "{text}");
 }
 
 #[test]

@@ -88,16 +88,28 @@ pub async fn admit(shared: &Shared, join: &JoinRequest) -> ToAgent {
         return refused(format!("protocol {} is not spoken here", join.version));
     }
     let end = certificate_end(shared);
+    let attempt = JoinAttempt {
+        hash: token::hash(&join.token),
+        fingerprint: String::new(),
+        certificate_end: end,
+        node: join.node.clone(),
+        dynamic: join.dynamic,
+    };
+    let turned_away = |why: Refusal| {
+        let line = format!("an agent was turned away: {why}");
+        shared.volatile.agent_warnings.warn_of_stranger(&line);
+        refused(why.to_string())
+    };
+    // The token is looked up before anything is signed or written: a stranger without one must cost little.
+    let (ask, context) = (Command::UseToken(attempt.clone()), clock::context(server_principal()));
+    if let Err(why) = shared.read().decide(&ask, &context) {
+        return turned_away(why);
+    }
     let (certificate, fingerprint) = match shared.identity.certify(&join.certificate_request, end) {
         Ok(signed) => signed,
         Err(error) => return refused(format!("the certificate request cannot be used: {error}")),
     };
-    let attempt = JoinAttempt {
-        hash: token::hash(&join.token),
-        fingerprint,
-        certificate_end: end,
-        node: join.node.clone(),
-    };
+    let attempt = JoinAttempt { fingerprint, ..attempt };
     match shared.writer.run(Command::UseToken(attempt), server_principal()).await {
         Ok(Reply::TokenNodes(nodes)) => {
             tracing::info!("an agent joined for {}", hostlist::compress(&nodes));
@@ -107,10 +119,7 @@ pub async fn admit(shared: &Shared, join: &JoinRequest) -> ToAgent {
             ToAgent::Joined(JoinAccepted { certificate, order_key, nodes, expires: Some(end) })
         }
         Ok(_) => refused("the token was not taken".into()),
-        Err(why) => {
-            tracing::warn!("an agent was turned away: {why}");
-            refused(why.to_string())
-        }
+        Err(why) => turned_away(why),
     }
 }
 
@@ -159,5 +168,29 @@ pub async fn renew(shared: &Shared, nodes: Vec<String>, link: &Link, request: &s
             let _ = link.outbox.try_send(ToAgent::Renewed { certificate, expires: end });
         }
         Err(why) => tracing::warn!("{names}: no new certificate: {why}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestServer;
+
+    #[tokio::test]
+    async fn join_without_a_token_is_refused_without_a_signature_or_a_turn_of_the_writer() {
+        let server = TestServer::without_writer();
+        let join = JoinRequest {
+            version: wire::version::PROTOCOL,
+            token: "guessed".into(),
+            certificate_request: "no request".into(),
+            node: None,
+            dynamic: false,
+        };
+        // Nobody takes what is sent to the writer.
+        let answer = tokio::time::timeout(Duration::from_secs(30), admit(&server.shared, &join));
+        let ToAgent::Refused { why } = answer.await.expect("an answer without the writer") else {
+            panic!("a stranger joined");
+        };
+        assert!(why.contains("the join token is wrong"), "{why}");
     }
 }

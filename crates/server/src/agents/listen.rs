@@ -1,5 +1,6 @@
 //! The agents' port: agents dial in over TLS, join once with a token, and then speak for their nodes by certificate.
 
+use crate::agents::dynamic_node;
 use crate::agents::hardware;
 use crate::agents::join::{self, admit};
 use crate::agents::message_bounds;
@@ -17,7 +18,7 @@ use crate::shared::{FoundMachine, Shared};
 use cluster::Command;
 use cluster::command::FleetHostReport;
 use model::bounds;
-use model::node::NodeFacts;
+use model::node::{NodeConfig, NodeFacts};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::collections::HashSet;
 use std::future::Future;
@@ -26,7 +27,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Chain, Join, ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc};
@@ -126,7 +127,7 @@ async fn connection(
         let mut stream = acceptor.accept(socket).await?;
         let mut decoder = Decoder::default();
         let mut first = next_message(&mut stream, &mut decoder).await?;
-        message_bounds::cut_to_bounds("an agent that connects", &mut first);
+        cut_greeting(shared, &mut first);
         if let ToServer::Hello(hello) = &mut first {
             read_further_nodes(shared, &mut stream, &mut decoder, hello).await?;
         }
@@ -168,6 +169,13 @@ async fn connection(
     }
 }
 
+/// Holds what an agent says before it is known to its bounds.
+fn cut_greeting(shared: &Shared, message: &mut ToServer) {
+    if let Some(line) = message_bounds::cut_to_bounds("an agent that connects", message) {
+        shared.volatile.agent_warnings.warn_of_stranger(&line);
+    }
+}
+
 /// Attempts that all parts of a hello may name together.
 const HELLO_ATTEMPTS_MAX: usize = 4 * bounds::LIST_ITEMS.most;
 
@@ -199,7 +207,7 @@ async fn read_further_nodes(
             return Err(io::Error::other("a stranger says too much"));
         }
         let mut next = next_message(stream, decoder).await?;
-        message_bounds::cut_to_bounds("an agent that connects", &mut next);
+        cut_greeting(shared, &mut next);
         let ToServer::Hello(part) = next else {
             return Err(io::Error::other("its hello is not whole"));
         };
@@ -264,7 +272,7 @@ fn authorised_nodes(
         return Err(refused);
     }
     if !refused.is_empty() {
-        tracing::warn!("an agent's hello: {refused}");
+        shared.volatile.agent_warnings.warn_of_stranger(&format!("an agent's hello: {refused}"));
     }
     Ok(nodes)
 }
@@ -307,21 +315,43 @@ fn host_id(shared: &Shared, node: &str, fingerprint: &str) -> Option<String> {
     state.speaks_for(node, fingerprint).then(|| host.id.clone())
 }
 
+/// Has a dynamic node be what its agent says it is.
+async fn register(shared: &Shared, said: &NodeConfig, detected: &NodeConfig, link: &Link) {
+    let own = std::slice::from_ref(&detected.name);
+    let before = policies::of_nodes(shared, own);
+    let declared = dynamic_node::is_declared(&shared.read());
+    let node = dynamic_node::registered(said, detected, link.peer.address, declared);
+    let command = Command::RegisterNode(Box::new(node));
+    if let Err(why) = shared.writer.run(command, server_principal()).await {
+        return tracing::warn!("node {}: not as it says it is: {why}", detected.name);
+    }
+    let after = policies::of_nodes(shared, own);
+    if before != after {
+        let _ = link.outbox.try_send(ToAgent::Policies(after));
+    }
+}
+
 /// Tells the writer that the nodes are up, and the dispatcher what their spools hold.
 async fn reconcile(shared: &Shared, hello: Hello, link: &Link) {
     let runs_jobs = |node: &NodeHello| shared.read().nodes.contains_key(&node.name);
     let mut greeted = Vec::new();
     for node in hello.nodes.into_iter().filter(runs_jobs) {
+        let detected = node.detected;
         // The node of a fleet is as large as its machine.
         if let Some(id) = host_id(shared, &node.name, &link.fingerprint) {
             let own = std::slice::from_ref(&node.name);
             let before = policies::of_nodes(shared, own);
-            let machine = Box::new(node.detected);
+            let machine = Box::new(detected.clone());
             install::report(shared, &node.name, &id, FleetHostReport::Found(machine)).await;
             let after = policies::of_nodes(shared, own);
             if before != after {
                 let _ = link.outbox.try_send(ToAgent::Policies(after));
             }
+        }
+        if let Some(said) = &node.dynamic {
+            // The name is the one that its certificate speaks for, whatever else it says.
+            let name = node.name.clone();
+            register(shared, said, &NodeConfig { name, ..detected.clone() }, link).await;
         }
         // Before the node is up: no job starts on a machine that lacks what its node is said to have.
         hardware::check(shared, std::slice::from_ref(&node.name)).await;
@@ -357,15 +387,22 @@ async fn serve(
     let nodes = match authorised_nodes(shared, &hello, fingerprint) {
         Ok(nodes) => nodes,
         Err(why) => {
-            tracing::warn!("an agent's hello is refused: {why}");
+            let line = format!("an agent's hello is refused: {why}");
+            shared.volatile.agent_warnings.warn_of_stranger(&line);
             return send(&mut stream, &ToAgent::Refused { why }).await;
         }
     };
+    // Each link is an event, a line of the log and an entry of the audit trail for each node.
+    if !shared.volatile.link_rates.take(fingerprint, Instant::now()) {
+        return Err(io::Error::other("it begins links too often"));
+    }
     let own: HashSet<String> = nodes.iter().cloned().collect();
     hello.nodes.retain(|node| own.contains(&node.name));
-    // A fleet's host is nobody's own machine: what it says of itself is held to what can be, before it is kept anywhere.
+    // The host of a fleet, or a dynamic node, is nobody's own machine: what it says of itself is held to what can be, before it is kept anywhere.
     for node in &mut hello.nodes {
-        if shared.read().fleet_host(&node.name).is_some() {
+        let state = shared.read();
+        let is_dynamic = state.dynamic_nodes.contains_key(&node.name);
+        if is_dynamic || state.fleet_host(&node.name).is_some() {
             node.detected = found_machine::within_bounds(&node.detected);
         }
     }
@@ -388,7 +425,7 @@ async fn serve(
     let (data, data_in) = mpsc::channel(DATA_MAX);
     let cut = Arc::new(Notify::new());
     let shutdown = Arc::new(LinkShutdown::default());
-    let build = AgentBuild { program: hello.program.as_str().into(), protocol: hello.version };
+    let build = AgentBuild { program: version_of(&hello.program).into(), protocol: hello.version };
     let peer = LinkPeer { address, build, since: clock::now() };
     let link = Link {
         number,
@@ -500,4 +537,9 @@ async fn next_message(
             }
         }
     }
+}
+
+/// An agent says `sluice 0.1.0`; only the version is shown.
+fn version_of(program: &str) -> &str {
+    program.trim_start_matches("sluice ")
 }

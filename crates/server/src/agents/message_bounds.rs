@@ -1,8 +1,8 @@
 //! The bounds of what an agent says, besides the size of its frames: a text that is longer, or a list that has more, is cut,
-//! with one line in the log for each message.
+//! with one line for each message.
 
 use model::bounds::{self, Bound};
-use model::node::{NodeFacts, NodeGres};
+use model::node::{NodeConfig, NodeFacts, NodeGres};
 use wire::link::ToServer;
 use wire::report::ReportEvent;
 
@@ -28,14 +28,18 @@ impl Cuts {
         list.shrink_to_fit();
     }
 
+    /// Leaves nothing of what is no host: it becomes a part of scripts.
+    fn host(&mut self, text: &mut String) {
+        if !is_host(text) {
+            text.clear();
+            self.texts += 1;
+        }
+    }
+
     fn facts(&mut self, facts: &mut NodeFacts) {
         let NodeFacts { hostname, address, arch, os, version, not_enforced, .. } = facts;
         self.texts([hostname, address, arch, os, version]);
-        // It becomes a part of scripts.
-        if !is_host(address) {
-            address.clear();
-            self.texts += 1;
-        }
+        self.host(address);
         self.list(not_enforced, bounds::NODE_LINES);
         self.texts(not_enforced);
         self.list(&mut facts.gpus, bounds::NODE_DEVICES);
@@ -58,6 +62,11 @@ impl Cuts {
             self.list(variables, bounds::NODE_DEVICES);
             self.texts(variables);
         }
+    }
+
+    fn devices(&mut self, node: &mut NodeConfig) {
+        self.list(&mut node.gres, bounds::NODE_DEVICES);
+        node.gres.iter_mut().for_each(|gres| self.gres(gres));
     }
 
     fn report(&mut self, event: &mut ReportEvent) {
@@ -83,8 +92,16 @@ impl Cuts {
                 for node in &mut hello.nodes {
                     self.text(&mut node.name);
                     self.facts(&mut node.facts);
-                    self.list(&mut node.detected.gres, bounds::NODE_DEVICES);
-                    node.detected.gres.iter_mut().for_each(|gres| self.gres(gres));
+                    self.devices(&mut node.detected);
+                    if let Some(said) = &mut node.dynamic {
+                        self.devices(said);
+                        self.list(&mut said.features, bounds::NODE_DEVICES);
+                        self.texts(&mut said.features);
+                        self.texts([&mut said.name, &mut said.address, &mut said.hostname]);
+                        self.host(&mut said.address);
+                        self.host(&mut said.hostname);
+                        self.texts(&mut said.initial_reason);
+                    }
                     self.list(&mut node.attempts, bounds::LIST_ITEMS);
                     self.texts(&mut node.device_change);
                 }
@@ -145,17 +162,17 @@ fn is_host(text: &str) -> bool {
     text.chars().all(|c| c.is_ascii_alphanumeric() || ".:-_%".contains(c)) && !text.starts_with('-')
 }
 
-/// Holds a message to its bounds. `from` is what the log calls the agent.
-pub fn cut_to_bounds(from: &str, message: &mut ToServer) {
+/// Holds a message to its bounds. A line for the log says what was cut; `from` is what it calls the agent.
+pub fn cut_to_bounds(from: &str, message: &mut ToServer) -> Option<String> {
     let mut cuts = Cuts::default();
     cuts.message(message);
     let Cuts { texts, lists } = cuts;
-    if texts + lists > 0 {
-        let most = bounds::NODE_TEXT_BYTES.most;
-        tracing::warn!(
+    let most = bounds::NODE_TEXT_BYTES.most;
+    (texts + lists > 0).then(|| {
+        format!(
             "a message of {from} was cut: {texts} texts to {most} bytes, {lists} lists to their bounds"
-        );
-    }
+        )
+    })
 }
 
 #[cfg(test)]

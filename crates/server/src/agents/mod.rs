@@ -1,6 +1,7 @@
 //! The agents' side: their port and links, how they join, what they report, and what each node is told.
 
 pub mod devices;
+pub mod dynamic_node;
 pub mod hardware;
 pub mod join;
 pub mod listen;

@@ -9,10 +9,11 @@ use crate::shared::writer_queue;
 use cluster::Command;
 use cluster::command::AttemptReport;
 use model::id::AttemptId;
+use model::reason::LaunchFault;
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::AsyncReadExt;
 use tokio::sync::{mpsc, oneshot};
 use wire::frame::{self, Decoder};
@@ -94,7 +95,10 @@ impl LinkReceiver<'_> {
 
     pub async fn handle(&self, mut message: ToServer) -> io::Result<()> {
         let from = self.nodes.iter().next().map_or("an agent", String::as_str);
-        message_bounds::cut_to_bounds(from, &mut message);
+        let warnings = &self.shared.volatile.agent_warnings;
+        if let Some(line) = message_bounds::cut_to_bounds(from, &mut message) {
+            warnings.warn(from, &line);
+        }
         match message {
             ToServer::Report(report) if self.nodes.contains(&report.node) => {
                 self.report(report).await
@@ -115,19 +119,26 @@ impl LinkReceiver<'_> {
                 Ok(())
             }
             ToServer::Health { node, source, failure } if self.nodes.contains(&node) => {
+                let reports = &self.shared.volatile.health_reports;
+                let Some(failure) = reports.take(&node, source, failure, Instant::now()) else {
+                    return Ok(());
+                };
                 let command = Command::NodeHealth { node, source, failure };
                 self.enqueue(command, None, None).await
             }
             ToServer::OrderRefused { attempt, node, order, why, unfit, .. }
                 if self.nodes.contains(&node) =>
             {
-                tracing::warn!("{node} refuses an order for attempt {attempt}: {why}");
+                let line = format!("{node} refuses an order for attempt {attempt}: {why}");
+                warnings.warn(&node, &line);
                 let what = match order {
                     RefusedOrder::LaunchedBefore | RefusedOrder::UnknownAttempt => {
                         AttemptReport::Missing
                     }
                     RefusedOrder::Launch => {
-                        AttemptReport::LaunchFailed { what: why, unfit, hold: false, user: None }
+                        let fault = LaunchFault::Other;
+                        let (what, hold, user) = (why, false, None);
+                        AttemptReport::LaunchFailed { what, fault, unfit, hold, user }
                     }
                     RefusedOrder::Other => return Ok(()),
                 };
@@ -147,8 +158,10 @@ impl LinkReceiver<'_> {
                 Ok(())
             }
             ToServer::Renew { certificate_request } => {
-                let link = self.nodes.iter().find_map(|node| self.shared.agents.link(node));
-                if let Some(link) = link.filter(|link| link.number == self.link) {
+                // Another agent may have taken over some of its nodes.
+                let own =
+                    |node: &String| self.shared.agents.link(node).filter(|l| l.number == self.link);
+                if let Some(link) = self.nodes.iter().find_map(own) {
                     let mut nodes: Vec<String> = self.nodes.iter().cloned().collect();
                     nodes.sort_unstable();
                     join::renew(self.shared, nodes, &link, &certificate_request).await;
@@ -186,18 +199,19 @@ impl LinkReceiver<'_> {
                 let nothing = Command::Report { node, attempt, at, what: AttemptReport::Started };
                 return self.enqueue(nothing, Some(serial), None).await;
             }
-            ReportEvent::LaunchFailed { what, unfit, hold, user } => {
-                match &unfit {
-                    Some(why) => tracing::warn!(
-                        "{node} could not launch attempt {attempt} and is drained ({why}): {what}"
-                    ),
-                    None => tracing::warn!("{node} could not launch attempt {attempt}: {what}"),
-                }
-                AttemptReport::LaunchFailed { what, unfit, hold, user }
+            ReportEvent::LaunchFailed { what, fault, unfit, hold, user } => {
+                let drained = match &unfit {
+                    Some(why) => format!(" and is drained ({why})"),
+                    None => String::new(),
+                };
+                let line = format!("{node} could not launch attempt {attempt}{drained}: {what}");
+                self.shared.volatile.agent_warnings.warn(&node, &line);
+                AttemptReport::LaunchFailed { what, fault, unfit, hold, user }
             }
             ReportEvent::Network(network) => AttemptReport::Network(network),
             ReportEvent::Unfit { why } => {
-                tracing::warn!("{node} is drained after attempt {attempt}: {why}");
+                let line = format!("{node} is drained after attempt {attempt}: {why}");
+                self.shared.volatile.agent_warnings.warn(&node, &line);
                 AttemptReport::Unfit { why }
             }
             ReportEvent::StepEnded { step, exit, usage, oom } => {
@@ -250,6 +264,7 @@ mod tests {
         let long = "x".repeat(16_000_000);
         let event = ReportEvent::LaunchFailed {
             what: long.clone(),
+            fault: LaunchFault::Other,
             unfit: Some(long),
             hold: false,
             user: None,
@@ -314,10 +329,11 @@ mod tests {
             detected,
             attempts: vec![attempt; 70_000],
             device_change: Some(long.clone()),
+            dynamic: None,
         };
         let hello = Hello { version: 1, program: long, nodes: vec![node], more: false };
         let mut message = ToServer::Hello(hello);
-        message_bounds::cut_to_bounds("a test", &mut message);
+        assert!(message_bounds::cut_to_bounds("a test", &mut message).is_some());
         let ToServer::Hello(hello) = message else { panic!("it stays a hello") };
         let node = &hello.nodes[0];
         assert_eq!((hello.program.len(), node.name.len()), (1024, 1024));

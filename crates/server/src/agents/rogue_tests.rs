@@ -5,11 +5,13 @@ use crate::clock;
 use crate::testing::{NODE, TestServer};
 use cluster::Command;
 use model::container::{ContainerNetwork, PortMapping};
+use model::health::HealthSource;
 use model::id::{AttemptId, JobId, StepId};
 use model::load::LiveUsage;
 use model::run::{ExitStatus, Usage};
 use model::time::Timestamp;
 use model::usage::{CpuTime, LiveStep, TaskUsage, UsageSpread};
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use wire::link::{RefusedOrder, ToServer};
 use wire::report::{AttemptEnd, Report, ReportEvent};
@@ -62,6 +64,7 @@ fn events() -> Vec<ReportEvent> {
         ReportEvent::Started,
         ReportEvent::LaunchFailed {
             what: "no".into(),
+            fault: model::reason::LaunchFault::Volume,
             unfit: Some("no".into()),
             hold: true,
             user: None,
@@ -212,4 +215,21 @@ async fn streams_and_questions_of_other_links_are_out_of_reach() {
         link.say(ROGUE, ToServer::Measured { request: u64::from(number), used }).await;
     }
     assert_eq!(link.server.state_in_memory(), link.server.state_on_disk());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_whose_health_changes_all_the_time_adds_little_to_the_audit_trail() {
+    let mut link = RogueLink::new().await;
+    let noted = link.server.shared.read().activities.noted();
+    for number in 0..1000 {
+        let (node, failure) = (NODE.to_string(), Some(format!("failure {number}")));
+        link.say(NODE, ToServer::Health { node, source: HealthSource::Check, failure }).await;
+    }
+    let more = link.server.shared.read().activities.noted() - noted;
+    assert!((1..100).contains(&more), "{more} entries");
+    // What was said last is not lost: it waits.
+    let due = Instant::now() + Duration::from_secs(60);
+    let waiting = link.server.shared.volatile.health_reports.due(due);
+    let last = (NODE.to_string(), HealthSource::Check, Some("failure 999".to_string()));
+    assert_eq!(waiting, [last]);
 }

@@ -1,8 +1,11 @@
 //! Copies the state of a running server into a backup: crash-consistent, at one position of the journal, while the writer goes on.
 //!
-//! Memory is bounded: files are streamed as they are. The books alone are copied to a file first, as SQLite copies them by pages.
+//! Nobody waits for the client that takes it. Before the first byte goes out the books are copied to a file, which ends the read
+//! transaction that a long one would make their log grow by, and the blobs' files have links of their own, so that the
+//! collection of blobs goes on. Memory is bounded: files are streamed as they are.
 
 use super::archive::{self, HashedWriter, Manifest};
+use super::config_secrets;
 use crate::clock;
 use crate::error::ServerError;
 use crate::shared::Shared;
@@ -12,7 +15,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use store::{CopyReader, HIGH_WATER_FILE};
+use store::blob::HeldFiles;
+use store::{CopiedFile, CopyReader, HIGH_WATER_FILE, JournalCopy};
 use tar::{Builder, EntryType, Header};
 
 /// What a backup is to hold beside the state.
@@ -30,20 +34,48 @@ const BOOKS_COPY: &str = "backup.books";
 const CONFIG_FILES_MAX: usize = 100;
 const CONFIG_FILE_BYTES_MAX: u64 = 4 << 20;
 
+/// The state of one moment, which nothing changes any more.
+struct HeldState {
+    manifest: Manifest,
+    journal: JournalCopy,
+    snapshots: Vec<CopiedFile>,
+    blobs: HeldFiles,
+    /// The copy of the books.
+    books: Removed,
+}
+
+impl HeldState {
+    fn take(shared: &Shared, content: BackupContent) -> Result<Self, ServerError> {
+        let dir = &shared.setup.server_dir;
+        // Nothing is removed from the blobs until they have their links.
+        let files = shared.volatile.blob_files.lock().expect("no panic with the blobs' files held");
+        let copy = shared.writer.copy(dir.join(archive::BOOKS))?;
+        let manifest = manifest(shared, &copy, content);
+        let StateCopy { journal, snapshots, blobs, books, .. } = copy;
+        let blobs = shared.blobs.lock().expect("no panic with the blobs held").hold(blobs)?;
+        drop(files);
+        let path = dir.join(BOOKS_COPY);
+        // A crash may have left one.
+        remove(&path).map_err(ServerError::file(&path))?;
+        let removed = Removed(path);
+        books.write(&removed.0)?;
+        Ok(Self { manifest, journal, snapshots, blobs, books: removed })
+    }
+}
+
 /// Writes a whole backup to `out`. One at a time: the caller holds the server's turn.
 pub fn write(shared: &Shared, content: BackupContent, out: impl Write) -> Result<(), ServerError> {
-    // Nothing is removed from the blobs until they are copied.
-    let _files = shared.volatile.blob_files.lock().expect("no panic with the blobs' files held");
     let dir = &shared.setup.server_dir;
-    let copy = shared.writer.copy(dir.join(archive::BOOKS))?;
-    let manifest = manifest(shared, &copy, content);
+    let held = HeldState::take(shared, content)?;
     let mut archive = Builder::new(HashedWriter::new(out));
-    let text = serde_json::to_vec_pretty(&manifest).map_err(io::Error::other);
+    let text = serde_json::to_vec_pretty(&held.manifest).map_err(io::Error::other);
     let sent = |error: io::Error| ServerError::Other(format!("the backup: {error}"));
     let written = || -> io::Result<()> {
         add(&mut archive, archive::MANIFEST, &text?)?;
-        add_state(&mut archive, shared, &copy)?;
-        add_books(&mut archive, dir, &copy)?;
+        add_state(&mut archive, &held)?;
+        let books = open(&held.books.0)?;
+        let len = books.metadata()?.len();
+        add_stream(&mut archive, archive::BOOKS, len, books)?;
         if content.keys {
             add_folder(&mut archive, dir, archive::KEYS)?;
         }
@@ -54,7 +86,7 @@ pub fn write(shared: &Shared, content: BackupContent, out: impl Write) -> Result
             add_folder(&mut archive, dir, archive::LOGS)?;
         }
         if let Some(config) = &shared.setup.config_dir {
-            add_config(&mut archive, config)?;
+            add_config(&mut archive, config, content.keys)?;
         }
         archive.into_inner()?.finish().map(drop)
     };
@@ -76,39 +108,19 @@ fn manifest(shared: &Shared, copy: &StateCopy, content: BackupContent) -> Manife
     }
 }
 
-fn add_state(
-    archive: &mut Builder<impl Write>,
-    shared: &Shared,
-    copy: &StateCopy,
-) -> io::Result<()> {
-    let mark = copy.journal.high_water.encode();
+fn add_state(archive: &mut Builder<impl Write>, held: &HeldState) -> io::Result<()> {
+    let mark = held.journal.high_water.encode();
     add(archive, &format!("{}/{HIGH_WATER_FILE}", archive::JOURNAL), &mark)?;
-    let segments = copy.journal.segments.iter().map(|file| (archive::JOURNAL, file));
-    let snapshots = copy.snapshots.iter().map(|file| (archive::SNAPSHOTS, file));
+    let segments = held.journal.segments.iter().map(|file| (archive::JOURNAL, file));
+    let snapshots = held.snapshots.iter().map(|file| (archive::SNAPSHOTS, file));
     for (folder, file) in segments.chain(snapshots) {
         let name = format!("{folder}/{}", file.name);
         add_stream(archive, &name, file.len, CopyReader::new(&*file.file, file.len))?;
     }
-    for (name, len) in &copy.blobs {
-        let blobs = shared.blobs.lock().expect("no panic with the blobs held");
-        let file = blobs.open_file(name)?;
-        drop(blobs);
-        let reader = CopyReader::new(&*file, *len);
-        add_stream(archive, &format!("{}/{name}", archive::BLOBS), *len, reader)?;
+    for blob in held.blobs.files() {
+        let (name, file) = (format!("{}/{}", archive::BLOBS, blob.name), blob.open()?);
+        add_stream(archive, &name, blob.len, CopyReader::new(&*file, blob.len))?;
     }
-    Ok(())
-}
-
-fn add_books(archive: &mut Builder<impl Write>, dir: &Path, copy: &StateCopy) -> io::Result<()> {
-    let path = dir.join(BOOKS_COPY);
-    let removed = Removed(path.clone());
-    // A crash may have left one.
-    remove(&path)?;
-    copy.books.write(&path).map_err(io::Error::other)?;
-    let file = open(&path)?;
-    let len = file.metadata()?.len();
-    add_stream(archive, archive::BOOKS, len, file)?;
-    drop(removed);
     Ok(())
 }
 
@@ -166,9 +178,13 @@ fn add_folder(archive: &mut Builder<impl Write>, dir: &Path, folder: &str) -> io
     Ok(())
 }
 
-/// The configuration files that the server can read, for a person who sets the cluster up anew.
-fn add_config(archive: &mut Builder<impl Write>, config: &Path) -> io::Result<()> {
-    let is_config = |name: &String| name.ends_with(".conf") || name.ends_with(".toml");
+/// The configuration files that the server can read, for a person who sets the cluster up anew. Who does not get the keys gets
+/// no password in them either.
+fn add_config(archive: &mut Builder<impl Write>, config: &Path, keys: bool) -> io::Result<()> {
+    let is_config = |name: &String| {
+        (name.ends_with(".conf") || name.ends_with(".toml"))
+            && (keys || !config_secrets::is_secret_file(name))
+    };
     let names = listed(config).unwrap_or_default();
     for name in names.into_iter().filter(is_config).take(CONFIG_FILES_MAX) {
         let path = format!("{}/{name}", archive::CONFIG);
@@ -179,7 +195,11 @@ fn add_config(archive: &mut Builder<impl Write>, config: &Path) -> io::Result<()
         let read = File::open(config.join(&name))
             .and_then(|file| file.take(CONFIG_FILE_BYTES_MAX + 1).read_to_end(&mut text));
         if read.is_ok() && text.len() as u64 <= CONFIG_FILE_BYTES_MAX {
-            add(archive, &path, &text)?;
+            let shown = if keys { Some(text) } else { config_secrets::without_secrets(&text) };
+            match shown {
+                Some(text) => add(archive, &path, &text)?,
+                None => tracing::warn!("the backup lacks {name}, which may hold a password"),
+            }
         } else {
             tracing::warn!("the backup lacks {name}, which the server cannot read");
         }

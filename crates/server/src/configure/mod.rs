@@ -154,8 +154,8 @@ fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
             node.initial_reason.clone_from(&down.reason);
         }
     }
-    if nodes.is_empty() {
-        let text = "slurm.conf: no NodeName line: a cluster needs at least one node";
+    if nodes.is_empty() && slurm.globals.max_node_count == 0 {
+        let text = "slurm.conf: no NodeName line: a cluster needs at least one node, or MaxNodeCount for dynamic ones";
         return Err(ServerError::Configuration(text.into()));
     }
     let partitions: Vec<Partition> =
@@ -167,6 +167,8 @@ fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
     parameters.power = power::policy(slurm)?;
     let mut shown = parameters_shown(&parameters, &conf.slurm.globals.scheduling.select_parameters);
     shown.extend(slurm.raw.iter().map(|(key, value)| (key.clone(), value_shown(key, &value.text))));
+    let most = (nodes.len() as u64).max(slurm.globals.max_node_count.into());
+    shown.insert("MaxNodeCount".into(), most.to_string());
     Ok(ClusterConfig {
         name: match slurm.cluster_name.as_str() {
             "" => "sluice".into(),
@@ -186,6 +188,7 @@ fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
         certificate_life: cluster::config::CERTIFICATE_LIFE,
         open_metrics: false,
         shared_folders: Default::default(),
+        prices: Default::default(),
         upload_bytes_max: None,
     })
 }
@@ -221,6 +224,7 @@ fn parameters(conf: &Conf, nodes: &[NodeConfig]) -> Parameters {
         kill_wait_s: globals.times.kill_wait_s,
         min_job_age_s: globals.times.min_job_age_s,
         max_job_count: globals.ids.max_job_count,
+        max_node_count: globals.max_node_count,
         max_array_size: globals.ids.max_array_size,
         max_array_tasks: globals.ids.max_array_tasks,
         max_script_bytes: globals.ids.max_script_bytes,

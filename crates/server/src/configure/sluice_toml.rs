@@ -7,6 +7,7 @@ use model::amount::Bytes;
 use model::container::{Mount, is_plain_path};
 use model::gpu_series::ExporterAddress;
 use model::hostlist;
+use model::price::Price;
 use model::site::{
     AddressRange, CONTAINER_DISK_MIN, ContainerSite, EngineKind, NetworkPolicy, PortRange,
     RuntimeKind, TaskUser,
@@ -33,6 +34,8 @@ pub(super) struct SluiceToml {
     certificate_files: Option<CertificateFiles>,
     #[serde(skip)]
     shared_folders: BTreeMap<String, Option<Vec<String>>>,
+    #[serde(skip)]
+    prices: BTreeMap<String, Price>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -88,6 +91,26 @@ struct Nodes {
     login: Option<Hosts>,
     dcgm_exporter: Option<ExporterAddress>,
     certificate_life: Option<CertificateLife>,
+    /// Dollars an hour of each node of a host list.
+    prices: BTreeMap<String, f64>,
+}
+
+impl Nodes {
+    fn prices(&self) -> Result<BTreeMap<String, Price>, String> {
+        let mut found = BTreeMap::new();
+        for (nodes, dollars) in &self.prices {
+            let wrong = |why: String| format!(": [nodes.prices] {nodes}: {why}");
+            let price = Price::from_dollars(*dollars);
+            let expected = || format!("{dollars}: expected dollars an hour, from 0 to 1000000");
+            let price = price.ok_or_else(|| wrong(expected()))?;
+            for node in hostlist::expand(nodes).map_err(|e| wrong(e.to_string()))? {
+                if found.insert(node.clone(), price).is_some() {
+                    return Err(wrong(format!("{node} has a price already")));
+                }
+            }
+        }
+        Ok(found)
+    }
 }
 
 /// The least and the most that an agent's certificate may be good for. Renewal takes a heartbeat.
@@ -267,7 +290,8 @@ pub(super) fn read(files: &dyn Files, dir: &Path) -> Result<SluiceToml, ServerEr
     })?;
     let certificate_files = parsed.server.certificate_files(dir).map_err(wrong)?;
     let shared_folders = parsed.volumes.folders().map_err(wrong)?;
-    Ok(SluiceToml { certificate_files, shared_folders, ..parsed })
+    let prices = parsed.nodes.prices().map_err(wrong)?;
+    Ok(SluiceToml { certificate_files, shared_folders, prices, ..parsed })
 }
 
 impl SluiceToml {
@@ -308,6 +332,7 @@ impl SluiceToml {
         config.server_addresses = self.server.addresses.into_iter().map(|one| one.0).collect();
         config.server_certificate = self.certificate_files;
         config.shared_folders = self.shared_folders;
+        config.prices = self.prices;
         config.login_nodes = self.nodes.login.map(|hosts| hosts.0).unwrap_or_default();
         let life = self.nodes.certificate_life.map(|life| life.0);
         config.certificate_life = life.unwrap_or(CERTIFICATE_LIFE);

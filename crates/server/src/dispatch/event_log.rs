@@ -20,7 +20,7 @@ pub(super) fn log(shared: &Shared, event: &Event) {
         Event::Noted(activity) => tracing::info!(
             actor = activity.actor.as_deref().unwrap_or("server"),
             what = ?activity.what,
-            target = ?activity.target,
+            changed = ?activity.target,
             "administration"
         ),
         Event::UserTokenSet(token) => {
@@ -29,6 +29,11 @@ pub(super) fn log(shared: &Shared, event: &Event) {
         Event::TokenUsed { nodes, .. } => {
             tracing::info!(nodes = compress(nodes.iter().map(String::as_str)), "agent joined");
         }
+        Event::TriggerSet(trigger) => {
+            let event = trigger.request.event.word();
+            tracing::info!(trigger = trigger.id, event, owner = trigger.owner, "trigger set");
+        }
+        Event::TriggerRemoved { id } => tracing::info!(trigger = id, "trigger removed"),
         Event::QosSet(qos) => tracing::info!(qos = qos.name, "QOS set"),
         Event::QosRemoved { name } => tracing::info!(qos = name, "QOS removed"),
         Event::ReservationSet(reservation) => {
@@ -98,6 +103,7 @@ fn log_job(shared: &Shared, event: &Event) {
             qos = &*submitted.qos,
             tasks = submitted.tasks.as_ref().map(|tasks| tasks.len()),
             held = submitted.hold.is_some(),
+            call = submitted.spec.call.as_ref().map(|call| call.as_str()),
             "job submitted"
         ),
         Event::Started(started) => tracing::info!(

@@ -250,6 +250,7 @@ impl DispatchThread {
                     at: crate::clock::now(),
                     what: AttemptReport::LaunchFailed {
                         what: error.to_string(),
+                        fault: model::reason::LaunchFault::Other,
                         unfit: None,
                         hold: false,
                         user: None,

@@ -18,8 +18,8 @@ impl DispatchThread {
     pub(super) fn on_power(&mut self, shared: &Shared, node: &str, power: PowerState) {
         match power {
             PowerState::On => self.launch_booted(shared, node),
-            // An agent that is there all the same says hello, and the node is not powered down after all.
-            PowerState::PoweredDown => shared.agents.cut(node),
+            // An agent that is there all the same says hello: its machine is slow to go, or does not go.
+            PowerState::PoweredDown | PowerState::PowerUpPending => shared.agents.cut(node),
             PowerState::Rebooting { .. } => self.order_reboot(shared, node),
             _ => {}
         }
@@ -27,14 +27,19 @@ impl DispatchThread {
 
     /// Tells the agent to reboot its machine, where that is still to be done.
     pub(super) fn order_reboot(&mut self, shared: &Shared, node: &str) {
-        let program = {
+        let order = {
             let state = shared.read();
-            let reboots = |node: &cluster::Node| matches!(node.power, PowerState::Rebooting { .. });
-            let is_due = state.nodes.get(node).is_some_and(reboots);
-            state.config.parameters.power.reboot_program.clone().filter(|_| is_due)
+            let since = state.nodes.get(node).and_then(|node| match node.power {
+                PowerState::Rebooting { since, .. } => Some(since),
+                _ => None,
+            });
+            let program = state.config.parameters.power.reboot_program.clone();
+            since
+                .zip(program)
+                .map(|(since, program)| Action::Reboot { program, since: Some(since) })
         };
-        if let Some(program) = program {
-            self.send(shared, node, NO_ATTEMPT, SERVER_UID, Action::Reboot { program });
+        if let Some(order) = order {
+            self.send(shared, node, NO_ATTEMPT, SERVER_UID, order);
         }
     }
 

@@ -27,7 +27,8 @@ impl DispatchThread {
             let Some(known) = state.nodes.get(node) else { return };
             let ending =
                 |a: &AttemptId| state.job(a.job).and_then(Job::attempt).and_then(|t| t.ending);
-            // Launched before the backup that the state was restored from: it ended after it, or its node was lost too.
+            // Launched before the backup that the state was restored from, or before the journal lost its end: it ended
+            // after it, or its node was lost too.
             // It may have run to its end, and is not launched once more under the same number.
             let was_launched = |a: &AttemptId| {
                 let start = state.job(a.job).and_then(Job::attempt).map(|attempt| attempt.start);

@@ -26,11 +26,10 @@ fn has_chosen(submission: &Submission) -> bool {
 }
 
 fn add_fleets(state: &State, spec: &mut JobSpec) {
-    let request = spec.request();
-    if spec.launch.kind != LaunchKind::Task || !request.partitions.is_empty() {
+    if spec.launch.kind != LaunchKind::Task || !spec.request().partitions.is_empty() {
         return;
     }
-    let (project, is_distributed) = (asked_project(spec), request.nodes.min > 1);
+    let (project, is_distributed) = (asked_project(spec), spec.is_distributed_run());
     let fits = |fleet: &&model::ssh_fleet::SshFleet| {
         fleet.project == project && (fleet.is_cluster || !is_distributed)
     };

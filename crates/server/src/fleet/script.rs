@@ -59,16 +59,17 @@ echo digest=$(sha256sum {DIR}/sluice 2>/dev/null | cut -d ' ' -f 1)
 }
 
 /// Takes the program from standard input, on a host that is the owner's. The name is given once the file is whole, on disk,
-/// and runs here, unless the host was given up meanwhile.
+/// and runs here, unless the host was given up meanwhile. Until then the file has a name that no other upload has: a script goes
+/// on when its connection breaks, and must not remove what the next one brings.
 pub fn upload(digest: &str, owner: &str) -> String {
     format!(
-        r#"umask 022; D={DIR}; cat > $D/sluice.new && chmod 755 $D/sluice.new || {{ rm -f $D/sluice.new; exit 1; }}
-found=$(sha256sum < $D/sluice.new | cut -d ' ' -f 1)
-if [ "$found" != {digest} ]; then rm -f $D/sluice.new; echo "the program did not arrive whole" >&2; exit 1; fi
-sync $D/sluice.new 2>/dev/null || sync
-$D/sluice.new --version >/dev/null || {{ rm -f $D/sluice.new; exit 1; }}
-{lock}if [ "$(cat $D/owner 2>/dev/null)" != {owner} ]; then rm -f $D/sluice.new; echo "the host became another instance meanwhile" >&2; exit 1; fi
-mv -f $D/sluice.new $D/sluice"#,
+        r#"umask 022; D={DIR}; N=$D/sluice.new.$$; rm -f $D/sluice.new.*; cat > $N && chmod 755 $N || {{ rm -f $N; exit 1; }}
+found=$(sha256sum < $N | cut -d ' ' -f 1)
+if [ "$found" != {digest} ]; then rm -f $N; echo "the program did not arrive whole" >&2; exit 1; fi
+sync $N 2>/dev/null || sync
+$N --version >/dev/null || {{ rm -f $N; exit 1; }}
+{lock}if [ "$(cat $D/owner 2>/dev/null)" != {owner} ]; then rm -f $N; echo "the host became another instance meanwhile" >&2; exit 1; fi
+mv -f $N $D/sluice"#,
         lock = installation_lock(),
         owner = quoted(owner)
     )
@@ -148,7 +149,7 @@ pub fn remove(owner: &str) -> String {
 {stop}if [ -e /etc/systemd/system/{UNIT} ]; then
   systemctl disable --quiet {UNIT}; rm -f /etc/systemd/system/{UNIT}; systemctl daemon-reload
 fi
-cd / && rm -rf $D/state $D/join $D/join.new $D/owner.new $D/sluice.new $D/sluice && rm -f $D/owner && rmdir $D"#,
+cd / && rm -rf $D/state $D/join $D/join.new $D/owner.new $D/sluice.new* $D/sluice && rm -f $D/owner && rmdir $D"#,
         lock = installation_lock(),
         owner = quoted(owner),
         stop = stop()
@@ -204,6 +205,47 @@ mod tests {
         }
     }
 
+    /// The script of a server that was killed ends when the next server's upload is under way.
+    #[test]
+    fn broken_upload_leaves_the_next_one_alone() {
+        use std::io::Write;
+        use std::process::Stdio;
+        let place = tempfile::tempdir().expect("a folder");
+        std::fs::write(place.path().join("owner"), "c a-0 1\n").expect("written");
+        let program = b"#!/bin/sh\nexit 0\n";
+        let digest = ring::digest::digest(&ring::digest::SHA256, program);
+        let digest: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        let begin = || {
+            let dir = place.path().display().to_string();
+            let script = upload(&digest, "c a-0 1").replace(DIR, &dir);
+            let script = script.replace("9</var/lib", &format!("9<{dir}"));
+            let mut command = Command::new("sh");
+            command.args(["-c", &script]).stdin(Stdio::piped()).stderr(Stdio::null());
+            command.spawn().expect("a shell")
+        };
+        let arriving = || {
+            let entries = std::fs::read_dir(place.path()).expect("the folder").flatten();
+            entries.filter(|e| e.file_name().to_string_lossy().starts_with("sluice.new.")).count()
+        };
+        let mut first = begin();
+        first.stdin.as_mut().expect("a pipe").write_all(b"a part").expect("taken");
+        while arriving() == 0 {
+            std::thread::yield_now();
+        }
+        let mut second = begin();
+        second.stdin.as_mut().expect("a pipe").write_all(&program[..5]).expect("taken");
+        // The second has made its own file, and the first one's is gone.
+        let is_second = || place.path().join(format!("sluice.new.{}", second.id())).exists();
+        while !is_second() {
+            std::thread::yield_now();
+        }
+        assert!(!first.wait_with_output().expect("it ends").status.success());
+        second.stdin.as_mut().expect("a pipe").write_all(&program[5..]).expect("taken");
+        assert!(second.wait_with_output().expect("it ends").status.success());
+        assert_eq!(std::fs::read(place.path().join("sluice")).expect("the program"), program);
+        assert_eq!(arriving(), 0, "nothing is left");
+    }
+
     /// Of two that found the host free, or left by the same node, one gets it; and only its owner removes it.
     #[test]
     fn host_has_the_owner_who_came_first() {
@@ -235,7 +277,7 @@ mod tests {
         // A host that is given up amid the upload keeps nothing of it, and the upload does not bring it back.
         assert_eq!(here(claim("c a-0 1", "")), (true, String::new()));
         assert!(!here(claim("c b-0 2", "")).0, "it has an owner before the program comes");
-        std::fs::write(dir.join("sluice.new"), "a part of it").expect("written");
+        std::fs::write(dir.join("sluice.new.7"), "a part of it").expect("written");
         assert_eq!(here(remove("c a-0 1")), (true, String::new()));
         assert!(!dir.exists());
         assert!(!here(upload("00", "c a-0 1")).0);

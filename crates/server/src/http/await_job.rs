@@ -9,8 +9,8 @@ use cluster::visibility::Viewer;
 use model::change::JobRef;
 use model::id::JobId;
 use model::principal::Principal;
-use model::reason::Refusal;
-use model::run::Outcome;
+use model::reason::{Reason, Refusal};
+use model::run::{ExitStatus, Outcome};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +65,8 @@ pub async fn await_end(
             return Ok(end);
         }
         if tokio::time::Instant::now() >= deadline {
-            return Ok(Answer::End { ended: false, exit: Default::default(), outcome: None });
+            let (exit, reason) = (ExitStatus::default(), Reason::None);
+            return Ok(Answer::End { ended: false, exit, outcome: None, reason });
         }
         let _ = tokio::time::timeout_at(deadline, commits.changed()).await;
     }
@@ -83,7 +84,8 @@ fn ended(shared: &Shared, by: &Principal, job: JobId) -> Result<Option<Answer>, 
     }
     let ends: Vec<_> = records.iter().filter_map(|c| c.job.ended()).collect();
     let exit = ends.iter().map(|e| e.exit).max().unwrap_or_default();
-    let failed = ends.iter().map(|e| e.outcome).find(|o| *o != Outcome::Completed);
-    let outcome = failed.or(Some(Outcome::Completed));
-    Ok(Some(Answer::End { ended: true, exit, outcome }))
+    let failed = ends.iter().find(|e| e.outcome != Outcome::Completed);
+    let outcome = Some(failed.map_or(Outcome::Completed, |e| e.outcome));
+    let reason = failed.map_or(Reason::None, |e| e.reason.clone());
+    Ok(Some(Answer::End { ended: true, exit, outcome, reason }))
 }

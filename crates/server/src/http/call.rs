@@ -11,7 +11,8 @@ use axum::response::{IntoResponse, Response};
 use model::principal::Principal;
 use std::sync::Arc;
 use tokio::task::block_in_place;
-use wire::client::{Answer, Envelope};
+use wire::client::{Answer, Call, Envelope};
+use wire::diagnostics::CallKind;
 
 /// A call that is longer takes milliseconds to read.
 const LARGE_CALL_BYTES: usize = 64 << 10;
@@ -33,12 +34,13 @@ pub async fn call(
     let read = || read_call(&body);
     // The connections of others that are on this thread do not wait while a large call is read.
     let read = if body.len() > LARGE_CALL_BYTES { block_in_place(read) } else { read() };
-    let envelope = match read {
+    let mut envelope = match read {
         Ok(envelope) => envelope,
         Err(refusal) => return *refusal,
     };
     drop(body);
     let kind = envelope.call.kind();
+    note_call(&mut envelope, &by);
     // On a task of its own: a client that goes away does not take back what it asked for.
     let answer = tokio::spawn(async move {
         let _timer = shared.volatile.counters.begin_call(kind, &by);
@@ -49,6 +51,29 @@ pub async fn call(
         Ok(Ok(EncodedAnswer::Json(json))) => whole(&headers, "application/json", json),
         Ok(Ok(EncodedAnswer::Lines(text))) => whole(&headers, "text/plain; charset=utf-8", text),
         _ => refused(StatusCode::INTERNAL_SERVER_ERROR, "the server failed; its log says why"),
+    }
+}
+
+/// Gives a submitted job the id of its call, and logs calls that change something under theirs. The server alone says which call
+/// a job came by.
+fn note_call(envelope: &mut Envelope, by: &Principal) {
+    let id = envelope.id.take();
+    if let Call::Submit(submission) = &mut envelope.call {
+        submission.het_components.iter_mut().for_each(|spec| spec.call.clone_from(&id));
+        submission.spec.call = id;
+        return;
+    }
+    let Some(id) = id else { return };
+    let (kind, user) = (envelope.call.kind(), by.name.as_str());
+    match kind {
+        CallKind::Cancel
+        | CallKind::UpdateJob
+        | CallKind::UpdateNode
+        | CallKind::UpdatePartition
+        | CallKind::Reconfigure
+        | CallKind::ChangeAccounts
+        | CallKind::Token => tracing::info!(call = %id, user, ?kind, "call"),
+        _ => tracing::debug!(call = %id, user, ?kind, "call"),
     }
 }
 

@@ -30,6 +30,7 @@ use model::id::JobId;
 use model::partition::Partition;
 use model::principal::{Principal, Role};
 use model::reason::{PartitionBound, Refusal};
+use model::trigger::Trigger;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -185,7 +186,7 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
 
 fn versions(shared: &Shared) -> VersionsView {
     let agents = shared.agents.builds().into_iter().map(|(build, nodes)| AgentVersion {
-        version: build.program.trim_start_matches("sluice ").to_owned(),
+        version: build.program.to_string(),
         protocol: build.protocol,
         nodes,
     });
@@ -221,7 +222,11 @@ async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         | Call::CreateReservation(_)
         | Call::UpdateReservation { .. }
         | Call::RemoveReservation { .. }) => return reservations::answer(shared, by, call).await,
-        call @ (Call::Agents | Call::RejoinNode { .. } | Call::RemoveNode { .. }) => {
+        call @ (Call::Agents
+        | Call::RejoinNode { .. }
+        | Call::RemoveNode { .. }
+        | Call::CreateNodes(_)
+        | Call::DeleteNodes { .. }) => {
             return nodes::answer(shared, by, call).await;
         }
         call @ (Call::NodeToken { .. }
@@ -239,6 +244,9 @@ async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         call @ (Call::Fleets | Call::ApplyFleet { .. } | Call::RemoveFleetHosts { .. }) => {
             return fleets::answer(shared, by, call).await;
         }
+        Call::Triggers => return Ok(Answer::Triggers(triggers(shared, &by))),
+        Call::SetTrigger(request) => Command::SetTrigger(request),
+        Call::ClearTriggers(filter) => Command::ClearTriggers(filter),
         Call::WebLink(wanted) => return web_links::answer(shared, by, &wanted),
         Call::Volumes { project } => return volumes::list(shared, &by, &project),
         call @ (Call::CreateVolume { .. } | Call::DeleteVolume { .. }) => {
@@ -262,6 +270,14 @@ async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         other => unreachable!("{other:?} is answered above"),
     };
     change_answer(shared.writer.run(command, by).await?)
+}
+
+/// The triggers that the caller may clear.
+fn triggers(shared: &Shared, by: &Principal) -> Vec<Trigger> {
+    let state = shared.read();
+    let own =
+        |trigger: &&Trigger| authorise(&state, by, Act::ClearTriggersOf(trigger.owner_uid)).is_ok();
+    state.triggers.values().filter(own).cloned().collect()
 }
 
 /// What was done beside the jobs, as far as the caller is told of it.

@@ -1,15 +1,18 @@
 //! The calls about machines and their agents: `sluice node`.
 
+use crate::agents::dynamic_node;
 use crate::clock;
 use crate::shared::Shared;
 use cluster::authorise::{Act, authorise};
 use cluster::membership::{JoinMethod, JoinRecord};
 use cluster::{Command, State};
+use model::hostlist;
+use model::node::NodeConfig;
 use model::principal::Principal;
 use model::reason::Refusal;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use wire::agent_view::{AgentView, JoinMethodView, JoinView};
+use wire::agent_view::{AgentView, JoinMethodView, JoinView, NewNodes};
 use wire::client::{Answer, Call};
 
 pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answer, Refusal> {
@@ -26,8 +29,58 @@ pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
             tracing::info!("node {name} was removed: its certificate is void");
             Ok(Answer::Done)
         }
+        Call::CreateNodes(new) => {
+            authorise(&shared.read(), &by, Act::Administer)?;
+            let nodes = created(&new, dynamic_node::is_declared(&shared.read()))?;
+            shared.writer.run(Command::CreateNodes(nodes), by).await?;
+            tracing::info!("nodes {} were created", new.names);
+            Ok(Answer::Done)
+        }
+        Call::DeleteNodes { nodes } => {
+            shared.writer.run(Command::DeleteNodes { nodes: nodes.clone() }, by).await?;
+            nodes.iter().for_each(|node| forget(shared, node));
+            tracing::info!("nodes {} were deleted", hostlist::compress(&nodes));
+            Ok(Answer::Done)
+        }
         other => unreachable!("{other:?} is answered elsewhere"),
     }
+}
+
+/// Ends the link of a node that is no more, and forgets what its agent said.
+fn forget(shared: &Shared, node: &str) {
+    shared.agents.cut(node);
+    let volatile = &shared.volatile;
+    volatile.facts.write().expect("no panic while writing facts").remove(node);
+    volatile.detected.write().expect("no panic while writing what was found").remove(node);
+    volatile.machines.write().expect("no panic while writing machines").remove(node);
+}
+
+/// The nodes that a client asks for, each as it would be.
+fn created(new: &NewNodes, declared: bool) -> Result<Vec<NodeConfig>, Refusal> {
+    let names = hostlist::expand(&new.names).map_err(|error| Refusal::Other(error.to_string()))?;
+    let count = names.len();
+    let is_whole = |list: &Vec<String>| list.is_empty() || list.len() == count;
+    if names.is_empty() || !is_whole(&new.addresses) || !is_whole(&new.hostnames) {
+        return Err(Refusal::Other(format!(
+            "{}: expected names, and as many addresses or none",
+            new.names
+        )));
+    }
+    let each = names.into_iter().enumerate().map(|(at, name)| {
+        let hostname = new.hostnames.get(at).unwrap_or(&name).clone();
+        let address = new.addresses.get(at).unwrap_or(&hostname).clone();
+        let like = new.node.clone();
+        let node = NodeConfig { name, address, hostname, declared, dynamic: true, ..like };
+        let held = dynamic_node::within_bounds(&node);
+        if held != node {
+            return Err(Refusal::Other(format!(
+                "node {}: it has more than a node may have",
+                node.name
+            )));
+        }
+        Ok(node)
+    });
+    each.collect()
 }
 
 fn agents(shared: &Shared, by: &Principal) -> Result<Answer, Refusal> {

@@ -26,11 +26,13 @@ const MEMBER: &str = "hush-member";
 const FEATURE: &str = "hush-feature";
 pub const PARTITION: &str = "hush-partition";
 const RESERVATION: &str = "hush-reservation";
+const EVENT: &str = "hush-event";
 
 /// Who is shown the hidden thing of each kind though it is private: a job of the owner in the coordinator's account, a member
 /// of that account and what he used, and an account, a node, a partition and a reservation of neither.
-const SHOWN_TO: [(PrivateKind, &[Caller]); 7] = [
+const SHOWN_TO: [(PrivateKind, &[Caller]); 8] = [
     (Accounts, OPERATE),
+    (Events, OPERATE),
     (Jobs, &[Owner, Coordinator, Operator, Administrator, Root]),
     (Nodes, OPERATE),
     (Partitions, OPERATE),
@@ -70,6 +72,11 @@ pub async fn world(private: &[PrivateKind]) -> World {
     let setup = [
         Command::Configure(Box::new(config)),
         Command::ChangeNode { nodes: vec![NODE.into()], change: features },
+        Command::ChangeNode {
+            nodes: vec![NODE.into()],
+            change: NodeChange::Drain { reason: EVENT.into() },
+        },
+        Command::ChangeNode { nodes: vec![NODE.into()], change: NodeChange::Resume },
         Command::SetAccount(account),
         Command::SetAssociation(Box::new(Association::plain("lab", Some(MEMBER)))),
         Command::CreateReservation(Box::new(reservation)),
@@ -98,7 +105,8 @@ fn has(answer: &Option<Answer>, kind: PrivateKind) -> bool {
         (Partitions, _) => text.contains(PARTITION),
         (Reservations, _) => text.contains(RESERVATION),
         (Users, _) => text.contains(MEMBER),
-        (Usage | Events, _) => false,
+        (Events, _) => text.contains(EVENT),
+        (Usage, _) => false,
     }
 }
 

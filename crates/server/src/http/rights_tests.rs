@@ -27,11 +27,13 @@ use model::reason::Refusal;
 use model::reservation_request::ReservationRequest;
 use model::run::{Hold, LaunchKind};
 use model::secret::SecretValue;
+use model::trigger::{TriggerEvent, TriggerFilter, TriggerRequest, TriggerSubject};
 use model::volume::VolumePlace;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tower_service::Service;
+use wire::agent_view::NewNodes;
 use wire::client::{
     Answer, Call, Cancel, CreateStep, Envelope, HistoryFilter, JobsQuery, KeptText, WebLinkQuery,
 };
@@ -40,7 +42,6 @@ use wire::fleet::FleetConfiguration;
 use wire::ssh::SshRequest;
 use wire::step::StepLaunch;
 use wire::token::TokenLife;
-use wire::version::PROTOCOL;
 
 /// How long an answer may take; a stream that says nothing for this long is open.
 const STREAM_SILENCE: Duration = Duration::from_millis(100);
@@ -70,6 +71,8 @@ pub const MANAGE: &[Caller] = &[Owner, Coordinator, Operator, Administrator, Roo
 const BOOKS: &[Caller] = &[Coordinator, Operator, Administrator, Root];
 pub const OPERATE: &[Caller] = &[Operator, Administrator, Root];
 pub const ADMINISTER: &[Caller] = &[Administrator, Root];
+/// The server's keys are theirs who have the machine.
+const HAVE_THE_MACHINE: &[Caller] = &[Root];
 
 impl Caller {
     /// Who connects to the socket; nobody does so anonymously.
@@ -157,7 +160,7 @@ impl World {
     }
 
     pub async fn call(&self, call: Call, caller: Caller) -> (StatusCode, Option<Answer>) {
-        let body = serde_json::to_vec(&Envelope { version: PROTOCOL, call }).expect("JSON");
+        let body = serde_json::to_vec(&Envelope::new(call)).expect("JSON");
         let request = Request::post(Route::Call.path()).body(body.into()).expect("a request");
         self.send(request, caller).await
     }
@@ -243,8 +246,8 @@ authorisation_table! { w;
     Call::Cluster => EVERYBODY, Call::Cluster, shows Nodes Partitions;
     Call::Config => EVERYBODY, Call::Config;
     Call::History(_) => EVERYBODY, Call::History(HistoryFilter::default()), shows Jobs;
-    Call::Activities => EVERYBODY, Call::Activities, shows Accounts Users Reservations;
-    Call::ActivityHistory(_) => EVERYBODY, Call::ActivityHistory(Default::default()), shows Accounts Users Reservations;
+    Call::Activities => EVERYBODY, Call::Activities, shows Accounts Users Reservations Events;
+    Call::ActivityHistory(_) => EVERYBODY, Call::ActivityHistory(Default::default()), shows Accounts Users Reservations Events;
     Call::Explain(_) => EVERYBODY, {
         let (jobs, names) = (vec![whole(w.batch)], Vec::new());
         Call::Explain(ExplainQuery { jobs, names })
@@ -312,7 +315,7 @@ authorisation_table! { w;
     Call::Diagnostics { reset: true } => OPERATE, Call::Diagnostics { reset: true };
     Call::Versions => OPERATE, Call::Versions;
 
-    Call::UpdateNode { change: NodeChange::Power(_), .. } => OPERATE, Call::UpdateNode {
+    Call::UpdateNode { change: NodeChange::Power(_), .. } => ADMINISTER, Call::UpdateNode {
         nodes: vec![NODE.into()],
         change: NodeChange::Power(PowerRequest::Up),
     };
@@ -322,12 +325,28 @@ authorisation_table! { w;
         let name = w.server.shared.read().partitions[0].name.clone();
         Call::UpdatePartition { name, change: PartitionChange::State(PartitionState::Up) }
     };
+    Call::SetTrigger(_) => HAVE_THE_MACHINE, Call::SetTrigger(Box::new(TriggerRequest {
+        subject: TriggerSubject::Nodes(Vec::new()),
+        event: TriggerEvent::Down,
+        offset_s: 0,
+        program: "/bin/true".into(),
+        permanent: false,
+    }));
+    // Each is shown, and clears, their own; administrators all.
+    Call::Triggers => EVERYBODY, Call::Triggers;
+    Call::ClearTriggers(_) => EVERYBODY, Call::ClearTriggers(TriggerFilter::default());
     Call::SetRole { .. } => ADMINISTER, Call::SetRole { name: "idle".into(), role: Role::Admin };
     Call::NodeToken { .. } => ADMINISTER, Call::NodeToken { nodes: vec![NODE.into()], life: TokenLife::Usual };
     Call::GroupToken { .. } => ADMINISTER,
         Call::GroupToken { pattern: NODE.into(), count: None, life: TokenLife::Usual };
     Call::Agents => OPERATE, Call::Agents;
     Call::RejoinNode { .. } => ADMINISTER, Call::RejoinNode { name: NODE.into() };
+    Call::CreateNodes(_) => ADMINISTER, {
+        let node = model::node::NodeConfig::plain("", 1, model::amount::Bytes::from_gib(1));
+        let (addresses, hostnames) = (Vec::new(), Vec::new());
+        Call::CreateNodes(Box::new(NewNodes { names: "d1".into(), addresses, hostnames, node }))
+    };
+    Call::DeleteNodes { .. } => ADMINISTER, Call::DeleteNodes { nodes: vec![NODE.into()] };
     Call::RemoveNode { .. } => ADMINISTER, Call::RemoveNode { name: NODE.into() };
     // One's own token has a test of its own: `users_make_list_and_revoke_their_own_tokens`.
     Call::UserToken { .. } => ADMINISTER, user_token("nobody", None);
@@ -336,7 +355,7 @@ authorisation_table! { w;
         Call::RevokeToken { name: "laptop".into(), user: Some(user().name) };
     Call::Ssh { request: SshRequest::List, .. } => AS_OWNER, ssh(SshRequest::List);
     Call::Ssh { request: SshRequest::Connect, .. } => AS_OWNER, ssh(SshRequest::Connect);
-    Call::Ssh { request: SshRequest::Add { .. }, .. } => AS_OWNER, ssh(SshRequest::Add { key: "none".into() });
+    Call::Ssh { request: SshRequest::Add { .. }, .. } => AS_OWNER, ssh(SshRequest::Add { key: "none".into(), proof: None });
     Call::Ssh { request: SshRequest::Remove { .. }, .. } => AS_OWNER, ssh(SshRequest::Remove { key: "none".into() });
     Call::Ssh { request: SshRequest::Renew, .. } => AS_OWNER, ssh(SshRequest::Renew);
     Call::RotateAdminToken { .. } => ADMINISTER, Call::RotateAdminToken { hash: "0".repeat(64) };

@@ -22,6 +22,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::block_in_place;
 use tokio::time::timeout;
+use wire::client::BACKUP_PATH;
 use wire::ssh::{INTERNODE_LINE_BYTES_MAX, INTERNODE_PREFIX, internode_login};
 
 /// The one path whose answers are whole; all others are streams.
@@ -182,8 +183,9 @@ pub fn serve<S>(
     let slot = HeldSlot(Arc::new(slot));
     let for_requests = slot.clone();
     let service = hyper::service::service_fn(move |mut request: hyper::Request<_>| {
-        let is_call = request.uri().path() == CALL_PATH;
-        stall_timeout.set(if is_call { limits.stall } else { limits.stream_stall });
+        // Nobody reads along with a backup: its client takes it, or is gone.
+        let is_taken_at_once = [CALL_PATH, BACKUP_PATH].contains(&request.uri().path());
+        stall_timeout.set(if is_taken_at_once { limits.stall } else { limits.stream_stall });
         request.extensions_mut().insert(peer.get_or_init(&who).clone());
         request.extensions_mut().insert(for_requests.clone());
         let mut router = router.clone();

@@ -2,6 +2,7 @@
 
 use crate::clock;
 use crate::shared::Shared;
+use crate::shared::ssh_keys::{Registration, is_proof};
 use cluster::State;
 use cluster::authorise::{Act, authorise};
 use model::principal::{Principal, Role};
@@ -10,7 +11,7 @@ use model::secret::SecretValue;
 use std::collections::BTreeSet;
 use tokio::task::block_in_place;
 use wire::client::Answer;
-use wire::ssh::{SshAnswer, SshRequest};
+use wire::ssh::{SshAnswer, SshRequest, key_proof_text};
 
 /// The key that the server holds for a user, for a caller who may have it. It outlasts a job, so it is given to those alone who may do all
 /// that their user may: by the kernel's word on the server's own socket, or by a token without a limit. It ends with that token
@@ -70,9 +71,21 @@ pub fn answer(
     let mut private_key = None;
     block_in_place(|| match &request {
         SshRequest::List => Ok(()),
-        SshRequest::Add { key } => {
-            let known = known_users(&shared.read());
-            keys.add(&user, key, &known)
+        SshRequest::Add { key, proof } => {
+            let (known, is_vouched) = {
+                let state = shared.read();
+                (known_users(&state), authorise(&state, by, Act::Administer).is_ok())
+            };
+            let text = key_proof_text(&user, shared.setup.ssh.as_ref());
+            let is_proved = proof.as_ref().is_some_and(|proof| is_proof(key, &text, proof));
+            if proof.is_some() && !is_proved {
+                let why =
+                    "the signature does not prove the key: it is of another key, user or server";
+                return Err(Refusal::Other(why.into()));
+            }
+            let registration =
+                if is_proved || is_vouched { Registration::Proved } else { Registration::Unproved };
+            keys.add(&user, key, registration, &known)
         }
         SshRequest::Remove { key } => keys.remove(&user, key),
         SshRequest::Renew => keys.renew(&user, clock::now()),
@@ -82,5 +95,6 @@ pub fn answer(
         }
     })?;
     let endpoint = shared.setup.ssh.clone();
-    Ok(Answer::Ssh(SshAnswer { endpoint, keys: keys.list(&user), private_key }))
+    let listed = keys.list(&user);
+    Ok(Answer::Ssh(SshAnswer { endpoint, user, keys: listed, private_key }))
 }

@@ -73,7 +73,7 @@ impl Client {
 }
 
 fn envelope(version: u32, call: Call) -> Body {
-    serde_json::to_vec(&Envelope { version, call }).expect("JSON").into()
+    serde_json::to_vec(&Envelope { version, id: None, call }).expect("JSON").into()
 }
 
 pub(super) fn port() -> Option<Peer> {

@@ -54,7 +54,7 @@ pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
                 revoked: None,
             };
             shared.writer.run(Command::SetUserToken(Box::new(made)), by).await?;
-            Ok(Answer::Token { text, login: login_hint(shared) })
+            Ok(Answer::Token { text, login: hint(shared) })
         }
         Call::Tokens => tokens(shared, &by),
         Call::RevokeToken { name, user } => {
@@ -75,19 +75,25 @@ pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
 
 /// Where a user of another machine logs in, and the authority to expect there.
 pub fn login_hint(shared: &Shared) -> Option<LoginHint> {
+    hint(shared).filter(|hint| !hint.loopback)
+}
+
+/// As [`login_hint`]. Where the server listens on loopback alone, the authority to expect once it does so elsewhere.
+fn hint(shared: &Shared) -> Option<LoginHint> {
     let listen: SocketAddr = shared.setup.listen.parse().ok()?;
-    if listen.ip().is_loopback() {
-        return None;
-    }
     let state = shared.read();
     let config = &state.config;
-    let address = config.server_addresses.first().or(shared.setup.listen_addresses.first())?;
-    let (host, _) = address.rsplit_once(':')?;
     let fingerprint = match config.server_certificate {
         Some(_) => None,
         None => shared.identity.authority_fingerprint().ok(),
     };
-    Some(LoginHint { url: format!("https://{host}:{}", listen.port()), fingerprint })
+    if listen.ip().is_loopback() {
+        return Some(LoginHint { url: format!("http://{listen}"), fingerprint, loopback: true });
+    }
+    let address = config.server_addresses.first().or(shared.setup.listen_addresses.first())?;
+    let (host, _) = address.rsplit_once(':')?;
+    let url = format!("https://{host}:{}", listen.port());
+    Some(LoginHint { url, fingerprint, loopback: false })
 }
 
 fn admin_token(shared: &Shared) -> Option<UserToken> {

@@ -41,7 +41,8 @@ pub fn list(shared: &Shared, by: &Principal, project: &str) -> Result<Answer, Re
         let jobs = users.of(name).filter(|id| state.job(*id).is_some_and(|job| viewer.job(job)));
         let mut jobs: Vec<JobId> = jobs.take(SHOWN_JOBS_MAX).collect();
         jobs.dedup();
-        view(project, name, volume, jobs)
+        let may_delete = authorise(&state, by, Act::DeleteVolume(project, volume)).is_ok();
+        VolumeView { may_delete: Some(may_delete), ..view(project, name, volume, jobs) }
     });
     Ok(Answer::Volumes(shown.collect()))
 }
@@ -56,6 +57,7 @@ fn view(project: &str, name: &str, volume: &Volume, jobs: Vec<JobId>) -> VolumeV
         created: volume.created,
         state: volume.state,
         jobs,
+        may_delete: None,
     }
 }
 

@@ -199,8 +199,13 @@ mod tests {
         server.run(issue).await.expect("a token for it");
         let fingerprint = "certificate of login1".to_owned();
         let (hash, node) = ("h".into(), None);
-        let join =
-            Command::UseToken(JoinAttempt { hash, fingerprint, certificate_end: expires, node });
+        let join = Command::UseToken(JoinAttempt {
+            hash,
+            fingerprint,
+            certificate_end: expires,
+            node,
+            dynamic: false,
+        });
         server.run(join).await.expect("it joined");
 
         let unknown = named("3999999999", 3_999_999_999);

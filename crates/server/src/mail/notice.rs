@@ -40,11 +40,25 @@ pub fn watched_job(state: &State, event: &Event) -> Option<JobId> {
     let id = match event {
         Event::Submitted(submitted) => submitted.job,
         Event::Started(started) => started.attempt.job,
-        Event::Changed { job, .. } => *job,
+        Event::Changed { job, .. }
+        | Event::Requeued { job, .. }
+        | Event::Suspended { job, .. }
+        | Event::Resumed { job, .. } => *job,
         Event::TaskSplit { job, .. } => *job,
         _ => return None,
     };
     is_watched(state.jobs.get(&id)?).then_some(id)
+}
+
+/// The job, or the array of the task, whose end may decide what others wait for.
+pub fn ended_job(state: &State, event: &Event) -> Option<JobId> {
+    let id = match event {
+        Event::Ended { job, .. } | Event::Requeued { job, .. } => *job,
+        Event::TasksCancelled { array, .. } => *array,
+        _ => return None,
+    };
+    let task = state.jobs.get(&id).and_then(|job| job.task);
+    Some(task.map_or(id, |task| task.array))
 }
 
 /// Whether time, and no event of its own, may bring a mail about the job.
@@ -81,6 +95,7 @@ fn notice(
     Some(MailNotice {
         kind,
         job: job.id,
+        owner: job.spec.owner.uid,
         array,
         to: address(state, mail, &job.spec.owner.name),
         subject: subject(about, &job.spec.name, event),

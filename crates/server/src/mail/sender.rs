@@ -1,7 +1,7 @@
 //! The thread that runs `MailProg`: `MailProg -s SUBJECT ADDRESS`, with an empty body.
 
 use crate::shared::Shared;
-use crate::shared::mail_queue::MailNotice;
+use crate::shared::mail_queue::{MailNotice, QueuedMail};
 use crate::site_program::SiteProgram;
 use model::allocation::Allocation;
 use model::mail::check_address;
@@ -45,7 +45,7 @@ impl Failures {
 }
 
 /// Sends mails until the queue's other end is gone.
-pub fn run(shared: &Arc<Shared>, mails: &Receiver<MailNotice>) {
+pub fn run(shared: &Arc<Shared>, mails: &Receiver<QueuedMail>) {
     let failures = Arc::new(Failures::default());
     let (slots, free): (SyncSender<()>, Receiver<()>) = sync_channel(RUNNING_MAX);
     for _ in 0..RUNNING_MAX {
@@ -59,11 +59,11 @@ pub fn run(shared: &Arc<Shared>, mails: &Receiver<MailNotice>) {
         if free.recv().is_err() {
             return;
         }
-        let program = program_of(shared, &mail);
+        let program = program_of(shared, &mail.notice);
         let (slots, failures) = (slots.clone(), failures.clone());
         let slot = Slot(slots);
         let spawned = std::thread::Builder::new().name("mail-program".into()).spawn(move || {
-            failures.note(program.and_then(SiteProgram::run), &mail);
+            failures.note(program.and_then(SiteProgram::run), &mail.notice);
             drop(slot);
         });
         if let Err(error) = spawned {

@@ -16,6 +16,7 @@ use model::fleet::MAIN_PROJECT;
 use model::gres::GPU;
 use model::id::RunId;
 use model::load::{GpuSample, GpuSeries, Load, LoadSample};
+use model::price::Price;
 use std::collections::{BTreeSet, HashMap};
 use wire::view::NodeView;
 
@@ -76,7 +77,7 @@ fn write_instances(text: &mut Exposition, snapshot: &Snapshot) {
     family(text, duration, &rows, |_| Some(running_s));
     let price =
         ("dstack_instance_price_dollars_per_hour", Kind::Gauge, "The instance's price in an hour.");
-    family(text, price, &rows, |_| Some(0.0));
+    family(text, price, &rows, |node| Some(node.config.price.unwrap_or_default().dollars()));
     let gpus = ("dstack_instance_gpu_count", Kind::Gauge, "GPUs of the instance.");
     family(text, gpus, &rows, |node| Some(node.config.gres_total(GPU) as f64));
 }
@@ -141,6 +142,8 @@ struct Part<'a> {
     job: &'a Job,
     share: &'a NodeShare,
     load: Option<&'a Load>,
+    /// What the job's node costs in an hour.
+    price: Price,
 }
 
 impl Part<'_> {
@@ -160,7 +163,7 @@ fn write_jobs(text: &mut Exposition, snapshot: &Snapshot, loads: &Loads) {
             "dstack_job_price_dollars_per_hour",
             Kind::Gauge,
             "The price of the job's instance in an hour.",
-            |_| Some(0.0),
+            |part| Some(part.price.dollars()),
         ),
         ("dstack_job_gpu_count", Kind::Gauge, "GPUs that the job was granted.", |part| {
             Some(part.gpus() as f64)
@@ -236,6 +239,9 @@ fn parts<'a>(snapshot: &'a Snapshot, loads: &'a Loads) -> Vec<(LabelValues, Part
     let mut jobs: Vec<&Job> = snapshot.active.iter().take(JOBS_MAX).map(|job| &**job).collect();
     jobs.sort_by_key(|job| (job.run, job.het.map(|het| het.offset), job.id));
     let mut ranks: HashMap<RunId, u32> = HashMap::new();
+    let priced = snapshot.cluster.nodes.iter().map(|node| &node.config);
+    let prices: HashMap<&str, Price> =
+        priced.filter_map(|config| Some((config.name.as_str(), config.price?))).collect();
     let mut parts = Vec::new();
     for job in jobs {
         let Some(attempt) = job.attempt() else { continue };
@@ -248,7 +254,8 @@ fn parts<'a>(snapshot: &'a Snapshot, loads: &'a Loads) -> Vec<(LabelValues, Part
                 return parts;
             }
             let load = loads.get(&(job.id, share.node.clone()));
-            parts.push((labels(snapshot, job, rank, share), Part { job, share, load }));
+            let price = prices.get(share.node.as_str()).copied().unwrap_or_default();
+            parts.push((labels(snapshot, job, rank, share), Part { job, share, load, price }));
             rank += 1;
         }
         ranks.insert(job.run, rank);

@@ -131,8 +131,7 @@ fn write_states(text: &mut Exposition, nodes: &[(&NodeView, NodeState)]) {
     }
     let mut family = text.gauge("sluice_node_available", "1 if a node takes new jobs.");
     for (node, state) in nodes.iter().take(NODES_MAX) {
-        let takes = state.is_available() && !state.not_responding;
-        family.sample(&[("node", &node.config.name)], u8::from(takes));
+        family.sample(&[("node", &node.config.name)], u8::from(state.is_available()));
     }
 }
 

@@ -1,15 +1,17 @@
 //! The handles that the server's threads and handlers share: the sending ends of queues, locks, caches.
 //!
 //! Nothing in this folder knows the threads or handlers that use it. It imports only `auth`, `clock`, `configure`,
-//! `error` and its own files, so that everything else may import it.
+//! `error`, `per_user`, `rate_limit` and its own files, so that everything else may import it.
 
 pub mod agent_links;
+pub mod agent_rates;
 pub mod agent_streams;
 pub mod books_queue;
 pub mod commit_watch;
 pub mod counters;
 pub mod dispatch_queue;
 pub mod forecast_queue;
+pub mod health_reports;
 pub mod link_shutdown;
 pub mod live_loads;
 pub mod log_queue;
@@ -36,11 +38,13 @@ use crate::configure::Machine;
 use crate::error::ServerError;
 use crate::per_user::UserCounts;
 use agent_links::AgentLinks;
+use agent_rates::{AgentWarnings, LinkRates};
 use books_queue::BooksQueue;
 use commit_watch::CommitWatch;
 use counters::Counters;
 use dispatch_queue::DispatchQueue;
 use forecast_queue::ForecastQueue;
+use health_reports::HealthReports;
 use live_loads::LiveLoads;
 use log_queue::LogQueue;
 use mail_queue::MailQueue;
@@ -110,6 +114,12 @@ pub struct Volatile {
     last_plan: RwLock<Arc<LastPlan>>,
     /// Load and memory of nodes, from their beats.
     pub facts: RwLock<HashMap<String, NodeFacts>>,
+    /// What agents said about the health of nodes, and is too soon to be decided on.
+    pub health_reports: HealthReports,
+    /// Links that each agent, by its certificate, began lately.
+    pub link_rates: LinkRates,
+    /// Lines of the log about nodes, and about strangers at the agents' port.
+    pub agent_warnings: AgentWarnings,
     /// What exporters on nodes say of GPUs.
     pub relayed: RelayedSeries,
     /// The GPUs that agents found on their machines, by node.

@@ -14,13 +14,14 @@ use model::secret::SecretValue;
 use model::time::Timestamp;
 use ring::hmac;
 use russh::keys::ssh_key::LineEnding;
+use russh::keys::ssh_key::SshSig;
 use russh::keys::ssh_key::private::{Ed25519Keypair, KeypairData};
 use russh::keys::{HashAlg, PrivateKey, PublicKey};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
-use wire::ssh::SshKeyView;
+use wire::ssh::{KEY_PROOF_BYTES_MAX, KEY_PROOF_NAMESPACE, SshKeyView};
 
 const SECRET: &str = "ssh_users.secret";
 const SECRET_BYTES: usize = 32;
@@ -28,6 +29,8 @@ const FILE: &str = "ssh_users.json";
 
 /// Keys that one user may register.
 const KEYS_MAX: usize = 32;
+/// Keys that a user has removed and that are kept in mind.
+const REMOVED_MAX: usize = 256;
 /// The longest line of a public key: RSA with 16,384 bits and a comment.
 const LINE_BYTES_MAX: usize = 4096;
 /// A run's own key is compared with as many of the keys that the server held before.
@@ -54,9 +57,41 @@ struct UserKeys {
     /// Lines as in `id_ed25519.pub`.
     #[serde(default)]
     keys: Vec<String>,
+    /// The fingerprints of those among them whose private key nobody has proved to have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    unproved: Vec<String>,
+    /// The fingerprints of keys that were removed and not registered again: they open no run of the user either that was
+    /// given them. The latest last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    removed: Vec<String>,
+}
+
+/// How a key comes to be registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Registration {
+    /// By one who has its private key, or by an administrator.
+    Proved,
+    Unproved,
 }
 
 impl UserKeys {
+    /// Forgets the key; `fingerprint` is its own.
+    fn forget(&mut self, fingerprint: &str) {
+        let is_other = |line: &String| {
+            PublicKey::from_openssh(line).is_ok_and(|key| self::fingerprint(&key) != fingerprint)
+        };
+        self.keys.retain(is_other);
+        self.unproved.retain(|known| known != fingerprint);
+    }
+
+    /// Keeps in mind that the key was removed.
+    fn note_removed(&mut self, fingerprint: String) {
+        self.removed.retain(|known| *known != fingerprint);
+        self.removed.push(fingerprint);
+        let too_many = self.removed.len().saturating_sub(REMOVED_MAX);
+        self.removed.drain(..too_many);
+    }
+
     fn public_keys(&self) -> impl Iterator<Item = PublicKey> {
         self.keys.iter().filter_map(|line| PublicKey::from_openssh(line).ok())
     }
@@ -186,14 +221,37 @@ impl SshKeys {
         has_key.map(|(name, _)| name.clone()).collect()
     }
 
-    pub fn list(&self, user: &str) -> Vec<SshKeyView> {
-        let users = self.users();
-        let keys = users.get(user).into_iter().flat_map(UserKeys::public_keys);
-        keys.map(|key| view(&key)).collect()
+    /// Whether this user registered the key and did not prove to have its private key.
+    pub fn is_unproved(&self, user: &str, key: &PublicKey) -> bool {
+        let fingerprint = fingerprint(key);
+        self.users().get(user).is_some_and(|keys| keys.unproved.contains(&fingerprint))
     }
 
-    /// `others`: users whose held keys are nobody's to register.
-    pub fn add(&self, user: &str, line: &str, others: &[String]) -> Result<(), Refusal> {
+    /// Whether this user removed the key, and has not registered it again.
+    pub fn was_removed_by(&self, user: &str, key: &PublicKey) -> bool {
+        let fingerprint = fingerprint(key);
+        self.users().get(user).is_some_and(|keys| keys.removed.contains(&fingerprint))
+    }
+
+    pub fn list(&self, user: &str) -> Vec<SshKeyView> {
+        let users = self.users();
+        let Some(keys) = users.get(user) else { return Vec::new() };
+        let shown = |key: PublicKey| {
+            let view = view(&key);
+            SshKeyView { is_unproved: keys.unproved.contains(&view.fingerprint), ..view }
+        };
+        keys.public_keys().map(shown).collect()
+    }
+
+    /// Registers a key. One that another user has registered is refused; who proves that it is his takes it from those who did
+    /// not. `others`: users whose held keys are nobody's to register.
+    pub fn add(
+        &self,
+        user: &str,
+        line: &str,
+        registration: Registration,
+        others: &[String],
+    ) -> Result<(), Refusal> {
         let key = read_line(line)?;
         let is_held = |other: &&String| {
             *other != user && self.held_key(other).public_key().key_data() == key.key_data()
@@ -202,8 +260,25 @@ impl SshKeys {
             return Err(wrong_line(line, "the server holds this key for another user"));
         }
         let line = key.to_openssh().map_err(|error| wrong_line(line, &error.to_string()))?;
-        self.change(user, |keys| {
+        let (fingerprint, is_proved) = (fingerprint(&key), registration == Registration::Proved);
+        self.change_all(|users| {
+            let elsewhere = users.iter_mut().filter(|(name, _)| *name != user);
+            for (_, keys) in elsewhere.filter(|(_, keys)| has(keys, &key)) {
+                if !is_proved {
+                    return Err(wrong_line(
+                        &line,
+                        "another user has registered this key: prove that it is yours, \
+                        by `sluice key add` where ssh-keygen can use its private key",
+                    ));
+                }
+                if keys.unproved.contains(&fingerprint) {
+                    keys.forget(&fingerprint);
+                }
+            }
+            let keys = users.entry(user.to_owned()).or_default();
+            keys.removed.retain(|known| *known != fingerprint);
             if has(keys, &key) {
+                keys.unproved.retain(|known| !is_proved || *known != fingerprint);
                 return Ok(());
             }
             if keys.keys.len() >= KEYS_MAX {
@@ -211,26 +286,27 @@ impl SshKeys {
                 return Err(Refusal::Other(text));
             }
             keys.keys.push(line);
+            if !is_proved {
+                keys.unproved.push(fingerprint);
+            }
             Ok(())
         })
     }
 
-    /// Removes the key with this fingerprint, or the only one with this comment.
+    /// Removes the key with this fingerprint, or the only one with this comment. It opens nothing of the user's any more, also
+    /// no run that was given it.
     pub fn remove(&self, user: &str, word: &str) -> Result<(), Refusal> {
         self.change(user, |keys| {
             let meant = |key: &PublicKey| {
                 let view = view(key);
                 view.fingerprint == word || view.comment == word
             };
-            let found: Vec<String> = keys
-                .keys
-                .iter()
-                .filter(|line| PublicKey::from_openssh(line).is_ok_and(|key| meant(&key)))
-                .cloned()
-                .collect();
+            let found: Vec<String> =
+                keys.public_keys().filter(meant).map(|key| fingerprint(&key)).collect();
             match &found[..] {
                 [one] => {
-                    keys.keys.retain(|line| line != one);
+                    keys.forget(one);
+                    keys.note_removed(one.clone());
                     Ok(())
                 }
                 [] => Err(Refusal::Other(format!(
@@ -255,20 +331,30 @@ impl SshKeys {
     /// Ends every key of this user: those registered are forgotten, and the one that the server holds is replaced.
     pub fn end_all(&self, user: &str, now: Timestamp) -> Result<(), Refusal> {
         self.change(user, |keys| {
-            *keys = UserKeys { renewals: keys.renewals + 1, renewed: now, keys: Vec::new() };
+            let all: Vec<String> = keys.public_keys().map(|key| fingerprint(&key)).collect();
+            all.into_iter().for_each(|one| keys.note_removed(one));
+            (keys.keys, keys.unproved) = (Vec::new(), Vec::new());
+            (keys.renewals, keys.renewed) = (keys.renewals + 1, now);
             Ok(())
         })
     }
 
-    /// A change counts once it is on disk.
     fn change(
         &self,
         user: &str,
         change: impl FnOnce(&mut UserKeys) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
+        self.change_all(|users| change(users.entry(user.to_owned()).or_default()))
+    }
+
+    /// A change counts once it is on disk.
+    fn change_all(
+        &self,
+        change: impl FnOnce(&mut Users) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
         let mut users = self.users();
         let mut next = users.clone();
-        change(next.entry(user.to_owned()).or_default())?;
+        change(&mut next)?;
         let text = serde_json::to_string(&next).map_err(|e| Refusal::Other(e.to_string()))?;
         write_private(&self.dir, FILE, &text).map_err(|e| Refusal::Other(e.to_string()))?;
         *users = next;
@@ -280,12 +366,28 @@ fn has(keys: &UserKeys, key: &PublicKey) -> bool {
     keys.public_keys().any(|known| known.key_data() == key.key_data())
 }
 
+/// `SHA256:…`
+fn fingerprint(key: &PublicKey) -> String {
+    key.fingerprint(HashAlg::Sha256).to_string()
+}
+
 fn view(key: &PublicKey) -> SshKeyView {
     SshKeyView {
-        fingerprint: key.fingerprint(HashAlg::Sha256).to_string(),
+        fingerprint: fingerprint(key),
         algorithm: key.algorithm().to_string(),
         comment: key.comment().to_string(),
+        is_unproved: false,
     }
+}
+
+/// Whether the signature over this text was made with the private key of this line.
+pub fn is_proof(line: &str, text: &str, proof: &str) -> bool {
+    let signature = SshSig::from_pem(proof.as_bytes()).ok();
+    let key = read_line(line).ok();
+    key.zip(signature).is_some_and(|(key, signature)| {
+        proof.len() <= KEY_PROOF_BYTES_MAX
+            && key.verify(KEY_PROOF_NAMESPACE, text.as_bytes(), &signature).is_ok()
+    })
 }
 
 fn wrong_line(line: &str, why: &str) -> Refusal {
@@ -319,115 +421,5 @@ pub fn read_line(line: &str) -> Result<PublicKey, Refusal> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ADA: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti ada@laptop";
-
-    fn keys(dir: &Path) -> SshKeys {
-        SshKeys::load(dir, || Ok([7; 32])).expect("keys")
-    }
-
-    #[test]
-    fn registered_key_is_its_users_alone_and_is_there_after_a_restart() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let store = keys(dir.path());
-        store.add("ada", ADA, &[]).expect("added");
-        store.add("ada", ADA, &[]).expect("the same key again changes nothing");
-        let key = read_line(ADA).expect("a key");
-        let again = keys(dir.path());
-        assert!(again.is_key_of("ada", &key) && !again.is_key_of("bob", &key));
-        assert_eq!(again.registered_by(&key), ["ada"]);
-        assert_eq!(again.list("ada").len(), 1);
-        again.remove("ada", "nobody@nowhere").expect_err("no such key");
-        again.remove("ada", "ada@laptop").expect("removed");
-        assert!(!keys(dir.path()).is_key_of("ada", &key));
-    }
-
-    #[test]
-    fn held_keys_differ_by_user_and_renewal_and_stay_over_a_restart() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let store = keys(dir.path());
-        let (ada, bob) = (store.held_public_line("ada"), store.held_public_line("bob"));
-        assert_ne!(ada.split(' ').nth(1), bob.split(' ').nth(1));
-        let private = PrivateKey::from_openssh(&store.held_private_text("ada").0).expect("a key");
-        assert!(store.is_key_of("ada", private.public_key()));
-        assert!(!store.is_key_of("bob", private.public_key()));
-        assert_eq!(keys(dir.path()).held_public_line("ada"), ada);
-        store.renew("ada", Timestamp(5)).expect("renewed");
-        assert!(!keys(dir.path()).is_key_of("ada", private.public_key()));
-        assert_eq!(store.held_public_line("bob"), bob);
-        assert!(store.was_held_for("ada", private.public_key()), "it is known as an old one");
-        assert!(!store.was_held_for("bob", private.public_key()));
-        assert!(!store.was_held_for("ada", &read_line(ADA).expect("a key")));
-    }
-
-    #[test]
-    fn key_that_the_server_holds_for_another_is_not_registered() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let store = keys(dir.path());
-        let (bobs, known) = (store.held_public_line("bob"), ["ada".to_owned(), "bob".to_owned()]);
-        store.add("ada", &bobs, &known).expect_err("it is bob's");
-        store.add("bob", &bobs, &known).expect("his own");
-    }
-
-    #[test]
-    fn keys_of_a_user_who_was_removed_end() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let store = keys(dir.path());
-        store.add("ada", ADA, &[]).expect("added");
-        let held = read_line(&store.held_public_line("ada")).expect("a key");
-        assert!(store.is_held_since_before("ada", Timestamp(9)));
-        store.renew_if_older("ada", Timestamp(3), Timestamp(5)).expect("renewed");
-        let renewed = store.held_public_line("ada");
-        store.renew_if_older("ada", Timestamp(3), Timestamp(6)).expect("nothing to do");
-        assert_eq!(store.held_public_line("ada"), renewed, "it is renewed once");
-        store.end_all("ada", Timestamp(9)).expect("ended");
-        assert!(!store.is_held_since_before("ada", Timestamp(9)));
-        let known = read_line(ADA).expect("a key");
-        assert!(!store.is_key_of("ada", &known) && !store.is_key_of("ada", &held));
-    }
-
-    #[test]
-    fn secret_of_another_length_is_refused() {
-        let dir = tempfile::tempdir().expect("a folder");
-        for text in ["", "AAAA"] {
-            std::fs::write(dir.path().join(SECRET), text).expect("written");
-            let error = SshKeys::load(dir.path(), || Ok([7; 32])).err().expect(text).to_string();
-            assert!(error.contains("expected 32 bytes"), "{error}");
-        }
-    }
-
-    #[test]
-    fn what_is_no_public_key_is_refused_in_one_line() {
-        for line in [
-            "",
-            "ssh-ed25519",
-            "ssh-ed25519 AAAA",
-            "ssh-dss AAAAB3NzaC1kc3MAAACB",
-            "-----BEGIN OPENSSH PRIVATE KEY-----",
-            "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+\nssh-ed25519 AAAA",
-            &"x".repeat(LINE_BYTES_MAX + 1),
-        ] {
-            let refusal = read_line(line).expect_err(line).to_string();
-            assert!(!refusal.contains('\n') && refusal.len() < 250, "{refusal}");
-        }
-    }
-
-    #[test]
-    fn user_has_a_bounded_number_of_keys() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let store = keys(dir.path());
-        for number in 0..KEYS_MAX {
-            store.add("ada", &keys_line(number as u8), &[]).expect("added");
-        }
-        let refusal = store.add("ada", &keys_line(200), &[]).expect_err("one too many").to_string();
-        assert!(refusal.contains("remove one first"), "{refusal}");
-        store.add("bob", &keys_line(200), &[]).expect("another user's");
-    }
-
-    fn keys_line(number: u8) -> String {
-        let key = PrivateKey::from(Ed25519Keypair::from_seed(&[number; 32]));
-        key.public_key().to_openssh().expect("a line")
-    }
-}
+#[path = "ssh_keys_tests.rs"]
+mod tests;

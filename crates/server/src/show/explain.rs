@@ -233,7 +233,8 @@ impl WaitExplainer<'_> {
     }
 
     fn dependency(&self) -> Vec<UnmetTerm> {
-        let terms = dependency::unmet_terms(self.state, self.job, self.now).into_iter();
+        let terms =
+            dependency::Dependencies::new(self.state, self.now).unmet_terms(self.job).into_iter();
         let shown = |job: &&&Job| self.viewer.job(job);
         let term = |open: dependency::UnmetTerm<'_>| UnmetTerm {
             term: open.term.to_string(),

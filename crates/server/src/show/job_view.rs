@@ -5,10 +5,10 @@ use crate::shared::{LastPlan, Shared};
 use crate::show::view_cache::{self, RequestSummary, ViewCache};
 use crate::task_groups;
 use cluster::Job;
+use cluster::State;
 use cluster::billing::bill;
 use cluster::requested;
 use cluster::view::priority::Ranking;
-use cluster::{State, dependency};
 use model::allocation::Allocation;
 use model::array::IndexSet;
 use model::attempt::suspended_whole_s;
@@ -65,6 +65,7 @@ impl<'a> JobViews<'a> {
     pub fn job(&self, job: &Job, tasks: Option<&IndexSet>) -> JobView {
         let state = self.state;
         let request = job.spec.request();
+        let dependency = self.ranking.dependencies.shown(job);
         let (attempt, ended) = (job.attempt(), job.ended());
         let allocation =
             attempt.map(|a| &a.allocation).or(ended.and_then(|e| e.allocation.as_ref()));
@@ -94,7 +95,7 @@ impl<'a> JobViews<'a> {
             qos: job.qos.clone(),
             priority: if job.hold.is_some() { 0 } else { self.ranking.shown(job, self.now) },
             submit: job.shown_submit(),
-            eligible: eligible(job, state, self.now),
+            eligible: eligible(job, dependency.is_some()),
             start,
             end: end_of(job, start, limit),
             time_limit: limit,
@@ -113,7 +114,7 @@ impl<'a> JobViews<'a> {
                 .unwrap_or_default(),
             usage: ended.map(|e| e.usage.clone()).unwrap_or_default(),
             suspended_s: suspended_s(job, self.now),
-            dependency: dependency::shown(state, job, self.now),
+            dependency,
             last_planned: self.last_plan.planned,
             default_memory,
             extras: extras(job),
@@ -213,8 +214,8 @@ pub(crate) fn array_view(job: &Job, tasks: Option<&IndexSet>) -> Option<Box<Arra
     }))
 }
 
-fn eligible(job: &Job, state: &State, now: Timestamp) -> Option<Timestamp> {
-    if job.is_waiting() && (job.hold.is_some() || dependency::shown(state, job, now).is_some()) {
+fn eligible(job: &Job, depends: bool) -> Option<Timestamp> {
+    if job.is_waiting() && (job.hold.is_some() || depends) {
         return None;
     }
     Some(job.begin.map_or(job.submit, |begin| begin.max(job.submit)))

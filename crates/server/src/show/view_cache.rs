@@ -115,6 +115,7 @@ fn without_launch(spec: &JobSpec) -> JobSpec {
         schedule: spec.schedule.clone(),
         utilization: spec.utilization,
         inactivity_s: spec.inactivity_s,
+        call: None,
     }
 }
 

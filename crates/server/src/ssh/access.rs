@@ -91,8 +91,8 @@ impl Candidate {
 
 /// The job that this key opens by this login, if there is one. A name is its owner's alone: where the key opens runs of
 /// several owners by one name, or others than the owner have registered it, it opens none of them, and their numbers are to
-/// be given. Nobody proves that a key is his when he registers it, and who comes by a name is not to land in the run of one
-/// who has taken his key and the name.
+/// be given. Nor does a key open a run by its name that was registered without a proof: who comes by a name is not to land in
+/// the run of one who has taken his key and the name.
 pub fn find(shared: &Shared, login: &str, key: &PublicKey) -> Option<Access> {
     block_in_place(|| {
         let login = Login::parse(login);
@@ -102,7 +102,8 @@ pub fn find(shared: &Shared, login: &str, key: &PublicKey) -> Option<Access> {
             settle_held_key(shared, &one.owner.name);
             let by = who(shared, &one, key, is_name)?;
             let is_others = |name: &String| *name != by.name;
-            if is_name && registered.iter().any(is_others) {
+            let is_unproved = || shared.ssh_keys.is_unproved(&by.name, key);
+            if is_name && (registered.iter().any(is_others) || is_unproved()) {
                 return None;
             }
             let is_in = may_enter(shared, &by, &one);
@@ -193,6 +194,7 @@ fn is_key_of_run(shared: &Shared, one: &Candidate, key: &PublicKey) -> bool {
     known.is_some_and(|known| known.key_data() == key.key_data())
         // The server's own key is in the specification for the client to know it by. It counts as long as it is held.
         && !shared.ssh_keys.was_held_for(&one.owner.name, key)
+        && !shared.ssh_keys.was_removed_by(&one.owner.name, key)
 }
 
 /// Only the job's owner and administrators, and none whom an administrator has shut out.

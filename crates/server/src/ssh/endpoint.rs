@@ -4,7 +4,8 @@ use super::channel_end::ServedChannels;
 use super::connection::Connection;
 use super::entry::{Entry, LOOK_INTERVAL};
 use super::input_limit::{InputLimit, WINDOW_BYTES};
-use crate::connection_limits::{AddressSlot, ConnectionSlots, PortConnection, UserSlot};
+use super::login_places::{self, LoginPlaces};
+use crate::connection_limits::{ConnectionSlots, PortConnection, UserSlot};
 use crate::per_user::Counted;
 use crate::shared::Shared;
 use nix::sys::socket::{Shutdown, shutdown};
@@ -21,6 +22,8 @@ use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+/// How long a client may take until it has said what it is.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a client may take until a key has let it in.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Each wrong key costs its client this much.
@@ -51,7 +54,9 @@ pub struct Endpoint {
     shared: Arc<Shared>,
     config: Arc<Config>,
     slots: Arc<ConnectionSlots>,
-    /// Connections that no key has let in yet.
+    /// Connections from other machines that no key has let in yet.
+    strangers: Arc<LoginPlaces>,
+    /// The same by agents and by users of this machine.
     logins: Arc<ConnectionSlots>,
     input: InputLimit,
     tunnel_idle: Duration,
@@ -67,10 +72,26 @@ pub enum Peer<'p> {
 }
 
 /// A place among those whom no key has let in, until it is dropped.
-enum LoginPlace {
-    Address(#[expect(dead_code)] AddressSlot),
+enum Login {
+    Address(login_places::LoginPlace),
     Agent(#[expect(dead_code)] Counted<String>, #[expect(dead_code)] OwnedSemaphorePermit),
     User(#[expect(dead_code)] UserSlot),
+}
+
+impl Login {
+    /// Waits until the place was given to another.
+    async fn evicted(&mut self) {
+        match self {
+            Self::Address(place) => place.evicted().await,
+            Self::Agent(..) | Self::User(_) => std::future::pending().await,
+        }
+    }
+
+    fn proved(self) {
+        if let Self::Address(place) = self {
+            place.proved();
+        }
+    }
 }
 
 /// What a connection takes up.
@@ -79,7 +100,7 @@ struct Places {
     _of_socket: Option<UserSlot>,
     _slot: OwnedSemaphorePermit,
     /// Until a key has let it in.
-    login: LoginPlace,
+    login: Login,
 }
 
 impl Endpoint {
@@ -108,7 +129,8 @@ impl Endpoint {
             ..Config::default()
         };
         let (config, input) = (Arc::new(config), InputLimit::default());
-        Self { shared, config, slots, logins, input, tunnel_idle }
+        let strangers = LoginPlaces::new(logins.max());
+        Self { shared, config, slots, strangers, logins, input, tunnel_idle }
     }
 
     pub async fn serve(self: Arc<Self>, listener: TcpListener) {
@@ -147,15 +169,20 @@ impl Endpoint {
     fn places(&self, from: Peer<'_>) -> Option<Places> {
         let (of_agent, of_socket, login) = match from {
             Peer::Address(address) => {
-                (None, None, LoginPlace::Address(self.logins.take_from(address)?))
+                let place = self.strangers.take(address);
+                if place.has_evicted {
+                    self.logins
+                        .log_refusal("a newer one got the place of one that no key had let in");
+                }
+                (None, None, Login::Address(place))
             }
             Peer::Agent(agent) => {
                 let counted = self.slots.count_node(agent)?;
-                let login = LoginPlace::Agent(self.logins.count_node(agent)?, self.logins.take()?);
+                let login = Login::Agent(self.logins.count_node(agent)?, self.logins.take()?);
                 (Some(counted), None, login)
             }
             Peer::ThisMachine(user, slot) => {
-                (None, Some(slot), LoginPlace::User(self.logins.take_for(user, || false)?))
+                (None, Some(slot), Login::User(self.logins.take_for(user, || false)?))
             }
         };
         let slot = self.slots.take()?;
@@ -171,9 +198,10 @@ impl Endpoint {
     ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Places { _of_agent, _of_socket, _slot, login } = places;
+        let Places { _of_agent, _of_socket, _slot, mut login } = places;
         let is_internode = internode.is_some();
-        let until = Instant::now() + LOGIN_TIMEOUT;
+        let now = Instant::now();
+        let until = now + LOGIN_TIMEOUT;
         let (admitted, entry) = oneshot::channel();
         let handler = Connection::new(
             self.shared.clone(),
@@ -186,16 +214,24 @@ impl Endpoint {
         );
         let served = handler.served();
         let greeting = run_stream(self.config.clone(), stream, handler);
-        let Ok(Ok(mut session)) = timeout_at(until, greeting).await else { return };
+        let greeting = timeout_at(now + GREETING_TIMEOUT, greeting);
+        let mut session = tokio::select! {
+            greeted = greeting => match greeted {
+                Ok(Ok(session)) => session,
+                Ok(Err(_)) | Err(_) => return,
+            },
+            () = login.evicted() => return,
+        };
         let handle = session.handle();
         let entry = tokio::select! {
             _ = &mut session => return,
+            () = login.evicted() => return close(&cut),
             entry = timeout_at(until, entry) => match entry {
                 Ok(Ok(entry)) => entry,
                 Ok(Err(_)) | Err(_) => return close(&cut),
             },
         };
-        drop(login);
+        login.proved();
         // Nobody sits at a connection between two nodes: it does not keep a run from being inactive.
         let job = entry.access.job;
         let _open = (!is_internode).then(|| self.shared.volatile.ssh_connections.opened(job));

@@ -1,6 +1,7 @@
 //! The SSH endpoint: a shell, commands, files and ports inside a job, with no `sshd` on its node.
 //!
-//! - `endpoint`: takes connections in, within bounds; `host_key`: the endpoint's own key.
+//! - `endpoint`: takes connections in, within bounds; `login_places`: those that no key has let in yet; `host_key`: the
+//!   endpoint's own key.
 //! - `access`: which job a user name means, and whether a key opens it. Authorisation itself is `cluster/authorise.rs`.
 //! - `entry`: whether the key of a connection still opens its job, asked for as long as the connection lasts.
 //! - `connection`: one client's connection: authentication, channels and their requests; `input_limit`: what it may have
@@ -23,6 +24,7 @@ pub mod host_key;
 mod input_limit;
 mod launch;
 mod log_socket;
+mod login_places;
 mod nested;
 mod session;
 mod step_client;

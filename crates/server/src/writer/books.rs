@@ -11,9 +11,8 @@ use store::{BookReader, Books};
 /// Records taken into one transaction.
 const BATCH: usize = 4096;
 
-/// Opens the books and starts their thread.
-pub fn start(path: &Path) -> Result<BooksQueue, ServerError> {
-    let books = Books::open(path)?;
+/// Starts the thread of the books that are open at this path.
+pub fn start(books: Books, path: &Path) -> Result<BooksQueue, ServerError> {
     let (queue, work) = BooksQueue::new(books.applied_seq(), BookReader::open(path)?);
     std::thread::Builder::new()
         .name("books".into())

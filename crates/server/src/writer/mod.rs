@@ -1,4 +1,5 @@
-//! The single writer: `thread` decides, journals, applies and answers; `recover` reads the state back from disk.
+//! The single writer: `thread` decides, journals, applies and answers; `recover` reads the state back from disk, and
+//! `lost_history` settles what it found to be lost.
 //! `commit` holds what a batch is to write, as commits that each fit into the journal.
 //!
 //! `copy` is what a backup copies: the files as they are between two commits.
@@ -10,6 +11,7 @@ pub mod books;
 pub mod collect;
 mod commit;
 mod copy;
+pub mod lost_history;
 pub mod recover;
 mod roll_back;
 pub mod snapshot;

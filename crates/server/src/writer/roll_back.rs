@@ -1,6 +1,8 @@
-//! Rolls back a commit that did not reach the disk: the state is read back, and every waiting caller gets the error.
+//! Rolls back a commit that did not reach the disk: every waiting caller gets the error, and the state is read back, however
+//! long the disk takes.
 
 use crate::error::ServerError;
+use crate::repeated_failure::RepeatedFailure;
 use crate::shared::Shared;
 use crate::writer::commit::PendingCommit;
 use crate::writer::recover::Recovered;
@@ -11,9 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{Journal, JournalError};
 
-/// How often the state is read back from a disk that fails, and the pause after the first time.
-const RECOVERY_TRIES: u32 = 5;
+/// The pause after the first time that the state could not be read back, by which it grows, and its bound.
 const RECOVERY_PAUSE: Duration = Duration::from_millis(100);
+const RECOVERY_PAUSE_MAX: Duration = Duration::from_secs(5);
 
 impl WriterThread {
     /// A commit did not reach the disk: everybody in it and in those after it is told so, and the state goes back to what
@@ -27,43 +29,66 @@ impl WriterThread {
     ) -> Result<(), ServerError> {
         let events: usize = lost.iter().map(|commit| commit.events.len()).sum();
         self.failed_commits.failed(&format!("nothing of {events} events was kept"), &error);
+        // Before the state is read back: nobody waits for a disk that does not work.
+        refuse(lost, &error);
         shared.blobs.lock().expect("no panic with the blobs held").discard_staged();
         let recovered = self.recover_again()?;
         self.journal = recovered.journal;
         self.snapshots.reopen(recovered.snapshots);
         self.leased = self.leased.max(self.journal.high_water().leased_ids);
         *state = recovered.state;
-        state.next_job = state.next_job.max(self.id_floor);
-        let why = match &error {
-            ServerError::Journal(JournalError::Full { .. }) => {
-                "no space left on device".to_string()
-            }
-            other => other.to_string(),
-        };
-        for (reply, answer) in lost.into_iter().flat_map(|commit| commit.answers) {
-            let answer = match answer {
-                Ok(_) => Err(Refusal::DiskFull(why.clone())),
-                refused => refused,
-            };
-            if let Some(reply) = reply {
-                let _ = reply.send(answer);
-            }
-        }
         Ok(())
     }
 
-    /// Reads the state back. A disk that has failed once may fail again for a moment.
+    /// Reads the state back, as often as it takes: a disk that cannot be read may work again. What the disk has and cannot
+    /// be used is an error at once, as is a history that has lost its end: the next start settles that.
     fn recover_again(&self) -> Result<Recovered, ServerError> {
-        let mut tries = 1;
+        let mut failures = RepeatedFailure::new("the state on disk");
+        let mut pause = RECOVERY_PAUSE;
         loop {
             match self.disks.recover() {
-                Err(error) if tries < RECOVERY_TRIES => {
-                    tracing::error!("the state cannot be read back yet: {error}");
-                    std::thread::sleep(RECOVERY_PAUSE * tries);
-                    tries += 1;
+                Ok(recovered) => {
+                    failures.succeeded();
+                    return match recovered.recovery.loss {
+                        Some(loss) => Err(ServerError::Other(loss.to_string())),
+                        None => Ok(recovered),
+                    };
                 }
-                recovered => return recovered,
+                Err(error) if is_damage(&error) => return Err(error),
+                Err(error) => failures.failed("it cannot be read back; trying again", &error),
             }
+            std::thread::sleep(pause);
+            pause = (pause + RECOVERY_PAUSE).min(RECOVERY_PAUSE_MAX);
         }
     }
+}
+
+/// Tells everybody who waits for these commits that nothing was kept.
+fn refuse(lost: Vec<PendingCommit>, error: &ServerError) {
+    let why = match error {
+        ServerError::Journal(JournalError::Full { .. }) => "no space left on device".to_string(),
+        other => other.to_string(),
+    };
+    for (reply, answer) in lost.into_iter().flat_map(|commit| commit.answers) {
+        let answer = match answer {
+            Ok(_) => Err(Refusal::DiskFull(why.clone())),
+            refused => refused,
+        };
+        if let Some(reply) = reply {
+            let _ = reply.send(answer);
+        }
+    }
+}
+
+/// Whether what is on the disk was read and cannot be used, whatever the disk does later.
+fn is_damage(error: &ServerError) -> bool {
+    matches!(
+        error,
+        ServerError::Snapshot { .. }
+            | ServerError::Journal(
+                JournalError::Damaged { .. }
+                    | JournalError::Replay { .. }
+                    | JournalError::Newer { .. }
+            )
+    )
 }

@@ -58,8 +58,6 @@ pub struct WriterThread {
     pub(super) snapshots: SnapshotWriter,
     term: u64,
     pub(super) leased: u64,
-    /// No id below this is given out: after a loss, those may have been given out before.
-    pub(super) id_floor: u32,
     /// Copies that were asked for during a batch.
     copies: Vec<(PathBuf, CopyReply)>,
     pub(super) failed_commits: RepeatedFailure,
@@ -68,16 +66,11 @@ pub struct WriterThread {
 type CopyReply = oneshot::Sender<Result<StateCopy, ServerError>>;
 
 impl WriterThread {
-    /// The state, the thread that changes it, and the records that the books may lack.
+    /// The state, the thread that changes it, and the records that the books may lack. A loss has been settled before
+    /// (`lost_history`).
     pub fn new(recovered: Recovered, disks: StateDisks) -> (State, Self, Vec<ReplayedEntry>) {
-        let Recovered { state, journal, snapshots, recovery, records, snapshot_seq } = recovered;
-        let mark = journal.high_water().leased_ids;
-        let lost = recovery.loss.is_some();
-        if let Some(loss) = &recovery.loss {
-            tracing::error!(
-                "{loss}. Jobs acknowledged since then are lost; ids go on after {mark}"
-            );
-        }
+        let Recovered { state, journal, snapshots, records, snapshot_seq, .. } = recovered;
+        let leased = journal.high_water().leased_ids;
         let term = journal.term().max(state.term) + 1;
         let thread = Self {
             shared: OnceLock::new(),
@@ -85,13 +78,10 @@ impl WriterThread {
             journal,
             snapshots: SnapshotWriter::new(snapshots, snapshot_seq),
             term,
-            leased: if lost { 0 } else { mark },
-            id_floor: if lost { mark as u32 + 1 } else { 0 },
+            leased,
             copies: Vec::new(),
             failed_commits: RepeatedFailure::new("commits"),
         };
-        let mut state = state;
-        state.next_job = state.next_job.max(thread.id_floor);
         (state, thread, records)
     }
 
@@ -418,6 +408,9 @@ fn apply_group(
         if let Some(job) = notice::watched_job(state, &event.event) {
             shared.mail.watch(job);
         }
+        if let Some(job) = notice::ended_job(state, &event.event) {
+            shared.mail.note_end(job);
+        }
         let mails = notice::of_event(state, &event.event);
         pending.add(event, records, run_change, mails);
     }
@@ -460,6 +453,8 @@ fn may_start_jobs(event: &Event) -> bool {
             | Event::UserTokenRemoved { .. }
             | Event::SecretSet { .. }
             | Event::SecretRemoved { .. }
+            | Event::TriggerSet(_)
+            | Event::TriggerRemoved { .. }
             | Event::VolumeSet { .. }
             | Event::VolumeRemoved { .. }
     )

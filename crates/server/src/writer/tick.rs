@@ -1,5 +1,6 @@
 //! The timer: a tick to the writer each second, and the end of allocations whose client is gone.
 
+use crate::auth::principal::server_principal;
 use crate::clock;
 use crate::shared::Shared;
 use cluster::Command;
@@ -28,6 +29,7 @@ pub async fn run(shared: Arc<Shared>) {
         timer.tick().await;
         shared.volatile.counters.new_day(clock::now());
         shared.writer.enqueue_or_drop(Command::Tick { booked: shared.books.is_settled() });
+        send_health_reports(&shared).await;
         if is_power_save_due(&shared, power_saved) {
             power_saved = Some(Instant::now());
             shared.writer.enqueue_or_drop(Command::PowerSave);
@@ -40,6 +42,25 @@ pub async fn run(shared: Arc<Shared>) {
         for job in unheld.expired(&allocations, &held, Instant::now()) {
             shared.writer.enqueue_or_drop(Command::ClientLost { job });
         }
+    }
+}
+
+/// Sends on what agents said about the health of nodes too soon. What cannot be kept is tried again.
+async fn send_health_reports(shared: &Arc<Shared>) {
+    for (node, source, failure) in shared.volatile.health_reports.due(Instant::now()) {
+        let (name, found) = (node.clone(), failure.clone());
+        let command = Command::NodeHealth { node, source, failure };
+        let answer = shared.writer.enqueue(command, server_principal()).await;
+        let shared = shared.clone();
+        tokio::spawn(async move {
+            let answer = match answer {
+                Some(answer) => answer.await.ok(),
+                None => None,
+            };
+            if answer.is_none_or(|answer| answer.is_err()) {
+                shared.volatile.health_reports.put_back(&name, source, found);
+            }
+        });
     }
 }
 

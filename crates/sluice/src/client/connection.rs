@@ -18,6 +18,7 @@ const READ_BYTES: usize = 4096;
 
 /// The longest response that is read as a whole.
 const BODY_BYTES_MAX: usize = 4 << 30;
+const STOPPED: &str = "the cluster was stopped; `sluice up` starts it again";
 const TOO_LONG: &str = "the answer is too long";
 
 enum Socket {
@@ -179,8 +180,13 @@ impl Connection {
 
     /// A socket that refuses is a server that restarts: tried again for a while. One that was never there is not.
     pub fn open_with_retry(location: &ServerLocation) -> io::Result<Self> {
-        let refused = |error: &io::Error| error.kind() == ErrorKind::ConnectionRefused;
-        retry(refused, || Self::open(location))
+        let refused = |error: &io::Error| {
+            error.kind() == ErrorKind::ConnectionRefused && !location.is_stopped()
+        };
+        retry(refused, || Self::open(location)).map_err(|error| {
+            let is_stopped = error.kind() == ErrorKind::ConnectionRefused && location.is_stopped();
+            if is_stopped { io::Error::other(STOPPED) } else { error }
+        })
     }
 
     /// Whether the server has neither hung up nor sent what nobody asked for.

@@ -3,6 +3,7 @@
 use super::error::ClientError;
 use super::host_port::HostPort;
 use super::login_file;
+use super::server_lock;
 use super::tls::{HttpsServer, Trust};
 use model::secret::SecretValue;
 use std::fmt;
@@ -106,6 +107,14 @@ impl ServerLocation {
             Self::Http { token, .. } => Some(&token.0),
             Self::Https(server) => Some(&server.token.0),
             Self::Socket(_) => None,
+        }
+    }
+
+    /// Whether the server is this machine's and was stopped in order: it is not waited for.
+    pub fn is_stopped(&self) -> bool {
+        match self {
+            Self::Socket(path) => path.parent().is_some_and(server_lock::is_stopped),
+            Self::Http { .. } | Self::Https(_) => false,
         }
     }
 

@@ -3,6 +3,7 @@
 //!
 //! It blocks: a command that lives two milliseconds does not start a runtime for it.
 
+pub mod call_id;
 mod chunked;
 mod connection;
 mod error;
@@ -11,6 +12,7 @@ mod location;
 pub mod login_file;
 mod response;
 mod retry;
+pub mod server_lock;
 pub mod tls;
 mod tls_tunnel;
 
@@ -22,7 +24,7 @@ pub use self::tls::HttpsServer;
 pub use self::tls_tunnel::TlsTunnel;
 
 use self::connection::{Connection, Request};
-use self::response::{Head, OK, SWITCHING_PROTOCOLS, UNAUTHORIZED};
+use self::response::{Head, INTERNAL_ERROR, OK, SWITCHING_PROTOCOLS, UNAUTHORIZED};
 use self::retry::retry;
 use std::io;
 use std::time::Duration;
@@ -123,7 +125,7 @@ impl Client {
     }
 
     fn exchange(&mut self, call: Call) -> Result<(Head, Vec<u8>), ClientError> {
-        let envelope = Envelope { version: wire::version::PROTOCOL, call };
+        let envelope = Envelope { id: Some(call_id::own().clone()), ..Envelope::new(call) };
         let body =
             serde_json::to_vec(&envelope).map_err(|e| ClientError::Protocol(e.to_string()))?;
         let mut connection = match self.connection.take().filter(Connection::is_idle) {
@@ -147,6 +149,9 @@ impl Client {
         if head.status != OK {
             let text = String::from_utf8_lossy(body);
             let mut text = format!("{place}: {}: {}", head.status, text.trim());
+            if head.status == INTERNAL_ERROR {
+                text += &format!(" (call={})", call_id::own());
+            }
             if head.status == UNAUTHORIZED {
                 text +=
                     " (SLUICE_TOKEN or `sluice login` gives one; `sluice token user` makes one)";

@@ -8,6 +8,7 @@ const HEADERS_MAX: usize = 64;
 
 pub const OK: u16 = 200;
 pub const UNAUTHORIZED: u16 = 401;
+pub const INTERNAL_ERROR: u16 = 500;
 pub const SWITCHING_PROTOCOLS: u16 = 101;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,10 +10,11 @@ use rustls::{
     CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore,
     SignatureScheme, StreamOwned,
 };
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use wire::proxy::{Proxy, ProxyAnswer};
 
 /// How long one address of the server may take to answer, and each step of the handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -109,8 +110,28 @@ fn handshake(address: &HostPort, config: ClientConfig) -> io::Result<TlsSocket> 
     Ok(StreamOwned::new(session, stream))
 }
 
-/// A connection to the first address of the host that answers.
+/// A connection to the server, through the proxy that the environment names for it.
 fn dial(address: &HostPort) -> io::Result<TcpStream> {
+    let proxy = Proxy::of(&address.host, address.port, |name| std::env::var(name).ok());
+    let Some(proxy) = proxy.map_err(io::Error::other)? else { return dial_directly(address) };
+    let through = HostPort { host: proxy.host.clone(), port: proxy.port };
+    let connected = dial_directly(&through).and_then(|mut stream| {
+        stream.set_read_timeout(Some(CONNECT_TIMEOUT))?;
+        let request = proxy.request(&address.host, address.port).map_err(io::Error::other)?;
+        stream.write_all(&request)?;
+        let (mut answer, mut byte) = (ProxyAnswer::default(), [0]);
+        loop {
+            stream.read_exact(&mut byte)?;
+            if answer.push(byte[0]).map_err(io::Error::other)? {
+                return Ok(stream);
+            }
+        }
+    });
+    connected.map_err(|error| io::Error::new(error.kind(), format!("by proxy {proxy}: {error}")))
+}
+
+/// A connection to the first address of the host that answers.
+fn dial_directly(address: &HostPort) -> io::Result<TcpStream> {
     use nix::sys::socket::{setsockopt, sockopt};
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
     for at in (address.host.as_str(), address.port).to_socket_addrs()? {

@@ -131,7 +131,7 @@ impl NewFile {
         }
         let mut partial = std::ffi::OsString::from(".");
         partial.push(name);
-        partial.push(format!(".{}.partial", std::process::id()));
+        partial.push(format!(".{:032x}.partial", ::server::clock::random_u128()));
         let how = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
         let how = how | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let file = openat(&folder, partial.as_os_str(), how, MODE)?.into();

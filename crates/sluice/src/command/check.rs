@@ -144,7 +144,7 @@ fn dstack(bytes: &[u8], findings: &mut Findings) {
             findings.notices = lines(&loaded.notices);
             findings.understood = loaded.value.to_json();
         }
-        Err(error) => findings.errors.push(error.to_string()),
+        Err(error) => findings.errors = error.lines(),
     }
 }
 
@@ -155,7 +155,7 @@ fn profiles(bytes: &[u8], findings: &mut Findings) {
             findings.understood =
                 profiles.iter().map(configuration::value::Value::to_json).collect();
         }
-        Err(error) => findings.errors.push(error.to_string()),
+        Err(error) => findings.errors = error.lines(),
     }
 }
 

@@ -2,6 +2,7 @@
 //! exit code is 1 if the server does not answer or a node is out of service.
 
 use super::verb::{ServerLocationArgs, VerbError, VerbResult};
+use crate::client::{ClientError, ServerLocation};
 use ::agent::cgroup::{Hierarchy, Plugin};
 use ::agent::detect::{Machine, node_config_line};
 use ::slurm::words::node::{NodeState, reason_text};
@@ -9,6 +10,7 @@ use clap::Args;
 use model::hostlist;
 use model::printable::printable;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
 use wire::view::{ClusterView, NodeView};
@@ -38,16 +40,37 @@ struct Findings {
 
 #[derive(Serialize)]
 struct Groups {
-    /// The kind of control groups; none: why none can be used.
-    layout: Result<String, String>,
-    enforced: Vec<(&'static str, bool)>,
-    why_not: Vec<(String, String)>,
+    /// The kind of control groups.
+    layout: Option<String>,
+    /// Why none can be used.
+    error: Option<String>,
+    enforced: Vec<Enforced>,
+    why_not: Vec<WhyNot>,
+}
+
+#[derive(Serialize)]
+struct Enforced {
+    what: &'static str,
+    enforced: bool,
+}
+
+#[derive(Serialize)]
+struct WhyNot {
+    what: String,
+    why: String,
 }
 
 /// Nodes of which the same is to be said.
-#[derive(Clone, Serialize, PartialEq)]
+#[derive(Serialize)]
 struct NodeFindings {
     nodes: Vec<String>,
+    #[serde(flatten)]
+    said: NodeFinding,
+}
+
+#[derive(Clone, Serialize, PartialEq, Eq, PartialOrd, Ord)]
+struct NodeFinding {
+    available: bool,
     /// In the words of `sinfo`.
     state: String,
     reason: Option<String>,
@@ -65,11 +88,17 @@ pub fn run(args: DoctorArgs) -> VerbResult {
         nodes: Vec::new(),
         problems: Vec::new(),
     };
-    match args.server.client().and_then(|mut client| client.call(Call::Cluster)) {
+    let client = args.server.client();
+    let is_here = client.as_ref().is_ok_and(|c| matches!(c.location(), ServerLocation::Socket(_)));
+    match client.and_then(|mut client| client.call(Call::Cluster)) {
         Ok(Answer::Cluster(cluster)) => found.take_cluster(cluster),
         Ok(Answer::Refused(why)) => found.problems.push(format!("the server refuses: {why}")),
         Ok(_) => found.problems.push("the server answered something else".to_owned()),
-        Err(error) => found.problems.push(format!("{error}; start one with `sluice up`")),
+        Err(error) => {
+            let is_down = is_here && matches!(error, ClientError::Unreachable { .. });
+            let hint = if is_down { "; start one with `sluice up`" } else { "" };
+            found.problems.push(format!("{error}{hint}"));
+        }
     }
     if args.json {
         let text = serde_json::to_string_pretty(&found);
@@ -83,22 +112,22 @@ pub fn run(args: DoctorArgs) -> VerbResult {
 impl Findings {
     fn take_cluster(&mut self, cluster: ClusterView) {
         self.cluster = Some(cluster.name);
+        let mut alike: BTreeMap<NodeFinding, usize> = BTreeMap::new();
         for node in &cluster.nodes {
-            let of_node = NodeFindings::of(node);
-            if !NodeState::of(node).is_available() {
-                let name = &node.config.name;
-                let why = of_node.reason.as_deref().map(|why| format!(": {why}"));
-                let why = why.unwrap_or_default();
-                self.problems.push(format!("node {name} is {}{why}", of_node.state));
+            let said = NodeFinding::of(node);
+            let at = *alike.entry(said.clone()).or_insert(self.nodes.len());
+            if at == self.nodes.len() {
+                self.nodes.push(NodeFindings { nodes: Vec::new(), said });
             }
-            let is_alike = |known: &&mut NodeFindings| {
-                NodeFindings { nodes: known.nodes.clone(), ..of_node.clone() } == **known
-            };
-            match self.nodes.iter_mut().find(is_alike) {
-                Some(known) => known.nodes.push(node.config.name.clone()),
-                None => self.nodes.push(of_node),
-            }
+            self.nodes[at].nodes.push(node.config.name.clone());
         }
+        let out = self.nodes.iter().filter(|of| !of.said.available).map(|of| {
+            let why = of.said.reason.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
+            let (word, names) = (of.word(), hostlist::compress(&of.nodes));
+            let verb = if of.nodes.len() == 1 { "is" } else { "are" };
+            format!("{word} {names} {verb} {}{why}", of.said.state)
+        });
+        self.problems.extend(out.collect::<Vec<_>>());
     }
 
     fn print(&self) {
@@ -113,10 +142,12 @@ impl Findings {
             println!("server:       answers; cluster {cluster}");
         }
         for of in &self.nodes {
-            let word = if of.nodes.len() == 1 { "node" } else { "nodes" };
+            let word = of.word();
+            let names = hostlist::compress(&of.nodes);
+            let of = &of.said;
             let declared = if of.declared { ", declared" } else { "" };
             let why = of.reason.as_deref().map(|why| format!(" ({why})")).unwrap_or_default();
-            println!("{word} {}: {}{declared}{why}", hostlist::compress(&of.nodes), of.state);
+            println!("{word} {names}: {}{declared}{why}", of.state);
             for gap in &of.not_enforced {
                 println!("  not enforced: {gap}");
             }
@@ -129,10 +160,16 @@ impl Findings {
 }
 
 impl NodeFindings {
+    fn word(&self) -> &'static str {
+        if self.nodes.len() == 1 { "node" } else { "nodes" }
+    }
+}
+
+impl NodeFinding {
     fn of(node: &NodeView) -> Self {
         let reason = node.reason.as_ref();
         Self {
-            nodes: vec![node.config.name.clone()],
+            available: NodeState::of(node).is_available(),
             state: NodeState::of(node).compact(),
             reason: reason.map(|reason| printable(reason_text(reason)).into_owned()),
             declared: node.config.declared,
@@ -143,14 +180,16 @@ impl NodeFindings {
 
 impl Groups {
     fn print(&self) {
-        match &self.layout {
-            Ok(layout) => println!("groups:       {layout}"),
-            Err(error) => println!("groups:       none can be used: {error}"),
+        if let Some(layout) = &self.layout {
+            println!("groups:       {layout}");
         }
-        for (what, yes) in &self.enforced {
-            println!("  {what:<14}{}", if *yes { "enforced" } else { "NOT enforced" });
+        if let Some(error) = &self.error {
+            println!("groups:       none can be used: {error}");
         }
-        for (what, why) in &self.why_not {
+        for Enforced { what, enforced } in &self.enforced {
+            println!("  {what:<14}{}", if *enforced { "enforced" } else { "NOT enforced" });
+        }
+        for WhyNot { what, why } in &self.why_not {
             println!("  {what}: {why}");
         }
     }
@@ -160,14 +199,14 @@ fn groups() -> Groups {
     let hierarchy = match Hierarchy::discover(Plugin::Auto, "sluice") {
         Ok(hierarchy) => hierarchy,
         Err(error) => {
-            let layout = Err(error.to_string());
-            return Groups { layout, enforced: Vec::new(), why_not: Vec::new() };
+            let error = Some(error.to_string());
+            return Groups { layout: None, error, enforced: Vec::new(), why_not: Vec::new() };
         }
     };
     // The check leaves no group behind.
     let _ = hierarchy.remove_root();
     let can = hierarchy.capabilities();
-    let enforced = vec![
+    let enforced = [
         ("memory", can.memory_hard),
         ("swap", can.swap),
         ("cores", can.cpuset),
@@ -177,6 +216,13 @@ fn groups() -> Groups {
         ("devices", can.devices),
         ("CPU time", can.usage_cpu),
     ];
-    let why_not = can.why_not.iter().map(|(what, why)| (what.to_string(), why.to_string()));
-    Groups { layout: Ok(format!("{:?}", can.layout)), enforced, why_not: why_not.collect() }
+    let enforced = enforced.map(|(what, enforced)| Enforced { what, enforced });
+    let why_not =
+        can.why_not.iter().map(|(what, why)| WhyNot { what: (*what).to_owned(), why: why.clone() });
+    Groups {
+        layout: Some(format!("{:?}", can.layout)),
+        error: None,
+        enforced: enforced.into(),
+        why_not: why_not.collect(),
+    }
 }

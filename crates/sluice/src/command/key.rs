@@ -4,11 +4,11 @@ use super::verb::{VerbError, VerbResult};
 use crate::client::Client;
 use clap::{Args, Subcommand};
 use model::printable::printable;
-use std::io::Read;
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
 use wire::client::{Answer, Call};
-use wire::ssh::{SshAnswer, SshRequest};
+use wire::ssh::{KEY_PROOF_NAMESPACE, SshAnswer, SshKeyView, SshRequest, key_proof_text};
 
 /// A public key's file is never longer.
 const FILE_BYTES_MAX: u64 = 64 << 10;
@@ -42,7 +42,7 @@ enum KeyVerb {
 
 pub fn run(args: KeyArgs) -> VerbResult {
     let request = match args.verb {
-        KeyVerb::Add { file } => SshRequest::Add { key: read(&file)? },
+        KeyVerb::Add { file } => return add(args.user, &file),
         KeyVerb::List => SshRequest::List,
         KeyVerb::Remove { key } => SshRequest::Remove { key },
         KeyVerb::Renew => SshRequest::Renew,
@@ -51,10 +51,53 @@ pub fn run(args: KeyArgs) -> VerbResult {
     let answer = ask(&mut Client::find()?, args.user, request)?;
     if lists {
         for key in &answer.keys {
-            println!("{} {} {}", key.fingerprint, key.algorithm, printable(&key.comment));
+            let note = if key.is_unproved { " (unproved: opens jobs by number only)" } else { "" };
+            println!("{} {} {}{note}", key.fingerprint, key.algorithm, printable(&key.comment));
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Registers a key, with a proof that its private key is there where one can be made.
+fn add(user: Option<String>, file: &Path) -> VerbResult {
+    let key = read(file)?;
+    let client = &mut Client::find()?;
+    let before = ask(client, user.clone(), SshRequest::List)?;
+    let text = key_proof_text(&before.user, before.endpoint.as_ref());
+    let proof = sign(file, &text);
+    let is_signed = proof.is_some();
+    let after = ask(client, user, SshRequest::Add { key, proof })?;
+    let is_new = |key: &&SshKeyView| key.is_unproved && !before.keys.contains(key);
+    if !is_signed && let Some(key) = after.keys.iter().find(is_new) {
+        eprintln!(
+            "sluice key: {} is registered, and not proved to be yours: it opens jobs by their numbers and not by names, until \
+             `sluice key add` is run where ssh-keygen can use its private key",
+            key.fingerprint
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The signature of ssh-keygen over this text, by the private key beside the public one, else by the agent of keys.
+fn sign(file: &Path, text: &str) -> Option<String> {
+    if file.as_os_str() == "-" {
+        return None;
+    }
+    let beside = file.with_extension("");
+    let is_there = file.extension().is_some_and(|end| end == "pub") && beside.exists();
+    let key = if is_there { &beside } else { file };
+    // Written before it is started: it may end without reading, and is shorter than a pipe.
+    let (reader, mut writer) = std::io::pipe().ok()?;
+    writer.write_all(text.as_bytes()).ok()?;
+    drop(writer);
+    let output = Command::new("ssh-keygen")
+        .args(["-q", "-Y", "sign", "-n", KEY_PROOF_NAMESPACE, "-f"])
+        .arg(key)
+        .stdin(reader)
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    output.status.success().then(|| String::from_utf8(output.stdout).ok())?
 }
 
 pub fn ask(
@@ -69,7 +112,7 @@ pub fn ask(
     }
 }
 
-fn read(file: &PathBuf) -> Result<String, VerbError> {
+fn read(file: &Path) -> Result<String, VerbError> {
     let mut text = String::new();
     let read = if file.as_os_str() == "-" {
         std::io::stdin().take(FILE_BYTES_MAX).read_to_string(&mut text)

@@ -2,7 +2,7 @@
 
 use super::verb::{ServerLocationArgs, VerbError, VerbResult, in_columns};
 use crate::client::Client;
-use ::slurm::words::node::NodeState;
+use ::slurm::words::node::{NodeState, reason_text};
 use clap::{Args, Subcommand};
 use jiff::tz::TimeZone;
 use model::printable::printable;
@@ -56,6 +56,8 @@ enum NodeAction {
 struct Row {
     agent: AgentView,
     state: String,
+    /// Why it is out of service, or what somebody noted of it.
+    reason: Option<String>,
 }
 
 pub fn run(args: NodeArgs) -> VerbResult {
@@ -119,16 +121,20 @@ fn rows(client: &mut Client) -> Result<Vec<Row>, VerbError> {
         Answer::Cluster(cluster) => cluster,
         other => return Err(unexpected(&other)),
     };
-    let states = cluster.nodes.iter().map(|node| (&*node.config.name, NodeState::of(node).long()));
-    let mut states: BTreeMap<&str, String> = states.collect();
+    let states = cluster.nodes.iter().map(|node| {
+        let reason = node.reason.as_ref().map(|reason| reason_text(reason).to_owned());
+        (&*node.config.name, (NodeState::of(node).long(), reason))
+    });
+    let mut states: BTreeMap<&str, (String, Option<String>)> = states.collect();
     let row = |agent: AgentView| {
         let of_login = match (agent.login, agent.connected) {
             (true, Some(_)) => "login",
             (true, None) => "login*",
             (false, _) => "-",
         };
-        let state = states.remove(&*agent.node).unwrap_or_else(|| of_login.to_owned());
-        Row { agent, state }
+        let (state, reason) =
+            states.remove(&*agent.node).unwrap_or_else(|| (of_login.to_owned(), None));
+        Row { agent, state, reason }
     };
     Ok(agents.into_iter().map(row).collect())
 }
@@ -138,8 +144,16 @@ fn unexpected(answer: &Answer) -> VerbError {
     VerbError::Message(format!("the server answered something else than was asked: {text}"))
 }
 
-const HEAD: [&str; 7] =
-    ["NAME", "STATE", "ADDRESS", "VERSION", "CONNECTED", "CERTIFICATE UNTIL", "JOINED BY"];
+const HEAD: [&str; 8] = [
+    "NAME",
+    "STATE",
+    "ADDRESS",
+    "VERSION",
+    "CONNECTED",
+    "CERTIFICATE UNTIL",
+    "JOINED BY",
+    "REASON",
+];
 
 fn table(rows: &[Row]) -> String {
     let mut lines = vec![HEAD.map(String::from)];
@@ -147,8 +161,8 @@ fn table(rows: &[Row]) -> String {
     in_columns(&lines)
 }
 
-fn cells(row: &Row) -> [String; 7] {
-    let Row { agent, state } = row;
+fn cells(row: &Row) -> [String; 8] {
+    let Row { agent, state, reason } = row;
     let text = |text: &Option<String>| {
         text.as_deref().map_or("-".to_owned(), |text| printable(text).into_owned())
     };
@@ -160,6 +174,7 @@ fn cells(row: &Row) -> [String; 7] {
         shown(agent.connected).unwrap_or_else(|| "-".to_owned()),
         certificate_end(agent),
         joined_by(agent),
+        text(reason),
     ]
 }
 
@@ -191,12 +206,13 @@ fn shown(at: Option<Timestamp>) -> Option<String> {
 }
 
 fn details(row: &Row) -> String {
-    let [name, state, address, version, connected, end, by] = cells(row);
+    let [name, state, address, version, connected, end, by, reason] = cells(row);
     let joined = row.agent.joined.as_ref();
     let joined = joined.and_then(|joined| shown(joined.at)).unwrap_or_else(|| "-".to_owned());
     let mut lines = vec![
         ("Name", name),
         ("State", state),
+        ("Reason", reason),
         ("Address", address),
         ("Version", version),
         ("Connected", connected),
@@ -209,12 +225,13 @@ fn details(row: &Row) -> String {
 }
 
 fn object(row: &Row) -> Value {
-    let Row { agent, state } = row;
+    let Row { agent, state, reason } = row;
     let secs = |at: Option<Timestamp>| at.map(|at| at.millis() / 1000);
     let joined = agent.joined.as_ref();
     json!({
         "name": agent.node,
         "state": state,
+        "reason": reason,
         "login": agent.login,
         "address": agent.address,
         "version": agent.version,

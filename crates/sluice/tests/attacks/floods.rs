@@ -9,7 +9,6 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 use wire::client::{Call, Envelope};
-use wire::version::PROTOCOL;
 
 /// `games`, who owns nothing here.
 const FLOODER: u32 = 5;
@@ -31,7 +30,7 @@ pub fn connect_as(uid: u32, socket: &Path) -> UnixStream {
 
 fn await_end(job: u32) -> Vec<u8> {
     let call = Call::AwaitEnd { job: JobId(job), timeout_ms: 600_000 };
-    let body = serde_json::to_string(&Envelope { version: PROTOCOL, call }).expect("JSON");
+    let body = serde_json::to_string(&Envelope::new(call)).expect("JSON");
     let head = "POST /api/v1/call HTTP/1.1\r\nhost: x\r\ncontent-type: application/json";
     format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }

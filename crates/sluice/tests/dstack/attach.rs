@@ -1,7 +1,7 @@
 //! The published client attached to its runs, by the server's SSH endpoint.
 
 use crate::dstack_client::DstackClient;
-use crate::harness::{Cluster, CommandOutput, TWO_NODES, until};
+use crate::harness::{Cluster, CommandOutput, TWO_NODES, program, until};
 use std::io::{Read, Write};
 use std::process::Command;
 
@@ -79,4 +79,71 @@ fn up_attach_says_why_it_does_not_get_in() {
         assert_ne!(said.code, 0, "{name}");
         assert!(said.stderr.contains(&reason), "{name}: {}", said.stderr);
     }
+}
+
+/// As Airflow's and Prefect's operators do it: a shell script that ends with the first command that fails.
+#[test]
+fn up_chain_of_two_applies_stops_when_the_first_fails() {
+    let cluster = Cluster::up(TWO_NODES);
+    let Some(client) = DstackClient::new(&cluster) else { return };
+    client.add_project(&client.token()).ok();
+    let task = |name: &str, command: &str| {
+        let text = format!("type: task\nname: {name}\ncommands: ['{command}']\n{RESOURCES}\n");
+        cluster.write(&format!("{name}.dstack.yml"), &text);
+    };
+    let work = cluster.path("work");
+    task("prepare", &format!("[ -e {}/input ]", work.display()));
+    task("train", &format!("touch {}/trained", work.display()));
+    let chain =
+        "set -e\n\"$@\" apply -y -f prepare.dstack.yml\n\"$@\" apply -y -f train.dstack.yml\n";
+    cluster.write("chain.sh", chain);
+    let trained = work.join("trained");
+    for program in [client.program(), std::path::Path::new(program())] {
+        let run = || -> CommandOutput {
+            let mut command = Command::new("sh");
+            cluster.set_up(&mut command);
+            command.arg("chain.sh").arg(program).env("HOME", client.home()).env("COLUMNS", "200");
+            command.stdin(std::process::Stdio::null()).output().expect("a shell").into()
+        };
+        let stopped = run();
+        assert!(stopped.code != 0 && !trained.exists(), "{}: {stopped:?}", program.display());
+        std::fs::write(work.join("input"), "").expect("written");
+        let whole = run();
+        assert!(whole.code == 0 && trained.exists(), "{}: {whole:?}", program.display());
+        std::fs::remove_file(work.join("input")).expect("removed");
+        std::fs::remove_file(&trained).expect("removed");
+    }
+}
+
+/// An allocation that somebody holds is what dstack calls a dev environment, and each language lists those of the other.
+#[test]
+fn up_salloc_and_a_dev_environment_are_in_the_lists_of_both_languages() {
+    let cluster = Cluster::up(TWO_NODES);
+    let Some(client) = DstackClient::new(&cluster) else { return };
+    client.add_project(&client.token()).ok();
+    cluster.sluice(&["salloc", "-n1", "-J", "bench", "--no-shell"]).ok();
+    cluster.write(
+        "desk.dstack.yml",
+        &format!("type: dev-environment\nname: desk\nide: vscode\n{RESOURCES}\n"),
+    );
+    client.run(&["apply", "-f", "desk.dstack.yml", "-y", "-d"]).ok();
+    until("both run in Slurm's list", || {
+        let queue = cluster.sluice(&["squeue", "-h", "-o", "%j %t"]).ok();
+        (queue.contains("bench R") && queue.contains("desk R")).then_some(())
+    });
+    for (whose, listed) in [
+        ("the published client", client.run(&["ps"]).ok()),
+        ("sluice", cluster.sluice(&["ps"]).ok()),
+    ] {
+        for name in ["bench", "desk"] {
+            let is_there = |line: &str| line.contains(name) && line.contains("running");
+            assert!(listed.lines().any(is_there), "{whose}, {name}: {listed}");
+        }
+    }
+    // The one is ended by the other's command.
+    client.run(&["stop", "bench-1", "-y"]).ok();
+    cluster.sluice(&["scancel", "-n", "desk"]).ok();
+    until("both are gone", || {
+        cluster.sluice(&["squeue", "-h"]).ok().trim().is_empty().then_some(())
+    });
 }

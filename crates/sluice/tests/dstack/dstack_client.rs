@@ -67,6 +67,10 @@ impl<'a> DstackClient<'a> {
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the client runs")
     }
 
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
     pub fn home(&self) -> &Path {
         &self.home
     }

@@ -13,6 +13,7 @@ mod internode;
 mod json_output;
 mod mpi;
 mod multi_node;
+mod offers;
 mod other_language;
 mod published_client;
 mod retry;

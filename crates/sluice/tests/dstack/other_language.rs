@@ -34,6 +34,32 @@ fn up_each_language_submits_the_others_file() {
 }
 
 #[test]
+fn up_sbatch_options_stand_in_place_of_what_a_configuration_says() {
+    let cluster = Cluster::up(TWO_NODES);
+    let text = format!("type: task\nname: it\nmax_duration: 5m\ncommands: [exit 3]\n{SMALL}");
+    cluster.write("it.dstack.yml", &text);
+    let said = cluster.shell(
+        "sbatch --wait -J other -t 9 -c 2 --mem=96M --gpus-per-node=h100:1 -p debug it.dstack.yml",
+    );
+    assert_eq!((said.code, said.stdout.as_str()), (3, "Submitted batch job 1\n"), "{said:?}");
+    let found =
+        cluster.sluice(&["sacct", "-nXP", "-o", "JobName,Timelimit,Partition,AllocTRES"]).ok();
+    let wanted = "other|00:09:00|debug|billing=2,cpu=2,gres/gpu=1,mem=96M,node=1\n";
+    assert_eq!(found, wanted);
+    for (line, words) in [
+        ("-o out it.dstack.yml", "it.dstack.yml: --output has no counterpart in a configuration"),
+        ("-t soon it.dstack.yml", "it.dstack.yml: Invalid --time specification"),
+        ("-J Bad_Name it.dstack.yml", "it.dstack.yml: `name`: invalid"),
+    ] {
+        let refused = cluster.shell(&format!("sbatch {line}"));
+        assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
+        let line = format!("sbatch: error: {words}");
+        assert!(refused.code == 1 && refused.stderr.starts_with(&line), "{refused:?}");
+    }
+    assert_eq!(cluster.sluice(&["squeue", "-h", "-t", "all", "-o", "%i"]).ok(), "1\n");
+}
+
+#[test]
 fn up_configuration_is_applied_from_a_pipe() {
     let cluster = Cluster::up(TWO_NODES);
     cluster.write("task", &format!("type: task\nname: piped\ncommands: ['true']\n{SMALL}"));

@@ -217,10 +217,10 @@ fn up_published_client_runs_a_dev_environment_in_a_project_and_shows_its_events(
     assert!(listed.contains("nobody (manager)"), "{listed}");
 }
 
-#[test]
-fn up_oldest_client_applies_lists_reads_logs_and_stops() {
+/// Applies a run, reads its log, lists and stops it by a client of this version.
+fn client_applies_lists_reads_logs_and_stops(version: &str) {
     let cluster = Cluster::up(TWO_NODES);
-    let Some(client) = DstackClient::of_version(&cluster, "0.20.0") else { return };
+    let Some(client) = DstackClient::of_version(&cluster, version) else { return };
     client.add_project(&client.token()).ok();
     cluster.write(
         "old.dstack.yml",
@@ -233,8 +233,19 @@ fn up_oldest_client_applies_lists_reads_logs_and_stops() {
     assert!(fleets.contains("gpu") && fleets.contains("busy"), "{fleets}");
     client.run(&["stop", "old", "-y"]).ok();
     until("the run is stopped", || {
-        line_of(&client.run(&["ps", "-a"]).ok(), "old").contains("stopped").then_some(())
+        cluster.sluice(&["squeue", "-h"]).ok().trim().is_empty().then_some(())
     });
+    assert!(line_of(&client.run(&["ps", "-a"]).ok(), "old").contains("stopped"));
+}
+
+#[test]
+fn up_oldest_client_applies_lists_reads_logs_and_stops() {
+    client_applies_lists_reads_logs_and_stops("0.20.0");
+}
+
+#[test]
+fn up_client_of_the_version_between_applies_lists_reads_logs_and_stops() {
+    client_applies_lists_reads_logs_and_stops("0.21.5");
 }
 
 /// Loopback may speak TLS too, so the port of any cluster does.

@@ -10,18 +10,9 @@ fn apply(cluster: &Cluster, name: &str, command: &str, retry: &str) {
     cluster.sluice(&["apply", "-f", "task.dstack.yml", "-y", "-d"]).ok();
 }
 
-/// The run as `ps --json` shows it.
-fn run(cluster: &Cluster, name: &str) -> Value {
-    let listed = cluster.sluice(&["ps", "-a", "--json"]).ok();
-    let listed: Value = serde_json::from_str(&listed).expect("JSON");
-    let runs = listed["runs"].as_array().expect("runs");
-    let found = runs.iter().find(|run| run["run_spec"]["run_name"] == name);
-    found.unwrap_or_else(|| panic!("no {name} in {listed}")).clone()
-}
-
 fn await_status(cluster: &Cluster, name: &str, message: &str) -> Value {
     until(&format!("{name} is {message}"), || {
-        Some(run(cluster, name)).filter(|run| run["status_message"] == message)
+        Some(cluster.listed_run(name)).filter(|run| run["status_message"] == message)
     })
 }
 
@@ -34,7 +25,8 @@ fn up_a_failed_run_is_tried_again_after_a_pause() {
         let waits = until("it waits for its next attempt", || {
             let tries = std::fs::read_to_string(cluster.path("work/tries")).ok()?;
             let ended = tries.lines().count() == attempt;
-            Some(run(&cluster, "flaky")).filter(|run| ended && run["status_message"] == "retrying")
+            Some(cluster.listed_run("flaky"))
+                .filter(|run| ended && run["status_message"] == "retrying")
         });
         assert_eq!(
             (&waits["status"], &waits["attempts"]),
@@ -62,9 +54,17 @@ fn up_a_failed_run_is_tried_again_after_a_pause() {
 fn up_a_run_has_no_more_attempts_than_it_says_and_for_no_other_events() {
     let cluster = Cluster::up(TWO_NODES);
     apply(&cluster, "once", "exit 3", "{on_events: [error], attempts: 1}");
-    assert_eq!(await_status(&cluster, "once", "exited (3)")["attempts"], 1);
+    let once = await_status(&cluster, "once", "exited (3)");
+    assert_eq!(once["attempts"], 1);
+    assert_eq!(once["termination_reason"], "container_exited_with_error");
+    assert_eq!(once["run_termination_reason"], "retry_limit_exceeded");
+    assert_eq!(once["error"], "retry limit exceeded");
     apply(&cluster, "other", "exit 4", "{on_events: [no-capacity, interruption]}");
-    assert_eq!(await_status(&cluster, "other", "exited (4)")["attempts"], 1);
+    let other = await_status(&cluster, "other", "exited (4)");
+    assert_eq!(
+        (&other["attempts"], &other["run_termination_reason"]),
+        (&1.into(), &"job_failed".into())
+    );
     cluster.write("task.dstack.yml", "type: task\ncommands: [a]\nretry: {attempts: 0}\n");
     let refused = cluster.sluice(&["apply", "-f", "task.dstack.yml", "-y"]);
     let words = "task.dstack.yml:3:19: `retry.attempts`: invalid";
@@ -91,7 +91,8 @@ fn up_without_capacity_a_run_waits_only_where_its_retry_says_so() {
         "{refused:?}"
     );
     file("retry: {on_events: [no-capacity], duration: 1s}\n").ok();
-    await_status(&cluster, "late", "no capacity");
+    let late = await_status(&cluster, "late", "no capacity");
+    assert_eq!(late["run_termination_reason"], "retry_limit_exceeded");
     file("retry: {on_events: [no-capacity]}\n").ok();
     await_status(&cluster, "late", "pending");
     cluster.sluice(&["scancel", &all.to_string()]).ok();

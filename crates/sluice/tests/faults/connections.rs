@@ -48,7 +48,7 @@ fn descriptors(cluster: &Cluster) -> usize {
 /// The request of `squeue` as raw HTTP.
 fn jobs_request() -> Vec<u8> {
     let call = wire::client::Call::Jobs(Default::default());
-    let envelope = wire::client::Envelope { version: wire::version::PROTOCOL, call };
+    let envelope = wire::client::Envelope::new(call);
     let body = serde_json::to_string(&envelope).unwrap();
     let head =
         format!("POST /api/v1/call HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());

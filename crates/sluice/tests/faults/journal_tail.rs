@@ -1,7 +1,7 @@
 //! A journal of the real program, cut at every byte of its tail: a prefix of what was written is restored, and the loss is
 //! reported.
 
-use crate::harness::{Cluster, TWO_NODES};
+use crate::harness::{Cluster, TWO_NODES, until};
 use cluster::{Event, State};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -132,4 +132,50 @@ fn up_a_server_starts_from_a_cut_journal_and_takes_new_jobs() {
         // Each cut starts from the same journal; what follows it is discarded.
         std::fs::write(&path, &whole).unwrap();
     }
+}
+
+/// The numbers and words of the audit trail's rows.
+fn audit_trail(cluster: &Cluster) -> Vec<String> {
+    let shown = cluster.sluice(&["sacctmgr", "-n", "-P", "show", "transactions"]).ok();
+    shown.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn up_ids_of_a_lost_tail_are_never_given_again_and_jobs_that_end_are_booked() {
+    // Ids are leased in blocks of 1000: the second job's lease moves the high-water mark to where the journal then ends.
+    let cluster = Cluster::up(&format!("{TWO_NODES}FirstJobId=998\n"));
+    let job = |name: &str| {
+        let id = cluster.submit(&["-o", "/dev/null", "-J", name, "--wrap", "true"]);
+        assert_eq!(cluster.await_end(id), "COMPLETED|0:0", "{name}");
+        id
+    };
+    let booked =
+        |id: u32| cluster.sluice(&["sacct", "-nXPj", &id.to_string(), "-o", "JobName"]).ok();
+    job("kept");
+    cluster.sluice(&["down"]).ok();
+    let path = segment(&cluster);
+    let kept = std::fs::read(&path).unwrap();
+    cluster.start();
+    let lost = job("lost");
+    cluster.sluice(&["sacctmgr", "-i", "add", "account", "lost"]).ok();
+    until("the lost job to be booked", || (booked(lost) == "lost\n").then_some(()));
+    let trail = audit_trail(&cluster);
+    assert!(trail.iter().any(|row| row.contains("lost")), "{trail:?}");
+    cluster.sluice(&["down"]).ok();
+    std::fs::write(&path, &kept).unwrap();
+    let before = cluster.log("server").len();
+    // The start that finds the loss does nothing else; the next one must still know of it.
+    cluster.start();
+    cluster.sluice(&["down"]).ok();
+    assert!(cluster.log("server")[before..].contains("LOST"), "{}", cluster.log("server"));
+    cluster.start();
+    let later = job("later");
+    assert!(later > lost, "{later} after {lost}");
+    cluster.sluice(&["sacctmgr", "-i", "add", "account", "later"]).ok();
+    until("the later job to be booked", || (booked(later) == "later\n").then_some(()));
+    assert_eq!(booked(lost), "lost\n", "its record stays");
+    let now = audit_trail(&cluster);
+    let gone: Vec<_> = trail.iter().filter(|row| !now.contains(row)).collect();
+    assert!(gone.is_empty(), "entries of the audit trail were replaced: {gone:?}");
+    assert!(now.iter().any(|row| row.contains("later")), "{now:?}");
 }

@@ -3,6 +3,7 @@
 use super::{Cluster, CommandOutput, until};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// The hosts of one test, removed on drop.
 pub struct Hosts {
@@ -11,6 +12,11 @@ pub struct Hosts {
     count: u32,
     children: Vec<Child>,
 }
+
+/// Longer than any command of a test may take.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(150);
+/// What `timeout` exits with.
+const TIMED_OUT: i32 = 124;
 
 const TOOL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/netns-hosts");
 
@@ -28,12 +34,23 @@ impl Hosts {
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(TOOL);
         command.args(args).env("NSPREFIX", &self.prefix).env("NSDIR", &self.dir);
+        // A proxy in the environment of the tests would not reach the hosts of these namespaces.
+        for name in ["HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"] {
+            command.env_remove(name);
+        }
         command.stdin(Stdio::null());
         command
     }
 
+    /// Runs the tool. A command that does not end is killed: its test fails by name, with what the daemons said.
     pub fn tool(&self, args: &[&str]) -> CommandOutput {
-        self.command(args).output().expect("the tool runs").into()
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=5", &COMMAND_TIMEOUT.as_secs().to_string(), TOOL]).args(args);
+        command.env("NSPREFIX", &self.prefix).env("NSDIR", &self.dir).stdin(Stdio::null());
+        let said: CommandOutput = command.output().expect("the tool runs").into();
+        let has_ended = said.code != TIMED_OUT || std::thread::panicking();
+        assert!(has_ended, "{args:?} did not end: {}{}", said.stdout, said.stderr);
+        said
     }
 
     fn spawn(&mut self, args: &[&str], log: &std::path::Path) {

@@ -2,6 +2,7 @@
 // Each test program uses only a part of it.
 #![allow(dead_code)]
 
+pub mod connect_proxy;
 pub mod dice;
 pub mod hosts;
 pub mod interactive;
@@ -9,6 +10,7 @@ pub mod laptop;
 pub mod processes;
 pub mod pty;
 pub mod relay;
+pub mod ssh_client;
 pub mod ssh_hosts;
 
 use std::os::unix::fs::PermissionsExt;
@@ -221,6 +223,15 @@ impl Cluster {
     pub fn pid(&self, of: &str) -> i32 {
         let text = std::fs::read_to_string(self.state().join(format!("{of}.pid"))).unwrap();
         text.trim().parse().unwrap()
+    }
+
+    /// The run of this name as `ps --json` shows it.
+    pub fn listed_run(&self, name: &str) -> serde_json::Value {
+        let listed = self.sluice(&["ps", "-a", "--json"]).ok();
+        let listed: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
+        let runs = listed["runs"].as_array().expect("runs");
+        let found = runs.iter().find(|run| run["run_spec"]["run_name"] == name);
+        found.unwrap_or_else(|| panic!("no {name} in {listed}")).clone()
     }
 
     /// Kills a daemon and waits until it is gone. Its keeper is killed before, so that it stays dead.

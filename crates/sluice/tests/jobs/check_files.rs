@@ -36,6 +36,13 @@ const BAD: &[(&str, &str, &str)] = &[
         "profiles: 3\n",
         "profiles.yml:1:11: `profiles`: invalid \"3\": expected a list of profiles\n",
     ),
+    (
+        "several.dstack.yml",
+        "type: task\ncommands: [make]\nname: Bad_Name\nnodes: 0\nresources: {cpu: 2..1}\n",
+        "several.dstack.yml:3:7: `name`: invalid \"Bad_Name\": expected a name of 2 to 41 lower-case letters, digits and -, of which the first is a letter\n\
+         several.dstack.yml:4:8: `nodes`: invalid \"0\": expected a whole number, 1 or more, or a range such as 2..4\n\
+         several.dstack.yml:5:18: `resources.cpu`: invalid CPU count \"2..1\": expected the smaller end before the ..\n",
+    ),
     ("c.sbatch", "#!/bin/bash\n\n#SBATCH --nodes=x\n", "c.sbatch:3:9: "),
     ("d.sbatch", "", "d.sbatch:1:1: Batch script is empty!\n"),
     ("e.sbatch", "#!/bin/sh\n#SBATCH -n 2\r\n", "e.sbatch:2:9: "),
@@ -201,10 +208,10 @@ fn script_becomes_a_task_and_a_task_a_script_and_both_are_good() {
         "name: train-1",
         "nodes: 2..4",
         "    echo hi",
-        "  cpu: 8..",
-        "  memory: 32GB..",
+        "  cpu: 8",
+        "  memory: 32GB",
         "  gpu: a100:4",
-        "max_duration: 120m",
+        "max_duration: 2h",
         "fleets: [gpu]",
         "array: \"0-3\"",
         "account: \"physics\"",
@@ -342,6 +349,16 @@ fn examples_of_the_migration_guide_are_good_and_each_becomes_the_other() {
         std::fs::write(dir.path().join(other), convert(dir.path(), name)).unwrap();
         let (said, good) = check(dir.path(), &[other]);
         assert!(good, "{said}");
+    }
+    // What the script becomes asks for the same as the configuration beside it.
+    let understood = |name: &str| {
+        let (said, _) = check(dir.path(), &["--json", name]);
+        let said: serde_json::Value = serde_json::from_str(&said.to_lowercase()).unwrap();
+        said[0]["understood"].clone()
+    };
+    let (shown, converted) = (understood("it.dstack.yml"), understood("other.dstack.yml"));
+    for key in ["name", "nodes", "resources", "max_duration", "fleets", "account", "retry"] {
+        assert_eq!(shown[key], converted[key], "{key}");
     }
 }
 

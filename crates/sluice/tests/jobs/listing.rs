@@ -27,7 +27,7 @@ fn squeue(cluster: &Cluster, zone: &str, args: &[&str]) -> String {
 fn ask(cluster: &Cluster, options: ListingOptions, zone: &str) -> (String, Vec<u8>) {
     let lines = Some(Box::new(ListingQuery { options, zone: zone.into() }));
     let call = Call::Jobs(JobsQuery { lines, ..JobsQuery::default() });
-    let envelope = Envelope { version: wire::version::PROTOCOL, call };
+    let envelope = Envelope::new(call);
     let body = serde_json::to_vec(&envelope).unwrap();
     let mut stream = UnixStream::connect(cluster.state().join("sluice.sock")).unwrap();
     write!(

@@ -16,6 +16,7 @@ mod signals;
 mod suspend;
 mod time_limits;
 mod top;
+mod triggers;
 mod update_job;
 mod usage;
 mod yaml_errors;

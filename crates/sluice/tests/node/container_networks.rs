@@ -338,6 +338,8 @@ fn root_a_node_that_passes_no_packets_on_says_so_where_ports_are_named() {
     node.apply("late", "ports: [8000]\ncommands: [true]\n");
     let said = node.output("late");
     assert!(said.contains("no port of this node from 5000 to 5000 is free\n"), "{said}");
+    let listed = node.cluster.sluice(&["ps", "-a", "--json"]).ok();
+    assert!(listed.contains("\"ports_binding_failed\""), "{listed}");
     node.cluster.sluice(&["stop", "-y", "apart"]).ok();
     node.assert_nothing_is_left();
 }

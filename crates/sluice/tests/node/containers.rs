@@ -10,9 +10,9 @@ use std::process::Command;
 pub(super) const USER: &str = "daemon";
 
 /// What the root file systems are made from: one program that is many.
-const TOOLS: [&str; 14] = [
-    "cat", "echo", "env", "grep", "head", "id", "ls", "mount", "ps", "pwd", "sh", "sleep", "stat",
-    "tail",
+const TOOLS: [&str; 17] = [
+    "cat", "echo", "env", "grep", "head", "id", "ln", "ls", "mount", "ps", "pwd", "rm", "sh",
+    "sleep", "stat", "tail", "true",
 ];
 
 /// A cluster with a root file system in `work/rootfs`, readable by everybody.
@@ -246,6 +246,11 @@ fn root_a_bundle_says_nothing_about_rights() {
     let text = cluster.shell_as(USER, &line).ok();
     assert_eq!(text, format!("{uid}\nbundle\nCapEff:\t0000000000000000\n"));
     assert!(!Path::new("/tmp/sluice-hook").exists(), "no hook ran");
+    // A root file system may have a file of that name: it is no bundle.
+    std::fs::write(work.join("bundle/rootfs/config.json"), "{\"root\":{\"path\":\"/\"}}")
+        .expect("written");
+    let line = format!("srun --container={}/bundle/rootfs cat /config.json", work.display());
+    assert_eq!(cluster.shell_as(USER, &line).ok(), "{\"root\":{\"path\":\"/\"}}");
     assert_nothing_is_left(&cluster);
 }
 

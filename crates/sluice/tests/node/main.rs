@@ -33,6 +33,7 @@ mod scratch;
 mod scratch_full;
 mod shared_folders;
 mod ssh;
+mod termination_reasons;
 mod unkillable;
 mod vm;
 mod volumes;

@@ -106,3 +106,54 @@ fn an_invalid_topology_is_refused_with_its_line() {
     let words = "topology.conf:1: Nodes: \"n[7-8]\": no NodeName line of slurm.conf declares this";
     assert!(said.stderr.contains(words), "{}", said.stderr);
 }
+
+/// A run of dstack on so many whole nodes, which waits where there is no room for it.
+fn distributed(cluster: &Cluster, name: &str, nodes: u32) -> crate::harness::CommandOutput {
+    let text = format!(
+        "type: task\nname: {name}\nnodes: {nodes}\ncommands: [exec sleep 600]\nretry: {{on_events: [no-capacity]}}\n\
+         resources: {{cpu: 1.., memory: 64MB.., disk: 0GB..}}\n"
+    );
+    cluster.write(&format!("{name}.dstack.yml"), &text);
+    cluster.sluice(&["apply", "-f", &format!("{name}.dstack.yml"), "-y", "-d"])
+}
+
+#[test]
+fn up_distributed_run_waits_for_nodes_below_one_switch() {
+    let cluster = up("tree", TREE);
+    let busy = submit(&cluster, "-w n[1-2,4-5] -N4 -c4");
+    assert_eq!(nodes_of(&cluster, busy), "n[1-2,4-5]");
+    // A batch job of two nodes spans the switches.
+    let spans = submit(&cluster, "-N2 -c4");
+    assert_eq!(nodes_of(&cluster, spans), "n[3,6]");
+    cluster.shell(&format!("scancel {spans}")).ok();
+    until("its nodes are free", || {
+        (cluster.shell("sinfo -h -N -t idle -o %N").ok() == "n3\nn6\n").then_some(())
+    });
+    distributed(&cluster, "pair", 2).ok();
+    let pair: u32 = cluster.shell("squeue -h -n pair -o %i").ok().trim().parse().expect("a job id");
+    until("it waits", || (cluster.state_of(pair) == "PENDING|Resources").then_some(()));
+    let why = cluster.sluice(&["explain", "pair"]).ok();
+    assert!(why.contains("free are not together below one switch"), "{why}");
+    cluster.shell(&format!("scancel {busy}")).ok();
+    let nodes = nodes_of(&cluster, pair);
+    assert!(
+        ["n[1-2]", "n[1,3]", "n[2-3]", "n[4-5]", "n[4,6]", "n[5-6]"].contains(&&*nodes),
+        "{nodes}"
+    );
+    // Four nodes are below no leaf: the lowest switch for them is the one above.
+    distributed(&cluster, "four", 4).ok();
+    let four: u32 = cluster.shell("squeue -h -n four -o %i").ok().trim().parse().expect("a job id");
+    nodes_of(&cluster, four);
+}
+
+#[test]
+fn up_distributed_run_that_no_switch_can_hold_is_refused() {
+    let cluster = up("tree", "SwitchName=s0 Nodes=n[1-3]\nSwitchName=s1 Nodes=n[4-6]\n");
+    let said = distributed(&cluster, "four", 4);
+    let words = "4 nodes below one switch, the largest has 3 that fit";
+    assert!(said.code != 0 && (said.stdout + &said.stderr).contains(words), "it was not refused");
+    distributed(&cluster, "three", 3).ok();
+    let three = cluster.shell("squeue -h -n three -o %i").ok().trim().parse().expect("a job id");
+    let nodes = nodes_of(&cluster, three);
+    assert!(nodes == "n[1-3]" || nodes == "n[4-6]", "{nodes}");
+}

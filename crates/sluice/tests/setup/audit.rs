@@ -5,6 +5,7 @@ use crate::harness::Cluster;
 const CONF: &str = "\
 ClusterName=test
 SlurmdParameters=config_overrides
+RebootProgram=/bin/false
 NodeName=node1 CPUs=8 RealMemory=4000
 PartitionName=main Nodes=node1 Default=YES State=UP
 ";
@@ -17,6 +18,11 @@ fn root_up_who_changed_what_is_in_the_books_and_shown_to_operators_and_to_onesel
     cluster.shell("scontrol update NodeName=node1 State=DRAIN Reason='bad disk'").ok();
     cluster.shell("scontrol update NodeName=node1 State=RESUME").ok();
     cluster.shell("scontrol update PartitionName=main MaxTime=60").ok();
+    cluster.shell("scontrol update NodeName=node1 Weight=5").ok();
+    cluster.shell("scontrol update PartitionName=main State=DOWN").ok();
+    cluster.shell(&format!("{} token node --pattern node1", crate::harness::program())).ok();
+    cluster.shell("scontrol reboot ASAP node1").ok();
+    cluster.shell("scontrol cancel_reboot node1").ok();
     let job = cluster.submit_as("daemon", "-H --wrap true");
     cluster.shell(&format!("scancel {job}")).ok();
     let own = cluster.submit(&["-H", "--wrap", "true"]);
@@ -27,7 +33,12 @@ fn root_up_who_changed_what_is_in_the_books_and_shown_to_operators_and_to_onesel
         "Add QOS|root|high|",
         "Modify Nodes|root|node1|state=drain reason='bad disk'",
         "Modify Nodes|root|node1|state=resume",
-        "Modify Partitions|root|main|",
+        "Modify Partitions|root|main|MaxTime=1:00:00",
+        "Modify Nodes|root|node1|Weight=5",
+        "Modify Partitions|root|main|State=DOWN",
+        "Add Tokens|root|join-",
+        "Modify Nodes|root|node1|reboot asap",
+        "Modify Nodes|root|node1|cancel_reboot",
         &format!("Modify Jobs|root|{job}|cancel"),
     ];
     let assert_all = |text: &str| {
@@ -65,6 +76,20 @@ fn up_events_of_nodes_have_a_beginning_an_end_a_reason_and_an_author() {
     let over = cluster.shell(list).ok();
     assert!(over != open && over.ends_with(&format!("|DRAIN|bad disk|{user}\n")), "{over}");
     assert_eq!(cluster.shell(&format!("{list} where nodes=node2")).ok(), "");
+    assert_eq!(cluster.shell(&format!("{list} where nodes=node[1,3]")).ok(), over);
+    let refused = cluster.shell(&format!("{list} where nodes=node[1")).stderr;
+    assert!(refused.contains("Invalid node list"), "{refused}");
+    // A reason alone begins nothing; each state is told as what it is.
+    cluster.shell("scontrol update NodeName=node1 Reason=note").ok();
+    assert_eq!(cluster.shell(list).ok(), over);
+    cluster.shell("scontrol update NodeName=node1 State=DOWN Reason=smoke").ok();
+    let down = cluster.shell(list).ok();
+    assert!(down.contains(&format!("|Unknown|DOWN|smoke|{user}\n")), "{down}");
+    cluster.shell("scontrol update NodeName=node1 State=RESUME").ok();
+    let said = cluster.shell("sacctmgr -nP show transactions format=info").ok();
+    for wanted in ["reason='note'", "state=down reason='smoke'", "state=resume"] {
+        assert!(said.lines().any(|line| line == wanted), "{wanted}: {said}");
+    }
     let header = cluster.shell("sacctmgr show event").ok();
     assert!(header.starts_with("   Cluster        NodeName           TimeStart"), "{header}");
 }

@@ -12,6 +12,13 @@ fn task(fleets: &str, name: &str, command: &str) -> String {
     )
 }
 
+/// The size of what has arrived of the program on the first host, while it is on its way.
+fn arriving(hosts: &SshHosts) -> Option<u64> {
+    let found = std::fs::read_dir(hosts.path("host1/lib/sluice-fleet")).ok()?;
+    let is_part = |e: &std::fs::DirEntry| e.file_name().to_string_lossy().starts_with("sluice.new");
+    found.flatten().filter(is_part).find_map(|entry| Some(entry.metadata().ok()?.len()))
+}
+
 fn run_task(hosts: &SshHosts, fleets: &str, name: &str) -> String {
     let file = hosts.path("work").join(format!("{name}.dstack.yml"));
     std::fs::write(&file, task(fleets, name, "hostname")).expect("written");
@@ -63,9 +70,11 @@ fn root_three_hosts_come_up_by_one_apply_and_one_through_another() {
     // The third lets in who comes from the first alone.
     hosts.stop_sshd(3);
     hosts.start_sshd(3, "AllowUsers root@10.77.0.1");
+    // The second has another address, at which the others are to reach it.
+    hosts.on(2, "ip addr add 10.88.0.2/24 dev eth0").ok();
     let key = hosts.path("key").display().to_string();
     let ssh = format!(
-        "  hosts:\n    - 10.77.0.1\n    - {{hostname: 10.77.0.2, internal_ip: 10.77.0.2, blocks: auto}}\n    \
+        "  hosts:\n    - 10.77.0.1\n    - {{hostname: 10.77.0.2, internal_ip: 10.88.0.2, blocks: auto}}\n    \
          - hostname: 10.77.0.3\n      blocks: auto\n      proxy_jump: {{hostname: 10.77.0.1, user: root, identity_file: {key}}}\n"
     );
     let file = hosts.write_fleet("lab", "placement: cluster\n", &ssh);
@@ -78,6 +87,8 @@ fn root_three_hosts_come_up_by_one_apply_and_one_through_another() {
     std::fs::write(&file, text).expect("written");
     let said = hosts.hub(&format!("{} apply -y -f {}", program(), file.display()));
     assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
+    let told = "at node01 of 10.77.0.1 10.88.0.2 10.77.0.3";
+    assert!(said.stdout.contains(told), "{}{}", said.stdout, said.stderr);
     let said = hosts.hub("srun -p lab -N3 hostname").ok();
     assert_eq!(sorted_lines(&said), ["node01", "node02", "node03"]);
     // A step's end is told before its node is free.
@@ -129,6 +140,38 @@ fn root_host_that_lacks_something_is_told_by_name_and_recovers() {
     assert!(said.stdout.contains("lab-2 10.77.0.3 terminating"), "{}", said.stdout);
     hosts.await_states("lab", "lab-0 idle,lab-1 idle");
     assert_eq!(hosts.hub("sinfo -h -R -p lab -o %E").ok(), "");
+}
+
+/// The host before the host: its key is asked for, pinned and compared as the host's own is.
+#[test]
+fn root_jump_host_that_refuses_the_key_is_told_and_one_with_another_host_key_is_refused() {
+    let Some(hosts) = SshHosts::up(2) else { return };
+    let through = |key: &str| {
+        let key = hosts.path(key).display().to_string();
+        format!(
+            "  hosts:\n    - hostname: 10.77.0.2\n      proxy_jump: {{hostname: 10.77.0.1, user: root, identity_file: {key}}}\n"
+        )
+    };
+    let file = hosts.write_fleet("lab", "", &through("other-key"));
+    let said = hosts.apply(&file);
+    assert_eq!(said.code, 1, "{}{}", said.stdout, said.stderr);
+    let failure = || hosts.hub(&format!("{} fleet lab -v", program())).ok();
+    assert!(failure().contains("root@10.77.0.1:22 refuses the key SHA256:"), "{}", failure());
+    hosts.write_fleet("lab", "", &through("key"));
+    assert_eq!(hosts.apply(&file).code, 0, "{}", failure());
+    hosts.await_states("lab", "lab-0 idle");
+    hosts.stop_sshd(1);
+    hosts.change_host_key(1);
+    hosts.start_sshd(1, "");
+    let agents = hosts.agents(2);
+    assert!(!agents.is_empty());
+    hosts.cluster.shell(&format!("kill -9 {agents}")).ok();
+    until("the changed key is said", || {
+        failure().contains("the host key of 10.77.0.1 changed").then_some(())
+    });
+    let log = std::fs::read_to_string(hosts.path("host1/sshd.log")).expect("the log");
+    let last = log.rsplit("Server listening").next().expect("the last start");
+    assert!(!last.contains("Accepted"), "nobody logs in there: {last}");
 }
 
 /// Debian's own sudo, for a user of the host who may become root without a password.
@@ -233,8 +276,7 @@ fn root_server_that_is_killed_amid_an_installation_goes_on_with_it() {
     let Some(mut hosts) = SshHosts::up(2) else { return };
     let file = hosts.write_fleet("lab", "", "  hosts: [10.77.0.1, 10.77.0.2]\n");
     hosts.hub(&format!("{} apply -y -d -f {file}", program())).ok();
-    let arriving = hosts.path("host1/lib/sluice-fleet/sluice.new");
-    until("the program is on its way", || arriving.exists().then_some(()));
+    until("the program is on its way", || arriving(&hosts));
     hosts.cluster.kill("server");
     hosts.start_server();
     hosts.await_states("lab", "lab-0 idle,lab-1 idle");
@@ -263,10 +305,7 @@ fn root_host_that_dies_amid_its_upload_over_a_slow_link_recovers() {
     link("add");
     let file = hosts.write_fleet("lab", "", ONE_HOST);
     hosts.hub(&format!("{} apply -y -d -f {file}", program())).ok();
-    let arriving = hosts.path("host1/lib/sluice-fleet/sluice.new");
-    until("a part of the program is there", || {
-        (arriving.metadata().ok()?.len() > 1 << 20).then_some(())
-    });
+    until("a part of the program is there", || (arriving(&hosts)? > 1 << 20).then_some(()));
     let killed = hosts.cluster.shell(&format!(
         "for p in $(ip netns pids {namespace}); do case $(cat /proc/$p/comm) in sshd*) kill -9 $p;; esac; done"
     ));
@@ -278,7 +317,7 @@ fn root_host_that_dies_amid_its_upload_over_a_slow_link_recovers() {
     link("del");
     hosts.start_sshd(1, "");
     hosts.await_states("lab", "lab-0 idle");
-    assert!(!arriving.exists(), "nothing of the broken upload is left");
+    assert_eq!(arriving(&hosts), None, "nothing of the broken upload is left");
     hosts.hub(&format!("{} fleet delete lab -y", program())).ok();
 }
 

@@ -107,7 +107,7 @@ fn is_as_said(example: &Example, printed: &str, user: &str) -> bool {
 }
 
 fn run_page(name: &str) {
-    let page = std::fs::read_to_string(project().join(format!("docs/guide/{name}.md"))).unwrap();
+    let page = std::fs::read_to_string(project().join(format!("docs/{name}.md"))).unwrap();
     let examples = examples(&page);
     assert!(!examples.is_empty(), "{name}: a page without commands");
     let lab = project().join("examples/lab");
@@ -160,7 +160,12 @@ fn every_page_of_the_guide_is_run() {
 
 #[test]
 fn up_the_commands_of_the_guide_print_what_its_pages_say() {
-    PAGES.iter().for_each(|page| run_page(page));
+    PAGES.iter().for_each(|page| run_page(&format!("guide/{page}")));
+}
+
+#[test]
+fn up_runbook_of_gpus_prints_what_it_says() {
+    run_page("runbooks/cuda-visible-devices");
 }
 
 #[test]

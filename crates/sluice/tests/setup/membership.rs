@@ -85,14 +85,25 @@ fn change(file: &str, to: &Path, edit: impl FnOnce(&mut Value)) -> String {
 fn root_machines_of_a_pattern_join_by_one_file_within_its_bounds() {
     let mut site = Site::up(CONF, "");
     let file = site.join_file("group.join", "--pattern 'node[01-03]' --count 2 --expires 2d");
-    site.agent(1, "one", &["--join", &file]);
+    let spent = site.cluster.path("spent.join").display().to_string();
+    std::fs::copy(&file, &spent).unwrap();
+    let first = site.agent(1, "one", &["--join", &spent]);
     site.await_state("node01", "idle");
     site.agent(2, "two", &["--join", &file]);
     site.await_state("node02", "idle");
 
+    // The file of an agent that has joined may be removed: it is a secret, and not asked for again.
+    let is_connected = |site: &Site| site.node("node01")["connected"].is_i64();
+    site.hosts.stop(first);
+    std::fs::remove_file(&spent).unwrap();
+    until("node01 is gone", || (!is_connected(&site)).then_some(()));
+    site.agent(1, "one", &["--join", &spent]);
+    until("node01 is back", || is_connected(&site).then_some(()));
+
     let node = site.node("node01");
     assert_eq!((&node["address"], &node["joined_by"]), (&"10.77.0.1".into(), &"group".into()));
-    assert!(node["version"].as_str().is_some_and(|text| text.starts_with("sluice ")), "{node}");
+    let is_number = |text: &str| text.starts_with(|first: char| first.is_ascii_digit());
+    assert!(node["version"].as_str().is_some_and(is_number), "{node}");
     for time in ["connected", "joined", "certificate_end"] {
         assert!(node[time].as_i64().is_some_and(|time| time > 0), "{time}: {node}");
     }
@@ -201,6 +212,8 @@ fn root_wiped_machine_joins_again_by_an_administrators_word_and_a_removed_one_is
     let node = site.node("node01");
     assert!(node["joined"].is_null() && node["address"].is_null(), "{node}");
     site.hosts.stop(moved);
+    let said = site.refused(1, "wiped", &format!("--join {file}"));
+    assert!(said.contains("node node01 was removed"), "the group's file is no way back: {said}");
     let again = site.join_file("again.join", "node01");
     site.agent(1, "second", &["--join", &again]);
     site.await_state("node01", "idle");

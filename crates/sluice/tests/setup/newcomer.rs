@@ -111,6 +111,37 @@ fn up_logs_take_tasks_of_arrays_and_say_which_one_they_show() {
 }
 
 #[test]
+fn up_logs_of_all_tasks_are_printed_and_followed_with_where_they_are_from() {
+    let cluster = Cluster::up(TWO_NODES);
+    let body = "echo begins-$SLURM_ARRAY_TASK_ID; until [ -e go ]; do sleep 0.05; done; echo ends; printf last";
+    let array = cluster.submit(&["-a", "1-3%2", "--wrap", body]);
+    for task in [1, 2] {
+        cluster.await_state(format!("{array}_{task}"), "RUNNING");
+    }
+    let name = array.to_string();
+    let follow = cluster.spawn(&["logs", "-f", "--all", &name]);
+    until("what is there is printed", || {
+        let said = cluster.sluice(&["logs", "--all", &name]).stdout;
+        (said == format!("{array}_1 | begins-1\n{array}_2 | begins-2\n")).then_some(())
+    });
+    cluster.write("go", "");
+    let output = follow.wait_with_output().expect("it ends");
+    assert!(output.status.success());
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    // The third starts while the others are followed; each is whole and in its order.
+    for task in [1, 2, 3] {
+        let prefix = format!("{array}_{task} | ");
+        let own: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix(&prefix)).collect();
+        assert_eq!(own, [format!("begins-{task}").as_str(), "ends", "last"], "{said}");
+    }
+    assert_eq!(said.lines().count(), 9, "{said}");
+    let json = cluster.sluice(&["logs", "--all", "--json", &name]).ok();
+    let first: serde_json::Value = serde_json::from_str(json.lines().next().unwrap_or_default())
+        .expect("an object on each line");
+    assert_eq!(first["message"], "begins-1");
+}
+
+#[test]
 fn up_reconfigure_says_what_brings_a_new_node_into_service() {
     let cluster = Cluster::up(TWO_NODES);
     let conf = TWO_NODES.replace("node[1-2]", "node[1-3]");

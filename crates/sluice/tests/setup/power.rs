@@ -6,10 +6,12 @@ use std::collections::BTreeMap;
 use std::process::{Child, Stdio};
 
 /// A server, and the agents that run.
-struct PowerCluster {
+pub(super) struct PowerCluster {
     cluster: Option<Cluster>,
     server: Option<Child>,
     agents: BTreeMap<String, Child>,
+    /// Where the server listens, with a port that is free.
+    address: &'static str,
 }
 
 /// One node that is always there, and one of a cloud. `more` comes first.
@@ -46,25 +48,30 @@ fn conf(cluster: &Cluster, more: &str) -> String {
 }
 
 impl PowerCluster {
-    fn up(more: &str) -> Self {
+    pub(super) fn up(more: &str) -> Self {
+        Self::up_at("127.0.0.1:0", more)
+    }
+
+    pub(super) fn up_at(address: &'static str, more: &str) -> Self {
         let cluster = Cluster::folder("");
         cluster.write_conf("slurm.conf", &conf(&cluster, more));
-        let mut up = Self { cluster: Some(cluster), server: None, agents: BTreeMap::new() };
+        let mut up =
+            Self { cluster: Some(cluster), server: None, agents: BTreeMap::new(), address };
         up.start_server();
         up
     }
 
-    fn cluster(&self) -> &Cluster {
+    pub(super) fn cluster(&self) -> &Cluster {
         self.cluster.as_ref().expect("it is there until the end")
     }
 
-    fn start_server(&mut self) {
+    pub(super) fn start_server(&mut self) {
         let cluster = self.cluster();
         let (state, conf) = (cluster.state(), cluster.path("conf"));
         let mut args = vec!["server", "--state", state.to_str().unwrap()];
         args.extend(["--config", conf.to_str().unwrap()]);
         if !state.join("ports.json").exists() {
-            args.extend(["--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"]);
+            args.extend(["--listen", self.address, "--agents", self.address]);
         }
         let log =
             std::fs::File::options().create(true).append(true).open(cluster.path("server.out"));
@@ -78,14 +85,14 @@ impl PowerCluster {
         self.server = Some(server);
     }
 
-    fn kill_server(&mut self) {
+    pub(super) fn kill_server(&mut self) {
         let mut server = self.server.take().expect("it runs");
         server.kill().unwrap();
         server.wait().unwrap();
     }
 
     /// Starts the agent of a node, which has joined before or joins now.
-    fn start_agent(&mut self, node: &str, more: &[&str]) {
+    pub(super) fn start_agent(&mut self, node: &str, more: &[&str]) {
         let cluster = self.cluster();
         let (state, join) =
             (cluster.path(&format!("agent-{node}")), cluster.path(&format!("{node}.join")));
@@ -105,7 +112,7 @@ impl PowerCluster {
         self.agents.insert(node.to_owned(), child);
     }
 
-    fn stop_agent(&mut self, node: &str) {
+    pub(super) fn stop_agent(&mut self, node: &str) {
         let mut agent = self.agents.remove(node).expect("it runs");
         signal(agent.id() as i32, "TERM");
         agent.wait().unwrap();
@@ -116,13 +123,13 @@ impl PowerCluster {
         self.cluster().shell(&line).stdout.trim().to_owned()
     }
 
-    fn await_node(&self, node: &str, wanted: &str) {
+    pub(super) fn await_node(&self, node: &str, wanted: &str) {
         until(&format!("{node} is {wanted}"), || {
             (self.state_of_node(node) == wanted).then_some(())
         });
     }
 
-    fn show(&self, node: &str) -> String {
+    pub(super) fn show(&self, node: &str) -> String {
         self.cluster().shell(&format!("scontrol show node {node}")).ok()
     }
 
@@ -186,6 +193,30 @@ fn up_a_cloud_node_is_powered_up_for_a_job_and_down_when_it_is_idle() {
     until("it is asked for again", || (up.calls("resumed") == 2).then_some(()));
     up.start_agent("cloud1", &[]);
     until("it is up", || (up.state_of_node("cloud1") == "idle").then_some(()));
+}
+
+#[test]
+fn up_resume_program_is_called_once_the_file_of_its_jobs_can_be_written() {
+    let mut up = PowerCluster::up("ResumeTimeout=80\n");
+    let server = up.cluster().state().join("server");
+    let (folder, away) = (server.join("resume"), server.join("resume.away"));
+    std::fs::rename(&folder, &away).unwrap();
+    // No file can be made in what is no folder, as on a disk that is full.
+    std::fs::write(&folder, "").unwrap();
+    let job = up.cluster().submit(&["-p", "cloud", "-o", "job.out", "--wrap", "echo ran"]);
+    until("the server says that it cannot", || {
+        up.log().contains("ResumeProgram is not called yet").then_some(())
+    });
+    assert!(!up.cluster().path("work").join("resumed").exists(), "nor was it called without");
+    std::fs::remove_file(&folder).unwrap();
+    std::fs::rename(&away, &folder).unwrap();
+    let resume = up.cluster().await_file("resume.json", |text| text.ends_with('}'));
+    assert!(resume.contains(&format!("\"job_id\":{job}")), "{resume}");
+    until("the file is gone", || {
+        std::fs::read_dir(&folder).unwrap().next().is_none().then_some(())
+    });
+    up.start_agent("cloud1", &[]);
+    assert_eq!(up.cluster().await_end(job), "COMPLETED|0:0");
 }
 
 #[test]
@@ -272,4 +303,45 @@ fn up_wrong_power_requests_and_programs_are_refused_in_one_line() {
         assert!(said.code != 0 && said.stderr.contains(why), "{line}: {}", said.stderr);
         assert_eq!(said.stderr.lines().count(), 1, "{}", said.stderr);
     }
+}
+
+/// The agent keeps the certificates of before, and shows the one that a restored server knows.
+#[test]
+fn up_node_whose_certificate_was_renewed_after_the_backup_is_let_in_by_the_restored_server() {
+    let mut up = PowerCluster::up("");
+    let life = |up: &PowerCluster, life: &str| {
+        let text = format!("[nodes]\ncertificate_life = \"{life}\"\n");
+        up.cluster().write_conf("sluice.toml", &text);
+    };
+    life(&up, "1d");
+    up.cluster().shell("scontrol reconfigure").ok();
+    up.start_agent("here", &[]);
+    up.await_node("here", "idle");
+    let first = up.certificate_end("here");
+    let file = up.cluster().path("backup.tar").display().to_string();
+    up.cluster().sluice(&["backup", &file]).ok();
+    // Half of this life is over long before the end of the certificate of a day: it is renewed at the next connection.
+    life(&up, "3650d");
+    up.kill_server();
+    up.start_server();
+    crate::harness::until("it is renewed", || (up.certificate_end("here") > first).then_some(()));
+    up.await_node("here", "idle");
+
+    up.kill_server();
+    let (restored, state) = (up.cluster().path("restored"), up.cluster().state());
+    life(&up, "1d");
+    up.cluster().sluice(&["restore", &file, "--state", restored.to_str().unwrap()]).ok();
+    std::fs::rename(state.join("server"), state.join("server.lost")).unwrap();
+    std::fs::rename(restored.join("server"), state.join("server")).unwrap();
+    up.start_server();
+    up.await_node("here", "idle");
+    assert_eq!(up.certificate_end("here"), first, "the server takes what it knows, and no other");
+    let said = up.cluster().shell("srun -w here hostname");
+    assert_eq!(said.code, 0, "{said:?}");
+    // It goes on with that one after a restart of its own.
+    up.await_node("here", "idle");
+    up.stop_agent("here");
+    up.await_node("here", "idle*");
+    up.start_agent("here", &[]);
+    up.await_node("here", "idle");
 }

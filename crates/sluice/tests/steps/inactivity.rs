@@ -1,7 +1,7 @@
 //! Dev environments that nobody is connected to.
 
+use crate::harness::ssh_client::{Held, Ssh};
 use crate::harness::{Cluster, TWO_NODES, until};
-use crate::ssh_endpoint::{Held, Ssh};
 use std::io::Read;
 use std::process::Stdio;
 

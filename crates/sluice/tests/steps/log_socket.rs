@@ -1,7 +1,7 @@
 //! The log of a run by the WebSocket that dstack's client reads: a client that stops reading holds up nobody and costs no memory.
 
+use crate::harness::ssh_client::{Held, Ssh};
 use crate::harness::{Cluster, TWO_NODES};
-use crate::ssh_endpoint::{Held, Ssh};
 use std::io::{Read, Write};
 use std::process::Stdio;
 

@@ -4,6 +4,7 @@
 mod harness;
 
 mod allocation;
+mod code_server;
 mod cpu_bind;
 mod environment_and_shares;
 mod het_steps;
@@ -12,6 +13,8 @@ mod input_output;
 mod log_socket;
 mod server_stream;
 mod ssh_bounds;
+mod ssh_editor;
 mod ssh_endpoint;
+mod ssh_keys;
 mod tasks;
 mod web_pages;

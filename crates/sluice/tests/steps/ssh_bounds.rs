@@ -1,37 +1,108 @@
 //! What an SSH client may take up of the endpoint: places while no key has let it in, and tunnels that nobody uses.
 
+use crate::harness::ssh_client::{Held, Ssh, free_port};
 use crate::harness::{Cluster, TWO_NODES, skip, until};
-use crate::ssh_endpoint::{Held, Ssh, free_port, running};
+use crate::ssh_endpoint::running;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, socket};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Connections that say nothing, from one address: more than it may have.
 const HALF_OPEN: usize = 200;
+/// The same from many addresses: more than there are places.
+const FROM_MANY: usize = 1000;
+/// How many connections without a proven key the server keeps open (`LoginPlaces`).
+const PLACES: usize = 128;
+
+/// A connection from this address of this machine.
+fn connection(from: Ipv4Addr, port: u16) -> TcpStream {
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let socket = socket(AddressFamily::Inet, SockType::Stream, flags, None).expect("a socket");
+    let address = |ip: Ipv4Addr, port: u16| SockaddrIn::from(SocketAddrV4::new(ip, port));
+    bind(socket.as_raw_fd(), &address(from, 0)).expect("an own address");
+    connect(socket.as_raw_fd(), &address(Ipv4Addr::LOCALHOST, port)).expect("a connection");
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+    stream
+}
+
+/// Whether the endpoint has closed the connection, once its greeting is read.
+fn is_closed(stream: &mut TcpStream) -> bool {
+    stream.set_nonblocking(true).expect("set");
+    loop {
+        match stream.read(&mut [0; 256]) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() != ErrorKind::WouldBlock,
+        }
+    }
+}
+
+fn await_closed(open: &mut [TcpStream], least: usize) {
+    until("the oldest are closed", || {
+        (open.iter_mut().filter_map(|stream| is_closed(stream).then_some(())).count() >= least)
+            .then_some(())
+    });
+}
 
 #[test]
-fn up_half_open_sessions_of_one_address_leave_room_for_others() {
+fn up_half_open_sessions_of_one_address_shut_nobody_out() {
     let cluster = Cluster::up(TWO_NODES);
     let Some(ssh) = Ssh::of_user(&cluster, "root") else { return };
     let job = running(&cluster, "-n1");
-    let mut open = Vec::new();
-    let mut refused = 0;
-    for _ in 0..HALF_OPEN {
-        let mut stream = TcpStream::connect(("127.0.0.1", ssh.port())).expect("a connection");
-        stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
-        // One that is let in is greeted; one too many is closed.
-        match stream.read(&mut [0; 4]) {
-            Ok(4) => open.push(stream),
-            _ => refused += 1,
-        }
+    let mut open: Vec<TcpStream> =
+        (0..HALF_OPEN).map(|_| connection(Ipv4Addr::LOCALHOST, ssh.port())).collect();
+    let last = open.last_mut().expect("one");
+    assert_eq!(last.read(&mut [0; 4]).expect("a greeting"), 4, "a new one always has a place");
+    await_closed(&mut open, HALF_OPEN - PLACES / 4);
+    for address in ["127.0.0.2", "127.0.0.1"] {
+        let said = ssh.ssh(job, &[&format!("-b{address}"), "true"]).status().expect("ssh runs");
+        assert!(said.success(), "{address} does not come in");
     }
-    assert!(!open.is_empty() && refused > 0, "{} are open, {refused} refused", open.len());
-    let from = |address: &str| ssh.ssh(job, &[&format!("-b{address}"), "true"]);
-    assert!(from("127.0.0.2").status().expect("ssh runs").success(), "another address comes in");
-    assert!(!from("127.0.0.1").status().expect("ssh runs").success(), "this one has its part");
-    drop(open);
-    until("what was held is free", || from("127.0.0.1").status().ok()?.success().then_some(()));
+}
+
+#[test]
+fn up_half_open_sessions_of_many_addresses_let_a_real_one_in() {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("the limit");
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("a higher limit");
+    let cluster = Cluster::up(TWO_NODES);
+    let Some(ssh) = Ssh::of_user(&cluster, "root") else { return };
+    let job = running(&cluster, "-n1");
+    let from = |at: usize| Ipv4Addr::new(127, 1, (at / 250) as u8, (at % 250 + 1) as u8);
+    let mut open: Vec<TcpStream> =
+        (0..FROM_MANY).map(|at| connection(from(at), ssh.port())).collect();
+    let last = open.last_mut().expect("one");
+    assert_eq!(last.read(&mut [0; 4]).expect("a greeting"), 4, "all of them were taken in");
+    assert!(ssh.ssh(job, &["true"]).status().expect("ssh runs").success(), "a real one comes in");
+    await_closed(&mut open, FROM_MANY - PLACES);
+    // While others keep coming, too.
+    let port = ssh.port();
+    let (stop, flood) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let flooding = std::thread::spawn({
+        let (stop, flood) = (stop.clone(), flood.clone());
+        move || {
+            let mut held = std::collections::VecDeque::new();
+            while !stop.load(Ordering::Relaxed) {
+                let at = flood.fetch_add(1, Ordering::Relaxed) % FROM_MANY;
+                held.push_back(connection(from(at), port));
+                if held.len() > FROM_MANY {
+                    held.pop_front();
+                }
+            }
+        }
+    });
+    until("the flood is under way", || (flood.load(Ordering::Relaxed) > PLACES).then_some(()));
+    for _ in 0..3 {
+        assert!(ssh.ssh(job, &["true"]).status().expect("ssh runs").success(), "amid the flood");
+    }
+    stop.store(true, Ordering::Relaxed);
+    flooding.join().expect("the flood");
 }
 
 #[test]

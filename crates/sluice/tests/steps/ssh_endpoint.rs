@@ -1,105 +1,15 @@
 //! The SSH endpoint, by OpenSSH's own clients: shells, commands, files and ports inside a job, and who is kept out.
 
-use crate::harness::{Cluster, CommandOutput, TWO_NODES, program, skip, until};
+use crate::harness::ssh_client::{Held, Ssh, free_port};
+use crate::harness::{Cluster, CommandOutput, TWO_NODES, program, until};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 /// Accounts of every Debian system that are not root.
-const USER: &str = "games";
-const STRANGER: &str = "news";
-
-/// A key and options for OpenSSH's clients.
-pub struct Ssh<'c> {
-    cluster: &'c Cluster,
-    key: PathBuf,
-    port: String,
-}
-
-impl<'c> Ssh<'c> {
-    /// With a new key, which nobody has registered. `None` where there are no clients.
-    fn new(cluster: &'c Cluster, name: &str) -> Option<Self> {
-        let key = cluster.path(name);
-        let made = Command::new("ssh-keygen")
-            .args(["-q", "-t", "ed25519", "-N", "", "-C", name, "-f"])
-            .arg(&key)
-            .status();
-        if !made.is_ok_and(|made| made.success()) {
-            skip("ssh-client", "no ssh-keygen");
-            return None;
-        }
-        let public = key.with_extension("pub");
-        std::fs::set_permissions(public, std::fs::Permissions::from_mode(0o644)).unwrap();
-        let ports = std::fs::read_to_string(cluster.state().join("ports.json")).unwrap();
-        let ports: serde_json::Value = serde_json::from_str(&ports).unwrap();
-        let address = ports["ssh"].as_str().expect("an endpoint").to_owned();
-        let port = address.rsplit(':').next().unwrap().to_owned();
-        Some(Self { cluster, key, port })
-    }
-
-    /// With a key that this user has registered.
-    pub fn of_user(cluster: &'c Cluster, user: &str) -> Option<Self> {
-        let ssh = Self::new(cluster, &format!("key-of-{user}"))?;
-        let line = format!("{} key add {}.pub", program(), ssh.key.display());
-        if user == "root" {
-            cluster.shell(&line).ok()
-        } else {
-            cluster.shell_as(user, &line).ok()
-        };
-        Some(ssh)
-    }
-
-    fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
-        let port = if program == "ssh" { "-p" } else { "-P" };
-        command.args(["-F", "none", "-i"]).arg(&self.key).args([port, &self.port]);
-        for option in [
-            "IdentitiesOnly=yes",
-            "StrictHostKeyChecking=no",
-            "UserKnownHostsFile=/dev/null",
-            "LogLevel=ERROR",
-            "BatchMode=yes",
-        ] {
-            command.args(["-o", option]);
-        }
-        self.cluster.set_up(&mut command);
-        command
-    }
-
-    pub fn port(&self) -> u16 {
-        self.port.parse().expect("a port")
-    }
-
-    pub fn key(&self) -> &std::path::Path {
-        &self.key
-    }
-
-    pub fn ssh(&self, job: impl ToString, args: &[&str]) -> Command {
-        let mut command = self.command("ssh");
-        let (options, words): (Vec<&str>, Vec<&str>) =
-            args.iter().partition(|word| word.starts_with('-'));
-        command.args(options).arg(format!("{}@127.0.0.1", job.to_string())).args(words);
-        command
-    }
-
-    fn run(&self, job: impl ToString, args: &[&str]) -> CommandOutput {
-        self.ssh(job, args).stdin(Stdio::null()).output().expect("ssh runs").into()
-    }
-
-    fn run_with_input(&self, job: impl ToString, args: &[&str], input: Vec<u8>) -> Vec<u8> {
-        let mut command = self.ssh(job, args);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("ssh");
-        let mut pipe = child.stdin.take().unwrap();
-        let writer = std::thread::spawn(move || pipe.write_all(&input));
-        let mut output = Vec::new();
-        child.stdout.take().unwrap().read_to_end(&mut output).unwrap();
-        writer.join().unwrap().expect("all input is taken");
-        assert!(child.wait().unwrap().success());
-        output
-    }
-}
+pub const USER: &str = "games";
+pub const STRANGER: &str = "news";
 
 pub fn running(cluster: &Cluster, args: &str) -> u32 {
     let job = cluster.submit_sleeper(args);
@@ -277,20 +187,6 @@ fn up_files_go_in_and_out_by_scp_and_sftp() {
     assert!(!cluster.path("work").join("made").exists());
 }
 
-/// Ends its process with the test.
-pub struct Held(pub Child);
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-pub fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 #[test]
 fn up_ports_are_forwarded_both_ways_and_not_to_metadata() {
     let cluster = Cluster::up(TWO_NODES);
@@ -374,21 +270,4 @@ fn root_key_that_a_token_was_given_ends_with_the_token() {
     // The owner's own way in is not shut.
     let said = cluster.shell_as(USER, &format!("{} attach {job} -- id -un", program()));
     assert_eq!(said.ok().trim(), USER);
-}
-
-#[test]
-fn root_key_that_another_has_registered_too_opens_no_run_by_its_name() {
-    let cluster = Cluster::up(TWO_NODES);
-    let Some(owner) = Ssh::of_user(&cluster, USER) else { return };
-    let job = cluster.submit_as(USER, "-o /dev/null --wrap 'sleep 600'");
-    let of_other = cluster.submit_as(STRANGER, "-o /dev/null --wrap 'sleep 600'");
-    [job, of_other].iter().for_each(|job| cluster.await_state(*job, "RUNNING"));
-    let name = |job: u32| format!("wrap-{job}");
-    assert_eq!(owner.run(name(job), &["id -un"]).ok().trim(), USER);
-    let add = format!("{} key add {}.pub", program(), owner.key.display());
-    cluster.shell_as(STRANGER, &add).ok();
-    for login in [name(job), name(of_other)] {
-        assert_eq!(owner.run(&login, &["true"]).code, 255, "{login}");
-    }
-    assert_eq!(owner.run(job, &["id -un"]).ok().trim(), USER, "its number is nobody else's");
 }

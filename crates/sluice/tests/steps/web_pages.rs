@@ -49,18 +49,18 @@ os.rename("port.new", "port")
 server.serve_forever()
 "#;
 
-struct Answer {
-    status: u16,
-    head: String,
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
     body: Vec<u8>,
 }
 
 impl Answer {
-    fn text(&self) -> String {
+    pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    fn header(&self, name: &str) -> Option<&str> {
+    pub fn header(&self, name: &str) -> Option<&str> {
         let line = self.head.lines().find(|line| {
             line.split(':').next().is_some_and(|word| word.eq_ignore_ascii_case(name))
         })?;
@@ -68,7 +68,7 @@ impl Answer {
     }
 }
 
-fn address(cluster: &Cluster) -> String {
+pub fn address(cluster: &Cluster) -> String {
     let ports = std::fs::read_to_string(cluster.state().join("ports.json")).expect("the ports");
     let ports: serde_json::Value = serde_json::from_str(&ports).expect("JSON");
     ports["listen"].as_str().expect("the port").to_owned()
@@ -103,7 +103,7 @@ fn send(cluster: &Cluster, method: &str, path: &str, headers: &[&str], body: &[u
     Answer { status, head, body: all[end + 4..].to_vec() }
 }
 
-fn get(cluster: &Cluster, path: &str, headers: &[&str]) -> Answer {
+pub fn get(cluster: &Cluster, path: &str, headers: &[&str]) -> Answer {
     send(cluster, "GET", path, headers, b"")
 }
 

@@ -5,6 +5,7 @@
 //! - `keys`: the tables of keys, and the record that pairs become when they are checked against a table.
 //! - `slurm_conf`, `gres_conf`, `cgroup_conf`, `container_conf`, `topology_conf`: one file each, from records
 //!   to the typed configuration, with the rules that join several keys.
+//! - `node_line`: a node's line outside these files.
 //! - `error`: every error and notice. Reading goes on after an error, so that all are reported at once.
 
 pub mod cgroup_conf;
@@ -12,6 +13,7 @@ pub mod container_conf;
 pub mod error;
 pub mod gres_conf;
 pub mod keys;
+pub mod node_line;
 #[doc(hidden)]
 pub mod samples;
 pub mod slurm_conf;

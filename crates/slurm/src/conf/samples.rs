@@ -41,6 +41,7 @@ pub const GLOBALS: Samples = &[
     "MaxJobId=7",
     "MaxMemPerCPU=7",
     "MaxMemPerNode=7",
+    "MaxNodeCount=7",
     "MaxStepCount=7",
     "MaxTasksPerNode=7",
     "MinJobAge=7",

@@ -4,6 +4,7 @@ use super::Environment;
 use super::gpu;
 use super::job::{self, JobFacts};
 use model::run::ExitStatus;
+use model::search_path::SYSTEM_PATH;
 use wire::order::{PrologEpilogEnvironment, PrologEpilogVariable};
 
 /// The variables of the job that prolog and epilog have too.
@@ -32,13 +33,10 @@ const JOB_VARIABLES: [&str; 22] = [
     "SLURM_ARRAY_TASK_STEP",
 ];
 
-/// A search path without the user's folders: the programs run as root.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
 fn job_variables(facts: &JobFacts<'_>) -> Environment {
     let mut env = job::allocation(facts);
     env.retain(|name| JOB_VARIABLES.contains(&name));
-    env.set("PATH", PATH);
+    env.set("PATH", SYSTEM_PATH);
     env.set("SLURM_UID", facts.spec.owner.uid);
     env.set("SLURM_JOB_NTASKS", facts.allocation.task_count());
     env.set("SLURM_JOB_RESTART_COUNT", facts.restarts);

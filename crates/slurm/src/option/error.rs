@@ -4,6 +4,8 @@ use thiserror::Error;
 
 use super::command::Command;
 use super::setting::Source;
+use crate::words::note;
+use crate::words::refusal::SlurmError;
 
 /// Exit code of a value that Slurm's option table refuses.
 const CODE_VALUE: i32 = 255;
@@ -50,6 +52,9 @@ pub enum OptionError {
     /// A refusal in the words of Slurm's controller.
     #[error("{0}")]
     Refused(&'static str),
+    /// A value that Slurm's client hands on and its controller cannot read.
+    #[error("{}", .0.text)]
+    Unreadable(SlurmError),
     /// A refusal of a value from the script or the environment, with its place.
     #[error("{error} ({place})")]
     Placed { error: Box<OptionError>, place: String },
@@ -104,7 +109,7 @@ impl OptionError {
                 lines.iter().map(|line| format!("{name}: error: {line}\n")).collect()
             }
             OptionError::Fatal(_) => format!("{name}: fatal: {self}\n"),
-            OptionError::Refused(_) => {
+            OptionError::Refused(_) | OptionError::Unreadable(_) => {
                 format!("{name}: error: {}: {self}\n", command.refusal_prefix())
             }
             OptionError::UnexpectedOperand(_) => {
@@ -134,7 +139,17 @@ impl OptionError {
             | OptionError::Number { .. }
             | OptionError::Failure(_)
             | OptionError::Fatal(_)
-            | OptionError::Refused(_) => CODE_FAILURE,
+            | OptionError::Refused(_)
+            | OptionError::Unreadable(_) => CODE_FAILURE,
+        }
+    }
+
+    /// One line more than Slurm prints: what can be written instead.
+    pub fn note(&self) -> Option<&'static str> {
+        match self {
+            OptionError::Unreadable(error) => note::grammar(*error),
+            OptionError::Placed { error, .. } => error.note(),
+            _ => None,
         }
     }
 }

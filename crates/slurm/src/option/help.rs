@@ -30,7 +30,9 @@ pub fn about(command: Command) -> &'static str {
         Command::Seff => "show how much of its allocation a job has used",
         Command::Sattach => "attach to the input and output of a running step",
         Command::Sbcast => "copy a file to the nodes of a job (not supported yet)",
-        Command::Strigger => "triggers for events (not supported yet)",
+        Command::Strigger => {
+            "set, show and clear programs that run when something happens to nodes or jobs"
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 //! server for is in the module `request`.
 
 pub mod command;
+pub mod document;
 pub mod error;
 pub mod help;
 pub mod input_variables;
@@ -23,7 +24,7 @@ pub mod value;
 pub use command::Command;
 pub use error::OptionError;
 pub use job_options::JobOptions;
-pub use key::OptionKey;
+pub use key::{OptionKey, TriggerEvent};
 pub use parse::Parsed;
 pub use setting::{Setting, Source};
 pub use value::context::ValueContext;

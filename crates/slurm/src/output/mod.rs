@@ -15,6 +15,7 @@ pub mod sprio;
 pub mod squeue;
 pub mod sshare;
 pub mod sstat;
+pub mod strigger;
 pub mod table;
 pub mod text;
 

@@ -165,6 +165,7 @@ pub fn gpu_request(per: Per, count: u64) -> GresRequest {
         by_model: false,
         make: DeviceMake::default(),
         device_memory: None,
+        total_memory: None,
     }
 }
 
@@ -225,6 +226,7 @@ pub fn spec(name: &str, owner: Principal, request: Request) -> JobSpec {
         schedule: None,
         utilization: None,
         inactivity_s: None,
+        call: None,
     }
 }
 

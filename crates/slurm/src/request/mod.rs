@@ -13,7 +13,7 @@ use crate::environment::mem_bind::mem_bind_variables;
 use crate::environment::{Environment, PRIO_PROCESS};
 use crate::option::invocation::Batch;
 use crate::option::job_options::{Export, OpenMode, PriorityOption, conflicts};
-use crate::option::{Command, JobOptions, OptionError, OptionKey};
+use crate::option::{Command, JobOptions, OptionError, OptionKey, table};
 use crate::words::refusal;
 use model::bounds;
 use model::interpolation::Reference;
@@ -143,6 +143,11 @@ impl Draft {
     }
 }
 
+/// A line for each option that was given and has no meaning here.
+fn without_meaning(options: &JobOptions, command: Command) -> impl Iterator<Item = String> {
+    options.without_meaning.iter().filter_map(move |key| table::note(command, *key))
+}
+
 fn draft(
     options: &JobOptions,
     default_name: &str,
@@ -150,7 +155,8 @@ fn draft(
     submitter: &Submitter,
 ) -> Result<Draft, OptionError> {
     conflicts::check(submitter.command, options)?;
-    let (request, notes) = resources::request(options, submitter.now);
+    let (request, mut notes) = resources::request(options, submitter.now);
+    notes.extend(without_meaning(options, submitter.command));
     // Slurm's JobRequeue is 1 unless configured otherwise, and only a batch job can be run again.
     let requeue = launch.kind == LaunchKind::Batch && options.requeue.unwrap_or(true);
     let spec = JobSpec {
@@ -176,6 +182,7 @@ fn draft(
         schedule: None,
         utilization: None,
         inactivity_s: None,
+        call: None,
     };
     let submission = Submission {
         spec,
@@ -286,17 +293,25 @@ fn allocation_environment(options: &JobOptions) -> Option<String> {
 fn batch_environment(options: &JobOptions, submitter: &Submitter) -> String {
     let mut env = Environment::from_block(&environment(options, submitter));
     let inside_job = env.get("SLURM_JOB_ID").is_some();
-    let distribution = options.distribution.and_then(step::distribution_variables);
-    if inside_job || distribution.is_some() {
+    if inside_job || options.distribution.is_some() {
         env.remove("SLURM_DISTRIBUTION");
         env.remove("SLURM_DIST_PLANESIZE");
     }
+    set_step_variables(&mut env, options);
+    env.to_block()
+}
+
+/// The options of a job that each `srun` in it knows by a variable.
+pub fn set_step_variables(env: &mut Environment, options: &JobOptions) {
+    let distribution = options.distribution.and_then(step::distribution_variables);
     let memory = options.mem_bind.as_ref().map(mem_bind_variables);
     for (name, value) in distribution.into_iter().chain(memory).flatten() {
         env.set(name, value);
     }
-    set_cpu_frequency(&mut env, options.cpu_freq.as_ref());
-    env.to_block()
+    if let Some(bind) = &options.gpu_bind {
+        env.set("SLURM_GPU_BIND", bind);
+    }
+    set_cpu_frequency(env, options.cpu_freq.as_ref());
 }
 
 /// `-D`, relative to the folder of the call.
@@ -355,6 +370,8 @@ fn join(dir: &str, path: &str) -> String {
     format!("{}/{path}", dir.trim_end_matches('/'))
 }
 
+#[cfg(test)]
+mod acting_options_tests;
 #[cfg(test)]
 mod step_tests;
 #[cfg(test)]

@@ -186,6 +186,7 @@ pub(super) fn gres(options: &JobOptions) -> Vec<GresRequest> {
         by_model: false,
         make: DeviceMake::default(),
         device_memory: None,
+        total_memory: None,
     };
     forms
         .into_iter()

@@ -40,10 +40,14 @@ pub fn launch(
     endpoint: Endpoint,
     input: StepInput,
 ) -> (StepLaunch, Vec<String>) {
-    let (counts, notes) = match allocation {
+    let (counts, mut notes) = match allocation {
         StepAllocation::Own => (counts_in_own(options), Vec::new()),
         StepAllocation::Existing => counts_in_existing(options),
     };
+    // In its own allocation the job's draft has them.
+    if allocation == StepAllocation::Existing {
+        notes.extend(super::without_meaning(options, submitter.command));
+    }
     let launch = StepLaunch {
         name: name(options, argv, allocation),
         argv: argv.to_vec(),

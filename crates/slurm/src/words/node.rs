@@ -30,6 +30,7 @@ pub struct NodeState {
     pub not_responding: bool,
     /// `State=CLOUD` in slurm.conf.
     pub cloud: bool,
+    pub dynamic: bool,
     pub power: PowerState,
     /// Set while a reservation holds the node.
     pub reserved_for: Option<ReservationPurpose>,
@@ -59,6 +60,7 @@ impl NodeState {
             completing: node.completing,
             not_responding: node.slot != SlotState::Up && is_awaited,
             cloud: node.config.cloud,
+            dynamic: node.config.dynamic,
             power: node.power,
             reserved_for: node.reserved_for,
         }
@@ -71,7 +73,13 @@ impl NodeState {
 
     /// Whether the node takes new jobs.
     pub fn is_available(self) -> bool {
-        !self.drain && !self.fail && matches!(self.base, Base::Idle | Base::Allocated | Base::Mixed)
+        let goes_down =
+            matches!(self.power, PowerState::PoweringDown { .. } | PowerState::Rebooting { .. });
+        !self.drain
+            && !self.fail
+            && !self.not_responding
+            && !goes_down
+            && matches!(self.base, Base::Idle | Base::Allocated | Base::Mixed)
     }
 
     /// `mixed`, `draining`, `idle*`: the long form of `sinfo`.
@@ -149,6 +157,7 @@ impl NodeState {
         [
             self.cloud.then_some("CLOUD"),
             self.drain.then_some("DRAIN"),
+            self.dynamic.then_some("DYNAMIC_NORM"),
             self.invalid.then_some("INVALID_REG"),
             self.fail.then_some("FAIL"),
             self.completing.then_some("COMPLETING"),
@@ -327,7 +336,7 @@ mod tests {
                 "powering_up",
             ),
             (
-                P::PoweringDown { since, called: true, then_up: false },
+                P::PoweringDown { since, called: true, then_up: false, answered: false },
                 None,
                 0,
                 "idle%",

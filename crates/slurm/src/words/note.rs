@@ -1,9 +1,11 @@
 //! The line after a refusal, which names the constraint that was not met: Slurm's own sentence does not.
 
 use crate::words::reason;
+use crate::words::refusal::{self, SlurmError};
 use model::amount::Bytes;
+use model::printable::printable;
 use model::reason::{
-    Limit, LimitKind, LimitScope, NeverFits, PartitionBound, Refusal, UnmetConstraint,
+    Limit, LimitKind, LimitScope, NeverFits, PartitionBound, Reason, Refusal, UnmetConstraint,
 };
 use model::time::{TimeLimit, format_limit_full};
 use model::tres::TresKind;
@@ -33,6 +35,49 @@ pub fn text(refusal: &Refusal) -> Option<String> {
             let PartitionBound { partition, most, asked } = bound;
             let most = counted(*most, "node");
             Some(format!("partition {partition} gives a job at most {most}; {asked} asked"))
+        }
+        Refusal::ArrayIndex { most, asked } => Some(format!(
+            "the highest index of an array is {most} here (MaxArraySize); {asked} asked"
+        )),
+        Refusal::ArrayTasks { most, asked } => Some(format!(
+            "an array has at most {most} tasks here (max_array_tasks of SchedulerParameters); {asked} asked"
+        )),
+        Refusal::InvalidDependency => Some("a job cannot wait for itself".into()),
+        Refusal::InvalidAccount(None) => Some(
+            "your user has no account here: an administrator gives one with \
+             `sacctmgr add user NAME account=ACCOUNT`"
+                .into(),
+        ),
+        Refusal::InvalidAccount(Some(account)) => Some(format!(
+            "account {account} does not have your user, or the partition does not take it; \
+             `sacctmgr show assoc user=NAME` lists the accounts of a user"
+        )),
+        _ => None,
+    }
+}
+
+/// What can be written where a value could not be read: Slurm's own sentence does not say it.
+pub fn grammar(error: SlurmError) -> Option<&'static str> {
+    match error {
+        refusal::INVALID_ARRAY => {
+            Some("expected indices and ranges, as in 1-10, 1,3,7, 0-15:4 or 1-10%2")
+        }
+        refusal::INVALID_DEPENDENCY => Some(
+            "expected TYPE:JOB, as in afterok:12 or afterany:12:13, with , for all of several and ? for any; or singleton. \
+             TYPE is one of after, afterany, aftercorr, afternotok, afterok",
+        ),
+        _ => None,
+    }
+}
+
+/// Why a node could not start a job; `None` for every other reason.
+pub fn launch_failure(reason: &Reason) -> Option<String> {
+    match reason {
+        Reason::NotLaunched(why) => {
+            Some(format!("the job could not be started: {}", printable(&why.what)))
+        }
+        Reason::UserRefused(_) => {
+            Some(format!("the job could not be started: {}", reason::text(reason)))
         }
         _ => None,
     }
@@ -99,6 +144,10 @@ fn unmet_text(unmet: &UnmetConstraint) -> String {
             let needed = counted(*asked, "node");
             format!("{most}{place} can hold a part of the job; it takes {needed}")
         }
+        NeverFits::Switch { asked, most } => {
+            let most = counted(*most, "node");
+            format!("no switch has more than {most}{place} for it; {asked} asked below one switch")
+        }
         NeverFits::Features(features) => {
             format!("no node{place} has the features {features} together")
         }
@@ -111,6 +160,7 @@ fn unmet_text(unmet: &UnmetConstraint) -> String {
         }
         NeverFits::NotShown => "no node can hold it; what the nodes have is not shown".to_owned(),
         NeverFits::Architecture(asked) => format!("no node{place} has {asked} processors"),
+        NeverFits::Price { most } => format!("no node{place} costs {most} an hour or less"),
         NeverFits::Layout(asked) => format!("no node{place} has {asked}"),
         NeverFits::NamedNodes => format!("the nodes named{place} cannot hold the job"),
         NeverFits::Reservation { name, asked, most, named } => {
@@ -234,6 +284,24 @@ mod tests {
             assert_eq!(text(&refusal).as_deref(), Some(line));
         }
         assert_eq!(text(&Refusal::InvalidArray), None);
+        let table = [
+            (Refusal::ArrayIndex { most: 1000, asked: 9999 }, "is 1000 here (MaxArraySize); 9999"),
+            (Refusal::ArrayTasks { most: 10, asked: 99 }, "at most 10 tasks here"),
+            (Refusal::InvalidAccount(None), "your user has no account here"),
+            (Refusal::InvalidAccount(Some("physics".into())), "account physics does not have"),
+        ];
+        for (refusal, part) in table {
+            let said = text(&refusal).expect("a note");
+            assert!(said.contains(part), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_launch_that_failed_says_why_and_another_end_does_not() {
+        let failed = Reason::NotLaunched(Box::new("Prolog: exit code 3".to_owned().into()));
+        let said = launch_failure(&failed);
+        assert_eq!(said.as_deref(), Some("the job could not be started: Prolog: exit code 3"));
+        assert_eq!(launch_failure(&Reason::TimeLimit), None);
     }
 
     #[test]

@@ -94,7 +94,9 @@ pub fn slurm_error(refusal: &Refusal) -> Option<SlurmError> {
         Refusal::PartitionNotAvailable(_) => {
             error(2078, "Required partition not available (inactive or drain)")
         }
-        Refusal::InvalidArray => INVALID_ARRAY,
+        Refusal::InvalidArray | Refusal::ArrayIndex { .. } | Refusal::ArrayTasks { .. } => {
+            INVALID_ARRAY
+        }
         Refusal::SubmitLimit(_) => error(
             2050,
             "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",

@@ -50,6 +50,7 @@ impl Blobs {
             staged_bytes: Vec::new(),
         };
         let mut recovery = BlobRecovery::default();
+        blobs.release_held()?;
         blobs.read_packs(&mut recovery)?;
         blobs.read_big(&mut recovery)?;
         recovery.blobs = blobs.known.len() as u64;

@@ -39,8 +39,8 @@ impl BooksCopy {
         self.applied_seq
     }
 
-    /// Writes them to a new file.
-    pub fn write(&self, path: &Path) -> Result<(), BooksError> {
+    /// Writes them to a new file, and holds them no longer.
+    pub fn write(self, path: &Path) -> Result<(), BooksError> {
         make_private(path)
             .map_err(|source| BooksError::File { path: path.display().to_string(), source })?;
         let copy = || BooksError::sql("copy");

@@ -7,6 +7,7 @@ use crate::supervisor::notice;
 use crate::supervisor::process::descendants;
 use crate::supervisor::step::Step;
 use crate::wall_clock;
+use model::reason::LaunchFailure;
 use model::run::{ExitStatus, Usage};
 use model::usage::{CpuTime, TaskUsage};
 use nix::sys::signal::Signal;
@@ -228,10 +229,11 @@ impl Attempt {
             log.drain();
         }
         let event = match self.launch_failed.take() {
-            Some(what) => {
+            Some(LaunchFailure { fault, what }) => {
+                let (what, user) = (what.into(), self.user_fault);
                 let unfit = self.hooks.unfit.take();
                 let hold = unfit.is_some() && self.record.site.hold_on_failure;
-                ReportEvent::LaunchFailed { what, unfit, hold, user: self.user_fault }
+                ReportEvent::LaunchFailed { what, fault, unfit, hold, user }
             }
             None => ReportEvent::Ended(AttemptEnd {
                 exit: self.exit(),

@@ -31,7 +31,7 @@ use ending::Emptying;
 use model::array::IndexSet;
 use model::id::StepId;
 use model::load::LoadSample;
-use model::reason::UserFault;
+use model::reason::{LaunchFailure, LaunchFault, UserFault};
 use model::run::{ExitStatus, SignalBefore, Usage};
 use model::time::Timestamp;
 use model::usage::{CpuTime, TaskSample};
@@ -83,7 +83,7 @@ pub(super) struct Attempt {
     suspended: bool,
     /// The exit status that an end order carries.
     ordered_exit: Option<ExitStatus>,
-    launch_failed: Option<String>,
+    launch_failed: Option<LaunchFailure>,
     /// Where the lookup of the job's owner leaves its answer.
     owner_answer: Option<File>,
     /// Why this node refuses the job's owner.
@@ -193,7 +193,10 @@ impl Attempt {
         match self.show_private() {
             Ok(()) => {}
             Err(NamespaceError::Node(why)) => return self.fail_for_node(why),
-            Err(NamespaceError::Job(why)) => return self.fail_launch(why),
+            // A job asks for nothing here but its volumes.
+            Err(NamespaceError::Job(why)) => {
+                return self.fail_launch(LaunchFailure::new(LaunchFault::Volume, why));
+            }
         }
         let first_step = self.record.launch.first_step.is_some();
         let at_once = self.record.has_script || first_step || self.record.site.prolog_at_allocation;

@@ -11,6 +11,7 @@ use crate::supervisor::process::path_variable::first_in_path;
 use crate::supervisor::process::spawn::{
     Argv0, ProcessSpec, Readiness, Spawned, Stream, readiness, spawn,
 };
+use model::reason::LaunchFailure;
 use model::run::ExitStatus;
 use nix::unistd::Pid;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -159,12 +160,12 @@ impl Attempt {
                 }
                 self.agents.report(ReportEvent::Started);
             }
-            Readiness::Failed(what) => self.fail_launch(what),
+            Readiness::Failed(failure) => self.fail_launch(failure),
         }
     }
 
-    pub(super) fn fail_launch(&mut self, what: String) {
-        self.launch_failed = Some(what);
+    pub(super) fn fail_launch(&mut self, failure: impl Into<LaunchFailure>) {
+        self.launch_failed = Some(failure.into());
         self.empty(true);
     }
 }

@@ -12,7 +12,7 @@ use super::rootfs::{self, Layers};
 use super::squash;
 use super::users::Users;
 use super::writable;
-use super::{ContainerSpec, SCRIPT_STEP, user};
+use super::{ContainerError, ContainerSpec, SCRIPT_STEP, user};
 use crate::socket_folder::{self, SOCKET};
 use crate::supervisor::mount_calls::{Tree, make_folder_in_root, open_in_root};
 use crate::supervisor::process::credentials::as_user;
@@ -100,7 +100,7 @@ pub(super) fn assemble(
     users: Option<&Users>,
     environment: &[CString],
     progress: &mut (dyn FnMut(&str) + Send),
-) -> Result<Assembled, String> {
+) -> Result<Assembled, ContainerError> {
     let none: Option<&str> = None;
     let failed = |what: &'static str| move |e: Errno| format!("{what}: {}", e.desc());
     unshare(CloneFlags::CLONE_NEWNS).map_err(failed("cannot make a mount namespace"))?;
@@ -442,11 +442,12 @@ impl ShownHandles {
     }
 
     /// Refuses what the user named and cannot open.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), ContainerError> {
         let failed = |(mount, taken): &(Mount, Result<files::Shown, String>)| {
             taken.as_ref().err().filter(|_| !mount.optional).cloned()
         };
-        self.mounts.iter().find_map(failed).map_or(Ok(()), Err)
+        let failed = self.mounts.iter().find_map(failed).map(ContainerError::volume);
+        failed.map_or(Ok(()), Err)
     }
 
     pub fn home(&self) -> &str {
@@ -458,7 +459,7 @@ impl ShownHandles {
         self.mounts.iter().filter_map(|(_, taken)| Some(taken.as_ref().ok()?.as_fd().as_raw_fd()))
     }
 
-    fn show(self, spec: &ContainerSpec, root: &OwnedFd) -> Result<(), String> {
+    fn show(self, spec: &ContainerSpec, root: &OwnedFd) -> Result<(), ContainerError> {
         files::show_network_files(root, spec.own_network, &spec.folder)?;
         if spec.request.user == ContainerUser::JobUser {
             let added = files::user_files(root, spec.user, &self.home, &spec.folder)?;
@@ -471,11 +472,11 @@ impl ShownHandles {
     }
 
     /// Shows what the user and the site named.
-    pub fn show_mounts(self, root: &OwnedFd) -> Result<(), String> {
+    pub fn show_mounts(self, root: &OwnedFd) -> Result<(), ContainerError> {
         self.check()?;
         for (mount, taken) in self.mounts {
             if let Ok(shown) = taken {
-                files::show_taken(root, shown, &mount)?;
+                files::show_taken(root, shown, &mount).map_err(ContainerError::volume)?;
             }
         }
         Ok(())

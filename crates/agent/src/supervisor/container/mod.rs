@@ -3,6 +3,7 @@
 //! The process that is to become the task does it all before it executes the runtime: it gets the image, makes or joins
 //! the container's namespaces, and writes the runtime's configuration. So it counts to the job, and ends with it.
 //!
+//! - `container_error`: why there is none, by its part.
 //! - `rootfs`: what `--container` names: a bundle, a folder, an image.
 //! - `holder`: the process that holds the namespaces; `users`: how long; `id_range`: ids for user namespaces.
 //! - `assembly`: the root file system with everything that is shown in it; `files`, `squash`, `writable`,
@@ -16,6 +17,7 @@
 //! - `user`: the users of the image; `devices`, `driver_files`: what it needs for the job's GPUs.
 
 mod assembly;
+mod container_error;
 mod devices;
 mod driver_files;
 mod engine;
@@ -47,6 +49,7 @@ use crate::spool::{AttemptDir, LaunchRecord};
 use crate::supervisor::job_context::JobContext;
 use crate::supervisor::workspace::RunWorkspace;
 use assembly::{Assembled, MOUNT_POINT};
+pub(crate) use container_error::ContainerError;
 use engine::EngineProcess;
 use enroot::EnrootProcess;
 use image::Credentials;
@@ -329,7 +332,7 @@ pub(crate) fn enter(
     spec: &ContainerSpec,
     environment: &[CString],
     progress: &mut (dyn FnMut(&str) + Send),
-) -> Result<Entered, String> {
+) -> Result<Entered, ContainerError> {
     if !Uid::effective().is_root() {
         return Err("containers need an agent that runs as root".into());
     }
@@ -337,7 +340,8 @@ pub(crate) fn enter(
     // What is made from here on is shown inside, where others may be to read it; the container has a mask of its own.
     umask(Mode::from_bits_truncate(0o022));
     if let Some(workspace) = spec.workspace {
-        workspace.clone_early(spec.scratch, spec.user, environment)?;
+        let cloned = workspace.clone_early(spec.scratch, spec.user, environment);
+        cloned.map_err(ContainerError::workspace)?;
     }
     let rlimits = runtime_config::own_rlimits();
     runtime_config::raise_own_limits();
@@ -396,7 +400,8 @@ pub(crate) fn enter(
         open(MOUNT_POINT, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
             .map_err(|e| format!("the container's root: {}", e.desc()))?;
     let inside = Inside::of(&assembled, &root, &device_variables);
-    inside.clone_late(spec, environment, &node_mounts, &rlimits)?;
+    let cloned = inside.clone_late(spec, environment, &node_mounts, &rlimits);
+    cloned.map_err(ContainerError::workspace)?;
     let process = OciProcess {
         assembled,
         root,

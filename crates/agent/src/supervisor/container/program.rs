@@ -8,10 +8,11 @@ use crate::cdi::set_variable;
 use crate::socket_folder::{self, SOCKET};
 use crate::supervisor::mount_calls::{make_folder_in_root, open_in_root};
 use crate::supervisor::process::credentials::as_user;
-use crate::supervisor::process::path_variable::{USUAL_PATH, first_in_path};
+use crate::supervisor::process::path_variable::first_in_path;
 use crate::supervisor::workspace::resolve;
 use image::ImageConfig;
 use model::container::{ContainerUser, is_plain_path};
+use model::search_path::SYSTEM_PATH;
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
@@ -278,7 +279,7 @@ fn merge(image: &[String], job: &[String], wins: impl Fn(&str) -> bool) -> Vec<S
     let mut all: Vec<String> =
         image.iter().filter(replaced).chain(kept.iter().copied()).cloned().collect();
     if !all.iter().any(|entry| entry.starts_with("PATH=")) {
-        all.push(format!("PATH={USUAL_PATH}"));
+        all.push(format!("PATH={SYSTEM_PATH}"));
     }
     append_folder(&mut all, "PATH", &format!("{}/bin", files::OWN));
     all
@@ -346,7 +347,7 @@ mod tests {
             merged(&image, &job, &["HOME"]),
             ["CUDA_VERSION=12", "HOME=/home/kim", path, "SLURM_JOB_ID=1"]
         );
-        let own = format!("PATH={USUAL_PATH}:/run/sluice/bin");
+        let own = format!("PATH={SYSTEM_PATH}:/run/sluice/bin");
         assert_eq!(merged(&[], &["PATH=/usr/bin", "A=1"], &[]), ["A=1".to_owned(), own]);
         let job_path = "PATH=/usr/bin:/run/sluice/bin";
         assert_eq!(merged(&["PATH=/x"], &["PATH=/usr/bin"], &["PATH"]), [job_path]);

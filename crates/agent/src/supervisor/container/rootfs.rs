@@ -24,6 +24,8 @@ use wire::order::UserIds;
 /// A bundle's configuration file.
 const CONFIG: &str = "config.json";
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
+/// Where a bundle has its root file system, unless it says another place.
+const BUNDLE_ROOT: &str = "rootfs";
 /// A file of an image in OCI's own layout.
 const LAYOUT: &str = "oci-layout";
 /// Between two lines about a pull.
@@ -50,6 +52,9 @@ pub(super) enum Layers {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct BundleConfig {
+    /// Every bundle says it; a file of that name in a root file system does not.
+    #[serde(rename = "ociVersion")]
+    oci_version: Option<String>,
     process: BundleProcess,
     root: BundleRoot,
 }
@@ -139,14 +144,16 @@ fn pull(
     Ok(RootFs { layers, settings: image.config, in_use })
 }
 
-/// The line for who waits; none for what takes no time.
+/// The line for who waits; none for what takes no time. What is not known yet is not counted.
 fn progress_line(source: &Source, now: &Progress) -> Option<String> {
-    let mib = |bytes: u64| bytes >> 20;
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     let what = match now.phase {
-        Phase::Waiting => "waiting for another pull".to_owned(),
+        Phase::Waiting => "waiting until other images are pulled".to_owned(),
+        Phase::Downloading if now.bytes_total == 0 => "pulling".to_owned(),
         Phase::Downloading => {
             format!("pulling, {} of {} MiB", mib(now.bytes_done), mib(now.bytes_total))
         }
+        Phase::Unpacking if now.layers_total == 0 => "unpacking".to_owned(),
         Phase::Unpacking => {
             format!("unpacking, {} of {} layers", now.layers_done, now.layers_total)
         }
@@ -168,23 +175,24 @@ fn open_path(path: &Path) -> Result<OpenedPath, String> {
     let has = |name: &str| open_plain_at(Some(&opened), Path::new(name), flags);
     let config = match has(CONFIG) {
         // An image in OCI's own layout is no bundle.
-        Ok(config) if has(LAYOUT).is_err() => config,
-        _ if is_folder(&opened).map_err(words)? && has(LAYOUT).is_err() => {
+        Ok(config) if has(LAYOUT).is_err() => Some(read_bundle_config(config)?),
+        _ => None,
+    };
+    let is_bundle = |config: &Result<BundleConfig, String>| match config {
+        Ok(config) => config.oci_version.is_some() || has(BUNDLE_ROOT).is_ok(),
+        Err(_) => has(BUNDLE_ROOT).is_ok(),
+    };
+    let config = match config.filter(is_bundle) {
+        Some(config) => config?,
+        None if is_folder(&opened).map_err(words)? && has(LAYOUT).is_err() => {
             let layers = Layers::Folder(opened);
             let (settings, in_use) = (ImageConfig::default(), Vec::new());
             return Ok(OpenedPath::Folder(Box::new(RootFs { layers, settings, in_use })));
         }
-        _ => return Ok(OpenedPath::Other(opened)),
+        None => return Ok(OpenedPath::Other(opened)),
     };
-    let mut text = String::new();
-    File::from(config)
-        .take(CONFIG_BYTES_MAX)
-        .read_to_string(&mut text)
-        .map_err(|e| format!("{CONFIG}: {e}"))?;
-    let config: BundleConfig =
-        serde_json::from_str(&text).map_err(|e| format!("{CONFIG} is no bundle's: {e}"))?;
     let root = match config.root.path.as_str() {
-        "" => "rootfs",
+        "" => BUNDLE_ROOT,
         path => path,
     };
     // A path from the root is taken as the user's own, as every other path here.
@@ -194,4 +202,44 @@ fn open_path(path: &Path) -> Result<OpenedPath, String> {
     let settings = ImageConfig { env, working_dir, ..ImageConfig::default() };
     let (layers, in_use) = (Layers::Folder(root), Vec::new());
     Ok(OpenedPath::Folder(Box::new(RootFs { layers, settings, in_use })))
+}
+
+/// The outer error is of the file, the inner one of what is in it.
+fn read_bundle_config(file: OwnedFd) -> Result<Result<BundleConfig, String>, String> {
+    let mut text = Vec::new();
+    let read = File::from(file).take(CONFIG_BYTES_MAX).read_to_end(&mut text);
+    read.map_err(|e| format!("{CONFIG}: {e}"))?;
+    Ok(serde_json::from_slice(&text).map_err(|e| format!("{CONFIG} is no bundle's: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_counts_only_what_is_known() {
+        let source: Source = "lab/tool:1".parse().expect("a reference");
+        let of = |phase, bytes: (u64, u64), layers: (u32, u32)| Progress {
+            phase,
+            bytes_done: bytes.0,
+            bytes_total: bytes.1,
+            layers_done: layers.0,
+            layers_total: layers.1,
+        };
+        let mib = 1 << 20;
+        let table = [
+            (of(Phase::Resolving, (0, 0), (0, 0)), None),
+            (of(Phase::Waiting, (0, 0), (0, 0)), Some("waiting until other images are pulled")),
+            (of(Phase::Downloading, (0, 0), (0, 0)), Some("pulling")),
+            (of(Phase::Downloading, (mib / 2, 2 * mib), (0, 3)), Some("pulling, 1 of 2 MiB")),
+            (of(Phase::Unpacking, (0, 0), (0, 0)), Some("unpacking")),
+            (of(Phase::Unpacking, (mib, mib), (1, 3)), Some("unpacking, 1 of 3 layers")),
+            (of(Phase::Done, (mib, mib), (3, 3)), None),
+        ];
+        for (progress, expected) in table {
+            let said = progress_line(&source, &progress);
+            let said = said.as_deref().map(|line| line.rsplit(": ").next().unwrap_or(line));
+            assert_eq!(said, expected, "{progress:?}");
+        }
+    }
 }

@@ -1,15 +1,14 @@
 //! `PATH` of a job's process.
 
-const PATH: &str = "PATH=";
+use model::search_path::SYSTEM_PATH;
 
-/// `PATH` of a process that has none.
-pub(crate) const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+const PATH: &str = "PATH=";
 
 /// Puts a folder first.
 pub(crate) fn first_in_path(environment: &mut Vec<String>, folder: &str) {
     let first = format!("{PATH}{folder}");
     let Some(entry) = environment.iter_mut().find(|entry| entry.starts_with(PATH)) else {
-        return environment.push(format!("{first}:{USUAL_PATH}"));
+        return environment.push(format!("{first}:{SYSTEM_PATH}"));
     };
     let folders = &entry[PATH.len()..];
     if folders.split(':').next() == Some(folder) {
@@ -36,6 +35,6 @@ mod tests {
         }
         let mut environment = Vec::new();
         first_in_path(&mut environment, "/x");
-        assert_eq!(environment, [format!("PATH=/x:{USUAL_PATH}")]);
+        assert_eq!(environment, [format!("PATH=/x:{SYSTEM_PATH}")]);
     }
 }

@@ -15,7 +15,8 @@ use crate::supervisor::prolog_epilog::task_prolog;
 use crate::supervisor::workspace::RunWorkspace;
 use model::container::ContainerNetwork;
 use model::limits::Limits;
-use model::run::Rlimits;
+use model::reason::{LaunchFailure, LaunchFault};
+use model::run::{Rlimits, WORK_DIR_FALLBACK};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -40,8 +41,6 @@ use wire::order::{Niceness, Notices, UserIds};
 const REASON_BYTES_MAX: usize = 4096;
 /// What a child says that is ready, where it has no network to name.
 const READY: &[u8] = b"R";
-/// The working directory of a job whose own cannot be entered.
-const FALLBACK_DIR: &str = "/tmp";
 /// Bytes of a script that are searched for its interpreter.
 const INTERPRETER_BYTES_MAX: usize = 256;
 
@@ -123,7 +122,7 @@ pub(crate) enum Readiness {
         network: Option<ContainerNetwork>,
     },
     /// Nothing was executed.
-    Failed(String),
+    Failed(LaunchFailure),
 }
 
 pub(crate) fn spawn(spec: ProcessSpec) -> Result<Spawned, Errno> {
@@ -161,16 +160,35 @@ pub(crate) fn readiness(ready: &OwnedFd) -> Readiness {
             (message.bytes, fds.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }))
         }
         Err(errno) => {
-            return Readiness::Failed(format!("no word from the process: {}", errno.desc()));
+            let why = format!("no word from the process: {}", errno.desc());
+            return Readiness::Failed(why.into());
         }
     };
     match passed {
         Some(stderr) => {
             Readiness::Ready { stderr, network: serde_json::from_slice(&buffer[..length]).ok() }
         }
-        None if length == 0 => Readiness::Failed("the process died before it was executed".into()),
-        None => Readiness::Failed(String::from_utf8_lossy(&buffer[..length]).into_owned()),
+        None => Readiness::Failed(failure_of(&buffer[..length])),
     }
+}
+
+/// The parts of a launch, by the first byte of a child's message about its failure.
+const FAULTS: [LaunchFault; 4] =
+    [LaunchFault::Other, LaunchFault::Container, LaunchFault::Volume, LaunchFault::Ports];
+
+/// A child's message about its failure: the part, and the words up to the bound.
+fn failure_bytes(failure: &LaunchFailure) -> Vec<u8> {
+    let part = FAULTS.iter().position(|fault| *fault == failure.fault).unwrap_or(0);
+    let words = failure.what.as_bytes().iter().copied();
+    std::iter::once(part as u8).chain(words).take(REASON_BYTES_MAX).collect()
+}
+
+fn failure_of(message: &[u8]) -> LaunchFailure {
+    let Some((part, words)) = message.split_first() else {
+        return String::from("the process died before it was executed").into();
+    };
+    let fault = FAULTS.get(usize::from(*part)).copied().unwrap_or_default();
+    LaunchFailure::new(fault, String::from_utf8_lossy(words))
 }
 
 /// Runs in the child up to its program. Returns an exit code only if the program could not be executed.
@@ -179,7 +197,7 @@ fn begin(mut spec: ProcessSpec, entered: Result<(), Errno>, report: &OwnedFd) ->
     let (argv0, notices, prologs) = (spec.argv0, spec.notices, spec.prologs.clone());
     let (user, container, workspace) = (spec.user, spec.container.take(), spec.workspace);
     let work_dir = spec.work_dir;
-    let prepared = prepare(spec, entered, container.is_some());
+    let prepared = prepare(spec, entered, container.is_some()).map_err(LaunchFailure::from);
     // The streams are open: what takes long is told on standard error, and so is what fails.
     let entered = prepared.and_then(|environment| {
         let Some(container) = container else {
@@ -188,12 +206,13 @@ fn begin(mut spec: ProcessSpec, entered: Result<(), Errno>, report: &OwnedFd) ->
         };
         match container::enter(&container, &environment, &mut write_line_if_read) {
             Ok(entered) => Ok((environment, Some((container, entered)))),
-            Err(reason) => {
+            Err(failure) => {
+                let failure = LaunchFailure::from(failure);
                 // An `srun` prints the reason itself; a script has only its file.
                 if container.script.is_some() {
-                    write_line(&format!("sluice: {reason}"));
+                    write_line(&format!("sluice: {}", failure.what));
                 }
-                Err(reason)
+                Err(failure)
             }
         }
     });
@@ -236,9 +255,8 @@ fn begin(mut spec: ProcessSpec, entered: Result<(), Errno>, report: &OwnedFd) ->
             // exist.
             errno as i32
         }
-        Err(reason) => {
-            let reason = reason.as_bytes();
-            let _ = send(report, &reason[..reason.len().min(REASON_BYTES_MAX)], &[]);
+        Err(failure) => {
+            let _ = send(report, &failure_bytes(&failure), &[]);
             1
         }
     }
@@ -370,7 +388,7 @@ fn prepare(
 fn enter_work_dir(work_dir: &str) -> Result<Option<Errno>, String> {
     match chdir(work_dir) {
         Ok(()) => Ok(None),
-        Err(errno) => match chdir(FALLBACK_DIR) {
+        Err(errno) => match chdir(WORK_DIR_FALLBACK) {
             Ok(()) => Ok(Some(errno)),
             Err(_) => Err(format!("cannot enter {work_dir}: {}", errno.desc())),
         },

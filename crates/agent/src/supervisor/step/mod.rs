@@ -205,10 +205,10 @@ impl Step {
             Readiness::Ready { .. } => {
                 self.clients.send_to_all(&StepMessage::Started { task: rank, pid: pid as u32 })
             }
-            Readiness::Failed(reason) => {
+            Readiness::Failed(failure) => {
                 task.exit = Some(ExitStatus::NOT_LAUNCHED);
                 task.close_outputs();
-                self.report_failed_task(rank, &reason);
+                self.report_failed_task(rank, &failure.what);
             }
         }
     }

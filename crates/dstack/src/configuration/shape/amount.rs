@@ -2,7 +2,7 @@
 
 use crate::configuration::fault::{Fault, Problem};
 use crate::configuration::field::{Ends, Field};
-use crate::configuration::property::{Default, Form, Table, acts, acts_in_part};
+use crate::configuration::property::{Default, Form, Table, acts};
 use crate::configuration::reader::{count_ends, ends_value, gigabytes, mapping};
 use crate::configuration::reading::Reading;
 use crate::configuration::value::Value;
@@ -27,7 +27,7 @@ pub static GPU: Table = Table {
         acts("name", Form::Shape(gpu_names)),
         acts("count", Form::CountRange).or(Default::Written("1..")),
         acts("memory", Form::SizeRange),
-        acts_in_part("total_memory", Form::SizeRange),
+        acts("total_memory", Form::SizeRange),
         acts("compute_capability", Form::Shape(capability)),
     ]],
 };

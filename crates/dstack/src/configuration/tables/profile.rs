@@ -36,7 +36,7 @@ pub const PROFILE: &[Property] = &[
     acts("retry", Form::Shape(policy::retry)),
     acts("max_duration", Form::DurationOrOff),
     acts("stop_duration", Form::DurationOrOff),
-    notice("max_price", Form::Number(0.0, f64::MAX), OWN_NODES),
+    acts("max_price", Form::Number(0.0, f64::MAX)),
     notice("creation_policy", Form::Words(&["reuse", "reuse-or-create"]), OWN_NODES),
     notice("idle_duration", Form::IdleDuration, OWN_NODES),
     acts("utilization_policy", Form::Map(&UTILIZATION)),

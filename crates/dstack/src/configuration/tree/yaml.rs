@@ -11,6 +11,13 @@ use std::collections::HashMap;
 
 /// Reads the one document of a file.
 pub fn parse(bytes: &[u8]) -> Result<Node, Fault> {
+    let mut repeated = Vec::new();
+    let node = parse_all(bytes, &mut repeated)?;
+    repeated.into_iter().next().map_or(Ok(node), Err)
+}
+
+/// Reads the one document of a file. A key that is given twice is noted in `repeated`, and its first value counts.
+pub fn parse_all(bytes: &[u8], repeated: &mut Vec<Fault>) -> Result<Node, Fault> {
     let start = Position { line: 1, column: 1 };
     if bytes.len() > MAX_BYTES {
         let limit = MAX_BYTES;
@@ -37,6 +44,7 @@ pub fn parse(bytes: &[u8]) -> Result<Node, Fault> {
         }
         builder.take(event, position)?;
     }
+    repeated.append(&mut builder.repeated);
     builder.root.ok_or(Fault::new(start, Problem::Empty))
 }
 
@@ -62,6 +70,8 @@ struct Builder {
     anchors: HashMap<usize, Node>,
     budget: Budget,
     root: Option<Node>,
+    /// Keys that are given twice.
+    repeated: Vec<Fault>,
 }
 
 impl Builder {
@@ -130,7 +140,7 @@ impl Builder {
         };
         let value = match open.content {
             Content::List(items) => Value::List(items),
-            Content::Map { entries, .. } => Value::Map(merge(entries)?),
+            Content::Map { entries, .. } => Value::Map(merge(entries, &mut self.repeated)?),
         };
         let node = Node { position: open.position, value };
         self.finish(node, open.anchor)
@@ -177,16 +187,21 @@ fn weight(node: &Node) -> (usize, usize) {
     }
 }
 
-/// Resolves `<<` (what the mapping says itself wins) and refuses a key that is given twice.
-fn merge(entries: Vec<Entry>) -> Result<Vec<Entry>, Fault> {
+/// Resolves `<<` (what the mapping says itself wins) and notes a key that is given twice.
+fn merge(entries: Vec<Entry>, repeated: &mut Vec<Fault>) -> Result<Vec<Entry>, Fault> {
     let (merges, mut own): (Vec<_>, Vec<_>) = entries.into_iter().partition(|e| e.key == "<<");
     let mut first: HashMap<String, usize> = HashMap::new();
-    for entry in &own {
-        if let Some(line) = first.insert(entry.key.clone(), entry.position.line) {
-            let problem = Problem::Repeated { property: entry.key.clone(), first: line };
-            return Err(Fault::new(entry.position, problem));
+    own.retain(|entry| match first.get(&entry.key) {
+        Some(line) => {
+            let problem = Problem::Repeated { property: entry.key.clone(), first: *line };
+            repeated.push(Fault::new(entry.position, problem));
+            false
         }
-    }
+        None => {
+            first.insert(entry.key.clone(), entry.position.line);
+            true
+        }
+    });
     for Entry { position, value, .. } in merges {
         let sources = match value.value {
             Value::List(items) => items,

@@ -322,6 +322,7 @@ pub fn job_launch(
             Some(_) => registry_auth::open(shared, &spec).map_err(refused)?,
             None => None,
         },
+        call: spec.call.clone(),
         git_credentials: if runs_here {
             git_credentials::open(shared, &spec).map_err(refused)?
         } else {

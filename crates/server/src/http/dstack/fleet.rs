@@ -1,7 +1,7 @@
 //! Fleets: the partitions of slurm.conf and the fleets over SSH, and their nodes as instances.
 
 use super::answer::{ApiResult, Json, Refused};
-use super::run_body::whole_node;
+use super::run_body::{price, whole_node};
 use crate::http::calls;
 use crate::shared::Shared;
 use crate::show::dstack_id::uuid;
@@ -260,7 +260,7 @@ fn instance(shared: &Shared, node: &NodeView, fleet: Option<&str>, number: u32) 
         finished_at: None,
         region: Some(REGION.to_owned()),
         availability_zone: None,
-        price: Some(0.0),
+        price: Some(price(config)),
         total_blocks: Some(state.total_blocks),
         busy_blocks: state.busy_blocks,
         gpu_driver: None,

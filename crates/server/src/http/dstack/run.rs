@@ -93,7 +93,7 @@ pub async fn plan(
             job_spec: jobs_of.job_spec(&asked.name, rank, nodes),
             offers: found.iter().take(most).map(|offer| bodies.offer(offer)).collect(),
             total_offers: u32::try_from(found.len()).unwrap_or(u32::MAX),
-            max_price: found.first().map(|_| 0.0),
+            max_price: bodies.max_price(found),
         }
     };
     let becomes_it = active.as_ref().is_some_and(|active| becomes(&shared, active, &asked));

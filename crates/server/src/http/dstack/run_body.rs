@@ -13,7 +13,6 @@ use dstack::api::job::{
 };
 use dstack::api::run::{Run, RunFleet, RunSpec};
 use dstack::api::time::Time;
-use dstack::occurrence::run_end;
 use dstack::run_summary::RunSummary;
 use dstack::status::{JobStatus, OfferStatus, RunStatus};
 use model::amount::{Bytes, GIB, MIB};
@@ -83,17 +82,26 @@ impl<'a> Bodies<'a> {
             last_processed_at: last_processed(run),
             status: summary.status,
             status_message: summary.message.clone(),
-            termination_reason: summary.end.map(|end| run_end(end).word().to_owned()),
+            termination_reason: summary.run_end.map(|end| end.word().to_owned()),
             latest_job_submission: jobs.first().map(|first| first.job_submissions[0].clone()),
             run_spec: translated.or(kept).unwrap_or_default(),
             jobs,
-            cost: 0.0,
+            cost: self.cost(run),
             service: None,
             deployment_num: 0,
-            error: Some(summary.error.clone()),
+            error: Some(summary.run_error()),
             deleted: false,
             next_triggered_at: run.next_start.map(Into::into),
         }
+    }
+
+    /// What the hours on its nodes have cost, in the attempt that is shown.
+    fn cost(&self, run: &RunFacts) -> f64 {
+        let Some(start) = run.start else { return 0.0 };
+        let end = run.ended.unwrap_or_else(crate::clock::now);
+        let hours = end.since(start).as_secs_f64() / 3600.0;
+        let nodes = run.parts.iter().filter_map(|part| self.nodes.get(&part.node));
+        nodes.map(|node| price(node) * hours).sum()
     }
 
     /// How people and editors come in by SSH, once the run has a node. dstack's own client is told by the provisioning data:
@@ -204,10 +212,16 @@ impl<'a> Bodies<'a> {
         let instance = InstanceType { name: part.node.clone(), resources };
         Offer::own(
             instance,
-            0.0,
+            node.map_or(0.0, price),
             status,
             node.map_or((1, 1), |node| node.blocks_of(part.cpus, part.gpu_count())),
         )
+    }
+
+    /// The highest price among the offers.
+    pub fn max_price(&self, offers: &[wire::client::Offer]) -> Option<f64> {
+        let prices = offers.iter().filter_map(|offer| self.nodes.get(&offer.node));
+        prices.map(|node| price(node)).reduce(f64::max)
     }
 
     /// One row for each kind of GPU among the offers.
@@ -217,7 +231,8 @@ impl<'a> Bodies<'a> {
             let status = if offer.available { OfferStatus::Idle } else { OfferStatus::Busy };
             for (kind, count) in offer.gpus.iter().filter(|(_, count)| *count > 0) {
                 let count = u32::try_from(*count).unwrap_or(u32::MAX);
-                let free = Bounds { min: 0.0, max: 0.0 };
+                let each = self.nodes.get(&offer.node).map_or(0.0, |node| price(node));
+                let price = Bounds { min: each, max: each };
                 let group = groups.entry(kind).or_insert_with(|| GpuGroup {
                     name: shown_kind(kind).to_owned(),
                     memory_mib: self.nodes.get(&offer.node).map_or(0, |node| gpu_mib(node, kind)),
@@ -228,8 +243,8 @@ impl<'a> Bodies<'a> {
                     availability: Vec::new(),
                     spot: vec!["on-demand".to_owned()],
                     count: Bounds { min: count, max: count },
-                    price: free,
-                    offer_price: Some(free),
+                    price,
+                    offer_price: Some(price),
                     backends: Some(vec![BACKEND.to_owned()]),
                     backend: None,
                     regions: None,
@@ -237,6 +252,9 @@ impl<'a> Bodies<'a> {
                 });
                 group.count =
                     Bounds { min: group.count.min.min(count), max: group.count.max.max(count) };
+                group.price =
+                    Bounds { min: group.price.min.min(each), max: group.price.max.max(each) };
+                group.offer_price = Some(group.price);
                 if !group.availability.contains(&status) {
                     group.availability.push(status);
                 }
@@ -263,7 +281,7 @@ fn provisioning(node: &NodeConfig, user: &str) -> JobProvisioningData {
         region: REGION.to_owned(),
         availability_zone: None,
         reservation: None,
-        price: 0.0,
+        price: price(node),
         username: user.to_owned(),
         ssh_port: None,
         dockerized: false,
@@ -315,6 +333,11 @@ fn job_status(summary: &RunSummary) -> JobStatus {
         (None, RunStatus::Terminating) => JobStatus::Terminating,
         (None, _) => JobStatus::Submitted,
     }
+}
+
+/// Dollars an hour of a node; a share of it costs as much, as in dstack.
+pub fn price(node: &NodeConfig) -> f64 {
+    node.price.unwrap_or_default().dollars()
 }
 
 pub fn whole_node(node: &NodeConfig) -> Resources {

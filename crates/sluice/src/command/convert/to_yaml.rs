@@ -1,5 +1,6 @@
 //! From the options of a batch script to a task.
 
+use ::dstack::table::duration;
 use ::slurm::option::job_options::JobOptions;
 use ::slurm::option::key::OptionKey;
 use ::slurm::option::setting::Setting;
@@ -7,6 +8,7 @@ use ::slurm::option::table::long_name;
 use ::slurm::option::{Command, script};
 use model::gres::GresCount;
 use model::time::TimeLimit;
+use std::time::Duration;
 
 /// The options that become properties. The others become comments.
 const CONVERTED: &[OptionKey] = &[
@@ -64,12 +66,12 @@ pub fn configuration(options: &JobOptions, settings: &[Setting], text: &str) -> 
         options.ntasks_per_node.or(options.ntasks.map(|tasks| tasks.div_ceil(nodes))).unwrap_or(1);
     let cpus = tasks.saturating_mul(options.cpus_per_task.unwrap_or(1));
     add("resources:".to_owned());
-    add(format!("  cpu: {cpus}.."));
+    add(format!("  cpu: {cpus}"));
     let of_cpus = options
         .mem_per_cpu
         .map(|each| model::amount::Bytes(each.0.saturating_mul(u64::from(cpus))));
     if let Some(memory) = options.mem.or(of_cpus).filter(|memory| memory.0 > 0) {
-        add(format!("  memory: {}..", memory.format_dstack()));
+        add(format!("  memory: {}", memory.format_dstack()));
     }
     let of_all = options
         .gpus
@@ -93,7 +95,8 @@ pub fn configuration(options: &JobOptions, settings: &[Setting], text: &str) -> 
     }
     add(String::new());
     if let Some(TimeLimit::Minutes(minutes)) = options.time {
-        add(format!("max_duration: {minutes}m"));
+        let length = Duration::from_secs(60 * u64::from(minutes));
+        add(format!("max_duration: {}", duration(Some(length))));
     }
     // Batch jobs wait in the queue, and are requeued unless they or the site say otherwise.
     add(match options.requeue {

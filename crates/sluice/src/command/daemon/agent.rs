@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// How long the agent waits for the join file of a server that is starting.
 const JOIN_FILE_TIMEOUT: Duration = Duration::from_secs(60);
-/// When it says so.
+/// When an agent of `sluice up` says so.
 const JOIN_FILE_NOTICE: Duration = Duration::from_secs(2);
 
 #[derive(Args)]
@@ -30,6 +30,12 @@ pub struct AgentArgs {
     /// The node to be; without it, all that the join file is for, or with one for several nodes the short host name
     #[arg(long)]
     node: Option<String>,
+    /// Be a node that no configuration file names, as this machine is; the join file's pattern must cover its name
+    #[arg(long, short = 'Z')]
+    dynamic: bool,
+    /// With --dynamic: what the node is otherwise than this machine, as in a NodeName line: "Gres=gpu:2 Feature=f1"
+    #[arg(long, value_name = "KEY=VALUE …", requires = "dynamic")]
+    conf: Option<String>,
     /// The state folder
     #[arg(long, env = "SLUICE_STATE")]
     state: Option<PathBuf>,
@@ -103,9 +109,18 @@ pub fn run(args: AgentArgs) -> VerbResult {
     let launcher = Launcher::start().map_err(VerbError::file("the launcher"))?;
     let _ = nix::sys::prctl::set_name(c"sluice-agent");
     state.write_pid("agent")?;
-    if let Some(join) = &args.join {
-        await_file(join)?;
+    // A file that was spent may be removed: it is a secret until then. That of `sluice up` is made anew with each server, which
+    // may have another port.
+    let is_needed = args.keep || !::agent::has_joined(&state.path);
+    if let Some(join) = args.join.as_ref().filter(|_| is_needed) {
+        await_file(join, args.keep)?;
     }
+    let dynamic = if args.dynamic {
+        let name = args.node.clone().unwrap_or_else(short_host_name);
+        Some(Box::new(dynamic_node(&name, args.conf.as_deref().unwrap_or_default())?))
+    } else {
+        None
+    };
     let gres = args.config.as_deref().map(machine_gres).transpose()?.unwrap_or_default();
     let config = AgentConfig {
         state: state.path.clone(),
@@ -115,11 +130,20 @@ pub fn run(args: AgentArgs) -> VerbResult {
         host_name: short_host_name(),
         client_socket: (!listen_addresses::has_server(&state)).then(|| state.socket()),
         booted_now: args.booted_now,
+        dynamic,
         gres_of: Box::new(move |node| gres.of_machine(node)),
     };
     ::agent::run(config, launcher).map_err(|e| VerbError::Message(e.to_string()))?;
     let _ = std::fs::remove_file(state.pid_file("agent"));
     Ok(ExitCode::SUCCESS)
+}
+
+/// This machine as a node of this name, with what `--conf` says otherwise.
+fn dynamic_node(name: &str, conf: &str) -> Result<NodeConfig, VerbError> {
+    let (machine, _) =
+        Machine::detect_with_libraries().map_err(|e| VerbError::Message(e.to_string()))?;
+    slurm::conf::node_line::of_machine(name, &node_config_line(&machine), conf)
+        .map_err(|why| VerbError::Message(format!("--conf: {why}")))
 }
 
 /// The machine's name up to its first dot, as `hostname -s` prints it.
@@ -141,9 +165,11 @@ fn address_of(server: &str) -> String {
     rest.unwrap_or(server).trim_end_matches('/').to_string()
 }
 
-/// Waits for the join file: `sluice up` starts the agent before the server has written it.
-fn await_file(path: &Path) -> Result<(), VerbError> {
+/// Waits for the join file: `sluice up` starts the agent before the server has written it. Whoever starts an agent by hand
+/// is told at once what it waits for.
+fn await_file(path: &Path, is_kept: bool) -> Result<(), VerbError> {
     let (start, shown) = (Instant::now(), path.display());
+    let notice = if is_kept { JOIN_FILE_NOTICE } else { Duration::ZERO };
     let mut is_told = false;
     while !path.exists() {
         if start.elapsed() > JOIN_FILE_TIMEOUT {
@@ -151,8 +177,11 @@ fn await_file(path: &Path) -> Result<(), VerbError> {
                 "there is no join file {shown}: make one where the server is, with `sluice token node NAME`"
             )));
         }
-        if start.elapsed() > JOIN_FILE_NOTICE && !is_told {
-            eprintln!("sluice: waiting for the join file {shown}");
+        if start.elapsed() >= notice && !is_told {
+            eprintln!(
+                "sluice: waiting {} s for the join file {shown}: `sluice token node NAME --out FILE` makes one where the server is",
+                JOIN_FILE_TIMEOUT.as_secs()
+            );
             is_told = true;
         }
         std::thread::sleep(Duration::from_millis(5));

@@ -59,6 +59,7 @@ pub fn run(args: &DownArgs) -> VerbResult {
         let _ = std::fs::remove_file(state.pid_file(of));
     }
     if found {
+        state.note_stop();
         println!("sluice is down")
     } else {
         println!("sluice was not up in {}", path.display())

@@ -133,7 +133,7 @@ impl Keeper {
             let is_ready = was_written(reader);
             was_ready |= is_ready;
             let how = match end {
-                End::Stopped => self.finish(state, 0),
+                End::Stopped => self.stopped(state),
                 End::Failed(code) if code == i32::from(BAD_CONFIGURATION) => {
                     return Err(self.give_up(state, "cannot work with the configuration"));
                 }
@@ -151,7 +151,7 @@ impl Keeper {
                 pause.as_millis()
             );
             if next_signal(&signal_fd, Some(Instant::now() + pause)) == Told::Stop {
-                self.finish(state, 0)
+                self.stopped(state)
             }
         }
     }
@@ -173,6 +173,13 @@ impl Keeper {
         self.remove_pid_files(state);
         let Self { of, given_up, .. } = self;
         VerbError::Message(format!("the {of} {why}; it is not started again: {given_up}"))
+    }
+
+    fn stopped(&self, state: &StateDir) -> ! {
+        if self.of == SERVER_KEEPER.of {
+            state.note_stop();
+        }
+        self.finish(state, 0)
     }
 
     fn finish(&self, state: &StateDir, code: i32) -> ! {

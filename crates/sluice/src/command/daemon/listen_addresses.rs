@@ -97,7 +97,7 @@ pub fn bind(
     let agents = bind_one(agents, saved.agents, DEFAULT_AGENTS)?;
     let ssh = match ssh {
         SshListen::Off => None,
-        SshListen::Default => Some(bind_one(None, saved.ssh, DEFAULT_SSH)?),
+        SshListen::Default => Some(bind_ssh(saved.ssh)?),
         SshListen::At(address) => Some(bind_one(Some(address), None, DEFAULT_SSH)?),
     };
     let address = |l: &TcpListener| l.local_addr().map_err(VerbError::file(&file));
@@ -156,7 +156,7 @@ fn bind_one(
     default: &str,
 ) -> Result<TcpListener, VerbError> {
     let fails = |address: SocketAddr| {
-        move |e| VerbError::Message(format!("cannot listen at {address}: {e}"))
+        move |e: std::io::Error| VerbError::Message(bind_failure(address, &e))
     };
     if let Some(address) = asked {
         return TcpListener::bind(address).map_err(fails(address));
@@ -167,6 +167,32 @@ fn bind_one(
     let default: SocketAddr = default.parse().map_err(|_| VerbError::Message(default.into()))?;
     let any = SocketAddr::new(default.ip(), 0);
     TcpListener::bind(default).or_else(|_| TcpListener::bind(any)).map_err(fails(any))
+}
+
+/// Where SSH is listened for if nobody says where: that somebody else has the port keeps no server from starting.
+fn bind_ssh(saved: Option<SocketAddr>) -> Result<TcpListener, VerbError> {
+    let Some(address) = saved else { return bind_one(None, None, DEFAULT_SSH) };
+    TcpListener::bind(address).or_else(|error| {
+        tracing::warn!("SSH is listened for at another port than before: {address}: {error}");
+        bind_one(Some(SocketAddr::new(address.ip(), 0)), None, DEFAULT_SSH)
+    })
+}
+
+/// What is printed where an address cannot be bound, with what helps. One line: it is found again in the log as an error.
+fn bind_failure(address: SocketAddr, error: &std::io::Error) -> String {
+    let port = address.port();
+    let hint = match error.kind() {
+        ErrorKind::AddrInUse => format!(
+            "; `ss -ltnp 'sport = :{port}'` says which program has the port, \
+             --listen, --agents and --ssh ADDR:PORT choose others"
+        ),
+        ErrorKind::PermissionDenied => "; ports below 1024 are root's".to_owned(),
+        ErrorKind::AddrNotAvailable => {
+            "; the address is none of this machine's: `ip address` lists them".to_owned()
+        }
+        _ => String::new(),
+    };
+    format!("cannot listen at {address}: {error}{hint}")
 }
 
 /// Binds the address that the server had before. Another process may have the port for a moment, as the local port of an
@@ -208,6 +234,24 @@ mod tests {
             let error = wrong.parse::<SshListen>().expect_err(wrong);
             assert!(error.contains("expected ADDR:PORT"), "{error}");
         }
+    }
+
+    #[test]
+    fn port_in_use_is_named_with_what_helps() {
+        let first = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = first.local_addr().expect("an address");
+        let error = bind_one(Some(address), None, DEFAULT_LISTEN).expect_err("in use");
+        let text = error.to_string();
+        assert!(text.starts_with(&format!("cannot listen at {address}: ")), "{text}");
+        assert!(text.contains(&format!("ss -ltnp 'sport = :{}'", address.port())), "{text}");
+    }
+
+    #[test]
+    fn ssh_goes_to_another_port_where_somebody_has_the_one_before() {
+        let first = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = first.local_addr().expect("an address");
+        let other = bind_ssh(Some(address)).expect("another").local_addr().expect("an address");
+        assert!(other.ip() == address.ip() && other.port() != address.port(), "{other}");
     }
 
     #[test]

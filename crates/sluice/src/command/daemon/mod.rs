@@ -7,6 +7,7 @@ pub mod down;
 mod keeper;
 mod listen_addresses;
 mod log;
+mod log_journal;
 mod log_json;
 pub mod server;
 mod server_user;

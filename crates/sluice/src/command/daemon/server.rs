@@ -53,6 +53,7 @@ pub fn run(args: ServerArgs) -> VerbResult {
     core_dump::forbid()?;
     log::start(&state, "server");
     refuse_a_second(&state)?;
+    state.lock()?;
     let site = match Site::load(&args, None) {
         Ok(site) => site,
         // The code tells the service manager that another start would end the same way.
@@ -67,7 +68,9 @@ pub fn run(args: ServerArgs) -> VerbResult {
         announce(listen);
         service_manager::tell_ready();
     };
+    let folder = StateDir::open(&state.path);
     start(&args, state, site, bound, |_| Ok(()), ready)?;
+    folder.note_stop();
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,6 +1,7 @@
 //! The state folder: its layout and owners, and the processes that run in it.
 
 use super::server_user::ServerUser;
+use crate::client::server_lock;
 use crate::command::verb::VerbError;
 use ::agent::socket_folder;
 use ::agent::trusted_dir::TrustedDir;
@@ -10,9 +11,17 @@ use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::{Mode, SFlag, fstat};
 use nix::unistd::{Pid, fchown, fchownat};
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
+
+/// The processes that hold the folder's lock.
+const SERVER_PROCESSES: [&str; 2] = ["server", "server-keeper"];
+
+/// The folder's locks, if this process holds them: the one that keeps others out, and the one that commands look at.
+static HELD_LOCKS: OnceLock<(File, File)> = OnceLock::new();
 
 /// The mode of the logs.
 const LOG_MODE: u32 = 0o640;
@@ -61,13 +70,59 @@ impl StateDir {
         self.path.join(format!("{of}.pid"))
     }
 
-    /// The process that a pid file names, if it is running and is one of ours.
+    /// Takes the lock of the folder for the life of this process and its forks. The error if another has it.
+    pub fn lock(&self) -> Result<(), VerbError> {
+        let failed = |file| VerbError::file(self.path.join(file));
+        // A server that was killed may hold it until the last of its threads has ended.
+        let deadline = Instant::now() + KILLED_TIMEOUT;
+        loop {
+            let own = self.trusted()?.append(server_lock::OWN_FILE, 0o600);
+            let own = own.map_err(failed(server_lock::OWN_FILE))?;
+            if let Some(own) = server_lock::take(own).map_err(failed(server_lock::OWN_FILE))? {
+                let shown = self.trusted()?.append(server_lock::FILE, 0o644);
+                let shown = shown.and_then(server_lock::show).map_err(failed(server_lock::FILE))?;
+                // They are closed with the process.
+                let _ = HELD_LOCKS.set((own, shown));
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                let text = format!("a server runs in {} already", self.path.display());
+                return Err(VerbError::Message(text));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Notes that the cluster was stopped in order. A service manager may be about to start it again: nothing is noted then.
+    pub fn note_stop(&self) {
+        if std::env::var_os("NOTIFY_SOCKET").is_some() {
+            return;
+        }
+        // A server that gave up root could not open it again.
+        let noted = match HELD_LOCKS.get() {
+            Some((_, shown)) => server_lock::note_stop(shown).is_ok(),
+            None => self.trusted().ok().is_some_and(|state| {
+                let file = state.append(server_lock::FILE, 0o644);
+                file.is_ok_and(|file| server_lock::note_stop(&file).is_ok())
+            }),
+        };
+        if !noted {
+            tracing::debug!("{} is not noted as stopped", self.path.display());
+        }
+    }
+
+    /// The process that a pid file names, if it is running and is one of ours. In a copy of the folder the file names a
+    /// process of the folder it was copied from, and nobody holds the lock.
     pub fn running_pid(&self, of: &str) -> Option<Pid> {
+        if SERVER_PROCESSES.contains(&of) && server_lock::is_free(&self.path) {
+            return None;
+        }
         let text = std::fs::read_to_string(self.pid_file(of)).ok()?;
         let pid: i32 = text.trim().parse().ok()?;
         // The pid may belong to another program by now.
         let command = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        let ours = String::from_utf8_lossy(&command).contains("sluice");
+        let command = String::from_utf8_lossy(&command);
+        let ours = command.contains("sluice") && !names_another_folder(&command, &self.path);
         let pid = Pid::from_raw(pid);
         if is_killed(pid) {
             let deadline = Instant::now() + KILLED_TIMEOUT;
@@ -98,6 +153,14 @@ impl StateDir {
         let given = self.trusted()?.folder("server", 0o700).and_then(|own| give_tree(own, user));
         given.map_err(VerbError::file(dir))
     }
+}
+
+/// Whether a command line names a state folder other than this one: in a copy of a folder pid files are those of the other.
+fn names_another_folder(command: &str, folder: &Path) -> bool {
+    let mut words = command.split('\0').skip_while(|word| *word != "--state").skip(1);
+    let named = words.next().map(Path::new).filter(|path| path.is_absolute());
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    named.is_some_and(|named| real(named) != real(folder))
 }
 
 fn give_tree(top: OwnedFd, user: ServerUser) -> std::io::Result<()> {
@@ -174,5 +237,23 @@ fn is_alive(pid: Pid) -> bool {
     match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => !stat.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z'),
         Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn process_of_another_state_folder_is_known_by_its_command_line() {
+        let here = Path::new("/srv/one");
+        for (command, another) in [
+            ("sluice\0up\0--state\0/srv/one\0--listen\0x\0", false),
+            ("sluice\0agent\0--keep\0--state\0/srv/two\0", true),
+            ("sluice\0agent\0--state\0relative\0", false),
+            ("sluice\0agent\0", false),
+        ] {
+            assert_eq!(names_another_folder(command, here), another, "{command}");
+        }
     }
 }

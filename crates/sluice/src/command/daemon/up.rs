@@ -35,6 +35,7 @@ pub fn run(args: UpArgs) -> VerbResult {
     }
     core_dump::forbid()?;
     log::start(&state, "server");
+    state.lock()?;
     let site = load_site(&args.server)?;
     let ssh = args.server.ssh.unwrap_or(SshListen::Default);
     let bound = listen_addresses::bind(&state, args.server.listen, args.server.agents, ssh)?;

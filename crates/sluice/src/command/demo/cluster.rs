@@ -1,9 +1,11 @@
-//! The scratch cluster of the demo, and the commands run on it.
+//! The cluster of the demo, and the commands run on it: a scratch one in a folder of its own, or the lab, which has a place
+//! where later steps find it.
 
-use crate::command::verb::VerbError;
+use crate::client::default_state_dir;
+use crate::command::verb::{VerbError, VerbResult};
 use ::agent::trusted_dir::TrustedDir;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, ExitCode, Output};
 use std::time::{Duration, Instant};
 
 /// How long a step waits for an expected state.
@@ -29,23 +31,97 @@ pub struct DemoCluster {
     program: PathBuf,
 }
 
+/// The lab's folder: beside the default state folder, so that each user has one.
+fn lab_folder() -> PathBuf {
+    if let Some(named) = std::env::var_os("SLUICE_LAB") {
+        return PathBuf::from(named);
+    }
+    let state = default_state_dir();
+    let name = format!("{}-lab", state.file_name().unwrap_or_default().to_string_lossy());
+    state.with_file_name(name)
+}
+
 impl DemoCluster {
-    pub fn start(out: Option<PathBuf>) -> Result<Self, VerbError> {
+    /// A cluster that nobody finds again.
+    pub fn scratch(out: Option<PathBuf>) -> Result<Self, VerbError> {
         // Nobody else can know the name or look inside: root must not meet there what another user has planted.
         let temporary = std::env::temp_dir();
         let base =
             TrustedDir::make_temporary("sluice-demo-").map_err(VerbError::file(temporary))?;
-        let make = |dir: &Path| TrustedDir::make(dir).map_err(VerbError::file(dir));
-        let out = make(&out.unwrap_or_else(|| base.path().join("evidence")))?;
-        let conf = make(&base.path().join("conf"))?;
+        Self::start(&base, out)
+    }
+
+    /// The lab: as it runs, or started.
+    pub fn lab(out: Option<PathBuf>) -> Result<Self, VerbError> {
+        let folder = lab_folder();
+        let base = TrustedDir::make(&folder).map_err(VerbError::file(&folder))?;
+        // What its jobs write is the lab's user's.
+        base.set_mode(0o755).map_err(VerbError::file(&folder))?;
+        let cluster = Self::at(&base, out.clone())?;
+        if cluster.quietly(&["scontrol", "ping"]).is_ok() {
+            Ok(cluster)
+        } else {
+            Self::start(&base, out)
+        }
+    }
+
+    /// Stops the lab and removes it.
+    pub fn lab_down() -> VerbResult {
+        let folder = lab_folder();
+        if !folder.exists() {
+            println!("there is no lab in {}", folder.display());
+            return Ok(ExitCode::SUCCESS);
+        }
+        let base = TrustedDir::open(&folder).map_err(VerbError::file(&folder))?;
+        // Whatever else SLUICE_LAB names is not removed.
+        let conf = std::fs::read(base.path().join("conf/slurm.conf"));
+        if conf.ok().as_deref() != Some(SLURM_CONF.as_bytes()) {
+            let text =
+                format!("{} is no lab of `sluice demo`: nothing is removed", folder.display());
+            return Err(VerbError::Message(text));
+        }
+        let cluster = Self::at(&base, None)?;
+        if cluster.state.exists() {
+            cluster.stop()?;
+        }
+        std::fs::remove_dir_all(base.path()).map_err(VerbError::file(&folder))?;
+        println!("the lab is down, and {} is removed", folder.display());
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Says how the lab is used from a shell.
+    pub fn tell_lab(&self) {
+        println!("\nThe lab runs on. To look around:");
+        println!("  export SLUICE_STATE={}", self.state.display());
+        println!("  sinfo; squeue; sluice top");
+        println!(
+            "`sluice demo gpu|refusal|limit|array|drill` plays a scene, `sluice demo evidence DIR` writes"
+        );
+        println!("down what it says now, `sluice demo down` ends it.");
+    }
+
+    fn at(base: &TrustedDir, out: Option<PathBuf>) -> Result<Self, VerbError> {
+        let out = out.unwrap_or_else(|| base.path().join("evidence"));
+        let out = TrustedDir::make(&out).map_err(VerbError::file(&out))?;
+        let program = std::env::current_exe().map_err(VerbError::file("sluice"))?;
+        Ok(Self { out, state: base.path().join("state"), program })
+    }
+
+    fn start(base: &TrustedDir, out: Option<PathBuf>) -> Result<Self, VerbError> {
+        let cluster = Self::at(base, out)?;
+        let conf = base.path().join("conf");
+        let conf = TrustedDir::make(&conf).map_err(VerbError::file(&conf))?;
         conf.replace("slurm.conf", 0o644, SLURM_CONF.as_bytes())
             .map_err(VerbError::file(conf.path()))?;
-        let program = std::env::current_exe().map_err(VerbError::file("sluice"))?;
-        let cluster = Self { out, state: base.path().join("state"), program };
         println!("A scratch cluster: gpu1 and gpu2, eight GPUs each. They are only declared:");
         println!("nothing here has a GPU, and everything else is real.");
-        let up = Command::new(&cluster.program)
-            .args(["up", "--detach", "--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"])
+        let mut up = Command::new(&cluster.program);
+        up.args(["up", "--detach"]);
+        // A lab that was started before has its ports.
+        if !cluster.state.join("ports.json").exists() {
+            up.args(["--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"]);
+        }
+        let up = up
             .arg("--config")
             .arg(conf.path())
             .arg("--state")

@@ -1,20 +1,90 @@
-//! The steps of the tour, in order.
+//! The scenes of the tour.
 
 use super::cluster::DemoCluster;
 
 type StepResult = Result<(), String>;
 
-pub fn run(cluster: &DemoCluster) -> StepResult {
-    title("One GPU: it runs");
-    one_gpu(cluster)?;
-    title("Sixteen GPUs on one node: it can never run, and is refused at once");
-    too_large(cluster)?;
-    title("A QOS that caps each user at four GPUs: the job waits, and says why");
-    capped(cluster)?;
-    title("An array of 24 one-GPU tasks: it fills both nodes, the rest waits");
-    array(cluster)?;
-    title("The drain drill: work routes around a drained node, and comes back");
-    drain(cluster)
+/// What can be shown.
+#[derive(Debug, Clone, Copy)]
+pub enum Scene {
+    OneGpu,
+    TooLarge,
+    Capped,
+    Array,
+    Drill,
+}
+
+impl Scene {
+    pub const ALL: [Self; 5] =
+        [Self::OneGpu, Self::TooLarge, Self::Capped, Self::Array, Self::Drill];
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::OneGpu => "One GPU: it runs",
+            Self::TooLarge => "Sixteen GPUs on one node: it can never run, and is refused at once",
+            Self::Capped => "A QOS that caps each user at four GPUs: the job waits, and says why",
+            Self::Array => "An array of 24 one-GPU tasks: it fills both nodes, the rest waits",
+            Self::Drill => "The drain drill: work routes around a drained node, and comes back",
+        }
+    }
+
+    fn play(self, cluster: &DemoCluster) -> StepResult {
+        match self {
+            Self::OneGpu => one_gpu(cluster),
+            Self::TooLarge => too_large(cluster),
+            Self::Capped => capped(cluster),
+            Self::Array => array(cluster),
+            Self::Drill => drain(cluster),
+        }
+    }
+}
+
+/// Plays the scenes in this order. Each begins and ends with an empty queue.
+pub fn play(cluster: &DemoCluster, scenes: &[Scene]) -> StepResult {
+    for scene in scenes {
+        title(scene.title());
+        clear(cluster)?;
+        scene.play(cluster)?;
+        clear(cluster)?;
+    }
+    Ok(())
+}
+
+/// Ends the jobs of whoever plays.
+fn clear(cluster: &DemoCluster) -> StepResult {
+    cluster.quietly(&["scancel", "--me"])?;
+    cluster.until("nothing is left", &["squeue", "-h"], |t| t.trim().is_empty()).map(drop)
+}
+
+/// What nodes, queue, limits and books say now.
+pub fn evidence(cluster: &DemoCluster) -> StepResult {
+    let files: [(&str, &str, &[&[&str]]); 4] = [
+        (
+            "sinfo.txt",
+            "the nodes",
+            &[
+                &["sinfo"],
+                &["sinfo", "-R"],
+                &["sinfo", "-N", "-O", "NodeList,Gres:20,GresUsed:30,StateLong"],
+                &["scontrol", "show", "node"],
+            ],
+        ),
+        ("squeue.txt", "the queue", &[&["squeue"], &["squeue", "-r", "-o", "%i %T %r %N %b"]]),
+        (
+            "qos.txt",
+            "the limits",
+            &[&["sacctmgr", "-n", "-P", "show", "qos", "format=name,maxtresperuser"]],
+        ),
+        (
+            "sacct.txt",
+            "the books",
+            &[&["sacct", "-X", "-o", "JobID%10,JobName,State%15,ExitCode,NodeList,AllocTRES%50"]],
+        ),
+    ];
+    for (file, note, lines) in files {
+        cluster.keep(file, note, lines)?;
+    }
+    Ok(())
 }
 
 fn title(text: &str) {
@@ -42,7 +112,6 @@ fn one_gpu(cluster: &DemoCluster) -> StepResult {
     )?;
     cluster.until("the job runs", &state_of(&id), |t| t.trim() == "RUNNING|None")?;
     cluster.run(&["squeue"])?;
-    cluster.quietly(&["scancel", &id])?;
     Ok(())
 }
 
@@ -56,7 +125,19 @@ fn too_large(cluster: &DemoCluster) -> StepResult {
 }
 
 fn capped(cluster: &DemoCluster) -> StepResult {
-    cluster.run(&["sacctmgr", "-i", "add", "qos", "capped", "set", "MaxTRESPerUser=gres/gpu=4"])?;
+    let known = cluster.quietly(&["sacctmgr", "-n", "-P", "show", "qos", "format=name"])?;
+    // A lab may have it from an earlier time.
+    if !known.lines().any(|name| name == "capped") {
+        cluster.run(&[
+            "sacctmgr",
+            "-i",
+            "add",
+            "qos",
+            "capped",
+            "set",
+            "MaxTRESPerUser=gres/gpu=4",
+        ])?;
+    }
     let line = |name| {
         ["sbatch", "--parsable", "-J", name, "-q", "capped", "--gres=gpu:4", "--wrap", "sleep 300"]
     };
@@ -71,9 +152,7 @@ fn capped(cluster: &DemoCluster) -> StepResult {
         "qos.txt",
         "a job beyond the QOS's cap of four GPUs a user waits",
         &[&["sacctmgr", "-n", "-P", "show", "qos", "format=name,maxtresperuser"], &["squeue"]],
-    )?;
-    cluster.quietly(&["scancel", &first, &second])?;
-    Ok(())
+    )
 }
 
 const COUNT_BY_STATE: [&str; 5] = ["squeue", "-h", "-r", "-o", "%T|%r|%N"];
@@ -82,8 +161,8 @@ fn count(text: &str, what: &str) -> usize {
     text.lines().filter(|line| line.starts_with(what)).count()
 }
 
-fn array(cluster: &DemoCluster) -> StepResult {
-    cluster.until("nothing is left", &["squeue", "-h"], |t| t.trim().is_empty())?;
+/// Sixteen tasks run on both nodes, and eight wait.
+fn fill(cluster: &DemoCluster) -> StepResult {
     submit(
         cluster,
         &[
@@ -97,9 +176,12 @@ fn array(cluster: &DemoCluster) -> StepResult {
             "sleep 300",
         ],
     )?;
-    cluster.until("16 run and 8 wait", &COUNT_BY_STATE, |t| {
-        count(t, "RUNNING") == 16 && count(t, "PENDING|Resources") == 8
-    })?;
+    let is_full = |t: &str| count(t, "RUNNING") == 16 && count(t, "PENDING|Resources") == 8;
+    cluster.until("16 run and 8 wait", &COUNT_BY_STATE, is_full).map(drop)
+}
+
+fn array(cluster: &DemoCluster) -> StepResult {
+    fill(cluster)?;
     cluster.run(&["squeue"])?;
     cluster.run(&["sinfo"])?;
     cluster.keep(
@@ -119,6 +201,7 @@ fn array(cluster: &DemoCluster) -> StepResult {
 }
 
 fn drain(cluster: &DemoCluster) -> StepResult {
+    fill(cluster)?;
     cluster.run(&["scontrol", "update", "NodeName=gpu1", "State=DRAIN", "Reason=drill"])?;
     cluster.until("gpu1 drains", &["sinfo", "-h", "-n", "gpu1", "-o", "%T"], |t| {
         t.trim() == "draining"
@@ -145,8 +228,7 @@ fn drain(cluster: &DemoCluster) -> StepResult {
         &["sacct", "-n", "-X", "-P", "-j", &id, "-o", "State,NodeList"],
         |t| t.trim() == "COMPLETED|gpu1",
     )?;
-    cluster.quietly(&["scancel", "--me"])?;
-    cluster.until("nothing is left", &["squeue", "-h"], |t| t.trim().is_empty())?;
+    clear(cluster)?;
     cluster.run(&["sacct", "-X", "-o", "JobID%10,JobName,State%15,ExitCode,AllocTRES%50"])?;
     cluster.keep(
         "sacct.txt",

@@ -9,6 +9,7 @@ use super::{
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use crate::command::web_link;
+use ::dstack::configuration::load::Override;
 use ::dstack::configuration::task::{Port, Task};
 use ::dstack::configuration::{Configuration, Loaded};
 use ::dstack::effective;
@@ -20,7 +21,8 @@ use ::dstack::request::{
     self, Draft, KnownInstances, RequestError, Submitter, is_same_run, update_in_place,
 };
 use ::dstack::run_summary::{self, Nodes, RunSummary};
-use ::dstack::table::{self, Plan, PsRow};
+use ::dstack::status::RunStatus;
+use ::dstack::table::{self, Plan, PsRow, RunKind};
 use ::server::stored_form;
 use clap::{Args, Parser};
 use jiff::tz::TimeZone;
@@ -67,6 +69,9 @@ pub struct ApplyArgs {
     /// Return once the run is submitted
     #[arg(short, long)]
     pub detach: bool,
+    /// Taken as dstack's client takes it: the plan has all its properties without it
+    #[arg(short = 'v', long = "verbose")]
+    pub _verbose: bool,
     /// Print JSON once the run is submitted, or without -d when it has ended; needs -y. `sluice logs --json` has its output
     #[arg(long, requires = "yes")]
     pub json: bool,
@@ -108,7 +113,7 @@ struct SubmitLine {
 
 pub fn run(args: ApplyArgs) -> VerbResult {
     let mut client = args.server.client()?;
-    let loaded = task_file::read(&args.file, args.profile.as_deref())?;
+    let loaded = task_file::read(&args.file, args.profile.as_deref(), &[])?;
     if let Configuration::Fleet(fleet) = task_file::applicable(&loaded, &args.file)? {
         let asked = FleetApply {
             project: &args.project,
@@ -139,6 +144,7 @@ pub fn run(args: ApplyArgs) -> VerbResult {
         project: &args.project,
         user: &user,
         task: &task,
+        kind: RunKind::of(&loaded.configuration),
         offers: &offers_of_each,
     }))?;
     for why in &missing {
@@ -172,7 +178,7 @@ pub fn run(args: ApplyArgs) -> VerbResult {
             let ended = RunSummary::of_job(&attach::ended(&mut client, job)?);
             said["status"] = json!(ended.status);
             said["exit_status"] = json!(ended.exit);
-            said["error"] = json!(ended.error);
+            said["error"] = json!(ended.run_error());
             code = exit_code(&ended);
         }
         print_json(&said)?;
@@ -186,16 +192,22 @@ pub fn run(args: ApplyArgs) -> VerbResult {
     follow_run(&mut client, job, &name, &nodes, &links)
 }
 
-/// Submits what a file describes, without a word.
-pub fn submit_file(file: &str) -> Result<JobId, VerbError> {
+/// Submits what a file describes, with other values for some of its properties, without a word.
+pub fn submit_file(file: &str, overrides: &[Override]) -> Result<(Client, JobId), VerbError> {
     // The environment says what it says to `sluice apply`.
     let words = ["sbatch", &format!("--file={file}"), "--yes", "--detach"];
     let SubmitLine { args } = SubmitLine::try_parse_from(words).map_err(message)?;
     let mut client = args.server.client()?;
-    let loaded = task_file::read(&args.file, args.profile.as_deref())?;
+    let loaded = task_file::read(&args.file, args.profile.as_deref(), overrides)?;
+    let has_groups = !loaded.value.get("groups").is_null();
+    if has_groups && overrides.iter().any(|one| one.path.starts_with(&["resources"])) {
+        let why = "options for resources are not for `groups`, which have their own";
+        return Err(VerbError::Message(format!("{file}: {why}")));
+    }
     let (_, draft, _) = prepare(&mut client, &args, &loaded)?;
     let name = draft.submission.spec.name.clone();
-    submit(&mut client, draft.submission)?.map_err(|why| not_submitted(&name, &why))
+    let job = submit(&mut client, draft.submission)?.map_err(|why| not_submitted(&name, &why))?;
+    Ok((client, job))
 }
 
 /// The task of the file as a submission that the server refuses while a run of its name is active, and the nodes of the cluster.
@@ -512,7 +524,9 @@ fn follow_run(
     let started = attach::whole(client, started)?;
     print(&table::ps(&run_summary::rows(&started, nodes, &time_of_day(started.submit)), false))?;
     let summary = RunSummary::of_job(&started);
-    print(&format!("\n{name} provisioning completed ({})\n", summary.status))?;
+    // A node that gets the image says in the run's log how far it is.
+    let word = if summary.status == RunStatus::Provisioning { "" } else { " completed" };
+    print(&format!("\n{name} provisioning{word} ({})\n", summary.message))?;
     if !started.state.is_ended() {
         links.print(client, &started)?;
     }
@@ -521,7 +535,7 @@ fn follow_run(
     if let Some(first) = message.get_mut(..1) {
         first.make_ascii_uppercase();
     }
-    match ended.error.as_str() {
+    match ended.run_error().as_str() {
         "" => print(&format!("{message}\n"))?,
         why => print(&format!("{message}: {why}\n"))?,
     }

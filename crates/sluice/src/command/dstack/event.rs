@@ -29,6 +29,15 @@ pub struct EventArgs {
     /// Only events of this run and of its jobs
     #[arg(long, value_name = "NAME")]
     within_run: Option<String>,
+    /// Only events of this fleet itself
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["target_run", "within_run", "within_fleet"])]
+    target_fleet: Option<String>,
+    /// Only events of this fleet and of its instances
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["target_run", "within_run"])]
+    within_fleet: Option<String>,
+    /// Only events of this secret
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["target_run", "within_run", "target_fleet", "within_fleet"])]
+    target_secret: Option<String>,
     /// Only events of things of this kind: run, job, instance, fleet, secret, project, user
     #[arg(long, value_name = "TYPE")]
     include_target_type: Vec<String>,
@@ -105,17 +114,27 @@ fn events(
         .collect();
     all.sort_by_key(|one| (one.at, one.number));
     all.retain(|one| {
-        let is_of = |target: &Target| match (&args.within_run, &args.target_run) {
-            (Some(name), _) => target.run().is_some() && belongs(target.name(), name),
-            (None, Some(name)) => target.kind() == "run" && target.name() == name,
-            (None, None) => true,
-        };
+        let is_of = |target: &Target| is_of(target, args);
         let types = &args.include_target_type;
         let kind = |target: &Target| types.is_empty() || types.iter().any(|t| t == target.kind());
         let wanted = |target: &Target| is_of(target) && kind(target) && is_in(target, &args.of);
         one.targets.iter().any(wanted)
     });
     Ok((all, now))
+}
+
+/// Whether it is what the options name, or a part of it.
+fn is_of(target: &Target, args: &EventArgs) -> bool {
+    let is = |kind: &str, name: &String| target.kind() == kind && target.name() == name;
+    let within_run = |name: &String| target.run().is_some() && belongs(target.name(), name);
+    let within_fleet = |name: &String| {
+        is("fleet", name) || (target.kind() == "instance" && belongs(target.name(), name))
+    };
+    args.within_run.as_ref().is_none_or(within_run)
+        && args.target_run.as_ref().is_none_or(|name| is("run", name))
+        && args.target_fleet.as_ref().is_none_or(|name| is("fleet", name))
+        && args.within_fleet.as_ref().is_none_or(within_fleet)
+        && args.target_secret.as_ref().is_none_or(|name| is("secret", name))
 }
 
 /// Whether it is of the project; the main one has all.

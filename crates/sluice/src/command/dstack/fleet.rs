@@ -5,6 +5,7 @@ use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::instance_state::InstanceState;
 use ::dstack::node_offer;
+use ::dstack::offer;
 use ::dstack::table::{self, FleetRow};
 use clap::Args;
 use model::fleet::MAIN_PROJECT;
@@ -167,6 +168,7 @@ fn host_row(host: &FleetHostView, nodes: &[&NodeView], verbose: bool) -> FleetRo
         None => FleetRow {
             name: format!("   {}", host.node),
             backend: node_offer::BACKEND.to_owned(),
+            price: offer::price(0.0),
             status: host_status(host).to_owned(),
             error,
             ..FleetRow::default()
@@ -194,12 +196,14 @@ fn host_json(host: &FleetHostView, nodes: &[&NodeView]) -> Value {
 
 fn row(node: &NodeView, verbose: bool) -> FleetRow {
     let state = InstanceState::of(node);
-    let resources = node_offer::whole(&node.config).resources;
+    let whole = node_offer::whole(&node.config);
+    let (price, resources) = (whole.price_text(), whole.resources);
     let gpu = resources.gpu.as_ref().map(ToString::to_string).unwrap_or_default();
     FleetRow {
         name: format!("   {}", node.config.name),
         resources: if verbose { resources.to_string() } else { gpu },
         backend: node_offer::BACKEND.to_owned(),
+        price,
         status: state.words(),
         error: state.findings.unwrap_or_default(),
         ..FleetRow::default()
@@ -217,5 +221,6 @@ fn to_json(node: &NodeView) -> Value {
         "busy_blocks": state.busy_blocks,
         "total_blocks": state.total_blocks,
         "resources": node_offer::whole(&node.config).resources.to_string(),
+        "price": node_offer::dollars_per_hour(&node.config),
     })
 }

@@ -1,23 +1,18 @@
 //! `sluice logs`: prints the log of a run from its node, or the output file of a batch job.
 
+use super::all_logs::{self, AllLogs};
 use super::log_output::LogOutput;
+use super::log_source::{Log, file, kept};
 use super::{OfProject, ask, attach, find_ended, find_in_memory, parse_since, unexpected};
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
-use ::slurm::output::text::job_text;
 use clap::Args;
 use model::id::JobId;
-use model::reason::Refusal;
 use model::run::LaunchKind;
 use model::time::Timestamp;
-use std::fs::File;
-use std::io::Read;
 use std::process::ExitCode;
 use std::time::Duration;
 use wire::client::{Answer, Call};
-use wire::view::JobView;
-
-const READ_BYTES: usize = 64 << 10;
 
 #[derive(Args)]
 pub struct LogsArgs {
@@ -33,6 +28,9 @@ pub struct LogsArgs {
     /// Only what came in the last while, as in 10s, 5m or 1d; of runs, whose lines the server dates
     #[arg(long, value_name = "T", value_parser = parse_since, conflicts_with = "follow")]
     since: Option<Duration>,
+    /// The logs of all tasks of an array and all nodes of a run, each line after where it is from
+    #[arg(short, long, conflicts_with = "job")]
+    all: bool,
     /// The node of the run, counted from 0
     #[arg(long, default_value_t = 0, value_name = "N")]
     job: usize,
@@ -45,6 +43,10 @@ pub struct LogsArgs {
 }
 
 impl LogsArgs {
+    fn wanted(&self, since: Option<Timestamp>) -> all_logs::Wanted {
+        all_logs::Wanted { follow: self.follow, since, json: self.json }
+    }
+
     fn output(&self, job: JobId) -> LogOutput {
         if self.json { LogOutput::json(job, self.job) } else { LogOutput::Plain }
     }
@@ -62,7 +64,7 @@ pub fn run(args: LogsArgs) -> VerbResult {
         return match record.kind {
             LaunchKind::Task => {
                 let log = Log { job: record.job, node: args.job, since };
-                kept(&mut client, &log, &mut args.output(record.job))?;
+                kept(&client, &log, &mut args.output(record.job))?;
                 Ok(ExitCode::SUCCESS)
             }
             _ => {
@@ -72,6 +74,19 @@ pub fn run(args: LogsArgs) -> VerbResult {
             }
         };
     };
+    if args.all {
+        let AllLogs { shown, left_out } = all_logs::print(&mut client, &job, &args.wanted(since))?;
+        if shown == 0 {
+            eprintln!("sluice: note: nothing of {} has started", args.run);
+        }
+        if left_out > 0 {
+            eprintln!(
+                "sluice: note: {left_out} more logs are left out: at most {} are shown",
+                all_logs::SOURCES_MAX
+            );
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     if let Some(count) = job.allocation.as_ref().map(|allocation| allocation.nodes.len())
         && args.job >= count
     {
@@ -87,7 +102,7 @@ pub fn run(args: LogsArgs) -> VerbResult {
     {
         let array = array.array;
         eprintln!(
-            "sluice: note: this is the log of task {array}_{index}; {array}_N is that of another"
+            "sluice: note: this is the log of task {array}_{index}; {array}_N is that of another, --all shows all"
         );
     }
     let output = &mut args.output(job.id);
@@ -97,8 +112,8 @@ pub fn run(args: LogsArgs) -> VerbResult {
             attach::follow(&mut client, job.id, args.job, output)?;
         }
         LaunchKind::Task if job.allocation.is_none() => {}
-        LaunchKind::Task => kept(&mut client, &log, output)?,
-        LaunchKind::Batch => file(&mut client, &job, Log { node: 0, ..log }, output)?,
+        LaunchKind::Task => kept(&client, &log, output)?,
+        LaunchKind::Batch => file(&client, &job, Log { node: 0, ..log }, output)?,
         LaunchKind::Interactive => {
             let text = format!(
                 "job {} writes to the terminal of its srun or salloc: no log is kept",
@@ -110,13 +125,6 @@ pub fn run(args: LogsArgs) -> VerbResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The log of one node of a job, from a time on.
-struct Log {
-    job: JobId,
-    node: usize,
-    since: Option<Timestamp>,
-}
-
 /// So long ago, by the server's clock.
 fn since(client: &mut Client, ago: Option<Duration>) -> Result<Option<Timestamp>, VerbError> {
     let Some(ago) = ago else { return Ok(None) };
@@ -126,57 +134,5 @@ fn since(client: &mut Client, ago: Option<Duration>) -> Result<Option<Timestamp>
             Ok(Some(Timestamp::from_millis(now.millis().saturating_sub(ago_ms))))
         }
         other => Err(unexpected(&other)),
-    }
-}
-
-/// Prints the log of a run that has started, as far as it is there.
-fn kept(client: &mut Client, log: &Log, output: &mut LogOutput) -> Result<(), VerbError> {
-    let Log { job, node, since } = log;
-    let since = since.map(|since| format!("&since_ms={}", since.millis())).unwrap_or_default();
-    let path = format!("/api/v1/logs?job={job}&node={node}{since}");
-    let mut written = Ok(());
-    let answer = client.stream(&path, |bytes| {
-        written = output.write(bytes);
-        written.is_ok()
-    })?;
-    let written = written.and_then(|()| output.finish());
-    written.map_err(VerbError::file("standard output"))?;
-    match answer {
-        None => Ok(()),
-        Some(Answer::Refused(why)) => Err(why.into()),
-        Some(other) => Err(unexpected(&other)),
-    }
-}
-
-/// Prints the output file of a batch job, read on its node; where the node does not answer, as far as it can be read here.
-fn file(
-    client: &mut Client,
-    job: &JobView,
-    log: Log,
-    output: &mut LogOutput,
-) -> Result<(), VerbError> {
-    let Some(streams) = job_text::streams(job) else { return Ok(()) };
-    if job.allocation.is_none() {
-        let text = format!("job {} has not started: it is to write to {}", job.id, streams.stdout);
-        return Err(VerbError::Message(text));
-    }
-    match kept(client, &log, output) {
-        Err(VerbError::Refused(Refusal::Other(why))) if log.since.is_none() => {
-            let mut file = File::open(&streams.stdout).map_err(|error| {
-                VerbError::Message(format!("{why}; {}: {error}", streams.stdout))
-            })?;
-            copy(&mut file, output).map_err(VerbError::file(&streams.stdout))
-        }
-        other => other,
-    }
-}
-
-fn copy(file: &mut File, output: &mut LogOutput) -> std::io::Result<()> {
-    let mut piece = vec![0; READ_BYTES];
-    loop {
-        match file.read(&mut piece)? {
-            0 => return output.finish(),
-            length => output.write(&piece[..length])?,
-        }
     }
 }

@@ -1,5 +1,6 @@
 //! dstack's verbs, and what they share.
 
+mod all_logs;
 pub mod apply;
 mod attach;
 pub mod delete;
@@ -7,6 +8,7 @@ pub mod event;
 pub mod fleet;
 mod fleet_apply;
 mod log_output;
+mod log_source;
 pub mod logs;
 pub mod metrics;
 pub mod offer;

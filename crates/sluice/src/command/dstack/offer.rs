@@ -34,6 +34,9 @@ pub struct OfferArgs {
     /// Only of this fleet
     #[arg(long, value_name = "NAME")]
     fleet: Vec<String>,
+    /// Only nodes that cost at most so many dollars an hour
+    #[arg(long, value_name = "PRICE")]
+    max_price: Option<f64>,
     /// How many offers to show
     #[arg(long, value_name = "N", default_value_t = OFFERS_SHOWN)]
     max_offers: usize,
@@ -84,6 +87,9 @@ fn configuration(args: &OfferArgs) -> Value {
     let mut task = json!({"type": "task", "commands": ["true"], "resources": resources});
     if !args.fleet.is_empty() {
         task["fleets"] = json!(args.fleet);
+    }
+    if let Some(price) = args.max_price {
+        task["max_price"] = json!(price);
     }
     task
 }

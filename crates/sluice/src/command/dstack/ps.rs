@@ -130,7 +130,7 @@ impl Listing {
             let submitted = ago(entry.submitted(), self.now);
             match entry {
                 Entry::Job(job) => run_summary::rows(job, &nodes, &submitted),
-                Entry::Record(record) => vec![run_summary::record_row(record, &submitted)],
+                Entry::Record(record) => vec![run_summary::record_row(record, &nodes, &submitted)],
             }
         });
         Ok(rows.collect())
@@ -224,8 +224,9 @@ fn entry_json(entry: &Entry, project: &str) -> Value {
         "status": summary.status.word(),
         "status_message": summary.message,
         "termination_reason": summary.end.map(|end| end.word()),
+        "run_termination_reason": summary.run_end.map(|end| end.word()),
         "exit_status": summary.exit,
-        "error": summary.error,
+        "error": summary.run_error(),
         "run_spec": { "run_name": name },
         "job_id": entry.id(),
         "attempts": restarts + 1,

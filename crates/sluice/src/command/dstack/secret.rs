@@ -63,22 +63,25 @@ pub fn run(args: SecretArgs) -> VerbResult {
     let SecretArgs { server, project, json, action } = args;
     let mut client = server.client()?;
     let in_project = project.clone();
+    let managed = |error| explain_denial(error, &project);
     let done = match action {
-        SecretAction::List => match ask(&mut client, Call::Secrets { project })? {
-            Answer::Secrets(names) if json => {
-                let names: Vec<_> = names.iter().map(|name| json!({ "name": name })).collect();
-                print_json(&json!({ "project": in_project, "secrets": names }))?;
-                return Ok(ExitCode::SUCCESS);
+        SecretAction::List => {
+            match ask(&mut client, Call::Secrets { project: project.clone() }).map_err(managed)? {
+                Answer::Secrets(names) if json => {
+                    let names: Vec<_> = names.iter().map(|name| json!({ "name": name })).collect();
+                    print_json(&json!({ "project": in_project, "secrets": names }))?;
+                    return Ok(ExitCode::SUCCESS);
+                }
+                Answer::Secrets(names) => {
+                    let rows = names.into_iter().map(|name| (name, HIDDEN.to_owned()));
+                    table::secrets(rows)
+                }
+                other => return Err(unexpected(&other)),
             }
-            Answer::Secrets(names) => {
-                let rows = names.into_iter().map(|name| (name, HIDDEN.to_owned()));
-                table::secrets(rows)
-            }
-            other => return Err(unexpected(&other)),
-        },
+        }
         SecretAction::Get { name, raw } => {
-            let call = Call::Secret { project, name: name.clone() };
-            match ask(&mut client, call).map_err(in_dstacks_words)? {
+            let call = Call::Secret { project: project.clone(), name: name.clone() };
+            match ask(&mut client, call).map_err(managed).map_err(in_dstacks_words)? {
                 Answer::Secret { value } if raw => value.0,
                 Answer::Secret { value } if json => {
                     print_json(&json!({ "project": in_project, "name": name, "value": value.0 }))?;
@@ -93,7 +96,8 @@ pub fn run(args: SecretArgs) -> VerbResult {
                 Some(value) if value != "-" => value,
                 _ => from_stdin()?,
             });
-            ask(&mut client, Call::SetSecret { project, name, value })?;
+            let call = Call::SetSecret { project: project.clone(), name, value };
+            ask(&mut client, call).map_err(managed)?;
             "OK\n".to_owned()
         }
         SecretAction::Delete { names, yes } => {
@@ -104,8 +108,8 @@ pub fn run(args: SecretArgs) -> VerbResult {
                 print("Exiting...\n")?;
                 return Ok(ExitCode::FAILURE);
             }
-            let call = Call::RemoveSecrets { project, names };
-            ask(&mut client, call).map_err(in_dstacks_words)?;
+            let call = Call::RemoveSecrets { project: project.clone(), names };
+            ask(&mut client, call).map_err(managed).map_err(in_dstacks_words)?;
             "OK\n".to_owned()
         }
         SecretAction::RotateKey => {
@@ -129,6 +133,17 @@ fn from_stdin() -> Result<String, VerbError> {
     let read = std::io::stdin().lock().take(most).read_to_string(&mut text);
     read.map_err(VerbError::file("standard input"))?;
     Ok(text.strip_suffix('\n').map_or(text.clone(), str::to_owned))
+}
+
+/// Says who manages the secrets of a project, where whoever asks does not.
+fn explain_denial(error: VerbError, project: &str) -> VerbError {
+    match error {
+        VerbError::Refused(Refusal::AccessDenied) => VerbError::Message(format!(
+            "access denied: managers of project {project} and administrators list, read and set its secrets; \
+             a job may use them without that right (--secret NAME, ${{{{ secrets.NAME }}}})"
+        )),
+        other => other,
+    }
 }
 
 /// Says of a missing secret what dstack's client says: scripts look for its words.

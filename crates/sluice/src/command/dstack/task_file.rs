@@ -1,9 +1,10 @@
 //! The file that `sluice apply` is given: a configuration, together with a profile.
 
 use crate::command::verb::VerbError;
+use ::dstack::configuration::load::Override;
 use ::dstack::configuration::task::Task;
 use ::dstack::configuration::value::Value;
-use ::dstack::configuration::{self, Configuration, Loaded, load};
+use ::dstack::configuration::{Configuration, Loaded, load};
 use ::dstack::name::{RULE, is_valid};
 use std::fs::File;
 use std::io::{Read, stdin};
@@ -14,19 +15,24 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 
 const PROFILES: &str = ".dstack/profiles.yml";
 
-/// The configuration; what it says in vain is told on standard error.
-pub fn read(file: &str, profile_name: Option<&str>) -> Result<Loaded, VerbError> {
+/// The configuration, with these values in place of its own; what it says in vain is told on standard error.
+pub fn read(
+    file: &str,
+    profile_name: Option<&str>,
+    overrides: &[Override],
+) -> Result<Loaded, VerbError> {
     let mut bytes = Vec::new();
     let read = match file {
         "-" => stdin().lock().take(FILE_BYTES_MAX).read_to_end(&mut bytes),
         path => File::open(path).and_then(|f| f.take(FILE_BYTES_MAX).read_to_end(&mut bytes)),
     };
     read.map_err(VerbError::file(file))?;
-    let loaded = match profile(profile_name)? {
-        Some(profile) => load::parse_with_profile(file, &bytes, &profile),
-        None => configuration::parse(file, &bytes),
-    };
-    let loaded = loaded.map_err(message)?;
+    let profile = profile(profile_name)?;
+    let loaded = load::parse_with(file, &bytes, profile.as_ref(), overrides);
+    let loaded = loaded.map_err(|error| match error.others.count() {
+        0 => message(error),
+        others => message(format!("{error} ({others} more: sluice check {file})")),
+    })?;
     for notice in &loaded.notices {
         eprintln!("{}", notice.in_file(file));
     }

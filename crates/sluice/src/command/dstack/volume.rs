@@ -116,6 +116,14 @@ pub fn run(args: VolumeArgs) -> VerbResult {
             if json && !yes {
                 return Err(VerbError::Message("--json: say -y too".into()));
             }
+            if !yes {
+                // Nobody is asked about what would be refused.
+                let mut all = volumes(&mut client, &project)?.into_iter();
+                let found = all.find(|volume| volume.name == name).ok_or_else(|| missing(&name))?;
+                if found.may_delete == Some(false) {
+                    return Err(Refusal::AccessDenied.into());
+                }
+            }
             if !yes && !confirm(&format!("Delete the volume {name} and everything in it?"))? {
                 print("Exiting...\n")?;
                 return Ok(ExitCode::FAILURE);

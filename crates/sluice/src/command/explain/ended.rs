@@ -229,7 +229,7 @@ fn shown(bytes: u64) -> Bytes {
 /// Why a node could not start it.
 fn failure(record: &JobRecord) -> Option<Cow<'_, str>> {
     match &record.reason {
-        Reason::NotLaunched(why) => Some(printable(why)),
+        Reason::NotLaunched(failure) => Some(printable(&failure.what)),
         _ => None,
     }
 }

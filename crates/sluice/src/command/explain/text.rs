@@ -14,6 +14,7 @@ use model::run::{JobState, LaunchKind};
 use model::shortage::{MissingResource, NodeClassReport, Shortage};
 use model::time::{TimeLimit, Timestamp, format_limit_full};
 use std::fmt::Write;
+use std::path::Path;
 use wire::explain::{
     ExpectedStart, ExplainedJob, LicenseShortage, LimitHolders, Occupant, ResourceHolder, TermJob,
     UnavailableNode, UnmetTerm, WaitView,
@@ -63,6 +64,12 @@ fn present(explained: &ExplainedJob, attempts: &[JobRecord], moment: Moment<'_>)
     text
 }
 
+/// Where the file is instead, if the job's working directory is not here either.
+fn fallback_file(job: &JobView, path: &str) -> Option<String> {
+    let is_here = Path::new(&*job.spec.launch.work_dir).is_dir();
+    job_text::in_fallback(job, path).filter(|_| !is_here)
+}
+
 /// A job that has ended. What is known of its files left the server's memory with it.
 fn over(
     shown: &str,
@@ -86,7 +93,12 @@ fn over(
             }
             for path in files {
                 lines.push(format!("Its output: {}", printable(&path)));
-                let last = last_lines::of(path.as_ref());
+                let mut last = last_lines::of(path.as_ref());
+                if let Some(fallback) = job.and_then(|job| fallback_file(job, &path)) {
+                    let shown = printable(&fallback);
+                    lines.push(format!("  a node without its working directory has it in {shown}"));
+                    last = last_lines::of(fallback.as_ref());
+                }
                 lines.extend(last.into_iter().map(|line| format!("  | {line}")));
             }
         }
@@ -244,6 +256,18 @@ fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<String> {
     if matters(wait.reason.as_ref()) {
         let several = job.partition.contains(',');
         wait.classes.iter().for_each(|class| lines.extend(class_lines(class, several)));
+        let request = job.spec.request();
+        let is_enough = |class: &NodeClassReport| class.free.len() >= class.wanted as usize;
+        if (request.one_switch || request.switches.is_some()) && wait.classes.iter().any(is_enough)
+        {
+            let below = match request.switches {
+                Some(few) if few.count > 1 => format!("{} switches", few.count),
+                _ => "one switch".to_owned(),
+            };
+            lines.push(format!(
+                "Those that are free are not together below {below}, as it has to be."
+            ));
+        }
         lines.extend(occupants_line(wait, moment));
     }
     wait.unavailable.iter().for_each(|node| lines.push(out_of_service(node, moment)));
@@ -452,6 +476,7 @@ fn never_text(never: &NeverFits) -> String {
         }
         NeverFits::Features(features) => format!("does not have the features {features}"),
         NeverFits::Architecture(asked) => format!("does not have {asked} processors"),
+        NeverFits::Price { most } => format!("costs more than {most} an hour"),
         NeverFits::Disk { asked_mib, most_mib } => {
             format!("has {} of local disk; {} asked", memory(*most_mib), memory(*asked_mib))
         }

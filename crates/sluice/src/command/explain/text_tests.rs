@@ -249,6 +249,7 @@ fn record(outcome: Outcome, exit: (i32, i32), reason: Reason) -> JobRecord {
         alloc_tres: tres,
         priority: 1,
         restarts: 0,
+        retry: None,
         work_dir: "/".into(),
         submit_line: String::new(),
         comment: None,
@@ -306,7 +307,9 @@ fn each_end_is_explained_by_its_cause() {
         (
             Outcome::LaunchFailed,
             (0, 53),
-            Reason::NotLaunched("cannot open /x/out: No such file or directory".into()),
+            Reason::NotLaunched(Box::new(
+                "cannot open /x/out: No such file or directory".to_owned().into(),
+            )),
             "It could not be started on n1: cannot open /x/out: No such file or directory.",
         ),
     ];

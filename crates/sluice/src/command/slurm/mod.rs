@@ -24,6 +24,7 @@ mod srun;
 mod sshare;
 mod sstat;
 mod step;
+mod strigger;
 pub mod submit;
 
 use ::slurm::option::Command;
@@ -46,6 +47,7 @@ pub fn run(command: Command, args: &[String]) -> ExitCode {
         Command::Sstat => sstat::run(args),
         Command::Sdiag => sdiag::run(args),
         Command::Seff => seff::run(args),
+        Command::Strigger => strigger::run(args),
         other => {
             eprintln!("{}: error: this command is not supported yet", other.name());
             ExitCode::from(1)

@@ -4,8 +4,8 @@ use super::submit::caller::{self, ProcessSurroundings};
 use super::submit::messages::{
     self, FAILURE, failure, print_line, refused, unexpected, unreachable,
 };
-use super::submit::registry_auth;
 use super::submit::test_only::{check_clusters, tested};
+use super::submit::{export_file, registry_auth};
 use crate::client::{Client, ClientError};
 use crate::command::verb::ServerLocationArgs;
 use ::slurm::option::invocation::{self, Batch, Invocation};
@@ -13,7 +13,8 @@ use ::slurm::option::{Command, JobOptions};
 use ::slurm::request::{self, Draft};
 use ::slurm::words::note;
 use model::id::JobId;
-use model::run::{ExitStatus, Outcome};
+use model::run::{ExitStatus, Outcome, WORK_DIR_FALLBACK};
+use std::path::Path;
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
 
@@ -35,12 +36,26 @@ pub fn run_at(args: &[String], server: &ServerLocationArgs) -> ExitCode {
     };
     let Some(options) = batch.components.first() else { return failure() };
     let submitter = caller::submitter(COMMAND, args, options);
-    let draft = match request::batch(&batch, &submitter) {
+    let mut draft = match request::batch(&batch, &submitter) {
         Ok(draft) => draft,
         Err(error) => return messages::refuse_option(COMMAND, &error),
     };
+    if let Some(named) = &options.export_file {
+        let environment = draft.submission.environment.get_or_insert_default();
+        if let Err(line) = export_file::add(environment, named) {
+            messages::print_error(COMMAND, &line);
+            return failure();
+        }
+    }
     if !options.quiet {
         batch.notes.iter().chain(&draft.notes).for_each(|line| print_line(COMMAND, line));
+        let chdir = options.chdir.as_deref().filter(|dir| !Path::new(dir).is_dir());
+        if let Some(dir) = chdir {
+            let line = format!(
+                "note: there is no folder {dir} here: on a node without it the job runs in {WORK_DIR_FALLBACK}, with its output there"
+            );
+            print_line(COMMAND, &line);
+        }
     }
     let submitted = server.client().and_then(|client| submit(client, &batch, options, draft));
     submitted.unwrap_or_else(|error| unreachable(COMMAND, &error))
@@ -81,7 +96,7 @@ fn submit(
 }
 
 /// The line for a submitted job; `None` with `--quiet`, unless `--parsable` is given.
-fn submitted(job: JobId, options: &JobOptions) -> Option<String> {
+pub fn submitted(job: JobId, options: &JobOptions) -> Option<String> {
     let cluster = options.clusters.first();
     match (options.parsable, cluster) {
         (true, Some(cluster)) => Some(format!("{job};{cluster}")),
@@ -93,7 +108,7 @@ fn submitted(job: JobId, options: &JobOptions) -> Option<String> {
 }
 
 /// `--wait`: waits for the end of the job, and exits as it did.
-fn wait(client: &mut Client, job: JobId) -> Result<ExitCode, ClientError> {
+pub fn wait(client: &mut Client, job: JobId) -> Result<ExitCode, ClientError> {
     loop {
         match client.call_again(Call::AwaitEnd { job, timeout_ms: AWAIT_MS })? {
             Answer::End { ended: false, .. } => {}

@@ -4,7 +4,6 @@ use super::query::job_names;
 use super::query::{self, CommandError, Server};
 use ::slurm::option::{Command, OptionKey as K, Parsed, value};
 use ::slurm::output::sprio::{self as output, Options, SprioError};
-use nix::unistd::User;
 use std::io;
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
@@ -72,13 +71,7 @@ impl PriorityFilter {
         let jobs = value::list(parsed.text(K::Jobs).unwrap_or_default());
         let users = parsed.text(K::Users).map(|text| {
             let mut users = job_names::parse_users(text, query::user_name);
-            users.retain(|name| {
-                let known = User::from_name(name).is_ok_and(|user| user.is_some());
-                if !known {
-                    eprintln!("sprio: error: Invalid user: {name}\n");
-                }
-                known
-            });
+            query::drop_unknown_users(Command::Sprio, &mut users);
             users
         });
         Ok(Self {

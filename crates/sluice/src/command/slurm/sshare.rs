@@ -25,6 +25,10 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
         Answer::Shares(view) => view,
         other => return Err(CommandError::unexpected(&other)),
     };
+    if view.basic && view.rows.iter().any(|row| row.raw_usage.billing_s() > 0.0) {
+        let note = "with PriorityType=priority/basic shares decide nothing: usage is counted, and neither normalized nor ranked";
+        eprintln!("sshare: note: {note}");
+    }
     match output::show(&mut io::stdout().lock(), &view, &options(&parsed)) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error @ SshareError::UnknownField(_)) => {

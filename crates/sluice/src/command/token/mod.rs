@@ -164,9 +164,18 @@ fn make(server: &ServerLocationArgs, call: Call, out: Option<PathBuf>) -> Result
         None => println!("{}", text.trim_end()),
     }
     // Not on standard output, which is the token and may be a file.
-    if let Some(LoginHint { url, fingerprint }) = login {
+    if let Some(LoginHint { url, fingerprint, loopback }) = login {
         let fingerprint = fingerprint.map(|f| format!(" --fingerprint {f}")).unwrap_or_default();
-        eprintln!("to use it from another machine: sluice login {url}{fingerprint}");
+        if loopback {
+            eprintln!(
+                "to use it on this machine: SLUICE_SERVER={url} and the token in SLUICE_TOKEN"
+            );
+            eprintln!(
+                "from others, once the server is started with --listen 0.0.0.0:PORT: sluice login https://HOST:PORT{fingerprint}"
+            );
+        } else {
+            eprintln!("to use it from another machine: sluice login {url}{fingerprint}");
+        }
     }
     Ok(())
 }

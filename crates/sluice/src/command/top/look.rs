@@ -17,6 +17,8 @@ use wire::job_list::JobList;
 /// A look that took long is followed by a pause of so many times as long: looking takes neither side more than a small part
 /// of a core, however large the cluster is.
 const PAUSE_FACTOR: u32 = 40;
+/// One slow answer, as of a server that just came back, leaves no screen without news for longer.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How much of the end of a log is asked for.
 const LOG_BYTES: usize = 32 << 10;
 
@@ -71,11 +73,15 @@ pub fn run(
 ) {
     let mut is_first = true;
     loop {
-        let begun = Instant::now();
+        let mut pause = every;
         // The first look was made before the screen was taken.
         if !std::mem::take(&mut is_first) {
+            let begun = Instant::now();
             let looked = match snapshot(&mut client, scope.clone()) {
-                Ok(snapshot) => Reply::Snapshot(Box::new(snapshot)),
+                Ok(snapshot) => {
+                    pause = every.max((begun.elapsed() * PAUSE_FACTOR).min(LONGEST_PAUSE));
+                    Reply::Snapshot(Box::new(snapshot))
+                }
                 Err(error) => Reply::Lost(error.to_string()),
             };
             if !reply(looked) {
@@ -85,7 +91,6 @@ pub fn run(
         if let Some(job) = scope.log {
             reply(Reply::Log { job, lines: log(&client, job) });
         }
-        let pause = every.max(begun.elapsed() * PAUSE_FACTOR);
         let until = Instant::now() + pause;
         loop {
             let left = until.saturating_duration_since(Instant::now());

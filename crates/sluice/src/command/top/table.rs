@@ -1,6 +1,7 @@
 //! Rows of text in columns: as many columns as the width has room for, and only the rows that are visible.
 
 use ::slurm::output::Moment;
+use model::printable::printable;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -75,7 +76,7 @@ fn cells<R>(
             break;
         }
         let room = (*width).min(area.right() - x);
-        buffer.set_stringn(x, area.y, text(column), usize::from(room), style);
+        buffer.set_stringn(x, area.y, printable(&text(column)), usize::from(room), style);
         x = x.saturating_add(width + 1);
     }
 }

@@ -65,7 +65,9 @@ impl Draw<'_> {
     fn dependency(&mut self) -> Value {
         let kind = self.word(&["AfterAny", "AfterOk", "AfterNotOk", "AfterCorr", "Singleton"]);
         let job = (kind != "Singleton").then(|| json!({"id": self.job(), "task": "Whole"}));
-        json!({"terms": [{"kind": kind, "job": job}], "join": "All"})
+        // The same many times: what is looked at has a bound, whatever is asked.
+        let times = if self.dice.one_in(8) { 4096 } else { 1 };
+        json!({"terms": vec![json!({"kind": kind, "job": job}); times], "join": "All"})
     }
 
     fn request(&mut self) -> Value {
@@ -88,6 +90,7 @@ impl Draw<'_> {
             ("node_counts", json!([1, 2])),
             ("switches", json!({"count": 1, "wait_s": 10})),
             ("segment", json!(1)),
+            ("one_switch", json!(true)),
             ("reservation", json!("window")),
         ];
         for _ in 0..self.dice.below(6).saturating_sub(3) {
@@ -285,11 +288,18 @@ table_of_calls! { d;
     Call::RemoveQos { .. } => json!({"remove_qos": {"name": d.word(&["spare", "none"])}});
     // Nobody who calls here: else one of them would run jobs as root.
     Call::SetRole { .. } => json!({"set_role": {"name": "stranger", "role": d.word(&["user", "operator"])}});
+    // No program: an administrator among the callers would have it run.
+    Call::SetTrigger(_) => json!({"set_trigger": {"subject": {"nodes": []}, "event": d.word(&["down", "idle"]),
+        "program": d.word(&["", "none", "/"])}});
+    Call::Triggers => json!("triggers");
+    Call::ClearTriggers(_) => json!({"clear_triggers": {"user": d.member()}});
     Call::ForgetUsage(_) => json!({"forget_usage": {"user": {"account": d.account(), "user": d.member()}}});
     Call::NodeToken { .. } => json!({"node_token": {"nodes": ["spare1"]}});
     Call::GroupToken { .. } => json!({"group_token": {"pattern": d.word(&["spare[1-3]", "none[1-", ""]), "count": 2}});
     Call::Agents => json!("agents");
     Call::RejoinNode { .. } => json!({"rejoin_node": {"name": d.word(&["spare1", "none", ""])}});
+    Call::CreateNodes(_) => json!({"create_nodes": {"names": d.word(&["dyn[1-2]", "spare1", "none[1-", ""]), "node": model::node::NodeConfig::plain("", 1, model::amount::Bytes::from_gib(1))}});
+    Call::DeleteNodes { .. } => json!({"delete_nodes": {"nodes": [d.word(&["dyn1", "spare1", "none", ""])]}});
     // No node that runs jobs here: the fire would end there.
     Call::RemoveNode { .. } => json!({"remove_node": {"name": d.word(&["spare1", "none", ""])}});
     Call::UserToken { .. } => json!({"user_token": {"name": d.member(), "token_name": "laptop"}});

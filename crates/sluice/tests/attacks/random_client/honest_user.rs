@@ -31,8 +31,16 @@ const WORK: &[&str] = &[
 ];
 
 /// How a command begins a line in which it refuses or loses something.
-const COMMANDS: &[&str] =
-    &["sbatch:", "srun:", "salloc:", "scancel:", "scontrol:", "slurm_", "slurmstepd:"];
+const COMMANDS: &[&str] = &[
+    "sbatch:",
+    "srun:",
+    "salloc:",
+    "scancel:",
+    "scontrol:",
+    "slurm_",
+    "slurmstepd:",
+    "Job has already finished for job ",
+];
 
 /// By so many lines a job must have been taken.
 const LINES_WITHOUT_A_JOB_MAX: u64 = 40;

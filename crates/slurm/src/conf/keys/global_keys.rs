@@ -207,7 +207,7 @@ const ROWS: &[Row] = &[
     sets!("MaxJobId", U32, number, ids.max_job_id),
     no_field(used("MaxMemPerCPU", ValueKind::Megabytes)),
     no_field(used("MaxMemPerNode", ValueKind::Megabytes)),
-    no_field(accepted("MaxNodeCount", U32)),
+    sets!("MaxNodeCount", U32, number, max_node_count),
     sets!("MaxStepCount", U32, number, ids.max_step_count),
     sets!("MaxTasksPerNode", BOUNDED, number, ids.max_tasks_per_node),
     no_field(accepted("MCSParameters", ValueKind::Words)),

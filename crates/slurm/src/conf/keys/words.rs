@@ -37,7 +37,7 @@ pub const WORDS: &[(&str, WordSupport)] = &[
     ),
     ("SlurmdParameters", Only(&["config_overrides"])),
     // No node is in these states here.
-    ("SuspendExcStates", AllBut(&["DYNAMIC_FUTURE", "DYNAMIC_NORM", "PERFCTRS", "PLANNED"])),
+    ("SuspendExcStates", AllBut(&["DYNAMIC_FUTURE", "PERFCTRS", "PLANNED"])),
     ("TaskPluginParam", AllBut(&["SlurmdOffSpec"])),
     ("TopologyParam", Only(&["TopoOptional"])),
 ];

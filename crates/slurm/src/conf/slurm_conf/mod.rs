@@ -47,6 +47,8 @@ pub struct RawValue {
 pub struct NodeSet {
     pub name: String,
     pub nodes: Vec<String>,
+    /// Nodes with it that are in no file belong to the set too.
+    pub feature: Option<String>,
     pub place: ConfLocation,
 }
 

@@ -142,6 +142,7 @@ fn common_values(record: &Record, place: &ConfLocation, findings: &mut Findings)
         memory_reserved: mib("MemSpecLimit", 0),
         cpus_reserved: shape.reserved(record, findings),
         initial: admin_state(state),
+        price: None,
         initial_reason: reason.clone(),
         cloud: state == NodeState::Cloud,
         // The documented default of RealMemory is one megabyte.

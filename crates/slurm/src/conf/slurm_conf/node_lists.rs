@@ -4,6 +4,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use model::hostlist;
+use model::partition::DynamicMembers;
 
 use super::node_conf::{NodeConf, admin_state};
 use super::partition_conf::PartitionConf;
@@ -76,11 +77,11 @@ impl<'n> DeclaredNodes<'n> {
         {
             findings.wrong(&nodes_entry.place, "Nodes", strangers, UNDECLARED);
         }
-        let featured =
-            record.entry("Feature").and_then(|entry| self.by_feature.get(entry.text.as_str()));
+        let feature = record.text("Feature");
+        let featured = feature.as_deref().and_then(|feature| self.by_feature.get(feature));
         nodes.extend(featured.into_iter().flatten().map(|name| (*name).to_owned()));
         let nodes = without_repeats(nodes);
-        Some(NodeSet { name: name.clone(), nodes, place: place.clone() })
+        Some(NodeSet { name: name.clone(), nodes, feature, place: place.clone() })
     }
 
     pub fn down_nodes(&self, records: &[Record], findings: &mut Findings) -> Vec<DownNodes> {
@@ -124,6 +125,7 @@ impl<'n> DeclaredNodes<'n> {
             let Some(text) = &conf.nodes_text else { continue };
             match hostlist::expand(text) {
                 Ok(listed) => {
+                    conf.partition.dynamic_members = dynamic_members(&listed, sets);
                     let (nodes, strangers) = self.members(listed, sets);
                     if !strangers.is_empty() {
                         let expected = format!("{UNDECLARED}, and no NodeSet has the name");
@@ -169,6 +171,15 @@ impl DownNodes {
             node.config.initial = admin_state(self.state);
             node.config.initial_reason.clone_from(&self.reason);
         }
+    }
+}
+
+/// The nodes of no file that a partition's list means, by `ALL` or by the features of sets.
+fn dynamic_members(listed: &[String], sets: &[NodeSet]) -> DynamicMembers {
+    let named = sets.iter().filter(|set| listed.contains(&set.name));
+    DynamicMembers {
+        all: listed.iter().any(|name| name.eq_ignore_ascii_case("ALL")),
+        features: named.filter_map(|set| set.feature.clone()).collect(),
     }
 }
 

@@ -6,6 +6,7 @@ use crate::option::error::OptionError;
 use crate::option::key::OptionKey as K;
 use crate::option::setting::{Setting, Source};
 use crate::option::signal;
+use crate::option::table::{self, Verdict};
 use crate::option::value::context::{self, ValueContext};
 use crate::option::value::{self, cpu_bind, cpu_freq, node_count, number_from, word_lists};
 use model::container::{Container, ContainerName, ContainerUser, Mount, Variables};
@@ -47,6 +48,19 @@ impl Setter<'_> {
     /// as text.
     fn set(&mut self, setting: &Setting) -> Result<()> {
         let (key, text, value) = (setting.key, setting.text(), setting.value.as_deref());
+        // A variable of the environment may be the site's, for other clusters too.
+        let is_given = !matches!(setting.source, Source::Environment(_));
+        match table::verdict(self.command, key) {
+            Verdict::NoMeaning(_) if is_given => {
+                self.options.without_meaning.insert(key);
+            }
+            // What `srun` refuses, it refuses with words of its own.
+            Verdict::Refused(why) if self.command != Command::Srun => {
+                let name = table::long_name(self.command, key);
+                return Err(OptionError::failure(format!("--{name} is not supported: {why}")));
+            }
+            _ => {}
+        }
         let inherited = &mut self.options.step.inherited;
         match setting.source {
             Source::Environment(_) if self.command == Command::Srun => inherited.insert(key),

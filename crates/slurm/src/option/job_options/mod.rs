@@ -142,6 +142,9 @@ pub struct JobOptions {
 
     /// Options without a field of their own, as they were given. Most have no effect.
     pub untyped: BTreeMap<OptionKey, String>,
+
+    /// Options that were given, by the script or on the command line, and have no meaning here.
+    pub without_meaning: BTreeSet<OptionKey>,
 }
 
 impl JobOptions {

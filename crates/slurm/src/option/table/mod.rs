@@ -4,6 +4,9 @@ mod accounting;
 mod control;
 mod query;
 mod submit;
+mod verdict;
+
+pub use verdict::{Verdict, note, verdict};
 
 use super::command::{Command, Commands};
 use super::key::OptionKey;

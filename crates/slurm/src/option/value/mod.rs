@@ -335,7 +335,7 @@ fn local_distribution(word: Option<&&str>) -> Option<Option<LocalDistribution>> 
 /// `--array`.
 pub fn array(text: &str) -> Result<ArraySpec> {
     ArraySpec::parse(text, ARRAY_INDEX_MAX)
-        .map_err(|_| OptionError::Refused(refusal::INVALID_ARRAY.text))
+        .map_err(|_| OptionError::Unreadable(refusal::INVALID_ARRAY))
 }
 
 /// `--dependency`; an empty text takes an earlier one back.
@@ -345,7 +345,7 @@ pub fn dependency(text: &str) -> Result<Option<Dependency>> {
     }
     Dependency::parse(text)
         .map(Some)
-        .map_err(|_| OptionError::Refused(refusal::INVALID_DEPENDENCY.text))
+        .map_err(|_| OptionError::Unreadable(refusal::INVALID_DEPENDENCY))
 }
 
 /// `--constraint` and `--prefer`; an empty text takes an earlier one back.

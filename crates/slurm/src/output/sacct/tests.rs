@@ -46,6 +46,7 @@ fn record(id: u32, name: &str, state: RecordState) -> JobRecord {
         alloc_tres: Tres::default(),
         priority: 1000,
         restarts: 0,
+        retry: None,
         work_dir: "/lab/jobs".into(),
         submit_line: String::new(),
         comment: None,

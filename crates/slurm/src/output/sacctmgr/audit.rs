@@ -69,6 +69,9 @@ fn transaction(activity: &Activity, tz: &TimeZone) -> Option<TransactionRow> {
             ("Modify", things, format!("state=down reason='{}'", activity.info))
         }
         ActivityKind::NodeDrained(why) => ("Modify", things, format!("state=drain reason='{why}'")),
+        ActivityKind::NodeSetDown(why) => ("Modify", things, format!("state=down reason='{why}'")),
+        ActivityKind::NodeFailing(why) => ("Modify", things, format!("state=fail reason='{why}'")),
+        ActivityKind::NodeReasonSet(why) => ("Modify", things, format!("reason='{why}'")),
         ActivityKind::NodeResumed => ("Modify", things, "state=resume".to_owned()),
     };
     let time = format_iso(activity.at, tz);
@@ -82,6 +85,7 @@ fn site_words(kind: SiteThing) -> &'static str {
         SiteThing::Partition => "Partitions",
         SiteThing::Token => "Tokens",
         SiteThing::Configuration => "Configuration",
+        SiteThing::Trigger => "Triggers",
     }
 }
 
@@ -151,6 +155,11 @@ pub fn events(
     Ok(text)
 }
 
+/// The reason as it was given, else what the server says of it.
+fn given(why: &str, activity: &Activity) -> String {
+    if why.is_empty() { activity.info.clone() } else { why.to_owned() }
+}
+
 /// A node that goes down while it is drained, or is drained while it is down, begins another event.
 fn node_events(activities: &[Activity], cluster: &str) -> Vec<NodeEvent> {
     let mut found: Vec<NodeEvent> = Vec::new();
@@ -159,10 +168,9 @@ fn node_events(activities: &[Activity], cluster: &str) -> Vec<NodeEvent> {
         let ActivityTarget::Node(node) = &activity.target else { continue };
         let begins = match &activity.what {
             ActivityKind::NodeDown => Some(("DOWN", activity.info.clone())),
-            ActivityKind::NodeDrained(why) if why.is_empty() => {
-                Some(("DRAIN", activity.info.clone()))
-            }
-            ActivityKind::NodeDrained(why) => Some(("DRAIN", why.clone())),
+            ActivityKind::NodeDrained(why) => Some(("DRAIN", given(why, activity))),
+            ActivityKind::NodeSetDown(why) => Some(("DOWN", given(why, activity))),
+            ActivityKind::NodeFailing(why) => Some(("FAIL", given(why, activity))),
             ActivityKind::NodeResumed => None,
             // It answers again; what an administrator drained stays so.
             ActivityKind::NodeUp

@@ -10,8 +10,9 @@ use model::gres::{self, GresCount};
 use model::hostlist;
 use model::partition::DefaultMemory;
 use model::request::{GresRequest, Memory, Per, Request, Sharing};
-use model::run::{HetComponent, JobState, LaunchKind};
+use model::run::{HetComponent, JobState, LaunchKind, WORK_DIR_FALLBACK};
 use std::fmt::Write;
+use std::sync::Arc;
 use wire::view::JobView;
 
 /// Writes a number without the machinery of `write!`: a listing has tens of thousands of them.
@@ -195,6 +196,19 @@ pub struct Streams {
     pub stdin: String,
     pub stdout: String,
     pub stderr: String,
+}
+
+/// Where a stream of a job is whose working directory a node does not have; `None` for a path that does not depend on it.
+pub fn in_fallback(job: &JobView, path: &str) -> Option<String> {
+    let work_dir = job.spec.launch.work_dir.trim_end_matches('/');
+    let name = path.strip_prefix(work_dir)?.strip_prefix('/')?;
+    let is_named = |pattern: &Option<Arc<str>>| {
+        pattern.as_deref().is_some_and(|pattern| pattern.starts_with('/'))
+    };
+    let launch = &job.spec.launch;
+    let is_absolute =
+        is_named(&launch.stdout) && (launch.stderr.is_none() || is_named(&launch.stderr));
+    (!is_absolute).then(|| format!("{WORK_DIR_FALLBACK}/{name}"))
 }
 
 pub fn streams(job: &JobView) -> Option<Streams> {

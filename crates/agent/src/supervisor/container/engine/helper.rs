@@ -285,7 +285,7 @@ impl EngineHelper<'_> {
         setns(namespace, CloneFlags::CLONE_NEWNS).map_err(failed)?;
         stop_propagation(&root).map_err(failed)?;
         placed.into_iter().try_for_each(|one| one.show(&root))?;
-        self.shown.show_mounts(&root)?;
+        self.shown.show_mounts(&root).map_err(|e| e.to_string())?;
         let inside = Inside {
             settings: self.settings,
             root: &root,

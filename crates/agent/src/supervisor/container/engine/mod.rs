@@ -14,7 +14,7 @@ mod login;
 use super::assembly::{self, ShownHandles};
 use super::files::{OWN, PROGRAM};
 use super::runtime_config::DeviceFile;
-use super::{ContainerSpec, devices, group_trees, init, network, process_folder};
+use super::{ContainerError, ContainerSpec, devices, group_trees, init, network, process_folder};
 use call::Patience;
 use helper::EngineHelper;
 use image::{Digest, Reference};
@@ -168,7 +168,7 @@ impl EngineProcess {
         environment: &[CString],
         rlimits: Vec<(String, u64, u64)>,
         progress: &mut (dyn FnMut(&str) + Send),
-    ) -> Result<EngineProcess, String> {
+    ) -> Result<EngineProcess, ContainerError> {
         let private = fs::DirBuilder::new().recursive(true).mode(0o700).create(&spec.folder);
         let login = spec.credentials.as_ref();
         private
@@ -197,7 +197,7 @@ impl EngineProcess {
         let own = assembly::own_files(spec, &made)?;
         if !own.iter().any(|(_, target)| target == PROGRAM) {
             let why = "cannot run this build of Sluice, which has no C library to bring along";
-            return Err(format!("{} {why}", engine.program.display()));
+            return Err(format!("{} {why}", engine.program.display()).into());
         }
         let group = group_trees::path(&spec.groups)?;
         let devices = spec.device_files().to_vec();

@@ -1,6 +1,7 @@
 //! Removes the containers that Enroot has of an attempt, when the job has ended.
 
 use crate::supervisor::process::credentials::become_user;
+use model::search_path::SYSTEM_PATH;
 use nix::sys::prctl::set_no_new_privs;
 use serde::{Deserialize, Serialize};
 use std::ffi::CString;
@@ -16,7 +17,6 @@ pub(super) const RECORD: &str = "enroot.json";
 /// How long Enroot may take to remove the containers of an attempt.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(20);
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Variables of the job that say where its user's containers are. No other one is passed on: some name code that Enroot
 /// would run, and the job has ended.
 const PLACES: [&str; 8] = [
@@ -70,7 +70,7 @@ impl Left {
     /// Returns whether Enroot has answered: it has removed the container, or has none.
     fn remove(&self, deadline: Instant) -> bool {
         let mut command = Command::new(&self.program);
-        command.args(["remove", "--force", &self.name]).env_clear().env("PATH", PATH);
+        command.args(["remove", "--force", &self.name]).env_clear().env("PATH", SYSTEM_PATH);
         command.envs(self.places.iter().cloned()).current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let user = self.user.clone();

@@ -10,7 +10,7 @@ mod words;
 use super::assembly::{SCRIPT, STATE_VARIABLE, ShownMounts};
 use super::runtime_config::set_rlimit;
 use super::save::{SaveTarget, save_when_told};
-use super::{ContainerSpec, check_name, files};
+use super::{ContainerError, ContainerSpec, check_name, files};
 use crate::socket_folder;
 use crate::supervisor::mount_calls::open_plain;
 use crate::supervisor::process::credentials::{as_user, become_user};
@@ -97,7 +97,7 @@ impl EnrootProcess {
         rlimits: Vec<(String, u64, u64)>,
         save_target: Option<Result<SaveTarget, String>>,
         progress: &mut (dyn FnMut(&str) + Send),
-    ) -> Result<EnrootProcess, String> {
+    ) -> Result<EnrootProcess, ContainerError> {
         let scratch = spec.scratch.ok_or(NO_SCRATCH)?;
         let made =
             Path::new(scratch).join(format!(".sluice-enroot-{}-{}", spec.step, spec.process));
@@ -249,10 +249,10 @@ fn mounts(
     spec: &ContainerSpec,
     environment: &[CString],
     made: &Path,
-) -> Result<Vec<String>, String> {
+) -> Result<Vec<String>, ContainerError> {
     if let Some(volume) = spec.volumes.first() {
         let why = "Enroot mounts with its user's rights, who cannot reach the folder of a volume";
-        return Err(format!("volume {}: {why}", volume.name));
+        return Err(ContainerError::volume(format!("volume {}: {why}", volume.name)));
     }
     let shown = ShownMounts::list(spec, environment);
     let is_home = |mount: &Mount| shown.with_home && mount.source == shown.home;
@@ -283,7 +283,10 @@ fn mounts(
         match opened.and_then(|opened| opened) {
             Ok(_) => words.push(words::mount(mount)?),
             Err(_) if mount.optional => {}
-            Err(e) => return Err(format!("mount {}: {}", mount.source, e.desc())),
+            Err(e) => {
+                let why = format!("mount {}: {}", mount.source, e.desc());
+                return Err(ContainerError::volume(why));
+            }
         }
     }
     Ok(words)

@@ -14,10 +14,10 @@ mod netlink;
 mod packet_rules;
 mod port_forwarder;
 
-use super::ContainerSpec;
 use super::SCRIPT_STEP;
 use super::holder::Holder;
 use super::user;
+use super::{ContainerError, ContainerSpec};
 use model::container::ContainerNetwork;
 use model::site::{AddressRange, NetworkPolicy};
 use nix::errno::Errno;
@@ -31,7 +31,6 @@ use std::path::Path;
 
 /// Links of a node at a time.
 const LINKS_MAX: u32 = 4096;
-const ALL_IN_USE: &str = "the container's network: all its addresses are in use";
 const OWN: &str = "/proc/self/ns/net";
 const FORWARDING: &str = "/proc/sys/net/ipv4/ip_forward";
 /// In the container's namespace: any user may listen on any port and send a ping, since no one is root there.
@@ -47,6 +46,27 @@ pub(super) struct Made {
     pub kept: Vec<OwnedFd>,
 }
 
+/// Why a container has no link to the node's network.
+enum NoLink {
+    AllInUse,
+    Failed(String),
+}
+
+impl NoLink {
+    fn into_text(self) -> String {
+        match self {
+            NoLink::AllInUse => "the container's network: all its addresses are in use".to_owned(),
+            NoLink::Failed(why) => why,
+        }
+    }
+}
+
+impl From<String> for NoLink {
+    fn from(why: String) -> Self {
+        NoLink::Failed(why)
+    }
+}
+
 /// Enters the network of the container that this process is to make: a new one, that of its job's script, or the node's.
 /// What is started from here on is in it. `script` is the holder of the script's container, for a step of its job. A new one
 /// belongs to the user namespace `owner`, or else to the node's.
@@ -55,13 +75,14 @@ pub(super) fn enter(
     script: Option<&Holder>,
     owner: Option<&OwnedFd>,
     say: &mut (dyn FnMut(&str) + Send),
-) -> Result<Made, String> {
+) -> Result<Made, ContainerError> {
     let policy = spec.site.network;
     if !spec.own_network || policy == NetworkPolicy::Host {
         return Ok(Made::default());
     }
     if spec.step != SCRIPT_STEP {
-        return script.map_or(Ok(()), Holder::join_network).map(|()| Made::default());
+        script.map_or(Ok(()), Holder::join_network)?;
+        return Ok(Made::default());
     }
     let node = open_namespace()?;
     let way_out = check_forwarding();
@@ -70,7 +91,8 @@ pub(super) fn enter(
         return Ok(Made::default());
     }
     let ports = &spec.request.ports;
-    let listeners = port_forwarder::open_ports(spec.site.ports, ports)?;
+    let listeners =
+        port_forwarder::open_ports(spec.site.ports, ports).map_err(ContainerError::ports)?;
     match owner {
         Some(owner) => enter_new_of(owner),
         None => unshare(CloneFlags::CLONE_NEWNET),
@@ -81,7 +103,7 @@ pub(super) fn enter(
     for (file, value) in OPEN_TO_ALL {
         fs::write(file, value).map_err(|e| format!("the container's network: {file}: {e}"))?;
     }
-    let linked = way_out.and_then(|()| {
+    let linked = way_out.map_err(NoLink::Failed).and_then(|()| {
         // In the node's namespace, which this process leaves again whatever comes of it.
         setns(&node, CloneFlags::CLONE_NEWNET).map_err(|e| failed("return to the node's", e))?;
         let linked = link(spec.site.addresses, &own);
@@ -95,14 +117,15 @@ pub(super) fn enter(
     let kept = match (linked, policy) {
         (Ok(rules), _) => vec![rules],
         // A node that has this network has it for all: none is put beside it because its addresses are taken.
-        (Err(why), NetworkPolicy::Auto) if why != ALL_IN_USE => {
+        (Err(NoLink::Failed(why)), NetworkPolicy::Auto) => {
             say_if_ports_matter(spec, say, &why);
             setns(&node, CloneFlags::CLONE_NEWNET)
                 .map_err(|e| failed("return to the node's", e))?;
             return Ok(Made::default());
         }
-        (Err(why), NetworkPolicy::Auto) => return Err(why),
+        (Err(why), NetworkPolicy::Auto) => return Err(why.into_text().into()),
         (Err(why), _) => {
+            let why = why.into_text();
             // Wherever it failed: a container that is to be apart is never in the node's.
             setns(&own, CloneFlags::CLONE_NEWNET).map_err(|e| failed("enter its namespace", e))?;
             say(&format!("sluice: the container reaches nothing outside: {why}"));
@@ -111,7 +134,7 @@ pub(super) fn enter(
     };
     let mapped = port_forwarder::mappings(ports, &listeners);
     if !listeners.is_empty() {
-        port_forwarder::start(spec.user, ports, listeners)?;
+        port_forwarder::start(spec.user, ports, listeners).map_err(ContainerError::ports)?;
     }
     Ok(Made { network: Some(ContainerNetwork { ports: mapped }), kept })
 }
@@ -158,7 +181,7 @@ fn check_forwarding() -> Result<(), String> {
 fn link(
     range: AddressRange,
     own: &OwnedFd,
-) -> Result<(OwnedFd, std::net::Ipv4Addr, std::net::Ipv4Addr), String> {
+) -> Result<(OwnedFd, std::net::Ipv4Addr, std::net::Ipv4Addr), NoLink> {
     for number in 0..LINKS_MAX {
         let Some((outside, inside)) = range.link(number) else { break };
         // The name is the number's lock: the kernel has each once.
@@ -187,5 +210,5 @@ fn link(
             .map_err(|e| failed("switch its link on", e))?;
         return Ok((rules.into_fd(), inside, outside));
     }
-    Err(ALL_IN_USE.to_owned())
+    Err(NoLink::AllInUse)
 }

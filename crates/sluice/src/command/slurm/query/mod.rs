@@ -4,7 +4,7 @@ pub mod job_names;
 
 use crate::client::{Client, ClientError, ListingReply, ServerLocation, login_file};
 use ::slurm::option::parse::{Parsed, Question};
-use ::slurm::option::{Command, OptionError, help, input_variables, parse};
+use ::slurm::option::{Command, OptionError, help, input_variables, parse, table};
 use ::slurm::words::refusal;
 use jiff::fmt::temporal::DateTimePrinter;
 use jiff::tz::TimeZone;
@@ -77,6 +77,11 @@ pub fn options(command: Command, args: &[String]) -> Result<Option<Parsed>, Comm
         };
         print(&text)?;
         return Ok(None);
+    }
+    for setting in &parsed.values {
+        if let Some(line) = table::note(command, setting.key) {
+            eprintln!("{}: {line}", command.name());
+        }
     }
     let mut values = input_variables::settings(command, |name| std::env::var(name).ok());
     values.append(&mut parsed.values);
@@ -156,6 +161,22 @@ pub fn zone_name(zone: &TimeZone) -> Option<String> {
 /// The name of a user of this machine.
 pub fn user_name(uid: u32) -> Option<String> {
     User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name)
+}
+
+/// Takes users out whom this machine does not know, with a line of error for each.
+pub fn drop_unknown_users(command: Command, users: &mut Vec<String>) {
+    users.retain(|name| {
+        let known = is_known(name);
+        if !known {
+            eprintln!("{}: error: Invalid user: {name}\n", command.name());
+        }
+        known
+    });
+}
+
+/// Whether this machine has a user of that name.
+pub fn is_known(user: &str) -> bool {
+    User::from_name(user).is_ok_and(|user| user.is_some())
 }
 
 /// The name of the calling user as the server knows it; the id, if this machine has no name for it.

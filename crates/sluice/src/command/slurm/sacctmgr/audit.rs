@@ -50,15 +50,25 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
         ..Options::default()
     };
     let text = if line.entity == Entity::Transaction {
-        let found = ask(&mut server, ActivityFilter { actors, from, until })?;
+        let found =
+            ask(&mut server, ActivityFilter { actors, from, until, ..ActivityFilter::default() })?;
         audit::transactions(&found, &actions, &tz, &options)
     } else {
         // An event may have begun long before: all that happened to nodes is needed to know it.
-        let found = ask(&mut server, ActivityFilter { until, ..ActivityFilter::default() })?;
+        // A comma inside brackets does not end a name: the list is put together again first.
+        let named = hostlist::expand(&nodes.join(","));
+        let nodes = named.map_err(|error| {
+            CommandError::message(format!("sacctmgr: error: Invalid node list: {error}"))
+        })?;
+        let about = ActivityFilter {
+            until,
+            about_nodes: true,
+            nodes: nodes.clone(),
+            ..ActivityFilter::default()
+        };
+        let found = ask(&mut server, about)?;
         let yesterday = || parse_past_time_spec("yesterday", now, &tz).ok();
         let from = from.or_else(|| if all_time { None } else { yesterday() });
-        let nodes: Vec<String> =
-            nodes.iter().flat_map(|list| hostlist::expand(list).unwrap_or_default()).collect();
         let filter = audit::EventFilter { nodes, users, from, until };
         let cluster = load(&mut server)?.cluster;
         audit::events(&found, &cluster, &filter, &tz, &options)

@@ -11,7 +11,6 @@ use super::submit::messages::{
 use super::submit::test_only::{check_clusters, tested};
 use crate::client::{Client, ClientError, ServerLocation};
 use ::slurm::environment::Environment;
-use ::slurm::environment::cpu_freq::set_cpu_frequency;
 use ::slurm::environment::het_job::set_components;
 use ::slurm::option::input_variables::SECRETS_VARIABLE;
 use ::slurm::option::invocation::{self, Invocation};
@@ -277,7 +276,7 @@ impl AllocationRequest<'_> {
         }
         env.set("SLURM_SUBMIT_DIR", &self.submitter.work_dir);
         env.set("SLURM_SUBMIT_HOST", &self.submitter.host);
-        set_cpu_frequency(&mut env, self.options.cpu_freq.as_ref());
+        request::set_step_variables(&mut env, self.options);
         if !self.options.secrets.is_empty() {
             let secrets = self.options.secrets.iter().map(ToString::to_string);
             env.set(SECRETS_VARIABLE, secrets.collect::<Vec<_>>().join(","));

@@ -5,7 +5,7 @@ use super::{
 };
 use crate::client::{Client, ClientError};
 use crate::command::slurm::submit::job_watch::{JobEvent, Watch};
-use ::slurm::words::refusal;
+use ::slurm::words::{note, refusal};
 use model::hostlist;
 use model::id::JobId;
 use std::sync::atomic::Ordering;
@@ -34,9 +34,12 @@ impl AllocationRequest<'_> {
                     self.print_unless_quiet(&format!("Nodes {nodes} are ready for job"));
                     return Ok(true);
                 }
-                Some(JobEvent::Ended { .. }) => {
+                Some(JobEvent::Ended { reason, .. }) => {
                     self.print_unless_quiet(&format!("Job allocation {job} has been revoked."));
                     print_error(COMMAND, "Allocation was revoked before the nodes were ready");
+                    if let Some(why) = note::launch_failure(&reason) {
+                        self.print_unless_quiet(&format!("note: {why}"));
+                    }
                     return Ok(false);
                 }
                 Some(JobEvent::Refused(why)) => {

@@ -153,12 +153,13 @@ fn cpus(value: &str) -> Result<Update, String> {
     positive(value.split('-').next().unwrap_or(value)).map(JobField::Cpus).map(Update::Field)
 }
 
-/// `matlab:2,abaqus`
+/// `BEGIN,END`
 fn mail_types(text: &str) -> Result<Update, String> {
     let types = value::mail_types(text).map_err(|error| error.to_string())?;
     Ok(Update::Field(JobField::MailTypes(types)))
 }
 
+/// `matlab:2,abaqus`
 fn licenses(text: &str) -> Result<Update, String> {
     let one = |word: String| -> Result<(String, u32), String> {
         match word.split_once([':', '*']) {
@@ -236,6 +237,7 @@ fn gres_per(value: &str, per: Per) -> Result<Update, String> {
         by_model: false,
         make: DeviceMake::default(),
         device_memory: None,
+        total_memory: None,
     };
     Ok(Update::Field(JobField::Gres(counts.into_iter().map(request).collect())))
 }
@@ -277,6 +279,7 @@ mod tests {
             by_model: false,
             make: DeviceMake::default(),
             device_memory: None,
+            total_memory: None,
         };
         let hosts = vec!["n1".to_owned(), "n2".to_owned()];
         let table = [

@@ -1,5 +1,6 @@
 //! `scontrol`: shows and changes jobs, nodes, partitions and reservations.
 
+mod dynamic_node;
 mod job_action;
 mod job_key;
 mod named_nodes;
@@ -19,7 +20,7 @@ use ::slurm::words::refusal;
 use jiff::tz::TimeZone;
 use model::change::{JobChange, Requeue};
 use model::hostlist;
-use model::node::SlotState;
+use model::node::{AdminState, SlotState};
 use model::reason::Refusal;
 use model::run::Hold;
 use model::time::Timestamp;
@@ -160,8 +161,14 @@ fn act(args: &[String]) -> Result<ExitCode, CommandError> {
     match verb {
         Keyword::Show => show::run(words, shown(&parsed)),
         Keyword::Update => update::run(words),
-        Keyword::Create => reservation::create(words),
-        Keyword::Delete => reservation::delete(words),
+        Keyword::Create => match words.first().and_then(|word| dynamic_node::named(word)) {
+            Some(names) => dynamic_node::create(names, words),
+            None => reservation::create(words),
+        },
+        Keyword::Delete => match words.first().and_then(|word| dynamic_node::named(word)) {
+            Some(names) => dynamic_node::delete(names),
+            None => reservation::delete(words),
+        },
         Keyword::Job(verb) => job_action::run(name, *verb, words),
         Keyword::Power => power::power(words),
         Keyword::Reboot => power::reboot(words),
@@ -226,15 +233,24 @@ fn reconfigure() -> Result<ExitCode, CommandError> {
 /// Says what brings nodes into service that no agent has ever served, as those that were just added.
 fn note_unjoined(server: &mut Server) {
     let Ok(Ok(Answer::Cluster(cluster))) = server.try_ask(Call::Cluster) else { return };
+    // A machine that is started on demand joins when it is.
     let is_new = |node: &&wire::view::NodeView| {
-        node.slot == SlotState::Joining && node.facts.hostname.is_empty()
+        let is_awaited = !node.power.is_off() && node.admin != Some(AdminState::Future);
+        node.slot == SlotState::Joining && node.facts.hostname.is_empty() && is_awaited
     };
     let names: Vec<String> =
         cluster.nodes.iter().filter(is_new).map(|node| node.config.name.clone()).collect();
     if !names.is_empty() {
+        let several = names.len() > 1;
         let names = hostlist::compress(&names);
+        // Without `--pattern` the file would be for several nodes of one machine.
+        let token = if several {
+            format!("sluice token node --pattern '{names}'")
+        } else {
+            format!("sluice token node {names}")
+        };
         eprintln!(
-            "scontrol: note: no agent serves {names} yet: `sluice token node {names}` makes a join file; \
+            "scontrol: note: no agent serves {names} yet: `{token}` makes a join file; \
              under `sluice up`: `sluice down`, then `sluice up` (jobs go on)"
         );
     }

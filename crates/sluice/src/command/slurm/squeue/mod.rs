@@ -51,6 +51,7 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
         question.wanted.lines = query::zone_name(&tz).map(lines);
     }
     let mut server = Server::find(REQUEST)?;
+    report_unknown_users(&mut server, &question.wanted.filter.users)?;
     loop {
         let mut out = io::stdout().lock();
         match server.ask_for_lines(Call::Jobs(question.wanted.clone()))? {
@@ -72,6 +73,22 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
         out.flush()?;
         std::thread::sleep(every);
     }
+}
+
+/// Says of each user whom neither this machine nor the queue knows that there is none: a typing error more often than not.
+/// Users of tokens are known by the queue alone.
+fn report_unknown_users(server: &mut Server, users: &[String]) -> Result<(), CommandError> {
+    for user in users.iter().filter(|user| !query::is_known(user)) {
+        let filter =
+            JobFilter { users: vec![user.clone()], all_states: true, ..JobFilter::default() };
+        let wanted = JobsQuery { filter, ..JobsQuery::default() };
+        if let Answer::Jobs { jobs: JobList(jobs), .. } = server.ask(Call::Jobs(wanted))?
+            && jobs.is_empty()
+        {
+            eprintln!("squeue: error: Invalid user: {user}");
+        }
+    }
+    Ok(())
 }
 
 /// `-i`: the pause between two listings.

@@ -35,6 +35,7 @@ use super::submit::messages::{print_error, print_line};
 use ::slurm::option::Command;
 use model::array::IndexSet;
 use model::id::JobId;
+use model::reason::Reason;
 use model::run::{ExitStatus, Outcome};
 use nix::sys::signalfd::SignalFd;
 use std::fs::File;
@@ -132,7 +133,7 @@ pub struct Step {
     queued: bool,
     /// The job has its allocation.
     granted: bool,
-    job_ended: Option<(ExitStatus, Option<Outcome>)>,
+    job_ended: Option<(ExitStatus, Option<Outcome>, Reason)>,
     over: bool,
     /// The job has started without its step: the server refused it.
     is_refused: bool,

@@ -2,8 +2,9 @@
 
 use super::{DRAIN_TIMEOUT, Step, StepOutcome};
 use crate::command::slurm::submit::job_watch::JobEvent;
-use crate::command::slurm::submit::messages::print_error;
-use ::slurm::words::refusal;
+use crate::command::slurm::submit::messages::{print_error, print_line};
+use ::slurm::words::{note, refusal};
+use model::reason::Reason;
 use model::run::{ExitStatus, Outcome};
 use std::io;
 use std::time::Instant;
@@ -31,8 +32,8 @@ impl Step {
                 }
                 self.lose_tasks_of_broken_links()?;
             }
-            JobEvent::Ended { exit, outcome } => {
-                self.job_ended = Some((exit, outcome));
+            JobEvent::Ended { exit, outcome, reason } => {
+                self.job_ended = Some((exit, outcome, reason));
                 self.give_up_at = Some(Instant::now() + DRAIN_TIMEOUT);
             }
             // While tasks run, their supervisors report. Without tasks there is nothing to wait for.
@@ -64,8 +65,8 @@ impl Step {
                 is_refused,
             };
         }
-        if let Some((_, outcome)) = self.job_ended {
-            self.report_job_ended(outcome);
+        if let Some((_, outcome, reason)) = &self.job_ended {
+            self.report_job_ended(*outcome, reason);
         }
         let code = self.ends.code().max(1);
         StepOutcome {
@@ -77,7 +78,7 @@ impl Step {
     }
 
     /// Reports that the job ended before the step.
-    fn report_job_ended(&self, outcome: Option<Outcome>) {
+    fn report_job_ended(&self, outcome: Option<Outcome>, reason: &Reason) {
         let unable = self.command.refusal_prefix();
         match outcome {
             Some(Outcome::NoCapacity) => {
@@ -91,6 +92,9 @@ impl Step {
             _ => {
                 let job = self.plan.job;
                 print_error(self.command, &format!("Job allocation {job} has been revoked"));
+                if let Some(why) = note::launch_failure(reason) {
+                    print_line(self.command, &format!("note: {why}"));
+                }
             }
         }
     }

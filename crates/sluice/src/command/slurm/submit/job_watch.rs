@@ -34,6 +34,7 @@ pub enum JobEvent {
     Ended {
         exit: ExitStatus,
         outcome: Option<Outcome>,
+        reason: Reason,
     },
     Refused(Refusal),
     Unreachable(ClientError),
@@ -135,8 +136,8 @@ fn follow(
     loop {
         match client.call_again(Call::AwaitEnd { job, timeout_ms: AWAIT_MS })? {
             Answer::End { ended: false, .. } => {}
-            Answer::End { exit, outcome, .. } => {
-                events.send(JobEvent::Ended { exit, outcome });
+            Answer::End { exit, outcome, reason, .. } => {
+                events.send(JobEvent::Ended { exit, outcome, reason });
                 return Ok(());
             }
             Answer::Refused(why) => {
@@ -233,7 +234,8 @@ mod tests {
     fn watch_that_is_over_gives_nothing_to_wait_on() {
         let (sender, events) = pollable_channel().expect("a channel");
         let mut watch = Watch { events, is_over: false, later: None };
-        sender.send(JobEvent::Ended { exit: ExitStatus::default(), outcome: None });
+        let (exit, reason) = (ExitStatus::default(), Reason::None);
+        sender.send(JobEvent::Ended { exit, outcome: None, reason });
         drop(sender);
         assert!(watch.fd().is_some(), "the end is still to be taken");
         assert!(matches!(watch.take(), Some(JobEvent::Ended { .. })));

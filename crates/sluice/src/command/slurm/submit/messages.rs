@@ -28,6 +28,9 @@ pub fn print_error(command: Command, line: &str) {
 /// Reports an invalid option in Slurm's words; the code is Slurm's too.
 pub fn refuse_option(command: Command, error: &OptionError) -> ExitCode {
     eprint!("{}", error.render(command));
+    if let Some(line) = error.note() {
+        print_line(command, &format!("note: {line}"));
+    }
     ExitCode::from(error.exit_code(command) as u8)
 }
 

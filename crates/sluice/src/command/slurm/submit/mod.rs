@@ -1,6 +1,7 @@
 //! What `sbatch`, `salloc` and `srun` share: the caller's process, messages, the watch on a job, `--test-only`.
 
 pub mod caller;
+pub mod export_file;
 pub mod het_components;
 pub mod job_watch;
 pub mod messages;

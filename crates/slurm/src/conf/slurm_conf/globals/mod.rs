@@ -43,6 +43,8 @@ pub struct Globals {
     pub private_data: PrivateData,
     pub return_to_service: u16,
     pub disable_root_jobs: bool,
+    /// How many nodes there may be, with those that are in no file; fewer than the file has: as many as that.
+    pub max_node_count: u32,
 }
 
 /// Numbers of jobs, and how many there may be.
@@ -195,6 +197,7 @@ impl Default for Globals {
             private_data: PrivateData::default(),
             return_to_service: 0,
             disable_root_jobs: false,
+            max_node_count: 0,
         }
     }
 }

@@ -1,10 +1,15 @@
 //! Each language's submit takes the other's file: `sluice apply` a batch script, `sbatch` a `.dstack.yml`.
 
+mod sbatch_options;
+
 use super::dstack::apply::{self, ApplyArgs};
 use super::dstack::confirm;
 use super::slurm::sbatch;
+use super::slurm::submit::messages::{print_error, unreachable};
 use super::verb::{VerbError, VerbResult};
+use ::slurm::option::Command;
 use model::fleet::MAIN_PROJECT;
+use sbatch_options::SbatchOptions;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -34,31 +39,34 @@ pub fn apply(args: ApplyArgs) -> VerbResult {
     Ok(sbatch::run_at(&words, &args.server))
 }
 
-/// `sbatch [--parsable] FILE`; `None` where that is no configuration.
+/// `sbatch [OPTIONS] FILE`; `None` where the file is no configuration.
 pub fn sbatch(args: &[String]) -> Option<ExitCode> {
-    let (is_parsable, args) = match args {
-        [first, rest @ ..] if first == "--parsable" => (true, rest),
-        all => (false, all),
+    if !args.iter().any(|word| is_configuration(word)) {
+        return None;
+    }
+    let options = match SbatchOptions::read(args)? {
+        Ok(options) => options,
+        Err(error) => return Some(failed(&error)),
     };
-    let file = args.first().filter(|file| is_configuration(file))?;
-    let submitted = match args {
-        [_] => apply::submit_file(file),
-        _ => Err(VerbError::Message(format!("{file}: a configuration takes no arguments"))),
-    };
+    let submitted = apply::submit_file(&options.file, &options.overrides);
     Some(match submitted {
-        Ok(job) if is_parsable => {
-            println!("{job}");
+        Ok((mut client, job)) => {
+            if let Some(line) = sbatch::submitted(job, &options.given) {
+                println!("{line}");
+            }
+            if options.given.wait {
+                let ended = sbatch::wait(&mut client, job);
+                return Some(ended.unwrap_or_else(|error| unreachable(Command::Sbatch, &error)));
+            }
             ExitCode::SUCCESS
         }
-        Ok(job) => {
-            println!("Submitted batch job {job}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            error.to_string().lines().for_each(|line| eprintln!("sbatch: error: {line}"));
-            ExitCode::FAILURE
-        }
+        Err(error) => failed(&error),
     })
+}
+
+fn failed(error: &VerbError) -> ExitCode {
+    error.to_string().lines().for_each(|line| print_error(Command::Sbatch, line));
+    ExitCode::FAILURE
 }
 
 fn is_configuration(file: &str) -> bool {

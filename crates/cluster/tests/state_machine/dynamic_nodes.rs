@@ -1,0 +1,183 @@
+//! Nodes that no configuration file names: brought by their agents, created and deleted.
+
+use crate::job_builder::{Ask, alice, ask, root};
+use crate::testbed::{World, config, node, world_with};
+use cluster::command::JoinAttempt;
+use cluster::{ClusterConfig, Command};
+use model::change::NodeChange;
+use model::node::{AdminState, NodeConfig, SlotState};
+use model::partition::{DynamicMembers, Partition};
+use model::power::PowerState;
+use model::reason::Refusal;
+use std::time::Duration;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// `n1` in `main`; `all` and `fast` take dynamic nodes in. There may be three nodes.
+fn open(config: &mut ClusterConfig) {
+    config.parameters.max_node_count = 3;
+    let mut all = Partition::over("all", vec!["n1".into()]);
+    all.dynamic_members.all = true;
+    let mut fast = Partition::over("fast", Vec::new());
+    fast.dynamic_members = DynamicMembers { all: false, features: vec!["fast".into()] };
+    config.partitions.extend([all, fast]);
+}
+
+fn join(w: &mut World, node: &str, dynamic: bool) -> Result<(), String> {
+    let attempt = JoinAttempt {
+        hash: "group000".into(),
+        fingerprint: format!("certificate of {node}"),
+        certificate_end: w.now + DAY,
+        node: Some(node.into()),
+        dynamic,
+    };
+    w.try_as(root(), Command::UseToken(attempt)).map(drop).map_err(|why| why.to_string())
+}
+
+fn issue(w: &mut World, pattern: &str) -> Result<(), Refusal> {
+    let (hash, pattern, expires) = ("group000".into(), pattern.to_owned(), w.now + DAY);
+    let command = Command::IssueGroupToken { hash, pattern, count: Some(99), expires };
+    w.try_as(root(), command).map(drop)
+}
+
+fn says(w: &mut World, said: &NodeConfig) {
+    w.run(Command::RegisterNode(Box::new(said.clone())));
+    w.hello(&said.name, &[]);
+}
+
+fn delete(w: &mut World, name: &str) -> Result<(), String> {
+    let command = Command::DeleteNodes { nodes: vec![name.into()] };
+    w.try_as(root(), command).map(drop).map_err(|why| why.to_string())
+}
+
+fn members<'w>(w: &'w World, partition: &str) -> Vec<&'w str> {
+    w.state.partition(partition).expect("it is there").nodes.iter().map(String::as_str).collect()
+}
+
+fn fast(name: &str) -> NodeConfig {
+    NodeConfig { features: vec!["fast".into()], ..node(name) }
+}
+
+fn in_fast() -> Ask {
+    ask().asking(|request| request.partitions = vec!["fast".into()])
+}
+
+#[track_caller]
+fn refused(said: Result<(), String>, words: &str) {
+    let said = said.expect_err("it is refused");
+    assert!(said.contains(words), "{said}");
+}
+
+#[test]
+fn node_joins_that_no_file_names_and_is_in_the_partitions_that_take_it_in() {
+    let mut w = world_with(1, open);
+    issue(&mut w, "d[1-9],n1").expect("a token though no file names them");
+    refused(join(&mut w, "d1", false), "not in the configuration");
+    refused(join(&mut w, "n1", true), "without --dynamic");
+    refused(join(&mut w, "x1", true), "does not fit");
+    join(&mut w, "d1", true).expect("it joins");
+    assert_eq!(w.state.nodes["d1"].slot, SlotState::Joining);
+    says(&mut w, &fast("d1"));
+    assert_eq!(w.state.nodes["d1"].config.cpus, 8);
+    assert_eq!((members(&w, "all"), members(&w, "fast")), (vec!["n1", "d1"], vec!["d1"]));
+    assert_eq!(members(&w, "main"), ["n1"]);
+    let job = w.started(in_fast()).job;
+    assert_eq!(w.nodes_of(job), ["d1"]);
+    join(&mut w, "d2", true).expect("it joins");
+    refused(join(&mut w, "d3", true), "MaxNodeCount, which is 3");
+    refused(join(&mut w, "d2", true), "sluice node rejoin d2");
+    w.restart();
+    assert_eq!(members(&w, "fast"), ["d1"]);
+}
+
+#[test]
+fn administrators_changes_of_a_dynamic_node_stay_until_its_agent_says_something_else() {
+    let mut w = world_with(1, open);
+    issue(&mut w, "d[1-9]").expect("a token");
+    join(&mut w, "d1", true).expect("it joins");
+    says(&mut w, &node("d1"));
+    assert!(members(&w, "fast").is_empty());
+    w.change_nodes(&["d1"], NodeChange::Features(vec!["fast".into()]));
+    w.change_nodes(&["d1"], NodeChange::Weight(7));
+    assert_eq!(members(&w, "fast"), ["d1"]);
+    says(&mut w, &node("d1"));
+    let mut again = config(&["n1"]);
+    open(&mut again);
+    again.parameters.kill_wait_s += 1;
+    w.run(Command::Configure(Box::new(again)));
+    assert_eq!(members(&w, "fast"), ["d1"], "after a hello and a new configuration");
+    assert_eq!(w.state.nodes["d1"].config.weight, 7);
+    assert_eq!(w.state.nodes["d1"].slot, SlotState::Up);
+
+    let busy = w.started(in_fast()).job;
+    let smaller = NodeConfig { cpus: 2, ..node("d1") };
+    says(&mut w, &smaller);
+    assert_eq!(w.state.nodes["d1"].config.cpus, 8, "not under a running job");
+    w.end(busy, 0);
+    says(&mut w, &smaller);
+    assert_eq!(w.state.nodes["d1"].config.cpus, 2);
+    assert!(members(&w, "fast").is_empty());
+}
+
+#[test]
+fn created_node_is_deleted_when_nothing_is_on_it_and_leaves_all_partitions() {
+    let mut w = world_with(1, open);
+    let create =
+        |names: &[&str]| Command::CreateNodes(names.iter().map(|name| fast(name)).collect());
+    assert_eq!(w.try_as(alice(), create(&["d1"])), Err(Refusal::AccessDenied));
+    for (wrong, words) in [
+        (&["n1"][..], "n1"),
+        (&["d1", "d1"], "d1"),
+        (&["d1", "d2", "d3"], "MaxNodeCount"),
+        (&["a,b"], "letters, digits"),
+        (&["all"], "not ALL"),
+    ] {
+        let said = w.try_as(root(), create(wrong)).expect_err("refused").to_string();
+        assert!(said.contains(words), "{said}");
+        assert!(w.state.dynamic_nodes.is_empty(), "{wrong:?}");
+    }
+    w.run(create(&["d1", "d2"]));
+    assert_eq!(members(&w, "fast"), ["d1", "d2"]);
+    let mut clash = config(&["n1", "d1"]);
+    open(&mut clash);
+    let said = w.try_as(root(), Command::Configure(Box::new(clash))).expect_err("a clash");
+    assert!(said.to_string().contains("scontrol delete nodename=d1"), "{said}");
+
+    let hash = "only-d1".to_owned();
+    let (nodes, expires) = (vec!["d1".to_owned()], w.now + DAY);
+    w.run(Command::IssueToken { hash: hash.clone(), nodes, expires });
+    w.hello("d1", &[]);
+    let job = w.started(in_fast()).job;
+    refused(delete(&mut w, "n1"), "not dynamic");
+    refused(delete(&mut w, "d1"), &format!("job {job} is on it"));
+    assert!(delete(&mut w, "d9").is_err());
+    let denied = w.try_as(alice(), Command::DeleteNodes { nodes: vec!["d2".into()] });
+    assert_eq!(denied, Err(Refusal::AccessDenied));
+    w.end(job, 0);
+    delete(&mut w, "d1").expect("nothing is on it");
+    assert_eq!((members(&w, "all"), members(&w, "fast")), (vec!["n1", "d2"], vec!["d2"]));
+    assert!(!w.state.nodes.contains_key("d1") && !w.state.tokens.contains_key(&hash));
+    w.restart();
+    assert!(!w.state.nodes.contains_key("d1"));
+    w.run(create(&["d1"]));
+}
+
+#[test]
+fn created_node_is_powered_down_in_a_cloud_and_out_of_service_until_its_agent_comes() {
+    let mut w = world_with(1, |config| {
+        open(config);
+        config.parameters.power.suspend_program = Some("/sbin/down".into());
+        config.parameters.power.resume_program = Some("/sbin/up".into());
+        config.parameters.power.suspend_time_s = Some(600);
+    });
+    let cloud = NodeConfig { cloud: true, ..fast("d1") };
+    let future = NodeConfig { initial: Some(AdminState::Future), ..node("d2") };
+    w.run(Command::CreateNodes(vec![cloud, future]));
+    assert_eq!(w.state.nodes["d1"].power, PowerState::PoweredDown);
+    assert_eq!(w.state.nodes["d2"].admin, Some(AdminState::Future));
+    let job = w.started(in_fast()).job;
+    assert_eq!(w.state.nodes["d1"].power, PowerState::PowerUpPending, "for job {job}");
+    // It stays as it was created: its agent only comes.
+    says(&mut w, &NodeConfig { cpus: 2, ..node("d2") });
+    assert_eq!((w.state.nodes["d2"].admin, w.state.nodes["d2"].config.cpus), (None, 8));
+}

@@ -1,0 +1,110 @@
+//! The lock of a state folder: held by the server and its keeper for as long as either lives, so that whoever asks knows a
+//! cluster that was stopped from one that restarts, and a copy of the folder from the folder.
+//!
+//! It is a lock of the open file description: a fork keeps it, an exec ends it, and looking at it takes nothing.
+//!
+//! `server.lock` is for every user to read, so every user could lock it and keep a server from starting. A second file,
+//! `server.own.lock`, which only its owner can open, therefore decides that one server runs at a time; a user who locks the first
+//! one makes commands wait a little longer, and nothing else.
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+pub const FILE: &str = "server.lock";
+/// The file that only the server's side can open.
+pub const OWN_FILE: &str = "server.own.lock";
+
+/// What the file says after a stop in order.
+const STOPPED: &str = "stopped\n";
+
+/// Takes the lock on an opened file. `None` if another process has it.
+pub fn take(file: File) -> io::Result<Option<File>> {
+    lock(&file).map(|is_taken| is_taken.then_some(file))
+}
+
+/// Shows on an opened `server.lock` that a server runs.
+pub fn show(file: File) -> io::Result<File> {
+    lock(&file)?;
+    file.set_len(0).map(|()| file)
+}
+
+fn lock(file: &File) -> io::Result<bool> {
+    match fcntl(file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_WRLCK))) {
+        Ok(_) => Ok(true),
+        Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Writes into an opened `server.lock` that the cluster was stopped.
+pub fn note_stop(mut file: &File) -> io::Result<()> {
+    file.set_len(0)?;
+    file.write_all(STOPPED.as_bytes())
+}
+
+/// Whether the folder has a lock that nobody holds. A server of an earlier version made none.
+pub fn is_free(state: &Path) -> bool {
+    File::open(state.join(FILE)).is_ok_and(|file| !is_held(&file))
+}
+
+/// Whether the cluster of this folder was stopped, and nothing will start it again by itself.
+pub fn is_stopped(state: &Path) -> bool {
+    let Ok(mut file) = File::open(state.join(FILE)) else { return false };
+    let mut said = String::new();
+    let read = (&mut file).take(STOPPED.len() as u64).read_to_string(&mut said);
+    read.is_ok() && said == STOPPED && !is_held(&file)
+}
+
+fn is_held(file: &File) -> bool {
+    let mut found = whole_file(libc::F_RDLCK);
+    // A file system without such locks counts as held: the command waits as for a restart.
+    match fcntl(file, FcntlArg::F_OFD_GETLK(&mut found)) {
+        Ok(_) => found.l_type != libc::F_UNLCK as libc::c_short,
+        Err(_) => true,
+    }
+}
+
+fn whole_file(kind: libc::c_int) -> libc::flock {
+    libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::OpenOptions;
+
+    #[test]
+    fn lock_is_seen_while_it_is_held_and_a_copy_of_the_folder_has_none() {
+        let (state, copy) = (tempfile::tempdir().expect("a"), tempfile::tempdir().expect("b"));
+        let open = || {
+            let mut options = OpenOptions::new();
+            options.create(true).append(true).read(true).open(state.path().join(FILE))
+        };
+        assert!(!is_free(state.path()) && !is_stopped(state.path()), "there is none");
+        let held = show(open().expect("a file")).expect("locks");
+        assert!(take(open().expect("a file")).expect("locks").is_none(), "a second");
+        assert!(!is_free(state.path()));
+        std::fs::copy(state.path().join(FILE), copy.path().join(FILE)).expect("a copy");
+        assert!(is_free(copy.path()), "the copy is nobody's");
+        note_stop(&held).expect("noted");
+        assert!(!is_stopped(state.path()), "it is held still");
+        drop(held);
+        assert!(is_stopped(state.path()) && is_free(state.path()));
+        // A user who may only read it holds it: the server shows itself all the same.
+        let reader = File::open(state.path().join(FILE)).expect("a file");
+        fcntl(&reader, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_RDLCK))).expect("a lock");
+        let again = show(open().expect("a file")).expect("shown");
+        drop((again, reader));
+        assert!(!is_stopped(state.path()), "a server that died is waited for");
+    }
+}

@@ -1,0 +1,216 @@
+//! What becomes of each option: it acts, is so anyway, has no meaning here and a note says so, or is refused. Options without a row
+//! act.
+
+use crate::option::command::{Command, Commands};
+use crate::option::key::{OptionKey as K, TriggerEvent as E};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    Acts,
+    /// What it asks for is so without it.
+    AlwaysSo(&'static str),
+    /// It changes nothing, and a note says so; why nothing is missed.
+    NoMeaning(&'static str),
+    /// The command is refused; what to do instead.
+    Refused(&'static str),
+}
+
+impl Verdict {
+    /// The word of docs/slurm-options.md.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Acts => "acts",
+            Self::AlwaysSo(_) => "is so anyway",
+            Self::NoMeaning(_) => "no meaning here",
+            Self::Refused(_) => "refused",
+        }
+    }
+
+    pub fn why(self) -> &'static str {
+        match self {
+            Self::Acts => "",
+            Self::AlwaysSo(why) | Self::NoMeaning(why) | Self::Refused(why) => why,
+        }
+    }
+}
+
+use Verdict::{AlwaysSo, NoMeaning, Refused};
+
+const BATCH: Commands = Commands::only(Command::Sbatch);
+const RUN: Commands = Commands::only(Command::Srun);
+const ALLOC: Commands = Commands::only(Command::Salloc);
+const SUBMIT: Commands = BATCH.and(RUN).and(ALLOC);
+const BCAST: Commands = Commands::only(Command::Sbcast);
+const REPORT: Commands = Commands::only(Command::Sreport);
+const TRIGGER: Commands = Commands::only(Command::Strigger);
+const CANCEL: Commands = Commands::only(Command::Scancel);
+const CONTROL: Commands = Commands::only(Command::Scontrol);
+const LISTS: Commands = Commands::only(Command::Squeue)
+    .and(Commands::only(Command::Sinfo))
+    .and(Commands::only(Command::Sprio))
+    .and(Commands::only(Command::Sshare))
+    .and(Commands::only(Command::Sstat))
+    .and(Commands::only(Command::Sacct))
+    .and(Commands::only(Command::Sattach))
+    .and(Commands::only(Command::Sacctmgr))
+    .and(CONTROL)
+    .and(TRIGGER);
+
+const THIS_CLUSTER: &str = "there is one cluster, this one";
+const ONE_CLUSTER: Verdict = NoMeaning(THIS_CLUSTER);
+const NOT_HIDDEN: &str = "partitions are hidden from nobody";
+const OF_BCAST: Verdict = NoMeaning("it is for --bcast, which is refused");
+const OF_STEPS: Verdict =
+    NoMeaning("the command of salloc runs beside the allocation: give it to srun");
+const NO_COMMAND: Verdict = Refused("the whole command is not supported yet");
+
+/// Not formatted by rustfmt: a row is one line.
+#[rustfmt::skip]
+const ROWS: &[(Commands, K, Verdict)] = &[
+    // Jobs.
+    (SUBMIT, K::Batch, NoMeaning("the script runs on the first node")),
+    (SUBMIT, K::BurstBuffer, NoMeaning("there are no burst buffers")),
+    (SUBMIT, K::BurstBufferFile, NoMeaning("there are no burst buffers")),
+    (SUBMIT, K::ClusterConstraint, ONE_CLUSTER),
+    (SUBMIT, K::ContainerEntrypointLog, NoMeaning("what an entrypoint prints is in the job's output")),
+    (SUBMIT, K::Context, NoMeaning("SELinux contexts are not set")),
+    (SUBMIT, K::CoreSpec, NoMeaning("AllowSpecResourcesUsage is off")),
+    (SUBMIT, K::ThreadSpec, NoMeaning("AllowSpecResourcesUsage is off")),
+    (SUBMIT, K::DelayBoot, NoMeaning("nodes are not rebooted for features")),
+    (SUBMIT, K::GetUserEnv, NoMeaning("a job has its submitter's environment; `bash -l` in the script has the login's")),
+    (SUBMIT, K::GpuFreq, NoMeaning("GPUs keep the frequencies of their driver")),
+    (SUBMIT, K::McsLabel, NoMeaning("there are no MCS labels")),
+    (SUBMIT, K::Network, NoMeaning("jobs have the networks of their nodes; there is no switch plugin")),
+    (BATCH.and(ALLOC), K::NoKill, NoMeaning("a job is requeued or ends when one of its nodes fails")),
+    (RUN, K::NoKill, Refused("a step ends when one of its nodes fails")),
+    (SUBMIT, K::NtasksPerTres, NoMeaning("--ntasks-per-gpu says it")),
+    (SUBMIT, K::Power, NoMeaning("power is managed for nodes and not for jobs")),
+    (SUBMIT, K::Profile, NoMeaning("profiles are not recorded; sstat and sacct have what was used")),
+    (SUBMIT, K::Reboot, Refused("nodes are rebooted by `scontrol reboot`")),
+    (SUBMIT, K::Verbose, NoMeaning("nothing more is said")),
+    (BATCH.and(ALLOC), K::WaitAllNodes, AlwaysSo("a job begins when all its nodes are ready")),
+    (RUN.and(ALLOC), K::X11, Refused("X11 is not forwarded; `ssh -X` into the job is not either")),
+    (ALLOC, K::Container, OF_STEPS),
+    (ALLOC, K::ContainerEntrypoint, OF_STEPS),
+    (ALLOC, K::NoContainerEntrypoint, OF_STEPS),
+    (ALLOC, K::ContainerEnv, OF_STEPS),
+    (ALLOC, K::ContainerImage, OF_STEPS),
+    (ALLOC, K::ContainerMountHome, OF_STEPS),
+    (ALLOC, K::NoContainerMountHome, OF_STEPS),
+    (ALLOC, K::ContainerMounts, OF_STEPS),
+    (ALLOC, K::ContainerName, OF_STEPS),
+    (ALLOC, K::ContainerReadonly, OF_STEPS),
+    (ALLOC, K::ContainerRemapRoot, OF_STEPS),
+    (ALLOC, K::NoContainerRemapRoot, OF_STEPS),
+    (ALLOC, K::ContainerWorkdir, OF_STEPS),
+    (ALLOC, K::ContainerWritable, OF_STEPS),
+    // Steps.
+    (RUN, K::AccelBind, NoMeaning("--gpu-bind says how tasks are bound to GPUs")),
+    (RUN, K::Bcast, Refused("copy the program to a folder that the nodes share")),
+    (RUN, K::BcastExclude, OF_BCAST),
+    (RUN, K::Compress, OF_BCAST),
+    (RUN, K::SendLibs, OF_BCAST),
+    (RUN, K::DebuggerTest, NoMeaning("debuggers are not waited for")),
+    (RUN, K::Gid, Refused("a step runs as its job's owner")),
+    (RUN, K::Interactive, NoMeaning("salloc makes that step by itself")),
+    (RUN, K::Licenses, Refused("licences are the job's: name them where it is made")),
+    (RUN, K::MsgTimeout, NoMeaning("srun waits for nodes for as long as the server does")),
+    (RUN, K::NoAllocate, Refused("processes run in allocations alone")),
+    (RUN, K::PreserveEnv, Refused("options of the command line win over the environment")),
+    (RUN, K::ResvPorts, NoMeaning("no ports are reserved: no MPI here asks for them")),
+    (RUN, K::SlurmdDebug, NoMeaning("SLUICE_LOG sets how much an agent says")),
+    (RUN, K::SpreadJob, Refused("-N says how many nodes a step has")),
+    (RUN, K::Threads, NoMeaning("the server launches steps, on all nodes at once")),
+    (RUN, K::Whole, AlwaysSo("a step has the whole of its job's nodes unless --exact says otherwise")),
+    // Lists.
+    (LISTS.and(CANCEL), K::Clusters, ONE_CLUSTER),
+    (LISTS.and(CANCEL), K::Federation, AlwaysSo(THIS_CLUSTER)),
+    (LISTS.and(CANCEL), K::Local, AlwaysSo(THIS_CLUSTER)),
+    (LISTS.and(CANCEL), K::Sibling, ONE_CLUSTER),
+    (LISTS, K::AllClusters, AlwaysSo(THIS_CLUSTER)),
+    (LISTS, K::Hide, NoMeaning(NOT_HIDDEN)),
+    (LISTS, K::Noconvert, AlwaysSo("units are not converted")),
+    (LISTS, K::Verbose, NoMeaning("nothing more is said")),
+    (Commands::only(Command::Squeue), K::All, AlwaysSo(NOT_HIDDEN)),
+    (CONTROL, K::All, AlwaysSo(NOT_HIDDEN)),
+    (Commands::only(Command::Sdiag), K::All, AlwaysSo("all is shown")),
+    (Commands::only(Command::Squeue), K::ArrayUnique, AlwaysSo("the waiting tasks of an array are one line")),
+    (Commands::only(Command::Sacct), K::UseLocalUid, AlwaysSo("users are known by their names")),
+    (Commands::only(Command::Sattach), K::DebuggerTest, NoMeaning("debuggers are not waited for")),
+    (CANCEL, K::Wckey, Refused("name the jobs, or filter otherwise")),
+    (CANCEL, K::Ctld, AlwaysSo("signals always go through the server")),
+    (CANCEL, K::Hurry, NoMeaning("there are no burst buffers to stage out")),
+    (CONTROL, K::Future, NoMeaning("nodes of State=FUTURE are shown by `scontrol show node NAME`")),
+    (CONTROL, K::AsUser, NoMeaning("a change is made as whoever calls")),
+    (CONTROL, K::Quiet, AlwaysSo("nothing is said that --quiet would leave out")),
+    (TRIGGER, K::Quiet, AlwaysSo("nothing is said that --quiet would leave out")),
+    // Events that no trigger is set for.
+    (TRIGGER, K::TriggerEvent(E::BurstBuffer), Refused("there are no burst buffers")),
+    (TRIGGER, K::TriggerEvent(E::FrontEnd), Refused("there are no front ends")),
+    (TRIGGER, K::TriggerEvent(E::PrimarySlurmctldFailure), Refused("a server that failed runs no program; its service manager does")),
+    (TRIGGER, K::TriggerEvent(E::PrimarySlurmctldResumedOperation), Refused("the service manager knows")),
+    (TRIGGER, K::TriggerEvent(E::PrimarySlurmctldResumedControl), Refused("there is one server")),
+    (TRIGGER, K::TriggerEvent(E::PrimarySlurmctldAcctBufferFull), Refused("/metrics has the books' backlog")),
+    (TRIGGER, K::TriggerEvent(E::BackupSlurmctldFailure), Refused("there is one server")),
+    (TRIGGER, K::TriggerEvent(E::BackupSlurmctldResumedOperation), Refused("there is one server")),
+    (TRIGGER, K::TriggerEvent(E::BackupSlurmctldAssumedControl), Refused("there is one server")),
+    (TRIGGER, K::TriggerEvent(E::PrimarySlurmdbdFailure), Refused("the books are a part of the server")),
+    (TRIGGER, K::TriggerEvent(E::PrimarySlurmdbdResumedOperation), Refused("the books are a part of the server")),
+    (TRIGGER, K::TriggerEvent(E::PrimaryDatabaseFailure), Refused("the books are a part of the server")),
+    (TRIGGER, K::TriggerEvent(E::PrimaryDatabaseResumedOperation), Refused("the books are a part of the server")),
+    (TRIGGER, K::TriggerEvent(E::Reconfig), Refused("the log says `configuration changed`")),
+];
+
+/// What becomes of this option of this command.
+pub fn verdict(command: Command, key: K) -> Verdict {
+    let is_about_itself = matches!(key, K::Help | K::Usage | K::Version);
+    if (BCAST.contains(command) || REPORT.contains(command)) && !is_about_itself {
+        return NO_COMMAND;
+    }
+    let row = ROWS.iter().find(|(commands, of, _)| *of == key && commands.contains(command));
+    row.map_or(Verdict::Acts, |(_, _, verdict)| *verdict)
+}
+
+/// `--gpu-freq has no meaning here: …`; `None` for an option that acts or is refused, or whose own words say it.
+pub fn note(command: Command, key: K) -> Option<String> {
+    // Slurm has a line for the first two, which is printed instead; to ask for more words changes nothing else.
+    if matches!(key, K::CoreSpec | K::ThreadSpec | K::Verbose) {
+        return None;
+    }
+    match verdict(command, key) {
+        Verdict::NoMeaning(why) => {
+            let name = super::long_name(command, key);
+            Some(format!("note: --{name} has no meaning here: {why}"))
+        }
+        Verdict::Acts | Verdict::AlwaysSo(_) | Verdict::Refused(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::option::table::options;
+
+    #[test]
+    fn every_row_is_about_an_option_of_its_commands() {
+        let unknown: Vec<K> = ROWS
+            .iter()
+            .filter(|(commands, key, _)| {
+                let of = Command::ALL.into_iter().filter(|command| commands.contains(*command));
+                !of.into_iter().any(|command| options(command).any(|spec| spec.key == *key))
+            })
+            .map(|(_, key, _)| *key)
+            .collect();
+        assert_eq!(unknown, []);
+    }
+
+    #[test]
+    fn an_option_without_meaning_is_named_with_the_reason() {
+        assert_eq!(
+            note(Command::Sbatch, K::GpuFreq).as_deref(),
+            Some("note: --gpu-freq has no meaning here: GPUs keep the frequencies of their driver")
+        );
+        assert_eq!(note(Command::Sbatch, K::Mem), None);
+        assert_eq!(note(Command::Sbatch, K::CoreSpec), None);
+    }
+}
