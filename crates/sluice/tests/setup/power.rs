@@ -200,7 +200,8 @@ fn up_resume_program_is_called_once_the_file_of_its_jobs_can_be_written() {
     let mut up = PowerCluster::up("ResumeTimeout=80\n");
     let server = up.cluster().state().join("server");
     let (folder, away) = (server.join("resume"), server.join("resume.away"));
-    std::fs::rename(&folder, &away).unwrap();
+    // The sender makes it once the server answers.
+    until("the folder is there", || std::fs::rename(&folder, &away).ok());
     // No file can be made in what is no folder, as on a disk that is full.
     std::fs::write(&folder, "").unwrap();
     let job = up.cluster().submit(&["-p", "cloud", "-o", "job.out", "--wrap", "echo ran"]);
