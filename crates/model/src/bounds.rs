@@ -73,6 +73,8 @@ pub const USER_DEPENDENCIES: Bound = items(
     100_000,
     "",
 );
+pub const ALL_DEPENDENCIES: Bound =
+    items("the same of all jobs, an eighth of it for root and operators", 2_000_000, "");
 pub const RUN_NAMES: Bound = items("runs to stop or delete in one call", 1000, "");
 pub const SECRET_VARIABLES: Bound = items("variables of a job with secrets", 1000, "");
 pub const PROJECT_MEMBERS: Bound = items("members of a project", 1000, "");
@@ -149,6 +151,7 @@ pub const ALL: &[Bound] = &[
     ARRAY_RANGES,
     DEPENDENCY_ITEMS,
     USER_DEPENDENCIES,
+    ALL_DEPENDENCIES,
     RUN_NAMES,
     SECRET_VARIABLES,
     PROJECT_MEMBERS,
