@@ -225,6 +225,20 @@ impl BookReader {
         query::run(&self.connection, filter)
     }
 
+    /// The entries of all attempts that the filter may want, for [`BookReader::records`]: a long answer is read in parts.
+    pub fn entries(&self, filter: &HistoryFilter) -> Result<Vec<i64>, BooksError> {
+        query::entries(&self.connection, filter)
+    }
+
+    /// The records of these entries that the filter wants.
+    pub fn records(
+        &self,
+        filter: &HistoryFilter,
+        entries: &[i64],
+    ) -> Result<Vec<JobRecord>, BooksError> {
+        query::records(&self.connection, filter, entries)
+    }
+
     /// What was done beside the jobs, a page of it: the newest whose number is below `before`, the newest first.
     /// `shown_to`: only what this user did, and what became of nodes.
     pub fn activities(

@@ -15,6 +15,24 @@ pub fn activity_history(
 ) -> Result<Vec<Activity>, Refusal> {
     let is_shown_all = Viewer::new(&shared.read(), by).is_shown_whole_audit();
     let shown_to = (!is_shown_all).then_some(by.name.as_str());
+    let mut found = booked(shared, filter, shown_to)?;
+    let state = shared.read();
+    let viewer = Viewer::new(&state, by);
+    found.retain(|activity| viewer.audited(activity));
+    // Who drained a node is not told to whom users are private.
+    for activity in &mut found {
+        activity.actor.take_if(|actor| !viewer.user(actor));
+    }
+    Ok(found)
+}
+
+/// The activities that the filter wants, the oldest first, whoever is to be shown them; with `shown_to` only what this user did, and
+/// what became of nodes.
+pub fn booked(
+    shared: &Shared,
+    filter: &ActivityFilter,
+    shown_to: Option<&str>,
+) -> Result<Vec<Activity>, Refusal> {
     let mut found: Vec<Activity> = Vec::new();
     while found.len() < ACTIVITIES_MAX {
         let before = found.last().map(|oldest| oldest.number);
@@ -31,12 +49,5 @@ pub fn activity_history(
         }
     }
     found.reverse();
-    let state = shared.read();
-    let viewer = Viewer::new(&state, by);
-    found.retain(|activity| viewer.audited(activity));
-    // Who drained a node is not told to whom users are private.
-    for activity in &mut found {
-        activity.actor.take_if(|actor| !viewer.user(actor));
-    }
     Ok(found)
 }

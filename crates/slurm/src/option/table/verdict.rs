@@ -54,6 +54,7 @@ const LISTS: Commands = Commands::only(Command::Squeue)
     .and(Commands::only(Command::Sattach))
     .and(Commands::only(Command::Sacctmgr))
     .and(CONTROL)
+    .and(REPORT)
     .and(TRIGGER);
 
 const THIS_CLUSTER: &str = "there is one cluster, this one";
@@ -123,6 +124,8 @@ const ROWS: &[(Commands, K, Verdict)] = &[
     (RUN, K::Threads, NoMeaning("the server launches steps, on all nodes at once")),
     (RUN, K::Whole, AlwaysSo("a step has the whole of its job's nodes unless --exact says otherwise")),
     // Lists.
+    (REPORT, K::Immediate, NoMeaning("a report changes nothing")),
+    (REPORT, K::Quiet, AlwaysSo("nothing is said that --quiet would leave out")),
     (LISTS.and(CANCEL), K::Clusters, ONE_CLUSTER),
     (LISTS.and(CANCEL), K::Federation, AlwaysSo(THIS_CLUSTER)),
     (LISTS.and(CANCEL), K::Local, AlwaysSo(THIS_CLUSTER)),
@@ -164,7 +167,7 @@ const ROWS: &[(Commands, K, Verdict)] = &[
 /// What becomes of this option of this command.
 pub fn verdict(command: Command, key: K) -> Verdict {
     let is_about_itself = matches!(key, K::Help | K::Usage | K::Version);
-    if (BCAST.contains(command) || REPORT.contains(command)) && !is_about_itself {
+    if BCAST.contains(command) && !is_about_itself {
         return NO_COMMAND;
     }
     let row = ROWS.iter().find(|(commands, of, _)| *of == key && commands.contains(command));
