@@ -11,6 +11,7 @@ use model::attempt::EndCause;
 use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
 use model::container::ContainerNetwork;
 use model::cpu_frequency::CpuFrequency;
+use model::dynamic_node::FutureMachine;
 use model::health::HealthSource;
 use model::id::{AttemptId, JobId, RunId, StepId};
 use model::node::{NodeConfig, NodeFacts};
@@ -268,6 +269,8 @@ pub struct JoinAttempt {
     pub node: Option<String>,
     /// It may be a node that no configuration file names.
     pub dynamic: bool,
+    /// It is to be a node with `State=FUTURE` that it is like.
+    pub future: Option<Box<FutureMachine>>,
 }
 
 /// A fleet as it is asked for. Nothing is known yet of its hosts.

@@ -46,6 +46,9 @@ pub enum Event {
         term: u64,
         next_job: u32,
         at: Timestamp,
+        /// Jobs of the backup start before all nodes have said what they run.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        start_at_once: bool,
     },
     /// The end of the journal is gone: what happened in it is not known. A server took over, as with [`Event::TermStarted`];
     /// ids below `next_job` and numbers of activities up to `activities` may have been given out.

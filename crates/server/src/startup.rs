@@ -47,6 +47,7 @@ use crate::writer::thread::WriterThread;
 use crate::writer::{books, collect, lost_history, tick};
 use cluster::token::{ADMIN_TOKEN, TokenStatus, UserToken};
 use cluster::{ClusterConfig, Command};
+use model::hostlist;
 use model::node::{AdminState, SlotState};
 use model::principal::Role;
 use russh::keys::PrivateKey;
@@ -379,6 +380,14 @@ async fn prepare(
     shared.writer.run(Command::StartTerm { term }, me()).await.map_err(refused)?;
     let config = Command::Configure(Box::new(options.config.clone()));
     shared.writer.run(config, me()).await.map_err(refused)?;
+    let awaited = shared.read().restore_wait.clone();
+    if let Some(wait) = awaited {
+        let nodes: Vec<String> = wait.nodes.into_iter().collect();
+        tracing::warn!(
+            nodes = hostlist::compress(&nodes),
+            "jobs of before the restore start when these nodes have connected, or are down"
+        );
+    }
     let hash = token::hash(&options.admin_token);
     // The file says which token is the administrator's: one that was replaced there is refused from now on.
     let known = shared.read().user_tokens.get(&hash).cloned();

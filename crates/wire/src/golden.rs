@@ -7,8 +7,8 @@ use crate::diagnostics::{DiagnosticsView, PlanCounts};
 use crate::explain::{ExpectedStart, WaitView};
 use crate::fleet::{FleetConfiguration, FleetHostState, FleetHostView, FleetView};
 use crate::link::{
-    Hello, JoinRequest, NodeHello, NodeSsh, RefusedOrder, SpooledAttempt, ToAgent, ToServer,
-    Welcome,
+    Hello, JoinRequest, NodeHello, NodeSsh, RefusedOrder, Renewal, SignedRenewal, SpooledAttempt,
+    ToAgent, ToServer, Welcome,
 };
 use crate::order::{Action, EndOrder, Order, SignalOrder, SignedOrder};
 use crate::report::{AttemptEnd, Report, ReportEvent};
@@ -177,8 +177,17 @@ fn machines_and_how_they_join_keep_their_names() {
         r#"{"renew":{"certificate_request":"c"}}"#,
     );
     travels(
-        &ToAgent::Renewed { certificate: "c".into(), expires: Timestamp(9) },
+        &ToAgent::Renewed { certificate: "c".into(), expires: Timestamp(9), proof: None },
         r#"{"renewed":{"certificate":"c","expires":9}}"#,
+    );
+    let proof = Some(SignedRenewal { body: "b".into(), signature: "s".into() });
+    travels(
+        &ToAgent::Renewed { certificate: "c".into(), expires: Timestamp(9), proof },
+        r#"{"renewed":{"certificate":"c","expires":9,"proof":{"body":"b","signature":"s"}}}"#,
+    );
+    travels(
+        &Renewal { former: "f".into(), renewed: "r".into(), expires: Timestamp(9) },
+        r#"{"former":"f","renewed":"r","expires":9}"#,
     );
 }
 
@@ -473,6 +482,7 @@ fn messages_of_the_agent_link_keep_their_names() {
         certificate_request: "PEM".into(),
         node: None,
         dynamic: false,
+        future: None,
     };
     travels(
         &ToServer::Join(join.clone()),
@@ -490,7 +500,8 @@ fn messages_of_the_agent_link_keep_their_names() {
         device_change: None,
         dynamic: None,
     };
-    let hello = Hello { version: 1, program: "sluice 1".into(), nodes: vec![node], more: false };
+    let (program, renewals) = ("sluice 1".into(), Vec::new());
+    let hello = Hello { version: 1, program, nodes: vec![node], more: false, renewals };
     let json = serde_json::to_value(ToServer::Hello(hello)).unwrap();
     let attempts = &json["hello"]["nodes"][0]["attempts"];
     assert_eq!(attempts.to_string(), r#"[{"alive":true,"attempt":{"job":12,"number":1}}]"#);

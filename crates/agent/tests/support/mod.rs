@@ -98,6 +98,7 @@ impl Cluster {
             client_socket: None,
             booted_now: false,
             dynamic: None,
+            future: None,
             gres_of: Box::new(|_| Vec::new()),
         };
         // SAFETY: the child runs the agent and never returns into the test.

@@ -26,6 +26,7 @@ impl State {
             if !names.insert(&node.name) || self.agents.contains_key(&node.name) {
                 return Err(exists(&node.name));
             }
+            self.check_switch(node)?;
         }
         self.check_room_for_nodes(nodes.len())?;
         let created = |node: &NodeConfig| DynamicNode {
@@ -133,6 +134,20 @@ impl State {
             return Err(exists(name));
         }
         Ok(())
+    }
+
+    /// Refuses a node that names a switch which topology.conf does not have, or which has no nodes.
+    fn check_switch(&self, node: &NodeConfig) -> Result<(), Refusal> {
+        let takes_nodes =
+            |name: &String| self.config.topology.as_ref().is_some_and(|t| t.takes_nodes(name));
+        match node.topology.as_ref().filter(|name| !takes_nodes(name)) {
+            None => Ok(()),
+            Some(name) => Err(Refusal::InvalidValue {
+                what: "Topology".into(),
+                value: name.clone(),
+                expected: "a switch or block of topology.conf to which nodes are connected".into(),
+            }),
+        }
     }
 
     /// How many dynamic nodes there may be beside those that there are.

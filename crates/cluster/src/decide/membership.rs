@@ -6,7 +6,9 @@ use crate::event::Event;
 use crate::membership::{JoinGroup, JoinMethod, JoinRecord};
 use crate::state::State;
 use crate::token::JoinToken;
+use model::dynamic_node::FutureMachine;
 use model::hostlist;
+use model::node::{AdminState, NodeConfig};
 use model::reason::Refusal;
 use model::time::Timestamp;
 use std::time::Duration;
@@ -29,7 +31,15 @@ impl State {
             Some(group) => {
                 let (node, brought) = self.fitting_node(group, token, join, context)?;
                 events.extend(brought);
+                if join.future.is_some() {
+                    let node = node.clone();
+                    events.push(Event::NodeAdmin { node, admin: None, reason: None });
+                }
                 (vec![node], JoinMethod::Group)
+            }
+            None if join.future.is_some() => {
+                let why = "a machine that is any FUTURE node joins with the file of a pattern";
+                return Err(Refusal::Other(why.into()));
             }
             None if token.expires <= context.now => return Err(unknown()),
             None => {
@@ -64,7 +74,11 @@ impl State {
     ) -> Result<(String, Option<Event>), Refusal> {
         let refused = |why: String| Err(Refusal::Other(why));
         let pattern = &group.pattern;
-        let Some(node) = &join.node else {
+        let chosen = match &join.future {
+            Some(machine) => Some(self.future_node(pattern, machine, context)?),
+            None => join.node.clone(),
+        };
+        let Some(node) = &chosen else {
             return refused(format!(
                 "the join file is for {pattern}: the agent must say which node it is"
             ));
@@ -109,6 +123,32 @@ impl State {
         }
         let brought = if is_known { None } else { Some(self.node_brought(node, context)?) };
         Ok((node.clone(), brought))
+    }
+
+    /// The first FUTURE node of a pattern that this machine is like, and that no other has become.
+    fn future_node(
+        &self,
+        pattern: &str,
+        machine: &FutureMachine,
+        context: &Context,
+    ) -> Result<String, Refusal> {
+        let is_free = |name: &str| {
+            hostlist::contains(pattern, name)
+                && !self.has_live_certificate(name, context.now)
+                && !self.shut_out.contains(name)
+        };
+        let mut future =
+            self.nodes.iter().filter(|(_, node)| node.admin == Some(AdminState::Future));
+        let found = future.find(|(name, node)| machine.is_like(&node.config) && is_free(name));
+        found.map(|(name, _)| name.clone()).ok_or_else(|| {
+            let NodeConfig { cpus, sockets, cores_per_socket, threads_per_core, memory, .. } =
+                &machine.detected;
+            Refusal::Other(format!(
+                "no FUTURE node of {pattern} is like this machine: CPUs={cpus} Sockets={sockets} \
+                 CoresPerSocket={cores_per_socket} ThreadsPerCore={threads_per_core} RealMemory={}",
+                memory.mib()
+            ))
+        })
     }
 
     /// A new certificate for an agent that has proven the one it has. Both are good until the next renewal.

@@ -3,12 +3,16 @@
 use crate::job_builder::{Ask, alice, ask, root};
 use crate::testbed::{World, config, node, world_with};
 use cluster::command::JoinAttempt;
-use cluster::{ClusterConfig, Command};
+use cluster::{ClusterConfig, Command, Reply};
+use model::amount::Bytes;
 use model::change::NodeChange;
+use model::dynamic_node::FutureMachine;
 use model::node::{AdminState, NodeConfig, SlotState};
 use model::partition::{DynamicMembers, Partition};
 use model::power::PowerState;
 use model::reason::Refusal;
+use model::topology::{Switch, Topology};
+use std::sync::Arc;
 use std::time::Duration;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -30,6 +34,7 @@ fn join(w: &mut World, node: &str, dynamic: bool) -> Result<(), String> {
         certificate_end: w.now + DAY,
         node: Some(node.into()),
         dynamic,
+        future: None,
     };
     w.try_as(root(), Command::UseToken(attempt)).map(drop).map_err(|why| why.to_string())
 }
@@ -180,4 +185,77 @@ fn created_node_is_powered_down_in_a_cloud_and_out_of_service_until_its_agent_co
     // It stays as it was created: its agent only comes.
     says(&mut w, &NodeConfig { cpus: 2, ..node("d2") });
     assert_eq!((w.state.nodes["d2"].admin, w.state.nodes["d2"].config.cpus), (None, 8));
+}
+
+#[test]
+fn dynamic_node_is_on_the_switch_that_it_names() {
+    let switch = |name: &str, nodes: &[&str], switches: &[&str]| Switch {
+        name: name.into(),
+        nodes: nodes.iter().map(|node| (*node).to_owned()).collect(),
+        switches: switches.iter().map(|name| (*name).to_owned()).collect(),
+        ..Switch::default()
+    };
+    let switches = vec![switch("s1", &["n1"], &[]), switch("top", &[], &["s1"])];
+    let mut w = world_with(1, |config| {
+        open(config);
+        config.topology = Some(Arc::new(Topology { switches, ..Topology::default() }));
+    });
+    let on = |name: &str, switch: &str| NodeConfig { topology: Some(switch.into()), ..node(name) };
+    let create = |w: &mut World, node: NodeConfig| {
+        let created = w.try_as(root(), Command::CreateNodes(vec![node]));
+        created.map(drop).map_err(|why| why.to_string())
+    };
+    for wrong in ["s9", "top"] {
+        refused(create(&mut w, on("d1", wrong)), "a switch or block of topology.conf");
+    }
+    let address = |w: &World, node: &str| w.state.topology().expect("a topology").address(node).0;
+    assert_eq!(address(&w, "d1"), "d1");
+    create(&mut w, on("d1", "s1")).expect("created");
+    assert_eq!((address(&w, "d1"), address(&w, "n1")), ("top.s1.d1".into(), "top.s1.n1".into()));
+    let view = cluster::view::view(&w.state, w.now);
+    assert_eq!(view.topology, w.state.topology(), "the scheduler is shown the same");
+
+    // What an agent says of a switch that is not there is passed over: its node is on none.
+    issue(&mut w, "d[1-9]").expect("a token");
+    join(&mut w, "d2", true).expect("brought");
+    says(&mut w, &on("d2", "s9"));
+    assert_eq!(address(&w, "d2"), "d2");
+    says(&mut w, &on("d2", "s1"));
+    assert_eq!(address(&w, "d2"), "top.s1.d2");
+    delete(&mut w, "d1").expect("deleted");
+    assert_eq!(address(&w, "d1"), "d1");
+}
+
+#[test]
+fn machine_becomes_the_first_future_node_that_it_is_like() {
+    let mut w = world_with(1, open);
+    let future = |name: &str, cpus| NodeConfig {
+        initial: Some(AdminState::Future),
+        ..NodeConfig::plain(name, cpus, Bytes::from_gib(1))
+    };
+    w.run(Command::CreateNodes(vec![future("f1", 64), future("f2", 8)]));
+    issue(&mut w, "f[1-9]").expect("a token");
+    let become_one = |w: &mut World, fingerprint: &str| {
+        let machine = FutureMachine { detected: node("host7"), feature: None };
+        let attempt = JoinAttempt {
+            hash: "group000".into(),
+            fingerprint: fingerprint.into(),
+            certificate_end: w.now + DAY,
+            node: Some("host7".into()),
+            dynamic: false,
+            future: Some(Box::new(machine)),
+        };
+        w.try_as(root(), Command::UseToken(attempt)).map_err(|why| why.to_string())
+    };
+    match become_one(&mut w, "first") {
+        Ok(Reply::TokenNodes(nodes)) => assert_eq!(nodes, ["f2"], "f1 has other processors"),
+        other => panic!("{other:?}"),
+    }
+    assert!(w.state.speaks_for("f2", "first"));
+    w.hello("f2", &[]);
+    assert_eq!((w.state.nodes["f2"].slot, w.state.nodes["f2"].admin), (SlotState::Up, None));
+    refused(
+        become_one(&mut w, "second").map(drop),
+        "no FUTURE node of f[1-9] is like this machine",
+    );
 }

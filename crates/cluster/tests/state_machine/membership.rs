@@ -22,6 +22,7 @@ fn join(w: &mut World, node: &str, fingerprint: &str) -> Result<(), String> {
         certificate_end: w.now + DAY * 10,
         node: Some(node.into()),
         dynamic: false,
+        future: None,
     };
     w.try_as(root(), Command::UseToken(attempt)).map(|_| ()).map_err(|why| why.to_string())
 }
@@ -97,6 +98,7 @@ fn node_that_joins_again_or_is_removed_leaves_no_certificate_behind() {
         certificate_end: expires,
         node: None,
         dynamic: false,
+        future: None,
     };
     w.run(Command::UseToken(own));
     assert!(w.state.speaks_for("n1", "sixth"), "a file for it alone is such a word");

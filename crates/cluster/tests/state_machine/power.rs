@@ -443,6 +443,7 @@ fn reboot_of_a_node_waits_for_the_others_of_its_machine_and_takes_them_along() {
             certificate_end: expires,
             node: None,
             dynamic: false,
+            future: None,
         }));
     }
     let job = w.started(ask().on("n2")).job;

@@ -205,5 +205,6 @@ pub fn spend(hash: &str, fingerprint: &str) -> Command {
         certificate_end: Timestamp(i64::MAX),
         node: None,
         dynamic: false,
+        future: None,
     })
 }

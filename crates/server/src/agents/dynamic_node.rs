@@ -45,6 +45,7 @@ pub fn within_bounds(said: &NodeConfig) -> NodeConfig {
         initial: said.initial,
         initial_reason: said.initial_reason.as_deref().map(text),
         cloud: said.cloud,
+        topology: said.topology.as_deref().map(text),
         dynamic: true,
         ..held
     }
@@ -54,6 +55,12 @@ pub fn within_bounds(said: &NodeConfig) -> NodeConfig {
 pub fn is_declared(state: &State) -> bool {
     let parameters = state.config.shown.get("SlurmdParameters");
     parameters.is_some_and(|words| words.contains("config_overrides"))
+}
+
+/// The switch that a node names and that takes no nodes.
+pub fn unknown_switch<'n>(state: &State, node: &'n NodeConfig) -> Option<&'n str> {
+    let takes = |name: &&str| state.config.topology.as_ref().is_some_and(|t| t.takes_nodes(name));
+    node.topology.as_deref().filter(|name| !takes(name))
 }
 
 /// A dynamic node as its agent says it is, on a machine that has this, at the address that it comes from. `declared`: more than

@@ -205,6 +205,7 @@ mod tests {
             certificate_end: expires,
             node,
             dynamic: false,
+            future: None,
         });
         server.run(join).await.expect("it joined");
 

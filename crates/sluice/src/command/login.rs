@@ -23,8 +23,9 @@ const AUTHORITY_BYTES_MAX: u64 = 128 << 10;
 
 #[derive(Args)]
 pub struct LoginArgs {
-    /// The server: https://HOST:PORT
-    url: String,
+    /// The server: https://HOST:PORT; several where it may move from one to another
+    #[arg(required = true, value_name = "URL")]
+    urls: Vec<String>,
     /// A file with the token; without it, it is asked for, or read from standard input
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -44,10 +45,11 @@ fn fingerprint(text: &str) -> Result<String, String> {
 }
 
 pub fn login(args: LoginArgs) -> VerbResult {
-    let address = HostPort::parse_https(&args.url).map_err(VerbError::Message)?;
+    let (address, others) =
+        HostPort::parse_https_list(&args.urls.join(",")).map_err(VerbError::Message)?;
     let trust = trust(&args, &address)?;
     let token = SecretValue(token(args.token_file)?);
-    let server = HttpsServer { address, token, trust };
+    let server = HttpsServer { address, others, token, trust };
     let location = ServerLocation::Https(Box::new(server.clone()));
     let user = match Client::at(location.clone()).call(Call::Ping)? {
         Answer::Pong { user, .. } => user,

@@ -137,7 +137,7 @@ fn facts_of_one(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Op
         share: attempt.allocation.nodes[node_index].clone(),
         node_index: node_index as u32,
         cluster: state.config.name.clone(),
-        topology: state.config.topology.clone(),
+        topology: state.topology(),
         qos: job.qos.to_string(),
         kill_wait_s: stop_s(state, job),
         append: state.config.parameters.job_file_append,

@@ -294,7 +294,7 @@ const ROWS: &[Row] = &[
     ),
     no_field(accepted("SlurmctldAddr", ValueKind::Text)),
     no_field(accepted("SlurmctldDebug", ValueKind::Text)),
-    no_field(repeating(accepted("SlurmctldHost", ValueKind::Text))),
+    no_field(repeating(used("SlurmctldHost", ValueKind::Text))),
     no_field(accepted("SlurmctldLogFile", ValueKind::Text)),
     no_field(used("SlurmctldParameters", ValueKind::Words)),
     no_field(accepted("SlurmctldPidFile", ValueKind::Text)),

@@ -42,6 +42,8 @@ pub const NODE: KeyTable = KeyTable {
         used("State", one_of::<NodeState>()),
         used("ThreadsPerCore", U16),
         used("TmpDisk", ValueKind::Megabytes),
+        // Of Slurm 24.05 and later.
+        used("Topology", ValueKind::Text),
         used("Weight", U32),
     ],
 };

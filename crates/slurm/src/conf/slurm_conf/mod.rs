@@ -1,6 +1,7 @@
 //! slurm.conf: single keys, and lines that describe one thing each. A line may have both; the key that
 //! begins a description takes every pair after it.
 
+mod controller_hosts;
 pub mod globals;
 mod memory_keys;
 pub mod node_conf;
@@ -108,6 +109,7 @@ impl Description {
 /// What the lines of slurm.conf say, each by itself.
 struct Records {
     single: Record,
+    controllers: Vec<Pair>,
     nodes: NodeLines,
     partitions: PartitionLines,
     node_sets: Vec<Record>,
@@ -118,6 +120,7 @@ impl Default for Records {
     fn default() -> Self {
         Self {
             single: Record::new(GLOBAL),
+            controllers: Vec::new(),
             nodes: NodeLines::default(),
             partitions: PartitionLines::default(),
             node_sets: Vec::new(),
@@ -131,6 +134,9 @@ impl Records {
         for (at, pair) in line.iter().enumerate() {
             if let Some(description) = Description::beginning_with(pair) {
                 return self.add_description(description, &line[at..], findings);
+            }
+            if pair.key.eq_ignore_ascii_case(controller_hosts::KEY) {
+                self.controllers.push(pair.clone());
             }
             self.single.add(pair, findings);
         }
@@ -154,6 +160,7 @@ impl Records {
     /// Checks that need all lines: what one says of another.
     fn finish(self, findings: &mut Findings) -> SlurmConf {
         let mut globals = Globals::read(&self.single, findings);
+        globals.controllers = controller_hosts::read(&self.controllers, findings);
         let mut nodes = self.nodes.nodes;
         settle_gres_types(&mut globals.gres_types, &nodes, findings);
         let declared = DeclaredNodes::new(&nodes);
