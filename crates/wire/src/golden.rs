@@ -245,7 +245,7 @@ fn volumes_keep_their_names() {
 
 #[test]
 fn answers_to_clients_keep_their_names() {
-    let srun = SrunPrologEpilog { prolog: Some("/p".into()), epilog: None };
+    let srun = SrunPrologEpilog { prolog: Some("/p".into()), ..Default::default() };
     travels(
         &Answer::Submitted {
             job: JobId(12),

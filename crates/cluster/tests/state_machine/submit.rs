@@ -16,7 +16,7 @@ use std::time::Duration;
 #[test]
 fn refused_submit_uses_no_id_and_leaves_no_record() {
     type Row = (fn(Ask) -> Ask, fn(&Refusal) -> bool);
-    let table: [Row; 9] = [
+    let table: [Row; 8] = [
         (|a| a.cpus(9), |r| matches!(r, Refusal::NodeConfiguration(_))),
         (|a| a.gpus(3), |r| matches!(r, Refusal::NodeConfiguration(_))),
         (|a| a.on("n9"), |r| matches!(r, Refusal::UnknownNode(_))),
@@ -24,7 +24,6 @@ fn refused_submit_uses_no_id_and_leaves_no_record() {
             |a| a.asking(|r| r.partitions = vec!["nope".into()]),
             |r| matches!(r, Refusal::UnknownPartition(_)),
         ),
-        (|a| a.with(|s| s.qos = Some("nope".into())), |r| matches!(r, Refusal::InvalidQos(_))),
         (|a| a.after("afterok:1"), |r| *r == Refusal::InvalidDependency),
         (
             |a| a.asking(|r| r.reservation = Some("nope".into())),
@@ -44,6 +43,16 @@ fn refused_submit_uses_no_id_and_leaves_no_record() {
     }
     assert!(w.state == before);
     assert_eq!(w.submit(ask()).0, 1);
+}
+
+#[test]
+fn unknown_qos_is_refused_only_where_something_is_enforced() {
+    let nope = || ask().with(|s| s.qos = Some("nope".into()));
+    let mut w = world(1);
+    let job = w.submit(nope());
+    assert_eq!(&*w.job(job).qos, "normal");
+    let mut w = world_with(1, |config| config.parameters.enforce_associations = true);
+    assert_eq!(w.try_submit(nope().of(root())), Err(Refusal::InvalidQos("nope".into())));
 }
 
 #[test]

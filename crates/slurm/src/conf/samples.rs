@@ -163,6 +163,7 @@ pub const PARTITIONS: Samples = &[
     "OverTimeLimit=7",
     "PowerDownOnIdle=YES",
     "PreemptMode=OFF",
+    "Priority=7",
     "PriorityJobFactor=7",
     "PriorityTier=7",
     "QOS=q",

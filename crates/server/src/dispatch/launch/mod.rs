@@ -38,10 +38,15 @@ use wire::order::{
 use wire::step::SrunPrologEpilog;
 use wire::workspace::Workspace;
 
-/// The programs that the site has every `srun` run before and after its step.
+/// What the site has for every `srun`: the programs that it runs before and after its step, and its kind of MPI.
 pub fn srun_prolog_epilog(state: &State) -> SrunPrologEpilog {
     let site = &state.config.site;
-    SrunPrologEpilog { prolog: site.srun_prolog.clone(), epilog: site.srun_epilog.clone() }
+    let mpi = state.config.shown.get("MpiDefault").filter(|kind| slurm::mpi::connects_ranks(kind));
+    SrunPrologEpilog {
+        prolog: site.srun_prolog.clone(),
+        epilog: site.srun_epilog.clone(),
+        mpi: mpi.cloned(),
+    }
 }
 
 /// The part of the state that a launch needs, copied out so that the state is not locked while blobs are read.

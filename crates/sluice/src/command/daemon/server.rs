@@ -11,6 +11,7 @@ use ::server::configure::{self, Machine};
 use ::server::{ConnectionLimits, ServerOptions};
 use clap::Args;
 use cluster::ClusterConfig;
+use std::convert::Infallible;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
@@ -20,16 +21,16 @@ use std::process::ExitCode;
 #[derive(Args, Clone)]
 pub struct ServerArgs {
     /// A folder with slurm.conf, and gres.conf and cgroup.conf where wanted
-    #[arg(long)]
+    #[arg(long, value_parser = config_folder)]
     pub config: Option<PathBuf>,
     /// The state folder
     #[arg(long, env = "SLUICE_STATE")]
     pub state: Option<PathBuf>,
     /// Where clients connect: ADDR:PORT
-    #[arg(long)]
+    #[arg(long, value_parser = listen_addresses::address)]
     pub listen: Option<SocketAddr>,
     /// Where agents connect: ADDR:PORT
-    #[arg(long)]
+    #[arg(long, value_parser = listen_addresses::address)]
     pub agents: Option<SocketAddr>,
     /// Write a snapshot of the state after so many events
     #[arg(long, env = "SLUICE_SNAPSHOT_EVENTS", default_value_t = 100_000, hide = true)]
@@ -40,6 +41,18 @@ pub struct ServerArgs {
     /// Where ssh connects, for shells, files and ports in jobs: ADDR:PORT, or off. Without it, `up` has a port of loopback
     #[arg(long, value_name = "ADDR:PORT")]
     pub ssh: Option<SshListen>,
+}
+
+/// The folder of the configuration; who names the slurm.conf in it means the folder.
+fn config_folder(text: &str) -> Result<PathBuf, Infallible> {
+    let path = PathBuf::from(text);
+    let is_file = path.file_name().is_some_and(|name| name == "slurm.conf") && path.is_file();
+    let folder = path.parent().filter(|_| is_file);
+    Ok(match folder {
+        Some(here) if here.as_os_str().is_empty() => PathBuf::from("."),
+        Some(folder) => folder.to_owned(),
+        None => path,
+    })
 }
 
 impl ServerArgs {
@@ -226,6 +239,20 @@ fn enter(dir: &Path) -> Result<(), VerbError> {
 mod tests {
     use super::*;
     use std::io::Read;
+
+    #[test]
+    fn who_names_slurm_conf_means_its_folder() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("slurm.conf");
+        let folder = |path: &Path| {
+            let Ok(folder) = config_folder(path.to_str().expect("text"));
+            folder
+        };
+        assert_eq!(folder(&file), file, "it is not there");
+        std::fs::write(&file, "").expect("a file");
+        assert_eq!(folder(&file), dir.path());
+        assert_eq!(folder(dir.path()), dir.path());
+    }
 
     #[test]
     fn hosts_of_fleets_get_the_program_that_lies_beside_this_one_for_them() {

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use self::globals::Globals;
 use self::node_conf::{NodeConf, NodeLines};
 use self::partition_conf::{PartitionConf, PartitionLines};
-use super::error::{ConfLocation, Findings};
+use super::error::{ConfLocation, Findings, NoticeKind};
 use crate::conf::keys::choices::NodeState;
 use crate::conf::keys::global_keys::GLOBAL;
 use crate::conf::keys::record::Record;
@@ -162,7 +162,7 @@ impl Records {
         let mut globals = Globals::read(&self.single, findings);
         globals.controllers = controller_hosts::read(&self.controllers, findings);
         let mut nodes = self.nodes.nodes;
-        settle_gres_types(&mut globals.gres_types, &nodes, findings);
+        settle_gres_types(&mut globals.gres_types, &mut nodes, findings);
         let declared = DeclaredNodes::new(&nodes);
         let node_sets = declared.node_sets(&self.node_sets, findings);
         let down_nodes = declared.down_nodes(&self.down_nodes, findings);
@@ -192,24 +192,24 @@ impl Records {
     }
 }
 
-/// `GresTypes` left out is what the nodes have; given, it names all that they may have.
-fn settle_gres_types(types: &mut Vec<String>, nodes: &[NodeConf], findings: &mut Findings) {
+/// `GresTypes` left out is what the nodes have; given, it names all that they have.
+fn settle_gres_types(types: &mut Vec<String>, nodes: &mut [NodeConf], findings: &mut Findings) {
     if types.is_empty() {
         let names: BTreeSet<&String> =
             nodes.iter().flat_map(|node| &node.gres).map(|declared| &declared.gres.name).collect();
         *types = names.into_iter().cloned().collect();
         return;
     }
-    // The nodes of one line are alike: each resource is told once.
-    let mut told = BTreeSet::new();
     for node in nodes {
-        let unknown = node.gres.iter().map(|declared| &declared.gres.name);
-        for name in unknown.filter(|name| !types.contains(name)) {
-            if told.insert((&node.place, name)) {
-                let expected = format!("{name:?} is not among GresTypes={}", types.join(","));
-                let text = node.gres_text.clone().unwrap_or_default();
-                findings.wrong(&node.place, "Gres", text, expected);
+        let place = &node.place;
+        node.gres.retain(|declared| {
+            let name = &declared.gres.name;
+            let known = types.contains(name);
+            if !known {
+                let how = format!("not among GresTypes={}; nodes do not have it", types.join(","));
+                findings.notice(place, format!("Gres={name}"), NoticeKind::Corrected { how });
             }
-        }
+            known
+        });
     }
 }

@@ -88,7 +88,12 @@ impl Setter<'_> {
             K::Account => options.account = given(),
             K::Comment => options.comment = given(),
             K::JobName => options.job_name = given(),
-            K::MailType => options.mail_types = value::mail_types(text)?,
+            // Each adds to those before it.
+            K::MailType => {
+                options.mail_types.extend(value::mail_types(text)?);
+                options.mail_types.sort();
+                options.mail_types.dedup();
+            }
             K::MailUser => options.mail_user = given(),
             K::Partition => options.partitions = value::list(text),
             K::Qos => options.qos = given(),

@@ -45,6 +45,8 @@ const REPORT: Commands = Commands::only(Command::Sreport);
 const TRIGGER: Commands = Commands::only(Command::Strigger);
 const CANCEL: Commands = Commands::only(Command::Scancel);
 const CONTROL: Commands = Commands::only(Command::Scontrol);
+const ACCT: Commands = Commands::only(Command::Sacct);
+const QUEUE_INFO: Commands = Commands::only(Command::Squeue).and(Commands::only(Command::Sinfo));
 const LISTS: Commands = Commands::only(Command::Squeue)
     .and(Commands::only(Command::Sinfo))
     .and(Commands::only(Command::Sprio))
@@ -138,7 +140,14 @@ const ROWS: &[(Commands, K, Verdict)] = &[
     (CONTROL, K::All, AlwaysSo(NOT_HIDDEN)),
     (Commands::only(Command::Sdiag), K::All, AlwaysSo("all is shown")),
     (Commands::only(Command::Squeue), K::ArrayUnique, AlwaysSo("the waiting tasks of an array are one line")),
-    (Commands::only(Command::Sacct), K::UseLocalUid, AlwaysSo("users are known by their names")),
+    (ACCT, K::Associations, Refused("-A, -u and -r name accounts, users and partitions")),
+    (ACCT, K::Completion, Refused("there is no completion log: the books have all jobs")),
+    (ACCT, K::File, Refused("there is no completion log: the books have all jobs")),
+    (ACCT, K::Flags, Refused("how a job was scheduled is not recorded")),
+    (ACCT, K::Json, Refused("-P prints fields that programs can read")),
+    (ACCT, K::Yaml, Refused("-P prints fields that programs can read")),
+    (QUEUE_INFO, K::Yaml, Refused("--json prints the same")),
+    (ACCT, K::UseLocalUid, AlwaysSo("users are known by their names")),
     (Commands::only(Command::Sattach), K::DebuggerTest, NoMeaning("debuggers are not waited for")),
     (CANCEL, K::Wckey, Refused("name the jobs, or filter otherwise")),
     (CANCEL, K::Ctld, AlwaysSo("signals always go through the server")),

@@ -194,6 +194,7 @@ impl StepRequest<'_> {
         let programs = prolog_epilog::chosen(self.options, &layout.srun_prolog_epilog);
         let number = layout.step;
         let tasks: usize = layout.nodes.iter().map(|node| node.tasks.len()).sum();
+        self.note_ranks(Some(tasks as u32), &programs);
         let plan = self.plan(job, number, Some(tasks as u32), &programs);
         let watched = Watched { location: client.location().clone(), job, from_start: false };
         let mut watch = Watch::begin_after(SHORT_STEP, watched)?;
@@ -230,6 +231,7 @@ impl StepRequest<'_> {
             other => return Err(RunError::Reported(unexpected(COMMAND, &other))),
         };
         let programs = prolog_epilog::chosen(self.options, &site);
+        self.note_ranks(None, &programs);
         let outcome =
             match self.first_step(&client, job, key, (listener, input), signals, &programs) {
                 Ok(outcome) if outcome.is_refused => {
@@ -304,6 +306,12 @@ impl StepRequest<'_> {
         if !self.options.quiet {
             notes.iter().for_each(|line| print_line(COMMAND, line));
         }
+    }
+
+    /// Says that the tasks of an MPI program would not know of one another.
+    fn note_ranks(&self, tasks: Option<u32>, site: &SrunPrologEpilog) {
+        let line = unsupported::unconnected_ranks(self.options, tasks, site.mpi.as_deref());
+        self.note(line.as_slice());
     }
 
     pub(super) fn plan(
