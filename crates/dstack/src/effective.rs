@@ -60,7 +60,7 @@ fn name_vendor(value: &mut Value) {
 }
 
 /// The vendor that the beginning of a name tells.
-fn vendor_of(names: &[String]) -> &'static str {
+pub(crate) fn vendor_of(names: &[String]) -> &'static str {
     const BEGINNINGS: &[(&str, &str)] = &[
         ("mi", "amd"),
         ("gaudi", "intel"),

@@ -288,7 +288,12 @@ impl State {
         asked.retain(kept);
     }
 
-    fn admits(&self, partition: &Partition, spec: &JobSpec, account: &str) -> Result<(), Refusal> {
+    pub(super) fn admits(
+        &self,
+        partition: &Partition,
+        spec: &JobSpec,
+        account: &str,
+    ) -> Result<(), Refusal> {
         if matches!(partition.state, PartitionState::Drain | PartitionState::Inactive) {
             return Err(Refusal::PartitionNotAvailable(partition.name.clone()));
         }

@@ -135,8 +135,10 @@ impl State {
         let until = match request.wait_policy {
             // What a policy says of the first start does not hold for one that has had it.
             _ if job.attempts > 0 => requeue::retry_deadline(job),
-            WaitPolicy::Until(time) => Some(time),
-            WaitPolicy::Forever | WaitPolicy::Now => None,
+            WaitPolicy::Until(time) if time <= now => {
+                self.capacity_deadline(job, time, dependencies)
+            }
+            WaitPolicy::Until(_) | WaitPolicy::Forever | WaitPolicy::Now => None,
         };
         if until.is_some_and(|time| time <= now) {
             return Some(Outcome::NoCapacity);

@@ -6,7 +6,7 @@ use cluster::Command;
 use model::account::{Account, Association, Qos};
 use model::change::{JobChange, JobField, JobRef};
 use model::container::Container;
-use model::partition::PartitionState;
+use model::partition::{Access, Partition, PartitionState};
 use model::reason::Refusal;
 use model::request::{Sharing, WaitPolicy};
 use model::run::{Hold, JobState};
@@ -196,4 +196,38 @@ fn privileged_containers_and_docker_daemons_each_take_the_sites_consent() {
         assert!(refused.to_string().contains("privileged = true"), "{refused}");
         free.try_submit(contained(privileged, docker)).expect("consent");
     }
+}
+
+/// The default first; what is closed to its owner, hidden, drained or asks for a reservation is not among them, and what has no
+/// further node neither.
+#[test]
+fn run_that_names_no_partition_may_use_all_that_admit_it() {
+    let w = world_with(9, |config| {
+        config.partitions[0].nodes = vec!["n9".into()];
+        let mut node = 0;
+        let mut over = |name: &str| {
+            node += 1;
+            Partition::over(name, vec![format!("n{node}")])
+        };
+        let debug = Partition::over("debug", vec!["n9".into()]);
+        let mut hidden = over("hidden");
+        hidden.hidden = true;
+        let mut rooted = over("rooted");
+        rooted.root_only = true;
+        let mut reserved = over("reserved");
+        reserved.require_reservation = true;
+        let mut drained = over("drained");
+        drained.state = PartitionState::Drain;
+        let mut of_others = over("of-others");
+        of_others.allow_groups = Access::Only(vec!["bob".into()]);
+        let mut other_qos = over("other-qos");
+        other_qos.allow_qos = Access::Only(vec!["high".into()]);
+        let before = [debug, over("gpu"), hidden, rooted, reserved, drained, of_others, other_qos];
+        config.partitions.splice(0..0, before);
+    });
+    assert_eq!(w.state.partitions_for(&ask().task().0.spec), ["main", "gpu"]);
+    assert_eq!(
+        w.state.partitions_for(&ask().task().of(bob()).0.spec),
+        ["main", "gpu", "of-others"]
+    );
 }

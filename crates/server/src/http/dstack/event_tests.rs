@@ -1,9 +1,10 @@
 //! Which events a client is given: from a time on, of a fleet, of secrets; and what is told of a run that is diagnosed.
 
+use super::event::RECORDS_MAX;
 use super::tests::Api;
 use crate::auth::principal::server_principal;
 use crate::show::dstack_id::uuid;
-use crate::testing::user;
+use crate::testing::{submission, user};
 use axum::http::StatusCode;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -46,6 +47,36 @@ async fn events_since_a_time_are_those_after_it_and_pages_go_on_where_they_ended
         }
         assert_eq!(read, all);
     }
+}
+
+/// However many runs of other projects came after.
+#[tokio::test(flavor = "multi_thread")]
+async fn events_of_a_project_are_found_behind_those_of_others() {
+    let api = Api::empty().await;
+    api.server.node_up().await;
+    let create = json!({"project_name": "atlas"});
+    let (status, said) = api.send("/api/projects/create", create, Some(server_principal())).await;
+    assert_eq!(status, StatusCode::OK, "{said}");
+    let submit = |name: &str, account: Option<&str>| {
+        // Those for which nothing is free wait.
+        let mut run = submission("retry: {on_events: [no-capacity]}");
+        run.spec.name = name.into();
+        run.spec.account = account.map(str::to_owned);
+        api.server.shared.writer.submit(Box::new(run), server_principal())
+    };
+    submit("first", Some("atlas")).await.expect("a run");
+    for _ in 0..=RECORDS_MAX {
+        submit("other", None).await.expect("a run");
+    }
+    let within = json!({"within_projects": [uuid("project", "atlas")]});
+    let found = events(&api, within, server_principal()).await;
+    let of_run = |event: &&Value| {
+        let targets = event["targets"].as_array().expect("targets");
+        targets.iter().any(|target| target["name"] == "first")
+    };
+    assert!(found.iter().any(|event| of_run(&event)), "{found:?}");
+    let unknown = json!({"within_projects": [uuid("project", "none")]});
+    assert_eq!(events(&api, unknown, server_principal()).await, Vec::<Value>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -118,9 +118,7 @@ impl<'a> Bodies<'a> {
         let address = format!("{id}@{}", endpoint.host);
         let words = ["ssh", &address, "-p", &endpoint.port.to_string()];
         let folder = run.work_dir.trim_end_matches('/');
-        let url = |host: &str| {
-            ide.map(|ide| format!("{}://vscode-remote/ssh-remote+{host}{folder}/", ide.scheme()))
-        };
+        let url = |host: &str| ide.map(|ide| ide.url(host, folder));
         Some(JobConnectionInfo {
             ide_name: ide.map(|ide| ide.shown().to_owned()),
             attached_ide_url: url(&run.name),
