@@ -219,6 +219,8 @@ choice!(
         Docker = "docker",
         Podman = "podman",
         Enroot = "enroot",
+        Apptainer = "apptainer",
+        Singularity = "singularity",
     }
 );
 
