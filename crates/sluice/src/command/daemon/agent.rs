@@ -57,6 +57,9 @@ pub struct AgentArgs {
     /// Print this machine's NodeName line and the gres.conf lines of its GPUs, and do nothing else
     #[arg(long)]
     print_config: bool,
+    /// Print the CDI specification that containers get for this machine's NVIDIA GPUs, and do nothing else
+    #[arg(long)]
+    print_cdi: bool,
     /// Print what this machine's GPUs report of themselves, a line each round; started by the agent
     #[arg(long, hide = true)]
     gpu_monitor: bool,
@@ -85,6 +88,13 @@ pub fn run(args: AgentArgs) -> VerbResult {
                 Ok(ExitCode::FAILURE)
             }
         };
+    }
+    if args.print_cdi {
+        let why = "no NVIDIA GPU with a loaded module and libraries of its version on this machine";
+        let text =
+            ::agent::cdi_specification().ok_or_else(|| VerbError::Message(why.to_owned()))?;
+        println!("{text}");
+        return Ok(ExitCode::SUCCESS);
     }
     if args.print_config {
         let begun = Instant::now();

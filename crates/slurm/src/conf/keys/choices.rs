@@ -226,6 +226,8 @@ choice!(
         Docker = "docker",
         Podman = "podman",
         Enroot = "enroot",
+        Apptainer = "apptainer",
+        Singularity = "singularity",
     }
 );
 
