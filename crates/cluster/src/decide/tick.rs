@@ -136,7 +136,7 @@ impl State {
             // What a policy says of the first start does not hold for one that has had it.
             _ if job.attempts > 0 => requeue::retry_deadline(job),
             WaitPolicy::Until(time) if time <= now => {
-                self.capacity_deadline(job, time, dependencies)
+                self.capacity_deadline(job, time, dependencies?)
             }
             WaitPolicy::Until(_) | WaitPolicy::Forever | WaitPolicy::Now => None,
         };
