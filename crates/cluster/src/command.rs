@@ -182,6 +182,8 @@ pub enum Command {
         hash: String,
         pattern: String,
         count: Option<u32>,
+        /// Machines that no configuration file names may become nodes with it.
+        dynamic: bool,
         expires: Timestamp,
     },
     UseToken(JoinAttempt),
@@ -264,6 +266,8 @@ pub struct JoinAttempt {
     pub hash: String,
     /// The fingerprint of the certificate that the agent is given if it is admitted.
     pub fingerprint: String,
+    /// The digest of its certificate request. Who asks with the same has the same key: it may be asked again.
+    pub request: String,
     pub certificate_end: Timestamp,
     /// Which node it says it is, where the token is for several.
     pub node: Option<String>,

@@ -309,6 +309,12 @@ pub enum Event {
         fingerprint: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         record: Option<JoinRecord>,
+        /// The digest of the certificate request; empty in journals of before it was kept.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        request: String,
+        /// The same request had been answered before: the token is not spent once more.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        repeated: bool,
     },
     /// This certificate identifies the nodes from now on, beside the one before.
     CertificateRenewed {

@@ -125,6 +125,9 @@ pub const ALL_UPLOADS_BYTES: Bound = bytes("all uploads but repositories", 1 << 
 pub const NODE_TEXT_BYTES: Bound = bytes("a text in a node's report", 1024, "");
 pub const NODE_LINES: Bound = items("lines about a node from its agent", 64, "");
 pub const NODE_DEVICES: Bound = items("devices of a node from its agent", 1024, "");
+pub const NODE_GRES_LINES: Bound = items("lines of GRES of a node from its agent", 256, "");
+pub const NODE_CONFIG_BYTES: Bound =
+    bytes("what the agent of a dynamic node says that it has", 64 << 10, "");
 pub const NODE_SERIES: Bound = items("series of a node from its exporter", 4096, "");
 pub const NODE_LABEL_BYTES: Bound = bytes("the value of a label of such series", 128, "");
 pub const NODE_SERIES_BYTES: Bound =
@@ -193,6 +196,8 @@ pub const ALL: &[Bound] = &[
     NODE_TEXT_BYTES,
     NODE_LINES,
     NODE_DEVICES,
+    NODE_GRES_LINES,
+    NODE_CONFIG_BYTES,
     NODE_SERIES,
     NODE_LABEL_BYTES,
     NODE_SERIES_BYTES,

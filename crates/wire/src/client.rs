@@ -209,6 +209,9 @@ pub enum Call {
         pattern: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         count: Option<u32>,
+        /// Machines that no configuration file names may become nodes with it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        dynamic: bool,
         #[serde(default, skip_serializing_if = "TokenLife::is_usual")]
         life: TokenLife,
     },

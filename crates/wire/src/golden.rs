@@ -14,7 +14,7 @@ use crate::order::{Action, EndOrder, Order, SignalOrder, SignedOrder};
 use crate::report::{AttemptEnd, Report, ReportEvent};
 use crate::reservation::ReservationPurpose;
 use crate::samples::{attempt, job_view, order};
-use crate::ssh::{SshKeyView, SshRequest, key_proof_text};
+use crate::ssh::{SshEndpoint, SshKeyView, SshRequest, key_proof_text};
 use crate::step::{SrunPrologEpilog, StepLayout, StepMessage, StepNode};
 use crate::stream::{StepRole, StreamKind};
 use crate::supervisor::{FromSupervisor, StepStream, SupervisorEvent, ToSupervisor};
@@ -58,7 +58,9 @@ fn keys_of_users_keep_their_names() {
     travels(&key(false), r#"{"fingerprint":"f","algorithm":"a","comment":"c"}"#);
     travels(&key(true), r#"{"fingerprint":"f","algorithm":"a","comment":"c","is_unproved":true}"#);
     // A client signs this, and a server of another version compares it.
-    assert_eq!(key_proof_text("ada", None), "sluice key add\nuser ada\nendpoint none\n");
+    let endpoint = SshEndpoint { host: "h".into(), port: 1, host_key: "k".into() };
+    let signed = "sluice key add\nuser ada\nauthority f\nendpoint k\n";
+    assert_eq!(key_proof_text("ada", "f", &endpoint), signed);
 }
 
 #[test]
@@ -126,9 +128,13 @@ fn machines_and_how_they_join_keep_their_names() {
     let call = Call::GroupToken {
         pattern: "gpu[1-9]".into(),
         count: Some(3),
+        dynamic: false,
         life: TokenLife::Seconds(60),
     };
     travels(&call, r#"{"group_token":{"pattern":"gpu[1-9]","count":3,"life":{"seconds":60}}}"#);
+    let (pattern, count, life) = ("d[1-9]".into(), None, TokenLife::Usual);
+    let call = Call::GroupToken { pattern, count, dynamic: true, life };
+    travels(&call, r#"{"group_token":{"pattern":"d[1-9]","dynamic":true}}"#);
     travels(&Call::Agents, r#""agents""#);
     travels(&Call::RejoinNode { name: "n1".into() }, r#"{"rejoin_node":{"name":"n1"}}"#);
     travels(&Call::RemoveNode { name: "n1".into() }, r#"{"remove_node":{"name":"n1"}}"#);

@@ -3,19 +3,16 @@
 
 use crate::error::AgentError;
 use crate::link::connection::{Link, client_config};
+use crate::link::new_key::NewKey;
+use crate::link::private_file::{read_json, write_json};
 use crate::wall_clock;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use model::dynamic_node::FutureMachine;
-use model::secret::SecretValue;
 use model::time::Timestamp;
-use rcgen::{CertificateParams, DnType, KeyPair};
 use ring::digest::{SHA256, digest};
 use rustls::ClientConfig;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,9 +25,6 @@ use wire::version::PROTOCOL;
 
 /// How long the server may take to answer a join.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The most that is read of a join file or of the credentials.
-const FILE_BYTES_MAX: u64 = 4 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Credentials {
@@ -68,24 +62,6 @@ struct FormerCertificate {
 
 /// How many former certificates are kept. They are renewed when half of their life is over: no more are good at a time.
 const FORMER_MAX: usize = 3;
-
-/// A new key, and the request for its certificate.
-pub(crate) struct NewKey {
-    /// PEM, as the request.
-    key: SecretValue,
-    pub request: String,
-}
-
-impl NewKey {
-    pub fn generate(name: String) -> Result<NewKey, AgentError> {
-        let failed = |e: rcgen::Error| AgentError::Tls(e.to_string());
-        let key = KeyPair::generate().map_err(failed)?;
-        let mut params = CertificateParams::new(Vec::<String>::new()).map_err(failed)?;
-        params.distinguished_name.push(DnType::CommonName, name);
-        let request = params.serialize_request(&key).and_then(|r| r.pem()).map_err(failed)?;
-        Ok(NewKey { key: SecretValue(key.serialize_pem()), request })
-    }
-}
 
 /// A certificate that the server gave in place of the one before.
 pub(crate) struct RenewedCertificate {
@@ -163,8 +139,12 @@ impl Credentials {
         join: &JoinFile,
         way: &JoinWay,
     ) -> Result<Credentials, AgentError> {
-        let credentials = Self::join(join, way).await?;
+        let node = join.pattern.is_some().then_some(way.node.as_str());
+        let name = node.or(join.nodes.first().map(String::as_str)).unwrap_or_default();
+        let key = NewKey::for_join(folder, &token_digest(&join.token), name.to_owned())?;
+        let credentials = Self::join(join, way, key).await?;
         credentials.save(folder)?;
+        NewKey::forget_pending(folder);
         Ok(credentials)
     }
 
@@ -250,35 +230,15 @@ impl Credentials {
     }
 
     fn save(&self, folder: &Path) -> Result<(), AgentError> {
-        let path = folder.join("credentials.json");
-        let fresh = folder.join("credentials.new");
-        let json = serde_json::to_vec_pretty(self).map_err(|e| AgentError::Content {
-            path: path.display().to_string(),
-            reason: e.to_string(),
-        })?;
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)
-            .map_err(|e| AgentError::file("make", folder, e))?;
-        // A file of that name left by a crash may have another mode.
-        let _ = fs::remove_file(&fresh);
-        OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&fresh)
-            .and_then(|mut file| file.write_all(&json).and_then(|()| file.sync_all()))
-            .and_then(|()| fs::rename(&fresh, &path))
-            .map_err(|e| AgentError::file("write", &path, e))
+        write_json(folder, "credentials", self)
     }
 
-    /// Makes a key that never leaves this machine, and has the server sign its certificate.
-    async fn join(join: &JoinFile, way: &JoinWay) -> Result<Credentials, AgentError> {
-        let node = join.pattern.is_some().then_some(way.node.as_str());
-        let key = NewKey::generate(
-            node.map_or_else(|| join.nodes.first().cloned().unwrap_or_default(), str::to_owned),
-        )?;
+    /// Has the server sign the certificate of a key that never leaves this machine.
+    async fn join(
+        join: &JoinFile,
+        way: &JoinWay,
+        key: NewKey,
+    ) -> Result<Credentials, AgentError> {
         let mut last = AgentError::NotJoined;
         for address in &join.servers {
             match ask(address, join, way, &key.request).await {
@@ -357,22 +317,10 @@ fn read_join_file(path: &Path) -> Result<Option<JoinFile>, AgentError> {
     })
 }
 
-fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, AgentError> {
-    let mut text = Vec::new();
-    match File::open(path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut text)) {
-        Ok(_) => {}
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(AgentError::file("read", path, e)),
-    }
-    serde_json::from_slice(&text).map(Some).map_err(|e| AgentError::Content {
-        path: path.display().to_string(),
-        reason: e.to_string(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::secret::SecretValue;
 
     fn renewed(number: u64, end: Timestamp) -> RenewedCertificate {
         let key = NewKey { key: SecretValue(format!("key {number}")), request: String::new() };

@@ -73,6 +73,7 @@ impl State {
                 }
                 // Join files that were used since the backup are not good again.
                 self.tokens.clear();
+                self.recent_joins.clear();
                 self.rejoins.clear();
             }
             Event::HistoryLost { term, next_job, activities, at } => {
@@ -83,6 +84,7 @@ impl State {
                 self.begin_restore_wait();
                 // As after a restore: what was spent or taken back in the lost part is not good again.
                 self.tokens.clear();
+                self.recent_joins.clear();
                 self.rejoins.clear();
             }
             Event::Configured { config, at } => self.apply_config(config, *at),
@@ -218,7 +220,7 @@ impl State {
         self.next_job = self.next_job.max(config.parameters.first_job_id);
         self.config = Arc::new(config.clone());
         let mut shut_out = std::mem::take(&mut self.shut_out);
-        shut_out.retain(|node| self.has_machine(node));
+        shut_out.retain(|node| self.has_machine(node) || self.fits_group_token(node));
         self.shut_out = shut_out;
         self.invalidate_configuration();
     }

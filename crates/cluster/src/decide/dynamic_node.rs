@@ -29,12 +29,7 @@ impl State {
             self.check_switch(node)?;
         }
         self.check_room_for_nodes(nodes.len())?;
-        let created = |node: &NodeConfig| DynamicNode {
-            config: NodeConfig { dynamic: true, ..node.clone() },
-            by_agent: false,
-            said: None,
-        };
-        let nodes = nodes.iter().map(created).collect();
+        let nodes = nodes.iter().cloned().map(DynamicNode::new).collect();
         Ok(vec![Event::DynamicNodesSet { nodes, at: context.now }].into())
     }
 
@@ -42,8 +37,8 @@ impl State {
     pub(super) fn node_brought(&self, name: &str, context: &Context) -> Result<Event, Refusal> {
         self.check_new_node(name)?;
         self.check_room_for_nodes(1)?;
-        let config = NodeConfig { dynamic: true, ..NodeConfig::plain(name, 1, Bytes::from_mib(1)) };
-        let nodes = vec![DynamicNode { config, by_agent: true, said: None }];
+        let config = NodeConfig::plain(name, 1, Bytes::from_mib(1));
+        let nodes = vec![DynamicNode { by_agent: true, ..DynamicNode::new(config) }];
         Ok(Event::DynamicNodesSet { nodes, at: context.now })
     }
 
@@ -61,8 +56,7 @@ impl State {
         let mut events = Vec::new();
         if known.by_agent && known.said.as_deref() != Some(said) {
             let next = if node.holders.is_empty() {
-                let config = NodeConfig { dynamic: true, ..said.clone() };
-                DynamicNode { config, by_agent: true, said: Some(Box::new(said.clone())) }
+                known.said_to_be(said)
             } else {
                 // Under running jobs the node stays as large as it was; a machine that has less is drained for it.
                 let (address, hostname) = (said.address.clone(), said.hostname.clone());

@@ -14,7 +14,7 @@ pub mod restore_wait;
 pub mod user_jobs;
 
 use crate::config::ClusterConfig;
-use crate::membership::JoinRecord;
+use crate::membership::{JoinRecord, RecentJoin};
 use crate::token::{JoinToken, UserToken};
 use association_tree::AssociationTree;
 use cache::Cache;
@@ -26,6 +26,7 @@ use job::Job;
 use model::account::{Account, Association, NORMAL_QOS, Qos};
 use model::activity::Activities;
 use model::dynamic_node::DynamicNode;
+use model::hostlist;
 use model::id::{JobId, RunId};
 use model::partition::Partition;
 use model::power::PowerCounts;
@@ -85,6 +86,9 @@ pub struct State {
     /// How each of them joined; see [`JoinRecord`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub joins: BTreeMap<String, JoinRecord>,
+    /// Joins of the last minutes, by the digest of their certificate requests.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub recent_joins: BTreeMap<String, RecentJoin>,
     /// Nodes that may join once more, until then.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub rejoins: BTreeMap<String, Timestamp>,
@@ -182,6 +186,7 @@ impl Default for State {
             tokens: BTreeMap::new(),
             agents: BTreeMap::new(),
             joins: BTreeMap::new(),
+            recent_joins: BTreeMap::new(),
             rejoins: BTreeMap::new(),
             shut_out: BTreeSet::new(),
             user_tokens: BTreeMap::new(),
@@ -228,6 +233,12 @@ impl State {
     /// Whether the configuration has a machine of this name: a node, or a login node.
     pub fn has_machine(&self, name: &str) -> bool {
         self.nodes.contains_key(name) || self.config.login_nodes.iter().any(|node| node == name)
+    }
+
+    /// Whether a join file for a group of nodes covers this name.
+    pub(crate) fn fits_group_token(&self, name: &str) -> bool {
+        let mut groups = self.tokens.values().filter_map(|token| token.group.as_ref());
+        groups.any(|group| hostlist::contains(&group.pattern, name))
     }
 
     /// Whether the holder of this certificate is the agent of this node.

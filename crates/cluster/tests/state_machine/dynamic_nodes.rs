@@ -28,9 +28,11 @@ fn open(config: &mut ClusterConfig) {
 }
 
 fn join(w: &mut World, node: &str, dynamic: bool) -> Result<(), String> {
+    let number = w.state.joins.len();
     let attempt = JoinAttempt {
         hash: "group000".into(),
         fingerprint: format!("certificate of {node}"),
+        request: format!("request {number} of {node}"),
         certificate_end: w.now + DAY,
         node: Some(node.into()),
         dynamic,
@@ -40,8 +42,12 @@ fn join(w: &mut World, node: &str, dynamic: bool) -> Result<(), String> {
 }
 
 fn issue(w: &mut World, pattern: &str) -> Result<(), Refusal> {
+    issue_as(w, pattern, true)
+}
+
+fn issue_as(w: &mut World, pattern: &str, dynamic: bool) -> Result<(), Refusal> {
     let (hash, pattern, expires) = ("group000".into(), pattern.to_owned(), w.now + DAY);
-    let command = Command::IssueGroupToken { hash, pattern, count: Some(99), expires };
+    let command = Command::IssueGroupToken { hash, pattern, count: Some(99), dynamic, expires };
     w.try_as(root(), command).map(drop)
 }
 
@@ -96,7 +102,7 @@ fn node_joins_that_no_file_names_and_is_in_the_partitions_that_take_it_in() {
 }
 
 #[test]
-fn administrators_changes_of_a_dynamic_node_stay_until_its_agent_says_something_else() {
+fn administrators_changes_of_a_dynamic_node_stay_whatever_its_agent_says() {
     let mut w = world_with(1, open);
     issue(&mut w, "d[1-9]").expect("a token");
     join(&mut w, "d1", true).expect("it joins");
@@ -121,7 +127,46 @@ fn administrators_changes_of_a_dynamic_node_stay_until_its_agent_says_something_
     w.end(busy, 0);
     says(&mut w, &smaller);
     assert_eq!(w.state.nodes["d1"].config.cpus, 2);
-    assert!(members(&w, "fast").is_empty());
+    let another = NodeConfig { features: vec!["slow".into()], weight: 3, ..smaller };
+    says(&mut w, &another);
+    w.restart();
+    assert_eq!((members(&w, "fast"), w.state.nodes["d1"].config.weight), (vec!["d1"], 7));
+    assert_eq!(w.state.nodes["d1"].config.features, ["fast"]);
+}
+
+#[test]
+fn join_file_makes_nodes_only_if_it_was_made_for_that() {
+    let mut w = world_with(1, open);
+    let said = issue_as(&mut w, "d[1-9]", false).expect_err("no node of the configuration");
+    assert!(said.to_string().contains("--dynamic"), "{said}");
+    issue_as(&mut w, "d[1-9],n1", false).expect("a token for nodes of the configuration");
+    refused(join(&mut w, "d1", true), "sluice token node --dynamic");
+    assert!(w.state.dynamic_nodes.is_empty());
+    w.run(Command::CreateNodes(vec![node("d1")]));
+    join(&mut w, "d1", true).expect("a node that an administrator created");
+    let mut full = world_with(3, open);
+    let said = issue(&mut full, "d[1-9]").expect_err("no room");
+    assert!(said.to_string().contains("MaxNodeCount is 3"), "{said}");
+}
+
+#[test]
+fn removed_machine_stays_out_when_its_node_is_deleted() {
+    let mut w = world_with(1, open);
+    issue(&mut w, "d[1-9]").expect("a token");
+    join(&mut w, "d1", true).expect("it joins");
+    w.run(Command::RemoveAgent { node: "d1".into() });
+    delete(&mut w, "d1").expect("nothing is on it");
+    refused(join(&mut w, "d1", true), "was removed");
+    let mut again = config(&["n1"]);
+    open(&mut again);
+    again.parameters.kill_wait_s += 1;
+    w.run(Command::Configure(Box::new(again)));
+    w.restart();
+    refused(join(&mut w, "d1", true), "sluice node rejoin d1");
+    w.run(Command::RejoinNode { node: "d1".into() });
+    join(&mut w, "d1", true).expect("by an administrator's word");
+    delete(&mut w, "d1").expect("nothing is on it");
+    join(&mut w, "d1", true).expect("a node that was deleted alone comes back");
 }
 
 #[test]

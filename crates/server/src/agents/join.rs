@@ -44,17 +44,27 @@ pub async fn issue_host_join_file(
     Ok(join_file(shared, token, nodes))
 }
 
+/// The nodes that are to join with one file.
+pub struct JoinGroupRequest {
+    /// Their names, as a host list.
+    pub pattern: String,
+    /// How many may join; without it, each name once.
+    pub count: Option<u32>,
+    /// Machines that no configuration file names may become nodes with it.
+    pub dynamic: bool,
+}
+
 /// Issues a token for every node of a pattern.
 pub async fn issue_group_join_file(
     shared: &Shared,
     by: Principal,
-    pattern: String,
-    count: Option<u32>,
+    group: JoinGroupRequest,
     life: Duration,
 ) -> Result<JoinFile, Refusal> {
+    let JoinGroupRequest { pattern, count, dynamic } = group;
     let (token, expires) = (token::generate(), clock::now() + life);
-    let hash = token::hash(&token);
-    let command = Command::IssueGroupToken { hash, pattern: pattern.clone(), count, expires };
+    let (hash, names) = (token::hash(&token), pattern.clone());
+    let command = Command::IssueGroupToken { hash, pattern: names, count, dynamic, expires };
     shared.writer.run(command, by).await?;
     Ok(JoinFile { pattern: Some(pattern), ..join_file(shared, token, Vec::new()) })
 }
@@ -111,6 +121,7 @@ pub async fn admit(shared: &Shared, join: &JoinRequest) -> ToAgent {
     let attempt = JoinAttempt {
         hash: token::hash(&join.token),
         fingerprint: String::new(),
+        request: token::hash(&join.certificate_request),
         certificate_end: end,
         node: join.node.clone(),
         dynamic: join.dynamic,
@@ -246,6 +257,7 @@ pub async fn take_renewals(shared: &Shared, hello: &Hello, fingerprint: &str) {
 mod tests {
     use super::*;
     use crate::testing::TestServer;
+    use rcgen::{CertificateParams, KeyPair};
     use wire::link::SignedRenewal;
 
     #[test]
@@ -290,6 +302,41 @@ mod tests {
         }
         let named = ClusterConfig { server_addresses: hosts(&["head.example:9"]), ..config };
         assert_eq!(addresses_for_agents(&named, &bound), ["head.example:9"]);
+    }
+
+    fn certificate_request() -> String {
+        let key = KeyPair::generate().expect("a key");
+        let params = CertificateParams::new(Vec::<String>::new()).expect("parameters");
+        params.serialize_request(&key).and_then(|request| request.pem()).expect("a request")
+    }
+
+    #[tokio::test]
+    async fn agent_whose_answer_was_lost_after_the_commit_is_answered_again_and_no_other_key() {
+        let server = TestServer::start().await;
+        let shared = &server.shared;
+        let node = shared.read().nodes.keys().next().cloned().expect("a node");
+        let nodes = vec![node.clone()];
+        let by = server_principal();
+        let file = issue_join_file(shared, by, nodes.clone(), Duration::from_secs(60)).await;
+        let join = JoinRequest {
+            version: wire::version::PROTOCOL,
+            token: file.expect("a join file").token,
+            certificate_request: certificate_request(),
+            node: None,
+            dynamic: false,
+            future: None,
+        };
+        // The commit is made, and the connection breaks before the answer is sent.
+        drop(admit(shared, &join).await);
+        let first = shared.read().agents.get(&node).cloned();
+        let stranger = JoinRequest { certificate_request: certificate_request(), ..join.clone() };
+        assert!(matches!(admit(shared, &stranger).await, ToAgent::Refused { .. }));
+        assert_eq!(shared.read().agents.get(&node).cloned(), first, "it speaks for nothing");
+        let ToAgent::Joined(joined) = admit(shared, &join).await else {
+            panic!("the same request is refused");
+        };
+        assert_eq!(joined.nodes, nodes);
+        assert!(joined.certificate.contains("BEGIN CERTIFICATE"));
     }
 
     #[tokio::test]

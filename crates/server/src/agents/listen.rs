@@ -335,28 +335,6 @@ fn host_id(shared: &Shared, node: &str, fingerprint: &str) -> Option<String> {
     state.speaks_for(node, fingerprint).then(|| host.id.clone())
 }
 
-/// Has a dynamic node be what its agent says it is.
-async fn register(shared: &Shared, said: &NodeConfig, detected: &NodeConfig, link: &Link) {
-    let own = std::slice::from_ref(&detected.name);
-    let before = policies::of_nodes(shared, own);
-    let declared = dynamic_node::is_declared(&shared.read());
-    let node = dynamic_node::registered(said, detected, link.peer.address, declared);
-    if let Some(switch) = dynamic_node::unknown_switch(&shared.read(), &node) {
-        tracing::warn!(
-            "node {}: Topology={switch}: no switch or block of topology.conf to which nodes are connected; it is on none",
-            detected.name
-        );
-    }
-    let command = Command::RegisterNode(Box::new(node));
-    if let Err(why) = shared.writer.run(command, server_principal()).await {
-        return tracing::warn!("node {}: not as it says it is: {why}", detected.name);
-    }
-    let after = policies::of_nodes(shared, own);
-    if before != after {
-        let _ = link.outbox.try_send(ToAgent::Policies(after));
-    }
-}
-
 /// Tells the writer that the nodes are up, and the dispatcher what their spools hold.
 async fn reconcile(shared: &Shared, hello: Hello, link: &Link) {
     let runs_jobs = |node: &NodeHello| shared.read().nodes.contains_key(&node.name);
@@ -377,7 +355,8 @@ async fn reconcile(shared: &Shared, hello: Hello, link: &Link) {
         if let Some(said) = &node.dynamic {
             // The name is the one that its certificate speaks for, whatever else it says.
             let name = node.name.clone();
-            register(shared, said, &NodeConfig { name, ..detected.clone() }, link).await;
+            let detected = NodeConfig { name, ..detected.clone() };
+            dynamic_node::register(shared, said, &detected, link).await;
         }
         // Before the node is up: no job starts on a machine that lacks what its node is said to have.
         hardware::check(shared, std::slice::from_ref(&node.name)).await;

@@ -65,7 +65,7 @@ impl Cuts {
     }
 
     fn devices(&mut self, node: &mut NodeConfig) {
-        self.list(&mut node.gres, bounds::NODE_DEVICES);
+        self.list(&mut node.gres, bounds::NODE_GRES_LINES);
         node.gres.iter_mut().for_each(|gres| self.gres(gres));
     }
 

@@ -350,7 +350,7 @@ authorisation_table! { w;
     Call::SetRole { .. } => ADMINISTER, Call::SetRole { name: "idle".into(), role: Role::Admin };
     Call::NodeToken { .. } => ADMINISTER, Call::NodeToken { nodes: vec![NODE.into()], life: TokenLife::Usual };
     Call::GroupToken { .. } => ADMINISTER,
-        Call::GroupToken { pattern: NODE.into(), count: None, life: TokenLife::Usual };
+        Call::GroupToken { pattern: NODE.into(), count: None, dynamic: false, life: TokenLife::Usual };
     Call::Agents => OPERATE, Call::Agents;
     Call::RejoinNode { .. } => ADMINISTER, Call::RejoinNode { name: NODE.into() };
     Call::CreateNodes(_) => ADMINISTER, {

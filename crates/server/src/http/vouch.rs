@@ -202,6 +202,7 @@ mod tests {
         let join = Command::UseToken(JoinAttempt {
             hash,
             fingerprint,
+            request: "request of login1".into(),
             certificate_end: expires,
             node,
             dynamic: false,

@@ -5,7 +5,7 @@ use cluster::visibility::Viewer;
 use model::activity::{Activity, ActivityFilter};
 use model::principal::Principal;
 use model::reason::Refusal;
-use store::books::{ACTIVITIES_MAX, ACTIVITIES_PAGE};
+use store::books::ACTIVITIES_MAX;
 
 /// The activities that the filter wants, as far as the caller is shown them, the oldest first; of too many the newest.
 pub fn activity_history(
@@ -34,20 +34,21 @@ pub fn booked(
     shown_to: Option<&str>,
 ) -> Result<Vec<Activity>, Refusal> {
     let mut found: Vec<Activity> = Vec::new();
+    let mut before = None;
     while found.len() < ACTIVITIES_MAX {
-        let before = found.last().map(|oldest| oldest.number);
         // Others read the books between two pages.
         let page = {
             let reader = shared.books.reader.lock().expect("no panic with the reader held");
             reader.activities(filter, shown_to, before)
         };
         let page = page.map_err(|e| Refusal::Other(e.to_string()))?;
-        let is_last = page.len() < ACTIVITIES_PAGE;
-        found.extend(page);
-        if is_last {
+        found.extend(page.found);
+        before = page.next;
+        if before.is_none() {
             break;
         }
     }
+    found.truncate(ACTIVITIES_MAX);
     found.reverse();
     Ok(found)
 }

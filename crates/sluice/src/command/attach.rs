@@ -61,7 +61,7 @@ pub(super) struct Login {
 
 impl Login {
     pub fn new() -> Result<Self, VerbError> {
-        let answer = key::ask(&mut Client::find()?, None, SshRequest::Connect)?;
+        let answer = key::ask_about_keys(&mut Client::find()?, None, SshRequest::Connect)?;
         let no_endpoint = "the server has no SSH endpoint: start it with --ssh ADDR:PORT";
         let endpoint = answer.endpoint.ok_or_else(|| VerbError::Message(no_endpoint.into()))?;
         let private_key = answer.private_key.map(|key| key.0);

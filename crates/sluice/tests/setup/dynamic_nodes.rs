@@ -28,8 +28,11 @@ impl PowerCluster {
     fn pattern_file(&self, pattern: &str, nodes: &[&str]) {
         for node in nodes {
             let file = self.cluster().path(&format!("{node}.join"));
-            let line =
-                format!("{} token node --pattern '{pattern}' > {}", program(), file.display());
+            let line = format!(
+                "{} token node --dynamic --pattern '{pattern}' > {}",
+                program(),
+                file.display()
+            );
             self.cluster().shell(&line).ok();
         }
     }

@@ -24,6 +24,7 @@ mod workspace;
 use crate::client::Client;
 use crate::command::slurm::query::job_names;
 use crate::command::verb::VerbError;
+pub(super) use crate::command::verb::{ask, unexpected};
 use ::dstack::node_groups::{merge_records, merge_views};
 use ::dstack::run_summary::Nodes;
 use clap::Args;
@@ -37,19 +38,6 @@ use wire::client::{Answer, Call, HistoryFilter, JobsQuery};
 use wire::fleet::FleetView;
 use wire::job_list::JobList;
 use wire::view::{ClusterView, JobView};
-
-/// Asks; a refusal ends the command.
-pub(super) fn ask(client: &mut Client, call: Call) -> Result<Answer, VerbError> {
-    match client.call(call)? {
-        Answer::Refused(why) => Err(why.into()),
-        answer => Ok(answer),
-    }
-}
-
-pub(super) fn unexpected(answer: &Answer) -> VerbError {
-    let text: String = format!("{answer:?}").chars().take(80).collect();
-    VerbError::Message(format!("the server answered something else than was asked: {text}"))
-}
 
 /// The runs: the groups of a task are one.
 fn jobs(client: &mut Client, filter: JobFilter) -> Result<Vec<JobView>, VerbError> {
