@@ -24,7 +24,11 @@ const AUTHORITY_BYTES_MAX: u64 = 128 << 10;
 #[derive(Args)]
 pub struct LoginArgs {
     /// The server: https://HOST:PORT
-    url: String,
+    #[arg(required_unless_present = "url_option")]
+    url: Option<String>,
+    /// The same, as dstack's client takes it
+    #[arg(long = "url", value_name = "URL", conflicts_with = "url", hide = true)]
+    url_option: Option<String>,
     /// A file with the token; without it, it is asked for, or read from standard input
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -44,7 +48,9 @@ fn fingerprint(text: &str) -> Result<String, String> {
 }
 
 pub fn login(args: LoginArgs) -> VerbResult {
-    let address = HostPort::parse_https(&args.url).map_err(VerbError::Message)?;
+    let url = args.url.as_ref().or(args.url_option.as_ref());
+    let address = HostPort::parse_https(url.map_or("", String::as_str));
+    let address = address.map_err(VerbError::Message)?;
     let trust = trust(&args, &address)?;
     let token = SecretValue(token(args.token_file)?);
     let server = HttpsServer { address, token, trust };
