@@ -288,7 +288,7 @@ fn run_without_max_duration_gets_the_longest_limit_of_its_partitions() {
     ];
     for (lines, limit, notices) in table {
         let mut draft = drafted(lines);
-        draft.keep_within(&partitions);
+        draft.keep_within(partitions.iter());
         assert_eq!(draft.submission.spec.request().time_limit, Some(limit), "{lines}");
         assert_eq!(draft.notices.len(), notices, "{lines}");
     }

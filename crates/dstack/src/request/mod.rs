@@ -234,14 +234,14 @@ fn specs(submission: &mut Submission) -> impl Iterator<Item = &mut JobSpec> {
 
 impl Draft {
     /// `max_duration: off` is as long as the partitions let anybody run; longer would never start.
-    pub fn keep_within(&mut self, partitions: &[Partition]) {
+    pub fn keep_within<'p>(&mut self, partitions: impl Iterator<Item = &'p Partition> + Clone) {
         let all = specs(&mut self.submission);
         for Component { request } in all.flat_map(|spec| Arc::make_mut(&mut spec.components)) {
             let named = &request.partitions;
             let is_chosen = |p: &&Partition| {
                 if named.is_empty() { p.default } else { named.contains(&p.name) }
             };
-            let longest = partitions.iter().filter(is_chosen).map(|p| p.max_time).max();
+            let longest = partitions.clone().filter(is_chosen).map(|p| p.max_time).max();
             if let (Some(TimeLimit::Unlimited), Some(most @ TimeLimit::Minutes(_))) =
                 (request.time_limit, longest)
             {

@@ -24,8 +24,11 @@ const AUTHORITY_BYTES_MAX: u64 = 128 << 10;
 #[derive(Args)]
 pub struct LoginArgs {
     /// The server: https://HOST:PORT; several where it may move from one to another
-    #[arg(required = true, value_name = "URL")]
+    #[arg(required_unless_present = "url_option", value_name = "URL")]
     urls: Vec<String>,
+    /// The same, as dstack's client takes it
+    #[arg(long = "url", value_name = "URL", conflicts_with = "urls", hide = true)]
+    url_option: Option<String>,
     /// A file with the token; without it, it is asked for, or read from standard input
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -45,8 +48,9 @@ fn fingerprint(text: &str) -> Result<String, String> {
 }
 
 pub fn login(args: LoginArgs) -> VerbResult {
+    let urls: Vec<&str> = args.urls.iter().chain(&args.url_option).map(String::as_str).collect();
     let (address, others) =
-        HostPort::parse_https_list(&args.urls.join(",")).map_err(VerbError::Message)?;
+        HostPort::parse_https_list(&urls.join(",")).map_err(VerbError::Message)?;
     let trust = trust(&args, &address)?;
     let token = SecretValue(token(args.token_file)?);
     let server = HttpsServer { address, others, token, trust };

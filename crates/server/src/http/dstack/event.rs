@@ -5,7 +5,7 @@ use super::secret;
 use crate::auth::principal;
 use crate::http::calls;
 use crate::shared::Shared;
-use crate::show::dstack_id::{submission_id, uuid};
+use crate::show::dstack_id::{submission_id, uuid, volume_id};
 use crate::show::history;
 use axum::Extension;
 use axum::extract::State;
@@ -173,6 +173,7 @@ fn target(target: &Target, projects: &BTreeSet<String>) -> EventTarget {
             Target::Instance(name) => uuid("instance", name),
             Target::Fleet { name, .. } => uuid("fleet", name),
             Target::Secret { project, name } => secret::id(project, name),
+            Target::Volume { project, name, created } => volume_id(project, name, *created),
             Target::Project(name) => uuid("project", name),
             Target::User(name) => uuid("user", name),
             Target::Other { kind, name } => uuid(kind, name),

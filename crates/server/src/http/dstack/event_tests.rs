@@ -1,14 +1,17 @@
-//! Which events a client is given: from a time on, of a fleet, of secrets; and what is told of a run that is diagnosed.
+//! Which events a client is given: from a time on, of a fleet, of secrets, of volumes; and what is told of a run that is diagnosed.
 
 use super::event::RECORDS_MAX;
 use super::tests::Api;
 use crate::auth::principal::server_principal;
 use crate::show::dstack_id::uuid;
-use crate::testing::{submission, user};
+use crate::testing::{NODE, submission, user};
 use axum::http::StatusCode;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use cluster::Command;
+use cluster::command::CreateVolume;
 use model::principal::Principal;
+use model::volume::VolumePlace;
 use serde_json::{Value, json};
 
 async fn events(api: &Api, filter: Value, by: Principal) -> Vec<Value> {
@@ -114,6 +117,31 @@ async fn secrets_have_events_for_those_who_may_manage_them() {
     let target = &told[0]["targets"][0];
     assert_eq!((&target["name"], &target["project_name"]), (&json!("tok"), &json!("main")));
     assert_eq!(events(&api, of_secrets, user()).await, Vec::<Value>::new(), "an ordinary user");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn volumes_have_events_under_the_id_that_lists_show() {
+    let api = Api::empty().await;
+    for name in ["data", "more"] {
+        let volume = CreateVolume {
+            project: "main".into(),
+            name: name.into(),
+            place: VolumePlace::Node(NODE.into()),
+            size: None,
+        };
+        let made = api.server.run(Command::CreateVolume(Box::new(volume))).await;
+        made.expect("a volume");
+    }
+    let path = "/api/project/main/volumes/get";
+    let (_, volume) = api.send(path, json!({"name": "data"}), Some(server_principal())).await;
+    let of_volume = json!({"target_volumes": [volume["id"]]});
+    let told = events(&api, of_volume, user()).await;
+    let messages: Vec<&Value> = told.iter().map(|event| &event["message"]).collect();
+    assert_eq!(messages, ["Volume created"], "{volume}");
+    let target = &told[0]["targets"][0];
+    assert_eq!((&target["type"], &target["name"]), (&json!("volume"), &json!("data")));
+    let of_all = json!({"include_target_types": ["volume"]});
+    assert_eq!(events(&api, of_all, user()).await.len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,9 +6,13 @@ use dstack::api::run::RunSpec;
 use dstack::configuration::from_json;
 use dstack::configuration::policy::{RETRY_DURATION_S, RETRY_EVENTS, STOP_S};
 use model::reason::Refusal;
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
+use std::fmt;
+use std::marker::PhantomData;
 
 /// What the jobs of a run repeat of its specification.
 #[derive(Default)]
@@ -23,7 +27,30 @@ struct KeptTexts<'a> {
     #[serde(borrow)]
     repo_data: Option<&'a RawValue>,
     #[serde(borrow)]
-    configuration: Option<&'a RawValue>,
+    configuration: Option<Mapping<KeptConfiguration<'a>>>,
+}
+
+/// A mapping of fields. serde alone would also take a list of their values.
+struct Mapping<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Mapping<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OfMap<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for OfMap<T> {
+            type Value = Mapping<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a mapping")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Mapping<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Mapping)
+            }
+        }
+
+        deserializer.deserialize_map(OfMap(PhantomData))
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -124,8 +151,8 @@ struct GroupRank<'s, 'a> {
 impl<'a> KeptSpec<'a> {
     /// `None` of a text that is no run of a task or a dev environment.
     pub fn of(text: &'a RawValue) -> Option<Self> {
-        let texts: KeptTexts = object(text)?;
-        let configuration: KeptConfiguration = object(texts.configuration?)?;
+        let Mapping(texts): Mapping<KeptTexts> = serde_json::from_str(text.get()).ok()?;
+        let Mapping(configuration) = texts.configuration?;
         configuration.r#type?;
         Some(Self { repo_data: texts.repo_data, configuration })
     }
@@ -135,7 +162,7 @@ impl<'a> KeptSpec<'a> {
     }
 
     /// Whether it says something else than the run has, which was updated since.
-    fn is_updated(&self, now: Updatable) -> bool {
+    pub fn is_updated(&self, now: Updatable) -> bool {
         let KeptConfiguration { priority, inactivity_duration, .. } = &self.configuration;
         priority.as_u64().unwrap_or(0) != u64::from(now.priority)
             || inactivity_duration.as_u64() != now.inactivity_s.map(u64::from)
@@ -256,12 +283,6 @@ impl<'a> KeptConfiguration<'a> {
         }
         GroupRank { index: 0, rank, group: None }
     }
-}
-
-/// A list of the fields' values, which serde would take as well, is none.
-fn object<'a, T: Deserialize<'a>>(text: &'a RawValue) -> Option<T> {
-    let text = text.get();
-    text.starts_with('{').then(|| serde_json::from_str(text).ok()).flatten()
 }
 
 /// Refuses a configuration of a submission that dstack's client could not read: whoever lists runs is answered with it.

@@ -235,7 +235,7 @@ fn prepare(
     if let Some(brought) = &mut draft.submission.workspace {
         workspace::fill(brought, &task, folder_of(&args.file))?;
     }
-    draft.keep_within(&cluster.partitions);
+    draft.keep_within(cluster.partitions.iter());
     for notice in &draft.notices {
         eprintln!("{}: {notice}", args.file);
     }

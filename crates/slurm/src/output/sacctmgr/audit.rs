@@ -52,6 +52,7 @@ fn transaction(activity: &Activity, tz: &TimeZone) -> Option<TransactionRow> {
         ActivityTarget::Node(name) => ("Nodes", name.clone()),
         ActivityTarget::Fleet { name, .. } => ("Fleets", name.clone()),
         ActivityTarget::Secret { project, name } => ("Secrets", format!("{project}/{name}")),
+        ActivityTarget::Volume { project, name, .. } => ("Volumes", format!("{project}/{name}")),
         ActivityTarget::Run { name, .. } => ("Runs", name.clone()),
         ActivityTarget::Job { job, .. } => ("Jobs", job.to_string()),
         ActivityTarget::Site { kind, name } => (site_words(*kind), name.clone()),
