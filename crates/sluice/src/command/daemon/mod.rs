@@ -5,6 +5,7 @@ pub mod agent;
 mod core_dump;
 pub mod down;
 mod keeper;
+mod last_start;
 mod listen_addresses;
 mod log;
 mod log_journal;
