@@ -9,6 +9,7 @@ mod last_start;
 mod listen_addresses;
 mod log;
 mod log_journal;
+mod log_journal_socket;
 mod log_json;
 pub mod server;
 mod server_user;
