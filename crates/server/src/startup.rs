@@ -8,6 +8,7 @@ use crate::auth::principal::server_principal;
 use crate::auth::secret_keys::SecretKeys;
 use crate::auth::token;
 use crate::clock;
+use crate::configuration_check::refuse_dropped;
 use crate::configure::Machine;
 use crate::connection_limits::{self, ConnectionLimits, ListenerSlots};
 use crate::dispatch::DispatchThread;
@@ -73,6 +74,8 @@ pub struct ServerOptions {
     pub machine: Option<Machine>,
     pub config_dir: Option<PathBuf>,
     pub config: ClusterConfig,
+    /// Start also if jobs are on nodes or in partitions that the configuration does not have.
+    pub force: bool,
     /// The user whom the administrator's token stands for: the one who started the server.
     pub admin_user: String,
     /// The administrator's token; only its hash is kept here.
@@ -123,6 +126,9 @@ pub fn run(
         took_ms = begun.elapsed().as_millis() as u64,
         "the server starts: state recovered"
     );
+    if !options.force {
+        refuse_dropped(&recovered.state, &options.config)?;
+    }
     let books_path = dir.join("books.sqlite");
     let mut books = Books::open(&books_path)?;
     lost_history::settle(&mut recovered, &mut books)?;

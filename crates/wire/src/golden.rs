@@ -383,7 +383,7 @@ fn launch_of_a_job_keeps_its_names() {
     let json = concat!(
         r#"{"launch":{"kind":"batch","user":{"name":"alice","uid":1000,"gid":1000,"groups":[]},"#,
         r#""share":{"node":"n1","cpus":"0-1","memory":1024,"tasks":1},"node_index":0,"nodes":1,"script":"true","#,
-        r#""arguments":[],"environment":["A=1"],"process_variables":[["RANK","rank"]],"work_dir":"/","stdin":"/dev/null","#,
+        r#""arguments":[],"environment":["A=1"],"login_environment":{"timeout_s":8,"login":true},"process_variables":[["RANK","rank"]],"work_dir":"/","stdin":"/dev/null","#,
         r#""stdout":{"file":{"pattern":"o","append":false}},"stderr":"same_as_stdout","umask":18,"#,
         r#""rlimits":{"soft":[],"asked":false},"bound":false,"name":"sweep","end_limit":null,"kill_wait_s":30,"#,
         r#""over_time_s":0,"unkillable_s":0,"signal":null,"#,

@@ -239,6 +239,7 @@ impl Cluster {
             name: "test".into(),
             end_limit: None,
             kill_wait_s: 1,
+            login_environment: None,
             signal: None,
             names: FileNames {
                 job_id: 12,

@@ -18,6 +18,7 @@ mod fleets;
 mod guide;
 mod ipv6;
 mod laptop;
+mod last_start;
 mod many_declared_nodes;
 mod membership;
 mod metrics;

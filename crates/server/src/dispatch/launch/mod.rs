@@ -310,6 +310,7 @@ pub fn job_launch(
         name: spec.name.to_string(),
         end_limit: facts.attempt().end_limit,
         kill_wait_s: facts.kill_wait_s,
+        login_environment: spec.launch.login_environment,
         over_time_s: facts.over_time_s,
         unkillable_s: facts.unkillable_s,
         signal: spec.signal,

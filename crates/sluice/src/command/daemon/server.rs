@@ -1,6 +1,7 @@
 //! `sluice server`: runs a server alone. Agents of other machines connect to it.
 
 use super::keeper::{BAD_CONFIGURATION, SERVER_KEEPER};
+use super::last_start::{self, LastStart};
 use super::listen_addresses::{BoundListeners, SshListen};
 use super::state_dir::StateDir;
 use super::{
@@ -23,6 +24,12 @@ pub struct ServerArgs {
     /// A folder with slurm.conf, and gres.conf and cgroup.conf where wanted
     #[arg(long, value_parser = config_folder)]
     pub config: Option<PathBuf>,
+    /// Start without a configuration folder, also where the last start in the state folder had one
+    #[arg(long, conflicts_with = "config")]
+    pub no_config: bool,
+    /// Start although jobs are on nodes or in partitions that the configuration does not have
+    #[arg(long)]
+    pub force: bool,
     /// The state folder
     #[arg(long, env = "SLUICE_STATE")]
     pub state: Option<PathBuf>,
@@ -59,15 +66,38 @@ impl ServerArgs {
     pub fn state_path(&self) -> PathBuf {
         self.state.clone().unwrap_or_else(crate::client::default_state_dir)
     }
+
+    /// Settles which configuration folder this start has, and says so where the last start had another, or none was named.
+    /// Returns what is saved of the last start.
+    pub fn settle_config(&mut self, state: &StateDir) -> Result<Option<LastStart>, VerbError> {
+        let asked = match self.config.take() {
+            Some(dir) => Some(dir.canonicalize().map_err(VerbError::file(dir))?),
+            None => None,
+        };
+        let last = LastStart::read(state);
+        let (chosen, line) = last_start::choose(asked, self.no_config, last.as_ref());
+        if let Some(line) = line {
+            eprintln!("sluice: note: {line}");
+        }
+        self.no_config = chosen.is_none();
+        self.config = chosen;
+        Ok(last)
+    }
 }
 
-pub fn run(args: ServerArgs) -> VerbResult {
+pub fn run(mut args: ServerArgs) -> VerbResult {
     let state = StateDir::prepare(&args.state_path())?;
     core_dump::forbid()?;
     log::start(&state, "server");
     refuse_a_second(&state)?;
     state.lock()?;
-    let site = match Site::load(&args, None) {
+    let last = args.settle_config(&state);
+    let site = last.and_then(|last| {
+        let site = Site::load(&args, None)?;
+        site.check(&state, last.as_ref(), args.force)?;
+        Ok(site)
+    });
+    let site = match site {
         Ok(site) => site,
         // The code tells the service manager that another start would end the same way.
         Err(error) => {
@@ -77,6 +107,7 @@ pub fn run(args: ServerArgs) -> VerbResult {
     };
     let ssh = args.ssh.unwrap_or(SshListen::Off);
     let bound = listen_addresses::bind(&state, args.listen, args.agents, ssh)?;
+    site.save(&state)?;
     let ready = |listen| {
         announce(listen);
         service_manager::tell_ready();
@@ -124,6 +155,26 @@ impl Site {
         };
         let config = configure::load(config_dir.as_deref(), machine.as_ref())?;
         Ok(Self { config_dir, config, machine })
+    }
+
+    /// Refuses a configuration without nodes or partitions that jobs are on. The state is read for that only if the last
+    /// start had something that this one has not.
+    pub fn check(
+        &self,
+        state: &StateDir,
+        last: Option<&LastStart>,
+        force: bool,
+    ) -> Result<(), VerbError> {
+        let this = LastStart::of(self.config_dir.as_deref(), &self.config);
+        if force || last.is_some_and(|last| this.has_all_of(last)) {
+            return Ok(());
+        }
+        Ok(::server::check_configuration(&state.server_dir(), &self.config)?)
+    }
+
+    /// Saves what this start has, for the next.
+    pub fn save(&self, state: &StateDir) -> Result<(), VerbError> {
+        LastStart::of(self.config_dir.as_deref(), &self.config).save(state)
     }
 
     fn local_nodes(&self) -> Vec<String> {
@@ -180,6 +231,7 @@ pub fn start(
         state_dir: state.path.clone(),
         config_dir: site.config_dir,
         config: site.config,
+        force: args.force,
         machine: site.machine,
         admin_token,
         admin_user,

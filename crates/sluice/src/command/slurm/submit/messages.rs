@@ -2,7 +2,8 @@
 
 use crate::client::ClientError;
 use ::slurm::option::parse::Question;
-use ::slurm::option::{Command, OptionError, help};
+use ::slurm::option::{Command, JobOptions, OptionError, help};
+use ::slurm::request::{Submitter, propagated};
 use ::slurm::words::{note, refusal};
 use model::reason::Refusal;
 use nix::sys::termios::{OutputFlags, tcgetattr};
@@ -34,6 +35,26 @@ fn line_end(to: impl AsFd) -> &'static str {
         Ok(terminal) if !terminal.output_flags.contains(OutputFlags::OPOST) => "\r\n",
         _ => "\n",
     }
+}
+
+/// The number of `-v` from which details are printed too, and from which the finest ones.
+pub const DEBUG: u32 = 2;
+pub const DEBUG2: u32 = 3;
+
+/// `-v`: prints the options as they were understood.
+pub fn print_defined(command: Command, options: &JobOptions) {
+    options.defined.iter().for_each(|line| print_line(command, line));
+}
+
+/// `-vv`: prints the limits and the mask that the job gets from here.
+pub fn print_propagated(command: Command, options: &JobOptions, submitter: &Submitter) {
+    if options.verbose < DEBUG {
+        return;
+    }
+    for (name, value) in propagated(options, submitter) {
+        print_line(command, &format!("debug:  propagating RLIMIT_{name}={value}"));
+    }
+    print_line(command, &format!("debug:  propagating UMASK={:04o}", submitter.umask));
 }
 
 /// Reports an invalid option in Slurm's words; the code is Slurm's too.
