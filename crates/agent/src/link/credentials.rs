@@ -234,11 +234,7 @@ impl Credentials {
     }
 
     /// Has the server sign the certificate of a key that never leaves this machine.
-    async fn join(
-        join: &JoinFile,
-        way: &JoinWay,
-        key: NewKey,
-    ) -> Result<Credentials, AgentError> {
+    async fn join(join: &JoinFile, way: &JoinWay, key: NewKey) -> Result<Credentials, AgentError> {
         let mut last = AgentError::NotJoined;
         for address in &join.servers {
             match ask(address, join, way, &key.request).await {
