@@ -285,6 +285,7 @@ fn machine_becomes_the_first_future_node_that_it_is_like() {
         let attempt = JoinAttempt {
             hash: "group000".into(),
             fingerprint: fingerprint.into(),
+            request: fingerprint.into(),
             certificate_end: w.now + DAY,
             node: Some("host7".into()),
             dynamic: false,

@@ -148,6 +148,7 @@ fn ask(
         certificate_end: w.now + DAY * 10,
         node: node.map(str::to_owned),
         dynamic: false,
+        future: None,
     };
     w.try_as(root(), Command::UseToken(attempt)).map(|_| ()).map_err(|why| why.to_string())
 }

@@ -78,3 +78,32 @@ pub fn outages(activities: &[Activity]) -> Vec<Outage> {
 fn given(why: &str, activity: &Activity) -> String {
     if why.is_empty() { activity.info.clone() } else { why.to_owned() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outages_last_until_the_node_is_back() {
+        let activity = |second: i64, actor: Option<&str>, what: ActivityKind| Activity {
+            number: second as u64,
+            at: Timestamp(second * 1000),
+            actor: actor.map(str::to_owned),
+            target: ActivityTarget::Node("n1".into()),
+            what,
+            info: String::new(),
+        };
+        let list = [
+            activity(1, None, ActivityKind::NodeUp),
+            activity(2, None, ActivityKind::NodeDown),
+            activity(3, None, ActivityKind::NodeUp),
+            activity(4, Some("ann"), ActivityKind::NodeDrained("disk".into())),
+            activity(5, None, ActivityKind::NodeUp),
+        ];
+        let found = outages(&list);
+        let short: Vec<_> =
+            found.iter().map(|o| (o.kind.word(), o.start.0, o.end.map(|end| end.0))).collect();
+        assert_eq!(short, [("DOWN", 2000, Some(3000)), ("DRAIN", 4000, None)]);
+        assert_eq!((found[0].actor.as_deref(), found[1].actor.as_deref()), (None, Some("ann")));
+    }
+}

@@ -171,6 +171,7 @@ mod tests {
             certificate_end: expires,
             node: Some("d1".into()),
             dynamic: true,
+            future: None,
         };
         server.run(Command::UseToken(join)).await.expect("it joins");
         server

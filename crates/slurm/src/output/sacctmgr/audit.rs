@@ -198,21 +198,4 @@ mod tests {
             transactions(&list, &only, &TimeZone::UTC, &Options::default()).expect("a table");
         assert_eq!(text.lines().count(), 3);
     }
-
-    #[test]
-    fn events_of_nodes_last_until_the_node_is_back() {
-        let node = || ActivityTarget::Node("n1".into());
-        let list = [
-            activity(1, None, node(), ActivityKind::NodeUp),
-            activity(2, None, node(), ActivityKind::NodeDown),
-            activity(3, None, node(), ActivityKind::NodeUp),
-            activity(4, Some("ann"), node(), ActivityKind::NodeDrained("disk".into())),
-            activity(5, None, node(), ActivityKind::NodeUp),
-        ];
-        let found = node_events(&list, "test");
-        let short: Vec<_> =
-            found.iter().map(|e| (e.state, e.start.0, e.end.map(|end| end.0))).collect();
-        assert_eq!(short, [("DOWN", 2000, Some(3000)), ("DRAIN", 4000, None)]);
-        assert_eq!((found[0].user.as_str(), found[1].user.as_str()), ("slurm", "ann"));
-    }
 }
