@@ -45,7 +45,7 @@ impl State {
         if !job.is_waiting() || job.hold.is_some() {
             return Err(Refusal::JobNotPending(job.id));
         }
-        if self.may_run_unknown(job.id) {
+        if self.may_run_unknown(job) {
             return Err(Refusal::NoCapacityNow);
         }
         if dependency::state_of(self, job, context.now) != DependencyState::Fulfilled {
