@@ -282,6 +282,13 @@ fn up_ended_jobs_are_explained_by_their_cause() {
         cluster.shell(&format!("squeue -h -t all -j {unwritable} -o %r")).ok(),
         "JobLaunchFailure\n"
     );
+    let recorded = format!("sacct -nXP -j {unwritable} -o Reason,FailureCause");
+    let recorded = cluster.shell(&recorded).ok();
+    assert!(recorded.starts_with("JobLaunchFailure|"), "{recorded}");
+    assert!(recorded.contains("/nonexist/x.out"), "{recorded}");
+    let shown = cluster.shell(&format!("scontrol show job {unwritable}")).ok();
+    let cause = shown.lines().find(|line| line.trim_start().starts_with("FailureCause="));
+    assert!(cause.is_some_and(|line| line.contains("/nonexist/x.out")), "{shown}");
 
     let again =
         cluster.submit(&["-o", "/dev/null", "--wrap", "[ $SLURM_RESTART_COUNT ] || exit 5"]);

@@ -75,6 +75,8 @@ pub static ACCT_FIELDS: &[AcctField] = &[
     field(19, "Eligible", |r, c| of_job(r, c, |j, c| c.push_str(&time_or(r, j.eligible, "Unknown")))),
     field(19, "End", |r, c| c.push_str(&time_or(r, r.step.map_or(r.job.end, |s| s.end), "Unknown"))),
     field(8, "ExitCode", |r, c| push!(c, "{}", r.step.map_or(r.job.exit, |s| s.exit))),
+    // Ours: why a node could not start the job. `Reason` has Slurm's word for it.
+    field(20, "FailureCause", |r, c| of_job(r, c, |j, c| c.push_str(&words::reason::failure_cause(&j.reason).unwrap_or_default()))),
     unmeasured(20, "Flags"),
     field(6, "GID", |r, c| of_job(r, c, |j, c| push!(c, "{}", j.gid))),
     field(9, "Group", |r, c| of_job(r, c, |j, c| c.push_str(&j.group))),

@@ -4,6 +4,7 @@ use super::*;
 use crate::output::samples::{at, moment};
 use model::amount::Unit;
 use model::id::{JobId, RunId, StepId};
+use model::reason::{LaunchFailure, LaunchFault, Reason};
 use model::record::{RecordState, StepRecord};
 use model::run::{ExitStatus, LaunchKind, Outcome, Usage};
 use model::time::{TimeLimit, Timestamp};
@@ -299,27 +300,27 @@ fn helpformat_lists_all_fields_and_others_are_refused() {
             "Constraints         ConsumedEnergy      ConsumedEnergyRaw   Container          \n",
             "CPUTime             CPUTimeRAW          DBIndex             DerivedExitCode    \n",
             "Elapsed             ElapsedRaw          Eligible            End                \n",
-            "ExitCode            Flags               GID                 Group              \n",
-            "JobID               JobIDRaw            JobName             Layout             \n",
-            "MaxDiskRead         MaxDiskReadNode     MaxDiskReadTask     MaxDiskWrite       \n",
-            "MaxDiskWriteNode    MaxDiskWriteTask    MaxPages            MaxPagesNode       \n",
-            "MaxPagesTask        MaxRSS              MaxRSSNode          MaxRSSTask         \n",
-            "MaxVMSize           MaxVMSizeNode       MaxVMSizeTask       McsLabel           \n",
-            "MinCPU              MinCPUNode          MinCPUTask          NCPUS              \n",
-            "NNodes              NodeList            NTasks              Partition          \n",
-            "Priority            QOS                 QOSRAW              Reason             \n",
-            "ReqCPUFreq          ReqCPUFreqGov       ReqCPUFreqMax       ReqCPUFreqMin      \n",
-            "ReqCPUS             ReqMem              ReqNodes            ReqTRES            \n",
-            "Reservation         ReservationId       Reserved            ResvCPU            \n",
-            "ResvCPURAW          Start               State               Submit             \n",
-            "SubmitLine          Suspended           SystemComment       SystemCPU          \n",
-            "Timelimit           TimelimitRaw        TotalCPU            TRESUsageInAve     \n",
-            "TRESUsageInMax      TRESUsageInMaxNode  TRESUsageInMaxTask  TRESUsageInMin     \n",
-            "TRESUsageInMinNode  TRESUsageInMinTask  TRESUsageInTot      TRESUsageOutAve    \n",
-            "TRESUsageOutMax     TRESUsageOutMaxNode TRESUsageOutMaxTask TRESUsageOutMin    \n",
-            "TRESUsageOutMinNode TRESUsageOutMinTask TRESUsageOutTot     UID                \n",
-            "User                UserCPU             WCKey               WCKeyID            \n",
-            "WorkDir            \n",
+            "ExitCode            FailureCause        Flags               GID                \n",
+            "Group               JobID               JobIDRaw            JobName            \n",
+            "Layout              MaxDiskRead         MaxDiskReadNode     MaxDiskReadTask    \n",
+            "MaxDiskWrite        MaxDiskWriteNode    MaxDiskWriteTask    MaxPages           \n",
+            "MaxPagesNode        MaxPagesTask        MaxRSS              MaxRSSNode         \n",
+            "MaxRSSTask          MaxVMSize           MaxVMSizeNode       MaxVMSizeTask      \n",
+            "McsLabel            MinCPU              MinCPUNode          MinCPUTask         \n",
+            "NCPUS               NNodes              NodeList            NTasks             \n",
+            "Partition           Priority            QOS                 QOSRAW             \n",
+            "Reason              ReqCPUFreq          ReqCPUFreqGov       ReqCPUFreqMax      \n",
+            "ReqCPUFreqMin       ReqCPUS             ReqMem              ReqNodes           \n",
+            "ReqTRES             Reservation         ReservationId       Reserved           \n",
+            "ResvCPU             ResvCPURAW          Start               State              \n",
+            "Submit              SubmitLine          Suspended           SystemComment      \n",
+            "SystemCPU           Timelimit           TimelimitRaw        TotalCPU           \n",
+            "TRESUsageInAve      TRESUsageInMax      TRESUsageInMaxNode  TRESUsageInMaxTask \n",
+            "TRESUsageInMin      TRESUsageInMinNode  TRESUsageInMinTask  TRESUsageInTot     \n",
+            "TRESUsageOutAve     TRESUsageOutMax     TRESUsageOutMaxNode TRESUsageOutMaxTask\n",
+            "TRESUsageOutMin     TRESUsageOutMinNode TRESUsageOutMinTask TRESUsageOutTot    \n",
+            "UID                 User                UserCPU             WCKey              \n",
+            "WCKeyID             WorkDir            \n",
         )
     );
     let mut out = Vec::new();
@@ -365,4 +366,14 @@ fn requested_memory_is_that_of_the_whole_job() {
     assert_eq!(shown(&options, &[job], at(0, 50, 0)).trim(), "4000M");
     let plain = record(1, "plain", COMPLETED);
     assert_eq!(shown(&options, &[plain], at(0, 50, 0)).trim(), "1000M");
+}
+
+#[test]
+fn cause_of_a_failed_launch_is_a_column_of_the_job() {
+    let mut job = record(1, "unstarted", RecordState::Ended(Outcome::LaunchFailed));
+    let what = "/nonexist/x.out: No such file or directory";
+    job.reason = Reason::NotLaunched(Box::new(LaunchFailure::new(LaunchFault::Other, what)));
+    let options = Options { no_header: true, ..format("reason%16,failurecause%42") };
+    let text = shown(&options, &[job], at(1, 0, 0));
+    assert_eq!(text.trim_end(), format!("JobLaunchFailure {what}"));
 }
