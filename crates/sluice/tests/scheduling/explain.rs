@@ -263,6 +263,26 @@ fn up_every_pending_job_has_a_reason() {
 }
 
 #[test]
+fn up_output_of_a_forgotten_job_is_still_named() {
+    let cluster = Cluster::up(&format!("{TWO_NODES}MinJobAge=2\n"));
+    let job = cluster.submit(&["-o", "kept-%x.txt", "-J", "old", "--wrap", "echo still here"]);
+    cluster.await_end(job);
+    let refused = until("the job has left the server's memory", || {
+        let said = cluster.sluice(&["logs", &job.to_string()]);
+        (said.code != 0).then_some(said.stderr)
+    });
+    assert!(refused.contains("in its output file /"), "{refused}");
+    assert!(refused.trim_end().ends_with("/kept-old.txt"), "{refused}");
+    let text = explained(&cluster, &job.to_string());
+    assert!(text.contains("/kept-old.txt\n    | still here\n"), "{text}");
+    let columns = format!("sacct -nXP -j {job} -o StdOut,StdErr,StdIn");
+    let columns = cluster.shell(&columns).ok();
+    let columns: Vec<&str> = columns.trim_end().split('|').collect();
+    let [out, err, input] = columns[..] else { panic!("{columns:?}") };
+    assert!(out.ends_with("/kept-old.txt") && err == out && input == "/dev/null", "{columns:?}");
+}
+
+#[test]
 fn up_ended_jobs_are_explained_by_their_cause() {
     let cluster = Cluster::up(&format!("{TWO_NODES}RequeueExit=5\n"));
     let exits =

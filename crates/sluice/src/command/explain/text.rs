@@ -70,7 +70,7 @@ fn fallback_file(job: &JobView, path: &str) -> Option<String> {
     job_text::in_fallback(job, path).filter(|_| !is_here)
 }
 
-/// A job that has ended. What is known of its files left the server's memory with it.
+/// A job that has ended. The record has its files once it has left the server's memory.
 fn over(
     shown: &str,
     last: &JobRecord,
@@ -87,7 +87,8 @@ fn over(
         LaunchKind::Task => lines.push(format!("Its log: sluice logs {name}")),
         LaunchKind::Batch => {
             let mut files: Vec<String> = Vec::new();
-            if let Some(streams) = job.and_then(job_text::streams) {
+            let kept = || last.streams.clone();
+            if let Some(streams) = job.and_then(job_text::streams).or_else(kept) {
                 files = vec![streams.stdout, streams.stderr];
                 files.dedup();
             }

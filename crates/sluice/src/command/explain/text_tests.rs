@@ -251,6 +251,7 @@ fn record(outcome: Outcome, exit: (i32, i32), reason: Reason) -> JobRecord {
         restarts: 0,
         retry: None,
         work_dir: "/".into(),
+        streams: None,
         submit_line: String::new(),
         comment: None,
         wckey: None,

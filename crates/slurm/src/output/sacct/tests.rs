@@ -7,6 +7,7 @@ use model::id::{JobId, RunId, StepId};
 use model::reason::{LaunchFailure, LaunchFault, Reason};
 use model::record::{RecordState, StepRecord};
 use model::run::{ExitStatus, LaunchKind, Outcome, Usage};
+use model::streams::Streams;
 use model::time::{TimeLimit, Timestamp};
 use model::tres::Tres;
 
@@ -49,6 +50,7 @@ fn record(id: u32, name: &str, state: RecordState) -> JobRecord {
         restarts: 0,
         retry: None,
         work_dir: "/lab/jobs".into(),
+        streams: None,
         submit_line: String::new(),
         comment: None,
         wckey: None,
@@ -313,14 +315,15 @@ fn helpformat_lists_all_fields_and_others_are_refused() {
             "ReqCPUFreqMin       ReqCPUS             ReqMem              ReqNodes           \n",
             "ReqTRES             Reservation         ReservationId       Reserved           \n",
             "ResvCPU             ResvCPURAW          Start               State              \n",
-            "Submit              SubmitLine          Suspended           SystemComment      \n",
-            "SystemCPU           Timelimit           TimelimitRaw        TotalCPU           \n",
-            "TRESUsageInAve      TRESUsageInMax      TRESUsageInMaxNode  TRESUsageInMaxTask \n",
-            "TRESUsageInMin      TRESUsageInMinNode  TRESUsageInMinTask  TRESUsageInTot     \n",
-            "TRESUsageOutAve     TRESUsageOutMax     TRESUsageOutMaxNode TRESUsageOutMaxTask\n",
-            "TRESUsageOutMin     TRESUsageOutMinNode TRESUsageOutMinTask TRESUsageOutTot    \n",
-            "UID                 User                UserCPU             WCKey              \n",
-            "WCKeyID             WorkDir            \n",
+            "StdErr              StdIn               StdOut              Submit             \n",
+            "SubmitLine          Suspended           SystemComment       SystemCPU          \n",
+            "Timelimit           TimelimitRaw        TotalCPU            TRESUsageInAve     \n",
+            "TRESUsageInMax      TRESUsageInMaxNode  TRESUsageInMaxTask  TRESUsageInMin     \n",
+            "TRESUsageInMinNode  TRESUsageInMinTask  TRESUsageInTot      TRESUsageOutAve    \n",
+            "TRESUsageOutMax     TRESUsageOutMaxNode TRESUsageOutMaxTask TRESUsageOutMin    \n",
+            "TRESUsageOutMinNode TRESUsageOutMinTask TRESUsageOutTot     UID                \n",
+            "User                UserCPU             WCKey               WCKeyID            \n",
+            "WorkDir            \n",
         )
     );
     let mut out = Vec::new();
@@ -376,4 +379,17 @@ fn cause_of_a_failed_launch_is_a_column_of_the_job() {
     let options = Options { no_header: true, ..format("reason%16,failurecause%42") };
     let text = shown(&options, &[job], at(1, 0, 0));
     assert_eq!(text.trim_end(), format!("JobLaunchFailure {what}"));
+}
+
+#[test]
+fn files_of_a_batch_job_are_columns_of_the_job() {
+    let mut job = record(1, "done", COMPLETED);
+    let options = Options { no_header: true, ..format("stdin%9,stdout%6,stderr%6") };
+    assert_eq!(shown(&options, std::slice::from_ref(&job), at(1, 0, 0)).trim(), "");
+    job.streams = Some(Streams {
+        stdin: "/dev/null".into(),
+        stdout: "/a/out".into(),
+        stderr: "/a/err".into(),
+    });
+    assert_eq!(shown(&options, &[job], at(1, 0, 0)).trim(), "/dev/null /a/out /a/err");
 }
