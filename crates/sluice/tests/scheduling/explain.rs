@@ -283,6 +283,19 @@ fn up_output_of_a_forgotten_job_is_still_named() {
 }
 
 #[test]
+fn up_explanation_of_a_run_has_the_last_lines_of_its_log() {
+    let cluster = Cluster::up(TWO_NODES);
+    let task = "type: task\nname: talks\nresources: {cpu: 1, memory: 100MB}\n\
+                commands: [echo begun, echo no such epoch, exit 3]\n";
+    cluster.write("task.dstack.yml", task);
+    let applied = cluster.sluice(&["apply", "-f", "task.dstack.yml", "-y"]);
+    assert_ne!(applied.code, 0, "{}", applied.stdout);
+    let text = explained(&cluster, "talks");
+    let lines = "  Its log: sluice logs talks\n    | begun\n    | no such epoch\n";
+    assert!(text.contains(lines), "{text}");
+}
+
+#[test]
 fn up_ended_jobs_are_explained_by_their_cause() {
     let cluster = Cluster::up(&format!("{TWO_NODES}RequeueExit=5\n"));
     let exits =
