@@ -20,6 +20,8 @@ fn up_log_tells_of_jobs_nodes_configuration_and_recovery() {
     let cluster = Cluster::up(CONF);
     let job = cluster.submit(&["-J", "train", "--wrap", "exit 3"]);
     assert_eq!(cluster.await_end(job), "FAILED|3:0");
+    let refused = cluster.sluice(&["sbatch", "-a", "0-5000", "--wrap", "true"]);
+    assert_ne!(refused.code, 0, "{}", refused.stdout);
     cluster.shell("scontrol update NodeName=node1 State=DRAIN Reason='bad disk'").ok();
     cluster.shell("scontrol update NodeName=node1 State=RESUME").ok();
     let user = crate::harness::user_name();
@@ -30,6 +32,7 @@ fn up_log_tells_of_jobs_nodes_configuration_and_recovery() {
         ("job submitted", vec!["job=1 ", "name=\"train\"", &*format!("user=\"{user}\"")]),
         ("job started", vec!["job=1 ", "nodes=\"node1\"", "cpus=1"]),
         ("job ended", vec!["job=1 ", "state=\"FAILED\"", "exit=3:0"]),
+        ("limit reached", vec!["MaxArraySize", "5000 asked", &*format!("user=\"{user}\"")]),
         ("node taken out", vec!["node=\"node1\"", "reason=\"bad disk\"", "state=Drain"]),
         ("node resumed", vec!["node=\"node1\""]),
     ] {
