@@ -1,5 +1,6 @@
 //! What an on-call engineer has of a running cluster: the log's story, signals, and an agent that is brought back.
 
+use crate::harness::processes::supervisors;
 use crate::harness::{Cluster, is_alive, signal, until};
 
 const CONF: &str = "\
@@ -83,6 +84,17 @@ fn up_hangup_reads_the_configuration_again_and_ends_nothing() {
     assert_eq!(cluster.await_end(job), "COMPLETED|0:0");
     assert_eq!(daemons.map(|of| cluster.pid(of)).to_vec(), before, "nobody was started again");
     assert!(before.iter().all(|pid| is_alive(*pid)));
+}
+
+#[test]
+fn up_ps_shows_which_job_a_supervisor_has() {
+    let cluster = Cluster::up(CONF);
+    let job = cluster.submit_sleeper("-t 10");
+    cluster.await_state(job, "RUNNING");
+    let line = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
+    let lines: Vec<String> = supervisors(&cluster.state()).into_iter().flat_map(line).collect();
+    let expected = format!("sluice: supervisor job {job}\0");
+    assert!(lines.iter().any(|line| line.starts_with(&expected)), "{lines:?}");
 }
 
 #[test]
