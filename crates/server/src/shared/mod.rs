@@ -125,6 +125,8 @@ pub struct Volatile {
     pub agent_warnings: AgentWarnings,
     /// Lines of the log about the calls of each user.
     pub call_lines: LineRates<String>,
+    /// Lines of the log about limits that each user has reached.
+    pub limit_lines: LineRates<String>,
     /// What exporters on nodes say of GPUs.
     pub relayed: RelayedSeries,
     /// The GPUs that agents found on their machines, by node.

@@ -33,6 +33,7 @@ use self::start_gate::StartGate;
 use self::task_ends::TaskEnds;
 use super::submit::job_watch::Watch;
 use super::submit::messages::{print_error, print_line};
+use super::submit::wait_line;
 use ::slurm::option::Command;
 use model::array::IndexSet;
 use model::id::JobId;
@@ -257,6 +258,10 @@ impl Step {
         if ready.gate {
             self.on_prolog_end()?;
         }
+        // Nodes are heard before the watch says that the job has started, if they are quicker.
+        if ready.listener || ready.streams || !ready.links.is_empty() {
+            wait_line::clear();
+        }
         if ready.listener {
             self.on_listener();
         }
@@ -276,6 +281,7 @@ impl Step {
     }
 
     fn finish(mut self) -> io::Result<StepOutcome> {
+        wait_line::clear();
         self.outputs.settle()?;
         self.report_task_ends();
         Ok(self.outcome())
