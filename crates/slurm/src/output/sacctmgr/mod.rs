@@ -274,7 +274,8 @@ fn children<'a>(view: &'a AccountsView, parent: Option<&str>) -> Vec<&'a str> {
     names
 }
 
-fn tres_rows(gres: &[String]) -> Vec<TresRow> {
+/// The rows of `sacctmgr show tres`: the resources that every cluster counts, and the generic ones.
+pub fn tres_rows(gres: &[String]) -> Vec<TresRow> {
     let always = TRES_ALWAYS.iter().zip(1..).map(|((kind, name), id)| TresRow {
         kind,
         name: (*name).to_owned(),

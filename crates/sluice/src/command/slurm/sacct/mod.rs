@@ -2,6 +2,7 @@
 
 use super::query::job_names::{self, NamedJob};
 use super::query::{self, CommandError, Server};
+use ::slurm::openapi::accounting::{self, Setting};
 use ::slurm::option::table::{self, Verdict};
 use ::slurm::option::{Command, OptionError, OptionKey as K, Parsed, value};
 use ::slurm::output::Moment;
@@ -66,6 +67,13 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
     let records = question.narrow(records);
     options.jobs_without_line = question.jobs_without_line(&records);
     let moment = Moment { now, tz: &tz };
+    if parsed.has(K::Json) {
+        let (cluster, gres) = (query::cluster_name(&mut server)?, query::gres_names(&mut server)?);
+        let with_steps = !options.allocations_only;
+        let setting = Setting { cluster: &cluster, gres: &gres, with_steps, moment };
+        accounting::jobs(&mut io::stdout().lock(), setting, &records)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let cluster = shown_cluster(&mut server, &parsed)?;
     let mut out = io::stdout().lock();
     match sacct::render(&mut out, &options, &cluster, &records, moment) {
