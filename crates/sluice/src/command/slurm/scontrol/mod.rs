@@ -300,4 +300,13 @@ mod tests {
             assert_eq!(lookup(KEYWORDS, word).map(|(name, _)| *name), name, "{word}");
         }
     }
+
+    #[test]
+    fn help_names_every_keyword_that_there_is() {
+        let text = help::help(Command::Scontrol);
+        for (name, keyword) in KEYWORDS.iter().filter(|(_, k)| *k != Keyword::Unsupported) {
+            let mut synonyms = KEYWORDS.iter().filter(|(_, other)| other == keyword);
+            assert!(synonyms.any(|(name, _)| text.contains(name)), "{name}: {text}");
+        }
+    }
 }
