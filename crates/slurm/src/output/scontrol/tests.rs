@@ -155,6 +155,17 @@ fn settings_of_one_partition_are_shown() {
 }
 
 #[test]
+fn billing_weights_are_shown_where_there_are_some() {
+    let view = cluster(vec![idle_node("node1")]);
+    let mut weighted = view.partitions[1].clone();
+    let weights = [("cpu", 1.0), ("gres/gpu", 2.5), ("mem", 0.25 / 1024.0)];
+    weighted.billing_weights = weights.map(|(name, weight)| (name.to_owned(), weight)).into();
+    let mut out = String::new();
+    partition::push(&mut out, &weighted, &view, PLAIN);
+    assert!(out.contains("\n   TRESBillingWeights=cpu=1,gres/gpu=2.5,mem=0.25G\n"), "{out}");
+}
+
+#[test]
 fn partitions_have_the_record_of_slurm() {
     let view = cluster(vec![idle_node("node1"), idle_node("node2")]);
     let mut out = String::new();
