@@ -59,6 +59,9 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
             return kept_text(&mut server, &question, of);
         }
     }
+    if parsed.has(K::Users) {
+        refuse_unknown_users(&mut server, &question.filter.users)?;
+    }
     let mut records = history(&mut server, &question.filter)?;
     if parsed.has(K::WholeHetjob) && parsed.text(K::WholeHetjob) != Some("no") {
         question.name_whole(&records);
@@ -83,6 +86,21 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
         }
         Err(SacctError::Write(error)) => Err(error.into()),
     }
+}
+
+/// Refuses a user whom neither this machine nor the books know. Users of tokens are known by the books alone, of whom the
+/// caller sees what he may: another's name that this machine does not know is refused too.
+fn refuse_unknown_users(server: &mut Server, users: &[String]) -> Result<(), CommandError> {
+    // A number need not have a name here.
+    let is_name = |user: &&String| user.parse::<u32>().is_err();
+    for user in users.iter().filter(is_name).filter(|user| !query::is_known(user)) {
+        let of_user =
+            HistoryFilter { users: vec![user.clone()], limit: Some(1), ..HistoryFilter::default() };
+        if history(server, &of_user)?.is_empty() {
+            return Err(CommandError::message(format!("sacct: error: Invalid user id: {user}")));
+        }
+    }
+    Ok(())
 }
 
 /// The cluster's name, which is asked for only if a column shows it.
