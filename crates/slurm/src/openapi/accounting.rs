@@ -187,7 +187,7 @@ fn tres(setting: Setting<'_>, amounts: &Tres) -> Vec<Value> {
         .iter()
         .map(|(kind, count)| {
             let full = kind.to_string();
-            let (class, name) = full.split_once('/').unwrap_or((&full, ""));
+            let (class, name) = full.split_once('/').unwrap_or((full.as_str(), ""));
             let number = known.iter().find(|row| row.kind == class && row.name == name);
             json!({
                 "type": class,
