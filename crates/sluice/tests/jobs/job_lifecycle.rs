@@ -12,6 +12,11 @@ fn up_a_batch_script_has_its_directory_environment_umask_and_exit_code() {
     let line = "umask 027; COLOUR=red sbatch --parsable job.sh argument";
     let id = cluster.shell(line).ok().trim().to_string();
     assert_eq!(cluster.await_end(&id), "FAILED|7:0");
+    let books = cluster.sluice(&["sacct", "--json", "-j", &id]).ok();
+    let books: serde_json::Value = serde_json::from_str(&books).expect("JSON");
+    assert_eq!(books["jobs"][0]["state"]["current"], "FAILED", "{books}");
+    assert_eq!(books["jobs"][0]["exit_code"]["return_code"], 7, "{books}");
+    assert_eq!(books["jobs"][0]["steps"][0]["step"]["id"], "batch", "{books}");
     let output = cluster.read(&format!("out-named-{id}.txt"));
     let work = cluster.path("work").canonicalize().unwrap();
     assert_eq!(output, format!("{}\n0027\nred named argument\n", work.display()));

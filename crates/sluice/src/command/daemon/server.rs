@@ -31,7 +31,7 @@ pub struct ServerArgs {
     /// Start although jobs are on nodes or in partitions that the configuration does not have
     #[arg(long)]
     pub force: bool,
-    /// The state folder
+    /// The state folder; by default /var/lib/sluice for root, ~/.local/state/sluice for others
     #[arg(long, env = "SLUICE_STATE")]
     pub state: Option<PathBuf>,
     /// Where clients connect: ADDR:PORT

@@ -259,7 +259,7 @@ fn node_list(row: &Row<'_>, cell: &mut String) {
 }
 
 /// The resources of a job or step. For a step, memory and GRES are its nodes' part of the job's, if all nodes have the same.
-fn alloc_tres(row: &Row<'_>) -> Tres {
+pub fn alloc_tres(row: &Row<'_>) -> Tres {
     let mut tres = allocated(row);
     // Energy is no part of an allocation; Slurm lists here what was used of it.
     match joules(row) {

@@ -11,7 +11,7 @@ use model::streams::Streams;
 use model::time::{TimeLimit, Timestamp};
 use model::tres::Tres;
 
-fn record(id: u32, name: &str, state: RecordState) -> JobRecord {
+pub fn record(id: u32, name: &str, state: RecordState) -> JobRecord {
     JobRecord {
         job: JobId(id),
         attempt: 1,
@@ -88,7 +88,7 @@ fn step(id: StepId, name: &str, state: RecordState, exit: ExitStatus) -> StepRec
 const COMPLETED: RecordState = RecordState::Ended(Outcome::Completed);
 
 /// The job of `s1-*`, as it runs and as it was cancelled.
-fn train(cancelled: bool) -> JobRecord {
+pub fn train(cancelled: bool) -> JobRecord {
     let (state, exit) = if cancelled {
         (RecordState::Ended(Outcome::Cancelled { by: 0 }), ExitStatus { code: 0, signal: 15 })
     } else {
@@ -101,7 +101,7 @@ fn train(cancelled: bool) -> JobRecord {
 }
 
 /// The job 79: two nodes, four CPUs, four GPUs, a batch script and three steps, all within one second.
-fn two_nodes() -> JobRecord {
+pub fn two_nodes() -> JobRecord {
     let mut job = record(79, "envcap", COMPLETED);
     let tres = Tres::parse("billing=4,cpu=4,gres/gpu=4,mem=4000M,node=2").expect("a good list");
     (job.req_tres, job.alloc_tres) = (tres.clone(), tres);
