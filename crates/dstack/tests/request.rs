@@ -207,6 +207,13 @@ fn entrypoint_runs_in_place_of_a_shell_with_the_commands_as_arguments() {
 }
 
 #[test]
+fn runtime_of_a_process_refuses_the_sites_container_and_is_kept_with_the_run() {
+    for (lines, refuses) in [("runtime: process", true), ("", false), ("image: debian", false)] {
+        assert_eq!(drafted(lines).submission.spec.launch.without_container, refuses, "{lines}");
+    }
+}
+
+#[test]
 fn docker_is_a_privileged_container_whose_daemon_starts_before_the_commands() {
     let submission = drafted("docker: true\ncommands: [docker ps]").submission;
     let container = submission.spec.launch.container.clone().expect("a container");
