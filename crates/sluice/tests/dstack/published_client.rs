@@ -57,6 +57,9 @@ fn up_published_client_applies_lists_reads_logs_and_stops() {
     let listed = client.run(&["ps"]).ok();
     assert!(line_of(&listed, "long").contains("running"), "{listed}");
     assert!(line_of(&listed, &format!("batch-{batch}")).contains("running"), "{listed}");
+    until("its node has measured it", || {
+        client.run(&["metrics", "long"]).ok().contains("cpu").then_some(())
+    });
     let again = client.run(&["apply", "-f", "long.dstack.yml", "-y", "-d"]);
     assert!(again.stdout.contains("no changes"), "{} {}", again.stdout, again.stderr);
     // A priority is updated in place, each client's run by its own; the run goes on.
