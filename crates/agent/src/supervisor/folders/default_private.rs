@@ -17,9 +17,10 @@ pub(crate) fn of_launch(launch: &JobLaunch, site: &Site, node: &Path) -> Option<
         return None;
     }
     let base = node.to_str()?.to_owned();
-    // A private `/tmp` would hide the folders that the run itself is given there.
-    let is_used =
-        site.scratch.iter().map(Path::new).chain([node]).any(|p| p.starts_with(TEMPORARY));
+    // A private `/tmp` would hide the folders that the run itself is given there, and the one that it starts in.
+    let scratch = site.scratch.as_deref().map(Path::new);
+    let mut of_run = [node, Path::new(&launch.work_dir)].into_iter().chain(scratch);
+    let is_used = of_run.any(|folder| folder.starts_with(TEMPORARY));
     let temporary = (!is_used).then_some(TEMPORARY);
     let dirs = temporary.into_iter().chain([SHARED_MEMORY]).map(str::to_owned).collect();
     Some(PrivateFolders { base, make_base: false, dirs, init_script: None })
@@ -35,10 +36,14 @@ mod tests {
         of_launch(launch, site, Path::new(node)).map(|folders| folders.dirs)
     }
 
+    fn task(work_dir: &str) -> JobLaunch {
+        JobLaunch { kind: LaunchKind::Task, work_dir: work_dir.to_owned(), ..launch() }
+    }
+
     #[test]
     fn run_without_a_container_has_private_folders_where_the_site_says_nothing() {
         let (site, node) = (Site::default(), "/var/lib/sluice/nodes/n1");
-        let task = JobLaunch { kind: LaunchKind::Task, ..launch() };
+        let task = task("/home/me");
         let both = Some(vec!["/tmp".to_owned(), "/dev/shm".to_owned()]);
         assert_eq!(dirs(&task, &site, node), both);
         assert_eq!(dirs(&launch(), &site, node), None, "a script is Slurm's");
@@ -57,10 +62,11 @@ mod tests {
 
     #[test]
     fn private_tmp_does_not_hide_the_runs_own_folders() {
-        let task = JobLaunch { kind: LaunchKind::Task, ..launch() };
-        let memory = Some(vec!["/dev/shm".to_owned()]);
-        assert_eq!(dirs(&task, &Site::default(), "/tmp/demo/nodes/n1"), memory);
+        let (home, memory) = (task("/home/me"), Some(vec!["/dev/shm".to_owned()]));
+        assert_eq!(dirs(&home, &Site::default(), "/tmp/demo/nodes/n1"), memory);
         let scratch = Site { scratch: Some("/tmp".into()), ..Site::default() };
-        assert_eq!(dirs(&task, &scratch, "/var/lib/sluice/nodes/n1"), memory);
+        let node = "/var/lib/sluice/nodes/n1";
+        assert_eq!(dirs(&home, &scratch, node), memory);
+        assert_eq!(dirs(&task("/tmp/project"), &Site::default(), node), memory);
     }
 }
