@@ -58,7 +58,7 @@ use proxy_sessions::ProxySessions;
 use relayed_series::RelayedSeries;
 use run_totals::RunTotals;
 use scrapes::Scrapes;
-use ssh_connections::SshConnections;
+use ssh_connections::{InactivityTimes, SshConnections};
 use ssh_keys::SshKeys;
 use state_lock::{StateLock, StateRead};
 use std::collections::HashMap;
@@ -154,6 +154,7 @@ pub struct Volatile {
     pub holders: Mutex<HashMap<JobId, u32>>,
     /// Connections by SSH, by job.
     pub ssh_connections: SshConnections,
+    pub inactivity_times: InactivityTimes,
     /// Links and cookies for web pages of jobs.
     pub proxy: ProxySessions,
 }
