@@ -121,6 +121,8 @@ pub enum OwnProgram {
     Sftp,
     /// TCP connections in the job's network, many on one pair of streams (`forward.rs`).
     Forward,
+    /// Writes the file that its standard input brings (`file_copy.rs`).
+    ReceiveFile,
 }
 
 impl OwnProgram {
@@ -129,6 +131,7 @@ impl OwnProgram {
         match self {
             Self::Sftp => "in-job-sftp",
             Self::Forward => "in-job-forward",
+            Self::ReceiveFile => "in-job-receive-file",
         }
     }
 }

@@ -34,6 +34,7 @@ impl Program {
             Self::Shell | Self::Command(_) => "ssh",
             Self::Own(OwnProgram::Sftp) => "sftp",
             Self::Own(OwnProgram::Forward) => "ssh-forward",
+            Self::Own(OwnProgram::ReceiveFile) => "sbcast",
         }
     }
 
