@@ -3,7 +3,7 @@
 
 use crate::harness::{Cluster, TWO_NODES};
 
-/// What is in the folder, without the job's own files.
+/// The names of what is in the folder, in alphabetical order.
 fn left_in(folder: &std::path::Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).expect("a folder");
     let mut names: Vec<String> =
