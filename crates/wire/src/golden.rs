@@ -16,7 +16,7 @@ use crate::report::{AttemptEnd, Report, ReportEvent};
 use crate::reservation::ReservationPurpose;
 use crate::samples::{attempt, job_view, order};
 use crate::ssh::{SshEndpoint, SshKeyView, SshRequest, key_proof_text};
-use crate::step::{OwnProgram, SrunPrologEpilog, StepLayout, StepMessage, StepNode};
+use crate::step::{SrunPrologEpilog, StepLayout, StepMessage, StepNode};
 use crate::stream::{StepRole, StreamKind};
 use crate::supervisor::{FromSupervisor, StepStream, SupervisorEvent, ToSupervisor};
 use crate::token::TokenLife;
@@ -663,5 +663,4 @@ fn copied_files_keep_their_names() {
             r#""preserved":{"accessed":[1,2],"modified":[3,4]},"replace":true}"#
         ),
     );
-    travels(&OwnProgram::ReceiveFile, r#""receive_file""#);
 }

@@ -111,6 +111,17 @@ pub struct StepLaunch {
     /// A program of Sluice's own that the node puts in the place of `argv`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_program: Option<OwnProgram>,
+    /// Its program is [`OwnProgram::ReceiveFile`]. It is said here and not in `own_program`: a supervisor of a build before
+    /// reads no order with a program that it does not know, and of this one it finds that there is nothing to run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub receives_file: bool,
+}
+
+impl StepLaunch {
+    /// The program of Sluice's own that its tasks are, if they are one.
+    pub fn program_of_ours(&self) -> Option<OwnProgram> {
+        self.own_program.or_else(|| self.receives_file.then_some(OwnProgram::ReceiveFile))
+    }
 }
 
 /// Programs of Sluice's own that run as a step, inside the job.

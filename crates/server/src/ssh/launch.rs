@@ -146,6 +146,7 @@ pub fn launch(
             Program::Own(program) => Some(program),
             Program::Shell | Program::Command(_) => None,
         },
+        receives_file: false,
     })
 }
 

@@ -245,14 +245,13 @@ impl BroadcastStep<'_> {
     fn launch(&self, listener: &StepListener) -> Result<StepLaunch, CommandError> {
         let endpoint = listener.endpoint().map_err(failed)?;
         // The node puts its own program here; one that does not know of it finds nothing to run.
-        let program = OwnProgram::ReceiveFile;
-        let argv = [format!("sluice-{}", program.verb())];
+        let argv = [format!("sluice-{}", OwnProgram::ReceiveFile.verb())];
         let existing = StepAllocation::Existing;
         let (launch, _) =
             launch(self.options, &argv, self.submitter, existing, endpoint, StepInput::All);
         Ok(StepLaunch {
             name: COMMAND.name().to_owned(),
-            own_program: Some(program),
+            receives_file: true,
             // A script in a container finds the file where it was told to be.
             joins_script: true,
             ..launch
