@@ -30,7 +30,7 @@ pub fn about(command: Command) -> &'static str {
         Command::Sstat => "show what running steps use",
         Command::Seff => "show how much of its allocation a job has used",
         Command::Sattach => "attach to the input and output of a running step",
-        Command::Sbcast => "copy a file to the nodes of a job (not supported yet)",
+        Command::Sbcast => "copy a file to all nodes of a job",
         Command::Strigger => {
             "set, show and clear programs that run when something happens to nodes or jobs"
         }

@@ -1,5 +1,5 @@
-//! The client's side of a running step, for `srun` and `sattach`: output comes in, input and signals go out, until the step
-//! has ended on every node.
+//! The client's side of a running step, for `srun`, `sattach` and `sbcast`: output comes in, input and signals go out, until
+//! the step has ended on every node.
 //!
 //! One thread with one `poll` over the listener, the supervisors' connections, standard input, signals and the job's events.
 
@@ -155,6 +155,12 @@ impl Step {
         input: Option<File>,
     ) -> Self {
         Self::of(plan, Some(listener), streams, outputs, input)
+    }
+
+    /// Prints in the name of another command than `srun`.
+    pub fn with_command(mut self, command: Command) -> Self {
+        self.command = command;
+        self
     }
 
     fn of(
