@@ -4,12 +4,13 @@ nodes on one agent, as a table. LOAD is the example `many_agents` (950 agents in
 SUBMIT the example `submit_rate`; 50 agents are real ones. All on this machine.
 """
 import argparse, concurrent.futures, json, os, re, signal, statistics, subprocess, sys, tempfile, threading, time
-from record import record
+from record import progress, record
 
 LOAD, REAL, CPUS = 950, 50, 5
 RUNNING, WAITING = (LOAD + REAL) * CPUS, 100_000
 JOB_S = 300
 LISTS_PER_S = 100
+USER, OWN_JOBS = 'daemon', 50
 CONFIGURATION = f"""ClusterName=many
 SlurmdParameters=config_overrides
 MaxJobCount=300000
@@ -108,43 +109,61 @@ def many_agents(options, folder):
     ]
 
     def all_up():
-        return load.last['connected'] == LOAD and str(LOAD + REAL) in cluster.run('sinfo', '-h', '-t', 'idle,alloc,mix', '-o', '%D').split()
+        """Whether every agent has a link; a node that does not answer has a star behind its state."""
+        states = (line.split() for line in cluster.run('sinfo', '-h', '-o', '%D %t').splitlines())
+        up = sum(int(count) for count, state in states if state in ('idle', 'alloc', 'mix', 'comp'))
+        return load.last['connected'] == LOAD and up == LOAD + REAL
 
     try:
         until(all_up, 120, 'all agents')
         joined = time.perf_counter() - begin
         descriptors = len(os.listdir(f'/proc/{server.pid}/fd')) - before
-        # The storm: nobody is told that the server goes.
+        progress('many', f'{LOAD + REAL} agents joined in {joined:.1f} s')
+        # The jobs of the user whose list is asked for, among those of others.
+        as_user = ['setpriv', f'--reuid={USER}', f'--regid={USER}', '--clear-groups']
+        for _ in range(OWN_JOBS):
+            subprocess.run([*as_user, options.program, 'sbatch', '-H', '-D', '/', '--wrap', 'true'], env=cluster.environment, check=True, stdout=subprocess.DEVNULL)
+        words = [f'{cluster.state}/sluice.sock', str(RUNNING + WAITING), '32', 'equal', 'ready', f'sleep={JOB_S}']
+        subprocess.run([options.submit, *words], check=True, stdout=subprocess.DEVNULL)
+        until(lambda: load.last['running'] >= LOAD * CPUS * 0.95, 300, f'{RUNNING} running jobs')
+        progress('many', f'{load.last["running"]} jobs run')
+        load.times.clear()
+        lists, wholes, submits, memory, cpu, seconds = ask_for(options.minutes * 60, cluster, server)
+        reports = list(load.times)
+        progress('many', 'asked')
+        # The storm: nobody is told that the server goes. It counts from the start of the next server, which reads its journal first.
         server.kill()
         server.wait()
         until(lambda: load.last['connected'] == 0, 60, 'the agents to notice')
+        begin = time.perf_counter()
         server = start_server(cluster)
-        storm = until(all_up, 120, 'all agents after the restart')
-        refused = load.last['refused']
-        subprocess.run([options.submit, f'{cluster.state}/socket', str(RUNNING + WAITING), '32', 'equal', 'ready'], check=True, stdout=subprocess.DEVNULL)
-        until(lambda: load.last['running'] >= LOAD * CPUS * 0.95, 300, f'{RUNNING} running jobs')
-        lists, wholes, submits, memory = ask_for(options.minutes * 60, cluster, server)
-        (cpu, seconds) = lists.pop()
+        until(all_up, 120, 'all agents after the restart')
+        storm, refused = time.perf_counter() - begin, load.last['refused']
         return [
             (f'{LOAD + REAL:,} agents joined and connected, s', f'{joined:.1f}', 'under 10'),
-            (f'all of them back after a kill of the server, s ({refused} refused)', f'{storm:.1f}', 'under 10, none refused'),
+            (f'all of them back after a kill of the server, with {RUNNING:,} jobs running and {WAITING:,} waiting, s ({refused} refused)', f'{storm:.1f}', 'under 10, none refused'),
             ('descriptors of the server for each agent', f'{descriptors / (LOAD + REAL):.2f}', 'at most 1'),
-            (f'the server with {RUNNING:,} jobs running and {WAITING:,} waiting, % of one CPU over {seconds / 60:.0f} min', f'{100 * cpu / seconds:.0f}', ''),
+            (f'the server with as many jobs, % of one CPU over {seconds / 60:.0f} min', f'{100 * cpu / seconds:.0f}', ''),
             ('its memory, MiB, at the beginning and at most', f'{memory[0]:.0f}, {max(memory):.0f}', 'bounded'),
-            (f'`squeue -u USER`, {LISTS_PER_S} a second asked, {len(lists) / seconds:.0f} done, p99, ms', f'{percentile(lists, 0.99):.0f}', ''),
-            ('`squeue` of all, once a second, p99, ms', f'{percentile(wholes, 0.99):.0f}', ''),
-            ('`sbatch`, once a second, p99, ms', f'{percentile(submits, 0.99):.0f}', ''),
-            ('a report of an agent, behind its heartbeat, until it is on disk, p99 of each half second: median and most, ms', f'{statistics.median(load.times):.0f}, {max(load.times):.0f}', ''),
+            (f'`squeue -u USER` of {OWN_JOBS} jobs, {LISTS_PER_S} a second asked, {len(lists) / seconds:.0f} done, median and p99, ms', f'{percentile(lists, 0.5):.0f}, {percentile(lists, 0.99):.0f}', ''),
+            (f'`squeue` of all, once a second, {len(wholes)} done, median and p99, ms', f'{percentile(wholes, 0.5):.0f}, {percentile(wholes, 0.99):.0f}', ''),
+            (f'`sbatch`, once a second, {len(submits)} done, median and p99, ms', f'{percentile(submits, 0.5):.0f}, {percentile(submits, 0.99):.0f}', ''),
+            ('a report of an agent, behind its heartbeat, until it is on disk, p99 of each half second: median and most, ms', f'{statistics.median(reports):.0f}, {max(reports):.0f}', ''),
         ]
     finally:
-        for process in [load.process, *real, server]:
-            process.terminate()
-        for process in [load.process, *real, server]:
-            process.wait()
+        # The jobs of real agents outlive them.
+        subprocess.run([options.program, 'scancel', '-u', 'root'], env=cluster.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            until(lambda: not cluster.run('squeue', '-h', '-w', f'r[01-{REAL:02}]').strip(), 120, 'the jobs of real agents to end')
+        finally:
+            for process in [load.process, *real, server]:
+                process.terminate()
+            for process in [load.process, *real, server]:
+                process.wait()
 
 
 def ask_for(seconds, cluster, server):
-    """Asks as many users would. Times of lists (with the server's CPU and the time last), of whole lists and of submits, and the memory each second."""
+    """Asks as many users would. Times of lists, of whole lists and of submits, the memory each second, the server's CPU, and how long it took."""
     lists, wholes, submits, memory = [], [], [], [memory_mib(server.pid)]
     end, began, cpu = time.perf_counter() + seconds, time.perf_counter(), cpu_seconds(server.pid)
 
@@ -158,15 +177,14 @@ def ask_for(seconds, cluster, server):
 
     askers = 16
     with concurrent.futures.ThreadPoolExecutor(askers + 3) as pool:
-        tasks = [pool.submit(every, askers / LISTS_PER_S, lists, 'squeue', '-u', 'daemon') for _ in range(askers)]
+        tasks = [pool.submit(every, askers / LISTS_PER_S, lists, 'squeue', '-u', USER) for _ in range(askers)]
         tasks.append(pool.submit(every, 1, wholes, 'squeue', '-h'))
         tasks.append(pool.submit(every, 1, submits, 'sbatch', '-o', '/dev/null', '--wrap', 'sleep 1'))
         while time.perf_counter() < end:
             time.sleep(1)
             memory.append(memory_mib(server.pid))
         [task.result() for task in tasks]
-    lists.append((cpu_seconds(server.pid) - cpu, time.perf_counter() - began))
-    return lists, wholes, submits, memory
+    return lists, wholes, submits, memory, cpu_seconds(server.pid) - cpu, time.perf_counter() - began
 
 
 def declared_nodes(options, folder):

@@ -161,6 +161,7 @@ fn launch(number: u32, script: &str) -> JobLaunch {
         name: "bench".into(),
         end_limit: None,
         kill_wait_s: 30,
+        login_environment: None,
         over_time_s: 0,
         unkillable_s: 60,
         signal: None,

@@ -59,6 +59,7 @@ mod wall_clock;
 pub use supervisor::container::{init as container_init, inside as container};
 
 pub use agent::{AgentConfig, has_joined, run};
+pub use cdi::own_text as cdi_specification;
 pub use error::AgentError;
 pub use launcher::Launcher;
 pub use network_stack::network_stack;

@@ -1,6 +1,6 @@
 //! Many agents in one process, for load on a server: each joins by its own token, has a certificate and a link of its own,
-//! checks orders and sends heartbeats and reports as an agent does, and runs nothing. A job ends after a time that is
-//! given.
+//! checks orders and sends heartbeats and reports as an agent does, and runs nothing. Jobs end after a time that is given on
+//! average, spread evenly: as many end in each second, also in the first.
 
 use crate::agent::backoff::Backoff;
 use crate::attempt_key::AttemptKey;
@@ -15,7 +15,8 @@ use model::amount::Bytes;
 use model::node::{NodeConfig, NodeFacts};
 use model::run::{ExitStatus, Usage};
 use model::time::Timestamp;
-use std::collections::{HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -42,7 +43,7 @@ pub struct ManyAgents {
     pub state: PathBuf,
     /// One for each agent.
     pub join_files: Vec<PathBuf>,
-    /// How long a job runs.
+    /// How long a job runs on average; each between nothing and twice as long.
     pub job_time: Duration,
 }
 
@@ -114,8 +115,8 @@ struct QuietAgent {
     skew: Skew,
     /// The attempts that it holds: their owners, and whether they run.
     attempts: HashMap<AttemptKey, (u32, bool)>,
-    /// When attempts end, in order.
-    ends: VecDeque<(Instant, AttemptKey)>,
+    /// When attempts end, the next first.
+    ends: BinaryHeap<Reverse<(Instant, AttemptKey)>>,
     job_time: Duration,
     /// When each report of this connection was sent, by its serial.
     sent: HashMap<u64, Instant>,
@@ -175,7 +176,7 @@ async fn join(
         reports: ReportQueue::default(),
         skew: Skew::default(),
         attempts: HashMap::new(),
-        ends: VecDeque::new(),
+        ends: BinaryHeap::new(),
         job_time,
         sent: HashMap::new(),
         counts: counts.clone(),
@@ -197,7 +198,9 @@ impl QuietAgent {
             let part = std::mem::replace(&mut nodes, rest);
             let (version, more) = (PROTOCOL, !nodes.is_empty());
             let program = "many agents".to_owned();
-            link.send(&ToServer::Hello(Hello { version, program, nodes: part, more }))?;
+            let renewals = Vec::new();
+            let hello = Hello { version, program, nodes: part, more, renewals };
+            link.send(&ToServer::Hello(hello))?;
         }
         link.flush().await?;
         let (beat, early) = timeout(WELCOME_TIMEOUT, self.await_welcome(&mut link))
@@ -217,7 +220,7 @@ impl QuietAgent {
                 link.send(&ToServer::Report(report))?;
             }
             link.flush().await?;
-            let next = self.ends.front().map(|(at, _)| *at);
+            let next = self.ends.peek().map(|Reverse((at, _))| *at);
             let due = async {
                 match next {
                     Some(at) => sleep_until(at.into()).await,
@@ -312,7 +315,8 @@ impl QuietAgent {
             Action::Launch(_) => {
                 self.attempts.insert(key.clone(), (uid, true));
                 self.counts.running.fetch_add(1, Ordering::Relaxed);
-                self.ends.push_back((Instant::now() + self.job_time, key.clone()));
+                let end = Instant::now() + spread(self.job_time, key.attempt.job.0);
+                self.ends.push(Reverse((end, key.clone())));
                 self.reports.push(key, 1, wall_clock::now(), ReportEvent::Started);
             }
             Action::End(order) if order.step.is_none() => {
@@ -332,8 +336,8 @@ impl QuietAgent {
 
     fn end_due(&mut self) {
         let now = Instant::now();
-        while self.ends.front().is_some_and(|(at, _)| *at <= now) {
-            let Some((_, key)) = self.ends.pop_front() else { return };
+        while self.ends.peek().is_some_and(|Reverse((at, _))| *at <= now) {
+            let Some(Reverse((_, key))) = self.ends.pop() else { return };
             self.end(&key, ExitStatus::default());
         }
     }
@@ -349,6 +353,12 @@ impl QuietAgent {
         self.reports.push(key.clone(), 2, now, ReportEvent::ScriptEnded { exit, oom, timed_out });
         self.reports.push(key.clone(), 3, now, ReportEvent::Ended(end));
     }
+}
+
+/// A time between nothing and twice the mean, by the job's number: jobs that follow each other get times far apart.
+fn spread(mean: Duration, job: u32) -> Duration {
+    const GOLDEN_RATIO: u32 = 2_654_435_769;
+    mean.mul_f64(2.0 * f64::from(job.wrapping_mul(GOLDEN_RATIO)) / f64::from(u32::MAX))
 }
 
 /// As much as a node says of itself.

@@ -1,7 +1,8 @@
-//! The node's clock. Orders and reports carry the server's time: the difference is measured at each welcome.
+//! The node's clock. Orders and reports carry the server's time: the difference is measured at each welcome, and again when
+//! this machine's clock is set.
 
 use model::time::Timestamp;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 pub(crate) fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -33,12 +34,35 @@ impl Skew {
         (seconds.abs() >= NOTICED_S).then_some(seconds)
     }
 
+    /// Whether another measurement says that one of the clocks was set since this one.
+    pub fn is_outdated_by(self, newer: Skew) -> bool {
+        Skew { ahead_ms: newer.ahead_ms.saturating_sub(self.ahead_ms) }.noticeable_s().is_some()
+    }
+
     pub fn to_server(self, own: Timestamp) -> Timestamp {
         Timestamp::from_millis(own.millis().saturating_add(self.ahead_ms))
     }
 
     pub fn to_own(self, server: Timestamp) -> Timestamp {
         Timestamp::from_millis(server.millis().saturating_sub(self.ahead_ms))
+    }
+}
+
+/// The server's clock as its welcome told it, carried on by a clock of this machine that nobody sets.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ServerClock {
+    told: Timestamp,
+    at: Instant,
+}
+
+impl ServerClock {
+    pub fn told(now: Timestamp) -> ServerClock {
+        ServerClock { told: now, at: Instant::now() }
+    }
+
+    /// The difference to this machine's clock as it is now.
+    pub fn skew(self) -> Skew {
+        Skew::between(self.told + self.at.elapsed(), now())
     }
 }
 
@@ -54,5 +78,15 @@ mod tests {
         assert_eq!(skew.to_own(skew.to_server(at(7))), at(7));
         assert_eq!(skew.noticeable_s(), None);
         assert_eq!(Skew::between(at(0), at(60_000)).noticeable_s(), Some(-60));
+    }
+
+    #[test]
+    fn clock_that_was_set_is_told_from_one_that_drifts() {
+        let at = Timestamp::from_millis;
+        let first = Skew::between(at(60_000), at(0));
+        assert!(!first.is_outdated_by(Skew::between(at(60_900), at(0))), "0.9 s");
+        assert!(first.is_outdated_by(Skew::between(at(0), at(0))), "set by a minute");
+        let clock = ServerClock::told(now() + std::time::Duration::from_secs(3600));
+        assert!(!Skew::between(clock.told, now()).is_outdated_by(clock.skew()));
     }
 }

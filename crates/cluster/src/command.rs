@@ -11,6 +11,7 @@ use model::attempt::EndCause;
 use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
 use model::container::ContainerNetwork;
 use model::cpu_frequency::CpuFrequency;
+use model::dynamic_node::FutureMachine;
 use model::health::HealthSource;
 use model::id::{AttemptId, JobId, RunId, StepId};
 use model::node::{NodeConfig, NodeFacts};
@@ -181,6 +182,8 @@ pub enum Command {
         hash: String,
         pattern: String,
         count: Option<u32>,
+        /// Machines that no configuration file names may become nodes with it.
+        dynamic: bool,
         expires: Timestamp,
     },
     UseToken(JoinAttempt),
@@ -263,11 +266,15 @@ pub struct JoinAttempt {
     pub hash: String,
     /// The fingerprint of the certificate that the agent is given if it is admitted.
     pub fingerprint: String,
+    /// The digest of its certificate request. Who asks with the same has the same key: it may be asked again.
+    pub request: String,
     pub certificate_end: Timestamp,
     /// Which node it says it is, where the token is for several.
     pub node: Option<String>,
     /// It may be a node that no configuration file names.
     pub dynamic: bool,
+    /// It is to be a node with `State=FUTURE` that it is like.
+    pub future: Option<Box<FutureMachine>>,
 }
 
 /// A fleet as it is asked for. Nothing is known yet of its hosts.

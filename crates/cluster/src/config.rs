@@ -41,6 +41,9 @@ pub struct ClusterConfig {
     /// `host:port` of the agents' port as the nodes find it; empty: at this machine's own addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub server_addresses: Vec<String>,
+    /// `SlurmctldHost`: hosts that the server may move to, beside its own machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub controllers: Vec<String>,
     /// The certificate that the clients' port shows; without one, the cluster's own authority makes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_certificate: Option<CertificateFiles>,
@@ -261,6 +264,7 @@ impl Default for ClusterConfig {
             cgroup_plugin: "autodetect".into(),
             site: Site::default(),
             server_addresses: Vec::new(),
+            controllers: Vec::new(),
             server_certificate: None,
             login_nodes: Vec::new(),
             certificate_life: CERTIFICATE_LIFE,

@@ -3,6 +3,7 @@
 use crate::state::State;
 use crate::state::job::{Job, Phase};
 use crate::visibility::Viewer;
+use foldhash::fast::RandomState;
 use model::array::IndexSet;
 use model::dependency::{
     Dependency, DependencyJob, DependencyKind, DependencyState, DependencyTask, DependencyTerm,
@@ -14,7 +15,7 @@ use model::run::{LaunchKind, Outcome};
 use model::time::Timestamp;
 use sched::view::AwaitedEvent;
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,11 +30,13 @@ pub fn state_of(state: &State, job: &Job, now: Timestamp) -> DependencyState {
 pub struct Dependencies<'a> {
     state: &'a State,
     now: Timestamp,
-    targets: RefCell<HashMap<DependencyJob, TargetRecords>>,
+    /// Whether jobs are private: a target that its owner is not shown counts as if there were none.
+    hides_jobs: bool,
+    targets: RefCell<HashMap<DependencyJob, TargetRecords, RandomState>>,
     /// The jobs of a target that have not ended, or have not started; no more than are told of.
-    alive: RefCell<HashMap<DependencyJob, Rc<[JobId]>>>,
+    alive: RefCell<HashMap<DependencyJob, Rc<[JobId]>, RandomState>>,
     /// Whether a user is shown a job.
-    shown_targets: RefCell<HashMap<(u32, JobId), bool>>,
+    shown_targets: RefCell<HashMap<(u32, JobId), bool, RandomState>>,
     /// How many more events are told of that jobs wait for.
     awaited_left: Cell<usize>,
     /// The jobs of each user and name that have not ended, the earliest first.
@@ -130,7 +133,8 @@ impl<'a> Dependencies<'a> {
     pub fn new(state: &'a State, now: Timestamp) -> Self {
         let (targets, shown_targets, alive) = Default::default();
         let (awaited_left, namesakes) = (Cell::new(AWAITED_IN_ALL_MAX), OnceCell::new());
-        Self { state, now, targets, alive, shown_targets, awaited_left, namesakes }
+        let hides_jobs = state.config.parameters.private_data.hides(PrivateKind::Jobs);
+        Self { state, now, hides_jobs, targets, alive, shown_targets, awaited_left, namesakes }
     }
 
     /// The state of the job's whole dependency. An array with `aftercorr` is ready as soon as one of its tasks is.
@@ -175,7 +179,7 @@ impl<'a> Dependencies<'a> {
             dependency.is_none_or(|dependency| {
                 let current = dependency.state(|term| {
                     let of_all = known.next().copied().flatten();
-                    of_all.unwrap_or_else(|| corresponding(self.state, term, *index))
+                    of_all.unwrap_or_else(|| self.corresponding(term, *index))
                 });
                 current == DependencyState::Fulfilled
             })
@@ -185,21 +189,25 @@ impl<'a> Dependencies<'a> {
     /// squeue's `%E`: the terms that are not met.
     pub fn shown(&self, job: &Job) -> Option<String> {
         let dependency = job.spec.dependency.as_ref().filter(|_| job.is_waiting())?;
-        let mut dependency = dependency.clone();
-        for target in dependency.terms.iter_mut().filter_map(|term| term.job.as_mut()) {
-            // An array is shown as all of its tasks.
-            let id = JobId(target.id);
-            let is_array = of_array(self.state, id).is_some() && self.shows_target(job, id);
-            if target.task == DependencyTask::Whole && is_array {
+        let text = dependency.display_with(SHOWN_TERMS_MAX, |term| {
+            let state = self.term_state(job, term);
+            let mut written = *term;
+            if let Some(target) = written.job.as_mut()
+                && target.task == DependencyTask::Whole
+                && state != DependencyState::Fulfilled
+                // An array is shown as all of its tasks.
+                && of_array(self.state, JobId(target.id)).is_some()
+                && self.shows_target(job, JobId(target.id))
+            {
                 target.task = DependencyTask::All;
             }
-        }
-        let text = dependency.display_with(|term| self.term_state(job, term));
+            (state, written)
+        });
         (!text.is_empty()).then_some(text)
     }
 
     fn shows_target(&self, job: &Job, id: JobId) -> bool {
-        if !Viewer::new(self.state, &job.spec.owner).is_denied(PrivateKind::Jobs) {
+        if !self.hides_jobs {
             return true;
         }
         let mut known = self.shown_targets.borrow_mut();
@@ -213,11 +221,9 @@ impl<'a> Dependencies<'a> {
         }
         match (term.kind, &job.pending, job.task) {
             (DependencyKind::AfterCorr, Some(pending), _) => {
-                corresponding_any(self.state, term, pending.indices.iter())
+                self.corresponding_any(term, pending.indices.iter())
             }
-            (DependencyKind::AfterCorr, None, Some(task)) => {
-                corresponding(self.state, term, task.index)
-            }
+            (DependencyKind::AfterCorr, None, Some(task)) => self.corresponding(term, task.index),
             _ => self.target(target).is_as(term.kind, self.now),
         }
     }
@@ -225,6 +231,29 @@ impl<'a> Dependencies<'a> {
     fn target(&self, target: DependencyJob) -> TargetRecords {
         let mut known = self.targets.borrow_mut();
         *known.entry(target).or_insert_with(|| TargetRecords::of(self.state, target))
+    }
+
+    /// Whether the task of the same index has ended well. One that has no record counts as if it had.
+    fn corresponding(&self, term: &DependencyTerm, index: u32) -> DependencyState {
+        let Some(target) = term.job else { return DependencyState::Fulfilled };
+        let task = DependencyJob { task: DependencyTask::Task(index), ..target };
+        self.target(task).is_as(DependencyKind::AfterOk, self.now)
+    }
+
+    fn corresponding_any(
+        &self,
+        term: &DependencyTerm,
+        indices: impl Iterator<Item = u32>,
+    ) -> DependencyState {
+        let mut all_failed = true;
+        for index in indices {
+            match self.corresponding(term, index) {
+                DependencyState::Fulfilled => return DependencyState::Fulfilled,
+                DependencyState::Unfulfilled => all_failed = false,
+                DependencyState::Failed => {}
+            }
+        }
+        if all_failed { DependencyState::Failed } else { DependencyState::Unfulfilled }
     }
 
     /// The records of a target that something can still happen to: that those behind it wait for.
@@ -395,32 +424,6 @@ fn has_pending_task(job: &Job, index: u32) -> bool {
     job.pending.as_ref().is_some_and(|p| p.indices.contains(index))
 }
 
-fn corresponding(state: &State, term: &DependencyTerm, index: u32) -> DependencyState {
-    let Some(target) = term.job else { return DependencyState::Fulfilled };
-    let array = JobId(target.id);
-    if !state.arrays.contains_key(&array) && !state.jobs.contains_key(&array) {
-        return DependencyState::Fulfilled;
-    }
-    let task = DependencyJob { task: DependencyTask::Task(index), ..target };
-    TargetRecords::of(state, task).is_as(DependencyKind::AfterOk, Timestamp(0))
-}
-
-fn corresponding_any(
-    state: &State,
-    term: &DependencyTerm,
-    indices: impl Iterator<Item = u32>,
-) -> DependencyState {
-    let mut all_failed = true;
-    for index in indices {
-        match corresponding(state, term, index) {
-            DependencyState::Fulfilled => return DependencyState::Fulfilled,
-            DependencyState::Unfulfilled => all_failed = false,
-            DependencyState::Failed => {}
-        }
-    }
-    if all_failed { DependencyState::Failed } else { DependencyState::Unfulfilled }
-}
-
 /// A term that is not met, with the records of the jobs that it names.
 pub struct UnmetTerm<'a> {
     pub term: DependencyTerm,
@@ -428,6 +431,9 @@ pub struct UnmetTerm<'a> {
     /// Empty if no such job is known.
     pub jobs: Vec<&'a Job>,
 }
+
+/// The terms of a dependency that lists show; `sluice explain` and `scontrol` are read by people too.
+const SHOWN_TERMS_MAX: usize = 100;
 
 /// The most jobs that are considered for the estimate of one that depends on them, and for the estimates of all.
 const AWAITED_MAX: usize = 1_000;
@@ -441,7 +447,7 @@ pub fn own_tasks(state: &State, job: &Job) -> Vec<AwaitedEvent> {
 }
 
 /// Jobs that a waiting job depends on: their records must not be purged yet.
-pub fn awaited(state: &State) -> std::collections::BTreeSet<JobId> {
+pub fn awaited(state: &State) -> HashSet<JobId, RandomState> {
     let waiting = state.jobs.values().filter(|j| j.is_waiting());
     let terms = waiting.filter_map(|j| j.spec.dependency.as_ref()).flat_map(|d| &d.terms);
     terms.filter_map(|t| t.job.map(|j| JobId(j.id))).collect()

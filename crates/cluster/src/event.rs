@@ -46,6 +46,9 @@ pub enum Event {
         term: u64,
         next_job: u32,
         at: Timestamp,
+        /// Jobs of the backup start before all nodes have said what they run.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        start_at_once: bool,
     },
     /// The end of the journal is gone: what happened in it is not known. A server took over, as with [`Event::TermStarted`];
     /// ids below `next_job` and numbers of activities up to `activities` may have been given out.
@@ -306,6 +309,12 @@ pub enum Event {
         fingerprint: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         record: Option<JoinRecord>,
+        /// The digest of the certificate request; empty in journals of before it was kept.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        request: String,
+        /// The same request had been answered before: the token is not spent once more.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        repeated: bool,
     },
     /// This certificate identifies the nodes from now on, beside the one before.
     CertificateRenewed {

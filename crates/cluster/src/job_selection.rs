@@ -61,6 +61,11 @@ fn resolve_tasks<'a>(state: &'a State, array: JobId, tasks: &IndexSet) -> Vec<Se
 pub fn matching<'a>(state: &'a State, filter: &JobFilter) -> Vec<SelectedJob<'a>> {
     let test = FilterTest::new(filter);
     let meant = |chosen: &SelectedJob<'a>| test.matches(state, chosen.job);
+    if filter.jobs.is_empty() && !filter.users.is_empty() {
+        let of_users = state.user_jobs.of(filter.users.iter().map(String::as_str));
+        let of_users = of_users.iter().filter_map(|id| state.jobs.get(id));
+        return of_users.map(|job| SelectedJob { job, tasks: None }).filter(meant).collect();
+    }
     if filter.jobs.is_empty() {
         let all = state.jobs.values().map(|job| SelectedJob { job, tasks: None });
         return all.filter(meant).collect();

@@ -10,7 +10,7 @@
 //! - `view/`: the state as the scheduler is shown it, with priorities and fair share.
 //! - `requeue`: how a job's end becomes a requeue. `requested`: what a job asks for, with its partition's defaults.
 //! - `dependency`, `job_selection`, `licenses`: whether a dependency is met, which jobs a filter selects, how many licenses
-//!   are free.
+//!   are free. `dropped`: what a configuration would take away from jobs.
 //! - `rights`, `authorise`, `visibility`: somebody's roles, who may do what, who sees what.
 //! - `token`, `membership`: what is kept of tokens, and of how nodes joined. `billing`, `books`: what resources cost, and the books' record of a job.
 
@@ -23,6 +23,7 @@ pub mod command;
 pub mod config;
 pub mod decide;
 pub mod dependency;
+pub mod dropped;
 pub mod event;
 pub mod job_selection;
 pub mod licenses;

@@ -2,6 +2,7 @@
 
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// What a join token for several nodes is bound to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,6 +13,10 @@ pub struct JoinGroup {
     pub count: u32,
     #[serde(default)]
     pub used: u32,
+    /// Machines that no configuration file names may become nodes with it. Join files of before there was this mark were
+    /// made for nodes of the configuration.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dynamic: bool,
 }
 
 /// What a node joined with.
@@ -25,6 +30,27 @@ pub enum JoinMethod {
     /// The server installed its agent over SSH.
     Fleet,
 }
+
+/// A join that has just been, by its certificate request. The agent may not have got the answer: the server was killed, or the
+/// connection broke, after the commit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecentJoin {
+    /// The hash of the token.
+    pub token: String,
+    pub nodes: Vec<String>,
+    /// The certificate that it was given last.
+    pub fingerprint: String,
+    pub at: Timestamp,
+    /// How often it was asked for again.
+    #[serde(default)]
+    pub repeats: u32,
+}
+
+/// How long after a join the same request is answered again.
+pub const JOIN_REPEAT_LIFE: Duration = Duration::from_secs(600);
+
+/// How often a join may be repeated: each time is an event, and an entry of the audit trail.
+pub const JOIN_REPEATS_MAX: u32 = 10;
 
 /// A node that joined. `State::agents` has the fingerprint of its certificate; nodes that joined before there were records
 /// have no record, and a certificate that ends in 2100.

@@ -217,7 +217,8 @@ impl RequeuedWait {
             wait.retries = Retries::default();
         } else if let Some(pause) = retry_pause(job, ending, at) {
             wait.begin = at + pause;
-            wait.retries = Retries { count: job.retries.count + 1, waits: true };
+            wait.retries =
+                Retries { count: job.retries.count + 1, waits: true, ..Retries::default() };
         }
         let by_launch = match ending.cause {
             EndCause::LaunchFailed => Some(Reason::LaunchFailedHeld),

@@ -113,6 +113,11 @@ impl<'a> Viewer<'a> {
         !self.is_denied(PrivateKind::Reservations) || usable()
     }
 
+    /// Whether they are shown the volumes of this user, which name him and nodes.
+    pub fn volume_of(&self, owner: &str) -> bool {
+        owner == self.who.name || self.nodes() && self.user(owner)
+    }
+
     fn node_events(&self) -> bool {
         self.nodes() && !self.is_denied(PrivateKind::Events)
     }
@@ -132,6 +137,9 @@ impl<'a> Viewer<'a> {
                 self.rights.operator || belongs && member.is_none_or(|user| is_shown(user))
             }
             ActivityTarget::Fleet { project, .. } => self.in_project(project),
+            ActivityTarget::Volume { project, owner, .. } => {
+                self.in_project(project) && self.volume_of(owner)
+            }
             // Others are not told which secrets there are either.
             ActivityTarget::Secret { project, .. } => self.rights.manages_secrets(project),
             ActivityTarget::User(name) => self.rights.operator || *name == self.who.name,

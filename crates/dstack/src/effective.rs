@@ -24,13 +24,12 @@ pub fn effective(configuration: &Value) -> Value {
 
 /// The configuration in a form that dstack's client can read: it has no range of nodes. `granted` is the number of nodes that the run has, once it has them.
 pub fn for_client(configuration: &Value, granted: Option<u32>) -> serde_json::Value {
-    let mut value = configuration.clone();
-    if let Some(Value::Text(range)) = value.get_mut("nodes").cloned() {
+    let mut json = configuration.to_json();
+    if let Value::Text(range) = configuration.get("nodes") {
         let least = range.split("..").next().and_then(|least| least.parse().ok());
-        let nodes = granted.or(least).unwrap_or(1);
-        value.set("nodes", Value::Integer(i64::from(nodes)));
+        json["nodes"] = granted.or(least).unwrap_or(1).into();
     }
-    value.to_json()
+    json
 }
 
 /// The run of a configuration that was not sent by dstack's client, as that would have sent it.
@@ -60,7 +59,7 @@ fn name_vendor(value: &mut Value) {
 }
 
 /// The vendor that the beginning of a name tells.
-fn vendor_of(names: &[String]) -> &'static str {
+pub(crate) fn vendor_of(names: &[String]) -> &'static str {
     const BEGINNINGS: &[(&str, &str)] = &[
         ("mi", "amd"),
         ("gaudi", "intel"),

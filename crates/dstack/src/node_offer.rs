@@ -1,7 +1,7 @@
 //! A share of one of the cluster's nodes as an offer of dstack: what a run was granted, or would be.
 
 use crate::offer::{Availability, Offer, OfferGpu, OfferResources};
-use model::allocation::NodeShare;
+use model::allocation::{GresShare, NodeShare};
 use model::amount::Bytes;
 use model::node::NodeConfig;
 
@@ -31,6 +31,21 @@ pub fn whole(node: &NodeConfig) -> Offer {
     let gpus = node.gres.iter().filter(|line| line.name == GPU);
     let gpus = gpus.map(|line| (line.kind.clone().unwrap_or_default(), line.count)).collect();
     let amounts = Amounts { cpus: node.cpus, memory: node.memory, gpus };
+    offer(&node.name, amounts, Some(node), Availability::Available)
+}
+
+/// What nobody holds of a node; `used` are the allocated units of each of its GRES lines, by index.
+pub fn unallocated(node: &NodeConfig, cpus: u32, memory: Bytes, used: &[GresShare]) -> Offer {
+    let used = |line: usize| used.get(line).map_or(0, |share| share.count);
+    let gpus = node.gres.iter().enumerate().filter(|(_, line)| line.name == GPU);
+    let gpus = gpus.map(|(at, line)| {
+        (line.kind.clone().unwrap_or_default(), line.count.saturating_sub(used(at)))
+    });
+    let amounts = Amounts {
+        cpus: node.cpus.saturating_sub(cpus),
+        memory: Bytes(node.memory.0.saturating_sub(memory.0)),
+        gpus: gpus.filter(|(_, left)| *left > 0).collect(),
+    };
     offer(&node.name, amounts, Some(node), Availability::Available)
 }
 
@@ -100,7 +115,6 @@ fn blocks(amounts: &Amounts, node: &NodeConfig) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::allocation::GresShare;
     use model::cpuset::CpuSet;
     use model::node::NodeGres;
 
@@ -152,6 +166,10 @@ mod tests {
             assert_eq!(offer.resources.to_string(), resources);
             assert_eq!(offer.instance_text(), instance);
         }
+        let held = share(16, &[("H100", 2)]);
+        let left = unallocated(&node(h100), 16, held.memory, &held.gres);
+        assert_eq!(left.resources.to_string(), "cpu=48 mem=384GB gpu=H100:80GB:6");
+        assert_eq!(left.instance_text(), "n1 (6/8)");
         let unknown = granted(&share(4, &[("H100", 1)]), None);
         assert_eq!(unknown.resources.to_string(), "cpu=4 mem=128GB gpu=H100:1");
         assert_eq!(unknown.instance_text(), "n1");

@@ -54,6 +54,11 @@ pub enum Target {
         project: String,
         name: String,
     },
+    Volume {
+        project: String,
+        name: String,
+        created: Timestamp,
+    },
     Project(String),
     User(String),
     /// What dstack has no word for: other people's jobs, QOS, reservations, tokens, the configuration.
@@ -72,6 +77,7 @@ impl Target {
             Self::Instance(_) => "instance",
             Self::Fleet { .. } => "fleet",
             Self::Secret { .. } => "secret",
+            Self::Volume { .. } => "volume",
             Self::Project(_) => "project",
             Self::User(_) => "user",
             Self::Other { kind, .. } => kind,
@@ -81,17 +87,21 @@ impl Target {
     pub fn name(&self) -> &str {
         match self {
             Self::Run { name, .. } | Self::Job { name, .. } => name,
-            Self::Fleet { name, .. } | Self::Secret { name, .. } => name,
+            Self::Fleet { name, .. } | Self::Secret { name, .. } | Self::Volume { name, .. } => {
+                name
+            }
             Self::Other { name, .. } => name,
             Self::Instance(name) | Self::Project(name) | Self::User(name) => name,
         }
     }
 
-    /// The account of the run that it is, or is a part of; the project of a fleet or a secret.
+    /// The account of the run that it is, or is a part of; the project of a fleet, a secret or a volume.
     pub fn account(&self) -> Option<&str> {
         match self {
             Self::Run { account, .. } | Self::Job { account, .. } => Some(account),
-            Self::Fleet { project, .. } | Self::Secret { project, .. } => Some(project),
+            Self::Fleet { project, .. }
+            | Self::Secret { project, .. }
+            | Self::Volume { project, .. } => Some(project),
             _ => None,
         }
     }
@@ -267,6 +277,9 @@ pub fn of_activity(activity: &Activity) -> Occurrence {
         }
         ActivityTarget::Secret { project, name } => {
             Target::Secret { project: project.clone(), name: name.clone() }
+        }
+        ActivityTarget::Volume { project, name, created, .. } => {
+            Target::Volume { project: project.clone(), name: name.clone(), created: *created }
         }
         ActivityTarget::Run { run, name, account, .. } => {
             Target::Run { run: *run, name: name.clone(), account: account.clone() }

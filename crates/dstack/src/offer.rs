@@ -67,10 +67,15 @@ impl Offer {
     }
 }
 
-/// `$0`, `$1.5`: to a hundredth of a cent, without zeros at the end.
+/// `$0`, `$1.5`: to a hundredth of a cent.
 pub fn price(dollars_per_hour: f64) -> String {
-    let text = format!("{dollars_per_hour:.4}");
-    format!("${}", text.trim_end_matches('0').trim_end_matches('.'))
+    format!("${}", number(dollars_per_hour))
+}
+
+/// `0`, `1.5`: to four digits, without zeros at the end.
+pub(crate) fn number(amount: f64) -> String {
+    let text = format!("{amount:.4}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// Gigabytes, to a tenth: what a node has is seldom a whole number of them.

@@ -24,6 +24,8 @@ const SIGNAL_BASE: i32 = 128;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunSummary {
     pub status: RunStatus,
+    /// The status of each of its jobs.
+    pub job: JobStatus,
     pub end: Option<JobEnd>,
     pub run_end: Option<RunEnd>,
     /// The exit code of the commands, where they ended by themselves.
@@ -101,7 +103,7 @@ impl RunSummary {
         };
         let message = status::run_message(run, facts.restarts, Some(&said));
         let run_end = end.map(|end| run_end(end, facts));
-        Self { status: run, end, run_end, exit, message, error }
+        Self { status: run, job, end, run_end, exit, message, error }
     }
 
     /// The ERROR column: the run's own error, and its job's.
@@ -315,6 +317,14 @@ mod tests {
     fn summary(state: JobState, reason: Reason, restarts: u32, exit: (i32, i32)) -> RunSummary {
         let exit = ExitStatus { code: exit.0, signal: exit.1 };
         RunSummary::of(&JobFacts { state, reason: &reason, restarts, exit, retry: None })
+    }
+
+    #[test]
+    fn job_of_a_run_that_prepares_says_what_it_does() {
+        let job = |state, reason| summary(state, reason, 0, (0, 0)).job;
+        assert_eq!(job(JobState::Configuring, Reason::None), JobStatus::Provisioning);
+        assert_eq!(job(JobState::Running, Reason::ImagePull), JobStatus::Pulling);
+        assert_eq!(job(JobState::Running, Reason::None), JobStatus::Running);
     }
 
     #[test]

@@ -94,6 +94,15 @@ pub fn of_variables(
     Ok(settings)
 }
 
+/// Whether it is dstack's `config.yml`, which has projects where a configuration has its type.
+pub fn is_file(bytes: &[u8]) -> bool {
+    let Ok(tree) = yaml::parse(bytes) else { return false };
+    let top = Field::top(&tree);
+    let entries = top.entries("a mapping").unwrap_or_default();
+    let has = |wanted: &str| entries.iter().any(|(key, ..)| *key == wanted);
+    has("projects") && !has("type")
+}
+
 /// A line for each key of dstack's `config.yml`, and for one that is not good YAML.
 pub fn notices_of_file(path: &str, bytes: &[u8]) -> Vec<String> {
     let tree = match yaml::parse(bytes) {

@@ -3,9 +3,10 @@
 use dstack::configuration::task::Task;
 use dstack::configuration::{Configuration, parse};
 use dstack::request::{
-    Draft, KnownInstances, RequestError, Submitter, draft, for_offers, is_same_run,
-    resolve_instances, update_in_place,
+    Draft, KnownInstances, NamedRun, RequestError, Submitter, draft, for_offers, is_same_run,
+    resolve_dependencies, resolve_instances, update_in_place,
 };
+use dstack::status::RunStatus;
 use model::amount::Bytes;
 use model::change::JobField;
 use model::gpu::{ComputeCapability, GpuVendor};
@@ -190,7 +191,7 @@ fn processors_and_gpus_are_told_apart_by_their_makers() {
     let make = asked.gres[0].make;
     assert_eq!(make.vendor, Some(GpuVendor::Amd));
     assert_eq!(make.compute_capability, Some(ComputeCapability(8, 6)));
-    let plain = request("resources: {gpu: 1}");
+    let plain = request("image: lab\nresources: {gpu: 1}");
     assert!(plain.architecture.is_none() && plain.gres[0].make.is_any());
 }
 
@@ -287,9 +288,78 @@ fn run_without_max_duration_gets_the_longest_limit_of_its_partitions() {
     ];
     for (lines, limit, notices) in table {
         let mut draft = drafted(lines);
-        draft.keep_within(&partitions);
+        draft.keep_within(partitions.iter());
         assert_eq!(draft.submission.spec.request().time_limit, Some(limit), "{lines}");
         assert_eq!(draft.notices.len(), notices, "{lines}");
+    }
+}
+
+/// What its parent holds is not free at submit, whatever that says of the time when the parent has ended.
+#[test]
+fn run_that_depends_on_another_waits() {
+    let until = WaitPolicy::Until(Timestamp::from_secs(1_000 + 7_200));
+    let table = [
+        ("", WaitPolicy::Now),
+        ("depends_on: ['afterok:12']", WaitPolicy::Forever),
+        ("depends_on: ['afterok:12']\nretry: {on_events: [error]}", WaitPolicy::Forever),
+        ("depends_on: ['afterok:12']\nretry: {duration: 2h}", until),
+        (
+            "depends_on: ['afterok:12']\ngroups: [{nodes: 1, resources: {cpu: 1}}, {nodes: 1, resources: {cpu: 2}}]",
+            WaitPolicy::Forever,
+        ),
+    ];
+    for (lines, expected) in table {
+        let submission = drafted(lines).submission;
+        for spec in std::iter::once(&submission.spec).chain(&submission.het_components) {
+            assert_eq!(spec.request().wait_policy, expected, "{lines}");
+        }
+    }
+}
+
+#[test]
+fn names_of_runs_become_numbers_and_what_has_ended_is_met_or_refused() {
+    let run_of = |name: &str| match name {
+        "runs" => Some(NamedRun::Job(7)),
+        "done" => Some(NamedRun::Ended(RunStatus::Done)),
+        "failed" => Some(NamedRun::Ended(RunStatus::Failed)),
+        _ => None,
+    };
+    let kept = |term: &str| Ok(vec![term.to_owned()]);
+    let never = |term: &str, status| Err(RequestError::NeverMet { term: term.to_owned(), status });
+    let table = [
+        ("afterok:runs", kept("afterok:7")),
+        ("afterany:12", kept("afterany:12")),
+        ("afterok:done", Ok(vec![])),
+        ("afterany:failed", Ok(vec![])),
+        ("after:failed", Ok(vec![])),
+        ("afternotok:failed", Ok(vec![])),
+        ("afternotok:done", never("afternotok:done", RunStatus::Done)),
+        ("afterok:failed", never("afterok:failed", RunStatus::Failed)),
+        ("afterok:none", Err(RequestError::NoSuchRun("none".to_owned()))),
+    ];
+    for (term, expected) in table {
+        let mut task = task(&format!("depends_on: ['{term}']"));
+        let resolved = resolve_dependencies(&mut task, run_of);
+        assert_eq!(resolved.map(|()| task.depends_on), expected, "{term}");
+    }
+}
+
+/// The plan says `nvidia` where nothing else is said: so does the request.
+#[test]
+fn gpus_without_a_name_or_an_image_are_of_the_default_vendor() {
+    let vendor = |lines: &str| {
+        let submission = drafted(lines).submission;
+        submission.spec.request().gres.first().and_then(|gpu| gpu.make.vendor)
+    };
+    let table = [
+        ("resources: {gpu: '24GB..:2'}", Some(GpuVendor::Nvidia)),
+        ("resources: {gpu: 'amd:24GB..:2'}", Some(GpuVendor::Amd)),
+        ("resources: {gpu: 'MI300X:2'}", None),
+        ("image: rocm\nresources: {gpu: '24GB..:2'}", None),
+        ("docker: true\nresources: {gpu: '24GB..:2'}", None),
+    ];
+    for (lines, expected) in table {
+        assert_eq!(vendor(lines), expected, "{lines}");
     }
 }
 

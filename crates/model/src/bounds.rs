@@ -73,6 +73,8 @@ pub const USER_DEPENDENCIES: Bound = items(
     100_000,
     "",
 );
+pub const ALL_DEPENDENCIES: Bound =
+    items("the same of all jobs, an eighth of it for root and operators", 2_000_000, "");
 pub const RUN_NAMES: Bound = items("runs to stop or delete in one call", 1000, "");
 pub const SECRET_VARIABLES: Bound = items("variables of a job with secrets", 1000, "");
 pub const PROJECT_MEMBERS: Bound = items("members of a project", 1000, "");
@@ -123,6 +125,9 @@ pub const ALL_UPLOADS_BYTES: Bound = bytes("all uploads but repositories", 1 << 
 pub const NODE_TEXT_BYTES: Bound = bytes("a text in a node's report", 1024, "");
 pub const NODE_LINES: Bound = items("lines about a node from its agent", 64, "");
 pub const NODE_DEVICES: Bound = items("devices of a node from its agent", 1024, "");
+pub const NODE_GRES_LINES: Bound = items("lines of GRES of a node from its agent", 256, "");
+pub const NODE_CONFIG_BYTES: Bound =
+    bytes("what the agent of a dynamic node says that it has", 64 << 10, "");
 pub const NODE_SERIES: Bound = items("series of a node from its exporter", 4096, "");
 pub const NODE_LABEL_BYTES: Bound = bytes("the value of a label of such series", 128, "");
 pub const NODE_SERIES_BYTES: Bound =
@@ -149,6 +154,7 @@ pub const ALL: &[Bound] = &[
     ARRAY_RANGES,
     DEPENDENCY_ITEMS,
     USER_DEPENDENCIES,
+    ALL_DEPENDENCIES,
     RUN_NAMES,
     SECRET_VARIABLES,
     PROJECT_MEMBERS,
@@ -190,6 +196,8 @@ pub const ALL: &[Bound] = &[
     NODE_TEXT_BYTES,
     NODE_LINES,
     NODE_DEVICES,
+    NODE_GRES_LINES,
+    NODE_CONFIG_BYTES,
     NODE_SERIES,
     NODE_LABEL_BYTES,
     NODE_SERIES_BYTES,

@@ -138,6 +138,7 @@ fn spec(request: Request, uid: u32) -> JobSpec {
             ends_with_first_node: false,
             limit_s: None,
             stop_s: None,
+            login_environment: None,
             registry_auth: None,
             workspace: None,
             git_credentials: None,

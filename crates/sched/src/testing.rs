@@ -315,6 +315,7 @@ pub fn spec(request: Request) -> JobSpec {
             ends_with_first_node: false,
             limit_s: None,
             stop_s: None,
+            login_environment: None,
             registry_auth: None,
             workspace: None,
             git_credentials: None,

@@ -73,6 +73,12 @@ impl Switches {
         levels
     }
 
+    /// For each switch of a level whether each node of the view is below it.
+    pub fn below_each(&self, level: u32) -> impl Iterator<Item = &[bool]> {
+        let of_level = self.sets.iter().filter(move |set| set.level == level);
+        of_level.map(|set| set.is_below.as_slice())
+    }
+
     /// A job that is larger than every block may lie in several: all of them are one network.
     pub fn are_blocks(&self) -> bool {
         self.topology.as_ref().is_some_and(|topology| topology.is_blocks())

@@ -22,7 +22,8 @@
 //! - `proxy/`: web pages of jobs.
 //! - `secret/`: the values of secrets, and references to them.
 //! - `backup/`: a copy of the whole state in one file, made while the server runs, and the way back.
-//! - `auth/`: principals, tokens, keys; `configure/`: from configuration files to the state machine's configuration.
+//! - `auth/`: principals, tokens, keys; `configure/`: from configuration files to the state machine's configuration;
+//!   `configuration_check`: a start that would take nodes or partitions from jobs is refused.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -31,6 +32,7 @@ mod allocator;
 mod auth;
 pub mod backup;
 pub mod clock;
+mod configuration_check;
 pub mod configure;
 mod connection_limits;
 mod dispatch;
@@ -66,6 +68,7 @@ mod writer;
 
 pub use auth::identity::fingerprint;
 pub use auth::token;
+pub use configuration_check::check_configuration;
 pub use connection_limits::ConnectionLimits;
 pub use error::ServerError;
 pub use http::dstack::paths as dstack_paths;

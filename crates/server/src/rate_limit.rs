@@ -1,6 +1,12 @@
 //! A bound on how often something happens: so many at once, and then one in each interval.
 
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+/// Owners that are remembered before those are looked for that need not be.
+const OWNERS_MAX: usize = 4096;
 
 #[derive(Debug, Clone, Copy)]
 pub struct RateLimit {
@@ -30,6 +36,47 @@ impl RateLimit {
     /// Whether as much may happen as if nothing ever had.
     pub fn is_unused(&self, used: &RateUse, now: Instant) -> bool {
         used.taken_until.is_none_or(|until| until <= now)
+    }
+}
+
+/// What each owner has used of a limit.
+#[derive(Default)]
+pub struct OwnerRates(Mutex<HashMap<String, RateUse>>);
+
+impl OwnerRates {
+    /// Takes one of this owner's if it may happen now.
+    pub fn take(&self, limit: RateLimit, owner: &str, now: Instant) -> bool {
+        let mut all = self.0.lock().expect("no panic with the rates held");
+        if all.len() >= OWNERS_MAX {
+            all.retain(|_, used| !limit.is_unused(used, now));
+        }
+        limit.take(all.entry(owner.to_owned()).or_default(), now)
+    }
+}
+
+/// Lines of the log by whom they are about. What is beyond the limit is counted, and not written.
+#[derive(Default)]
+pub struct LineRates<K>(Mutex<HashMap<K, Lines>>);
+
+#[derive(Default)]
+struct Lines {
+    used: RateUse,
+    unlogged: u64,
+}
+
+impl<K: Hash + Eq> LineRates<K> {
+    /// How many lines were left out before this one; `None` where it is left out too.
+    pub fn take(&self, limit: RateLimit, about: K, now: Instant) -> Option<u64> {
+        let mut all = self.0.lock().expect("no panic with the lines held");
+        if all.len() >= OWNERS_MAX {
+            all.retain(|_, lines| lines.unlogged > 0 || !limit.is_unused(&lines.used, now));
+        }
+        let lines = all.entry(about).or_default();
+        if limit.take(&mut lines.used, now) {
+            return Some(std::mem::take(&mut lines.unlogged));
+        }
+        lines.unlogged += 1;
+        None
     }
 }
 

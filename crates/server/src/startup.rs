@@ -8,6 +8,7 @@ use crate::auth::principal::server_principal;
 use crate::auth::secret_keys::SecretKeys;
 use crate::auth::token;
 use crate::clock;
+use crate::configuration_check::refuse_dropped;
 use crate::configure::Machine;
 use crate::connection_limits::{self, ConnectionLimits, ListenerSlots};
 use crate::dispatch::DispatchThread;
@@ -47,6 +48,7 @@ use crate::writer::thread::WriterThread;
 use crate::writer::{books, collect, lost_history, tick};
 use cluster::token::{ADMIN_TOKEN, TokenStatus, UserToken};
 use cluster::{ClusterConfig, Command};
+use model::hostlist;
 use model::node::{AdminState, SlotState};
 use model::principal::Role;
 use russh::keys::PrivateKey;
@@ -72,6 +74,8 @@ pub struct ServerOptions {
     pub machine: Option<Machine>,
     pub config_dir: Option<PathBuf>,
     pub config: ClusterConfig,
+    /// Start also if jobs are on nodes or in partitions that the configuration does not have.
+    pub force: bool,
     /// The user whom the administrator's token stands for: the one who started the server.
     pub admin_user: String,
     /// The administrator's token; only its hash is kept here.
@@ -122,6 +126,9 @@ pub fn run(
         took_ms = begun.elapsed().as_millis() as u64,
         "the server starts: state recovered"
     );
+    if !options.force {
+        refuse_dropped(&recovered.state, &options.config)?;
+    }
     let books_path = dir.join("books.sqlite");
     let mut books = Books::open(&books_path)?;
     lost_history::settle(&mut recovered, &mut books)?;
@@ -379,6 +386,14 @@ async fn prepare(
     shared.writer.run(Command::StartTerm { term }, me()).await.map_err(refused)?;
     let config = Command::Configure(Box::new(options.config.clone()));
     shared.writer.run(config, me()).await.map_err(refused)?;
+    let awaited = shared.read().restore_wait.clone();
+    if let Some(wait) = awaited {
+        let nodes: Vec<String> = wait.nodes.into_iter().collect();
+        tracing::warn!(
+            nodes = hostlist::compress(&nodes),
+            "jobs of before the restore start when these nodes have connected, or are down"
+        );
+    }
     let hash = token::hash(&options.admin_token);
     // The file says which token is the administrator's: one that was replaced there is refused from now on.
     let known = shared.read().user_tokens.get(&hash).cloned();

@@ -1,7 +1,7 @@
-//! Durable submits over one HTTP/2 connection: `submit_rate SOCKET JOBS IN_FLIGHT [equal] [ready]`.
+//! Durable submits over one HTTP/2 connection: `submit_rate SOCKET JOBS IN_FLIGHT [equal] [ready] [sleep=SECONDS]`.
 //!
 //! Held jobs with a script of 1 kB and an environment of 4 kB each; every one has a script and an
-//! environment of its own, unless `equal` is said. With `ready` they are not held. Prints submits a second, and the CPU that this
+//! environment of its own, unless `equal` is said. With `ready` they are not held, and with `sleep` they last. Prints submits a second, and the CPU that this
 //! client took for each.
 
 use bytes::Bytes;
@@ -23,11 +23,17 @@ type Failure = Box<dyn Error + Send + Sync>;
 async fn main() -> Result<(), Failure> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [socket, jobs, in_flight, rest @ ..] = args.as_slice() else {
-        return Err("usage: submit_rate SOCKET JOBS IN_FLIGHT [equal] [ready]".into());
+        return Err(
+            "usage: submit_rate SOCKET JOBS IN_FLIGHT [equal] [ready] [sleep=SECONDS]".into()
+        );
     };
     let (jobs, in_flight): (usize, usize) = (jobs.parse()?, in_flight.parse()?);
     let equal = rest.iter().any(|word| word == "equal");
     let ready = rest.iter().any(|word| word == "ready");
+    let sleep_s: u32 = match rest.iter().find_map(|word| word.strip_prefix("sleep=")) {
+        Some(seconds) => seconds.parse()?,
+        None => 0,
+    };
     let stream = tokio::net::UnixStream::connect(socket).await?;
     let (sender, connection) =
         http2::handshake::<_, _, Full<Bytes>>(TokioExecutor::new(), TokioIo::new(stream)).await?;
@@ -43,7 +49,7 @@ async fn main() -> Result<(), Failure> {
                     if number >= jobs {
                         return Ok::<(), Failure>(());
                     }
-                    let body = submission(if equal { 0 } else { number }, ready);
+                    let body = submission(if equal { 0 } else { number }, ready, sleep_s);
                     let request = Request::post("http://sluice/api/v1/call").body(body.into())?;
                     let response = sender.send_request(request).await?;
                     let answer = response.into_body().collect().await?.to_bytes();
@@ -69,10 +75,13 @@ async fn main() -> Result<(), Failure> {
 }
 
 /// One job, as a program would send it.
-fn submission(number: usize, ready: bool) -> Vec<u8> {
+fn submission(number: usize, ready: bool, sleep_s: u32) -> Vec<u8> {
     let mut script = format!("#!/bin/bash\n#SBATCH --comment={number}\n");
     while script.len() < SCRIPT_BYTES {
         script.push_str("# the work of this job is described here, line by line\n");
+    }
+    if sleep_s > 0 {
+        script.push_str(&format!("sleep {sleep_s}\n"));
     }
     let mut environment = format!("NUMBER={number}\\u0000");
     for name in 0.. {

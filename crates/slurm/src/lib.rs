@@ -4,6 +4,7 @@
 //! - [`request`]: from options to the request that the server is sent; `step` is for `srun`.
 //! - [`environment`]: the `SLURM_*` variables of jobs, steps, prolog and epilog, and the notices of a node.
 //! - [`conf`]: `slurm.conf` and the files beside it, by tables of keys.
+//! - [`mpi`]: what is said where ranks would not be connected.
 //! - [`words`]: Slurm's words for states, reasons and refusals.
 //! - [`output`]: what the commands print, a folder for each. A column is a row of its `fields.rs`.
 //! - [`openapi`]: the objects of `--json`. The REST interface of slurmrestd belongs there.
@@ -12,6 +13,7 @@
 
 pub mod conf;
 pub mod environment;
+pub mod mpi;
 pub mod openapi;
 pub mod option;
 pub mod output;

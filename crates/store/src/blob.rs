@@ -268,7 +268,17 @@ impl Blobs {
             BlobLocation::Big { len } => (big_name(id), 0, record_len(*len as usize)),
         };
         let mut bytes = vec![0; len];
-        let handle = self.disk.open(&file).map_err(BlobError::io("open", &file))?;
+        let opened;
+        let handle = match (&self.active, location) {
+            // Most that is read was stored lately, in the pack that is open.
+            (Some(active), BlobLocation::Packed { pack, .. }) if active.number == *pack => {
+                &active.file
+            }
+            _ => {
+                opened = self.disk.open(&file).map_err(BlobError::io("open", &file))?;
+                &opened
+            }
+        };
         let read = handle.read_at(offset, &mut bytes).map_err(BlobError::io("read", &file))?;
         let damaged = |found| BlobError::Damaged { id: *id, file: file.clone(), found };
         let record = BlobRecord::parse(&bytes[..read])

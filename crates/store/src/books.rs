@@ -22,7 +22,7 @@ use model::record::{HistoryFilter, JobRecord};
 use model::time::Timestamp;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
 
-pub use activity::{ACTIVITIES_MAX, ACTIVITIES_PAGE};
+pub use activity::{ACTIVITIES_MAX, ActivityPage};
 pub use copy::BooksCopy;
 pub use kept_texts::Retention;
 pub use predicate::{RecordTest, state_of};
@@ -225,14 +225,28 @@ impl BookReader {
         query::run(&self.connection, filter)
     }
 
-    /// What was done beside the jobs, a page of it: the newest whose number is below `before`, the newest first.
+    /// The entries of all attempts that the filter may want, for [`BookReader::records`]: a long answer is read in parts.
+    pub fn entries(&self, filter: &HistoryFilter) -> Result<Vec<i64>, BooksError> {
+        query::entries(&self.connection, filter)
+    }
+
+    /// The records of these entries that the filter wants.
+    pub fn records(
+        &self,
+        filter: &HistoryFilter,
+        entries: &[i64],
+    ) -> Result<Vec<JobRecord>, BooksError> {
+        query::records(&self.connection, filter, entries)
+    }
+
+    /// What was done beside the jobs, a page of it: of the newest entries whose number is below `before`, those that are wanted.
     /// `shown_to`: only what this user did, and what became of nodes.
     pub fn activities(
         &self,
         filter: &ActivityFilter,
         shown_to: Option<&str>,
         before: Option<u64>,
-    ) -> Result<Vec<Activity>, BooksError> {
-        activity::query(&self.connection, filter, shown_to, before)
+    ) -> Result<ActivityPage, BooksError> {
+        activity::query(&self.connection, filter, shown_to, before, activity::ACTIVITIES_PAGE)
     }
 }

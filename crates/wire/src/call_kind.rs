@@ -25,7 +25,7 @@ impl Call {
             Self::UpdateNode { .. } => CallKind::UpdateNode,
             Self::UpdatePartition { .. } => CallKind::UpdatePartition,
             Self::Reconfigure { .. } => CallKind::Reconfigure,
-            Self::History(_) => CallKind::History,
+            Self::History(_) | Self::UsageReport(_) => CallKind::History,
             Self::Script { .. } => CallKind::Script,
             Self::CreateStep(_) => CallKind::CreateStep,
             Self::LaunchStep { .. } => CallKind::LaunchStep,

@@ -34,6 +34,7 @@ use model::secret::{GitCredentials, RegistryAuth, SecretValue};
 use model::time::Timestamp;
 use model::trigger::{Trigger, TriggerFilter, TriggerRequest};
 use model::usage::TaskUsage;
+pub use model::usage_report::{UsageQuery, UsageReport};
 use model::volume::VolumePlace;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -111,6 +112,8 @@ pub enum Call {
         files: Option<BTreeMap<String, String>>,
     },
     History(HistoryFilter),
+    /// `sreport`: what was used in a period.
+    UsageReport(Box<UsageQuery>),
     /// Runs that have ended leave the lists of runs; the books keep them.
     DeleteRuns {
         runs: Vec<RunId>,
@@ -206,6 +209,9 @@ pub enum Call {
         pattern: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         count: Option<u32>,
+        /// Machines that no configuration file names may become nodes with it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        dynamic: bool,
         #[serde(default, skip_serializing_if = "TokenLife::is_usual")]
         life: TokenLife,
     },
@@ -378,6 +384,7 @@ pub enum Answer {
     /// Per job, for commands that name several (an array's tasks).
     Updated(Vec<(String, Result<(), Refusal>)>),
     History(Vec<JobRecord>),
+    UsageReport(UsageReport),
     Activities(Vec<Activity>),
     Projects(Vec<ProjectView>),
     Usage(Vec<JobUsage>),

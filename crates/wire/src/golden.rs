@@ -7,14 +7,14 @@ use crate::diagnostics::{DiagnosticsView, PlanCounts};
 use crate::explain::{ExpectedStart, WaitView};
 use crate::fleet::{FleetConfiguration, FleetHostState, FleetHostView, FleetView};
 use crate::link::{
-    Hello, JoinRequest, NodeHello, NodeSsh, RefusedOrder, SpooledAttempt, ToAgent, ToServer,
-    Welcome,
+    Hello, JoinRequest, NodeHello, NodeSsh, RefusedOrder, Renewal, SignedRenewal, SpooledAttempt,
+    ToAgent, ToServer, Welcome,
 };
 use crate::order::{Action, EndOrder, Order, SignalOrder, SignedOrder};
 use crate::report::{AttemptEnd, Report, ReportEvent};
 use crate::reservation::ReservationPurpose;
 use crate::samples::{attempt, job_view, order};
-use crate::ssh::{SshKeyView, SshRequest, key_proof_text};
+use crate::ssh::{SshEndpoint, SshKeyView, SshRequest, key_proof_text};
 use crate::step::{SrunPrologEpilog, StepLayout, StepMessage, StepNode};
 use crate::stream::{StepRole, StreamKind};
 use crate::supervisor::{FromSupervisor, StepStream, SupervisorEvent, ToSupervisor};
@@ -58,7 +58,9 @@ fn keys_of_users_keep_their_names() {
     travels(&key(false), r#"{"fingerprint":"f","algorithm":"a","comment":"c"}"#);
     travels(&key(true), r#"{"fingerprint":"f","algorithm":"a","comment":"c","is_unproved":true}"#);
     // A client signs this, and a server of another version compares it.
-    assert_eq!(key_proof_text("ada", None), "sluice key add\nuser ada\nendpoint none\n");
+    let endpoint = SshEndpoint { host: "h".into(), port: 1, host_key: "k".into() };
+    let signed = "sluice key add\nuser ada\nauthority f\nendpoint k\n";
+    assert_eq!(key_proof_text("ada", "f", &endpoint), signed);
 }
 
 #[test]
@@ -126,9 +128,13 @@ fn machines_and_how_they_join_keep_their_names() {
     let call = Call::GroupToken {
         pattern: "gpu[1-9]".into(),
         count: Some(3),
+        dynamic: false,
         life: TokenLife::Seconds(60),
     };
     travels(&call, r#"{"group_token":{"pattern":"gpu[1-9]","count":3,"life":{"seconds":60}}}"#);
+    let (pattern, count, life) = ("d[1-9]".into(), None, TokenLife::Usual);
+    let call = Call::GroupToken { pattern, count, dynamic: true, life };
+    travels(&call, r#"{"group_token":{"pattern":"d[1-9]","dynamic":true}}"#);
     travels(&Call::Agents, r#""agents""#);
     travels(&Call::RejoinNode { name: "n1".into() }, r#"{"rejoin_node":{"name":"n1"}}"#);
     travels(&Call::RemoveNode { name: "n1".into() }, r#"{"remove_node":{"name":"n1"}}"#);
@@ -177,8 +183,17 @@ fn machines_and_how_they_join_keep_their_names() {
         r#"{"renew":{"certificate_request":"c"}}"#,
     );
     travels(
-        &ToAgent::Renewed { certificate: "c".into(), expires: Timestamp(9) },
+        &ToAgent::Renewed { certificate: "c".into(), expires: Timestamp(9), proof: None },
         r#"{"renewed":{"certificate":"c","expires":9}}"#,
+    );
+    let proof = Some(SignedRenewal { body: "b".into(), signature: "s".into() });
+    travels(
+        &ToAgent::Renewed { certificate: "c".into(), expires: Timestamp(9), proof },
+        r#"{"renewed":{"certificate":"c","expires":9,"proof":{"body":"b","signature":"s"}}}"#,
+    );
+    travels(
+        &Renewal { former: "f".into(), renewed: "r".into(), expires: Timestamp(9) },
+        r#"{"former":"f","renewed":"r","expires":9}"#,
     );
 }
 
@@ -236,7 +251,7 @@ fn volumes_keep_their_names() {
 
 #[test]
 fn answers_to_clients_keep_their_names() {
-    let srun = SrunPrologEpilog { prolog: Some("/p".into()), epilog: None };
+    let srun = SrunPrologEpilog { prolog: Some("/p".into()), ..Default::default() };
     travels(
         &Answer::Submitted {
             job: JobId(12),
@@ -368,7 +383,7 @@ fn launch_of_a_job_keeps_its_names() {
     let json = concat!(
         r#"{"launch":{"kind":"batch","user":{"name":"alice","uid":1000,"gid":1000,"groups":[]},"#,
         r#""share":{"node":"n1","cpus":"0-1","memory":1024,"tasks":1},"node_index":0,"nodes":1,"script":"true","#,
-        r#""arguments":[],"environment":["A=1"],"process_variables":[["RANK","rank"]],"work_dir":"/","stdin":"/dev/null","#,
+        r#""arguments":[],"environment":["A=1"],"login_environment":{"timeout_s":8,"login":true},"process_variables":[["RANK","rank"]],"work_dir":"/","stdin":"/dev/null","#,
         r#""stdout":{"file":{"pattern":"o","append":false}},"stderr":"same_as_stdout","umask":18,"#,
         r#""rlimits":{"soft":[],"asked":false},"bound":false,"name":"sweep","end_limit":null,"kill_wait_s":30,"#,
         r#""over_time_s":0,"unkillable_s":0,"signal":null,"#,
@@ -473,6 +488,7 @@ fn messages_of_the_agent_link_keep_their_names() {
         certificate_request: "PEM".into(),
         node: None,
         dynamic: false,
+        future: None,
     };
     travels(
         &ToServer::Join(join.clone()),
@@ -490,7 +506,8 @@ fn messages_of_the_agent_link_keep_their_names() {
         device_change: None,
         dynamic: None,
     };
-    let hello = Hello { version: 1, program: "sluice 1".into(), nodes: vec![node], more: false };
+    let (program, renewals) = ("sluice 1".into(), Vec::new());
+    let hello = Hello { version: 1, program, nodes: vec![node], more: false, renewals };
     let json = serde_json::to_value(ToServer::Hello(hello)).unwrap();
     let attempts = &json["hello"]["nodes"][0]["attempts"];
     assert_eq!(attempts.to_string(), r#"[{"alive":true,"attempt":{"job":12,"number":1}}]"#);

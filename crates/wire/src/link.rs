@@ -3,6 +3,7 @@
 use crate::order::SignedOrder;
 use crate::report::Report;
 use crate::stream::StreamKind;
+use model::dynamic_node::FutureMachine;
 use model::gpu_series::GpuSeries;
 use model::health::HealthSource;
 use model::id::{AttemptId, StepId};
@@ -117,6 +118,9 @@ pub enum ToAgent {
     Renewed {
         certificate: String,
         expires: Timestamp,
+        /// The server's word that it takes the place of the one before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        proof: Option<SignedRenewal>,
     },
     Refused {
         why: String,
@@ -189,6 +193,9 @@ pub struct JoinRequest {
     /// It may be a node that no configuration file names.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dynamic: bool,
+    /// It wants to be one of the nodes with `State=FUTURE`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub future: Option<Box<FutureMachine>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -211,6 +218,35 @@ pub struct Hello {
     /// Another hello with further nodes of the same agent follows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub more: bool,
+    /// The renewals that led to the agent's certificate, the newest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub renewals: Vec<SignedRenewal>,
+}
+
+/// The most renewals that an agent keeps, and that a server looks at.
+pub const RENEWALS_MAX: usize = 8;
+
+/// Stands before a renewal in what is signed: the signature of an order is none of a renewal.
+pub const RENEWAL_CONTEXT: &str = "sluice renewal of a certificate\n";
+
+/// The server's word that one certificate took the place of another. A server that was restored from a backup knows the former one,
+/// which may have ended since; by these words it knows whose the newer one is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignedRenewal {
+    /// A [`Renewal`] as JSON.
+    pub body: String,
+    /// Ed25519, base64, by the key of orders.
+    pub signature: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Renewal {
+    /// The fingerprint of the certificate that was replaced.
+    pub former: String,
+    /// That of the one in its place.
+    pub renewed: String,
+    pub expires: Timestamp,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -9,7 +9,7 @@ use model::amount::Bytes;
 use model::binding::CpuBinding;
 use model::container::Container;
 use model::id::{AttemptId, CallId, StepId};
-use model::run::{ExitStatus, LaunchKind, Rlimits, SignalBefore};
+use model::run::{ExitStatus, LaunchKind, LoginEnvironment, Rlimits, SignalBefore};
 use model::secret::{GitCredentials, RegistryAuth};
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -100,6 +100,9 @@ pub struct JobLaunch {
     /// How its processes reach the other nodes of its run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub internode_ssh: Option<Box<InternodeSsh>>,
+    /// What the owner's own shell has on the node is added, where the environment has no variable of the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub login_environment: Option<LoginEnvironment>,
     /// Variables that the node fills in for each process.
     #[serde(default)]
     pub process_variables: Vec<(String, ProcessVariable)>,

@@ -19,10 +19,11 @@ pub const KEY_PROOF_NAMESPACE: &str = "key@sluice";
 /// The longest signature: RSA with 16,384 bits, in base64.
 pub const KEY_PROOF_BYTES_MAX: usize = 16 << 10;
 
-/// What a user signs to prove a key. It is of one user at one endpoint, so that the signature is of use to nobody else.
-pub fn key_proof_text(user: &str, endpoint: Option<&SshEndpoint>) -> String {
-    let host_key = endpoint.map_or("none", |endpoint| &endpoint.host_key);
-    format!("sluice key add\nuser {user}\nendpoint {host_key}\n")
+/// What a user signs to prove a key. It is of one user at one endpoint of one cluster, so that the signature is of use to nobody
+/// else. `authority` is the fingerprint of the authority of the cluster's certificate.
+pub fn key_proof_text(user: &str, authority: &str, endpoint: &SshEndpoint) -> String {
+    let host_key = &endpoint.host_key;
+    format!("sluice key add\nuser {user}\nauthority {authority}\nendpoint {host_key}\n")
 }
 
 /// What is asked or changed, of one user's keys.
@@ -77,6 +78,10 @@ pub struct SshAnswer {
     /// The name of the keys' user, as the server knows it.
     #[serde(default)]
     pub user: String,
+    /// The fingerprints of the authorities that a client of this server may have pinned, the cluster's own first; only for
+    /// [`SshRequest::List`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub authorities: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<SshKeyView>,
     /// The user's key that the server holds, in OpenSSH's form; only for [`SshRequest::Connect`] by a caller without limits.

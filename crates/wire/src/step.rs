@@ -183,18 +183,22 @@ pub struct StepLayout {
     pub srun_prolog_epilog: SrunPrologEpilog,
 }
 
-/// `SrunProlog` and `SrunEpilog`: `srun` runs them around its step, on its own machine and as its user.
+/// `SrunProlog` and `SrunEpilog`: `srun` runs them around its step, on its own machine and as its user. And what else the
+/// site has for every `srun`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SrunPrologEpilog {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prolog: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epilog: Option<String>,
+    /// `MpiDefault`, where it would connect ranks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mpi: Option<String>,
 }
 
 impl SrunPrologEpilog {
     pub fn is_none(&self) -> bool {
-        self.prolog.is_none() && self.epilog.is_none()
+        *self == Self::default()
     }
 }
 

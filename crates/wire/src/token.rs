@@ -53,5 +53,12 @@ pub enum TokenOf {
     /// Nodes that have not joined yet.
     Nodes(Vec<String>),
     /// Any node of a pattern, so many times.
-    Group { pattern: String, count: u32, used: u32 },
+    Group {
+        pattern: String,
+        count: u32,
+        used: u32,
+        /// Machines that no configuration file names may become nodes with it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        dynamic: bool,
+    },
 }

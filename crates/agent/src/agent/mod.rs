@@ -31,7 +31,7 @@ use crate::node::facts::{GresOfNode, MachineLoad};
 use crate::node::{Host, Node};
 use crate::order_gate::Gate;
 use crate::supervisor::folders::scratch::ScratchLocation;
-use crate::wall_clock::{self, Skew};
+use crate::wall_clock::{self, ServerClock, Skew};
 use device_layout::{DeviceLayout, DividedGpus};
 use energy::{CpuPart, EnergyMark, EnergyMeter};
 use exporter::ExporterWatch;
@@ -147,6 +147,8 @@ pub(crate) struct Agent {
     pub launcher: AsyncFd<Launcher>,
     gate: Gate,
     pub skew: Skew,
+    /// The clock that `skew` is measured against; `None` before the first welcome.
+    pub server_clock: Option<ServerClock>,
     pub reports: ReportQueue,
     updates_in: mpsc::Sender<(AttemptKey, AttemptUpdate)>,
     pub updates: mpsc::Receiver<(AttemptKey, AttemptUpdate)>,
@@ -196,6 +198,7 @@ impl Agent {
             launcher,
             gate,
             skew: Skew::default(),
+            server_clock: None,
             reports: ReportQueue::default(),
             updates_in,
             updates,
@@ -362,6 +365,20 @@ impl Agent {
             }
         };
         self.nodes.values().map(node).collect()
+    }
+
+    /// Measures the difference of the clocks again: this machine's may have been set since the welcome, and orders would be taken
+    /// for late.
+    pub fn measure_skew(&mut self) {
+        let Some(measured) = self.server_clock.map(ServerClock::skew) else { return };
+        if self.skew.is_outdated_by(measured) {
+            self.skew = measured;
+            let ahead_s = measured.noticeable_s().unwrap_or_default();
+            tracing::warn!(
+                ahead_s,
+                "this machine's clock was set; orders and reports are converted anew"
+            );
+        }
     }
 
     /// The facts of the next nodes in turn, of all where they are few: that a link lives is all that the server needs to

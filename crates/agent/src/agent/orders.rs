@@ -20,6 +20,7 @@ use wire::supervisor::{SupervisorEvent, ToSupervisor};
 impl Agent {
     /// Carries out an order, or returns the message that refuses it.
     pub fn on_order(&mut self, signed: &SignedOrder) -> Option<ToServer> {
+        self.measure_skew();
         let held = &self.attempts;
         let uid_of = |node: &str, attempt: AttemptId| {
             held.get(&AttemptKey { node: node.to_owned(), attempt }).and_then(|held| held.uid)
@@ -67,6 +68,7 @@ impl Agent {
 
     /// Checks an order about a volume as any other. Returns what is to be done.
     pub fn admit_volume(&mut self, signed: &SignedOrder) -> Result<VolumeWork, String> {
+        self.measure_skew();
         let now = self.skew.to_server(wall_clock::now());
         let order = self.gate.admit(signed, now, |_, _| None).map_err(|e| e.why.to_string())?;
         let Action::Volume(volume) = order.action else {

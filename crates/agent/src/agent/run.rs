@@ -15,6 +15,7 @@ use crate::order_gate::replay_guard::ReplayGuard;
 use crate::trusted_dir::TrustedDir;
 use crate::wall_clock;
 use jiff::tz::TimeZone;
+use model::dynamic_node::FutureMachine;
 use model::node::NodeConfig;
 use model::time::format_iso;
 use nix::fcntl::{Flock, FlockArg};
@@ -47,6 +48,8 @@ pub struct AgentConfig {
     pub booted_now: bool,
     /// What this machine is as a node that no configuration file names; `None`: the configuration names its nodes.
     pub dynamic: Option<Box<NodeConfig>>,
+    /// This machine is whichever FUTURE node it is like; `None`: it has a name of its own.
+    pub future: Option<Box<FutureMachine>>,
     /// The devices of a node that this machine's own files say, which count before those that are found.
     pub gres_of: Box<GresOfNode>,
 }
@@ -84,6 +87,7 @@ async fn run_async(mut config: AgentConfig, launcher: Launcher) -> Result<(), Ag
         servers: config.servers.clone(),
         node: config.nodes.first().unwrap_or(&config.host_name).clone(),
         dynamic: config.dynamic.is_some(),
+        future: config.future.take(),
     };
     let mut credentials = Credentials::obtain(&folder, &way).await?;
     let servers = if config.servers.is_empty() {
@@ -118,7 +122,7 @@ async fn run_async(mut config: AgentConfig, launcher: Launcher) -> Result<(), Ag
     loop {
         let address = &servers[turn % servers.len()];
         let ended = tokio::select! {
-            ended = serve(&mut agent, address, tls.clone(), &mut backoff) => ended,
+            ended = serve(&mut agent, address, tls.clone(), credentials.renewals.clone(), &mut backoff) => ended,
             () = stop.requested() => {
                 agent.shut_down();
                 return Ok(());

@@ -3,12 +3,18 @@
 //! names. The programs that a file names as hooks are not run: root would run them, inside what a user made.
 //!
 //! - `specification`: one file; `yaml`: its tree, where it is not JSON.
+//! - `nvidia`: the specification of NVIDIA's GPUs that is made here; `driver_files`, `loader_cache`: the files in it.
 
+mod driver_files;
+mod loader_cache;
+mod nvidia;
 mod specification;
 mod yaml;
 
 use crate::cgroup::DeviceRule;
+use crate::detect::gpu;
 use crate::trusted_dir::TrustedDir;
+pub(crate) use driver_files::{LIBRARIES as DRIVER_LIBRARIES, PROGRAMS as DRIVER_PROGRAMS};
 use model::limits::DeviceLimits;
 use nix::dir::Dir;
 use nix::fcntl::{AtFlags, OFlag, openat};
@@ -33,6 +39,8 @@ pub(crate) struct DeviceEdits {
     pub mounts: Vec<EditedMount>,
     /// `NAME=VALUE`, each name once.
     pub variables: Vec<String>,
+    /// The files of NVIDIA's driver are among the mounts, in the folders of [`DRIVER_LIBRARIES`] and [`DRIVER_PROGRAMS`].
+    pub has_driver: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +79,29 @@ impl DeviceEdits {
             named.extend(names.map(|name| format!("{}={name}", specification.kind)));
         }
         found
+    }
+
+    /// What a container gets for its devices: what the files say, and what NVIDIA's GPUs need by the specification that is
+    /// made here. Beside a file of the vendor's toolkit the latter adds what that leaves to hooks.
+    pub fn for_container(folders: &[String], limits: Option<&DeviceLimits>) -> DeviceEdits {
+        let mut found = DeviceEdits::find(folders, limits);
+        let has_devices = limits.is_none_or(|limits| limits.files().next().is_some());
+        if let Some(own) = has_devices.then(|| nvidia::specification(&gpu::root())).flatten() {
+            found.add_own(&own, &Grant::of(limits));
+        }
+        found
+    }
+
+    /// Adds the specification that is made here, where the job was granted one of its devices or a part of one. Each device
+    /// names every node that it has, so that nothing is added which was not granted as a whole.
+    fn add_own(&mut self, own: &Specification, grant: &Grant) {
+        let devices = || own.devices.iter().map(|device| &device.container_edits);
+        if devices().any(|edits| grant.holds_part(edits)) {
+            let whole = devices().filter(|edits| grant.holds_whole(edits));
+            let all = std::iter::once(&own.container_edits).chain(whole);
+            all.for_each(|edits| self.add(edits, grant));
+            self.has_driver = true;
+        }
     }
 
     fn add(&mut self, edits: &ContainerEdits, grant: &Grant) {
@@ -144,11 +175,33 @@ impl Grant {
 
     /// Whether a device is the job's: one of its nodes was granted, and none is others'.
     fn holds(&self, edits: &ContainerEdits) -> bool {
-        let rules: Vec<DeviceRule> =
-            edits.device_nodes.iter().filter_map(|node| rule_of(node.host())).collect();
-        let granted = |rule| self.granted.as_ref().is_none_or(|granted| granted.contains(rule));
-        rules.iter().any(granted) && !rules.iter().any(|rule| self.withholds(rule))
+        self.holds_part(edits) && !rules_of(edits).any(|rule| self.withholds(&rule))
     }
+
+    /// Whether a node of the device was granted.
+    fn holds_part(&self, edits: &ContainerEdits) -> bool {
+        rules_of(edits).any(|rule| self.grants(&rule))
+    }
+
+    /// Whether every node of the device was granted.
+    fn holds_whole(&self, edits: &ContainerEdits) -> bool {
+        edits.device_nodes.iter().all(|node| rule_of(node.host()).is_some_and(|r| self.grants(&r)))
+    }
+
+    fn grants(&self, rule: &DeviceRule) -> bool {
+        self.granted.as_ref().is_none_or(|granted| granted.contains(rule))
+    }
+}
+
+/// The nodes of a device that are there.
+fn rules_of(edits: &ContainerEdits) -> impl Iterator<Item = DeviceRule> {
+    edits.device_nodes.iter().filter_map(|node| rule_of(node.host()))
+}
+
+/// The specification of this machine's NVIDIA GPUs that containers get, as the text of a CDI file; `None` without a driver,
+/// its libraries or a GPU.
+pub fn own_text() -> Option<String> {
+    serde_json::to_string_pretty(&nvidia::specification(&gpu::root())?).ok()
 }
 
 fn rule_of(file: &str) -> Option<DeviceRule> {

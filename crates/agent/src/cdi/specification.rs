@@ -1,18 +1,20 @@
-//! One CDI file: what it says of devices, as far as it is applied.
+//! One CDI specification: what it says of devices, as far as it is applied.
 
 use model::container::is_plain_path;
 use nix::sys::stat::stat;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
 
+/// The version that has every field of the specifications that are made here.
+const CDI_VERSION: &str = "0.5.0";
 /// Devices of a file, and everything that it asks for.
 const DEVICES_MAX: usize = 4096;
 const EDITS_MAX: usize = 4_096;
 /// Places in a container that are the runtime's and Sluice's own.
 const OWN_PLACES: [&str; 4] = ["/proc", "/sys", "/dev", "/run/sluice"];
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Specification {
     cdi_version: String,
@@ -24,7 +26,7 @@ pub(super) struct Specification {
     pub container_edits: ContainerEdits,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Device {
     pub name: String,
@@ -32,40 +34,54 @@ pub(super) struct Device {
     pub container_edits: ContainerEdits,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ContainerEdits {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub device_nodes: Vec<DeviceNode>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<FileMount>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct DeviceNode {
     /// In the container.
     pub path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     host_path: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct FileMount {
     pub host_path: String,
     pub container_path: String,
     #[serde(default)]
     options: Vec<String>,
-    #[serde(rename = "type", default)]
+    #[serde(rename = "type", default, skip_serializing_if = "String::is_empty")]
     kind: String,
 }
 
 impl DeviceNode {
+    /// A node that has another path on the machine than in the container has that as `host_path`.
+    pub fn new(path: &str, host_path: Option<String>) -> DeviceNode {
+        DeviceNode { path: path.to_owned(), host_path }
+    }
+
     pub fn host(&self) -> &str {
         self.host_path.as_deref().filter(|path| !path.is_empty()).unwrap_or(&self.path)
     }
 }
 
 impl FileMount {
+    pub fn read_only(host_path: String, container_path: String) -> FileMount {
+        let options = ["ro", "nosuid", "nodev", "rbind"].map(str::to_owned).to_vec();
+        FileMount { host_path, container_path, options, kind: String::new() }
+    }
+
     /// Other file systems are not made for a vendor's file.
     pub fn is_bind(&self) -> bool {
         matches!(self.kind.as_str(), "" | "none" | "bind" | "rbind")
@@ -77,6 +93,12 @@ impl FileMount {
 }
 
 impl Specification {
+    /// One of our own making.
+    pub fn new(kind: &str, devices: Vec<Device>, container_edits: ContainerEdits) -> Specification {
+        let (cdi_version, kind) = (CDI_VERSION.to_owned(), kind.to_owned());
+        Specification { cdi_version, kind, devices, container_edits }
+    }
+
     pub fn read(tree: Value) -> Result<Specification, String> {
         let read: Specification = serde_json::from_value(tree).map_err(|e| e.to_string())?;
         read.check()?;

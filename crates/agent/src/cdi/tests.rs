@@ -201,3 +201,117 @@ fn file_that_others_could_have_written_is_not_used() {
     fs::set_permissions(kept.path(), Permissions::from_mode(0o777)).expect("a mode");
     assert!(refused().contains("writable by other users"));
 }
+
+/// A machine of NVIDIA's with two GPUs, the second in two slices, whose files lead to devices that every machine has.
+fn nvidia_machine() -> tempfile::TempDir {
+    let scratch = tempfile::tempdir().expect("scratch folder");
+    let root = scratch.path();
+    driver_files::tests::driver(root, "usr/lib64");
+    let right = |path: &str, minor: u32| {
+        let path = format!("proc/driver/nvidia/capabilities/gpu1/mig/{path}/access");
+        driver_files::tests::put(root, &path, format!("DeviceFileMinor: {minor}\n"));
+    };
+    for (instance, minor) in [("gi1", 12), ("gi2", 21)] {
+        right(instance, minor);
+        right(&format!("{instance}/ci0"), minor + 1);
+    }
+    fs::create_dir_all(root.join("dev/nvidia-caps")).expect("made");
+    for (file, here) in [
+        ("nvidia0", "full"),
+        ("nvidia1", "zero"),
+        ("nvidiactl", "random"),
+        ("nvidia-uvm", "urandom"),
+        ("nvidia-caps/nvidia-cap12", "tty"),
+        ("nvidia-caps/nvidia-cap13", "ptmx"),
+    ] {
+        let here = format!("/dev/{here}");
+        std::os::unix::fs::symlink(here, root.join("dev").join(file)).expect("a link");
+    }
+    scratch
+}
+
+#[test]
+fn specification_of_nvidias_gpus_is_made_from_what_is_detected() {
+    let machine = nvidia_machine();
+    let made = nvidia::specification(machine.path()).expect("a driver and GPUs");
+    let text = serde_json::to_string(&made).expect("written");
+    let read = Specification::read(serde_json::from_str(&text).expect("JSON"));
+    let read = read.expect("a file that would be taken");
+    let nodes = |edits: &ContainerEdits| -> Vec<String> {
+        edits.device_nodes.iter().map(|node| node.path.clone()).collect()
+    };
+    let devices: Vec<(&str, Vec<String>)> = read
+        .devices
+        .iter()
+        .map(|device| (device.name.as_str(), nodes(&device.container_edits)))
+        .collect();
+    let slice = |first: u32| {
+        let cap = |minor: u32| format!("/dev/nvidia-caps/nvidia-cap{minor}");
+        vec!["/dev/nvidia1".to_owned(), cap(first), cap(first + 1)]
+    };
+    let whole = vec!["/dev/nvidia0".to_owned()];
+    assert_eq!(devices, [("0", whole), ("1:0", slice(12)), ("1:1", slice(21))]);
+    assert_eq!(read.kind, "nvidia.com/gpu");
+    assert_eq!(nodes(&read.container_edits), ["/dev/nvidiactl", "/dev/nvidia-uvm"]);
+    let mounts: Vec<(&str, bool)> = read
+        .container_edits
+        .mounts
+        .iter()
+        .map(|mount| (mount.container_path.as_str(), mount.is_read_only()))
+        .collect();
+    assert!(mounts.contains(&("/usr/local/nvidia/lib64/libcuda.so.1", true)), "{mounts:?}");
+    assert!(mounts.contains(&("/usr/local/nvidia/bin/nvidia-smi", true)), "{mounts:?}");
+    fs::remove_file(machine.path().join("sys/module/nvidia/version")).expect("removed");
+    assert!(nvidia::specification(machine.path()).is_none(), "no module");
+}
+
+#[test]
+fn own_specification_adds_the_driver_to_a_granted_gpu_and_opens_no_other() {
+    let machine = nvidia_machine();
+    let own = nvidia::specification(machine.path()).expect("a driver and GPUs");
+    let edits = |limits: Option<&DeviceLimits>| {
+        let mut found = DeviceEdits::default();
+        found.add_own(&own, &Grant::of(limits));
+        found
+    };
+    let inside = |found: &DeviceEdits| -> Vec<String> {
+        found.nodes.iter().map(|node| node.inside.clone()).collect()
+    };
+    let found = edits(Some(&limits(&["/dev/full"])));
+    assert_eq!(inside(&found), ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"]);
+    assert!(found.has_driver && found.mounts.len() == 5, "{found:?}");
+    // A slice is the job's with all its rights, and another of the same GPU is not.
+    let found = edits(Some(&limits(&["/dev/zero", "/dev/tty", "/dev/ptmx"])));
+    let caps = ["/dev/nvidia-caps/nvidia-cap12", "/dev/nvidia-caps/nvidia-cap13"];
+    assert_eq!(inside(&found)[2..], ["/dev/nvidia1", caps[0], caps[1]]);
+    // A GPU in slices that the site declares whole brings the driver, and the rights to no slice.
+    let found = edits(Some(&limits(&["/dev/zero"])));
+    assert_eq!(inside(&found), ["/dev/nvidiactl", "/dev/nvidia-uvm"]);
+    assert!(found.has_driver, "{found:?}");
+    for none in [limits(&[]), limits(&["/dev/null"])] {
+        assert_eq!(edits(Some(&none)), DeviceEdits::default());
+    }
+    // Where nobody limits devices, every one that is there.
+    assert!(inside(&edits(None)).contains(&"/dev/nvidia0".to_owned()));
+}
+
+#[test]
+fn file_of_the_vendors_toolkit_counts_before_the_own_specification() {
+    let machine = nvidia_machine();
+    let text = r#"{"cdiVersion": "0.6.0", "kind": "nvidia.com/gpu", "devices": [{"name": "0", "containerEdits": {
+        "deviceNodes": [{"path": "/dev/nvidia0", "hostPath": "/dev/full"}],
+        "mounts": [{"hostPath": "/etc/passwd", "containerPath": "/usr/local/nvidia/lib64/libcuda.so.1"}]}}]}"#;
+    let (_kept, folders) = folder(&[("nvidia.json", text)]);
+    let granted = limits(&["/dev/full"]);
+    let mut found = DeviceEdits::find(&folders, Some(&granted));
+    let own = nvidia::specification(machine.path()).expect("a driver and GPUs");
+    found.add_own(&own, &Grant::of(Some(&granted)));
+    let of = |inside: &str| {
+        let mount = found.mounts.iter().filter(|mount| mount.inside.ends_with(inside));
+        mount.map(|mount| mount.host.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(of("libcuda.so.1"), [PathBuf::from("/etc/passwd")]);
+    assert_eq!(of("libnvidia-ml.so.580.1.2").len(), 1, "what the file lacks is added");
+    assert_eq!(found.nodes[0].host, "/dev/full");
+    assert_eq!(found.nodes.iter().filter(|node| node.inside == "/dev/nvidia0").count(), 1);
+}

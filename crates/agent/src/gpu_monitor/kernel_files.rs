@@ -1,7 +1,9 @@
 //! GPUs of AMD and Intel and accelerators, read by the files of their drivers in `/sys` (`amdgpu`, `xe`, `i915`,
-//! `habanalabs`, `tenstorrent`). The vendors' libraries (ROCm SMI, Level Zero's Sysman) read the same files, so that none of
+//! `habanalabs`, `tenstorrent`), Gaudi's use by its vendor's tool. The vendors' libraries (ROCm SMI, Level Zero's Sysman) read the same files, so that none of
 //! them is loaded.
 
+use super::gaudi_tool::GaudiTool;
+use crate::detect::Vendor;
 use crate::detect::gpu::{FileGpu, readable_by_files};
 use model::gpu_health::GpuReading;
 use std::cell::Cell;
@@ -18,7 +20,11 @@ const STILL_ROUNDS_MAX: u32 = 6;
 const GAUDI_FAILURES: [&str; 3] = ["malfunction", "disabled", "needs reset"];
 
 /// The GPUs that were there at the start. One that vanishes afterwards is lost.
-pub(super) struct KernelFiles(Vec<ReadGpu>);
+pub(super) struct KernelFiles {
+    gpus: Vec<ReadGpu>,
+    /// There if there are Gaudi cards.
+    gaudi_tool: Option<GaudiTool>,
+}
 
 struct ReadGpu {
     files: FileGpu,
@@ -48,15 +54,25 @@ impl KernelFiles {
             };
             ReadGpu { identity, is_partition, heartbeat: Cell::default(), files }
         });
-        KernelFiles(gpus.collect())
+        let gpus: Vec<ReadGpu> = gpus.collect();
+        let has_gaudi = gpus.iter().any(|one| one.files.gpu.vendor == Vendor::Habana);
+        KernelFiles { gaudi_tool: has_gaudi.then(|| GaudiTool::find(root)), gpus }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.gpus.is_empty()
     }
 
-    pub fn readings(&self) -> Vec<GpuReading> {
-        self.0.iter().map(ReadGpu::reading).collect()
+    pub fn readings(&mut self) -> Vec<GpuReading> {
+        let mut readings: Vec<GpuReading> = self.gpus.iter().map(ReadGpu::reading).collect();
+        if let Some(tool) = &mut self.gaudi_tool {
+            tool.refresh();
+            let gaudi = self.gpus.iter().map(|one| one.files.gpu.vendor == Vendor::Habana);
+            for (reading, _) in readings.iter_mut().zip(gaudi).filter(|(_, is_one)| *is_one) {
+                tool.add_to(reading);
+            }
+        }
+        readings
     }
 }
 
@@ -69,7 +85,8 @@ impl ReadGpu {
             uuid: self.identity.clone(),
             model: gpu.model.clone(),
             pci: gpu.pci.clone().unwrap_or_default(),
-            memory: gpu.memory.unwrap_or_default(),
+            // The memory of an accelerator is told where its use is.
+            memory: gpu.memory.filter(|_| self.files.class.is_none()).unwrap_or_default(),
             ..GpuReading::default()
         };
         let lost = match text(&folder.join("vendor")) {
@@ -207,7 +224,7 @@ mod tests {
         let scratch = tempfile::tempdir().expect("scratch folder");
         let root = scratch.path();
         let bus = amd(root);
-        let files = KernelFiles::find(root);
+        let mut files = KernelFiles::find(root);
         let known = GpuReading {
             index: 0,
             minor: Some(128),
@@ -267,18 +284,60 @@ mod tests {
         }
         // NVIDIA's are counted before them, and their numbers are others.
         put(root, "dev/nvidia0", "");
-        let files = KernelFiles::find(root);
+        let mut files = KernelFiles::find(root);
         let read = files.readings();
         let seen = |gpu: &GpuReading| (gpu.index, gpu.temperature_c, gpu.power_mw);
         assert_eq!(read.iter().map(seen).collect::<Vec<_>>(), [(1, Some(47), Some(101_000))]);
         assert_eq!((read[0].uuid.as_str(), read[0].model.as_str()), ("0000:4d:00.0", "GAUDI2"));
         assert!(read[0].minor.is_some_and(|minor| minor > 1024));
         assert_eq!(read[0].findings(), []);
+        assert_eq!((read[0].busy_percent, read[0].memory), (None, Bytes(0)), "no file says it");
         put(root, &format!("{device}/status"), "in reset\n");
         assert_eq!(files.readings()[0].lost, None, "it comes back");
         put(root, &format!("{device}/status"), "needs reset\n");
         let lost = Some("its driver says: needs reset".to_owned());
         assert_eq!(files.readings()[0].lost, lost);
+    }
+
+    #[test]
+    fn use_of_gaudi_is_what_its_vendors_tool_says() {
+        let scratch = tempfile::tempdir().expect("scratch folder");
+        let root = scratch.path();
+        for (card, address) in [(0, "0000:4d:00.0"), (1, "0000:4e:00.0")] {
+            let device = format!("sys/class/accel/accel{card}/device");
+            put(root, &format!("{device}/vendor"), "0x1da3\n");
+            put(root, &format!("{device}/uevent"), &format!("PCI_SLOT_NAME={address}\n"));
+        }
+        let tool = root.join("usr/bin/hl-smi");
+        let play = |text: &str| {
+            put(
+                root,
+                "usr/bin/hl-smi",
+                &format!("#!/bin/sh\necho $1 >> {0}/asked\n{text}\n", root.display()),
+            );
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            fs::set_permissions(&tool, mode).expect("chmod");
+        };
+        play("echo 0000:4D:00.0, 37, 768, 98304");
+        let mut files = KernelFiles::find(root);
+        let seen = |files: &mut KernelFiles| -> Vec<(Option<u64>, Bytes, Bytes)> {
+            let read = files.readings().into_iter();
+            read.map(|gpu| (gpu.busy_percent, gpu.memory_used, gpu.memory)).collect()
+        };
+        let unknown = (None, Bytes(0), Bytes(0));
+        let used = (Some(37), Bytes(768 << 20), Bytes::from_gib(96));
+        assert_eq!(seen(&mut files), [used, unknown]);
+        // In the rounds between, what it said last stands.
+        play("exit 1");
+        for _ in 0..5 {
+            assert_eq!(seen(&mut files), [used, unknown]);
+        }
+        assert_eq!(seen(&mut files), [unknown, unknown], "it fails");
+        for _ in 0..12 {
+            seen(&mut files);
+        }
+        let asked = fs::read_to_string(root.join("asked")).expect("it was asked");
+        assert_eq!(asked, "-Q\n-Q\n", "it is not asked again");
     }
 
     #[test]
@@ -298,7 +357,7 @@ mod tests {
         ] {
             put(root, &format!("{class}/{file}"), text);
         }
-        let files = KernelFiles::find(root);
+        let mut files = KernelFiles::find(root);
         let read = files.readings();
         let seen = (read[0].temperature_c, read[0].power_mw, read[0].uuid.as_str());
         assert_eq!(seen, (Some(91), Some(60_000), "0x1234"));

@@ -3,9 +3,10 @@
 //!
 //! They are read in a process of its own, the monitor (`sluice agent --gpu-monitor`): a library or a driver that crashes or
 //! hangs takes neither the agent nor a job with it. The monitor prints a line of JSON for each round of readings. `nvml` is
-//! the library, `kernel_files` the drivers' files, `child` the parent's side of the process.
+//! the library, `kernel_files` the drivers' files, `gaudi_tool` a vendor's tool, `child` the parent's side of the process.
 
 pub(crate) mod child;
+mod gaudi_tool;
 mod kernel_files;
 mod nvml;
 
@@ -37,7 +38,7 @@ pub(crate) enum Line {
 pub fn run() {
     // The agent's end is the monitor's end, also while the library hangs.
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
-    let files = KernelFiles::find(&gpu::root());
+    let mut files = KernelFiles::find(&gpu::root());
     let library = std::env::var(LIBRARY_VARIABLE).unwrap_or_else(|_| LIBRARY.to_owned());
     let mut nvml = match child::has_nvidia().then(|| Nvml::load(&library)).transpose() {
         Ok(nvml) => nvml,

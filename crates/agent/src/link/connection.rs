@@ -25,6 +25,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const ADDRESSES_MAX: usize = 8;
 const READ_BYTES: usize = 64 << 10;
 
+/// A connection that is silent for so long is asked whether its other end is still there, so often, so many times: a server's
+/// machine that vanished is noticed within a minute.
+const KEEPALIVE_IDLE_S: u32 = 30;
+const KEEPALIVE_INTERVAL_S: u32 = 10;
+const KEEPALIVE_PROBES: u32 = 3;
+
 pub(crate) struct Link {
     reader: ReadHalf<TlsStream<TcpStream>>,
     writer: WriteHalf<TlsStream<TcpStream>>,
@@ -110,9 +116,17 @@ pub(crate) async fn dial(
         return Err(unreachable(io::ErrorKind::ConnectionRefused.into()));
     }
     stream.set_nodelay(true).map_err(unreachable)?;
+    keep_alive(&stream).map_err(|errno| unreachable(errno.into()))?;
     let name = ServerName::try_from(SERVER_NAME).map_err(|e| AgentError::Tls(e.to_string()))?;
     let handshake = TlsConnector::from(config).connect(name, stream);
     timeout(IO_TIMEOUT, handshake).await.map_err(|_| late())?.map_err(unreachable)
+}
+
+fn keep_alive(stream: &TcpStream) -> nix::Result<()> {
+    setsockopt(stream, sockopt::KeepAlive, &true)?;
+    setsockopt(stream, sockopt::TcpKeepIdle, &KEEPALIVE_IDLE_S)?;
+    setsockopt(stream, sockopt::TcpKeepInterval, &KEEPALIVE_INTERVAL_S)?;
+    setsockopt(stream, sockopt::TcpKeepCount, &KEEPALIVE_PROBES)
 }
 
 /// Connects to the server, through the proxy that the environment names for it.

@@ -3,30 +3,28 @@
 
 use crate::error::AgentError;
 use crate::link::connection::{Link, client_config};
+use crate::link::new_key::NewKey;
+use crate::link::private_file::{read_json, write_json};
 use crate::wall_clock;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use model::secret::SecretValue;
+use model::dynamic_node::FutureMachine;
 use model::time::Timestamp;
-use rcgen::{CertificateParams, DnType, KeyPair};
 use ring::digest::{SHA256, digest};
 use rustls::ClientConfig;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::frame;
-use wire::link::{CHANNEL_CONTROL, JoinAccepted, JoinFile, JoinRequest, ToAgent, ToServer};
+use wire::link::{
+    CHANNEL_CONTROL, JoinAccepted, JoinFile, JoinRequest, RENEWALS_MAX, SignedRenewal, ToAgent,
+    ToServer,
+};
 use wire::version::PROTOCOL;
 
 /// How long the server may take to answer a join.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The most that is read of a join file or of the credentials.
-const FILE_BYTES_MAX: u64 = 4 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Credentials {
@@ -45,6 +43,9 @@ pub(crate) struct Credentials {
     /// Certificates that were renewed and have not expired, the newest first: a server restored from a backup knows these alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     former: Vec<FormerCertificate>,
+    /// The server's words that led to the newest certificate, the newest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub renewals: Vec<SignedRenewal>,
     /// Which is shown to servers: 0 for the newest, else one of those before.
     #[serde(skip)]
     shown: usize,
@@ -62,29 +63,13 @@ struct FormerCertificate {
 /// How many former certificates are kept. They are renewed when half of their life is over: no more are good at a time.
 const FORMER_MAX: usize = 3;
 
-/// A new key, and the request for its certificate.
-pub(crate) struct NewKey {
-    /// PEM, as the request.
-    key: SecretValue,
-    pub request: String,
-}
-
-impl NewKey {
-    pub fn generate(name: String) -> Result<NewKey, AgentError> {
-        let failed = |e: rcgen::Error| AgentError::Tls(e.to_string());
-        let key = KeyPair::generate().map_err(failed)?;
-        let mut params = CertificateParams::new(Vec::<String>::new()).map_err(failed)?;
-        params.distinguished_name.push(DnType::CommonName, name);
-        let request = params.serialize_request(&key).and_then(|r| r.pem()).map_err(failed)?;
-        Ok(NewKey { key: SecretValue(key.serialize_pem()), request })
-    }
-}
-
 /// A certificate that the server gave in place of the one before.
 pub(crate) struct RenewedCertificate {
     pub key: NewKey,
     pub certificate: String,
     pub expires: Timestamp,
+    /// A server of before signed none.
+    pub proof: Option<SignedRenewal>,
 }
 
 /// How a machine joins where it has not.
@@ -97,6 +82,8 @@ pub(crate) struct JoinWay {
     pub node: String,
     /// No configuration file needs to name it.
     pub dynamic: bool,
+    /// It is to be a FUTURE node that this machine is like.
+    pub future: Option<Box<FutureMachine>>,
 }
 
 impl JoinWay {
@@ -118,7 +105,8 @@ impl Credentials {
         match (kept, way.join_file()?) {
             (Some(kept), None) => Ok(kept),
             (Some(kept), Some(join)) if join.pattern.is_some() && kept.is_live_for(&join) => {
-                if kept.nodes == [node] {
+                // Which FUTURE node it became is what is kept.
+                if kept.nodes == [node] || way.future.is_some() {
                     return Ok(kept);
                 }
                 let (kept, node) = (kept.nodes, node.to_owned());
@@ -151,9 +139,12 @@ impl Credentials {
         join: &JoinFile,
         way: &JoinWay,
     ) -> Result<Credentials, AgentError> {
-        let name = join.pattern.is_some().then_some(way.node.as_str());
-        let credentials = Self::join(join, name, way.dynamic).await?;
+        let node = join.pattern.is_some().then_some(way.node.as_str());
+        let name = node.or(join.nodes.first().map(String::as_str)).unwrap_or_default();
+        let key = NewKey::for_join(folder, &token_digest(&join.token), name.to_owned())?;
+        let credentials = Self::join(join, way, key).await?;
         credentials.save(folder)?;
+        NewKey::forget_pending(folder);
         Ok(credentials)
     }
 
@@ -169,13 +160,19 @@ impl Credentials {
 
     /// Takes a new certificate over, and keeps it.
     pub fn renew(&mut self, folder: &Path, new: RenewedCertificate) -> Result<(), AgentError> {
-        let RenewedCertificate { key, certificate, expires } = new;
+        let RenewedCertificate { key, certificate, expires, proof } = new;
         let mut next =
             Credentials { key: key.key.0, certificate, expires: Some(expires), ..self.clone() };
         next.former.insert(0, self.newest());
         let now = wall_clock::now();
         next.former.retain(|former| former.expires.is_none_or(|end| end > now));
         next.former.truncate(FORMER_MAX);
+        match proof {
+            Some(proof) => next.renewals.insert(0, proof),
+            // The words of before do not lead to this one.
+            None => next.renewals.clear(),
+        }
+        next.renewals.truncate(RENEWALS_MAX);
         next.save(folder)?;
         *self = next;
         Ok(())
@@ -233,41 +230,14 @@ impl Credentials {
     }
 
     fn save(&self, folder: &Path) -> Result<(), AgentError> {
-        let path = folder.join("credentials.json");
-        let fresh = folder.join("credentials.new");
-        let json = serde_json::to_vec_pretty(self).map_err(|e| AgentError::Content {
-            path: path.display().to_string(),
-            reason: e.to_string(),
-        })?;
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)
-            .map_err(|e| AgentError::file("make", folder, e))?;
-        // A file of that name left by a crash may have another mode.
-        let _ = fs::remove_file(&fresh);
-        OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&fresh)
-            .and_then(|mut file| file.write_all(&json).and_then(|()| file.sync_all()))
-            .and_then(|()| fs::rename(&fresh, &path))
-            .map_err(|e| AgentError::file("write", &path, e))
+        write_json(folder, "credentials", self)
     }
 
-    /// Makes a key that never leaves this machine, and has the server sign its certificate.
-    async fn join(
-        join: &JoinFile,
-        node: Option<&str>,
-        dynamic: bool,
-    ) -> Result<Credentials, AgentError> {
-        let key = NewKey::generate(
-            node.map_or_else(|| join.nodes.first().cloned().unwrap_or_default(), str::to_owned),
-        )?;
+    /// Has the server sign the certificate of a key that never leaves this machine.
+    async fn join(join: &JoinFile, way: &JoinWay, key: NewKey) -> Result<Credentials, AgentError> {
         let mut last = AgentError::NotJoined;
         for address in &join.servers {
-            match ask(address, join, (node, dynamic), &key.request).await {
+            match ask(address, join, way, &key.request).await {
                 Ok(joined) => {
                     return Ok(Credentials {
                         version: PROTOCOL,
@@ -280,6 +250,7 @@ impl Credentials {
                         token_digest: token_digest(&join.token),
                         expires: joined.expires,
                         former: Vec::new(),
+                        renewals: Vec::new(),
                         shown: 0,
                     });
                 }
@@ -301,7 +272,7 @@ impl Credentials {
 async fn ask(
     address: &str,
     join: &JoinFile,
-    (node, dynamic): (Option<&str>, bool),
+    way: &JoinWay,
     request: &str,
 ) -> Result<JoinAccepted, AgentError> {
     let mut link = Link::dial(address, client_config(&join.authority, None)?).await?;
@@ -309,8 +280,9 @@ async fn ask(
         version: PROTOCOL,
         token: join.token.clone(),
         certificate_request: request.to_owned(),
-        node: node.map(str::to_owned),
-        dynamic,
+        node: join.pattern.is_some().then(|| way.node.clone()),
+        dynamic: way.dynamic,
+        future: way.future.clone(),
     }))?;
     link.flush().await?;
     let answer = async {
@@ -341,26 +313,16 @@ fn read_join_file(path: &Path) -> Result<Option<JoinFile>, AgentError> {
     })
 }
 
-fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, AgentError> {
-    let mut text = Vec::new();
-    match File::open(path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut text)) {
-        Ok(_) => {}
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(AgentError::file("read", path, e)),
-    }
-    serde_json::from_slice(&text).map(Some).map_err(|e| AgentError::Content {
-        path: path.display().to_string(),
-        reason: e.to_string(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::secret::SecretValue;
 
     fn renewed(number: u64, end: Timestamp) -> RenewedCertificate {
         let key = NewKey { key: SecretValue(format!("key {number}")), request: String::new() };
-        RenewedCertificate { key, certificate: format!("certificate {number}"), expires: end }
+        let proof = SignedRenewal { body: number.to_string(), signature: String::new() };
+        let certificate = format!("certificate {number}");
+        RenewedCertificate { key, certificate, expires: end, proof: Some(proof) }
     }
 
     #[test]
@@ -379,19 +341,22 @@ mod tests {
             token_digest: String::new(),
             expires: Some(Timestamp(1)),
             former: Vec::new(),
+            renewals: Vec::new(),
             shown: 0,
         };
-        for number in 1..=6 {
+        for number in 1..=10 {
             credentials.renew(folder.path(), renewed(number, later)).expect("kept");
         }
         let former = |c: &Credentials| -> Vec<String> {
             c.former.iter().map(|former| former.certificate.clone()).collect()
         };
-        assert_eq!(former(&credentials), ["certificate 5", "certificate 4", "certificate 3"]);
+        assert_eq!(former(&credentials), ["certificate 9", "certificate 8", "certificate 7"]);
+        let words = credentials.renewals.iter().map(|word| word.body.as_str());
+        assert_eq!(words.collect::<Vec<_>>().join(" "), "10 9 8 7 6 5 4 3", "as many as are kept");
         assert!(credentials.show_next() && credentials.show_next());
         credentials.settle(folder.path());
-        assert_eq!((credentials.key.as_str(), credentials.shown), ("key 4", 0));
-        assert_eq!(former(&credentials), ["certificate 5", "certificate 6", "certificate 3"]);
+        assert_eq!((credentials.key.as_str(), credentials.shown), ("key 8", 0));
+        assert_eq!(former(&credentials), ["certificate 9", "certificate 10", "certificate 7"]);
         let kept = Credentials::load(folder.path()).expect("readable").expect("there");
         assert_eq!(kept, credentials);
         let all = std::iter::repeat_with(|| credentials.show_next()).take(4);

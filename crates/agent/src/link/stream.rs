@@ -144,9 +144,10 @@ impl Relay {
         let _ = self.outputs.send((self.stream, StreamOutput::End(end))).await;
     }
 
-    /// Forwards bytes until the supervisor or the server closes the stream.
+    /// Forwards bytes until the supervisor has closed its end and all that it wrote is sent, or the server closes the stream.
     async fn carry(&mut self, supervisor: UnixStream) {
         let (mut reader, mut writer) = supervisor.into_split();
+        let mut takes_input = true;
         let mut credit = SendCredit::default();
         let mut buffer = vec![0; OUTPUT_BYTES_MAX];
         let mut unwritten: Vec<u8> = Vec::new();
@@ -155,7 +156,8 @@ impl Relay {
             tokio::select! {
                 message = self.receiver.recv() => match message {
                     Some(StreamInput::Credit(bytes)) => credit.grant(bytes),
-                    Some(StreamInput::Bytes(bytes)) => unwritten.extend(bytes),
+                    Some(StreamInput::Bytes(bytes)) if takes_input => unwritten.extend(bytes),
+                    Some(StreamInput::Bytes(_)) => {}
                     None => return,
                 },
                 read = reader.read(&mut buffer[..sendable]), if sendable > 0 => {
@@ -167,7 +169,12 @@ impl Relay {
                     }
                 }
                 written = writer.write(&unwritten), if !unwritten.is_empty() => {
-                    let Ok(length @ 1..) = written else { return };
+                    let Ok(length @ 1..) = written else {
+                        // A step that has ended takes no input. Its last output may still wait to be read here.
+                        takes_input = false;
+                        unwritten.clear();
+                        continue;
+                    };
                     unwritten.drain(..length);
                     let output = StreamOutput::Credit(length as u32);
                     if self.outputs.send((self.stream, output)).await.is_err() {
@@ -204,4 +211,30 @@ async fn open(
     frame::encode_message(CHANNEL, ask, &mut bytes).map_err(|e| e.to_string())?;
     supervisor.write_all(&bytes).await.map_err(|e| e.to_string())?;
     Ok(supervisor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn last_output_of_a_step_is_passed_on_though_it_takes_no_input_any_more() {
+        // Whether the failed write or the output is looked at first is a matter of chance.
+        for _ in 0..64 {
+            let (supervisor, mut step) = UnixStream::pair().expect("a pair");
+            step.write_all(b"last words").await.expect("written");
+            drop(step);
+            let (sender, receiver) = mpsc::unbounded_channel();
+            assert!(sender.send(StreamInput::Bytes(b"input".to_vec())).is_ok());
+            let (outputs, mut sent) = mpsc::channel(16);
+            Relay { stream: 7, receiver, outputs }.carry(supervisor).await;
+            let mut passed_on = Vec::new();
+            while let Some((7, output)) = sent.recv().await {
+                if let StreamOutput::Bytes(bytes) = output {
+                    passed_on.extend(bytes);
+                }
+            }
+            assert_eq!(passed_on, b"last words");
+        }
+    }
 }

@@ -63,6 +63,7 @@ pub fn launch() -> JobLaunch {
         name: "test".into(),
         end_limit: None,
         kill_wait_s: 1,
+        login_environment: None,
         signal: None,
         names: FileNames::default(),
         first_step: None,

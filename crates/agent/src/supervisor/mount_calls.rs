@@ -1,5 +1,6 @@
 //! System calls for mounts by handle, which `nix` does not have.
 
+use crate::supervisor::process::credentials::as_user;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, mkdirat};
@@ -7,6 +8,7 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use wire::order::UserIds;
 
 const AT_RECURSIVE: libc::c_uint = 0x8000;
 const OPEN_TREE_CLONE: libc::c_uint = 1;
@@ -16,6 +18,7 @@ const MOUNT_ATTR_RDONLY: u64 = 1;
 const MOUNT_ATTR_NOSUID: u64 = 2;
 const MOUNT_ATTR_NODEV: u64 = 4;
 const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
+const RESOLVE_NO_XDEV: u64 = 0x01;
 const RESOLVE_IN_ROOT: u64 = 0x10;
 const RESOLVE_NO_MAGICLINKS: u64 = 0x02;
 const RESOLVE_NO_SYMLINKS: u64 = 0x04;
@@ -50,13 +53,40 @@ fn text(path: &str) -> nix::Result<CString> {
 
 /// Opens a path as a process whose root is `root` would: no link leads out of it.
 pub(crate) fn open_in_root(root: impl AsFd, path: &str, flags: OFlag) -> nix::Result<OwnedFd> {
+    open_in_root_with(root.as_fd(), path, flags, 0)
+}
+
+/// As `open_in_root`, as far as the user could see it: with the user's rights, or as root if the way stays in the container's
+/// own files. What is mounted in it is the node's, and root tells nobody which files are there.
+pub(crate) fn open_in_root_for(
+    user: &UserIds,
+    root: impl AsFd,
+    path: &str,
+    flags: OFlag,
+) -> nix::Result<OwnedFd> {
+    let root = root.as_fd();
+    match as_user(user, || open_in_root(root, path, flags))? {
+        Err(Errno::EACCES) => match open_in_root_with(root, path, flags, RESOLVE_NO_XDEV) {
+            Err(Errno::EXDEV) => Err(Errno::EACCES),
+            opened => opened,
+        },
+        opened => opened,
+    }
+}
+
+fn open_in_root_with(
+    root: BorrowedFd,
+    path: &str,
+    flags: OFlag,
+    more: u64,
+) -> nix::Result<OwnedFd> {
     let path = text(path)?;
     let how = OpenHow {
         flags: (flags | OFlag::O_CLOEXEC).bits() as u64,
         mode: 0,
-        resolve: RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
+        resolve: RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | more,
     };
-    let root = root.as_fd().as_raw_fd();
+    let root = root.as_raw_fd();
     // SAFETY: the path and the structure live through the call, and the size is the structure's own.
     fd_of(unsafe {
         libc::syscall(libc::SYS_openat2, root, path.as_ptr(), &how, size_of::<OpenHow>())
@@ -136,41 +166,59 @@ fn set_attributes(mount: BorrowedFd, attributes: &MountAttr) -> nix::Result<()> 
 
 /// The folder at `path` below `root`, made with what is missing of its path.
 pub(crate) fn make_folder_in_root(root: impl AsFd, path: &str) -> nix::Result<OwnedFd> {
-    let root = root.as_fd();
-    let mut at = open_in_root(root, "/", OFlag::O_PATH | OFlag::O_DIRECTORY)?;
-    let mut walked = String::new();
-    let parts: Vec<&str> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
-    if parts.len() > DEPTH_MAX || parts.contains(&"..") {
-        return Err(Errno::EINVAL);
-    }
-    for part in parts {
-        walked = format!("{walked}/{part}");
-        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
-        at = match open_in_root(root, &walked, flags) {
-            Err(Errno::ENOENT) => {
-                check_own(root, &at)?;
-                mkdirat(&at, part, Mode::from_bits_truncate(0o755))?;
-                open_in_root(root, &walked, flags)?
-            }
-            found => found?,
-        };
-    }
-    Ok(at)
+    MountPoints { root: root.as_fd(), user: None }.folder(path)
 }
 
-/// The file at `path` below `root`, made empty if it is missing, as a mount point.
-pub(crate) fn make_file_in_root(root: impl AsFd, path: &str) -> nix::Result<OwnedFd> {
-    let root = root.as_fd();
-    match open_in_root(root, path, OFlag::O_PATH) {
-        Err(Errno::ENOENT) => {}
-        found => return found,
+/// Mount points in a container, made in its own files where they are missing.
+pub(crate) struct MountPoints<'a> {
+    pub root: BorrowedFd<'a>,
+    /// Whoever named the places. What is there already is found as by [`open_in_root_for`]; `None` for places of ours.
+    pub user: Option<&'a UserIds>,
+}
+
+impl MountPoints<'_> {
+    fn open(&self, path: &str, flags: OFlag) -> nix::Result<OwnedFd> {
+        match self.user {
+            Some(user) => open_in_root_for(user, self.root, path, flags),
+            None => open_in_root(self.root, path, flags),
+        }
     }
-    let (folder, name) = path.rsplit_once('/').ok_or(Errno::EINVAL)?;
-    let folder = make_folder_in_root(root, folder)?;
-    check_own(root, &folder)?;
-    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
-    openat(&folder, name, flags, Mode::from_bits_truncate(0o644))?;
-    open_in_root(root, path, OFlag::O_PATH)
+
+    pub fn folder(&self, path: &str) -> nix::Result<OwnedFd> {
+        let mut at = open_in_root(self.root, "/", OFlag::O_PATH | OFlag::O_DIRECTORY)?;
+        let mut walked = String::new();
+        let parts: Vec<&str> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+        if parts.len() > DEPTH_MAX || parts.contains(&"..") {
+            return Err(Errno::EINVAL);
+        }
+        for part in parts {
+            walked = format!("{walked}/{part}");
+            let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
+            at = match self.open(&walked, flags) {
+                Err(Errno::ENOENT) => {
+                    check_own(self.root, &at)?;
+                    mkdirat(&at, part, Mode::from_bits_truncate(0o755))?;
+                    self.open(&walked, flags)?
+                }
+                found => found?,
+            };
+        }
+        Ok(at)
+    }
+
+    /// The file at a path, empty if it was missing.
+    pub fn file(&self, path: &str) -> nix::Result<OwnedFd> {
+        match self.open(path, OFlag::O_PATH) {
+            Err(Errno::ENOENT) => {}
+            found => return found,
+        }
+        let (folder, name) = path.rsplit_once('/').ok_or(Errno::EINVAL)?;
+        let folder = self.folder(folder)?;
+        check_own(self.root, &folder)?;
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+        openat(&folder, name, flags, Mode::from_bits_truncate(0o644))?;
+        self.open(path, OFlag::O_PATH)
+    }
 }
 
 /// A copy of a mount that is not yet shown anywhere. What is mounted in it does not reach the mount that it is a copy
@@ -275,11 +323,46 @@ mod tests {
             let (copy, other) = (Tree::copy(handle(node)), Tree::copy(handle(&node.join("other"))));
             let at = make_folder_in_root(handle(root), "/host").expect("made");
             copy.and_then(|tree| tree.show_at(at)).expect("shown");
-            let at = make_file_in_root(handle(root), "/host/passwd").expect("found");
+            let handle_of_root = handle(root);
+            let points = MountPoints { root: handle_of_root.as_fd(), user: None };
+            let at = points.file("/host/passwd").expect("found");
             other.and_then(|tree| tree.show_at(at)).expect("shown");
             let read = |path: &Path| fs::read_to_string(path).expect("read");
             assert_eq!(read(&root.join("host/passwd")), "the user's");
             assert_eq!(read(&node.join("passwd")), "the node's");
+        });
+    }
+
+    /// Whether a file is there is told in the container's own files, and in what is mounted in it only to who could look.
+    #[test]
+    fn root_what_a_user_cannot_see_in_a_mount_is_not_told_by_root() {
+        in_own_namespace(|node, root| {
+            let closed = |path: &Path| {
+                use std::os::unix::fs::PermissionsExt;
+                fs::set_permissions(path, fs::Permissions::from_mode(0o700)).expect("closed");
+            };
+            for folder in [node.join("closed"), root.join("own")] {
+                fs::create_dir(&folder).expect("made");
+                fs::write(folder.join("there"), "").expect("written");
+                closed(&folder);
+            }
+            std::os::unix::fs::symlink("/host/closed/there", root.join("link")).expect("a link");
+            let handle_of_root = handle(root);
+            let at = make_folder_in_root(&handle_of_root, "/host").expect("made");
+            Tree::copy(handle(node)).and_then(|tree| tree.show_at(at)).expect("shown");
+            let user = UserIds { name: "kim".into(), uid: 12_345, gid: 12_345, groups: Vec::new() };
+            let points = MountPoints { root: handle_of_root.as_fd(), user: Some(&user) };
+            for path in ["/host/closed/there", "/host/closed/absent", "/link"] {
+                assert_eq!(points.file(path).err(), Some(Errno::EACCES), "{path}");
+                let opened = open_in_root_for(&user, &handle_of_root, path, OFlag::O_PATH);
+                assert_eq!(opened.err(), Some(Errno::EACCES), "{path}");
+            }
+            assert_eq!(points.folder("/host/closed/absent/x").err(), Some(Errno::EACCES));
+            assert!(points.file("/own/there").is_ok(), "the container's own");
+            let opened = open_in_root_for(&user, &handle_of_root, "/own/absent", OFlag::O_PATH);
+            assert_eq!(opened.err(), Some(Errno::ENOENT));
+            assert!(points.folder("/own/made/deep").is_ok() && root.join("own/made/deep").is_dir());
+            assert!(points.folder("/host/closed").is_ok(), "the user sees that it is there");
         });
     }
 

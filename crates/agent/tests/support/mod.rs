@@ -98,6 +98,7 @@ impl Cluster {
             client_socket: None,
             booted_now: false,
             dynamic: None,
+            future: None,
             gres_of: Box::new(|_| Vec::new()),
         };
         // SAFETY: the child runs the agent and never returns into the test.
@@ -238,6 +239,7 @@ impl Cluster {
             name: "test".into(),
             end_limit: None,
             kill_wait_s: 1,
+            login_environment: None,
             signal: None,
             names: FileNames {
                 job_id: 12,

@@ -105,8 +105,13 @@ impl FakeServer {
             tcp.set_nodelay(true).expect("small messages at once");
             let Ok(stream) = self.acceptor.accept(tcp).await else { continue };
             let known = stream.get_ref().1.peer_certificates().is_some();
-            let hello =
-                Hello { version: 0, program: String::new(), nodes: Vec::new(), more: false };
+            let hello = Hello {
+                version: 0,
+                program: String::new(),
+                nodes: Vec::new(),
+                more: false,
+                renewals: Vec::new(),
+            };
             let mut link =
                 FakeLink { stream, decoder: Decoder::default(), frames: VecDeque::new(), hello };
             match link.next().await {

@@ -25,6 +25,7 @@ impl State {
             let job = Job { id, task, pending: None, ..whole.clone() };
             assert!(id.0 >= self.next_job, "job id {id} is given a second time");
             self.next_job = id.0 + 1;
+            self.user_jobs.add(&job);
             self.jobs.insert(id, Arc::new(job));
         }
         self.arrays.entry(array).or_default().insert(index, id);

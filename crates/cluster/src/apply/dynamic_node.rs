@@ -22,8 +22,8 @@ impl State {
                 for name in nodes {
                     self.dynamic_nodes.remove(name);
                     self.nodes.remove(name);
+                    // A machine that was removed stays shut out: a join file of a group could bring its name back.
                     self.forget_agent(name);
-                    self.shut_out.remove(name);
                 }
                 for partition in &mut self.partitions {
                     if partition.nodes.iter().any(|name| nodes.contains(name)) {
@@ -45,9 +45,13 @@ impl State {
         features: Option<&[String]>,
     ) {
         let Some(node) = self.dynamic_nodes.get_mut(name) else { return };
-        node.config.weight = weight.unwrap_or(node.config.weight);
+        if let Some(weight) = weight {
+            node.config.weight = weight;
+            node.set_weight = Some(weight);
+        }
         if let Some(features) = features {
             node.config.features = features.to_vec();
+            node.set_features = Some(features.to_vec());
             self.settle_dynamic_members();
             self.invalidate_configuration();
         }

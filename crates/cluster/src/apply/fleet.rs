@@ -123,5 +123,6 @@ impl State {
         self.fair_share_ranks.invalidate();
         self.priority_totals.invalidate();
         self.hardware.invalidate();
+        self.topology.invalidate();
     }
 }

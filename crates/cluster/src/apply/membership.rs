@@ -1,16 +1,28 @@
 //! The events of nodes that join and leave.
 
 use crate::event::Event;
-use crate::membership::{JoinMethod, JoinRecord};
+use crate::membership::{JOIN_REPEAT_LIFE, JoinMethod, JoinRecord, RecentJoin};
 use crate::state::State;
 
 impl State {
     pub(super) fn apply_membership(&mut self, event: &Event) {
         match event {
-            Event::TokenUsed { hash, nodes, fingerprint, record } => {
+            Event::TokenUsed { hash, nodes, fingerprint, record, request, repeated } => {
                 match self.tokens.get_mut(hash).and_then(|token| token.group.as_mut()) {
+                    Some(_) if *repeated => {}
                     Some(group) => group.used += 1,
                     None => drop(self.tokens.remove(hash)),
+                }
+                if let Some(record) = record.as_ref().filter(|_| !request.is_empty()) {
+                    let (token, fingerprint) = (hash.clone(), fingerprint.clone());
+                    let join = RecentJoin {
+                        token,
+                        nodes: nodes.clone(),
+                        fingerprint,
+                        at: record.at,
+                        repeats: 0,
+                    };
+                    self.keep_recent_join(request, join, *repeated);
                 }
                 for node in nodes {
                     self.forget_agent(node);
@@ -45,6 +57,18 @@ impl State {
             }
             other => unreachable!("{other:?} is applied elsewhere"),
         }
+    }
+
+    /// Remembers a join, and forgets those that can no longer be repeated. One that is repeated counts from its first time.
+    fn keep_recent_join(&mut self, request: &str, join: RecentJoin, repeated: bool) {
+        let now = join.at;
+        self.recent_joins.retain(|_, recent| recent.at + JOIN_REPEAT_LIFE > now);
+        let known = self.recent_joins.remove(request).filter(|_| repeated);
+        let join = match known {
+            Some(known) => RecentJoin { at: known.at, repeats: known.repeats + 1, ..join },
+            None => join,
+        };
+        self.recent_joins.insert(request.to_owned(), join);
     }
 
     /// No certificate speaks for the node any more.

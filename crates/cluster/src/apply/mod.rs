@@ -11,6 +11,7 @@ mod fleet;
 mod membership;
 mod power;
 mod requeue;
+mod restore_wait;
 mod site;
 mod suspend;
 mod usage;
@@ -43,6 +44,7 @@ impl State {
             self.held_bytes.remove(job);
         }
         let record = self.change(event);
+        self.settle_restore_wait(event);
         for id in changed {
             self.enqueue(id);
             if let Some(job) = self.jobs.get(&id) {
@@ -62,12 +64,16 @@ impl State {
     fn change(&mut self, event: &Event) -> Option<JobRecord> {
         match event {
             Event::TermStarted { term, at } => self.apply_term(*term, *at),
-            Event::Restored { term, next_job, at } => {
+            Event::Restored { term, next_job, at, start_at_once } => {
                 self.apply_term(*term, *at);
                 self.next_job = self.next_job.max(*next_job);
                 self.restored = Some(*at);
+                if !start_at_once {
+                    self.begin_restore_wait();
+                }
                 // Join files that were used since the backup are not good again.
                 self.tokens.clear();
+                self.recent_joins.clear();
                 self.rejoins.clear();
             }
             Event::HistoryLost { term, next_job, activities, at } => {
@@ -75,8 +81,10 @@ impl State {
                 self.next_job = self.next_job.max(*next_job);
                 self.activities.go_on_after(*activities);
                 self.restored = Some(*at);
+                self.begin_restore_wait();
                 // As after a restore: what was spent or taken back in the lost part is not good again.
                 self.tokens.clear();
+                self.recent_joins.clear();
                 self.rejoins.clear();
             }
             Event::Configured { config, at } => self.apply_config(config, *at),
@@ -176,9 +184,14 @@ impl State {
     fn apply_term(&mut self, term: u64, at: Timestamp) {
         assert!(term > self.term, "term {term} does not follow {}", self.term);
         self.term = term;
-        for node in self.nodes.values_mut().filter(|n| n.slot == SlotState::Up) {
-            node.slot = SlotState::Silent;
-            node.silent_since = Some(at);
+        let wait = self.restore_wait.as_ref();
+        for (name, node) in &mut self.nodes {
+            // A node that is awaited after a restore has its time from the start of the server on, not from the restore.
+            let is_awaited = || wait.is_some_and(|wait| wait.nodes.contains(name));
+            if node.slot == SlotState::Up || (node.slot == SlotState::Silent && is_awaited()) {
+                node.slot = SlotState::Silent;
+                node.silent_since = Some(at);
+            }
         }
         for node in self.nodes.values_mut() {
             node.restart_power_timeout(at);
@@ -207,7 +220,7 @@ impl State {
         self.next_job = self.next_job.max(config.parameters.first_job_id);
         self.config = Arc::new(config.clone());
         let mut shut_out = std::mem::take(&mut self.shut_out);
-        shut_out.retain(|node| self.has_machine(node));
+        shut_out.retain(|node| self.has_machine(node) || self.fits_group_token(node));
         self.shut_out = shut_out;
         self.invalidate_configuration();
     }
@@ -239,6 +252,7 @@ impl State {
             ..Job::waiting(s.job, s.run, &s.spec, (&s.account, &s.qos), s.priority, s.at)
         };
         job.intern(&mut self.interner);
+        self.user_jobs.add(&job);
         self.jobs.insert(s.job, Arc::new(job));
     }
 
@@ -360,6 +374,7 @@ impl State {
 
     fn purge(&mut self, id: JobId) {
         let Some(job) = self.jobs.remove(&id) else { return };
+        self.user_jobs.remove(&job);
         if let Some(ended) = job.ended() {
             self.ended.remove(&(ended.end, id));
         }

@@ -34,8 +34,8 @@ const NOTED_CHARS_MAX: usize = 1024;
 const NOTED_JOBS_MAX: usize = 100;
 
 impl State {
-    /// How a command that changes the site, or jobs of others, is noted. What changes accounts, users, projects, secrets and
-    /// fleets is noted where that is decided.
+    /// How a command that changes the site, or jobs of others, is noted. What changes accounts, users, projects, secrets,
+    /// volumes and fleets is noted where that is decided.
     pub(super) fn site_activity(
         &self,
         command: &Command,

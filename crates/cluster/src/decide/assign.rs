@@ -11,6 +11,7 @@ use model::change::JobField;
 use model::id::JobId;
 use model::reason::Refusal;
 use model::run::JobSpec;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The account and the QOS of a job, and the partitions that admit it.
@@ -44,6 +45,33 @@ impl State {
             self.check_alone(spec, &account, &qos, &partitions, context)?;
         }
         Ok(Assignment { account, qos, partitions })
+    }
+
+    /// The partitions of the configuration that admit a job which names none, the default first. Hidden ones are not among them,
+    /// nor are fleets, which belong to projects, nor those that have no node which one before them does not have: their rules
+    /// are for who asks for them.
+    pub fn partitions_for(&self, spec: &JobSpec) -> Vec<String> {
+        let Ok(account) = self.effective_account(spec) else { return Vec::new() };
+        let admits = |at: u32| {
+            let partition = &self.partitions[at as usize];
+            let qos = self.effective_qos(spec, &account, &[at]);
+            self.admits(partition, spec, &account).is_ok()
+                && (account.is_empty() || partition.allow_accounts.admits(&account))
+                && qos.is_ok_and(|qos| partition.allow_qos.admits(&qos))
+        };
+        let own = self.partitions.iter().zip(0..).filter(|(partition, at)| {
+            let is_open = partition.default
+                || !partition.hidden && !self.fleets.contains_key(&partition.name);
+            is_open && admits(*at)
+        });
+        let mut found: Vec<_> = own.map(|(partition, _)| partition).collect();
+        found.sort_by_key(|partition| !partition.default);
+        let mut nodes: BTreeSet<&str> = BTreeSet::new();
+        found.retain(|partition| {
+            let more = partition.nodes.iter().filter(|node| nodes.insert(node)).count();
+            more > 0 || partition.default
+        });
+        found.into_iter().map(|partition| partition.name.clone()).collect()
     }
 
     /// Checks a waiting job as a submit of the same would be checked once these fields are set. `None` when none of them

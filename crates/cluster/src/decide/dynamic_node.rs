@@ -26,14 +26,10 @@ impl State {
             if !names.insert(&node.name) || self.agents.contains_key(&node.name) {
                 return Err(exists(&node.name));
             }
+            self.check_switch(node)?;
         }
         self.check_room_for_nodes(nodes.len())?;
-        let created = |node: &NodeConfig| DynamicNode {
-            config: NodeConfig { dynamic: true, ..node.clone() },
-            by_agent: false,
-            said: None,
-        };
-        let nodes = nodes.iter().map(created).collect();
+        let nodes = nodes.iter().cloned().map(DynamicNode::new).collect();
         Ok(vec![Event::DynamicNodesSet { nodes, at: context.now }].into())
     }
 
@@ -41,8 +37,8 @@ impl State {
     pub(super) fn node_brought(&self, name: &str, context: &Context) -> Result<Event, Refusal> {
         self.check_new_node(name)?;
         self.check_room_for_nodes(1)?;
-        let config = NodeConfig { dynamic: true, ..NodeConfig::plain(name, 1, Bytes::from_mib(1)) };
-        let nodes = vec![DynamicNode { config, by_agent: true, said: None }];
+        let config = NodeConfig::plain(name, 1, Bytes::from_mib(1));
+        let nodes = vec![DynamicNode { by_agent: true, ..DynamicNode::new(config) }];
         Ok(Event::DynamicNodesSet { nodes, at: context.now })
     }
 
@@ -60,8 +56,7 @@ impl State {
         let mut events = Vec::new();
         if known.by_agent && known.said.as_deref() != Some(said) {
             let next = if node.holders.is_empty() {
-                let config = NodeConfig { dynamic: true, ..said.clone() };
-                DynamicNode { config, by_agent: true, said: Some(Box::new(said.clone())) }
+                known.said_to_be(said)
             } else {
                 // Under running jobs the node stays as large as it was; a machine that has less is drained for it.
                 let (address, hostname) = (said.address.clone(), said.hostname.clone());
@@ -133,6 +128,20 @@ impl State {
             return Err(exists(name));
         }
         Ok(())
+    }
+
+    /// Refuses a node that names a switch which topology.conf does not have, or which has no nodes.
+    fn check_switch(&self, node: &NodeConfig) -> Result<(), Refusal> {
+        let takes_nodes =
+            |name: &String| self.config.topology.as_ref().is_some_and(|t| t.takes_nodes(name));
+        match node.topology.as_ref().filter(|name| !takes_nodes(name)) {
+            None => Ok(()),
+            Some(name) => Err(Refusal::InvalidValue {
+                what: "Topology".into(),
+                value: name.clone(),
+                expected: "a switch or block of topology.conf to which nodes are connected".into(),
+            }),
+        }
     }
 
     /// How many dynamic nodes there may be beside those that there are.

@@ -152,12 +152,13 @@ impl State {
             JobField::Deadline(time) if *time <= context.now => Err(Refusal::TimePassed),
             JobField::Deadline(_) => self.only_operators(context),
             JobField::Nodes(nodes) => self.check_nodes(job, *nodes),
-            JobField::Qos(name) if running => {
+            JobField::Qos(name) if !name.is_empty() && !self.qos.contains_key(name) => {
+                Err(Refusal::InvalidQos(name.clone()))
+            }
+            JobField::Qos(_) if running => {
                 let qos = self.resolved(job, field)?;
                 if qos == JobField::Qos(job.qos.to_string()) {
                     Ok(())
-                } else if !name.is_empty() && !self.qos.contains_key(name) {
-                    Err(Refusal::InvalidQos(name.clone()))
                 } else {
                     Err(Refusal::JobNotPending(job.id))
                 }

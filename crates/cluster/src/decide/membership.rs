@@ -3,10 +3,14 @@
 use crate::authorise::{Act, authorise};
 use crate::command::{Context, Decision, JoinAttempt, Reply};
 use crate::event::Event;
-use crate::membership::{JoinGroup, JoinMethod, JoinRecord};
+use crate::membership::{
+    JOIN_REPEAT_LIFE, JOIN_REPEATS_MAX, JoinGroup, JoinMethod, JoinRecord, RecentJoin,
+};
 use crate::state::State;
 use crate::token::JoinToken;
+use model::dynamic_node::FutureMachine;
 use model::hostlist;
+use model::node::{AdminState, NodeConfig};
 use model::reason::Refusal;
 use model::time::Timestamp;
 use std::time::Duration;
@@ -16,20 +20,32 @@ const REJOIN_LIFE: Duration = Duration::from_secs(24 * 3600);
 
 impl State {
     /// A join token for named nodes works once; one for a pattern, for each of its nodes that has no certificate, as often as
-    /// it says. Neither works after its end. Whoever has the token needs no other right.
+    /// it says. Neither works after its end. Whoever has the token needs no other right. The same request is answered the same
+    /// for a while: the answer may have been lost with the server.
     pub(super) fn decide_join(
         &self,
         join: &JoinAttempt,
         context: &Context,
     ) -> Result<Decision, Refusal> {
         let unknown = || Refusal::Other("the join token is wrong, was used, or has expired".into());
+        if let Some((recent, method)) = self.repeated_join(join, context.now) {
+            return Ok(joined(join, recent.nodes.clone(), method, true, context));
+        }
         let token = self.tokens.get(&join.hash).ok_or_else(unknown)?;
         let mut events = Vec::new();
         let (nodes, method) = match &token.group {
             Some(group) => {
                 let (node, brought) = self.fitting_node(group, token, join, context)?;
                 events.extend(brought);
+                if join.future.is_some() {
+                    let node = node.clone();
+                    events.push(Event::NodeAdmin { node, admin: None, reason: None });
+                }
                 (vec![node], JoinMethod::Group)
+            }
+            None if join.future.is_some() => {
+                let why = "a machine that is any FUTURE node joins with the file of a pattern";
+                return Err(Refusal::Other(why.into()));
             }
             None if token.expires <= context.now => return Err(unknown()),
             None => {
@@ -38,20 +54,29 @@ impl State {
                 (token.nodes.clone(), method)
             }
         };
-        let record = JoinRecord {
-            at: context.now,
-            method,
-            token: JoinToken::shown_name(&join.hash),
-            certificate_end: join.certificate_end,
-            former: None,
-        };
-        events.push(Event::TokenUsed {
-            hash: join.hash.clone(),
-            nodes: nodes.clone(),
-            fingerprint: join.fingerprint.clone(),
-            record: Some(record),
-        });
-        Ok(Decision { events, reply: Reply::TokenNodes(nodes) })
+        let decision = joined(join, nodes, method, false, context);
+        events.extend(decision.events);
+        Ok(Decision { events, reply: decision.reply })
+    }
+
+    /// The join that this attempt repeats, and how its nodes joined: the same certificate request, so the same key, with the
+    /// same token. It is void once the nodes have another certificate or none, or the token of its group was revoked.
+    fn repeated_join(
+        &self,
+        join: &JoinAttempt,
+        now: Timestamp,
+    ) -> Option<(&RecentJoin, JoinMethod)> {
+        let recent = self.recent_joins.get(&join.request)?;
+        let is_current = |node: &String| self.agents.get(node) == Some(&recent.fingerprint);
+        let is_good = recent.token == join.hash
+            && recent.at + JOIN_REPEAT_LIFE > now
+            && recent.repeats < JOIN_REPEATS_MAX
+            && recent.nodes.iter().all(is_current);
+        let first = recent.nodes.first()?;
+        let method = self.joins.get(first)?.method;
+        let is_same_member =
+            || self.tokens.contains_key(&join.hash) && join.node.as_ref() == Some(first);
+        (is_good && (method != JoinMethod::Group || is_same_member())).then_some((recent, method))
     }
 
     /// The node that joins with the token of a group, if it may, and the event that makes it one if it was none.
@@ -64,7 +89,11 @@ impl State {
     ) -> Result<(String, Option<Event>), Refusal> {
         let refused = |why: String| Err(Refusal::Other(why));
         let pattern = &group.pattern;
-        let Some(node) = &join.node else {
+        let chosen = match &join.future {
+            Some(machine) => Some(self.future_node(pattern, machine, context)?),
+            None => join.node.clone(),
+        };
+        let Some(node) = &chosen else {
             return refused(format!(
                 "the join file is for {pattern}: the agent must say which node it is"
             ));
@@ -81,6 +110,11 @@ impl State {
         let is_known = self.has_machine(node);
         if !is_known && !join.dynamic {
             return refused(format!("node {node} is not in the configuration"));
+        }
+        if !is_known && !group.dynamic {
+            return refused(format!(
+                "node {node} is not in the configuration, and the join file for {pattern} makes no nodes: one that does is made with `sluice token node --dynamic`"
+            ));
         }
         if is_known && join.dynamic && !self.dynamic_nodes.contains_key(node) {
             return refused(format!(
@@ -109,6 +143,32 @@ impl State {
         }
         let brought = if is_known { None } else { Some(self.node_brought(node, context)?) };
         Ok((node.clone(), brought))
+    }
+
+    /// The first FUTURE node of a pattern that this machine is like, and that no other has become.
+    fn future_node(
+        &self,
+        pattern: &str,
+        machine: &FutureMachine,
+        context: &Context,
+    ) -> Result<String, Refusal> {
+        let is_free = |name: &str| {
+            hostlist::contains(pattern, name)
+                && !self.has_live_certificate(name, context.now)
+                && !self.shut_out.contains(name)
+        };
+        let mut future =
+            self.nodes.iter().filter(|(_, node)| node.admin == Some(AdminState::Future));
+        let found = future.find(|(name, node)| machine.is_like(&node.config) && is_free(name));
+        found.map(|(name, _)| name.clone()).ok_or_else(|| {
+            let NodeConfig { cpus, sockets, cores_per_socket, threads_per_core, memory, .. } =
+                &machine.detected;
+            Refusal::Other(format!(
+                "no FUTURE node of {pattern} is like this machine: CPUs={cpus} Sockets={sockets} \
+                 CoresPerSocket={cores_per_socket} ThreadsPerCore={threads_per_core} RealMemory={}",
+                memory.mib()
+            ))
+        })
     }
 
     /// A new certificate for an agent that has proven the one it has. Both are good until the next renewal.
@@ -143,7 +203,7 @@ impl State {
         context: &Context,
     ) -> Result<Decision, Refusal> {
         authorise(self, &context.by, Act::Administer)?;
-        if !self.has_machine(node) {
+        if !self.has_machine(node) && !self.shut_out.contains(node) {
             return Err(Refusal::UnknownNode(node.to_owned()));
         }
         self.check_no_fleet_host(node)?;
@@ -191,4 +251,30 @@ impl State {
             None => Ok(()),
         }
     }
+}
+
+/// The agent has joined for these nodes.
+fn joined(
+    join: &JoinAttempt,
+    nodes: Vec<String>,
+    method: JoinMethod,
+    repeated: bool,
+    context: &Context,
+) -> Decision {
+    let record = JoinRecord {
+        at: context.now,
+        method,
+        token: JoinToken::shown_name(&join.hash),
+        certificate_end: join.certificate_end,
+        former: None,
+    };
+    let event = Event::TokenUsed {
+        hash: join.hash.clone(),
+        nodes: nodes.clone(),
+        fingerprint: join.fingerprint.clone(),
+        record: Some(record),
+        request: join.request.clone(),
+        repeated,
+    };
+    Decision { events: vec![event], reply: Reply::TokenNodes(nodes) }
 }

@@ -36,6 +36,7 @@ mod trigger;
 mod usage_period;
 mod user;
 mod volume;
+mod wait;
 
 use crate::command::{Command, Context, Decision};
 use crate::event::Event;

@@ -74,16 +74,13 @@ impl State {
             let said = |bound: Bound| format!("user {}: {}", owner.name, bound.what);
             within(of_user.text + more.text, bounds::USER_TEXT_BYTES, 0, said)?;
             within(of_user.blobs + more.blobs, bounds::USER_BLOB_BYTES, 0, said)?;
-            // What adds none is not refused for those that are there.
-            let looked_up = of_user.lookups.saturating_add(more.lookups);
-            if more.lookups > 0 && looked_up > bounds::USER_DEPENDENCIES.most as u64 {
-                let (what, most) =
-                    (said(bounds::USER_DEPENDENCIES), bounds::USER_DEPENDENCIES.most);
-                return Err(Refusal::Other(format!(
-                    "{what}: {looked_up}: expected at most {most}"
-                )));
-            }
+            let (bound, more) = (bounds::USER_DEPENDENCIES, more.lookups);
+            lookups_within(of_user.lookups, more, bound, 0, said)?;
         }
+        let bound = bounds::ALL_DEPENDENCIES;
+        let reserved = if operates { 0 } else { bound.most as u64 / RESERVED_PART };
+        let said = |bound: Bound| bound.what.to_owned();
+        lookups_within(of_all.lookups, more.lookups, bound, reserved, said)?;
         for (bytes, bound) in [
             (of_all.text + more.text, bounds::ALL_TEXT_BYTES),
             (of_all.blobs + more.blobs, bounds::ALL_BLOB_BYTES),
@@ -98,6 +95,21 @@ impl State {
 /// At least what a field adds to its job.
 fn field_bytes(field: &JobField) -> u64 {
     format!("{field:?}").len() as u64
+}
+
+/// What adds none is not refused for those that are there.
+fn lookups_within(
+    held: u64,
+    more: u64,
+    bound: Bound,
+    reserved: u64,
+    what: impl Fn(Bound) -> String,
+) -> Result<(), Refusal> {
+    let (wanted, most) = (held.saturating_add(more), bound.most as u64 - reserved);
+    if more == 0 || wanted <= most {
+        return Ok(());
+    }
+    Err(Refusal::Other(format!("{}: {wanted}: expected at most {most}", what(bound))))
 }
 
 fn within(

@@ -44,6 +44,9 @@ impl State {
         if !job.is_waiting() || job.hold.is_some() {
             return Err(Refusal::JobNotPending(job.id));
         }
+        if self.may_run_unknown(job.id) {
+            return Err(Refusal::NoCapacityNow);
+        }
         if dependency::state_of(self, job, context.now) != DependencyState::Fulfilled {
             return Err(Refusal::InvalidDependency);
         }

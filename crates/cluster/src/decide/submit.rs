@@ -218,7 +218,11 @@ impl State {
         let list = member.map(|at| listed(at).unwrap_or_else(|| vec![NORMAL_QOS.to_string()]));
         // A user with one QOS need not name it.
         let only = list.as_ref().filter(|list| list.len() == 1).map(|list| list[0].clone());
-        let name = spec.qos.clone().or(default).or(only);
+        // Where nothing is enforced, one that does not exist is as none.
+        let ignored = |name: &String| {
+            !self.config.parameters.enforce_associations && !self.qos.contains_key(name)
+        };
+        let name = spec.qos.clone().filter(|name| !ignored(name)).or(default).or(only);
         let name = name.unwrap_or_else(|| NORMAL_QOS.to_string());
         let refused = || Err(Refusal::InvalidQos(name.clone()));
         let Some(known) = self.qos.get(&name) else { return refused() };
@@ -284,7 +288,12 @@ impl State {
         asked.retain(kept);
     }
 
-    fn admits(&self, partition: &Partition, spec: &JobSpec, account: &str) -> Result<(), Refusal> {
+    pub(super) fn admits(
+        &self,
+        partition: &Partition,
+        spec: &JobSpec,
+        account: &str,
+    ) -> Result<(), Refusal> {
         if matches!(partition.state, PartitionState::Drain | PartitionState::Inactive) {
             return Err(Refusal::PartitionNotAvailable(partition.name.clone()));
         }

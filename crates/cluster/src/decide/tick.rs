@@ -23,6 +23,27 @@ use std::time::Duration;
 /// The most records that one tick purges, but for what belongs to the last of them.
 const PURGE_MAX: usize = 10_000;
 
+/// The looks at other jobs that one tick takes for dependencies. Where all waiting jobs need more, each tick looks at a part of
+/// the jobs: nothing else happens meanwhile.
+const LOOKUPS_PER_TICK: u64 = 100_000;
+
+/// The part of the waiting jobs whose dependencies a tick looks at.
+struct DependencyTurn {
+    parts: u64,
+    part: u64,
+}
+
+impl DependencyTurn {
+    fn at(state: &State, now: Timestamp) -> Self {
+        let parts = state.held_bytes.of_all().lookups.div_ceil(LOOKUPS_PER_TICK).max(1);
+        Self { parts, part: now.secs().unsigned_abs() % parts }
+    }
+
+    fn has(&self, job: &Job) -> bool {
+        u64::from(job.id.0) % self.parts == self.part
+    }
+}
+
 impl State {
     /// `booked`: the books have everything that has ended, so that old records may be purged.
     pub(super) fn decide_tick(&self, booked: bool, context: &Context) -> Vec<Event> {
@@ -36,8 +57,10 @@ impl State {
             return events;
         }
         let dependencies = Dependencies::new(self, context.now);
+        let turn = DependencyTurn::at(self, context.now);
         events.extend(self.jobs.values().filter(|j| j.is_waiting()).filter_map(|job| {
-            let outcome = self.waited_too_long(job, &dependencies, context.now)?;
+            let dependencies = turn.has(job).then_some(&dependencies);
+            let outcome = self.waited_too_long(job, dependencies, context.now)?;
             Some(end_waiting(job, outcome, context.now))
         }));
         events.extend(self.active.iter().filter_map(|id| {
@@ -101,7 +124,7 @@ impl State {
     fn waited_too_long(
         &self,
         job: &Job,
-        dependencies: &Dependencies<'_>,
+        dependencies: Option<&Dependencies<'_>>,
         now: Timestamp,
     ) -> Option<Outcome> {
         let request = job.spec.request();
@@ -112,15 +135,18 @@ impl State {
         let until = match request.wait_policy {
             // What a policy says of the first start does not hold for one that has had it.
             _ if job.attempts > 0 => requeue::retry_deadline(job),
-            WaitPolicy::Until(time) => Some(time),
-            WaitPolicy::Forever | WaitPolicy::Now => None,
+            WaitPolicy::Until(time) if time <= now => {
+                self.capacity_deadline(job, time, dependencies?)
+            }
+            WaitPolicy::Until(_) | WaitPolicy::Forever | WaitPolicy::Now => None,
         };
         if until.is_some_and(|time| time <= now) {
             return Some(Outcome::NoCapacity);
         }
         let kills =
             job.spec.kill_on_invalid_dependency || self.config.parameters.kill_invalid_dependency;
-        let never = kills && dependencies.state_of(job) == DependencyState::Failed;
+        let fails = |known: &Dependencies<'_>| known.state_of(job) == DependencyState::Failed;
+        let never = kills && dependencies.is_some_and(fails);
         never.then_some(Outcome::Cancelled { by: 0 })
     }
 

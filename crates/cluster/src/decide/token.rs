@@ -50,10 +50,11 @@ impl State {
             Command::IssueToken { hash, nodes, expires } => {
                 self.join_token_issued(hash, nodes.clone(), None, *expires, context)?
             }
-            Command::IssueGroupToken { hash, pattern, count, expires } => {
+            Command::IssueGroupToken { hash, pattern, count, dynamic, expires } => {
                 authorise(self, &context.by, Act::Administer)?;
-                let count = self.check_pattern(pattern, *count)?;
-                let group = JoinGroup { pattern: pattern.clone(), count, used: 0 };
+                let count = self.check_pattern(pattern, *count, *dynamic)?;
+                let (pattern, dynamic) = (pattern.clone(), *dynamic);
+                let group = JoinGroup { pattern, count, used: 0, dynamic };
                 self.join_token_issued(hash, Vec::new(), Some(group), *expires, context)?
             }
             other => unreachable!("{other:?} is decided elsewhere"),
@@ -187,13 +188,26 @@ impl State {
         Ok(events)
     }
 
-    /// The names that fit a group's pattern; some of them must be machines of the cluster.
-    fn check_pattern(&self, pattern: &str, count: Option<u32>) -> Result<u32, Refusal> {
+    /// How many may join by a group's pattern. Some of its names must be machines of the cluster, or there must be room for
+    /// dynamic nodes where it may bring those.
+    fn check_pattern(
+        &self,
+        pattern: &str,
+        count: Option<u32>,
+        dynamic: bool,
+    ) -> Result<u32, Refusal> {
         let names = hostlist::expand(pattern).map_err(|e| Refusal::Other(e.to_string()))?;
-        let brings_nodes = !names.is_empty() && self.room_for_nodes() > 0;
+        if dynamic && self.room_for_nodes() == 0 {
+            let most = self.config.parameters.max_node_count;
+            return Err(Refusal::Other(format!(
+                "there is no room for dynamic nodes: MaxNodeCount is {most}"
+            )));
+        }
+        let brings_nodes = dynamic && !names.is_empty();
         if !brings_nodes && !names.iter().any(|name| self.has_machine(name)) {
-            let expected = "a host list with names of slurm.conf, as in gpu[001-100]".to_owned();
-            return Err(invalid("pattern", pattern, expected));
+            let expected =
+                "a host list with names of slurm.conf, as in gpu[001-100]; others with --dynamic";
+            return Err(invalid("pattern", pattern, expected.to_owned()));
         }
         let count = count.map_or(names.len(), |count| count as usize);
         if count == 0 || count > hostlist::HOSTS_MAX {

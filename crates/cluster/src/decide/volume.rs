@@ -1,10 +1,12 @@
 //! Volumes: making and deleting them, and the jobs that name them. Nodes make and remove the folders in between.
 
+use super::activity;
 use crate::authorise::{Act, authorise};
 use crate::command::{Context, CreateVolume, Decision, Reply};
 use crate::event::Event;
 use crate::rights::is_project;
 use crate::state::State;
+use model::activity::{Activity, ActivityKind, ActivityTarget};
 use model::bounds;
 use model::id::JobId;
 use model::project::ProjectRole;
@@ -138,7 +140,10 @@ impl State {
             created: context.now,
             state: VolumeState::Creating,
         };
-        Ok(changed(project, name, volume))
+        let target = target(project, name, &volume);
+        let mut decision = changed(project, name, volume);
+        decision.events.push(activity::noted(context, target, ActivityKind::Created));
+        Ok(decision)
     }
 
     fn not_shared(&self, folder: &str) -> String {
@@ -165,7 +170,15 @@ impl State {
                 "volume {name} is used by job {job}, which has not ended"
             )));
         }
-        Ok(changed(project, name, Volume { state: VolumeState::Deleting, ..volume.clone() }))
+        let is_new = volume.state != VolumeState::Deleting;
+        let volume = Volume { state: VolumeState::Deleting, ..volume.clone() };
+        let target = target(project, name, &volume);
+        let mut decision = changed(project, name, volume);
+        // A deletion that is tried again is noted already.
+        if is_new {
+            decision.events.push(activity::noted(context, target, ActivityKind::Deleted));
+        }
+        Ok(decision)
     }
 
     /// What the server found out from the volume's node. One that was made anew meanwhile is another.
@@ -181,8 +194,22 @@ impl State {
         let known = self.volumes_of(project).get(name).filter(|volume| volume.id == *id);
         let Some(volume) = known else { return Ok(Decision::default()) };
         if !is_there {
-            let (project, name) = (project.to_owned(), name.to_owned());
-            return Ok(vec![Event::VolumeRemoved { project, name }].into());
+            let mut events =
+                vec![Event::VolumeRemoved { project: project.into(), name: name.into() }];
+            // One that could not be made was noted as created.
+            if volume.state == VolumeState::Creating {
+                let (target, what) = (target(project, name, volume), ActivityKind::Deleted);
+                let (at, actor, info) = (context.now, None, String::new());
+                events.push(Event::Noted(Box::new(Activity {
+                    number: 0,
+                    at,
+                    actor,
+                    target,
+                    what,
+                    info,
+                })));
+            }
+            return Ok(events.into());
         }
         // A deletion that was asked for meanwhile goes on.
         if volume.state != VolumeState::Creating {
@@ -341,6 +368,16 @@ fn check_paths(volumes: &[VolumeUse]) -> Result<(), Refusal> {
         }
     }
     Ok(())
+}
+
+/// The volume as the list of events names it.
+fn target(project: &str, name: &str, volume: &Volume) -> ActivityTarget {
+    ActivityTarget::Volume {
+        project: project.to_owned(),
+        name: name.to_owned(),
+        created: volume.created,
+        owner: volume.owner.name.clone(),
+    }
 }
 
 fn changed(project: &str, name: &str, volume: Volume) -> Decision {

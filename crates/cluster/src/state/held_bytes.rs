@@ -92,7 +92,9 @@ impl HeldBytes {
     pub(crate) fn add(&mut self, job: &Job) {
         let user = job.spec.owner.uid;
         self.add_text(user, job_bytes(job));
-        self.users.entry(user).or_default().lookups += job_lookups(job);
+        let lookups = job_lookups(job);
+        self.users.entry(user).or_default().lookups += lookups;
+        self.all.lookups += lookups;
         for (blob, bytes) in job.spec.launch.blobs().into_iter().flatten() {
             let held = self.blobs.entry((&blob).into()).or_insert(HeldBlob { jobs: 0, user });
             held.jobs += 1;
@@ -108,7 +110,9 @@ impl HeldBytes {
         let (user, text) = (job.spec.owner.uid, job_bytes(job));
         let own = self.users.entry(user).or_default();
         own.text = own.text.saturating_sub(text);
-        own.lookups = own.lookups.saturating_sub(job_lookups(job));
+        let lookups = job_lookups(job);
+        own.lookups = own.lookups.saturating_sub(lookups);
+        self.all.lookups = self.all.lookups.saturating_sub(lookups);
         self.all.text = self.all.text.saturating_sub(text);
         for (blob, bytes) in job.spec.launch.blobs().into_iter().flatten() {
             let key = BlobKey::from(&blob);

@@ -111,6 +111,9 @@ pub struct Retries {
     /// It waits for one, and not after a requeue by somebody or a preemption.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub waits: bool,
+    /// Somebody held it and released it before its first attempt.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub was_held: bool,
 }
 
 impl Retries {
@@ -156,10 +159,11 @@ impl Job {
         }
     }
 
-    /// A retry that somebody held and released is bounded by its duration no longer: that may have passed meanwhile.
+    /// The wait of a job that somebody held and released has a bound no longer: its duration may have passed meanwhile.
     pub(crate) fn release(&mut self) {
         let was_held = self.hold.take().is_some();
         self.retries.waits &= !was_held;
+        self.retries.was_held |= was_held;
     }
 
     /// Shares in memory what equal jobs hold.

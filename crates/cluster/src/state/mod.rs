@@ -10,9 +10,11 @@ pub mod job;
 pub mod node;
 pub mod power;
 pub mod priority_totals;
+pub mod restore_wait;
+pub mod user_jobs;
 
 use crate::config::ClusterConfig;
-use crate::membership::JoinRecord;
+use crate::membership::{JoinRecord, RecentJoin};
 use crate::token::{JoinToken, UserToken};
 use association_tree::AssociationTree;
 use cache::Cache;
@@ -24,6 +26,7 @@ use job::Job;
 use model::account::{Account, Association, NORMAL_QOS, Qos};
 use model::activity::Activities;
 use model::dynamic_node::DynamicNode;
+use model::hostlist;
 use model::id::{JobId, RunId};
 use model::partition::Partition;
 use model::power::PowerCounts;
@@ -34,13 +37,16 @@ use model::run::Run;
 use model::secret::Sealed;
 use model::ssh_fleet::SshFleet;
 use model::time::Timestamp;
+use model::topology::Topology;
 use model::trigger::Trigger;
 use model::volume::Volume;
 use node::Node;
 use priority_totals::PriorityTotals;
+use restore_wait::RestoreWait;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use user_jobs::UserJobs;
 
 /// The priority of the first job under `priority/basic`; each later one has one less.
 pub const FIRST_PRIORITY: u64 = 4_294_901_760;
@@ -80,6 +86,9 @@ pub struct State {
     /// How each of them joined; see [`JoinRecord`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub joins: BTreeMap<String, JoinRecord>,
+    /// Joins of the last minutes, by the digest of their certificate requests.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub recent_joins: BTreeMap<String, RecentJoin>,
     /// Nodes that may join once more, until then.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub rejoins: BTreeMap<String, Timestamp>,
@@ -111,6 +120,9 @@ pub struct State {
     /// When the state was last restored from a backup, or the loss of the journal's end was settled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restored: Option<Timestamp>,
+    /// Nodes that jobs of before that wait for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore_wait: Option<RestoreWait>,
     pub next_priority: u64,
     #[serde(default, rename = "spending")]
     pub charged_usage: ChargedUsage,
@@ -123,6 +135,9 @@ pub struct State {
     /// Derived: jobs that wait and are not held, which the plan considers.
     #[serde(skip)]
     pub queue: BTreeSet<JobId>,
+    /// Derived: the jobs of each user.
+    #[serde(skip)]
+    pub user_jobs: UserJobs,
     /// Derived: what the jobs hold of memory and disk, by user.
     #[serde(skip)]
     pub held_bytes: HeldBytes,
@@ -144,6 +159,9 @@ pub struct State {
     /// Derived: nodes and partitions with nothing on them, for feasibility at submit.
     #[serde(skip)]
     pub(crate) hardware: Cache<Hardware>,
+    /// Derived: the switches of topology.conf with the nodes that name one themselves.
+    #[serde(skip)]
+    pub(crate) topology: Cache<Topology>,
 }
 
 impl Default for State {
@@ -168,6 +186,7 @@ impl Default for State {
             tokens: BTreeMap::new(),
             agents: BTreeMap::new(),
             joins: BTreeMap::new(),
+            recent_joins: BTreeMap::new(),
             rejoins: BTreeMap::new(),
             shut_out: BTreeSet::new(),
             user_tokens: BTreeMap::new(),
@@ -180,10 +199,12 @@ impl Default for State {
             power_counts: PowerCounts::default(),
             next_job: 1,
             restored: None,
+            restore_wait: None,
             next_priority: FIRST_PRIORITY,
             ended: BTreeSet::new(),
             active: BTreeSet::new(),
             queue: BTreeSet::new(),
+            user_jobs: UserJobs::default(),
             held_bytes: HeldBytes::default(),
             interner: Interner::default(),
             charged_usage: ChargedUsage::default(),
@@ -192,6 +213,7 @@ impl Default for State {
             fair_share_ranks: Cache::default(),
             priority_totals: Cache::default(),
             hardware: Cache::default(),
+            topology: Cache::default(),
         }
     }
 }
@@ -213,6 +235,12 @@ impl State {
         self.nodes.contains_key(name) || self.config.login_nodes.iter().any(|node| node == name)
     }
 
+    /// Whether a join file for a group of nodes covers this name.
+    pub(crate) fn fits_group_token(&self, name: &str) -> bool {
+        let mut groups = self.tokens.values().filter_map(|token| token.group.as_ref());
+        groups.any(|group| hostlist::contains(&group.pattern, name))
+    }
+
     /// Whether the holder of this certificate is the agent of this node.
     pub fn speaks_for(&self, node: &str, fingerprint: &str) -> bool {
         let is_current = self.agents.get(node).is_some_and(|known| known == fingerprint);
@@ -224,6 +252,18 @@ impl State {
     pub fn has_live_certificate(&self, node: &str, now: Timestamp) -> bool {
         let has_ended = self.joins.get(node).is_some_and(|record| record.certificate_end <= now);
         self.agents.contains_key(node) && !has_ended
+    }
+
+    /// The network between the nodes; `None` where the site describes none.
+    pub fn topology(&self) -> Option<Arc<Topology>> {
+        let configured = self.config.topology.as_ref()?;
+        Some(self.topology.get(|| {
+            configured.with_nodes(
+                self.nodes.iter().filter_map(|(name, node)| {
+                    Some((name.as_str(), node.config.topology.as_deref()?))
+                }),
+            )
+        }))
     }
 
     pub fn partition(&self, name: &str) -> Option<&Arc<Partition>> {
@@ -289,6 +329,7 @@ impl State {
         self.ended.clear();
         self.active.clear();
         self.queue.clear();
+        self.user_jobs = UserJobs::default();
         self.held_bytes = HeldBytes::default();
         for node in self.nodes.values_mut() {
             node.used = Default::default();
@@ -300,6 +341,7 @@ impl State {
             if let Some(job) = Arc::get_mut(job) {
                 job.intern(&mut self.interner);
             }
+            self.user_jobs.add(job);
             self.held_bytes.add(job);
             if let Some(ended) = job.ended() {
                 self.ended.insert((ended.end, id));

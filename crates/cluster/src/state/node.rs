@@ -6,6 +6,7 @@ use model::node::{AdminState, Architecture, NodeConfig, NodeFacts, SlotState};
 use model::node_reason::NodeReason;
 use model::power::PowerState;
 use model::time::Timestamp;
+use model::tres::{Tres, TresKind};
 use sched::view::{Availability, NodeUse};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -47,6 +48,22 @@ pub struct Node {
 }
 
 impl Node {
+    /// All that the node has, as it is counted.
+    pub fn tres(&self) -> Tres {
+        let mut tres = Tres::new();
+        tres.set(TresKind::Node, 1);
+        tres.set(TresKind::Cpu, u64::from(self.config.cpus));
+        tres.set(TresKind::Billing, u64::from(self.config.cpus));
+        tres.set(TresKind::Mem, self.config.memory.mib());
+        for gres in &self.config.gres {
+            tres.add(TresKind::gres(&gres.name, None), gres.count);
+            if let Some(kind) = &gres.kind {
+                tres.add(TresKind::gres(&gres.name, Some(kind)), gres.count);
+            }
+        }
+        tres
+    }
+
     pub fn new(config: Arc<NodeConfig>) -> Self {
         Self {
             config,

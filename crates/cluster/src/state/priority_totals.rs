@@ -4,7 +4,7 @@ use super::association_tree::AssociationTree;
 use super::node::Node;
 use model::account::Qos;
 use model::partition::Partition;
-use model::tres::{Tres, TresKind};
+use model::tres::Tres;
 use sched::order::multifactor::Scale;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,16 +41,7 @@ impl PriorityTotals {
 fn partition_tres(known: &BTreeMap<String, Node>, nodes: &[String]) -> Tres {
     let mut tres = Tres::new();
     for node in nodes.iter().filter_map(|name| known.get(name)) {
-        tres.add(TresKind::Node, 1);
-        tres.add(TresKind::Cpu, u64::from(node.config.cpus));
-        tres.add(TresKind::Billing, u64::from(node.config.cpus));
-        tres.add(TresKind::Mem, node.config.memory.mib());
-        for gres in &node.config.gres {
-            tres.add(TresKind::gres(&gres.name, None), gres.count);
-            if let Some(kind) = &gres.kind {
-                tres.add(TresKind::gres(&gres.name, Some(kind)), gres.count);
-            }
-        }
+        tres.merge(&node.tres());
     }
     tres
 }

@@ -47,6 +47,8 @@ struct ViewInputs {
     priority_totals: Arc<PriorityTotals>,
     priorities_of: Option<Timestamp>,
     nodes: Vec<String>,
+    /// Jobs of before a restore wait for nodes.
+    waits_for_nodes: bool,
 }
 
 impl ViewInputs {
@@ -61,6 +63,7 @@ impl ViewInputs {
             priority_totals: ranking.priority_totals.clone(),
             priorities_of: state.charged_usage.as_of,
             nodes: state.nodes.keys().cloned().collect(),
+            waits_for_nodes: state.restore_wait.is_some(),
         }
     }
 
@@ -74,6 +77,7 @@ impl ViewInputs {
             && Arc::ptr_eq(&self.priority_totals, &ranking.priority_totals)
             && self.priorities_of == state.charged_usage.as_of
             && self.nodes.iter().eq(state.nodes.keys())
+            && self.waits_for_nodes == state.restore_wait.is_some()
     }
 }
 

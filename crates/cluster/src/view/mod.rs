@@ -88,7 +88,7 @@ pub(crate) fn site(state: &State) -> View {
         reservations: state.reservations.values().cloned().collect(),
         licenses: state.licenses_free(),
         accounting: state.accounting(),
-        topology: state.config.topology.clone(),
+        topology: state.topology(),
         policy: policy(state),
         ..View::default()
     }
@@ -124,7 +124,7 @@ impl State {
             let view = View {
                 nodes: emptied.map(Arc::new).collect(),
                 partitions: partitions(self),
-                topology: self.config.topology.clone(),
+                topology: self.topology(),
                 policy: policy(self),
                 ..View::default()
             };
@@ -264,6 +264,7 @@ pub fn waiting(
     };
     let asked = state.known_partition_indices(&job.spec.request().partitions)?;
     let (partitions, closed) = open_partitions(state, job, asked);
+    let unreported = state.may_run_unknown(job.id).then_some(Reason::RestoredNodesAwaited);
     let priorities = ranking.priorities(job, &partitions, now);
     let first = partitions.first().map(|at| state.partitions[*at as usize].name.as_str());
     let (awaits, awaits_any) = match dependency_state {
@@ -286,7 +287,7 @@ pub fn waiting(
         account: job.account.to_string(),
         qos: job.qos.to_string(),
         association: ranking.association(job, first),
-        fixed_reason: job.fixed_reason.as_deref().cloned().or(closed),
+        fixed_reason: job.fixed_reason.as_deref().cloned().or(unreported).or(closed),
         awaits,
         awaits_any,
         het: job.het,

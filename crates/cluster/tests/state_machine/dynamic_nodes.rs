@@ -3,12 +3,16 @@
 use crate::job_builder::{Ask, alice, ask, root};
 use crate::testbed::{World, config, node, world_with};
 use cluster::command::JoinAttempt;
-use cluster::{ClusterConfig, Command};
+use cluster::{ClusterConfig, Command, Reply};
+use model::amount::Bytes;
 use model::change::NodeChange;
+use model::dynamic_node::FutureMachine;
 use model::node::{AdminState, NodeConfig, SlotState};
 use model::partition::{DynamicMembers, Partition};
 use model::power::PowerState;
 use model::reason::Refusal;
+use model::topology::{Switch, Topology};
+use std::sync::Arc;
 use std::time::Duration;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -24,19 +28,26 @@ fn open(config: &mut ClusterConfig) {
 }
 
 fn join(w: &mut World, node: &str, dynamic: bool) -> Result<(), String> {
+    let number = w.state.joins.len();
     let attempt = JoinAttempt {
         hash: "group000".into(),
         fingerprint: format!("certificate of {node}"),
+        request: format!("request {number} of {node}"),
         certificate_end: w.now + DAY,
         node: Some(node.into()),
         dynamic,
+        future: None,
     };
     w.try_as(root(), Command::UseToken(attempt)).map(drop).map_err(|why| why.to_string())
 }
 
 fn issue(w: &mut World, pattern: &str) -> Result<(), Refusal> {
+    issue_as(w, pattern, true)
+}
+
+fn issue_as(w: &mut World, pattern: &str, dynamic: bool) -> Result<(), Refusal> {
     let (hash, pattern, expires) = ("group000".into(), pattern.to_owned(), w.now + DAY);
-    let command = Command::IssueGroupToken { hash, pattern, count: Some(99), expires };
+    let command = Command::IssueGroupToken { hash, pattern, count: Some(99), dynamic, expires };
     w.try_as(root(), command).map(drop)
 }
 
@@ -91,7 +102,7 @@ fn node_joins_that_no_file_names_and_is_in_the_partitions_that_take_it_in() {
 }
 
 #[test]
-fn administrators_changes_of_a_dynamic_node_stay_until_its_agent_says_something_else() {
+fn administrators_changes_of_a_dynamic_node_stay_whatever_its_agent_says() {
     let mut w = world_with(1, open);
     issue(&mut w, "d[1-9]").expect("a token");
     join(&mut w, "d1", true).expect("it joins");
@@ -116,7 +127,46 @@ fn administrators_changes_of_a_dynamic_node_stay_until_its_agent_says_something_
     w.end(busy, 0);
     says(&mut w, &smaller);
     assert_eq!(w.state.nodes["d1"].config.cpus, 2);
-    assert!(members(&w, "fast").is_empty());
+    let another = NodeConfig { features: vec!["slow".into()], weight: 3, ..smaller };
+    says(&mut w, &another);
+    w.restart();
+    assert_eq!((members(&w, "fast"), w.state.nodes["d1"].config.weight), (vec!["d1"], 7));
+    assert_eq!(w.state.nodes["d1"].config.features, ["fast"]);
+}
+
+#[test]
+fn join_file_makes_nodes_only_if_it_was_made_for_that() {
+    let mut w = world_with(1, open);
+    let said = issue_as(&mut w, "d[1-9]", false).expect_err("no node of the configuration");
+    assert!(said.to_string().contains("--dynamic"), "{said}");
+    issue_as(&mut w, "d[1-9],n1", false).expect("a token for nodes of the configuration");
+    refused(join(&mut w, "d1", true), "sluice token node --dynamic");
+    assert!(w.state.dynamic_nodes.is_empty());
+    w.run(Command::CreateNodes(vec![node("d1")]));
+    join(&mut w, "d1", true).expect("a node that an administrator created");
+    let mut full = world_with(3, open);
+    let said = issue(&mut full, "d[1-9]").expect_err("no room");
+    assert!(said.to_string().contains("MaxNodeCount is 3"), "{said}");
+}
+
+#[test]
+fn removed_machine_stays_out_when_its_node_is_deleted() {
+    let mut w = world_with(1, open);
+    issue(&mut w, "d[1-9]").expect("a token");
+    join(&mut w, "d1", true).expect("it joins");
+    w.run(Command::RemoveAgent { node: "d1".into() });
+    delete(&mut w, "d1").expect("nothing is on it");
+    refused(join(&mut w, "d1", true), "was removed");
+    let mut again = config(&["n1"]);
+    open(&mut again);
+    again.parameters.kill_wait_s += 1;
+    w.run(Command::Configure(Box::new(again)));
+    w.restart();
+    refused(join(&mut w, "d1", true), "sluice node rejoin d1");
+    w.run(Command::RejoinNode { node: "d1".into() });
+    join(&mut w, "d1", true).expect("by an administrator's word");
+    delete(&mut w, "d1").expect("nothing is on it");
+    join(&mut w, "d1", true).expect("a node that was deleted alone comes back");
 }
 
 #[test]
@@ -180,4 +230,78 @@ fn created_node_is_powered_down_in_a_cloud_and_out_of_service_until_its_agent_co
     // It stays as it was created: its agent only comes.
     says(&mut w, &NodeConfig { cpus: 2, ..node("d2") });
     assert_eq!((w.state.nodes["d2"].admin, w.state.nodes["d2"].config.cpus), (None, 8));
+}
+
+#[test]
+fn dynamic_node_is_on_the_switch_that_it_names() {
+    let switch = |name: &str, nodes: &[&str], switches: &[&str]| Switch {
+        name: name.into(),
+        nodes: nodes.iter().map(|node| (*node).to_owned()).collect(),
+        switches: switches.iter().map(|name| (*name).to_owned()).collect(),
+        ..Switch::default()
+    };
+    let switches = vec![switch("s1", &["n1"], &[]), switch("top", &[], &["s1"])];
+    let mut w = world_with(1, |config| {
+        open(config);
+        config.topology = Some(Arc::new(Topology { switches, ..Topology::default() }));
+    });
+    let on = |name: &str, switch: &str| NodeConfig { topology: Some(switch.into()), ..node(name) };
+    let create = |w: &mut World, node: NodeConfig| {
+        let created = w.try_as(root(), Command::CreateNodes(vec![node]));
+        created.map(drop).map_err(|why| why.to_string())
+    };
+    for wrong in ["s9", "top"] {
+        refused(create(&mut w, on("d1", wrong)), "a switch or block of topology.conf");
+    }
+    let address = |w: &World, node: &str| w.state.topology().expect("a topology").address(node).0;
+    assert_eq!(address(&w, "d1"), "d1");
+    create(&mut w, on("d1", "s1")).expect("created");
+    assert_eq!((address(&w, "d1"), address(&w, "n1")), ("top.s1.d1".into(), "top.s1.n1".into()));
+    let view = cluster::view::view(&w.state, w.now);
+    assert_eq!(view.topology, w.state.topology(), "the scheduler is shown the same");
+
+    // What an agent says of a switch that is not there is passed over: its node is on none.
+    issue(&mut w, "d[1-9]").expect("a token");
+    join(&mut w, "d2", true).expect("brought");
+    says(&mut w, &on("d2", "s9"));
+    assert_eq!(address(&w, "d2"), "d2");
+    says(&mut w, &on("d2", "s1"));
+    assert_eq!(address(&w, "d2"), "top.s1.d2");
+    delete(&mut w, "d1").expect("deleted");
+    assert_eq!(address(&w, "d1"), "d1");
+}
+
+#[test]
+fn machine_becomes_the_first_future_node_that_it_is_like() {
+    let mut w = world_with(1, open);
+    let future = |name: &str, cpus| NodeConfig {
+        initial: Some(AdminState::Future),
+        ..NodeConfig::plain(name, cpus, Bytes::from_gib(1))
+    };
+    w.run(Command::CreateNodes(vec![future("f1", 64), future("f2", 8)]));
+    issue(&mut w, "f[1-9]").expect("a token");
+    let become_one = |w: &mut World, fingerprint: &str| {
+        let machine = FutureMachine { detected: node("host7"), feature: None };
+        let attempt = JoinAttempt {
+            hash: "group000".into(),
+            fingerprint: fingerprint.into(),
+            request: fingerprint.into(),
+            certificate_end: w.now + DAY,
+            node: Some("host7".into()),
+            dynamic: false,
+            future: Some(Box::new(machine)),
+        };
+        w.try_as(root(), Command::UseToken(attempt)).map_err(|why| why.to_string())
+    };
+    match become_one(&mut w, "first") {
+        Ok(Reply::TokenNodes(nodes)) => assert_eq!(nodes, ["f2"], "f1 has other processors"),
+        other => panic!("{other:?}"),
+    }
+    assert!(w.state.speaks_for("f2", "first"));
+    w.hello("f2", &[]);
+    assert_eq!((w.state.nodes["f2"].slot, w.state.nodes["f2"].admin), (SlotState::Up, None));
+    refused(
+        become_one(&mut w, "second").map(drop),
+        "no FUTURE node of f[1-9] is like this machine",
+    );
 }

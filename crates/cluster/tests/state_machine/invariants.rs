@@ -156,6 +156,13 @@ fn derived_sets_match_the_jobs(state: &State) {
     let active: BTreeSet<JobId> =
         state.jobs.values().filter(|j| j.attempt().is_some()).map(|j| j.id).collect();
     assert_eq!(state.active, active, "the active jobs");
+    let mut of_users: BTreeMap<&str, Vec<JobId>> = BTreeMap::new();
+    for job in state.jobs.values() {
+        of_users.entry(job.spec.owner.name.as_str()).or_default().push(job.id);
+    }
+    for (user, jobs) in of_users {
+        assert_eq!(state.user_jobs.of([user]), jobs, "the jobs of {user}");
+    }
 }
 
 fn queue_holds_the_jobs_that_wait(state: &State) {

@@ -68,6 +68,7 @@ pub fn ask() -> Ask {
         ends_with_first_node: false,
         limit_s: None,
         stop_s: None,
+        login_environment: None,
         registry_auth: None,
         workspace: None,
         git_credentials: None,

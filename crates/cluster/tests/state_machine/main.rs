@@ -22,6 +22,7 @@ mod random_history;
 mod random_moves;
 mod requeue;
 mod reservations;
+mod restore;
 mod room;
 mod secrets;
 mod steps;

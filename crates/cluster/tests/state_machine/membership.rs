@@ -12,16 +12,19 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 fn issue(w: &mut World, pattern: &str, count: Option<u32>) -> Result<(), Refusal> {
     let expires = w.now + DAY;
     let (hash, pattern) = ("group000".into(), pattern.to_owned());
-    w.try_as(root(), Command::IssueGroupToken { hash, pattern, count, expires }).map(|_| ())
+    let command = Command::IssueGroupToken { hash, pattern, count, dynamic: false, expires };
+    w.try_as(root(), command).map(|_| ())
 }
 
 fn join(w: &mut World, node: &str, fingerprint: &str) -> Result<(), String> {
     let attempt = JoinAttempt {
         hash: "group000".into(),
         fingerprint: fingerprint.into(),
+        request: format!("request of {fingerprint}"),
         certificate_end: w.now + DAY * 10,
         node: Some(node.into()),
         dynamic: false,
+        future: None,
     };
     w.try_as(root(), Command::UseToken(attempt)).map(|_| ()).map_err(|why| why.to_string())
 }
@@ -94,9 +97,11 @@ fn node_that_joins_again_or_is_removed_leaves_no_certificate_behind() {
     let own = JoinAttempt {
         hash: "own".into(),
         fingerprint: "sixth".into(),
+        request: "request of sixth".into(),
         certificate_end: expires,
         node: None,
         dynamic: false,
+        future: None,
     };
     w.run(Command::UseToken(own));
     assert!(w.state.speaks_for("n1", "sixth"), "a file for it alone is such a word");
@@ -126,4 +131,65 @@ fn ended_certificate_makes_room_for_a_join() {
     assert!(!w.state.has_live_certificate("n1", w.now));
     issue(&mut w, "n1", Some(2)).expect("a token");
     join(&mut w, "n1", "second").expect("the one before has ended");
+}
+
+/// An agent asks with this certificate request, and would be given this certificate.
+fn ask(
+    w: &mut World,
+    hash: &str,
+    node: Option<&str>,
+    request: &str,
+    fingerprint: &str,
+) -> Result<(), String> {
+    let attempt = JoinAttempt {
+        hash: hash.into(),
+        fingerprint: fingerprint.into(),
+        request: request.into(),
+        certificate_end: w.now + DAY * 10,
+        node: node.map(str::to_owned),
+        dynamic: false,
+        future: None,
+    };
+    w.try_as(root(), Command::UseToken(attempt)).map(|_| ()).map_err(|why| why.to_string())
+}
+
+#[test]
+fn join_whose_answer_was_lost_is_asked_for_again_by_the_same_key_alone_and_for_a_short_time() {
+    let mut w = world(2);
+    let (nodes, expires) = (vec!["n1".to_owned()], w.now + DAY);
+    w.run(Command::IssueToken { hash: "own".into(), nodes, expires });
+    ask(&mut w, "own", None, "mine", "first").expect("joined");
+    w.restart();
+    refused(ask(&mut w, "own", None, "another's", "theirs"), "the join token is wrong, was used");
+    refused(ask(&mut w, "guessed", None, "mine", "theirs"), "the join token is wrong");
+    ask(&mut w, "own", None, "mine", "second").expect("the same request");
+    assert!(w.state.speaks_for("n1", "second") && !w.state.speaks_for("n1", "first"));
+    for again in 1..10 {
+        ask(&mut w, "own", None, "mine", &format!("again {again}")).expect("a few times");
+    }
+    refused(ask(&mut w, "own", None, "mine", "too often"), "was used");
+
+    issue(&mut w, "n[1-2]", None).expect("a token");
+    ask(&mut w, "group000", Some("n2"), "of two", "a").expect("joined");
+    refused(ask(&mut w, "group000", Some("n2"), "another's", "b"), "has joined already");
+    refused(ask(&mut w, "group000", Some("n1"), "of two", "b"), "has joined already");
+    ask(&mut w, "group000", Some("n2"), "of two", "b").expect("the same request");
+    let used = |w: &World| w.state.tokens["group000"].group.as_ref().map(|group| group.used);
+    assert_eq!(used(&w), Some(1), "it has spent one join");
+    w.now = w.now + Duration::from_secs(600);
+    refused(ask(&mut w, "group000", Some("n2"), "of two", "c"), "has joined already");
+    assert!(w.state.speaks_for("n2", "b"));
+}
+
+#[test]
+fn join_is_not_repeated_for_a_node_that_was_removed_or_with_a_token_that_was_revoked() {
+    let mut w = world(2);
+    issue(&mut w, "n[1-2]", Some(9)).expect("a token");
+    ask(&mut w, "group000", Some("n1"), "of one", "a").expect("joined");
+    w.run(Command::RemoveAgent { node: "n1".into() });
+    refused(ask(&mut w, "group000", Some("n1"), "of one", "b"), "was removed");
+    ask(&mut w, "group000", Some("n2"), "of two", "c").expect("joined");
+    w.run(Command::RevokeToken { name: "join-group000".into(), user: None });
+    refused(ask(&mut w, "group000", Some("n2"), "of two", "d"), "the join token is wrong");
+    assert!(w.state.speaks_for("n2", "c"));
 }

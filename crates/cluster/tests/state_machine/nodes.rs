@@ -1,16 +1,18 @@
 //! Nodes that fall silent, fail, come back with what was given up, are drained, and leave the file.
 
 use crate::job_builder::ask;
-use crate::testbed::{config, ended, world, world_with};
-use cluster::Command;
+use crate::testbed::{World, config, ended, world, world_with};
 use cluster::command::AttemptReport;
+use cluster::{ClusterConfig, Command};
 use model::amount::Bytes;
 use model::change::NodeChange;
 use model::health::HealthSource;
 use model::node::{AdminState, SlotState};
 use model::node_reason::{NodeCause, ReasonAuthor};
-use model::run::JobState;
+use model::partition::Partition;
+use model::run::{Hold, JobState};
 use sched::view::Availability;
+use std::collections::BTreeSet;
 
 fn maintenance() -> String {
     "maintenance".into()
@@ -148,6 +150,34 @@ fn node_that_leaves_the_configuration_finishes_its_jobs_first() {
     w.report("n2", attempt, ended(0));
     assert_eq!(w.is(attempt.job), JobState::Completed);
     assert!(!w.state.nodes.contains_key("n2"));
+}
+
+#[test]
+fn configuration_tells_which_nodes_and_partitions_it_drops_from_jobs() {
+    let with = |nodes: &[&str], partitions: &[&str]| {
+        let mut config = config(nodes);
+        let over =
+            |name: &&str| Partition::over(name, nodes.iter().map(|n| n.to_string()).collect());
+        config.partitions.extend(partitions.iter().map(over));
+        config
+    };
+    let mut w = world_with(3, |c| *c = with(&["n1", "n2", "n3"], &["debug", "short"]));
+    let told = |w: &World, config: ClusterConfig| {
+        let dropped = w.state.dropped_by(&config);
+        assert_eq!(dropped.is_empty(), dropped.nodes.is_empty() && dropped.partitions.is_empty());
+        let list = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(" ");
+        (list(&dropped.nodes), list(&dropped.partitions))
+    };
+    let said = |nodes: &str, partitions: &str| (nodes.to_owned(), partitions.to_owned());
+    assert_eq!(told(&w, config(&["n1"])), said("", ""), "nobody is on what it drops");
+    let runs = w.started(ask().on("n2"));
+    w.submit(ask().held(Hold::User).asking(|r| r.partitions = vec!["debug".into()]));
+    let two = vec!["main".to_owned(), "short".to_owned()];
+    w.submit(ask().held(Hold::User).asking(|r| r.partitions = two));
+    assert_eq!(told(&w, config(&["n1"])), said("n2", "debug"), "who may run in main waits for it");
+    assert_eq!(told(&w, with(&["n1", "n2"], &["debug"])), said("", ""));
+    w.report("n2", runs, ended(0));
+    assert_eq!(told(&w, with(&["n1"], &["debug"])), said("", ""), "its job has ended");
 }
 
 #[test]

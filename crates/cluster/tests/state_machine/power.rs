@@ -440,9 +440,11 @@ fn reboot_of_a_node_waits_for_the_others_of_its_machine_and_takes_them_along() {
         w.run(Command::UseToken(cluster::command::JoinAttempt {
             hash: hash.into(),
             fingerprint: format!("machine {hash}"),
+            request: format!("request {hash}"),
             certificate_end: expires,
             node: None,
             dynamic: false,
+            future: None,
         }));
     }
     let job = w.started(ask().on("n2")).job;

@@ -6,7 +6,7 @@ use cluster::Command;
 use model::account::{Account, Association, Qos};
 use model::change::{JobChange, JobField, JobRef};
 use model::container::Container;
-use model::partition::PartitionState;
+use model::partition::{Access, Partition, PartitionState};
 use model::reason::Refusal;
 use model::request::{Sharing, WaitPolicy};
 use model::run::{Hold, JobState};
@@ -16,7 +16,7 @@ use std::time::Duration;
 #[test]
 fn refused_submit_uses_no_id_and_leaves_no_record() {
     type Row = (fn(Ask) -> Ask, fn(&Refusal) -> bool);
-    let table: [Row; 9] = [
+    let table: [Row; 8] = [
         (|a| a.cpus(9), |r| matches!(r, Refusal::NodeConfiguration(_))),
         (|a| a.gpus(3), |r| matches!(r, Refusal::NodeConfiguration(_))),
         (|a| a.on("n9"), |r| matches!(r, Refusal::UnknownNode(_))),
@@ -24,7 +24,6 @@ fn refused_submit_uses_no_id_and_leaves_no_record() {
             |a| a.asking(|r| r.partitions = vec!["nope".into()]),
             |r| matches!(r, Refusal::UnknownPartition(_)),
         ),
-        (|a| a.with(|s| s.qos = Some("nope".into())), |r| matches!(r, Refusal::InvalidQos(_))),
         (|a| a.after("afterok:1"), |r| *r == Refusal::InvalidDependency),
         (
             |a| a.asking(|r| r.reservation = Some("nope".into())),
@@ -44,6 +43,16 @@ fn refused_submit_uses_no_id_and_leaves_no_record() {
     }
     assert!(w.state == before);
     assert_eq!(w.submit(ask()).0, 1);
+}
+
+#[test]
+fn unknown_qos_is_refused_only_where_something_is_enforced() {
+    let nope = || ask().with(|s| s.qos = Some("nope".into()));
+    let mut w = world(1);
+    let job = w.submit(nope());
+    assert_eq!(&*w.job(job).qos, "normal");
+    let mut w = world_with(1, |config| config.parameters.enforce_associations = true);
+    assert_eq!(w.try_submit(nope().of(root())), Err(Refusal::InvalidQos("nope".into())));
 }
 
 #[test]
@@ -187,4 +196,38 @@ fn privileged_containers_and_docker_daemons_each_take_the_sites_consent() {
         assert!(refused.to_string().contains("privileged = true"), "{refused}");
         free.try_submit(contained(privileged, docker)).expect("consent");
     }
+}
+
+/// The default first; what is closed to its owner, hidden, drained or asks for a reservation is not among them, and what has no
+/// further node neither.
+#[test]
+fn run_that_names_no_partition_may_use_all_that_admit_it() {
+    let w = world_with(9, |config| {
+        config.partitions[0].nodes = vec!["n9".into()];
+        let mut node = 0;
+        let mut over = |name: &str| {
+            node += 1;
+            Partition::over(name, vec![format!("n{node}")])
+        };
+        let debug = Partition::over("debug", vec!["n9".into()]);
+        let mut hidden = over("hidden");
+        hidden.hidden = true;
+        let mut rooted = over("rooted");
+        rooted.root_only = true;
+        let mut reserved = over("reserved");
+        reserved.require_reservation = true;
+        let mut drained = over("drained");
+        drained.state = PartitionState::Drain;
+        let mut of_others = over("of-others");
+        of_others.allow_groups = Access::Only(vec!["bob".into()]);
+        let mut other_qos = over("other-qos");
+        other_qos.allow_qos = Access::Only(vec!["high".into()]);
+        let before = [debug, over("gpu"), hidden, rooted, reserved, drained, of_others, other_qos];
+        config.partitions.splice(0..0, before);
+    });
+    assert_eq!(w.state.partitions_for(&ask().task().0.spec), ["main", "gpu"]);
+    assert_eq!(
+        w.state.partitions_for(&ask().task().of(bob()).0.spec),
+        ["main", "gpu", "of-others"]
+    );
 }

@@ -1,12 +1,12 @@
 //! Decisions of the clock alone: deadlines, wait policies, time limits, and the purge of old records.
 
-use crate::job_builder::{alice, ask};
+use crate::job_builder::{Ask, alice, ask};
 use crate::testbed::{START, World, ended, world};
 use cluster::Command;
 use model::change::{JobChange, JobField, JobRef};
 use model::reason::Refusal;
 use model::request::WaitPolicy;
-use model::run::{JobState, Outcome};
+use model::run::{Hold, JobState, Outcome};
 use model::time::{TimeLimit, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +29,37 @@ fn job_whose_wait_is_over_ends_with_no_capacity() {
     for id in [job, array] {
         assert_eq!(w.job(id).ended().map(|e| e.outcome), Some(Outcome::NoCapacity));
     }
+}
+
+/// Its minute begins when its parent has ended.
+#[test]
+fn wait_for_another_job_is_no_wait_for_capacity() {
+    let mut w = world(1);
+    let until = |ask: Ask| ask.asking(|r| r.wait_policy = WaitPolicy::Until(after(60)));
+    let parent = w.started(ask().cpus(8)).job;
+    let child = w.submit(until(ask().after(&format!("afterany:{parent}"))));
+    w.pass(600);
+    assert_eq!(w.is(child), JobState::Pending);
+    w.end(parent, 0);
+    w.pass(59);
+    assert_eq!(w.is(child), JobState::Pending, "its parent ended just now");
+    w.pass(1);
+    assert_eq!(w.job(child).ended().map(|e| e.outcome), Some(Outcome::NoCapacity));
+}
+
+#[test]
+fn hold_and_the_throttle_of_an_array_are_no_wait_for_capacity() {
+    let mut w = world(1);
+    let until = |ask: Ask| ask.asking(|r| r.wait_policy = WaitPolicy::Until(after(60)));
+    let held = w.submit(until(ask()));
+    w.change(held, JobChange::Hold { by: Hold::Admin }).expect("root may");
+    let array = w.submit(until(ask().array("0-3%1")));
+    assert_eq!(w.plan().len(), 1, "one task");
+    w.pass(600);
+    assert_eq!((w.is(held), w.is(array)), (JobState::Pending, JobState::Pending));
+    w.change(held, JobChange::Release).expect("root may");
+    w.tick();
+    assert_eq!(w.is(held), JobState::Pending, "the hold was longer than its minute");
 }
 
 #[test]

@@ -202,8 +202,10 @@ pub fn spend(hash: &str, fingerprint: &str) -> Command {
     Command::UseToken(JoinAttempt {
         hash: hash.into(),
         fingerprint: fingerprint.into(),
+        request: format!("request of {fingerprint}"),
         certificate_end: Timestamp(i64::MAX),
         node: None,
         dynamic: false,
+        future: None,
     })
 }

@@ -196,9 +196,7 @@ fn is_said(value: &Value) -> bool {
 }
 
 fn property<'a>(top: &Field<'a>, name: &str) -> Option<Field<'a>> {
-    let entries = top.entries("").ok()?;
-    let found = entries.into_iter().find(|(key, ..)| *key == name).map(|(_, _, field)| field);
-    found.filter(|field| !field.is_nothing())
+    top.child(name).filter(|field| !field.is_nothing())
 }
 
 fn refused(top: &Field<'_>, name: &str, why: String) -> Fault {

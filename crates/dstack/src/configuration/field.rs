@@ -188,6 +188,13 @@ impl<'a> Field<'a> {
         items.iter().map(|item| item.text("text").map(str::to_owned)).collect()
     }
 
+    /// The value of this key; `None` where the mapping has none, and of what is no mapping.
+    pub fn child(&self, key: &str) -> Option<Field<'a>> {
+        let Value::Map(entries) = &self.node.value else { return None };
+        let entry = entries.iter().find(|entry| entry.key == key)?;
+        Some(Field { node: &entry.value, name: self.child_name(key) })
+    }
+
     /// The mapping's own keys with their values, whatever the keys are.
     pub fn entries(&self, expected: &str) -> Result<Vec<(&'a str, Position, Field<'a>)>, Fault> {
         let Value::Map(entries) = &self.node.value else {

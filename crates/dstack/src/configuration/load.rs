@@ -230,7 +230,7 @@ fn read(document: &Node, reading: &mut Reading, profile: Option<&Value>) -> Resu
         Type::Fleet => {
             check::fleet(&top, &value, reading);
             if value.get("ssh_config").is_null() {
-                refuse_type(&top, CLOUD_FLEET, reading)?;
+                refuse_type(&top, CLOUD_FLEET, reading);
             }
         }
         Type::Gateway | Type::Volume | Type::Preset => {}
@@ -254,8 +254,7 @@ fn read(document: &Node, reading: &mut Reading, profile: Option<&Value>) -> Resu
 }
 
 fn type_of(top: &Field<'_>, reading: &mut Reading) -> Result<Type, Fault> {
-    let entries = top.entries("")?;
-    let Some((_, _, field)) = entries.into_iter().find(|(key, ..)| *key == "type") else {
+    let Some(field) = top.child("type") else {
         let (property, expected) = ("type".into(), "`type: task`");
         return Err(top.fault(Problem::Missing { property, expected }));
     };
@@ -272,12 +271,10 @@ fn type_of(top: &Field<'_>, reading: &mut Reading) -> Result<Type, Fault> {
 }
 
 /// Refuses what is not available of a type that is.
-fn refuse_type(top: &Field<'_>, why: &'static str, reading: &mut Reading) -> Result<(), Fault> {
-    let entries = top.entries("")?;
-    if let Some((_, _, field)) = entries.into_iter().find(|(key, ..)| *key == "type") {
+fn refuse_type(top: &Field<'_>, why: &'static str, reading: &mut Reading) {
+    if let Some(field) = top.child("type") {
         reading.refuse(&field, why);
     }
-    Ok(())
 }
 
 fn table(kind: Type, top: &Field<'_>) -> Result<&'static Table, Fault> {
@@ -288,9 +285,7 @@ fn table(kind: Type, top: &Field<'_>) -> Result<&'static Table, Fault> {
         Type::Fleet => &FLEET,
         Type::Gateway | Type::Preset => &GATEWAY,
         Type::Volume => {
-            let entries = top.entries("")?;
-            let Some((_, _, backend)) = entries.into_iter().find(|(key, ..)| *key == "backend")
-            else {
+            let Some(backend) = top.child("backend") else {
                 let expected = "the volume's backend, such as aws";
                 return Err(top.fault(Problem::Missing { property: "backend".into(), expected }));
             };

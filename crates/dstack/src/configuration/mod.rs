@@ -23,3 +23,4 @@ pub(crate) mod tree;
 pub mod value;
 
 pub use load::{Configuration, Loaded, default_profile, from_json, parse, parse_profiles};
+pub use shape::run::DEPENDENCIES;

@@ -79,8 +79,11 @@ pub fn partial_mapping(
     table: &'static Table,
     reading: &mut Reading,
 ) -> Result<Value, Fault> {
+    if !field.is_map() {
+        return Err(field.invalid(expected(table)));
+    }
     let mut found: Vec<(&str, Value)> = Vec::new();
-    for (key, position, field) in field.entries(&expected(table))? {
+    for (key, position, field) in field.entries("")? {
         let Some(property) = table.find(key) else {
             match reading.source {
                 Source::Yaml => {

@@ -99,6 +99,7 @@ pub(super) fn launch(
         ends_with_first_node: task.stop_criteria == StopCriteria::MasterDone,
         limit_s: task.max_duration.and_then(|length| u32::try_from(length.as_secs()).ok()),
         stop_s: task.stop_duration.map(stop_s),
+        login_environment: None,
         unattended: false,
         append_output: false,
         umask: submitter.umask,

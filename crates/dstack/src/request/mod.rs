@@ -2,21 +2,24 @@
 //!
 //! Nothing here looks at the machine: the caller, its folder and its environment come in with the [`Submitter`].
 
+mod dependency;
 mod instances;
 mod launch;
 mod resources;
 mod update;
 
+pub use dependency::{NamedRun, resolve_dependencies};
 pub use instances::{KnownInstances, resolve_instances};
 pub use update::{is_same_run, update_in_place};
 
 use crate::configuration::fault::Fault;
 use crate::configuration::task::{FileMapping, NodeGroup, Task};
 use crate::name;
+use crate::status::RunStatus;
+use dependency::dependency;
 use launch::{environment, launch, registry_auth, script, workspace};
 use model::array::ArraySpec;
 use model::cron::Schedule;
-use model::dependency::Dependency;
 use model::grammar::GrammarError;
 use model::partition::Partition;
 use model::principal::{Principal, Role};
@@ -61,6 +64,8 @@ pub enum RequestError {
     OtherProject { project: String, name: String },
     #[error("`depends_on`: run {0} does not exist")]
     NoSuchRun(String),
+    #[error("`depends_on`: {term} can never be met: the run is {status}")]
+    NeverMet { term: String, status: RunStatus },
     #[error("`instances`: there is no instance {0}")]
     NoSuchInstance(String),
     #[error("`schedule`: {0}: no day of the calendar matches")]
@@ -152,36 +157,6 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
     Ok(Draft { submission, notices: notices(task) })
 }
 
-/// Puts the numbers of jobs in place of the names that the task depends on.
-pub fn resolve_dependencies(
-    task: &mut Task,
-    job_of: impl Fn(&str) -> Option<u32>,
-) -> Result<(), RequestError> {
-    for term in &mut task.depends_on {
-        let Some((kind, run)) = term.split_once(':') else { continue };
-        if run.parse::<u32>().is_err() {
-            let job = job_of(run).ok_or_else(|| RequestError::NoSuchRun(run.to_owned()))?;
-            *term = format!("{kind}:{job}");
-        }
-    }
-    Ok(())
-}
-
-/// All that the task depends on, by the numbers of jobs.
-fn dependency(task: &Task) -> Result<Option<Box<Dependency>>, RequestError> {
-    let name = |term: &String| {
-        let run = term.split_once(':').map_or(term.as_str(), |(_, run)| run);
-        run.parse::<u32>().is_err().then(|| run.to_owned())
-    };
-    if let Some(name) = task.depends_on.iter().find_map(name) {
-        return Err(RequestError::NoSuchRun(name));
-    }
-    match &task.depends_on[..] {
-        [] => Ok(None),
-        terms => Ok(Some(Box::new(Dependency::parse(&terms.join(","))?))),
-    }
-}
-
 /// The indices; the cluster's own limit is checked at submit.
 fn array(task: &Task) -> Result<Option<ArraySpec>, RequestError> {
     let spec = task.array.as_deref().map(|text| ArraySpec::parse(text, u32::MAX));
@@ -259,14 +234,14 @@ fn specs(submission: &mut Submission) -> impl Iterator<Item = &mut JobSpec> {
 
 impl Draft {
     /// `max_duration: off` is as long as the partitions let anybody run; longer would never start.
-    pub fn keep_within(&mut self, partitions: &[Partition]) {
+    pub fn keep_within<'p>(&mut self, partitions: impl Iterator<Item = &'p Partition> + Clone) {
         let all = specs(&mut self.submission);
         for Component { request } in all.flat_map(|spec| Arc::make_mut(&mut spec.components)) {
             let named = &request.partitions;
             let is_chosen = |p: &&Partition| {
                 if named.is_empty() { p.default } else { named.contains(&p.name) }
             };
-            let longest = partitions.iter().filter(is_chosen).map(|p| p.max_time).max();
+            let longest = partitions.clone().filter(is_chosen).map(|p| p.max_time).max();
             if let (Some(TimeLimit::Unlimited), Some(most @ TimeLimit::Minutes(_))) =
                 (request.time_limit, longest)
             {

@@ -4,10 +4,11 @@ use super::RequestError;
 use super::instances::{node_pool, partitions};
 use crate::configuration::resources::Resources;
 use crate::configuration::task::{NodeGroup, Task};
+use crate::effective::vendor_of;
+use model::gpu::parse_vendor;
 use model::price::Price;
 use model::range::Range;
 use model::request::{DeviceMake, Grant, GresRequest, Memory, Per, Request, Sharing, WaitPolicy};
-use model::run::Retry;
 use model::time::{TimeLimit, Timestamp};
 use std::time::Duration;
 
@@ -48,12 +49,12 @@ fn request(
         cpus_per_task: one_or_more(&resources.cpu.count),
         cpus_per_task_given: true,
         memory: Memory::PerNode(resources.memory),
-        gres: gpus(resources).into_iter().collect(),
+        gres: gpus(task, resources).into_iter().collect(),
         disk: resources.disk_given.then_some(resources.disk.min),
         architecture: resources.cpu.architecture,
         price_max: task.profile.max_price.map(Price::at_most),
         time_limit: Some(time_limit(task.max_duration)),
-        wait_policy: wait_policy(task.retry.as_ref(), now),
+        wait_policy: wait_policy(task, now),
         grant: Grant::Offer,
         one_switch: is_multi_node,
         ..Request::default()
@@ -66,9 +67,13 @@ fn one_or_more(count: &Range<u32>) -> Range<u32> {
     Range { min, max: count.max.map(|max| max.max(min)) }
 }
 
-/// Returns `None` when the request's minimum is zero: such a request is satisfied without a GPU.
-fn gpus(resources: &Resources) -> Option<GresRequest> {
+/// Returns `None` when the request's minimum is zero: such a request is satisfied without a GPU. Without an image the GPUs are
+/// those of dstack's default vendor, as its plan says (`effective`); a name says more than a vendor.
+fn gpus(task: &Task, resources: &Resources) -> Option<GresRequest> {
     let gpu = resources.gpu.as_ref().filter(|gpu| gpu.count.min > 0)?;
+    let has_default =
+        task.container.image.is_none() && !task.container.docker && gpu.names.is_empty();
+    let default = || parse_vendor(vendor_of(&gpu.names)).ok().filter(|_| has_default);
     Some(GresRequest {
         per: Per::Node,
         name: "gpu".into(),
@@ -77,7 +82,10 @@ fn gpus(resources: &Resources) -> Option<GresRequest> {
         count: gpu.count.map(|count| u64::from(*count)),
         device_memory: gpu.memory,
         total_memory: gpu.total_memory,
-        make: DeviceMake { vendor: gpu.vendor, compute_capability: gpu.compute_capability },
+        make: DeviceMake {
+            vendor: gpu.vendor.or_else(default),
+            compute_capability: gpu.compute_capability,
+        },
     })
 }
 
@@ -88,11 +96,14 @@ fn time_limit(max_duration: Option<Duration>) -> TimeLimit {
     }
 }
 
-/// Without a retry on no-capacity a run starts at once or not at all.
-fn wait_policy(retry: Option<&Retry>, now: Timestamp) -> WaitPolicy {
-    match retry.filter(|retry| retry.on_no_capacity).map(|retry| retry.duration_s) {
+/// Without a retry on no-capacity a run starts at once or not at all, unless it depends on others: what is free now says nothing
+/// about the time at which those have ended.
+fn wait_policy(task: &Task, now: Timestamp) -> WaitPolicy {
+    let retry = task.retry.as_ref().filter(|retry| retry.on_no_capacity);
+    match retry.map(|retry| retry.duration_s) {
         Some(Some(secs)) => WaitPolicy::Until(now + Duration::from_secs(secs)),
         Some(None) => WaitPolicy::Forever,
+        None if !task.depends_on.is_empty() => WaitPolicy::Forever,
         None => WaitPolicy::Now,
     }
 }

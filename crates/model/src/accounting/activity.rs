@@ -54,6 +54,13 @@ pub enum ActivityTarget {
         project: String,
         name: String,
     },
+    /// The time tells it from others of its name before and after it.
+    Volume {
+        project: String,
+        name: String,
+        created: Timestamp,
+        owner: String,
+    },
     Run {
         run: RunId,
         name: String,

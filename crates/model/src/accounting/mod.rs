@@ -3,6 +3,7 @@
 
 pub mod account;
 pub mod activity;
+pub mod outage;
 pub mod preempt;
 pub mod priority;
 pub mod private_data;
@@ -11,3 +12,4 @@ pub mod qos;
 pub mod raw_usage;
 pub mod record;
 pub mod tres;
+pub mod usage_report;

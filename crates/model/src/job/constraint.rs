@@ -134,6 +134,11 @@ fn tokens(text: &str) -> Option<Vec<Token<'_>>> {
                 tokens.push(Token::Mark(c));
                 1
             }
+            // A comma is how older scripts write it.
+            ',' => {
+                tokens.push(Token::Mark('&'));
+                1
+            }
             _ => {
                 let length = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
                 tokens.push(Token::Word(rest.get(..length).filter(|word| !word.is_empty())?));
@@ -291,6 +296,8 @@ mod tests {
             ("a", "b", false),
             ("a&b", "a b", true),
             ("a&b", "a", false),
+            ("a,b", "a b", true),
+            ("a,b", "a", false),
             ("a|b", "b", true),
             ("a|b", "c", false),
             ("a|b&c", "a", false),
@@ -363,7 +370,7 @@ mod tests {
             "a*x",
             "*2",
             "a b",
-            "a,b",
+            "a,",
             "a!b",
             "[a&b]",
             "[a|b]&[c|d]",

@@ -131,20 +131,27 @@ impl Dependency {
         if all_other { other } else { DependencyState::Unfulfilled }
     }
 
-    /// squeue's `%E`: the terms that are not fulfilled, as `afterok:93(failed),after:94+1(unfulfilled)`. Empty if none is left.
+    /// squeue's `%E`: the terms that are not fulfilled, as `afterok:93(failed),after:94+1(unfulfilled)`, and `...` after `most` of
+    /// them. Empty if none is left. `look` says how a term is, and how it is written.
     pub fn display_with(
         &self,
-        mut state_of: impl FnMut(&DependencyTerm) -> DependencyState,
+        most: usize,
+        mut look: impl FnMut(&DependencyTerm) -> (DependencyState, DependencyTerm),
     ) -> String {
-        let open: Vec<String> = self
-            .terms
-            .iter()
-            .filter_map(|term| match state_of(term) {
-                DependencyState::Fulfilled => None,
-                DependencyState::Failed => Some(format!("{term}(failed)")),
-                DependencyState::Unfulfilled => Some(format!("{term}(unfulfilled)")),
-            })
-            .collect();
+        let mut open: Vec<String> = Vec::new();
+        for term in &self.terms {
+            let (state, written) = look(term);
+            let word = match state {
+                DependencyState::Fulfilled => continue,
+                DependencyState::Failed => "failed",
+                DependencyState::Unfulfilled => "unfulfilled",
+            };
+            if open.len() == most {
+                open.push("...".to_owned());
+                break;
+            }
+            open.push(format!("{written}({word})"));
+        }
         open.join(self.join.mark())
     }
 }
@@ -299,8 +306,12 @@ mod tests {
             ("afterok:93?singleton", "afterok:93(failed)?singleton(unfulfilled)"),
         ];
         for (text, shown) in table {
-            assert_eq!(parsed(text).display_with(states), shown, "{text}");
+            let look = |term: &DependencyTerm| (states(term), *term);
+            assert_eq!(parsed(text).display_with(9, look), shown, "{text}");
         }
+        let look = |term: &DependencyTerm| (states(term), *term);
+        let cut = parsed("afterok:94:95:96:97").display_with(2, look);
+        assert_eq!(cut, "afterok:95(unfulfilled),afterok:96(unfulfilled),...");
     }
 
     #[test]

@@ -82,6 +82,8 @@ pub enum Reason {
     Prolog,
     /// The job has its nodes, and they get its image.
     ImagePull,
+    /// The cluster was restored from a backup: the job may have started since, on a node that has not connected.
+    RestoredNodesAwaited,
 }
 
 impl Reason {

@@ -105,6 +105,15 @@ pub struct Component {
     pub request: Arc<Request>,
 }
 
+/// The environment that a user's own shell has on a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LoginEnvironment {
+    /// How long the shell may take.
+    pub timeout_s: u32,
+    /// The shell reads the files of a login.
+    pub login: bool,
+}
+
 /// The processes to start on the allocation: script, environment, files.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Launch {
@@ -160,6 +169,9 @@ pub struct Launch {
     /// Seconds between the signal that stops a task and the kill; none: dstack's own for a stop, else the cluster's `KillWait`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_s: Option<u32>,
+    /// The environment of the owner's login is added to the script's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub login_environment: Option<LoginEnvironment>,
     /// `salloc --no-shell`: the allocation stays although no client holds it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unattended: bool,
@@ -336,6 +348,7 @@ impl Launch {
             ends_with_first_node: false,
             limit_s: None,
             stop_s: None,
+            login_environment: None,
             unattended: false,
             arguments: Vec::new(),
             work_dir: Arc::from(""),

@@ -66,6 +66,9 @@ pub struct NodeConfig {
     /// `State=CLOUD`: there is no machine until the node is powered up.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cloud: bool,
+    /// `Topology=`: the switch or block that it is connected to, where topology.conf does not name the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology: Option<String>,
     /// No configuration file names it: see [`crate::dynamic_node`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dynamic: bool,
@@ -136,6 +139,7 @@ impl NodeConfig {
             initial: None,
             initial_reason: None,
             cloud: false,
+            topology: None,
             dynamic: false,
         }
     }

@@ -201,6 +201,26 @@ pub struct ContainerSite {
     pub ports: PortRange,
     /// Folders with vendors' files on devices (CDI); what a later one says of a device counts.
     pub cdi: Vec<String>,
+    /// The ids that users of images have on nodes.
+    #[serde(skip_serializing_if = "IdRanges::is_by_uid")]
+    pub ids: IdRanges,
+}
+
+/// Where the ids come from that users of an image have on the node, beside its root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IdRanges {
+    /// They follow from the number of the job's account.
+    #[default]
+    Uid,
+    /// The account's in the node's `/etc/subuid` and `/etc/subgid`.
+    Subuid,
+}
+
+impl IdRanges {
+    fn is_by_uid(&self) -> bool {
+        *self == Self::Uid
+    }
 }
 
 /// Whom dstack's tasks are in their containers, where they name nobody.
@@ -334,6 +354,8 @@ pub enum RuntimeKind {
     Engine(EngineKind),
     /// It runs as the job's user, with images and containers of that user's own.
     Enroot,
+    /// It runs as the job's user, from a `.sif`.
+    Apptainer,
 }
 
 impl RuntimeKind {
@@ -342,6 +364,7 @@ impl RuntimeKind {
             "docker" => RuntimeKind::Engine(EngineKind::Docker),
             "podman" => RuntimeKind::Engine(EngineKind::Podman),
             "enroot" => RuntimeKind::Enroot,
+            "apptainer" | "singularity" => RuntimeKind::Apptainer,
             _ => RuntimeKind::Oci,
         }
     }
@@ -368,6 +391,7 @@ impl Default for ContainerSite {
             addresses: AddressRange { first: Ipv4Addr::new(10, 213, 0, 0), prefix: 16 },
             ports: PortRange { first: 20_000, last: 29_999 },
             cdi: vec!["/etc/cdi".to_owned(), "/var/run/cdi".to_owned()],
+            ids: IdRanges::Uid,
         }
     }
 }

@@ -37,6 +37,26 @@ impl Topology {
         self.switches.iter().find(|switch| switch.name == name)
     }
 
+    /// Whether nodes may be connected to the switch or block of this name.
+    pub fn takes_nodes(&self, name: &str) -> bool {
+        self.switch(name).is_some_and(|switch| switch.switches.is_empty())
+    }
+
+    /// The same network with these nodes, each on the switch that it names. A node that has its place already keeps it, and one
+    /// whose switch takes no nodes has none.
+    pub fn with_nodes<'a>(&self, nodes: impl IntoIterator<Item = (&'a str, &'a str)>) -> Topology {
+        let mut topology = self.clone();
+        for (node, name) in nodes {
+            let is_placed = topology.switches.iter().any(|s| s.nodes.iter().any(|n| n == node));
+            if is_placed || !topology.takes_nodes(name) {
+                continue;
+            }
+            let switch = topology.switches.iter_mut().find(|switch| switch.name == name);
+            switch.into_iter().for_each(|switch| switch.nodes.push(node.to_owned()));
+        }
+        topology
+    }
+
     /// A switch's height above the leaves; a switch with nodes is at zero.
     pub fn level(&self, switch: &Switch) -> u32 {
         // No tree is deeper than it has switches, so a circle ends too.
@@ -116,6 +136,10 @@ mod tests {
         let mut below = tree.nodes_below(&tree.switches[2]);
         below.sort_unstable();
         assert_eq!(below, ["n1", "n2", "n3"]);
+        let more = tree.with_nodes([("d1", "s1"), ("n1", "s1"), ("d2", "top"), ("d3", "none")]);
+        assert_eq!(more.address("d1").0, "top.s1.d1");
+        assert_eq!(more.address("n1"), tree.address("n1"), "it stays where the file has it");
+        assert_eq!((more.address("d2").0, more.address("d3").0), ("d2".into(), "d3".into()));
     }
 
     #[test]

@@ -50,6 +50,24 @@ impl SlotFinder<'_, '_> {
         placement
     }
 
+    /// A placement from now on, on those of the nodes that `is_within` marks.
+    pub fn place_within(&mut self, shape: &mut Shape<'_>, is_within: &[bool]) -> Option<Placement> {
+        let scope = match shape.mode {
+            PlacementMode::Single => NeedsScope::WholeJob,
+            _ => NeedsScope::EachNode,
+        };
+        let length = shape.search_of_length(false).length;
+        let search = shape.search(scope, false, self.needs_cache, self.baseline);
+        let mut ready = search.ready_now(self.timelines, usize::MAX);
+        ready.retain(|node| is_within[*node as usize]);
+        if (ready.len() as u64) < u64::from(shape.demand.nodes_min) {
+            return None;
+        }
+        let space =
+            FreeDuring::new(self.timelines, &ready, &shape.access, self.timelines.now, length);
+        place(&shape.demand, &space, &ready)
+    }
+
     fn place_single(&mut self, shape: &mut Shape<'_>, short: bool) -> Option<Placement> {
         let length = shape.search_of_length(short).length;
         let search = shape.search(NeedsScope::WholeJob, short, self.needs_cache, self.baseline);

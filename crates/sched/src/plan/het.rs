@@ -8,17 +8,22 @@
 //!
 //! Components do not share the shapes of other jobs: a search that fails beside the other components does not fail for
 //! everybody.
+//!
+//! Components that ask for nodes below one switch, as the groups of a distributed task do, are one placement: all of them are in
+//! one partition, and below one switch, the lowest that is large enough for all.
 
 use super::Planner;
 use crate::free::backfill_slot::BackfillSlot;
 use crate::free::node_timelines::Checkpoint;
-use crate::free::shape::Shape;
+use crate::free::shape::{EmptyNodes, Shape};
 use crate::free::slot_finder::SlotFinder;
 use crate::gate;
 use crate::gate::limits::{Claimant, JobUsage};
 use crate::memo::{OrderedQueue, QueueSlot};
 use crate::order::JobInPartition;
-use crate::place::Placement;
+use crate::place::demand::Demand;
+use crate::place::{Placement, candidates, place};
+use crate::topology::Switches;
 use crate::view::View;
 use model::id::JobId;
 use model::reason::Reason;
@@ -26,7 +31,7 @@ use model::run::HetComponent;
 use model::time::TimeLimit;
 use model::tres::TresKind;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 /// The most moments that are tried for slots for all components.
@@ -94,9 +99,17 @@ impl<'a> Planner<'a> {
         if group.len() != het.size as usize {
             return Some(Reason::NotPlanned);
         }
-        let mut members: Vec<&[usize]> = group.values().map(Vec::as_slice).collect();
+        let is_together = self.view.queue[slot.entry.waiting as usize].spec.request().one_switch;
+        let partition_of = |at: &usize| self.queue.slots[*at].entry.partition;
+        let may_be = |at: &usize| !is_together || partition_of(at) == slot.entry.partition;
+        let of_partition: Vec<Vec<usize>> =
+            group.values().map(|slots| slots.iter().copied().filter(may_be).collect()).collect();
+        let mut members: Vec<&[usize]> = of_partition.iter().map(Vec::as_slice).collect();
         let own = [self.at];
         members[0] = &own;
+        if members.iter().any(|slots| slots.is_empty()) {
+            return Some(Reason::Resources);
+        }
         // The large first, because small components fit beside large ones more often than the other way round.
         members.sort_by_cached_key(|slots| {
             let shape = self.own_shape(&self.queue.slots[slots[0]]);
@@ -111,7 +124,12 @@ impl<'a> Planner<'a> {
                 return Some(reason);
             }
         }
-        let blocked = match self.place_all_now(&members) {
+        let placed = if is_together {
+            self.place_together_now(&members)
+        } else {
+            self.place_all_now(&members, None)
+        };
+        let blocked = match placed {
             Ok(mut all) => {
                 all.sort_by_key(|found| self.view.queue[found.entry.waiting as usize].job);
                 all.into_iter().for_each(|f| self.record_start(f.entry, f.placement, f.time_limit));
@@ -133,14 +151,70 @@ impl<'a> Planner<'a> {
         Some(if is_first { Reason::Resources } else { Reason::Priority })
     }
 
-    /// A placement now for each component. If one has none, nothing stays taken.
-    fn place_all_now(&mut self, members: &[&[usize]]) -> Result<Vec<PlacedComponent<'a>>, Reason> {
+    /// A placement now for each component, all below one switch of the lowest level at which one could hold them if its nodes
+    /// were empty. They wait for such a switch rather than lie below a higher one.
+    fn place_together_now(
+        &mut self,
+        members: &[&[usize]],
+    ) -> Result<Vec<PlacedComponent<'a>>, Reason> {
+        let Some(switches) = self.switches.clone() else {
+            return self.place_all_now(members, None);
+        };
+        let Some(level) = self.level_for_all(&switches, members) else {
+            // Several blocks are one network.
+            let is_joined = switches.are_blocks();
+            return if is_joined {
+                self.place_all_now(members, None)
+            } else {
+                Err(Reason::Resources)
+            };
+        };
+        let mut why = Reason::Resources;
+        for is_below in switches.below_each(level) {
+            match self.place_all_now(members, Some(is_below)) {
+                Ok(all) => return Ok(all),
+                Err(reason) => why = reason,
+            }
+        }
+        Err(why)
+    }
+
+    /// The lowest level at which a switch could hold all components on nodes of their own, if nothing ran there.
+    fn level_for_all(&self, switches: &Switches, members: &[&[usize]]) -> Option<u32> {
+        let empty = EmptyNodes { view: self.view, in_service_only: false };
+        let demands: Vec<(Demand<'a>, Arc<[u32]>)> = members
+            .iter()
+            .map(|slots| {
+                let slot = self.queue.slots[slots[0]];
+                let demand = Demand { switches: None, ..self.own_shape(&slot).demand };
+                (demand, candidates(self.view, slot.entry.partition))
+            })
+            .collect();
+        let holds = |is_below: &[bool]| {
+            let mut taken: HashSet<u32> = HashSet::new();
+            demands.iter().all(|(demand, nodes)| {
+                let is_free = |node: &u32| is_below[*node as usize] && !taken.contains(node);
+                let free: Vec<u32> = nodes.iter().copied().filter(is_free).collect();
+                let placement = place(demand, &empty, &free);
+                taken.extend(placement.iter().flat_map(|p| p.shares.iter().map(|(node, _)| *node)));
+                placement.is_some()
+            })
+        };
+        switches.levels().into_iter().find(|level| switches.below_each(*level).any(&holds))
+    }
+
+    /// A placement now for each component, on the nodes that `is_within` marks. If one has none, nothing stays taken.
+    fn place_all_now(
+        &mut self,
+        members: &[&[usize]],
+        is_within: Option<&[bool]>,
+    ) -> Result<Vec<PlacedComponent<'a>>, Reason> {
         let mut all: Vec<PlacedComponent<'a>> = Vec::with_capacity(members.len());
         for slots in members {
             let mut why = Reason::Resources;
             let found = slots.iter().find_map(|at| {
                 let slot = self.queue.slots[*at];
-                self.place_component_now(slot).map_err(|reason| why = reason).ok()
+                self.place_component_now(slot, is_within).map_err(|reason| why = reason).ok()
             });
             match found {
                 Some(found) => all.push(found),
@@ -154,7 +228,11 @@ impl<'a> Planner<'a> {
     }
 
     /// Finds and takes a placement for one component beside those that are taken.
-    fn place_component_now(&mut self, slot: QueueSlot) -> Result<PlacedComponent<'a>, Reason> {
+    fn place_component_now(
+        &mut self,
+        slot: QueueSlot,
+        is_within: Option<&[bool]>,
+    ) -> Result<PlacedComponent<'a>, Reason> {
         let entry = slot.entry;
         let mut shape = self.own_shape(&slot);
         let claimant = self.has_limits.then(|| self.claimant(entry));
@@ -168,7 +246,15 @@ impl<'a> Planner<'a> {
             return Err(Reason::Resources);
         }
         let mut finder = self.own_finder();
-        let Some(placement) = finder.place_now(&mut shape, false) else {
+        let placement = match is_within {
+            Some(nodes) => {
+                // All of these nodes are below the switch that was chosen for the whole run.
+                shape.demand.switches = None;
+                finder.place_within(&mut shape, nodes)
+            }
+            None => finder.place_now(&mut shape, false),
+        };
+        let Some(placement) = placement else {
             let never = shape.reason_never(self.view, self.needs_cache, self.baseline);
             return Err(never.cloned().unwrap_or(Reason::Resources));
         };

@@ -63,7 +63,7 @@ fn enforced_gres_binding_waits_for_cores_beside_the_device() {
 }
 
 /// Six nodes, three on each of two leaves under one root.
-fn tree() -> View {
+pub(super) fn tree() -> View {
     let leaf = |name: &str, nodes: [u32; 3]| Switch {
         name: name.to_string(),
         nodes: nodes.iter().map(|at| format!("node{at}")).collect(),
@@ -125,7 +125,7 @@ fn job_waits_for_its_switches_as_long_as_it_asked_to() {
     "#);
 }
 
-fn below_one(id: u32, nodes: u32) -> PendingJob {
+pub(super) fn below_one(id: u32, nodes: u32) -> PendingJob {
     job(id).nodes(nodes).cpus(32).asking(|r| r.one_switch = true)
 }
 

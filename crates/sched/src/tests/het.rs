@@ -1,5 +1,6 @@
 //! Jobs that start together or not at all.
 
+use super::closeness::{below_one, tree};
 use super::properties;
 use crate::testing::*;
 use crate::view::{Estimate, PendingJob, Plan, View};
@@ -101,6 +102,50 @@ fn het_job_waits_while_a_component_is_missing_or_held() {
     5 waits: HeldByUser
     6 waits: HeldByUser
     "#);
+}
+
+/// Groups of one run: one node of a leaf is busy, so that it has two free ones, and the other leaf three.
+#[test]
+fn components_that_want_one_switch_are_below_one_together_or_wait() {
+    let with_busy = |nodes: &[&str]| {
+        let of = |(id, node): (u32, &&str)| {
+            job(id).cpus(32).asking(|r| r.node_list = vec![node.to_string()]).for_min(10)
+        };
+        let mut view = tree().with_jobs((1..).zip(nodes).map(of));
+        let plan = view.plan();
+        view.carry_out(&plan);
+        view
+    };
+    let run = || group([below_one(5, 2), below_one(6, 1)]);
+    assert_snapshot!(text(&with_busy(&["node1"]).with_jobs(run()).plan()), @r#"
+    5 starts: node4 cpu 0-31 mem 1024M x1; node5 cpu 0-31 mem 1024M x1
+    6 starts: node6 cpu 0-31 mem 1024M x1
+    "#);
+    let plan = with_busy(&["node1", "node4"]).with_jobs(run()).plan();
+    assert!(plan.starts.is_empty(), "a leaf could hold them: {}", text(&plan));
+    // No leaf holds four nodes: they are below the root.
+    let plan = tree().with_jobs(group([below_one(5, 3), below_one(6, 1)])).plan();
+    assert_eq!(plan.starts.len(), 2, "{}", text(&plan));
+}
+
+#[test]
+fn components_that_want_one_switch_are_in_one_partition() {
+    let view = |ask: fn(PendingJob) -> PendingJob| {
+        let mut view = cluster(gpu_nodes(4))
+            .with_partition("left", &[0, 1], |_| {})
+            .with_partition("right", &[2, 3], |_| {})
+            .with_jobs([job(1).cpus(32).asking(|r| r.node_list = vec!["node2".to_string()])]);
+        let plan = view.plan();
+        view.carry_out(&plan);
+        let both = |id| ask(job(id).cpus(32).with(|w| w.partitions = vec![1, 2]));
+        view.with_jobs(group([both(5), both(6)]))
+    };
+    assert_snapshot!(text(&view(|job| job.asking(|r| r.one_switch = true)).plan()), @r#"
+    5 starts: node3 cpu 0-31 mem 1024M x1
+    6 starts: node4 cpu 0-31 mem 1024M x1
+    "#);
+    let apart = text(&view(|job| job).plan());
+    assert!(apart.contains("starts: node1"), "others go wherever they fit: {apart}");
 }
 
 /// A queue of which some that follow one another are groups.

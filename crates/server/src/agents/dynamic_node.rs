@@ -1,12 +1,19 @@
 //! Dynamic nodes within what a node may be: an agent or a client says it, and the scheduler counts on it.
 
+use crate::agents::policies;
+use crate::auth::principal::server_principal;
 use crate::fleet::found_machine;
-use cluster::State;
+use crate::shared::Shared;
+use crate::shared::agent_links::Link;
+use cluster::{Command, State};
 use model::amount::Bytes;
+use model::bounds;
 use model::cpuset::CpuSet;
 use model::node::NodeConfig;
 use model::printable::is_unprintable;
 use std::net::IpAddr;
+use std::time::Instant;
+use wire::link::ToAgent;
 
 /// The most features of a node, and the longest.
 const FEATURES_MAX: usize = 64;
@@ -45,6 +52,7 @@ pub fn within_bounds(said: &NodeConfig) -> NodeConfig {
         initial: said.initial,
         initial_reason: said.initial_reason.as_deref().map(text),
         cloud: said.cloud,
+        topology: said.topology.as_deref().map(text),
         dynamic: true,
         ..held
     }
@@ -54,6 +62,12 @@ pub fn within_bounds(said: &NodeConfig) -> NodeConfig {
 pub fn is_declared(state: &State) -> bool {
     let parameters = state.config.shown.get("SlurmdParameters");
     parameters.is_some_and(|words| words.contains("config_overrides"))
+}
+
+/// The switch that a node names and that takes no nodes.
+pub fn unknown_switch<'n>(state: &State, node: &'n NodeConfig) -> Option<&'n str> {
+    let takes = |name: &&str| state.config.topology.as_ref().is_some_and(|t| t.takes_nodes(name));
+    node.topology.as_deref().filter(|name| !takes(name))
 }
 
 /// A dynamic node as its agent says it is, on a machine that has this, at the address that it comes from. `declared`: more than
@@ -81,10 +95,126 @@ pub fn registered(
     })
 }
 
+/// Has a dynamic node be what its agent says it is.
+pub async fn register(shared: &Shared, said: &NodeConfig, detected: &NodeConfig, link: &Link) {
+    let own = std::slice::from_ref(&detected.name);
+    let before = policies::of_nodes(shared, own);
+    let declared = is_declared(&shared.read());
+    let node = registered(said, detected, link.peer.address, declared);
+    if let Err(why) = may_become(shared, &node) {
+        let line = format!("node {}: not as it says it is: {why}", detected.name);
+        return shared.volatile.agent_warnings.warn(&detected.name, &line);
+    }
+    if let Some(switch) = unknown_switch(&shared.read(), &node) {
+        let line = format!(
+            "node {}: Topology={switch}: no switch or block of topology.conf to which nodes are connected; it is on none",
+            detected.name
+        );
+        shared.volatile.agent_warnings.warn(&detected.name, &line);
+    }
+    let command = Command::RegisterNode(Box::new(node));
+    if let Err(why) = shared.writer.run(command, server_principal()).await {
+        return tracing::warn!("node {}: not as it says it is: {why}", detected.name);
+    }
+    let after = policies::of_nodes(shared, own);
+    if before != after {
+        let _ = link.outbox.try_send(ToAgent::Policies(after));
+    }
+}
+
+/// Holds what an agent says to the size of an event, and to a rate where it says something else than before.
+fn may_become(shared: &Shared, node: &NodeConfig) -> Result<(), String> {
+    let encoded = serde_json::to_vec(node).map_err(|e| e.to_string())?;
+    bounds::NODE_CONFIG_BYTES.hold(encoded.len()).map_err(|why| why.to_string())?;
+    let is_change = shared
+        .read()
+        .dynamic_nodes
+        .get(&node.name)
+        .is_some_and(|known| known.by_agent && known.said.as_deref() != Some(node));
+    if is_change && !shared.volatile.registration_rates.take(&node.name, Instant::now()) {
+        return Err("it says something else too often".into());
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock;
+    use crate::shared::agent_links::{AgentBuild, LinkPeer};
+    use crate::testing::TestServer;
+    use cluster::command::JoinAttempt;
     use model::node::NodeGres;
+    use std::time::Duration;
+    use tokio::sync::mpsc;
+
+    /// A server with the dynamic node `d1`, whose agent has joined.
+    async fn with_dynamic_node() -> TestServer {
+        let server = TestServer::start().await;
+        let mut config = server.shared.read().config.as_ref().clone();
+        config.parameters.max_node_count = 5;
+        server.run(Command::Configure(Box::new(config))).await.expect("room for dynamic nodes");
+        let expires = clock::now() + Duration::from_secs(600);
+        let (hash, pattern) = ("group000".to_owned(), "d[1-3]".to_owned());
+        let issue = Command::IssueGroupToken {
+            hash: hash.clone(),
+            pattern,
+            count: None,
+            dynamic: true,
+            expires,
+        };
+        server.run(issue).await.expect("a join file");
+        let join = JoinAttempt {
+            hash,
+            fingerprint: "certificate".into(),
+            request: "request".into(),
+            certificate_end: expires,
+            node: Some("d1".into()),
+            dynamic: true,
+            future: None,
+        };
+        server.run(Command::UseToken(join)).await.expect("it joins");
+        server
+    }
+
+    fn link() -> (Link, mpsc::Receiver<ToAgent>) {
+        let (outbox, sent) = mpsc::channel(64);
+        let build = AgentBuild { program: "test".into(), protocol: wire::version::PROTOCOL };
+        let address = IpAddr::from([10, 0, 0, 7]);
+        let link = Link {
+            number: 1,
+            fingerprint: "certificate".into(),
+            peer: LinkPeer { address, build, since: clock::now() },
+            outbox,
+            data: mpsc::channel(1).0,
+            cut: Default::default(),
+            shutdown: Default::default(),
+        };
+        (link, sent)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn agent_that_says_something_else_again_and_again_or_too_much_changes_its_node_no_more() {
+        let server = with_dynamic_node().await;
+        let (shared, (link, _sent)) = (&server.shared, link());
+        let cpus = || shared.read().nodes["d1"].config.cpus;
+        let node = |cpus| NodeConfig::plain("d1", cpus, Bytes::from_gib(1));
+        let mut large = node(3);
+        let files = (0..1000).map(|at| format!("/dev/{at}{}", "x".repeat(200))).collect();
+        large.gres = vec![NodeGres { files, ..NodeGres::plain("lamp", None, 1000) }];
+        register(shared, &large, &large, &link).await;
+        assert_eq!(cpus(), 1, "nothing of what is too much");
+        for changes in 1..=1000 {
+            let said = node(2 + changes % 2);
+            register(shared, &said, &said, &link).await;
+        }
+        let size = cpus();
+        let said = node(8);
+        register(shared, &said, &said, &link).await;
+        assert_eq!(cpus(), size, "nor of what comes too often");
+        let changes = || shared.read().dynamic_nodes["d1"].said.as_ref().map(|said| said.cpus);
+        assert_eq!(changes(), Some(size));
+    }
 
     #[test]
     fn node_is_what_its_agent_says_within_bounds_and_never_in_a_state_of_its_own() {

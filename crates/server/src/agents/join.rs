@@ -7,13 +7,14 @@ use crate::clock;
 use crate::shared::Shared;
 use crate::shared::agent_links::Link;
 use cluster::command::JoinAttempt;
-use cluster::{Command, Reply};
+use cluster::{ClusterConfig, Command, Reply};
 use model::hostlist;
 use model::principal::Principal;
 use model::reason::Refusal;
 use model::time::Timestamp;
+use std::net::IpAddr;
 use std::time::Duration;
-use wire::link::{JoinAccepted, JoinFile, JoinRequest, ToAgent};
+use wire::link::{Hello, JoinAccepted, JoinFile, JoinRequest, RENEWALS_MAX, Renewal, ToAgent};
 
 /// Issues a token for these nodes; the file carries it to their machine.
 pub async fn issue_join_file(
@@ -43,37 +44,66 @@ pub async fn issue_host_join_file(
     Ok(join_file(shared, token, nodes))
 }
 
+/// The nodes that are to join with one file.
+pub struct JoinGroupRequest {
+    /// Their names, as a host list.
+    pub pattern: String,
+    /// How many may join; without it, each name once.
+    pub count: Option<u32>,
+    /// Machines that no configuration file names may become nodes with it.
+    pub dynamic: bool,
+}
+
 /// Issues a token for every node of a pattern.
 pub async fn issue_group_join_file(
     shared: &Shared,
     by: Principal,
-    pattern: String,
-    count: Option<u32>,
+    group: JoinGroupRequest,
     life: Duration,
 ) -> Result<JoinFile, Refusal> {
+    let JoinGroupRequest { pattern, count, dynamic } = group;
     let (token, expires) = (token::generate(), clock::now() + life);
-    let hash = token::hash(&token);
-    let command = Command::IssueGroupToken { hash, pattern: pattern.clone(), count, expires };
+    let (hash, names) = (token::hash(&token), pattern.clone());
+    let command = Command::IssueGroupToken { hash, pattern: names, count, dynamic, expires };
     shared.writer.run(command, by).await?;
     Ok(JoinFile { pattern: Some(pattern), ..join_file(shared, token, Vec::new()) })
 }
 
 fn join_file(shared: &Shared, token: String, nodes: Vec<String>) -> JoinFile {
     let state = shared.read();
-    let configured = state.config.server_addresses.clone();
     JoinFile {
         version: wire::version::PROTOCOL,
-        servers: if configured.is_empty() {
-            shared.setup.agents_addresses.clone()
-        } else {
-            configured
-        },
+        servers: addresses_for_agents(&state.config, &shared.setup.agents_addresses),
         authority: shared.identity.authority_pem().to_string(),
         token,
         nodes,
         pattern: None,
         cluster: state.config.name.clone(),
     }
+}
+
+/// Where agents find the server: at the addresses that sluice.toml names; else where its port is bound, and at the hosts of
+/// `SlurmctldHost`, which it may move to. A port on loopback is found by this machine alone.
+fn addresses_for_agents(config: &ClusterConfig, bound: &[String]) -> Vec<String> {
+    if !config.server_addresses.is_empty() {
+        return config.server_addresses.clone();
+    }
+    let mut addresses = bound.to_vec();
+    let here = bound.first().and_then(|address| address.rsplit_once(':'));
+    let Some((_, port)) = here.filter(|(host, _)| !is_loopback(host)) else { return addresses };
+    for host in config.controllers.iter().filter(|host| !is_loopback(host)) {
+        let address =
+            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    addresses
+}
+
+fn is_loopback(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
 /// When a certificate ends that is issued now.
@@ -91,9 +121,11 @@ pub async fn admit(shared: &Shared, join: &JoinRequest) -> ToAgent {
     let attempt = JoinAttempt {
         hash: token::hash(&join.token),
         fingerprint: String::new(),
+        request: token::hash(&join.certificate_request),
         certificate_end: end,
         node: join.node.clone(),
         dynamic: join.dynamic,
+        future: join.future.clone(),
     };
     let turned_away = |why: Refusal| {
         let line = format!("an agent was turned away: {why}");
@@ -160,14 +192,64 @@ pub async fn renew(shared: &Shared, nodes: Vec<String>, link: &Link, request: &s
         }
     };
     let former = link.fingerprint.to_string();
+    let word = Renewal { former: former.clone(), renewed: fingerprint.clone(), expires: end };
     let names = hostlist::compress(&nodes);
     let command = Command::RenewCertificate { nodes, former, fingerprint, end };
     match shared.writer.run(command, server_principal()).await {
         Ok(_) => {
             tracing::info!("{names}: its certificate was renewed");
-            let _ = link.outbox.try_send(ToAgent::Renewed { certificate, expires: end });
+            let proof = shared.identity.sign_renewal(&word).ok();
+            let _ = link.outbox.try_send(ToAgent::Renewed { certificate, expires: end, proof });
         }
         Err(why) => tracing::warn!("{names}: no new certificate: {why}"),
+    }
+}
+
+/// The renewal by which this certificate follows, over others, from one that `is_known`: the fingerprint of that one, and the end of this.
+fn follows(
+    words: &[Renewal],
+    fingerprint: &str,
+    is_known: impl Fn(&str) -> bool,
+) -> Option<(String, Timestamp)> {
+    let before = |renewed: &str| words.iter().find(|word| word.renewed == renewed);
+    let newest = before(fingerprint)?;
+    let mut word = newest;
+    // A circle of words ends too.
+    for _ in 0..words.len() {
+        if is_known(&word.former) {
+            return Some((word.former.clone(), newest.expires));
+        }
+        word = before(&word.former)?;
+    }
+    None
+}
+
+/// Takes over the certificate of an agent that was renewed after the backup from which this state was restored, for all nodes that the
+/// certificate of before speaks for.
+pub async fn take_renewals(shared: &Shared, hello: &Hello, fingerprint: &str) {
+    let is_needed = || {
+        let state = shared.read();
+        let is_known = hello.nodes.iter().any(|node| state.speaks_for(&node.name, fingerprint));
+        state.restored.is_some() && !is_known
+    };
+    if hello.renewals.is_empty() || !is_needed() {
+        return;
+    }
+    let signed = hello.renewals.iter().take(RENEWALS_MAX);
+    let words: Vec<Renewal> = signed.filter_map(|s| shared.identity.verify_renewal(s)).collect();
+    let spoken_for = |former: &str| -> Vec<String> {
+        let state = shared.read();
+        state.agents.keys().filter(|node| state.speaks_for(node, former)).cloned().collect()
+    };
+    let found = follows(&words, fingerprint, |former| !spoken_for(former).is_empty());
+    let Some((former, end)) = found else { return };
+    let nodes = spoken_for(&former);
+    let names = hostlist::compress(&nodes);
+    let fingerprint = fingerprint.to_owned();
+    let command = Command::RenewCertificate { nodes, former, fingerprint, end };
+    match shared.writer.run(command, server_principal()).await {
+        Ok(_) => tracing::info!("{names}: its certificate was renewed after the backup"),
+        Err(why) => tracing::warn!("{names}: its newer certificate is not taken: {why}"),
     }
 }
 
@@ -175,6 +257,87 @@ pub async fn renew(shared: &Shared, nodes: Vec<String>, link: &Link, request: &s
 mod tests {
     use super::*;
     use crate::testing::TestServer;
+    use rcgen::{CertificateParams, KeyPair};
+    use wire::link::SignedRenewal;
+
+    #[test]
+    fn certificate_follows_from_a_known_one_by_signed_renewals_alone() {
+        let word = |former: &str, renewed: &str, at| Renewal {
+            former: former.into(),
+            renewed: renewed.into(),
+            expires: Timestamp(at),
+        };
+        let words = [word("c", "d", 4), word("b", "c", 3), word("a", "b", 2)];
+        let known = |name: &'static str| move |former: &str| former == name;
+        assert_eq!(follows(&words, "d", known("a")), Some(("a".into(), Timestamp(4))));
+        assert_eq!(follows(&words, "d", known("c")), Some(("c".into(), Timestamp(4))));
+        assert_eq!(follows(&words, "d", known("x")), None);
+        assert_eq!(follows(&words, "a", known("d")), None, "none leads back");
+        let circle = [word("b", "a", 1), word("a", "b", 1)];
+        assert_eq!(follows(&circle, "a", known("x")), None);
+
+        let server = TestServer::without_writer();
+        let identity = &server.shared.identity;
+        let signed = identity.sign_renewal(&words[0]).expect("signed");
+        assert_eq!(identity.verify_renewal(&signed).as_ref(), Some(&words[0]));
+        let forged = SignedRenewal { body: signed.body.replace('d', "e"), ..signed.clone() };
+        assert_eq!(identity.verify_renewal(&forged), None);
+        let other = TestServer::without_writer();
+        assert_eq!(other.shared.identity.verify_renewal(&signed), None, "of another cluster");
+    }
+
+    #[test]
+    fn agents_find_the_server_where_it_is_bound_and_where_it_may_move_to() {
+        let hosts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let config = ClusterConfig {
+            controllers: hosts(&["10.0.0.1", "head2", "2001:db8::7", "localhost"]),
+            ..ClusterConfig::default()
+        };
+        let bound: Vec<String> = hosts(&["10.0.0.1:6821", "head1:6821"]);
+        let expected = ["10.0.0.1:6821", "head1:6821", "head2:6821", "[2001:db8::7]:6821"];
+        assert_eq!(addresses_for_agents(&config, &bound), expected);
+        for loopback in ["127.0.0.1:6821", "[::1]:6821"] {
+            let bound: Vec<String> = hosts(&[loopback]);
+            assert_eq!(addresses_for_agents(&config, &bound), bound, "nobody else finds it");
+        }
+        let named = ClusterConfig { server_addresses: hosts(&["head.example:9"]), ..config };
+        assert_eq!(addresses_for_agents(&named, &bound), ["head.example:9"]);
+    }
+
+    fn certificate_request() -> String {
+        let key = KeyPair::generate().expect("a key");
+        let params = CertificateParams::new(Vec::<String>::new()).expect("parameters");
+        params.serialize_request(&key).and_then(|request| request.pem()).expect("a request")
+    }
+
+    #[tokio::test]
+    async fn agent_whose_answer_was_lost_after_the_commit_is_answered_again_and_no_other_key() {
+        let server = TestServer::start().await;
+        let shared = &server.shared;
+        let node = shared.read().nodes.keys().next().cloned().expect("a node");
+        let nodes = vec![node.clone()];
+        let by = server_principal();
+        let file = issue_join_file(shared, by, nodes.clone(), Duration::from_secs(60)).await;
+        let join = JoinRequest {
+            version: wire::version::PROTOCOL,
+            token: file.expect("a join file").token,
+            certificate_request: certificate_request(),
+            node: None,
+            dynamic: false,
+            future: None,
+        };
+        // The commit is made, and the connection breaks before the answer is sent.
+        drop(admit(shared, &join).await);
+        let first = shared.read().agents.get(&node).cloned();
+        let stranger = JoinRequest { certificate_request: certificate_request(), ..join.clone() };
+        assert!(matches!(admit(shared, &stranger).await, ToAgent::Refused { .. }));
+        assert_eq!(shared.read().agents.get(&node).cloned(), first, "it speaks for nothing");
+        let ToAgent::Joined(joined) = admit(shared, &join).await else {
+            panic!("the same request is refused");
+        };
+        assert_eq!(joined.nodes, nodes);
+        assert!(joined.certificate.contains("BEGIN CERTIFICATE"));
+    }
 
     #[tokio::test]
     async fn join_without_a_token_is_refused_without_a_signature_or_a_turn_of_the_writer() {
@@ -185,6 +348,7 @@ mod tests {
             certificate_request: "no request".into(),
             node: None,
             dynamic: false,
+            future: None,
         };
         // Nobody takes what is sent to the writer.
         let answer = tokio::time::timeout(Duration::from_secs(30), admit(&server.shared, &join));

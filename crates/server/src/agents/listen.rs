@@ -47,8 +47,10 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// The first message of a peer without a certificate: a token and a certificate request.
 const JOIN_BYTES_MAX: usize = 64 << 10;
 
-/// A connection that is silent for so long is asked whether it is still there.
-const KEEPALIVE_S: u32 = 60;
+/// A connection that is silent for so long is asked whether it is still there, so often, so many times.
+const KEEPALIVE_IDLE_S: u32 = 60;
+const KEEPALIVE_INTERVAL_S: u32 = 10;
+const KEEPALIVE_PROBES: u32 = 3;
 
 /// A connection whose peer has acknowledged nothing of what was sent for so long is broken.
 const UNACKNOWLEDGED_MS: u32 = 20_000;
@@ -119,7 +121,9 @@ async fn connection(
     socket.set_nodelay(true)?;
     // A machine that vanished does not keep the slots of its clients.
     setsockopt(&socket, sockopt::KeepAlive, &true)?;
-    setsockopt(&socket, sockopt::TcpKeepIdle, &KEEPALIVE_S)?;
+    setsockopt(&socket, sockopt::TcpKeepIdle, &KEEPALIVE_IDLE_S)?;
+    setsockopt(&socket, sockopt::TcpKeepInterval, &KEEPALIVE_INTERVAL_S)?;
+    setsockopt(&socket, sockopt::TcpKeepCount, &KEEPALIVE_PROBES)?;
     // Nor does a network that swallows long packets (MTU) hold orders back for ever, while short heartbeats still come.
     setsockopt(&socket, sockopt::TcpUserTimeout, &UNACKNOWLEDGED_MS)?;
     let late = || io::Error::new(io::ErrorKind::TimedOut, "it did not say who it is in time");
@@ -129,14 +133,16 @@ async fn connection(
         let mut first = next_message(&mut stream, &mut decoder).await?;
         cut_greeting(shared, &mut first);
         if let ToServer::Hello(hello) = &mut first {
+            if let Some(fingerprint) = fingerprint_of(&stream) {
+                join::take_renewals(shared, hello, &fingerprint).await;
+            }
             read_further_nodes(shared, &mut stream, &mut decoder, hello).await?;
         }
         Ok::<_, io::Error>((stream, decoder, first))
     };
     let greeted = tokio::time::timeout(HELLO_TIMEOUT, greeting).await.map_err(|_| late())??;
     let (mut stream, decoder, first) = greeted;
-    let certificate = stream.get_ref().1.peer_certificates().and_then(|c| c.first());
-    let fingerprint = certificate.map(|c| identity::fingerprint(c));
+    let fingerprint = fingerprint_of(&stream);
     match (first, fingerprint) {
         (ToServer::Join(join), _) => {
             let answer = admit(shared, &join).await;
@@ -146,6 +152,7 @@ async fn connection(
             serve(shared, stream, decoder, hello, (&fingerprint, peer)).await
         }
         (ToServer::Client(mut client), Some(fingerprint)) => {
+            let_pause(&stream)?;
             keep_own(shared, &mut client.nodes, &fingerprint);
             if wire::version::compatible(client.version) && !client.nodes.is_empty() {
                 // It has a slot of its own there, and leaves that of an agent once it is let in.
@@ -154,6 +161,7 @@ async fn connection(
             Ok(())
         }
         (ToServer::Ssh(mut client), Some(fingerprint)) => {
+            let_pause(&stream)?;
             keep_own(shared, &mut client.nodes, &fingerprint);
             if wire::version::compatible(client.version) && !client.nodes.is_empty() {
                 let socket = stream.get_ref().0.as_fd().try_clone_to_owned()?;
@@ -167,6 +175,19 @@ async fn connection(
             send(&mut stream, &ToAgent::Refused { why }).await
         }
     }
+}
+
+/// The fingerprint of the certificate that the other end has proven; `None` for one that joins.
+fn fingerprint_of(stream: &TlsLink) -> Option<String> {
+    let certificate = stream.get_ref().1.peer_certificates()?.first()?;
+    Some(identity::fingerprint(certificate))
+}
+
+/// A client may stop reading for as long as its stream permits (`logs -f | less`), which an agent may not: what it does not take is
+/// no sign of a broken connection. Whether its machine is there is found out by the keepalive.
+fn let_pause(stream: &TlsLink) -> io::Result<()> {
+    setsockopt(stream.get_ref().0, sockopt::TcpUserTimeout, &0)?;
+    Ok(())
 }
 
 /// Holds what an agent says before it is known to its bounds.
@@ -193,8 +214,7 @@ async fn read_further_nodes(
     if !hello.more {
         return Ok(());
     }
-    let certificate = stream.get_ref().1.peer_certificates().and_then(|c| c.first());
-    let fingerprint = certificate.map(|c| identity::fingerprint(c));
+    let fingerprint = fingerprint_of(stream);
     let speaks = |nodes: &[NodeHello]| {
         let state = shared.read();
         let of =
@@ -315,22 +335,6 @@ fn host_id(shared: &Shared, node: &str, fingerprint: &str) -> Option<String> {
     state.speaks_for(node, fingerprint).then(|| host.id.clone())
 }
 
-/// Has a dynamic node be what its agent says it is.
-async fn register(shared: &Shared, said: &NodeConfig, detected: &NodeConfig, link: &Link) {
-    let own = std::slice::from_ref(&detected.name);
-    let before = policies::of_nodes(shared, own);
-    let declared = dynamic_node::is_declared(&shared.read());
-    let node = dynamic_node::registered(said, detected, link.peer.address, declared);
-    let command = Command::RegisterNode(Box::new(node));
-    if let Err(why) = shared.writer.run(command, server_principal()).await {
-        return tracing::warn!("node {}: not as it says it is: {why}", detected.name);
-    }
-    let after = policies::of_nodes(shared, own);
-    if before != after {
-        let _ = link.outbox.try_send(ToAgent::Policies(after));
-    }
-}
-
 /// Tells the writer that the nodes are up, and the dispatcher what their spools hold.
 async fn reconcile(shared: &Shared, hello: Hello, link: &Link) {
     let runs_jobs = |node: &NodeHello| shared.read().nodes.contains_key(&node.name);
@@ -351,7 +355,8 @@ async fn reconcile(shared: &Shared, hello: Hello, link: &Link) {
         if let Some(said) = &node.dynamic {
             // The name is the one that its certificate speaks for, whatever else it says.
             let name = node.name.clone();
-            register(shared, said, &NodeConfig { name, ..detected.clone() }, link).await;
+            let detected = NodeConfig { name, ..detected.clone() };
+            dynamic_node::register(shared, said, &detected, link).await;
         }
         // Before the node is up: no job starts on a machine that lacks what its node is said to have.
         hardware::check(shared, std::slice::from_ref(&node.name)).await;

@@ -3,7 +3,7 @@
 
 use model::bounds::{self, Bound};
 use model::node::{NodeConfig, NodeFacts, NodeGres};
-use wire::link::ToServer;
+use wire::link::{RENEWALS_MAX, ToServer};
 use wire::report::ReportEvent;
 
 /// What was cut from one message.
@@ -65,7 +65,7 @@ impl Cuts {
     }
 
     fn devices(&mut self, node: &mut NodeConfig) {
-        self.list(&mut node.gres, bounds::NODE_DEVICES);
+        self.list(&mut node.gres, bounds::NODE_GRES_LINES);
         node.gres.iter_mut().for_each(|gres| self.gres(gres));
     }
 
@@ -89,6 +89,11 @@ impl Cuts {
             ToServer::Hello(hello) => {
                 self.text(&mut hello.program);
                 self.list(&mut hello.nodes, bounds::LIST_ITEMS);
+                // One that is cut is no longer what was signed.
+                hello.renewals.truncate(RENEWALS_MAX);
+                for renewal in &mut hello.renewals {
+                    self.texts([&mut renewal.body, &mut renewal.signature]);
+                }
                 for node in &mut hello.nodes {
                     self.text(&mut node.name);
                     self.facts(&mut node.facts);
@@ -101,6 +106,7 @@ impl Cuts {
                         self.host(&mut said.address);
                         self.host(&mut said.hostname);
                         self.texts(&mut said.initial_reason);
+                        self.texts(&mut said.topology);
                     }
                     self.list(&mut node.attempts, bounds::LIST_ITEMS);
                     self.texts(&mut node.device_change);

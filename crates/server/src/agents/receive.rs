@@ -250,7 +250,7 @@ mod tests {
     use model::bounds::{self, CUT_MARK, NODE_TEXT_BYTES};
     use model::id::JobId;
     use model::node::{NodeConfig, NodeFacts, NodeGres};
-    use wire::link::{Hello, NodeHello, SpooledAttempt};
+    use wire::link::{Hello, NodeHello, RENEWALS_MAX, SignedRenewal, SpooledAttempt};
 
     #[tokio::test(flavor = "multi_thread")]
     async fn long_texts_of_a_node_are_cut_and_the_server_goes_on() {
@@ -331,12 +331,15 @@ mod tests {
             device_change: Some(long.clone()),
             dynamic: None,
         };
-        let hello = Hello { version: 1, program: long, nodes: vec![node], more: false };
+        let renewal = SignedRenewal { body: "b".into(), signature: "s".into() };
+        let renewals = vec![renewal; 100];
+        let hello = Hello { version: 1, program: long, nodes: vec![node], more: false, renewals };
         let mut message = ToServer::Hello(hello);
         assert!(message_bounds::cut_to_bounds("a test", &mut message).is_some());
         let ToServer::Hello(hello) = message else { panic!("it stays a hello") };
         let node = &hello.nodes[0];
         assert_eq!((hello.program.len(), node.name.len()), (1024, 1024));
+        assert_eq!(hello.renewals.len(), RENEWALS_MAX);
         assert_eq!(node.device_change.as_ref().map(String::len), Some(1024));
         assert_eq!((node.attempts.len(), node.detected.gres.len()), (65_536, 1024));
         let gres = &node.detected.gres[0];

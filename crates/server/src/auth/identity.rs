@@ -9,7 +9,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType,
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
-use ring::signature::{Ed25519KeyPair, KeyPair as _};
+use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -19,7 +19,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use wire::link::SERVER_NAME;
+use wire::link::{RENEWAL_CONTEXT, Renewal, SERVER_NAME, SignedRenewal};
 use wire::order::{Order, SignedOrder};
 
 pub struct Identity {
@@ -65,6 +65,21 @@ impl Identity {
         Ok(SignedOrder { body, signature })
     }
 
+    /// The word that a certificate took the place of another.
+    pub fn sign_renewal(&self, renewal: &Renewal) -> Result<SignedRenewal, ServerError> {
+        let body = serde_json::to_string(renewal).map_err(failed)?;
+        let signature = self.order_key.sign(&renewal_text(&body));
+        Ok(SignedRenewal { body, signature: BASE64.encode(signature.as_ref()) })
+    }
+
+    /// A renewal that this server has signed, or the one that it was restored from.
+    pub fn verify_renewal(&self, signed: &SignedRenewal) -> Option<Renewal> {
+        let signature = BASE64.decode(&signed.signature).ok()?;
+        let key = UnparsedPublicKey::new(&ED25519, self.order_key.public_key().as_ref());
+        key.verify(&renewal_text(&signed.body), &signature).ok()?;
+        serde_json::from_str(&signed.body).ok()
+    }
+
     /// Signs an agent's certificate request until this time; gives the certificate and its fingerprint.
     pub fn certify(
         &self,
@@ -108,6 +123,10 @@ impl Identity {
     fn authority_certificate(&self) -> Result<CertificateDer<'static>, ServerError> {
         CertificateDer::from_pem_slice(self.authority_pem.as_bytes()).map_err(failed)
     }
+}
+
+fn renewal_text(body: &str) -> Vec<u8> {
+    [RENEWAL_CONTEXT, body].concat().into_bytes()
 }
 
 /// SHA-256 of a certificate, as hex.

@@ -27,12 +27,27 @@ pub struct Restored {
     pub jobs: usize,
     /// The first id that the restored server gives out.
     pub next_job: u32,
+    /// Nodes that jobs of the backup wait for.
+    pub awaited_nodes: usize,
+}
+
+/// What the administrator decides about a restore.
+#[derive(Debug, Clone, Copy)]
+pub struct RestoreOptions {
+    /// How many ids are left out.
+    pub skip_ids: u32,
+    /// Jobs of the backup start before the nodes have said what they run.
+    pub start_at_once: bool,
 }
 
 const CHUNK: usize = 256 << 10;
 
 /// Restores `file` into `dir`, an empty folder. After an error the folder is the caller's to remove.
-pub fn restore(mut file: &File, dir: &Path, skip_ids: u32) -> Result<Restored, ServerError> {
+pub fn restore(
+    mut file: &File,
+    dir: &Path,
+    options: RestoreOptions,
+) -> Result<Restored, ServerError> {
     let unread = |error: io::Error| ServerError::Other(format!("the backup: {error}"));
     file.rewind().map_err(unread)?;
     if !LineCheck::of(file).map_err(unread)? {
@@ -44,7 +59,7 @@ pub fn restore(mut file: &File, dir: &Path, skip_ids: u32) -> Result<Restored, S
     let disks = StateDisks::open(dir)?;
     let recovered = disks.recover()?;
     check(dir, &manifest, &recovered)?;
-    begin_epoch(manifest, recovered, skip_ids)
+    begin_epoch(manifest, recovered, options)
 }
 
 fn unpack(file: &File, dir: &Path) -> Result<Manifest, ServerError> {
@@ -149,8 +164,9 @@ fn check(dir: &Path, manifest: &Manifest, recovered: &Recovered) -> Result<(), S
 fn begin_epoch(
     manifest: Manifest,
     recovered: Recovered,
-    skip_ids: u32,
+    options: RestoreOptions,
 ) -> Result<Restored, ServerError> {
+    let RestoreOptions { skip_ids, start_at_once } = options;
     let Recovered { mut state, mut journal, .. } = recovered;
     let at = clock::now();
     // Ids are given out below the mark, in blocks.
@@ -164,13 +180,14 @@ fn begin_epoch(
         ))
     })?;
     let term = term::of_restored(journal.term().max(state.term), at);
-    let event = Event::Restored { term, next_job, at };
+    let event = Event::Restored { term, next_job, at, start_at_once };
     let bytes = serde_json::to_vec(&event).map_err(|e| ServerError::Other(e.to_string()))?;
     state.apply(&event);
     journal.append(term, journal.last_seq(), &[&bytes])?;
     // Also settles where the history ends now.
     journal.lease(u64::from(next_job))?;
-    Ok(Restored { manifest, jobs: state.jobs.len(), next_job })
+    let awaited_nodes = state.restore_wait.as_ref().map_or(0, |wait| wait.nodes.len());
+    Ok(Restored { manifest, jobs: state.jobs.len(), next_job, awaited_nodes })
 }
 
 #[cfg(test)]
@@ -179,6 +196,8 @@ mod tests {
     use super::*;
     use std::io::Write;
     use tar::{Builder, EntryType, Header};
+
+    const OPTIONS: RestoreOptions = RestoreOptions { skip_ids: 1, start_at_once: false };
 
     fn manifest() -> Vec<u8> {
         let manifest = Manifest {
@@ -231,7 +250,8 @@ mod tests {
         for (path, kind, link) in cases {
             let above = tempfile::tempdir().unwrap();
             let dir = above.path().join("state");
-            let refused = restore(&with_entry(path, kind, link), &dir, 1).unwrap_err().to_string();
+            let refused = restore(&with_entry(path, kind, link), &dir, OPTIONS).unwrap_err();
+            let refused = refused.to_string();
             let words = ["has no place in a backup", "is no plain file"];
             assert!(words.iter().any(|words| refused.contains(words)), "{path}: {refused}");
             let names: Vec<_> = std::fs::read_dir(above.path()).unwrap().collect();
@@ -250,7 +270,7 @@ mod tests {
         archive.append(&header, text.as_bytes()).unwrap();
         let file = archive.into_inner().unwrap().finish().unwrap();
         let dir = tempfile::tempdir().unwrap();
-        let refused = restore(&file, dir.path(), 1).unwrap_err().to_string();
+        let refused = restore(&file, dir.path(), OPTIONS).unwrap_err().to_string();
         assert!(refused.contains("format 2"), "{refused}");
     }
 }

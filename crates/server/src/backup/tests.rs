@@ -1,6 +1,6 @@
 //! A backup beside which the server goes on, whatever its client does.
 
-use super::restore::restore;
+use super::restore::{RestoreOptions, restore};
 use super::write::{BackupContent, write};
 use crate::shared::Shared;
 use crate::testing::TestServer;
@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{Blobs, RealDisk};
 
+const OPTIONS: RestoreOptions = RestoreOptions { skip_ids: 1, start_at_once: false };
 const WITHOUT_KEYS: BackupContent = BackupContent { keys: false, logs: false };
 
 /// Calls a function before the first byte is taken, as a client that stalls would hold the backup there.
@@ -60,7 +61,7 @@ async fn collection_of_blobs_and_the_books_go_on_while_a_client_stalls() {
     // The backup has the script as it was when it began.
     let folder = tempfile::tempdir().expect("a folder");
     let state = folder.path().join("state");
-    let restored = restore(&file, &state, 1).expect("a sound backup");
+    let restored = restore(&file, &state, OPTIONS).expect("a sound backup");
     assert_eq!(restored.jobs, 1);
     let disk = RealDisk::open(&state.join("blobs")).expect("blobs");
     let (blobs, _) = Blobs::open(Arc::new(disk), Default::default()).expect("blobs");
@@ -95,7 +96,7 @@ async fn backup_without_keys_has_no_password_of_the_configuration() {
     let file = tokio::task::spawn_blocking(move || backup(&shared, || {})).await;
     let folder = tempfile::tempdir().expect("a folder");
     let state = folder.path().join("state");
-    restore(&file.expect("no panic"), &state, 1).expect("a sound backup");
+    restore(&file.expect("no panic"), &state, OPTIONS).expect("a sound backup");
     let expected = ("slurm.conf", "ClusterName=a\nAccountingStoragePass=(left out)\n");
     assert_eq!(restored_config(&state), [(expected.0.to_string(), expected.1.to_string())]);
 }

@@ -183,6 +183,7 @@ fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
         cgroup_plugin: conf.cgroup.plugin.word().to_string(),
         site: site::site(conf),
         server_addresses: Vec::new(),
+        controllers: slurm.globals.controllers.clone(),
         server_certificate: None,
         login_nodes: Vec::new(),
         certificate_life: cluster::config::CERTIFICATE_LIFE,

@@ -9,8 +9,8 @@ use model::gpu_series::ExporterAddress;
 use model::hostlist;
 use model::price::Price;
 use model::site::{
-    AddressRange, CONTAINER_DISK_MIN, ContainerSite, EngineKind, NetworkPolicy, PortRange,
-    RuntimeKind, TaskUser,
+    AddressRange, CONTAINER_DISK_MIN, ContainerSite, EngineKind, IdRanges, NetworkPolicy,
+    PortRange, RuntimeKind, TaskUser,
 };
 use model::time::parse_duration;
 use serde::Deserialize;
@@ -214,6 +214,7 @@ struct Containers {
     addresses: Option<AddressRange>,
     ports: Option<PortRange>,
     cdi: Option<Vec<FolderText>>,
+    ids: IdRanges,
 }
 
 /// An absolute path.
@@ -300,7 +301,8 @@ impl SluiceToml {
         let given = &self.containers;
         let Some(runtime) = &given.runtime else { return Vec::new() };
         let kind = RuntimeKind::of(runtime);
-        if kind == RuntimeKind::Oci {
+        if matches!(kind, RuntimeKind::Oci | RuntimeKind::Apptainer) {
+            // Neither pulls images.
             return Vec::new();
         }
         let keys = [
@@ -362,6 +364,7 @@ impl SluiceToml {
                 Some(folders) => folders.into_iter().map(|folder| folder.0).collect(),
                 None => usual.cdi,
             },
+            ids: given.ids,
         };
     }
 }
@@ -384,7 +387,7 @@ mod tests {
         assert_eq!(site(""), Ok(ContainerSite::default()));
         let text = "[containers]\ndisk = '3GB'\ntask_user = 'job'\nstore_size = '2GB'\nmounts = ['/data::ro']\nmount_home = false\n\
                     insecure_registries = ['localhost:5000']\nnetwork = 'bridge'\naddresses = '192.168.0.0/24'\n\
-                    ports = '5000-5001'\ncdi = ['/opt/cdi']\nprivileged = true\n\
+                    ports = '5000-5001'\ncdi = ['/opt/cdi']\nids = 'subuid'\nprivileged = true\n\
                     docker_image = 'lab/dind'\n[containers.mirrors]\n\
                     'docker.io' = ['mirror.example:5000']\n";
         let found = site(text).expect("it is good");
@@ -396,6 +399,7 @@ mod tests {
         assert_eq!(found.network, NetworkPolicy::Bridge);
         assert_eq!(found.ports, PortRange { first: 5000, last: 5001 });
         assert_eq!(found.cdi, ["/opt/cdi"]);
+        assert_eq!(found.ids, IdRanges::Subuid);
         assert_eq!((found.privileged, &*found.docker_image), (true, "lab/dind"));
         let link =
             |number| found.addresses.link(number).map(|(node, inside)| format!("{node} {inside}"));
@@ -486,6 +490,7 @@ mod tests {
             ("[containers]\ndisk = '1MB'\n", "sluice.toml:2: \"1MB\": expected at least 16MB"),
             ("[containers]\ntask_user = 'me'\n", "sluice.toml:2: unknown variant `me`"),
             ("[containers]\nnetwork = 'own'\n", "sluice.toml:2: unknown variant `own`"),
+            ("[containers]\nids = 'any'\n", "sluice.toml:2: unknown variant `any`"),
             ("[containers]\naddresses = '8.8.0.0/16'\n", "expected private addresses"),
             ("[containers]\naddresses = '10.0.0.1/16'\n", "expected private addresses"),
             ("[containers]\naddresses = '10.0.0.0/30'\n", "expected private addresses"),

@@ -1,4 +1,5 @@
-//! Where a run of dstack goes that names no fleet: to any of its project's, beside the default partition.
+//! Where a run of dstack goes that names no fleet: to the default partition, to the others that admit it, and to any of its project's
+//! fleets.
 
 use crate::secret::asked_project;
 use cluster::State;
@@ -7,9 +8,10 @@ use serde_json::Value;
 use std::sync::Arc;
 use wire::client::Submission;
 
-/// Adds the fleets of its project to a run that leaves the choice open.
+/// Adds the partitions that admit it, and the fleets of its project, to a run that leaves the choice open.
 pub fn open_fleets(state: &State, submission: &mut Submission) {
-    if state.fleets.is_empty() || has_chosen(submission) {
+    let is_task = submission.spec.launch.kind == LaunchKind::Task;
+    if !is_task || state.partitions.len() < 2 || has_chosen(submission) {
         return;
     }
     let Submission { spec, het_components, .. } = submission;
@@ -33,13 +35,17 @@ fn add_fleets(state: &State, spec: &mut JobSpec) {
     let fits = |fleet: &&model::ssh_fleet::SshFleet| {
         fleet.project == project && (fleet.is_cluster || !is_distributed)
     };
-    let fleets: Vec<String> =
-        state.fleets.values().filter(fits).map(|fleet| fleet.name.clone()).collect();
-    if fleets.is_empty() {
+    let fleets = state.fleets.values().filter(fits).map(|fleet| fleet.name.clone());
+    let default = state.default_partition().map(|partition| partition.name.clone());
+    let mut open = state.partitions_for(spec);
+    if open.is_empty() {
+        // What keeps it out of the default partition is said where it is submitted.
+        open.extend(default.clone());
+    }
+    open.extend(fleets);
+    if open.len() == 1 && open.first() == default.as_ref() {
         return;
     }
-    let default = state.default_partition().map(|partition| partition.name.clone());
     let component = &mut Arc::make_mut(&mut spec.components)[0];
-    let partitions = &mut Arc::make_mut(&mut component.request).partitions;
-    partitions.extend(default.into_iter().chain(fleets));
+    Arc::make_mut(&mut component.request).partitions = open;
 }

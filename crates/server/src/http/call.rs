@@ -2,6 +2,7 @@
 
 use crate::http::answer::{answer_json, refused};
 use crate::http::{call_bounds, calls};
+use crate::rate_limit::RateLimit;
 use crate::shared::Shared;
 use crate::show::job_list::EncodedAnswer;
 use axum::body::Bytes;
@@ -10,6 +11,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use model::principal::Principal;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::task::block_in_place;
 use wire::client::{Answer, Call, Envelope};
 use wire::diagnostics::CallKind;
@@ -40,7 +42,7 @@ pub async fn call(
     };
     drop(body);
     let kind = envelope.call.kind();
-    note_call(&mut envelope, &by);
+    note_call(&shared, &mut envelope, &by);
     // On a task of its own: a client that goes away does not take back what it asked for.
     let answer = tokio::spawn(async move {
         let _timer = shared.volatile.counters.begin_call(kind, &by);
@@ -54,9 +56,12 @@ pub async fn call(
     }
 }
 
+/// Lines of the log about one user's calls, which may be refused: a user does not roll over what others wrote there.
+const CALL_LINES: RateLimit = RateLimit { burst: 200, interval: Duration::from_secs(1) };
+
 /// Gives a submitted job the id of its call, and logs calls that change something under theirs. The server alone says which call
 /// a job came by.
-fn note_call(envelope: &mut Envelope, by: &Principal) {
+fn note_call(shared: &Shared, envelope: &mut Envelope, by: &Principal) {
     let id = envelope.id.take();
     if let Call::Submit(submission) = &mut envelope.call {
         submission.het_components.iter_mut().for_each(|spec| spec.call.clone_from(&id));
@@ -72,7 +77,13 @@ fn note_call(envelope: &mut Envelope, by: &Principal) {
         | CallKind::UpdatePartition
         | CallKind::Reconfigure
         | CallKind::ChangeAccounts
-        | CallKind::Token => tracing::info!(call = %id, user, ?kind, "call"),
+        | CallKind::Token => {
+            match shared.volatile.call_lines.take(CALL_LINES, user.to_owned(), Instant::now()) {
+                Some(0) => tracing::info!(call = %id, user, ?kind, "call"),
+                Some(unlogged) => tracing::info!(call = %id, user, ?kind, unlogged, "call"),
+                None => {}
+            }
+        }
         _ => tracing::debug!(call = %id, user, ?kind, "call"),
     }
 }
@@ -100,4 +111,27 @@ fn read_call(body: &[u8]) -> Result<Envelope, Box<Response>> {
         return Err(unreadable(format!("protocol {} is not spoken here", envelope.version)));
     }
     Ok(envelope)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{TestServer, user};
+    use model::id::CallId;
+
+    #[test]
+    fn calls_of_one_user_are_logged_at_a_rate_and_counted_beyond_it() {
+        let server = TestServer::without_writer();
+        let lines = &server.shared.volatile.call_lines;
+        for _ in 0..10_000 {
+            // One that is refused: nobody revokes another's token.
+            let call = Call::RevokeToken { name: "admin".into(), user: None };
+            let mut envelope = Envelope { id: CallId::parse("c1"), ..Envelope::new(call) };
+            note_call(&server.shared, &mut envelope, &user());
+        }
+        let later = Instant::now() + Duration::from_secs(1000);
+        let left_out = lines.take(CALL_LINES, user().name, later);
+        assert!(left_out.is_some_and(|count| count > 5_000), "{left_out:?}");
+        assert_eq!(lines.take(CALL_LINES, "another".into(), later), Some(0));
+    }
 }

@@ -14,7 +14,7 @@ use crate::shared::Shared;
 use crate::show::job_list::{self, EncodedAnswer, ListedJob};
 use crate::show::{
     activity_history, cluster_view, diagnostics, explain, history, kept_text, projects,
-    reservations, shares, sstat, submit_test,
+    reservations, shares, sstat, submit_test, usage_report,
 };
 use crate::step::create;
 use crate::writer::submission::{check_texts, settle_owner};
@@ -148,6 +148,11 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
         Call::Reconfigure { files } => reconfigure(shared, by, files).await,
         Call::History(filter) => {
             block_in_place(|| history::history(shared, &by, &filter)).map(Answer::History)
+        }
+        Call::UsageReport(query) => {
+            shared.books.wait_settled().await;
+            block_in_place(|| usage_report::usage_report(shared, &by, &query))
+                .map(Answer::UsageReport)
         }
         Call::Activities => Ok(Answer::Activities(activities(shared, &by))),
         Call::ActivityHistory(filter) => {

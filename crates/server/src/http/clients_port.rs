@@ -17,8 +17,11 @@ use tokio::time::{Instant, timeout_at};
 /// How long a TLS handshake may take; for other machines with the wait for its first byte.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A connection that is silent for so long is asked whether it is still there: a laptop may have left without a word.
-const KEEPALIVE_S: u32 = 60;
+/// A connection that is silent for so long is asked whether it is still there, so often, so many times: a laptop may have left
+/// without a word.
+const KEEPALIVE_IDLE_S: u32 = 60;
+const KEEPALIVE_INTERVAL_S: u32 = 10;
+const KEEPALIVE_PROBES: u32 = 3;
 
 /// The first byte of a TLS connection: a record of the handshake. No method of HTTP begins with it.
 const TLS_HANDSHAKE: u8 = 0x16;
@@ -103,7 +106,9 @@ impl ClientsPort {
             Protocol::Refused => refuse(&mut stream, PLAIN_FROM_ELSEWHERE).await,
             Protocol::Tls => {
                 setsockopt(&stream, sockopt::KeepAlive, &true)?;
-                setsockopt(&stream, sockopt::TcpKeepIdle, &KEEPALIVE_S)?;
+                setsockopt(&stream, sockopt::TcpKeepIdle, &KEEPALIVE_IDLE_S)?;
+                setsockopt(&stream, sockopt::TcpKeepInterval, &KEEPALIVE_INTERVAL_S)?;
+                setsockopt(&stream, sockopt::TcpKeepCount, &KEEPALIVE_PROBES)?;
                 let begin = || Some((self.handshakes.take()?, Instant::now() + HANDSHAKE_TIMEOUT));
                 let Some((_handshake, end)) = handshake.or_else(begin) else { return Ok(()) };
                 let accepted = async {

@@ -48,12 +48,17 @@ impl FileStamp {
 struct CertificateSettings {
     files: Option<CertificateFiles>,
     addresses: Vec<String>,
+    /// Hosts without a port.
+    controllers: Vec<String>,
 }
 
 impl CertificateSettings {
     fn of(config: &ClusterConfig) -> Self {
-        let (files, addresses) = (&config.server_certificate, &config.server_addresses);
-        Self { files: files.clone(), addresses: addresses.clone() }
+        Self {
+            files: config.server_certificate.clone(),
+            addresses: config.server_addresses.clone(),
+            controllers: config.controllers.clone(),
+        }
     }
 }
 
@@ -69,7 +74,8 @@ impl CertificateSource {
             let stamps = [&files.certificate, &files.key].map(|path| FileStamp::of(path));
             return Self::Files { files, stamps };
         }
-        let configured = settings.addresses.iter().map(|address| host_of(address));
+        let addresses = settings.addresses.iter().map(|address| host_of(address));
+        let configured = addresses.chain(settings.controllers.iter().map(String::as_str));
         let machine = machine_names.iter().map(|name| name.as_str());
         let mut names: Vec<String> =
             configured.chain(machine).chain(LOOPBACK_NAMES).map(str::to_owned).collect();
@@ -231,16 +237,19 @@ mod tests {
     #[test]
     fn certificate_is_for_the_names_of_the_machine_and_of_the_configuration() {
         let addresses = ["head.example:6831", "[2001:db8::7]:6831"].map(str::to_owned);
-        let config =
-            ClusterConfig { server_addresses: addresses.to_vec(), ..ClusterConfig::default() };
+        let config = ClusterConfig {
+            server_addresses: addresses.to_vec(),
+            controllers: vec!["head2".into()],
+            ..ClusterConfig::default()
+        };
         let source = CertificateSource::now(
             CertificateSettings::of(&config),
             &["head".into(), "10.0.0.1".into()],
         );
         let CertificateSource::Authority { names } = source else { panic!("{source:?}") };
         let expected =
-            ["10.0.0.1", "127.0.0.1", "2001:db8::7", "::1", "head", "head.example", "localhost"];
-        assert_eq!(names, expected);
+            "10.0.0.1 127.0.0.1 2001:db8::7 ::1 head head.example head2 localhost".split(' ');
+        assert_eq!(names, expected.collect::<Vec<_>>());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use super::peer::Peer;
 use super::route::Route;
 use super::router;
 use crate::auth::principal::server_principal;
+use crate::clock;
 use crate::connection_limits::ConnectionLimits;
 use crate::testing::{NODE, TestServer, submission, user};
 use axum::Router;
@@ -27,6 +28,7 @@ use model::reason::Refusal;
 use model::reservation_request::ReservationRequest;
 use model::run::{Hold, LaunchKind};
 use model::secret::SecretValue;
+use model::time::Timestamp;
 use model::trigger::{TriggerEvent, TriggerFilter, TriggerRequest, TriggerSubject};
 use model::volume::VolumePlace;
 use std::sync::Arc;
@@ -35,7 +37,8 @@ use std::time::Duration;
 use tower_service::Service;
 use wire::agent_view::NewNodes;
 use wire::client::{
-    Answer, Call, Cancel, CreateStep, Envelope, HistoryFilter, JobsQuery, KeptText, WebLinkQuery,
+    Answer, Call, Cancel, CreateStep, Envelope, HistoryFilter, JobsQuery, KeptText, UsageQuery,
+    WebLinkQuery,
 };
 use wire::explain::ExplainQuery;
 use wire::fleet::FleetConfiguration;
@@ -246,6 +249,15 @@ authorisation_table! { w;
     Call::Cluster => EVERYBODY, Call::Cluster, shows Nodes Partitions;
     Call::Config => EVERYBODY, Call::Config;
     Call::History(_) => EVERYBODY, Call::History(HistoryFilter::default()), shows Jobs;
+    // Whose usage is shown to whom: `usage_is_summed_over_the_period_and_shown_to_whom_it_may_be`.
+    Call::UsageReport(_) => EVERYBODY, {
+        let filter = HistoryFilter {
+            from: Some(Timestamp(0)),
+            until: Some(clock::now()),
+            ..HistoryFilter::default()
+        };
+        Call::UsageReport(Box::new(UsageQuery { filter, by_size: true, cluster: true }))
+    };
     Call::Activities => EVERYBODY, Call::Activities, shows Accounts Users Reservations Events;
     Call::ActivityHistory(_) => EVERYBODY, Call::ActivityHistory(Default::default()), shows Accounts Users Reservations Events;
     Call::Explain(_) => EVERYBODY, {
@@ -338,7 +350,7 @@ authorisation_table! { w;
     Call::SetRole { .. } => ADMINISTER, Call::SetRole { name: "idle".into(), role: Role::Admin };
     Call::NodeToken { .. } => ADMINISTER, Call::NodeToken { nodes: vec![NODE.into()], life: TokenLife::Usual };
     Call::GroupToken { .. } => ADMINISTER,
-        Call::GroupToken { pattern: NODE.into(), count: None, life: TokenLife::Usual };
+        Call::GroupToken { pattern: NODE.into(), count: None, dynamic: false, life: TokenLife::Usual };
     Call::Agents => OPERATE, Call::Agents;
     Call::RejoinNode { .. } => ADMINISTER, Call::RejoinNode { name: NODE.into() };
     Call::CreateNodes(_) => ADMINISTER, {

@@ -1,5 +1,6 @@
 //! The calls about the SSH endpoint: its address, and the keys with which a user comes in.
 
+use crate::auth::identity;
 use crate::clock;
 use crate::shared::Shared;
 use crate::shared::ssh_keys::{Registration, is_proof};
@@ -8,10 +9,15 @@ use cluster::authorise::{Act, authorise};
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
 use model::secret::SecretValue;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use std::collections::BTreeSet;
 use tokio::task::block_in_place;
 use wire::client::Answer;
 use wire::ssh::{SshAnswer, SshRequest, key_proof_text};
+
+/// Certificates of the site's file that are looked at.
+const CHAIN_MAX: usize = 8;
 
 /// The key that the server holds for a user, for a caller who may have it. It outlasts a job, so it is given to those alone who may do all
 /// that their user may: by the kernel's word on the server's own socket, or by a token without a limit. It ends with that token
@@ -76,9 +82,13 @@ pub fn answer(
                 let state = shared.read();
                 (known_users(&state), authorise(&state, by, Act::Administer).is_ok())
             };
-            let text = key_proof_text(&user, shared.setup.ssh.as_ref());
-            let is_proved = proof.as_ref().is_some_and(|proof| is_proof(key, &text, proof));
-            if proof.is_some() && !is_proved {
+            // Without an endpoint there is nothing that a signature could be for.
+            let signed = shared.setup.ssh.as_ref().zip(proof.as_ref());
+            let is_proved = signed.is_some_and(|(endpoint, proof)| {
+                let mut authorities = authorities(shared).into_iter();
+                authorities.any(|of| is_proof(key, &key_proof_text(&user, &of, endpoint), proof))
+            });
+            if signed.is_some() && !is_proved {
                 let why =
                     "the signature does not prove the key: it is of another key, user or server";
                 return Err(Refusal::Other(why.into()));
@@ -96,5 +106,20 @@ pub fn answer(
     })?;
     let endpoint = shared.setup.ssh.clone();
     let listed = keys.list(&user);
-    Ok(Answer::Ssh(SshAnswer { endpoint, user, keys: listed, private_key }))
+    let authorities = if request == SshRequest::List {
+        block_in_place(|| authorities(shared))
+    } else {
+        Vec::new()
+    };
+    Ok(Answer::Ssh(SshAnswer { endpoint, user, authorities, keys: listed, private_key }))
+}
+
+/// The fingerprints of what a client may have pinned at its login: the cluster's own authority, and those that come with the
+/// site's certificate.
+fn authorities(shared: &Shared) -> Vec<String> {
+    let own = shared.identity.authority_fingerprint().ok();
+    let files = shared.read().config.server_certificate.clone();
+    let site = files.and_then(|files| std::fs::read(&files.certificate).ok()).unwrap_or_default();
+    let chain = CertificateDer::pem_slice_iter(&site).flatten().take(CHAIN_MAX);
+    own.into_iter().chain(chain.map(|one| identity::fingerprint(&one))).collect()
 }

@@ -15,6 +15,7 @@ use model::principal::Principal;
 use model::reason::Refusal;
 use serde::Deserialize;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use wire::client::Answer;
 use wire::frame;
@@ -23,6 +24,9 @@ use wire::stream::{PROTOCOL_NAME, StepRole, StreamKind};
 
 /// The most bytes that are read from a client at once.
 const CHUNK_BYTES: usize = 32 << 10;
+
+/// How long a client may take to read the end of its stream.
+const LINGER: Duration = Duration::from_secs(5);
 
 #[derive(Deserialize)]
 pub struct StepQuery {
@@ -129,7 +133,8 @@ async fn relay(
             match from.read(&mut buffer[..credit]).await {
                 Ok(length @ 1..) => {
                     if !writer.send(&buffer[..length]).await {
-                        return false;
+                        // The link is gone. What had come over it is still passed on, and then the stream ends.
+                        return std::future::pending().await;
                     }
                 }
                 Ok(_) | Err(_) => return true,
@@ -141,8 +146,12 @@ async fn relay(
         gone = up => gone,
     };
     if client_gone {
-        reader.client_gone();
+        return reader.client_gone();
     }
+    // A connection that is closed while something is unread is reset, and what was sent last may be lost with it.
+    let mut nowhere = tokio::io::sink();
+    let unread = tokio::io::copy(&mut from, &mut nowhere);
+    let _ = tokio::time::timeout(LINGER, unread).await;
 }
 
 /// The agent's refusal as a frame of the step.
@@ -152,4 +161,35 @@ fn refusal(why: String) -> Vec<u8> {
     let refused = StepMessage::Refused { why, again: true };
     let _ = frame::encode_message(channel::CONTROL, &refused, &mut bytes);
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shared::agent_streams::{LinkSender, StreamTable};
+    use tokio::sync::mpsc;
+
+    #[tokio::test]
+    async fn what_came_over_a_link_is_passed_on_though_the_link_is_gone() {
+        // Which direction is looked at first is a matter of chance.
+        for _ in 0..64 {
+            let table = Arc::<StreamTable>::default();
+            let (outbox, _orders) = mpsc::channel(16);
+            let link = LinkSender { number: 1, outbox, data: mpsc::channel(1).0 };
+            let attempt = AttemptId { job: JobId(1), number: 1 };
+            let kind = StreamKind::Step { step: StepId::Number(0), role: StepRole::Attached };
+            let opened = StreamTable::open(&table, link, "n1", attempt, kind, 1000);
+            let (reader, writer) = opened.expect("a stream");
+            table.received(1, b"\0\0\0\0last words");
+            table.end(1, 0, None);
+            let (ours, mut client) = tokio::io::duplex(1024);
+            client.write_all(b"input").await.expect("written");
+            let relayed = tokio::spawn(relay(ours, reader, writer));
+            let mut read = Vec::new();
+            client.read_to_end(&mut read).await.expect("an end");
+            assert_eq!(read, b"last words");
+            drop(client);
+            relayed.await.expect("it ends with its client");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! The calls about tokens. Only hashes reach the state; the text of a token goes to whoever asked for it.
 
-use crate::agents::join;
+use crate::agents::join::{self, JoinGroupRequest};
 use crate::auth::token;
 use crate::clock;
 use crate::shared::Shared;
@@ -30,9 +30,9 @@ pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         Call::NodeToken { nodes, life } => {
             join_answer(&join::issue_join_file(shared, by, nodes, join_life(life)).await?)
         }
-        Call::GroupToken { pattern, count, life } => {
-            let life = join_life(life);
-            join_answer(&join::issue_group_join_file(shared, by, pattern, count, life).await?)
+        Call::GroupToken { pattern, count, dynamic, life } => {
+            let group = JoinGroupRequest { pattern, count, dynamic };
+            join_answer(&join::issue_group_join_file(shared, by, group, join_life(life)).await?)
         }
         Call::UserToken { name, account, unix_user, role, token_name, life } => {
             let now = clock::now();
@@ -134,8 +134,9 @@ fn tokens(shared: &Shared, by: &Principal) -> Result<Answer, Refusal> {
     let joins = joins.map(|(hash, token)| TokenView {
         name: JoinToken::shown_name(hash),
         of: match &token.group {
-            Some(JoinGroup { pattern, count, used }) => {
-                TokenOf::Group { pattern: pattern.clone(), count: *count, used: *used }
+            Some(JoinGroup { pattern, count, used, dynamic }) => {
+                let (pattern, count) = (pattern.clone(), *count);
+                TokenOf::Group { pattern, count, used: *used, dynamic: *dynamic }
             }
             None => TokenOf::Nodes(token.nodes.clone()),
         },

@@ -31,10 +31,8 @@ pub fn list(shared: &Shared, by: &Principal, project: &str) -> Result<Answer, Re
     }
     authorise(&state, by, Act::InProject(project, ProjectRole::User))?;
     let viewer = Viewer::new(&state, by);
-    // Others' volumes name users and nodes.
-    let is_shown = |volume: &Volume| {
-        volume.owner.uid == by.uid || viewer.nodes() && viewer.user(&volume.owner.name)
-    };
+    let is_shown =
+        |volume: &Volume| volume.owner.uid == by.uid || viewer.volume_of(&volume.owner.name);
     let shown = state.volumes_of(project).iter().filter(|(_, volume)| is_shown(volume));
     let users = state.users_of_volumes(project);
     let shown = shown.map(|(name, volume)| {

@@ -202,9 +202,11 @@ mod tests {
         let join = Command::UseToken(JoinAttempt {
             hash,
             fingerprint,
+            request: "request of login1".into(),
             certificate_end: expires,
             node,
             dynamic: false,
+            future: None,
         });
         server.run(join).await.expect("it joined");
 

@@ -2,6 +2,7 @@
 
 use super::scrape;
 use super::tests::{line, promtool};
+use crate::configure::{self, Machine};
 use crate::shared::live_loads::Loads;
 use crate::shared::scrapes::Reader;
 use crate::show::dstack_id::uuid;
@@ -13,6 +14,7 @@ use model::change::{JobFilter, JobRef};
 use model::fleet::Blocks;
 use model::load::{Load, LoadSample};
 use model::node::NodeConfig;
+use model::price::Price;
 use model::secret::Sealed;
 use model::ssh_fleet::{FleetHost, SshLogin};
 use model::time::Timestamp;
@@ -74,6 +76,25 @@ async fn runs_jobs_and_nodes_have_dstacks_names_too() {
     let open = scrape(&server.shared, Reader::Anonymous, &Loads::default());
     assert!(!open.contains("ada") && !open.contains("dstack_job_cpu_count{"), "{open}");
     assert!(open.contains("dstack_instance_gpu_count{"), "{open}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_and_the_jobs_on_them_have_the_price_of_the_site() {
+    let server = TestServer::start().await;
+    let machine = Machine { node: NodeConfig::plain(NODE, 4, Bytes::from_gib(16)) };
+    let mut config = configure::load(None, Some(&machine)).expect("a configuration");
+    let price = Price::from_dollars(2.5).expect("a price");
+    config.prices.insert(NODE.into(), price);
+    server.run(Command::Configure(Box::new(config))).await.expect("configured");
+    server.node_up().await;
+    server.submit("name: runs").await.expect("a job");
+    server.plan();
+    let text = scrape(&server.shared, Reader::Operator, &Loads::default());
+    for name in ["dstack_instance_price_dollars_per_hour", "dstack_job_price_dollars_per_hour"] {
+        let found = line(&text, &format!("{name}{{"));
+        assert!(found.ends_with(" 2.5"), "{found}");
+    }
+    assert_eq!(promtool(&text), "", "promtool check metrics");
 }
 
 #[tokio::test(flavor = "multi_thread")]

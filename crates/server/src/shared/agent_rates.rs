@@ -1,44 +1,43 @@
-//! Rates of what agents, and strangers who pass for one, make the server do: begin links, and write lines into its log, which
-//! would else roll over what others wrote there.
+//! Rates of what agents, and strangers who pass for one, make the server do: begin links, change dynamic nodes, and write lines
+//! into its log, which would else roll over what others wrote there.
 
-use crate::rate_limit::{RateLimit, RateUse};
-use std::collections::HashMap;
-use std::sync::Mutex;
+use crate::rate_limit::{LineRates, OwnerRates, RateLimit};
 use std::time::{Duration, Instant};
 
 /// Links of one certificate. An agent whose connection breaks dials again after two seconds at most.
 const LINKS: RateLimit = RateLimit { burst: 60, interval: Duration::from_secs(1) };
 
+/// Changes of what the agent of a dynamic node says that it has. Each is an event with the whole of it, and a new plan.
+const REGISTRATIONS: RateLimit = RateLimit { burst: 6, interval: Duration::from_secs(10) };
+
 /// Lines about one node, and about all strangers together.
 const LINES: RateLimit = RateLimit { burst: 20, interval: Duration::from_secs(3) };
 
-/// Owners that are remembered before those are looked for that need not be.
-const OWNERS_MAX: usize = 4096;
-
 /// When each certificate began links.
 #[derive(Default)]
-pub struct LinkRates(Mutex<HashMap<String, RateUse>>);
+pub struct LinkRates(OwnerRates);
 
 impl LinkRates {
     /// Whether this certificate, which speaks for a node, may begin a link now.
     pub fn take(&self, fingerprint: &str, now: Instant) -> bool {
-        let mut all = self.0.lock().expect("no panic with the rates held");
-        if all.len() >= OWNERS_MAX {
-            all.retain(|_, used| !LINKS.is_unused(used, now));
-        }
-        LINKS.take(all.entry(fingerprint.to_owned()).or_default(), now)
+        self.0.take(LINKS, fingerprint, now)
+    }
+}
+
+/// When each dynamic node became what its agent said.
+#[derive(Default)]
+pub struct RegistrationRates(OwnerRates);
+
+impl RegistrationRates {
+    /// Whether this node may become another now.
+    pub fn take(&self, node: &str, now: Instant) -> bool {
+        self.0.take(REGISTRATIONS, node, now)
     }
 }
 
 /// Lines of the log by whom they are about: a node of the cluster, or nobody known.
 #[derive(Default)]
-pub struct AgentWarnings(Mutex<HashMap<Option<String>, Lines>>);
-
-#[derive(Default)]
-struct Lines {
-    used: RateUse,
-    unlogged: u64,
-}
+pub struct AgentWarnings(LineRates<Option<String>>);
 
 impl AgentWarnings {
     /// Logs a line about a node.
@@ -52,26 +51,12 @@ impl AgentWarnings {
     }
 
     fn log(&self, about: Option<String>, line: &str) {
-        if let Some(unlogged) = self.take(about, Instant::now()) {
+        if let Some(unlogged) = self.0.take(LINES, about, Instant::now()) {
             match unlogged {
                 0 => tracing::warn!("{line}"),
                 unlogged => tracing::warn!(unlogged, "{line}"),
             }
         }
-    }
-
-    /// How many lines were left out before this one; `None` where it is left out too.
-    fn take(&self, about: Option<String>, now: Instant) -> Option<u64> {
-        let mut all = self.0.lock().expect("no panic with the lines held");
-        if all.len() >= OWNERS_MAX {
-            all.retain(|_, lines| lines.unlogged > 0 || !LINES.is_unused(&lines.used, now));
-        }
-        let lines = all.entry(about).or_default();
-        if LINES.take(&mut lines.used, now) {
-            return Some(std::mem::take(&mut lines.unlogged));
-        }
-        lines.unlogged += 1;
-        None
     }
 }
 
@@ -82,12 +67,13 @@ mod tests {
     #[test]
     fn lines_about_one_node_or_strangers_are_held_to_a_rate_and_counted() {
         let (warnings, start) = (AgentWarnings::default(), Instant::now());
-        let stranger = |seconds| warnings.take(None, start + Duration::from_secs(seconds));
+        let stranger = |seconds| warnings.0.take(LINES, None, start + Duration::from_secs(seconds));
         let logged = (0..1000).filter(|_| stranger(0).is_some()).count();
         assert_eq!(logged, LINES.burst as usize);
         assert_eq!(stranger(3), Some(980), "the next line says how many were left out");
         assert_eq!(stranger(3), None);
-        assert_eq!(warnings.take(Some("n1".into()), start), Some(0), "others are still heard");
+        let of_node = warnings.0.take(LINES, Some("n1".into()), start);
+        assert_eq!(of_node, Some(0), "others are still heard");
     }
 
     #[test]

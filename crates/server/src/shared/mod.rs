@@ -37,8 +37,9 @@ use crate::auth::secret_keys::SecretKeys;
 use crate::configure::Machine;
 use crate::error::ServerError;
 use crate::per_user::UserCounts;
+use crate::rate_limit::LineRates;
 use agent_links::AgentLinks;
-use agent_rates::{AgentWarnings, LinkRates};
+use agent_rates::{AgentWarnings, LinkRates, RegistrationRates};
 use books_queue::BooksQueue;
 use commit_watch::CommitWatch;
 use counters::Counters;
@@ -118,8 +119,12 @@ pub struct Volatile {
     pub health_reports: HealthReports,
     /// Links that each agent, by its certificate, began lately.
     pub link_rates: LinkRates,
+    /// How often each dynamic node became another lately.
+    pub registration_rates: RegistrationRates,
     /// Lines of the log about nodes, and about strangers at the agents' port.
     pub agent_warnings: AgentWarnings,
+    /// Lines of the log about the calls of each user.
+    pub call_lines: LineRates<String>,
     /// What exporters on nodes say of GPUs.
     pub relayed: RelayedSeries,
     /// The GPUs that agents found on their machines, by node.

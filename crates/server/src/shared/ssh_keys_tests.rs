@@ -122,7 +122,8 @@ fn proof_is_a_signature_for_one_user_at_one_endpoint() {
     let pair = Ed25519Keypair::from_seed(&[3; 32]);
     let (key, other) = (PrivateKey::from(pair), keys_line(4));
     let line = key.public_key().to_openssh().expect("a line");
-    let text = key_proof_text("ada", None);
+    let endpoint = SshEndpoint { host: "h".into(), port: 1, host_key: "k".into() };
+    let text = key_proof_text("ada", "f", &endpoint);
     let sign = |namespace: &str, text: &str| {
         let signature = key.sign(namespace, HashAlg::Sha512, text.as_bytes()).expect("signed");
         signature.to_pem(LineEnding::LF).expect("text")
@@ -130,9 +131,13 @@ fn proof_is_a_signature_for_one_user_at_one_endpoint() {
     let proof = sign(KEY_PROOF_NAMESPACE, &text);
     assert!(is_proof(&line, &text, &proof));
     assert!(!is_proof(&other, &text, &proof), "of another key");
-    assert!(!is_proof(&line, &key_proof_text("eve", None), &proof), "of another user");
-    let endpoint = SshEndpoint { host: "h".into(), port: 1, host_key: "k".into() };
-    assert!(!is_proof(&line, &key_proof_text("ada", Some(&endpoint)), &proof), "elsewhere");
+    let of = |user: &str, authority: &str, endpoint: &SshEndpoint| {
+        is_proof(&line, &key_proof_text(user, authority, endpoint), &proof)
+    };
+    assert!(!of("eve", "f", &endpoint), "of another user");
+    assert!(!of("ada", "g", &endpoint), "of another cluster");
+    let elsewhere = SshEndpoint { host_key: "l".into(), ..endpoint.clone() };
+    assert!(!of("ada", "f", &elsewhere), "elsewhere");
     assert!(!is_proof(&line, &text, &sign("file", &text)), "made for something else");
     assert!(!is_proof(&line, &text, "") && !is_proof(&line, &text, &"x".repeat(1 << 20)));
 }

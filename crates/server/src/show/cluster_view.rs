@@ -68,7 +68,7 @@ pub fn cluster_of(
         now,
         nodes: nodes.collect(),
         partitions: partitions().map(|p| (**p).clone()).collect(),
-        topology: state.config.topology.clone().filter(|_| viewer.nodes()),
+        topology: state.topology().filter(|_| viewer.nodes()),
     }
 }
 

@@ -15,4 +15,5 @@ pub mod reservations;
 pub mod shares;
 pub mod sstat;
 pub mod submit_test;
+pub mod usage_report;
 pub mod view_cache;

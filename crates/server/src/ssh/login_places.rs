@@ -1,6 +1,7 @@
 //! Connections that no key has let in yet, by where they come from. Anybody can open them, so there are few: a new one always
-//! gets a place, and where all are taken, the oldest of the source that has most of them goes.
+//! gets a place, and where all are taken, the oldest of the network and source that have most of them goes.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex};
@@ -8,6 +9,8 @@ use tokio::sync::oneshot;
 
 /// One source has at most this part (a quarter) of the places.
 const SOURCE_PART: usize = 4;
+/// One network has at most this part (a half) of the places.
+const NETWORK_PART: usize = 2;
 /// As many sources are remembered that a key came from: their connections go last.
 const PROVED_MAX: usize = 1024;
 
@@ -15,13 +18,30 @@ const PROVED_MAX: usize = 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Source(IpAddr);
 
+/// What one owner is given: an IPv4 address, or a /48 of IPv6, which is 65,536 sources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Network(IpAddr);
+
 impl From<IpAddr> for Source {
     fn from(address: IpAddr) -> Self {
-        const HOST_BITS: u32 = 64;
-        Self(match address.to_canonical() {
-            IpAddr::V6(six) => Ipv6Addr::from_bits(six.to_bits() >> HOST_BITS << HOST_BITS).into(),
-            four => four,
-        })
+        Self(with_prefix(address.to_canonical(), 64))
+    }
+}
+
+impl From<Source> for Network {
+    fn from(source: Source) -> Self {
+        Self(with_prefix(source.0, 48))
+    }
+}
+
+/// The first bits of an address of IPv6; one of IPv4 as it is.
+fn with_prefix(address: IpAddr, bits: u32) -> IpAddr {
+    match address {
+        IpAddr::V6(six) => {
+            let others = Ipv6Addr::BITS - bits;
+            Ipv6Addr::from_bits(six.to_bits() >> others << others).into()
+        }
+        four => four,
     }
 }
 
@@ -78,17 +98,30 @@ impl Taken {
     /// The connection to drop so that one from this source gets its place; none if a place is free.
     fn one_to_evict(&self, source: Source, max: usize) -> Option<u64> {
         let mut counts: HashMap<Source, usize> = HashMap::new();
-        self.waiting.values().for_each(|one| *counts.entry(one.source).or_default() += 1);
+        let mut of_networks: HashMap<Network, usize> = HashMap::new();
+        for one in self.waiting.values() {
+            *counts.entry(one.source).or_default() += 1;
+            *of_networks.entry(Network::from(one.source)).or_default() += 1;
+        }
         if counts.get(&source).is_some_and(|count| *count >= max.div_ceil(SOURCE_PART)) {
             return self.waiting.iter().find(|(_, one)| one.source == source).map(|(at, _)| *at);
         }
-        if self.waiting.len() < max {
-            return None;
-        }
         let rank = |(number, one): &(&u64, &Waiting)| {
-            (self.proved.contains(&one.source), std::cmp::Reverse(counts[&one.source]), **number)
+            let of_network = Reverse(of_networks[&Network::from(one.source)]);
+            let is_proved = self.proved.contains(&one.source);
+            (is_proved, of_network, Reverse(counts[&one.source]), **number)
         };
-        self.waiting.iter().min_by_key(rank).map(|(number, _)| *number)
+        let network = Network::from(source);
+        let waiting = self.waiting.iter();
+        let chosen = if of_networks.get(&network).is_some_and(|n| *n >= max.div_ceil(NETWORK_PART))
+        {
+            waiting.filter(|(_, one)| Network::from(one.source) == network).min_by_key(rank)
+        } else if self.waiting.len() < max {
+            None
+        } else {
+            waiting.min_by_key(rank)
+        };
+        chosen.map(|(number, _)| *number)
     }
 }
 
@@ -154,6 +187,19 @@ mod tests {
         assert_eq!(evicted(&mut held), [0]);
         let mut other = from(&places, "2001:db8:0:2::1");
         assert!(!is_evicted(&mut other));
+    }
+
+    #[test]
+    fn owner_of_many_networks_of_ipv6_has_half_and_gives_way_to_others() {
+        let places = LoginPlaces::new(16);
+        let mut single = from(&places, "2001:db8:1::1");
+        let mut held: Vec<_> =
+            (0..1000).map(|at| from(&places, &format!("2001:db8:0:{at:x}::1"))).collect();
+        assert_eq!(evicted(&mut held).len(), 992);
+        let mut others: Vec<_> =
+            (0..10).map(|at| from(&places, &format!("192.0.2.{at}"))).collect();
+        assert!(!is_evicted(&mut single) && evicted(&mut others).is_empty());
+        assert_eq!(evicted(&mut held).len(), 995, "those of the largest network went");
     }
 
     #[test]

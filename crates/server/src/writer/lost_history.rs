@@ -135,7 +135,8 @@ mod tests {
             let reader = store::BookReader::open(&fixture.dir.path().join("books.sqlite"));
             let found =
                 reader.expect("a reader").activities(&ActivityFilter::default(), None, None);
-            let infos: Vec<_> = found.expect("activities").into_iter().map(|a| a.info).collect();
+            let found = found.expect("activities").found.into_iter();
+            let infos: Vec<_> = found.map(|activity| activity.info).collect();
             assert_eq!(infos, ["8", "7", "6", "5", "4", "3", "2", "1"]);
         }
     }

@@ -41,10 +41,7 @@ impl Socket {
                 stream.set_nodelay(true)?;
                 Ok(Self::Tcp(stream))
             }
-            ServerLocation::Https(server) => {
-                let socket = tls::connect(&server.address, &server.trust)?;
-                Ok(Self::Tls(Box::new(socket)))
-            }
+            ServerLocation::Https(server) => Ok(Self::Tls(Box::new(server.connect()?))),
         }
     }
 
@@ -63,6 +60,7 @@ impl Socket {
             Self::Tcp(stream) => stream.set_nonblocking(true).map(|()| (stream.into(), None)),
             Self::Tls(socket) => {
                 let TlsSocket { conn, sock } = *socket;
+                tls::without_write_bound(&sock)?;
                 sock.set_nonblocking(true)?;
                 Ok((sock.into(), Some(Box::new(TlsTunnel::new(conn)))))
             }

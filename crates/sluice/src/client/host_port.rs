@@ -5,6 +5,9 @@ use std::net::IpAddr;
 
 const HTTPS_PORT: u16 = 443;
 
+/// The most addresses of one server.
+const SERVERS_MAX: usize = 8;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostPort {
     /// A name or an address, the latter without brackets.
@@ -31,6 +34,22 @@ impl HostPort {
         let has_port = rest.rfind(':') > rest.rfind(']');
         let text = if has_port { rest.to_owned() } else { format!("{rest}:{HTTPS_PORT}") };
         Self::parse(&text).ok_or_else(expected)
+    }
+
+    /// The addresses in `https://HOST:PORT,https://HOST:PORT`: the first, and the others.
+    pub fn parse_https_list(urls: &str) -> Result<(Self, Vec<Self>), String> {
+        let mut addresses = Vec::new();
+        for url in urls.split(',') {
+            let address = Self::parse_https(url)?;
+            if !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+        if addresses.len() > SERVERS_MAX {
+            return Err(format!("{} servers: at most {SERVERS_MAX} are tried", addresses.len()));
+        }
+        let first = addresses.remove(0);
+        Ok((first, addresses))
     }
 
     /// `HOST:PORT`, or `[ADDRESS]:PORT`
@@ -90,6 +109,22 @@ mod tests {
             let said = HostPort::parse_https(wrong).expect_err(wrong);
             assert_eq!(said, format!("{wrong:?}: expected https://HOST:PORT"));
         }
+    }
+
+    #[test]
+    fn several_urls_are_the_addresses_of_one_server() {
+        let parse = |text: &str| {
+            HostPort::parse_https_list(text).map(|(first, others)| {
+                let others: Vec<String> = others.iter().map(ToString::to_string).collect();
+                (first.to_string(), others.join(" "))
+            })
+        };
+        let expected = |first: &str, others: &str| Ok((first.to_owned(), others.to_owned()));
+        assert_eq!(parse("https://a:1"), expected("a:1", ""));
+        assert_eq!(parse("https://a:1,https://b:1,https://a:1"), expected("a:1", "b:1"));
+        assert!(parse("https://a:1,").is_err() && parse("https://a:1,b:1").is_err());
+        let many: Vec<String> = (0..9).map(|port| format!("https://a:{}", port + 1)).collect();
+        assert!(parse(&many.join(",")).is_err_and(|why| why.contains("at most 8")));
     }
 
     #[test]

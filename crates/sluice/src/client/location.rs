@@ -25,7 +25,11 @@ impl fmt::Display for ServerLocation {
         match self {
             Self::Socket(path) => path.display().fmt(f),
             Self::Http { address, .. } => write!(f, "http://{address}"),
-            Self::Https(server) => write!(f, "https://{}", server.address),
+            Self::Https(server) => {
+                let urls: Vec<String> =
+                    server.addresses().map(|address| format!("https://{address}")).collect();
+                f.write_str(&urls.join(","))
+            }
         }
     }
 }
@@ -86,9 +90,11 @@ impl ServerLocation {
 
     /// A server under TLS. What the environment does not say, the user's login says if it is to the same server.
     fn https(url: &str) -> Result<Self, ClientError> {
-        let address = HostPort::parse_https(url).map_err(ClientError::Protocol)?;
+        let (address, others) = HostPort::parse_https_list(url).map_err(ClientError::Protocol)?;
         let login = login_file::read().map_err(ClientError::Protocol)?;
-        let known = login.map(|login| login.server).filter(|server| server.address == address);
+        let known = login
+            .map(|login| login.server)
+            .filter(|server| server.addresses().any(|known| *known == address));
         let (own_token, own_trust) = known.map(|server| (server.token, server.trust)).unzip();
         let trust = match std::env::var_os("SLUICE_CA") {
             Some(file) => {
@@ -98,7 +104,7 @@ impl ServerLocation {
             None => own_trust.unwrap_or(Trust::Machine),
         };
         let token = token_variable()?.or(own_token).unwrap_or_default();
-        Ok(Self::Https(Box::new(HttpsServer { address, token, trust })))
+        Ok(Self::Https(Box::new(HttpsServer { address, others, token, trust })))
     }
 
     /// The token that each request carries. A Unix socket needs none: the kernel says who asks.

@@ -28,6 +28,8 @@ pub struct Login {
 #[serde(deny_unknown_fields)]
 struct Content {
     server: String,
+    #[serde(default)]
+    others: Vec<String>,
     user: String,
     token: SecretValue,
     /// Absent: an authority that the machine trusts.
@@ -73,9 +75,11 @@ fn parse(text: &str) -> Result<Login, String> {
     // The parser's own words would quote the line, and with it the token.
     let content: Content = toml::from_str(text)
         .map_err(|_| "it is not what `sluice login` writes: log in again".to_owned())?;
-    let address = HostPort::parse_https(&content.server)?;
+    let urls = std::iter::once(content.server).chain(content.others).collect::<Vec<_>>().join(",");
+    let (address, others) = HostPort::parse_https_list(&urls)?;
     let trust = content.authority.map_or(Trust::Machine, Trust::Authority);
-    Ok(Login { server: HttpsServer { address, token: content.token, trust }, user: content.user })
+    let server = HttpsServer { address, others, token: content.token, trust };
+    Ok(Login { server, user: content.user })
 }
 
 /// Writes the file anew and returns its path.
@@ -106,6 +110,11 @@ fn text(login: &Login) -> String {
         "# Written by `sluice login`.\nserver = 'https://{}'\nuser = '{user}'\ntoken = '{}'\n",
         server.address, server.token.0
     );
+    if !server.others.is_empty() {
+        let urls: Vec<String> =
+            server.others.iter().map(|address| format!("'https://{address}'")).collect();
+        text.push_str(&format!("others = [{}]\n", urls.join(", ")));
+    }
     if let Trust::Authority(pem) = &server.trust {
         text.push_str(&format!("authority = '''\n{pem}'''\n"));
     }
@@ -123,7 +132,8 @@ mod tests {
 
     fn login(trust: Trust) -> Login {
         let address = HostPort { host: "head".into(), port: 6820 };
-        let server = HttpsServer { address, token: SecretValue("t0ken".into()), trust };
+        let others = vec![HostPort { host: "2001:db8::1".into(), port: 6820 }];
+        let server = HttpsServer { address, others, token: SecretValue("t0ken".into()), trust };
         Login { server, user: "ada".into() }
     }
 

@@ -2,6 +2,7 @@
 
 use super::host_port::HostPort;
 use model::secret::SecretValue;
+use nix::sys::socket::{setsockopt, sockopt};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
@@ -19,8 +20,18 @@ use wire::proxy::{Proxy, ProxyAnswer};
 /// How long one address of the server may take to answer, and each step of the handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A connection that is silent for so long is asked whether it is still there, before a router in between forgets it.
-const KEEPALIVE_S: u32 = 30;
+/// How long one address may take where another follows.
+const NEXT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// A connection that is silent for so long is asked whether it is still there, so often, so many times: before a router in between
+/// forgets it, and so that a server that vanished is noticed.
+const KEEPALIVE_IDLE_S: u32 = 15;
+const KEEPALIVE_INTERVAL_S: u32 = 5;
+const KEEPALIVE_PROBES: u32 = 3;
+
+/// How long the server may leave a request unacknowledged, or take nothing of it. A stream has no such bound: what is at its other
+/// end may stop reading.
+const UNACKNOWLEDGED_MS: u32 = 30_000;
 
 pub type TlsSocket = StreamOwned<ClientConnection, TcpStream>;
 
@@ -28,8 +39,28 @@ pub type TlsSocket = StreamOwned<ClientConnection, TcpStream>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpsServer {
     pub address: HostPort,
+    /// Where the server may be instead, tried in turn.
+    pub others: Vec<HostPort>,
     pub token: SecretValue,
     pub trust: Trust,
+}
+
+impl HttpsServer {
+    pub fn addresses(&self) -> impl Iterator<Item = &HostPort> {
+        std::iter::once(&self.address).chain(&self.others)
+    }
+
+    /// Connects to the first address that answers. One that answers and is not trusted is an error, whatever the others are:
+    /// somebody may be in between.
+    pub fn connect(&self) -> io::Result<TlsSocket> {
+        for address in self.addresses().take(self.others.len()) {
+            match connect_within(address, &self.trust, NEXT_TIMEOUT) {
+                Err(error) if error.kind() != ErrorKind::PermissionDenied => {}
+                result => return result,
+            }
+        }
+        connect(self.others.last().unwrap_or(&self.address), &self.trust)
+    }
 }
 
 /// The certificate authorities that the server's certificate must be issued by.
@@ -60,9 +91,13 @@ impl Trust {
 
 /// Connects, and returns when the server has proven that it is the one that is trusted. Nothing was sent to it by then.
 pub fn connect(address: &HostPort, trust: &Trust) -> io::Result<TlsSocket> {
+    connect_within(address, trust, CONNECT_TIMEOUT)
+}
+
+fn connect_within(address: &HostPort, trust: &Trust, timeout: Duration) -> io::Result<TlsSocket> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = builder(provider)?.with_root_certificates(trust.roots()?).with_no_client_auth();
-    handshake(address, config).map_err(|error| explain(error, address, trust))
+    handshake(address, config, timeout).map_err(|error| explain(error, address, trust))
 }
 
 /// The certificates that the server shows, its own first. The handshake is broken off: nothing is sent to the server.
@@ -73,7 +108,7 @@ pub fn shown_certificates(address: &HostPort) -> io::Result<Vec<CertificateDer<'
         .dangerous()
         .with_custom_certificate_verifier(recorder.clone())
         .with_no_client_auth();
-    match handshake(address, config) {
+    match handshake(address, config, CONNECT_TIMEOUT) {
         Err(error) if error.kind() != ErrorKind::InvalidData => return Err(error),
         Ok(_) | Err(_) => {}
     }
@@ -92,12 +127,12 @@ fn builder(
         .map_err(io::Error::other)
 }
 
-fn handshake(address: &HostPort, config: ClientConfig) -> io::Result<TlsSocket> {
+fn handshake(address: &HostPort, config: ClientConfig, timeout: Duration) -> io::Result<TlsSocket> {
     let name = ServerName::try_from(address.host.clone())
         .map_err(|_| io::Error::new(ErrorKind::InvalidInput, "this is no name of a host"))?;
     let mut session = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
-    let mut stream = dial(address)?;
-    stream.set_read_timeout(Some(CONNECT_TIMEOUT))?;
+    let mut stream = dial(address, timeout)?;
+    stream.set_read_timeout(Some(timeout))?;
     while session.is_handshaking() {
         session.complete_io(&mut stream).map_err(|error| match error.kind() {
             ErrorKind::WouldBlock => {
@@ -111,12 +146,14 @@ fn handshake(address: &HostPort, config: ClientConfig) -> io::Result<TlsSocket> 
 }
 
 /// A connection to the server, through the proxy that the environment names for it.
-fn dial(address: &HostPort) -> io::Result<TcpStream> {
+fn dial(address: &HostPort, timeout: Duration) -> io::Result<TcpStream> {
     let proxy = Proxy::of(&address.host, address.port, |name| std::env::var(name).ok());
-    let Some(proxy) = proxy.map_err(io::Error::other)? else { return dial_directly(address) };
+    let Some(proxy) = proxy.map_err(io::Error::other)? else {
+        return dial_directly(address, timeout);
+    };
     let through = HostPort { host: proxy.host.clone(), port: proxy.port };
-    let connected = dial_directly(&through).and_then(|mut stream| {
-        stream.set_read_timeout(Some(CONNECT_TIMEOUT))?;
+    let connected = dial_directly(&through, timeout).and_then(|mut stream| {
+        stream.set_read_timeout(Some(timeout))?;
         let request = proxy.request(&address.host, address.port).map_err(io::Error::other)?;
         stream.write_all(&request)?;
         let (mut answer, mut byte) = (ProxyAnswer::default(), [0]);
@@ -131,21 +168,34 @@ fn dial(address: &HostPort) -> io::Result<TcpStream> {
 }
 
 /// A connection to the first address of the host that answers.
-fn dial_directly(address: &HostPort) -> io::Result<TcpStream> {
-    use nix::sys::socket::{setsockopt, sockopt};
+fn dial_directly(address: &HostPort, timeout: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
     for at in (address.host.as_str(), address.port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&at, CONNECT_TIMEOUT) {
+        match TcpStream::connect_timeout(&at, timeout) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
-                setsockopt(&stream, sockopt::KeepAlive, &true)?;
-                setsockopt(&stream, sockopt::TcpKeepIdle, &KEEPALIVE_S)?;
+                set_timeouts(&stream)?;
                 return Ok(stream);
             }
             Err(error) => last = error,
         }
     }
     Err(last)
+}
+
+fn set_timeouts(stream: &TcpStream) -> io::Result<()> {
+    setsockopt(stream, sockopt::KeepAlive, &true)?;
+    setsockopt(stream, sockopt::TcpKeepIdle, &KEEPALIVE_IDLE_S)?;
+    setsockopt(stream, sockopt::TcpKeepInterval, &KEEPALIVE_INTERVAL_S)?;
+    setsockopt(stream, sockopt::TcpKeepCount, &KEEPALIVE_PROBES)?;
+    setsockopt(stream, sockopt::TcpUserTimeout, &UNACKNOWLEDGED_MS)?;
+    Ok(())
+}
+
+/// Lets the other end stop reading for as long as it likes, from now on.
+pub fn without_write_bound(stream: &TcpStream) -> io::Result<()> {
+    setsockopt(stream, sockopt::TcpUserTimeout, &0)?;
+    Ok(())
 }
 
 /// The error in words that say what to do. A server that is not the trusted one is `PermissionDenied`.

@@ -1,7 +1,9 @@
 //! `sluice attach JOB`: `ssh` into a running job, with the key that the server holds for the caller.
 
-use super::dstack::{OfProject, find_run, own_name};
+use super::dstack::options::check_replica;
+use super::dstack::{OfProject, find_run, logs, own_name};
 use super::key;
+use super::port_mapping::{self, LOOPBACK};
 use super::verb::{VerbError, VerbResult};
 use crate::client::Client;
 use clap::Args;
@@ -20,7 +22,31 @@ const KNOWN_AS: &str = "sluice";
 #[derive(Args)]
 pub struct AttachArgs {
     /// A run's name or a job's number; JOB.RANK for another of its nodes
-    job: String,
+    #[arg(value_name = "JOB")]
+    run: String,
+    #[command(flatten)]
+    of: OfProject,
+    /// The node of the run, counted from 0, as in JOB.RANK
+    #[arg(long, value_name = "N")]
+    job: Option<usize>,
+    /// A run has one replica, 0
+    #[arg(long, value_name = "N")]
+    replica: Option<usize>,
+    /// Print the run's log until it has ended, in place of a shell
+    #[arg(long, conflicts_with_all = ["local", "remote", "forward_agent", "no_command", "port", "ssh_identity", "command"])]
+    logs: bool,
+    /// A file with the private key to come in with
+    #[arg(long, value_name = "FILE")]
+    ssh_identity: Option<PathBuf>,
+    /// A port of the job on this machine; LOCAL:PORT for another number here
+    #[arg(short, long, value_name = "[LOCAL:]PORT")]
+    port: Vec<String>,
+    /// The address of this machine on which such ports listen
+    #[arg(long, value_name = "HOST", requires = "port", default_value = LOOPBACK)]
+    host: String,
+    /// Named where it is refused: a log is followed from its beginning
+    #[arg(long, value_name = "T", hide = true)]
+    since: Option<String>,
     /// Forward a port of this machine into the job, as ssh's -L
     #[arg(short = 'L', value_name = "[BIND:]PORT:HOST:PORT")]
     local: Vec<String>,
@@ -39,7 +65,27 @@ pub struct AttachArgs {
 }
 
 pub fn run(args: &AttachArgs) -> VerbResult {
+    check_replica(args.replica)?;
+    if args.since.is_some() {
+        let text = "--since: `sluice logs JOB --since T` shows the newer part of a log";
+        return Err(VerbError::Message(text.into()));
+    }
+    if args.logs {
+        return logs::follow(&mut Client::find()?, &args.run, &args.of, args.job.unwrap_or(0));
+    }
+    let ports = port_mapping::parse_all(&args.port)?;
+    let run = if args.of.is_main() {
+        args.run.clone()
+    } else {
+        find_run(&mut Client::find()?, &args.run, &args.of)?.id.to_string()
+    };
     let mut login = Login::new()?;
+    if let Some(file) = &args.ssh_identity {
+        login.ssh.arg("-i").arg(file);
+    }
+    for (local, port) in ports {
+        login.ssh.arg("-L").arg(format!("{}:{local}:localhost:{port}", args.host));
+    }
     login.ssh.args(args.local.iter().flat_map(|forward| ["-L", forward]));
     login.ssh.args(args.remote.iter().flat_map(|forward| ["-R", forward]));
     if args.forward_agent {
@@ -48,7 +94,11 @@ pub fn run(args: &AttachArgs) -> VerbResult {
     if args.no_command {
         login.ssh.arg("-N");
     }
-    login.run(&args.job, &args.command)
+    let job = match args.job {
+        Some(rank) => format!("{run}.{rank}"),
+        None => run,
+    };
+    login.run(&job, &args.command)
 }
 
 /// `ssh` with the address, the key and the host key that the server names.
@@ -61,7 +111,7 @@ pub(super) struct Login {
 
 impl Login {
     pub fn new() -> Result<Self, VerbError> {
-        let answer = key::ask(&mut Client::find()?, None, SshRequest::Connect)?;
+        let answer = key::ask_about_keys(&mut Client::find()?, None, SshRequest::Connect)?;
         let no_endpoint = "the server has no SSH endpoint: start it with --ssh ADDR:PORT";
         let endpoint = answer.endpoint.ok_or_else(|| VerbError::Message(no_endpoint.into()))?;
         let private_key = answer.private_key.map(|key| key.0);

@@ -4,6 +4,7 @@ use super::script_faults;
 use super::slurm::submit::caller::{self, ProcessSurroundings};
 use super::verb::{VerbError, VerbResult};
 use ::dstack::configuration::{self, load};
+use ::dstack::server_settings;
 use ::slurm::conf::{RealFiles, load_dir};
 use ::slurm::option::invocation::{self, Batch, Caller, Invocation};
 use ::slurm::option::{Command, OptionError};
@@ -101,6 +102,9 @@ fn check(path: &Path) -> Findings {
     let is_yaml = path.extension().is_some_and(|end| end == "yml" || end == "yaml");
     if path.file_name().is_some_and(|name| name == "profiles.yml" || name == "profiles.yaml") {
         profiles(&bytes, &mut findings);
+    } else if is_yaml && server_settings::is_file(&bytes) {
+        findings.kind = "settings of dstack's server";
+        findings.notices = server_settings::notices_of_file(&findings.file, &bytes);
     } else if is_yaml {
         dstack(&bytes, &mut findings);
     } else {

@@ -35,7 +35,14 @@ struct Findings {
     cluster: Option<String>,
     nodes: Vec<NodeFindings>,
     /// What is out of service; empty if all is well.
-    problems: Vec<String>,
+    problems: Vec<Problem>,
+}
+
+/// What is wrong, and the command that mends it, or that says more.
+#[derive(Debug, Serialize, PartialEq, Eq)]
+struct Problem {
+    problem: String,
+    remedy: String,
 }
 
 #[derive(Serialize)]
@@ -92,12 +99,15 @@ pub fn run(args: DoctorArgs) -> VerbResult {
     let is_here = client.as_ref().is_ok_and(|c| matches!(c.location(), ServerLocation::Socket(_)));
     match client.and_then(|mut client| client.call(Call::Cluster)) {
         Ok(Answer::Cluster(cluster)) => found.take_cluster(cluster),
-        Ok(Answer::Refused(why)) => found.problems.push(format!("the server refuses: {why}")),
-        Ok(_) => found.problems.push("the server answered something else".to_owned()),
+        Ok(Answer::Refused(why)) => {
+            found.problem(format!("the server refuses: {why}"), "sluice login https://HOST:PORT")
+        }
+        Ok(_) => found.problem("the server answered something else".into(), "sluice version"),
         Err(error) => {
             let is_down = is_here && matches!(error, ClientError::Unreachable { .. });
-            let hint = if is_down { "; start one with `sluice up`" } else { "" };
-            found.problems.push(format!("{error}{hint}"));
+            let remedy =
+                if is_down { "sluice up --detach" } else { "sluice login https://HOST:PORT" };
+            found.problem(error.to_string(), remedy);
         }
     }
     if args.json {
@@ -125,9 +135,14 @@ impl Findings {
             let why = of.said.reason.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
             let (word, names) = (of.word(), hostlist::compress(&of.nodes));
             let verb = if of.nodes.len() == 1 { "is" } else { "are" };
-            format!("{word} {names} {verb} {}{why}", of.said.state)
+            let problem = format!("{word} {names} {verb} {}{why}", of.said.state);
+            Problem { problem, remedy: of.said.remedy(&names) }
         });
         self.problems.extend(out.collect::<Vec<_>>());
+    }
+
+    fn problem(&mut self, problem: String, remedy: &str) {
+        self.problems.push(Problem { problem, remedy: remedy.to_owned() });
     }
 
     fn print(&self) {
@@ -154,7 +169,10 @@ impl Findings {
         }
         match self.problems.as_slice() {
             [] => println!("nothing is out of service"),
-            problems => problems.iter().for_each(|problem| println!("problem:      {problem}")),
+            problems => problems.iter().for_each(|Problem { problem, remedy }| {
+                println!("problem:      {problem}");
+                println!("  remedy:     {remedy}");
+            }),
         }
     }
 }
@@ -166,6 +184,15 @@ impl NodeFindings {
 }
 
 impl NodeFinding {
+    /// The command for nodes that are out of service: the agent of one that does not answer is started there, any other is
+    /// taken back by its administrator.
+    fn remedy(&self, names: &str) -> String {
+        if self.state.ends_with('*') {
+            return format!("systemctl restart sluice-agent   # on {names}");
+        }
+        format!("scontrol update NodeName={names} State=RESUME")
+    }
+
     fn of(node: &NodeView) -> Self {
         let reason = node.reason.as_ref();
         Self {
@@ -224,5 +251,25 @@ fn groups() -> Groups {
         error: None,
         enforced: enforced.into(),
         why_not: why_not.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_node_out_of_service_has_a_command() {
+        let finding = |state: &str| NodeFinding {
+            available: false,
+            state: state.to_owned(),
+            reason: None,
+            declared: false,
+            not_enforced: Vec::new(),
+        };
+        let resume = "scontrol update NodeName=n[1-2] State=RESUME";
+        assert_eq!(finding("drain").remedy("n[1-2]"), resume);
+        assert_eq!(finding("down").remedy("n[1-2]"), resume);
+        assert!(finding("down*").remedy("n1").contains("restart sluice-agent"));
     }
 }

@@ -1,10 +1,10 @@
-//! `sluice links DIR`: makes a link to this program for every Slurm command.
+//! `sluice links DIR`: makes a link to this program for every Slurm command, and one for `dstack`.
 
 use super::verb::{VerbError, VerbResult};
 use ::agent::trusted_dir::TrustedDir;
 use ::slurm::option::Command;
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Args)]
@@ -30,6 +30,41 @@ pub fn run(args: &LinksArgs) -> VerbResult {
         }
         std::os::unix::fs::symlink(&program, &link).map_err(VerbError::file(&link))?;
     }
-    println!("{} links in {}", Command::ALL.len(), args.dir.display());
+    let dstack = link_dstack(&program, &dir.path().join("dstack"))?;
+    println!("{} links in {}", Command::ALL.len() + usize::from(dstack), args.dir.display());
     Ok(ExitCode::SUCCESS)
+}
+
+/// `dstack VERB` is `sluice VERB`, unless dstack's own client is there: that one is left alone. Returns whether a link was made.
+fn link_dstack(program: &Path, link: &Path) -> Result<bool, VerbError> {
+    if std::fs::symlink_metadata(link).is_ok() {
+        let is_ours = std::fs::read_link(link)
+            .is_ok_and(|to| to == program || to.file_name() == program.file_name());
+        if !is_ours {
+            return Ok(false);
+        }
+        std::fs::remove_file(link).map_err(VerbError::file(link))?;
+    }
+    std::os::unix::fs::symlink(program, link).map_err(VerbError::file(link))?;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dstacks_own_client_is_left_alone() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (program, link) = (Path::new("/opt/bin/sluice"), dir.path().join("dstack"));
+        let made = || link_dstack(program, &link).expect("a link, or none");
+        assert!(made() && made(), "its own link is made anew");
+        assert_eq!(std::fs::read_link(&link).expect("a link"), program);
+        std::fs::remove_file(&link).expect("removed");
+        std::os::unix::fs::symlink("/opt/venv/bin/dstack", &link).expect("a link");
+        assert!(!made());
+        std::fs::remove_file(&link).expect("removed");
+        std::fs::write(&link, "#!/bin/sh\n").expect("a file");
+        assert!(!made());
+    }
 }

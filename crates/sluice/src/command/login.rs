@@ -23,8 +23,12 @@ const AUTHORITY_BYTES_MAX: u64 = 128 << 10;
 
 #[derive(Args)]
 pub struct LoginArgs {
-    /// The server: https://HOST:PORT
-    url: String,
+    /// The server: https://HOST:PORT; several where it may move from one to another
+    #[arg(required_unless_present = "url_option", value_name = "URL")]
+    urls: Vec<String>,
+    /// The same, as dstack's client takes it
+    #[arg(long = "url", value_name = "URL", conflicts_with = "urls", hide = true)]
+    url_option: Option<String>,
     /// A file with the token; without it, it is asked for, or read from standard input
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -44,10 +48,12 @@ fn fingerprint(text: &str) -> Result<String, String> {
 }
 
 pub fn login(args: LoginArgs) -> VerbResult {
-    let address = HostPort::parse_https(&args.url).map_err(VerbError::Message)?;
+    let urls: Vec<&str> = args.urls.iter().chain(&args.url_option).map(String::as_str).collect();
+    let (address, others) =
+        HostPort::parse_https_list(&urls.join(",")).map_err(VerbError::Message)?;
     let trust = trust(&args, &address)?;
     let token = SecretValue(token(args.token_file)?);
-    let server = HttpsServer { address, token, trust };
+    let server = HttpsServer { address, others, token, trust };
     let location = ServerLocation::Https(Box::new(server.clone()));
     let user = match Client::at(location.clone()).call(Call::Ping)? {
         Answer::Pong { user, .. } => user,

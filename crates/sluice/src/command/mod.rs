@@ -1,9 +1,10 @@
 //! The commands of the program. The name it is called by, or its first word, says which one.
 //!
 //! - `slurm/`: Slurm's commands
-//! - `dstack/`: `apply`, `ps`, `logs`, `stop`, `delete`, `event`, `project`, `secret`, `volume`
+//! - `dstack/`: `apply`, `ps`, `run`, `logs`, `stop`, `delete`, `event`, `metrics`, `offer`, `fleet`, `project`, `secret`, `volume`
 //! - `daemon/`: `up`, `down`, `server`, `agent`, and the state folder
 //! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `node`, `attach`, `port`, `key`, `top/`, `help_topic/`, `backup`, `restore`, `sim`, `version`: one verb each
+//! - `port_mapping`: ports of a job on this machine, for `attach` and `port`
 //! - `command_line`: all names of the program and their options, for `completion` and `man`
 //! - `script_faults`: which lines of a batch script are wrong, for `check`
 //! - `other_language`: `sluice apply` of a batch script, `sbatch` of a `.dstack.yml`
@@ -28,6 +29,7 @@ mod man;
 mod node;
 mod other_language;
 mod port;
+mod port_mapping;
 mod restore;
 mod script_faults;
 mod sim;
@@ -39,10 +41,14 @@ mod version;
 mod web_link;
 
 use daemon::{agent, down, server, up};
+use dstack::published_options;
 
 use ::slurm::option::Command as SlurmCommand;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
+
+/// The exit code of a command line that cannot be read, as clap has it.
+const USAGE: u8 = 2;
 
 /// Turns machines into one GPU cluster that speaks Slurm's language and dstack's.
 #[derive(Parser)]
@@ -94,6 +100,8 @@ enum Verb {
     Project(dstack::project::ProjectArgs),
     /// What happened to runs, nodes, projects and users
     Event(dstack::event::EventArgs),
+    /// One run by its name or its id
+    Run(dstack::run::RunArgs),
     /// The load of a running run, and of its GPUs
     Metrics(dstack::metrics::MetricsArgs),
     /// The shares of nodes that would serve a request
@@ -148,13 +156,24 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
     if let Some(command) = args.first().and_then(|word| SlurmCommand::from_name(word)) {
         return slurm_command(command, &args[1..]);
     }
-    let cli = Cli::parse_from(std::iter::once("sluice".to_string()).chain(args));
+    let words: Vec<String> = std::iter::once("sluice".to_string()).chain(args).collect();
+    let cli = match Cli::try_parse_from(&words) {
+        Ok(cli) => cli,
+        Err(error) => match published_options::refusal(&words[1..], &error) {
+            Some(why) => {
+                eprintln!("sluice: error: {why}");
+                return ExitCode::from(USAGE);
+            }
+            None => error.exit(),
+        },
+    };
     if matches!(
         cli.verb,
         Verb::Check(_)
             | Verb::Doctor(_)
             | Verb::Ps(_)
             | Verb::Event(_)
+            | Verb::Run(_)
             | Verb::Metrics(_)
             | Verb::Offer(_)
             | Verb::Fleet(_)
@@ -197,6 +216,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
         Verb::Delete(args) => dstack::delete::run(args),
         Verb::Project(args) => dstack::project::run(args),
         Verb::Event(args) => dstack::event::run(args),
+        Verb::Run(args) => dstack::run::run(args),
         Verb::Metrics(args) => dstack::metrics::run(args),
         Verb::Offer(args) => dstack::offer::run(args),
         Verb::Fleet(args) => dstack::fleet::run(args),

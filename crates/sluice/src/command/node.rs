@@ -1,6 +1,6 @@
 //! `sluice node`: the machines of the cluster and their agents.
 
-use super::verb::{ServerLocationArgs, VerbError, VerbResult, in_columns};
+use super::verb::{ServerLocationArgs, VerbError, VerbResult, ask, in_columns, unexpected};
 use crate::client::Client;
 use ::slurm::words::node::{NodeState, reason_text};
 use clap::{Args, Subcommand};
@@ -105,13 +105,6 @@ fn print_json(value: &Value) {
     println!("{}", serde_json::to_string_pretty(value).unwrap_or_default());
 }
 
-fn ask(client: &mut Client, call: Call) -> Result<Answer, VerbError> {
-    match client.call(call)? {
-        Answer::Refused(why) => Err(why.into()),
-        answer => Ok(answer),
-    }
-}
-
 fn rows(client: &mut Client) -> Result<Vec<Row>, VerbError> {
     let agents = match ask(client, Call::Agents)? {
         Answer::Agents(agents) => agents,
@@ -137,11 +130,6 @@ fn rows(client: &mut Client) -> Result<Vec<Row>, VerbError> {
         Row { agent, state, reason }
     };
     Ok(agents.into_iter().map(row).collect())
-}
-
-fn unexpected(answer: &Answer) -> VerbError {
-    let text: String = format!("{answer:?}").chars().take(80).collect();
-    VerbError::Message(format!("the server answered something else than was asked: {text}"))
 }
 
 const HEAD: [&str; 8] = [

@@ -2,7 +2,7 @@
 
 use super::daemon::state_dir::StateDir;
 use super::verb::{VerbError, VerbResult};
-use ::server::backup::restore::{Restored, restore};
+use ::server::backup::restore::{RestoreOptions, Restored, restore};
 use clap::Args;
 use model::printable::printable;
 use std::fs::File;
@@ -24,6 +24,9 @@ pub struct RestoreArgs {
     /// How many job ids are left out: at least as many as were given out after the backup
     #[arg(long, default_value_t = SKIPPED_IDS, value_name = "N")]
     skip_ids: u32,
+    /// Jobs of the backup may start before the nodes that were up then have connected, and so may run twice
+    #[arg(long)]
+    start_at_once: bool,
 }
 
 pub fn run(args: &RestoreArgs) -> VerbResult {
@@ -38,7 +41,8 @@ pub fn run(args: &RestoreArgs) -> VerbResult {
     let partial = state.path.join(PARTIAL);
     let made = state.trusted()?.folder(PARTIAL, 0o700).map(drop);
     made.map_err(VerbError::file(&partial))?;
-    let restored = match restore(&file, &partial, args.skip_ids) {
+    let options = RestoreOptions { skip_ids: args.skip_ids, start_at_once: args.start_at_once };
+    let restored = match restore(&file, &partial, options) {
         Ok(restored) => restored,
         Err(error) => {
             // The folder is this process's user's alone. What stays is said by the next restore.
@@ -72,13 +76,19 @@ fn refuse_used(path: &Path) -> Result<(), VerbError> {
 }
 
 fn report(path: &Path, restored: &Restored) {
-    let Restored { manifest, jobs, next_job } = restored;
+    let Restored { manifest, jobs, next_job, awaited_nodes } = restored;
     println!(
         "restored {} to {}: {jobs} jobs as of event {}, ids go on at {next_job}",
         printable(&manifest.cluster),
         path.display(),
         manifest.seq
     );
+    if *awaited_nodes > 0 {
+        println!(
+            "jobs of the backup start when the {awaited_nodes} nodes that were up then have connected, or are down \
+             (SlurmdTimeout, or scontrol update nodename=… state=down)"
+        );
+    }
     if !manifest.keys {
         println!("the backup has no keys: agents join anew, and secrets must be set again");
     }

@@ -4,6 +4,7 @@ use crate::client::{Client, ClientError, ServerLocation};
 use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use wire::client::{Answer, Call};
 
 /// Which server is meant.
 #[derive(Args, Clone, Default)]
@@ -58,6 +59,20 @@ impl VerbError {
         let path = path.into();
         move |source| Self::File { path, source }
     }
+}
+
+/// Asks; a refusal ends the command.
+pub fn ask(client: &mut Client, call: Call) -> Result<Answer, VerbError> {
+    match client.call(call)? {
+        Answer::Refused(why) => Err(why.into()),
+        answer => Ok(answer),
+    }
+}
+
+/// An answer to another question. It is shown cut: it may be long.
+pub fn unexpected(answer: &Answer) -> VerbError {
+    let text: String = format!("{answer:?}").chars().take(80).collect();
+    VerbError::Message(format!("the server answered something else than was asked: {text}"))
 }
 
 /// Says in a line each that these users are not known on this machine, where the server is on it: a typing error more often

@@ -40,7 +40,7 @@ pub fn link(client: &mut Client, wanted: WebLinkQuery) -> Result<String, VerbErr
 
 /// The address that opens an editor in a folder of the job; nothing where the server has no SSH endpoint.
 pub fn editor_link(client: &mut Client, ide: &str, job: JobId, folder: &str) -> Option<String> {
-    let endpoint = key::ask(client, None, SshRequest::Connect).ok()?.endpoint?;
+    let endpoint = key::ask_about_keys(client, None, SshRequest::Connect).ok()?.endpoint?;
     let place = format!("{job}@{}:{}", endpoint.host, endpoint.port);
     let folder = folder.trim_end_matches('/');
     Some(match ide {

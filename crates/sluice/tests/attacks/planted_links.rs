@@ -94,6 +94,8 @@ const NAMES: &[&str] = &[
     "server.pid.new",
     "sluice.sock",
     "socket",
+    "start.json",
+    "start.json.new",
     "qos.txt",
     "sbatch",
     "slurm.conf",

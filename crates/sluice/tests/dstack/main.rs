@@ -5,9 +5,11 @@ mod harness;
 
 mod attach;
 mod brought_along;
+mod client_options;
 mod dstack_client;
 mod fleets;
 mod groups;
+mod images;
 mod in_place;
 mod internode;
 mod json_output;

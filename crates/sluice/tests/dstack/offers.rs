@@ -45,7 +45,7 @@ fn up_gpus_are_offered_and_granted_by_their_memory_together() {
     ] {
         file(&cluster, name, "", &format!(", gpu: {gpu}"));
         let refused = cluster.sluice(&["apply", "-f", "task.dstack.yml", "-y", "-d"]);
-        let words = "of memory together on one node";
+        let words = "of memory together of nvidia on one node";
         assert!(refused.code != 0 && refused.stderr.contains(words), "{refused:?}");
         assert!(refused.stdout.contains("No matching instance offers available."), "{refused:?}");
     }
@@ -109,4 +109,26 @@ fn up_plan_says_which_type_a_configuration_has() {
     let asked = cluster.sluice(&["apply", "-f", "task.dstack.yml"]);
     assert!(asked.stdout.contains("task (nodes=1)"), "{asked:?}");
     assert_eq!(cluster.sluice(&["squeue", "-h"]).ok(), "", "nobody has answered");
+}
+
+#[test]
+fn up_task_without_fleets_finds_what_it_asks_for_in_other_partitions() {
+    let conf = TWO_NODES.replace("node[1-2]", "node2").replace(
+        "PartitionName=gpu Nodes=node2 Default=YES",
+        "NodeName=node1 CPUs=32 Sockets=2 CoresPerSocket=16 ThreadsPerCore=1 RealMemory=4000\nPartitionName=cpu Nodes=node1 Default=YES State=UP\nPartitionName=gpu Nodes=node2",
+    );
+    let cluster = Cluster::up(&conf);
+    file(&cluster, "train", "", ", gpu: 'H100:2'");
+    let said = apply(&cluster);
+    assert_eq!(said["offers"][0]["node"], "node2", "{said}");
+    let job = u32::try_from(said["job_id"].as_u64().expect("a job")).expect("a number");
+    cluster.await_state(job, "RUNNING");
+    assert_eq!(cluster.sluice(&["squeue", "-h", "-o", "%P %N"]).ok(), "gpu node2\n");
+    // The default comes first where both have it.
+    file(&cluster, "plain", "", "");
+    let said = apply(&cluster);
+    let job = u32::try_from(said["job_id"].as_u64().expect("a job")).expect("a number");
+    cluster.await_state(job, "RUNNING");
+    let shown = cluster.sluice(&["squeue", "-h", "-n", "plain", "-o", "%P %N"]).ok();
+    assert_eq!(shown, "cpu node1\n");
 }

@@ -3,8 +3,8 @@
 use crate::dstack_client::DstackClient;
 use crate::harness::{Cluster, TWO_NODES, until};
 
-/// A column of the only line that begins with the run's name.
-fn line_of<'t>(text: &'t str, name: &str) -> &'t str {
+/// The only line that begins with the run's name.
+pub fn line_of<'t>(text: &'t str, name: &str) -> &'t str {
     let mut lines = text.lines().map(str::trim).filter(|line| line.starts_with(name));
     lines.next().unwrap_or_else(|| panic!("no line for {name}: {text}"))
 }

@@ -98,3 +98,25 @@ fn up_without_capacity_a_run_waits_only_where_its_retry_says_so() {
     cluster.sluice(&["scancel", &all.to_string()]).ok();
     await_status(&cluster, "late", "exited (0)");
 }
+
+/// Without `retry` too: that nothing is free while its parent runs says nothing about the time after.
+#[test]
+fn up_run_that_depends_on_another_waits_while_that_has_all_nodes() {
+    let cluster = Cluster::up(TWO_NODES);
+    let task = |name: &str, more: &str, command: &str| {
+        let resources = "resources: {cpu: 1.., memory: 100MB.., disk: 0GB..}\n";
+        let text = format!("type: task\nname: {name}\n{more}commands: [{command:?}]\n{resources}");
+        cluster.write("task.dstack.yml", &text);
+        cluster.sluice(&["apply", "-f", "task.dstack.yml", "-y", "-d"])
+    };
+    task("prepare", "nodes: 2\n", "until [ -e go ]; do sleep 0.1; done").ok();
+    await_status(&cluster, "prepare", "running");
+    let refused = task("impatient", "", "true");
+    assert!(refused.code != 0, "{refused:?}");
+    task("train", "depends_on: prepare\n", "echo x > trained").ok();
+    let reason = cluster.sluice(&["squeue", "-h", "-n", "train", "-o", "%t %r"]).ok();
+    assert_eq!(reason, "PD Dependency\n");
+    cluster.write("go", "");
+    await_status(&cluster, "train", "exited (0)");
+    assert_eq!(cluster.read("trained"), "x\n");
+}

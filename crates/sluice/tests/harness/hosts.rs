@@ -108,17 +108,22 @@ impl Hosts {
         cluster.path(&format!("agent-{}", host_name(host)))
     }
 
-    pub fn start(&mut self, cluster: &Cluster) {
-        self.start_at(cluster, "127.0.0.1:6830");
+    pub fn start(&mut self, cluster: &Cluster) -> u32 {
+        self.start_at(cluster, "127.0.0.1:6830")
     }
 
-    /// Starts the server with its clients' port at this address.
-    pub fn start_at(&mut self, cluster: &Cluster, listen: &str) {
-        self.start_program(cluster, std::path::Path::new(super::program()), listen);
+    /// Starts the server with its clients' port at this address. Returns what it is stopped by.
+    pub fn start_at(&mut self, cluster: &Cluster, listen: &str) -> u32 {
+        self.start_program(cluster, std::path::Path::new(super::program()), listen)
     }
 
     /// The same with this copy of the program.
-    pub fn start_program(&mut self, cluster: &Cluster, program: &std::path::Path, listen: &str) {
+    pub fn start_program(
+        &mut self,
+        cluster: &Cluster,
+        program: &std::path::Path,
+        listen: &str,
+    ) -> u32 {
         let program = program.to_str().unwrap();
         let (state, conf) = (cluster.state(), cluster.path("conf"));
         self.spawn(
@@ -140,6 +145,7 @@ impl Hosts {
         until("the server answers", || {
             (self.in_hub(cluster, "scontrol ping").stdout.contains("is UP")).then_some(())
         });
+        self.children.last().expect("it was started").id()
     }
 
     /// Starts an agent on a host, with a state folder and an output of this name. Returns what it is stopped by.
@@ -150,12 +156,45 @@ impl Hosts {
         self.children.last().expect("it was started").id()
     }
 
-    /// Stops an agent that was started, and waits for its end.
-    pub fn stop(&mut self, agent: u32) {
-        let at = self.children.iter().position(|child| child.id() == agent).expect("it runs");
+    /// Stops an agent or a server that was started, and waits for its end.
+    pub fn stop(&mut self, daemon: u32) {
+        self.end(daemon, "TERM");
+    }
+
+    /// Ends it without a chance to say so.
+    pub fn kill(&mut self, daemon: u32) {
+        self.end(daemon, "KILL");
+    }
+
+    fn end(&mut self, daemon: u32, by: &str) {
+        let at = self.children.iter().position(|child| child.id() == daemon).expect("it runs");
         let mut child = self.children.remove(at);
-        super::signal(agent as i32, "TERM");
+        super::signal(daemon as i32, by);
         child.wait().expect("it ends");
+    }
+
+    /// What the hosts know a name as, from now on; `None`: it cannot be resolved.
+    pub fn set_name(&self, name: &str, address: Option<&str>) {
+        let path = self.dir.join("hosts");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let others = text.lines().filter(|line| line.split(' ').nth(1) != Some(name));
+        let mut lines: Vec<String> = others.map(str::to_owned).collect();
+        lines.extend(address.map(|address| format!("{address} {name}")));
+        // The file itself is what the hosts have mounted: it is written in place.
+        std::fs::write(&path, lines.join("\n") + "\n").unwrap();
+    }
+
+    /// Runs `ip` on the server's host.
+    pub fn ip_in_hub(&self, args: &str) {
+        let said = self.tool(&["ctl", "sh", "-c", &format!("ip {args}")]);
+        assert_eq!(said.code, 0, "ip {args}: {}", said.stderr);
+    }
+
+    /// Takes the link of a host down, or up again: nothing of what is under way arrives.
+    pub fn set_link(&self, host: u32, state: &str) {
+        let host = host.to_string();
+        let said = self.tool(&["exec", &host, "ip", "link", "set", "eth0", state]);
+        assert_eq!(said.code, 0, "{}", said.stderr);
     }
 
     /// Starts the agent of a host, which joins by a token.

@@ -7,6 +7,7 @@ pub mod dice;
 pub mod hosts;
 pub mod interactive;
 pub mod laptop;
+pub mod nat;
 pub mod processes;
 pub mod pty;
 pub mod relay;

@@ -1,9 +1,11 @@
 //! A command on a terminal of its own: what it draws is read as it comes, and keys are typed.
 
-use crate::harness::{Cluster, TIMEOUT, signal};
+use crate::harness::{Cluster, TIMEOUT};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::pty::{OpenptyResult, Winsize, openpty};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::termios::{Termios, tcgetattr};
+use nix::unistd::Pid;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -130,7 +132,8 @@ impl OnTerminal {
         let done = unsafe { libc::ioctl(self.terminal.as_raw_fd(), libc::TIOCSWINSZ, &size) };
         assert_eq!(done, 0);
         // The terminal is nobody's controlling one: the kernel tells nobody.
-        signal(self.child.id() as i32, "WINCH");
+        let child = Pid::from_raw(self.child.id() as i32);
+        kill(child, Signal::SIGWINCH).expect("the program runs");
     }
 
     pub fn end(&mut self) -> ExitStatus {

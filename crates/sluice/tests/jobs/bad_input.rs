@@ -96,7 +96,6 @@ const SUBMITS: &[Row] = &[
 
 /// Options of a submit that the server refuses, and what it says.
 const REFUSED: &[(&str, &str)] = &[
-    ("-q nosuch", "Invalid qos specification"),
     ("--reservation=nope", "Requested reservation is invalid"),
     ("-w node9", "Invalid node name specified"),
     ("-C a100", "Invalid feature specification"),

@@ -132,6 +132,17 @@ fn every_wrong_line_of_a_batch_script_is_named_with_its_column() {
     }
 }
 
+#[test]
+fn settings_of_dstacks_server_are_named_as_without_effect() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "projects:\n- name: main\n  backends: []\n";
+    std::fs::write(dir.path().join("config.yml"), text).unwrap();
+    let (said, good) = check(dir.path(), &["config.yml"]);
+    assert!(good, "{said}");
+    assert!(said.starts_with("config.yml: `projects` has no effect here: "), "{said}");
+    assert!(said.ends_with("config.yml: good (settings of dstack's server)\n"), "{said}");
+}
+
 /// The files that people bring along: theirs are present only where the project is developed.
 fn brought_along() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
@@ -218,7 +229,10 @@ fn script_becomes_a_task_and_a_task_a_script_and_both_are_good() {
         "  disk: 20GB..",
         "image: \"alpine\"",
         "reservation: \"night\"",
-        "retry: {on_events: [no-capacity, interruption]}",
+        "retry: {on_events: [no-capacity, interruption], duration: 365d}",
+        "shell: \"/bin/bash\"",
+        "stop_criteria: master-done",
+        "    [ \"$DSTACK_NODE_RANK\" = 0 ] || exec sleep infinity",
         "# --output=out.txt: has no counterpart",
         "# --comment=x: has no counterpart",
     ] {
@@ -310,6 +324,10 @@ fn what_a_batch_script_cannot_say_is_a_comment() {
         ("resources: {cpu: 2..8}", "# resources.cpu: at most 8: has no counterpart"),
         ("resources: {cpu: 'arm:2..'}", "# resources.cpu.arch: arm: has no counterpart"),
         ("resources: {memory: 1GB..2GB}", "# resources.memory: at most 2GB: has no counterpart"),
+        (
+            "depends_on: prepare",
+            "# depends_on: afterok:prepare: put the number of its job into --dependency",
+        ),
         ("resources: {shm_size: 1GB}", "# resources.shm_size: 1GB: has no counterpart"),
     ];
     for (line, comment) in said {
@@ -321,6 +339,41 @@ fn what_a_batch_script_cannot_say_is_a_comment() {
         let script = convert(dir.path(), "t.dstack.yml");
         let comments: Vec<&str> = script.lines().filter(|l| l.starts_with("# ")).collect();
         assert_eq!(comments, [comment], "{script}");
+    }
+}
+
+#[test]
+fn what_a_configuration_cannot_say_is_a_comment() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = [
+        ("bash", "--mem=0", "  # --mem=0, all memory of the node: has no counterpart"),
+        ("bash", "-c 2", "  # no --mem: a task gets 8GB.. where it names no memory"),
+        ("bash", "--no-requeue", "retry: {on_events: [no-capacity], duration: 365d}"),
+        ("bash", "-J it", "retry: {on_events: [no-capacity, interruption], duration: 365d}"),
+        ("bash", "-d afterok:7,after:5+3", "depends_on: [\"afterok:7\"]"),
+        ("bash", "-d afterok:7,after:5+3", "# --dependency=after:5+3: has no counterpart"),
+        ("bash", "-d singleton", "# --dependency=singleton: has no counterpart"),
+        (
+            "bash",
+            "-d afterok:1?afterok:2",
+            "# --dependency=afterok:1?afterok:2: has no counterpart",
+        ),
+        ("sh", "-c 2", "shell: \"/bin/sh\""),
+        (
+            "bash -l",
+            "-c 2",
+            "# #!/bin/bash -l: the options of the shell have no counterpart: use `set`",
+        ),
+        ("python3", "-c 2", "# #!/bin/python3: has no counterpart: commands are read by a shell"),
+    ];
+    for (interpreter, options, line) in said {
+        let script = format!("#!/bin/{interpreter}\n#SBATCH {options}\nmake\n");
+        std::fs::write(dir.path().join("t.sh"), script).unwrap();
+        let yaml = convert(dir.path(), "t.sh");
+        assert!(yaml.lines().any(|found| found == line), "{options}: {line}\n{yaml}");
+        std::fs::write(dir.path().join("t.dstack.yml"), &yaml).unwrap();
+        let (said, good) = check(dir.path(), &["t.dstack.yml"]);
+        assert!(good, "{said}\n{yaml}");
     }
 }
 

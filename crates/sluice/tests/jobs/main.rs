@@ -9,6 +9,7 @@ mod cpu_time;
 mod held_allocations;
 mod job_lifecycle;
 mod listing;
+mod login_environment;
 mod mail;
 mod requeue;
 mod rlimits;

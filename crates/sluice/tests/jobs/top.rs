@@ -77,6 +77,14 @@ fn up_top_shows_the_cluster_cancels_holds_and_explains_by_keys_and_gives_the_ter
     // The next key takes away what was said of the cancel.
     top.press("j");
     top.until("a smaller frame", |seen| seen.contains("? help"));
+    // No key is forgotten that comes together with a new size.
+    for round in 0..20 {
+        top.resize(if round % 2 == 0 { (60, 20) } else { (40, 10) });
+        top.press("?");
+        top.until("the help", |seen| seen.contains("the other list"));
+        top.press("x");
+        top.until("the rows", |seen| seen.contains("? help") && !seen.contains("the other list"));
+    }
     top.press("q");
     assert!(top.end().success());
     assert!(top.seen.contains(LEAVE_SCREEN) && top.seen.ends_with(SHOW_CURSOR), "{:?}", top.seen);

@@ -3,6 +3,7 @@
 
 use super::containers::{assert_nothing_is_left, make_rootfs};
 use crate::harness::{Cluster, until};
+use std::os::unix::fs::symlink;
 
 /// Two GPUs; the first brings a further device, a library and a variable along.
 fn file(library: &str) -> String {
@@ -60,5 +61,59 @@ fn root_a_vendors_file_adds_to_the_devices_of_a_job_and_a_bad_one_to_none() {
     until("the agent says so", || {
         cluster.log("agent").contains("vendor.yaml: expected a file of root's").then_some(())
     });
+    assert_nothing_is_left(&cluster);
+}
+
+/// Without the vendor's toolkit, the specification is made from the files of a machine whose GPUs are links to devices that
+/// every kernel has.
+#[test]
+fn root_containers_get_nvidias_driver_where_there_is_no_toolkit() {
+    let cluster = Cluster::folder(
+        "ClusterName=test\nSlurmdParameters=config_overrides\nDefMemPerCPU=100\nGresTypes=gpu\n\
+         NodeName=node1 CPUs=4 RealMemory=2000 Gres=gpu:2\nPartitionName=main Nodes=node1 Default=YES State=UP\n",
+    );
+    let machine = cluster.path("machine");
+    for (path, text) in [
+        ("sys/module/nvidia/version", "580.1.2\n"),
+        ("usr/lib64/libcuda.so.580.1.2", "of the driver\n"),
+        ("usr/bin/nvidia-smi", ""),
+    ] {
+        let path = machine.join(path);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        std::fs::write(path, text).expect("written");
+    }
+    symlink("libcuda.so.580.1.2", machine.join("usr/lib64/libcuda.so.1")).expect("a link");
+    std::fs::create_dir_all(machine.join("dev")).expect("made");
+    for (file, here) in [("0", "fuse"), ("1", "loop-control"), ("ctl", "null")] {
+        let file = machine.join(format!("dev/nvidia{file}"));
+        symlink(format!("/dev/{here}"), file).expect("a link");
+    }
+    cluster.write_conf("sluice.toml", "[containers]\ncdi = []\n");
+    cluster.write_conf("gres.conf", "Name=gpu File=/dev/fuse\nName=gpu File=/dev/loop-control\n");
+    cluster.write_conf("cgroup.conf", "ConstrainDevices=yes\n");
+    make_rootfs(&cluster.path("work/rootfs"));
+    let variables = [("SLUICE_GPU_ROOT", machine.to_str().expect("utf-8"))];
+    let print = || {
+        let printed = cluster.command(&["agent", "--print-cdi"]).envs(variables).output();
+        let printed = printed.expect("it runs");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("utf-8");
+        (printed.status.success(), text(printed.stdout), text(printed.stderr))
+    };
+    let (is_printed, text, _) = print();
+    let own: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert!(is_printed && own["kind"] == "nvidia.com/gpu", "{text}");
+    assert_eq!(own["devices"][1]["name"], "1");
+    cluster.start_with(&variables);
+    let look = "cat /usr/local/nvidia/lib64/libcuda.so.1 2>/dev/null; echo $LD_LIBRARY_PATH; \
+                for device in 0 1 ctl; do (: < /dev/nvidia$device) 2>/dev/null && echo opens $device; done; true";
+    let container = format!("--container={}", cluster.path("work/rootfs").display());
+    let job = |gres: &str| cluster.sluice(&["srun", gres, &container, "sh", "-c", look]).ok();
+    let driver = "of the driver\n/usr/local/nvidia/lib64\n";
+    assert_eq!(job("--gres=gpu:1"), format!("{driver}opens 0\nopens ctl\n"));
+    assert_eq!(job("--gres=gpu:2"), format!("{driver}opens 0\nopens 1\nopens ctl\n"));
+    assert_eq!(job("--gres=none"), "\n", "a job without a GPU has nothing of it");
+    std::fs::remove_file(machine.join("sys/module/nvidia/version")).expect("removed");
+    let (is_printed, _, why) = print();
+    assert!(!is_printed && why.contains("no NVIDIA GPU with a loaded module"), "{why}");
     assert_nothing_is_left(&cluster);
 }

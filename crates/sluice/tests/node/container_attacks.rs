@@ -124,6 +124,45 @@ fn root_a_container_enters_and_makes_only_what_its_user_could() {
     assert_nothing_is_left(&cluster);
 }
 
+/// Root finds the place of a mount and the program for the user: it says no more of what is mounted than the user could see.
+#[test]
+fn root_nobody_learns_from_a_container_which_files_are_in_a_closed_folder() {
+    let cluster = cluster("");
+    closed_folder(&cluster);
+    let work = cluster.path("work");
+    let links = work.join("links");
+    make_rootfs(&links);
+    for name in ["note", "absent"] {
+        symlink(format!("/x/closed/open/{name}"), links.join(name)).expect("a link");
+    }
+    let said = |name: &str, options: &str, command: &str| {
+        let line = format!(
+            "srun --container={0}/links --container-mounts={0}:/x {options} {command}",
+            work.display()
+        );
+        let said = cluster.shell_as(USER, &line.replace("NAME", name));
+        assert_ne!(said.code, 0, "{line}: {}", said.stdout);
+        // The numbers of jobs differ.
+        let is_word = |c: &char| !c.is_ascii_digit();
+        said.stderr.replace(name, "NAME").chars().filter(is_word).collect::<String>()
+    };
+    for (options, command) in [
+        ("--container-mounts=/etc/hostname:/x/closed/open/NAME", "true"),
+        ("--container-mounts=/etc/hostname:/NAME", "true"),
+        ("--container-mounts=/tmp:/x/closed/open/NAME/deeper", "true"),
+        ("", "/x/closed/open/NAME"),
+        ("", "/NAME"),
+        ("--container-remap-root", "/x/closed/open/NAME"),
+        ("--container-remap-root", "/NAME"),
+        ("--container-remap-root --container-mounts=/etc/hostname:/x/closed/open/NAME", "true"),
+    ] {
+        let (there, absent) = (said("note", options, command), said("absent", options, command));
+        assert!(there.contains("Permission denied"), "{options} {command}: {there}");
+        assert_eq!(there, absent, "{options} {command}");
+    }
+    assert_nothing_is_left(&cluster);
+}
+
 /// What root makes after the mounts, it would make on the node if one of them covered the container's root.
 #[test]
 fn root_no_mount_covers_the_root_of_a_container() {
@@ -172,6 +211,50 @@ fn root_parts_of_an_image_are_read_with_the_rights_of_its_user() {
     let line = format!("srun --container=oci:{} true", layout.display());
     let said = cluster.shell_as(USER, &line);
     assert!(said.stderr.contains("closed/open/layer.tar is missing"), "{}", said.stderr);
+    assert_nothing_is_left(&cluster);
+}
+
+/// A bundle's configuration is the user's: the root that it names is opened with the user's rights, by whatever way.
+#[test]
+fn root_a_bundle_leads_to_no_root_that_its_user_could_not_open() {
+    let cluster = cluster("");
+    let closed = closed_folder(&cluster);
+    let secret = closed.join("open/root");
+    make_rootfs(&secret);
+    fs::write(secret.join("etc/secret"), "secret\n").expect("written");
+    let bundle = cluster.path("work/bundle");
+    fs::create_dir(&bundle).expect("made");
+    let secret = secret.to_str().expect("utf-8");
+    let links =
+        [("absolute", secret), ("relative", "../closed/open/root"), ("own", "/proc/self/root")];
+    for (name, target) in links {
+        symlink(target, bundle.join(name)).expect("a link");
+    }
+    let run = |path: &str, file: &str| {
+        let config = serde_json::json!({"ociVersion": "1.0.2", "root": {"path": path}});
+        fs::write(bundle.join("config.json"), config.to_string()).expect("written");
+        let line = format!("srun --container={} /bin/cat {file}", bundle.display());
+        cluster.shell_as(USER, &line)
+    };
+    for (path, why) in [
+        (secret, "Permission denied"),
+        ("../closed/open/root", "Permission denied"),
+        ("absolute", "Permission denied"),
+        ("relative", "Permission denied"),
+        ("own", "Too many symbolic links"),
+        ("/proc/self/cwd", "Too many symbolic links"),
+        ("/etc/hostname", "Not a directory"),
+        ("missing", "No such file"),
+    ] {
+        let said = run(path, "/etc/secret");
+        assert!(said.code != 0 && said.stdout.is_empty(), "{path}: {}", said.stdout);
+        let line = format!("bundle: its root {path}: {why}");
+        assert!(said.stderr.contains(&line), "{path}: {}", said.stderr);
+        assert_eq!(said.stderr.lines().count(), 1, "{path}: {}", said.stderr);
+    }
+    // One that the user can open is no more open than before.
+    let said = run("/", "/etc/shadow");
+    assert!(said.code != 0 && said.stdout.is_empty(), "{}", said.stdout);
     assert_nothing_is_left(&cluster);
 }
 

@@ -284,3 +284,36 @@ fn up_slices_that_change_under_jobs_stop_none_and_keep_new_ones_away() {
     let short = "inval|gres/gpu count reported lower than configured (2 < 3)";
     until("a slice is missing", || (cluster.node_states() == short).then_some(()));
 }
+
+/// A job that has no GPU is not named, goes on, and keeps nobody away.
+#[test]
+fn up_slices_that_change_are_nothing_to_a_job_without_one() {
+    let cluster = cluster("gpu:nvidia_h200_1g.18gb:2", "nvml");
+    let root = cluster.path("gpus");
+    put_slices(&root, &[1, 2]);
+    let variables = [("SLUICE_GPU_ROOT", root.to_str().expect("utf-8"))];
+    gpu_health::start_with(&cluster, "count 1\n", &variables);
+    let plain = cluster.submit_sleeper("-n1");
+    cluster.await_state(plain, "RUNNING");
+    // Nobody has a GPU of the former division: the new one is taken as it is.
+    put_slices(&root, &[2, 3]);
+    let slices = |wanted: &[&str]| {
+        let line = "srun -n1 --gres=gpu:2 sh -c 'echo $CUDA_VISIBLE_DEVICES'";
+        (cluster.shell(line).stdout.trim() == wanted.join(",")).then_some(())
+    };
+    until("the new slices are given out", || slices(&["MIG-2", "MIG-3"]));
+    until("the node is as before", || (cluster.node_states() == "mixed|none").then_some(()));
+    let sliced = cluster.submit_sleeper("-n1 --gres=gpu:1");
+    cluster.await_state(sliced, "RUNNING");
+    put_slices(&root, &[3, 4]);
+    let reason =
+        format!("GPUs divided anew under jobs {sliced} (gone: {}; new: {})", slice(2), slice(4));
+    until("the change is told", || {
+        (cluster.node_states() == format!("inval|{reason}")).then_some(())
+    });
+    assert!(cluster.state_of(plain).starts_with("RUNNING"));
+    cluster.sluice(&["scancel", &sliced.to_string()]).ok();
+    until("the node is back", || (cluster.node_states() == "mixed|none").then_some(()));
+    until("the new slices are given out", || slices(&["MIG-3", "MIG-4"]));
+    assert!(cluster.state_of(plain).starts_with("RUNNING"));
+}

@@ -3,12 +3,14 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod apptainer;
 mod bad_images;
 mod cdi;
 mod container_attach;
 mod container_attacks;
 mod container_disk;
 mod container_networks;
+mod container_processes;
 mod containers;
 mod cpu_frequency;
 mod devices;

@@ -65,6 +65,44 @@ srun --overlap -n1 --container-name=n cat /kept"#;
     assert_nothing_is_left(&cluster);
 }
 
+/// Root inside is the user outside, and the user inside is the same: a step that says another of both than the container has
+/// would be somebody else.
+#[test]
+fn root_a_step_joins_a_running_container_as_the_user_that_it_has() {
+    let cluster = cluster("");
+    let script = run_in_named(&cluster)
+        + r#"hold() { run $1:create $2 sh -c 'echo > /up; until [ -e /go ]; do sleep 0.05; done' & }
+root=--container-remap-root
+hold mapped $root; hold plain
+until run mapped:exec $root sh -c '[ -e /up ]' 2>/dev/null; do sleep 0.1; done
+until run plain:exec sh -c '[ -e /up ]' 2>/dev/null; do sleep 0.1; done
+run mapped:exec $root sh -c 'echo mapped $(id -u)'
+run mapped:exec sh -c 'echo mapped as $(id -u)'; echo refused $?
+run plain:exec sh -c 'echo plain $(id -u)'
+run plain:exec $root sh -c 'echo plain as $(id -u)'; echo refused $?
+run mapped:exec $root sh -c 'echo > /go'; run plain:exec sh -c 'echo > /go'
+wait
+# When it does not run, it is made anew as the step says.
+run mapped sh -c 'echo again $(id -u)'"#;
+    cluster.write("job.sh", &format!("#!/bin/sh\n{script}\n"));
+    let line = "sbatch --parsable -n4 -o out.txt job.sh";
+    cluster.shell(&format!("chown {USER} .")).ok();
+    let job = cluster.shell_as(USER, line).ok();
+    assert_eq!(cluster.await_end(job.trim()), "COMPLETED|0:0", "{}", cluster.read("out.txt"));
+    let text = cluster.read("out.txt");
+    let uid = nix::unistd::User::from_name(USER).expect("users").expect("the user").uid;
+    let said: Vec<&str> = text.lines().filter(|line| !line.starts_with("srun: ")).collect();
+    let (plain, again) = (format!("plain {uid}"), format!("again {uid}"));
+    assert_eq!(said, ["mapped 0", "refused 1", &plain, "refused 1", &again], "{text}");
+    for why in [
+        "container mapped runs with root inside: expected --container-remap-root of a step that joins it",
+        "container plain runs without root inside: expected no --container-remap-root of a step that joins it",
+    ] {
+        assert!(text.contains(why), "{why}: {text}");
+    }
+    assert_nothing_is_left(&cluster);
+}
+
 /// The packer has more to do than it gets time for.
 #[test]
 fn root_a_save_that_is_killed_leaves_nothing_beside_its_place() {

@@ -1,5 +1,6 @@
 //! A backup of a running cluster, and what a cluster that was restored from it does.
 
+use super::power::PowerCluster;
 use crate::harness::processes::supervisors;
 use crate::harness::{Cluster, TWO_NODES, is_alive, program, signal, until};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -32,7 +33,8 @@ fn backup(cluster: &Cluster) -> String {
 /// `sluice restore`; the first id that is given out from now on.
 fn restore(cluster: &Cluster, file: &str, state: &str) -> u32 {
     let said = cluster.sluice(&["restore", file, "--state", state]).ok();
-    said.trim().rsplit(' ').next().unwrap().parse().expect("the next id")
+    let line = said.lines().next().unwrap_or_default();
+    line.rsplit(' ').next().unwrap().parse().expect("the next id")
 }
 
 /// The accounting of all ended jobs.
@@ -166,6 +168,52 @@ fn up_nodes_follow_a_server_that_was_restored_from_a_backup() {
     }
     assert_eq!(cluster.read("running.pids").lines().count(), 1);
     assert_eq!(cluster.read("ended.pids").lines().count(), 1);
+}
+
+const TWO_MACHINES: &str = "\
+ClusterName=two
+SlurmdParameters=config_overrides
+DefMemPerCPU=16
+KillWait=1 AuthInfo=cred_expire=0
+NodeName=a CPUs=2 RealMemory=500
+NodeName=b CPUs=2 RealMemory=500
+PartitionName=main Nodes=a,b Default=YES State=UP
+";
+
+/// A job waits when the backup is made, starts on one node, and that node is away when the restored server begins.
+#[test]
+fn up_job_of_a_backup_does_not_run_twice_while_its_node_is_away() {
+    let mut site = PowerCluster::up_with(TWO_MACHINES);
+    for node in ["a", "b"] {
+        site.start_agent(node, &[]);
+        site.await_node(node, "idle");
+    }
+    let job = submit_waits(site.cluster(), "job", &["--hold"]);
+    let file = backup(site.cluster());
+    let release = format!("scontrol release {job}");
+    let drain = "scontrol update nodename=a state=drain reason=test";
+    site.cluster().shell(&format!("{drain} && {release}")).ok();
+    let first = pid(site.cluster(), "job", 1);
+    site.stop_agent("b");
+    site.kill_server();
+    let (cluster, other) = (site.cluster(), site.cluster().path("restored"));
+    std::fs::remove_dir_all(cluster.state().join("server")).unwrap();
+    restore(cluster, &file, other.to_str().unwrap());
+    std::fs::rename(other.join("server"), cluster.state().join("server")).unwrap();
+    site.start_server();
+    site.await_node("a", "idle");
+
+    site.cluster().shell(&release).ok();
+    let reason = "PENDING|ReqNodeNotAvail, Nodes have not reported since a restore";
+    site.cluster().await_state(job, reason);
+    let new = site.cluster().submit(&["-o", "/dev/null", "--wrap", "true"]);
+    assert_eq!(site.cluster().await_end(new), "COMPLETED|0:0", "a new job may start");
+    assert!(is_alive(first) && site.cluster().state_of(job) == reason, "job {job} runs once");
+    site.start_agent("b", &[]);
+    pid(site.cluster(), "job", 2);
+    assert!(!is_alive(first), "what began after the backup was ended first");
+    site.cluster().write("job.go", "");
+    assert_eq!(site.cluster().await_end(job), "COMPLETED|0:0");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Commands away from the server: on a login node, and in jobs on every node, by the socket of the host's own agent.
 
 use crate::harness::hosts::Hosts;
-use crate::harness::{Cluster, until};
+use crate::harness::{Cluster, program, until};
 
 const CONF: &str = "\
 ClusterName=hosts
@@ -93,4 +93,25 @@ fn root_node_speaks_only_for_owners_of_its_jobs_and_no_node_for_root() {
     until("the node no longer speaks for its owner", || {
         (on(USER, 2, "squeue").code != 0).then_some(())
     });
+}
+
+/// A reader that stops for longer than an agent may take nothing of its connection: `logs | less`, on a login node.
+#[test]
+fn root_reader_on_a_login_node_may_pause_and_gets_all() {
+    const BYTES: &str = "24000000";
+    let (cluster, hosts) = with_login_node();
+    let from_login = |line: &str| hosts.on_host_as(USER, &cluster, LOGIN, line);
+    let run = format!(
+        "type: task\nname: loud\ncommands:\n  - yes 0123456789abcde | head -c {BYTES}\n\
+         resources:\n  cpu: 1\n  memory: 64MB..\n  disk: 0GB..\n"
+    );
+    cluster.write("loud.yml", &run);
+    from_login(&format!("{} apply -y -d -f loud.yml", program())).ok();
+    until("the run has ended", || {
+        let state = from_login("sacct -n -X -P --name loud -o State").stdout;
+        (state.trim() == "COMPLETED").then_some(())
+    });
+    // Longer than what nobody acknowledges is waited for on a link (20 s).
+    let said = from_login(&format!("{} logs loud | (sleep 30; wc -c)", program()));
+    assert_eq!(said.stdout.trim(), BYTES, "{}", said.stderr);
 }

@@ -28,8 +28,11 @@ impl PowerCluster {
     fn pattern_file(&self, pattern: &str, nodes: &[&str]) {
         for node in nodes {
             let file = self.cluster().path(&format!("{node}.join"));
-            let line =
-                format!("{} token node --pattern '{pattern}' > {}", program(), file.display());
+            let line = format!(
+                "{} token node --dynamic --pattern '{pattern}' > {}",
+                program(),
+                file.display()
+            );
             self.cluster().shell(&line).ok();
         }
     }
@@ -198,4 +201,33 @@ fn up_created_node_of_a_cloud_is_powered_up_for_a_job_and_a_future_one_comes_wit
     site.await_shown("fu1", "State=IDLE+DYNAMIC_NORM ");
     site.cluster().shell("scontrol delete nodename=cl1").ok();
     assert_eq!(site.sinfo("quick", "%N"), "cl2");
+}
+
+#[test]
+fn up_machine_becomes_the_future_node_that_it_is_like() {
+    let mut site = PowerCluster::up(MORE);
+    let printed = site.cluster().sluice(&["agent", "--print-config"]).ok();
+    let own = printed.lines().next().unwrap_or_default();
+    let own: Vec<&str> =
+        own.split_whitespace().skip(1).filter(|word| !word.starts_with("Gres=")).collect();
+    let create = |line: String| site.cluster().shell(&format!("scontrol create {line}")).ok();
+    create("nodename=f1 CPUs=512 RealMemory=100 State=FUTURE".into());
+    create(format!("nodename=f2 {} Feature=fast State=FUTURE", own.join(" ")));
+    site.pattern_file("f[1-9]", &["any", "f2"]);
+    let said = site.cluster().shell(&format!(
+        "timeout 20 {} agent --state {} --join {} -Fslow",
+        program(),
+        site.cluster().path("late").display(),
+        site.cluster().path("any.join").display()
+    ));
+    assert!(said.stderr.contains("no FUTURE node of f[1-9] is like this machine"), "{said:?}");
+    site.start_agent("f2", &["-F", "fast"]);
+    site.await_shown("f2", "State=IDLE+DYNAMIC_NORM ");
+    let said = site.cluster().shell("srun -p quick sh -c 'echo $SLURMD_NODENAME'");
+    assert_eq!(said.stdout, "f2\n", "{said:?}");
+    // Started again it is the same node, and needs no other.
+    site.stop_agent("f2");
+    until("f2 is gone", || (site.sinfo("quick", "%N %t") == "f2 idle*").then_some(()));
+    site.start_agent("f2", &["-F", "fast"]);
+    site.await_shown("f2", "State=IDLE+DYNAMIC_NORM ");
 }

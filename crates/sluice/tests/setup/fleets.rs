@@ -6,6 +6,8 @@ use crate::harness::{skip, sorted_lines, until};
 
 const ONE_HOST: &str = "  hosts: [10.77.0.1]\n";
 
+const FAKE_NVML: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node/fake_nvml/nvml.c");
+
 fn task(fleets: &str, name: &str, command: &str) -> String {
     format!(
         "type: task\nname: {name}\nfleets: {fleets}\ncommands: [\"{command}\"]\nresources: {{cpu: 1, memory: 64MB.., disk: 1MB..}}\n"
@@ -62,6 +64,48 @@ fn root_fleet_host_is_installed_runs_a_task_and_is_clean_after_delete() {
     assert_eq!(hosts.states("lab"), "");
     assert_eq!(hosts.on(1, &format!("ls {INSTALLED} 2>/dev/null")).stdout, "");
     until("its processes are gone", || hosts.agents(1).is_empty().then_some(()));
+}
+
+/// The states that a host's GPUs give it, by a library that plays NVML.
+#[test]
+fn root_host_whose_gpu_warns_says_so_and_runs_tasks_and_one_whose_gpu_fails_does_not() {
+    let Some(hosts) = SshHosts::up(1) else { return };
+    let library = hosts.path("libfake-nvml.so");
+    let mut cc = std::process::Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(FAKE_NVML);
+    assert!(cc.status().expect("a C compiler").success());
+    let says = |text: &str| {
+        std::fs::write(hosts.path("nvml.new"), text).expect("written");
+        std::fs::rename(hosts.path("nvml.new"), hosts.path("nvml")).expect("renamed");
+    };
+    says("temp.1 92\n");
+    // The agent has the environment of the session that starts it.
+    hosts.stop_sshd(1);
+    let (library, read) = (library.display(), hosts.path("nvml"));
+    hosts.start_sshd(1, &format!("SetEnv SLUICE_NVML={library} FAKE_NVML={}", read.display()));
+    let said = hosts.apply(&hosts.write_fleet("lab", "", ONE_HOST));
+    assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
+    let listed = |words: &[&str]| {
+        until(&format!("the fleet's host is {words:?}"), || {
+            let shown = hosts.hub(&format!("{} fleet lab -v", program())).ok();
+            let host = shown.lines().find(|line| line.contains("lab-0"))?.to_owned();
+            words.iter().all(|word| host.contains(word)).then_some(())
+        });
+    };
+    listed(&["(warning)", "GPU 1: too hot"]);
+    assert_eq!(hosts.states("lab"), "lab-0 idle");
+    let shown = hosts.hub("scontrol show node lab-0").ok();
+    assert!(shown.contains("Reason=warning: GPU 1: too hot [slurm@"), "{shown}");
+    assert!(run_task(&hosts, "[lab]", "warned").contains("node01"));
+    says("temp.1 101\n");
+    listed(&["(drained)", "GPU 1: too hot"]);
+    hosts.await_states("lab", "lab-0 drain");
+    says("temp.1 40\n");
+    hosts.await_states("lab", "lab-0 idle");
+    until("nothing ails it", || {
+        let shown = hosts.hub(&format!("{} fleet lab -v", program())).ok();
+        (!shown.contains("too hot")).then_some(())
+    });
 }
 
 #[test]

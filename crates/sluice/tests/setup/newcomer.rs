@@ -72,7 +72,13 @@ fn up_doctor_fails_where_a_node_is_out_of_service_and_says_alike_nodes_once() {
     let said = cluster.sluice(&["doctor", "--json"]);
     assert_eq!(said.code, 1);
     let found: serde_json::Value = serde_json::from_str(&said.stdout).expect("JSON");
-    assert_eq!(found["problems"], serde_json::json!(["node node1 is drain: new disks"]));
+    assert_eq!(
+        found["problems"],
+        serde_json::json!([{
+            "problem": "node node1 is drain: new disks",
+            "remedy": "scontrol update NodeName=node1 State=RESUME",
+        }])
+    );
     cluster.sluice(&["down"]).ok();
     assert_eq!(cluster.sluice(&["doctor"]).code, 1, "no server answers");
 }
@@ -108,6 +114,26 @@ fn up_logs_take_tasks_of_arrays_and_say_which_one_they_show() {
     assert_eq!(said.code, 0, "{}", said.stderr);
     let note = format!("sluice: note: this is the log of task {array}_");
     assert!(said.stderr.starts_with(&note), "{}", said.stderr);
+}
+
+#[test]
+fn up_stop_ends_the_task_or_the_step_that_was_typed() {
+    let cluster = Cluster::up(TWO_NODES);
+    let array = cluster.submit(&["-a", "1-2", "--wrap", "sleep 1000"]);
+    let task = |index: u32| format!("{array}_{index}");
+    [1, 2].into_iter().for_each(|index| cluster.await_state(task(index), "RUNNING"));
+    cluster.sluice(&["stop", "-y", &task(1)]).ok();
+    cluster.await_end(task(1));
+    cluster.await_state(task(2), "RUNNING");
+    cluster.sluice(&["stop", "-y", &array.to_string()]).ok();
+    cluster.await_end(task(2));
+
+    let body = "srun sh -c 'touch begun; sleep 1000'; touch over; sleep 1000";
+    let job = cluster.submit(&["--wrap", body]);
+    until("the step runs", || cluster.path("begun").exists().then_some(()));
+    cluster.sluice(&["stop", "-y", &format!("{job}.0")]).ok();
+    until("the script goes on", || cluster.path("over").exists().then_some(()));
+    cluster.await_state(job, "RUNNING");
 }
 
 #[test]

@@ -110,15 +110,17 @@ fn root_agent_and_client_reach_their_server_through_a_proxy() {
     let token = hosts.in_hub(&cluster, &line).ok();
     let authority = cluster.state().join("server/keys/authority.pem");
     let ask = |variables: &[(&str, &str)]| {
-        let mut command = inner.command(&cluster, "sinfo -h -o '%D %t'");
+        let mut command = inner.command(&cluster, "sinfo -h -o %D");
         command.env("SLUICE_SERVER", "https://10.77.0.254:6830").env("SLUICE_TOKEN", token.trim());
         command.env("SLUICE_CA", &authority).envs(variables.iter().copied());
         command.output().unwrap()
     };
+    // The agent may dial in the meantime too: what counts is who asked for the clients' port.
+    let asked = || proxy.targets().iter().filter(|to| to.as_str() == "10.77.0.254:6830").count();
     let said = ask(&[("https_proxy", &url)]);
-    assert_eq!(String::from_utf8_lossy(&said.stdout).trim(), "1 idle", "{said:?}");
-    assert_eq!(proxy.targets().last().map(String::as_str), Some("10.77.0.254:6830"));
-    let before = proxy.targets().len();
+    assert_eq!(String::from_utf8_lossy(&said.stdout).trim(), "1", "{said:?}");
+    let before = asked();
+    assert!(before > 0, "{:?}", proxy.targets());
     let said = ask(&[("https_proxy", &url), ("no_proxy", "10.77.0.0/24")]);
-    assert!(!said.status.success() && proxy.targets().len() == before, "{said:?}");
+    assert!(!said.status.success() && asked() == before, "{said:?}");
 }

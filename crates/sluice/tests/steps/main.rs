@@ -17,4 +17,5 @@ mod ssh_editor;
 mod ssh_endpoint;
 mod ssh_keys;
 mod tasks;
+mod verbose;
 mod web_pages;

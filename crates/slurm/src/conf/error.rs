@@ -73,6 +73,10 @@ pub enum NoticeKind {
     SecondDefault {
         former: String,
     },
+    /// A value that contradicts another: what counts instead, as in Slurm.
+    Corrected {
+        how: String,
+    },
 }
 
 impl fmt::Display for Notice {
@@ -96,6 +100,7 @@ impl fmt::Display for Notice {
             NoticeKind::SecondDefault { former } => {
                 write!(f, "takes over from {former:?} as the default partition")
             }
+            NoticeKind::Corrected { how } => f.write_str(how),
         }
     }
 }

@@ -127,6 +127,12 @@ impl Folder<'_> {
         match pair.value.to_ascii_lowercase().as_str() {
             "" | "(null)" | "job_container/none" => return PrivateFolderConf::default(),
             "job_container/tmpfs" => {}
+            // Of Cray systems only.
+            "job_container/cncu" => {
+                let key = format!("{KEY}={}", pair.value);
+                self.findings.notice(&pair.place, key, NoticeKind::NoEffect);
+                return PrivateFolderConf::default();
+            }
             _ => {
                 let expected = "expected job_container/tmpfs or job_container/none";
                 self.findings.wrong(&pair.place, KEY, &pair.value, expected);

@@ -85,6 +85,7 @@ pub const GLOBALS: Samples = &[
     "SchedulerType=sched/builtin",
     "SelectType=select/linear",
     "SelectTypeParameters=CR_CPU",
+    "SlurmctldHost=head(10.0.0.1)",
     "SlurmctldParameters=idle_on_node_suspend",
     "SlurmdParameters=config_overrides",
     "SlurmdTimeout=7",
@@ -127,6 +128,7 @@ pub const NODES: Samples = &[
     "State=DOWN",
     "ThreadsPerCore=2",
     "TmpDisk=7",
+    "Topology=s1",
     "Weight=7",
 ];
 
@@ -161,6 +163,7 @@ pub const PARTITIONS: Samples = &[
     "OverTimeLimit=7",
     "PowerDownOnIdle=YES",
     "PreemptMode=OFF",
+    "Priority=7",
     "PriorityJobFactor=7",
     "PriorityTier=7",
     "QOS=q",

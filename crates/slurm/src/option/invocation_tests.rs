@@ -168,6 +168,22 @@ fn typed_values_reach_their_fields() {
 }
 
 #[test]
+fn mail_types_add_up() {
+    use model::mail::MailType::{Begin, End, Fail};
+    let asked = ["--mail-type=END", "--mail-type=BEGIN,END", "--mail-type=fail", "--wrap", "x"];
+    assert_eq!(options(&[], &asked).mail_types, [Begin, End, Fail]);
+}
+
+#[test]
+fn gpus_of_tasks_need_a_number_of_tasks_or_of_tasks_of_a_node() {
+    let asked = ["-N2", "--ntasks-per-node=2", "--gpus-per-task=1", "--wrap", "x"];
+    let found = options(&[], &asked);
+    assert_eq!((found.ntasks, found.ntasks_per_node), (None, Some(2)));
+    let refused = try_batch(true, &[], &["-N2", "--gpus-per-task=1", "--wrap", "x"]);
+    assert!(refused.is_err(), "how many tasks there are is not said");
+}
+
+#[test]
 fn options_of_pyxis_describe_one_container() {
     let container = |args: &[&str]| {
         let all = [args, &["--wrap", "x"]].concat();

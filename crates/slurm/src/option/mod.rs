@@ -2,10 +2,11 @@
 //!
 //! A submission goes through these steps: [`parse`] reads a command line by the rows of [`table`], [`script`] the batch script,
 //! [`input_variables`] the environment; [`merge`] puts the three in order of precedence; [`job_options`] gives each value its type
-//! with the help of [`value`], or refuses it in Slurm's words. [`invocation`] does all of it. What the options ask the
+//! with the help of [`value`], or refuses it in Slurm's words; `defined_options` is what `-v` shows of it. [`invocation`] does all of it. What the options ask the
 //! server for is in the module `request`.
 
 pub mod command;
+mod defined_options;
 pub mod document;
 pub mod error;
 pub mod help;

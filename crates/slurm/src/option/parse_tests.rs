@@ -13,6 +13,13 @@ fn value(text: &str) -> Option<String> {
 }
 
 #[test]
+fn h_of_sshare_leaves_the_header_out() {
+    assert_eq!(values(Command::Sshare, &["-h", "-n"]), [(K::Noheader, None), (K::Noheader, None)]);
+    let parsed = parse(Command::Sshare, &["--help"]).expect("a question");
+    assert_eq!(parsed.question(), Some(Question::Help));
+}
+
+#[test]
 fn all_spellings_of_an_option_mean_the_same() {
     for args in [
         &["-n4"][..],

@@ -13,6 +13,7 @@ pub mod seff;
 pub mod sinfo;
 pub mod sprio;
 pub mod squeue;
+pub mod sreport;
 pub mod sshare;
 pub mod sstat;
 pub mod strigger;

@@ -197,6 +197,7 @@ pub fn spec(name: &str, owner: Principal, request: Request) -> JobSpec {
             ends_with_first_node: false,
             limit_s: None,
             stop_s: None,
+            login_environment: None,
             registry_auth: None,
             workspace: None,
             git_credentials: None,

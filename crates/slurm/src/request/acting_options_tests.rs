@@ -15,6 +15,7 @@ use wire::step::StepInput;
 const OF_THE_COMMAND: &[K] = &[
     // What is printed, and when the command returns.
     K::Quiet,
+    K::Verbose,
     K::Parsable,
     K::TestOnly,
     K::Wait,
@@ -97,6 +98,7 @@ fn sample(key: K) -> &'static str {
         K::Gpus | K::GpusPerNode | K::GpusPerSocket | K::GpusPerTask => "1",
         K::GpuBind => "single:1",
         K::Gres => "gpu:1",
+        K::GetUserEnv => "10L",
         K::GresFlags => "enforce-binding",
         K::Hint => "nomultithread",
         K::KillOnInvalidDep => "yes",

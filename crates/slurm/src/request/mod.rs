@@ -101,6 +101,10 @@ pub fn batch(batch: &Batch, submitter: &Submitter) -> Result<Draft, OptionError>
     let mut draft = draft(options, name, launch, submitter)?;
     let others = batch.components.iter().skip(1).map(|options| (options, name));
     draft.add_components(others, submitter)?;
+    if options.get_user_env.is_some() && options.container.is_some() {
+        let why = "a container has the environment of its image";
+        draft.notes.push(format!("note: --get-user-env has no meaning here: {why}"));
+    }
     draft.submission.script = Some(script);
     draft.submission.environment = Some(batch_environment(options, submitter));
     Ok(draft)
@@ -234,6 +238,8 @@ fn launch(kind: LaunchKind, options: &JobOptions, submitter: &Submitter) -> Laun
         ends_with_first_node: false,
         limit_s: None,
         stop_s: None,
+        // The command of an allocation runs beside it.
+        login_environment: options.get_user_env.filter(|_| kind == LaunchKind::Batch),
         registry_auth: None,
         workspace: None,
         git_credentials: None,
@@ -254,11 +260,24 @@ pub fn wants_login(options: &JobOptions) -> bool {
     matches!(options.export, Some(Export::None | Export::Only(_)))
 }
 
+/// Whether `--export` passes the caller's search path on, or another.
+fn exports_path(options: &JobOptions) -> bool {
+    match &options.export {
+        None | Some(Export::All(_)) => true,
+        Some(Export::Only(variables)) => variables.iter().any(|variable| variable.name == "PATH"),
+        Some(Export::None | Export::Nil) => false,
+    }
+}
+
 /// The exported environment: `NAME=value` each, ended by NUL.
 pub(crate) fn environment(options: &JobOptions, submitter: &Submitter) -> String {
     let own: Environment =
         submitter.variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let mut env = exported(&own, options.export.as_ref(), &submitter.login);
+    if options.get_user_env.is_some() && !exports_path(options) {
+        // The login says it.
+        env.remove("PATH");
+    }
     for (name, value) in own.iter().filter(|(name, _)| name.starts_with(CLUSTER_PREFIX)) {
         env.set(name, value);
     }
@@ -328,7 +347,7 @@ fn file_name(text: &str) -> Arc<str> {
 }
 
 /// The limits that `--propagate` names; all of them without that option.
-fn propagated(options: &JobOptions, submitter: &Submitter) -> Vec<(String, u64)> {
+pub fn propagated(options: &JobOptions, submitter: &Submitter) -> Vec<(String, u64)> {
     let Some(names) = &options.propagate else { return submitter.rlimits.clone() };
     let wanted = |name: &str| {
         names.iter().any(|asked| {

@@ -9,6 +9,7 @@ pub mod reason;
 pub mod refusal;
 pub mod reservation;
 pub mod rpc;
+pub mod stage;
 pub mod step;
 
 /// What Slurm prints for an absent text.

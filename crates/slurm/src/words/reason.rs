@@ -54,6 +54,7 @@ pub fn text(reason: &Reason) -> Cow<'static, str> {
         Reason::RequeuedHeld => "job requeued in held state",
         Reason::Prolog => "Prolog",
         Reason::ImagePull => "ImagePull",
+        Reason::RestoredNodesAwaited => "ReqNodeNotAvail, Nodes have not reported since a restore",
     };
     word.into()
 }

@@ -11,9 +11,9 @@ use super::BooksError;
 /// The number of entries is looked at each time that so many more were noted.
 const TRIM_INTERVAL: u64 = 1000;
 
-/// The activities of one answer, and those that are read at once: the reader is not held for longer.
+/// The activities of one answer, and those that are looked at in one go: the reader is not held for longer.
 pub const ACTIVITIES_MAX: usize = 100_000;
-pub const ACTIVITIES_PAGE: usize = 5000;
+pub(super) const ACTIVITIES_PAGE: usize = 5000;
 
 /// A number that is there already is the same activity.
 pub(super) fn put(
@@ -74,42 +74,90 @@ pub(super) fn last_number(connection: &Connection) -> Result<u64, BooksError> {
         .map_err(BooksError::sql("read"))
 }
 
-/// The newest of those whose number is below `before`, the newest first.
+/// The entries of one part of the trail that are wanted, the newest first.
+#[derive(Debug, Default)]
+pub struct ActivityPage {
+    pub found: Vec<Activity>,
+    /// The next part has numbers below this one; `None` where there is no more that could be wanted.
+    pub next: Option<u64>,
+}
+
+/// Looks at the newest `page` entries whose number is below `before`, however few of them are wanted: a question that hardly
+/// anything answers holds the reader for no longer than another.
 pub(super) fn query(
     connection: &Connection,
     filter: &ActivityFilter,
     shown_to: Option<&str>,
     before: Option<u64>,
+    page: usize,
+) -> Result<ActivityPage, BooksError> {
+    let read = || BooksError::sql("read");
+    let from = filter.from.map_or(i64::MIN, Timestamp::millis);
+    let until = filter.until.map_or(i64::MAX, Timestamp::millis);
+    let before = match before {
+        Some(number) => i64::try_from(number).unwrap_or(i64::MAX),
+        None if filter.until.is_some() => connection
+            .prepare_cached("SELECT COALESCE(MAX(number), 0) + 1 FROM activities WHERE at_ms <= ?1")
+            .and_then(|mut select| select.query_row([until], |row| row.get(0)))
+            .map_err(read())?,
+        None => i64::MAX,
+    };
+    let (oldest, looked_at) = connection
+        .prepare_cached(
+            "SELECT MIN(number), COUNT(*) FROM
+                 (SELECT number FROM activities WHERE number < ?1 ORDER BY number DESC LIMIT ?2)",
+        )
+        .and_then(|mut select| {
+            select.query_row(params![before, page], |row| {
+                Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, usize>(1)?))
+            })
+        })
+        .map_err(read())?;
+    let Some(oldest) = oldest else { return Ok(ActivityPage::default()) };
+    let found = wanted_between(connection, filter, shown_to, (oldest, before))?;
+    let has_more = looked_at == page
+        && connection
+            .prepare_cached(
+                "SELECT EXISTS (SELECT 1 FROM activities WHERE at_ms >= ?1 AND number < ?2)",
+            )
+            .and_then(|mut select| select.query_row([from, oldest], |row| row.get(0)))
+            .map_err(read())?;
+    let next = u64::try_from(oldest).ok().filter(|_| has_more);
+    Ok(ActivityPage { found, next })
+}
+
+/// The wanted entries from number `oldest` on, and below `before`.
+fn wanted_between(
+    connection: &Connection,
+    filter: &ActivityFilter,
+    shown_to: Option<&str>,
+    (oldest, before): (i64, i64),
 ) -> Result<Vec<Activity>, BooksError> {
     let read = || BooksError::sql("read");
     let actors = serde_json::json!(filter.actors).to_string();
     let nodes = serde_json::json!(filter.nodes).to_string();
+    // A plus before a column keeps its index out: the numbers are the narrower bound.
     let mut select = connection
         .prepare_cached(
             "SELECT number, record FROM activities
-             WHERE at_ms BETWEEN ?1 AND ?2
-                 AND (?3 = '[]' OR actor IN (SELECT value FROM json_each(?3)))
+             WHERE number >= ?7 AND number < ?8
+                 AND +at_ms BETWEEN ?1 AND ?2
+                 AND (?3 = '[]' OR +actor IN (SELECT value FROM json_each(?3)))
                  AND (?4 = '[]' OR record ->> '$.target.node' IN (SELECT value FROM json_each(?4)))
                  AND (NOT ?5 OR record ->> '$.target.node' IS NOT NULL)
-                 AND (?6 IS NULL OR actor = ?6 OR record ->> '$.target.node' IS NOT NULL)
-                 AND number < ?7
-             ORDER BY number DESC LIMIT ?8",
+                 AND (?6 IS NULL OR +actor = ?6 OR record ->> '$.target.node' IS NOT NULL)
+             ORDER BY number DESC",
         )
         .map_err(read())?;
-    let bounds = (
+    let values = params![
         filter.from.map_or(i64::MIN, Timestamp::millis),
         filter.until.map_or(i64::MAX, Timestamp::millis),
-    );
-    let before = before.and_then(|number| i64::try_from(number).ok()).unwrap_or(i64::MAX);
-    let values = params![
-        bounds.0,
-        bounds.1,
         actors,
         nodes,
         filter.about_nodes,
         shown_to,
-        before,
-        ACTIVITIES_PAGE
+        oldest,
+        before
     ];
     let rows = select
         .query_map(values, |row| Ok((row.get::<_, u64>(0)?, row.get::<_, String>(1)?)))
@@ -151,8 +199,13 @@ mod tests {
     }
 
     fn all(books: &Books, filter: &ActivityFilter, shown_to: Option<&str>) -> Vec<u64> {
-        let found = query(&books.connection, filter, shown_to, None).unwrap();
-        found.iter().map(|activity| activity.number).collect()
+        let mut page = query(&books.connection, filter, shown_to, None, 7).unwrap();
+        let mut numbers = Vec::new();
+        loop {
+            numbers.extend(page.found.iter().map(|activity| activity.number));
+            let Some(next) = page.next else { return numbers };
+            page = query(&books.connection, filter, shown_to, Some(next), 7).unwrap();
+        }
     }
 
     #[test]
@@ -193,7 +246,32 @@ mod tests {
         assert_eq!(all(&books, &filter(), Some("ada")), [9, 7, 6, 4, 3, 1], "her own, and nodes");
         let hers = ActivityFilter { actors: vec!["eve".into()], ..filter() };
         assert_eq!(all(&books, &hers, Some("ada")), [0; 0]);
-        let page = query(&books.connection, &filter(), None, Some(4)).unwrap();
-        assert_eq!(page.iter().map(|a| a.number).collect::<Vec<_>>(), [3, 2, 1]);
+        let page = query(&books.connection, &filter(), None, Some(4), 7).unwrap();
+        assert_eq!(page.found.iter().map(|a| a.number).collect::<Vec<_>>(), [3, 2, 1]);
+    }
+
+    /// Others read the books between two pages.
+    #[test]
+    fn question_that_nothing_answers_looks_at_one_page_at_a_time_and_at_no_more_than_its_times() {
+        let (_folder, mut books) = books();
+        let noted: Vec<_> = (1..=100).map(|number| activity(number, Some("ada"))).collect();
+        books.apply_all(1, &[], &[], &noted).unwrap();
+        let ask = |filter: &ActivityFilter, before| {
+            let page = query(&books.connection, filter, None, before, 30).unwrap();
+            (page.found.len(), page.next)
+        };
+        let nobody = ActivityFilter { nodes: vec!["n1".into()], ..ActivityFilter::default() };
+        assert_eq!(ask(&nobody, None), (0, Some(71)));
+        assert_eq!(ask(&nobody, Some(71)), (0, Some(41)));
+        assert_eq!(ask(&nobody, Some(11)), (0, None), "the last page");
+        let within = |from, until| ActivityFilter {
+            from: Some(Timestamp(from)),
+            until: Some(Timestamp(until)),
+            ..ActivityFilter::default()
+        };
+        assert_eq!(ask(&within(20, 40), None), (21, None), "begun at its end, ended at its begin");
+        assert_eq!(ask(&within(5, 40), None), (30, Some(11)));
+        assert_eq!(ask(&within(5, 40), Some(11)), (6, None));
+        assert_eq!(ask(&within(200, 300), None), (0, None));
     }
 }

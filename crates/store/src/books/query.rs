@@ -4,7 +4,7 @@
 use model::change::JobRef;
 use model::record::{HistoryFilter, HistoryOrder, JobRecord};
 use rusqlite::types::Value;
-use rusqlite::{Connection, params_from_iter};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params_from_iter};
 
 use super::predicate::RecordTest;
 use super::{BooksError, NOT_ENDED_MS};
@@ -106,29 +106,68 @@ pub(super) fn run(
     let moment = connection.unchecked_transaction().map_err(failed())?;
     let conditions = Conditions::of(filter);
     let mut in_order = moment.prepare_cached(&conditions.select()).map_err(failed())?;
-    let mut record_of = moment
-        .prepare_cached("SELECT job_id, record FROM jobs WHERE entry = ?1")
-        .map_err(failed())?;
     let mut entries = in_order.query(params_from_iter(conditions.values)).map_err(failed())?;
-    let test = RecordTest::new(filter);
+    let mut rows = Rows::new(&moment, filter)?;
     let limit = filter.limit.unwrap_or(RECORDS_MAX) as usize;
     let mut found = Vec::new();
     while found.len() < limit
         && let Some(row) = entries.next().map_err(failed())?
     {
-        let entry: i64 = row.get(0).map_err(failed())?;
-        let (job, text): (u32, String) =
-            record_of.query_row([entry], |row| Ok((row.get(0)?, row.get(1)?))).map_err(failed())?;
-        let record =
-            serde_json::from_str(&text).map_err(|source| BooksError::Record { job, source })?;
-        if test.matches(&record) {
-            found.push(record);
-        }
+        found.extend(rows.read(row.get(0).map_err(failed())?)?);
     }
     if filter.order != HistoryOrder::FirstSubmitted {
         found.reverse();
     }
     Ok(found)
+}
+
+/// The entries among which are those that the filter wants, for [`records`].
+pub(super) fn entries(
+    connection: &Connection,
+    filter: &HistoryFilter,
+) -> Result<Vec<i64>, BooksError> {
+    let failed = || BooksError::sql("query");
+    let conditions = Conditions::of(filter);
+    let mut in_order = connection.prepare_cached(&conditions.select()).map_err(failed())?;
+    let found = in_order.query_map(params_from_iter(conditions.values), |row| row.get(0));
+    found.and_then(Iterator::collect).map_err(failed())
+}
+
+/// The records of these entries that the filter wants; one that is gone meanwhile is left out.
+pub(super) fn records(
+    connection: &Connection,
+    filter: &HistoryFilter,
+    entries: &[i64],
+) -> Result<Vec<JobRecord>, BooksError> {
+    let mut rows = Rows::new(connection, filter)?;
+    let mut found = Vec::with_capacity(entries.len());
+    for entry in entries {
+        found.extend(rows.read(*entry)?);
+    }
+    Ok(found)
+}
+
+/// Reads records by their entries.
+struct Rows<'a> {
+    select: CachedStatement<'a>,
+    test: RecordTest<'a>,
+}
+
+impl<'a> Rows<'a> {
+    fn new(connection: &'a Connection, filter: &'a HistoryFilter) -> Result<Self, BooksError> {
+        let sql = "SELECT job_id, record FROM jobs WHERE entry = ?1";
+        let select = connection.prepare_cached(sql).map_err(BooksError::sql("query"))?;
+        Ok(Self { select, test: RecordTest::new(filter) })
+    }
+
+    fn read(&mut self, entry: i64) -> Result<Option<JobRecord>, BooksError> {
+        let row = self.select.query_row([entry], |row| Ok((row.get(0)?, row.get(1)?)));
+        let row: Option<(u32, String)> = row.optional().map_err(BooksError::sql("query"))?;
+        let Some((job, text)) = row else { return Ok(None) };
+        let record: JobRecord =
+            serde_json::from_str(&text).map_err(|source| BooksError::Record { job, source })?;
+        Ok(self.test.matches(&record).then_some(record))
+    }
 }
 
 #[cfg(test)]

@@ -8,10 +8,11 @@ use crate::attempt_key::AttemptKey;
 use crate::error::AgentError;
 use crate::launcher::Launcher;
 use crate::link::connection::Link;
-use crate::link::credentials::{NewKey, RenewedCertificate};
+use crate::link::credentials::RenewedCertificate;
+use crate::link::new_key::NewKey;
 use crate::link::stream::StreamHandle;
 use crate::link::stream_output::StreamOutput;
-use crate::wall_clock::{self, Skew};
+use crate::wall_clock::ServerClock;
 use rustls::ClientConfig;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout};
 use wire::frame::{self, Frame};
 use wire::link::{
-    CHANNEL_CONTROL, CHANNEL_STREAM, Hello, NODES_PER_MESSAGE, ToAgent, ToServer, Welcome,
+    CHANNEL_CONTROL, CHANNEL_STREAM, Hello, NODES_PER_MESSAGE, SignedRenewal, ToAgent, ToServer,
+    Welcome,
 };
 use wire::version::{PROTOCOL, compatible};
 
@@ -49,6 +51,7 @@ pub(super) async fn serve(
     agent: &mut Agent,
     address: &str,
     tls: Arc<ClientConfig>,
+    mut renewals: Vec<SignedRenewal>,
     backoff: &mut Backoff,
 ) -> Result<std::convert::Infallible, AgentError> {
     let mut link = Link::dial(address, tls).await?;
@@ -61,6 +64,7 @@ pub(super) async fn serve(
             program: format!("sluice {}", wire::version::program()),
             nodes: part,
             more: !nodes.is_empty(),
+            renewals: std::mem::take(&mut renewals),
         }))?;
     }
     link.flush().await?;
@@ -68,7 +72,8 @@ pub(super) async fn serve(
         .await
         .map_err(|_| AgentError::Link("no welcome came".into()))??;
     agent.check_term(welcome.term)?;
-    agent.skew = Skew::between(welcome.now, wall_clock::now());
+    let server_clock = ServerClock::told(welcome.now);
+    (agent.server_clock, agent.skew) = (Some(server_clock), server_clock.skew());
     if let Some(ahead_s) = agent.skew.noticeable_s() {
         tracing::warn!(
             ahead_s,
@@ -174,7 +179,10 @@ impl Session {
                 round = agent.exporter.next() => agent.on_exporter_round(round),
                 event = agent.health.next() => agent.on_health(event),
                 () = renewal_due(self.renewal.as_ref()) => self.ask_for_certificate(agent)?,
-                _ = self.heartbeat.tick() => self.link.send(&agent.heartbeat())?,
+                _ = self.heartbeat.tick() => {
+                    agent.measure_skew();
+                    self.link.send(&agent.heartbeat())?;
+                }
                 lost = launcher_lost(&agent.launcher) => return Err(lost),
             }
         }
@@ -233,9 +241,9 @@ impl Session {
             }
             ToAgent::Policies(policies) => agent.set_policies(policies),
             ToAgent::Refused { why } => return Err(AgentError::Refused { why }),
-            ToAgent::Renewed { certificate, expires } => {
+            ToAgent::Renewed { certificate, expires, proof } => {
                 if let Some(key) = self.renewal.as_mut().and_then(|renewal| renewal.key.take()) {
-                    agent.renewed = Some(RenewedCertificate { key, certificate, expires });
+                    agent.renewed = Some(RenewedCertificate { key, certificate, expires, proof });
                     return Err(AgentError::CertificateRenewed);
                 }
             }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::{
     GpuDevice, Vendor, is, minors, model_in, names_in, pci_device, plain, sorted, trimmed,
 };
+use model::amount::Bytes;
 
 const HABANA_PCI_VENDOR: &str = "0x1da3";
 const GOOGLE_PCI_VENDOR: &str = "0x1ae0";
@@ -17,6 +18,17 @@ const TPUS: [(&str, &str); 6] = [
     ("0x0063", "TPU v5e"),
     ("0x006f", "TPU v6e"),
     ("0x0076", "TPU 7x"),
+];
+/// How the names of accelerators begin, and the memory that these have, in GiB, as their vendors say.
+const MEMORY_GIB: [(&str, u64); 8] = [
+    ("GAUDI3", 128),
+    ("GAUDI2", 96),
+    ("GAUDI", 32),
+    ("tenstorrent n150", 12),
+    ("tenstorrent n300", 24),
+    ("tenstorrent p100", 28),
+    ("tenstorrent p150", 32),
+    ("tenstorrent e", 8),
 ];
 /// What every process that has a device by VFIO opens beside it.
 const VFIO_CONTROL: &str = "/dev/vfio/vfio";
@@ -57,6 +69,11 @@ fn tenstorrent_class(root: &Path, number: u32) -> PathBuf {
     root.join(format!("sys/class/tenstorrent/tenstorrent!{number}"))
 }
 
+fn memory_of(model: &str) -> Option<Bytes> {
+    let listed = MEMORY_GIB.iter().find(|(name, _)| model.starts_with(name));
+    listed.map(|(_, gib)| Bytes::from_gib(*gib))
+}
+
 /// Gaudi's driver makes an accelerator device, with a second file to control it.
 fn gaudi(root: &Path) -> Vec<GpuDevice> {
     let is_one = |device: &Path| is(device, "vendor", HABANA_PCI_VENDOR);
@@ -68,6 +85,7 @@ fn gaudi(root: &Path) -> Vec<GpuDevice> {
         let (path, minor) = (format!("/dev/accel/accel{number}"), FIRST_GAUDI + number);
         is_one(&device).then(|| GpuDevice {
             capabilities: has_control.then_some(control).into_iter().collect(),
+            memory: model.as_deref().and_then(memory_of),
             ..plain(Vendor::Habana, model, path, minor, &device)
         })
     }))
@@ -81,6 +99,7 @@ fn tenstorrent(root: &Path) -> Vec<GpuDevice> {
         let (path, minor) = (format!("/dev/tenstorrent/{number}"), FIRST_TENSTORRENT + number);
         GpuDevice {
             unique_id: trimmed(&class.join("tt_asic_id")).filter(|id| !id.is_empty()),
+            memory: model.as_deref().and_then(memory_of),
             ..plain(Vendor::Tenstorrent, model, path, minor, &class.join("device"))
         }
     }))
@@ -115,6 +134,7 @@ fn tpus(root: &Path) -> Vec<GpuDevice> {
 mod tests {
     use super::super::detect_gpus;
     use super::super::tests::{link, put};
+    use super::{Bytes, GpuDevice};
 
     #[test]
     fn gaudi_and_tenstorrent_are_found_by_their_files() {
@@ -134,6 +154,10 @@ mod tests {
         ];
         assert_eq!(seen, expected.map(|(kind, files)| (kind.to_owned(), files.to_owned())));
         assert_ne!(found[0].minor, found[1].minor, "their readings are told apart");
+        let memory = |gpus: &[GpuDevice]| gpus.iter().map(|gpu| gpu.memory).collect::<Vec<_>>();
+        assert_eq!(memory(&found), [None, Some(Bytes::from_gib(24))], "by the model's name");
+        put(root, "sys/class/accel/accel0/device/device_type", "GAUDI2\n");
+        assert_eq!(memory(&detect_gpus(root))[0], Some(Bytes::from_gib(96)));
     }
 
     #[test]

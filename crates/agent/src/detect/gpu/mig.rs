@@ -1,12 +1,10 @@
 //! Slices of NVIDIA GPUs (MIG): the capability files that each needs, and the UUIDs by which CUDA knows them.
 
-use super::{GpuDevice, minors, names_in, value_of};
+use super::{GpuDevice, minors, names_in, value_of, vendor_tool};
 use model::amount::Bytes;
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Stands for the profile of a slice that is not known.
 const UNNAMED_PROFILE: &str = "MIG";
@@ -15,11 +13,7 @@ const OWN_NAMES_SINCE: u32 = 470;
 /// The paths of `nvidia-smi`, the only source of the slices' UUIDs, as packages, installers and machine images have it.
 const NVIDIA_SMI_PATHS: [&str; 3] =
     ["usr/bin/nvidia-smi", "usr/local/bin/nvidia-smi", "usr/local/nvidia/bin/nvidia-smi"];
-/// How long `nvidia-smi` may take: a broken driver must not keep the node from starting.
 const NVIDIA_SMI_TIMEOUT: Duration = Duration::from_secs(20);
-const POLL_PAUSE: Duration = Duration::from_millis(20);
-/// Output of `nvidia-smi`; more is no list of GPUs.
-const LIST_BYTES_MAX: u64 = 1 << 20;
 
 /// Replaces a GPU in MIG mode by its slices. Each needs the capability files of its GPU instance and of its compute
 /// instance.
@@ -70,7 +64,9 @@ pub(super) fn set_slice_uuids(root: &Path, gpus: &mut [GpuDevice]) {
         return;
     }
     let listers = NVIDIA_SMI_PATHS.iter().map(|path| root.join(path));
-    let listed = listers.into_iter().find_map(|path| list(&path));
+    let listed = listers
+        .into_iter()
+        .find_map(|path| vendor_tool::output(&path, &["-L"], NVIDIA_SMI_TIMEOUT));
     let listed = listed.map(|text| names(&text)).unwrap_or_default();
     let mut minors: Vec<u32> = gpus.iter().map(|gpu| gpu.minor).collect();
     minors.dedup();
@@ -134,33 +130,6 @@ fn memory_of(profile: &str) -> Option<Bytes> {
     let (_, memory) = profile.split_once('.')?;
     let digits = memory.split_once("gb")?.0;
     digits.parse().ok().map(Bytes::from_gib)
-}
-
-fn list(program: &Path) -> Option<String> {
-    let mut command = Command::new(program);
-    command.arg("-L").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().ok()?;
-    if !wait(&mut child, Instant::now() + NVIDIA_SMI_TIMEOUT) {
-        return None;
-    }
-    let mut text = String::new();
-    child.stdout.take()?.take(LIST_BYTES_MAX).read_to_string(&mut text).ok()?;
-    Some(text)
-}
-
-/// Whether the program succeeded in time. Its output fits the pipe's buffer.
-fn wait(child: &mut Child, until: Instant) -> bool {
-    loop {
-        match child.try_wait() {
-            Ok(Some(status)) => return status.success(),
-            Ok(None) if Instant::now() < until => std::thread::sleep(POLL_PAUSE),
-            _ => {
-                // A process that cannot be killed is left alone.
-                let _ = child.kill();
-                return false;
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Detects GPUs by what their drivers show in `/proc`, `/sys` and `/dev`, without a vendor library.
 //!
 //! `nvidia` with `mig` (slices), `amd` (the compute driver's topology), `intel`, `accelerator` (Gaudi, Tenstorrent, TPUs);
-//! `models` names models that their drivers do not name.
+//! `models` names models that their drivers do not name; `vendor_tool` runs a vendor's tool for what no file says.
 
 mod accelerator;
 mod amd;
@@ -9,6 +9,7 @@ mod intel;
 mod mig;
 mod models;
 mod nvidia;
+pub(crate) mod vendor_tool;
 
 use model::amount::Bytes;
 use model::gpu::ComputeCapability;
@@ -140,9 +141,14 @@ pub fn detect_gpus(root: &Path) -> Vec<GpuDevice> {
     gpus
 }
 
+/// NVIDIA's GPUs and slices in the order of [`detect_gpus`], without what takes a program of the vendor's to know.
+pub(crate) fn nvidia_gpus(root: &Path) -> Vec<GpuDevice> {
+    nvidia::detect(root)
+}
+
 /// The files of each of NVIDIA's GPUs and slices, in the order of [`detect_gpus`].
 pub(crate) fn nvidia_units(root: &Path) -> Vec<String> {
-    nvidia::detect(root).iter().map(GpuDevice::files).collect()
+    nvidia_gpus(root).iter().map(GpuDevice::files).collect()
 }
 
 /// A GPU that is read by files of the kernel's.

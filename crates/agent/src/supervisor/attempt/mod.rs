@@ -117,6 +117,7 @@ impl Attempt {
             record.launch.signal,
         );
         let cpu_limit = CpuLimit::of(&record, wall_clock::now());
+        let held_input = HeldInput::of_job(record.limits.memory);
         let git_credentials = record.launch.git_credentials.take();
         let workspace = record.launch.workspace.take();
         let workspace = workspace.map(|brought| RunWorkspace {
@@ -137,7 +138,7 @@ impl Attempt {
             log: None,
             stderr: None,
             steps: Vec::new(),
-            held_input: HeldInput::default(),
+            held_input,
             step_listener: StepListener::default(),
             steps_seen: IndexSet::new(),
             deadlines,

@@ -230,6 +230,7 @@ impl Attempt {
             streams: [Stream::Null, Stream::Null, Stream::SameAsStdout],
             terminal: false,
             namespaces: None,
+            login: None,
             prologs: Vec::new(),
             workspace: None,
             container: None,

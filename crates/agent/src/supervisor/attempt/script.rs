@@ -75,7 +75,7 @@ impl Attempt {
             ranks_here: &[launch.node_index],
             scratch: self.folders.scratch_path(),
         };
-        // A program of the site that runs in place of the script is not of the image, and has nothing placed for it.
+        // A program of the site that runs in place of the script is not of the image, has nothing placed for it, and no login.
         let with_container = matches!(streams, Streams::OfScript);
         let streams = match streams {
             Streams::OfScript => {
@@ -135,6 +135,7 @@ impl Attempt {
             streams,
             terminal: false,
             namespaces: self.folders.namespaces.as_ref(),
+            login: launch.login_environment.filter(|_| with_container),
             prologs,
             workspace,
             container: container.transpose()?,

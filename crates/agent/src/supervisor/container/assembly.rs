@@ -1,8 +1,6 @@
 //! Puts a container together: its root file system from the layers of its image, and what is shown in it, in a mount
 //! namespace of its own that lives as long as its holder does.
 
-use super::devices;
-use super::driver_files::DriverFiles;
 use super::files::{self, Placed};
 use super::group_trees;
 use super::holder::{Holder, IdMap, Shared, UserNamespace};
@@ -31,14 +29,19 @@ use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use wire::order::UserIds;
 
 /// A folder that every system has and that is covered here, in this mount namespace alone: the runtime must be able to
 /// reach it as any user, which it cannot in a state folder.
 pub(super) const COVERED: &str = "/mnt";
 pub(super) const MOUNT_POINT: &str = "/mnt/root";
 pub(super) const SHARED_MEMORY: &str = "/mnt/shm";
-/// Where an image that is one file is mounted.
-const SQUASH: &str = "/mnt/squash";
+/// Where the parts of the root are mounted until it is put together: the layers, an image that is one file, and the file system
+/// that is written to.
+const PARTS: &str = "/mnt/parts";
+const SQUASH: &str = "/mnt/parts/squash";
+/// The folder of Sluice's own files, with a mount point for each.
+const OWN_FOLDER: &str = "/mnt/sluice";
 /// Where the container has the job's script.
 pub(super) const SCRIPT: &str = "/run/sluice/script";
 /// What is placed inside before the script runs.
@@ -115,12 +118,11 @@ pub(super) fn assemble(
         make_folder(Path::new(folder), 0o755)?;
     }
     let has_user_namespace = spec.request.user != ContainerUser::JobUser;
-    let ranges = folder_of_ranges(&spec.folder)?;
-    let (range, range_lock) = match before.map(|before| before.map.range) {
-        Some(range) => (range, id_range::take_again(&ranges, spec.user.uid, range)?),
-        None => id_range::take(&ranges, spec.user.uid)?,
+    // The files of a container that is made anew have the ids of the one before.
+    let map = match before {
+        Some(before) => before.map,
+        None => id_range::map_for(&folder_of_ranges(&spec.folder)?, spec.user, spec.site.ids)?,
     };
-    let map = IdMap { uid: spec.user.uid, gid: spec.user.gid, range };
     let script = spec.folder.parent().map(|folder| folder.join(SCRIPT_STEP));
     let script = script.and_then(|folder| Assembled::read(&folder));
     // The namespaces of a privileged container belong to its own user namespace, which has to be there before them.
@@ -130,8 +132,7 @@ pub(super) fn assemble(
     let script = script.as_ref().map(|script| &script.holder);
     let Made { network, kept: of_network } =
         network::enter(spec, script, owner.as_ref(), progress)?;
-    let mut kept = vec![range_lock];
-    kept.extend(of_network);
+    let mut kept = of_network;
     kept.extend(rootfs.in_use);
     let shared = users.map(|users| {
         let group = spec.holders.as_ref().ok_or("the job has no group for its containers")?;
@@ -167,7 +168,7 @@ pub(super) fn assemble(
     if let Some(files) = docker_files {
         files.show(&root)?;
     }
-    let has_driver = show_driver(spec, &root)?;
+    let has_driver = show_device_files(spec, &root)?;
     group_trees::hide_most()?;
     let name = spec.folder.file_name().and_then(|name| name.to_str()).unwrap_or("container");
     let assembled = Assembled {
@@ -226,20 +227,13 @@ fn docker_files(own: &Path, map: &IdMap) -> Result<Placed, String> {
     Placed::take_as(&folder, DOCKER_FILES, false)
 }
 
-/// Shows what vendors' files mount for the process's devices, and the files of NVIDIA's driver to one that may open its
-/// device. Returns whether there are any of these.
-fn show_driver(spec: &ContainerSpec, root: &OwnedFd) -> Result<bool, String> {
-    for mount in &spec.device_edits().mounts {
+/// Shows what the process's devices bring along. Returns whether the files of NVIDIA's driver are among it.
+fn show_device_files(spec: &ContainerSpec, root: &OwnedFd) -> Result<bool, String> {
+    let edits = spec.device_edits();
+    for mount in &edits.mounts {
         Placed::take_as(&mount.host, &mount.inside, mount.read_only)?.show(root)?;
     }
-    if !devices::have_driver(spec.device_files()) {
-        return Ok(false);
-    }
-    let Some(found) = DriverFiles::find() else { return Ok(false) };
-    for (source, target) in found.mounts(&spec.folder)? {
-        files::show_own(root, &source, &target)?;
-    }
-    Ok(true)
+    Ok(edits.has_driver)
 }
 
 fn make_folder(path: &Path, mode: mode_t) -> Result<(), String> {
@@ -247,8 +241,8 @@ fn make_folder(path: &Path, mode: mode_t) -> Result<(), String> {
     made.map_err(|e| format!("cannot make {}: {e}", path.display()))
 }
 
-/// The ranges of ids are the node's: the folder above those of all attempts.
-pub(super) fn folder_of_ranges(folder: &Path) -> Result<OwnedFd, String> {
+/// The record of ranges of ids is the node's: the folder above those of all attempts.
+fn folder_of_ranges(folder: &Path) -> Result<OwnedFd, String> {
     let above = folder.parent().and_then(Path::parent).unwrap_or(folder);
     open(above, OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
         .map_err(|e| format!("{}: {}", above.display(), e.desc()))
@@ -263,6 +257,9 @@ fn mount_root(
     say: &mut (dyn FnMut(&str) + Send),
 ) -> Result<(bool, Option<Placed>), String> {
     let failed = |e: Errno| format!("cannot mount the container's root: {}", e.desc());
+    make_folder(Path::new(PARTS), 0o755)?;
+    mount(Some("tmpfs"), PARTS, Some("tmpfs"), MsFlags::MS_NODEV, Some("mode=755,size=64k"))
+        .map_err(failed)?;
     let may_map = !matches!(layers, Layers::Folder(_));
     let mounted;
     let layers: Vec<BorrowedFd> = match layers {
@@ -289,7 +286,7 @@ fn mount_root(
     let mut mapped = may_map;
     let mut names = Vec::new();
     for (number, layer) in layers.iter().enumerate() {
-        let name = format!("{COVERED}/{number}");
+        let name = format!("{PARTS}/{number}");
         make_folder(Path::new(&name), 0o755)?;
         let target =
             open(name.as_str(), OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).map_err(failed)?;
@@ -337,12 +334,7 @@ fn mount_root(
         .map_err(failed)?;
     let docker_files = spec.request.docker.then(|| docker_files(&own, map)).transpose()?;
     // The mount has its layers; nobody else is to find them here.
-    for name in names.iter().map(String::as_str).chain([SQUASH, writable::MOUNTED]) {
-        match umount2(name, MntFlags::MNT_DETACH) {
-            Ok(()) | Err(Errno::ENOENT | Errno::EINVAL) => {}
-            Err(errno) => return Err(failed(errno)),
-        }
-    }
+    umount2(PARTS, MntFlags::MNT_DETACH).map_err(failed)?;
     Ok((mapped, docker_files))
 }
 
@@ -465,22 +457,47 @@ impl ShownHandles {
             let added = files::user_files(root, spec.user, &self.home, &spec.folder)?;
             added.into_iter().try_for_each(|file| file.show(root))?;
         }
-        for (source, target) in own_files(spec, &spec.folder)? {
+        let own = own_files(spec, &spec.folder)?;
+        show_own_folder(root, &own)?;
+        for (source, target) in own {
             files::show_own(root, &source, &target)?;
         }
-        self.show_mounts(root)
+        self.show_mounts(root, spec.user)
     }
 
     /// Shows what the user and the site named.
-    pub fn show_mounts(self, root: &OwnedFd) -> Result<(), ContainerError> {
+    pub fn show_mounts(self, root: &OwnedFd, user: &UserIds) -> Result<(), ContainerError> {
         self.check()?;
         for (mount, taken) in self.mounts {
             if let Ok(shown) = taken {
-                files::show_taken(root, shown, &mount).map_err(ContainerError::volume)?;
+                files::show_taken(root, shown, &mount, user).map_err(ContainerError::volume)?;
             }
         }
         Ok(())
     }
+}
+
+/// Shows the folder of Sluice's own files, in which nothing is there yet but the places that they are mounted on: they are made
+/// faster there than in the container's own files.
+fn show_own_folder(root: &OwnedFd, own: &[(PathBuf, String)]) -> Result<(), String> {
+    let folder = Path::new(OWN_FOLDER);
+    let place = |target: &str| {
+        let inner = Path::new(target).strip_prefix(files::OWN).ok();
+        inner.map(|inner| folder.join(inner))
+    };
+    make_folder(&folder.join("bin"), 0o755)?;
+    for (source, target) in own {
+        let Some(place) = place(target) else { continue };
+        if source.is_dir() {
+            make_folder(&place, 0o755)?;
+        } else {
+            make_folder(place.parent().unwrap_or(folder), 0o755)?;
+            let made = fs::File::create(&place);
+            made.map_err(|e| format!("cannot make {}: {e}", place.display()))?;
+        }
+    }
+    place(REPOSITORY).map_or(Ok(()), |place| make_folder(&place, 0o755))?;
+    files::show_own(root, folder, files::OWN)
 }
 
 /// Files of Sluice's own with their places in the container: its commands, the script, what a run brings along. Those

@@ -1,6 +1,5 @@
 //! The device files that a container shows: those that the job may open, beside the few that every container has.
 
-use super::driver_files::CONTROL_DEVICE;
 use super::runtime_config::DeviceFile;
 use crate::cdi::DeviceEdits;
 use crate::cgroup::DeviceRule;
@@ -16,7 +15,7 @@ const DEV: &str = "/dev";
 const DEPTH_MAX: usize = 3;
 const FILES_MAX: usize = 16_384;
 
-/// `edits` are what vendors' files say of these devices.
+/// `edits` are what these devices bring along.
 pub(super) fn files(
     limits: Option<&DeviceLimits>,
     scope: DeviceScope,
@@ -37,11 +36,6 @@ pub(super) fn files(
         }
     }
     found
-}
-
-/// Whether programs can use NVIDIA's driver.
-pub(super) fn have_driver(files: &[DeviceFile]) -> bool {
-    files.iter().any(|device| device.path == CONTROL_DEVICE)
 }
 
 fn walk(

@@ -2,9 +2,7 @@
 //! user's name. Everything is placed by handle below the container's root.
 
 use super::ContainerSpec;
-use crate::supervisor::mount_calls::{
-    Tree, make_file_in_root, make_folder_in_root, open_in_root, open_plain,
-};
+use crate::supervisor::mount_calls::{MountPoints, Tree, open_in_root, open_plain};
 use crate::supervisor::process::credentials::as_user;
 use crate::volume;
 use image::Digest;
@@ -97,8 +95,14 @@ pub(super) fn take_volume(volume: &LaunchVolume, spec: &ContainerSpec) -> Result
     Ok(Shown { tree: tree.map_err(|e| failed(e.desc().to_owned()))?, is_folder: true })
 }
 
-pub(super) fn show_taken(root: &OwnedFd, shown: Shown, mount: &Mount) -> Result<(), String> {
-    show(root, shown, &mount.target)
+/// Shows what a user named at the place that the user named.
+pub(super) fn show_taken(
+    root: &OwnedFd,
+    shown: Shown,
+    mount: &Mount,
+    user: &UserIds,
+) -> Result<(), String> {
+    show(MountPoints { root: root.as_fd(), user: Some(user) }, shown, &mount.target)
         .map_err(|e| format!("mount {} on {}: {}", mount.source, mount.target, e.desc()))
 }
 
@@ -108,20 +112,16 @@ pub(super) fn is_folder(file: &OwnedFd) -> nix::Result<bool> {
 
 const HANDLE: OFlag = OFlag::O_PATH.union(OFlag::O_CLOEXEC);
 
-fn show(root: &OwnedFd, shown: Shown, target: &str) -> nix::Result<()> {
-    let target = if shown.is_folder {
-        make_folder_in_root(root, target)?
-    } else {
-        make_file_in_root(root, target)?
-    };
+fn show(points: MountPoints, shown: Shown, target: &str) -> nix::Result<()> {
+    let target = if shown.is_folder { points.folder(target)? } else { points.file(target)? };
     // Also by a link of the image: what covers the root would be found in its place by all that follows as root.
-    if is_same_file(root, &target)? {
+    if is_same_file(points.root, &target)? {
         return Err(Errno::EBUSY);
     }
     shown.tree.show_at(target)
 }
 
-fn is_same_file(one: &OwnedFd, other: &OwnedFd) -> nix::Result<bool> {
+fn is_same_file(one: impl AsFd, other: impl AsFd) -> nix::Result<bool> {
     let (one, other) = (fstat(one)?, fstat(other)?);
     Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
 }
@@ -150,7 +150,8 @@ impl Placed {
 
     pub fn show(self, root: &OwnedFd) -> Result<(), String> {
         let Placed { shown, source, target } = self;
-        show(root, shown, &target).map_err(|e| failed_mount(&source, &target, e))
+        let points = MountPoints { root: root.as_fd(), user: None };
+        show(points, shown, &target).map_err(|e| failed_mount(&source, &target, e))
     }
 }
 

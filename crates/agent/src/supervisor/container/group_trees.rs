@@ -2,8 +2,13 @@
 //! what was counted there (on v1 OOM kills too), and leaves the groups above its own behind. So it is shown as few trees
 //! as it can do with: in the others its processes stay in the group of their step.
 
-use nix::mount::{MntFlags, umount2};
+use crate::supervisor::mount_calls::Tree;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::stat::Mode;
 use std::fs::{self, File};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +18,7 @@ const NEEDED: &str = "devices";
 const DEPTH_MAX: usize = 8;
 
 /// One mounted tree.
+#[derive(Debug)]
 struct Mounted {
     point: String,
     /// Whether it is a v1 tree with the controller that a runtime needs.
@@ -20,8 +26,16 @@ struct Mounted {
     is_unified: bool,
 }
 
+fn read_mounts() -> Result<String, String> {
+    fs::read_to_string("/proc/self/mountinfo").map_err(|e| e.to_string())
+}
+
 fn mounted() -> Result<Vec<Mounted>, String> {
-    let text = fs::read_to_string("/proc/self/mountinfo").map_err(|e| e.to_string())?;
+    Ok(trees_in(&read_mounts()?))
+}
+
+/// The trees among the lines of a `mountinfo`.
+fn trees_in(mounts: &str) -> Vec<Mounted> {
     let tree = |line: &str| {
         let (mount, rest) = line.split_once(" - ")?;
         let point = mount.split(' ').nth(4)?.to_owned();
@@ -31,7 +45,24 @@ fn mounted() -> Result<Vec<Mounted>, String> {
         let is_unified = kind == "cgroup2";
         (is_unified || kind == "cgroup").then_some(Mounted { point, is_needed, is_unified })
     };
-    Ok(text.lines().filter_map(tree).collect())
+    mounts.lines().filter_map(tree).collect()
+}
+
+/// The one mount that has every tree mounted in it and is none itself; `None` if they are mounted in different places.
+fn folder_of_trees(mounts: &str) -> Option<String> {
+    let fields = |line: &str| -> Option<(String, String, String, bool)> {
+        let (mount, rest) = line.split_once(" - ")?;
+        let mut words = mount.split(' ').map(str::to_owned);
+        let (id, parent, point) = (words.next()?, words.next()?, words.nth(2)?);
+        Some((id, parent, point, rest.starts_with("cgroup")))
+    };
+    let all: Vec<_> = mounts.lines().filter_map(fields).collect();
+    let mut parents: Vec<&String> =
+        all.iter().filter(|(.., is_tree)| *is_tree).map(|(_, parent, ..)| parent).collect();
+    parents.dedup();
+    let [parent] = parents[..] else { return None };
+    let (_, _, point, is_tree) = all.iter().find(|(id, ..)| id == parent)?;
+    (!is_tree && point != "/").then(|| point.clone())
 }
 
 /// The path of a group below the root of its tree.
@@ -49,14 +80,38 @@ pub(super) fn path(groups: &[String]) -> Result<String, String> {
 
 /// Hides the trees that the runtime can do without, in this mount namespace alone.
 pub(super) fn hide_most() -> Result<(), String> {
-    let trees = mounted()?;
+    let mounts = read_mounts()?;
+    let trees = trees_in(&mounts);
     // Where v2 is the only version, its one tree stays: it counts for a group what its inner groups did.
-    let only_unified = trees.iter().all(|tree| tree.is_unified);
-    for tree in trees.iter().filter(|tree| !tree.is_needed && !only_unified) {
+    if trees.iter().all(|tree| tree.is_unified) {
+        return Ok(());
+    }
+    if let (Some(folder), Some(needed)) =
+        (folder_of_trees(&mounts), trees.iter().find(|tree| tree.is_needed))
+        && Path::new(&needed.point).starts_with(&folder)
+    {
+        return keep_alone(&folder, &needed.point)
+            .map_err(|e| format!("cannot hide control groups in {folder}: {}", e.desc()));
+    }
+    for tree in trees.iter().filter(|tree| !tree.is_needed) {
         // A runtime that sees it all the same uses it, and little is lost.
         let _ = umount2(tree.point.as_str(), MntFlags::MNT_DETACH);
     }
     Ok(())
+}
+
+/// Replaces the folder of all trees by one in which only this tree is mounted. The kernel waits for all processors at each
+/// unmount: one is faster than one for each tree.
+fn keep_alone(folder: &str, tree: &str) -> nix::Result<()> {
+    let handle = |path: &str| -> nix::Result<OwnedFd> {
+        open(path, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
+    };
+    let kept = Tree::copy_alone(handle(tree)?)?;
+    umount2(folder, MntFlags::MNT_DETACH)?;
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    mount(Some("tmpfs"), folder, Some("tmpfs"), flags, Some("mode=755,size=64k"))?;
+    fs::create_dir_all(tree).map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO)))?;
+    kept.show_at(handle(tree)?)
 }
 
 /// Removes what a runtime left of an ended job in trees in which the job has no group of its own.
@@ -155,6 +210,24 @@ mod tests {
         let both = format!("{v2}{v1}");
         assert_eq!(path("9:cpu,cpuacct:/job\n4:memory:/job/c\n0::/job/c\n", &both), counted);
         assert_eq!(path("0::/job/c\n", v2), None);
+    }
+
+    #[test]
+    fn trees_are_hidden_at_once_where_one_folder_has_them_all() {
+        let folder = "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n";
+        let tree = |id: u32, parent: u32, name: &str| {
+            format!("{id} {parent} 0:{id} / {name} rw - cgroup cgroup rw,{id}\n")
+        };
+        let (cpu, devices) =
+            (tree(32, 31, "/sys/fs/cgroup/cpu"), tree(33, 31, "/sys/fs/cgroup/devices"));
+        let mounts = format!("23 1 0:2 / /sys rw - sysfs sysfs rw\n{folder}{cpu}{devices}");
+        assert_eq!(folder_of_trees(&mounts).as_deref(), Some("/sys/fs/cgroup"));
+        let elsewhere = format!("{mounts}{}", tree(40, 1, "/cgroup/memory"));
+        assert_eq!(folder_of_trees(&elsewhere), None);
+        let unified = "30 23 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+        let inner = format!("{unified}{}", tree(34, 30, "/sys/fs/cgroup/devices"));
+        assert_eq!(folder_of_trees(&inner), None, "one is in another");
+        assert_eq!(folder_of_trees(folder), None, "there is none");
     }
 
     #[test]

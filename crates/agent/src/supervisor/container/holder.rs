@@ -28,20 +28,33 @@ pub(super) struct IdMap {
     pub uid: u32,
     pub gid: u32,
     pub range: u32,
+    /// The range of groups, where it is another than that of users.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gid_range: Option<u32>,
+}
+
+/// Ids from `inside` on are those of the node from `outside` on.
+pub(super) struct MappedIds {
+    pub inside: u32,
+    pub outside: u32,
+    pub count: u32,
 }
 
 impl IdMap {
-    pub fn uids(&self) -> String {
-        self.lines(self.uid)
+    pub fn uids(&self) -> [MappedIds; 2] {
+        mapped(self.uid, self.range)
     }
 
-    pub fn gids(&self) -> String {
-        self.lines(self.gid)
+    pub fn gids(&self) -> [MappedIds; 2] {
+        mapped(self.gid, self.gid_range.unwrap_or(self.range))
     }
+}
 
-    fn lines(&self, first: u32) -> String {
-        format!("0 {first} 1\n1 {} {}\n", self.range, IDS - 1)
-    }
+fn mapped(first: u32, range: u32) -> [MappedIds; 2] {
+    [
+        MappedIds { inside: 0, outside: first, count: 1 },
+        MappedIds { inside: 1, outside: range, count: IDS - 1 },
+    ]
 }
 
 /// A process by pid and start time, so that another process with the same pid is not taken for it.
@@ -268,8 +281,13 @@ mod tests {
 
     #[test]
     fn map_makes_root_inside_the_user_outside() {
-        let map = IdMap { uid: 1000, gid: 100, range: 0x7000_0000 };
-        assert_eq!(map.uids(), "0 1000 1\n1 1879048192 65535\n");
-        assert_eq!(map.gids(), "0 100 1\n1 1879048192 65535\n");
+        let lines = |ids: [MappedIds; 2]| ids.map(|ids| (ids.inside, ids.outside, ids.count));
+        let map = IdMap { uid: 1000, gid: 100, range: 0x7000_0000, gid_range: None };
+        let others = (1, 0x7000_0000, 65_535);
+        assert_eq!(lines(map.uids()), [(0, 1000, 1), others]);
+        assert_eq!(lines(map.gids()), [(0, 100, 1), others]);
+        let map = IdMap { gid_range: Some(200_000), ..map };
+        assert_eq!(lines(map.uids())[1], others);
+        assert_eq!(lines(map.gids()), [(0, 100, 1), (1, 200_000, 65_535)]);
     }
 }

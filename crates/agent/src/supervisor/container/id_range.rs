@@ -1,116 +1,142 @@
-//! Ranges of ids that no account has, one for each container: its image's users have these ids. A range is held by a
-//! locked file for as long as a process of the container has it open. A named container that is made anew has the range of
-//! its files again, which another container of the same user may have got meanwhile: both then have it.
+//! The ids that users of an image have on the node, beside its root: 65,535 that no account has, for each account the same
+//! in all its containers and on every node. A container may write files with these ids to a folder that nodes share; they
+//! are nobody else's there.
+//!
+//! They follow from the account's number, or are those that the site gives to accounts in `/etc/subuid` and `/etc/subgid`.
 
-use super::holder::IDS;
-use nix::fcntl::{OFlag, openat};
+use super::holder::{IDS, IdMap};
+use model::site::IdRanges;
+use nix::fcntl::{Flock, FlockArg, OFlag, openat};
 use nix::sys::stat::Mode;
-use nix::sys::uio::{pread, pwrite};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use wire::order::UserIds;
 
-/// The first range. Distributions and directories give accounts and their subordinate ids lower numbers.
-const FIRST: u32 = 0x7800_0000;
-const COUNT: u32 = 2048;
-/// Containers that one user may have at once on a node.
-const OF_USER_MAX: u32 = 512;
+/// The first id of all ranges: directories give accounts lower numbers, and so do distributions to subordinate ids.
+const FIRST: u32 = 0x8000_0000;
+/// Accounts whose numbers differ by a multiple of this would share a range.
+const COUNT: u32 = 32_000;
+/// The numbers that a range has to have: the ids of an image without its root.
+const RANGE_IDS: u32 = IDS - 1;
+const SUBORDINATE: [&str; 2] = ["/etc/subuid", "/etc/subgid"];
+const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// The first id of a free range, and the locked file. A range is for ever the first user's who had it: files with its ids
-/// may be anywhere.
-pub(super) fn take(folder: &OwnedFd, uid: u32) -> Result<(u32, OwnedFd), String> {
-    let mut in_use = 0;
-    for slot in 0..COUNT {
-        let file = open(folder, slot)?;
-        let owner = owner(&file)?;
-        if owner.is_some_and(|owner| owner != uid) {
-            continue;
+/// How ids of the user's containers are those of the node. `folder` has the node's record of accounts and their ranges.
+pub(super) fn map_for(folder: &OwnedFd, user: &UserIds, ranges: IdRanges) -> Result<IdMap, String> {
+    let UserIds { uid, gid, .. } = *user;
+    match ranges {
+        IdRanges::Uid => {
+            let range = claim(folder, uid)?;
+            Ok(IdMap { uid, gid, range, gid_range: None })
         }
-        if !lock(&file) {
-            in_use += u32::from(owner.is_some());
-            if in_use >= OF_USER_MAX {
-                return Err(format!("{OF_USER_MAX} containers of this user run on this node"));
-            }
-            continue;
-        }
-        if claim(&file, uid)? {
-            return Ok((FIRST + slot * IDS, file));
+        IdRanges::Subuid => {
+            let [range, gid_range] = SUBORDINATE.map(|file| subordinate_range(file, user));
+            Ok(IdMap { uid, gid, range: range?, gid_range: Some(gid_range?) })
         }
     }
-    Err(format!("all {COUNT} ranges of ids for containers are taken on this node"))
 }
 
-/// The file of the range that files of this user's container have already, locked if no other container has it locked.
-pub(super) fn take_again(folder: &OwnedFd, uid: u32, range: u32) -> Result<OwnedFd, String> {
-    let slot = range.checked_sub(FIRST).map(|from| from / IDS).filter(|slot| *slot < COUNT);
-    let foreign =
-        || format!("the container's files have ids from {range} on, which are not its user's");
-    let file = open(folder, slot.ok_or_else(foreign)?)?;
-    if owner(&file)? != Some(uid) {
-        return Err(foreign());
-    }
-    // Another container of the user may have it.
-    let _ = lock(&file);
-    Ok(file)
-}
-
-fn open(folder: &OwnedFd, slot: u32) -> Result<OwnedFd, String> {
+/// The range of an account by its number. The node keeps on record whose a range is, so that it is never also that of
+/// another account.
+fn claim(folder: &OwnedFd, uid: u32) -> Result<u32, String> {
+    let failed = |why: String| format!("cannot reserve ids for the container: {why}");
+    let slot = uid % COUNT;
     let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-    let name = format!("ids-{slot}");
-    openat(folder, name.as_str(), flags, Mode::from_bits_truncate(0o600)).map_err(failed)
-}
-
-/// Returns whether the lock was free. It is the open file's, and ends with the last process that has it.
-fn lock(file: &OwnedFd) -> bool {
-    // SAFETY: the descriptor is open for as long as `file` is borrowed.
-    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
-}
-
-fn failed(e: nix::errno::Errno) -> String {
-    format!("cannot reserve ids for the container: {}", e.desc())
-}
-
-/// The user whose range the file stands for; `None` if it is empty and nobody had the range yet.
-fn owner(file: impl AsFd) -> Result<Option<u32>, String> {
-    let mut text = [0; 16];
-    let length = pread(file, &mut text, 0).map_err(failed)?;
-    let text = str::from_utf8(&text[..length]).unwrap_or_default();
-    // What is damaged is no user's any more.
-    if length == 0 { Ok(None) } else { Ok(Some(text.parse().unwrap_or(u32::MAX))) }
-}
-
-/// Whether the range is this user's, whose it becomes if it was nobody's.
-fn claim(file: &OwnedFd, uid: u32) -> Result<bool, String> {
-    match owner(file)? {
-        Some(owner) => Ok(owner == uid),
-        None => {
-            let text = uid.to_string();
-            match pwrite(file, text.as_bytes(), 0).map_err(failed)? {
-                written if written == text.len() => Ok(true),
-                _ => Err("cannot reserve ids for the container: the disk is full".into()),
-            }
-        }
+    let name = format!("ids-of-account-{slot}");
+    let file = openat(folder, name.as_str(), flags, Mode::from_bits_truncate(0o600));
+    let file = File::from(file.map_err(|e| failed(e.desc().to_owned()))?);
+    let file = Flock::lock(file, FlockArg::LockExclusive)
+        .map_err(|(_, errno)| failed(errno.desc().to_owned()))?;
+    let (mut owner, mut opened) = (String::new(), &*file);
+    opened.take(16).read_to_string(&mut owner).map_err(|e| failed(e.to_string()))?;
+    if owner.is_empty() {
+        opened.write_all(uid.to_string().as_bytes()).map_err(|e| failed(e.to_string()))?;
+    } else if owner != uid.to_string() {
+        return Err(format!(
+            "the ids for containers of account {uid} are those of account {owner} on this node: expected \
+             ids = \"subuid\" in sluice.toml, and a range for each in {}",
+            SUBORDINATE.join(" and ")
+        ));
     }
+    Ok(FIRST + slot * IDS)
+}
+
+fn subordinate_range(file: &str, user: &UserIds) -> Result<u32, String> {
+    let mut text = String::new();
+    let read = File::open(Path::new(file))
+        .and_then(|opened| opened.take(FILE_BYTES_MAX).read_to_string(&mut text));
+    read.map_err(|e| format!("cannot read the ids for containers: {file}: {e}"))?;
+    range_in(&text, user).ok_or_else(|| {
+        format!(
+            "{file} has no {RANGE_IDS} ids for containers of {}: expected a line NAME:FIRST:COUNT",
+            user.name
+        )
+    })
+}
+
+/// The first range of these lines that is the user's and large enough.
+fn range_in(text: &str, user: &UserIds) -> Option<u32> {
+    let number = user.uid.to_string();
+    let range = |line: &str| {
+        let mut fields = line.trim().split(':');
+        let owner = fields.next().filter(|name| *name == user.name || *name == number);
+        let (first, count): (u32, u32) =
+            (owner.and(fields.next())?.parse().ok()?, fields.next()?.parse().ok()?);
+        let last = first.checked_add(RANGE_IDS - 1)?;
+        // The user's own number is that of root inside, and the last one is nobody's.
+        let is_good = count >= RANGE_IDS && first > 0 && last < u32::MAX;
+        (is_good && !(first..=last).contains(&user.uid)).then_some(first)
+    };
+    text.lines().find_map(range)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::File;
 
-    #[test]
-    fn files_of_a_container_keep_their_range_when_another_container_has_it() {
+    fn user(uid: u32) -> UserIds {
+        UserIds { name: "kim".into(), uid, gid: 100, groups: Vec::new() }
+    }
+
+    fn node() -> (tempfile::TempDir, OwnedFd) {
         let dir = tempfile::tempdir().expect("scratch folder");
         let folder = OwnedFd::from(File::open(dir.path()).expect("opened"));
-        let (range, first) = take(&folder, 7).expect("taken");
-        drop(first);
-        let (of_other, held) = take(&folder, 7).expect("taken");
-        assert_eq!(of_other, range, "it was free");
-        drop(take_again(&folder, 7, range).expect("shared"));
-        let (next, _held) = take(&folder, 7).expect("taken");
-        assert_ne!(next, range, "the other container has it still");
-        assert!(take_again(&folder, 8, range).is_err(), "it is another user's");
-        assert!(take_again(&folder, 7, 1000).is_err(), "ids of accounts");
-        drop(held);
-        let _again = take_again(&folder, 7, range).expect("taken");
-        assert_ne!(take(&folder, 7).expect("taken").0, range, "it is locked again");
+        (dir, folder)
+    }
+
+    #[test]
+    fn account_has_the_same_range_on_every_node_and_no_other_account_has_it() {
+        let nodes = [node(), node()];
+        let range = |node: usize, uid: u32| {
+            map_for(&nodes[node].1, &user(uid), IdRanges::Uid).map(|map| map.range)
+        };
+        let of_kim = range(0, 1000).expect("a range");
+        assert_eq!(range(0, 1000), Ok(of_kim), "another container");
+        assert_eq!(range(1, 1000), Ok(of_kim), "another node");
+        let of_next = range(0, 1001).expect("a range");
+        assert!(of_next >= of_kim + RANGE_IDS, "they do not meet");
+        let why = range(0, 1000 + COUNT).expect_err("refused");
+        let start =
+            "the ids for containers of account 33000 are those of account 1000 on this node";
+        assert!(why.starts_with(start) && !why.contains('\n'), "{why}");
+        let highest = range(0, COUNT - 1).expect("a range");
+        assert!(highest.checked_add(IDS).is_some(), "ids end below the last one");
+        assert!(range(1, u32::MAX - 1).is_ok());
+    }
+
+    #[test]
+    fn range_of_a_file_is_the_users_own_and_large_enough() {
+        let text =
+            "ann:100000:65536\nkim:7:10\nkim:950:65536\n# no line\nkim:x:65536\nkim:165536:65536\n";
+        assert_eq!(range_in(text, &user(1000)), Some(165_536), "its own number is in the second");
+        assert_eq!(range_in("1000:300000:65535\n", &user(1000)), Some(300_000), "by number");
+        for none in ["", "kim:0:65536\n", "kim:4294967000:65536\n", "kim:300000:65534\n", "kim:1\n"]
+        {
+            assert_eq!(range_in(none, &user(1000)), None, "{none}");
+        }
+        let why = subordinate_range("/not/there", &user(1000)).expect_err("refused");
+        assert!(why.starts_with("cannot read the ids for containers: /not/there: "), "{why}");
     }
 }

@@ -5,21 +5,22 @@
 //!
 //! - `container_error`: why there is none, by its part.
 //! - `rootfs`: what `--container` names: a bundle, a folder, an image.
-//! - `holder`: the process that holds the namespaces; `users`: how long; `id_range`: ids for user namespaces.
+//! - `holder`: the process that holds the namespaces; `users`: how long; `id_range`: the ids of an image's users on the node.
 //! - `assembly`: the root file system with everything that is shown in it; `files`, `squash`, `writable`,
 //!   `loop_device`: how.
 //! - `network`: a network of its own, with ports of the node that lead in.
 //! - `group_trees`: the control groups that the runtime sees.
 //! - `node_programs`: programs of the node; `runtime`: which of them runs containers; `runtime_config`: what an OCI runtime is told.
-//! - `engine`: Docker and Podman; `init`: the first process of their containers; `enroot`: Enroot.
+//! - `engine`: Docker and Podman; `init`: the first process of their containers.
+//! - `enroot`, `apptainer`: programs that run containers as the job's user; `users_program`: what these have in common.
 //! - `program`: its arguments, variables and working directory; `inside`: what runs in the container before it.
 //! - `save`: the container's files as an image; `leftovers`: what is left of ended containers.
-//! - `user`: the users of the image; `devices`, `driver_files`: what it needs for the job's GPUs.
+//! - `user`: the users of the image; `devices`: the device files of the job.
 
+mod apptainer;
 mod assembly;
 mod container_error;
 mod devices;
-mod driver_files;
 mod engine;
 mod enroot;
 mod files;
@@ -40,6 +41,7 @@ mod save;
 mod squash;
 mod user;
 mod users;
+mod users_program;
 mod writable;
 
 use crate::cdi::DeviceEdits;
@@ -48,6 +50,7 @@ use crate::device_access::DeviceScope;
 use crate::spool::{AttemptDir, LaunchRecord};
 use crate::supervisor::job_context::JobContext;
 use crate::supervisor::workspace::RunWorkspace;
+use apptainer::ApptainerProcess;
 use assembly::{Assembled, MOUNT_POINT};
 pub(crate) use container_error::ContainerError;
 use engine::EngineProcess;
@@ -209,9 +212,9 @@ impl<'a> ContainerSpec<'a> {
         })
     }
 
-    /// What vendors' files say of the process's devices.
+    /// What the process's devices bring along: by vendors' files, and by the files of NVIDIA's driver.
     fn device_edits(&self) -> &DeviceEdits {
-        let find = || DeviceEdits::find(self.device_scope.cdi, self.devices.as_ref());
+        let find = || DeviceEdits::for_container(self.device_scope.cdi, self.devices.as_ref());
         self.found.edits.get_or_init(find)
     }
 }
@@ -272,6 +275,7 @@ pub(crate) enum Entered {
     Oci(Box<OciProcess>),
     Engine(Box<EngineProcess>),
     Enroot(Box<EnrootProcess>),
+    Apptainer(Box<ApptainerProcess>),
 }
 
 impl Entered {
@@ -288,6 +292,7 @@ impl Entered {
             Entered::Oci(process) => process.execute(spec, argv, environment),
             Entered::Engine(process) => process.execute(spec, argv, environment, exec_failed),
             Entered::Enroot(process) => process.execute(spec, argv, environment),
+            Entered::Apptainer(process) => process.execute(spec, argv, environment),
         }
     }
 
@@ -295,7 +300,7 @@ impl Entered {
     pub fn network(&self) -> Option<&ContainerNetwork> {
         match self {
             Entered::Oci(process) => process.assembled.network.as_ref(),
-            Entered::Engine(_) | Entered::Enroot(_) => None,
+            Entered::Engine(_) | Entered::Enroot(_) | Entered::Apptainer(_) => None,
         }
     }
 
@@ -304,8 +309,8 @@ impl Entered {
         match self {
             Entered::Oci(process) => process.save_and_exit(spec),
             Entered::Enroot(process) => process.save_and_exit(spec, environment),
-            // A container that is to be saved is not an engine's.
-            Entered::Engine(_) => {}
+            // A container that is to be saved is neither an engine's nor Apptainer's.
+            Entered::Engine(_) | Entered::Apptainer(_) => {}
         }
     }
 }
@@ -365,6 +370,10 @@ pub(crate) fn enter(
             )?;
             return Ok(Entered::Enroot(Box::new(process)));
         }
+        Runtime::Apptainer(program, image) => {
+            let process = ApptainerProcess::prepare(program, &image, spec, environment, rlimits)?;
+            return Ok(Entered::Apptainer(Box::new(process)));
+        }
     };
     let group = group_trees::path(&spec.groups)?;
     let node_mounts = program::own_mounts()?;
@@ -389,6 +398,7 @@ pub(crate) fn enter(
     }
     let assembled = match there {
         Some(running) if is_running => {
+            check_user(spec, &running)?;
             running.holder.join_network()?;
             running.holder.join_mounts()?;
             running
@@ -441,6 +451,23 @@ fn check_name(asked: &ContainerName, is_there: bool, is_running: bool) -> Result
         Join::NotRunning if is_running => {
             Err(format!("container {name} runs: expected one that does not, because of :no_exec"))
         }
+        _ => Ok(()),
+    }
+}
+
+/// Whether the process is in the running container whom its step says: ids mean another user where only one of both has root
+/// inside.
+fn check_user(spec: &ContainerSpec, running: &Assembled) -> Result<(), String> {
+    let is_root_inside = spec.request.user != ContainerUser::JobUser;
+    let name =
+        spec.request.name.as_ref().map_or(running.name.as_str(), |named| named.name.as_str());
+    match (running.has_user_namespace, is_root_inside) {
+        (true, false) => Err(format!(
+            "container {name} runs with root inside: expected --container-remap-root of a step that joins it"
+        )),
+        (false, true) => Err(format!(
+            "container {name} runs without root inside: expected no --container-remap-root of a step that joins it"
+        )),
         _ => Ok(()),
     }
 }

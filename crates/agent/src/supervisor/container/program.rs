@@ -3,10 +3,10 @@
 
 use super::assembly::{Assembled, SCRIPT, STATE_VARIABLE};
 use super::runtime_config::set_rlimit;
-use super::{ContainerSpec, driver_files, files, inside};
-use crate::cdi::set_variable;
+use super::{ContainerSpec, files, inside};
+use crate::cdi::{DRIVER_LIBRARIES, DRIVER_PROGRAMS, set_variable};
 use crate::socket_folder::{self, SOCKET};
-use crate::supervisor::mount_calls::{make_folder_in_root, open_in_root};
+use crate::supervisor::mount_calls::{make_folder_in_root, open_in_root, open_in_root_for};
 use crate::supervisor::process::credentials::as_user;
 use crate::supervisor::process::path_variable::first_in_path;
 use crate::supervisor::workspace::resolve;
@@ -90,17 +90,20 @@ impl<'a> Inside<'a> {
             set_variable(&mut environment, &format!("{name}={work_dir}"));
         }
         let mut arguments = self.arguments(spec, argv);
-        let as_inside = |look: &dyn Fn() -> nix::Result<()>| match spec.request.user {
-            ContainerUser::JobUser => as_user(spec.user, look).and_then(|found| found),
-            _ => look(),
+        let open = |path: &str| match spec.request.user {
+            ContainerUser::JobUser => {
+                let open = || open_in_root(self.root, path, OFlag::O_PATH);
+                as_user(spec.user, open).and_then(|opened| opened)
+            }
+            // Others than the job's user see more of the image's own files.
+            _ => open_in_root_for(spec.user, self.root, path, OFlag::O_PATH),
         };
-        let has = |path: &str| open_in_root(self.root, path, OFlag::O_PATH).map(drop);
-        if as_inside(&|| has(ENVIRONMENT_SCRIPTS).and(has(AFTER_SCRIPTS[0]))).is_ok() {
+        if open(ENVIRONMENT_SCRIPTS).and(open(AFTER_SCRIPTS[0])).is_ok() {
             // The scripts may change PATH: the shell says then what is not there.
             arguments.splice(0..0, AFTER_SCRIPTS.map(str::to_owned));
         }
         let program = arguments.first().cloned().unwrap_or_default();
-        as_inside(&|| find_program(self.root, &program, &environment, &work_dir))
+        find_program(&open, &program, &environment, &work_dir)
             .map_err(|errno| (errno, program.clone()))?;
         Ok(Program { arguments, environment, work_dir })
     }
@@ -165,8 +168,8 @@ impl<'a> Inside<'a> {
         let wins = |name: &str| spec.request.variables.wins(name);
         let mut all = merge(&self.settings.env, &of_job, wins);
         if self.has_driver {
-            append_folder(&mut all, "LD_LIBRARY_PATH", driver_files::LIBRARIES);
-            append_folder(&mut all, "PATH", driver_files::PROGRAMS);
+            append_folder(&mut all, "LD_LIBRARY_PATH", DRIVER_LIBRARIES);
+            append_folder(&mut all, "PATH", DRIVER_PROGRAMS);
         }
         if let Some(folder) = spec.run_files {
             first_in_path(&mut all, folder);
@@ -175,7 +178,7 @@ impl<'a> Inside<'a> {
         let state = all.iter().find_map(|entry| entry.strip_prefix(STATE_VARIABLE));
         let folder = state.map(socket_folder::of_state).filter(|folder| {
             let socket = format!("{folder}/{SOCKET}");
-            open_in_root(self.root, &socket, OFlag::O_PATH).is_ok()
+            open_in_root_for(spec.user, self.root, &socket, OFlag::O_PATH).is_ok()
         });
         if let Some(folder) = folder {
             set_variable(&mut all, &format!("{STATE_VARIABLE}{folder}"));
@@ -227,15 +230,15 @@ fn holds_entry(root: &OwnedFd, path: &str) -> bool {
     folder.iter().any(|entry| entry.is_ok_and(|entry| !is_own(entry.file_name())))
 }
 
-/// Whether the container has the program, by its `PATH`.
+/// Whether the container has the program, by its `PATH`. `open` opens a path in it as its user would.
 fn find_program(
-    root: &OwnedFd,
+    open: &dyn Fn(&str) -> nix::Result<OwnedFd>,
     program: &str,
     environment: &[String],
     work_dir: &str,
 ) -> nix::Result<()> {
     let check = |path: &str| {
-        let file = open_in_root(root, path, OFlag::O_PATH)?;
+        let file = open(path)?;
         let status = fstat(&file)?;
         let is_file = status.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFREG.bits();
         if is_file && status.st_mode & 0o111 != 0 { Ok(()) } else { Err(Errno::EACCES) }

@@ -1,5 +1,6 @@
 //! What runs containers on the node: which program it is, and how an OCI runtime is called.
 
+use super::apptainer;
 use super::assembly;
 use super::engine::Engine;
 use super::enroot::EnrootImage;
@@ -26,11 +27,13 @@ pub(super) enum Runtime {
     Engine(Engine, Reference),
     /// It has images and containers of the user's own.
     Enroot(PathBuf, EnrootImage),
+    /// It runs a `.sif` as the user.
+    Apptainer(PathBuf, PathBuf),
 }
 
 /// The runtime for a container, whose folder this is: the one that the site names, or the first that is here. An engine runs
-/// images of registries as the job's user, in the node's network; what an engine or Enroot cannot do is for an OCI runtime: other files of the node as
-/// images, other users inside, and with an engine containers with a name, and saving.
+/// images of registries as the job's user, in the node's network; what an engine, Enroot or Apptainer cannot do is for an OCI
+/// runtime: other files of the node as images, other users inside, and with an engine or Apptainer containers with a name, and saving.
 pub(super) fn find(
     site: &ContainerSite,
     request: &Container,
@@ -58,6 +61,11 @@ pub(super) fn find(
             let image = EnrootImage::of(request).filter(|_| !assembly::is_made_in(folder));
             if let Some(image) = image {
                 return Ok(Runtime::Enroot(find_named(name)?, image));
+            }
+        }
+        Some((name, RuntimeKind::Apptainer)) => {
+            if let Some(image) = apptainer::image_of(request) {
+                return Ok(Runtime::Apptainer(find_named(name)?, image));
             }
         }
         None => {}

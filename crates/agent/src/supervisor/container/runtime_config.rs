@@ -1,7 +1,7 @@
 //! The configuration that an OCI runtime gets for one process of a container: ours alone, whatever a bundle of a user
 //! says.
 
-use super::holder::{Holder, IDS, IdMap};
+use super::holder::{Holder, IdMap, MappedIds};
 use crate::cgroup::{DeviceKind, DeviceRule};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::stat::FileStat;
@@ -167,14 +167,12 @@ impl RuntimeConfig<'_> {
             },
         });
         if let Some(map) = self.map {
-            let lines = |first: u32| {
-                json!([
-                    {"containerID": 0, "hostID": first, "size": 1},
-                    {"containerID": 1, "hostID": map.range, "size": IDS - 1},
-                ])
+            let lines = |ids: [MappedIds; 2]| {
+                let line = |ids: MappedIds| json!({"containerID": ids.inside, "hostID": ids.outside, "size": ids.count});
+                json!(ids.map(line))
             };
-            config["linux"]["uidMappings"] = lines(map.uid);
-            config["linux"]["gidMappings"] = lines(map.gid);
+            config["linux"]["uidMappings"] = lines(map.uids());
+            config["linux"]["gidMappings"] = lines(map.gids());
         }
         config
     }

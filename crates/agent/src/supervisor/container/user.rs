@@ -1,7 +1,7 @@
 //! The users of a container: of its image, by name or number, and the user namespace by which owners are mapped.
 
 use super::files::read_in_root;
-use super::holder::IdMap;
+use super::holder::{IdMap, MappedIds};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sched::{CloneFlags, unshare};
@@ -103,7 +103,9 @@ pub(super) fn resolve(root: &OwnedFd, text: &str) -> Result<(u32, u32), String> 
 
 impl IdMap {
     pub(super) fn write_for(&self, pid: i32) -> nix::Result<()> {
-        for (file, text) in [("uid_map", self.uids()), ("gid_map", self.gids())] {
+        for (file, ids) in [("uid_map", self.uids()), ("gid_map", self.gids())] {
+            let line = |ids: &MappedIds| format!("{} {} {}\n", ids.inside, ids.outside, ids.count);
+            let text: String = ids.iter().map(line).collect();
             fs::write(format!("/proc/{pid}/{file}"), text)
                 .map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO)))?;
         }

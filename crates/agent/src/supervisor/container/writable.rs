@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Where the file system is mounted.
-pub(super) const MOUNTED: &str = "/mnt/writable";
+const MOUNTED: &str = "/mnt/parts/writable";
 /// The file that it is in, in the folder of its container.
 const FILE: &str = "writable";
 const MAKER: &str = "mkfs.ext4";

@@ -4,6 +4,7 @@ pub(crate) mod binding;
 pub(crate) mod credentials;
 pub(crate) mod descendants;
 pub(crate) mod environment;
+mod login_environment;
 pub(crate) mod nice;
 pub(crate) mod path_variable;
 pub(crate) mod pipe;

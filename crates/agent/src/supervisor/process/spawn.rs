@@ -3,7 +3,7 @@
 //! The supervisor has one thread, so a forked child may allocate and open files before it executes. Output files are
 //! opened in the child, after it has become the user: root never opens a path that a user chose.
 
-use super::{nice, rlimits};
+use super::{login_environment, nice, rlimits};
 use crate::cgroup::{EntryFds, Forked};
 use crate::spool::close_claim_in_child;
 use crate::supervisor::agent_connections;
@@ -16,7 +16,7 @@ use crate::supervisor::workspace::RunWorkspace;
 use model::container::ContainerNetwork;
 use model::limits::Limits;
 use model::reason::{LaunchFailure, LaunchFault};
-use model::run::{Rlimits, WORK_DIR_FALLBACK};
+use model::run::{LoginEnvironment, Rlimits, WORK_DIR_FALLBACK};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -95,6 +95,8 @@ pub(crate) struct ProcessSpec<'a> {
     pub terminal: bool,
     /// Entered before it becomes the user.
     pub namespaces: Option<&'a Namespaces>,
+    /// The user's own environment on this node is added. A process in a container has its image's instead.
+    pub login: Option<LoginEnvironment>,
     /// Task prologs, run as the user just before the program: what they print changes its environment. Each with the
     /// message for its failure.
     pub prologs: Vec<(String, &'a str)>,
@@ -196,7 +198,7 @@ fn begin(mut spec: ProcessSpec, entered: Result<(), Errno>, report: &OwnedFd) ->
     let argv = spec.argv.clone();
     let (argv0, notices, prologs) = (spec.argv0, spec.notices, spec.prologs.clone());
     let (user, container, workspace) = (spec.user, spec.container.take(), spec.workspace);
-    let work_dir = spec.work_dir;
+    let (work_dir, login) = (spec.work_dir, spec.login);
     let prepared = prepare(spec, entered, container.is_some()).map_err(LaunchFailure::from);
     // The streams are open: what takes long is told on standard error, and so is what fails.
     let entered = prepared.and_then(|environment| {
@@ -227,6 +229,11 @@ fn begin(mut spec: ProcessSpec, entered: Result<(), Errno>, report: &OwnedFd) ->
                 && container.save.is_some()
             {
                 entered.save_and_exit(container, &environment);
+            }
+            if let Some(login) = login.filter(|_| container.is_none())
+                && let Err(why) = login_environment::add(&mut environment, user.uid, login)
+            {
+                write_line(&format!("sluice: the login environment of {}: {why}", user.name));
             }
             for (program, words) in &prologs {
                 let owner = container.is_some().then_some(user);

@@ -83,6 +83,7 @@ impl Step {
             streams: [Stream::Fd(begun), Stream::Null, Stream::Fd(said)],
             terminal: false,
             namespaces: job.folders.namespaces.as_ref(),
+            login: None,
             prologs: Vec::new(),
             workspace: None,
             container: Some(container),

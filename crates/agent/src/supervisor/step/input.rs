@@ -1,6 +1,8 @@
 //! Input that tasks have not read: a piece is held once for all its tasks, and all pieces of a job's steps count together. The
-//! supervisor is root and outside the job's group, so what clients make it hold has a bound of its own.
+//! supervisor is root and outside the job's group, so what clients make it hold has a bound of its own, which is never more than
+//! a part of the job's memory.
 
+use model::amount::Bytes;
 use model::bounds::JOB_INPUT_BYTES;
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -11,23 +13,36 @@ use std::rc::Rc;
 const PIECE_BYTES: usize = 64;
 const REFERENCE_BYTES: usize = 32;
 
+/// A job may make its supervisor hold this part (a quarter) of its own memory on the node.
+const MEMORY_PART: u64 = 4;
+/// What the smallest job may have held: the windows of a few clients.
+const LEAST_BYTES: usize = 1 << 20;
+
 /// The input that the steps of one job hold together.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct HeldInput(Rc<Counters>);
 
-#[derive(Default)]
 struct Counters {
+    most: usize,
     bytes: Cell<usize>,
     /// A step has credited its clients with no more input because of the others.
     withheld: Cell<bool>,
 }
 
 impl HeldInput {
+    /// For a job with this limit of memory on the node.
+    pub fn of_job(memory: Option<Bytes>) -> Self {
+        let part = memory.and_then(|memory| usize::try_from(memory.0 / MEMORY_PART).ok());
+        let most = part.map_or(JOB_INPUT_BYTES.most, |part| part.max(LEAST_BYTES));
+        let most = most.min(JOB_INPUT_BYTES.most);
+        Self(Rc::new(Counters { most, bytes: Cell::new(0), withheld: Cell::new(false) }))
+    }
+
     /// One piece for so many tasks; `None` if the job holds too much already.
     pub fn piece(&self, bytes: &[u8], tasks: usize) -> Option<Rc<InputPiece>> {
         let weight = bytes.len() + PIECE_BYTES + REFERENCE_BYTES * tasks;
         let held = self.0.bytes.get() + weight;
-        if held > JOB_INPUT_BYTES.most {
+        if held > self.0.most {
             return None;
         }
         self.0.bytes.set(held);
@@ -36,7 +51,7 @@ impl HeldInput {
 
     /// Whether clients may send more. One that may not is credited later, after [`HeldInput::take_relief`].
     pub fn may_grow(&self) -> bool {
-        let may = self.0.bytes.get() <= JOB_INPUT_BYTES.most / 2;
+        let may = self.0.bytes.get() <= self.0.most / 2;
         if !may {
             self.0.withheld.set(true);
         }
@@ -45,7 +60,7 @@ impl HeldInput {
 
     /// Whether clients that were held back may send more now.
     pub fn take_relief(&self) -> bool {
-        let relieved = self.0.withheld.get() && self.0.bytes.get() <= JOB_INPUT_BYTES.most / 2;
+        let relieved = self.0.withheld.get() && self.0.bytes.get() <= self.0.most / 2;
         if relieved {
             self.0.withheld.set(false);
         }
@@ -125,7 +140,7 @@ mod tests {
 
     #[test]
     fn input_to_many_tasks_is_held_once() {
-        let held = HeldInput::default();
+        let held = HeldInput::of_job(None);
         let piece = held.piece(&[7; FRAME], 4096).expect("room");
         let mut queues: Vec<InputQueue> = (0..4096).map(|_| InputQueue::default()).collect();
         queues.iter_mut().for_each(|queue| queue.push(piece.clone()));
@@ -140,8 +155,21 @@ mod tests {
     }
 
     #[test]
+    fn job_makes_its_supervisor_hold_no_more_than_a_part_of_its_own_memory() {
+        let frames = |memory: Option<Bytes>| {
+            let held = HeldInput::of_job(memory);
+            let taken: Vec<_> = std::iter::from_fn(|| held.piece(&[0; FRAME], 1)).collect();
+            taken.len()
+        };
+        assert_eq!(frames(Some(Bytes::from_mib(64))), 16 * 4 - 1);
+        assert_eq!(frames(Some(Bytes::from_mib(1))), 3, "a few clients of the smallest job");
+        let most = frames(None);
+        assert_eq!(frames(Some(Bytes::from_gib(1024))), most);
+    }
+
+    #[test]
     fn steps_of_a_job_share_one_bound_and_those_held_back_hear_of_relief() {
-        let held = HeldInput::default();
+        let held = HeldInput::of_job(None);
         let of_steps: Vec<HeldInput> = (0..8).map(|_| held.clone()).collect();
         let mut queue = InputQueue::default();
         let taken = (0..100_000)

@@ -201,6 +201,7 @@ impl Step {
             streams,
             terminal,
             namespaces: job.folders.namespaces.as_ref(),
+            login: None,
             prologs,
             workspace: None,
             container: container.transpose()?,

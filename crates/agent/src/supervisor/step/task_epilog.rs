@@ -68,6 +68,7 @@ impl Step {
             streams: [Stream::Null, Stream::Null, Stream::SameAsStdout],
             terminal: false,
             namespaces: job.folders.namespaces.as_ref(),
+            login: None,
             prologs: Vec::new(),
             workspace: None,
             container: None,

@@ -38,10 +38,15 @@ use wire::order::{
 use wire::step::SrunPrologEpilog;
 use wire::workspace::Workspace;
 
-/// The programs that the site has every `srun` run before and after its step.
+/// What the site has for every `srun`: the programs that it runs before and after its step, and its kind of MPI.
 pub fn srun_prolog_epilog(state: &State) -> SrunPrologEpilog {
     let site = &state.config.site;
-    SrunPrologEpilog { prolog: site.srun_prolog.clone(), epilog: site.srun_epilog.clone() }
+    let mpi = state.config.shown.get("MpiDefault").filter(|kind| slurm::mpi::connects_ranks(kind));
+    SrunPrologEpilog {
+        prolog: site.srun_prolog.clone(),
+        epilog: site.srun_epilog.clone(),
+        mpi: mpi.cloned(),
+    }
 }
 
 /// The part of the state that a launch needs, copied out so that the state is not locked while blobs are read.
@@ -137,7 +142,7 @@ fn facts_of_one(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Op
         share: attempt.allocation.nodes[node_index].clone(),
         node_index: node_index as u32,
         cluster: state.config.name.clone(),
-        topology: state.config.topology.clone(),
+        topology: state.topology(),
         qos: job.qos.to_string(),
         kill_wait_s: stop_s(state, job),
         append: state.config.parameters.job_file_append,
@@ -305,6 +310,7 @@ pub fn job_launch(
         name: spec.name.to_string(),
         end_limit: facts.attempt().end_limit,
         kill_wait_s: facts.kill_wait_s,
+        login_environment: spec.launch.login_environment,
         over_time_s: facts.over_time_s,
         unkillable_s: facts.unkillable_s,
         signal: spec.signal,

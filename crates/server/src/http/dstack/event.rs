@@ -5,7 +5,7 @@ use super::secret;
 use crate::auth::principal;
 use crate::http::calls;
 use crate::shared::Shared;
-use crate::show::dstack_id::{submission_id, uuid};
+use crate::show::dstack_id::{submission_id, uuid, volume_id};
 use crate::show::history;
 use axum::Extension;
 use axum::extract::State;
@@ -26,7 +26,7 @@ use tokio::task::block_in_place;
 const EVENTS_MAX: usize = 100;
 
 /// The most records that the events of one answer are made from: the newest before the page.
-const RECORDS_MAX: u32 = 1000;
+pub(super) const RECORDS_MAX: u32 = 1000;
 
 pub async fn list(
     State(shared): State<Arc<Shared>>,
@@ -99,9 +99,15 @@ fn occurrences(
         // No run has such an id. A filter without runs would be one for all of them.
         return Ok(noted().iter().map(occurrence::of_activity).collect());
     }
+    let accounts = accounts(shared, wanted);
+    if accounts.as_ref().is_some_and(Vec::is_empty) {
+        // Nor has any account runs of these projects.
+        return Ok(noted().iter().map(occurrence::of_activity).collect());
+    }
     let place = wanted.prev_recorded_at.map(Timestamp::from);
     let filter = HistoryFilter {
         runs,
+        accounts: accounts.unwrap_or_default(),
         from: place.filter(|_| wanted.ascending),
         until: place.filter(|_| !wanted.ascending),
         duplicates: true,
@@ -112,6 +118,18 @@ fn occurrences(
     let of_runs = occurrence::of_records(records).into_iter();
     let noted = noted();
     Ok(of_runs.chain(noted.iter().map(occurrence::of_activity)).collect())
+}
+
+/// The accounts whose runs are wanted: a bound on records must not be used up by those of other projects. `None` for all, which
+/// the main project shows.
+fn accounts(shared: &Shared, wanted: &ListEvents) -> Option<Vec<String>> {
+    let ids = wanted.within_projects.as_ref()?;
+    if ids.contains(&uuid("project", MAIN_PROJECT)) {
+        return None;
+    }
+    let state = shared.read();
+    let named = state.accounts.keys().filter(|name| ids.contains(&uuid("project", name)));
+    Some(named.cloned().collect())
 }
 
 /// `projects`: those that are accounts.
@@ -155,6 +173,7 @@ fn target(target: &Target, projects: &BTreeSet<String>) -> EventTarget {
             Target::Instance(name) => uuid("instance", name),
             Target::Fleet { name, .. } => uuid("fleet", name),
             Target::Secret { project, name } => secret::id(project, name),
+            Target::Volume { project, name, created } => volume_id(project, name, *created),
             Target::Project(name) => uuid("project", name),
             Target::User(name) => uuid("user", name),
             Target::Other { kind, name } => uuid(kind, name),

@@ -1,13 +1,17 @@
-//! Which events a client is given: from a time on, of a fleet, of secrets; and what is told of a run that is diagnosed.
+//! Which events a client is given: from a time on, of a fleet, of secrets, of volumes; and what is told of a run that is diagnosed.
 
+use super::event::RECORDS_MAX;
 use super::tests::Api;
 use crate::auth::principal::server_principal;
 use crate::show::dstack_id::uuid;
-use crate::testing::user;
+use crate::testing::{NODE, submission, user};
 use axum::http::StatusCode;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use cluster::Command;
+use cluster::command::CreateVolume;
 use model::principal::Principal;
+use model::volume::VolumePlace;
 use serde_json::{Value, json};
 
 async fn events(api: &Api, filter: Value, by: Principal) -> Vec<Value> {
@@ -48,6 +52,36 @@ async fn events_since_a_time_are_those_after_it_and_pages_go_on_where_they_ended
     }
 }
 
+/// However many runs of other projects came after.
+#[tokio::test(flavor = "multi_thread")]
+async fn events_of_a_project_are_found_behind_those_of_others() {
+    let api = Api::empty().await;
+    api.server.node_up().await;
+    let create = json!({"project_name": "atlas"});
+    let (status, said) = api.send("/api/projects/create", create, Some(server_principal())).await;
+    assert_eq!(status, StatusCode::OK, "{said}");
+    let submit = |name: &str, account: Option<&str>| {
+        // Those for which nothing is free wait.
+        let mut run = submission("retry: {on_events: [no-capacity]}");
+        run.spec.name = name.into();
+        run.spec.account = account.map(str::to_owned);
+        api.server.shared.writer.submit(Box::new(run), server_principal())
+    };
+    submit("first", Some("atlas")).await.expect("a run");
+    for _ in 0..=RECORDS_MAX {
+        submit("other", None).await.expect("a run");
+    }
+    let within = json!({"within_projects": [uuid("project", "atlas")]});
+    let found = events(&api, within, server_principal()).await;
+    let of_run = |event: &&Value| {
+        let targets = event["targets"].as_array().expect("targets");
+        targets.iter().any(|target| target["name"] == "first")
+    };
+    assert!(found.iter().any(|event| of_run(&event)), "{found:?}");
+    let unknown = json!({"within_projects": [uuid("project", "none")]});
+    assert_eq!(events(&api, unknown, server_principal()).await, Vec::<Value>::new());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn events_within_a_fleet_are_those_of_its_instances() {
     let api = Api::new().await;
@@ -83,6 +117,31 @@ async fn secrets_have_events_for_those_who_may_manage_them() {
     let target = &told[0]["targets"][0];
     assert_eq!((&target["name"], &target["project_name"]), (&json!("tok"), &json!("main")));
     assert_eq!(events(&api, of_secrets, user()).await, Vec::<Value>::new(), "an ordinary user");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn volumes_have_events_under_the_id_that_lists_show() {
+    let api = Api::empty().await;
+    for name in ["data", "more"] {
+        let volume = CreateVolume {
+            project: "main".into(),
+            name: name.into(),
+            place: VolumePlace::Node(NODE.into()),
+            size: None,
+        };
+        let made = api.server.run(Command::CreateVolume(Box::new(volume))).await;
+        made.expect("a volume");
+    }
+    let path = "/api/project/main/volumes/get";
+    let (_, volume) = api.send(path, json!({"name": "data"}), Some(server_principal())).await;
+    let of_volume = json!({"target_volumes": [volume["id"]]});
+    let told = events(&api, of_volume, user()).await;
+    let messages: Vec<&Value> = told.iter().map(|event| &event["message"]).collect();
+    assert_eq!(messages, ["Volume created"], "{volume}");
+    let target = &told[0]["targets"][0];
+    assert_eq!((&target["type"], &target["name"]), (&json!("volume"), &json!("data")));
+    let of_all = json!({"include_target_types": ["volume"]});
+    assert_eq!(events(&api, of_all, user()).await.len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,9 +6,13 @@ use dstack::api::run::RunSpec;
 use dstack::configuration::from_json;
 use dstack::configuration::policy::{RETRY_DURATION_S, RETRY_EVENTS, STOP_S};
 use model::reason::Refusal;
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
+use std::fmt;
+use std::marker::PhantomData;
 
 /// What the jobs of a run repeat of its specification.
 #[derive(Default)]
@@ -23,7 +27,30 @@ struct KeptTexts<'a> {
     #[serde(borrow)]
     repo_data: Option<&'a RawValue>,
     #[serde(borrow)]
-    configuration: Option<&'a RawValue>,
+    configuration: Option<Mapping<KeptConfiguration<'a>>>,
+}
+
+/// A mapping of fields. serde alone would also take a list of their values.
+struct Mapping<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Mapping<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OfMap<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for OfMap<T> {
+            type Value = Mapping<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a mapping")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Mapping<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Mapping)
+            }
+        }
+
+        deserializer.deserialize_map(OfMap(PhantomData))
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -67,6 +94,7 @@ pub enum Ide {
     Vscode,
     Cursor,
     Windsurf,
+    Zed,
 }
 
 impl Ide {
@@ -75,17 +103,20 @@ impl Ide {
             "vscode" => Some(Self::Vscode),
             "cursor" => Some(Self::Cursor),
             "windsurf" => Some(Self::Windsurf),
+            "zed" => Some(Self::Zed),
             _ => None,
         }
     }
 
-    /// The scheme of the addresses that open it.
-    pub fn scheme(self) -> &'static str {
-        match self {
+    /// The address that opens it in this folder of a host.
+    pub fn url(self, host: &str, folder: &str) -> String {
+        let scheme = match self {
             Self::Vscode => "vscode",
             Self::Cursor => "cursor",
             Self::Windsurf => "windsurf",
-        }
+            Self::Zed => return format!("zed://ssh/{host}{folder}/"),
+        };
+        format!("{scheme}://vscode-remote/ssh-remote+{host}{folder}/")
     }
 
     pub fn shown(self) -> &'static str {
@@ -93,6 +124,7 @@ impl Ide {
             Self::Vscode => "VS Code",
             Self::Cursor => "Cursor",
             Self::Windsurf => "Windsurf",
+            Self::Zed => "Zed",
         }
     }
 }
@@ -104,6 +136,7 @@ struct KeptGroup<'a> {
     name: Option<String>,
     nodes: Option<u32>,
     commands: Option<Vec<String>>,
+    ports: Value,
     #[serde(borrow)]
     resources: Option<&'a RawValue>,
 }
@@ -118,8 +151,8 @@ struct GroupRank<'s, 'a> {
 impl<'a> KeptSpec<'a> {
     /// `None` of a text that is no run of a task or a dev environment.
     pub fn of(text: &'a RawValue) -> Option<Self> {
-        let texts: KeptTexts = object(text)?;
-        let configuration: KeptConfiguration = object(texts.configuration?)?;
+        let Mapping(texts): Mapping<KeptTexts> = serde_json::from_str(text.get()).ok()?;
+        let Mapping(configuration) = texts.configuration?;
         configuration.r#type?;
         Some(Self { repo_data: texts.repo_data, configuration })
     }
@@ -129,7 +162,7 @@ impl<'a> KeptSpec<'a> {
     }
 
     /// Whether it says something else than the run has, which was updated since.
-    fn is_updated(&self, now: Updatable) -> bool {
+    pub fn is_updated(&self, now: Updatable) -> bool {
         let KeptConfiguration { priority, inactivity_duration, .. } = &self.configuration;
         priority.as_u64().unwrap_or(0) != u64::from(now.priority)
             || inactivity_duration.as_u64() != now.inactivity_s.map(u64::from)
@@ -149,7 +182,7 @@ impl<'a> KeptSpec<'a> {
             job_name: format!("{name}-{rank}-0"),
             jobs_per_replica: count,
             replica_group: "0".to_owned(),
-            app_specs: configuration.app_specs(),
+            app_specs: configuration.app_specs(group),
             user: None,
             commands: configuration.commands(group).to_vec(),
             env: env
@@ -222,9 +255,11 @@ impl<'a> KeptConfiguration<'a> {
         })
     }
 
-    /// The ports that a client who attaches forwards.
-    fn app_specs(&self) -> Vec<AppSpec> {
-        let ports = self.ports.as_array().into_iter().flatten();
+    /// The ports that a client who attaches forwards: those of the node's group, where it has its own.
+    fn app_specs(&self, group: Option<&KeptGroup<'a>>) -> Vec<AppSpec> {
+        let said = |ports: &&Value| ports.as_array().is_some_and(|ports| !ports.is_empty());
+        let own = group.map(|group| &group.ports).filter(said);
+        let ports = own.unwrap_or(&self.ports).as_array().into_iter().flatten();
         let number = |value: &Value| value.as_u64().and_then(|port| u16::try_from(port).ok());
         let spec = |(index, port): (usize, &Value)| {
             Some(AppSpec {
@@ -248,12 +283,6 @@ impl<'a> KeptConfiguration<'a> {
         }
         GroupRank { index: 0, rank, group: None }
     }
-}
-
-/// A list of the fields' values, which serde would take as well, is none.
-fn object<'a, T: Deserialize<'a>>(text: &'a RawValue) -> Option<T> {
-    let text = text.get();
-    text.starts_with('{').then(|| serde_json::from_str(text).ok()).flatten()
 }
 
 /// Refuses a configuration of a submission that dstack's client could not read: whoever lists runs is answered with it.
@@ -324,6 +353,34 @@ mod tests {
             let kept = kept(&json!({"type": "task", "commands": ["a"], "retry": said}));
             let spec = KeptSpec::of(&kept).expect("a run").job_spec("desk", 0, 1);
             assert_eq!(serde_json::to_value(spec.retry).expect("JSON"), shown, "{said}");
+        }
+    }
+
+    #[test]
+    fn node_of_a_group_has_the_ports_of_its_group() {
+        let port = |number: u16| json!([{"local_port": number, "container_port": number}]);
+        let groups = json!([{"nodes": 1, "ports": []}, {"nodes": 2, "ports": port(9000)}]);
+        let kept = kept(&json!({"type": "task", "commands": ["a"], "ports": port(8000),
+            "groups": groups}));
+        let ports = |rank: u32| {
+            let spec = KeptSpec::of(&kept).expect("a run").job_spec("desk", rank, 3);
+            spec.app_specs.iter().map(|app| app.port).collect::<Vec<u16>>()
+        };
+        assert_eq!((ports(0), ports(1), ports(2)), (vec![8000], vec![9000], vec![9000]));
+    }
+
+    #[test]
+    fn each_editor_has_an_address_that_opens_it() {
+        let table = [
+            ("vscode", "vscode://vscode-remote/ssh-remote+desk/home/ada/"),
+            ("cursor", "cursor://vscode-remote/ssh-remote+desk/home/ada/"),
+            ("windsurf", "windsurf://vscode-remote/ssh-remote+desk/home/ada/"),
+            ("zed", "zed://ssh/desk/home/ada/"),
+        ];
+        for (name, url) in table {
+            let kept = kept(&json!({"type": "dev-environment", "ide": name}));
+            let ide = KeptSpec::of(&kept).expect("a run").ide().expect("an editor");
+            assert_eq!(ide.url("desk", "/home/ada"), url);
         }
     }
 

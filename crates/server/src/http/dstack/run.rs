@@ -47,8 +47,11 @@ pub async fn list(
     }
     let project = wanted.project_name.as_deref().unwrap_or(MAIN_PROJECT);
     let bodies = Bodies::new(&shared, &by, project);
-    let found = block_in_place(|| run_list::list(&shared, &by, &wanted))?;
-    Ok(Json(block_in_place(|| found.iter().map(|run| bodies.run(run)).collect())))
+    let listed = block_in_place(|| {
+        let found = run_list::list(&shared, &by, &wanted)?;
+        Ok::<_, Refusal>(found.iter().map(|run| bodies.run(run)).collect())
+    });
+    Ok(Json(listed?))
 }
 
 pub async fn get(
@@ -101,7 +104,7 @@ pub async fn plan(
         project_name: project.clone(),
         user: by.name.clone(),
         job_plans: (0..nodes).map(job_plan).collect(),
-        run_spec: asked.run_spec,
+        run_spec: asked.run_spec(),
         effective_run_spec: Some(asked.effective),
         // A client that is told to create one beside an active one offers to stop that first.
         action: if becomes_it { ApplyAction::Update } else { ApplyAction::Create },
@@ -128,13 +131,13 @@ pub async fn apply(
         return same_run(&shared, &by, &project, &active, &asked).await;
     }
     submission.unique_name = true;
-    let kept = serde_json::to_string(&effective);
-    submission.configuration = Some(kept.map_err(|error| Refused::because(error.to_string()))?);
+    let kept = raw(&effective);
+    submission.configuration = Some(kept.get().to_owned());
     match calls::submit_run(&shared, by.clone(), submission).await {
         Ok(Answer::Submitted { job, .. }) => {
             let found = one(&shared, &by, job)?;
             let found = found.ok_or_else(|| Refused::not_found("Run not found"))?;
-            Ok(Json(Bodies::new(&shared, &by, &project).run(&found.facts)))
+            Ok(Json(Bodies::new(&shared, &by, &project).run_with(&found.facts, Some(kept))))
         }
         // Another call has submitted it meanwhile.
         Err(Refusal::AlreadyExists { .. }) => {

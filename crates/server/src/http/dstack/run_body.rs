@@ -13,8 +13,7 @@ use dstack::api::job::{
 };
 use dstack::api::run::{Run, RunFleet, RunSpec};
 use dstack::api::time::Time;
-use dstack::run_summary::RunSummary;
-use dstack::status::{JobStatus, OfferStatus, RunStatus};
+use dstack::status::OfferStatus;
 use model::amount::{Bytes, GIB, MIB};
 use model::container::PortMapping;
 use model::gpu::GpuVendor;
@@ -27,49 +26,47 @@ use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Makes bodies for one who asks; what they need beside a job is taken once.
+/// Makes bodies for one who asks.
 pub struct Bodies<'a> {
     shared: &'a Shared,
     by: &'a Principal,
     /// The project that was asked for.
     project: &'a str,
-    nodes: BTreeMap<String, Arc<NodeConfig>>,
 }
 
 impl<'a> Bodies<'a> {
     pub fn new(shared: &'a Shared, by: &'a Principal, project: &'a str) -> Self {
-        let nodes = {
-            let state = shared.read();
-            let configs = state.nodes.values().map(|node| &node.config);
-            configs.map(|config| (config.name.clone(), config.clone())).collect()
-        };
-        Self { shared, by, project, nodes }
+        Self { shared, by, project }
+    }
+
+    fn node(&self, name: &str) -> Option<Arc<NodeConfig>> {
+        self.shared.read().nodes.get(name).map(|node| node.config.clone())
     }
 
     /// How many nodes of a run are shown: a job that waits may ask for more than there will ever be.
     pub fn shown_nodes(&self, wanted: u32) -> u32 {
-        let most = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
-        wanted.min(most).max(1)
+        // One is shown also while there is no node at all.
+        if wanted <= 1 {
+            return 1;
+        }
+        let most = self.shared.read().nodes.len();
+        wanted.min(u32::try_from(most).unwrap_or(u32::MAX)).max(1)
     }
 
     pub fn run(&self, run: &RunFacts) -> Run {
+        self.run_with(run, self.kept_text(run))
+    }
+
+    /// The same, of a run whose kept text is at hand; `None` for one that has none, or whose text is not shown.
+    pub fn run_with(&self, run: &RunFacts, kept: Option<Box<RawValue>>) -> Run {
         let summary = &run.summary;
-        let kept = self.kept_text(run);
-        let of_kept = kept.as_deref().and_then(KeptSpec::of);
-        let translated = of_kept.is_none().then(|| raw(&translated_spec(run)));
-        let of_translated = || translated.as_deref().and_then(KeptSpec::of);
-        let jobs_of = of_kept.or_else(of_translated).unwrap_or_default();
         let id = run.run.map(|id| id.to_string()).unwrap_or_default();
-        let granted = u32::try_from(run.parts.len()).ok().filter(|granted| *granted > 0);
-        let count = self.shown_nodes(granted.unwrap_or(run.nodes_min));
-        let of_rank = |rank| Job {
-            job_spec: jobs_of.job_spec(&run.name, rank, count),
-            job_submissions: vec![self.submission(run, &id, rank)],
-            job_connection_info: self.connection_info(run, rank, jobs_of.ide()),
-        };
-        // A run whose first time is to come has no jobs yet.
-        let count = if run.next_start.is_some() && !run.has_started { 0 } else { count };
-        let jobs: Vec<Job> = (0..count).map(of_rank).collect();
+        let of_kept = kept.and_then(|text| self.jobs_of_kept(run, &id, text));
+        let (jobs, run_spec) = of_kept.unwrap_or_else(|| {
+            let text = raw(&translated_spec(run));
+            let jobs = self.jobs(run, &id, &KeptSpec::of(&text).unwrap_or_default());
+            (jobs, text)
+        });
         Run {
             id,
             project_name: self.project.to_owned(),
@@ -84,7 +81,7 @@ impl<'a> Bodies<'a> {
             status_message: summary.message.clone(),
             termination_reason: summary.run_end.map(|end| end.word().to_owned()),
             latest_job_submission: jobs.first().map(|first| first.job_submissions[0].clone()),
-            run_spec: translated.or(kept).unwrap_or_default(),
+            run_spec,
             jobs,
             cost: self.cost(run),
             service: None,
@@ -95,13 +92,49 @@ impl<'a> Bodies<'a> {
         }
     }
 
+    /// The jobs of a run by its kept text, and the text as it is shown: with what was updated in place. `None` where it is none
+    /// of a run.
+    fn jobs_of_kept(
+        &self,
+        run: &RunFacts,
+        id: &str,
+        text: Box<RawValue>,
+    ) -> Option<(Vec<Job>, Box<RawValue>)> {
+        let spec = KeptSpec::of(&text)?;
+        if !run.updatable.is_some_and(|now| spec.is_updated(now)) {
+            let jobs = self.jobs(run, id, &spec);
+            drop(spec);
+            return Some((jobs, text));
+        }
+        drop(spec);
+        let text = with_updates(text, run.updatable);
+        let jobs = self.jobs(run, id, &KeptSpec::of(&text)?);
+        Some((jobs, text))
+    }
+
+    /// One for each node that the run has, or is to have.
+    fn jobs(&self, run: &RunFacts, id: &str, spec: &KeptSpec<'_>) -> Vec<Job> {
+        // A run whose first time is to come has none yet.
+        if run.next_start.is_some() && !run.has_started {
+            return Vec::new();
+        }
+        let granted = u32::try_from(run.parts.len()).ok().filter(|granted| *granted > 0);
+        let count = self.shown_nodes(granted.unwrap_or(run.nodes_min));
+        let of_rank = |rank| Job {
+            job_spec: spec.job_spec(&run.name, rank, count),
+            job_submissions: vec![self.submission(run, id, rank)],
+            job_connection_info: self.connection_info(run, rank, spec.ide()),
+        };
+        (0..count).map(of_rank).collect()
+    }
+
     /// What the hours on its nodes have cost, in the attempt that is shown.
     fn cost(&self, run: &RunFacts) -> f64 {
         let Some(start) = run.start else { return 0.0 };
         let end = run.ended.unwrap_or_else(crate::clock::now);
         let hours = end.since(start).as_secs_f64() / 3600.0;
-        let nodes = run.parts.iter().filter_map(|part| self.nodes.get(&part.node));
-        nodes.map(|node| price(node) * hours).sum()
+        let nodes = run.parts.iter().filter_map(|part| self.node(&part.node));
+        nodes.map(|node| price(&node) * hours).sum()
     }
 
     /// How people and editors come in by SSH, once the run has a node. dstack's own client is told by the provisioning data:
@@ -118,9 +151,7 @@ impl<'a> Bodies<'a> {
         let address = format!("{id}@{}", endpoint.host);
         let words = ["ssh", &address, "-p", &endpoint.port.to_string()];
         let folder = run.work_dir.trim_end_matches('/');
-        let url = |host: &str| {
-            ide.map(|ide| format!("{}://vscode-remote/ssh-remote+{host}{folder}/", ide.scheme()))
-        };
+        let url = |host: &str| ide.map(|ide| ide.url(host, folder));
         Some(JobConnectionInfo {
             ide_name: ide.map(|ide| ide.shown().to_owned()),
             attached_ide_url: url(&run.name),
@@ -157,14 +188,13 @@ impl<'a> Bodies<'a> {
         };
         let kept = run.configuration.as_ref().filter(|_| may_read());
         let kept = kept.and_then(|blob| self.shared.blob_text(blob).ok());
-        let kept = kept.and_then(|text| RawValue::from_string(text).ok());
-        kept.map(|kept| with_updates(kept, run.updatable))
+        kept.and_then(|text| RawValue::from_string(text).ok())
     }
 
     fn submission(&self, run: &RunFacts, id: &str, rank: u32) -> JobSubmission {
         let summary = &run.summary;
         let part = run.parts.get(rank as usize);
-        let node = part.and_then(|part| self.nodes.get(&part.node));
+        let node = part.and_then(|part| self.node(&part.node));
         let error = (!summary.error.is_empty()).then(|| summary.error.clone());
         JobSubmission {
             id: submission_id(id, run.restarts, rank),
@@ -174,12 +204,12 @@ impl<'a> Bodies<'a> {
             last_processed_at: last_processed(run),
             finished_at: run.ended.map(Into::into),
             inactivity_secs: None,
-            status: job_status(summary),
+            status: summary.job,
             status_message: summary.message.clone(),
             termination_reason: summary.end.map(|end| end.word().to_owned()),
             termination_reason_message: error.clone(),
             exit_status: summary.exit,
-            job_provisioning_data: node.map(|node| self.provisioning(node, run, rank)),
+            job_provisioning_data: node.map(|node| self.provisioning(&node, run, rank)),
             job_runtime_data: part.map(|part| JobRuntimeData {
                 network_mode: if run.network.is_some() { "bridge" } else { "host" }.to_owned(),
                 gpu: u32::try_from(part.gpu_count()).ok(),
@@ -207,7 +237,8 @@ impl<'a> Bodies<'a> {
     }
 
     fn offer_of(&self, part: &Part, status: OfferStatus) -> Offer {
-        let node = self.nodes.get(&part.node).map(Arc::as_ref);
+        let node = self.node(&part.node);
+        let node = node.as_deref();
         let resources = resources(part.cpus, part.memory, &part.gpus, node);
         let instance = InstanceType { name: part.node.clone(), resources };
         Offer::own(
@@ -220,8 +251,8 @@ impl<'a> Bodies<'a> {
 
     /// The highest price among the offers.
     pub fn max_price(&self, offers: &[wire::client::Offer]) -> Option<f64> {
-        let prices = offers.iter().filter_map(|offer| self.nodes.get(&offer.node));
-        prices.map(|node| price(node)).reduce(f64::max)
+        let nodes = offers.iter().filter_map(|offer| self.node(&offer.node));
+        nodes.map(|node| price(&node)).reduce(f64::max)
     }
 
     /// One row for each kind of GPU among the offers.
@@ -229,17 +260,16 @@ impl<'a> Bodies<'a> {
         let mut groups: BTreeMap<&str, GpuGroup> = BTreeMap::new();
         for offer in offers {
             let status = if offer.available { OfferStatus::Idle } else { OfferStatus::Busy };
+            let node = self.node(&offer.node);
+            let node = node.as_deref();
             for (kind, count) in offer.gpus.iter().filter(|(_, count)| *count > 0) {
                 let count = u32::try_from(*count).unwrap_or(u32::MAX);
-                let each = self.nodes.get(&offer.node).map_or(0.0, |node| price(node));
+                let each = node.map_or(0.0, price);
                 let price = Bounds { min: each, max: each };
                 let group = groups.entry(kind).or_insert_with(|| GpuGroup {
                     name: shown_kind(kind).to_owned(),
-                    memory_mib: self.nodes.get(&offer.node).map_or(0, |node| gpu_mib(node, kind)),
-                    vendor: vendor(
-                        self.nodes.get(&offer.node).and_then(|node| gpu_line(node, kind)),
-                        kind,
-                    ),
+                    memory_mib: node.map_or(0, |node| gpu_mib(node, kind)),
+                    vendor: vendor(node.and_then(|node| gpu_line(node, kind)), kind),
                     availability: Vec::new(),
                     spot: vec!["on-demand".to_owned()],
                     count: Bounds { min: count, max: count },
@@ -322,16 +352,6 @@ fn translated_spec(run: &RunFacts) -> RunSpec {
         configuration_path: run.command.clone(),
         configuration,
         ..RunSpec::default()
-    }
-}
-
-fn job_status(summary: &RunSummary) -> JobStatus {
-    match (summary.end, summary.status) {
-        (Some(end), _) => end.status(),
-        (None, RunStatus::Provisioning) => JobStatus::Provisioning,
-        (None, RunStatus::Running) => JobStatus::Running,
-        (None, RunStatus::Terminating) => JobStatus::Terminating,
-        (None, _) => JobStatus::Submitted,
     }
 }
 

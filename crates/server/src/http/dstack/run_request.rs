@@ -10,11 +10,11 @@ use dstack::api::error::ApiError;
 use dstack::api::run::RunSpec;
 use dstack::configuration::from_json;
 use dstack::configuration::task::Task;
+use dstack::configuration::value::Value;
 use dstack::effective::{effective, for_client};
 use dstack::environment::NO_REPOSITORY;
 use dstack::name;
 use dstack::request::{KnownInstances, Submitter, draft, resolve_instances};
-use model::partition::Partition;
 use model::principal::Principal;
 use nix::unistd::{Uid, User};
 use serde_json::json;
@@ -28,10 +28,19 @@ pub struct RunRequest {
     pub name: String,
     pub task: Task,
     pub submission: Submission,
-    /// What the client sent, with the run's name filled in.
-    pub run_spec: RunSpec,
-    /// The same with the defaults that it is run with.
+    /// What the client sent, with the defaults that it is run with.
     pub effective: RunSpec,
+    /// What the client sent beside the configuration, with the run's name filled in.
+    sent: RunSpec,
+    /// The configuration as it was read.
+    configuration: Value,
+}
+
+impl RunRequest {
+    /// What the client sent, with the run's name filled in.
+    pub fn run_spec(&self) -> RunSpec {
+        RunSpec { configuration: for_client(&self.configuration, None), ..self.sent.clone() }
+    }
 }
 
 /// The purpose of a request.
@@ -49,12 +58,14 @@ pub fn read(
     shared: &Shared,
     by: &Principal,
     project: &str,
-    run_spec: RunSpec,
+    mut run_spec: RunSpec,
     purpose: Purpose,
 ) -> Result<RunRequest, Refused> {
     let invalid = |text: String| ApiError::invalid_body(&["run_spec", "configuration"], text);
     let loaded = from_json(&run_spec.configuration, run_spec.profile.as_ref())
         .map_err(|fault| invalid(fault.to_string()))?;
+    // From here on it is what was read of it.
+    run_spec.configuration = Default::default();
     if purpose != Purpose::Offers {
         loaded.applicable().map_err(|fault| Refused::because(fault.to_string()))?;
     }
@@ -101,20 +112,19 @@ pub fn read(
         let repository = repo::of_run(shared, by, project, &run_spec, &task, is_run)?;
         (workspace.repository, submission.git_credentials) = repository.unzip();
     }
-    let run_spec = RunSpec {
+    let sent = RunSpec {
         run_name: Some(name.clone()),
         repo_id: run_spec.repo_id.or_else(|| Some(NO_REPOSITORY.to_owned())),
         repo_data: run_spec.repo_data.or_else(|| Some(json!({"repo_type": "virtual"}))),
         ..run_spec
     };
-    let with = |configuration| RunSpec { configuration, ..run_spec.clone() };
-    let mut effective = with(for_client(&effective(&loaded.value), None));
+    let configuration = for_client(&effective(&loaded.value), None);
+    let mut effective = RunSpec { configuration, ..sent.clone() };
     if effective.ssh_key_pub.is_none() && shared.setup.ssh.is_some() {
         settle_held_key(shared, &by.name);
         effective.ssh_key_pub = Some(shared.ssh_keys.held_public_line(&by.name));
     }
-    let run_spec = with(for_client(&loaded.value, None));
-    Ok(RunRequest { name, task, submission, run_spec, effective })
+    Ok(RunRequest { name, task, submission, effective, sent, configuration: loaded.value })
 }
 
 fn submission(
@@ -145,8 +155,6 @@ fn submission(
     };
     let drafted = draft(task, &submitter);
     let mut drafted = drafted.map_err(|error| Refused::because(error.to_string()))?;
-    let partitions: Vec<Partition> =
-        shared.read().partitions.iter().map(|partition| (**partition).clone()).collect();
-    drafted.keep_within(&partitions);
+    drafted.keep_within(shared.read().partitions.iter().map(|partition| &**partition));
     Ok(drafted.submission)
 }

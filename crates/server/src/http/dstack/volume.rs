@@ -4,7 +4,7 @@
 use super::answer::{ApiResult, Json, Refused};
 use crate::http::calls;
 use crate::shared::Shared;
-use crate::show::dstack_id::uuid;
+use crate::show::dstack_id::volume_id;
 use axum::Extension;
 use axum::extract::{Path, State};
 use dstack::api::volume::{ByName, DeleteVolumes, Volume};
@@ -36,7 +36,7 @@ fn body(view: VolumeView) -> Volume {
         VolumeState::Deleting => (VolumeStatus::Failed, Some("it is being deleted".to_owned())),
     };
     Volume {
-        id: uuid("volume", &format!("{}/{}/{}", view.project, view.name, view.created.0)),
+        id: volume_id(&view.project, &view.name, view.created),
         user: view.owner,
         project_name: view.project,
         configuration,

@@ -73,8 +73,14 @@ pub fn script(task: &Task, value: &Value) -> String {
     if !fleets.is_empty() {
         option(format!("partition={}", word(&fleets.join(","))));
     }
-    if !task.depends_on.is_empty() {
-        option(format!("dependency={}", word(&task.depends_on.join(","))));
+    // `KIND:RUN`; Slurm knows jobs by their numbers alone.
+    let is_number =
+        |term: &&String| term.rsplit_once(':').is_some_and(|(_, run)| run.parse::<u32>().is_ok());
+    let (numbered, named): (Vec<&String>, Vec<&String>) =
+        task.depends_on.iter().partition(is_number);
+    if !numbered.is_empty() {
+        let terms: Vec<&str> = numbered.iter().map(|term| term.as_str()).collect();
+        option(format!("dependency={}", word(&terms.join(","))));
     }
     let single = [
         ("array", &task.array),
@@ -110,6 +116,10 @@ pub fn script(task: &Task, value: &Value) -> String {
         }
     }
     lines.extend(other_volumes);
+    let by_name = |term: &&String| {
+        format!("# depends_on: {term}: put the number of its job into --dependency")
+    };
+    lines.extend(named.iter().map(by_name));
     lines.extend(without_counterpart(value));
     if task.retry.as_ref().is_some_and(|retry| retry.on_error) {
         lines.push("# retry: on error: has no counterpart".to_owned());

@@ -1,5 +1,6 @@
 //! From the options of a batch script to a task.
 
+use crate::command::other_language::dependency;
 use ::dstack::table::duration;
 use ::slurm::option::job_options::JobOptions;
 use ::slurm::option::key::OptionKey;
@@ -38,6 +39,18 @@ const CONVERTED: &[OptionKey] = &[
     OptionKey::ContainerImage,
 ];
 
+/// The duration of a `retry` that stands for the queue of batch jobs, in which they wait without a bound.
+const QUEUE_DURATION: &str = "365d";
+
+/// A batch script runs on its first node alone, and commands on each.
+const ON_FIRST_NODE: [&str; 2] = [
+    "# The script runs on the first node; `srun` starts on all of them.",
+    "[ \"$DSTACK_NODE_RANK\" = 0 ] || exec sleep infinity",
+];
+
+/// The shells that read commands as they read a script.
+const SHELLS: [&str; 5] = ["sh", "bash", "dash", "ksh", "zsh"];
+
 pub fn configuration(options: &JobOptions, settings: &[Setting], text: &str) -> String {
     let mut lines = vec!["type: task".to_owned()];
     let mut add = |line: String| lines.push(line);
@@ -51,9 +64,18 @@ pub fn configuration(options: &JobOptions, settings: &[Setting], text: &str) -> 
     if let Some(image) = options.container.as_ref().and_then(|container| container.image.as_ref()) {
         add(format!("image: {}", quoted(image)));
     }
+    let has_image = options.container.as_ref().is_some_and(|container| container.image.is_some());
+    interpreter(text, has_image).into_iter().for_each(&mut add);
+    let is_multi_node = options.nodes.is_some_and(|nodes| nodes.max != Some(1));
+    if is_multi_node {
+        add("stop_criteria: master-done".to_owned());
+    }
     add(String::new());
     add("commands:".to_owned());
-    let body = body(text);
+    let mut body = body(text);
+    if is_multi_node {
+        body = ON_FIRST_NODE.into_iter().chain(body).collect();
+    }
     let is_indented = body.first().is_some_and(|line| line.starts_with([' ', '\t']));
     add(if is_indented { "  - |2" } else { "  - |" }.to_owned());
     for line in body {
@@ -70,8 +92,10 @@ pub fn configuration(options: &JobOptions, settings: &[Setting], text: &str) -> 
     let of_cpus = options
         .mem_per_cpu
         .map(|each| model::amount::Bytes(each.0.saturating_mul(u64::from(cpus))));
-    if let Some(memory) = options.mem.or(of_cpus).filter(|memory| memory.0 > 0) {
-        add(format!("  memory: {}", memory.format_dstack()));
+    match options.mem.or(of_cpus) {
+        Some(memory) if memory.0 > 0 => add(format!("  memory: {}", memory.format_dstack())),
+        Some(_) => add("  # --mem=0, all memory of the node: has no counterpart".to_owned()),
+        None => add("  # no --mem: a task gets 8GB.. where it names no memory".to_owned()),
     }
     let of_all = options
         .gpus
@@ -98,12 +122,12 @@ pub fn configuration(options: &JobOptions, settings: &[Setting], text: &str) -> 
         let length = Duration::from_secs(60 * u64::from(minutes));
         add(format!("max_duration: {}", duration(Some(length))));
     }
-    // Batch jobs wait in the queue, and are requeued unless they or the site say otherwise.
-    add(match options.requeue {
-        Some(true) => "retry: {on_events: [no-capacity, interruption]}",
-        _ => "retry: {on_events: [no-capacity]}  # waits in the queue, as a batch job does",
-    }
-    .to_owned());
+    // Batch jobs wait in the queue however long it takes, and are requeued unless they or the site say otherwise.
+    let events = match options.requeue {
+        Some(false) => "no-capacity",
+        _ => "no-capacity, interruption",
+    };
+    add(format!("retry: {{on_events: [{events}], duration: {QUEUE_DURATION}}}"));
     if !options.partitions.is_empty() {
         add(format!("fleets: [{}]", options.partitions.join(", ")));
     }
@@ -111,9 +135,14 @@ pub fn configuration(options: &JobOptions, settings: &[Setting], text: &str) -> 
         add(format!("array: {}", quoted(&array.text)));
     }
     if let Some(dependency) = &options.dependency {
-        let text = dependency.to_string();
-        let terms: Vec<String> = text.split(',').map(quoted).collect();
-        add(format!("depends_on: [{}]", terms.join(", ")));
+        let (terms, others) = dependency::terms(dependency);
+        if !terms.is_empty() {
+            let terms: Vec<String> = terms.iter().map(|term| quoted(term)).collect();
+            add(format!("depends_on: [{}]", terms.join(", ")));
+        }
+        for other in others {
+            add(format!("# --dependency={other}: has no counterpart"));
+        }
     }
     let (read_only, volumes): (Vec<_>, Vec<_>) =
         options.volumes.iter().partition(|volume| volume.read_only);
@@ -152,6 +181,32 @@ fn body(text: &str) -> Vec<&str> {
         !(in_header && line.starts_with(script::DIRECTIVE))
     });
     lines.skip_while(|line| line.trim().is_empty()).collect()
+}
+
+/// `shell:` where the script's first line names another than commands have anyway, and a comment for what it says besides.
+fn interpreter(text: &str, has_image: bool) -> Vec<String> {
+    let line = text.lines().next().unwrap_or_default();
+    let line: String = line.chars().filter(|c| !c.is_control()).collect();
+    let mut words = line.trim_start_matches("#!").split_whitespace().peekable();
+    let mut program = words.next().unwrap_or_default();
+    if program.ends_with("/env") {
+        program = words.next().unwrap_or_default();
+    }
+    let name = program.rsplit('/').next().unwrap_or_default();
+    let is_path = program.starts_with('/');
+    if !SHELLS.contains(&name) || !is_path && !["sh", "bash"].contains(&name) {
+        return vec![format!("# {line}: has no counterpart: commands are read by a shell")];
+    }
+    let default = if has_image { "/bin/sh" } else { "/bin/bash" };
+    let path = if is_path { program.to_owned() } else { format!("/bin/{name}") };
+    let mut lines = Vec::new();
+    if path.trim_start_matches("/usr") != default {
+        lines.push(format!("shell: {}", quoted(program)));
+    }
+    if words.peek().is_some() {
+        lines.push(format!("# {line}: the options of the shell have no counterpart: use `set`"));
+    }
+    lines
 }
 
 /// In double quotes, as JSON and YAML have them.

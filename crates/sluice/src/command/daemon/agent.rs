@@ -8,6 +8,7 @@ use ::agent::detect::{Machine, gpu_comment_lines, gres_config_lines, node_config
 use ::agent::{AgentConfig, Launcher};
 use clap::Args;
 use model::amount::Bytes;
+use model::dynamic_node::FutureMachine;
 use model::node::{NodeConfig, NodeGres};
 use slurm::conf::{GresConf, RealFiles};
 use std::path::{Path, PathBuf};
@@ -36,6 +37,17 @@ pub struct AgentArgs {
     /// With --dynamic: what the node is otherwise than this machine, as in a NodeName line: "Gres=gpu:2 Feature=f1"
     #[arg(long, value_name = "KEY=VALUE …", requires = "dynamic")]
     conf: Option<String>,
+    /// Be a node that is declared with State=FUTURE and is like this machine, with this feature if one is given; the join file's
+    /// pattern says which
+    #[arg(
+        long,
+        short = 'F',
+        value_name = "FEATURE",
+        num_args = 0..=1,
+        default_missing_value = "",
+        conflicts_with_all = ["dynamic", "node"]
+    )]
+    future: Option<String>,
     /// The state folder
     #[arg(long, env = "SLUICE_STATE")]
     state: Option<PathBuf>,
@@ -45,6 +57,9 @@ pub struct AgentArgs {
     /// Print this machine's NodeName line and the gres.conf lines of its GPUs, and do nothing else
     #[arg(long)]
     print_config: bool,
+    /// Print the CDI specification that containers get for this machine's NVIDIA GPUs, and do nothing else
+    #[arg(long)]
+    print_cdi: bool,
     /// Print what this machine's GPUs report of themselves, a line each round; started by the agent
     #[arg(long, hide = true)]
     gpu_monitor: bool,
@@ -73,6 +88,13 @@ pub fn run(args: AgentArgs) -> VerbResult {
                 Ok(ExitCode::FAILURE)
             }
         };
+    }
+    if args.print_cdi {
+        let why = "no NVIDIA GPU with a loaded module and libraries of its version on this machine";
+        let text =
+            ::agent::cdi_specification().ok_or_else(|| VerbError::Message(why.to_owned()))?;
+        println!("{text}");
+        return Ok(ExitCode::SUCCESS);
     }
     if args.print_config {
         let begun = Instant::now();
@@ -121,6 +143,7 @@ pub fn run(args: AgentArgs) -> VerbResult {
     } else {
         None
     };
+    let future = args.future.map(future_machine).transpose()?;
     let gres = args.config.as_deref().map(machine_gres).transpose()?.unwrap_or_default();
     let config = AgentConfig {
         state: state.path.clone(),
@@ -131,6 +154,7 @@ pub fn run(args: AgentArgs) -> VerbResult {
         client_socket: (!listen_addresses::has_server(&state)).then(|| state.socket()),
         booted_now: args.booted_now,
         dynamic,
+        future,
         gres_of: Box::new(move |node| gres.of_machine(node)),
     };
     ::agent::run(config, launcher).map_err(|e| VerbError::Message(e.to_string()))?;
@@ -144,6 +168,14 @@ fn dynamic_node(name: &str, conf: &str) -> Result<NodeConfig, VerbError> {
         Machine::detect_with_libraries().map_err(|e| VerbError::Message(e.to_string()))?;
     slurm::conf::node_line::of_machine(name, &node_config_line(&machine), conf)
         .map_err(|why| VerbError::Message(format!("--conf: {why}")))
+}
+
+/// This machine as one that is looked for among the FUTURE nodes; an empty feature is none.
+fn future_machine(feature: String) -> Result<Box<FutureMachine>, VerbError> {
+    let (machine, _) =
+        Machine::detect_with_libraries().map_err(|e| VerbError::Message(e.to_string()))?;
+    let feature = Some(feature).filter(|feature| !feature.is_empty());
+    Ok(Box::new(FutureMachine { detected: node_config(&machine), feature }))
 }
 
 /// The machine's name up to its first dot, as `hostname -s` prints it.

@@ -8,7 +8,7 @@ use nix::net::if_::InterfaceFlags;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::str::FromStr;
@@ -33,6 +33,16 @@ struct SavedAddresses {
     agents: Option<SocketAddr>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ssh: Option<SocketAddr>,
+}
+
+/// `ADDR:PORT`, or `NAME:PORT` with a name of this machine (`localhost`), of which the first IPv4 address counts.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let wrong = || format!("'{text}': expected ADDR:PORT, as in 127.0.0.1:6820");
+    let found: Vec<SocketAddr> = text.to_socket_addrs().map_err(|_| wrong())?.collect();
+    found.iter().find(|at| at.is_ipv4()).or(found.first()).copied().ok_or_else(wrong)
 }
 
 /// Where SSH clients are listened for.
@@ -224,6 +234,17 @@ fn bind_socket(state: &StateDir) -> Result<UnixListener, VerbError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn name_of_this_machine_is_an_address() {
+        assert_eq!(address("127.0.0.1:0"), "127.0.0.1:0".parse().map_err(|_| String::new()));
+        let local = address("localhost:6820").expect("every machine has it");
+        assert!(local.ip().is_loopback() && local.port() == 6820, "{local}");
+        for wrong in ["", "6820", "localhost"] {
+            let error = address(wrong).expect_err(wrong);
+            assert!(error.contains("expected ADDR:PORT"), "{error}");
+        }
+    }
 
     #[test]
     fn address_for_ssh_is_one_or_off() {

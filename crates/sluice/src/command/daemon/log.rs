@@ -2,6 +2,7 @@
 //! a bound: what it held moves to a second file, and what that one held is dropped.
 
 use super::log_journal::{self, JournalLines};
+use super::log_journal_socket::JournalSocket;
 use super::log_json::JsonLines;
 use super::state_dir::StateDir;
 use model::printable::printable;
@@ -17,8 +18,8 @@ const LOG_BYTES_MAX: u64 = 16 << 20;
 const COPY_BYTES: usize = 1 << 16;
 
 /// Starts the log on standard error. `SLUICE_LOG` sets its level, for all (`debug`) or by crate (`info,server=debug`);
-/// `SLUICE_LOG_FORMAT=json` makes an object of each line. Where a service manager hands standard error to the journal, lines have
-/// the priority that it reads, and no time of their own.
+/// `SLUICE_LOG_FORMAT=json` makes an object of each line. Where a service manager hands standard error to the journal, it gets
+/// entries with the fields of each event.
 pub fn start(state: &StateDir, of: &str) {
     use tracing_subscriber::filter::Targets;
     use tracing_subscriber::{fmt, layer::SubscriberExt, util::SubscriberInitExt};
@@ -31,7 +32,8 @@ pub fn start(state: &StateDir, of: &str) {
     let _ = if std::env::var("SLUICE_LOG_FORMAT").is_ok_and(|format| format == "json") {
         registry.with(lines.event_format(JsonLines)).try_init()
     } else if log_journal::is_behind_stderr() {
-        registry.with(lines.event_format(JournalLines::default())).try_init()
+        let entries = JournalLines::new(JournalSocket::connect());
+        registry.with(lines.event_format(entries)).try_init()
     } else {
         registry.with(lines).try_init()
     };

@@ -22,7 +22,7 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut fields = Fields(Map::new());
+        let mut fields = Fields::default();
         event.record(&mut fields);
         let metadata = event.metadata();
         let mut line = fields.0;
@@ -33,7 +33,9 @@ where
     }
 }
 
-struct Fields(Map<String, Value>);
+/// The fields of an event, by their names.
+#[derive(Default)]
+pub struct Fields(pub Map<String, Value>);
 
 impl Fields {
     fn set(&mut self, field: &Field, value: impl Into<Value>) {

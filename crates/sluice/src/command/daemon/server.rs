@@ -1,6 +1,7 @@
 //! `sluice server`: runs a server alone. Agents of other machines connect to it.
 
 use super::keeper::{BAD_CONFIGURATION, SERVER_KEEPER};
+use super::last_start::{self, LastStart};
 use super::listen_addresses::{BoundListeners, SshListen};
 use super::state_dir::StateDir;
 use super::{
@@ -11,6 +12,7 @@ use ::server::configure::{self, Machine};
 use ::server::{ConnectionLimits, ServerOptions};
 use clap::Args;
 use cluster::ClusterConfig;
+use std::convert::Infallible;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
@@ -20,16 +22,22 @@ use std::process::ExitCode;
 #[derive(Args, Clone)]
 pub struct ServerArgs {
     /// A folder with slurm.conf, and gres.conf and cgroup.conf where wanted
-    #[arg(long)]
+    #[arg(long, value_parser = config_folder)]
     pub config: Option<PathBuf>,
+    /// Start without a configuration folder, also where the last start in the state folder had one
+    #[arg(long, conflicts_with = "config")]
+    pub no_config: bool,
+    /// Start although jobs are on nodes or in partitions that the configuration does not have
+    #[arg(long)]
+    pub force: bool,
     /// The state folder
     #[arg(long, env = "SLUICE_STATE")]
     pub state: Option<PathBuf>,
     /// Where clients connect: ADDR:PORT
-    #[arg(long)]
+    #[arg(long, value_parser = listen_addresses::address)]
     pub listen: Option<SocketAddr>,
     /// Where agents connect: ADDR:PORT
-    #[arg(long)]
+    #[arg(long, value_parser = listen_addresses::address)]
     pub agents: Option<SocketAddr>,
     /// Write a snapshot of the state after so many events
     #[arg(long, env = "SLUICE_SNAPSHOT_EVENTS", default_value_t = 100_000, hide = true)]
@@ -42,19 +50,54 @@ pub struct ServerArgs {
     pub ssh: Option<SshListen>,
 }
 
+/// The folder of the configuration; who names the slurm.conf in it means the folder.
+fn config_folder(text: &str) -> Result<PathBuf, Infallible> {
+    let path = PathBuf::from(text);
+    let is_file = path.file_name().is_some_and(|name| name == "slurm.conf") && path.is_file();
+    let folder = path.parent().filter(|_| is_file);
+    Ok(match folder {
+        Some(here) if here.as_os_str().is_empty() => PathBuf::from("."),
+        Some(folder) => folder.to_owned(),
+        None => path,
+    })
+}
+
 impl ServerArgs {
     pub fn state_path(&self) -> PathBuf {
         self.state.clone().unwrap_or_else(crate::client::default_state_dir)
     }
+
+    /// Settles which configuration folder this start has, and says so where the last start had another, or none was named.
+    /// Returns what is saved of the last start.
+    pub fn settle_config(&mut self, state: &StateDir) -> Result<Option<LastStart>, VerbError> {
+        let asked = match self.config.take() {
+            Some(dir) => Some(dir.canonicalize().map_err(VerbError::file(dir))?),
+            None => None,
+        };
+        let last = LastStart::read(state);
+        let (chosen, line) = last_start::choose(asked, self.no_config, last.as_ref());
+        if let Some(line) = line {
+            eprintln!("sluice: note: {line}");
+        }
+        self.no_config = chosen.is_none();
+        self.config = chosen;
+        Ok(last)
+    }
 }
 
-pub fn run(args: ServerArgs) -> VerbResult {
+pub fn run(mut args: ServerArgs) -> VerbResult {
     let state = StateDir::prepare(&args.state_path())?;
     core_dump::forbid()?;
     log::start(&state, "server");
     refuse_a_second(&state)?;
     state.lock()?;
-    let site = match Site::load(&args, None) {
+    let last = args.settle_config(&state);
+    let site = last.and_then(|last| {
+        let site = Site::load(&args, None)?;
+        site.check(&state, last.as_ref(), args.force)?;
+        Ok(site)
+    });
+    let site = match site {
         Ok(site) => site,
         // The code tells the service manager that another start would end the same way.
         Err(error) => {
@@ -64,6 +107,7 @@ pub fn run(args: ServerArgs) -> VerbResult {
     };
     let ssh = args.ssh.unwrap_or(SshListen::Off);
     let bound = listen_addresses::bind(&state, args.listen, args.agents, ssh)?;
+    site.save(&state)?;
     let ready = |listen| {
         announce(listen);
         service_manager::tell_ready();
@@ -111,6 +155,26 @@ impl Site {
         };
         let config = configure::load(config_dir.as_deref(), machine.as_ref())?;
         Ok(Self { config_dir, config, machine })
+    }
+
+    /// Refuses a configuration without nodes or partitions that jobs are on. The state is read for that only if the last
+    /// start had something that this one has not.
+    pub fn check(
+        &self,
+        state: &StateDir,
+        last: Option<&LastStart>,
+        force: bool,
+    ) -> Result<(), VerbError> {
+        let this = LastStart::of(self.config_dir.as_deref(), &self.config);
+        if force || last.is_some_and(|last| this.has_all_of(last)) {
+            return Ok(());
+        }
+        Ok(::server::check_configuration(&state.server_dir(), &self.config)?)
+    }
+
+    /// Saves what this start has, for the next.
+    pub fn save(&self, state: &StateDir) -> Result<(), VerbError> {
+        LastStart::of(self.config_dir.as_deref(), &self.config).save(state)
     }
 
     fn local_nodes(&self) -> Vec<String> {
@@ -167,6 +231,7 @@ pub fn start(
         state_dir: state.path.clone(),
         config_dir: site.config_dir,
         config: site.config,
+        force: args.force,
         machine: site.machine,
         admin_token,
         admin_user,
@@ -226,6 +291,20 @@ fn enter(dir: &Path) -> Result<(), VerbError> {
 mod tests {
     use super::*;
     use std::io::Read;
+
+    #[test]
+    fn who_names_slurm_conf_means_its_folder() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("slurm.conf");
+        let folder = |path: &Path| {
+            let Ok(folder) = config_folder(path.to_str().expect("text"));
+            folder
+        };
+        assert_eq!(folder(&file), file, "it is not there");
+        std::fs::write(&file, "").expect("a file");
+        assert_eq!(folder(&file), dir.path());
+        assert_eq!(folder(dir.path()), dir.path());
+    }
 
     #[test]
     fn hosts_of_fleets_get_the_program_that_lies_beside_this_one_for_them() {

@@ -24,12 +24,13 @@ pub struct UpArgs {
     detach: bool,
 }
 
-pub fn run(args: UpArgs) -> VerbResult {
+pub fn run(mut args: UpArgs) -> VerbResult {
     let state = StateDir::prepare(&args.server.state_path())?;
     if mend_agent(&state)? {
         return Ok(ExitCode::SUCCESS);
     }
     server::refuse_a_second(&state)?;
+    let last = args.server.settle_config(&state)?;
     if args.detach {
         return detached(&args, &state);
     }
@@ -37,10 +38,14 @@ pub fn run(args: UpArgs) -> VerbResult {
     log::start(&state, "server");
     state.lock()?;
     let site = load_site(&args.server)?;
+    site.check(&state, last.as_ref(), args.server.force)?;
     let ssh = args.server.ssh.unwrap_or(SshListen::Default);
     let bound = listen_addresses::bind(&state, args.server.listen, args.server.agents, ssh)?;
+    site.save(&state)?;
     let kept = SERVER_KEEPER.keep(&state)?;
-    // This is the server from here on. The first has its configuration; a later one reads it again.
+    // This is the server from here on. The first has its configuration; a later one reads it again, and takes it whatever it
+    // lacks: nobody is there to be asked.
+    args.server.force |= !kept.is_first;
     let site = if kept.is_first { site } else { reload_site(&args.server) };
     let own = StateDir::open(&state.path);
     let start = move |local: &LocalNodes| start_agent(&own, local);
@@ -82,10 +87,11 @@ fn detached(args: &UpArgs, state: &StateDir) -> VerbResult {
     let program = std::env::current_exe().map_err(VerbError::file("sluice"))?;
     let mut command = Command::new(program);
     command.arg("up").arg("--state").arg(&state.path);
-    let paths = [("--config", args.server.config.as_ref())];
-    for (flag, value) in paths {
-        command.args(value.into_iter().flat_map(|v| [flag.as_ref(), v.as_os_str()]));
-    }
+    match &args.server.config {
+        Some(folder) => command.arg("--config").arg(folder),
+        None => command.arg("--no-config"),
+    };
+    command.args(args.server.force.then_some("--force"));
     let sockets = [("--listen", args.server.listen), ("--agents", args.server.agents)];
     for (flag, value) in sockets {
         command.args(value.into_iter().flat_map(|v| [flag.to_string(), v.to_string()]));

@@ -14,11 +14,11 @@ use ::dstack::configuration::task::{Port, Task};
 use ::dstack::configuration::{Configuration, Loaded};
 use ::dstack::effective;
 use ::dstack::no_offer;
-use ::dstack::node_groups::group_of;
+use ::dstack::node_groups::{group_of, merge_records};
 use ::dstack::node_offer;
 use ::dstack::offer::Offer;
 use ::dstack::request::{
-    self, Draft, KnownInstances, RequestError, Submitter, is_same_run, update_in_place,
+    self, Draft, KnownInstances, NamedRun, RequestError, Submitter, is_same_run, update_in_place,
 };
 use ::dstack::run_summary::{self, Nodes, RunSummary};
 use ::dstack::status::RunStatus;
@@ -30,6 +30,7 @@ use model::change::{JobChange, JobFilter, JobRef};
 use model::fleet::MAIN_PROJECT;
 use model::id::JobId;
 use model::reason::Refusal;
+use model::record::{HistoryFilter, JobRecord};
 use model::run::LaunchKind;
 use model::time::Timestamp;
 use serde_json::json;
@@ -234,14 +235,14 @@ fn prepare(
     if let Some(brought) = &mut draft.submission.workspace {
         workspace::fill(brought, &task, folder_of(&args.file))?;
     }
-    draft.keep_within(&cluster.partitions);
+    draft.keep_within(cluster.partitions.iter());
     for notice in &draft.notices {
         eprintln!("{}: {notice}", args.file);
     }
     Ok((task, draft, nodes_of(cluster)))
 }
 
-/// The caller's newest run of each name that the task depends on, whether it has ended or not.
+/// The caller's newest run of each name that the task depends on, whether it has ended or not, and has left the queue or not.
 fn resolve_dependencies(
     client: &mut Client,
     task: &mut Task,
@@ -253,14 +254,38 @@ fn resolve_dependencies(
         return Ok(());
     }
     let users = vec![own_name(client)?];
+    let of_names = (names.clone(), users.clone());
     let filter = JobFilter { names, users, all_states: true, ..JobFilter::default() };
     let runs = jobs(client, filter)?;
-    let newest = |name: &str| {
+    let in_queue = |name: &str| {
         let of_name = runs.iter().filter(|job| &*job.spec.name == name);
         of_name.map(|job| first_of(job).0).max()
     };
+    let (mut names, users) = of_names;
+    names.retain(|name| in_queue(name).is_none());
+    let mut booked = Vec::new();
+    if !names.is_empty() {
+        let filter = HistoryFilter { names, users, ended: true, ..HistoryFilter::default() };
+        booked = match ask(client, Call::History(filter))? {
+            Answer::History(records) => merge_records(records),
+            other => return Err(unexpected(&other)),
+        };
+    }
+    let newest = |name: &str| match in_queue(name) {
+        Some(job) => Some(NamedRun::Job(job)),
+        None => ended_as(&booked, name).map(NamedRun::Ended),
+    };
     request::resolve_dependencies(task, newest)
         .map_err(|error| VerbError::Message(format!("{}: {error}", args.file)))
+}
+
+/// How the newest run of this name ended; one with several tasks as the first of them that was not done.
+fn ended_as(booked: &[JobRecord], name: &str) -> Option<RunStatus> {
+    let of_name = || booked.iter().filter(|record| record.name == name);
+    let newest = of_name().max_by_key(|record| (record.submit, record.job))?;
+    let of_run = of_name().filter(|record| record.run == newest.run);
+    let mut statuses = of_run.map(|record| RunSummary::of_record(record).status);
+    Some(statuses.find(|status| *status != RunStatus::Done).unwrap_or(RunStatus::Done))
 }
 
 /// The names of the nodes that `instances` names otherwise. Errors begin with `what`.

@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use wire::client::Call;
 
+/// The configuration that names the run where nothing else does, as for `apply`.
+const DEFAULT_FILE: &str = ".dstack.yml";
+
 #[derive(Args)]
 pub struct DeleteArgs {
     #[command(flatten)]
@@ -17,9 +20,9 @@ pub struct DeleteArgs {
     #[command(flatten)]
     of: OfProject,
     /// The runs' names, or jobs' numbers
-    #[arg(value_name = "RUN", required_unless_present = "file")]
+    #[arg(value_name = "RUN")]
     runs: Vec<String>,
-    /// The run that this configuration names
+    /// The run that this configuration names; without it and without a name, that of .dstack.yml
     #[arg(short, long, value_name = "FILE", conflicts_with = "runs")]
     file: Option<PathBuf>,
     /// Do not ask
@@ -32,9 +35,10 @@ pub struct DeleteArgs {
 
 pub fn run(args: DeleteArgs) -> VerbResult {
     let mut client = args.server.client()?;
-    let words = match &args.file {
-        Some(file) => vec![name_in(file)?],
-        None => args.runs,
+    let words = match (&args.file, args.runs.is_empty()) {
+        (Some(file), _) => vec![name_in(file)?],
+        (None, true) => vec![name_in(Path::new(DEFAULT_FILE))?],
+        (None, false) => args.runs,
     };
     // All are looked up before the first is deleted, so that a wrong name changes nothing.
     let found: Result<Vec<JobRecord>, VerbError> =

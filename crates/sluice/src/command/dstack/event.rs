@@ -1,6 +1,7 @@
 //! `sluice event`: what happened to runs, nodes, projects and users, the oldest first.
 
-use super::{OfProject, ask, parse_since, print, unexpected};
+use super::options::{Since, parse_since};
+use super::{OfProject, ask, print, unexpected};
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::occurrence::{self, Actor, Occurrence, Target};
@@ -23,27 +24,39 @@ pub struct EventArgs {
     server: ServerLocationArgs,
     #[command(flatten)]
     of: OfProject,
-    /// Only events of this run itself
-    #[arg(long, value_name = "NAME", conflicts_with = "within_run")]
-    target_run: Option<String>,
-    /// Only events of this run and of its jobs
-    #[arg(long, value_name = "NAME")]
-    within_run: Option<String>,
+    /// `list` is what is done without it, as for dstack's client
+    #[arg(value_name = "ACTION", value_parser = ["list"], hide = true)]
+    _action: Option<String>,
+    /// Only events of this run itself; may be given several times, as may the others
+    #[arg(long, value_name = "NAME", group = "target")]
+    target_run: Vec<String>,
     /// Only events of this fleet itself
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["target_run", "within_run", "within_fleet"])]
-    target_fleet: Option<String>,
-    /// Only events of this fleet and of its instances
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["target_run", "within_run"])]
-    within_fleet: Option<String>,
+    #[arg(long, value_name = "NAME", group = "target")]
+    target_fleet: Vec<String>,
     /// Only events of this secret
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["target_run", "within_run", "target_fleet", "within_fleet"])]
-    target_secret: Option<String>,
-    /// Only events of things of this kind: run, job, instance, fleet, secret, project, user
+    #[arg(long, value_name = "NAME", group = "target")]
+    target_secret: Vec<String>,
+    /// Only events of this volume
+    #[arg(long, value_name = "NAME", group = "target")]
+    target_volume: Vec<String>,
+    /// Only events of this gateway: there are none
+    #[arg(long, value_name = "NAME", group = "target")]
+    target_gateway: Vec<String>,
+    /// Only events of this run and of its jobs
+    #[arg(long, value_name = "NAME", group = "within")]
+    within_run: Vec<String>,
+    /// Only events of this fleet and of its instances
+    #[arg(long, value_name = "NAME", group = "within")]
+    within_fleet: Vec<String>,
+    /// Only events of this gateway and its replicas: there are none
+    #[arg(long, value_name = "NAME", group = "within")]
+    within_gateway: Vec<String>,
+    /// Only events of things of this kind: run, job, instance, fleet, volume, secret, project, user
     #[arg(long, value_name = "TYPE")]
     include_target_type: Vec<String>,
-    /// Only events of the last while, as in 10s, 5m or 1d
+    /// Only events of the last while, as in 10s, 5m or 1d, or since a time, as in 2026-11-17T15:30:00Z
     #[arg(long, value_name = "T", value_parser = parse_since)]
-    since: Option<Duration>,
+    since: Option<Since>,
     /// Go on with what happens, until interrupted
     #[arg(short, long, conflicts_with = "json")]
     watch: bool,
@@ -56,10 +69,15 @@ pub struct EventArgs {
 const WATCH_PAUSE: Duration = Duration::from_secs(2);
 
 pub fn run(args: EventArgs) -> VerbResult {
+    let of_gateways =
+        [("--target-gateway", &args.target_gateway), ("--within-gateway", &args.within_gateway)];
+    for (option, _) in of_gateways.into_iter().filter(|(_, names)| !names.is_empty()) {
+        eprintln!("sluice: note: {option}: there are no gateways here, and no events of them");
+    }
     let mut client = args.server.client()?;
     args.of.check(&mut client)?;
     let (mut all, now) = events(&mut client, &args)?;
-    all.retain(|one| args.since.is_none_or(|since| now.since(one.at) <= since));
+    all.retain(|one| args.since.is_none_or(|since| one.at >= since.time(now)));
     if args.json {
         let all: Vec<Value> = all.iter().map(to_json).collect();
         print(&format!("{}\n", json!(all)))?;
@@ -87,8 +105,7 @@ fn events(
     client: &mut Client,
     args: &EventArgs,
 ) -> Result<(Vec<Occurrence>, Timestamp), VerbError> {
-    let named = args.within_run.as_ref().or(args.target_run.as_ref());
-    let names = named.into_iter().cloned().collect();
+    let names = args.within_run.iter().chain(&args.target_run).cloned().collect();
     let filter = HistoryFilter {
         names,
         accounts: args.of.accounts(),
@@ -125,16 +142,25 @@ fn events(
 
 /// Whether it is what the options name, or a part of it.
 fn is_of(target: &Target, args: &EventArgs) -> bool {
-    let is = |kind: &str, name: &String| target.kind() == kind && target.name() == name;
+    let is = |kind: &str, name: &str| target.kind() == kind && target.name() == name;
+    let targets = [
+        ("run", &args.target_run),
+        ("fleet", &args.target_fleet),
+        ("secret", &args.target_secret),
+        ("volume", &args.target_volume),
+        ("gateway", &args.target_gateway),
+        ("gateway", &args.within_gateway),
+    ];
     let within_run = |name: &String| target.run().is_some() && belongs(target.name(), name);
     let within_fleet = |name: &String| {
         is("fleet", name) || (target.kind() == "instance" && belongs(target.name(), name))
     };
-    args.within_run.as_ref().is_none_or(within_run)
-        && args.target_run.as_ref().is_none_or(|name| is("run", name))
-        && args.target_fleet.as_ref().is_none_or(|name| is("fleet", name))
-        && args.within_fleet.as_ref().is_none_or(within_fleet)
-        && args.target_secret.as_ref().is_none_or(|name| is("secret", name))
+    let is_one = |names: &[String], is_it: &dyn Fn(&String) -> bool| {
+        names.is_empty() || names.iter().any(is_it)
+    };
+    targets.into_iter().all(|(kind, names)| is_one(names, &|name| is(kind, name)))
+        && is_one(&args.within_run, &within_run)
+        && is_one(&args.within_fleet, &within_fleet)
 }
 
 /// Whether it is of the project; the main one has all.
@@ -163,7 +189,8 @@ fn actor(one: &Occurrence) -> Option<String> {
     })
 }
 
-fn line(one: &Occurrence, zone: &TimeZone) -> String {
+/// `[TIME] [ACTOR] [TARGETS] MESSAGE`
+pub(super) fn line(one: &Occurrence, zone: &TimeZone) -> String {
     let time = format_iso(one.at, zone).replace('T', " ");
     let actor = actor(one).map(|name| format!("[{}] ", printable(&name))).unwrap_or_default();
     let target = |target: &Target| format!("{} {}", target.kind(), printable(target.name()));

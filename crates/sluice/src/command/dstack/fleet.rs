@@ -19,10 +19,11 @@ use wire::view::{ClusterView, NodeView};
 pub struct FleetArgs {
     #[command(flatten)]
     server: ServerLocationArgs,
-    /// Only this fleet; `list` is all of them, and `delete` deletes the one that is named next, as for dstack's client
+    /// Only this fleet; `list` is all of them, and `get` shows and `delete` deletes the one that is named next, as for dstack's
+    /// client
     #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// The fleet to delete
+    /// The fleet to show or to delete
     #[arg(value_name = "FLEET")]
     fleet: Option<String>,
     /// Delete only the instance of this number; may be given several times
@@ -47,18 +48,21 @@ pub struct FleetArgs {
 
 pub fn run(args: FleetArgs) -> VerbResult {
     let mut client = args.server.client()?;
-    match (args.name.as_deref(), &args.fleet) {
-        (Some("delete"), Some(fleet)) => return delete(&mut client, fleet.clone(), &args),
-        (_, None) => {}
+    let only = match (args.name.as_deref(), args.fleet.as_deref()) {
+        (Some("delete"), Some(fleet)) => return delete(&mut client, fleet.to_owned(), &args),
+        (Some("get"), Some(fleet)) => Some(fleet),
+        (name, None) => name,
         (_, Some(word)) => {
-            let text = format!("{word}: expected `list`, `delete FLEET`, or the name of one fleet");
+            let text = format!(
+                "{word}: expected `list`, `get FLEET`, `delete FLEET`, or the name of one fleet"
+            );
             return Err(VerbError::Message(text));
         }
-    }
+    };
     watch(args.watch, || {
         let cluster = cluster(&mut client)?;
         let over_ssh = fleets(&mut client)?;
-        show(&cluster, &over_ssh, &args)
+        show(&cluster, &over_ssh, only, &args)
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -104,13 +108,14 @@ fn delete(client: &mut Client, name: String, args: &FleetArgs) -> VerbResult {
 fn show(
     cluster: &ClusterView,
     over_ssh: &[FleetView],
+    only: Option<&str>,
     args: &FleetArgs,
 ) -> Result<String, VerbError> {
     let names: Vec<&str> = cluster.partitions.iter().map(|found| found.name.as_str()).collect();
-    let is_all = |word: &&String| *word == "list" && !names.contains(&"list");
-    let wanted = args.name.as_ref().filter(|word| !is_all(word));
+    let is_all = |word: &str| word == "list" && !names.contains(&"list");
+    let wanted = only.filter(|word| !is_all(word));
     let names: Vec<&str> =
-        names.into_iter().filter(|name| wanted.is_none_or(|wanted| wanted == name)).collect();
+        names.into_iter().filter(|name| wanted.is_none_or(|wanted| wanted == *name)).collect();
     if let (Some(wanted), true) = (wanted, names.is_empty()) {
         return Err(VerbError::Message(format!("fleet {wanted} does not exist")));
     }

@@ -3,16 +3,18 @@
 use super::all_logs::{self, AllLogs};
 use super::log_output::LogOutput;
 use super::log_source::{Log, file, kept};
-use super::{OfProject, ask, attach, find_ended, find_in_memory, parse_since, unexpected};
+use super::options::{Since, check_replica, parse_since};
+use super::{OfProject, ask, attach, event, find_ended, find_in_memory, print, unexpected};
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
+use ::dstack::occurrence::{self, Target};
+use ::dstack::run_summary::RunSummary;
 use clap::Args;
-use model::id::JobId;
+use model::id::{JobId, RunId};
 use model::run::LaunchKind;
 use model::time::Timestamp;
 use std::process::ExitCode;
-use std::time::Duration;
-use wire::client::{Answer, Call};
+use wire::client::{Answer, Call, HistoryFilter};
 
 #[derive(Args)]
 pub struct LogsArgs {
@@ -25,18 +27,22 @@ pub struct LogsArgs {
     /// Go on until the run has ended
     #[arg(short, long)]
     follow: bool,
-    /// Only what came in the last while, as in 10s, 5m or 1d; of runs, whose lines the server dates
+    /// Only what came in the last while, as in 10s, 5m or 1d, or since a time, as in 2026-11-17T15:30:00Z; of runs, whose lines
+    /// the server dates
     #[arg(long, value_name = "T", value_parser = parse_since, conflicts_with = "follow")]
-    since: Option<Duration>,
+    since: Option<Since>,
+    /// What became of the run on this node and why, in place of what it wrote
+    #[arg(short, long, conflicts_with_all = ["follow", "all", "json"])]
+    diagnose: bool,
     /// The logs of all tasks of an array and all nodes of a run, each line after where it is from
     #[arg(short, long, conflicts_with = "job")]
     all: bool,
     /// The node of the run, counted from 0
     #[arg(long, default_value_t = 0, value_name = "N")]
     job: usize,
-    /// A task has one replica, 0
-    #[arg(long, default_value_t = 0, value_name = "N")]
-    replica: usize,
+    /// A run has one replica, 0
+    #[arg(long, value_name = "N")]
+    replica: Option<usize>,
     /// Print a JSON object for each line
     #[arg(long)]
     json: bool,
@@ -53,12 +59,13 @@ impl LogsArgs {
 }
 
 pub fn run(args: LogsArgs) -> VerbResult {
-    if args.replica != 0 {
-        let text = format!("--replica {}: a task has one replica: expected 0", args.replica);
-        return Err(VerbError::Message(text));
-    }
+    check_replica(args.replica)?;
     let mut client = args.server.client()?;
     let since = since(&mut client, args.since)?;
+    if args.diagnose {
+        diagnose(&mut client, &args, since)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let Some(job) = find_in_memory(&mut client, &args.run, &args.of)? else {
         let record = find_ended(&mut client, &args.run, &args.of)?;
         return match record.kind {
@@ -125,14 +132,53 @@ pub fn run(args: LogsArgs) -> VerbResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// So long ago, by the server's clock.
-fn since(client: &mut Client, ago: Option<Duration>) -> Result<Option<Timestamp>, VerbError> {
-    let Some(ago) = ago else { return Ok(None) };
-    let ago_ms = i64::try_from(ago.as_millis()).unwrap_or(i64::MAX);
-    match ask(client, Call::Ping)? {
-        Answer::Pong { now, .. } => {
-            Ok(Some(Timestamp::from_millis(now.millis().saturating_sub(ago_ms))))
+/// Prints what became of the run's part on one node in all its attempts, and why it ended.
+fn diagnose(
+    client: &mut Client,
+    args: &LogsArgs,
+    since: Option<Timestamp>,
+) -> Result<(), VerbError> {
+    let (run, error) = match find_in_memory(client, &args.run, &args.of)? {
+        Some(job) => (job.run, RunSummary::of_job(&job).error),
+        None => {
+            let record = find_ended(client, &args.run, &args.of)?;
+            (Some(record.run), RunSummary::of_record(&record).error)
         }
+    };
+    let runs: Vec<RunId> = run.into_iter().collect();
+    if runs.is_empty() {
+        // A filter without runs would be one for all of them.
+        return Ok(());
+    }
+    let filter = HistoryFilter { runs, duplicates: true, ..HistoryFilter::default() };
+    let records = match ask(client, Call::History(filter))? {
+        Answer::History(records) => records,
+        other => return Err(unexpected(&other)),
+    };
+    let is_asked = |target: &Target| match target {
+        Target::Job { rank, .. } => *rank as usize == args.job,
+        _ => false,
+    };
+    let mut told = occurrence::of_records(records);
+    told.retain(|one| one.targets.iter().any(is_asked) && since.is_none_or(|at| one.at >= at));
+    told.sort_by_key(|one| (one.at, one.number));
+    let zone = jiff::tz::TimeZone::system();
+    print(&told.iter().map(|one| event::line(one, &zone)).collect::<String>())?;
+    if error.is_empty() { Ok(()) } else { print(&format!("{error}\n")) }
+}
+
+/// The time that is meant, by the server's clock.
+fn since(client: &mut Client, since: Option<Since>) -> Result<Option<Timestamp>, VerbError> {
+    let Some(since) = since else { return Ok(None) };
+    match ask(client, Call::Ping)? {
+        Answer::Pong { now, .. } => Ok(Some(since.time(now))),
         other => Err(unexpected(&other)),
     }
+}
+
+/// Prints the log of a run from its beginning until it has ended: `sluice attach RUN --logs`.
+pub fn follow(client: &mut Client, run: &str, of: &OfProject, node: usize) -> VerbResult {
+    let job = super::find_run(client, run, of)?;
+    attach::follow(client, job.id, node, &mut LogOutput::Plain)?;
+    Ok(ExitCode::SUCCESS)
 }

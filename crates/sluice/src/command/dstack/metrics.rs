@@ -1,5 +1,6 @@
 //! `sluice metrics RUN`: the load of a running run, job by job.
 
+use super::options::check_replica;
 use super::{OfProject, ask, find_run, unexpected, watch};
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
@@ -25,6 +26,9 @@ pub struct MetricsArgs {
     /// Only this job of the run, which is a node of it
     #[arg(long, value_name = "N")]
     job: Option<usize>,
+    /// A run has one replica, 0
+    #[arg(long, value_name = "N")]
+    replica: Option<usize>,
     /// Show again and again, until interrupted
     #[arg(short, long, conflicts_with = "json")]
     watch: bool,
@@ -34,6 +38,7 @@ pub struct MetricsArgs {
 }
 
 pub fn run(args: MetricsArgs) -> VerbResult {
+    check_replica(args.replica)?;
     let mut client = args.server.client()?;
     watch(args.watch, || {
         let run = find_run(&mut client, &args.run, &args.of)?;

@@ -13,8 +13,12 @@ pub mod logs;
 pub mod metrics;
 pub mod offer;
 mod offer_json;
+pub mod options;
+mod profile_options;
 pub mod project;
 pub mod ps;
+pub mod published_options;
+pub mod run;
 pub mod secret;
 pub mod stop;
 mod task_file;
@@ -24,32 +28,19 @@ mod workspace;
 use crate::client::Client;
 use crate::command::slurm::query::job_names;
 use crate::command::verb::VerbError;
+pub(super) use crate::command::verb::{ask, unexpected};
 use ::dstack::node_groups::{merge_records, merge_views};
 use ::dstack::run_summary::Nodes;
 use clap::Args;
 use model::change::{JobFilter, JobRef};
 use model::fleet::MAIN_PROJECT;
 use model::record::JobRecord;
-use model::time::parse_duration;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::Duration;
 use wire::client::{Answer, Call, HistoryFilter, JobsQuery};
 use wire::fleet::FleetView;
 use wire::job_list::JobList;
 use wire::view::{ClusterView, JobView};
-
-/// Asks; a refusal ends the command.
-pub(super) fn ask(client: &mut Client, call: Call) -> Result<Answer, VerbError> {
-    match client.call(call)? {
-        Answer::Refused(why) => Err(why.into()),
-        answer => Ok(answer),
-    }
-}
-
-pub(super) fn unexpected(answer: &Answer) -> VerbError {
-    let text: String = format!("{answer:?}").chars().take(80).collect();
-    VerbError::Message(format!("the server answered something else than was asked: {text}"))
-}
 
 /// The runs: the groups of a task are one.
 fn jobs(client: &mut Client, filter: JobFilter) -> Result<Vec<JobView>, VerbError> {
@@ -101,6 +92,10 @@ impl OfProject {
         Self { project: MAIN_PROJECT.to_owned() }
     }
 
+    pub fn is_main(&self) -> bool {
+        self.project == MAIN_PROJECT
+    }
+
     /// The accounts whose runs are the project's; empty for those of all.
     fn accounts(&self) -> Vec<String> {
         let own = Some(&self.project).filter(|project| *project != MAIN_PROJECT);
@@ -109,7 +104,7 @@ impl OfProject {
 
     /// Refuses one that is not there, or not the caller's: a list of its runs would be empty and look as if it had none.
     fn check(&self, client: &mut Client) -> Result<(), VerbError> {
-        if self.project == MAIN_PROJECT {
+        if self.is_main() {
             return Ok(());
         }
         match ask(client, Call::Projects)? {
@@ -201,12 +196,6 @@ fn find_ended(client: &mut Client, word: &str, of: &OfProject) -> Result<JobReco
 fn newest(jobs: Vec<JobView>, own: &str) -> Option<JobView> {
     let is_own = |job: &JobView| job.spec.owner.name == own;
     jobs.into_iter().max_by_key(|job| (is_own(job), !job.state.is_ended(), job.submit, job.id))
-}
-
-/// A duration of an option `--since`.
-fn parse_since(text: &str) -> Result<Duration, String> {
-    let since = parse_duration(text).map_err(|error| error.to_string())?;
-    since.ok_or_else(|| "expected a duration, as in 10s, 5m or 1d".to_owned())
 }
 
 /// Asks on standard input. The end of input is an error, not a yes.

@@ -1,14 +1,21 @@
 //! `sluice offer`: the shares of nodes that would serve a request, and which of them are free now.
 
-use super::offer_json::to_json;
+use super::offer_json::{group_json, to_json};
+use super::options::OutputArgs;
+use super::profile_options::ProfileArgs;
 use super::{OfProject, apply, cluster, nodes_of, print};
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::configuration;
 use ::dstack::no_offer;
+use ::dstack::node_offer;
+use ::dstack::offer::{Availability, Offer};
+use ::dstack::offer_groups::{self, groups, parse_fields};
 use ::dstack::table;
 use clap::Args;
 use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
+use wire::view::{ClusterView, NodeView};
 
 /// Offers shown unless `--max-offers` says otherwise.
 const OFFERS_SHOWN: usize = 50;
@@ -31,47 +38,98 @@ pub struct OfferArgs {
     /// Disk, as in 100GB..
     #[arg(long, value_name = "RANGE")]
     disk: Option<String>,
-    /// Only of this fleet
-    #[arg(long, value_name = "NAME")]
-    fleet: Vec<String>,
-    /// Only nodes that cost at most so many dollars an hour
-    #[arg(long, value_name = "PRICE")]
-    max_price: Option<f64>,
+    #[command(flatten)]
+    profile: ProfileArgs,
     /// How many offers to show
     #[arg(long, value_name = "N", default_value_t = OFFERS_SHOWN)]
     max_offers: usize,
-    /// Print JSON
+    /// One line for each kind of GPU: gpu, and beside it backend, region or count
+    #[arg(long, value_name = "FIELDS", value_delimiter = ',')]
+    group_by: Vec<String>,
+    /// Show whole nodes, and not the share of each that would serve the request
     #[arg(long)]
-    json: bool,
+    full_offers: bool,
+    /// Show only what is free now; with --full-offers, what nobody holds of each node
+    #[arg(long)]
+    unallocated: bool,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 pub fn run(args: OfferArgs) -> VerbResult {
-    let configuration = configuration(&args);
     let refused = |why: String| VerbError::Message(format!("offer: {why}"));
-    let loaded = configuration::from_json(&configuration, None)
+    let by = parse_fields(&args.group_by).map_err(|why| refused(format!("--group-by: {why}")))?;
+    let profile = args.profile.profile()?;
+    let loaded = configuration::from_json(&configuration(&args), profile.as_ref())
         .map_err(|faults| refused(faults.to_string()))?;
     let applicable = loaded.applicable().map_err(|fault| refused(fault.to_string()))?;
     let mut task = applicable.task().ok_or_else(|| refused("no task".into()))?;
+    for notice in &loaded.notices {
+        eprintln!("sluice: note: offer: {notice}");
+    }
     let mut client = args.server.client()?;
     args.of.check(&mut client)?;
     task.account = args.of.accounts().pop();
-    let mut draft = apply::translate(&task, "offer", None, "sluice offer".into())?;
     let cluster = cluster(&mut client)?;
-    draft.keep_within(&cluster.partitions);
+    apply::resolve_instances(&mut task, &cluster, "offer")?;
+    let mut draft = apply::translate(&task, "offer", None, "sluice offer".into())?;
+    draft.keep_within(cluster.partitions.iter());
+    let whole = if args.full_offers { whole_nodes(&cluster, &args) } else { BTreeMap::new() };
     let (offers, why) = apply::offers(&mut client, &draft.submission, &nodes_of(cluster))?;
+    let offers = shown(offers, &whole, &args);
     let missing = why.map(|why| no_offer::explained(&why, &task.resources));
-    if args.json {
-        let shown: Vec<Value> = offers.iter().take(args.max_offers).map(to_json).collect();
-        let said = json!({"offers": shown, "total_offers": offers.len(), "no_offers": missing});
+    let most = args.max_offers;
+    if args.output.is_json() {
+        let said = if by.is_empty() {
+            let shown: Vec<Value> = offers.iter().take(most).map(to_json).collect();
+            json!({"offers": shown, "total_offers": offers.len(), "no_offers": missing})
+        } else {
+            let groups = groups(&offers, &by);
+            let shown: Vec<Value> = groups.iter().take(most).map(group_json).collect();
+            json!({"group_by": args.group_by, "groups": shown, "no_offers": missing})
+        };
         print(&format!("{said}\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    print(&format!(" Resources  {} \n\n", task.resources))?;
+    if by.is_empty() {
+        print(&table::offers(&offers, most))?;
     } else {
-        print(&format!(" Resources  {} \n\n", task.resources))?;
-        print(&table::offers(&offers, args.max_offers))?;
-        if let Some(why) = missing {
-            print(&format!("{why}\n"))?;
-        }
+        print(&offer_groups::table(&groups(&offers, &by), &by, most))?;
+    }
+    if let Some(why) = missing {
+        print(&format!("{why}\n"))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The offers as the options want them: whole nodes once each, and only free ones.
+fn shown(offers: Vec<Offer>, whole: &BTreeMap<String, Offer>, args: &OfferArgs) -> Vec<Offer> {
+    let mut nodes = BTreeSet::new();
+    let is_free = |offer: &Offer| offer.availability == Availability::Idle;
+    let offers = offers.into_iter().filter(|offer| !args.unallocated || is_free(offer));
+    let shown = offers.filter_map(|offer| match whole.get(&offer.instance_type) {
+        None => Some(offer),
+        Some(whole) => {
+            let is_first = nodes.insert(offer.instance_type.clone());
+            is_first.then(|| Offer { availability: offer.availability, ..whole.clone() })
+        }
+    });
+    shown.collect()
+}
+
+/// All of each node, or what nobody holds of it.
+fn whole_nodes(cluster: &ClusterView, args: &OfferArgs) -> BTreeMap<String, Offer> {
+    let whole = |node: &NodeView| {
+        let NodeView { config, cpus_allocated, memory_allocated, gres_used, .. } = node;
+        let offer = if args.unallocated {
+            node_offer::unallocated(config, *cpus_allocated, *memory_allocated, gres_used)
+        } else {
+            node_offer::whole(config)
+        };
+        (config.name.clone(), offer)
+    };
+    cluster.nodes.iter().map(whole).collect()
 }
 
 /// Without a word about a resource every amount of it is offered.
@@ -85,11 +143,8 @@ fn configuration(args: &OfferArgs) -> Value {
     let said = words.into_iter().filter_map(|(key, word)| Some((key.to_owned(), json!(word?))));
     let resources: Map<String, Value> = said.collect();
     let mut task = json!({"type": "task", "commands": ["true"], "resources": resources});
-    if !args.fleet.is_empty() {
-        task["fleets"] = json!(args.fleet);
-    }
-    if let Some(price) = args.max_price {
-        task["max_price"] = json!(price);
+    for (name, value) in args.profile.properties() {
+        task[name] = value;
     }
     task
 }

@@ -16,18 +16,30 @@ pub struct ProjectArgs {
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,
+    /// Taken as dstack's client takes it: the list shows all without it
+    #[arg(short = 'v', long = "verbose")]
+    _verbose: bool,
     #[command(subcommand)]
-    action: ProjectAction,
+    action: Option<ProjectAction>,
 }
 
 #[derive(Subcommand)]
 enum ProjectAction {
     /// List the projects that you are a member of
-    List,
+    List {
+        /// Taken as dstack's client takes it: the list shows all without it
+        #[arg(short = 'v', long = "verbose")]
+        _verbose: bool,
+    },
     /// Make a project, and an account of the same name
     Create { name: String },
     /// Remove a project, and its account
-    Delete { name: String },
+    Delete {
+        name: String,
+        /// Taken as other verbs take it: nothing is asked
+        #[arg(short = 'y', long = "yes")]
+        _yes: bool,
+    },
     /// Make users members, or give members another role
     Add {
         project: String,
@@ -52,8 +64,9 @@ fn role(word: &str) -> Result<ProjectRole, String> {
 
 pub fn run(args: ProjectArgs) -> VerbResult {
     let mut client = args.server.client()?;
-    let call = match args.action {
-        ProjectAction::List => {
+    let list = ProjectAction::List { _verbose: false };
+    let call = match args.action.unwrap_or(list) {
+        ProjectAction::List { .. } => {
             let projects = match ask(&mut client, Call::Projects)? {
                 Answer::Projects(projects) => projects,
                 other => return Err(unexpected(&other)),
@@ -62,7 +75,7 @@ pub fn run(args: ProjectArgs) -> VerbResult {
             return Ok(ExitCode::SUCCESS);
         }
         ProjectAction::Create { name } => Call::CreateProject { name },
-        ProjectAction::Delete { name } => Call::RemoveProject { name },
+        ProjectAction::Delete { name, .. } => Call::RemoveProject { name },
         ProjectAction::Add { project, users, role } => {
             note_unknown_users(&client, users.iter().map(String::as_str));
             let members: Members = users.into_iter().map(|name| (name, role)).collect();

@@ -1,10 +1,11 @@
 //! `sluice ps`: lists runs and all other jobs, in dstack's format.
 
+use super::options::OutputArgs;
 use super::{OfProject, ask, cluster, nodes_of, unexpected, watch};
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::node_groups::{IncompleteRuns, merge_records, merge_views, replace_runs};
-use ::dstack::run_summary::{self, RunSummary};
+use ::dstack::run_summary::{self, Nodes, RunSummary};
 use ::dstack::table::{self, PsRow, ago};
 use clap::Args;
 use model::change::JobFilter;
@@ -33,22 +34,22 @@ pub struct PsArgs {
     #[arg(short, long)]
     verbose: bool,
     /// Show again and again, until interrupted
-    #[arg(short, long, conflicts_with = "json")]
+    #[arg(short, long)]
     watch: bool,
     /// Show only the last N runs, finished or not
     #[arg(short = 'n', long, value_name = "N")]
     last: Option<usize>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 pub fn run(args: PsArgs) -> VerbResult {
+    args.output.check_watch(args.watch)?;
     let mut client = args.server.client()?;
     args.of.check(&mut client)?;
     watch(args.watch, || {
         let listing = Listing::ask(&mut client, &args)?;
-        if args.json {
+        if args.output.is_json() {
             return Ok(format!("{}\n", listing.json(&args.of.project)));
         }
         Ok(table::ps(&listing.rows(&mut client)?, args.verbose))
@@ -57,7 +58,7 @@ pub fn run(args: PsArgs) -> VerbResult {
 }
 
 /// A job in the server's memory, or one that only the accounting database has.
-enum Entry {
+pub(super) enum Entry {
     Job(Box<JobView>),
     Record(Box<JobRecord>),
 }
@@ -74,6 +75,15 @@ impl Entry {
         match self {
             Self::Job(job) => job.id.0,
             Self::Record(record) => record.job.0,
+        }
+    }
+
+    /// Its lines in the table.
+    pub fn rows(&self, nodes: &Nodes, now: Timestamp) -> Vec<PsRow> {
+        let submitted = ago(self.submitted(), now);
+        match self {
+            Self::Job(job) => run_summary::rows(job, nodes, &submitted),
+            Self::Record(record) => vec![run_summary::record_row(record, nodes, &submitted)],
         }
     }
 
@@ -99,7 +109,7 @@ impl Listing {
             without_deleted: true,
             ..JobFilter::default()
         };
-        let detail = if args.json { Detail::Full } else { Detail::Listing };
+        let detail = if args.output.is_json() { Detail::Full } else { Detail::Listing };
         let wanted = JobsQuery { filter, detail, ..JobsQuery::default() };
         let (now, jobs) = match ask(client, Call::Jobs(wanted))? {
             Answer::Jobs { now, jobs: JobList(jobs) } => (now, merge_views(jobs)),
@@ -126,14 +136,7 @@ impl Listing {
 
     fn rows(&self, client: &mut Client) -> Result<Vec<PsRow>, VerbError> {
         let nodes = nodes_of(cluster(client)?);
-        let rows = self.entries.iter().flat_map(|entry| {
-            let submitted = ago(entry.submitted(), self.now);
-            match entry {
-                Entry::Job(job) => run_summary::rows(job, &nodes, &submitted),
-                Entry::Record(record) => vec![run_summary::record_row(record, &nodes, &submitted)],
-            }
-        });
-        Ok(rows.collect())
+        Ok(self.entries.iter().flat_map(|entry| entry.rows(&nodes, self.now)).collect())
     }
 
     /// The fields of dstack's own answer that are known here, and the job id.
@@ -191,7 +194,7 @@ fn records(client: &mut Client, filter: HistoryFilter) -> Result<Vec<JobRecord>,
     }
 }
 
-fn entry_json(entry: &Entry, project: &str) -> Value {
+pub(super) fn entry_json(entry: &Entry, project: &str) -> Value {
     let (summary, id, name, user) = match entry {
         Entry::Job(job) => (RunSummary::of_job(job), job.run, &*job.name, &job.spec.owner.name),
         Entry::Record(record) => {

@@ -2,10 +2,11 @@
 
 use super::{OfProject, ask, confirm, find_run, print, print_json, unexpected};
 use crate::client::Client;
+use crate::command::slurm::query::job_names;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use clap::Args;
 use model::change::{JobFilter, JobRef};
-use model::id::JobId;
+use model::id::{JobId, StepId};
 use model::reason::Refusal;
 use nix::libc::SIGKILL;
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ pub struct StopArgs {
     server: ServerLocationArgs,
     #[command(flatten)]
     of: OfProject,
-    /// The runs' names, or jobs' numbers
+    /// The runs' names, or jobs' numbers; 13_2 is a task of an array, 13.0 a step
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<String>,
     /// Kill it at once
@@ -37,23 +38,30 @@ pub fn run(args: StopArgs) -> VerbResult {
     let mut client = args.server.client()?;
     let word = if args.abort { "Abort" } else { "Stop" };
     // All are looked up before the first is stopped, so that a wrong name changes nothing.
-    let found: Result<Vec<JobView>, VerbError> =
-        args.runs.iter().map(|run| find_run(&mut client, run, &args.of)).collect();
+    let found: Result<Vec<(JobView, StopTarget)>, VerbError> = args
+        .runs
+        .iter()
+        .map(|word| {
+            let job = find_run(&mut client, word, &args.of)?;
+            let target = StopTarget::new(word, &job.spec.name, whole_run(&job));
+            Ok((job, target))
+        })
+        .collect();
     let mut done: Vec<Value> = Vec::new();
     let mut note = |job: &JobView, text: String, result: &str| {
         done.push(json!({ "name": &*job.spec.name, "job_id": job.id, "result": result }));
         if args.json { Ok(()) } else { print(&text) }
     };
-    for job in found? {
+    for (job, target) in found? {
         if job.state.is_ended() {
             note(&job, format!("The run {} has ended already\n", job.spec.name), "ended already")?;
             continue;
         }
-        if !args.yes && !confirm(&format!("{word} the run {}?", job.spec.name))? {
+        if !args.yes && !confirm(&format!("{word} {}?", target.shown))? {
             print("Exiting...\n")?;
             return Ok(ExitCode::FAILURE);
         }
-        end(&mut client, stop_target(&job), args.abort)?;
+        end_target(&mut client, &target, args.abort)?;
         let (text, result) =
             if args.abort { ("Aborted\n", "aborted") } else { ("Stopped\n", "stopped") };
         note(&job, text.to_owned(), result)?;
@@ -64,27 +72,59 @@ pub fn run(args: StopArgs) -> VerbResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The job, or the array job that it is a task of: a run is stopped as a whole.
-fn stop_target(job: &JobView) -> JobId {
+/// The job, or the array job that it is a task of: a run that is named as a whole is stopped as a whole.
+fn whole_run(job: &JobView) -> JobId {
     job.array.as_ref().map_or(job.id, |array| array.array)
 }
 
-/// Ends a run. One that has ended already is no error.
+/// What a word on the command line asks to end.
+#[derive(Debug, PartialEq, Eq)]
+struct StopTarget {
+    job: JobRef,
+    step: Option<StepId>,
+    /// As the question names it.
+    shown: String,
+}
+
+impl StopTarget {
+    /// Tasks (`13_2`) and a step (`13.0`) are those that were typed; a name or a number is the whole run.
+    fn new(word: &str, run: &str, whole: JobId) -> Self {
+        match job_names::parse_job(word) {
+            Some(named) if named.step.is_some() => {
+                let shown = format!("the step {word} of the run {run}");
+                Self { job: named.job, step: named.step, shown }
+            }
+            Some(named) if named.job.tasks.is_some() => {
+                let shown = format!("the task {word} of the run {run}");
+                Self { job: named.job, step: None, shown }
+            }
+            _ => Self { job: JobRef::whole(whole), step: None, shown: format!("the run {run}") },
+        }
+    }
+}
+
+/// Ends a whole run. One that has ended already is no error.
 pub fn end(client: &mut Client, job: JobId, at_once: bool) -> Result<(), VerbError> {
-    cancel(client, job, None)?;
+    let target = StopTarget { job: JobRef::whole(job), step: None, shown: String::new() };
+    end_target(client, &target, at_once)
+}
+
+fn end_target(client: &mut Client, target: &StopTarget, at_once: bool) -> Result<(), VerbError> {
+    cancel(client, target, None)?;
     if at_once {
         // The run is ending already, and the kill only skips the grace time. The run may be gone before.
-        match cancel(client, job, Some(SIGKILL)) {
-            Err(VerbError::Refused(Refusal::JobNotRunning(_))) => {}
+        match cancel(client, target, Some(SIGKILL)) {
+            Err(VerbError::Refused(Refusal::JobNotRunning(_) | Refusal::UnknownStep(_))) => {}
             other => other?,
         }
     }
     Ok(())
 }
 
-fn cancel(client: &mut Client, job: JobId, signal: Option<i32>) -> Result<(), VerbError> {
-    let filter = JobFilter { jobs: vec![JobRef::whole(job)], ..JobFilter::default() };
-    let cancel = Cancel { filter, step: None, signal, batch_only: false, full: true };
+fn cancel(client: &mut Client, target: &StopTarget, signal: Option<i32>) -> Result<(), VerbError> {
+    let filter = JobFilter { jobs: vec![target.job.clone()], ..JobFilter::default() };
+    let full = target.step.is_none();
+    let cancel = Cancel { filter, step: target.step, signal, batch_only: false, full };
     match ask(client, Call::Cancel(cancel))? {
         Answer::Cancelled(results) => {
             let refusals = results.into_iter().filter_map(|result| result.refusal);
@@ -94,5 +134,31 @@ fn cancel(client: &mut Client, job: JobId, signal: Option<i32>) -> Result<(), Ve
             }
         }
         other => Err(unexpected(&other)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::array::IndexSet;
+
+    #[test]
+    fn what_was_typed_is_stopped_and_no_more() {
+        let task = |indices: &str| {
+            JobRef::tasks(JobId(13), IndexSet::parse(indices, 1000).expect("indices"))
+        };
+        let whole = || JobRef::whole(JobId(13));
+        let table = [
+            ("train", whole(), None, "the run train"),
+            ("15", whole(), None, "the run train"),
+            ("13_2", task("2"), None, "the task 13_2 of the run train"),
+            ("13_[1-3]", task("1-3"), None, "the task 13_[1-3] of the run train"),
+            ("13.0", whole(), Some(StepId::Number(0)), "the step 13.0 of the run train"),
+            ("13_2.batch", task("2"), Some(StepId::Batch), "the step 13_2.batch of the run train"),
+        ];
+        for (word, job, step, shown) in table {
+            let expected = StopTarget { job, step, shown: shown.to_owned() };
+            assert_eq!(StopTarget::new(word, "train", JobId(13)), expected, "{word}");
+        }
     }
 }

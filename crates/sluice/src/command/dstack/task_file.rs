@@ -67,7 +67,7 @@ pub fn task_of(
 
 /// The profile of this name, or the default one: of the `profiles.yml` of this folder, or else, where that has none, of the
 /// user's home.
-fn profile(name: Option<&str>) -> Result<Option<Value>, VerbError> {
+pub fn profile(name: Option<&str>) -> Result<Option<Value>, VerbError> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let mut looked_in = Vec::new();
     let folders = [Some(PathBuf::new()), home].into_iter().flatten();

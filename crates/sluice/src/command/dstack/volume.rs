@@ -1,7 +1,7 @@
 //! `sluice volume`: the volumes of a project, with the verbs of dstack's client. Volumes of clouds are refused in one line;
 //! folders of a node are named in a run's `volumes` by their path.
 
-use super::{ask, confirm, print, print_json, unexpected};
+use super::{ask, confirm, print, print_json, unexpected, watch};
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::configuration;
@@ -26,21 +26,29 @@ pub struct VolumeArgs {
     /// The project that the volumes belong to
     #[arg(long, env = "DSTACK_PROJECT", default_value = MAIN_PROJECT, value_name = "NAME")]
     project: String,
+    #[command(flatten)]
+    list: ListArgs,
     #[command(subcommand)]
     action: Option<VolumeAction>,
+}
+
+#[derive(Args, Clone, Copy)]
+struct ListArgs {
+    /// Show more of each volume
+    #[arg(short, long)]
+    verbose: bool,
+    /// Show again and again, until interrupted
+    #[arg(short, long, conflicts_with = "json")]
+    watch: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Subcommand)]
 enum VolumeAction {
     /// List volumes
-    List {
-        /// Show more of each volume
-        #[arg(short, long)]
-        verbose: bool,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
+    List(ListArgs),
     /// Show a volume
     #[command(visible_alias = "show")]
     Get {
@@ -85,18 +93,17 @@ struct CreateArgs {
 }
 
 pub fn run(args: VolumeArgs) -> VerbResult {
-    let VolumeArgs { server, project, action } = args;
+    let VolumeArgs { server, project, list, action } = args;
     let mut client = server.client()?;
-    let list = VolumeAction::List { verbose: false, json: false };
-    match action.unwrap_or(list) {
-        VolumeAction::List { json: true, .. } => {
+    match action.unwrap_or(VolumeAction::List(list)) {
+        VolumeAction::List(own) if own.json || list.json => {
             let volumes: Vec<Value> = volumes(&mut client, &project)?.iter().map(object).collect();
             print_json(&json!({ "project": project, "volumes": volumes }))?;
         }
-        VolumeAction::List { verbose, json: false } => {
+        VolumeAction::List(own) => watch(own.watch || list.watch, || {
             let rows: Vec<_> = volumes(&mut client, &project)?.iter().map(row).collect();
-            print(&table::volumes(&rows, verbose))?;
-        }
+            Ok(table::volumes(&rows, own.verbose || list.verbose))
+        })?,
         VolumeAction::Get { name, json } => {
             let mut all = volumes(&mut client, &project)?.into_iter();
             let found = all.find(|volume| volume.name == name).ok_or_else(|| missing(&name))?;

@@ -5,7 +5,7 @@ mod last_lines;
 mod text;
 
 use super::slurm::query::job_names;
-use super::verb::{ServerLocationArgs, VerbError, VerbResult};
+use super::verb::{ServerLocationArgs, VerbError, VerbResult, ask, unexpected};
 use crate::client::Client;
 use ::slurm::output::Moment;
 use clap::Args;
@@ -124,16 +124,10 @@ fn attempts_of(client: &mut Client, job: JobId) -> Result<Vec<JobRecord>, VerbEr
 }
 
 fn history(client: &mut Client, filter: HistoryFilter) -> Result<Vec<JobRecord>, VerbError> {
-    match client.call(Call::History(filter))? {
+    match ask(client, Call::History(filter))? {
         Answer::History(records) => Ok(records),
-        Answer::Refused(why) => Err(why.into()),
         other => Err(unexpected(&other)),
     }
-}
-
-fn unexpected(answer: &Answer) -> VerbError {
-    let text: String = format!("{answer:?}").chars().take(80).collect();
-    VerbError::Message(format!("the server answered something else: {text}"))
 }
 
 /// A word that begins with a digit is a job id; the name of a run begins with a letter.

@@ -169,6 +169,10 @@ fn sentence(job: &JobView, wait: &WaitView, reason: &Reason, moment: Moment<'_>)
         }
         Reason::UserRefused(fault) => return refused_user(*fault).to_owned(),
         Reason::Deadline => "It could not end before its deadline any more.",
+        Reason::RestoredNodesAwaited => {
+            "The cluster was restored from a backup, after which it may have started: it waits until every node that was up then \
+             has connected, or is down (docs/backup.md)."
+        }
         Reason::NotPlanned | Reason::None => "No plan has looked at it yet.",
         Reason::BeginTime => {
             return match wait.begin {

@@ -1,5 +1,6 @@
 //! Each language's submit takes the other's file: `sluice apply` a batch script, `sbatch` a `.dstack.yml`.
 
+pub mod dependency;
 mod sbatch_options;
 
 use super::dstack::apply::{self, ApplyArgs};

@@ -1,7 +1,7 @@
 //! The options of an `sbatch` whose file is a configuration: each is a property that stands in place of the file's own, or is
 //! refused in one line.
 
-use super::is_configuration;
+use super::{dependency, is_configuration};
 use crate::command::slurm::submit::caller::{self, ProcessSurroundings};
 use crate::command::verb::VerbError;
 use ::dstack::configuration::load::Override;
@@ -116,8 +116,11 @@ fn overrides(given: &JobOptions) -> Result<Vec<Override>, String> {
         add(&["array"], json!(array.text));
     }
     if let Some(dependency) = &given.dependency {
-        let text = dependency.to_string();
-        add(&["depends_on"], json!(text.split(',').collect::<Vec<_>>()));
+        let (terms, others) = dependency::terms(dependency);
+        if let Some(other) = others.first() {
+            return Err(format!("--dependency={other} has no counterpart in a configuration"));
+        }
+        add(&["depends_on"], json!(terms));
     }
     match given.time {
         Some(TimeLimit::Minutes(minutes)) => add(&["max_duration"], json!(format!("{minutes}m"))),
@@ -206,6 +209,14 @@ mod tests {
             ("-n 4 it.yml", "it.yml: --ntasks has no counterpart in a configuration"),
             ("--gres=fpga:1 it.yml", "it.yml: --gres=fpga has no counterpart in a configuration"),
             ("--mem=0 it.yml", "it.yml: --mem=0 has no counterpart in a configuration"),
+            (
+                "-d singleton it.yml",
+                "it.yml: --dependency=singleton has no counterpart in a configuration",
+            ),
+            (
+                "-d afterok:1?afterok:2 it.yml",
+                "it.yml: --dependency=afterok:1?afterok:2 has no counterpart in a configuration",
+            ),
             ("it.yml 7", "it.yml: a configuration takes no arguments"),
         ];
         for (line, expected) in table {

@@ -20,6 +20,7 @@ mod seff;
 mod sinfo;
 mod sprio;
 mod squeue;
+mod sreport;
 mod srun;
 mod sshare;
 mod sstat;
@@ -47,6 +48,7 @@ pub fn run(command: Command, args: &[String]) -> ExitCode {
         Command::Sstat => sstat::run(args),
         Command::Sdiag => sdiag::run(args),
         Command::Seff => seff::run(args),
+        Command::Sreport => sreport::run(args),
         Command::Strigger => strigger::run(args),
         other => {
             eprintln!("{}: error: this command is not supported yet", other.name());

@@ -174,6 +174,7 @@ fn run_attached(
         tasks: Some(step.tasks),
         label: asked.label,
         quiet: asked.quiet,
+        verbose: 0,
         terminal: false,
         kill_on_bad_exit: Some(false),
         disable_status: false,

@@ -36,6 +36,8 @@ pub fn run_at(args: &[String], server: &ServerLocationArgs) -> ExitCode {
     };
     let Some(options) = batch.components.first() else { return failure() };
     let submitter = caller::submitter(COMMAND, args, options);
+    batch.components.iter().for_each(|options| messages::print_defined(COMMAND, options));
+    messages::print_propagated(COMMAND, options, &submitter);
     let mut draft = match request::batch(&batch, &submitter) {
         Ok(draft) => draft,
         Err(error) => return messages::refuse_option(COMMAND, &error),

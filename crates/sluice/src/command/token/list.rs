@@ -33,6 +33,7 @@ fn row(token: &TokenView, zone: &TimeZone) -> [String; 6] {
     let may = match &token.of {
         TokenOf::User { limit, .. } => limit.map_or("all", |role| role.word()).to_owned(),
         TokenOf::Nodes(_) => "join".into(),
+        TokenOf::Group { count, used, dynamic: true, .. } => format!("join {used}/{count} dynamic"),
         TokenOf::Group { count, used, .. } => format!("join {used}/{count}"),
     };
     let expires = match token.status {
@@ -76,7 +77,8 @@ mod tests {
         let nodes = ["n1", "n2"].map(String::from).to_vec();
         let join =
             TokenView { of: TokenOf::Nodes(nodes), ..token("join-1", TokenStatus::Good, None) };
-        let group = TokenOf::Group { pattern: "gpu[1-9]".into(), count: 5, used: 2 };
+        let pattern = "gpu[1-9]".into();
+        let group = TokenOf::Group { pattern, count: 5, used: 2, dynamic: false };
         let group = TokenView { of: group, ..token("join-2", TokenStatus::Good, None) };
         let tokens = vec![
             join,

@@ -4,7 +4,7 @@ mod list;
 mod secret_file;
 
 use super::daemon::admin_token;
-use super::verb::{ServerLocationArgs, VerbError, VerbResult, note_unknown_users};
+use super::verb::{ServerLocationArgs, VerbError, VerbResult, ask, note_unknown_users, unexpected};
 use clap::{Args, Subcommand, ValueEnum};
 use model::principal::Role;
 use model::time::parse_duration;
@@ -34,6 +34,9 @@ enum TokenAction {
         /// How many machines may join with it [default: as many as the pattern has names]
         #[arg(long, value_name = "N", requires = "pattern", value_parser = clap::value_parser!(u32).range(1..))]
         count: Option<u32>,
+        /// Machines that no configuration file names may become nodes with it: `sluice agent --dynamic`
+        #[arg(long, requires = "pattern")]
+        dynamic: bool,
         /// Write it to this new file, which only you can read, instead of printing it
         #[arg(long)]
         out: Option<PathBuf>,
@@ -104,11 +107,11 @@ fn life(text: &str) -> Result<TokenLife, String> {
 pub fn run(args: TokenArgs) -> VerbResult {
     let TokenArgs { server, action } = args;
     match action {
-        TokenAction::Node { name, pattern, count, out, expires } => {
+        TokenAction::Node { name, pattern, count, dynamic, out, expires } => {
             let life = expires.unwrap_or_default();
             let (call, to) = match (name, pattern) {
                 (_, Some(pattern)) => {
-                    (Call::GroupToken { pattern: pattern.clone(), count, life }, pattern)
+                    (Call::GroupToken { pattern: pattern.clone(), count, dynamic, life }, pattern)
                 }
                 (name, None) => {
                     let name = name.unwrap_or_default();
@@ -119,7 +122,9 @@ pub fn run(args: TokenArgs) -> VerbResult {
             };
             make(&server, call, out.clone())?;
             if let Some(file) = out {
-                println!("copy {0} to {to}, and there: sluice agent --join {0}", file.display());
+                let dynamic = if dynamic { " --dynamic" } else { "" };
+                let file = file.display();
+                println!("copy {file} to {to}, and there: sluice agent --join {file}{dynamic}");
             }
         }
         TokenAction::User { name, account, unix_user, role, token_name, expires, out } => {
@@ -130,17 +135,18 @@ pub fn run(args: TokenArgs) -> VerbResult {
             note_unknown_users(&server.client()?, [user.as_str()]);
         }
         TokenAction::List { all, json } => {
-            let mut tokens = match server.client()?.call(Call::Tokens)? {
+            let mut tokens = match ask(&mut server.client()?, Call::Tokens)? {
                 Answer::Tokens(tokens) => tokens,
-                other => return Err(unexpected(other)),
+                other => return Err(unexpected(&other)),
             };
             list::select(&mut tokens, all);
             print!("{}", if json { list::json(&tokens) } else { list::table(&tokens) });
         }
         TokenAction::Revoke { name, user } => {
-            match server.client()?.call(Call::RevokeToken { name: name.clone(), user })? {
+            let call = Call::RevokeToken { name: name.clone(), user };
+            match ask(&mut server.client()?, call)? {
                 Answer::Done => println!("token {name} is revoked"),
-                other => return Err(unexpected(other)),
+                other => return Err(unexpected(&other)),
             }
         }
         TokenAction::Rotate { which: Rotated::Admin } => {
@@ -155,9 +161,9 @@ pub fn run(args: TokenArgs) -> VerbResult {
 fn make(server: &ServerLocationArgs, call: Call, out: Option<PathBuf>) -> Result<(), VerbError> {
     // Made before the token is: no token is left over that nobody has.
     let file = out.map(SecretFile::make).transpose()?;
-    let (text, login) = match server.client()?.call(call)? {
+    let (text, login) = match ask(&mut server.client()?, call)? {
         Answer::Token { text, login } => (text, login),
-        other => return Err(unexpected(other)),
+        other => return Err(unexpected(&other)),
     };
     match file {
         Some(file) => file.write(&text)?,
@@ -178,13 +184,6 @@ fn make(server: &ServerLocationArgs, call: Call, out: Option<PathBuf>) -> Result
         }
     }
     Ok(())
-}
-
-fn unexpected(answer: Answer) -> VerbError {
-    match answer {
-        Answer::Refused(why) => why.into(),
-        other => VerbError::Message(format!("the server answered {other:?}")),
-    }
 }
 
 #[cfg(test)]

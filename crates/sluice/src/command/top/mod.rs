@@ -74,7 +74,9 @@ pub fn run(args: TopArgs) -> VerbResult {
     let (replies, inputs) = mpsc::channel();
     let (ask, requests) = mpsc::channel();
     let every = Duration::from_secs(args.interval);
-    let mut terminal = terminal::Screen::enter().map_err(VerbError::file("the terminal"))?;
+    let resized = replies.clone();
+    let told = move || drop(resized.send(Input::Resized));
+    let mut terminal = terminal::Screen::enter(told).map_err(VerbError::file("the terminal"))?;
     let scope = screen.scope();
     let looking = replies.clone();
     std::thread::spawn(move || {
@@ -90,6 +92,8 @@ pub fn run(args: TopArgs) -> VerbResult {
 
 enum Input {
     Terminal(Event),
+    /// The next frame has another size.
+    Resized,
     Reply(Box<Reply>),
     /// The terminal is gone.
     Closed,
@@ -120,7 +124,7 @@ fn serve(
         for input in std::iter::once(first).chain(inputs.try_iter()) {
             let effect = match input {
                 Input::Terminal(Event::Key(key)) => screen.key(key),
-                Input::Terminal(_) => Effect::None,
+                Input::Terminal(_) | Input::Resized => Effect::None,
                 Input::Reply(reply) => {
                     screen.take(*reply);
                     Effect::None

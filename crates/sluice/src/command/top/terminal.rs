@@ -23,8 +23,9 @@ pub struct Screen {
 }
 
 impl Screen {
-    pub fn enter() -> io::Result<Self> {
-        end_on_signals()?;
+    /// `resized` is called when the terminal has another size.
+    pub fn enter(resized: impl Fn() + Send + 'static) -> io::Result<Self> {
+        take_signals(resized)?;
         restore_on_panic();
         enable_raw_mode()?;
         let entered = execute!(stdout(), EnterAlternateScreen)
@@ -73,14 +74,19 @@ fn restore_on_panic() {
     }));
 }
 
-/// Ctrl-C is a key while the terminal is raw; these come from elsewhere.
-fn end_on_signals() -> io::Result<()> {
-    let signals: SigSet =
-        [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT].into_iter().collect();
+/// Ctrl-C is a key while the terminal is raw; these come from elsewhere. SIGWINCH must not reach the reader of keys, which
+/// forgets a key that comes together with it until the next one is typed.
+fn take_signals(resized: impl Fn() + Send + 'static) -> io::Result<()> {
+    let ends = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
+    let signals: SigSet = ends.into_iter().chain([Signal::SIGWINCH]).collect();
     // Blocked in every thread, so that the one that waits for them gets them.
     signals.thread_block()?;
     std::thread::spawn(move || {
-        if let Ok(signal) = signals.wait() {
+        while let Ok(signal) = signals.wait() {
+            if signal == Signal::SIGWINCH {
+                resized();
+                continue;
+            }
             restore();
             std::process::exit(SIGNAL_BASE + signal as i32);
         }

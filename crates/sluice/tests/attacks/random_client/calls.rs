@@ -256,6 +256,7 @@ table_of_calls! { d;
     };
     Call::Reconfigure { .. } => json!({"reconfigure": {"files": {"slurm.conf": d.conf}}});
     Call::History(_) => json!({"history": {"users": [d.user], "from": 0, "limit": 20, "duplicates": true}});
+    Call::UsageReport(_) => json!({"usage_report": {"filter": {"users": [d.user], "from": 0, "until": 4_000_000_000_000_i64}, "by_size": true, "cluster": true}});
     Call::Activities => json!("activities");
     Call::ActivityHistory(_) => json!({"activity_history": {"actors": [d.user], "from": 0}});
     Call::DeleteRuns { .. } => json!({"delete_runs": {"runs": ["7f8d2f6a-3c1b-4a52-9d0e-1b2c3d4e5f60"]}});

@@ -125,7 +125,7 @@ fn read_line(record: &Record, place: &ConfLocation, findings: &mut Findings) -> 
         kind: record.text("Type"),
         count,
         files,
-        cores: record.cpus("Cores"),
+        cores: record.cpus("Cores").or_else(|| record.cpus("CPUs")),
         links: links(record, count, findings),
         flags: record.choices("Flags").unwrap_or_default(),
         place: place.clone(),

@@ -112,6 +112,10 @@ choice!(SelectParameter {
     PackNodes = "CR_PACK_NODES",
     OtherConsRes = "OTHER_CONS_RES",
     OtherConsTres = "OTHER_CONS_TRES",
+    // Of later versions.
+    EnforceBindingGres = "ENFORCE_BINDING_GRES",
+    LeastLoadedSharedGres = "LL_SHARED_GRES",
+    MultipleSharingGres = "MULTIPLE_SHARING_GRES_PJ",
 });
 
 choice!(
@@ -153,8 +157,10 @@ choice!(
 
 choice!(AccountingEnforce {
     All = "all",
-    Associations = "associations",
-    Limits = "limits",
+    // Older files say it in numbers.
+    Associations = "associations" | "1",
+    Limits = "limits" | "2",
+    Nothing = "none" | "0",
     NoJobs = "nojobs",
     NoSteps = "nosteps",
     Qos = "qos",
@@ -191,6 +197,7 @@ choice!(PrologFlag {
     Alloc = "Alloc",
     Contain = "Contain",
     DeferBatch = "DeferBatch",
+    ForceRequeueOnFail = "ForceRequeueOnFail",
     NoHold = "NoHold",
     Serial = "Serial",
     X11 = "X11",
@@ -219,6 +226,8 @@ choice!(
         Docker = "docker",
         Podman = "podman",
         Enroot = "enroot",
+        Apptainer = "apptainer",
+        Singularity = "singularity",
     }
 );
 

@@ -37,11 +37,15 @@ pub const NODE: KeyTable = KeyTable {
         used("Procs", U32),
         used("RealMemory", ValueKind::Megabytes),
         used("Reason", ValueKind::Text),
+        accepted("RestrictedCoresPerGPU", U32),
         used("Sockets", U16),
         used("SocketsPerBoard", U16),
         used("State", one_of::<NodeState>()),
         used("ThreadsPerCore", U16),
         used("TmpDisk", ValueKind::Megabytes),
+        // Of Slurm 24.05 and later.
+        used("Topology", ValueKind::Text),
+        accepted("TRESWeights", ValueKind::Text),
         used("Weight", U32),
     ],
 };
@@ -65,6 +69,7 @@ pub const PARTITION: KeyTable = KeyTable {
         used("DenyAccounts", ValueKind::Words),
         used("DenyQos", ValueKind::Words),
         used("DisableRootJobs", ValueKind::YesNo),
+        accepted("ExclusiveTopo", ValueKind::YesNo),
         used("ExclusiveUser", ValueKind::YesNo),
         used("GraceTime", U32),
         used("Hidden", ValueKind::YesNo),
@@ -83,6 +88,8 @@ pub const PARTITION: KeyTable = KeyTable {
         used("OverTimeLimit", BOUNDED),
         used("PowerDownOnIdle", ValueKind::YesNo),
         used("PreemptMode", words_of::<PreemptMode>()),
+        // Both of the next, where they are not given.
+        used("Priority", BOUNDED),
         used("PriorityJobFactor", BOUNDED),
         used("PriorityTier", BOUNDED),
         used("QOS", ValueKind::Text),
@@ -95,6 +102,7 @@ pub const PARTITION: KeyTable = KeyTable {
         // Seconds, INFINITE or -1.
         used("SuspendTime", ValueKind::Text),
         used("SuspendTimeout", U32),
+        accepted("Topology", ValueKind::Text),
         used("TRESBillingWeights", ValueKind::Text),
     ],
 };
@@ -152,6 +160,8 @@ pub const GRES: KeyTable = KeyTable {
         used("AutoDetect", one_of::<AutoDetect>()),
         used("Count", U64),
         used("Cores", ValueKind::Cpus),
+        // The former name of `Cores`.
+        used("CPUs", ValueKind::Cpus),
         used("File", ValueKind::Text),
         used("Flags", words_of::<GresFlag>()),
         used("Links", ValueKind::Words),

@@ -24,7 +24,7 @@ pub const WORDS: &[(&str, WordSupport)] = &[
     ),
     // It shows nodes that are powered down in a cloud: all nodes are shown here.
     ("PrivateData", AllBut(&["cloud"])),
-    ("PrologFlags", AllBut(&["X11"])),
+    ("PrologFlags", AllBut(&["ForceRequeueOnFail", "X11"])),
     ("SchedulerParameters", Only(SCHEDULER_PARAMETERS)),
     (
         "SlurmctldParameters",
@@ -34,6 +34,10 @@ pub const WORDS: &[(&str, WordSupport)] = &[
             "power_save_interval",
             "power_save_min_interval",
         ]),
+    ),
+    (
+        "SelectTypeParameters",
+        AllBut(&["ENFORCE_BINDING_GRES", "LL_SHARED_GRES", "MULTIPLE_SHARING_GRES_PJ"]),
     ),
     ("SlurmdParameters", Only(&["config_overrides"])),
     // No node is in these states here.

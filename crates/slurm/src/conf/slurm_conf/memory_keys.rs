@@ -1,16 +1,16 @@
-//! Memory by CPU, by node or by GPU: groups of keys of which only one may be given, alike for the
-//! cluster and for a partition.
+//! Memory by CPU, by node or by GPU: groups of keys of which only one counts, alike for the cluster and for a
+//! partition.
 
 use model::amount::Bytes;
 use model::partition::DefaultMemory;
 
-use crate::conf::error::Findings;
+use crate::conf::error::{Findings, NoticeKind};
 use crate::conf::keys::record::Record;
 
 /// A key, and what its amount is for.
 pub type MemoryKey = (&'static str, fn(Bytes) -> DefaultMemory);
 
-// The order in a group is that in which a contradiction is told.
+// The first key of a group that is given counts.
 pub const DEFAULT_MEMORY: [MemoryKey; 3] = [
     ("DefMemPerCPU", DefaultMemory::PerCpu),
     ("DefMemPerNode", DefaultMemory::PerNode),
@@ -20,8 +20,7 @@ pub const DEFAULT_MEMORY: [MemoryKey; 3] = [
 pub const MAX_MEMORY: [MemoryKey; 2] =
     [("MaxMemPerCPU", DefaultMemory::PerCpu), ("MaxMemPerNode", DefaultMemory::PerNode)];
 
-/// The memory that a group's keys say. Zero and `UNLIMITED` are none, as is a contradiction, which is
-/// told at its second key.
+/// The memory that a group's keys say. Zero and `UNLIMITED` are none. Keys beside the one that counts are told.
 pub fn read(
     record: &Record,
     group: &[MemoryKey],
@@ -29,12 +28,11 @@ pub fn read(
 ) -> Option<DefaultMemory> {
     let mut given = group.iter().filter(|(key, _)| record.has(key));
     let (key, per) = given.next()?;
-    if let Some((second, _)) = given.next() {
-        let names: Vec<&str> = group.iter().map(|(key, _)| *key).collect();
-        let expected = format!("excludes {key}; expected only one of {}", names.join(", "));
-        let entry = record.entry(second)?;
-        findings.wrong(&entry.place, *second, &entry.text, expected);
-        return None;
+    for (idle, _) in given {
+        if let Some(entry) = record.entry(idle) {
+            let how = format!("excludes {key}, which counts; this one has no effect");
+            findings.notice(&entry.place, *idle, NoticeKind::Corrected { how });
+        }
     }
     let mib: u64 = record.limit(key)??;
     (mib > 0).then(|| per(Bytes::from_mib(mib)))

@@ -1,6 +1,7 @@
 //! slurm.conf: single keys, and lines that describe one thing each. A line may have both; the key that
 //! begins a description takes every pair after it.
 
+mod controller_hosts;
 pub mod globals;
 mod memory_keys;
 pub mod node_conf;
@@ -14,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use self::globals::Globals;
 use self::node_conf::{NodeConf, NodeLines};
 use self::partition_conf::{PartitionConf, PartitionLines};
-use super::error::{ConfLocation, Findings};
+use super::error::{ConfLocation, Findings, NoticeKind};
 use crate::conf::keys::choices::NodeState;
 use crate::conf::keys::global_keys::GLOBAL;
 use crate::conf::keys::record::Record;
@@ -108,6 +109,7 @@ impl Description {
 /// What the lines of slurm.conf say, each by itself.
 struct Records {
     single: Record,
+    controllers: Vec<Pair>,
     nodes: NodeLines,
     partitions: PartitionLines,
     node_sets: Vec<Record>,
@@ -118,6 +120,7 @@ impl Default for Records {
     fn default() -> Self {
         Self {
             single: Record::new(GLOBAL),
+            controllers: Vec::new(),
             nodes: NodeLines::default(),
             partitions: PartitionLines::default(),
             node_sets: Vec::new(),
@@ -131,6 +134,9 @@ impl Records {
         for (at, pair) in line.iter().enumerate() {
             if let Some(description) = Description::beginning_with(pair) {
                 return self.add_description(description, &line[at..], findings);
+            }
+            if pair.key.eq_ignore_ascii_case(controller_hosts::KEY) {
+                self.controllers.push(pair.clone());
             }
             self.single.add(pair, findings);
         }
@@ -154,8 +160,9 @@ impl Records {
     /// Checks that need all lines: what one says of another.
     fn finish(self, findings: &mut Findings) -> SlurmConf {
         let mut globals = Globals::read(&self.single, findings);
+        globals.controllers = controller_hosts::read(&self.controllers, findings);
         let mut nodes = self.nodes.nodes;
-        settle_gres_types(&mut globals.gres_types, &nodes, findings);
+        settle_gres_types(&mut globals.gres_types, &mut nodes, findings);
         let declared = DeclaredNodes::new(&nodes);
         let node_sets = declared.node_sets(&self.node_sets, findings);
         let down_nodes = declared.down_nodes(&self.down_nodes, findings);
@@ -185,24 +192,24 @@ impl Records {
     }
 }
 
-/// `GresTypes` left out is what the nodes have; given, it names all that they may have.
-fn settle_gres_types(types: &mut Vec<String>, nodes: &[NodeConf], findings: &mut Findings) {
+/// `GresTypes` left out is what the nodes have; given, it names all that they have.
+fn settle_gres_types(types: &mut Vec<String>, nodes: &mut [NodeConf], findings: &mut Findings) {
     if types.is_empty() {
         let names: BTreeSet<&String> =
             nodes.iter().flat_map(|node| &node.gres).map(|declared| &declared.gres.name).collect();
         *types = names.into_iter().cloned().collect();
         return;
     }
-    // The nodes of one line are alike: each resource is told once.
-    let mut told = BTreeSet::new();
     for node in nodes {
-        let unknown = node.gres.iter().map(|declared| &declared.gres.name);
-        for name in unknown.filter(|name| !types.contains(name)) {
-            if told.insert((&node.place, name)) {
-                let expected = format!("{name:?} is not among GresTypes={}", types.join(","));
-                let text = node.gres_text.clone().unwrap_or_default();
-                findings.wrong(&node.place, "Gres", text, expected);
+        let place = &node.place;
+        node.gres.retain(|declared| {
+            let name = &declared.gres.name;
+            let known = types.contains(name);
+            if !known {
+                let how = format!("not among GresTypes={}; nodes do not have it", types.join(","));
+                findings.notice(place, format!("Gres={name}"), NoticeKind::Corrected { how });
             }
-        }
+            known
+        });
     }
 }

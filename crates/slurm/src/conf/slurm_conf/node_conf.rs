@@ -145,6 +145,7 @@ fn common_values(record: &Record, place: &ConfLocation, findings: &mut Findings)
         price: None,
         initial_reason: reason.clone(),
         cloud: state == NodeState::Cloud,
+        topology: record.text("Topology").and_then(|text| switch_of(&text)),
         // The documented default of RealMemory is one megabyte.
         ..NodeConfig::plain("", shape.cpus, mib("RealMemory", 1))
     };
@@ -158,6 +159,12 @@ fn common_values(record: &Record, place: &ConfLocation, findings: &mut Findings)
         cpu_bind: record.text("CpuBind"),
         place: place.clone(),
     }
+}
+
+/// The switch of `Topology=SWITCH` or `Topology=NAME:SWITCH`: there is one topology here, whatever its name.
+fn switch_of(text: &str) -> Option<String> {
+    let switch = text.rsplit_once(':').map_or(text, |(_, switch)| switch);
+    (!switch.is_empty()).then(|| switch.to_owned())
 }
 
 /// The administrative state of a node at its first appearance, by the state in the file.

@@ -3,7 +3,7 @@
 
 use model::cpuset::CpuSet;
 
-use crate::conf::error::Findings;
+use crate::conf::error::{Findings, NoticeKind};
 use crate::conf::keys::record::{Entry, Record};
 
 /// A bound on the CPUs of a node. A shape with more is refused as a mistake.
@@ -32,12 +32,17 @@ impl NodeShape {
 
     /// The shape that a node's keys describe; one CPU if there is an error.
     pub fn read(record: &Record, findings: &mut Findings) -> NodeShape {
-        GivenCounts::read(record).and_then(|given| given.complete()).unwrap_or_else(
-            |(key, entry, expected)| {
+        if let (true, Some(entry)) = (record.has("CPUs"), record.entry("Procs")) {
+            let how = "the former name of CPUs, which is on the line too and counts".to_owned();
+            findings.notice(&entry.place, "Procs", NoticeKind::Corrected { how });
+        }
+        match GivenCounts::read(record) {
+            Ok(given) => given.complete(findings),
+            Err((key, entry, expected)) => {
                 findings.wrong(&entry.place, key, &entry.text, expected);
                 NodeShape::ONE_CPU
-            },
-        )
+            }
+        }
     }
 
     fn cores(self) -> u32 {
@@ -111,7 +116,7 @@ struct GivenCounts<'a> {
 impl<'a> GivenCounts<'a> {
     fn read(record: &'a Record) -> Result<GivenCounts<'a>, WrongCount<'a>> {
         let given = GivenCounts {
-            cpus: either(record, "CPUs", "Procs")?,
+            cpus: count(record, "CPUs")?.or(count(record, "Procs")?),
             boards: count(record, "Boards")?,
             sockets_per_board: either(record, "Sockets", "SocketsPerBoard")?,
             cores_per_socket: count(record, "CoresPerSocket")?,
@@ -130,13 +135,13 @@ impl<'a> GivenCounts<'a> {
     }
 
     /// Without `CPUs` it is the number of threads; without `Sockets` they follow from `CPUs`; any other
-    /// missing count is one.
-    fn complete(&self) -> Result<NodeShape, WrongCount<'a>> {
+    /// missing count is one. `CPUs` that are neither the threads nor the cores are told, and the threads count.
+    fn complete(&self, findings: &mut Findings) -> NodeShape {
         let boards = or_one(self.boards);
         let cores_per_socket = or_one(self.cores_per_socket);
         let threads_per_core = or_one(self.threads_per_core);
         let sockets = match (self.sockets_per_board, self.cpus) {
-            (None, Some(cpus)) => self.sockets_for(cpus)?,
+            (None, Some((_, _, cpus))) => self.sockets_for(cpus),
             (per_board, _) => boards * or_one(per_board),
         };
         let cores = sockets * cores_per_socket;
@@ -144,37 +149,36 @@ impl<'a> GivenCounts<'a> {
         let cpus = match self.cpus {
             None => threads,
             Some((_, _, cpus)) if cpus == threads || cpus == cores => cpus,
-            Some((key, entry, _)) => {
-                let expected = if cores == threads {
-                    format!("expected {cores}, the node's cores")
+            Some((key, entry, cpus)) => {
+                let how = if cores == threads {
+                    format!("{cpus} are not the node's {cores} cores, which count")
                 } else {
-                    format!("expected {threads}, the node's threads, or {cores}, its cores")
+                    format!(
+                        "{cpus} are neither the node's {threads} threads, which count, nor its {cores} cores"
+                    )
                 };
-                return Err((key, entry, expected));
+                findings.notice(&entry.place, key, NoticeKind::Corrected { how });
+                threads
             }
         };
         let narrow = |count: u64| u32::try_from(count).expect("bounded by CPUS_MAX");
-        Ok(NodeShape {
+        NodeShape {
             cpus: narrow(cpus),
             boards: narrow(boards),
             sockets: narrow(sockets),
             cores_per_socket: narrow(cores_per_socket),
             threads_per_core: narrow(threads_per_core),
-        })
+        }
     }
 
-    /// The number of sockets, on all boards, that have this many threads, or this many cores.
-    fn sockets_for(&self, (key, entry, cpus): Count<'a>) -> Result<u64, WrongCount<'a>> {
+    /// The number of sockets, on all boards, that have this many threads, or this many cores; or else at most as many
+    /// threads.
+    fn sockets_for(&self, cpus: u64) -> u64 {
         let boards = or_one(self.boards);
         let cores_of_all = boards * or_one(self.cores_per_socket);
         let threads_of_all = cores_of_all * or_one(self.threads_per_core);
         let per_board = [threads_of_all, cores_of_all].into_iter().find(|n| cpus % n == 0);
-        per_board.map(|n| boards * (cpus / n)).ok_or_else(|| {
-            let expected =
-                format!("expected a multiple of {cores_of_all}, the cores of one socket");
-            let each = if boards > 1 { " on each board" } else { "" };
-            (key, entry, expected + each)
-        })
+        boards * (cpus / per_board.unwrap_or(threads_of_all)).max(1)
     }
 }
 

@@ -97,6 +97,8 @@ impl PartitionConf {
         };
         FIELDS.iter().for_each(|field| field.store(record, &mut conf));
         let partition = &mut conf.partition;
+        set_priority(partition, record);
+        check_times(partition, record, findings);
         check_bounds(partition, record, findings);
         partition.default_memory = memory_keys::read(record, &DEFAULT_MEMORY, findings);
         partition.max_memory = memory_keys::read(record, &MAX_MEMORY, findings);
@@ -123,13 +125,29 @@ impl PartitionConf {
     }
 }
 
-fn check_bounds(partition: &Partition, record: &Record, findings: &mut Findings) {
+/// `Priority` is both priorities of a partition, where they are not given themselves.
+fn set_priority(partition: &mut Partition, record: &Record) {
+    let Some(both) = record.number("Priority") else { return };
+    if !record.has("PriorityTier") {
+        partition.priority_tier = both;
+    }
+    if !record.has("PriorityJobFactor") {
+        partition.priority_job_factor = both;
+    }
+}
+
+/// A `DefaultTime` above `MaxTime` is none: jobs without a limit have `MaxTime` then.
+fn check_times(partition: &mut Partition, record: &Record, findings: &mut Findings) {
     if let Some(entry) = record.entry("DefaultTime")
         && partition.default_time.is_some_and(|time| time > partition.max_time)
     {
-        let expected = format!("expected at most MaxTime, which is {}", partition.max_time);
-        findings.wrong(&entry.place, "DefaultTime", &entry.text, expected);
+        let how = format!("{} is above MaxTime={}, which counts", entry.text, partition.max_time);
+        findings.notice(&entry.place, "DefaultTime", NoticeKind::Corrected { how });
+        partition.default_time = None;
     }
+}
+
+fn check_bounds(partition: &Partition, record: &Record, findings: &mut Findings) {
     if let Some(entry) = record.entry("MinNodes")
         && let Some(max) = partition.max_nodes.filter(|max| partition.min_nodes > *max)
     {

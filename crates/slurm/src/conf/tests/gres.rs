@@ -112,11 +112,29 @@ fn flags_and_autodetect_choose_the_device_variables() {
 #[test]
 fn a_disagreement_of_the_files_names_both_places() {
     let slurm = "NodeName=n[1-2] CPUs=4 Gres=gpu:h100:8";
-    let gres = "# devices\nName=gpu Type=h100 File=/dev/nvidia[0-3]";
+    let gres = "# devices\nNodeName=n[1-2] Name=gpu Type=h100 File=/dev/nvidia[0-3]";
     let said = refused(&[("slurm.conf", slurm), ("gres.conf", gres)]);
     assert_eq!(
         said,
         "/c/gres.conf:2: Name: \"gpu:h100:4\": makes 4 on \"n1\", but 8 by Gres=gpu:h100:8 at /c/slurm.conf:1"
+    );
+}
+
+/// Such a file is that of whichever machine reads it: the nodes that it does not fit have a file of their own.
+#[test]
+fn a_line_without_nodes_is_not_held_to_nodes_that_have_something_else() {
+    let slurm = "NodeName=n1 CPUs=4 Gres=gpu:2\nNodeName=n2 CPUs=4 Gres=gpu:h100:8\nNodeName=n3";
+    let conf =
+        accepted(&[("slurm.conf", slurm), ("gres.conf", "Name=gpu File=/dev/nvidia[0-1]\n")]);
+    let nodes = &conf.slurm.nodes;
+    assert_eq!(units(&nodes[0].config.gres), [unit("gpu", "", 2, 2, 0)]);
+    assert_eq!(units(&nodes[1].config.gres), [unit("gpu", "h100", 8, 0, 0)]);
+    assert!(nodes[2].config.gres.is_empty());
+    let [notice] = &conf.notices[..] else { panic!("{:?}", conf.notices) };
+    assert_eq!(
+        notice.to_string(),
+        "/c/gres.conf:1: gpu: makes 2 on \"n2\", but 8 by Gres=gpu:h100:8 at /c/slurm.conf:2; \
+         without NodeName it is not for that node"
     );
 }
 
@@ -130,8 +148,8 @@ fn bad_lines_are_refused_in_one_line() {
         ("Name=gpu File=/dev/a MultipleFiles=/dev/b", "either File or MultipleFiles"),
         ("Name=gpu Count=4 Links=-1,4", "one device only"),
         ("Name=gpu File=/dev/a Links=x", "numbers of connections"),
-        ("Name=gpu Count=4 Cores=0-99", "\"n1\" does not have; it has 4"),
-        ("Name=gpu Type=a100 Count=4", "type a100 is not that of \"n1\""),
+        ("NodeName=n1 Name=gpu Count=4 Cores=0-99", "\"n1\" does not have; it has 4"),
+        ("NodeName=n1 Name=gpu Type=a100 Count=4", "type a100 is not that of \"n1\""),
         ("File=/dev/nvidia0", "expected Name= on the line"),
         ("Name=gpu Fiel=/dev/nvidia0", "nearest is File"),
         ("Name=gpu Count=4 Flags=shiny", "\"shiny\" is none of"),

@@ -9,6 +9,7 @@ mod partitions;
 mod power;
 mod preemption;
 mod shapes;
+mod tolerated;
 mod topology;
 mod used_keys;
 

@@ -35,26 +35,37 @@ fn missing_counts_follow_from_the_given_ones() {
 }
 
 #[test]
+fn cpus_that_the_shape_does_not_have_are_told_and_do_not_count() {
+    let table: [(&str, Shape, &str); 6] = [
+        ("CPUs=2 Procs=3", (2, 1, 2, 1, 1), "Procs: the former name of CPUs"),
+        ("CPUs=12 Sockets=2 CoresPerSocket=8", (16, 1, 2, 8, 1), "CPUs: 12 are not"),
+        (
+            "Procs=12 Sockets=2 CoresPerSocket=8 ThreadsPerCore=2",
+            (32, 1, 2, 8, 2),
+            "Procs: 12 are neither the node's 32 threads, which count, nor its 16 cores",
+        ),
+        ("CPUs=12 CoresPerSocket=8", (8, 1, 1, 8, 1), "CPUs: 12 are not the node's 8 cores"),
+        ("CPUs=4 CoresPerSocket=8", (8, 1, 1, 8, 1), "CPUs: 4 are not the node's 8 cores"),
+        ("CPUs=24 Boards=2 CoresPerSocket=8", (16, 2, 2, 8, 1), "CPUs: 24 are not the node's 16"),
+    ];
+    for (keys, shape, told) in table {
+        let conf = accepted(&[("slurm.conf", &format!("NodeName=n[1-9] {keys}"))]);
+        let c = &conf.slurm.nodes[8].config;
+        let found = (c.cpus, c.boards, c.sockets, c.cores_per_socket, c.threads_per_core);
+        assert_eq!(found, shape, "{keys}");
+        let [notice] = &conf.notices[..] else { panic!("{keys}: {:?}", conf.notices) };
+        let text = notice.to_string();
+        assert!(text.starts_with(&format!("/c/slurm.conf:1: {told}")), "{keys}: {text}");
+    }
+}
+
+#[test]
 fn contradicting_counts_are_refused() {
     let table = [
         ("CPUs=0", "CPUs: \"0\": expected from 1 to 65536"),
         ("CPUs=UNLIMITED", "CPUs: \"UNLIMITED\": expected from 1 to 65536"),
         ("ThreadsPerCore=0", "ThreadsPerCore: \"0\": expected from 1 to 65536"),
         ("Sockets=2 SocketsPerBoard=2", "SocketsPerBoard: \"2\": excludes Sockets"),
-        ("CPUs=2 Procs=3", "Procs: \"3\": excludes CPUs"),
-        ("CPUs=12 Sockets=2 CoresPerSocket=8", "CPUs: \"12\": expected 16, the node's cores"),
-        (
-            "Procs=12 Sockets=2 CoresPerSocket=8 ThreadsPerCore=2",
-            "Procs: \"12\": expected 32, the node's threads, or 16, its cores",
-        ),
-        (
-            "CPUs=12 CoresPerSocket=8",
-            "CPUs: \"12\": expected a multiple of 8, the cores of one socket",
-        ),
-        (
-            "CPUs=24 Boards=2 CoresPerSocket=8",
-            "CPUs: \"24\": expected a multiple of 16, the cores of one socket on each board",
-        ),
         (
             "Boards=65535 Sockets=65535 CoresPerSocket=65535 ThreadsPerCore=65535",
             "Sockets: \"65535\": expected at most 65536 CPUs in all",

@@ -11,6 +11,7 @@ use crate::conf::{Conf, NoticeKind};
 
 const DEVICES: Samples = &[
     "AutoDetect=nvml",
+    "CPUs=0",
     "Cores=0",
     "Count=7",
     "File=/dev/a",

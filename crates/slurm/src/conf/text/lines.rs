@@ -1,8 +1,8 @@
 //! The text of a configuration file, and of the files it includes, as lines of `Key=Value` pairs.
 //!
 //! A `#` begins a comment that goes to the end of its line, also within quotes; `\#` is the character.
-//! A `\` at the end of a line joins the next one to it. Blanks separate pairs; a value with blanks is in
-//! double quotes.
+//! A `\` at the end of a line joins the next one to it. Blanks separate pairs, and may stand around a `=`; a value with
+//! blanks is in double quotes.
 
 use std::mem;
 use std::path::{Path, PathBuf};
@@ -181,8 +181,7 @@ impl LogicalLine {
             let place = self.place_at(self.text.len() - rest.len());
             match split_pair(rest) {
                 Ok((key, value, after)) => {
-                    let (key, value) = (key.to_owned(), value.to_owned());
-                    line.push(Pair { key, value, place });
+                    line.push(Pair { key: key.to_owned(), value, place });
                     rest = after.trim_start();
                 }
                 Err((text, expected)) => {
@@ -202,28 +201,53 @@ fn before_comment(line: &str) -> (&str, bool) {
 }
 
 /// Key, value and the rest of the line; or the text that is not a pair, and what is expected instead.
-fn split_pair(text: &str) -> Result<(&str, &str, &str), (&str, &'static str)> {
-    let word_end = |text: &str| text.find(char::is_whitespace).unwrap_or(text.len());
-    let word = &text[..word_end(text)];
-    let Some((key, start)) = word.split_once('=').filter(|(key, _)| !key.is_empty()) else {
-        return Err((word, "Key=Value expected"));
+fn split_pair(text: &str) -> Result<(&str, String, &str), (&str, &'static str)> {
+    let key_end = text.find(|c: char| c == '=' || c.is_whitespace()).unwrap_or(text.len());
+    let (key, rest) = text.split_at(key_end);
+    let Some(value) = rest.trim_start().strip_prefix('=').filter(|_| !key.is_empty()) else {
+        return Err((&text[..word_end(text)], "Key=Value expected"));
     };
-    if start.is_empty() {
-        return Err((word, "a value expected after ="));
+    let value = value.trim_start();
+    if value.is_empty() {
+        return Err((text.trim_end(), "a value expected after ="));
     }
-    let value = &text[key.len() + 1..];
-    let Some(quoted) = value.strip_prefix('"') else {
-        return Ok((key, start, &text[word.len()..]));
-    };
-    let Some((inner, after)) = quoted.split_once('"') else {
-        let expected = "a closing quote expected on the same line (a # in a value is \\#)";
-        return Err((text.trim_end(), expected));
-    };
-    if !after.is_empty() && !after.starts_with(char::is_whitespace) {
-        let end = text.len() - after.len() + word_end(after);
-        return Err((&text[..end], "a blank expected after the closing quote"));
+    let (value, after) = split_value(value).map_err(|(rest, expected)| {
+        let end = text.len() - rest.len() + word_end(rest);
+        (text[..end].trim_end(), expected)
+    })?;
+    Ok((key, value, after))
+}
+
+/// A value and the text after it: a word, a text in quotes, or a list of such with commas between, as in `"a","b"`. The
+/// error has the text from where it is wrong.
+fn split_value(text: &str) -> Result<(String, &str), (&str, &'static str)> {
+    let mut value = String::new();
+    let mut rest = text;
+    loop {
+        let Some(quoted) = rest.strip_prefix('"') else {
+            let (word, after) = rest.split_at(word_end(rest));
+            value.push_str(word);
+            return Ok((value, after));
+        };
+        let Some((inner, after)) = quoted.split_once('"') else {
+            let expected = "a closing quote expected on the same line (a # in a value is \\#)";
+            return Err(("", expected));
+        };
+        value.push_str(inner);
+        if after.is_empty() || after.starts_with(char::is_whitespace) {
+            return Ok((value, after));
+        }
+        let Some(next) = after.strip_prefix(',') else {
+            return Err((after, "a blank expected after the closing quote"));
+        };
+        value.push(',');
+        rest = next;
     }
-    Ok((key, inner, after))
+}
+
+/// The length of the first word.
+fn word_end(text: &str) -> usize {
+    text.find(char::is_whitespace).unwrap_or(text.len())
 }
 
 #[cfg(test)]
@@ -243,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_line_is_read_as_pairs_with_their_places() {
-        let table: [(&str, &[&str]); 13] = [
+        let table: [(&str, &[&str]); 17] = [
             ("A=1\r\nB=2", &["1:A=1", "2:B=2"]),
             ("\n \t\n  A=1 \t b=x=y  \n", &["3:A=1 3:b=x=y"]),
             ("A=1 # B=2\n#C=3\nD=4#E", &["1:A=1", "3:D=4"]),
@@ -257,6 +281,10 @@ mod tests {
             ("A=\"two words\" B=\"\"", &["1:A=two words 1:B="]),
             ("A=\"two \\\nlines\" B=2", &["1:A=two lines 2:B=2"]),
             ("IncludeX=1", &["1:IncludeX=1"]),
+            ("A = 1 B= 2 \t C =3", &["1:A=1 1:B=2 1:C=3"]),
+            ("A = \"two words\" B=2", &["1:A=two words 1:B=2"]),
+            ("A=\"x\",\"y z\" B=2", &["1:A=x,y z 1:B=2"]),
+            ("A=\"x\",y B=2", &["1:A=x,y 1:B=2"]),
         ];
         for (text, expected) in table {
             assert_eq!(
@@ -271,7 +299,8 @@ mod tests {
     fn a_bad_pair_is_an_error_and_the_next_line_is_still_read() {
         let table = [
             ("A", "\"A\": Key=Value expected"),
-            ("A = 1", "\"A\": Key=Value expected"),
+            ("A B=1", "\"A\": Key=Value expected"),
+            ("A = ", "\"A =\": a value expected after ="),
             ("=1", "\"=1\": Key=Value expected"),
             ("A=", "\"A=\": a value expected after ="),
             ("A=\"x", "\"A=\\\"x\": a closing quote expected"),

@@ -92,7 +92,9 @@ fn contradiction(options: &JobOptions) -> Option<String> {
     if spread(per_task) {
         return Some("Failed to validate job spec, --gpus not multiple of --gpus-per-task".into());
     }
-    if per_task > 0 && total == 0 && options.ntasks.is_none() {
+    // The tasks of a node count too: there are as many on each.
+    let counts_tasks = options.ntasks.is_some() || options.ntasks_per_node.is_some();
+    if per_task > 0 && total == 0 && !counts_tasks {
         let words = "Failed to validate job spec. --gpus-per-task used without either --gpus or \
                      -n/--ntasks is not allowed.";
         return Some(words.into());

@@ -2,6 +2,7 @@
 
 use super::{JobOptions, SwitchesOption};
 use crate::option::command::Command;
+use crate::option::defined_options;
 use crate::option::error::OptionError;
 use crate::option::key::OptionKey as K;
 use crate::option::setting::{Setting, Source};
@@ -33,7 +34,11 @@ impl JobOptions {
         for setting in settings {
             setter.set(setting).map_err(|error| error.at(setting.source))?;
         }
-        setter.finish()
+        let mut options = setter.finish()?;
+        if options.verbose > 0 {
+            options.defined = defined_options::lines(command, settings, options.verbose);
+        }
+        Ok(options)
     }
 }
 
@@ -88,7 +93,12 @@ impl Setter<'_> {
             K::Account => options.account = given(),
             K::Comment => options.comment = given(),
             K::JobName => options.job_name = given(),
-            K::MailType => options.mail_types = value::mail_types(text)?,
+            // Each adds to those before it.
+            K::MailType => {
+                options.mail_types.extend(value::mail_types(text)?);
+                options.mail_types.sort();
+                options.mail_types.dedup();
+            }
             K::MailUser => options.mail_user = given(),
             K::Partition => options.partitions = value::list(text),
             K::Qos => options.qos = given(),
@@ -288,15 +298,7 @@ impl Setter<'_> {
                 options.volumes.extend(VolumeUse::parse_list(text).map_err(wrong)?);
             }
             K::ExportFile => options.export_file = given(),
-            K::GetUserEnv => {
-                let digits = text.trim_end_matches(['s', 'S', 'l', 'L']);
-                if text.len() - digits.len() > 1
-                    || digits.parse::<u32>().is_err() && !text.is_empty()
-                {
-                    return Err(OptionError::Specification("get-user-env"));
-                }
-                options.get_user_env = true;
-            }
+            K::GetUserEnv => options.get_user_env = Some(value::get_user_env(text)?),
             K::GpuBind => options.gpu_bind = Some(word_lists::gpu_bind(text)?),
             K::Hint => options.hint = Some(word_lists::hint(text)?),
             K::Input => options.input = given(),

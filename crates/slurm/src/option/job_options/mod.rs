@@ -15,6 +15,7 @@ use model::dependency::Dependency;
 use model::gres::GresCount;
 use model::mail::MailType;
 use model::range::Range;
+use model::run::LoginEnvironment;
 use model::secret::SecretVariable;
 use model::time::{TimeLimit, Timestamp};
 use model::volume::VolumeUse;
@@ -113,7 +114,7 @@ pub struct JobOptions {
     pub error: Option<String>,
     pub export: Option<Export>,
     pub export_file: Option<String>,
-    pub get_user_env: bool,
+    pub get_user_env: Option<LoginEnvironment>,
     pub gpu_bind: Option<String>,
     pub hint: Option<String>,
     pub input: Option<String>,
@@ -145,6 +146,9 @@ pub struct JobOptions {
 
     /// Options that were given, by the script or on the command line, and have no meaning here.
     pub without_meaning: BTreeSet<OptionKey>,
+
+    /// The lines with which `-v` shows the options; empty without it.
+    pub defined: Vec<String>,
 }
 
 impl JobOptions {

@@ -74,6 +74,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
     row(INFO, "Node", Some('N'), FLAG, K::NodeCentric, "one line per node"),
     row(QUEUE_INFO_PRIO, "noheader", Some('h'), FLAG, K::Noheader, "no header line"),
     row(SHARE_STAT, "noheader", Some('n'), FLAG, K::Noheader, "no header line"),
+    row(SHARE, "", Some('h'), FLAG, K::Noheader, ""),
     row(PRIO, "norm", Some('n'), FLAG, K::Norm, "factors between 0 and 1"),
     row(SHARE_STAT, "parsable", Some('p'), FLAG, K::Parsable, "fields separated and ended by |"),
     row(SHARE_STAT, "parsable2", Some('P'), FLAG, K::Parsable2, "fields separated by |"),
@@ -91,7 +92,8 @@ pub(super) const ROWS: &[OptionSpec] = &[
     // About the command itself.
     row(QUEUE_INFO_PRIO.and(SHARE_STAT), "verbose", Some('v'), FLAG, K::Verbose, "say more; may be repeated"),
     row(QUEUE_INFO_PRIO, "help", None, FLAG, K::Help, "print this and end"),
-    row(SHARE_STAT.and(DIAG).and(EFF), "help", Some('h'), FLAG, K::Help, "print this and end"),
+    row(SHARE, "help", None, FLAG, K::Help, "print this and end"),
+    row(STAT.and(DIAG).and(EFF), "help", Some('h'), FLAG, K::Help, "print this and end"),
     row(QUEUE_INFO_PRIO.and(SHARE_STAT).and(DIAG).and(EFF), "usage", None, FLAG, K::Usage, "print a summary of the usage and end"),
     row(QUEUE_INFO_PRIO.and(SHARE_STAT).and(DIAG).and(EFF), "version", Some('V'), FLAG, K::Version, "print the version and end"),
 ];

@@ -48,7 +48,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
     row(EACH, "context", None, Required("context"), K::Context, ""),
     row(EACH, "deadline", None, Required("time"), K::Deadline, "give the job up if it cannot end before this time"),
     row(EACH, "dependency", Some('d'), Required("type:job"), K::Dependency, "wait for other jobs, such as afterok:12"),
-    row(BATCH_ALLOC, "get-user-env", None, Optional("timeout"), K::GetUserEnv, "start from the user's login environment"),
+    row(BATCH_ALLOC, "get-user-env", None, Optional("timeout"), K::GetUserEnv, "add the environment that the user's login has on the node"),
     row(EACH, "gid", None, Required("group"), K::Gid, "run as this group (root only)"),
     row(EACH, "hold", Some('H'), FLAG, K::Hold, "submit in held state"),
     row(BATCH, "ignore-pbs", None, FLAG, K::IgnorePbs, "say nothing about #PBS and #BSUB lines"),

@@ -45,6 +45,8 @@ const REPORT: Commands = Commands::only(Command::Sreport);
 const TRIGGER: Commands = Commands::only(Command::Strigger);
 const CANCEL: Commands = Commands::only(Command::Scancel);
 const CONTROL: Commands = Commands::only(Command::Scontrol);
+const ACCT: Commands = Commands::only(Command::Sacct);
+const QUEUE_INFO: Commands = Commands::only(Command::Squeue).and(Commands::only(Command::Sinfo));
 const LISTS: Commands = Commands::only(Command::Squeue)
     .and(Commands::only(Command::Sinfo))
     .and(Commands::only(Command::Sprio))
@@ -54,6 +56,7 @@ const LISTS: Commands = Commands::only(Command::Squeue)
     .and(Commands::only(Command::Sattach))
     .and(Commands::only(Command::Sacctmgr))
     .and(CONTROL)
+    .and(REPORT)
     .and(TRIGGER);
 
 const THIS_CLUSTER: &str = "there is one cluster, this one";
@@ -77,7 +80,7 @@ const ROWS: &[(Commands, K, Verdict)] = &[
     (SUBMIT, K::CoreSpec, NoMeaning("AllowSpecResourcesUsage is off")),
     (SUBMIT, K::ThreadSpec, NoMeaning("AllowSpecResourcesUsage is off")),
     (SUBMIT, K::DelayBoot, NoMeaning("nodes are not rebooted for features")),
-    (SUBMIT, K::GetUserEnv, NoMeaning("a job has its submitter's environment; `bash -l` in the script has the login's")),
+    (ALLOC, K::GetUserEnv, NoMeaning("the command of salloc runs where it is called, in the environment that is there")),
     (SUBMIT, K::GpuFreq, NoMeaning("GPUs keep the frequencies of their driver")),
     (SUBMIT, K::McsLabel, NoMeaning("there are no MCS labels")),
     (SUBMIT, K::Network, NoMeaning("jobs have the networks of their nodes; there is no switch plugin")),
@@ -87,7 +90,6 @@ const ROWS: &[(Commands, K, Verdict)] = &[
     (SUBMIT, K::Power, NoMeaning("power is managed for nodes and not for jobs")),
     (SUBMIT, K::Profile, NoMeaning("profiles are not recorded; sstat and sacct have what was used")),
     (SUBMIT, K::Reboot, Refused("nodes are rebooted by `scontrol reboot`")),
-    (SUBMIT, K::Verbose, NoMeaning("nothing more is said")),
     (BATCH.and(ALLOC), K::WaitAllNodes, AlwaysSo("a job begins when all its nodes are ready")),
     (RUN.and(ALLOC), K::X11, Refused("X11 is not forwarded; `ssh -X` into the job is not either")),
     (ALLOC, K::Container, OF_STEPS),
@@ -123,6 +125,8 @@ const ROWS: &[(Commands, K, Verdict)] = &[
     (RUN, K::Threads, NoMeaning("the server launches steps, on all nodes at once")),
     (RUN, K::Whole, AlwaysSo("a step has the whole of its job's nodes unless --exact says otherwise")),
     // Lists.
+    (REPORT, K::Immediate, NoMeaning("a report changes nothing")),
+    (REPORT, K::Quiet, AlwaysSo("nothing is said that --quiet would leave out")),
     (LISTS.and(CANCEL), K::Clusters, ONE_CLUSTER),
     (LISTS.and(CANCEL), K::Federation, AlwaysSo(THIS_CLUSTER)),
     (LISTS.and(CANCEL), K::Local, AlwaysSo(THIS_CLUSTER)),
@@ -135,7 +139,14 @@ const ROWS: &[(Commands, K, Verdict)] = &[
     (CONTROL, K::All, AlwaysSo(NOT_HIDDEN)),
     (Commands::only(Command::Sdiag), K::All, AlwaysSo("all is shown")),
     (Commands::only(Command::Squeue), K::ArrayUnique, AlwaysSo("the waiting tasks of an array are one line")),
-    (Commands::only(Command::Sacct), K::UseLocalUid, AlwaysSo("users are known by their names")),
+    (ACCT, K::Associations, Refused("-A, -u and -r name accounts, users and partitions")),
+    (ACCT, K::Completion, Refused("there is no completion log: the books have all jobs")),
+    (ACCT, K::File, Refused("there is no completion log: the books have all jobs")),
+    (ACCT, K::Flags, Refused("how a job was scheduled is not recorded")),
+    (ACCT, K::Json, Refused("-P prints fields that programs can read")),
+    (ACCT, K::Yaml, Refused("-P prints fields that programs can read")),
+    (QUEUE_INFO, K::Yaml, Refused("--json prints the same")),
+    (ACCT, K::UseLocalUid, AlwaysSo("users are known by their names")),
     (Commands::only(Command::Sattach), K::DebuggerTest, NoMeaning("debuggers are not waited for")),
     (CANCEL, K::Wckey, Refused("name the jobs, or filter otherwise")),
     (CANCEL, K::Ctld, AlwaysSo("signals always go through the server")),
@@ -164,7 +175,7 @@ const ROWS: &[(Commands, K, Verdict)] = &[
 /// What becomes of this option of this command.
 pub fn verdict(command: Command, key: K) -> Verdict {
     let is_about_itself = matches!(key, K::Help | K::Usage | K::Version);
-    if (BCAST.contains(command) || REPORT.contains(command)) && !is_about_itself {
+    if BCAST.contains(command) && !is_about_itself {
         return NO_COMMAND;
     }
     let row = ROWS.iter().find(|(commands, of, _)| *of == key && commands.contains(command));

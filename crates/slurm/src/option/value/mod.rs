@@ -17,6 +17,7 @@ use model::dependency::Dependency;
 use model::gres::{self, GresCount};
 use model::hostlist;
 use model::mail::MailType;
+use model::run::LoginEnvironment;
 use model::time::{self, TimeLimit};
 
 use crate::option::error::OptionError;
@@ -30,6 +31,9 @@ use crate::words::refusal;
 /// The seconds of a `--signal` without a time.
 const SIGNAL_SECS_DEFAULT: u32 = 60;
 const SIGNAL_SECS_MAX: u32 = 65_535;
+/// The seconds of a `--get-user-env` without a number, and the most that are waited.
+const USER_ENV_SECS_DEFAULT: u32 = 8;
+const USER_ENV_SECS_MAX: u32 = 3600;
 const NICE_MAX: i64 = 2_147_483_645;
 const NICE_DEFAULT: i32 = 100;
 /// The largest array index that the grammar takes; the server has a smaller limit (`MaxArraySize`).
@@ -227,6 +231,24 @@ pub fn gres_flag(text: &str) -> Result<GresFlag> {
         "disable-binding" => Ok(GresFlag::DisableBinding),
         _ => Err(OptionError::Specification("gres-flags")),
     }
+}
+
+/// `--get-user-env[=timeout][mode]`: seconds, and `L` for the environment of a login or `S` for that of another shell.
+pub fn get_user_env(text: &str) -> Result<LoginEnvironment> {
+    let refused = || OptionError::Specification("get-user-env");
+    let (digits, login) = match text.char_indices().next_back() {
+        Some((at, 'l' | 'L')) => (&text[..at], true),
+        Some((at, 's' | 'S')) => (&text[..at], false),
+        _ => (text, true),
+    };
+    let timeout_s = match digits {
+        "" => USER_ENV_SECS_DEFAULT,
+        digits => {
+            let seconds = digits.parse::<u32>().ok();
+            seconds.filter(|seconds| *seconds <= USER_ENV_SECS_MAX).ok_or_else(refused)?
+        }
+    };
+    Ok(LoginEnvironment { timeout_s, login })
 }
 
 /// `yes` or `no`.

@@ -56,6 +56,18 @@ fn signal_options_have_flags_a_signal_and_a_time() {
 }
 
 #[test]
+fn login_environment_has_seconds_and_a_mode() {
+    let cases =
+        [("", 8, true), ("10", 10, true), ("10L", 10, true), ("S", 8, false), ("l", 8, true)];
+    for (text, timeout_s, login) in cases {
+        assert_eq!(get_user_env(text), Ok(LoginEnvironment { timeout_s, login }), "{text}");
+    }
+    for text in ["x", "10x", "SL", "L10", "-1", "3601", "1 L", "é"] {
+        assert!(get_user_env(text).is_err(), "{text}");
+    }
+}
+
+#[test]
 fn export_is_all_none_nil_or_a_list() {
     let variable = |name: &str, value: Option<&str>| ExportVariable {
         name: name.to_owned(),

@@ -279,8 +279,9 @@ fn allocated(row: &Row<'_>) -> Tres {
     tres
 }
 
+/// The memory of the whole job; of a job that asked for whole nodes there is none on record.
 fn req_mem(row: &Row<'_>, job: &JobRecord) -> String {
-    let mib = job.req_mem.mib();
+    let mib = job.req_tres.get(&TresKind::Mem).unwrap_or_else(|| job.req_mem.mib());
     match row.units {
         Units::In(unit) => amount::format_in(mib, Unit::Mebi, unit),
         Units::Own => format!("{mib}M"),

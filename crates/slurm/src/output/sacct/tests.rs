@@ -356,3 +356,13 @@ fn energy_is_listed_among_what_was_allocated() {
     let text = shown(&Options { no_header: true, ..format("alloctres%80") }, &[job], at(1, 0, 0));
     assert!(text.lines().next().expect("a line").contains("energy=17200"), "{text}");
 }
+
+#[test]
+fn requested_memory_is_that_of_the_whole_job() {
+    let mut job = two_nodes();
+    job.req_mem = model::amount::Bytes::from_mib(2000);
+    let options = Options { allocations_only: true, no_header: true, ..format("reqmem") };
+    assert_eq!(shown(&options, &[job], at(0, 50, 0)).trim(), "4000M");
+    let plain = record(1, "plain", COMPLETED);
+    assert_eq!(shown(&options, &[plain], at(0, 50, 0)).trim(), "1000M");
+}

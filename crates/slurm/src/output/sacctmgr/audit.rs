@@ -2,12 +2,10 @@
 
 use super::fields::{Field, field};
 use super::{Options, SacctmgrError, first_names, push};
-use crate::output::text::push as push_text;
 use jiff::tz::TimeZone;
 use model::activity::{Activity, ActivityKind, ActivityTarget, SiteThing};
+use model::outage::{Outage, outages};
 use model::time::{Timestamp, format_iso};
-use std::collections::BTreeMap;
-use std::fmt::Write;
 
 pub struct TransactionRow {
     time: String,
@@ -54,6 +52,7 @@ fn transaction(activity: &Activity, tz: &TimeZone) -> Option<TransactionRow> {
         ActivityTarget::Node(name) => ("Nodes", name.clone()),
         ActivityTarget::Fleet { name, .. } => ("Fleets", name.clone()),
         ActivityTarget::Secret { project, name } => ("Secrets", format!("{project}/{name}")),
+        ActivityTarget::Volume { project, name, .. } => ("Volumes", format!("{project}/{name}")),
         ActivityTarget::Run { name, .. } => ("Runs", name.clone()),
         ActivityTarget::Job { job, .. } => ("Jobs", job.to_string()),
         ActivityTarget::Site { kind, name } => (site_words(*kind), name.clone()),
@@ -89,19 +88,9 @@ fn site_words(kind: SiteThing) -> &'static str {
     }
 }
 
-/// A time in which a node was out of service.
-pub struct NodeEvent {
-    cluster: String,
-    node: String,
-    start: Timestamp,
-    end: Option<Timestamp>,
-    state: &'static str,
-    reason: String,
-    user: String,
-}
-
 pub struct EventRow {
-    event: NodeEvent,
+    outage: Outage,
+    cluster: String,
     start: String,
     end: String,
 }
@@ -109,13 +98,13 @@ pub struct EventRow {
 /// Not formatted by rustfmt: a row is one line.
 #[rustfmt::skip]
 static EVENTS: &[Field<EventRow>] = &[
-    field("Cluster", "Cluster", 10, |r, c| c.push_str(&r.event.cluster)),
-    field("NodeName", "NodeName", 15, |r, c| c.push_str(&r.event.node)),
+    field("Cluster", "Cluster", 10, |r, c| c.push_str(&r.cluster)),
+    field("NodeName", "NodeName", 15, |r, c| c.push_str(&r.outage.node)),
     field("TimeStart", "TimeStart", 19, |r, c| c.push_str(&r.start)),
     field("TimeEnd", "TimeEnd", 19, |r, c| c.push_str(&r.end)),
-    field("State", "State", 6, |r, c| c.push_str(r.event.state)),
-    field("Reason", "Reason", 30, |r, c| c.push_str(&r.event.reason)),
-    field("User", "User", 10, |r, c| push_text!(c, "{}", r.event.user)),
+    field("State", "State", 6, |r, c| c.push_str(r.outage.kind.word())),
+    field("Reason", "Reason", 30, |r, c| c.push_str(&r.outage.reason)),
+    field("User", "User", 10, |r, c| c.push_str(by(&r.outage))),
 ];
 
 /// Which events of nodes are shown.
@@ -135,68 +124,29 @@ pub fn events(
     tz: &TimeZone,
     options: &Options,
 ) -> Result<String, SacctmgrError> {
-    let wanted = |event: &NodeEvent| {
+    let wanted = |event: &Outage| {
         let listed =
             |list: &[String], name: &str| list.is_empty() || list.iter().any(|n| n == name);
         listed(&filter.nodes, &event.node)
-            && listed(&filter.users, &event.user)
+            && listed(&filter.users, by(event))
             && event.end.is_none_or(|end| filter.from.is_none_or(|from| end >= from))
             && filter.until.is_none_or(|until| event.start <= until)
     };
-    let row = |event: NodeEvent| EventRow {
-        start: format_iso(event.start, tz),
-        end: event.end.map_or_else(|| "Unknown".to_owned(), |end| format_iso(end, tz)),
-        event,
+    let row = |outage: Outage| EventRow {
+        start: format_iso(outage.start, tz),
+        end: outage.end.map_or_else(|| "Unknown".to_owned(), |end| format_iso(end, tz)),
+        cluster: cluster.to_owned(),
+        outage,
     };
-    let rows: Vec<EventRow> =
-        node_events(activities, cluster).into_iter().filter(wanted).map(row).collect();
+    let rows: Vec<EventRow> = outages(activities).into_iter().filter(wanted).map(row).collect();
     let mut text = String::new();
     push(&mut text, EVENTS, first_names(EVENTS, EVENTS.len()), options, &rows)?;
     Ok(text)
 }
 
-/// The reason as it was given, else what the server says of it.
-fn given(why: &str, activity: &Activity) -> String {
-    if why.is_empty() { activity.info.clone() } else { why.to_owned() }
-}
-
-/// A node that goes down while it is drained, or is drained while it is down, begins another event.
-fn node_events(activities: &[Activity], cluster: &str) -> Vec<NodeEvent> {
-    let mut found: Vec<NodeEvent> = Vec::new();
-    let mut open: BTreeMap<&str, usize> = BTreeMap::new();
-    for activity in activities {
-        let ActivityTarget::Node(node) = &activity.target else { continue };
-        let begins = match &activity.what {
-            ActivityKind::NodeDown => Some(("DOWN", activity.info.clone())),
-            ActivityKind::NodeDrained(why) => Some(("DRAIN", given(why, activity))),
-            ActivityKind::NodeSetDown(why) => Some(("DOWN", given(why, activity))),
-            ActivityKind::NodeFailing(why) => Some(("FAIL", given(why, activity))),
-            ActivityKind::NodeResumed => None,
-            // It answers again; what an administrator drained stays so.
-            ActivityKind::NodeUp
-                if open.get(node.as_str()).is_some_and(|at| found[*at].state == "DOWN") =>
-            {
-                None
-            }
-            _ => continue,
-        };
-        if let Some(at) = open.remove(node.as_str()) {
-            found[at].end = Some(activity.at);
-        }
-        if let Some((state, reason)) = begins {
-            open.insert(node, found.len());
-            found.push(NodeEvent {
-                cluster: cluster.to_owned(),
-                node: node.clone(),
-                start: activity.at,
-                end: None,
-                state,
-                reason,
-                user: activity.actor.clone().unwrap_or_else(|| "slurm".to_owned()),
-            });
-        }
-    }
-    found
+/// Who began it: Slurm's own user for what nobody did.
+fn by(outage: &Outage) -> &str {
+    outage.actor.as_deref().unwrap_or("slurm")
 }
 
 #[cfg(test)]
@@ -247,22 +197,5 @@ mod tests {
         let text =
             transactions(&list, &only, &TimeZone::UTC, &Options::default()).expect("a table");
         assert_eq!(text.lines().count(), 3);
-    }
-
-    #[test]
-    fn events_of_nodes_last_until_the_node_is_back() {
-        let node = || ActivityTarget::Node("n1".into());
-        let list = [
-            activity(1, None, node(), ActivityKind::NodeUp),
-            activity(2, None, node(), ActivityKind::NodeDown),
-            activity(3, None, node(), ActivityKind::NodeUp),
-            activity(4, Some("ann"), node(), ActivityKind::NodeDrained("disk".into())),
-            activity(5, None, node(), ActivityKind::NodeUp),
-        ];
-        let found = node_events(&list, "test");
-        let short: Vec<_> =
-            found.iter().map(|e| (e.state, e.start.0, e.end.map(|end| end.0))).collect();
-        assert_eq!(short, [("DOWN", 2000, Some(3000)), ("DRAIN", 4000, None)]);
-        assert_eq!((found[0].user.as_str(), found[1].user.as_str()), ("slurm", "ann"));
     }
 }

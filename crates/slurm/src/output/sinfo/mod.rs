@@ -8,15 +8,16 @@ use crate::output::table::format::{Column, Format};
 use crate::words::node::{NodeState, StateFilter};
 use fields::{Group, Grouping, NODE_FIELDS, NodeField};
 use model::hostlist;
+use model::node::AdminState;
 use model::partition::Partition;
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use wire::view::{ClusterView, NodeView};
 
-const DEFAULT_FORMAT: &str = "%9P %.5a %.10l %.6D %.6t %N";
-const LONG_FORMAT: &str = "%9P %.5a %.10l %.10s %.4r %.8h %.10g %.6D %.11T %N";
-const SUMMARY_FORMAT: &str = "%9P %.5a %.10l %.16F %N";
+const DEFAULT_FORMAT: &str = "%9#P %.5a %.10l %.6D %.6t %N";
+const LONG_FORMAT: &str = "%9#P %.5a %.10l %.10s %.4r %.8h %.10g %.6D %.11T %N";
+const SUMMARY_FORMAT: &str = "%9#P %.5a %.10l %.16F %N";
 const NODE_FORMAT: &str = "%9#N %.6D %.9#P %6t";
 const NODE_LONG_FORMAT: &str = "%9#N %.6D %.9#P %.11T %4c %.8z %.6m %.8d %.6w %.8f %20E";
 const REASON_FORMAT: &str = "%20E %9u %19H %N";
@@ -85,7 +86,9 @@ impl Options {
 
     fn admits(&self, node: &NodeView) -> bool {
         let state = NodeState::of(node);
-        (self.nodes.is_empty() || self.nodes.contains(&node.config.name))
+        // A node that is not there yet is in no list.
+        node.admin != Some(AdminState::Future)
+            && (self.nodes.is_empty() || self.nodes.contains(&node.config.name))
             && (self.states.is_empty() || self.states.iter().any(|filter| filter.admits(state)))
             && (!self.dead || state.not_responding)
             && (!self.responding || !state.not_responding)

@@ -305,3 +305,35 @@ fn hidden_partitions_are_shown_when_asked_for() {
     assert_eq!(lines(&Options { all: true, ..Options::default() }), 3);
     assert_eq!(lines(&Options { partitions: vec!["debug".into()], ..Options::default() }), 2);
 }
+
+#[test]
+fn column_of_partitions_is_as_wide_as_the_longest_name() {
+    let mut view = idle();
+    view.partitions[1].name = "interactive-debug".into();
+    let listed = concat!(
+        "PARTITION         AVAIL  TIMELIMIT  NODES  STATE NODELIST\n",
+        "gpu*                 up 7-00:00:00      2   idle node[1-2]\n",
+        "interactive-debug    up      30:00      1   idle node1\n",
+    );
+    assert_eq!(shown(&Options::default(), &view), listed);
+    for options in [
+        Options { long: true, ..Options::default() },
+        Options { summarize: true, ..Options::default() },
+    ] {
+        assert!(shown(&options, &view).contains("\ninteractive-debug "));
+    }
+    let cut = Options { format: Some("%9P".into()), ..Options::default() };
+    assert_eq!(shown(&cut, &view), "PARTITION\ngpu*     \ninteracti\n");
+}
+
+#[test]
+fn nodes_that_are_not_there_yet_are_not_listed() {
+    let mut view = idle();
+    view.nodes[1].admin = Some(AdminState::Future);
+    let options = Options { no_header: true, ..Options::default() };
+    let listed = concat!(
+        "gpu*         up 7-00:00:00      1   idle node1\n",
+        "debug        up      30:00      1   idle node1\n",
+    );
+    assert_eq!(shown(&options, &view), listed);
+}

@@ -42,6 +42,38 @@ pub enum Layout {
 
 impl Layout {
     pub const SEPARATOR: &str = "|";
+
+    /// Adds the cell `at` of a line; a negative width has its text on the left.
+    pub fn push_cell(&self, out: &mut String, at: usize, text: &str, width: i16) {
+        match self {
+            Self::Aligned => {
+                let align = if width < 0 { Align::Left } else { Align::Right };
+                cell::push(out, text, usize::from(width.unsigned_abs()), align, Cut::Plus);
+                out.push(' ');
+            }
+            Self::Ended(separator) => {
+                out.push_str(&printable(text));
+                out.push_str(separator);
+            }
+            Self::Separated(separator) => {
+                if at > 0 {
+                    out.push_str(separator);
+                }
+                out.push_str(&printable(text));
+            }
+        }
+    }
+
+    /// Adds the line of dashes below a header, where columns are aligned.
+    pub fn push_rule(&self, out: &mut String, widths: impl Iterator<Item = i16>) {
+        if *self == Self::Aligned {
+            for width in widths {
+                (0..width.unsigned_abs()).for_each(|_| out.push('-'));
+                out.push(' ');
+            }
+            out.push('\n');
+        }
+    }
 }
 
 /// A column with the width that was asked for.
@@ -105,13 +137,7 @@ pub struct Table<'a, C: 'static> {
 impl<C: NamedColumn> Table<'_, C> {
     pub fn push_header(&self, out: &mut String) {
         self.push_line(out, |column, cell| cell.push_str(column.header()));
-        if *self.layout == Layout::Aligned {
-            for chosen in self.columns {
-                (0..chosen.width.unsigned_abs()).for_each(|_| out.push('-'));
-                out.push(' ');
-            }
-            out.push('\n');
-        }
+        self.layout.push_rule(out, self.columns.iter().map(|chosen| chosen.width));
     }
 
     pub fn push_line(&self, out: &mut String, write: impl Fn(&'static C, &mut String)) {
@@ -119,24 +145,7 @@ impl<C: NamedColumn> Table<'_, C> {
         for (at, chosen) in self.columns.iter().enumerate() {
             text.clear();
             write(chosen.column, &mut text);
-            match self.layout {
-                Layout::Aligned => {
-                    let align = if chosen.width < 0 { Align::Left } else { Align::Right };
-                    let width = usize::from(chosen.width.unsigned_abs());
-                    cell::push(out, &text, width, align, Cut::Plus);
-                    out.push(' ');
-                }
-                Layout::Ended(separator) => {
-                    out.push_str(&printable(&text));
-                    out.push_str(separator);
-                }
-                Layout::Separated(separator) => {
-                    if at > 0 {
-                        out.push_str(separator);
-                    }
-                    out.push_str(&printable(&text));
-                }
-            }
+            self.layout.push_cell(out, at, &text, chosen.width);
         }
         out.push('\n');
     }

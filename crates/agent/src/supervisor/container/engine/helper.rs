@@ -4,7 +4,6 @@
 
 use crate::pidfd;
 use crate::supervisor::container::assembly::ShownHandles;
-use crate::supervisor::container::driver_files::DriverFiles;
 use crate::supervisor::container::files::{self, Placed};
 use crate::supervisor::container::holder::close_all_but;
 use crate::supervisor::container::init::{Orders, SOCKET};
@@ -36,8 +35,6 @@ pub(super) struct EngineHelper<'a> {
     pub settings: &'a ImageConfig,
     pub shown: ShownHandles,
     pub rlimits: &'a [(String, u64, u64)],
-    /// The container shows the control device of NVIDIA's driver.
-    pub has_gpu: bool,
     /// The folder of what is made for this process.
     pub made: &'a Path,
     /// The group inside which the engine makes the container.
@@ -270,13 +267,6 @@ impl EngineHelper<'_> {
         // Files of the node are opened while it can be seen.
         let mut placed: Vec<Placed> = Vec::new();
         placed.extend(files::user_files(&root, spec.user, self.shown.home(), self.made)?);
-        let driver = self.has_gpu.then(DriverFiles::find).flatten();
-        let has_driver = driver.is_some();
-        for (source, target) in
-            driver.map(|driver| driver.mounts(self.made)).transpose()?.into_iter().flatten()
-        {
-            placed.push(Placed::take(&source, &target)?);
-        }
         let edits = spec.device_edits();
         for mount in &edits.mounts {
             placed.push(Placed::take_as(&mount.host, &mount.inside, mount.read_only)?);
@@ -285,11 +275,11 @@ impl EngineHelper<'_> {
         setns(namespace, CloneFlags::CLONE_NEWNS).map_err(failed)?;
         stop_propagation(&root).map_err(failed)?;
         placed.into_iter().try_for_each(|one| one.show(&root))?;
-        self.shown.show_mounts(&root).map_err(|e| e.to_string())?;
+        self.shown.show_mounts(&root, spec.user).map_err(|e| e.to_string())?;
         let inside = Inside {
             settings: self.settings,
             root: &root,
-            has_driver,
+            has_driver: edits.has_driver,
             device_variables: &edits.variables,
         };
         inside.clone_late(spec, environment, &node_mounts, self.rlimits)?;

@@ -14,7 +14,7 @@ mod login;
 use super::assembly::{self, ShownHandles};
 use super::files::{OWN, PROGRAM};
 use super::runtime_config::DeviceFile;
-use super::{ContainerError, ContainerSpec, devices, group_trees, init, network, process_folder};
+use super::{ContainerError, ContainerSpec, group_trees, init, network, process_folder};
 use call::Patience;
 use helper::EngineHelper;
 use image::{Digest, Reference};
@@ -229,7 +229,6 @@ impl EngineProcess {
                 settings: &self.image.settings,
                 shown: self.shown,
                 rlimits: &self.rlimits,
-                has_gpu: devices::have_driver(&self.devices),
                 made: &self.made,
                 group: &self.group,
                 id_file: ID_FILE,

@@ -7,36 +7,28 @@
 pub(super) mod left;
 mod words;
 
-use super::assembly::{SCRIPT, STATE_VARIABLE, ShownMounts};
-use super::runtime_config::set_rlimit;
 use super::save::{SaveTarget, save_when_told};
-use super::{ContainerError, ContainerSpec, check_name, files};
-use crate::socket_folder;
-use crate::supervisor::mount_calls::open_plain;
-use crate::supervisor::process::credentials::{as_user, become_user};
+use super::users_program::{self, UsersProcess, name_of, wins, write_as_user};
+use super::{ContainerError, ContainerSpec, check_name};
+use crate::supervisor::process::credentials::as_user;
 use image::{Reference, Source};
 use left::Left;
-use model::container::{Container, ContainerUser, Mount, Variables};
+use model::container::{Container, ContainerUser};
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg, OFlag};
-use nix::sys::prctl::set_no_new_privs;
-use nix::sys::stat::{Mode, umask};
-use nix::unistd::{execve, mkdir};
+use nix::fcntl::{Flock, FlockArg};
 use std::ffi::{CString, OsStr};
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, File};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use wire::order::UserIds;
 
 /// Variables of a step that a container has not seen that another step has started.
 const OF_STEP: [&str; 5] = ["SLURM_", "SLUICE_", "DSTACK_", "PMI_", "CUDA_VISIBLE_DEVICES"];
 /// Where Enroot looks for logins, in the folder of its settings.
 const CREDENTIALS: &str = ".credentials";
-const NO_SCRATCH: &str = "there is no scratch folder for what Enroot needs";
+/// Said of it in lines for users.
+const NAME: &str = "Enroot";
 
 /// An image that Enroot can take.
 #[derive(Debug, PartialEq, Eq)]
@@ -98,22 +90,12 @@ impl EnrootProcess {
         save_target: Option<Result<SaveTarget, String>>,
         progress: &mut (dyn FnMut(&str) + Send),
     ) -> Result<EnrootProcess, ContainerError> {
-        let scratch = spec.scratch.ok_or(NO_SCRATCH)?;
-        let made =
-            Path::new(scratch).join(format!(".sluice-enroot-{}-{}", spec.step, spec.process));
-        let failed = |e: Errno| format!("{}: {}", made.display(), e.desc());
-        let mode = Mode::from_bits_truncate(0o700);
-        let folder = as_user(spec.user, || mkdir(&made, mode)).and_then(|folder| folder);
-        folder.map_err(failed)?;
-        let process = UsersProcess {
-            user: spec.user.clone(),
-            rlimits,
-            no_new_privs: spec.no_new_privs,
-            umask: spec.umask,
-        };
+        let made = users_program::make_own_folder(spec, NAME)?;
+        let process = UsersProcess::of(spec, rlimits);
         let call = Call { program: &program, process: &process, environment };
         let (container, joined) = call.create_once(image, spec, &made, progress)?;
-        let mounts = mounts(spec, environment, &made)?;
+        let mounts = users_program::mounts(spec, environment, &made, NAME)?;
+        let mounts = mounts.iter().map(words::mount).collect::<Result<Vec<String>, String>>()?;
         Ok(EnrootProcess { program, container, joined, mounts, made, process, save_target })
     }
 
@@ -125,13 +107,7 @@ impl EnrootProcess {
         job: &[CString],
     ) -> (Errno, String) {
         let executed = self.words(spec, argv, job).and_then(|words| {
-            let words = words.into_iter().map(|word| CString::new(word).map_err(|_| Errno::EINVAL));
-            let words: Vec<CString> = words.collect::<Result<_, _>>()?;
-            let environment = self.environment(spec, job)?;
-            let program =
-                CString::new(self.program.as_os_str().as_bytes()).map_err(|_| Errno::EINVAL)?;
-            self.process.begin()?;
-            execve(&program, &words, &environment)
+            self.process.execute(&self.program, words, &self.environment(spec, job)?)
         });
         match executed {
             Ok(never) => match never {},
@@ -156,13 +132,8 @@ impl EnrootProcess {
         argv: &[String],
         job: &[CString],
     ) -> nix::Result<Vec<String>> {
-        let argv = match (&spec.script, argv.split_first()) {
-            (Some(_), Some((_, rest))) => {
-                [SCRIPT.to_owned()].into_iter().chain(rest.iter().cloned()).collect()
-            }
-            _ => argv.to_vec(),
-        };
-        let argv = words::in_work_dir(work_dir(spec), argv);
+        let argv = users_program::arguments(spec, argv);
+        let argv = words::in_work_dir(users_program::work_dir(spec), argv);
         let mut words = vec!["enroot".to_owned()];
         match self.joined {
             Some(pid) => {
@@ -199,9 +170,7 @@ impl EnrootProcess {
             ("ENROOT_REMAP_ROOT", yes(spec.request.user == ContainerUser::Root)),
             ("ENROOT_ROOTFS_WRITABLE", yes(!spec.request.read_only)),
         ];
-        let state = job.iter().filter_map(|entry| entry.to_str().ok());
-        let state = state.filter_map(|entry| entry.strip_prefix(STATE_VARIABLE)).next();
-        let folder = state.map(socket_folder::of_state);
+        let folder = users_program::socket_folder_of(job);
         let is_shown =
             |folder: &String| self.mounts.iter().any(|one| one.starts_with(&format!("{folder}:")));
         settings.extend(folder.filter(is_shown).map(|folder| ("SLUICE_STATE", folder)));
@@ -215,10 +184,6 @@ impl EnrootProcess {
     }
 }
 
-fn name_of(entry: &CString) -> Option<&str> {
-    Some(entry.to_str().ok()?.split_once('=')?.0)
-}
-
 /// The names of variables, as Enroot takes them.
 fn names(environment: &[CString]) -> impl Iterator<Item = &str> {
     let is_name = |name: &&str| {
@@ -230,96 +195,6 @@ fn names(environment: &[CString]) -> impl Iterator<Item = &str> {
 
 fn is_of_step(name: &str) -> bool {
     OF_STEP.iter().any(|prefix| name.starts_with(prefix))
-}
-
-/// Whether the job named the variable, so that it wins over the image's.
-fn wins(spec: &ContainerSpec, name: &str) -> bool {
-    spec.request.variables != Variables::All && spec.request.variables.wins(name)
-}
-
-/// The working directory inside: as asked for, else the job's, which is mounted.
-fn work_dir<'a>(spec: &'a ContainerSpec) -> Option<&'a str> {
-    let of_job = Some(spec.work_dir).filter(|path| !files::is_of_image(path));
-    spec.request.work_dir.as_deref().or(of_job)
-}
-
-/// What is mounted, for Enroot's command line. Enroot mounts the home folder itself. What the user cannot open is refused here,
-/// and left out where it is not the user who named it.
-fn mounts(
-    spec: &ContainerSpec,
-    environment: &[CString],
-    made: &Path,
-) -> Result<Vec<String>, ContainerError> {
-    if let Some(volume) = spec.volumes.first() {
-        let why = "Enroot mounts with its user's rights, who cannot reach the folder of a volume";
-        return Err(ContainerError::volume(format!("volume {}: {why}", volume.name)));
-    }
-    let shown = ShownMounts::list(spec, environment);
-    let is_home = |mount: &Mount| shown.with_home && mount.source == shown.home;
-    let mut all: Vec<Mount> =
-        shown.mounts.iter().filter(|mount| !is_home(mount)).cloned().collect();
-    let own = |source: &Path, target: String| Mount {
-        source: source.display().to_string(),
-        target,
-        read_only: true,
-        optional: true,
-    };
-    // The user's own: Enroot mounts them with the user's rights.
-    let bin = made.join("bin");
-    let scripts = as_user(spec.user, || files::make_scripts(&bin)).map_err(|e| e.to_string())?;
-    scripts.map_err(|e| format!("{}: {e}", bin.display()))?;
-    let commands = files::commands(bin)?;
-    all.extend(commands.into_iter().map(|(source, target)| own(&source, target)));
-    if let Some(script) = &spec.script {
-        let copy = made.join("script");
-        let text = fs::read(script).map_err(|e| format!("cannot copy the script: {e}"))?;
-        write_as_user(spec.user, &copy, &text, 0o500)
-            .map_err(|e| format!("cannot copy the script: {}", e.desc()))?;
-        all.push(own(&copy, SCRIPT.to_owned()));
-    }
-    let mut words = Vec::new();
-    for mount in &all {
-        let opened = as_user(spec.user, || open_plain(Path::new(&mount.source), OFlag::O_PATH));
-        match opened.and_then(|opened| opened) {
-            Ok(_) => words.push(words::mount(mount)?),
-            Err(_) if mount.optional => {}
-            Err(e) => {
-                let why = format!("mount {}: {}", mount.source, e.desc());
-                return Err(ContainerError::volume(why));
-            }
-        }
-    }
-    Ok(words)
-}
-
-/// Writes a new file in a folder of the user's, with the user's rights.
-fn write_as_user(user: &UserIds, path: &Path, text: &[u8], mode: u32) -> nix::Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(mode);
-    let write = || options.open(path).and_then(|mut file| file.write_all(text));
-    as_user(user, write)?.map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO)))
-}
-
-/// What a process of the job's user is, beside its groups.
-#[derive(Clone)]
-struct UsersProcess {
-    user: UserIds,
-    rlimits: Vec<(String, u64, u64)>,
-    no_new_privs: bool,
-    umask: u32,
-}
-
-impl UsersProcess {
-    /// Becomes it for good.
-    fn begin(&self) -> nix::Result<()> {
-        self.rlimits.iter().for_each(|(name, soft, hard)| set_rlimit(name, *soft, *hard));
-        become_user(&self.user)?;
-        if self.no_new_privs {
-            set_no_new_privs()?;
-        }
-        umask(Mode::from_bits_truncate(self.umask & 0o777));
-        Ok(())
-    }
 }
 
 /// Calls of Enroot before its container runs.
@@ -436,7 +311,7 @@ impl Call<'_> {
         }
         let user = login.map(|login| login.username.as_str()).or(reference.user.as_deref());
         let uri = words::uri(reference, user);
-        let to = to.to_str().ok_or(NO_SCRATCH)?;
+        let to = to.to_str().ok_or("the path of the scratch folder is no text")?;
         let imported = self.run(&["import", "--output", to, &uri], &settings);
         if login.is_some() {
             let _ = as_user(spec.user, || fs::remove_file(made.join(CREDENTIALS)));

@@ -2,6 +2,7 @@
 
 use super::query::job_names::{self, NamedJob};
 use super::query::{self, CommandError, Server};
+use ::slurm::option::table::{self, Verdict};
 use ::slurm::option::{Command, OptionError, OptionKey as K, Parsed, value};
 use ::slurm::output::Moment;
 use ::slurm::output::sacct::{self, Options, SacctError, Units};
@@ -21,11 +22,20 @@ use wire::client::{Answer, Call, HistoryFilter, KeptText};
 
 const REQUEST: &str = "sacct: error: slurm_get_jobs";
 
-/// Options of Slurm that are not supported.
-const UNSUPPORTED: [K; 6] = [K::Associations, K::Completion, K::File, K::Flags, K::Json, K::Yaml];
-
 pub fn run(args: &[String]) -> ExitCode {
     query::finish(Command::Sacct, list(args))
+}
+
+/// The line about the first option that is refused.
+fn refused_option(parsed: &Parsed) -> Option<String> {
+    table::options(Command::Sacct).filter(|spec| parsed.has(spec.key)).find_map(|spec| {
+        match table::verdict(Command::Sacct, spec.key) {
+            Verdict::Refused(why) => {
+                Some(format!("sacct: error: --{} is not supported: {why}", spec.long))
+            }
+            _ => None,
+        }
+    })
 }
 
 fn list(args: &[String]) -> Result<ExitCode, CommandError> {
@@ -34,9 +44,8 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
         query::print(&sacct::help_format())?;
         return Ok(ExitCode::SUCCESS);
     }
-    if let Some(key) = UNSUPPORTED.into_iter().find(|key| parsed.has(*key)) {
-        let name = ::slurm::option::table::long_name(Command::Sacct, key);
-        return Err(CommandError::message(format!("sacct: error: --{name} is not supported")));
+    if let Some(line) = refused_option(&parsed) {
+        return Err(CommandError::message(line));
     }
     let tz = query::time_zone();
     let now = ::server::clock::now();

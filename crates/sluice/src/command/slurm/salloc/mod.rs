@@ -16,7 +16,7 @@ use ::slurm::option::input_variables::SECRETS_VARIABLE;
 use ::slurm::option::invocation::{self, Invocation};
 use ::slurm::option::{Command, JobOptions};
 use ::slurm::request::{self, Submitter};
-use ::slurm::words::refusal;
+use ::slurm::words::{refusal, stage};
 use model::id::JobId;
 use model::reason::Reason;
 use model::run::{ExitStatus, Outcome};
@@ -54,6 +54,8 @@ pub fn run(args: &[String]) -> ExitCode {
     let [(options, argv), others @ ..] = read.components.as_slice() else { return failure() };
     let argv = others.last().map_or(argv, |(_, argv)| argv);
     let submitter = caller::submitter(COMMAND, args, options);
+    read.components.iter().for_each(|(options, _)| messages::print_defined(COMMAND, options));
+    messages::print_propagated(COMMAND, options, &submitter);
     let call = AllocationRequest { options, others, argv, submitter: &submitter };
     match call.run() {
         Ok(code) => code,
@@ -118,12 +120,14 @@ impl AllocationRequest<'_> {
         };
         self.print_unless_quiet(&format!("Granted job allocation {job}"));
         self.ring_bell(asked.elapsed());
+        let is_ready = view.reason != Reason::Prolog;
+        if let Some(granted) = view.allocation.as_ref().filter(|_| is_ready) {
+            self.print_if_verbose(&stage::ready(granted));
+        }
         if self.options.no_shell {
             return Ok(ExitCode::SUCCESS);
         }
-        if view.reason == Reason::Prolog
-            && !self.await_prolog(&mut client, job, &view, &mut watch)?
-        {
+        if !is_ready && !self.await_prolog(&mut client, job, &view, &mut watch)? {
             return Ok(failure());
         }
         self.run_command(&mut client, job, &view, watch)
@@ -141,6 +145,12 @@ impl AllocationRequest<'_> {
 
     fn print_unless_quiet(&self, line: &str) {
         if !self.options.quiet {
+            print_line(COMMAND, line);
+        }
+    }
+
+    fn print_if_verbose(&self, line: &str) {
+        if self.options.verbose > 0 {
             print_line(COMMAND, line);
         }
     }
@@ -250,7 +260,7 @@ impl AllocationRequest<'_> {
         let (seen, signal) = (Arc::clone(&revoked), self.options.kill_command);
         std::thread::Builder::new()
             .name("revoked".into())
-            .spawn(move || report_revocation(watch, job, &seen, pid, signal))?;
+            .spawn(move || report_revocation(watch, job, &seen, pid, signal, quiet))?;
         let status = child.wait()?;
         let exit =
             ExitStatus { code: status.code().unwrap_or(0), signal: status.signal().unwrap_or(0) };
@@ -324,13 +334,16 @@ fn report_revocation(
     seen: &AtomicBool,
     command: Pid,
     signal: Option<i32>,
+    quiet: bool,
 ) {
     while let Some(event) = watch.wait() {
         if let JobEvent::Ended { .. } = event {
             if seen.swap(true, Ordering::AcqRel) {
                 return;
             }
-            print_line(COMMAND, &format!("Job allocation {job} has been revoked."));
+            if !quiet {
+                print_line(COMMAND, &format!("Job allocation {job} has been revoked."));
+            }
             if let Some(signal) = signal.and_then(|number| Signal::try_from(number).ok()) {
                 // The command may have ended in the meantime.
                 let _ = kill(command, signal);

@@ -5,8 +5,7 @@ use super::{
 };
 use crate::client::{Client, ClientError};
 use crate::command::slurm::submit::job_watch::{JobEvent, Watch};
-use ::slurm::words::{note, refusal};
-use model::hostlist;
+use ::slurm::words::{note, refusal, stage};
 use model::id::JobId;
 use std::sync::atomic::Ordering;
 use wire::view::JobView;
@@ -29,9 +28,9 @@ impl AllocationRequest<'_> {
             }
             match watch.wait_for(SIGNAL_CHECK_INTERVAL) {
                 Some(JobEvent::Ready) => {
-                    let nodes = view.allocation.iter().flat_map(|granted| granted.node_names());
-                    let nodes = hostlist::compress(nodes);
-                    self.print_unless_quiet(&format!("Nodes {nodes} are ready for job"));
+                    if let Some(granted) = &view.allocation {
+                        self.print_unless_quiet(&stage::ready(granted));
+                    }
                     return Ok(true);
                 }
                 Some(JobEvent::Ended { reason, .. }) => {

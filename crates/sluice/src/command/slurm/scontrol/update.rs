@@ -36,7 +36,7 @@ pub fn run(words: &[String]) -> Result<ExitCode, CommandError> {
     if let Some(nodes) = take(&mut pairs, &["NodeName", "Node"]) {
         return update_nodes(&nodes.value, &pairs);
     }
-    if let Some(partition) = take(&mut pairs, &["PartitionName"]) {
+    if let Some(partition) = take(&mut pairs, &["PartitionName", "Partition"]) {
         return update_partition(&partition.value, &pairs);
     }
     Err(CommandError::message(

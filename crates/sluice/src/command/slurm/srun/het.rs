@@ -10,9 +10,7 @@ use crate::command::slurm::step::server_stream::ServerStreams;
 use crate::command::slurm::step::{HetPlacement, Step, StepOutcome, prolog_epilog};
 use crate::command::slurm::submit::het_components::{self, Component};
 use crate::command::slurm::submit::job_watch::{self, JobEvent, Watch};
-use crate::command::slurm::submit::messages::{
-    self, failure, print_error, print_line, refused, unexpected,
-};
+use crate::command::slurm::submit::messages::{self, failure, print_error, refused, unexpected};
 use crate::command::slurm::submit::test_only::{check_clusters, tested};
 use ::slurm::environment::het_job;
 use ::slurm::environment::het_step::{self, HetStepComponent as Placed};
@@ -125,6 +123,7 @@ fn create(
     allocation: StepAllocation,
     signals: &SignalFd,
 ) -> Result<CreatedStep, RunError> {
+    call.show_allocation(client, job)?;
     let (listener, input, mut launch) = call.launch(client.location(), allocation)?;
     launch.starts = StepStart::OnGo;
     let layout = step_create::create(client, job, &launch, call.options, signals)?;
@@ -258,7 +257,7 @@ fn await_grant(
                     first.note(if queued { std::slice::from_ref(&line) } else { &[] });
                     return Ok(());
                 }
-                JobEvent::Ended { outcome, .. } => return Err(not_granted(outcome)),
+                JobEvent::Ended { outcome, .. } => return Err(not_granted(outcome, first)),
                 JobEvent::Refused(why) => return Err(unable(&refusal::text(&why))),
                 JobEvent::Unreachable(error) => return Err(error.into()),
                 JobEvent::Ready => {}
@@ -282,11 +281,11 @@ fn await_grant(
     }
 }
 
-fn not_granted(outcome: Option<Outcome>) -> RunError {
+fn not_granted(outcome: Option<Outcome>, first: &StepRequest<'_>) -> RunError {
     if outcome == Some(Outcome::NoCapacity) {
         return unable("Requested nodes are busy");
     }
-    print_line(COMMAND, "Job has been cancelled");
+    first.note(&["Job has been cancelled".to_owned()]);
     unable("Job/step already completing or completed")
 }
 

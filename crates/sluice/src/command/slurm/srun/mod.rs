@@ -3,6 +3,7 @@
 mod het;
 mod het_options;
 mod input;
+mod stages;
 mod step_create;
 mod task_files;
 mod unsupported;
@@ -91,6 +92,7 @@ pub fn run(args: &[String]) -> ExitCode {
     };
     let mut parts = Vec::with_capacity(read.len());
     for (options, argv) in read {
+        messages::print_defined(COMMAND, &options);
         match SrunComponent::new(options, argv, args, &here) {
             Ok(part) => parts.push(part),
             Err(code) => return code,
@@ -145,6 +147,7 @@ impl SrunComponent {
             return Err(failure());
         }
         let submitter = caller::submitter(COMMAND, args, &options);
+        messages::print_propagated(COMMAND, &options, &submitter);
         Ok(Self { options, argv, submitter })
     }
 
@@ -187,6 +190,7 @@ impl StepRequest<'_> {
             );
             return Err(RunError::Reported(failure()));
         }
+        self.show_allocation(&mut client, job)?;
         let (listener, input, mut launch) =
             self.launch(client.location(), StepAllocation::Existing)?;
         launch.registry_auth = self.registry_auth();
@@ -194,6 +198,7 @@ impl StepRequest<'_> {
         let programs = prolog_epilog::chosen(self.options, &layout.srun_prolog_epilog);
         let number = layout.step;
         let tasks: usize = layout.nodes.iter().map(|node| node.tasks.len()).sum();
+        self.note_ranks(Some(tasks as u32), &programs);
         let plan = self.plan(job, number, Some(tasks as u32), &programs);
         let watched = Watched { location: client.location().clone(), job, from_start: false };
         let mut watch = Watch::begin_after(SHORT_STEP, watched)?;
@@ -230,6 +235,7 @@ impl StepRequest<'_> {
             other => return Err(RunError::Reported(unexpected(COMMAND, &other))),
         };
         let programs = prolog_epilog::chosen(self.options, &site);
+        self.note_ranks(None, &programs);
         let outcome =
             match self.first_step(&client, job, key, (listener, input), signals, &programs) {
                 Ok(outcome) if outcome.is_refused => {
@@ -266,8 +272,9 @@ impl StepRequest<'_> {
     ) -> Result<StepOutcome, RunError> {
         let (location, first) = (client.location().clone(), StepId::Number(0));
         let watched = Watched { location: location.clone(), job, from_start: true };
-        // Where nodes do not dial, only the watch says which they are.
-        let delay = if listener.is_dialled() { SHORT_STEP } else { Duration::ZERO };
+        // Where nodes do not dial, only the watch says which they are; `-v` prints what it says before anything else.
+        let at_once = !listener.is_dialled() || self.options.verbose > 0;
+        let delay = if at_once { Duration::ZERO } else { SHORT_STEP };
         job_watch::hold(location.clone(), job, delay)?;
         let mut watch = Watch::begin_after(delay, watched)?;
         let plan = self.plan(job, first, self.options.ntasks, programs);
@@ -306,6 +313,12 @@ impl StepRequest<'_> {
         }
     }
 
+    /// Says that the tasks of an MPI program would not know of one another.
+    fn note_ranks(&self, tasks: Option<u32>, site: &SrunPrologEpilog) {
+        let line = unsupported::unconnected_ranks(self.options, tasks, site.mpi.as_deref());
+        self.note(line.as_slice());
+    }
+
     pub(super) fn plan(
         &self,
         job: JobId,
@@ -320,6 +333,7 @@ impl StepRequest<'_> {
             tasks,
             label: options.label,
             quiet: self.options.quiet,
+            verbose: self.options.verbose,
             terminal: options.pty,
             kill_on_bad_exit: options.kill_on_bad_exit,
             disable_status: options.disable_status,

@@ -1,6 +1,7 @@
 //! Options of `srun` that are read and not carried out. An option is refused if accepting it would pretend, and reported as
 //! ignored where Slurm does so. Every other option of the manual acts, or has nothing to act on here.
 
+use ::slurm::mpi;
 use ::slurm::option::JobOptions;
 use ::slurm::option::key::OptionKey;
 
@@ -31,8 +32,26 @@ pub fn refused(options: &JobOptions) -> Option<String> {
         let words = "No DISPLAY variable set, cannot setup x11 forwarding.";
         return Some(if without { words } else { "--x11 is not supported yet" }.to_owned());
     }
-    let mpi = step.mpi.as_deref().filter(|mpi| *mpi != "none")?;
-    Some(format!("Couldn't find the specified plugin name for mpi/{mpi}: only --mpi=none is there"))
+    let kind = step.mpi.as_deref().filter(|kind| !mpi::is_known(kind))?;
+    Some(format!(
+        "Couldn't find the specified plugin name for mpi/{kind}: only --mpi=none is there"
+    ))
+}
+
+/// The line about tasks that would be the ranks of an MPI program elsewhere. `site`: `MpiDefault`, for a step that does not
+/// say itself.
+pub fn unconnected_ranks(
+    options: &JobOptions,
+    tasks: Option<u32>,
+    site: Option<&str>,
+) -> Option<String> {
+    let kind = options.step.mpi.as_deref().or(site)?;
+    let tasks = tasks.or(options.ntasks).unwrap_or_else(|| {
+        let nodes = options.nodes.map_or(1, |nodes| nodes.min);
+        nodes.saturating_mul(options.ntasks_per_node.unwrap_or(1))
+    });
+    let is_told = tasks > 1 && mpi::connects_ranks(kind);
+    is_told.then(|| format!("note: --mpi={kind}: {}", mpi::NOT_CONNECTED))
 }
 
 /// The lines for ignored options, in Slurm's words.
@@ -67,8 +86,25 @@ mod tests {
         assert_eq!(line_of(|o| o.step.no_allocate = true), yet("--no-allocate"));
         assert_eq!(line_of(|o| o.step.bcast = Some("x".into())), yet("--bcast"));
         assert_eq!(line_of(|o| o.gpu_bind = Some("single:1".into())), None);
-        let mpi = line_of(|o| o.step.mpi = Some("pmix".into())).expect("refused");
-        assert!(mpi.contains("mpi/pmix"), "{mpi}");
+        assert_eq!(line_of(|o| o.step.mpi = Some("pmix".into())), None);
+        let mpi = line_of(|o| o.step.mpi = Some("bogus".into())).expect("refused");
+        assert!(mpi.contains("mpi/bogus"), "{mpi}");
+    }
+
+    #[test]
+    fn tasks_that_would_be_ranks_are_told_once() {
+        let with = |mpi: Option<&str>, ntasks: Option<u32>| {
+            let mut options = JobOptions { ntasks, ..JobOptions::default() };
+            options.step.mpi = mpi.map(str::to_owned);
+            options
+        };
+        let told = |options: &JobOptions, tasks, site| unconnected_ranks(options, tasks, site);
+        let pmix = told(&with(Some("pmix"), Some(2)), None, None).expect("a note");
+        assert!(pmix.starts_with("note: --mpi=pmix: the ranks of an MPI program"), "{pmix}");
+        assert!(told(&with(None, None), Some(2), Some("pmi2")).is_some());
+        assert_eq!(told(&with(Some("none"), Some(2)), None, Some("pmi2")), None);
+        assert_eq!(told(&with(None, None), None, Some("pmi2")), None, "one task needs nobody");
+        assert_eq!(told(&with(None, Some(2)), None, None), None);
     }
 
     #[test]

@@ -79,6 +79,9 @@ impl Step {
     pub(super) fn report_task_ends(&mut self) {
         self.report_at = None;
         let command = self.command;
+        if !self.hides_task_ends {
+            self.show_task_ends();
+        }
         let lines = self.ends.take_lines(command);
         if !self.hides_task_ends {
             lines.iter().for_each(|line| print_error(command, line));
@@ -104,7 +107,7 @@ impl Step {
         // A newer supervisor may send messages that this version does not know.
         let Ok(message) = frame::decode_message(&frame.payload) else { return Ok(()) };
         match message {
-            StepMessage::Started { task, .. } => self.on_started(index, task),
+            StepMessage::Started { task, .. } => self.on_started(index, peer, task),
             StepMessage::Failed { task, what, .. } => {
                 self.started += 1;
                 return self.end(peer, task, TaskEnd::NotStarted(what));
@@ -133,14 +136,19 @@ impl Step {
         Ok(())
     }
 
-    fn on_started(&mut self, index: usize, task: u32) {
+    fn on_started(&mut self, index: usize, peer: &Peer, task: u32) {
         let (link, tasks) = &mut self.links[index];
-        self.started += u64::from(tasks.insert(task));
+        let is_new = tasks.insert(task);
+        let started_here = tasks.len();
+        self.started += u64::from(is_new);
         if self.plan.terminal
             && task == 0
             && let Some((rows, columns)) = terminal::size()
         {
             link.send(&StepMessage::Resize { rows, columns });
+        }
+        if is_new {
+            self.show_started(peer, started_here);
         }
     }
 

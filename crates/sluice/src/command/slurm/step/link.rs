@@ -66,6 +66,8 @@ pub struct Link {
     incoming: ReceiveCounter,
     /// Credit for input to the tasks.
     input: SendCredit,
+    /// The other end takes no more. What it has sent is still read, to its end.
+    write_failed: bool,
     hello_bytes: usize,
     since: Instant,
     /// The other end has sent its hello, and on a stream how many bytes it has received.
@@ -107,6 +109,7 @@ impl Link {
             out: ResendBuffer::default(),
             incoming: ReceiveCounter::default(),
             input: SendCredit::default(),
+            write_failed: false,
             hello_bytes: 0,
             since: Instant::now(),
             handshake_done: false,
@@ -126,6 +129,7 @@ impl Link {
         self.early = opened.early;
         self.decoder = Decoder::bounded(STEP_PAYLOAD_MAX);
         self.handshake_done = false;
+        self.write_failed = false;
         self.refused = None;
     }
 
@@ -157,7 +161,12 @@ impl Link {
     }
 
     pub fn has_to_send(&self) -> bool {
-        self.is_open() && !self.unsent().is_empty() || self.may_write() && self.out.has_unwritten()
+        let has_unsent = self.is_writable() && !self.unsent().is_empty();
+        has_unsent || self.may_write() && self.out.has_unwritten()
+    }
+
+    fn is_writable(&self) -> bool {
+        self.is_open() && !self.write_failed
     }
 
     /// Encrypted bytes, or bytes of the proof, that wait to be written.
@@ -167,7 +176,7 @@ impl Link {
 
     /// On a stream nothing is sent before the other end has said how many bytes it has received.
     fn may_write(&self) -> bool {
-        self.is_open() && self.handshake_done
+        self.is_writable() && self.handshake_done
     }
 
     /// How many bytes of input may be sent now.
@@ -349,7 +358,7 @@ impl Link {
                 (Ok(written), None) if written > 0 => self.out.mark_written(written),
                 (Err(e), _) if e.kind() == ErrorKind::Interrupted => {}
                 (Err(e), _) if e.kind() == ErrorKind::WouldBlock => return,
-                (Ok(_) | Err(_), _) => return self.close(),
+                (Ok(_) | Err(_), _) => self.write_failed = true,
             }
         }
     }

@@ -123,6 +123,7 @@ mod tests {
     fn machine_that_asks_over_https_opens_no_port() {
         let server = HttpsServer {
             address: HostPort { host: "head".into(), port: 6820 },
+            others: Vec::new(),
             token: SecretValue::default(),
             trust: Trust::Machine,
         };

@@ -15,6 +15,7 @@ pub mod output;
 pub mod prolog_epilog;
 pub mod server_stream;
 mod signals;
+mod stages;
 mod start_gate;
 mod task_ends;
 pub mod terminal;
@@ -56,6 +57,8 @@ pub struct Plan {
     pub tasks: Option<u32>,
     pub label: bool,
     pub quiet: bool,
+    /// The number of `-v`.
+    pub verbose: u32,
     pub terminal: bool,
     /// `-K`: the first task that fails ends the step. `None`: the configuration decides.
     pub kill_on_bad_exit: Option<bool>,
@@ -133,6 +136,8 @@ pub struct Step {
     queued: bool,
     /// The job has its allocation.
     granted: bool,
+    /// The lines of `-v` about the allocation are still to come: no node is heard before them.
+    awaits_allocation_lines: bool,
     job_ended: Option<(ExitStatus, Option<Outcome>, Reason)>,
     over: bool,
     /// The job has started without its step: the server refused it.
@@ -161,6 +166,7 @@ impl Step {
         Self {
             gate: StartGate::new(plan.prolog.take()),
             held: plan.het.is_some(),
+            awaits_allocation_lines: plan.verbose > 0,
             raw: None,
             plan,
             command: Command::Srun,
@@ -193,6 +199,7 @@ impl Step {
 
     /// Sets the nodes of a step that has been created, and the launch that may have to be sent again.
     pub fn placed(mut self, layout: &[(String, Vec<u32>)], launch: StepLaunch) -> Self {
+        self.show_launch(layout);
         self.expect_nodes(layout);
         self.launch = Some(launch);
         self.granted = true;

@@ -93,7 +93,7 @@ impl Step {
 
     /// Whether further connections may be accepted.
     pub(super) fn accepts(&self) -> bool {
-        self.unauthenticated() < UNAUTHENTICATED_MAX
+        !self.awaits_allocation_lines && self.unauthenticated() < UNAUTHENTICATED_MAX
     }
 
     pub(super) fn unauthenticated(&self) -> usize {

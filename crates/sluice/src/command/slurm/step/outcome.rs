@@ -2,7 +2,7 @@
 
 use super::{DRAIN_TIMEOUT, Step, StepOutcome};
 use crate::command::slurm::submit::job_watch::JobEvent;
-use crate::command::slurm::submit::messages::{print_error, print_line};
+use crate::command::slurm::submit::messages::print_error;
 use ::slurm::words::{note, refusal};
 use model::reason::Reason;
 use model::run::{ExitStatus, Outcome};
@@ -13,6 +13,9 @@ use wire::view::JobView;
 impl Step {
     pub(super) fn on_job_event(&mut self, event: JobEvent) -> io::Result<()> {
         let job = self.plan.job;
+        if !matches!(event, JobEvent::Queued) {
+            self.awaits_allocation_lines = false;
+        }
         match event {
             JobEvent::Queued => {
                 self.queued = true;
@@ -22,12 +25,16 @@ impl Step {
                 if self.queued {
                     self.print_unless_quiet(&format!("job {job} has been allocated resources"));
                 }
+                self.show_allocation(&view);
                 self.on_granted()?;
                 if self.plan.tasks.is_none() {
                     self.expect(tasks_of(&view))?;
                 }
                 match view.steps.first() {
-                    Some(step) => self.expect_nodes(&step.layout),
+                    Some(step) => {
+                        self.show_launch(&step.layout);
+                        self.expect_nodes(&step.layout);
+                    }
                     None => (self.is_refused, self.over) = (true, true),
                 }
                 self.lose_tasks_of_broken_links()?;
@@ -93,7 +100,7 @@ impl Step {
                 let job = self.plan.job;
                 print_error(self.command, &format!("Job allocation {job} has been revoked"));
                 if let Some(why) = note::launch_failure(reason) {
-                    print_line(self.command, &format!("note: {why}"));
+                    self.print_unless_quiet(&format!("note: {why}"));
                 }
             }
         }

@@ -21,6 +21,7 @@ pub fn chosen(options: &JobOptions, site: &SrunPrologEpilog) -> SrunPrologEpilog
     SrunPrologEpilog {
         prolog: choose(&options.step.prolog, &site.prolog),
         epilog: choose(&options.step.epilog, &site.epilog),
+        mpi: site.mpi.clone(),
     }
 }
 
@@ -127,12 +128,13 @@ mod tests {
         let site = SrunPrologEpilog {
             prolog: Some("/site/before".into()),
             epilog: Some("/site/after".into()),
+            mpi: None,
         };
         let mut options = JobOptions::default();
         assert_eq!(chosen(&options, &site), site);
         options.step.prolog = Some("./mine".into());
         options.step.epilog = Some("none".into());
-        let own = SrunPrologEpilog { prolog: Some("./mine".into()), epilog: None };
+        let own = SrunPrologEpilog { prolog: Some("./mine".into()), ..Default::default() };
         assert_eq!(chosen(&options, &site), own);
         assert!(chosen(&JobOptions::default(), &SrunPrologEpilog::default()).is_none());
     }

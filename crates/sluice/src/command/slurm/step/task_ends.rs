@@ -69,6 +69,12 @@ pub fn worse(one: ExitStatus, other: ExitStatus) -> ExitStatus {
     if rank(other) > rank(one) { other } else { one }
 }
 
+/// `task 3`, `tasks 0-2`.
+fn named(tasks: &IndexSet) -> String {
+    let noun = if tasks.len() == 1 { "task" } else { "tasks" };
+    format!("{noun} {}", tasks.range_text())
+}
+
 /// The ends of tasks so far.
 #[derive(Debug, Default)]
 pub struct TaskEnds {
@@ -131,6 +137,18 @@ impl TaskEnds {
         }
     }
 
+    /// How tasks exited since the last call of [`Self::take_lines`], with the line for those that succeeded.
+    pub fn unreported_exits(
+        &self,
+    ) -> impl Iterator<Item = (ExitStatus, &IndexSet, Option<String>)> {
+        self.unreported.iter().filter_map(|(node, end, tasks)| {
+            let TaskEnd::Exited(exit) = end else { return None };
+            let completed = end.words().is_none();
+            let line = completed.then(|| format!("{node}: {}: Completed", named(tasks)));
+            Some((*exit, tasks, line))
+        })
+    }
+
     /// The lines for tasks that ended since the last call.
     pub fn take_lines(&mut self, command: Command) -> Vec<String> {
         if command == Command::Sattach {
@@ -138,11 +156,7 @@ impl TaskEnds {
         }
         let said = |(node, end, tasks): (String, TaskEnd, IndexSet)| {
             let words = end.words()?;
-            let (noun, list) = match tasks.len() {
-                1 => ("task", tasks.first().unwrap_or_default().to_string()),
-                _ => ("tasks", tasks.range_text()),
-            };
-            Some(format!("{node}: {noun} {list}: {words}"))
+            Some(format!("{node}: {}: {words}", named(&tasks)))
         };
         self.unreported.drain(..).filter_map(said).collect()
     }

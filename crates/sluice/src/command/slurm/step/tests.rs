@@ -53,6 +53,7 @@ impl StepFixture {
             tasks: Some(tasks),
             label: false,
             quiet: true,
+            verbose: 0,
             terminal: false,
             kill_on_bad_exit: Some(false),
             disable_status: false,

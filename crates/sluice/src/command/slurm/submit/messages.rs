@@ -2,9 +2,13 @@
 
 use crate::client::ClientError;
 use ::slurm::option::parse::Question;
-use ::slurm::option::{Command, OptionError, help};
+use ::slurm::option::{Command, JobOptions, OptionError, help};
+use ::slurm::request::{Submitter, propagated};
 use ::slurm::words::{note, refusal};
 use model::reason::Refusal;
+use nix::sys::termios::{OutputFlags, tcgetattr};
+use std::io;
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 /// The exit code of a command that the server refused, or that could not reach it.
@@ -18,11 +22,39 @@ pub fn failure() -> ExitCode {
 
 /// Prints a line on standard error after the command's name.
 pub fn print_line(command: Command, line: &str) {
-    eprintln!("{}: {line}", command.name());
+    eprint!("{}: {line}{}", command.name(), line_end(io::stderr()));
 }
 
 pub fn print_error(command: Command, line: &str) {
-    eprintln!("{}: error: {line}", command.name());
+    eprint!("{}: error: {line}{}", command.name(), line_end(io::stderr()));
+}
+
+/// A terminal that is raw, as under `srun --pty`, does not go back to the first column by itself.
+fn line_end(to: impl AsFd) -> &'static str {
+    match tcgetattr(to) {
+        Ok(terminal) if !terminal.output_flags.contains(OutputFlags::OPOST) => "\r\n",
+        _ => "\n",
+    }
+}
+
+/// The number of `-v` from which details are printed too, and from which the finest ones.
+pub const DEBUG: u32 = 2;
+pub const DEBUG2: u32 = 3;
+
+/// `-v`: prints the options as they were understood.
+pub fn print_defined(command: Command, options: &JobOptions) {
+    options.defined.iter().for_each(|line| print_line(command, line));
+}
+
+/// `-vv`: prints the limits and the mask that the job gets from here.
+pub fn print_propagated(command: Command, options: &JobOptions, submitter: &Submitter) {
+    if options.verbose < DEBUG {
+        return;
+    }
+    for (name, value) in propagated(options, submitter) {
+        print_line(command, &format!("debug:  propagating RLIMIT_{name}={value}"));
+    }
+    print_line(command, &format!("debug:  propagating UMASK={:04o}", submitter.umask));
 }
 
 /// Reports an invalid option in Slurm's words; the code is Slurm's too.
@@ -77,4 +109,23 @@ pub fn unreachable(command: Command, error: &ClientError) -> ExitCode {
 pub fn unexpected(command: Command, answer: &wire::client::Answer) -> ExitCode {
     print_error(command, &format!("the server's answer was not expected: {answer:?}"));
     failure()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::pty::openpty;
+    use nix::sys::termios::{SetArg, cfmakeraw, tcsetattr};
+
+    #[test]
+    fn lines_on_a_raw_terminal_go_back_to_the_first_column() {
+        let pty = openpty(None, None).expect("a terminal");
+        assert_eq!(line_end(&pty.slave), "\n");
+        let mut raw = tcgetattr(&pty.slave).expect("its settings");
+        cfmakeraw(&mut raw);
+        tcsetattr(&pty.slave, SetArg::TCSANOW, &raw).expect("a raw terminal");
+        assert_eq!(line_end(&pty.slave), "\r\n");
+        let file = std::fs::File::open("/dev/null").expect("no terminal");
+        assert_eq!(line_end(&file), "\n");
+    }
 }

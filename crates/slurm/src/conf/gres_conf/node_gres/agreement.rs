@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Resource, core_count};
-use crate::conf::error::{ConfLocation, Findings};
+use crate::conf::error::{ConfLocation, Findings, NoticeKind};
 use crate::conf::gres_conf::{GPUS_PER_NODE_MAX, GresLine};
 use crate::conf::slurm_conf::node_conf::NodeConf;
 
@@ -17,7 +17,8 @@ pub struct AgreementCheck {
 }
 
 impl AgreementCheck {
-    pub fn check(&mut self, resource: &Resource, node: &NodeConf, findings: &mut Findings) {
+    /// Lines for all nodes are those of whichever machine reads them: they are left out of a node that has something else.
+    pub fn check(&mut self, resource: &mut Resource, node: &NodeConf, findings: &mut Findings) {
         if has_too_many_gpus(resource) {
             if self.too_many_gpus.insert(node.place.clone()) {
                 let text = node.gres_text.clone().unwrap_or_default();
@@ -27,6 +28,14 @@ impl AgreementCheck {
             return;
         }
         let Some((line, why)) = disagreement(resource, node) else { return };
+        if resource.lines.iter().any(|line| line.nodes.is_none()) {
+            if self.told.insert((line.place.clone(), node.place.clone())) {
+                let how = format!("{why}; without NodeName it is not for that node");
+                findings.notice(&line.place, &line.name, NoticeKind::Corrected { how });
+            }
+            resource.lines.retain(|line| line.nodes.is_some());
+            return self.check(resource, node, findings);
+        }
         if self.told.insert((line.place.clone(), node.place.clone())) {
             let kind = line.kind.as_ref().map(|kind| format!(":{kind}")).unwrap_or_default();
             let value = format!("{}{kind}:{}", line.name, line.units());

@@ -22,8 +22,8 @@ pub fn fill(conf: &GresConf, nodes: &mut [NodeConf], findings: &mut Findings) {
     notice_idle_lines(conf, nodes, findings);
     let mut agreement = AgreementCheck::default();
     for node in nodes {
-        let resources = resources(conf, node);
-        for resource in &resources {
+        let mut resources = resources(conf, node);
+        for resource in &mut resources {
             agreement.check(resource, node, findings);
         }
         let mut units: Vec<NodeGres> =

@@ -43,6 +43,8 @@ pub struct Globals {
     pub private_data: PrivateData,
     pub return_to_service: u16,
     pub disable_root_jobs: bool,
+    /// `SlurmctldHost`: where the machines that the server may be on are dialled.
+    pub controllers: Vec<String>,
     /// How many nodes there may be, with those that are in no file; fewer than the file has: as many as that.
     pub max_node_count: u32,
 }
@@ -197,6 +199,7 @@ impl Default for Globals {
             private_data: PrivateData::default(),
             return_to_service: 0,
             disable_root_jobs: false,
+            controllers: Vec::new(),
             max_node_count: 0,
         }
     }

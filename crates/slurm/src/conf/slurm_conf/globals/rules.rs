@@ -18,6 +18,7 @@ use crate::conf::keys::value::{self, Parameters};
 use crate::conf::keys::words;
 use crate::conf::slurm_conf::memory_keys::{self, DEFAULT_MEMORY, MAX_MEMORY};
 use crate::conf::slurm_conf::tres_weights;
+use crate::mpi;
 
 /// The largest number of a job that Slurm's packed ids can hold.
 const JOB_ID_MAX: u32 = 0x03ff_ffff;
@@ -52,6 +53,7 @@ impl Globals {
         globals.private_data = private_data(record, findings);
         power::read(record, &mut globals.power, findings);
         check_enforced(record, &globals.accounting.enforce, findings);
+        notice_mpi(record, findings);
         globals.ids.max_array_tasks = scheduler_number(record, "max_array_tasks", findings);
         globals.ids.max_script_bytes = scheduler_number(record, "max_script_size", findings);
         words::notice(record, findings);
@@ -151,6 +153,17 @@ fn check_enforced(record: &Record, enforce: &[AccountingEnforce], findings: &mut
     }
     if enforce.contains(&AccountingEnforce::All) {
         findings.notice(&entry.place, format!("{KEY}=wckeys"), NoticeKind::NoEffect);
+    }
+}
+
+/// The ranks of an MPI program are not connected here: it would start as so many programs of one rank.
+fn notice_mpi(record: &Record, findings: &mut Findings) {
+    const KEY: &str = "MpiDefault";
+    let Some(entry) = record.entry(KEY) else { return };
+    if mpi::connects_ranks(&entry.text) {
+        let how = mpi::NOT_CONNECTED.to_owned();
+        let key = format!("{KEY}={}", entry.text);
+        findings.notice(&entry.place, key, NoticeKind::Corrected { how });
     }
 }
 

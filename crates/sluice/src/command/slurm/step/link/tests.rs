@@ -4,6 +4,7 @@ use super::super::listener::StepListener;
 use super::*;
 use crate::client::ServerLocation;
 use ring::rand::SystemRandom;
+use std::os::unix::net::UnixStream;
 
 /// A supervisor's end and ours.
 fn connect(listener: &StepListener) -> (TcpStream, Link) {
@@ -98,4 +99,21 @@ fn the_link_closes_when_the_other_end_does() {
     drop(theirs);
     assert!(read(&mut link).is_empty());
     assert!(!link.is_open());
+}
+
+#[test]
+fn what_has_arrived_is_read_though_the_other_end_takes_no_more() {
+    let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+    ours.set_nonblocking(true).expect("non-blocking");
+    let stream = File::from(OwnedFd::from(ours));
+    let mut link = Link::by_stream(UpgradedStream { stream, early: Vec::new(), tls: None }, "n1");
+    theirs.write_all(&hello("")).expect("sent");
+    assert!(link.read(false).is_empty() && link.peer.is_some());
+    let mut bytes = Vec::new();
+    frame::encode(channel::STDOUT, b"\0\0\0\0last words", &mut bytes).expect("small");
+    theirs.write_all(&bytes).expect("sent");
+    drop(theirs);
+    link.send(&StepMessage::InputEnd);
+    assert_eq!(link.read(false).len(), 1, "the last output");
+    assert!(link.read(false).is_empty() && !link.is_open());
 }

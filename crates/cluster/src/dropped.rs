@@ -1,0 +1,59 @@
+//! What a configuration would take away from jobs: the nodes and partitions that the last one had, that it does not have,
+//! and that jobs are on.
+
+use crate::config::ClusterConfig;
+use crate::state::State;
+use crate::state::job::{Job, Phase};
+use std::collections::BTreeSet;
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DroppedParts {
+    /// Nodes that jobs run on.
+    pub nodes: BTreeSet<String>,
+    /// Partitions that jobs run in, or that they wait for and for no other.
+    pub partitions: BTreeSet<String>,
+}
+
+impl DroppedParts {
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty() && self.partitions.is_empty()
+    }
+}
+
+impl State {
+    /// Nodes of fleets and dynamic nodes are in no configuration, and are dropped by none.
+    pub fn dropped_by(&self, config: &ClusterConfig) -> DroppedParts {
+        let names = |of: &ClusterConfig| -> (BTreeSet<String>, BTreeSet<String>) {
+            let nodes = of.nodes.iter().map(|node| node.name.clone());
+            let partitions = of.partitions.iter().map(|partition| partition.name.clone());
+            (nodes.collect(), partitions.collect())
+        };
+        let ((nodes, partitions), (kept_nodes, kept_partitions)) =
+            (names(&self.config), names(config));
+        let nodes: BTreeSet<&String> = nodes.difference(&kept_nodes).collect();
+        let partitions: BTreeSet<&String> = partitions.difference(&kept_partitions).collect();
+        let mut dropped = DroppedParts::default();
+        if nodes.is_empty() && partitions.is_empty() {
+            return dropped;
+        }
+        for job in self.jobs.values() {
+            let (on, of) = places(job);
+            dropped.nodes.extend(on.iter().filter(|node| nodes.contains(node)).cloned());
+            if of.iter().all(|partition| partitions.contains(partition)) {
+                dropped.partitions.extend(of.iter().cloned());
+            }
+        }
+        dropped
+    }
+}
+
+/// The nodes that a job holds, and the partitions that it runs in or waits for.
+fn places(job: &Job) -> (&[String], &[String]) {
+    match &job.phase {
+        Phase::Waiting => (&[], &job.spec.request().partitions),
+        Phase::Active(attempt) => {
+            (&attempt.held_nodes, std::slice::from_ref(&attempt.allocation.partition))
+        }
+        Phase::Ended(_) => (&[], &[]),
+    }
+}

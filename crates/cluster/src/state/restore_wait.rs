@@ -1,0 +1,23 @@
+//! The wait after a restore from a backup, or after the loss of the journal's end. A job that waited then may have started since,
+//! on a node that still runs it. It is started only when every node that was up then has connected and has ended what is not
+//! known here, or counts as lost.
+
+use super::State;
+use model::id::JobId;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestoreWait {
+    /// Nodes that have not said what they run, or still end some of it.
+    pub nodes: BTreeSet<String>,
+    /// Jobs below this id may have started in the part of the history that is not known.
+    pub below: JobId,
+}
+
+impl State {
+    /// Whether a node may run this job, though the state has it waiting.
+    pub fn may_run_unknown(&self, job: JobId) -> bool {
+        self.restore_wait.as_ref().is_some_and(|wait| job < wait.below)
+    }
+}

@@ -1,0 +1,161 @@
+//! What was used in a period, by account, user and workload key: what `sreport` prints.
+
+use crate::raw_usage::RawUsage;
+use crate::record::{HistoryFilter, JobRecord};
+use crate::time::Timestamp;
+use crate::tres::Tres;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct UsageQuery {
+    /// The attempts that count; its `from` and `until` are the period.
+    pub filter: HistoryFilter,
+    /// Jobs of different numbers of CPUs have rows of their own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_size: bool,
+    /// Also what the cluster had.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cluster: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct UsageReport {
+    pub cluster: String,
+    /// The end of what is reported: the end of the period, or now if that is later.
+    pub until: Timestamp,
+    pub rows: Vec<UsageRow>,
+    /// If it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub whole: Option<ClusterUsage>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct UsageRow {
+    pub account: String,
+    pub user: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wckey: Option<String>,
+    /// The CPUs of each job, where sizes are apart; else zero.
+    #[serde(default)]
+    pub cpus: u32,
+    /// Jobs that ran in the period.
+    pub jobs: u64,
+    pub used: RawUsage,
+}
+
+/// What the cluster had in a period, and what became of it. What is left is idle.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClusterUsage {
+    /// All nodes for the whole time.
+    pub reported: RawUsage,
+    pub allocated: RawUsage,
+    /// Nodes that were out of service.
+    pub down: RawUsage,
+    /// What waiting jobs asked for, from when they could have started.
+    pub planned: RawUsage,
+}
+
+/// How long two spans of time overlap, in seconds.
+pub fn overlap_s(span: (Timestamp, Timestamp), with: (Timestamp, Timestamp)) -> f64 {
+    let (start, end) = (span.0.max(with.0), span.1.min(with.1));
+    (end.millis() - start.millis()).max(0) as f64 / 1000.0
+}
+
+/// Sums of usage while records are read.
+pub struct UsageSum {
+    period: (Timestamp, Timestamp),
+    by_size: bool,
+    rows: BTreeMap<(String, String, Option<String>, u32), (u64, RawUsage)>,
+    pub allocated: RawUsage,
+    pub planned: RawUsage,
+}
+
+impl UsageSum {
+    pub fn new(from: Timestamp, until: Timestamp, by_size: bool) -> Self {
+        Self {
+            period: (from, until),
+            by_size,
+            rows: BTreeMap::new(),
+            allocated: RawUsage::default(),
+            planned: RawUsage::default(),
+        }
+    }
+
+    /// Adds what an attempt used in the period; one that has not ended is counted until its end.
+    pub fn add(&mut self, record: &JobRecord) {
+        let (_, until) = self.period;
+        let eligible = record.eligible.unwrap_or(record.submit);
+        let waited_until = record.start.or(record.end).unwrap_or(until);
+        let waited = overlap_s((eligible, waited_until), self.period);
+        self.planned.charge(&record.req_tres, waited, 1.0);
+        let Some(start) = record.start else { return };
+        let end = record.end.unwrap_or(until);
+        let seconds = overlap_s((start, end), self.period) * unsuspended(record, start, end);
+        if overlap_s((start, end), self.period) == 0.0 {
+            return;
+        }
+        self.allocated.charge(&record.alloc_tres, seconds, 1.0);
+        let cpus = if self.by_size { record.cpus } else { 0 };
+        let key = (record.account.clone(), record.user.clone(), record.wckey.clone(), cpus);
+        let (jobs, used) = self.rows.entry(key).or_default();
+        *jobs += 1;
+        used.charge(&record.alloc_tres, seconds, 1.0);
+    }
+
+    pub fn into_rows(self) -> Vec<UsageRow> {
+        let row = |((account, user, wckey, cpus), (jobs, used))| UsageRow {
+            account,
+            user,
+            wckey,
+            cpus,
+            jobs,
+            used,
+        };
+        self.rows.into_iter().map(row).collect()
+    }
+}
+
+/// The part of its time that an attempt was not suspended. When it was is not recorded: it is spread over all of it.
+fn unsuspended(record: &JobRecord, start: Timestamp, end: Timestamp) -> f64 {
+    let whole = overlap_s((start, end), (start, end));
+    if whole > 0.0 { (1.0 - record.suspended_s as f64 / whole).clamp(0.0, 1.0) } else { 1.0 }
+}
+
+/// What all of these hold together, for a time.
+pub fn held(tres: &Tres, seconds: f64) -> RawUsage {
+    let mut used = RawUsage::default();
+    used.charge(tres, seconds, 1.0);
+    used
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tres::TresKind;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp(second * 1000)
+    }
+
+    #[test]
+    fn spans_overlap_by_what_they_share() {
+        let period = (at(100), at(200));
+        for (span, expected) in [
+            ((at(0), at(50)), 0.0),
+            ((at(0), at(150)), 50.0),
+            ((at(120), at(130)), 10.0),
+            ((at(150), at(900)), 50.0),
+            ((at(0), at(900)), 100.0),
+            ((at(300), at(250)), 0.0),
+        ] {
+            assert_eq!(overlap_s(span, period), expected, "{span:?}");
+        }
+    }
+
+    #[test]
+    fn all_nodes_are_held_for_the_whole_time() {
+        let tres = Tres::parse("cpu=4,node=1").expect("a list");
+        assert_eq!(held(&tres, 60.0).seconds(&TresKind::Cpu), 240.0);
+    }
+}

@@ -1,0 +1,149 @@
+//! `sreport`: what was used in a period, from the books and from jobs that are not in them yet.
+
+use crate::clock;
+use crate::shared::Shared;
+use crate::show::activity_history;
+use cluster::books;
+use cluster::visibility::Viewer;
+use model::account::Association;
+use model::activity::ActivityFilter;
+use model::node::AdminState;
+use model::outage::outages;
+use model::principal::Principal;
+use model::raw_usage::RawUsage;
+use model::reason::Refusal;
+use model::record::{HistoryFilter, JobRecord};
+use model::time::Timestamp;
+use model::tres::Tres;
+use model::usage_report::{ClusterUsage, UsageQuery, UsageReport, UsageSum, held, overlap_s};
+use std::collections::{BTreeMap, HashMap};
+use store::books::RecordTest;
+
+/// The records that are read at once: others read the books in between.
+const PAGE: usize = 2_000;
+
+pub fn usage_report(
+    shared: &Shared,
+    by: &Principal,
+    query: &UsageQuery,
+) -> Result<UsageReport, Refusal> {
+    let (Some(from), Some(until)) = (query.filter.from, query.filter.until) else {
+        return Err(no_period("none"));
+    };
+    if from >= until {
+        return Err(no_period("one that ends before it begins"));
+    }
+    let until = until.min(clock::now());
+    let wanted = HistoryFilter { duplicates: true, limit: None, ..query.filter.clone() };
+    let mut sum = UsageSum::new(from, until, query.by_size);
+    add_records(shared, &wanted, &mut sum)?;
+    let whole = query.cluster.then(|| whole(shared, (from, until), &sum)).transpose()?;
+    let state = shared.read();
+    let viewer = Viewer::new(&state, by);
+    let mut rows = sum.into_rows();
+    rows.retain(|row| viewer.usage(&Association::plain(&row.account, Some(&row.user))));
+    let whole = whole.filter(|_| viewer.nodes());
+    Ok(UsageReport { cluster: state.config.name.clone(), until, rows, whole })
+}
+
+fn no_period(value: &str) -> Refusal {
+    Refusal::InvalidValue {
+        what: "period of a report".into(),
+        value: value.into(),
+        expected: "a start, and an end after it".into(),
+    }
+}
+
+/// Adds each attempt once: those in memory are asked for first, and left to the books where these have them by then.
+fn add_records(shared: &Shared, wanted: &HistoryFilter, sum: &mut UsageSum) -> Result<(), Refusal> {
+    let key = |r: &JobRecord| (r.job, r.attempt, r.array_pending.clone());
+    let mut alive: HashMap<_, JobRecord> = {
+        let state = shared.read();
+        let now = clock::now();
+        let test = RecordTest::new(wanted);
+        let records = state.jobs.values().map(|job| books::record_at(&state, job.id, now));
+        records.filter(|record| test.matches(record)).map(|r| (key(&r), r)).collect()
+    };
+    let failed = |error: store::books::BooksError| Refusal::Other(error.to_string());
+    let reader = || shared.books.reader.lock().expect("no panic with the reader held");
+    let entries = reader().entries(wanted).map_err(failed)?;
+    for page in entries.chunks(PAGE) {
+        let records = reader().records(wanted, page).map_err(failed)?;
+        for record in records {
+            alive.remove(&key(&record));
+            sum.add(&record);
+        }
+    }
+    alive.values().for_each(|record| sum.add(record));
+    Ok(())
+}
+
+/// What the cluster as it is now had in the period, and how much of it was out of service.
+fn whole(
+    shared: &Shared,
+    period: (Timestamp, Timestamp),
+    sum: &UsageSum,
+) -> Result<ClusterUsage, Refusal> {
+    let filter =
+        ActivityFilter { about_nodes: true, until: Some(period.1), ..ActivityFilter::default() };
+    let activities = activity_history::booked(shared, &filter, None)?;
+    let nodes: BTreeMap<String, Tres> = {
+        let state = shared.read();
+        let counted = state.nodes.iter().filter(|(_, n)| n.admin != Some(AdminState::Future));
+        counted.map(|(name, node)| (name.clone(), node.tres())).collect()
+    };
+    let seconds = overlap_s(period, period);
+    let mut whole = ClusterUsage {
+        allocated: sum.allocated.clone(),
+        planned: sum.planned.clone(),
+        ..ClusterUsage::default()
+    };
+    for tres in nodes.values() {
+        whole.reported.add(&held(tres, seconds));
+    }
+    for outage in outages(&activities) {
+        let Some(tres) = nodes.get(&outage.node) else { continue };
+        let lasted = overlap_s((outage.start, outage.end.unwrap_or(period.1)), period);
+        whole.down.add(&held(tres, lasted));
+    }
+    keep_within(&mut whole);
+    Ok(whole)
+}
+
+/// Nothing is counted twice: what waiting jobs asked for fills only what was idle.
+fn keep_within(whole: &mut ClusterUsage) {
+    let cap = |used: &mut RawUsage, left: &mut RawUsage| {
+        used.tres_s.retain(|kind, _| left.tres_s.contains_key(kind));
+        for (kind, seconds) in &mut used.tres_s {
+            let left = left.tres_s.entry(kind.clone()).or_default();
+            *seconds = seconds.min(*left);
+            *left -= *seconds;
+        }
+    };
+    let mut left = whole.reported.clone();
+    cap(&mut whole.allocated, &mut left);
+    cap(&mut whole.down, &mut left);
+    cap(&mut whole.planned, &mut left);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::tres::TresKind;
+
+    #[test]
+    fn nothing_of_a_cluster_is_counted_twice() {
+        let cpus = |seconds: f64| held(&Tres::parse("cpu=1,node=1").unwrap(), seconds);
+        let mut whole = ClusterUsage {
+            reported: cpus(100.0),
+            allocated: cpus(70.0),
+            down: cpus(20.0),
+            planned: cpus(5_000.0),
+        };
+        keep_within(&mut whole);
+        let seconds = |used: &RawUsage| used.seconds(&TresKind::Cpu);
+        assert_eq!(seconds(&whole.allocated), 70.0);
+        assert_eq!(seconds(&whole.down), 20.0);
+        assert_eq!(seconds(&whole.planned), 10.0, "what was left");
+    }
+}

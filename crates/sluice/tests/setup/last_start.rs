@@ -1,0 +1,101 @@
+//! A state folder that was started before: with the configuration of the last start, with another, and with one that would take
+//! nodes or partitions from jobs.
+
+use crate::harness::{Cluster, CommandOutput, TWO_NODES, until};
+use std::path::Path;
+
+fn up(cluster: &Cluster, more: &[&str]) -> CommandOutput {
+    cluster.sluice(&[&["up", "--detach"], more].concat())
+}
+
+fn partitions(cluster: &Cluster) -> String {
+    cluster.sluice(&["sinfo", "-h", "-o", "%R"]).ok()
+}
+
+/// A second folder with this slurm.conf.
+fn other_folder(cluster: &Cluster, conf: &str) -> String {
+    let folder = cluster.path("other");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::write(folder.join("slurm.conf"), conf).expect("a file");
+    real(&folder)
+}
+
+fn real(path: &Path) -> String {
+    path.canonicalize().expect("a path").display().to_string()
+}
+
+#[test]
+fn up_without_a_configuration_is_the_cluster_of_the_last_start_and_says_so() {
+    let cluster = Cluster::up(TWO_NODES);
+    let job = cluster.submit(&["-H", "-p", "debug", "--wrap", "true"]);
+    cluster.sluice(&["down"]).ok();
+    let said = up(&cluster, &[]);
+    let conf = real(&cluster.path("conf"));
+    let note = format!(
+        "sluice: note: the configuration is that of the last start: {conf} (--no-config starts without one)\n"
+    );
+    assert_eq!((said.code, said.stderr), (0, note), "{}", cluster.log("server"));
+    assert_eq!(partitions(&cluster), "gpu\ndebug\n");
+    let shown = cluster.sluice(&["squeue", "-h", "-j", &job.to_string(), "-o", "%P"]).ok();
+    assert_eq!(shown, "debug\n");
+    cluster.sluice(&["scancel", &job.to_string()]).ok();
+    cluster.sluice(&["down"]).ok();
+    let said = up(&cluster, &["--no-config"]);
+    let note = format!(
+        "sluice: note: the configuration of the last start was {conf}; that of this one is none\n"
+    );
+    assert_eq!((said.code, said.stderr), (0, note), "{}", cluster.log("server"));
+    assert_eq!(partitions(&cluster), "main\n");
+    // A start that has said it once is what the next one goes by.
+    cluster.sluice(&["down"]).ok();
+    let said = up(&cluster, &[]);
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{}", cluster.log("server"));
+}
+
+#[test]
+fn up_start_that_drops_nodes_or_partitions_with_jobs_is_refused_unless_it_is_forced() {
+    let cluster = Cluster::up(TWO_NODES);
+    let runs = cluster.submit_sleeper("-w node2");
+    let waits = cluster.submit(&["-H", "-p", "debug", "--wrap", "true"]).to_string();
+    cluster.await_state(runs, "RUNNING");
+    cluster.sluice(&["down"]).ok();
+    let one = TWO_NODES.replace("node[1-2]", "node1");
+    let one: String =
+        one.lines().filter(|l| !l.contains("=debug")).map(|l| format!("{l}\n")).collect();
+    let (conf, other) = (real(&cluster.path("conf")), other_folder(&cluster, &one));
+    let told = "jobs are on nodes node2 and in partitions debug, which this configuration does not have: \
+                name them in it, end the jobs, or start with --force\n";
+    let before = || {
+        let read =
+            |name: &str| std::fs::read_to_string(cluster.state().join(name)).expect("a file");
+        (read("start.json"), read("ports.json"), read("server/local.join"))
+    };
+    let was = before();
+    let said = up(&cluster, &["--config", &other]);
+    let note = format!(
+        "sluice: note: the configuration of the last start was {conf}; that of this one is {other}\n"
+    );
+    assert_eq!((said.code, said.stderr), (1, format!("{note}sluice: error: {told}")));
+    assert_eq!(before(), was, "nothing has changed");
+    // The same folder, with another file in it.
+    cluster.write_conf("slurm.conf", &one);
+    let said = cluster.try_start();
+    assert_eq!((said.code, said.stderr), (1, format!("sluice: error: {told}")));
+    assert_eq!(before(), was, "nothing has changed");
+    cluster.write_conf("slurm.conf", TWO_NODES);
+    cluster.start();
+    cluster.await_state(runs, "RUNNING");
+    cluster.sluice(&["scancel", &runs.to_string()]).ok();
+    cluster.await_end(runs);
+    cluster.sluice(&["down"]).ok();
+    let said = up(&cluster, &["--config", &other]);
+    assert_eq!(said.code, 1);
+    assert!(said.stderr.contains("error: jobs are in partitions debug, which"), "{}", said.stderr);
+    let said = up(&cluster, &["--config", &other, "--force"]);
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    until("the nodes of the other configuration", || {
+        let nodes = cluster.sluice(&["sinfo", "-h", "-N", "-o", "%N %R"]).stdout;
+        (nodes == "node1 gpu\n").then_some(())
+    });
+    cluster.sluice(&["scancel", &waits]).ok();
+}
