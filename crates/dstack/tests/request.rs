@@ -95,6 +95,7 @@ fn amounts_are_ranges_and_defaults_are_dstacks() {
             "/gres/0",
             json!({
                 "per": "node", "name": "gpu", "by_model": true, "count": {"min": 1},
+                "make": {"vendor": "nvidia"},
                 "device_memory": {"min": 24 * GIB, "max": 24 * GIB},
                 "total_memory": {"min": 80 * GIB},
             }),

@@ -250,17 +250,18 @@ fn join_token_works_once_and_until_it_expires() {
     let issue = |w: &mut World, hash: &str, expires: Timestamp| {
         w.run(Command::IssueToken { hash: hash.into(), nodes: vec!["n2".into()], expires })
     };
-    let use_it = |w: &mut World, hash: &str| {
-        let command = crate::tokens::spend(hash, "aa:bb");
+    let use_by = |w: &mut World, hash: &str, fingerprint: &str| {
+        let command = crate::tokens::spend(hash, fingerprint);
         w.try_as(user("nobody", 65_534), command)
     };
+    let use_it = |w: &mut World, hash: &str| use_by(w, hash, "aa:bb");
     let minute = w.now + Duration::from_secs(60);
     issue(&mut w, "one", minute);
     issue(&mut w, "two", minute);
     assert!(use_it(&mut w, "none").is_err());
     assert_eq!(use_it(&mut w, "one"), Ok(Reply::TokenNodes(vec!["n2".into()])));
     assert_eq!(w.state.agents["n2"], "aa:bb");
-    assert!(use_it(&mut w, "one").is_err(), "it is spent");
+    assert!(use_by(&mut w, "one", "cc:dd").is_err(), "it is spent");
     w.pass(60);
     assert!(use_it(&mut w, "two").is_err(), "it has expired");
 }

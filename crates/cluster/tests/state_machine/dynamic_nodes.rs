@@ -279,7 +279,7 @@ fn machine_becomes_the_first_future_node_that_it_is_like() {
         ..NodeConfig::plain(name, cpus, Bytes::from_gib(1))
     };
     w.run(Command::CreateNodes(vec![future("f1", 64), future("f2", 8)]));
-    issue(&mut w, "f[1-9]").expect("a token");
+    issue_as(&mut w, "f[1-9]", false).expect("a token");
     let become_one = |w: &mut World, fingerprint: &str| {
         let machine = FutureMachine { detected: node("host7"), feature: None };
         let attempt = JoinAttempt {

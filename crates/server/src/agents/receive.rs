@@ -341,7 +341,7 @@ mod tests {
         assert_eq!((hello.program.len(), node.name.len()), (1024, 1024));
         assert_eq!(hello.renewals.len(), RENEWALS_MAX);
         assert_eq!(node.device_change.as_ref().map(String::len), Some(1024));
-        assert_eq!((node.attempts.len(), node.detected.gres.len()), (65_536, 1024));
+        assert_eq!((node.attempts.len(), node.detected.gres.len()), (65_536, 256));
         let gres = &node.detected.gres[0];
         assert_eq!(
             (gres.files.len(), gres.device_names.len(), gres.links.len()),

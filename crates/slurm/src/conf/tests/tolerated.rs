@@ -38,7 +38,6 @@ fn keys_of_other_versions_are_taken_with_a_notice() {
         "TLSParameters=ca_cert_file=/x",
         "TLSType=tls/s2n",
         "NodeName=n TRESWeights=cpu=1",
-        "NodeName=n Topology=default:s1",
         "NodeName=n RestrictedCoresPerGPU=1",
         "PartitionName=p ExclusiveTopo=yes",
         "PartitionName=p Topology=default",
