@@ -210,10 +210,12 @@ impl<'a> NodeTimelines<'a> {
         (config.weight, config.price.unwrap_or_default())
     }
 
-    /// Until when the job could stay on the node if it started now, but for advance reservations.
-    pub fn free_until(&self, node: u32, needs: &NodeNeeds) -> Millis {
+    /// Until when the job could stay on the node if it started now: until a slot or an advance reservation needs it.
+    pub fn free_until(&self, node: u32, needs: &NodeNeeds, access: &ReservationAccess) -> Millis {
         let class = self.class(node);
-        self.of_node(node).fits_until(self.now, |free, there| needs.fits(class, free, there))
+        let fits = |free: &[u64], there: &Occupancy| needs.fits(class, free, there);
+        let until = self.of_node(node).fits_until(self.now, fits);
+        until.min(self.windows.next_closed(node, access, self.now))
     }
 
     /// The node's rank among those that serve at the start of a slot. It does not change as time passes, as long as the

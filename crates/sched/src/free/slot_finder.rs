@@ -152,7 +152,8 @@ impl SlotFinder<'_, '_> {
             let rank = self.needs_cache.rank(shape.partition, node)?;
             let (weight, price) = timelines.weight_and_price(node);
             let power = now_key(timelines.availability(node));
-            Some((power, weight, price, timelines.free_until(node, needs), rank, node))
+            let free_until = timelines.free_until(node, needs, &shape.access);
+            Some((power, weight, price, free_until, rank, node))
         };
         let others = reserved.iter().take(RESERVED_NODES_MAX).copied().filter(serves);
         let mut keyed: Vec<_> = found.iter().copied().chain(others).filter_map(key).collect();
