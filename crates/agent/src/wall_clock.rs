@@ -2,7 +2,8 @@
 //! this machine's clock is set.
 
 use model::time::Timestamp;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use nix::time::{ClockId, clock_gettime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub(crate) fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -52,17 +53,22 @@ impl Skew {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ServerClock {
     told: Timestamp,
-    at: Instant,
+    /// Since this machine's start, the time in which it was suspended included: orders grow old meanwhile.
+    at: Duration,
+}
+
+fn since_boot() -> Duration {
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
 }
 
 impl ServerClock {
     pub fn told(now: Timestamp) -> ServerClock {
-        ServerClock { told: now, at: Instant::now() }
+        ServerClock { told: now, at: since_boot() }
     }
 
     /// The difference to this machine's clock as it is now.
     pub fn skew(self) -> Skew {
-        Skew::between(self.told + self.at.elapsed(), now())
+        Skew::between(self.told + since_boot().saturating_sub(self.at), now())
     }
 }
 

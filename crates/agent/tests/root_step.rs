@@ -83,6 +83,7 @@ impl FakeSrun {
                 container: None,
                 joins_script: false,
                 own_program: None,
+                receives_file: false,
             },
             tasks: tasks.to_vec(),
             step_tasks: None,

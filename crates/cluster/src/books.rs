@@ -4,12 +4,15 @@ use crate::billing::bill;
 use crate::event::Event;
 use crate::requested::{self, effective_limit, memory_per_unit, requested_tres};
 use crate::state::State;
-use crate::state::job::EndRecord;
+use crate::state::job::{EndRecord, Job};
+use model::allocation::NodeShare;
 use model::attempt::suspended_whole_s;
+use model::filename::FilenameContext;
 use model::id::{JobId, RunId};
 use model::partition::DefaultMemory;
 use model::record::{JobRecord, RecordState, StepRecord};
-use model::run::{Outcome, Step};
+use model::run::{LaunchKind, Outcome, Step};
+use model::streams::Streams;
 use model::time::Timestamp;
 use model::tres::TresKind;
 
@@ -82,6 +85,7 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobReco
         restarts: job.attempts.saturating_sub(1),
         retry: job.spec.retry.as_deref().cloned(),
         work_dir: job.spec.launch.work_dir.to_string(),
+        streams: streams(job, allocation.map(|a| a.nodes.as_slice()).unwrap_or_default()),
         submit_line: job.spec.submit_line.to_string(),
         comment: job.spec.comment.clone(),
         wckey: job.spec.wckey.clone(),
@@ -106,6 +110,25 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobReco
             .map(|step| step_record(step, ended.map(|e| (e.outcome, e.end))))
             .collect(),
     }
+}
+
+/// The files of a batch job. A run of dstack's language has a log instead.
+fn streams(job: &Job, nodes: &[NodeShare]) -> Option<Streams> {
+    let launch = &job.spec.launch;
+    let context = FilenameContext {
+        job_id: job.id.0,
+        array_job_id: job.task.map_or(job.id, |task| task.array).0,
+        array_task_id: job.task.map(|task| task.index),
+        step: None,
+        node_name: nodes.first().map_or("", |share| &share.node),
+        node_index: 0,
+        task: 0,
+        user: &job.spec.owner.name,
+        job_name: &job.spec.name,
+    };
+    let is_array = job.task.is_some() || job.pending.is_some();
+    let streams = || Streams::of(launch, is_array, &context);
+    (launch.kind == LaunchKind::Batch).then(streams).flatten()
 }
 
 /// The runs that an event takes out of lists: the books keep that beside their records.

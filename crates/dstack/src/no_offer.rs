@@ -3,6 +3,10 @@
 use crate::configuration::resources::Resources;
 use model::reason::Refusal;
 
+/// The answer to a run for which nothing is free, and whose `retry` does not say that it waits.
+pub const WOULD_WAIT: &str =
+    "nothing is free for it now; with `retry: {on_events: [no-capacity]}` it would wait";
+
 /// What is missing, and where that may be it, that a value without dots asks for exactly so much.
 pub fn explained(why: &Refusal, resources: &Resources) -> String {
     let exact = exact(resources);

@@ -190,8 +190,11 @@ const CONFIGURATIONS: &[(&str, Option<&str>)] = &[
     (r#"{"type": "task", "commands": ["x"], "resources": {"gpu": "A100:H100"}}"#, Some("gpu")),
     (r#"{"type": "task", "commands": ["x"], "shell": "zsh"}"#, Some("shell")),
     (r#"{"type": "task", "commands": ["x"], "user": "a:b:c"}"#, Some("user")),
-    // Taken by dstack, and by its own client alone.
-    (r#"{"type": "preset", "base": "x/y"}"#, Some("preset")),
+    (r#"{"type": "preset", "base": "x/y"}"#, None),
+    (r#"{"type": "preset", "model": {"repo": "x/y"}, "trials": 3}"#, None),
+    (r#"{"type": "preset"}"#, Some("model")),
+    (r#"{"type": "preset", "base": "x/y", "trials": 0}"#, Some("trials")),
+    (r#"{"type": "preset", "base": "x/y", "prompt": []}"#, Some("prompt")),
     (r#"{"type": "fleet", "nodes": 1, "resources": {"gpu": "24GB"}}"#, None),
     (r#"{"type": "gateway", "backend": "aws", "region": "x", "domain": "a.b"}"#, None),
     // Mounts as text.

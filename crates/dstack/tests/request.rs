@@ -169,7 +169,10 @@ fn request_that_cannot_be_made_is_refused_in_one_line() {
 
 #[test]
 fn property_that_is_not_applied_is_noticed() {
-    let table = [("registry_auth: {username: a, password: b}", "registry_auth")];
+    let table = [
+        ("registry_auth: {username: a, password: b}", "registry_auth"),
+        ("resources: {disk: 10GB..50GB}", "maximum of 50GB is not applied"),
+    ];
     for (lines, word) in table {
         let notices = drafted(lines).notices;
         assert!(notices.len() == 1 && notices[0].contains(word), "{lines}: {notices:?}");
@@ -178,6 +181,8 @@ fn property_that_is_not_applied_is_noticed() {
         "resources: {cpu: x86, gpu: {vendor: nvidia, compute_capability: 8.0}}",
         "resources: {gpu: 'H100:80GB:2', cpu: 2..}\nretry: {on_events: [no-capacity]}",
         "retry: true",
+        "resources: {disk: 10GB}",
+        "resources: {disk: 10GB..}",
         "resources: {gpu: {count: 1.., total_memory: 80GB}}",
     ] {
         assert_eq!(drafted(quiet).notices, [""; 0], "{quiet}");
@@ -204,6 +209,13 @@ fn entrypoint_runs_in_place_of_a_shell_with_the_commands_as_arguments() {
     let on_node = drafted("entrypoint: echo 'x y'\ncommands: [\"it's\"]").submission;
     let script = on_node.script.expect("a script");
     assert_eq!(script, "#!/bin/sh\n\nexec 'echo' 'x y' 'it'\\''s'\n");
+}
+
+#[test]
+fn runtime_of_a_process_refuses_the_sites_container_and_is_kept_with_the_run() {
+    for (lines, refuses) in [("runtime: process", true), ("", false), ("image: debian", false)] {
+        assert_eq!(drafted(lines).submission.spec.launch.without_container, refuses, "{lines}");
+    }
 }
 
 #[test]

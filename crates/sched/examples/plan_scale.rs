@@ -133,6 +133,7 @@ fn spec(request: Request, uid: u32) -> JobSpec {
             secret_variables: Vec::new(),
             has_project_secrets: false,
             volumes: Vec::new(),
+            without_container: false,
             shared_memory: None,
             startup_order: Default::default(),
             ends_with_first_node: false,

@@ -310,6 +310,7 @@ pub fn spec(request: Request) -> JobSpec {
             secret_variables: Vec::new(),
             has_project_secrets: false,
             volumes: Vec::new(),
+            without_container: false,
             shared_memory: None,
             startup_order: Default::default(),
             ends_with_first_node: false,

@@ -7,7 +7,7 @@ use crate::task_groups;
 use cluster::Command;
 use cluster::{Job, State};
 use model::attempt::EndCause;
-use model::id::AttemptId;
+use model::id::{AttemptId, JobId};
 use model::time::Timestamp;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,6 +30,7 @@ pub async fn run(shared: Arc<Shared>) {
             let cause = EndCause::Inactive;
             shared.writer.enqueue_or_drop(Command::EndByPolicy { attempt, cause });
         }
+        shared.volatile.inactivity_times.set(watched.times(&runs, unconnected));
     }
 }
 
@@ -81,13 +82,22 @@ impl Watched {
         }
         found
     }
+
+    /// Since when nobody has been connected to each run that was looked at.
+    fn times(
+        &self,
+        runs: &[ActiveRun],
+        unconnected: impl Fn(&ActiveRun, Instant) -> Option<Instant>,
+    ) -> HashMap<JobId, Option<Instant>> {
+        let looked_at = runs.iter().filter_map(|run| Some((run, self.0.get(&run.attempt)?)));
+        looked_at.map(|(run, (_, from))| (run.attempt.job, unconnected(run, *from))).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shared::ssh_connections::SshConnections;
-    use model::id::JobId;
+    use crate::shared::ssh_connections::{InactivityTimes, SshConnections};
 
     #[test]
     fn run_is_inactive_when_nobody_was_connected_for_its_time() {
@@ -110,5 +120,23 @@ mod tests {
         let resumed = Some(Timestamp(5));
         assert_eq!(at(1001, resumed), [], "its time begins anew after a resume");
         assert_eq!(at(1062, resumed), [attempt]);
+    }
+
+    #[test]
+    fn seconds_without_a_connection_are_those_since_the_last_one() {
+        let attempt = AttemptId { job: JobId(1), number: 1 };
+        let runs = [ActiveRun { attempt, limit: Duration::from_secs(60), resumed: None }];
+        let (mut watched, start) = (Watched::default(), Instant::now());
+        let connections = SshConnections::default();
+        let unconnected =
+            |run: &ActiveRun, from| connections.unconnected_since(run.attempt.job, from);
+        let (times, later) = (InactivityTimes::default(), start + Duration::from_secs(40));
+        assert_eq!(times.seconds(attempt.job, later), None, "nobody watches it");
+        watched.inactive(&runs, start, unconnected);
+        times.set(watched.times(&runs, unconnected));
+        assert_eq!(times.seconds(attempt.job, later), Some(40));
+        let _connection = connections.opened(attempt.job);
+        times.set(watched.times(&runs, unconnected));
+        assert_eq!(times.seconds(attempt.job, later), Some(0), "somebody is connected");
     }
 }

@@ -9,6 +9,7 @@ use model::change::JobRef;
 use model::id::{BlobRef, JobId, RunId, StepId};
 use model::record::{HistoryFilter, JobRecord, RecordState, StepRecord};
 use model::run::{ExitStatus, JobState, LaunchKind, Outcome, Usage};
+use model::streams::Streams;
 use model::time::{TimeLimit, Timestamp};
 use model::tres::{Tres, TresKind};
 use proptest::prelude::*;
@@ -95,6 +96,11 @@ fn job(id: u32, user: &str, outcome: Outcome) -> JobRecord {
         restarts: 0,
         retry: None,
         work_dir: "/home/ann".into(),
+        streams: Some(Streams {
+            stdin: "/dev/null".into(),
+            stdout: "/home/ann/out".into(),
+            stderr: "/home/ann/err".into(),
+        }),
         submit_line: "sbatch job.sh".into(),
         comment: None,
         wckey: Some("paper".into()),

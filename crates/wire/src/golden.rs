@@ -5,6 +5,7 @@ use crate::agent_view::{AgentView, JoinMethodView, JoinView, NewNodes};
 use crate::client::{Answer, Call, Cancel, Envelope, SubmitForecast, WebLinkQuery};
 use crate::diagnostics::{DiagnosticsView, PlanCounts};
 use crate::explain::{ExpectedStart, WaitView};
+use crate::file_copy::{FileCopy, FileTimes};
 use crate::fleet::{FleetConfiguration, FleetHostState, FleetHostView, FleetView};
 use crate::link::{
     Hello, JoinRequest, NodeHello, NodeSsh, RefusedOrder, Renewal, SignedRenewal, SpooledAttempt,
@@ -642,4 +643,24 @@ fn messages_of_steps_keep_their_names() {
     for (message, json) in table {
         travels(&message, json);
     }
+}
+
+#[test]
+fn copied_files_keep_their_names() {
+    let times = FileTimes { accessed: (1, 2), modified: (3, 4) };
+    let plain = FileCopy {
+        destination: "/tmp/x".into(),
+        length: 5,
+        mode: 0o644,
+        preserved: None,
+        replace: false,
+    };
+    travels(&plain, r#"{"destination":"/tmp/x","length":5,"mode":420}"#);
+    travels(
+        &FileCopy { preserved: Some(times), replace: true, ..plain },
+        concat!(
+            r#"{"destination":"/tmp/x","length":5,"mode":420,"#,
+            r#""preserved":{"accessed":[1,2],"modified":[3,4]},"replace":true}"#
+        ),
+    );
 }

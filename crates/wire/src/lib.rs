@@ -5,7 +5,7 @@
 //! - Server and agent: [`link`] (join, hello, heartbeat), [`order`] (signed), [`report`] (acknowledged).
 //! - Agent and supervisor: [`supervisor`]. PAM module and agent: [`login`].
 //! - Supervisor and `srun`: [`step`], encrypted and proven by [`step_channel`]. Byte streams over the agent's link with credit: [`stream`]; bytes that are resent
-//!   after a broken connection: [`resume`].
+//!   after a broken connection: [`resume`]. A file for the nodes of a job: [`file_copy`].
 //! - Machines whose server is behind a proxy: [`proxy`].
 //! - All of them: [`frame`] (length, channel, payload) and [`version`].
 //!
@@ -18,6 +18,7 @@ mod call_kind;
 pub mod client;
 pub mod diagnostics;
 pub mod explain;
+pub mod file_copy;
 pub mod fleet;
 pub mod forward;
 pub mod frame;

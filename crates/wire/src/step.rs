@@ -111,6 +111,17 @@ pub struct StepLaunch {
     /// A program of Sluice's own that the node puts in the place of `argv`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_program: Option<OwnProgram>,
+    /// Its program is [`OwnProgram::ReceiveFile`]. It is said here and not in `own_program`: a supervisor of a build before
+    /// reads no order with a program that it does not know, and of this one it finds that there is nothing to run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub receives_file: bool,
+}
+
+impl StepLaunch {
+    /// The program of Sluice's own that its tasks are, if they are one.
+    pub fn program_of_ours(&self) -> Option<OwnProgram> {
+        self.own_program.or_else(|| self.receives_file.then_some(OwnProgram::ReceiveFile))
+    }
 }
 
 /// Programs of Sluice's own that run as a step, inside the job.
@@ -121,6 +132,8 @@ pub enum OwnProgram {
     Sftp,
     /// TCP connections in the job's network, many on one pair of streams (`forward.rs`).
     Forward,
+    /// Writes the file that its standard input brings (`file_copy.rs`).
+    ReceiveFile,
 }
 
 impl OwnProgram {
@@ -129,6 +142,7 @@ impl OwnProgram {
         match self {
             Self::Sftp => "in-job-sftp",
             Self::Forward => "in-job-forward",
+            Self::ReceiveFile => "in-job-receive-file",
         }
     }
 }

@@ -1,17 +1,18 @@
 //! Programs of Sluice's own that run as a step inside a job: as its user, in its groups, its container and its network.
-//! They speak with the server's SSH endpoint over their standard input and output. `ssh_relay` is called by processes of the
-//! job.
+//! They speak with the server's SSH endpoint, or with an `sbcast`, over their standard input and output. `ssh_relay` is called
+//! by processes of the job.
 
 mod agent_socket;
 mod forward;
 mod forward_policy;
+mod receive_file;
 mod sftp;
 mod ssh_relay;
 
 use wire::step::OwnProgram;
 
 /// Every one of them, for the program to recognise its verb.
-const ALL: [OwnProgram; 2] = [OwnProgram::Sftp, OwnProgram::Forward];
+const ALL: [OwnProgram; 3] = [OwnProgram::Sftp, OwnProgram::Forward, OwnProgram::ReceiveFile];
 
 pub(crate) use ssh_relay::VERB as SSH_RELAY;
 
@@ -25,5 +26,6 @@ pub fn run(words: &[String]) -> Option<i32> {
     Some(match program {
         OwnProgram::Sftp => sftp::run(),
         OwnProgram::Forward => forward::run(),
+        OwnProgram::ReceiveFile => receive_file::run(),
     })
 }

@@ -11,13 +11,14 @@ use crate::error::AgentError;
 use crate::launch_request::LaunchRequest;
 use crate::spool::{LaunchRecord, Spool, group_name, site_group_names};
 use crate::supervisor::container;
-use crate::supervisor::folders::namespaces;
 use crate::supervisor::folders::scratch::{self, ScratchLocation};
+use crate::supervisor::folders::{default_private, namespaces};
 use crate::wall_clock::Skew;
 use model::id::AttemptId;
 use model::limits::{CgroupPolicy, Limits};
 use model::run::Usage;
 use model::site::Site;
+use nix::unistd::Uid;
 use ring::digest::{SHA256, digest};
 use std::collections::{BTreeSet, HashSet};
 use std::os::fd::OwnedFd;
@@ -135,6 +136,11 @@ impl Node {
         }
         let machine_cpus = self.host.cpus.cpus.len() as u32;
         launch.end_limit = launch.end_limit.map(|end| skew.to_own(end));
+        let mut site = self.policy.site.clone();
+        let own = default_private::of_launch(&launch, &site, &self.folder);
+        let own = own.filter(|_| Uid::effective().is_root());
+        let private_by_default = own.is_some();
+        site.private = site.private.or(own);
         let record = LaunchRecord {
             version: PROTOCOL,
             attempt,
@@ -147,7 +153,8 @@ impl Node {
             machine_cpus,
             has_script: script.is_some(),
             launch,
-            site: self.policy.site.clone(),
+            site,
+            private_by_default,
         };
         let dir = self.spool.create(&record, script.as_deref())?;
         Ok(LaunchRequest {

@@ -37,6 +37,9 @@ pub(crate) struct LaunchRecord {
     /// The site's configuration of prolog, epilog and folders.
     #[serde(default)]
     pub site: Site,
+    /// The private folders are not of the site's configuration: the job runs also where they cannot be made.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub private_by_default: bool,
 }
 
 impl LaunchRecord {

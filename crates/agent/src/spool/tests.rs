@@ -95,6 +95,7 @@ pub fn record(attempt: AttemptId) -> LaunchRecord {
         has_script: true,
         launch: launch(),
         site: Default::default(),
+        private_by_default: false,
     }
 }
 

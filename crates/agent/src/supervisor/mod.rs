@@ -52,6 +52,7 @@ use wire::report::ReportEvent;
 /// Called by the launcher before it forks, so that not every supervisor has to find and load the same again.
 pub(crate) fn load_before_forks() {
     job_group::cache_machine_limits();
+    let _ = process_title::argument_area();
     attempt::load_user_database();
 }
 
@@ -86,6 +87,8 @@ fn prepare(
     let title = process_title::title(record.attempt);
     // The name also lets `folders/namespaces` recognise this process.
     let _ = std::ffi::CString::new(title).map(|title| prctl::set_name(&title));
+    // Without it `ps` shows the launcher's line, and nothing else changes.
+    let _ = process_title::show_line(&process_title::line(record.attempt));
     let owner_lookup = OwnerLookup::begin(&record.launch.user);
     match make_group(request, &record, hierarchy) {
         Ok(group) => Ok((Attempt::new(record, dir, agents, group)?, owner_lookup)),

@@ -270,6 +270,9 @@ impl State {
 
     fn apply_partition(&mut self, name: &str, change: &PartitionChange) {
         self.hardware.invalidate();
+        if matches!(change, PartitionChange::PriorityJobFactor(_)) {
+            self.priority_totals.invalidate();
+        }
         for partition in &mut self.partitions {
             let chosen = partition.name == name;
             let changes_others = matches!(change, PartitionChange::Default(true));
@@ -281,6 +284,24 @@ impl State {
                 PartitionChange::State(state) => partition.state = *state,
                 PartitionChange::MaxTime(limit) => partition.max_time = *limit,
                 PartitionChange::Default(default) => partition.default = chosen && *default,
+                PartitionChange::DefaultTime(limit) => partition.default_time = *limit,
+                PartitionChange::MaxNodes(count) => partition.max_nodes = *count,
+                PartitionChange::MinNodes(count) => partition.min_nodes = *count,
+                PartitionChange::MaxCpusPerNode(count) => partition.max_cpus_per_node = *count,
+                PartitionChange::PriorityTier(tier) => partition.priority_tier = *tier,
+                PartitionChange::PriorityJobFactor(factor) => {
+                    partition.priority_job_factor = *factor;
+                }
+                PartitionChange::AllowAccounts(who) => partition.allow_accounts = who.clone(),
+                PartitionChange::AllowQos(which) => partition.allow_qos = which.clone(),
+                PartitionChange::GraceTime(seconds) => partition.grace_time_s = *seconds,
+                PartitionChange::Hidden(hidden) => partition.hidden = *hidden,
+                PartitionChange::RootOnly(only) => partition.root_only = *only,
+                PartitionChange::DisableRootJobs(disable) => partition.disable_root_jobs = *disable,
+                PartitionChange::RequireReservation(needed) => {
+                    partition.require_reservation = *needed;
+                }
+                PartitionChange::LeastLoaded(first) => partition.least_loaded = *first,
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Commands of administrators: accounts, associations, QOS, roles, partitions.
 
+use super::partition_change;
 use crate::authorise::{Act, authorise};
 use crate::command::{Command, Context, Decision};
 use crate::event::Event;
@@ -79,7 +80,9 @@ impl State {
                 return self.decide_change_nodes(nodes, change, context);
             }
             Command::ChangePartition { name, change } => {
-                self.partition(name).ok_or_else(|| Refusal::UnknownPartition(name.clone()))?;
+                let partition =
+                    self.partition(name).ok_or_else(|| Refusal::UnknownPartition(name.clone()))?;
+                partition_change::check(partition, change)?;
                 Event::PartitionSet { partition: name.clone(), change: change.clone() }
             }
             Command::SetAccount(account) => self.account_set(account)?,

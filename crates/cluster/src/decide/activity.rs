@@ -1,14 +1,14 @@
 //! What a command of an administrator or a user is noted as, for the list of events.
 
+use super::partition_change;
 use crate::command::{Command, Context, Decision, JoinAttempt, Reply};
 use crate::event::Event;
 use crate::state::State;
 use crate::token::JoinToken;
 use model::activity::{Activity, ActivityKind, ActivityTarget, SiteThing};
-use model::change::{JobChange, NodeChange, PartitionChange};
+use model::change::{JobChange, NodeChange};
 use model::hostlist;
 use model::id::JobId;
-use model::partition::PartitionState;
 use model::power::{PowerDownMode, PowerRequest};
 use std::collections::BTreeSet;
 
@@ -120,7 +120,7 @@ impl State {
                 site(SiteThing::Token, &name, ActivityKind::Created, format!("for {pattern}"))
             }
             Command::ChangePartition { name, change } => {
-                let info = partition_change_words(change);
+                let info = partition_change::words(change);
                 site(SiteThing::Partition, name, ActivityKind::Changed, info)
             }
             Command::SetUserToken(token) => {
@@ -215,24 +215,6 @@ fn node_change_words(change: &NodeChange) -> Option<String> {
         // Without the texts that it brings.
         NodeChange::Features(_) => Some("update Features".into()),
         _ => None,
-    }
-}
-
-fn partition_change_words(change: &PartitionChange) -> String {
-    match change {
-        PartitionChange::State(state) => {
-            let word = match state {
-                PartitionState::Up => "UP",
-                PartitionState::Down => "DOWN",
-                PartitionState::Drain => "DRAIN",
-                PartitionState::Inactive => "INACTIVE",
-            };
-            format!("State={word}")
-        }
-        PartitionChange::MaxTime(limit) => format!("MaxTime={limit}"),
-        PartitionChange::Default(default) => {
-            format!("Default={}", if *default { "YES" } else { "NO" })
-        }
     }
 }
 

@@ -49,7 +49,7 @@ impl State {
 
     /// The partitions of the configuration that admit a job which names none, the default first. Hidden ones are not among them,
     /// nor are fleets, which belong to projects, nor those that have no node which one before them does not have: their rules
-    /// are for who asks for them.
+    /// are for who asks for them. Where some could hold it one day, the others are left out.
     pub fn partitions_for(&self, spec: &JobSpec) -> Vec<String> {
         let Ok(account) = self.effective_account(spec) else { return Vec::new() };
         let admits = |at: u32| {
@@ -64,7 +64,14 @@ impl State {
                 || !partition.hidden && !self.fleets.contains_key(&partition.name);
             is_open && admits(*at)
         });
-        let mut found: Vec<_> = own.map(|(partition, _)| partition).collect();
+        let mut found: Vec<_> = own.collect();
+        let hardware = self.hardware();
+        let can_hold: Vec<_> =
+            found.iter().copied().filter(|(_, at)| hardware.check(spec, &[*at]).is_ok()).collect();
+        if !can_hold.is_empty() {
+            found = can_hold;
+        }
+        let mut found: Vec<_> = found.into_iter().map(|(partition, _)| partition).collect();
         found.sort_by_key(|partition| !partition.default);
         let mut nodes: BTreeSet<&str> = BTreeSet::new();
         found.retain(|partition| {

@@ -74,8 +74,9 @@ impl State {
             && recent.nodes.iter().all(is_current);
         let first = recent.nodes.first()?;
         let method = self.joins.get(first)?.method;
-        let is_same_member =
-            || self.tokens.contains_key(&join.hash) && join.node.as_ref() == Some(first);
+        // Which node a machine became that wanted to be a future one, it was to be told by the answer.
+        let is_named = join.future.is_some() || join.node.as_ref() == Some(first);
+        let is_same_member = || self.tokens.contains_key(&join.hash) && is_named;
         (is_good && (method != JoinMethod::Group || is_same_member())).then_some((recent, method))
     }
 

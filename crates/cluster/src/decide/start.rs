@@ -44,7 +44,7 @@ impl State {
         if !job.is_waiting() || job.hold.is_some() {
             return Err(Refusal::JobNotPending(job.id));
         }
-        if self.may_run_unknown(job.id) {
+        if self.may_run_unknown(job) {
             return Err(Refusal::NoCapacityNow);
         }
         if dependency::state_of(self, job, context.now) != DependencyState::Fulfilled {
@@ -65,7 +65,7 @@ impl State {
         let priority = multifactor.then(|| Ranking::new(self, context.now).shown(job, context.now));
         let step = first_step(job, &start.allocation, context.now);
         let kind = job.spec.launch.kind;
-        let needs_image = kind == LaunchKind::Task && job.spec.launch.container.is_some();
+        let needs_image = self.config.site.containers.is_pulled_for(&job.spec.launch);
         let nodes_count = start.allocation.nodes.len();
         Ok(Started {
             attempt,

@@ -3,6 +3,7 @@
 //! known here, or counts as lost.
 
 use super::State;
+use super::job::Job;
 use model::id::JobId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -17,7 +18,9 @@ pub struct RestoreWait {
 
 impl State {
     /// Whether a node may run this job, though the state has it waiting.
-    pub fn may_run_unknown(&self, job: JobId) -> bool {
-        self.restore_wait.as_ref().is_some_and(|wait| job < wait.below)
+    pub fn may_run_unknown(&self, job: &Job) -> bool {
+        // A task that was parted from its array since has an id of its own, and is as old as the array.
+        let submitted = job.task.map_or(job.id, |task| task.array);
+        self.restore_wait.as_ref().is_some_and(|wait| submitted < wait.below)
     }
 }

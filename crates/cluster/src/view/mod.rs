@@ -264,7 +264,7 @@ pub fn waiting(
     };
     let asked = state.known_partition_indices(&job.spec.request().partitions)?;
     let (partitions, closed) = open_partitions(state, job, asked);
-    let unreported = state.may_run_unknown(job.id).then_some(Reason::RestoredNodesAwaited);
+    let unreported = state.may_run_unknown(job).then_some(Reason::RestoredNodesAwaited);
     let priorities = ranking.priorities(job, &partitions, now);
     let first = partitions.first().map(|at| state.partitions[*at as usize].name.as_str());
     let (awaits, awaits_any) = match dependency_state {

@@ -63,6 +63,7 @@ pub fn ask() -> Ask {
         secret_variables: Vec::new(),
         has_project_secrets: false,
         volumes: Vec::new(),
+        without_container: false,
         shared_memory: None,
         startup_order: Default::default(),
         ends_with_first_node: false,

@@ -41,6 +41,17 @@ pub fn run(top: &Field<'_>, value: &mut Value, reading: &mut Reading) {
     }
 }
 
+/// Checks that a preset names its model, in one of three ways.
+pub fn preset(top: &Field<'_>, value: &Value, reading: &mut Reading) {
+    let ways = ["model", "base", "repo"];
+    let is_named =
+        |name: &&str| is_said(value.get(name)) || reading.is_faulty(&top.child_name(name));
+    if !ways.iter().any(is_named) {
+        let expected = "the model as `base` or as `repo`";
+        reading.fault(top.fault(Problem::Missing { property: "model".into(), expected }));
+    }
+}
+
 /// Notes that the run has no commands, unless what would say them is wrong.
 fn no_commands(top: &Field<'_>, reading: &mut Reading, expected: &'static str) {
     let is_faulty = |name: &&str| reading.is_faulty(&top.child_name(name));

@@ -9,6 +9,7 @@ use super::reader::{self, mapping, partial_mapping};
 use super::reading::{Reading, Source};
 use super::tables::fleet::FLEET;
 use super::tables::gateway::GATEWAY;
+use super::tables::preset::PRESET;
 use super::tables::profile::{NAMED_PROFILE, PROFILE, PROFILES};
 use super::tables::run::{DEV_ENVIRONMENT, TASK};
 use super::tables::service::SERVICE;
@@ -38,6 +39,7 @@ pub enum Configuration {
     Service,
     Volume,
     Gateway,
+    Preset,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -61,7 +63,7 @@ const TYPES: &[(Type, Option<&str>)] = &[
     (Type::Fleet, None),
     (Type::Gateway, Some("gateways are not available yet")),
     (Type::Volume, Some("network volumes are not available yet")),
-    (Type::Preset, None),
+    (Type::Preset, Some("presets are made and read by dstack's own client only")),
 ];
 
 const CLOUD_FLEET: &str = "fleets of cloud machines are not available yet: the nodes are those of slurm.conf, of `sluice up`, or hosts that `ssh_config` names";
@@ -188,7 +190,7 @@ impl Configuration {
         match self {
             Self::Task(task) => Some((**task).clone()),
             Self::DevEnvironment(environment) => Some(environment.task()),
-            Self::Fleet(_) | Self::Service | Self::Volume | Self::Gateway => None,
+            Self::Fleet(_) | Self::Service | Self::Volume | Self::Gateway | Self::Preset => None,
         }
     }
 }
@@ -233,7 +235,8 @@ fn read(document: &Node, reading: &mut Reading, profile: Option<&Value>) -> Resu
                 refuse_type(&top, CLOUD_FLEET, reading);
             }
         }
-        Type::Gateway | Type::Volume | Type::Preset => {}
+        Type::Preset => check::preset(&top, &value, reading),
+        Type::Gateway | Type::Volume => {}
     }
     if let Some(faults) = reading.take_faults() {
         return Err(faults);
@@ -246,7 +249,8 @@ fn read(document: &Node, reading: &mut Reading, profile: Option<&Value>) -> Resu
         Type::Fleet => Configuration::Fleet(Box::new(Fleet::of(&value))),
         Type::Service => Configuration::Service,
         Type::Volume => Configuration::Volume,
-        Type::Gateway | Type::Preset => Configuration::Gateway,
+        Type::Gateway => Configuration::Gateway,
+        Type::Preset => Configuration::Preset,
     };
     let notices = std::mem::take(&mut reading.notices);
     let refusals = std::mem::take(&mut reading.refusals);
@@ -261,9 +265,6 @@ fn type_of(top: &Field<'_>, reading: &mut Reading) -> Result<Type, Fault> {
     let word = field.word(TYPE_WORDS)?;
     let at = TYPE_WORDS.iter().position(|known| *known == word).unwrap_or_default();
     let (kind, unavailable) = TYPES[at];
-    if kind == Type::Preset {
-        return Err(field.refused("presets are made and read by dstack's own client only"));
-    }
     if let Some(why) = unavailable {
         reading.refuse(&field, why);
     }
@@ -283,7 +284,8 @@ fn table(kind: Type, top: &Field<'_>) -> Result<&'static Table, Fault> {
         Type::DevEnvironment => &DEV_ENVIRONMENT,
         Type::Service => &SERVICE,
         Type::Fleet => &FLEET,
-        Type::Gateway | Type::Preset => &GATEWAY,
+        Type::Gateway => &GATEWAY,
+        Type::Preset => &PRESET,
         Type::Volume => {
             let Some(backend) = top.child("backend") else {
                 let expected = "the volume's backend, such as aws";

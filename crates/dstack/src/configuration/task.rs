@@ -76,6 +76,8 @@ pub struct Container {
     pub nvcc: bool,
     /// A Docker daemon runs inside, in the site's image for that.
     pub docker: bool,
+    /// `runtime: process`: the run is to have no container, not even the site's default one.
+    pub is_refused: bool,
 }
 
 impl Container {
@@ -292,6 +294,7 @@ impl Container {
                 .then(|| (required(auth, "username"), required(auth, "password"))),
             nvcc: value.get("nvcc").as_bool().unwrap_or(false),
             docker: value.get("docker").as_bool().unwrap_or(false),
+            is_refused: value.get("runtime").as_text() == Some("process"),
         }
     }
 }

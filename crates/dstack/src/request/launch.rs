@@ -94,6 +94,7 @@ pub(super) fn launch(
         configuration: None,
         blob_bytes: Default::default(),
         volumes: task.volumes.iter().filter_map(volume_use).collect::<Result<_, _>>()?,
+        without_container: task.container.is_refused,
         shared_memory: task.resources.shm_size.filter(|_| !task.container.is_named()),
         startup_order: task.startup_order,
         ends_with_first_node: task.stop_criteria == StopCriteria::MasterDone,

@@ -13,6 +13,7 @@ pub use instances::{KnownInstances, resolve_instances};
 pub use update::{is_same_run, update_in_place};
 
 use crate::configuration::fault::Fault;
+use crate::configuration::resources::Resources;
 use crate::configuration::task::{FileMapping, NodeGroup, Task};
 use crate::name;
 use crate::status::RunStatus;
@@ -269,7 +270,14 @@ fn tags(task: &Task) -> Option<String> {
 
 /// One line for each property of the task that is not applied, by the tables of `yaml/property.rs`.
 fn notices(task: &Task) -> Vec<String> {
-    let notices = [(task.container.registry_auth.is_some() && task.container.image.is_none())
-        .then(|| "`registry_auth`: has no effect without an `image`".to_owned())];
-    notices.into_iter().flatten().collect()
+    let auth = (task.container.registry_auth.is_some() && task.container.image.is_none())
+        .then(|| "`registry_auth`: has no effect without an `image`".to_owned());
+    auth.into_iter().chain(disk_notice(&task.resources)).collect()
+}
+
+/// What is asked for at least is what a run is given and held to: the end of a range of `disk` lets it have no more.
+fn disk_notice(resources: &Resources) -> Option<String> {
+    let disk = &resources.disk;
+    let most = disk.max.filter(|most| *most > disk.min)?.format_dstack();
+    Some(format!("`disk`: the maximum of {most} is not applied: a run is held to the minimum"))
 }

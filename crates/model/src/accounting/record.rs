@@ -6,6 +6,7 @@ use crate::cpu_frequency::CpuFrequency;
 use crate::id::{BlobRef, JobId, RunId, StepId};
 use crate::reason::Reason;
 use crate::run::{BlobBytes, ExitStatus, JobState, LaunchKind, Outcome, Retry, Usage};
+use crate::streams::Streams;
 use crate::time::{TimeLimit, Timestamp};
 use crate::tres::Tres;
 use serde::{Deserialize, Serialize};
@@ -57,6 +58,9 @@ pub struct JobRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
     pub work_dir: String,
+    /// The files of a batch job; records of earlier versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub streams: Option<Streams>,
     pub submit_line: String,
     pub comment: Option<String>,
     pub wckey: Option<String>,

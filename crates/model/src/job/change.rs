@@ -6,7 +6,7 @@ use crate::constraint::Constraint;
 use crate::dependency::Dependency;
 use crate::id::JobId;
 use crate::mail::MailType;
-use crate::partition::PartitionState;
+use crate::partition::{Access, PartitionState};
 use crate::power::PowerRequest;
 use crate::range::Range;
 use crate::request::{GresRequest, Sharing, Switches};
@@ -209,6 +209,22 @@ pub enum PartitionChange {
     State(PartitionState),
     MaxTime(TimeLimit),
     Default(bool),
+    /// `None` for the partition's longest.
+    DefaultTime(Option<TimeLimit>),
+    /// `None` for as many as there are.
+    MaxNodes(Option<u32>),
+    MinNodes(u32),
+    MaxCpusPerNode(Option<u32>),
+    PriorityTier(u32),
+    PriorityJobFactor(u32),
+    AllowAccounts(Access),
+    AllowQos(Access),
+    GraceTime(u32),
+    Hidden(bool),
+    RootOnly(bool),
+    DisableRootJobs(bool),
+    RequireReservation(bool),
+    LeastLoaded(bool),
 }
 
 #[cfg(test)]

@@ -17,3 +17,4 @@ pub mod request;
 pub mod run;
 pub mod shortage;
 pub mod step;
+pub mod streams;

@@ -151,6 +151,9 @@ pub struct Launch {
     /// What the script runs in; `None` for the node's own file system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<Box<Container>>,
+    /// `runtime: process`: it runs on the node's own file system also where the site has an image for runs that name none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_container: bool,
     /// The volumes that its processes find at their paths.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeUse>,
@@ -342,6 +345,7 @@ impl Launch {
             workspace: None,
             git_credentials: None,
             blob_bytes: BlobBytes::default(),
+            without_container: false,
             volumes: Vec::new(),
             shared_memory: None,
             startup_order: StartupOrder::Any,

@@ -60,7 +60,7 @@ pub(super) fn parameters_shown(
     rows.into_iter().map(|(key, value)| (key.to_string(), value)).collect()
 }
 
-/// A value of the file as it is shown: seconds with their unit, as Slurm shows them.
+/// A value of the file as it is shown: times with their unit, as Slurm shows them.
 pub(super) fn value_shown(key: &str, text: &str) -> String {
     let seconds = [
         "SlurmdTimeout",
@@ -73,12 +73,21 @@ pub(super) fn value_shown(key: &str, text: &str) -> String {
         "ResumeTimeout",
         "SuspendTime",
         "SuspendTimeout",
+        "SchedulerTimeSlice",
+        "UnkillableStepTimeout",
+        "CompleteWait",
+        "InactiveLimit",
+        "BatchStartTimeout",
+        "TCPTimeout",
     ];
+    let is_number = text.chars().all(|c| c.is_ascii_digit());
     // Everybody may ask for the configuration.
     if ["AccountingStoragePass", "JobCompPass"].contains(&key) && !text.is_empty() {
         "***".to_string()
-    } else if seconds.contains(&key) && text.chars().all(|c| c.is_ascii_digit()) {
+    } else if seconds.contains(&key) && is_number {
         format!("{text} sec")
+    } else if ["OverTimeLimit", "ResvOverRun"].contains(&key) && is_number {
+        format!("{text} min")
     } else if ["ResumeRate", "SuspendRate"].contains(&key) {
         format!("{text} nodes/min")
     } else if key == "SuspendTime" {

@@ -4,6 +4,7 @@
 use crate::secret::asked_project;
 use cluster::State;
 use model::run::{JobSpec, LaunchKind};
+use model::time::TimeLimit;
 use serde_json::Value;
 use std::sync::Arc;
 use wire::client::Submission;
@@ -47,5 +48,11 @@ fn add_fleets(state: &State, spec: &mut JobSpec) {
         return;
     }
     let component = &mut Arc::make_mut(&mut spec.components)[0];
-    Arc::make_mut(&mut component.request).partitions = open;
+    let request = Arc::make_mut(&mut component.request);
+    // A run without an end is as long as these let anybody run: longer would never start.
+    let longest = open.iter().filter_map(|name| state.partition(name)).map(|p| p.max_time).max();
+    if request.time_limit == Some(TimeLimit::Unlimited) {
+        request.time_limit = longest.or(request.time_limit);
+    }
+    request.partitions = open;
 }

@@ -7,7 +7,9 @@ use crate::dispatch::launch::srun_prolog_epilog;
 use crate::fleet::choice::open_fleets;
 use crate::http::await_job::{await_end, await_start};
 use crate::http::dstack::kept_spec;
-use crate::http::{delete_run, fleets, nodes, secrets, ssh_keys, tokens, volumes, web_links};
+use crate::http::{
+    delete_run, fleets, limit_log, nodes, secrets, ssh_keys, tokens, volumes, web_links,
+};
 use crate::per_user::CountedUser;
 use crate::secret::{git_credentials, references, registry_auth};
 use crate::shared::Shared;
@@ -315,6 +317,19 @@ fn one_job(job: JobId) -> JobFilter {
 
 /// Submits; a configuration is one of dstack's that was read here or checked.
 async fn submit(
+    shared: &Arc<Shared>,
+    by: Principal,
+    submission: Box<Submission>,
+) -> Result<Answer, Refusal> {
+    let user = by.name.clone();
+    let answered = submit_unlogged(shared, by, submission).await;
+    if let Err(why) = &answered {
+        limit_log::note_submit(shared, &user, why);
+    }
+    answered
+}
+
+async fn submit_unlogged(
     shared: &Arc<Shared>,
     by: Principal,
     mut submission: Box<Submission>,

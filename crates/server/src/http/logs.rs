@@ -65,7 +65,7 @@ pub async fn logs(
         Ok(key) => key,
         Err(why) => return answer_json(&Answer::Refused(why)),
     };
-    let output_file = match output_file(&shared, &query, &key.node) {
+    let output_file = match output_file(&shared, JobId(query.job), &key.node) {
         Ok(file) => file,
         Err(why) => return answer_json(&Answer::Refused(why)),
     };
@@ -115,11 +115,11 @@ pub async fn logs(
 /// the node's own file system, where another's may have its name.
 fn output_file(
     shared: &Shared,
-    query: &LogsQuery,
+    job: JobId,
     node: &str,
 ) -> Result<Option<(String, UserIds)>, Refusal> {
     let state = shared.read();
-    let Some(job) = state.jobs.get(&JobId(query.job)) else { return Ok(None) };
+    let Some(job) = state.jobs.get(&job) else { return Ok(None) };
     if job.spec.launch.kind != LaunchKind::Batch {
         return Ok(None);
     }
@@ -140,6 +140,42 @@ fn output_file(
         groups: owner.groups.clone(),
     };
     Ok(Some((streams.stdout, ids)))
+}
+
+/// No more than `last` bytes at the end of the output file of a batch job that is in memory; `None` of any other run. It is
+/// read with the rights of the job's owner, for those who may act as the owner.
+pub async fn batch_output(
+    shared: &Shared,
+    by: &Principal,
+    key: &LogKey,
+    last: u64,
+) -> Result<Option<Vec<u8>>, Refusal> {
+    let known = shared.read().jobs.get(&key.attempt.job).cloned();
+    let Some(job) = known.filter(|job| job.spec.launch.kind == LaunchKind::Batch) else {
+        return Ok(None);
+    };
+    authorise(&shared.read(), by, Act::ActAsOwner(&job))?;
+    let Some((path, owner)) = output_file(shared, job.id, &key.node)? else { return Ok(None) };
+    let unread = |why: String| {
+        Refusal::Other(format!("the output of this job is in {path} on {}: {why}", key.node))
+    };
+    let file = path.clone();
+    let kind =
+        StreamKind::OutputFile { path: file, owner, offset: 0, follow: false, last: Some(last) };
+    let Some((mut log, _)) = shared.agents.open_stream(&key.node, key.attempt, kind, by.uid) else {
+        return Err(unread("the node does not answer".to_owned()));
+    };
+    let mut bytes = Vec::new();
+    // The file may grow meanwhile.
+    while (bytes.len() as u64) < last {
+        match timeout(FIRST_TIMEOUT, log.next()).await {
+            Ok(Some(Ok(chunk))) => bytes.extend(chunk),
+            Ok(Some(Err(why))) => return Err(unread(why)),
+            Ok(None) => break,
+            Err(_) => return Err(unread("the node did not read it in time".to_owned())),
+        }
+    }
+    Ok(Some(bytes))
 }
 
 /// The kept log since a time, without its first `skip` bytes, page by page as the client takes it.

@@ -19,6 +19,7 @@ mod delete_run;
 pub mod dstack;
 mod fleets;
 pub mod hold;
+mod limit_log;
 pub mod logs;
 pub mod metrics;
 mod nodes;

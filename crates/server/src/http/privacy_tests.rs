@@ -16,9 +16,10 @@ use model::reservation::ReservationFlag;
 use model::reservation_request::{
     DurationEdit, FlagsEdit, NamesEdit, NodesChoice, ReservationRequest,
 };
-use model::time::TimeLimit;
+use model::time::{TimeLimit, Timestamp};
+use model::tres::TresKind;
 use std::time::Duration;
-use wire::client::{Answer, Call};
+use wire::client::{Answer, Call, HistoryFilter, UsageQuery};
 
 /// Names in what is hidden, each found nowhere else.
 const ACCOUNT: &str = "hush-account";
@@ -144,6 +145,42 @@ async fn each_value_of_private_data_hides_its_kind_in_every_answer() {
                 );
             }
         }
+    }
+}
+
+/// The owner's job runs in the coordinator's account.
+#[tokio::test(flavor = "multi_thread")]
+async fn usage_is_summed_over_the_period_and_shown_to_whom_it_may_be() {
+    let report = |from: i64| {
+        let (from, until) = (Some(Timestamp(from)), Some(clock::now() + Duration::from_secs(60)));
+        let filter = HistoryFilter { from, until, ..HistoryFilter::default() };
+        Call::UsageReport(Box::new(UsageQuery { filter, by_size: false, cluster: true }))
+    };
+    for (private, shown_to) in [
+        (&[][..], &[Stranger, Owner, Coordinator, Operator][..]),
+        (&[Usage][..], &[Owner, Coordinator, Operator][..]),
+    ] {
+        let world = world(private).await;
+        for caller in [Stranger, Owner, Coordinator, Operator] {
+            let (_, answer) = world.call(report(0), caller).await;
+            let Some(Answer::UsageReport(shown)) = answer else { panic!("{answer:?}") };
+            let is_shown = shown.rows.iter().any(|row| row.user == user().name && row.jobs > 0);
+            assert_eq!(is_shown, shown_to.contains(&caller), "{private:?}: {caller:?}: {shown:?}");
+            let whole = shown.whole.expect("nodes are not private");
+            assert!(whole.reported.seconds(&TresKind::Cpu) > 0.0, "{whole:?}");
+        }
+        // What is asked of one user alone says nothing of the whole.
+        let mut of_another = report(0);
+        if let Call::UsageReport(query) = &mut of_another {
+            query.filter.users = vec!["nobody-here".into()];
+        }
+        let (_, answer) = world.call(of_another, Stranger).await;
+        let Some(Answer::UsageReport(shown)) = answer else { panic!("{answer:?}") };
+        assert!(shown.rows.is_empty());
+        let allocated = shown.whole.expect("it is shown").allocated;
+        assert!(allocated.seconds(&TresKind::Cpu) > 0.0, "{allocated:?}");
+        let (_, answer) = world.call(report(i64::MAX), Operator).await;
+        assert!(matches!(answer, Some(Answer::Refused(_))), "it ends before it begins: {answer:?}");
     }
 }
 

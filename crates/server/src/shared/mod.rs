@@ -58,7 +58,7 @@ use proxy_sessions::ProxySessions;
 use relayed_series::RelayedSeries;
 use run_totals::RunTotals;
 use scrapes::Scrapes;
-use ssh_connections::SshConnections;
+use ssh_connections::{InactivityTimes, SshConnections};
 use ssh_keys::SshKeys;
 use state_lock::{StateLock, StateRead};
 use std::collections::HashMap;
@@ -125,6 +125,8 @@ pub struct Volatile {
     pub agent_warnings: AgentWarnings,
     /// Lines of the log about the calls of each user.
     pub call_lines: LineRates<String>,
+    /// Lines of the log about limits that each user has reached.
+    pub limit_lines: LineRates<String>,
     /// What exporters on nodes say of GPUs.
     pub relayed: RelayedSeries,
     /// The GPUs that agents found on their machines, by node.
@@ -152,6 +154,7 @@ pub struct Volatile {
     pub holders: Mutex<HashMap<JobId, u32>>,
     /// Connections by SSH, by job.
     pub ssh_connections: SshConnections,
+    pub inactivity_times: InactivityTimes,
     /// Links and cookies for web pages of jobs.
     pub proxy: ProxySessions,
 }

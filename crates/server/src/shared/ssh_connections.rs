@@ -40,6 +40,23 @@ impl SshConnections {
     }
 }
 
+/// Since when nobody has been connected to each run with an `inactivity_duration`, as it was last looked at.
+#[derive(Default)]
+pub struct InactivityTimes(Mutex<HashMap<JobId, Option<Instant>>>);
+
+impl InactivityTimes {
+    /// All runs that are watched; `None` for one that somebody is connected to.
+    pub fn set(&self, times: HashMap<JobId, Option<Instant>>) {
+        *self.0.lock().expect("no panic with it held") = times;
+    }
+
+    /// For how many seconds nobody has been connected; `None` for a run that is not watched.
+    pub fn seconds(&self, job: JobId, now: Instant) -> Option<u64> {
+        let since = *self.0.lock().expect("no panic with it held").get(&job)?;
+        Some(since.map_or(0, |since| now.saturating_duration_since(since).as_secs()))
+    }
+}
+
 pub struct SshConnection {
     of: SshConnections,
     job: JobId,

@@ -3,6 +3,7 @@
 use crate::clock;
 use crate::shared::Shared;
 use crate::show::activity_history;
+use cluster::authorise::{Act, authorise};
 use cluster::books;
 use cluster::visibility::Viewer;
 use model::account::Association;
@@ -22,6 +23,9 @@ use store::books::RecordTest;
 /// The records that are read at once: others read the books in between.
 const PAGE: usize = 2_000;
 
+/// The records that a report of an ordinary user may be made of.
+const USERS_RECORDS_MAX: usize = 1_000_000;
+
 pub fn usage_report(
     shared: &Shared,
     by: &Principal,
@@ -35,12 +39,17 @@ pub fn usage_report(
     }
     let until = until.min(clock::now());
     let wanted = HistoryFilter { duplicates: true, limit: None, ..query.filter.clone() };
-    let mut sum = UsageSum::new(from, until, query.by_size);
-    add_records(shared, &wanted, &mut sum)?;
-    let whole = query.cluster.then(|| whole(shared, (from, until), &sum)).transpose()?;
+    let mut sums = Sums {
+        wanted: &wanted,
+        rows: UsageSum::new(from, until, query.by_size),
+        whole: query.cluster.then(|| UsageSum::new(from, until, false)),
+    };
+    sums.read(shared, by)?;
+    let Sums { rows, whole, .. } = sums;
+    let whole = whole.map(|sum| whole_cluster(shared, (from, until), &sum)).transpose()?;
     let state = shared.read();
     let viewer = Viewer::new(&state, by);
-    let mut rows = sum.into_rows();
+    let mut rows = rows.into_rows();
     rows.retain(|row| viewer.usage(&Association::plain(&row.account, Some(&row.user))));
     let whole = whole.filter(|_| viewer.nodes());
     Ok(UsageReport { cluster: state.config.name.clone(), until, rows, whole })
@@ -54,32 +63,90 @@ fn no_period(value: &str) -> Refusal {
     }
 }
 
-/// Adds each attempt once: those in memory are asked for first, and left to the books where these have them by then.
-fn add_records(shared: &Shared, wanted: &HistoryFilter, sum: &mut UsageSum) -> Result<(), Refusal> {
-    let key = |r: &JobRecord| (r.job, r.attempt, r.array_pending.clone());
-    let mut alive: HashMap<_, JobRecord> = {
+/// The sums that records are added to.
+struct Sums<'f> {
+    wanted: &'f HistoryFilter,
+    rows: UsageSum,
+    /// Of all attempts in the period, whatever else is asked: what is left of it is not to tell of single jobs.
+    whole: Option<UsageSum>,
+}
+
+impl Sums<'_> {
+    /// Adds each attempt once: those in memory are asked for first, and left to the books where these have them by then.
+    fn read(&mut self, shared: &Shared, by: &Principal) -> Result<(), Refusal> {
+        let of_period = HistoryFilter {
+            from: self.wanted.from,
+            until: self.wanted.until,
+            duplicates: true,
+            ..HistoryFilter::default()
+        };
+        let searched = if self.whole.is_some() { &of_period } else { self.wanted };
+        let key = |r: &JobRecord| (r.job, r.attempt, r.array_pending.clone());
+        let mut alive: HashMap<_, JobRecord> = {
+            let state = shared.read();
+            let now = clock::now();
+            let test = RecordTest::new(searched);
+            let records = state.jobs.values().map(|job| books::record_at(&state, job.id, now));
+            records.filter(|record| test.matches(record)).map(|r| (key(&r), r)).collect()
+        };
+        let failed = |error: store::books::BooksError| Refusal::Other(error.to_string());
+        let reader = || shared.books.reader.lock().expect("no panic with the reader held");
+        let entries = reader().entries(searched).map_err(failed)?;
+        let operates = authorise(&shared.read(), by, Act::Operate).is_ok();
+        if !operates && entries.len() > USERS_RECORDS_MAX {
+            return Err(Refusal::InvalidValue {
+                what: "records of a report's period".into(),
+                value: entries.len().to_string(),
+                expected: format!("at most {USERS_RECORDS_MAX} for an ordinary user"),
+            });
+        }
+        for page in entries.chunks(PAGE) {
+            let records = reader().records(searched, page).map_err(failed)?;
+            records.iter().for_each(|record| drop(alive.remove(&key(record))));
+            self.add(shared, by, records.iter());
+        }
+        self.add(shared, by, alive.values());
+        Ok(())
+    }
+
+    fn add<'r>(
+        &mut self,
+        shared: &Shared,
+        by: &Principal,
+        records: impl Iterator<Item = &'r JobRecord>,
+    ) {
         let state = shared.read();
-        let now = clock::now();
-        let test = RecordTest::new(wanted);
-        let records = state.jobs.values().map(|job| books::record_at(&state, job.id, now));
-        records.filter(|record| test.matches(record)).map(|r| (key(&r), r)).collect()
-    };
-    let failed = |error: store::books::BooksError| Refusal::Other(error.to_string());
-    let reader = || shared.books.reader.lock().expect("no panic with the reader held");
-    let entries = reader().entries(wanted).map_err(failed)?;
-    for page in entries.chunks(PAGE) {
-        let records = reader().records(wanted, page).map_err(failed)?;
+        let viewer = Viewer::new(&state, by);
+        let test = RecordTest::new(self.wanted);
+        let names_jobs = names_jobs(self.wanted);
         for record in records {
-            alive.remove(&key(&record));
-            sum.add(&record);
+            if let Some(whole) = &mut self.whole {
+                whole.add(record);
+            }
+            let is_shown = !names_jobs || viewer.job_of(record.uid, &record.account);
+            if is_shown && test.matches(record) {
+                self.rows.add(record);
+            }
         }
     }
-    alive.values().for_each(|record| sum.add(record));
-    Ok(())
+}
+
+/// Whether the filter narrows by more than users and accounts: its sums then tell of jobs, as `sacct` does.
+fn names_jobs(filter: &HistoryFilter) -> bool {
+    let plain = HistoryFilter {
+        users: filter.users.clone(),
+        accounts: filter.accounts.clone(),
+        from: filter.from,
+        until: filter.until,
+        duplicates: filter.duplicates,
+        limit: filter.limit,
+        ..HistoryFilter::default()
+    };
+    *filter != plain
 }
 
 /// What the cluster as it is now had in the period, and how much of it was out of service.
-fn whole(
+fn whole_cluster(
     shared: &Shared,
     period: (Timestamp, Timestamp),
     sum: &UsageSum,

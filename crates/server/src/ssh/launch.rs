@@ -34,6 +34,7 @@ impl Program {
             Self::Shell | Self::Command(_) => "ssh",
             Self::Own(OwnProgram::Sftp) => "sftp",
             Self::Own(OwnProgram::Forward) => "ssh-forward",
+            Self::Own(OwnProgram::ReceiveFile) => "sbcast",
         }
     }
 
@@ -145,6 +146,7 @@ pub fn launch(
             Program::Own(program) => Some(program),
             Program::Shell | Program::Command(_) => None,
         },
+        receives_file: false,
     })
 }
 

@@ -92,9 +92,11 @@ impl ServerLocation {
     fn https(url: &str) -> Result<Self, ClientError> {
         let (address, others) = HostPort::parse_https_list(url).map_err(ClientError::Protocol)?;
         let login = login_file::read().map_err(ClientError::Protocol)?;
-        let known = login
-            .map(|login| login.server)
-            .filter(|server| server.addresses().any(|known| *known == address));
+        // Each of them is given the token, so each must be one that the login names.
+        let known = login.map(|login| login.server).filter(|server| {
+            let mut asked = std::iter::once(&address).chain(&others);
+            asked.all(|asked| server.addresses().any(|known| known == asked))
+        });
         let (own_token, own_trust) = known.map(|server| (server.token, server.trust)).unzip();
         let trust = match std::env::var_os("SLUICE_CA") {
             Some(file) => {

@@ -2,8 +2,10 @@
 
 use super::command_line;
 use super::verb::{VerbError, VerbResult};
+use ::agent::trusted_dir::TrustedDir;
 use ::slurm::option::Command as SlurmCommand;
 use clap::{Args, Command, ValueEnum};
+use std::path::Path;
 use std::process::ExitCode;
 
 #[derive(Args)]
@@ -15,10 +17,29 @@ pub struct CompletionArgs {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Shell {
+pub enum Shell {
     Bash,
     Zsh,
     Fish,
+}
+
+impl Shell {
+    fn generator(self) -> clap_complete::Shell {
+        match self {
+            Shell::Bash => clap_complete::Shell::Bash,
+            Shell::Zsh => clap_complete::Shell::Zsh,
+            Shell::Fish => clap_complete::Shell::Fish,
+        }
+    }
+
+    /// The file that the shell looks for when it completes a command.
+    fn file(self, name: &str) -> String {
+        match self {
+            Shell::Bash => name.to_owned(),
+            Shell::Zsh => format!("_{name}"),
+            Shell::Fish => format!("{name}.fish"),
+        }
+    }
 }
 
 pub fn run(args: &CompletionArgs) -> VerbResult {
@@ -28,13 +49,22 @@ pub fn run(args: &CompletionArgs) -> VerbResult {
             args.name
         ))
     })?;
-    let shell = match args.shell {
-        Shell::Bash => clap_complete::Shell::Bash,
-        Shell::Zsh => clap_complete::Shell::Zsh,
-        Shell::Fish => clap_complete::Shell::Fish,
-    };
+    let shell = args.shell.generator();
     clap_complete::generate(shell, &mut command, &args.name, &mut std::io::stdout());
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a file for each name of the program into a folder, which is made if it is missing.
+pub fn write_files(folder: &Path, shell: Shell) -> Result<(), VerbError> {
+    let folder = TrustedDir::make(folder).map_err(VerbError::file(folder))?;
+    for name in std::iter::once("sluice").chain(SlurmCommand::ALL.map(SlurmCommand::name)) {
+        let Some(mut command) = described(name) else { continue };
+        let mut text = Vec::new();
+        clap_complete::generate(shell.generator(), &mut command, name, &mut text);
+        let file = shell.file(name);
+        folder.replace(&file, 0o644, &text).map_err(VerbError::file(folder.path().join(&file)))?;
+    }
+    Ok(())
 }
 
 fn described(name: &str) -> Option<Command> {
@@ -48,4 +78,19 @@ fn described(name: &str) -> Option<Command> {
         if names.iter().any(|name| name.contains(':')) { arg.value_name("value") } else { arg }
     });
     Some(plain.args(command_line::operands(command)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_of_the_program_gets_the_file_that_the_shell_looks_for() {
+        let dir = tempfile::tempdir().expect("a folder");
+        write_files(dir.path(), Shell::Zsh).expect("written");
+        for name in ["_sluice", "_sbatch", "_scontrol"] {
+            let text = std::fs::read_to_string(dir.path().join(name)).expect(name);
+            assert!(text.starts_with(&format!("#compdef {}", &name[1..])), "{name}: {text}");
+        }
+    }
 }

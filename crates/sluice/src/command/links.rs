@@ -1,5 +1,8 @@
-//! `sluice links DIR`: makes a link to this program for every Slurm command, and one for `dstack`.
+//! `sluice links DIR`: makes a link to this program for every Slurm command, and one for `dstack`; with them, where it is
+//! asked for, the manual pages and what a shell completes.
 
+use super::completion::{self, Shell};
+use super::man;
 use super::verb::{VerbError, VerbResult};
 use ::agent::trusted_dir::TrustedDir;
 use ::slurm::option::Command;
@@ -10,6 +13,15 @@ use std::process::ExitCode;
 #[derive(Args)]
 pub struct LinksArgs {
     dir: PathBuf,
+    /// Also write the manual pages into this folder, as /usr/local/share/man/man1
+    #[arg(long, value_name = "DIR")]
+    man: Option<PathBuf>,
+    /// Also write completion into this folder, as /usr/share/bash-completion/completions
+    #[arg(long, value_name = "DIR")]
+    completion: Option<PathBuf>,
+    /// The shell that completes
+    #[arg(long, default_value = "bash")]
+    shell: Shell,
 }
 
 pub fn run(args: &LinksArgs) -> VerbResult {
@@ -32,6 +44,14 @@ pub fn run(args: &LinksArgs) -> VerbResult {
     }
     let dstack = link_dstack(&program, &dir.path().join("dstack"))?;
     println!("{} links in {}", Command::ALL.len() + usize::from(dstack), args.dir.display());
+    if let Some(folder) = &args.man {
+        man::write_pages(folder)?;
+        println!("manual pages in {}", folder.display());
+    }
+    if let Some(folder) = &args.completion {
+        completion::write_files(folder, args.shell)?;
+        println!("completion in {}", folder.display());
+    }
     Ok(ExitCode::SUCCESS)
 }
 

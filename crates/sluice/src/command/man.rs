@@ -8,7 +8,7 @@ use ::slurm::option::help;
 use clap::Args;
 use clap_mangen::Man;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Args)]
@@ -17,16 +17,22 @@ pub struct ManArgs {
 }
 
 pub fn run(args: &ManArgs) -> VerbResult {
-    let folder = TrustedDir::make(&args.folder).map_err(VerbError::file(&args.folder))?;
+    write_pages(&args.folder)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes all pages into a folder, which is made if it is missing.
+pub fn write_pages(folder: &Path) -> Result<(), VerbError> {
+    let folder = TrustedDir::make(folder).map_err(VerbError::file(folder))?;
     clap_mangen::generate_to(command_line::of_sluice(), folder.path())
-        .map_err(VerbError::file(&args.folder))?;
+        .map_err(VerbError::file(folder.path()))?;
     for command in SlurmCommand::ALL {
         let file = format!("{}.1", command.name());
         let mut page = Vec::new();
         slurm_page(command, &mut page).map_err(VerbError::file(&file))?;
         folder.replace(&file, 0o644, &page).map_err(VerbError::file(folder.path().join(&file)))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn slurm_page(command: SlurmCommand, page: &mut Vec<u8>) -> io::Result<()> {

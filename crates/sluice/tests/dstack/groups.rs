@@ -124,8 +124,9 @@ fn up_failure_of_a_group_ends_the_run_and_a_stop_ends_all_groups() {
     cluster.sluice(&["stop", "half", "-y"]).ok();
     until("the run is stopped", || (shown(&cluster, "half").0 == "stopped").then_some(()));
     // All groups begin again where one fails.
-    let head = "echo head >> tries; [ -e failed ] || sleep 600";
-    let worker = "[ -e failed ] || { touch failed; exit 1; }";
+    let head = "[ -e failed ] && last=1; echo head >> tries; [ -n \"$last\" ] || sleep 600";
+    let worker =
+        "until [ -e tries ]; do sleep 0.1; done; [ -e failed ] || { touch failed; exit 1; }";
     let retry = "retry: {on_events: [error], duration: 1h}\n";
     apply(&cluster, &different("again", head, worker, retry));
     until("the retry is done", || (shown(&cluster, "again").0 == "exited (0)").then_some(()));

@@ -66,3 +66,24 @@ fn root_clients_of_every_version_show_a_run_whose_container_cannot_be_made() {
         std::fs::remove_dir_all(client.home()).expect("its home is removed");
     }
 }
+
+/// The site's image is for runs that name none; a run says by `runtime: process` that it is to have no container.
+#[test]
+fn root_run_with_runtime_process_has_no_container_where_the_site_has_a_default_image() {
+    let cluster = Cluster::folder(ONE_NODE);
+    let missing = cluster.path("work/nothing").display().to_string();
+    cluster.write_conf("sluice.toml", &format!("[containers]\ndefault_image = '{missing}'\n"));
+    cluster.start();
+    for (name, runtime, reason) in [
+        ("contained", "", "creating_container_error"),
+        ("bare", "runtime: process\n", "done_by_runner"),
+    ] {
+        let rest = "commands: ['true']\nresources: {cpu: 1, memory: 100MB, disk: 0GB..}\n";
+        cluster.write("task.dstack.yml", &format!("type: task\nname: {name}\n{runtime}{rest}"));
+        cluster.sluice(&["apply", "-f", "task.dstack.yml", "-y", "-d"]).ok();
+        let run = until("the run has ended", || {
+            Some(cluster.listed_run(name)).filter(|run| run["termination_reason"].is_string())
+        });
+        assert_eq!(run["termination_reason"], reason, "{run}");
+    }
+}

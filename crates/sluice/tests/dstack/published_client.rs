@@ -36,6 +36,12 @@ fn up_published_client_applies_lists_reads_logs_and_stops() {
     let listed = client.run(&["ps", "-a", "-v"]).ok();
     assert!(line_of(&listed, "hello").contains("exited (3)"), "{listed}");
 
+    // A script writes to a file, which is read on its node.
+    let words = cluster.submit(&["-J", "words", "-o", "words.out", "--wrap", "echo of a script"]);
+    assert_eq!(cluster.await_end(words), "COMPLETED|0:0");
+    let logs = client.run(&["logs", &format!("words-{words}")]).ok();
+    assert_eq!(logs.trim(), "of a script");
+
     // Both languages share one queue.
     let batch = cluster.submit(&["-J", "batch", "-o", "/dev/null", "--wrap", "sleep 600"]);
     cluster.await_state(batch, "RUNNING");
@@ -51,6 +57,9 @@ fn up_published_client_applies_lists_reads_logs_and_stops() {
     let listed = client.run(&["ps"]).ok();
     assert!(line_of(&listed, "long").contains("running"), "{listed}");
     assert!(line_of(&listed, &format!("batch-{batch}")).contains("running"), "{listed}");
+    until("its node has measured it", || {
+        client.run(&["metrics", "long"]).ok().contains("cpu").then_some(())
+    });
     let again = client.run(&["apply", "-f", "long.dstack.yml", "-y", "-d"]);
     assert!(again.stdout.contains("no changes"), "{} {}", again.stdout, again.stderr);
     // A priority is updated in place, each client's run by its own; the run goes on.

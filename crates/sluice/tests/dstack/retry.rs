@@ -114,8 +114,10 @@ fn up_run_that_depends_on_another_waits_while_that_has_all_nodes() {
     let refused = task("impatient", "", "true");
     assert!(refused.code != 0, "{refused:?}");
     task("train", "depends_on: prepare\n", "echo x > trained").ok();
-    let reason = cluster.sluice(&["squeue", "-h", "-n", "train", "-o", "%t %r"]).ok();
-    assert_eq!(reason, "PD Dependency\n");
+    until("it waits for its parent", || {
+        let reason = cluster.sluice(&["squeue", "-h", "-n", "train", "-o", "%t %r"]).ok();
+        (reason == "PD Dependency\n").then_some(())
+    });
     cluster.write("go", "");
     await_status(&cluster, "train", "exited (0)");
     assert_eq!(cluster.read("trained"), "x\n");

@@ -124,7 +124,13 @@ pub fn within<T>(timeout: Duration, what: &str, mut look: impl FnMut() -> Option
 impl Cluster {
     /// The folder, open to every user, and nothing started in it.
     pub fn folder(conf: &str) -> Self {
-        let dir = tempfile::Builder::new().prefix("sluice-test-").tempdir().expect("a temp folder");
+        Self::folder_in(&std::env::temp_dir(), conf)
+    }
+
+    /// As [`Self::folder`], for a test to which it matters where the cluster's files are.
+    pub fn folder_in(parent: &Path, conf: &str) -> Self {
+        let mut builder = tempfile::Builder::new();
+        let dir = builder.prefix("sluice-test-").tempdir_in(parent).expect("a temp folder");
         let cluster = Self { disks: Vec::new(), dir };
         for part in ["conf", "work", "bin"] {
             std::fs::create_dir(cluster.path(part)).unwrap();

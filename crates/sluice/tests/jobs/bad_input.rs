@@ -194,6 +194,7 @@ const QUESTIONS: &[Row] = &[
     ("sacct -o bogus", 1, "", "sacct: error: Invalid field requested: \"bogus\"\n"),
     ("sacct -s BOGUS", 1, "", "sacct: fatal: unrecognized job state value 'BOGUS'\n"),
     ("sacct -n -j 999999", 0, "", ""),
+    ("sacct -u nosuch", 1, "", "sacct: error: Invalid user id: nosuch\n"),
     ("scontrol bogus", 1, "", "invalid keyword: bogus\n"),
     ("scontrol show bogus", 1, "", "invalid entity:bogus for keyword:show \n"),
     ("scontrol show job 999999", 1, "", "slurm_load_jobs error: Invalid job id specified\n"),

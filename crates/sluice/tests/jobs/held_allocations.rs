@@ -1,8 +1,12 @@
 //! Allocations that `srun` or `salloc` hold: what happens when the client ends, is killed, or the server is away.
 
 use crate::harness::interactive::Running;
+use crate::harness::pty::OnTerminal;
 use crate::harness::{Cluster, TWO_NODES, is_alive, until, within};
 use std::time::Duration;
+
+/// A terminal on which all lines of a test stand side by side: the harness does not go to the next one.
+const WIDE: (u16, u16) = (400, 10);
 
 #[test]
 fn up_a_step_ends_with_its_killed_srun() {
@@ -88,6 +92,31 @@ fn up_salloc_exits_as_its_command_and_releases_on_a_signal() {
     assert_eq!(said.code, 1);
     assert!(said.stderr.ends_with("salloc: Relinquishing job allocation 8\n"), "{}", said.stderr);
     until("all is given back", || cluster.sluice(&["squeue", "-h"]).ok().is_empty().then_some(()));
+}
+
+#[test]
+fn up_a_waiting_srun_or_salloc_tells_a_terminal_why_and_when_it_starts() {
+    let cluster = Cluster::up(TWO_NODES);
+    for command in ["srun", "salloc"] {
+        let args = [command, "-n1", "--begin=now+1hour", "true"];
+        let mut waits = OnTerminal::start(&cluster, &args, WIDE, &[]);
+        let job = if command == "srun" { 1 } else { 2 };
+        let line = format!("\r{command}: job {job} waits: BeginTime; expected start ");
+        waits.until("why it waits", |screen| screen.contains("waits: BeginTime; expected start"));
+        assert!(waits.seen.contains(&line), "{:?}", waits.seen);
+        cluster.sluice(&["scontrol", "update", &format!("JobId={job}"), "StartTime=now"]).ok();
+        assert!(waits.end().success(), "{:?}", waits.seen);
+        // The line is overwritten before anything else is said.
+        let allocated = format!(" \r{command}: job {job} has been allocated resources");
+        assert!(waits.seen.contains(&allocated), "{:?}", waits.seen);
+    }
+    // Nobody is told where nobody looks, or who does not want to know.
+    let quiet = ["srun", "--quiet", "-n1", "--begin=now+2", "true"];
+    let mut quiet = OnTerminal::start(&cluster, &quiet, WIDE, &[]);
+    assert!(quiet.end().success());
+    assert!(!quiet.seen.contains("waits"), "{:?}", quiet.seen);
+    let said = cluster.sluice(&["srun", "-n1", "--begin=now+2", "true"]);
+    assert!(!said.stderr.contains("waits"), "{}", said.stderr);
 }
 
 #[test]

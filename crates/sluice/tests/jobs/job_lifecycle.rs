@@ -1,5 +1,6 @@
 //! The life of a job through the built program: from submit to its accounting record.
 
+use crate::harness::interactive::Running;
 use crate::harness::{Cluster, TWO_NODES, program, until};
 
 #[test]
@@ -11,6 +12,11 @@ fn up_a_batch_script_has_its_directory_environment_umask_and_exit_code() {
     let line = "umask 027; COLOUR=red sbatch --parsable job.sh argument";
     let id = cluster.shell(line).ok().trim().to_string();
     assert_eq!(cluster.await_end(&id), "FAILED|7:0");
+    let books = cluster.sluice(&["sacct", "--json", "-j", &id]).ok();
+    let books: serde_json::Value = serde_json::from_str(&books).expect("JSON");
+    assert_eq!(books["jobs"][0]["state"]["current"], "FAILED", "{books}");
+    assert_eq!(books["jobs"][0]["exit_code"]["return_code"], 7, "{books}");
+    assert_eq!(books["jobs"][0]["steps"][0]["step"]["id"], "batch", "{books}");
     let output = cluster.read(&format!("out-named-{id}.txt"));
     let work = cluster.path("work").canonicalize().unwrap();
     assert_eq!(output, format!("{}\n0027\nred named argument\n", work.display()));
@@ -277,4 +283,16 @@ fn root_up_logs_of_a_batch_job_are_read_on_its_node() {
     let waits = cluster.submit(&["-H", "--wrap", "true"]);
     let early = cluster.sluice(&["logs", &waits.to_string()]);
     assert!(early.stderr.contains("has not started"), "{}", early.stderr);
+}
+
+#[test]
+fn up_a_followed_log_of_a_waiting_job_says_once_why_it_waits() {
+    let cluster = Cluster::up(TWO_NODES);
+    let job = cluster.submit(&["-H", "--wrap", "echo at last"]);
+    let mut follows = Running::start(&cluster, &["logs", "-f", &job.to_string()]);
+    let note = format!("sluice: note: job {job} waits (JobHeldUser)\n");
+    follows.await_error(|text| text == note);
+    cluster.sluice(&["scontrol", "release", &job.to_string()]).ok();
+    let said = follows.end();
+    assert_eq!((said.stdout.as_str(), said.stderr.as_str()), ("at last\n", note.as_str()));
 }

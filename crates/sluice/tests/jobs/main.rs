@@ -14,6 +14,7 @@ mod mail;
 mod requeue;
 mod rlimits;
 mod signals;
+mod sreport;
 mod suspend;
 mod time_limits;
 mod top;

@@ -63,6 +63,16 @@ fn up_sstat_shows_each_task_of_a_running_step_and_sacct_records_them() {
         row[2].split(',').all(|pid| crate::harness::is_alive(pid.parse().expect("a pid"))),
         "{pids}"
     );
+    let listed = cluster.sluice(&["scontrol", "listpids", &format!("{job}.0"), "node2"]).ok();
+    let mut lines = listed.lines();
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(
+        words(lines.next().unwrap_or("")),
+        ["PID", "JOBID", "STEPID", "LOCALID", "GLOBALID"]
+    );
+    let first = words(lines.next().unwrap_or(""));
+    assert!(row[2].split(',').any(|pid| pid == first[0]), "{listed}");
+    assert_eq!(first[1..3], [job.to_string(), "0".to_owned()], "{listed}");
 
     cluster.write("go", "");
     assert_eq!(cluster.await_end(job), "COMPLETED|0:0");

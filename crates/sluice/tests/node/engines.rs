@@ -236,14 +236,11 @@ fn keeps_mounts_inside(cluster: &Cluster) {
 
 /// The supervisor of a job of this cluster.
 fn supervisor_of(cluster: &Cluster, job: u32) -> i32 {
-    let state = cluster.state().display().to_string();
-    let read = |pid: i32, file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).ok();
     let is_it = |pid: &i32| {
-        read(*pid, "comm").is_some_and(|name| name.trim() == format!("sluice:{job}.1"))
-            && read(*pid, "cmdline").is_some_and(|line| line.contains(&state))
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+        name.is_ok_and(|name| name.trim() == format!("sluice:{job}.1"))
     };
-    let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let pids = crate::harness::processes::supervisors(&cluster.state());
     pids.into_iter().find(is_it).expect("a supervisor")
 }
 

@@ -126,6 +126,41 @@ fn root_up_a_private_folder_is_seen_only_by_the_jobs_steps() {
     assert!(private.join("hosts").exists(), "nor has the job taken the machine's");
 }
 
+/// dstack's runs have a private `/tmp` and `/dev/shm` where the site configures nothing; a script sees the node's.
+#[test]
+fn root_up_a_run_without_an_image_has_its_own_tmp_and_a_script_the_nodes() {
+    let conf = "ClusterName=test\nSlurmdParameters=config_overrides\nDefMemPerCPU=200\nKillWait=1 AuthInfo=cred_expire=0\n\
+                NodeName=node1 CPUs=8 RealMemory=4000\nPartitionName=main Nodes=node1 Default=YES State=UP\n";
+    // A cluster in `/tmp` has the folders there that its runs are given.
+    let cluster = Cluster::folder_in(Path::new("/var/tmp"), conf);
+    cluster.start();
+    let name = format!("sluice-private-{}", std::process::id());
+    let seen = Path::new("/tmp").join(&name);
+    let write = format!(
+        "ls -A /tmp /dev/shm | grep -c {name} || true; for d in /tmp /dev/shm; do echo x > $d/{name}; done"
+    );
+    cluster.write(
+        "task.dstack.yml",
+        &format!(
+            "type: task\nname: apart\nresources: {{cpu: 1, memory: 200MB, disk: 0GB..}}\ncommands:\n  - '{write}'\n  \
+             - 'stat -c %u:%a /tmp; cat /tmp/{name} /dev/shm/{name}'\n"
+        ),
+    );
+    for _ in 0..2 {
+        let said = cluster.sluice(&["apply", "-y", "-f", "task.dstack.yml"]).stdout;
+        assert!(said.contains("0\n0:") && said.contains("x\nx\n"), "{said}");
+        assert!(!seen.exists() && !Path::new("/dev/shm").join(&name).exists());
+    }
+    let node = cluster.state().join("nodes/node1");
+    let entries = std::fs::read_dir(&node).expect("the node's folder").flatten();
+    let own = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("sluice-"));
+    let left = own.flat_map(|own| std::fs::read_dir(own.path()).into_iter().flatten()).count();
+    assert_eq!(left, 0, "the folders are removed with their runs");
+    let job = script(&cluster, &format!("echo x > /tmp/{name}"));
+    assert_eq!(cluster.await_end(job), "COMPLETED|0:0");
+    std::fs::remove_file(&seen).expect("the script wrote to the node's own");
+}
+
 #[test]
 fn root_up_a_private_folder_that_cannot_be_made_drains_the_node() {
     let cluster = cluster_with(|_| "JobContainerType=job_container/tmpfs\n".into());

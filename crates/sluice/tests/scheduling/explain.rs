@@ -263,6 +263,39 @@ fn up_every_pending_job_has_a_reason() {
 }
 
 #[test]
+fn up_output_of_a_forgotten_job_is_still_named() {
+    let cluster = Cluster::up(&format!("{TWO_NODES}MinJobAge=2\n"));
+    let job = cluster.submit(&["-o", "kept-%x.txt", "-J", "old", "--wrap", "echo still here"]);
+    cluster.await_end(job);
+    let refused = until("the job has left the server's memory", || {
+        let said = cluster.sluice(&["logs", &job.to_string()]);
+        (said.code != 0).then_some(said.stderr)
+    });
+    assert!(refused.contains("in its output file /"), "{refused}");
+    assert!(refused.trim_end().ends_with("/kept-old.txt"), "{refused}");
+    let text = explained(&cluster, &job.to_string());
+    assert!(text.contains("/kept-old.txt\n    | still here\n"), "{text}");
+    let columns = format!("sacct -nXP -j {job} -o StdOut,StdErr,StdIn");
+    let columns = cluster.shell(&columns).ok();
+    let columns: Vec<&str> = columns.trim_end().split('|').collect();
+    let [out, err, input] = columns[..] else { panic!("{columns:?}") };
+    assert!(out.ends_with("/kept-old.txt") && err == out && input == "/dev/null", "{columns:?}");
+}
+
+#[test]
+fn up_explanation_of_a_run_has_the_last_lines_of_its_log() {
+    let cluster = Cluster::up(TWO_NODES);
+    let task = "type: task\nname: talks\nresources: {cpu: 1, memory: 100MB}\n\
+                commands: [echo begun, echo no such epoch, exit 3]\n";
+    cluster.write("task.dstack.yml", task);
+    let applied = cluster.sluice(&["apply", "-f", "task.dstack.yml", "-y"]);
+    assert_ne!(applied.code, 0, "{}", applied.stdout);
+    let text = explained(&cluster, "talks");
+    let lines = "  Its log: sluice logs talks\n    | begun\n    | no such epoch\n";
+    assert!(text.contains(lines), "{text}");
+}
+
+#[test]
 fn up_ended_jobs_are_explained_by_their_cause() {
     let cluster = Cluster::up(&format!("{TWO_NODES}RequeueExit=5\n"));
     let exits =
@@ -282,6 +315,13 @@ fn up_ended_jobs_are_explained_by_their_cause() {
         cluster.shell(&format!("squeue -h -t all -j {unwritable} -o %r")).ok(),
         "JobLaunchFailure\n"
     );
+    let recorded = format!("sacct -nXP -j {unwritable} -o Reason,FailureCause");
+    let recorded = cluster.shell(&recorded).ok();
+    assert!(recorded.starts_with("JobLaunchFailure|"), "{recorded}");
+    assert!(recorded.contains("/nonexist/x.out"), "{recorded}");
+    let shown = cluster.shell(&format!("scontrol show job {unwritable}")).ok();
+    let cause = shown.lines().find(|line| line.trim_start().starts_with("FailureCause="));
+    assert!(cause.is_some_and(|line| line.contains("/nonexist/x.out")), "{shown}");
 
     let again =
         cluster.submit(&["-o", "/dev/null", "--wrap", "[ $SLURM_RESTART_COUNT ] || exit 5"]);

@@ -18,6 +18,11 @@ fn root_up_who_changed_what_is_in_the_books_and_shown_to_operators_and_to_onesel
     cluster.shell("scontrol update NodeName=node1 State=DRAIN Reason='bad disk'").ok();
     cluster.shell("scontrol update NodeName=node1 State=RESUME").ok();
     cluster.shell("scontrol update PartitionName=main MaxTime=60").ok();
+    cluster.shell("scontrol update PartitionName=main DefaultTime=30 PriorityTier=5").ok();
+    let part = cluster.shell("scontrol show partition main").ok();
+    assert!(part.contains("DefaultTime=00:30:00") && part.contains("PriorityTier=5"), "{part}");
+    let refused = cluster.shell("scontrol update PartitionName=main DefaultTime=120");
+    assert!(refused.stderr.contains("is above MaxTime"), "{}", refused.stderr);
     cluster.shell("scontrol update NodeName=node1 Weight=5").ok();
     cluster.shell("scontrol update PartitionName=main State=DOWN").ok();
     cluster.shell(&format!("{} token node --pattern node1", crate::harness::program())).ok();
@@ -34,6 +39,8 @@ fn root_up_who_changed_what_is_in_the_books_and_shown_to_operators_and_to_onesel
         "Modify Nodes|root|node1|state=drain reason='bad disk'",
         "Modify Nodes|root|node1|state=resume",
         "Modify Partitions|root|main|MaxTime=1:00:00",
+        "Modify Partitions|root|main|DefaultTime=30:00",
+        "Modify Partitions|root|main|PriorityTier=5",
         "Modify Nodes|root|node1|Weight=5",
         "Modify Partitions|root|main|State=DOWN",
         "Add Tokens|root|join-",

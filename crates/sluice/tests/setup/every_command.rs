@@ -5,6 +5,7 @@ use crate::harness::laptop::{Laptop, URL};
 use crate::harness::{Cluster, program, until};
 
 const CONF: &str = "\
+PriorityType=priority/multifactor
 ClusterName=hosts
 DefMemPerCPU=64
 KillWait=1

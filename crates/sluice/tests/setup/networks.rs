@@ -160,8 +160,9 @@ fn root_server_that_moves_is_found_by_list_and_by_name() {
     until("both run", || (states(&jobs) == ["RUNNING", "RUNNING"]).then_some(()));
 
     hosts.stop(server);
-    hosts.ip_in_hub(&format!("addr add {SECOND}/24 dev br0"));
+    // In this order: an address takes those with it that were added to its network after it.
     hosts.ip_in_hub("addr del 10.77.0.254/24 dev br0");
+    hosts.ip_in_hub(&format!("addr add {SECOND}/24 dev br0"));
     hosts.set_name("late", Some(SECOND));
     hosts.start_at(&cluster, ANYWHERE);
     until("both agents have found it", || {

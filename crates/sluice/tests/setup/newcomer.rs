@@ -130,9 +130,9 @@ fn up_stop_ends_the_task_or_the_step_that_was_typed() {
 
     let body = "srun sh -c 'touch begun; sleep 1000'; touch over; sleep 1000";
     let job = cluster.submit(&["--wrap", body]);
-    until("the step runs", || cluster.path("begun").exists().then_some(()));
+    cluster.await_file("begun", |_| true);
     cluster.sluice(&["stop", "-y", &format!("{job}.0")]).ok();
-    until("the script goes on", || cluster.path("over").exists().then_some(()));
+    cluster.await_file("over", |_| true);
     cluster.await_state(job, "RUNNING");
 }
 

@@ -1,5 +1,6 @@
 //! What an on-call engineer has of a running cluster: the log's story, signals, and an agent that is brought back.
 
+use crate::harness::processes::supervisors;
 use crate::harness::{Cluster, is_alive, signal, until};
 
 const CONF: &str = "\
@@ -20,6 +21,8 @@ fn up_log_tells_of_jobs_nodes_configuration_and_recovery() {
     let cluster = Cluster::up(CONF);
     let job = cluster.submit(&["-J", "train", "--wrap", "exit 3"]);
     assert_eq!(cluster.await_end(job), "FAILED|3:0");
+    let refused = cluster.sluice(&["sbatch", "-a", "0-5000", "--wrap", "true"]);
+    assert_ne!(refused.code, 0, "{}", refused.stdout);
     cluster.shell("scontrol update NodeName=node1 State=DRAIN Reason='bad disk'").ok();
     cluster.shell("scontrol update NodeName=node1 State=RESUME").ok();
     let user = crate::harness::user_name();
@@ -30,6 +33,7 @@ fn up_log_tells_of_jobs_nodes_configuration_and_recovery() {
         ("job submitted", vec!["job=1 ", "name=\"train\"", &*format!("user=\"{user}\"")]),
         ("job started", vec!["job=1 ", "nodes=\"node1\"", "cpus=1"]),
         ("job ended", vec!["job=1 ", "state=\"FAILED\"", "exit=3:0"]),
+        ("limit reached", vec!["MaxArraySize", "5000 asked", &*format!("user=\"{user}\"")]),
         ("node taken out", vec!["node=\"node1\"", "reason=\"bad disk\"", "state=Drain"]),
         ("node resumed", vec!["node=\"node1\""]),
     ] {
@@ -80,6 +84,17 @@ fn up_hangup_reads_the_configuration_again_and_ends_nothing() {
     assert_eq!(cluster.await_end(job), "COMPLETED|0:0");
     assert_eq!(daemons.map(|of| cluster.pid(of)).to_vec(), before, "nobody was started again");
     assert!(before.iter().all(|pid| is_alive(*pid)));
+}
+
+#[test]
+fn up_ps_shows_which_job_a_supervisor_has() {
+    let cluster = Cluster::up(CONF);
+    let job = cluster.submit_sleeper("-t 10");
+    cluster.await_state(job, "RUNNING");
+    let line = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
+    let lines: Vec<String> = supervisors(&cluster.state()).into_iter().flat_map(line).collect();
+    let expected = format!("sluice: supervisor job {job}\0");
+    assert!(lines.iter().any(|line| line.starts_with(&expected)), "{lines:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Steps of a job through the built program: `srun`, `sattach`, and what tasks are given.
+//! Steps of a job through the built program: `srun`, `sattach`, `sbcast`, and what tasks are given.
 
 #[path = "../harness/mod.rs"]
 mod harness;
@@ -11,6 +11,7 @@ mod het_steps;
 mod inactivity;
 mod input_output;
 mod log_socket;
+mod sbcast;
 mod server_stream;
 mod ssh_bounds;
 mod ssh_editor;

@@ -129,6 +129,7 @@ fn launch(listen: &str) -> StepLaunch {
         container: None,
         joins_script: false,
         own_program: None,
+        receives_file: false,
     }
 }
 

@@ -1,6 +1,8 @@
-//! The objects of Slurm's OpenAPI v0.0.38, which `squeue --json` and `sinfo --json` print.
+//! The objects of Slurm's OpenAPI v0.0.38, which `squeue --json`, `sinfo --json` and `sacct --json` print.
 //!
 //! The paths of slurmrestd belong beside them: they answer with the same objects.
+
+pub mod accounting;
 
 use crate::output::text::{job_text, node_text};
 use crate::words::{self, node::NodeState};
@@ -17,16 +19,30 @@ use wire::view::{ClusterView, JobView, NodeView};
 /// The version of Slurm that has these objects.
 const RELEASE: &str = "22.05.8";
 
-fn meta() -> Value {
+/// The part of Slurm whose objects a document has.
+#[derive(Clone, Copy)]
+struct Plugin {
+    kind: &'static str,
+    name: &'static str,
+}
+
+const CONTROLLER: Plugin = Plugin { kind: "openapi/v0.0.38", name: "Slurm OpenAPI v0.0.38" };
+
+fn meta(plugin: Plugin) -> Value {
     json!({
-        "plugin": { "type": "openapi/v0.0.38", "name": "Slurm OpenAPI v0.0.38" },
+        "plugin": { "type": plugin.kind, "name": plugin.name },
         "Slurm": { "version": { "major": 22, "micro": 8, "minor": 5 }, "release": RELEASE },
     })
 }
 
-fn document(out: &mut impl io::Write, key: &str, items: Vec<Value>) -> io::Result<()> {
+fn document(
+    out: &mut impl io::Write,
+    plugin: Plugin,
+    key: &str,
+    items: Vec<Value>,
+) -> io::Result<()> {
     let mut root = Map::new();
-    root.insert("meta".to_owned(), meta());
+    root.insert("meta".to_owned(), meta(plugin));
     root.insert("errors".to_owned(), json!([]));
     root.insert(key.to_owned(), Value::Array(items));
     serde_json::to_writer_pretty(&mut *out, &Value::Object(root))?;
@@ -35,12 +51,12 @@ fn document(out: &mut impl io::Write, key: &str, items: Vec<Value>) -> io::Resul
 
 /// `squeue --json`
 pub fn jobs(out: &mut impl io::Write, cluster: &str, jobs: &[JobView]) -> io::Result<()> {
-    document(out, "jobs", jobs.iter().map(|view| job(cluster, view)).collect())
+    document(out, CONTROLLER, "jobs", jobs.iter().map(|view| job(cluster, view)).collect())
 }
 
 /// `sinfo --json`
 pub fn nodes(out: &mut impl io::Write, cluster: &ClusterView) -> io::Result<()> {
-    document(out, "nodes", cluster.nodes.iter().map(node).collect())
+    document(out, CONTROLLER, "nodes", cluster.nodes.iter().map(node).collect())
 }
 
 /// Seconds since the epoch; zero for a time that is not known.

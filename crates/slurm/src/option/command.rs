@@ -116,6 +116,7 @@ impl Command {
         match self {
             Command::Srun => "Unable to allocate resources",
             Command::Salloc => "Job submit/allocate failed",
+            Command::Sbcast => "Unable to copy the file",
             _ => "Batch job submission failed",
         }
     }

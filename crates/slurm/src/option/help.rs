@@ -1,6 +1,7 @@
 //! The texts of `--help`, `--usage` and `--version`.
 
 use super::command::Command;
+use super::help_text::{self, HelpLine};
 use super::table::{self, Arg, OptionSpec};
 
 /// The version of Slurm whose commands these are. Clients read it to decide what they can ask for.
@@ -29,7 +30,7 @@ pub fn about(command: Command) -> &'static str {
         Command::Sstat => "show what running steps use",
         Command::Seff => "show how much of its allocation a job has used",
         Command::Sattach => "attach to the input and output of a running step",
-        Command::Sbcast => "copy a file to the nodes of a job (not supported yet)",
+        Command::Sbcast => "copy a file to all nodes of a job",
         Command::Strigger => {
             "set, show and clear programs that run when something happens to nodes or jobs"
         }
@@ -59,10 +60,14 @@ pub fn operands(command: Command) -> &'static str {
     }
 }
 
-/// The text of `--help`: every option that has something to say, a line each.
+/// The text of `--help`: what the command has and lines to begin with, within a screen; then every option that has
+/// something to say, a line each.
 pub fn help(command: Command) -> String {
     let head = format!("Usage: {} [OPTIONS] {}", command.name(), operands(command));
-    let mut text = format!("{}\n\n", head.trim_end());
+    let mut text = format!("{}\n{}\n", head.trim_end(), about(command));
+    push_lines(&mut text, "Commands", help_text::commands(command));
+    push_lines(&mut text, "Examples", help_text::examples(command));
+    text.push_str("\nOptions:\n");
     for spec in table::options(command).filter(|spec| !spec.about.is_empty()) {
         let names = spelled(spec);
         if names.len() + 2 > DESCRIPTION_COLUMN {
@@ -72,6 +77,15 @@ pub fn help(command: Command) -> String {
         }
     }
     text
+}
+
+/// A titled list whose descriptions begin in one column; nothing of an empty one.
+fn push_lines(text: &mut String, title: &str, lines: &[HelpLine]) {
+    let Some(width) = lines.iter().map(|(form, _)| form.len()).max() else { return };
+    text.push_str(&format!("\n{title}:\n"));
+    for (form, does) in lines {
+        text.push_str(&format!("  {form:width$}  {does}\n"));
+    }
 }
 
 /// `  -n, --ntasks=count`
@@ -144,6 +158,24 @@ mod tests {
         assert!(
             help(Command::Sbatch).contains("  -n, --ntasks=count              number of tasks\n")
         );
+    }
+
+    /// The lines of a small terminal.
+    const SCREEN_LINES: usize = 24;
+
+    #[test]
+    fn commands_and_examples_are_within_a_screen_before_the_options() {
+        for command in Command::ALL {
+            let text = help(command);
+            let before = text.split("\nOptions:\n").next().unwrap_or_default();
+            assert!(before.lines().count() < SCREEN_LINES, "{}:\n{before}", command.name());
+            assert!(before.lines().all(|line| line.len() <= LINE_CHARS_MAX), "{before}");
+            for (form, does) in
+                help_text::commands(command).iter().chain(help_text::examples(command))
+            {
+                assert!(before.contains(form) && before.contains(does), "{form}: {before}");
+            }
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The environment variables that the commands take options from.
 
 use super::command::Command::{
-    self, Sacct, Salloc, Sbatch, Scancel, Scontrol, Sinfo, Sprio, Squeue, Srun,
+    self, Sacct, Salloc, Sbatch, Sbcast, Scancel, Scontrol, Sinfo, Sprio, Squeue, Srun,
 };
 use super::key::OptionKey as K;
 use super::setting::{Setting, Source};
@@ -225,6 +225,14 @@ const VARIABLES: &[(Command, &str, K)] = &[
     (Sinfo, "SINFO_LOCAL", K::Local),
     (Sinfo, "SINFO_PARTITION", K::Partition),
     (Sinfo, "SINFO_SORT", K::Sort),
+    (Sbcast, "SBCAST_COMPRESS", K::Compress),
+    (Sbcast, "SBCAST_EXCLUDE", K::BcastExclude),
+    (Sbcast, "SBCAST_FANOUT", K::Fanout),
+    (Sbcast, "SBCAST_FORCE", K::Force),
+    (Sbcast, "SBCAST_PRESERVE", K::Preserve),
+    (Sbcast, "SBCAST_SEND_LIBS", K::SendLibs),
+    (Sbcast, "SBCAST_SIZE", K::BlockSize),
+    (Sbcast, "SBCAST_TIMEOUT", K::Timeout),
     (Scancel, "SLURM_CLUSTERS", K::Clusters),
     (Scancel, "SCANCEL_ACCOUNT", K::Account),
     (Scancel, "SCANCEL_BATCH", K::BatchOnly),

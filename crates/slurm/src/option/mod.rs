@@ -10,6 +10,7 @@ mod defined_options;
 pub mod document;
 pub mod error;
 pub mod help;
+pub mod help_text;
 pub mod input_variables;
 pub mod invocation;
 pub mod job_options;

@@ -192,6 +192,7 @@ pub fn spec(name: &str, owner: Principal, request: Request) -> JobSpec {
             secret_variables: Vec::new(),
             has_project_secrets: false,
             volumes: Vec::new(),
+            without_container: false,
             shared_memory: None,
             startup_order: Default::default(),
             ends_with_first_node: false,

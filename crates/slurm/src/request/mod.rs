@@ -233,6 +233,7 @@ fn launch(kind: LaunchKind, options: &JobOptions, submitter: &Submitter) -> Laun
         secret_variables: secret_variables(options),
         has_project_secrets: false,
         volumes: options.volumes.clone(),
+        without_container: false,
         shared_memory: None,
         startup_order: Default::default(),
         ends_with_first_node: false,

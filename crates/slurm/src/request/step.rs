@@ -92,6 +92,7 @@ pub fn launch(
         container: options.container.clone().map(Box::new),
         joins_script: false,
         own_program: None,
+        receives_file: false,
     };
     (launch, notes)
 }

@@ -1,6 +1,7 @@
 //! Why a job waits, in the words of `squeue`.
 
 use model::hostlist;
+use model::printable::printable;
 use model::reason::{Limit, LimitKind, LimitScope, PartitionDenial, Reason, UserFault};
 use model::tres::TresKind;
 use std::borrow::Cow;
@@ -63,6 +64,15 @@ pub fn text(reason: &Reason) -> Cow<'static, str> {
 pub fn one_word(reason: &Reason) -> Cow<'static, str> {
     let text = text(reason);
     if text.contains(' ') { text.replace(' ', "_").into() } else { text }
+}
+
+/// Why a node could not start the job, in the node's words: the reason has one word for all of them. `None` for every other
+/// reason.
+pub fn failure_cause(reason: &Reason) -> Option<Cow<'_, str>> {
+    match reason {
+        Reason::NotLaunched(failure) => Some(printable(&failure.what)),
+        _ => None,
+    }
 }
 
 /// `Job's account not permitted to use this partition (acc allows chem not physics)`

@@ -11,8 +11,8 @@ use crate::supervisor::folders::{JobFolders, internode_ssh, namespaces, shared_m
 use nix::unistd::{ForkResult, Uid, fork};
 
 impl Attempt {
-    /// Makes the scratch and private folders. A job runs without scratch if it cannot be made, but not without private
-    /// folders, which the site promises, nor on several nodes without the way from one to another.
+    /// Makes the scratch and private folders. A job runs without scratch if it cannot be made, but not without the private
+    /// folders of the site's configuration, nor on several nodes without the way from one to another.
     pub(super) fn make_folders(&mut self) -> Result<(), String> {
         let (record, node) = (&self.record, self.dir.node_folder());
         let location = ScratchLocation::scratch(&record.site, node, &record.group_root);
@@ -39,11 +39,16 @@ impl Attempt {
         }
         if let Some(folders) = &self.record.site.private {
             let beside = self.folders.scratch.as_ref();
-            let made = namespaces::make_private_folders(folders, &self.record, beside)?;
-            if let Some(why) = made.complaint {
-                self.agents.report_refusal(why);
+            match namespaces::make_private_folders(folders, &self.record, beside) {
+                Ok(made) => {
+                    if let Some(why) = made.complaint {
+                        self.agents.report_refusal(why);
+                    }
+                    self.folders.private = Some(made.scratch);
+                }
+                Err(why) if self.record.private_by_default => self.agents.report_refusal(why),
+                Err(why) => return Err(why),
             }
-            self.folders.private = Some(made.scratch);
         }
         Ok(())
     }
@@ -88,8 +93,8 @@ impl Attempt {
         version.to_str().map(str::to_owned)
     }
 
-    /// Makes the namespace in which the job sees its private folders, if the site configures any, a `/dev/shm` of the size
-    /// that the job asks for, and its volumes.
+    /// Makes the namespace in which the job sees its private folders, if it has any, a `/dev/shm` of the size that the job
+    /// asks for, and its volumes.
     pub(super) fn show_private(&mut self) -> Result<(), NamespaceError> {
         let folders = self.record.site.private.as_ref().zip(self.folders.private.as_ref());
         let mut memory = self.record.private_memory();
@@ -104,11 +109,20 @@ impl Attempt {
                 "volumes cannot be shown to a job without an image: the agent does not run as root";
             return Err(NamespaceError::Job(why.to_owned()));
         }
-        if folders.is_some() || memory.is_some() || !volumes.is_empty() {
+        let is_asked = memory.is_some() || !volumes.is_empty();
+        if folders.is_some() || is_asked {
             let (node, user) = (self.dir.node_folder(), &self.record.launch.user);
             let volumes = ShownVolumes { volumes, node, user };
-            let made = namespaces::mount_private_folders(folders, memory, &volumes)?;
-            self.folders.namespaces = Some(made);
+            let made = namespaces::mount_private_folders(folders, memory, &volumes);
+            if self.record.private_by_default
+                && !is_asked
+                && let Err(NamespaceError::Node(why)) = &made
+            {
+                // The machine may forbid namespaces to root, as a container without rights does.
+                self.agents.report_refusal(why.clone());
+                return Ok(());
+            }
+            self.folders.namespaces = Some(made?);
         }
         Ok(())
     }

@@ -32,8 +32,10 @@ pub(super) fn map_for(folder: &OwnedFd, user: &UserIds, ranges: IdRanges) -> Res
             Ok(IdMap { uid, gid, range, gid_range: None })
         }
         IdRanges::Subuid => {
-            let [range, gid_range] = SUBORDINATE.map(|file| subordinate_range(file, user));
-            Ok(IdMap { uid, gid, range: range?, gid_range: Some(gid_range?) })
+            let [uids, gids] = SUBORDINATE;
+            let range = subordinate_range(uids, user, uid)?;
+            let gid_range = subordinate_range(gids, user, gid)?;
+            Ok(IdMap { uid, gid, range, gid_range: Some(gid_range) })
         }
     }
 }
@@ -63,12 +65,12 @@ fn claim(folder: &OwnedFd, uid: u32) -> Result<u32, String> {
     Ok(FIRST + slot * IDS)
 }
 
-fn subordinate_range(file: &str, user: &UserIds) -> Result<u32, String> {
+fn subordinate_range(file: &str, user: &UserIds, own: u32) -> Result<u32, String> {
     let mut text = String::new();
     let read = File::open(Path::new(file))
         .and_then(|opened| opened.take(FILE_BYTES_MAX).read_to_string(&mut text));
     read.map_err(|e| format!("cannot read the ids for containers: {file}: {e}"))?;
-    range_in(&text, user).ok_or_else(|| {
+    range_in(&text, user, own).ok_or_else(|| {
         format!(
             "{file} has no {RANGE_IDS} ids for containers of {}: expected a line NAME:FIRST:COUNT",
             user.name
@@ -76,8 +78,8 @@ fn subordinate_range(file: &str, user: &UserIds) -> Result<u32, String> {
     })
 }
 
-/// The first range of these lines that is the user's and large enough.
-fn range_in(text: &str, user: &UserIds) -> Option<u32> {
+/// The first range of these lines that is the user's and large enough, and that his `own` number is not in.
+fn range_in(text: &str, user: &UserIds, own: u32) -> Option<u32> {
     let number = user.uid.to_string();
     let range = |line: &str| {
         let mut fields = line.trim().split(':');
@@ -87,7 +89,7 @@ fn range_in(text: &str, user: &UserIds) -> Option<u32> {
         let last = first.checked_add(RANGE_IDS - 1)?;
         // The user's own number is that of root inside, and the last one is nobody's.
         let is_good = count >= RANGE_IDS && first > 0 && last < u32::MAX;
-        (is_good && !(first..=last).contains(&user.uid)).then_some(first)
+        (is_good && !(first..=last).contains(&own)).then_some(first)
     };
     text.lines().find_map(range)
 }
@@ -130,13 +132,17 @@ mod tests {
     fn range_of_a_file_is_the_users_own_and_large_enough() {
         let text =
             "ann:100000:65536\nkim:7:10\nkim:950:65536\n# no line\nkim:x:65536\nkim:165536:65536\n";
-        assert_eq!(range_in(text, &user(1000)), Some(165_536), "its own number is in the second");
-        assert_eq!(range_in("1000:300000:65535\n", &user(1000)), Some(300_000), "by number");
+        assert_eq!(
+            range_in(text, &user(1000), 1000),
+            Some(165_536),
+            "its own number is in the second"
+        );
+        assert_eq!(range_in("1000:300000:65535\n", &user(1000), 1000), Some(300_000), "by number");
         for none in ["", "kim:0:65536\n", "kim:4294967000:65536\n", "kim:300000:65534\n", "kim:1\n"]
         {
-            assert_eq!(range_in(none, &user(1000)), None, "{none}");
+            assert_eq!(range_in(none, &user(1000), 1000), None, "{none}");
         }
-        let why = subordinate_range("/not/there", &user(1000)).expect_err("refused");
+        let why = subordinate_range("/not/there", &user(1000), 1000).expect_err("refused");
         assert!(why.starts_with("cannot read the ids for containers: /not/there: "), "{why}");
     }
 }

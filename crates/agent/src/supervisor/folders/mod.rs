@@ -1,6 +1,7 @@
 //! The folders that a job has to itself on its node: scratch, private `/tmp` and `/dev/shm`, their disk quota and their
 //! removal; and the volumes that it is shown.
 
+pub(crate) mod default_private;
 pub(crate) mod internode_ssh;
 pub(crate) mod namespaces;
 pub(crate) mod quota;
@@ -17,7 +18,7 @@ use scratch::Scratch;
 pub(crate) struct JobFolders {
     /// For files that need not outlive the job.
     pub scratch: Option<Scratch>,
-    /// Holds the job's own versions of the folders that the site makes private.
+    /// Holds the job's own versions of the folders that are private to it.
     pub private: Option<Scratch>,
     /// Files that were written for the run: what tells its nodes of one another.
     pub run_files: Option<Scratch>,

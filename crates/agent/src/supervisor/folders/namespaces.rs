@@ -26,7 +26,7 @@ use wire::order::UserIds;
 use wire::volume::LaunchVolume;
 
 /// Private as a tmpfs, together with an IPC namespace for System V objects.
-const SHARED_MEMORY: &str = "/dev/shm";
+pub(super) const SHARED_MEMORY: &str = "/dev/shm";
 /// The kinds of namespaces, as `/proc/PID/ns` names them.
 const KINDS: [&str; 2] = ["mnt", "ipc"];
 /// What the child that makes the namespaces says: this when they are there, or why not; with a mark where it is the job's fault.

@@ -154,6 +154,11 @@ impl ScratchLocation {
         ScratchLocation { base: node.to_path_buf(), name: RUN_FILES_NAME.into() }
     }
 
+    /// The location of private folders where the site configures none.
+    fn default_private(node: &Path, group_root: &str) -> ScratchLocation {
+        ScratchLocation { base: node.to_path_buf(), name: group_root.to_owned() }
+    }
+
     /// A location in a folder that other nodes and clusters may share.
     pub fn in_base(base: &str, group_root: &str) -> ScratchLocation {
         ScratchLocation { base: base.into(), name: group_root.to_owned() }
@@ -228,7 +233,11 @@ pub(crate) fn remove_leftovers(
 /// All locations where an attempt of this node may have a folder.
 pub(crate) fn locations(site: &Site, node: &Path, group_root: &str) -> Vec<ScratchLocation> {
     let private = site.private.as_ref().map(|p| ScratchLocation::in_base(&p.base, group_root));
-    let own = [ScratchLocation::scratch(site, node, group_root), ScratchLocation::run_files(node)];
+    let own = [
+        ScratchLocation::scratch(site, node, group_root),
+        ScratchLocation::run_files(node),
+        ScratchLocation::default_private(node, group_root),
+    ];
     own.into_iter().chain(private).collect()
 }
 

@@ -157,7 +157,7 @@ impl Step {
             None => (record.launch.container.as_deref(), record.launch.registry_auth.as_ref()),
         };
         let container = container.filter(|request| request.image.as_deref() != Some(NO_CONTAINER));
-        let argv = match launch.own_program {
+        let argv = match launch.program_of_ours() {
             Some(own) => own_program(own.verb(), container.is_some())?,
             None => program.unwrap_or(&launch.argv).clone(),
         };

@@ -2,6 +2,7 @@
 
 pub mod fleet;
 pub mod gateway;
+pub mod preset;
 pub mod profile;
 pub mod resources;
 pub mod run;

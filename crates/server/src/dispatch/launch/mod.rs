@@ -411,12 +411,14 @@ fn container(facts: &Facts) -> Option<Box<Container>> {
     Some(container)
 }
 
-/// The container of a task that names none, where the site has an image for these: with the user's own files.
+/// The container of a task that names none and does not refuse one, where the site has an image for these: with the user's
+/// own files.
 fn default_container(facts: &Facts) -> Option<Box<Container>> {
+    let launch = &facts.job.spec.launch;
     let image = facts.default_image.clone();
-    let is_task = facts.job.spec.launch.kind == LaunchKind::Task;
-    image.filter(|_| is_task).map(|image| {
-        let shared_memory = facts.job.spec.launch.shared_memory;
+    let takes_one = launch.kind == LaunchKind::Task && !launch.without_container;
+    image.filter(|_| takes_one).map(|image| {
+        let shared_memory = launch.shared_memory;
         Box::new(Container { image: Some(image), shared_memory, ..Container::default() })
     })
 }

@@ -1,8 +1,10 @@
-//! The logs of runs, as the server keeps them.
+//! The logs of runs, as the server keeps them; of a batch job, the end of its output file.
 
 use super::answer::{ApiResult, Json, Refused};
 use super::run_facts::RunFacts;
 use super::run_list;
+use crate::clock;
+use crate::http::logs::batch_output;
 use crate::logs::log_key::log_key;
 use crate::shared::Shared;
 use crate::show::dstack_id::submission_id;
@@ -46,6 +48,11 @@ pub async fn poll(
     let Some(key) = log_of(&shared, &run, &wanted.job_submission_id) else {
         return Ok(Json(Logs::default()));
     };
+    match batch_output(&shared, &by, &key, PAGE_BYTES as u64).await {
+        Ok(None) => {}
+        Ok(Some(bytes)) => return Ok(Json(of_output_file(bytes, &wanted))),
+        Err(why) => return Ok(Json(of_output_file(format!("{why}\n").into_bytes(), &wanted))),
+    }
     let from = match &wanted.next_token {
         Some(token) => token.parse().map_err(|()| {
             let text = format!("{token:?}: expected the token of an earlier answer");
@@ -143,6 +150,16 @@ impl Lines {
         let logs = newest.into_iter().rev().collect();
         Ok(Logs { logs, external_url: None, next_token: None })
     }
+}
+
+/// The last lines of an output file. It does not say when they were written, so that no time leaves them out.
+fn of_output_file(bytes: Vec<u8>, wanted: &PollLogs) -> Logs {
+    let mut logs = lines(&LogChunk { at: clock::now(), bytes });
+    logs.drain(..logs.len().saturating_sub(Lines::of(wanted).most));
+    if wanted.descending {
+        logs.reverse();
+    }
+    Logs { logs, external_url: None, next_token: None }
 }
 
 /// What happened to a submission, and why it ended: here no agent of its own writes a log about a run.

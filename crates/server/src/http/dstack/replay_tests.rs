@@ -2,6 +2,7 @@
 //! was recorded, and every key with a value of a recorded type.
 
 use super::tests::Api;
+use super::upload_tests::upload;
 use crate::auth::principal::server_principal;
 use crate::clock;
 use crate::configure::{self, Machine};
@@ -20,8 +21,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// `fixtures/dstack-requests.json`: facts of version 0.22.5. Services, gateways, clouds, exports, login, secrets and files are
-/// not among them.
+/// `fixtures/dstack-requests.json`: facts of version 0.22.5. Services, gateways, clouds, exports and login are not among them,
+/// nor the bytes of archives.
 #[derive(Deserialize)]
 struct Recorded {
     requests: Vec<Request>,
@@ -230,14 +231,40 @@ fn without_secrets(body: &mut Value) {
     }
 }
 
+/// The bytes of an archive with one file.
+fn archive(number: usize) -> Vec<u8> {
+    let mut builder = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(2);
+    header.set_mode(0o644);
+    let name = format!("{number}.txt");
+    builder.append_data(&mut header, name, &b"hi"[..]).expect("an entry");
+    builder.into_inner().expect("an archive")
+}
+
+/// A run that brings archives along names those that were uploaded here.
+fn with_archives(body: &mut Value, archives: &[Value]) {
+    for spec in ["/run_spec", "/plan/run_spec"] {
+        let named = body.pointer_mut(&format!("{spec}/file_archives"));
+        let named = named.and_then(Value::as_array_mut).into_iter().flatten();
+        named.zip(archives).for_each(|(named, id)| named["id"] = id.clone());
+    }
+}
+
 /// Sends what one command had sent; what differs from the record.
 async fn replay(api: &Api, recorded: &Recorded, requests: &[&Request]) -> Vec<String> {
     api.end_all().await;
     api.delete_all().await;
     let mut applied = Vec::new();
     let mut differences = Vec::new();
+    let mut archives: Vec<Value> = Vec::new();
     for request in requests {
         let Request { scenario, path, .. } = request;
+        if path.ends_with("/secrets/list") || path.ends_with("/secrets/delete") {
+            let (set, tok) = ("create_or_update", json!({"name": "tok", "value": "one"}));
+            let set = format!("/api/project/main/secrets/{set}");
+            assert_eq!(api.send(&set, tok, Some(server_principal())).await.0, 200);
+        }
         if let Some(name) = run_of(request)
             && !applied.contains(&name)
         {
@@ -258,6 +285,7 @@ async fn replay(api: &Api, recorded: &Recorded, requests: &[&Request]) -> Vec<St
         }
         let mut body = request.body.clone();
         without_secrets(&mut body);
+        with_archives(&mut body, &archives);
         if path.ends_with("/logs/poll") {
             let get = json!({"run_name": body["run_name"]});
             let run = api.send("/api/project/main/runs/get", get, Some(server_principal())).await.1;
@@ -266,7 +294,14 @@ async fn replay(api: &Api, recorded: &Recorded, requests: &[&Request]) -> Vec<St
         let otherwise = OTHERWISE.iter().find(|(of, at, _)| of == scenario && at == path);
         let expected = otherwise.map_or(request.status, |(.., status)| *status);
         let peer = if scenario == "badtoken" { port() } else { None };
+        let is_upload = path.ends_with("/files/upload_archive");
         let (status, said) = match peer {
+            _ if is_upload => {
+                let bytes = archive(archives.len());
+                let (status, said) = upload(api, path, &bytes, server_principal()).await;
+                archives.push(said["id"].clone());
+                (status, said)
+            }
             Some(peer) => api.send_from(path, body, Some(peer), Some("wrong")).await,
             None => api.send(path, body, Some(server_principal())).await,
         };

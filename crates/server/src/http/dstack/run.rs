@@ -151,6 +151,7 @@ pub async fn apply(
         Err(why @ (Refusal::NodeConfiguration(_) | Refusal::UnknownGres(_))) => {
             Err(Refused::because(no_offer::explained(&why, &task.resources)))
         }
+        Err(Refusal::NoCapacityNow) => Err(Refused::because(no_offer::WOULD_WAIT)),
         Err(why) => Err(why.into()),
         Ok(_) => Err(Refused::because("the run was not submitted")),
     }

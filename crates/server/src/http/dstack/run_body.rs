@@ -25,6 +25,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Makes bodies for one who asks.
 pub struct Bodies<'a> {
@@ -203,7 +204,12 @@ impl<'a> Bodies<'a> {
             submitted_at: run.submit.into(),
             last_processed_at: last_processed(run),
             finished_at: run.ended.map(Into::into),
-            inactivity_secs: None,
+            inactivity_secs: self
+                .shared
+                .volatile
+                .inactivity_times
+                .seconds(run.job, Instant::now())
+                .filter(|_| run.ended.is_none()),
             status: summary.job,
             status_message: summary.message.clone(),
             termination_reason: summary.end.map(|end| end.word().to_owned()),

@@ -198,6 +198,24 @@ async fn a_run_of_more_nodes_than_there_will_ever_be_costs_no_more_than_the_clus
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn run_for_which_nothing_is_free_is_told_how_it_would_wait() {
+    // One of the four CPUs is taken.
+    let api = Api::new().await;
+    let apply = |retry: Value| {
+        json!({"plan": {"run_spec": {"configuration": {"type": "task", "name": "large",
+            "commands": ["a"], "retry": retry,
+            "resources": {"cpu": 4, "memory": "1GB..", "disk": null}}}}})
+    };
+    let path = "/api/project/main/runs/apply";
+    let (status, said) = api.send(path, apply(json!(false)), Some(user())).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{said}");
+    let words = said["detail"][0]["msg"].as_str().unwrap_or_default();
+    assert!(words.contains("on_events: [no-capacity]"), "{said}");
+    let waits = json!({"on_events": ["no-capacity"]});
+    assert_eq!(api.send(path, apply(waits), Some(user())).await.0, StatusCode::OK);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn texts_and_lists_of_a_body_have_the_bounds_of_a_call() {
     let api = Api::new().await;
     let names: Vec<String> = (0..2000).map(|n| format!("run-{n}")).collect();

@@ -26,7 +26,12 @@ fn admin() -> Principal {
 }
 
 /// An upload of one file as a form, and the status and body of its answer.
-async fn upload(api: &Api, path: &str, bytes: &[u8], by: Principal) -> (StatusCode, Value) {
+pub(super) async fn upload(
+    api: &Api,
+    path: &str,
+    bytes: &[u8],
+    by: Principal,
+) -> (StatusCode, Value) {
     let head = "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"x\"\r\n\r\n";
     let body = [head.as_bytes(), bytes, b"\r\n--b--\r\n"].concat();
     let request = Request::builder().method("POST").uri(path);

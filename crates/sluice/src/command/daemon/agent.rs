@@ -48,7 +48,7 @@ pub struct AgentArgs {
         conflicts_with_all = ["dynamic", "node"]
     )]
     future: Option<String>,
-    /// The state folder
+    /// The state folder; by default /var/lib/sluice for root, ~/.local/state/sluice for others
     #[arg(long, env = "SLUICE_STATE")]
     state: Option<PathBuf>,
     /// A folder with a gres.conf of this machine's own, which says what its devices are

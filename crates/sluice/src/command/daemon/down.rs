@@ -24,7 +24,7 @@ const JOBS_END_TIMEOUT: Duration = Duration::from_secs(90);
 
 #[derive(Args)]
 pub struct DownArgs {
-    /// The state folder
+    /// The state folder; by default /var/lib/sluice for root, ~/.local/state/sluice for others
     #[arg(long, env = "SLUICE_STATE")]
     state: Option<PathBuf>,
     /// End all jobs first

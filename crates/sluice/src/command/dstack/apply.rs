@@ -42,9 +42,6 @@ use wire::view::{ClusterView, JobView};
 /// A run that has not started by then is reported as waiting.
 const WAITING_AFTER_MS: u64 = 1_000;
 
-const WOULD_WAIT: &str =
-    "nothing is free for it now; with `retry: {on_events: [no-capacity]}` it would wait";
-
 #[derive(Args)]
 pub struct ApplyArgs {
     #[command(flatten)]
@@ -459,7 +456,7 @@ fn first_of(job: &JobView) -> JobId {
 fn submit(client: &mut Client, submission: Submission) -> Result<Result<JobId, String>, VerbError> {
     match client.call(Call::Submit(Box::new(submission)))? {
         Answer::Submitted { job, .. } => Ok(Ok(job)),
-        Answer::Refused(Refusal::NoCapacityNow) => Ok(Err(WOULD_WAIT.to_owned())),
+        Answer::Refused(Refusal::NoCapacityNow) => Ok(Err(no_offer::WOULD_WAIT.to_owned())),
         Answer::Refused(why @ (Refusal::NodeConfiguration(_) | Refusal::UnknownGres(_))) => {
             Ok(Err(why.to_string()))
         }

@@ -4,9 +4,11 @@ use super::log_output::LogOutput;
 use super::{ask, unexpected};
 use crate::client::{Client, ClientError};
 use crate::command::verb::VerbError;
+use ::slurm::words::reason;
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
-use model::reason::Refusal;
+use model::printable::printable;
+use model::reason::{Reason, Refusal};
 use model::run::JobState;
 use nix::sys::signal::{SigSet, Signal};
 use wire::client::{Answer, Call};
@@ -14,6 +16,9 @@ use wire::view::JobView;
 
 /// How long one request may wait in the server before it is repeated.
 const WAIT_MS: u64 = 30_000;
+
+/// After what time a log that is followed says that its job waits.
+const WAITING_AFTER_MS: u64 = 1_000;
 
 /// How long to wait for the end of the run after the end of its log, which only the report separates.
 const END_WAIT_MS: u64 = 2_000;
@@ -65,7 +70,7 @@ pub fn await_start(
 }
 
 /// Prints what the run writes on one of its nodes until it has ended, and returns the ended run. A server or an agent that
-/// restarts meanwhile is waited for, and the log goes on where it was.
+/// restarts meanwhile is waited for, and the log goes on where it was. That the run waits is said once, with the reason.
 pub fn follow(
     client: &mut Client,
     job: JobId,
@@ -73,9 +78,13 @@ pub fn follow(
     output: &mut LogOutput,
 ) -> Result<JobView, VerbError> {
     let mut log = Log { job, node, attempt: 0, offset: 0 };
-    let mut told = false;
+    let (mut told, mut told_wait) = (false, false);
     loop {
-        let view = await_start(client, job, WAIT_MS, |_| ())?;
+        let view = await_start(client, job, WAITING_AFTER_MS, |view| {
+            if !std::mem::replace(&mut told_wait, true) {
+                eprintln!("sluice: note: {}", waits(view));
+            }
+        })?;
         if log.attempt != view.restarts + 1 {
             log = Log { attempt: view.restarts + 1, offset: 0, ..log };
         }
@@ -95,6 +104,14 @@ pub fn follow(
         {
             eprintln!("{why}; waiting for it");
         }
+    }
+}
+
+/// `job 12 waits (Priority)`
+fn waits(view: &JobView) -> String {
+    match &view.reason {
+        Reason::None | Reason::NotPlanned => format!("job {} waits for its start", view.id),
+        why => format!("job {} waits ({})", view.id, printable(&reason::text(why))),
     }
 }
 

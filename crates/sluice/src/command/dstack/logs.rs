@@ -11,6 +11,7 @@ use ::dstack::occurrence::{self, Target};
 use ::dstack::run_summary::RunSummary;
 use clap::Args;
 use model::id::{JobId, RunId};
+use model::printable::printable;
 use model::run::LaunchKind;
 use model::time::Timestamp;
 use std::process::ExitCode;
@@ -75,8 +76,13 @@ pub fn run(args: LogsArgs) -> VerbResult {
                 Ok(ExitCode::SUCCESS)
             }
             _ => {
-                let text =
-                    format!("job {} has ended: what it wrote is in its output file", record.job);
+                let file = record.streams.as_ref().map(|files| format!(" {}", files.stdout));
+                let file = file.unwrap_or_default();
+                let text = format!(
+                    "job {} has ended: what it wrote is in its output file{}",
+                    record.job,
+                    printable(&file)
+                );
                 Err(VerbError::Message(text))
             }
         };

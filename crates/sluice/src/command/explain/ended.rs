@@ -4,7 +4,6 @@ use ::slurm::output::Moment;
 use ::slurm::words::job as state;
 use model::amount::Bytes;
 use model::hostlist;
-use model::printable::printable;
 use model::reason::Reason;
 use model::record::{JobRecord, RecordState, StepRecord};
 use model::run::{ExitStatus, JobState, Outcome};
@@ -228,10 +227,7 @@ fn shown(bytes: u64) -> Bytes {
 
 /// Why a node could not start it.
 fn failure(record: &JobRecord) -> Option<Cow<'_, str>> {
-    match &record.reason {
-        Reason::NotLaunched(failure) => Some(printable(&failure.what)),
-        _ => None,
-    }
+    ::slurm::words::reason::failure_cause(&record.reason)
 }
 
 /// Whether it ran for as long as its time limit: one that ended before it was ended by a limit of CPU time.

@@ -6,14 +6,15 @@ mod text;
 
 use super::slurm::query::job_names;
 use super::verb::{ServerLocationArgs, VerbError, VerbResult, ask, unexpected};
-use crate::client::Client;
+use crate::client::{Client, ServerLocation};
 use ::slurm::output::Moment;
 use clap::Args;
 use jiff::tz::TimeZone;
 use model::change::JobRef;
 use model::id::JobId;
 use model::reason::Refusal;
-use model::record::{HistoryFilter, JobRecord};
+use model::record::{HistoryFilter, JobRecord, RecordState};
+use model::run::LaunchKind;
 use serde::Serialize;
 use std::collections::HashSet;
 use std::io::Write;
@@ -55,7 +56,7 @@ pub fn run(args: ExplainArgs) -> VerbResult {
         let json = serde_json::to_string_pretty(&subjects);
         json.map_err(|e| VerbError::Message(e.to_string()))? + "\n"
     } else {
-        text_of_all(&subjects)
+        text_of_all(&client, &subjects)
     };
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -69,17 +70,37 @@ pub fn run(args: ExplainArgs) -> VerbResult {
 
 /// The explanation of what one word names, as `sluice explain` prints it.
 pub fn text_of(client: &mut Client, word: &str) -> Result<String, VerbError> {
-    subjects_of(client, word).map(|subjects| text_of_all(&subjects))
+    subjects_of(client, word).map(|subjects| text_of_all(client, &subjects))
 }
 
-fn text_of_all(subjects: &[Subject]) -> String {
+fn text_of_all(client: &Client, subjects: &[Subject]) -> String {
     let tz = TimeZone::system();
     let moment = Moment { now: ::server::clock::now(), tz: &tz };
-    let each = subjects.iter().map(|one| text::explained(one, moment));
+    let each = subjects.iter().map(|one| {
+        let told = one.told_lines(client);
+        text::explained(one, told.as_deref(), moment)
+    });
     each.collect::<Vec<_>>().join("\n")
 }
 
 impl Subject {
+    /// The last lines of a job that has ended, where they are the server's to tell: of a run, whose log it keeps, and of a
+    /// batch job where the server is on another machine, whose files the caller need not have. `None`: its files are here.
+    fn told_lines(&self, client: &Client) -> Option<Vec<String>> {
+        if self.explained.as_ref().is_some_and(|one| !one.job.state.is_ended()) {
+            return None;
+        }
+        let last = self.attempts.last()?;
+        let is_server_here = matches!(client.location(), ServerLocation::Socket(_));
+        let is_told = match last.kind {
+            LaunchKind::Task => true,
+            LaunchKind::Batch => !is_server_here,
+            LaunchKind::Interactive => false,
+        };
+        let has_ended = matches!(last.state, RecordState::Ended(_));
+        (is_told && has_ended).then(|| last_lines::told(client, last.job))
+    }
+
     fn id(&self) -> String {
         let recorded = || self.attempts.last().map(|record| record.job.to_string());
         self.explained.as_ref().map(|one| one.shown.clone()).or_else(recorded).unwrap_or_default()

@@ -21,16 +21,17 @@ use wire::explain::{
 };
 use wire::view::JobView;
 
-/// The explanation of one job: a line that names it, then one for each fact.
-pub fn explained(subject: &Subject, moment: Moment<'_>) -> String {
+/// The explanation of one job: a line that names it, then one for each fact. `told`: the last lines that it wrote, where they
+/// are not read from its files here.
+pub fn explained(subject: &Subject, told: Option<&[String]>, moment: Moment<'_>) -> String {
     let Subject { explained, attempts } = subject;
     let last = attempts.last().filter(|last| matches!(last.state, RecordState::Ended(_)));
     match (explained, last) {
         (Some(ExplainedJob { shown, job, .. }), Some(last)) if job.state.is_ended() => {
-            over(shown, last, attempts, Some(job), moment)
+            over(shown, last, attempts, Some(job), told, moment)
         }
         (Some(explained), _) => present(explained, attempts, moment),
-        (None, Some(last)) => over(&shown_record(last), last, attempts, None, moment),
+        (None, Some(last)) => over(&shown_record(last), last, attempts, None, told, moment),
         (None, None) => String::new(),
     }
 }
@@ -70,12 +71,13 @@ fn fallback_file(job: &JobView, path: &str) -> Option<String> {
     job_text::in_fallback(job, path).filter(|_| !is_here)
 }
 
-/// A job that has ended. What is known of its files left the server's memory with it.
+/// A job that has ended. The record has its files once it has left the server's memory.
 fn over(
     shown: &str,
     last: &JobRecord,
     attempts: &[JobRecord],
     job: Option<&JobView>,
+    told: Option<&[String]>,
     moment: Moment<'_>,
 ) -> String {
     let JobRecord { name, user, partition, .. } = last;
@@ -83,23 +85,34 @@ fn over(
     let mut text = format!("Job {shown} ({name}, {user}, partition {partition}) {head}\n");
     let mut lines = ended::lines(last, moment);
     lines.extend(ended::earlier(attempts, moment));
+    let quoted = |line: &String| format!("  | {line}");
     match last.kind {
-        LaunchKind::Task => lines.push(format!("Its log: sluice logs {name}")),
+        LaunchKind::Task => {
+            lines.push(format!("Its log: sluice logs {name}"));
+            lines.extend(told.unwrap_or_default().iter().map(quoted));
+        }
         LaunchKind::Batch => {
             let mut files: Vec<String> = Vec::new();
-            if let Some(streams) = job.and_then(job_text::streams) {
+            let kept = || last.streams.clone();
+            if let Some(streams) = job.and_then(job_text::streams).or_else(kept) {
                 files = vec![streams.stdout, streams.stderr];
                 files.dedup();
             }
-            for path in files {
+            for (index, path) in files.into_iter().enumerate() {
                 lines.push(format!("Its output: {}", printable(&path)));
+                if let Some(told) = told {
+                    // The server has the standard output, which is the first.
+                    let of_it = if index == 0 { told } else { &[] };
+                    lines.extend(of_it.iter().map(quoted));
+                    continue;
+                }
                 let mut last = last_lines::of(path.as_ref());
                 if let Some(fallback) = job.and_then(|job| fallback_file(job, &path)) {
                     let shown = printable(&fallback);
                     lines.push(format!("  a node without its working directory has it in {shown}"));
                     last = last_lines::of(fallback.as_ref());
                 }
-                lines.extend(last.into_iter().map(|line| format!("  | {line}")));
+                lines.extend(last.iter().map(quoted));
             }
         }
         LaunchKind::Interactive => {}

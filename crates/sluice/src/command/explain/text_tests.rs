@@ -38,7 +38,7 @@ fn text(wait: WaitView) -> String {
         wait: Some(Box::new(wait)),
     };
     let subject = Subject { explained: Some(waiting), attempts: Vec::new() };
-    explained(&subject, Moment { now: NOW, tz: &TimeZone::UTC })
+    explained(&subject, None, Moment { now: NOW, tz: &TimeZone::UTC })
 }
 
 fn names(list: &str) -> Vec<String> {
@@ -205,7 +205,7 @@ Job 12 (train, alice, partition gpu) waits: Dependency
 fn running_job_is_explained() {
     let running = ExplainedJob { shown: "12".into(), job: job(JobState::Running), wait: None };
     let subject = Subject { explained: Some(running), attempts: Vec::new() };
-    let said = explained(&subject, Moment { now: NOW, tz: &TimeZone::UTC });
+    let said = explained(&subject, None, Moment { now: NOW, tz: &TimeZone::UTC });
     assert!(said.contains("runs since 2026-11-15T00:51:49 on"), "{said}");
 }
 
@@ -251,6 +251,7 @@ fn record(outcome: Outcome, exit: (i32, i32), reason: Reason) -> JobRecord {
         restarts: 0,
         retry: None,
         work_dir: "/".into(),
+        streams: None,
         submit_line: String::new(),
         comment: None,
         wckey: None,
@@ -315,7 +316,7 @@ fn each_end_is_explained_by_its_cause() {
     ];
     for (outcome, exit, reason, cause) in table {
         let subject = Subject { explained: None, attempts: vec![record(outcome, exit, reason)] };
-        let said = explained(&subject, Moment { now: NOW, tz: &TimeZone::UTC });
+        let said = explained(&subject, None, Moment { now: NOW, tz: &TimeZone::UTC });
         let lines: Vec<&str> = said.lines().map(str::trim).collect();
         assert_eq!(lines[1], cause, "{said}");
         assert_eq!(
@@ -330,7 +331,7 @@ fn job_that_ran_as_long_as_it_might_reached_its_time_limit() {
     let ended = record(Outcome::Timeout, (0, 0), Reason::TimeLimit);
     let ended = JobRecord { time_limit: TimeLimit::Minutes(10), ..ended };
     let subject = Subject { explained: None, attempts: vec![ended] };
-    let said = explained(&subject, Moment { now: NOW, tz: &TimeZone::UTC });
+    let said = explained(&subject, None, Moment { now: NOW, tz: &TimeZone::UTC });
     assert!(said.contains("  It reached its time limit of 00:10:00.\n"), "{said}");
     assert!(said.contains("  To try: a longer limit (--time)"), "{said}");
 }
@@ -340,7 +341,7 @@ fn requeued_job_is_explained_with_its_attempts() {
     let first = record(Outcome::NodeFail, (0, 0), Reason::NodeFail);
     let second = JobRecord { attempt: 2, ..record(Outcome::Failed, (1, 0), Reason::NonZeroExit) };
     let subject = Subject { explained: None, attempts: vec![first, second] };
-    let said = explained(&subject, Moment { now: NOW, tz: &TimeZone::UTC });
+    let said = explained(&subject, None, Moment { now: NOW, tz: &TimeZone::UTC });
     assert!(
         said.starts_with("Job 12 (train, alice, partition gpu) has ended: FAILED at 2026-11-15T00:51:49, after 00:10:00 on n1.\n"),
         "{said}"
@@ -349,4 +350,24 @@ fn requeued_job_is_explained_with_its_attempts() {
         said.contains("  Attempt 1: NODE_FAIL at 2026-11-15T00:51:49. A node was lost"),
         "{said}"
     );
+}
+
+#[test]
+fn lines_that_the_server_told_stand_for_those_of_files_here() {
+    let mut ended = record(Outcome::Failed, (1, 0), Reason::NonZeroExit);
+    ended.streams = Some(model::streams::Streams {
+        stdin: "/dev/null".into(),
+        stdout: "/far/out".into(),
+        stderr: "/far/err".into(),
+    });
+    let told = ["epoch 3".to_owned()];
+    let moment = Moment { now: NOW, tz: &TimeZone::UTC };
+    let subject = Subject { explained: None, attempts: vec![ended.clone()] };
+    let said = explained(&subject, Some(&told), moment);
+    let lines = "  Its output: /far/out\n    | epoch 3\n  Its output: /far/err\n";
+    assert!(said.ends_with(lines), "{said}");
+    let run = JobRecord { kind: LaunchKind::Task, ..ended };
+    let subject = Subject { explained: None, attempts: vec![run] };
+    let said = explained(&subject, Some(&told), moment);
+    assert!(said.ends_with("  Its log: sluice logs train\n    | epoch 3\n"), "{said}");
 }

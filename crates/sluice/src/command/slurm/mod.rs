@@ -1,7 +1,7 @@
 //! Slurm's commands: options are read, the server is asked, and the answer is printed in Slurm's words.
 //!
 //! - one file or folder for each command
-//! - `step/`: the client's side of a running step, for `srun` and `sattach`
+//! - `step/`: the client's side of a running step, for `srun`, `sattach` and `sbcast`
 //! - `submit/`: what `sbatch`, `salloc` and `srun` share
 //! - `query/`: what the other commands share
 //! - `pollable_channel`: a channel that can be waited for with `poll`
@@ -13,6 +13,7 @@ mod sacctmgr;
 mod salloc;
 mod sattach;
 pub mod sbatch;
+mod sbcast;
 mod scancel;
 mod scontrol;
 mod sdiag;
@@ -43,6 +44,7 @@ pub fn run(command: Command, args: &[String]) -> ExitCode {
         Command::Sacct => sacct::run(args),
         Command::Sacctmgr => sacctmgr::run(args),
         Command::Sattach => sattach::run(args),
+        Command::Sbcast => sbcast::run(args),
         Command::Sprio => sprio::run(args),
         Command::Sshare => sshare::run(args),
         Command::Sstat => sstat::run(args),
@@ -50,9 +52,5 @@ pub fn run(command: Command, args: &[String]) -> ExitCode {
         Command::Seff => seff::run(args),
         Command::Sreport => sreport::run(args),
         Command::Strigger => strigger::run(args),
-        other => {
-            eprintln!("{}: error: this command is not supported yet", other.name());
-            ExitCode::from(1)
-        }
     }
 }

@@ -4,7 +4,7 @@ use super::query::{self, CommandError};
 use super::step::output::{FilenameFields, Outputs, Target};
 use super::step::server_stream::ServerStreams;
 use super::step::{Plan, Step, terminal};
-use super::submit::job_watch::Watch;
+use super::submit::job_watch::{Watch, Watched};
 use crate::client::Client;
 use ::slurm::option::Command;
 use ::slurm::option::key::OptionKey as K;
@@ -188,7 +188,8 @@ fn run_attached(
     // No signal is blocked: an interrupt ends `sattach`, and the step goes on.
     let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
     let signals = SignalFd::with_flags(&SigSet::empty(), flags).map_err(io::Error::from)?;
-    let mut watch = Watch::begin(location, asked.job, false)?;
+    let mut watch =
+        Watch::begin(Watched { location, job: asked.job, from_start: false, explains: false })?;
     let raw = if asked.pty && io::stdin().is_terminal() {
         terminal::RawTerminal::enter().map_err(io::Error::from)?
     } else {

@@ -251,7 +251,11 @@ table_of_calls! { d;
         json!({"update_node": {"nodes": [d.node()], "change": d.dice.pick(&changes).clone()}})
     };
     Call::UpdatePartition { .. } => {
-        let changes = [json!({"state": "up"}), json!({"max_time": "Unlimited"}), json!({"default": false})];
+        let changes = [
+            json!({"state": "up"}), json!({"max_time": "Unlimited"}), json!({"default": false}),
+            json!({"default_time": null}), json!({"max_nodes": 7}), json!({"priority_tier": 2}),
+            json!({"allow_accounts": "all"}), json!({"hidden": true}),
+        ];
         json!({"update_partition": {"name": d.partition(), "change": d.dice.pick(&changes).clone()}})
     };
     Call::Reconfigure { .. } => json!({"reconfigure": {"files": {"slurm.conf": d.conf}}});

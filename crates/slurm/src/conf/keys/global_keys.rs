@@ -235,7 +235,12 @@ const ROWS: &[Row] = &[
     sets!("MinJobAge", U32, number, times.min_job_age_s),
     no_field(accepted("MpiDefault", ValueKind::Text)),
     no_field(accepted("MpiParams", ValueKind::Text)),
-    no_field(accepted("NamespaceType", ValueKind::Text)),
+    no_field(refused(
+        "NamespaceType",
+        ValueKind::Text,
+        &["", "none", "namespace/none", "(null)"],
+        "jobs would share /tmp and /dev/shm: JobContainerType=job_container/tmpfs keeps them apart",
+    )),
     no_field(accepted("NodeFeaturesPlugins", ValueKind::Words)),
     sets!("OverTimeLimit", BOUNDED, limit, times.over_time_limit_min),
     no_field(accepted("PluginDir", ValueKind::Text)),

@@ -69,7 +69,12 @@ pub const PARTITION: KeyTable = KeyTable {
         used("DenyAccounts", ValueKind::Words),
         used("DenyQos", ValueKind::Words),
         used("DisableRootJobs", ValueKind::YesNo),
-        accepted("ExclusiveTopo", ValueKind::YesNo),
+        refused(
+            "ExclusiveTopo",
+            ValueKind::YesNo,
+            &["no", "0", "false"],
+            "jobs would share the blocks and switches that are to be theirs alone",
+        ),
         used("ExclusiveUser", ValueKind::YesNo),
         used("GraceTime", U32),
         used("Hidden", ValueKind::YesNo),

@@ -10,6 +10,7 @@ mod node_shape;
 pub mod partition_conf;
 mod tres_weights;
 
+use model::gres::GPU;
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::globals::Globals;
@@ -199,6 +200,13 @@ fn settle_gres_types(types: &mut Vec<String>, nodes: &mut [NodeConf], findings: 
             nodes.iter().flat_map(|node| &node.gres).map(|declared| &declared.gres.name).collect();
         *types = names.into_iter().cloned().collect();
         return;
+    }
+    let gpus = nodes.iter().find(|node| node.gres.iter().any(|known| known.gres.name == GPU));
+    if let Some(node) = gpus.filter(|_| !types.iter().any(|name| name == GPU)) {
+        // Without it every job could open them.
+        let how = format!("not among GresTypes={}; taken as if it were", types.join(","));
+        findings.notice(&node.place, format!("Gres={GPU}"), NoticeKind::Corrected { how });
+        types.push(GPU.to_owned());
     }
     for node in nodes {
         let place = &node.place;

@@ -65,7 +65,7 @@ const NOT_HIDDEN: &str = "partitions are hidden from nobody";
 const OF_BCAST: Verdict = NoMeaning("it is for --bcast, which is refused");
 const OF_STEPS: Verdict =
     NoMeaning("the command of salloc runs beside the allocation: give it to srun");
-const NO_COMMAND: Verdict = Refused("the whole command is not supported yet");
+const NO_LIBRARIES: Verdict = Refused("libraries are not sent along; copy each of them");
 
 /// Not formatted by rustfmt: a row is one line.
 #[rustfmt::skip]
@@ -108,7 +108,7 @@ const ROWS: &[(Commands, K, Verdict)] = &[
     (ALLOC, K::ContainerWritable, OF_STEPS),
     // Steps.
     (RUN, K::AccelBind, NoMeaning("--gpu-bind says how tasks are bound to GPUs")),
-    (RUN, K::Bcast, Refused("copy the program to a folder that the nodes share")),
+    (RUN, K::Bcast, Refused("copy the program with sbcast, and run the copy")),
     (RUN, K::BcastExclude, OF_BCAST),
     (RUN, K::Compress, OF_BCAST),
     (RUN, K::SendLibs, OF_BCAST),
@@ -143,8 +143,7 @@ const ROWS: &[(Commands, K, Verdict)] = &[
     (ACCT, K::Completion, Refused("there is no completion log: the books have all jobs")),
     (ACCT, K::File, Refused("there is no completion log: the books have all jobs")),
     (ACCT, K::Flags, Refused("how a job was scheduled is not recorded")),
-    (ACCT, K::Json, Refused("-P prints fields that programs can read")),
-    (ACCT, K::Yaml, Refused("-P prints fields that programs can read")),
+    (ACCT, K::Yaml, Refused("--json prints the same")),
     (QUEUE_INFO, K::Yaml, Refused("--json prints the same")),
     (ACCT, K::UseLocalUid, AlwaysSo("users are known by their names")),
     (Commands::only(Command::Sattach), K::DebuggerTest, NoMeaning("debuggers are not waited for")),
@@ -155,6 +154,14 @@ const ROWS: &[(Commands, K, Verdict)] = &[
     (CONTROL, K::AsUser, NoMeaning("a change is made as whoever calls")),
     (CONTROL, K::Quiet, AlwaysSo("nothing is said that --quiet would leave out")),
     (TRIGGER, K::Quiet, AlwaysSo("nothing is said that --quiet would leave out")),
+    // sbcast.
+    (BCAST, K::Compress, NoMeaning("what is sent is not compressed")),
+    (BCAST, K::BcastExclude, NO_LIBRARIES),
+    (BCAST, K::Fanout, NoMeaning("each node has a link of its own")),
+    (BCAST, K::SendLibs, NO_LIBRARIES),
+    (BCAST, K::BlockSize, NoMeaning("blocks are as large as the nodes can take")),
+    (BCAST, K::Timeout, NoMeaning("nodes are waited for as long as they answer")),
+    (BCAST, K::Verbose, NoMeaning("nothing more is said")),
     // Events that no trigger is set for.
     (TRIGGER, K::TriggerEvent(E::BurstBuffer), Refused("there are no burst buffers")),
     (TRIGGER, K::TriggerEvent(E::FrontEnd), Refused("there are no front ends")),
@@ -174,10 +181,6 @@ const ROWS: &[(Commands, K, Verdict)] = &[
 
 /// What becomes of this option of this command.
 pub fn verdict(command: Command, key: K) -> Verdict {
-    let is_about_itself = matches!(key, K::Help | K::Usage | K::Version);
-    if BCAST.contains(command) && !is_about_itself {
-        return NO_COMMAND;
-    }
     let row = ROWS.iter().find(|(commands, of, _)| *of == key && commands.contains(command));
     row.map_or(Verdict::Acts, |(_, _, verdict)| *verdict)
 }

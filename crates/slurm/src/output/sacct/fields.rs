@@ -75,6 +75,8 @@ pub static ACCT_FIELDS: &[AcctField] = &[
     field(19, "Eligible", |r, c| of_job(r, c, |j, c| c.push_str(&time_or(r, j.eligible, "Unknown")))),
     field(19, "End", |r, c| c.push_str(&time_or(r, r.step.map_or(r.job.end, |s| s.end), "Unknown"))),
     field(8, "ExitCode", |r, c| push!(c, "{}", r.step.map_or(r.job.exit, |s| s.exit))),
+    // Ours: why a node could not start the job. `Reason` has Slurm's word for it.
+    field(20, "FailureCause", |r, c| of_job(r, c, |j, c| c.push_str(&words::reason::failure_cause(&j.reason).unwrap_or_default()))),
     unmeasured(20, "Flags"),
     field(6, "GID", |r, c| of_job(r, c, |j, c| push!(c, "{}", j.gid))),
     field(9, "Group", |r, c| of_job(r, c, |j, c| c.push_str(&j.group))),
@@ -125,6 +127,9 @@ pub static ACCT_FIELDS: &[AcctField] = &[
     field(10, "ResvCPURAW", |r, c| of_job(r, c, |j, c| push!(c, "{}", waited_s(r, j) * u64::from(j.req_cpus)))),
     field(19, "Start", start),
     field(10, "State", state),
+    field(20, "StdErr", |r, c| of_job(r, c, |j, c| if let Some(s) = &j.streams { c.push_str(&s.stderr) })),
+    field(20, "StdIn", |r, c| of_job(r, c, |j, c| if let Some(s) = &j.streams { c.push_str(&s.stdin) })),
+    field(20, "StdOut", |r, c| of_job(r, c, |j, c| if let Some(s) = &j.streams { c.push_str(&s.stdout) })),
     field(19, "Submit", |r, c| c.push_str(&r.moment.iso(r.step.map_or(r.job.submit, |s| s.start)))),
     field(20, "SubmitLine", |r, c| c.push_str(r.step.map_or(&r.job.submit_line, |s| &s.submit_line))),
     field(10, "Suspended", |r, c| c.push_str(&format_elapsed_full(if r.step.is_none() { r.job.suspended_s } else { 0 }))),
@@ -254,7 +259,7 @@ fn node_list(row: &Row<'_>, cell: &mut String) {
 }
 
 /// The resources of a job or step. For a step, memory and GRES are its nodes' part of the job's, if all nodes have the same.
-fn alloc_tres(row: &Row<'_>) -> Tres {
+pub fn alloc_tres(row: &Row<'_>) -> Tres {
     let mut tres = allocated(row);
     // Energy is no part of an allocation; Slurm lists here what was used of it.
     match joules(row) {

@@ -1,6 +1,6 @@
 //! `sacct`: jobs and steps from the books.
 
-mod fields;
+pub(crate) mod fields;
 
 use crate::output::Moment;
 use crate::output::table::field_table::{self, ChosenColumn, Layout, Table, UnknownField};
@@ -97,4 +97,4 @@ pub fn help_format() -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -4,12 +4,14 @@ use super::*;
 use crate::output::samples::{at, moment};
 use model::amount::Unit;
 use model::id::{JobId, RunId, StepId};
+use model::reason::{LaunchFailure, LaunchFault, Reason};
 use model::record::{RecordState, StepRecord};
 use model::run::{ExitStatus, LaunchKind, Outcome, Usage};
+use model::streams::Streams;
 use model::time::{TimeLimit, Timestamp};
 use model::tres::Tres;
 
-fn record(id: u32, name: &str, state: RecordState) -> JobRecord {
+pub fn record(id: u32, name: &str, state: RecordState) -> JobRecord {
     JobRecord {
         job: JobId(id),
         attempt: 1,
@@ -48,6 +50,7 @@ fn record(id: u32, name: &str, state: RecordState) -> JobRecord {
         restarts: 0,
         retry: None,
         work_dir: "/lab/jobs".into(),
+        streams: None,
         submit_line: String::new(),
         comment: None,
         wckey: None,
@@ -85,7 +88,7 @@ fn step(id: StepId, name: &str, state: RecordState, exit: ExitStatus) -> StepRec
 const COMPLETED: RecordState = RecordState::Ended(Outcome::Completed);
 
 /// The job of `s1-*`, as it runs and as it was cancelled.
-fn train(cancelled: bool) -> JobRecord {
+pub fn train(cancelled: bool) -> JobRecord {
     let (state, exit) = if cancelled {
         (RecordState::Ended(Outcome::Cancelled { by: 0 }), ExitStatus { code: 0, signal: 15 })
     } else {
@@ -98,7 +101,7 @@ fn train(cancelled: bool) -> JobRecord {
 }
 
 /// The job 79: two nodes, four CPUs, four GPUs, a batch script and three steps, all within one second.
-fn two_nodes() -> JobRecord {
+pub fn two_nodes() -> JobRecord {
     let mut job = record(79, "envcap", COMPLETED);
     let tres = Tres::parse("billing=4,cpu=4,gres/gpu=4,mem=4000M,node=2").expect("a good list");
     (job.req_tres, job.alloc_tres) = (tres.clone(), tres);
@@ -299,19 +302,20 @@ fn helpformat_lists_all_fields_and_others_are_refused() {
             "Constraints         ConsumedEnergy      ConsumedEnergyRaw   Container          \n",
             "CPUTime             CPUTimeRAW          DBIndex             DerivedExitCode    \n",
             "Elapsed             ElapsedRaw          Eligible            End                \n",
-            "ExitCode            Flags               GID                 Group              \n",
-            "JobID               JobIDRaw            JobName             Layout             \n",
-            "MaxDiskRead         MaxDiskReadNode     MaxDiskReadTask     MaxDiskWrite       \n",
-            "MaxDiskWriteNode    MaxDiskWriteTask    MaxPages            MaxPagesNode       \n",
-            "MaxPagesTask        MaxRSS              MaxRSSNode          MaxRSSTask         \n",
-            "MaxVMSize           MaxVMSizeNode       MaxVMSizeTask       McsLabel           \n",
-            "MinCPU              MinCPUNode          MinCPUTask          NCPUS              \n",
-            "NNodes              NodeList            NTasks              Partition          \n",
-            "Priority            QOS                 QOSRAW              Reason             \n",
-            "ReqCPUFreq          ReqCPUFreqGov       ReqCPUFreqMax       ReqCPUFreqMin      \n",
-            "ReqCPUS             ReqMem              ReqNodes            ReqTRES            \n",
-            "Reservation         ReservationId       Reserved            ResvCPU            \n",
-            "ResvCPURAW          Start               State               Submit             \n",
+            "ExitCode            FailureCause        Flags               GID                \n",
+            "Group               JobID               JobIDRaw            JobName            \n",
+            "Layout              MaxDiskRead         MaxDiskReadNode     MaxDiskReadTask    \n",
+            "MaxDiskWrite        MaxDiskWriteNode    MaxDiskWriteTask    MaxPages           \n",
+            "MaxPagesNode        MaxPagesTask        MaxRSS              MaxRSSNode         \n",
+            "MaxRSSTask          MaxVMSize           MaxVMSizeNode       MaxVMSizeTask      \n",
+            "McsLabel            MinCPU              MinCPUNode          MinCPUTask         \n",
+            "NCPUS               NNodes              NodeList            NTasks             \n",
+            "Partition           Priority            QOS                 QOSRAW             \n",
+            "Reason              ReqCPUFreq          ReqCPUFreqGov       ReqCPUFreqMax      \n",
+            "ReqCPUFreqMin       ReqCPUS             ReqMem              ReqNodes           \n",
+            "ReqTRES             Reservation         ReservationId       Reserved           \n",
+            "ResvCPU             ResvCPURAW          Start               State              \n",
+            "StdErr              StdIn               StdOut              Submit             \n",
             "SubmitLine          Suspended           SystemComment       SystemCPU          \n",
             "Timelimit           TimelimitRaw        TotalCPU            TRESUsageInAve     \n",
             "TRESUsageInMax      TRESUsageInMaxNode  TRESUsageInMaxTask  TRESUsageInMin     \n",
@@ -365,4 +369,27 @@ fn requested_memory_is_that_of_the_whole_job() {
     assert_eq!(shown(&options, &[job], at(0, 50, 0)).trim(), "4000M");
     let plain = record(1, "plain", COMPLETED);
     assert_eq!(shown(&options, &[plain], at(0, 50, 0)).trim(), "1000M");
+}
+
+#[test]
+fn cause_of_a_failed_launch_is_a_column_of_the_job() {
+    let mut job = record(1, "unstarted", RecordState::Ended(Outcome::LaunchFailed));
+    let what = "/nonexist/x.out: No such file or directory";
+    job.reason = Reason::NotLaunched(Box::new(LaunchFailure::new(LaunchFault::Other, what)));
+    let options = Options { no_header: true, ..format("reason%16,failurecause%42") };
+    let text = shown(&options, &[job], at(1, 0, 0));
+    assert_eq!(text.trim_end(), format!("JobLaunchFailure {what}"));
+}
+
+#[test]
+fn files_of_a_batch_job_are_columns_of_the_job() {
+    let mut job = record(1, "done", COMPLETED);
+    let options = Options { no_header: true, ..format("stdin%9,stdout%6,stderr%6") };
+    assert_eq!(shown(&options, std::slice::from_ref(&job), at(1, 0, 0)).trim(), "");
+    job.streams = Some(Streams {
+        stdin: "/dev/null".into(),
+        stdout: "/a/out".into(),
+        stderr: "/a/err".into(),
+    });
+    assert_eq!(shown(&options, &[job], at(1, 0, 0)).trim(), "/dev/null /a/out /a/err");
 }

@@ -46,6 +46,8 @@ pub enum Entity {
     Transaction,
     /// When nodes were out of service: `audit`.
     Event,
+    /// Jobs that the books have as running and the queue does not know.
+    RunawayJob,
     /// Added and removed on its own, and shown with accounts and users.
     Coordinator,
 }
@@ -61,6 +63,7 @@ const ENTITIES: &[(&str, Entity)] = &[
     ("cluster", Entity::Cluster),
     ("transaction", Entity::Transaction),
     ("event", Entity::Event),
+    ("runawayjob", Entity::RunawayJob),
     ("coordinator", Entity::Coordinator),
 ];
 
@@ -165,6 +168,10 @@ pub fn show(
             push(&mut text, ASSOCIATION, ASSOCIATION_DEFAULT.to_vec(), options, &rows)?;
         }
         Entity::Coordinator | Entity::Transaction | Entity::Event => {}
+        // The books have a job's row when it has ended, by the queue's own word: there is never one.
+        Entity::RunawayJob => {
+            text = format!("Runaway Jobs: No runaway jobs found on cluster {}\n", view.cluster);
+        }
         Entity::Tres => {
             push(&mut text, TRES, first_names(TRES, TRES.len()), options, &tres_rows(gres))?;
         }
@@ -274,7 +281,8 @@ fn children<'a>(view: &'a AccountsView, parent: Option<&str>) -> Vec<&'a str> {
     names
 }
 
-fn tres_rows(gres: &[String]) -> Vec<TresRow> {
+/// The rows of `sacctmgr show tres`: the resources that every cluster counts, and the generic ones.
+pub fn tres_rows(gres: &[String]) -> Vec<TresRow> {
     let always = TRES_ALWAYS.iter().zip(1..).map(|((kind, name), id)| TresRow {
         kind,
         name: (*name).to_owned(),

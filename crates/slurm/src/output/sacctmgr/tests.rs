@@ -115,6 +115,7 @@ fn the_default_tables_are_those_of_slurm() {
                 "    gres             gpu   1001 \n",
             ),
         ),
+        (Entity::RunawayJob, &usual, "Runaway Jobs: No runaway jobs found on cluster lab\n"),
     ];
     for (entity, options, expected) in table {
         assert_eq!(shown(entity, &lab(), options), expected);

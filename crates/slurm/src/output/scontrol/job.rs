@@ -274,6 +274,10 @@ fn push_launch(record: &mut RecordWriter<'_>, job: &JobView) {
         let types: Vec<&str> = mail.types.iter().map(|kind| kind.name()).collect();
         record.line(format!("MailUser={user} MailType={}", types.join(",")));
     }
+    // Ours, and so after all fields of Slurm; as one word, as every value that scripts may split at white space.
+    if let Some(cause) = words::reason::failure_cause(&job.reason) {
+        record.line(format!("FailureCause={}", cause.replace(' ', "_")));
+    }
     record.line("");
 }
 

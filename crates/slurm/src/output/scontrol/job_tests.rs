@@ -5,7 +5,7 @@ use crate::output::samples::{self, alice, at, bob, moment, pending, running, tra
 use model::array::IndexSet;
 use model::id::JobId;
 use model::range::Range;
-use model::reason::{Limit, LimitKind, LimitScope, Reason};
+use model::reason::{LaunchFailure, LaunchFault, Limit, LimitKind, LimitScope, Reason};
 use model::request::Request;
 use model::run::JobState;
 use model::time::TimeLimit;
@@ -345,4 +345,16 @@ fn comments_node_lists_and_begin_times_are_shown() {
             "\n",
         )
     );
+}
+
+#[test]
+fn cause_of_a_failed_launch_is_the_last_field_and_one_word() {
+    let mut view = train();
+    assert!(!shown(&view, at(0, 50, 9), PLAIN).contains("FailureCause"));
+    let what = "/nonexist/x.out: No such file or directory";
+    view.reason = Reason::NotLaunched(Box::new(LaunchFailure::new(LaunchFault::Other, what)));
+    let text = shown(&view, at(0, 50, 9), PLAIN);
+    assert!(text.contains(" Reason=JobLaunchFailure "), "{text}");
+    let last = "   FailureCause=/nonexist/x.out:_No_such_file_or_directory\n   \n\n";
+    assert!(text.ends_with(last), "{text}");
 }

@@ -1,6 +1,7 @@
 //! What `scontrol` prints: the records of `show`, host lists, `ping`, and the lines about names that do not exist.
 
 pub mod config;
+mod config_keys;
 pub mod job;
 pub mod license;
 pub mod node;

@@ -100,6 +100,18 @@ fn push_resources(record: &mut RecordWriter<'_>, partition: &Partition, cluster:
         memory("Max", partition.max_memory)
     ));
     record.line(format!("TRES={tres}"));
+    if !partition.billing_weights.is_empty() {
+        record.line(format!("TRESBillingWeights={}", billing_weights(partition)));
+    }
+}
+
+/// `cpu=1,mem=0.25G`: memory, which counts in megabytes, by the gigabyte as people write it.
+fn billing_weights(partition: &Partition) -> String {
+    let weights = partition.billing_weights.iter().map(|(name, weight)| {
+        let is_memory = name.parse::<TresKind>().is_ok_and(|kind| kind.is_memory());
+        if is_memory { format!("{name}={}G", weight * 1024.0) } else { format!("{name}={weight}") }
+    });
+    weights.collect::<Vec<_>>().join(",")
 }
 
 /// `DefCpuPerGPU=5,DefMemPerGPU=700`; `(null)` for none.

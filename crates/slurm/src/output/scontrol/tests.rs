@@ -155,6 +155,17 @@ fn settings_of_one_partition_are_shown() {
 }
 
 #[test]
+fn billing_weights_are_shown_where_there_are_some() {
+    let view = cluster(vec![idle_node("node1")]);
+    let mut weighted = view.partitions[1].clone();
+    let weights = [("cpu", 1.0), ("gres/gpu", 2.5), ("mem", 0.25 / 1024.0)];
+    weighted.billing_weights = weights.map(|(name, weight)| (name.to_owned(), weight)).into();
+    let mut out = String::new();
+    partition::push(&mut out, &weighted, &view, PLAIN);
+    assert!(out.contains("\n   TRESBillingWeights=cpu=1,gres/gpu=2.5,mem=0.25G\n"), "{out}");
+}
+
+#[test]
 fn partitions_have_the_record_of_slurm() {
     let view = cluster(vec![idle_node("node1"), idle_node("node2")]);
     let mut out = String::new();
@@ -211,35 +222,65 @@ fn steps_have_the_record_of_slurm() {
     );
 }
 
-#[test]
-fn settings_are_aligned_and_cgroup_settings_have_a_section() {
-    let values = [
-        ("SlurmctldPort", "16817"),
-        ("AccountingStorageBackupHost", "(null)"),
-        ("SLURM_VERSION", "22.05.8"),
-        ("ClusterName", "lab"),
-        ("cgroup.ConstrainCores", "no"),
-    ];
+fn shown_config(values: &[(&str, &str)]) -> String {
     let values: BTreeMap<String, String> =
         values.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
     let mut out = String::new();
     let config = ConfigView { now: at(0, 45, 50), values };
     config::push(&mut out, &config, moment(at(0, 45, 50)), "vm");
-    assert_eq!(
-        out,
-        concat!(
-            "Configuration data as of 2026-11-15T00:45:50\n",
-            "AccountingStorageBackupHost = (null)\n",
-            "ClusterName             = lab\n",
-            "SLURM_VERSION           = 22.05.8\n",
-            "SlurmctldPort           = 16817\n",
-            "\n",
-            "Cgroup Support Configuration:\n",
-            "ConstrainCores          = no\n",
-            "\n",
-            "Slurmctld(primary) at vm is UP\n",
-        )
-    );
+    out
+}
+
+#[test]
+fn settings_are_aligned_and_cgroup_settings_have_a_section() {
+    let out = shown_config(&[
+        ("SlurmctldPort", "16817"),
+        ("AccountingStorageBackupHost", "(null)"),
+        ("ClusterName", "lab"),
+        ("cgroup.ConstrainCores", "no"),
+    ]);
+    assert!(out.starts_with(concat!(
+        "Configuration data as of 2026-11-15T00:45:50\n",
+        "AccountingStorageBackupHost = (null)\n",
+        "AccountingStorageEnforce = none\n",
+    )));
+    assert!(out.contains("ClusterName             = lab\n"), "{out}");
+    assert!(out.ends_with(concat!(
+        "WaitTime                = 0 sec\n",
+        "\n",
+        "Cgroup Support Configuration:\n",
+        "ConstrainCores          = no\n",
+        "\n",
+        "Slurmctld(primary) at vm is UP\n",
+    )));
+}
+
+#[test]
+fn settings_are_in_slurms_order_and_have_what_counts_where_nothing_is_set() {
+    let out = shown_config(&[
+        ("PriorityType", "priority/multifactor"),
+        ("PriorityWeightFairshare", "10000"),
+        ("WaitTime", "9 sec"),
+        ("SlurmctldPort", "16817"),
+        ("ContainerType", "oci"),
+    ]);
+    let at = |line: &str| out.find(line).unwrap_or_else(|| panic!("{line} in {out}"));
+    let order = [
+        "ContainerType           = oci\n",
+        "PreemptType             = preempt/none\n",
+        "PreemptExemptTime       = 00:00:00\n",
+        "PriorityType            = priority/multifactor\n",
+        "PriorityWeightAge       = 0\n",
+        "PriorityWeightFairShare = 10000\n",
+        "SlurmctldPort           = 16817\n",
+        "SLURM_VERSION           = 22.05.8\n",
+        "TaskPluginParam         = (null type)\n",
+        "WaitTime                = 9 sec\n",
+    ];
+    assert!(order.is_sorted_by_key(|line| at(line)), "{out}");
+    assert_eq!(out.matches("WaitTime ").count(), 1, "{out}");
+    let basic = shown_config(&[("PriorityType", "priority/basic")]);
+    assert!(!basic.contains("PriorityWeightAge"), "factors count for nothing then: {basic}");
 }
 
 #[test]

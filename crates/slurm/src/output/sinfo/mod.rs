@@ -180,8 +180,11 @@ fn key(options: &Options, columns: &[&NodeField], alone: &Group<'_>) -> String {
         (column.render)(alone, &mut key);
         key.push('\0');
     }
+    // As in Slurm, a node has a line in each of its partitions, whether the columns tell them apart or not.
     if options.node_centric {
         key.extend(alone.nodes.iter().map(|node| node.config.name.as_str()));
+        key.push('\0');
+        key.push_str(&alone.partition.name);
     }
     key
 }

@@ -131,6 +131,15 @@ fn a_busy_node_has_a_line_of_its_own() {
 }
 
 #[test]
+fn a_node_has_a_line_in_each_of_its_partitions() {
+    let format = Some("%N".to_owned());
+    let options = Options { node_centric: true, no_header: true, format, ..Options::default() };
+    assert_eq!(shown(&options, &mixed()), "node1\nnode1\nnode2\n");
+    let by_partition = Options { partitions: vec!["gpu".into()], ..options };
+    assert_eq!(shown(&by_partition, &mixed()), "node1\nnode2\n");
+}
+
+#[test]
 fn every_letter_has_its_header_and_cell() {
     let letters = "%P|%a|%l|%D|%t|%T|%N|%C|%c|%m|%G|%f|%e|%O|%E|%H|%u|%w|%X|%Y|%Z|%z|%d|%F|%A|%b|%B|%g|%h|%i|%I|%L|%M|%n|%o|%p|%R|%r|%s|%S|%U|%V|%v";
     let options = Options { format: Some(letters.into()), ..Options::default() };

@@ -5,12 +5,13 @@ use crate::words::NULL;
 use model::allocation::{Allocation, GresShare};
 use model::amount::{Bytes, format_slurm_mb};
 use model::array::{IndexSet, format_pending};
-use model::filename::{self, FilenameContext};
+use model::filename::FilenameContext;
 use model::gres::{self, GresCount};
 use model::hostlist;
 use model::partition::DefaultMemory;
 use model::request::{GresRequest, Memory, Per, Request, Sharing};
-use model::run::{HetComponent, JobState, LaunchKind, WORK_DIR_FALLBACK};
+use model::run::{HetComponent, JobState, WORK_DIR_FALLBACK};
+use model::streams::Streams;
 use std::fmt::Write;
 use std::sync::Arc;
 use wire::view::JobView;
@@ -191,13 +192,6 @@ pub fn command(job: &JobView) -> String {
     text
 }
 
-/// The files of a batch job's standard input, output and error.
-pub struct Streams {
-    pub stdin: String,
-    pub stdout: String,
-    pub stderr: String,
-}
-
 /// Where a stream of a job is whose working directory a node does not have; `None` for a path that does not depend on it.
 pub fn in_fallback(job: &JobView, path: &str) -> Option<String> {
     let work_dir = job.spec.launch.work_dir.trim_end_matches('/');
@@ -211,16 +205,8 @@ pub fn in_fallback(job: &JobView, path: &str) -> Option<String> {
     (!is_absolute).then(|| format!("{WORK_DIR_FALLBACK}/{name}"))
 }
 
+/// The files of a batch job, with what is known of its nodes.
 pub fn streams(job: &JobView) -> Option<Streams> {
-    let launch = &job.spec.launch;
-    if launch.kind == LaunchKind::Interactive {
-        return None;
-    }
-    let default = match job.array {
-        Some(_) => filename::DEFAULT_ARRAY_OUTPUT,
-        None => filename::DEFAULT_OUTPUT,
-    };
-    let output = launch.stdout.as_deref().unwrap_or(default);
     let first = job.allocation.as_ref().and_then(|allocation| allocation.nodes.first());
     let context = FilenameContext {
         job_id: job.id.0,
@@ -233,17 +219,5 @@ pub fn streams(job: &JobView) -> Option<Streams> {
         user: &job.spec.owner.name,
         job_name: &job.spec.name,
     };
-    let path = |pattern: &str| {
-        let name = filename::expand(pattern, &context);
-        if name.starts_with('/') {
-            name
-        } else {
-            format!("{}/{name}", launch.work_dir.trim_end_matches('/'))
-        }
-    };
-    Some(Streams {
-        stdin: launch.stdin.as_deref().map_or_else(|| "/dev/null".to_owned(), path),
-        stdout: path(output),
-        stderr: path(launch.stderr.as_deref().unwrap_or(output)),
-    })
+    Streams::of(&job.spec.launch, job.array.is_some(), &context)
 }

@@ -10,6 +10,7 @@ use jiff::fmt::temporal::DateTimePrinter;
 use jiff::tz::TimeZone;
 use model::reason::Refusal;
 use nix::unistd::{Uid, User, getuid};
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
@@ -144,6 +145,18 @@ fn refused(request: &str, why: &Refusal) -> CommandError {
 pub fn cluster_name(server: &mut Server) -> Result<String, CommandError> {
     match server.ask(Call::Config)? {
         Answer::Config(config) => Ok(config.values.get("ClusterName").cloned().unwrap_or_default()),
+        other => Err(CommandError::unexpected(&other)),
+    }
+}
+
+/// The names of the generic resources that nodes have, in order.
+pub fn gres_names(server: &mut Server) -> Result<Vec<String>, CommandError> {
+    match server.ask(Call::Cluster)? {
+        Answer::Cluster(cluster) => {
+            let gres = cluster.nodes.iter().flat_map(|node| &node.config.gres);
+            let names: BTreeSet<String> = gres.map(|gres| gres.name.clone()).collect();
+            Ok(names.into_iter().collect())
+        }
         other => Err(CommandError::unexpected(&other)),
     }
 }

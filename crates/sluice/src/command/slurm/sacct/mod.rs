@@ -2,6 +2,7 @@
 
 use super::query::job_names::{self, NamedJob};
 use super::query::{self, CommandError, Server};
+use ::slurm::openapi::accounting::{self, Setting};
 use ::slurm::option::table::{self, Verdict};
 use ::slurm::option::{Command, OptionError, OptionKey as K, Parsed, value};
 use ::slurm::output::Moment;
@@ -58,6 +59,9 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
             return kept_text(&mut server, &question, of);
         }
     }
+    if parsed.has(K::Users) {
+        refuse_unknown_users(&mut server, &question.filter.users)?;
+    }
     let mut records = history(&mut server, &question.filter)?;
     if parsed.has(K::WholeHetjob) && parsed.text(K::WholeHetjob) != Some("no") {
         question.name_whole(&records);
@@ -66,6 +70,13 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
     let records = question.narrow(records);
     options.jobs_without_line = question.jobs_without_line(&records);
     let moment = Moment { now, tz: &tz };
+    if parsed.has(K::Json) {
+        let (cluster, gres) = (query::cluster_name(&mut server)?, query::gres_names(&mut server)?);
+        let with_steps = !options.allocations_only;
+        let setting = Setting { cluster: &cluster, gres: &gres, with_steps, moment };
+        accounting::jobs(&mut io::stdout().lock(), setting, &records)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let cluster = shown_cluster(&mut server, &parsed)?;
     let mut out = io::stdout().lock();
     match sacct::render(&mut out, &options, &cluster, &records, moment) {
@@ -75,6 +86,21 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
         }
         Err(SacctError::Write(error)) => Err(error.into()),
     }
+}
+
+/// Refuses a user whom neither this machine nor the books know. Users of tokens are known by the books alone, of whom the
+/// caller sees what he may: another's name that this machine does not know is refused too.
+fn refuse_unknown_users(server: &mut Server, users: &[String]) -> Result<(), CommandError> {
+    // A number need not have a name here.
+    let is_name = |user: &&String| user.parse::<u32>().is_err();
+    for user in users.iter().filter(is_name).filter(|user| !query::is_known(user)) {
+        let of_user =
+            HistoryFilter { users: vec![user.clone()], limit: Some(1), ..HistoryFilter::default() };
+        if history(server, &of_user)?.is_empty() {
+            return Err(CommandError::message(format!("sacct: error: Invalid user id: {user}")));
+        }
+    }
+    Ok(())
 }
 
 /// The cluster's name, which is asked for only if a column shows it.

@@ -113,7 +113,7 @@ impl CommandLine {
         else {
             return Err(CommandError::message(format!(
                 "No valid entity in {verb_word} command\n\
-                 Input line must include \"Account\", \"Association\", \"Cluster\", \"Event\", \"QOS\", \"Transaction\", \"TRES\" or \"User\""
+                 Input line must include \"Account\", \"Association\", \"Cluster\", \"Event\", \"QOS\", \"RunawayJobs\", \"Transaction\", \"TRES\" or \"User\""
             )));
         };
         let mut line = CommandLine {

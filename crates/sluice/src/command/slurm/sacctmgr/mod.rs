@@ -70,7 +70,8 @@ fn act(args: &[String]) -> Result<ExitCode, CommandError> {
             | Entity::Cluster
             | Entity::Coordinator
             | Entity::Transaction
-            | Entity::Event,
+            | Entity::Event
+            | Entity::RunawayJob,
             _,
         )
         | (_, SacctmgrVerb::Show) => Err(CommandError::message(format!(

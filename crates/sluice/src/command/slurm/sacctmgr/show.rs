@@ -2,12 +2,11 @@
 
 use super::command_line::{CommandLine, unknown_option};
 use super::load;
-use crate::command::slurm::query::{CommandError, Server};
+use crate::command::slurm::query::{self, CommandError, Server};
 use ::slurm::option::{OptionKey as K, Parsed};
 use ::slurm::output::sacctmgr::{self as output, ControlAddress, Entity, Options, SacctmgrError};
 use ::slurm::output::table::field_table::Layout;
 use model::account::{Association, ROOT_ACCOUNT};
-use std::collections::BTreeSet;
 use std::io;
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
@@ -40,7 +39,8 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
         add_root(&mut view);
     }
     narrow(&mut view, &accounts, &users);
-    let gres = if line.entity == Entity::Tres { gres_names(&mut server)? } else { Vec::new() };
+    let gres =
+        if line.entity == Entity::Tres { query::gres_names(&mut server)? } else { Vec::new() };
     let control = match line.entity {
         Entity::Cluster => control_address(&mut server)?,
         _ => ControlAddress::default(),
@@ -90,18 +90,6 @@ fn narrow(view: &mut AccountsView, accounts: &[String], users: &[String]) {
         (accounts.is_empty() || accounts.contains(&a.account))
             && (users.is_empty() || users.iter().any(|name| name == user))
     });
-}
-
-/// The names of the generic resources that nodes have.
-fn gres_names(server: &mut Server) -> Result<Vec<String>, CommandError> {
-    match server.ask(Call::Cluster)? {
-        Answer::Cluster(cluster) => {
-            let gres = cluster.nodes.iter().flat_map(|node| &node.config.gres);
-            let names: BTreeSet<String> = gres.map(|gres| gres.name.clone()).collect();
-            Ok(names.into_iter().collect())
-        }
-        other => Err(CommandError::unexpected(&other)),
-    }
 }
 
 /// The controller's address. The port is 0: the server has no port that speaks Slurm's protocol.

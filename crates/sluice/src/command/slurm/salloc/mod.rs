@@ -4,11 +4,12 @@ mod prolog_wait;
 
 use super::submit::caller::{self, ProcessSurroundings};
 use super::submit::het_components;
-use super::submit::job_watch::{self, JobEvent, Watch};
+use super::submit::job_watch::{self, JobEvent, Watch, Watched};
 use super::submit::messages::{
     self, FAILURE, failure, print_error, print_line, refused, unexpected, unreachable,
 };
 use super::submit::test_only::{check_clusters, tested};
+use super::submit::wait_line;
 use crate::client::{Client, ClientError, ServerLocation};
 use ::slurm::environment::Environment;
 use ::slurm::environment::het_job::set_components;
@@ -114,7 +115,9 @@ impl AllocationRequest<'_> {
         if !self.options.no_shell {
             job_watch::hold(client.location().clone(), job, Duration::ZERO)?;
         }
-        let mut watch = Watch::begin(client.location().clone(), job, true)?;
+        let location = client.location().clone();
+        let explains = wait_line::is_wanted(self.options.quiet);
+        let mut watch = Watch::begin(Watched { location, job, from_start: true, explains })?;
         let Some(view) = self.await_grant(&mut client, job, &mut watch)? else {
             return Ok(failure());
         };
@@ -177,7 +180,9 @@ impl AllocationRequest<'_> {
                     self.print_unless_quiet(&format!("Pending job allocation {job}"));
                     self.print_unless_quiet(&format!("job {job} queued and waiting for resources"));
                 }
+                Some(JobEvent::Waits(wait)) => wait_line::show(COMMAND, job, &wait),
                 Some(JobEvent::Started(view)) => {
+                    wait_line::clear();
                     if queued {
                         self.print_unless_quiet(&format!("job {job} has been allocated resources"));
                     }

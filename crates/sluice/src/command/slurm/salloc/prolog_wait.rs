@@ -46,7 +46,7 @@ impl AllocationRequest<'_> {
                     return Ok(false);
                 }
                 Some(JobEvent::Unreachable(error)) => return Err(error),
-                Some(JobEvent::Queued | JobEvent::Started(_)) | None => {}
+                Some(JobEvent::Queued | JobEvent::Waits(_) | JobEvent::Started(_)) | None => {}
             }
         }
     }

@@ -3,6 +3,7 @@
 mod dynamic_node;
 mod job_action;
 mod job_key;
+mod list_pids;
 mod named_nodes;
 mod node_key;
 mod pair;
@@ -40,6 +41,7 @@ enum Keyword {
     Reboot,
     CancelReboot,
     Write,
+    ListPids,
     Ping,
     Reconfigure,
     Version,
@@ -106,7 +108,7 @@ const KEYWORDS: &[(&str, Keyword)] = &[
     ("create",        Keyword::Create),
     ("delete",        Keyword::Delete),
     ("errnumstr",     Keyword::Unsupported),
-    ("listpids",      Keyword::Unsupported),
+    ("listpids",      Keyword::ListPids),
     ("notify",        Keyword::Unsupported),
     ("pidinfo",       Keyword::Unsupported),
     ("power",         Keyword::Power),
@@ -174,6 +176,7 @@ fn act(args: &[String]) -> Result<ExitCode, CommandError> {
         Keyword::Reboot => power::reboot(words),
         Keyword::CancelReboot => power::cancel_reboot(words),
         Keyword::Write => job_action::write(words),
+        Keyword::ListPids => list_pids::run(words),
         Keyword::Ping => ping(),
         Keyword::Reconfigure => reconfigure(),
         Keyword::Version => query::print(&help::version()).map(|()| ExitCode::SUCCESS),
@@ -295,6 +298,15 @@ mod tests {
         ];
         for (word, name) in table {
             assert_eq!(lookup(KEYWORDS, word).map(|(name, _)| *name), name, "{word}");
+        }
+    }
+
+    #[test]
+    fn help_names_every_keyword_that_there_is() {
+        let text = help::help(Command::Scontrol);
+        for (name, keyword) in KEYWORDS.iter().filter(|(_, k)| *k != Keyword::Unsupported) {
+            let mut synonyms = KEYWORDS.iter().filter(|(_, other)| other == keyword);
+            assert!(synonyms.any(|(name, _)| text.contains(name)), "{name}: {text}");
         }
     }
 }

@@ -9,9 +9,10 @@ use crate::command::slurm::step::output::Files;
 use crate::command::slurm::step::server_stream::ServerStreams;
 use crate::command::slurm::step::{HetPlacement, Step, StepOutcome, prolog_epilog};
 use crate::command::slurm::submit::het_components::{self, Component};
-use crate::command::slurm::submit::job_watch::{self, JobEvent, Watch};
+use crate::command::slurm::submit::job_watch::{self, JobEvent, Watch, Watched};
 use crate::command::slurm::submit::messages::{self, failure, print_error, refused, unexpected};
 use crate::command::slurm::submit::test_only::{check_clusters, tested};
+use crate::command::slurm::submit::wait_line;
 use ::slurm::environment::het_job;
 use ::slurm::environment::het_step::{self, HetStepComponent as Placed};
 use ::slurm::option::Command;
@@ -178,7 +179,8 @@ fn run_created(
         let shares_input = own && one.input.is_some();
         let (shared, file) = if shares_input { (one.input, None) } else { (None, one.input) };
         input = input.or(shared);
-        let watch = Watch::begin(location, one.job, false)?;
+        let watch =
+            Watch::begin(Watched { location, job: one.job, from_start: false, explains: false })?;
         let step = Step::new(plan, one.listener, streams, outputs, file);
         let step = step.placed(&one.nodes, one.launch);
         steps.push(HetStep { step, watch, shares_input });
@@ -222,7 +224,9 @@ fn with_own(
         other => return Ok(unexpected(COMMAND, &other)),
     };
     job_watch::hold(client.location().clone(), job, Duration::ZERO)?;
-    let mut watch = Watch::begin(client.location().clone(), job, true)?;
+    let location = client.location().clone();
+    let explains = wait_line::is_wanted(first.options.quiet);
+    let mut watch = Watch::begin(Watched { location, job, from_start: true, explains })?;
     let granted = await_grant(job, &mut watch, first, signals);
     let outcome = granted.and_then(|()| {
         let jobs: Vec<JobId> = (job.0..).map(JobId).take(calls.len()).collect();
@@ -252,7 +256,9 @@ fn await_grant(
                     queued = true;
                     first.note(&[format!("job {job} queued and waiting for resources")]);
                 }
+                JobEvent::Waits(wait) => wait_line::show(COMMAND, job, &wait),
                 JobEvent::Started(_) => {
+                    wait_line::clear();
                     let line = format!("job {job} has been allocated resources");
                     first.note(if queued { std::slice::from_ref(&line) } else { &[] });
                     return Ok(());

@@ -23,6 +23,7 @@ use super::submit::messages::{
 };
 use super::submit::registry_auth;
 use super::submit::test_only::{check_clusters, tested};
+use super::submit::wait_line;
 use crate::client::{Client, ClientError, ServerLocation};
 use ::slurm::option::invocation::Invocation;
 use ::slurm::option::job_options::OpenMode;
@@ -200,7 +201,12 @@ impl StepRequest<'_> {
         let tasks: usize = layout.nodes.iter().map(|node| node.tasks.len()).sum();
         self.note_ranks(Some(tasks as u32), &programs);
         let plan = self.plan(job, number, Some(tasks as u32), &programs);
-        let watched = Watched { location: client.location().clone(), job, from_start: false };
+        let watched = Watched {
+            location: client.location().clone(),
+            job,
+            from_start: false,
+            explains: false,
+        };
         let mut watch = Watch::begin_after(SHORT_STEP, watched)?;
         let key = launch.key.clone();
         let streams = ServerStreams::new(client.location().clone(), job, number, Some(key))?;
@@ -271,7 +277,8 @@ impl StepRequest<'_> {
         programs: &SrunPrologEpilog,
     ) -> Result<StepOutcome, RunError> {
         let (location, first) = (client.location().clone(), StepId::Number(0));
-        let watched = Watched { location: location.clone(), job, from_start: true };
+        let explains = wait_line::is_wanted(self.options.quiet);
+        let watched = Watched { location: location.clone(), job, from_start: true, explains };
         // Where nodes do not dial, only the watch says which they are; `-v` prints what it says before anything else.
         let at_once = !listener.is_dialled() || self.options.verbose > 0;
         let delay = if at_once { Duration::ZERO } else { SHORT_STEP };

@@ -32,10 +32,23 @@ pub fn refused(options: &JobOptions) -> Option<String> {
         let words = "No DISPLAY variable set, cannot setup x11 forwarding.";
         return Some(if without { words } else { "--x11 is not supported yet" }.to_owned());
     }
-    let kind = step.mpi.as_deref().filter(|kind| !mpi::is_known(kind))?;
-    Some(format!(
-        "Couldn't find the specified plugin name for mpi/{kind}: only --mpi=none is there"
-    ))
+    let kind = step.mpi.as_deref()?;
+    if !mpi::is_known(kind) {
+        return Some(format!(
+            "Couldn't find the specified plugin name for mpi/{kind}: only --mpi=none is there"
+        ));
+    }
+    // Each copy would write the results of the whole.
+    let is_alone = task_count(options) <= 1 || !mpi::connects_ranks(kind);
+    (!is_alone).then(|| format!("--mpi={kind}: {}; --mpi=none starts them so", mpi::NOT_CONNECTED))
+}
+
+/// The tasks that the options ask for.
+fn task_count(options: &JobOptions) -> u32 {
+    options.ntasks.unwrap_or_else(|| {
+        let nodes = options.nodes.map_or(1, |nodes| nodes.min);
+        nodes.saturating_mul(options.ntasks_per_node.unwrap_or(1))
+    })
 }
 
 /// The line about tasks that would be the ranks of an MPI program elsewhere. `site`: `MpiDefault`, for a step that does not
@@ -46,10 +59,7 @@ pub fn unconnected_ranks(
     site: Option<&str>,
 ) -> Option<String> {
     let kind = options.step.mpi.as_deref().or(site)?;
-    let tasks = tasks.or(options.ntasks).unwrap_or_else(|| {
-        let nodes = options.nodes.map_or(1, |nodes| nodes.min);
-        nodes.saturating_mul(options.ntasks_per_node.unwrap_or(1))
-    });
+    let tasks = tasks.unwrap_or_else(|| task_count(options));
     let is_told = tasks > 1 && mpi::connects_ranks(kind);
     is_told.then(|| format!("note: --mpi={kind}: {}", mpi::NOT_CONNECTED))
 }
@@ -86,7 +96,12 @@ mod tests {
         assert_eq!(line_of(|o| o.step.no_allocate = true), yet("--no-allocate"));
         assert_eq!(line_of(|o| o.step.bcast = Some("x".into())), yet("--bcast"));
         assert_eq!(line_of(|o| o.gpu_bind = Some("single:1".into())), None);
-        assert_eq!(line_of(|o| o.step.mpi = Some("pmix".into())), None);
+        assert_eq!(line_of(|o| o.step.mpi = Some("pmix".into())), None, "one task needs nobody");
+        let ranks = line_of(|o| {
+            o.step.mpi = Some("pmix".into());
+            o.ntasks = Some(2);
+        });
+        assert!(ranks.expect("refused").contains("--mpi=none starts them so"));
         let mpi = line_of(|o| o.step.mpi = Some("bogus".into())).expect("refused");
         assert!(mpi.contains("mpi/bogus"), "{mpi}");
     }

@@ -1,5 +1,5 @@
-//! The client's side of a running step, for `srun` and `sattach`: output comes in, input and signals go out, until the step
-//! has ended on every node.
+//! The client's side of a running step, for `srun`, `sattach` and `sbcast`: output comes in, input and signals go out, until
+//! the step has ended on every node.
 //!
 //! One thread with one `poll` over the listener, the supervisors' connections, standard input, signals and the job's events.
 
@@ -33,6 +33,7 @@ use self::start_gate::StartGate;
 use self::task_ends::TaskEnds;
 use super::submit::job_watch::Watch;
 use super::submit::messages::{print_error, print_line};
+use super::submit::wait_line;
 use ::slurm::option::Command;
 use model::array::IndexSet;
 use model::id::JobId;
@@ -156,6 +157,12 @@ impl Step {
         Self::of(plan, Some(listener), streams, outputs, input)
     }
 
+    /// Prints in the name of another command than `srun`.
+    pub fn with_command(mut self, command: Command) -> Self {
+        self.command = command;
+        self
+    }
+
     fn of(
         mut plan: Plan,
         listener: Option<StepListener>,
@@ -257,6 +264,10 @@ impl Step {
         if ready.gate {
             self.on_prolog_end()?;
         }
+        // Nodes are heard before the watch says that the job has started, if they are quicker.
+        if ready.listener || ready.streams || !ready.links.is_empty() {
+            wait_line::clear();
+        }
         if ready.listener {
             self.on_listener();
         }
@@ -276,6 +287,7 @@ impl Step {
     }
 
     fn finish(mut self) -> io::Result<StepOutcome> {
+        wait_line::clear();
         self.outputs.settle()?;
         self.report_task_ends();
         Ok(self.outcome())

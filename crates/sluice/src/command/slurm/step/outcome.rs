@@ -3,6 +3,7 @@
 use super::{DRAIN_TIMEOUT, Step, StepOutcome};
 use crate::command::slurm::submit::job_watch::JobEvent;
 use crate::command::slurm::submit::messages::print_error;
+use crate::command::slurm::submit::wait_line;
 use ::slurm::words::{note, refusal};
 use model::reason::Reason;
 use model::run::{ExitStatus, Outcome};
@@ -13,7 +14,7 @@ use wire::view::JobView;
 impl Step {
     pub(super) fn on_job_event(&mut self, event: JobEvent) -> io::Result<()> {
         let job = self.plan.job;
-        if !matches!(event, JobEvent::Queued) {
+        if !matches!(event, JobEvent::Queued | JobEvent::Waits(_)) {
             self.awaits_allocation_lines = false;
         }
         match event {
@@ -21,7 +22,9 @@ impl Step {
                 self.queued = true;
                 self.print_unless_quiet(&format!("job {job} queued and waiting for resources"));
             }
+            JobEvent::Waits(wait) => wait_line::show(self.command, job, &wait),
             JobEvent::Started(view) => {
+                wait_line::clear();
                 if self.queued {
                     self.print_unless_quiet(&format!("job {job} has been allocated resources"));
                 }

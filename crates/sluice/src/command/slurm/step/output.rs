@@ -47,12 +47,17 @@ pub fn rank(word: &str, tasks: Option<u32>) -> Option<u32> {
     word.parse().ok().filter(|rank| tasks.is_none_or(|tasks| *rank < tasks))
 }
 
-/// Slurm's words for a file that cannot be opened, and which one it is.
-pub fn unopened(what: &str, path: &str, error: &io::Error) -> io::Error {
-    let reason = match error.raw_os_error() {
+/// The kernel's words alone, without the number.
+pub fn reason(error: &io::Error) -> String {
+    match error.raw_os_error() {
         Some(number) => nix::errno::Errno::from_raw(number).desc().to_owned(),
         None => error.to_string(),
-    };
+    }
+}
+
+/// Slurm's words for a file that cannot be opened, and which one it is.
+pub fn unopened(what: &str, path: &str, error: &io::Error) -> io::Error {
+    let reason = reason(error);
     io::Error::new(error.kind(), format!("Could not open {what} file: {reason}: {path}"))
 }
 

@@ -155,7 +155,10 @@ impl TaskEnds {
             return self.take_attached_lines();
         }
         let said = |(node, end, tasks): (String, TaskEnd, IndexSet)| {
-            let words = end.words()?;
+            // On the nodes of an `sbcast` a program of our own has said why it failed.
+            let is_said = command == Command::Sbcast
+                && matches!(end, TaskEnd::Exited(ExitStatus { signal: 0, .. }));
+            let words = end.words().filter(|_| !is_said)?;
             Some(format!("{node}: {}: {words}", named(&tasks)))
         };
         self.unreported.drain(..).filter_map(said).collect()
@@ -221,5 +224,9 @@ mod tests {
         assert_eq!(ends.take_lines(Command::Sattach), lines, "nothing of signals");
         ends.add(&peer, 2, exited(0, 11));
         assert_eq!(ends.code(), 137, "a task ends once");
+        ends.add(&peer, 7, exited(1, 0));
+        ends.add(&peer, 8, exited(0, 9));
+        let lines = ["node1: task 8: Killed"];
+        assert_eq!(ends.take_lines(Command::Sbcast), lines, "a failed copy has been said");
     }
 }

@@ -4,6 +4,7 @@ use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
 use nix::unistd::{getpgrp, tcgetpgrp};
 use std::fs::File;
 use std::io::{self, IsTerminal};
+use std::os::fd::{AsFd, AsRawFd};
 
 /// The terminal is raw until this is dropped.
 pub struct RawTerminal {
@@ -34,9 +35,14 @@ impl Drop for RawTerminal {
 
 /// Rows and columns of the terminal on standard input.
 pub fn size() -> Option<(u16, u16)> {
+    size_of(io::stdin())
+}
+
+/// Rows and columns of a terminal.
+pub fn size_of(terminal: impl AsFd) -> Option<(u16, u16)> {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: the request writes one `winsize`, and `size` is one that outlives the call.
-    let done = unsafe { libc::ioctl(libc::STDIN_FILENO, libc::TIOCGWINSZ, &mut size) };
+    // SAFETY: the request writes one `winsize`, and `size` is one that outlives the call, as the descriptor does.
+    let done = unsafe { libc::ioctl(terminal.as_fd().as_raw_fd(), libc::TIOCGWINSZ, &mut size) };
     (done == 0 && size.ws_row > 0).then_some((size.ws_row, size.ws_col))
 }
 

@@ -101,10 +101,14 @@ impl StepFixture {
     fn run_beside(self, server: PathBuf) -> (StepOutcome, String) {
         let signals = SignalFd::new(&SigSet::empty()).expect("a descriptor");
         let location = ServerLocation::Socket(server);
-        let mut watch = Watch::begin(location, JobId(5), false).expect("a thread");
+        let mut watch = Watch::begin(watched(location, false)).expect("a thread");
         let outcome = self.step.run(&mut watch, &signals).expect("carried");
         (outcome, read(&self.dir.path().join("out")))
     }
+}
+
+fn watched(location: ServerLocation, from_start: bool) -> Watched {
+    Watched { location, job: JobId(5), from_start, explains: false }
 }
 
 fn read(path: &Path) -> String {
@@ -241,9 +245,8 @@ fn step_is_over_when_all_tasks_are_that_its_node_counts_though_the_server_was_no
     });
     let signals = SignalFd::new(&SigSet::empty()).expect("a descriptor");
     let nobody = ServerLocation::Socket(fixture.dir.path().join("no.sock"));
-    let watched = Watched { location: nobody, job: JobId(5), from_start: true };
     let hour = Duration::from_secs(3600);
-    let mut watch = Watch::begin_after(hour, watched).expect("a channel");
+    let mut watch = Watch::begin_after(hour, watched(nobody, true)).expect("a channel");
     let outcome = fixture.step.run(&mut watch, &signals).expect("carried");
     tasks.join().expect("no panic");
     assert_eq!((outcome.code, outcome.job_ended), (0, false));
@@ -306,7 +309,7 @@ fn two_het_steps() -> ([StepFixture; 2], impl FnOnce([StepFixture; 2]) -> Option
         let path = dir.path().join("silent.sock");
         let _silent = UnixListener::bind(&path).expect("a socket");
         let part = |fixture: StepFixture| {
-            let watch = Watch::begin(ServerLocation::Socket(path.clone()), JobId(5), false);
+            let watch = Watch::begin(watched(ServerLocation::Socket(path.clone()), false));
             let watch = watch.expect("a thread");
             het::HetStep { step: fixture.step, watch, shares_input: false }
         };

@@ -2,6 +2,7 @@
 
 use crate::client::{Client, ClientError, ServerLocation};
 use crate::command::slurm::pollable_channel::{PollableReceiver, PollableSender, pollable_channel};
+use model::change::JobRef;
 use model::id::JobId;
 use model::reason::{Reason, Refusal};
 use model::run::{ExitStatus, Outcome};
@@ -10,12 +11,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
 use wire::client::{Answer, Call};
+use wire::explain::{ExplainQuery, WaitView};
 use wire::view::JobView;
 
 /// A step that ends sooner is neither watched nor held: its nodes say all that there is to say of it.
 pub const SHORT_STEP: Duration = Duration::from_millis(50);
 /// A job that has not started by then is reported as queued.
 const QUEUED_AFTER_MS: u64 = 200;
+/// A job that has not started so long after that is explained, and then again in intervals.
+const EXPLAINED_AFTER_MS: u64 = 800;
+const EXPLAIN_INTERVAL_MS: u64 = 30_000;
 /// How long one request may wait in the server before it is repeated.
 const AWAIT_MS: u64 = 60_000;
 /// How often a broken hold is taken up again, and after which pause: for a day at least. A server that comes back and finds
@@ -28,6 +33,8 @@ const HOLD_RETRY_PAUSE: Duration = Duration::from_secs(1);
 pub enum JobEvent {
     /// It has not started at once.
     Queued,
+    /// Why it waits, for a watch that explains; more than once.
+    Waits(Box<WaitView>),
     Started(Box<JobView>),
     /// The prolog has ended on every node, if the job had to wait for it.
     Ready,
@@ -46,6 +53,8 @@ pub struct Watched {
     pub job: JobId,
     /// The start is an event too.
     pub from_start: bool,
+    /// While it waits for its start, why is an event too.
+    pub explains: bool,
 }
 
 /// Events of one job as they come, with a descriptor to wait on.
@@ -65,9 +74,9 @@ struct LaterWatch {
 
 impl Watch {
     /// Watches on a connection of its own.
-    pub fn begin(location: ServerLocation, job: JobId, from_start: bool) -> io::Result<Self> {
+    pub fn begin(watched: Watched) -> io::Result<Self> {
         let (sender, events) = pollable_channel()?;
-        start(Watched { location, job, from_start }, sender)?;
+        start(watched, sender)?;
         Ok(Self { events, is_over: false, later: None })
     }
 
@@ -114,23 +123,18 @@ impl Watch {
 }
 
 fn start(watched: Watched, sender: PollableSender<JobEvent>) -> io::Result<()> {
-    let Watched { location, job, from_start } = watched;
     let watch = move || {
-        if let Err(error) = follow(location, job, from_start, &sender) {
+        if let Err(error) = follow(watched, &sender) {
             sender.send(JobEvent::Unreachable(error));
         }
     };
     std::thread::Builder::new().name("watch".into()).spawn(watch).map(drop)
 }
 
-fn follow(
-    location: ServerLocation,
-    job: JobId,
-    from_start: bool,
-    events: &PollableSender<JobEvent>,
-) -> Result<(), ClientError> {
+fn follow(watched: Watched, events: &PollableSender<JobEvent>) -> Result<(), ClientError> {
+    let Watched { location, job, from_start, explains } = watched;
     let mut client = Client::at(location);
-    if from_start && !follow_to_start(&mut client, job, events)? {
+    if from_start && !follow_to_start(&mut client, job, explains, events)? {
         return Ok(());
     }
     loop {
@@ -153,8 +157,10 @@ fn follow(
 fn follow_to_start(
     client: &mut Client,
     job: JobId,
+    explains: bool,
     events: &PollableSender<JobEvent>,
 ) -> Result<bool, ClientError> {
+    let mut is_queued = false;
     let mut timeout_ms = QUEUED_AFTER_MS;
     loop {
         let ask = Call::AwaitStart { job, timeout_ms, ready: false };
@@ -165,8 +171,14 @@ fn follow_to_start(
                 return if prepares { follow_to_ready(client, job, events) } else { Ok(true) };
             }
             Answer::Start { state, .. } if state.is_ended() => return Ok(true),
-            Answer::Start { .. } if timeout_ms == QUEUED_AFTER_MS => {
+            Answer::Start { .. } if !is_queued => {
+                is_queued = true;
                 events.send(JobEvent::Queued);
+                timeout_ms = if explains { EXPLAINED_AFTER_MS } else { AWAIT_MS };
+            }
+            Answer::Start { .. } if explains => {
+                explain(client, job, events);
+                timeout_ms = EXPLAIN_INTERVAL_MS;
             }
             Answer::Start { .. } => {}
             Answer::Refused(why) => {
@@ -175,7 +187,16 @@ fn follow_to_start(
             }
             other => return Err(unexpected(&other)),
         }
-        timeout_ms = AWAIT_MS;
+    }
+}
+
+/// Asks why the job waits. Without an answer there is no event: what the watch is for goes on.
+fn explain(client: &mut Client, job: JobId, events: &PollableSender<JobEvent>) {
+    let query = ExplainQuery { jobs: vec![JobRef::whole(job)], ..ExplainQuery::default() };
+    if let Ok(Answer::Explained(explained)) = client.call(Call::Explain(query))
+        && let Some(wait) = explained.into_iter().find_map(|one| one.wait)
+    {
+        events.send(JobEvent::Waits(wait));
     }
 }
 

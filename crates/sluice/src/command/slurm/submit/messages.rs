@@ -1,6 +1,7 @@
 //! What the submitting commands print, and the codes they fail with.
 
 use crate::client::ClientError;
+use crate::command::slurm::submit::wait_line;
 use ::slurm::option::parse::Question;
 use ::slurm::option::{Command, JobOptions, OptionError, help};
 use ::slurm::request::{Submitter, propagated};
@@ -22,10 +23,12 @@ pub fn failure() -> ExitCode {
 
 /// Prints a line on standard error after the command's name.
 pub fn print_line(command: Command, line: &str) {
+    wait_line::clear();
     eprint!("{}: {line}{}", command.name(), line_end(io::stderr()));
 }
 
 pub fn print_error(command: Command, line: &str) {
+    wait_line::clear();
     eprint!("{}: error: {line}{}", command.name(), line_end(io::stderr()));
 }
 

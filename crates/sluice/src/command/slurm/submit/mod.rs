@@ -1,4 +1,4 @@
-//! What `sbatch`, `salloc` and `srun` share: the caller's process, messages, the watch on a job, `--test-only`.
+//! What `sbatch`, `salloc` and `srun` share: the caller's process, messages, the watch on a job and the line while it waits, `--test-only`.
 
 pub mod caller;
 pub mod export_file;
@@ -7,3 +7,4 @@ pub mod job_watch;
 pub mod messages;
 pub mod registry_auth;
 pub mod test_only;
+pub mod wait_line;

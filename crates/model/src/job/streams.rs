@@ -1,0 +1,73 @@
+//! The files of a batch job's standard input, output and error.
+
+use crate::filename::{self, FilenameContext};
+use crate::run::{Launch, LaunchKind};
+use serde::{Deserialize, Serialize};
+
+/// What a job reads that names no file.
+const NO_INPUT: &str = "/dev/null";
+
+/// Whole paths, with all symbols of their patterns filled in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Streams {
+    pub stdin: String,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Streams {
+    /// `None` for a job whose streams are those of its `srun` or `salloc`.
+    pub fn of(launch: &Launch, is_array: bool, context: &FilenameContext<'_>) -> Option<Self> {
+        if launch.kind == LaunchKind::Interactive {
+            return None;
+        }
+        let default =
+            if is_array { filename::DEFAULT_ARRAY_OUTPUT } else { filename::DEFAULT_OUTPUT };
+        let output = launch.stdout.as_deref().unwrap_or(default);
+        let path = |pattern: &str| {
+            let name = filename::expand(pattern, context);
+            if name.starts_with('/') {
+                name
+            } else {
+                format!("{}/{name}", launch.work_dir.trim_end_matches('/'))
+            }
+        };
+        Some(Self {
+            stdin: launch.stdin.as_deref().map_or_else(|| NO_INPUT.to_owned(), path),
+            stdout: path(output),
+            stderr: path(launch.stderr.as_deref().unwrap_or(output)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_whole_paths_in_the_working_directory() {
+        let context = FilenameContext {
+            job_id: 13,
+            array_job_id: 12,
+            array_task_id: Some(3),
+            step: None,
+            node_name: "n1",
+            node_index: 0,
+            task: 0,
+            user: "ada",
+            job_name: "train",
+        };
+        let mut launch = Launch::empty(LaunchKind::Batch);
+        launch.work_dir = "/lab/".into();
+        let of = |launch: &Launch, is_array| {
+            let streams = Streams::of(launch, is_array, &context).expect("a batch job has files");
+            [streams.stdin, streams.stdout, streams.stderr]
+        };
+        let one = "/lab/slurm-13.out";
+        assert_eq!(of(&launch, false), ["/dev/null", one, one]);
+        launch.stderr = Some("/tmp/%x.err".into());
+        assert_eq!(of(&launch, true), ["/dev/null", "/lab/slurm-12_3.out", "/tmp/train.err"]);
+        launch.kind = LaunchKind::Interactive;
+        assert_eq!(Streams::of(&launch, false, &context), None);
+    }
+}

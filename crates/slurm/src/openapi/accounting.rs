@@ -1,0 +1,307 @@
+//! The jobs of the books, which `sacct --json` prints: the objects of Slurm's OpenAPI for slurmdbd.
+
+use super::{Plugin, document, merged, time};
+use crate::option::signal;
+use crate::output::Moment;
+use crate::output::sacct::Units;
+use crate::output::sacct::fields::{self, Row};
+use crate::output::sacctmgr::tres_rows;
+use crate::words;
+use model::hostlist;
+use model::record::{JobRecord, RecordState, StepRecord};
+use model::run::{ExitStatus, Outcome, Usage};
+use model::tres::{Tres, TresKind};
+use serde_json::{Value, json};
+use std::io;
+
+const PLUGIN: Plugin = Plugin { kind: "openapi/dbv0.0.38", name: "Slurm OpenAPI DB v0.0.38" };
+
+/// What the records themselves do not say.
+#[derive(Clone, Copy)]
+pub struct Setting<'a> {
+    pub cluster: &'a str,
+    /// The names of the cluster's generic resources, in order: they have numbers as resources that are counted.
+    pub gres: &'a [String],
+    /// `-X` leaves steps out.
+    pub with_steps: bool,
+    pub moment: Moment<'a>,
+}
+
+/// `sacct --json`
+pub fn jobs(
+    out: &mut impl io::Write,
+    setting: Setting<'_>,
+    records: &[JobRecord],
+) -> io::Result<()> {
+    document(out, PLUGIN, "jobs", records.iter().map(|record| job(setting, record)).collect())
+}
+
+fn row<'a>(setting: Setting<'a>, job: &'a JobRecord, step: Option<&'a StepRecord>) -> Row<'a> {
+    Row { job, step, moment: setting.moment, units: Units::default(), cluster: setting.cluster }
+}
+
+fn job(setting: Setting<'_>, record: &JobRecord) -> Value {
+    merged([identity(setting, record), demand(setting, record), course(setting, record)])
+}
+
+fn identity(setting: Setting<'_>, job: &JobRecord) -> Value {
+    json!({
+        "job_id": job.job.0,
+        "name": job.name,
+        "account": job.account,
+        "cluster": setting.cluster,
+        "partition": job.partition,
+        "qos": job.qos,
+        "user": job.user,
+        "group": job.group,
+        "association": {
+            "account": job.account,
+            "cluster": setting.cluster,
+            "partition": null,
+            "user": job.user,
+        },
+        "array": {
+            "job_id": job.array_job.map_or(0, |array| array.0),
+            "task_id": job.array_task,
+            "task": job.array_pending,
+            "limits": { "max": { "running": { "tasks": 0 } } },
+        },
+        "het": {
+            "job_id": job.het.map_or(0, |of| of.first.0),
+            "job_offset": job.het.map(|of| of.offset),
+        },
+        "comment": {
+            "administrator": null,
+            "job": job.comment,
+            "system": null,
+        },
+        "wckey": { "wckey": job.wckey.as_deref().unwrap_or(""), "flags": [] },
+        "reservation": {
+            "id": job.reservation_id.unwrap_or(0),
+            "name": job.reservation.as_deref().unwrap_or(""),
+        },
+        "mcs": { "label": "" },
+        "container": null,
+        "flags": [],
+        "working_directory": job.work_dir,
+        "submit_line": job.submit_line,
+    })
+}
+
+fn demand(setting: Setting<'_>, job: &JobRecord) -> Value {
+    let allocated = fields::alloc_tres(&row(setting, job, None));
+    json!({
+        "priority": job.priority,
+        "constraints": job.constraint.as_deref().unwrap_or(""),
+        "required": { "CPUs": job.req_cpus, "memory": job.req_mem.mib() },
+        "allocation_nodes": job.node_count,
+        "nodes": if job.nodes.is_empty() {
+            "None assigned".to_owned()
+        } else {
+            hostlist::compress(&job.nodes)
+        },
+        "tres": {
+            "requested": tres(setting, &job.req_tres),
+            "allocated": tres(setting, &allocated),
+        },
+    })
+}
+
+fn course(setting: Setting<'_>, job: &JobRecord) -> Value {
+    let listed = |step: &&StepRecord| setting.with_steps && fields::is_listed(job, step);
+    let steps: Vec<Value> =
+        job.steps.iter().filter(listed).map(|of| step(setting, job, of)).collect();
+    json!({
+        "state": {
+            "current": words::job::long(words::job::of_record(job.state)),
+            "reason": words::reason::one_word(&job.reason),
+        },
+        "exit_code": exit_code(job.state, job.exit),
+        "derived_exit_code": exit_code(job.state, job.derived_exit),
+        "kill_request_user": killer(job.state),
+        "time": merged([
+            cpu_time(&job.usage),
+            json!({
+                "submission": job.submit.secs(),
+                "eligible": time(job.eligible),
+                "start": time(job.start),
+                "end": time(job.end),
+                "elapsed": fields::elapsed_s(&row(setting, job, None)),
+                "suspended": job.suspended_s,
+                "limit": job.time_limit.minutes(),
+            }),
+        ]),
+        "steps": steps,
+    })
+}
+
+fn step(setting: Setting<'_>, job: &JobRecord, step: &StepRecord) -> Value {
+    let row = row(setting, job, Some(step));
+    let mut peak = Tres::new();
+    peak.set(TresKind::Mem, step.usage.memory_peak_bytes);
+    let mut total = Tres::new();
+    total.set(TresKind::Cpu, cpu_us(&step.usage) / 1000);
+    json!({
+        "step": {
+            "job_id": job.job.0,
+            "id": step.id.to_string(),
+            "name": step.name,
+            "het": { "component": null },
+        },
+        "state": words::job::long(words::job::of_record(step.state)),
+        "exit_code": exit_code(step.state, step.exit),
+        "kill_request_user": killer(step.state),
+        "nodes": {
+            "count": step.nodes.len(),
+            "range": hostlist::compress(&step.nodes),
+            "list": step.nodes,
+        },
+        "tasks": { "count": step.tasks },
+        "statistics": { "energy": { "consumed": step.usage.energy_mj / 1000 } },
+        "time": merged([
+            cpu_time(&step.usage),
+            json!({
+                "start": step.start.secs(),
+                "end": time(step.end),
+                "elapsed": fields::elapsed_s(&row),
+                "suspended": 0,
+            }),
+        ]),
+        // As in Slurm: what tasks used, memory in bytes and CPU time in milliseconds.
+        "tres": {
+            "requested": {
+                "max": tres(setting, &peak),
+                "min": [],
+                "average": [],
+                "total": tres(setting, &total),
+            },
+            "allocated": tres(setting, &fields::alloc_tres(&row)),
+        },
+    })
+}
+
+/// One object for each resource. Its number is that of `sacctmgr show tres`; a resource that is not listed there has none.
+fn tres(setting: Setting<'_>, amounts: &Tres) -> Vec<Value> {
+    let known = tres_rows(setting.gres);
+    amounts
+        .iter()
+        .map(|(kind, count)| {
+            let full = kind.to_string();
+            let (class, name) = full.split_once('/').unwrap_or((full.as_str(), ""));
+            let number = known.iter().find(|row| row.kind == class && row.name == name);
+            json!({
+                "type": class,
+                "name": name,
+                "id": number.map(|row| row.id),
+                "count": count,
+            })
+        })
+        .collect()
+}
+
+fn exit_code(state: RecordState, exit: ExitStatus) -> Value {
+    let status = match (state, exit) {
+        (RecordState::Pending, _) => "PENDING",
+        (_, ExitStatus { signal, .. }) if signal != 0 => "SIGNALED",
+        (_, ExitStatus { code: 0, .. }) => "SUCCESS",
+        _ => "ERROR",
+    };
+    let mut value = json!({ "status": status, "return_code": exit.code });
+    if exit.signal != 0 {
+        value["signal"] = json!({ "signal_id": exit.signal, "name": signal::name(exit.signal) });
+    }
+    value
+}
+
+/// The number of the user who cancelled it.
+fn killer(state: RecordState) -> Option<String> {
+    match state {
+        RecordState::Ended(Outcome::Cancelled { by }) => Some(by.to_string()),
+        _ => None,
+    }
+}
+
+fn cpu_us(usage: &Usage) -> u64 {
+    usage.cpu_user_us.saturating_add(usage.cpu_system_us)
+}
+
+fn cpu_time(usage: &Usage) -> Value {
+    let split = |us: u64| json!({ "seconds": us / 1_000_000, "microseconds": us % 1_000_000 });
+    json!({
+        "system": split(usage.cpu_system_us),
+        "user": split(usage.cpu_user_us),
+        "total": split(cpu_us(usage)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::sacct::tests::{record, train, two_nodes};
+    use crate::output::samples::{at, moment};
+
+    fn written(records: &[JobRecord], with_steps: bool) -> Value {
+        let setting = Setting {
+            cluster: "lab",
+            gres: &["gpu".to_owned()],
+            with_steps,
+            moment: moment(at(0, 50, 0)),
+        };
+        let mut out = Vec::new();
+        jobs(&mut out, setting, records).expect("memory takes it");
+        serde_json::from_slice(&out).expect("JSON")
+    }
+
+    #[test]
+    fn jobs_of_the_books_have_their_resources_times_and_steps() {
+        let value = written(&[two_nodes()], true);
+        assert_eq!(value["meta"]["plugin"]["type"], "openapi/dbv0.0.38");
+        assert_eq!(value["errors"], json!([]));
+        let job = &value["jobs"][0];
+        assert_eq!((&job["job_id"], &job["name"]), (&json!(79), &json!("envcap")));
+        assert_eq!(job["association"]["user"], "alice");
+        assert_eq!(job["state"], json!({ "current": "COMPLETED", "reason": "None" }));
+        assert_eq!(job["exit_code"], json!({ "status": "SUCCESS", "return_code": 0 }));
+        assert_eq!((&job["nodes"], &job["allocation_nodes"]), (&json!("node[1-2]"), &json!(2)));
+        assert_eq!(job["time"]["limit"], 60);
+        assert_eq!(job["time"]["start"], at(0, 49, 17).secs());
+        assert_eq!(job["time"]["total"], json!({ "seconds": 0, "microseconds": 84_500 }));
+        // The numbers are those of `sacctmgr show tres`.
+        let allocated = job["tres"]["allocated"].as_array().expect("a list");
+        let gpus = json!({ "type": "gres", "name": "gpu", "id": 1001, "count": 4 });
+        let memory = json!({ "type": "mem", "name": "", "id": 2, "count": 4000 });
+        assert!(allocated.contains(&gpus) && allocated.contains(&memory), "{allocated:?}");
+        let steps = job["steps"].as_array().expect("a list");
+        let ids: Vec<&Value> = steps.iter().map(|step| &step["step"]["id"]).collect();
+        assert_eq!(ids, ["batch", "0", "1", "2"]);
+        assert_eq!(steps[1]["state"], "FAILED");
+        assert_eq!(steps[1]["exit_code"], json!({ "status": "ERROR", "return_code": 1 }));
+        assert_eq!(
+            (&steps[1]["nodes"]["count"], &steps[1]["tasks"]["count"]),
+            (&json!(2), &json!(4))
+        );
+        assert_eq!(steps[1]["tres"]["requested"]["max"][0]["count"], 4712 * 1024);
+        assert_eq!(written(&[two_nodes()], false)["jobs"][0]["steps"], json!([]));
+    }
+
+    #[test]
+    fn cancelled_and_waiting_jobs_say_so() {
+        let mut waiting = record(5, "later", RecordState::Pending);
+        (waiting.start, waiting.nodes) = (None, Vec::new());
+        let value = written(&[train(true), waiting], true);
+        let cancelled = &value["jobs"][0];
+        assert_eq!(cancelled["state"]["current"], "CANCELLED");
+        assert_eq!(cancelled["kill_request_user"], "0");
+        let ended = json!({
+            "status": "SIGNALED", "return_code": 0, "signal": { "signal_id": 15, "name": "TERM" },
+        });
+        assert_eq!(cancelled["steps"][0]["exit_code"], ended);
+        let waiting = &value["jobs"][1];
+        assert_eq!(waiting["exit_code"]["status"], "PENDING");
+        assert_eq!(
+            (&waiting["time"]["start"], &waiting["time"]["elapsed"]),
+            (&json!(0), &json!(0))
+        );
+        assert_eq!(waiting["nodes"], "None assigned");
+    }
+}
