@@ -217,7 +217,7 @@ impl BroadcastStep<'_> {
         let (location, key) = (client.location().clone(), launch.key.clone());
         let streams = ServerStreams::new(location.clone(), self.job, layout.step, Some(key))
             .map_err(failed)?;
-        let watched = Watched { location, job: self.job, from_start: false };
+        let watched = Watched { location, job: self.job, from_start: false, explains: false };
         let mut watch = Watch::begin_after(SHORT_STEP, watched).map_err(failed)?;
         let signals = take_signals().map_err(|errno| failed(errno.into()))?;
         let (input, output) = io::pipe().map_err(failed)?;
