@@ -28,8 +28,8 @@ use model::step::StepShape;
 use model::time::Timestamp;
 use model::trigger::{TriggerFilter, TriggerRequest};
 use model::volume::{Volume, VolumeId, VolumePlace};
-use sched::Start;
 use sched::view::Preemption;
+use sched::{Plan, Start};
 use std::collections::HashMap;
 
 /// Time and randomness, which come in from outside: deciding reads no clock.
@@ -502,4 +502,12 @@ pub fn start_commands(starts: Vec<Start>) -> Vec<Command> {
         commands.push(Command::StartHetJob(all));
     }
     commands
+}
+
+/// The commands that carry out a plan which was made at `planned`.
+pub fn plan_commands(plan: Plan, planned: Timestamp) -> Vec<Command> {
+    let preempt = |preemption| Command::Preempt(Preempt { preemption, planned });
+    let resumes = plan.resumes.into_iter().map(|job| Command::Resume { job });
+    let preemptions = plan.preemptions.into_iter().map(preempt);
+    resumes.chain(start_commands(plan.starts)).chain(preemptions).collect()
 }

@@ -40,10 +40,10 @@ impl State {
             | Event::NodeDown { node, .. }
             | Event::NodeAdmin { node, .. }
             | Event::NodePower { node, .. }
-            | Event::StaleAttemptGone { node, .. } => {
-                if !is_awaited(node) {
-                    wait.nodes.remove(node);
-                }
+            | Event::StaleAttemptGone { node, .. }
+                if !is_awaited(node) =>
+            {
+                wait.nodes.remove(node);
             }
             Event::Configured { .. }
             | Event::DynamicNodesRemoved { .. }

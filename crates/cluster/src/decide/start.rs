@@ -14,11 +14,10 @@ use model::gres::GPU;
 use model::id::{AttemptId, JobId, StepId};
 use model::reason::Refusal;
 use model::run::{LaunchKind, Step};
-use model::time::{TimeLimit, Timestamp};
+use model::time::Timestamp;
 use sched::Start;
 use sched::view::NodeUse;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 impl State {
     pub(super) fn decide_start(
@@ -60,10 +59,7 @@ impl State {
         let attempt = AttemptId { job: id, number: job.attempts + 1 };
         let end_limit = start.time_limit.duration().map(|d| context.now + d);
         let leaves = self.must_end_by(job, &nodes, context.now);
-        // A limit that was changed since counts before the one that the task came with.
-        let is_unchanged = |s: &u32| start.time_limit == TimeLimit::Minutes(s.div_ceil(60));
-        let of_task = job.spec.launch.limit_s.filter(is_unchanged);
-        let of_task = of_task.map(|s| context.now + Duration::from_secs(s.into()));
+        let of_task = job.spec.launch.exact_limit(start.time_limit).map(|d| context.now + d);
         let end_limit = end_limit.into_iter().chain(of_task).chain(leaves).min();
         let multifactor = self.config.parameters.priority.multifactor;
         let priority = multifactor.then(|| Ranking::new(self, context.now).shown(job, context.now));

@@ -62,11 +62,14 @@ pub fn overlap_s(span: (Timestamp, Timestamp), with: (Timestamp, Timestamp)) -> 
     (end.millis() - start.millis()).max(0) as f64 / 1000.0
 }
 
+/// The account, the user, the wckey, and the CPUs of a job where sizes are told apart.
+type RowKey = (String, String, Option<String>, u32);
+
 /// Sums of usage while records are read.
 pub struct UsageSum {
     period: (Timestamp, Timestamp),
     by_size: bool,
-    rows: BTreeMap<(String, String, Option<String>, u32), (u64, RawUsage)>,
+    rows: BTreeMap<RowKey, (u64, RawUsage)>,
     pub allocated: RawUsage,
     pub planned: RawUsage,
 }

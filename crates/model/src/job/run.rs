@@ -12,11 +12,12 @@ use crate::mail::Mail;
 use crate::principal::Principal;
 use crate::request::Request;
 use crate::secret::Sealed;
-use crate::time::Timestamp;
+use crate::time::{TimeLimit, Timestamp};
 pub use crate::usage::Usage;
 use crate::volume::VolumeUse;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A job as submitted. Running it changes nothing here, so that all tasks of an array share one.
 ///
@@ -253,6 +254,13 @@ impl BlobBytes {
 }
 
 impl Launch {
+    /// The exact length of a task that came with a limit in seconds, where `limit` is the job's time limit. A time limit that
+    /// was changed since counts instead.
+    pub fn exact_limit(&self, limit: TimeLimit) -> Option<Duration> {
+        let exact = self.limit_s.filter(|s| limit == TimeLimit::Minutes(s.div_ceil(60)));
+        exact.map(|s| Duration::from_secs(s.into()))
+    }
+
     /// The blobs that the launch names, with their lengths.
     pub fn blobs(&self) -> [Option<(BlobRef, u32)>; 5] {
         let BlobBytes { script, environment, first_step, configuration, workspace } =

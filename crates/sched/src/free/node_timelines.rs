@@ -11,7 +11,7 @@ use crate::free::timeline::{
     BEGINNING, GRES, MEMORY, Millis, Occupancy, Timeline, Users, columns_of,
 };
 use crate::free::timeline::{CORE, CORES, NEVER};
-use crate::index::{ClassIndex, ReservationIndex};
+use crate::index::{ClassIndex, Rank, ReservationIndex};
 use crate::memo::Baseline;
 use crate::place::{FreeNodes, Placement};
 use crate::reservation::{ReservationAccess, ReservationWindows};
@@ -20,6 +20,7 @@ use model::allocation::NodeShare;
 use model::amount::Bytes;
 use model::gres::GPU;
 use model::node::NodeConfig;
+use model::price::Price;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -44,6 +45,26 @@ pub struct NodeTimelines<'a> {
     pub windows: &'a ReservationWindows,
     /// The unused amounts of reservations of parts of nodes, by node and reservation.
     unused_portions: HashMap<(u32, ReservationIndex), Vec<u64>>,
+    /// The nodes that this plan has reserved for backfill slots, in the order of the queue; some slots may be released since.
+    reserved: Vec<u32>,
+    is_reserved: Vec<bool>,
+}
+
+/// The order in which a backfill slot takes the nodes that serve at its start: by weight and price as every placement does,
+/// then those that are busy now. What is free now is left to jobs that start now and run on into the slot's time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SlotRank {
+    weight: u32,
+    price: Price,
+    free_now: bool,
+    pub rank: Rank,
+}
+
+impl SlotRank {
+    /// The rank that the node would have if it were busy now.
+    pub fn if_busy(self) -> Self {
+        Self { free_now: false, ..self }
+    }
 }
 
 /// The state of some nodes, to go back to.
@@ -78,6 +99,8 @@ impl<'a> NodeTimelines<'a> {
             vacated: HashSet::new(),
             windows,
             unused_portions: HashMap::new(),
+            reserved: Vec::new(),
+            is_reserved: vec![false; base.len()],
         };
         timelines.reserve_portions();
         timelines
@@ -175,6 +198,33 @@ impl<'a> NodeTimelines<'a> {
 
     pub fn availability(&self, node: u32) -> Availability {
         self.view.nodes[node as usize].availability
+    }
+
+    /// The nodes that this plan has reserved for backfill slots.
+    pub fn reserved_nodes(&self) -> &[u32] {
+        &self.reserved
+    }
+
+    pub fn weight_and_price(&self, node: u32) -> (u32, Price) {
+        let config = &self.classes.samples[self.class(node).at()];
+        (config.weight, config.price.unwrap_or_default())
+    }
+
+    /// Until when the job could stay on the node if it started now: until a slot or an advance reservation needs it.
+    pub fn free_until(&self, node: u32, needs: &NodeNeeds, access: &ReservationAccess) -> Millis {
+        let class = self.class(node);
+        let fits = |free: &[u64], there: &Occupancy| needs.fits(class, free, there);
+        let until = self.of_node(node).fits_until(self.now, fits);
+        until.min(self.windows.next_closed(node, access, self.now))
+    }
+
+    /// The node's rank among those that serve at the start of a slot. It does not change as time passes, as long as the
+    /// node's timeline is the same: the first segment is what is there now.
+    pub fn slot_rank(&self, node: u32, needs: &NodeNeeds, rank: Rank) -> SlotRank {
+        let timeline = self.of_node(node);
+        let free_now = needs.fits(self.class(node), timeline.free(0), timeline.presence(0));
+        let (weight, price) = self.weight_and_price(node);
+        SlotRank { weight, price, free_now, rank }
     }
 
     /// When the job fits on the node from `from` on, for `length`; `None` if never.
@@ -298,6 +348,9 @@ impl<'a> NodeTimelines<'a> {
 
     pub fn reserve(&mut self, kept: &BackfillSlot, holder: ShareHolder) {
         for (node, amounts) in &kept.amounts {
+            if !std::mem::replace(&mut self.is_reserved[*node as usize], true) {
+                self.reserved.push(*node);
+            }
             self.modified(*node).take(kept.start, kept.end, amounts, holder);
         }
     }

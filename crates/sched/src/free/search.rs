@@ -5,7 +5,7 @@
 //! at before it can matter.
 
 use crate::free::needs::{FreeOrder, NodeNeeds};
-use crate::free::node_timelines::NodeTimelines;
+use crate::free::node_timelines::{NodeTimelines, SlotRank};
 use crate::free::timeline::{BEGINNING, Millis, is_now, now_key};
 use crate::index::Rank;
 use crate::reservation::ReservationAccess;
@@ -250,7 +250,7 @@ impl Search {
                 }
             }
             if times.iter().filter(|t| **t == Some(time)).count() >= count {
-                return Some((time, self.first_ranked(&times, time, count)));
+                return Some((time, self.first_ranked(timelines, &times, time, count)));
             }
             // Not before the count-th of them could be free, each by itself.
             let mut earliest = EarliestTimes::new(count);
@@ -296,14 +296,21 @@ impl Search {
         true
     }
 
-    fn first_ranked(&self, times: &[Option<Millis>], time: Millis, count: usize) -> Vec<u32> {
+    fn first_ranked(
+        &self,
+        timelines: &NodeTimelines<'_>,
+        times: &[Option<Millis>],
+        time: Millis,
+        count: usize,
+    ) -> Vec<u32> {
         let free = times.iter().zip(&self.drawn).filter(|(t, _)| **t == Some(time));
-        let mut ranks: Vec<Rank> = free.map(|(_, drawn)| drawn.rank).collect();
+        let ranked = |rank| timelines.slot_rank(self.node(rank), &self.needs, rank);
+        let mut ranks: Vec<SlotRank> = free.map(|(_, drawn)| ranked(drawn.rank)).collect();
         if ranks.len() > count {
             ranks.select_nth_unstable(count - 1);
             ranks.truncate(count);
         }
-        let mut nodes: Vec<u32> = ranks.into_iter().map(|rank| self.node(rank)).collect();
+        let mut nodes: Vec<u32> = ranks.into_iter().map(|rank| self.node(rank.rank)).collect();
         nodes.sort_unstable();
         nodes
     }

@@ -15,6 +15,7 @@ use crate::topology::Switches;
 use crate::view::{SchedulerPolicy, View};
 use model::node::NodeConfig;
 use model::reason::Reason;
+use model::run::Launch;
 use model::time::TimeLimit;
 use model::tres::Tres;
 use std::borrow::Cow;
@@ -29,6 +30,7 @@ pub struct Shape<'a> {
     pub gate: Option<Reason>,
     pub least: Tres,
     pub time_limit: TimeLimit,
+    launch: &'a Launch,
     pub mode: PlacementMode,
     pub full: DurationSearch,
     /// With `--time-min` the shortest time limit that it may be cut to.
@@ -74,16 +76,21 @@ pub struct ChangedNodes {
 }
 
 impl DurationSearch {
-    fn of(limit: TimeLimit, policy: &SchedulerPolicy) -> Self {
-        Self { length: length(limit, policy), ..Self::default() }
+    fn of(length: Millis) -> Self {
+        Self { length, ..Self::default() }
     }
 }
 
+/// `OverTimeLimit`: how much longer than its limit a job may run.
+pub fn over_time(policy: &SchedulerPolicy) -> Millis {
+    60_000 * i64::from(policy.over_time_min)
+}
+
 /// How long after its start a job with this limit is sure to be gone.
-pub fn length(limit: TimeLimit, policy: &SchedulerPolicy) -> Millis {
-    let over_time = 60_000 * i64::from(policy.over_time_min);
-    limit.duration().map_or(NEVER, |length| {
-        i64::try_from(length.as_millis()).unwrap_or(NEVER).saturating_add(over_time)
+fn length(launch: &Launch, limit: TimeLimit, policy: &SchedulerPolicy) -> Millis {
+    let length = launch.exact_limit(limit).or(limit.duration());
+    length.map_or(NEVER, |length| {
+        i64::try_from(length.as_millis()).unwrap_or(NEVER).saturating_add(over_time(policy))
     })
 }
 
@@ -102,6 +109,8 @@ impl<'a> Shape<'a> {
         }
         let time_limit = gate::time_limit(request, &info.partition);
         let short = request.time_min.filter(|least| *least < time_limit);
+        let launch = &*key.spec.launch;
+        let search = |limit| DurationSearch::of(length(launch, limit, &view.policy));
         Self {
             partition: key.partition,
             uid: key.uid,
@@ -110,13 +119,19 @@ impl<'a> Shape<'a> {
             least: demand.least(),
             time_limit,
             mode: mode(&demand),
-            full: DurationSearch::of(time_limit, &view.policy),
-            short: short.map(|least| DurationSearch::of(least, &view.policy)),
+            full: search(time_limit),
+            short: short.map(search),
+            launch,
             whole: None,
             each: None,
             never: None,
             demand,
         }
+    }
+
+    /// How long after its start a job of the shape is sure to be gone if it starts with this limit.
+    pub fn length_of(&self, limit: TimeLimit, policy: &SchedulerPolicy) -> Millis {
+        length(self.launch, limit, policy)
     }
 
     /// The search for nodes for this part of the job, for its full length or the short one.
@@ -157,6 +172,12 @@ impl<'a> Shape<'a> {
         };
         let (demand, partition, uid) = (&self.demand, self.partition, self.uid);
         slot.get_or_insert_with(|| needs_cache.get(demand, scope, partition, uid, baseline)).clone()
+    }
+
+    /// No job of the shape starts in this plan.
+    pub fn fail(&mut self) {
+        self.full.failed = true;
+        self.short.iter_mut().for_each(|search| search.failed = true);
     }
 
     /// Whether everything is known about the shape in this plan: its partition lets it start, nothing is free for it now,

@@ -6,9 +6,9 @@
 
 use crate::free::backfill_slot::{BackfillSlot, end_of};
 use crate::free::needs::{FreeOrder, NeedsScope, NodeNeeds};
-use crate::free::node_timelines::{FreeDuring, NodeTimelines};
-use crate::free::shape::{ChangedNodes, PlacementMode, Shape, length};
-use crate::free::timeline::{Millis, NEVER, columns_of};
+use crate::free::node_timelines::{FreeDuring, NodeTimelines, SlotRank};
+use crate::free::shape::{ChangedNodes, PlacementMode, Shape, over_time};
+use crate::free::timeline::{Millis, NEVER, columns_of, now_key};
 use crate::index::Rank;
 use crate::memo::{Baseline, NeedsCache, Replay, SlotRecord};
 use crate::place::{Placement, fit, place};
@@ -21,6 +21,8 @@ const PROBES_MAX: usize = 48;
 const SPREAD_PROBES_MAX: usize = 16;
 /// Nodes that are looked at for such a job at a later moment.
 const LATER_NODES_MAX: usize = 512;
+/// Nodes with a backfill slot that are looked at for a job that can start.
+const RESERVED_NODES_MAX: usize = 512;
 
 /// What the search for placements and slots works on.
 pub struct SlotFinder<'g, 'a> {
@@ -77,13 +79,16 @@ impl SlotFinder<'_, '_> {
             if time > self.timelines.now {
                 return None;
             }
-            let free = self.timelines.free_through(node, &shape.access, time, length);
-            let config = self.timelines.config(node);
-            let demand = &shape.demand;
-            let granted =
-                fit::grant(demand, config, &free, demand.task_count(), &demand.job_totals());
-            if let Some(share) = granted {
-                return Some(Placement { shares: vec![(node, share)] });
+            let needs = search.needs.clone();
+            for node in self.reserved_first(shape, &needs, &[node], length) {
+                let free = self.timelines.free_through(node, &shape.access, time, length);
+                let config = self.timelines.config(node);
+                let demand = &shape.demand;
+                let granted =
+                    fit::grant(demand, config, &free, demand.task_count(), &demand.job_totals());
+                if let Some(share) = granted {
+                    return Some(Placement { shares: vec![(node, share)] });
+                }
             }
             let search = shape.search(NeedsScope::WholeJob, short, self.needs_cache, self.baseline);
             search.refuse_now(self.timelines);
@@ -103,19 +108,58 @@ impl SlotFinder<'_, '_> {
         let mut shares = Vec::with_capacity(count);
         let search = shape.search(NeedsScope::EachNode, short, self.needs_cache, self.baseline);
         let ready = search.ready_now(self.timelines, count);
+        if ready.len() < count {
+            return None;
+        }
+        let needs = search.needs.clone();
+        let ready = self.reserved_first(shape, &needs, &ready, length);
         let each = shape.demand.tasks_on_each();
-        for &node in &ready {
+        for &node in ready.iter().take(count) {
             let free = self.timelines.free_through(node, &shape.access, now, length);
             let config = self.timelines.config(node);
             let share = fit::grant(&shape.demand, config, &free, each, &nothing);
             shares.extend(share.map(|share| (node, share)));
         }
-        if ready.len() == count && shares.len() < count {
+        if shares.len() < count {
             // The amounts suffice, but the very cores of some nodes do not serve: every node is looked at.
             return self.place_set(shape, short);
         }
         shares.sort_unstable_by_key(|(node, _)| *node);
-        (shares.len() == count).then_some(Placement { shares })
+        Some(Placement { shares })
+    }
+
+    /// Nodes that serve a job now, in the order in which it takes them: those in `found`, and those that serve and are
+    /// reserved for a backfill slot later. A slot's nodes come first, the one that is needed back soonest before the others:
+    /// what no slot needs stays free for jobs that run longer. Power state, weight and price count before that.
+    fn reserved_first(
+        &self,
+        shape: &Shape<'_>,
+        needs: &NodeNeeds,
+        found: &[u32],
+        length: Millis,
+    ) -> Vec<u32> {
+        let timelines = &*self.timelines;
+        let reserved = timelines.reserved_nodes();
+        if reserved.is_empty() {
+            return found.to_vec();
+        }
+        let now = timelines.now;
+        let serves = |node: &u32| {
+            needs.admits(*node)
+                && timelines.earliest(*node, needs, &shape.access, now, length) == Some(now)
+        };
+        let key = |node: u32| {
+            let rank = self.needs_cache.rank(shape.partition, node)?;
+            let (weight, price) = timelines.weight_and_price(node);
+            let power = now_key(timelines.availability(node));
+            let free_until = timelines.free_until(node, needs, &shape.access);
+            Some((power, weight, price, free_until, rank, node))
+        };
+        let others = reserved.iter().take(RESERVED_NODES_MAX).copied().filter(serves);
+        let mut keyed: Vec<_> = found.iter().copied().chain(others).filter_map(key).collect();
+        keyed.sort_unstable();
+        keyed.dedup();
+        keyed.into_iter().map(|(.., node)| node).collect()
     }
 
     fn place_set(&mut self, shape: &mut Shape<'_>, short: bool) -> Option<Placement> {
@@ -139,7 +183,7 @@ impl SlotFinder<'_, '_> {
                 self.timelines.of_node(*node).free_until(self.timelines.now, &amounts, holder);
             lasts.min(self.timelines.windows.next_closed(*node, &shape.access, self.timelines.now))
         });
-        let over_time = length(TimeLimit::Minutes(0), &self.timelines.view.policy);
+        let over_time = over_time(&self.timelines.view.policy);
         let minutes = (ends.min().unwrap_or(NEVER) - over_time - self.timelines.now) / 60_000;
         let longest = TimeLimit::Minutes(u32::try_from(minutes.max(0)).unwrap_or(u32::MAX));
         let least = shape.demand.request.time_min.unwrap_or(shape.time_limit);
@@ -158,8 +202,7 @@ impl SlotFinder<'_, '_> {
         };
         let now = self.timelines.now;
         if self.first_changed(shape, part, short, now).is_none_or(|(time, _)| time > now) {
-            shape.full.failed = true;
-            shape.short.iter_mut().for_each(|search| search.failed = true);
+            shape.fail();
         }
     }
 
@@ -246,7 +289,7 @@ impl SlotFinder<'_, '_> {
     }
 
     /// Several equal nodes: before the last plan's start too few serve, unless a changed node does. At that moment, the
-    /// other nodes that serve rank behind all nodes of the last plan's slot.
+    /// other nodes that serve come behind all nodes of the last plan's slot.
     fn equal_as_before(
         &mut self,
         shape: &mut Shape<'_>,
@@ -267,22 +310,30 @@ impl SlotFinder<'_, '_> {
         }
         let (partition, length) = (shape.partition, shape.full.length);
         let needs = shape.needs(NeedsScope::EachNode, self.needs_cache, self.baseline);
-        let rank = |node: u32| self.needs_cache.rank(partition, node);
-        let last = kept.nodes().filter_map(rank).max()?;
+        let rank = |node: u32| {
+            let rank = self.needs_cache.rank(partition, node)?;
+            Some(self.timelines.slot_rank(node, &needs, rank))
+        };
+        // Whether a changed node was free then is not known: it came no earlier than as one that was not.
+        let least_rank = |node: u32| {
+            let rank = rank(node)?;
+            Some(if self.replay.is_changed(node) { rank.if_busy() } else { rank })
+        };
+        let last = kept.nodes().filter_map(least_rank).max()?;
         let serves = |node: &u32| {
             let time = self.timelines.earliest(*node, &needs, &shape.access, from, length);
             needs.admits(*node) && time == Some(kept.start)
         };
         let differing = self.replay.changed_nodes().iter().copied().filter(serves);
         let staying = kept.nodes().filter(|node| !self.replay.is_changed(*node));
-        let mut ranks: Vec<Rank> =
+        let mut ranks: Vec<SlotRank> =
             staying.chain(differing).filter_map(rank).filter(|rank| *rank <= last).collect();
         if ranks.len() < count as usize {
             return None;
         }
         ranks.sort_unstable();
         let nodes = ranks.into_iter().take(count as usize);
-        let mut nodes: Vec<u32> = nodes.map(|rank| needs.candidate(rank)).collect();
+        let mut nodes: Vec<u32> = nodes.map(|rank| needs.candidate(rank.rank)).collect();
         nodes.sort_unstable();
         let kept = self.slot_on(&needs, kept.start, length, nodes);
         Some(SlotRecord { slot: Some(kept), single: false })

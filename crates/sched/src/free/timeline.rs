@@ -271,6 +271,12 @@ impl Timeline {
         }
     }
 
+    /// Until when `fits` holds from `from` on; `from` itself if it does not.
+    pub fn fits_until(&self, from: Millis, fits: impl Fn(&[u64], &Occupancy) -> bool) -> Millis {
+        let lacks = |at: &usize| !fits(self.free(*at), &self.presence[*at]);
+        (self.at(from)..self.starts.len()).find(lacks).map_or(NEVER, |at| self.starts[at].max(from))
+    }
+
     /// The least that is free at any moment from `start` to `end`, and everybody who is on the node then.
     pub fn least_free(&self, start: Millis, end: Millis) -> (Vec<u64>, Occupancy) {
         let first = self.at(start);

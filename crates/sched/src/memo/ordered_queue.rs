@@ -239,12 +239,14 @@ impl OrderedQueue {
         let waived =
             is_waived(waiting.spec.request(), waiting.submit, self.now, self.switch_wait_s);
         let mut hasher = DefaultHasher::new();
-        (waiting.spec.request(), partition, uid, &access, waived).hash(&mut hasher);
+        let limit_s = waiting.spec.launch.limit_s;
+        (waiting.spec.request(), limit_s, partition, uid, &access, waived).hash(&mut hasher);
         let same_hash = self.by_hash.entry(hasher.finish()).or_default();
         let is_same = |at: &&ShapeIndex| {
             let known = &self.shapes[at.at()];
             (known.partition, known.uid, &known.access, known.switches_waived)
                 == (partition, uid, &access, waived)
+                && known.spec.launch.limit_s == limit_s
                 && known.request() == waiting.spec.request()
         };
         if let Some(known) = same_hash.iter().find(is_same) {

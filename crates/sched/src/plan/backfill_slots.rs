@@ -17,14 +17,18 @@ impl<'a> Planner<'a> {
         self.purpose == Purpose::Starts
     }
 
+    /// Whether backfill reserves slots for further jobs of the partition.
+    pub(super) fn has_slots_left(&self, partition: usize) -> bool {
+        let policy = &self.view.policy;
+        policy.backfill && self.backfill_slots[partition] < policy.backfill_slots_max
+    }
+
     pub(super) fn may_reserve(&mut self, entry: JobInPartition) -> bool {
         if !self.is_for_starts() {
             return true;
         }
         let policy = &self.view.policy;
-        if !policy.backfill
-            || self.backfill_slots[entry.partition as usize] >= policy.backfill_slots_max
-        {
+        if !self.has_slots_left(entry.partition as usize) {
             return false;
         }
         let waiting = &self.view.queue[entry.waiting as usize];

@@ -263,7 +263,7 @@ impl<'a> Planner<'a> {
             return Err(Reason::Limit(Box::new(limit)));
         }
         let saved = self.timelines.checkpoint(placement.shares.iter().map(|(node, _)| *node));
-        let length = self.length(time_limit);
+        let length = shape.length_of(time_limit, &self.view.policy);
         self.timelines.start(&placement, shape.demand.holder, &shape.access, length);
         let shares = placement.shares.iter().map(|(_, share)| share);
         let counted = claimant.and_then(|c| Some((c, self.usage.add(c, shares)?)));

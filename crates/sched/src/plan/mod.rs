@@ -231,7 +231,7 @@ impl<'a> Planner<'a> {
             && !self.preempt.is_active
             && !slot.is_recorded
             && self.blocked[partition] > 0
-            && self.backfill_slots[partition] >= self.view.policy.backfill_slots_max;
+            && !self.has_slots_left(partition);
         if waits {
             self.blocked[partition] += 1;
             self.next_plan.nothing_free[self.at] = true;

@@ -30,6 +30,8 @@ impl<'a> Planner<'a> {
         shape: ShapeIndex,
     ) -> Option<(Placement, TimeLimit)> {
         if !self.view.policy.backfill && self.blocked[entry.partition as usize] > 0 {
+            // Nothing more starts in the partition: the next jobs of the shape need not be looked at.
+            self.shape(shape).fail();
             return None;
         }
         let starts_max =
@@ -60,7 +62,7 @@ impl<'a> Planner<'a> {
         placement: Placement,
         time_limit: TimeLimit,
     ) {
-        let length = self.length(time_limit);
+        let length = self.length(shape, time_limit);
         let licenses = &self.view.queue[entry.waiting as usize].spec.request().licenses;
         self.take_licenses(licenses);
         let known = self.shape(shape);
@@ -103,9 +105,10 @@ impl<'a> Planner<'a> {
         });
     }
 
-    /// How long after its start a job with this limit is sure to be gone.
-    pub(super) fn length(&self, limit: TimeLimit) -> i64 {
-        crate::free::shape::length(limit, &self.view.policy)
+    /// How long after its start a job of the shape is sure to be gone if it starts with this limit.
+    pub(super) fn length(&mut self, shape: ShapeIndex, limit: TimeLimit) -> i64 {
+        let view = self.view;
+        self.shape(shape).length_of(limit, &view.policy)
     }
 
     /// Why the job waits when nothing is free for it. The first in the queue get a backfill slot.

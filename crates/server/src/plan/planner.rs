@@ -6,8 +6,7 @@
 use crate::clock;
 use crate::shared::counters::PlanFigures;
 use crate::shared::{LastPlan, Shared};
-use cluster::Command;
-use cluster::command::{Preempt, start_commands};
+use cluster::command::plan_commands;
 use cluster::view::builder::ViewBuilder;
 use std::time::{Duration, Instant};
 
@@ -40,7 +39,7 @@ pub fn plan_once(shared: &Shared, view_builder: &mut ViewBuilder, memo: &mut sch
         return false;
     }
     let begun = Instant::now();
-    let plan = sched::plan(&view, now, memo);
+    let mut plan = sched::plan(&view, now, memo);
     let figures = PlanFigures::of(begun.elapsed(), view.queue.len(), &plan);
     if figures.took >= SLOW_PLAN {
         let (took_ms, queue) = (figures.took.as_millis() as u64, view.queue.len());
@@ -50,14 +49,10 @@ pub fn plan_once(shared: &Shared, view_builder: &mut ViewBuilder, memo: &mut sch
     shared.volatile.totals.add_plan(figures.took);
     shared.volatile.set_last_plan(LastPlan {
         planned: Some(now),
-        reasons: plan.reasons.into_iter().collect(),
+        reasons: std::mem::take(&mut plan.reasons).into_iter().collect(),
         estimates: plan.estimates.iter().map(|e| (e.job, e.start)).collect(),
     });
-    let preempt = |preemption| Command::Preempt(Preempt { preemption, planned: now });
-    let resumes = plan.resumes.into_iter().map(|job| Command::Resume { job });
-    let starts = start_commands(plan.starts);
-    let preemptions = plan.preemptions.into_iter().map(preempt);
-    let commands: Vec<Command> = resumes.chain(starts).chain(preemptions).collect();
+    let commands = plan_commands(plan, now);
     // The next plan must see what became of these, or it would propose them again.
     let any = !commands.is_empty();
     shared.writer.run_internal_batch(commands);

@@ -3,7 +3,7 @@
 //! - `slurm/`: Slurm's commands
 //! - `dstack/`: `apply`, `ps`, `run`, `logs`, `stop`, `delete`, `event`, `metrics`, `offer`, `fleet`, `project`, `secret`, `volume`
 //! - `daemon/`: `up`, `down`, `server`, `agent`, and the state folder
-//! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `node`, `attach`, `port`, `key`, `top/`, `help_topic/`, `backup`, `restore`, `version`: one verb each
+//! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `node`, `attach`, `port`, `key`, `top/`, `help_topic/`, `backup`, `restore`, `sim`, `version`: one verb each
 //! - `port_mapping`: ports of a job on this machine, for `attach` and `port`
 //! - `command_line`: all names of the program and their options, for `completion` and `man`
 //! - `script_faults`: which lines of a batch script are wrong, for `check`
@@ -32,6 +32,7 @@ mod port;
 mod port_mapping;
 mod restore;
 mod script_faults;
+mod sim;
 mod slurm;
 mod token;
 mod top;
@@ -119,6 +120,8 @@ enum Verb {
     Check(check::CheckArgs),
     /// Turn a batch script into a .dstack.yml, or the other way
     Convert(convert::ConvertArgs),
+    /// Replay a trace of jobs through the same scheduler, in virtual time
+    Sim(sim::SimArgs),
     /// Short texts on resources, limits, states, exit codes and reasons; or the help of a verb
     Help(help_topic::HelpArgs),
     /// Copy the whole state of a running server into one file
@@ -187,6 +190,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
             | Verb::Completion(_)
             | Verb::Node(_)
             | Verb::Token(_)
+            | Verb::Sim(_)
             | Verb::Version(_)
     ) {
         end_on_broken_pipe();
@@ -222,6 +226,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
         Verb::Explain(args) => explain::run(args),
         Verb::Check(args) => check::run(args),
         Verb::Convert(args) => convert::run(args),
+        Verb::Sim(args) => sim::run(args),
         Verb::Help(args) => help_topic::run::<Cli>(&args),
         Verb::Backup(args) => backup::run(&args),
         Verb::Restore(args) => restore::run(&args),

@@ -12,5 +12,6 @@ mod placement;
 mod preempt;
 mod reservations;
 mod sdiag;
+mod simulator;
 mod start_times;
 mod topology;

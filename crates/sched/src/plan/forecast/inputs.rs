@@ -14,8 +14,7 @@ use std::collections::HashMap;
 
 impl<'a> Planner<'a> {
     pub(super) fn note_running(&self, forecast: &mut Forecast<'a>) {
-        let over_time =
-            crate::free::shape::length(model::time::TimeLimit::Minutes(0), &self.view.policy);
+        let over_time = crate::free::shape::over_time(&self.view.policy);
         for running in &self.view.running {
             let Some(end) = running.end else { continue };
             let end = (end.millis() + over_time).max(self.now.millis() + 1);
@@ -39,8 +38,9 @@ impl<'a> Planner<'a> {
             self.queue.slots.iter().map(|slot| (slot.job(), *slot)).collect();
         for at in 0..self.starts.len() {
             let (job, limit) = (self.starts[at].job, self.starts[at].time_limit);
-            let end = crate::free::backfill_slot::end_of(self.now.millis(), self.length(limit));
             let Some(slot) = slots.get(&job).copied() else { continue };
+            let length = self.length(slot.shape, limit);
+            let end = crate::free::backfill_slot::end_of(self.now.millis(), length);
             // An array ends with its last task.
             if self.left[slot.entry.waiting as usize] == 0 {
                 forecast.note_end(job, end);

@@ -1,0 +1,65 @@
+"""bench/simulator.py PROGRAM [--record SPECIFICATION.md]: public traces through `sluice sim`, as a table.
+
+The traces are read from ../shared/traces beside the project, or from SLUICE_TRACES; they are not part of it. Ends with 1 if a
+figure is not as wanted.
+"""
+import json, os, subprocess, sys, time
+from record import progress, record
+
+FOLDER = os.environ.get('SLUICE_TRACES') or os.path.join(os.path.dirname(__file__), '..', '..', 'shared', 'traces')
+SP2, LUBLIN = 'SDSC-SP2-1998-4.2-cln.swf.gz', 'lublin_256.swf'
+
+# Trace, policy, and what is wanted: mean wait in minutes, mean bounded slowdown, maximum wait in hours.
+# The figures of EASY are of an independent replay that counts processors; bench/easy.py says why the first trace differs by 3 %.
+REPLAYS = [
+    (SP2, 'easy', 'equal', (335.7, 86.2, 137.7)),
+    (LUBLIN, 'easy', 'equal', (1634.8, 595.7, 286.0)),
+]
+NEAR = 0.01
+
+
+def is_as_wanted(kind, found, wanted):
+    if wanted is None:
+        return True
+    # The wanted figures have one place after the point.
+    return abs(found - wanted) <= NEAR * wanted + 0.05 if kind == 'equal' else found <= wanted
+
+
+def cell(kind, found, wanted):
+    text = f'{found:.1f}' if wanted is None else f'{found:.1f} ({"at most " if kind == "at most" else ""}{wanted:,})'
+    return text if is_as_wanted(kind, found, wanted) else f'**{text}**'
+
+
+def row(program, trace, policy, kind, wanted):
+    began = time.perf_counter()
+    said = subprocess.run([program, 'sim', os.path.join(FOLDER, trace), '--policy', policy, '--json'],
+                          check=True, capture_output=True, text=True).stdout
+    took = time.perf_counter() - began
+    figures = json.loads(said)
+    found = (figures['mean_wait_s'] / 60, figures['mean_bounded_slowdown'], figures['max_wait_s'] / 3600)
+    cells = ' | '.join(cell(kind, *pair) for pair in zip(found, wanted))
+    text = f'| {trace}, `{policy}` | {cells} | {figures["utilisation"]:.3f} | {60 * figures["jobs"] / took:,.0f} |'
+    return text, all(is_as_wanted(kind, *pair) for pair in zip(found, wanted))
+
+
+def main():
+    program = sys.argv[1]
+    if not os.path.isdir(FOLDER):
+        print(f'no traces in {os.path.normpath(FOLDER)}: the replays are left out', file=sys.stderr)
+        return 0
+    lines = ['| trace and policy | mean wait, min (wanted) | bounded slowdown | maximum wait, h | utilisation | jobs a minute |',
+             '|---|---:|---:|---:|---:|---:|']
+    good = True
+    for trace, policy, kind, wanted in REPLAYS:
+        progress('sluice sim', f'{trace}, {policy}')
+        text, is_good = row(program, trace, policy, kind, wanted)
+        lines.append(text)
+        good &= is_good
+    print('\n'.join(lines))
+    if '--record' in sys.argv:
+        record(sys.argv[sys.argv.index('--record') + 1], 'bench simulator', '\n'.join(lines))
+    return 0 if good else 1
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,115 @@
+//! A job of the trace as the cluster is asked for it. Equal parts are made once.
+
+use crate::trace::TraceJob;
+use cluster::command::Submit;
+use model::principal::{Principal, Role};
+use model::range::Range;
+use model::request::Request;
+use model::run::{Component, JobSpec, Launch, LaunchKind};
+use model::time::TimeLimit;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Users of a trace are numbered from here on: below are the accounts of the system.
+const FIRST_UID: u32 = 1_000;
+
+/// How a number of processors is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Width {
+    /// As many nodes, of one processor each.
+    Nodes,
+    /// As many tasks of one CPU, on whichever nodes.
+    Tasks,
+}
+
+pub struct JobSpecs {
+    width: Width,
+    owners: HashMap<i64, Arc<Principal>>,
+    launches: HashMap<u32, Arc<Launch>>,
+    requests: HashMap<(u32, u32), Arc<[Component]>>,
+}
+
+impl JobSpecs {
+    pub fn new(width: Width) -> Self {
+        Self { width, owners: HashMap::new(), launches: HashMap::new(), requests: HashMap::new() }
+    }
+
+    pub fn submit(&mut self, job: &TraceJob) -> Submit {
+        let owner = self.owners.entry(job.user).or_insert_with(|| Arc::new(owner(job.user)));
+        let launch = self.launches.entry(job.estimate_s).or_insert_with(|| {
+            let limit_s = Some(job.estimate_s);
+            Arc::new(Launch { limit_s, ..Launch::empty(LaunchKind::Batch) })
+        });
+        let components = self
+            .requests
+            .entry((job.processors, job.estimate_s))
+            .or_insert_with(|| [Component { request: Arc::new(request(self.width, job)) }].into());
+        Submit {
+            spec: spec(owner.clone(), launch.clone(), components.clone()),
+            array: None,
+            hold: None,
+            priority: None,
+            het_components: Vec::new(),
+            test_only: false,
+            unique_name: false,
+        }
+    }
+}
+
+fn owner(user: i64) -> Principal {
+    let number = u32::try_from(user).ok().and_then(|user| FIRST_UID.checked_add(user));
+    let (uid, name) = match number {
+        Some(uid) => (uid, format!("user{user}")),
+        None => (FIRST_UID, "unknown".to_owned()),
+    };
+    Principal {
+        group: name.clone(),
+        name,
+        uid,
+        gid: uid,
+        groups: Vec::new(),
+        role: Role::User,
+        token_limit: None,
+    }
+}
+
+fn request(width: Width, job: &TraceJob) -> Request {
+    let time_limit = Some(TimeLimit::Minutes(job.estimate_s.div_ceil(60)));
+    match width {
+        Width::Nodes => Request {
+            nodes: Range::exactly(job.processors),
+            nodes_given: true,
+            time_limit,
+            ..Request::default()
+        },
+        Width::Tasks => Request { tasks: Some(job.processors), time_limit, ..Request::default() },
+    }
+}
+
+fn spec(owner: Arc<Principal>, launch: Arc<Launch>, components: Arc<[Component]>) -> JobSpec {
+    JobSpec {
+        name: "job".into(),
+        owner,
+        account: None,
+        qos: None,
+        components,
+        launch,
+        dependency: None,
+        kill_on_invalid_dependency: false,
+        nice: 0,
+        dstack_priority: None,
+        requeue: true,
+        retry: None,
+        signal: None,
+        comment: None,
+        wckey: None,
+        submit_line: "".into(),
+        submit_host: "".into(),
+        submit_sid: 0,
+        mail: None,
+        schedule: None,
+        utilization: None,
+        inactivity_s: None,
+        call: None,
+    }
+}

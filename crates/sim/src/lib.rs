@@ -1,0 +1,37 @@
+//! The simulator: the same `cluster` and `sched` as in the server, in one process under a virtual clock.
+//!
+//! ```text
+//!   trace/           a trace of jobs: the Standard Workload Format, plain or gzip
+//!   machine          the nodes that a trace is replayed on
+//!   policy           the scheduling policies, as settings of the cluster
+//!   job_specs        a job of the trace as the cluster is asked for it
+//!   virtual_cluster  the state machine and the planner, driven as the server drives them
+//!   replay           a trace through the virtual cluster
+//!   summary          waits, slowdowns and utilisation of a replay
+//!   estimate_error   how far expected starts were from the starts
+//!   history, chart   a replay over time, and its charts
+//! ```
+//!
+//! Nothing of the scheduler is here: a replay submits, plans, starts and ends jobs by the commands that the server uses.
+//! One trace, one configuration and one build give one answer.
+
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
+pub mod chart;
+pub mod error;
+pub mod estimate_error;
+pub mod history;
+pub mod machine;
+pub mod policy;
+pub mod replay;
+pub mod summary;
+pub mod trace;
+pub mod virtual_cluster;
+
+mod job_specs;
+
+pub use error::SimError;
+pub use policy::Policy;
+pub use replay::{Measures, Outcome, replay};
+pub use summary::Summary;
+pub use trace::{Processors, Trace, TraceJob};

@@ -1,0 +1,170 @@
+//! `sluice sim TRACE`: the cluster's own scheduler over a trace of jobs, in virtual time. Needs no server.
+
+use super::verb::{VerbError, VerbResult, in_columns};
+use ::sim::chart;
+use ::sim::estimate_error::EstimateError;
+use ::sim::history::History;
+use ::sim::trace::swf;
+use ::sim::{Measures, Outcome, Policy, Processors, SimError, Summary, Trace, machine};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use std::fs::File;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[derive(Args)]
+pub struct SimArgs {
+    /// The jobs: a file in the Standard Workload Format, plain or gzip
+    #[arg(value_name = "TRACE")]
+    trace: PathBuf,
+    /// How jobs are scheduled, in the order of their submission: as the configuration says, or easy without one
+    #[arg(long, value_parser = policy_parser())]
+    policy: Option<Policy>,
+    /// So many nodes of one processor, instead of as many as the trace's header says
+    #[arg(long, value_name = "N", conflicts_with = "config",
+          value_parser = clap::value_parser!(u32).range(1..=NODES_MAX))]
+    nodes: Option<u32>,
+    /// The nodes, partitions and settings of the slurm.conf in DIR
+    #[arg(long, value_name = "DIR")]
+    config: Option<PathBuf>,
+    /// Also say how far the starts that were expected at submission were from the starts: it takes longer
+    #[arg(long)]
+    estimates: bool,
+    /// Write charts into a folder, as SVG: utilisation, queue and waits over time, and each job of a small trace
+    #[arg(long, value_name = "FOLDER")]
+    charts: Option<PathBuf>,
+    /// One object with jobs, utilisation, mean_wait_s, max_wait_s and mean_bounded_slowdown
+    #[arg(long)]
+    json: bool,
+}
+
+/// The most nodes that a job can have, and so a trace's machine.
+const NODES_MAX: i64 = model::bounds::NODES.most as i64;
+
+fn policy_parser() -> impl TypedValueParser<Value = Policy> {
+    let words = PossibleValuesParser::new(Policy::ALL.map(Policy::word));
+    words.try_map(|word| Policy::from_word(&word).ok_or("no policy"))
+}
+
+pub fn run(args: SimArgs) -> VerbResult {
+    let named = |error: SimError| VerbError::Message(format!("{}: {error}", args.trace.display()));
+    let processors = match (&args.config, args.nodes) {
+        (Some(_), _) => Processors::FromConfiguration,
+        (None, Some(count)) => Processors::Given(count),
+        (None, None) => Processors::FromHeader,
+    };
+    // What is wrong with the configuration is said before a long trace is read.
+    let configured = args.config.as_deref().map(|dir| site(dir, args.policy)).transpose()?;
+    let file = File::open(&args.trace).map_err(VerbError::file(&args.trace))?;
+    let trace = swf::read(file, processors).map_err(named)?;
+    let policy = args.policy.unwrap_or(Policy::Easy);
+    let config = configured
+        .unwrap_or_else(|| machine::single_processor_nodes(trace.processors.unwrap_or(1), policy));
+    let nodes = config.nodes.len();
+    let mut progress = Progress::new(trace.jobs.len());
+    let measures = Measures { estimates: args.estimates, history: args.charts.is_some() };
+    let outcome = ::sim::replay(&trace, config, measures, |ended| progress.show(ended));
+    progress.clear();
+    let Outcome { figures, history } = outcome.map_err(named)?;
+    if let Some(folder) = &args.charts {
+        write_charts(folder, &history)?;
+    }
+    if args.json {
+        let text = serde_json::to_string(&figures);
+        println!("{}", text.map_err(|error| VerbError::Message(error.to_string()))?);
+    } else {
+        let policy = match (&args.config, args.policy) {
+            (Some(dir), None) => dir.display().to_string(),
+            (Some(dir), Some(policy)) => format!("{policy}, {}", dir.display()),
+            (None, _) => policy.to_string(),
+        };
+        print!("{}", table(&trace, nodes, &policy, &figures));
+        if args.estimates {
+            print!("\n{}", estimate_table(&figures.estimate_errors));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn site(dir: &Path, policy: Option<Policy>) -> Result<cluster::ClusterConfig, VerbError> {
+    let config = ::server::configure::load(Some(dir), None)?;
+    let named = |error: SimError| VerbError::Message(format!("{}: {error}", dir.display()));
+    machine::configured(config, policy).map_err(named)
+}
+
+fn write_charts(folder: &Path, history: &History) -> Result<(), VerbError> {
+    std::fs::create_dir_all(folder).map_err(VerbError::file(folder))?;
+    for (name, svg) in chart::files(history) {
+        let path = folder.join(name);
+        std::fs::write(&path, svg).map_err(VerbError::file(&path))?;
+    }
+    Ok(())
+}
+
+fn table(trace: &Trace, nodes: usize, policy: &str, figures: &Summary) -> String {
+    let Summary { jobs, utilisation, mean_wait_s, max_wait_s, mean_bounded_slowdown, .. } = figures;
+    let jobs = match trace.left_out {
+        0 => jobs.to_string(),
+        left_out => format!("{jobs}, and {left_out} records without a run time or processors"),
+    };
+    let rows = [
+        ("jobs", jobs),
+        ("nodes", nodes.to_string()),
+        ("policy", policy.to_owned()),
+        ("utilisation", format!("{:.1} %", 100.0 * utilisation)),
+        ("mean wait", format!("{:.1} min", mean_wait_s / 60.0)),
+        ("maximum wait", format!("{:.1} h", max_wait_s / 3600.0)),
+        ("mean bounded slowdown", format!("{mean_bounded_slowdown:.1}")),
+    ];
+    in_columns(&rows.map(|(name, value)| [name.to_owned(), value]))
+}
+
+/// The errors of start estimates, a line for each size of jobs.
+fn estimate_table(errors: &[EstimateError]) -> String {
+    let head = ["processors", "jobs that waited", "median error, min", "nine of ten within, min"];
+    let row = |error: &EstimateError| {
+        let EstimateError { processors_min, processors_max, jobs, .. } = error;
+        let processors = match processors_max {
+            Some(most) if most == processors_min => most.to_string(),
+            Some(most) => format!("{processors_min}-{most}"),
+            None => format!("{processors_min} or more"),
+        };
+        let minutes = |seconds: f64| format!("{:.1}", seconds / 60.0);
+        let (median, most) = (error.median_s, error.ninetieth_percentile_s);
+        [processors, jobs.to_string(), minutes(median), minutes(most)]
+    };
+    let rows = errors.iter().map(row);
+    in_columns(&std::iter::once(head.map(str::to_owned)).chain(rows).collect::<Vec<_>>())
+}
+
+/// A line on the terminal that says how far the replay is.
+struct Progress {
+    is_shown: bool,
+    jobs: usize,
+}
+
+impl Progress {
+    fn new(jobs: usize) -> Self {
+        Self { is_shown: std::io::stderr().is_terminal(), jobs }
+    }
+
+    fn show(&mut self, ended: usize) {
+        if self.is_shown {
+            let percent = 100 * ended / self.jobs.max(1);
+            self.write(&format!("\r{ended} of {} jobs, {percent} %", self.jobs));
+        }
+    }
+
+    fn clear(&mut self) {
+        if self.is_shown {
+            self.write("\r\x1b[K");
+        }
+    }
+
+    /// A terminal that is gone is no reason to end.
+    fn write(&self, text: &str) {
+        let mut out = std::io::stderr().lock();
+        let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    }
+}

@@ -1,0 +1,112 @@
+//! `sluice sim` replays a trace through the built program: figures as a table and as JSON, a site's configuration, and bad
+//! traces named by their line. It needs no server.
+
+use crate::harness::program;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Four processors and five jobs, with starts that are worked out in `sim/replay.rs`.
+const FIVE_JOBS: &str = "\
+; Version: 2.2
+; MaxProcs: 4
+1 0 -1  80 2 -1 -1 2 100 -1 1 1 -1 -1 -1 -1 -1 -1
+2 1 -1 100 3 -1 -1 3 100 -1 1 2 -1 -1 -1 -1 -1 -1
+3 2 -1  50 4 -1 -1 4  50 -1 1 3 -1 -1 -1 -1 -1 -1
+4 3 -1 250 1 -1 -1 1 250 -1 1 4 -1 -1 -1 -1 -1 -1
+5 4 -1  50 1 -1 -1 1  50 -1 1 5 -1 -1 -1 -1 -1 -1
+6 5 -1  -1 1 -1 -1 1  50 -1 1 5 -1 -1 -1 -1 -1 -1
+";
+
+fn sim(dir: &Path, args: &[&str]) -> Output {
+    Command::new(program()).arg("sim").args(args).current_dir(dir).output().unwrap()
+}
+
+fn printed(dir: &Path, args: &[&str]) -> String {
+    let output = sim(dir, args);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{args:?}: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn trace_is_replayed_and_its_figures_are_printed() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("five.swf"), FIVE_JOBS).unwrap();
+    let expected = "\
+jobs                   5, and 1 records without a run time or processors
+nodes                  4
+policy                 easy
+utilisation            79.2 %
+mean wait              1.1 min
+maximum wait           0.1 h
+mean bounded slowdown  2.2
+";
+    assert_eq!(printed(dir.path(), &["five.swf"]), expected);
+    let json = printed(dir.path(), &["five.swf", "--json"]);
+    let figures: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let expected = serde_json::json!({
+        "jobs": 5,
+        "utilisation": 0.792079,
+        "mean_wait_s": 66.0,
+        "max_wait_s": 251.0,
+        "mean_bounded_slowdown": 2.162,
+    });
+    assert_eq!(figures, expected);
+    assert_eq!(printed(dir.path(), &["five.swf", "--json"]), json, "the same bytes again");
+    // The waits are 0, 79, 178, 227 and 226 s in order, and 0, 79, 178, 227 and 0 s if nobody is delayed.
+    for (policy, wait_s) in [("fcfs", 142.0), ("easy", 66.0), ("conservative", 96.8)] {
+        let json = printed(dir.path(), &["five.swf", "--json", "--policy", policy]);
+        let figures: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(figures["mean_wait_s"], wait_s, "{policy}");
+    }
+    let estimates = printed(dir.path(), &["five.swf", "--estimates"]);
+    let expected = "\
+processors  jobs that waited  median error, min  nine of ten within, min
+2-8         2                 0.3                0.9
+";
+    assert!(estimates.ends_with(expected), "{estimates}");
+    let args = ["five.swf", "--charts", "charts"];
+    assert_eq!(printed(dir.path(), &args), printed(dir.path(), &["five.swf"]));
+    for chart in ["utilisation.svg", "queue.svg", "waits.svg", "gantt.svg"] {
+        let svg = std::fs::read_to_string(dir.path().join("charts").join(chart)).unwrap();
+        assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"), "{chart}");
+    }
+    // On eight processors nothing waits but job 3, for job 1.
+    let wide = printed(dir.path(), &["five.swf", "--json", "--nodes", "8"]);
+    let figures: serde_json::Value = serde_json::from_str(&wide).unwrap();
+    assert_eq!(figures["max_wait_s"], 78.0);
+}
+
+#[test]
+fn trace_is_replayed_on_the_nodes_of_a_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("five.swf"), FIVE_JOBS).unwrap();
+    let conf = "ClusterName=test\nSelectTypeParameters=CR_Core\nNodeName=n[1-2] CPUs=2\n\
+                PartitionName=main Nodes=ALL Default=YES\nSchedulerType=sched/builtin\n";
+    std::fs::create_dir(dir.path().join("site")).unwrap();
+    std::fs::write(dir.path().join("site/slurm.conf"), conf).unwrap();
+    let in_order = printed(dir.path(), &["five.swf", "--json", "--config", "site"]);
+    assert_eq!(in_order, printed(dir.path(), &["five.swf", "--json", "--policy", "fcfs"]));
+    let easy = ["five.swf", "--json", "--config", "site", "--policy", "easy"];
+    assert_eq!(printed(dir.path(), &easy), printed(dir.path(), &["five.swf", "--json"]));
+}
+
+#[test]
+fn bad_traces_and_options_get_one_line_with_its_number() {
+    let dir = tempfile::tempdir().unwrap();
+    let refused = |args: &[&str], expected: &str| {
+        let output = sim(dir.path(), args);
+        assert!(!output.status.success() && output.stdout.is_empty(), "{args:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(said, format!("sluice: error: {expected}\n"), "{args:?}");
+    };
+    let write = |text: &str| std::fs::write(dir.path().join("bad.swf"), text).unwrap();
+    write(&FIVE_JOBS[..FIVE_JOBS.len() - 30]);
+    refused(&["bad.swf"], "bad.swf: line 8: 8 fields: expected 18");
+    write(&FIVE_JOBS.replace("; MaxProcs: 4", "; MaxProcs: 3"));
+    refused(&["bad.swf"], "bad.swf: line 5: 4 processors: expected at most the machine's 3");
+    write(&FIVE_JOBS.replace("3 2 -1", "3 0 -1"));
+    let order = "submit time 0 before 1: expected lines in order of submission";
+    refused(&["bad.swf"], &format!("bad.swf: line 5: {order}"));
+    refused(&["none.swf"], "none.swf: No such file or directory (os error 2)");
+}
