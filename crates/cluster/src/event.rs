@@ -130,9 +130,6 @@ pub enum Event {
     PrologEndedOnNode {
         attempt: AttemptId,
         node: String,
-        /// The new end of the attempt's time, where the time until now does not count towards it.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        end_limit: Option<Timestamp>,
     },
     /// The attempt's container has a network of its own.
     NetworkMade {

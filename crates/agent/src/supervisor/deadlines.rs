@@ -20,8 +20,6 @@ pub(super) struct Deadlines {
     kill_at: Option<Timestamp>,
     /// Set while the attempt is suspended: that time does not count towards its limit.
     suspended_since: Option<Timestamp>,
-    /// Set while the image of a dstack run is pulled, which does not count towards `max_duration` either.
-    pulling_since: Option<Timestamp>,
 }
 
 impl Deadlines {
@@ -41,7 +39,7 @@ impl Deadlines {
             self.kill_at = None;
             return Some(Deadline::Kill);
         }
-        if self.stands_still() {
+        if self.suspended_since.is_some() {
             return None;
         }
         if self.warn_at().is_some_and(|at| at <= now) {
@@ -56,13 +54,9 @@ impl Deadlines {
 
     /// The earliest deadline that is still to come.
     pub fn earliest(&self) -> Option<Timestamp> {
-        let running = !self.stands_still();
+        let running = self.suspended_since.is_none();
         let limits = [self.warn_at(), self.enforced_at()].into_iter().flatten().filter(|_| running);
         limits.chain(self.kill_at).min()
-    }
-
-    fn stands_still(&self) -> bool {
-        self.suspended_since.or(self.pulling_since).is_some()
     }
 
     fn enforced_at(&self) -> Option<Timestamp> {
@@ -91,16 +85,6 @@ impl Deadlines {
     /// Whether the attempt is already ending and will be killed by `at`.
     pub fn ends_by(&self, at: Timestamp) -> bool {
         self.kill_at.is_some_and(|earlier| earlier <= at)
-    }
-
-    pub fn begin_pull(&mut self, now: Timestamp) {
-        self.pulling_since.get_or_insert(now);
-    }
-
-    /// The image is there: the limit is later by as long as that took.
-    pub fn end_pull(&mut self, now: Timestamp) {
-        let took = self.pulling_since.take().map_or(Duration::ZERO, |since| now.since(since));
-        self.end_limit = self.end_limit.map(|end| end + took);
     }
 
     pub fn suspend(&mut self, now: Timestamp) {
@@ -145,17 +129,6 @@ mod tests {
         assert_eq!(deadlines.earliest(), Some(s(250)));
         deadlines.extend_to(Some(s(300)));
         assert_eq!(deadlines.earliest(), Some(s(300)));
-    }
-
-    #[test]
-    fn pull_of_an_image_does_not_count_towards_the_limit() {
-        let mut deadlines = Deadlines::new(Some(s(100)), 0, None);
-        deadlines.begin_pull(s(10));
-        assert_eq!((deadlines.take_expired(s(200)), deadlines.earliest()), (None, None));
-        deadlines.end_pull(s(210));
-        assert_eq!(deadlines.earliest(), Some(s(300)));
-        deadlines.end_pull(s(400));
-        assert_eq!(deadlines.take_expired(s(300)), Some(Deadline::TimeLimit), "it counts once");
     }
 
     #[test]

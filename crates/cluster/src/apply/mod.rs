@@ -138,10 +138,8 @@ impl State {
                 attempt.ending = Some(**ending);
                 attempt.exit = *exit;
             }
-            Event::PrologEndedOnNode { attempt, node, end_limit } => {
-                let active = self.attempt_mut(attempt.job);
-                active.preparing_nodes.retain(|other| other != node);
-                active.end_limit = end_limit.or(active.end_limit);
+            Event::PrologEndedOnNode { attempt, node } => {
+                self.attempt_mut(attempt.job).preparing_nodes.retain(|other| other != node);
             }
             Event::NetworkMade { attempt, network } => {
                 self.attempt_mut(attempt.job).network = Some(network.clone());

@@ -12,7 +12,6 @@ use model::container::ContainerNetwork;
 use model::id::{AttemptId, StepId};
 use model::reason::{LaunchFailure, LaunchFault, UserFault};
 use model::run::{ExitStatus, HetComponent, LaunchKind, Outcome, Step, StepEnd, Usage};
-use model::site::ContainerSite;
 use model::time::Timestamp;
 use std::time::Duration;
 
@@ -47,18 +46,8 @@ impl State {
         let parameters = &self.config.parameters;
         // A node's clock may be off, or the node may lie: nothing of an attempt happens before it.
         let at = at.max(active.start);
-        let containers = &self.config.site.containers;
-        let share = ReportedShare {
-            parameters,
-            containers,
-            job,
-            active,
-            node,
-            attempt,
-            at,
-            user: None,
-            failure: None,
-        };
+        let share =
+            ReportedShare { parameters, job, active, node, attempt, at, user: None, failure: None };
         match what {
             AttemptReport::Started => share.prolog_ended().into_iter().collect(),
             AttemptReport::Network(network) => share.network_made(network).into_iter().collect(),
@@ -105,7 +94,6 @@ impl State {
 /// An attempt's share of one node, at the time of a report.
 struct ReportedShare<'a> {
     parameters: &'a Parameters,
-    containers: &'a ContainerSite,
     job: &'a Job,
     active: &'a Attempt,
     node: &'a str,
@@ -163,21 +151,7 @@ impl ReportedShare<'_> {
         waited.then(|| Event::PrologEndedOnNode {
             attempt: self.attempt,
             node: self.node.to_string(),
-            end_limit: self.end_after_pull(),
         })
-    }
-
-    /// The end of a dstack run's time once the last of its nodes has its image: `max_duration` is of the running state, and
-    /// pulling comes before it.
-    fn end_after_pull(&self) -> Option<Timestamp> {
-        let is_last = self.active.preparing_nodes.len() == 1;
-        if !is_last || !self.containers.is_pulled_for(&self.job.spec.launch) {
-            return None;
-        }
-        // Suspended time has moved the end already.
-        let suspended = Duration::from_millis(self.active.suspended_ms);
-        let waited = self.at.since(self.active.start).saturating_sub(suspended);
-        Some(self.active.end_limit? + waited)
     }
 
     /// The network of the container, which only an attempt on one node has.

@@ -65,7 +65,7 @@ impl State {
         let priority = multifactor.then(|| Ranking::new(self, context.now).shown(job, context.now));
         let step = first_step(job, &start.allocation, context.now);
         let kind = job.spec.launch.kind;
-        let needs_image = self.config.site.containers.is_pulled_for(&job.spec.launch);
+        let needs_image = kind == LaunchKind::Task && job.spec.launch.container.is_some();
         let nodes_count = start.allocation.nodes.len();
         Ok(Started {
             attempt,

@@ -338,45 +338,6 @@ fn prolog_ends_node_by_node_where_it_is_awaited() {
     );
 }
 
-#[test]
-fn time_limit_of_a_run_counts_from_when_its_last_node_has_the_image() {
-    let image = |spec: &mut JobSpec| {
-        Arc::make_mut(&mut spec.launch).container = Some(Box::default());
-    };
-    let refused = |spec: &mut JobSpec| {
-        Arc::make_mut(&mut spec.launch).without_container = true;
-    };
-    let end = |w: &World, attempt: AttemptId| {
-        w.job(attempt.job).attempt().expect("it runs").end_limit.expect("a limit")
-    };
-    let mut w = world(2);
-    let attempt = w.started(ask().task().nodes(2).with(image));
-    let granted = end(&w, attempt);
-    w.pass(100);
-    w.report("n1", attempt, AttemptReport::Started);
-    assert_eq!(end(&w, attempt), granted, "the other node has no image yet");
-    w.pass(200);
-    w.report("n2", attempt, AttemptReport::Started);
-    w.report("n2", attempt, AttemptReport::Started);
-    assert_eq!(end(&w, attempt).since(granted).as_secs(), 300);
-    w.restart();
-    assert_eq!(end(&w, attempt).since(granted).as_secs(), 300, "it is in the journal");
-    // The site's image is pulled too, for who does not refuse it.
-    let default = |config: &mut ClusterConfig| {
-        config.site.containers.default_image = Some("base".into());
-    };
-    let mut w = world_with(2, default);
-    for (ask, moved) in [(ask().task(), 50), (ask().task().with(refused), 0), (ask(), 0)] {
-        let attempt = w.started(ask);
-        let granted = end(&w, attempt);
-        w.pass(50);
-        let node = w.nodes_of(attempt.job).remove(0);
-        w.report(&node, attempt, AttemptReport::Started);
-        assert_eq!(end(&w, attempt).since(granted).as_secs(), moved);
-        w.end(attempt.job, 0);
-    }
-}
-
 fn ordered(order: StartupOrder, ends_with_first_node: bool) -> Ask {
     ask().task().nodes(2).with(|spec| {
         let launch = Arc::make_mut(&mut spec.launch);

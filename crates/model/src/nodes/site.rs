@@ -6,7 +6,7 @@ use crate::container::Mount;
 use crate::cpu_frequency::CpuFrequencyPolicy;
 use crate::gpu_series::ExporterAddress;
 use crate::health::HealthCheck;
-use crate::run::{Launch, LaunchKind};
+use crate::run::LaunchKind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -399,11 +399,5 @@ impl Default for ContainerSite {
 impl ContainerSite {
     fn is_default(&self) -> bool {
         *self == Self::default()
-    }
-
-    /// Whether a dstack run begins with the pull of an image: its own or the site's.
-    pub fn is_pulled_for(&self, launch: &Launch) -> bool {
-        let of_site = self.default_image.is_some() && !launch.without_container;
-        launch.kind == LaunchKind::Task && (launch.container.is_some() || of_site)
     }
 }

@@ -11,9 +11,8 @@ use crate::supervisor::process::path_variable::first_in_path;
 use crate::supervisor::process::spawn::{
     Argv0, ProcessSpec, Readiness, Spawned, Stream, readiness, spawn,
 };
-use crate::wall_clock;
 use model::reason::LaunchFailure;
-use model::run::{ExitStatus, LaunchKind};
+use model::run::ExitStatus;
 use nix::unistd::Pid;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use wire::order::Output;
@@ -46,10 +45,6 @@ impl Attempt {
         let prologs = prolog.map(|program| (program, words)).into_iter().collect();
         let argv = std::iter::once(program).chain(arguments).collect();
         let spawned = self.spawn_in_place_of_script(argv, prologs, Streams::OfScript)?;
-        let launch = &self.record.launch;
-        if launch.kind == LaunchKind::Task && launch.container.is_some() {
-            self.deadlines.begin_pull(wall_clock::now());
-        }
         // The script's process has it.
         self.workspace = None;
         if let Some(log) = &mut self.log {
@@ -160,7 +155,6 @@ impl Attempt {
         };
         match readiness(&ready) {
             Readiness::Ready { stderr, network } => {
-                self.deadlines.end_pull(wall_clock::now());
                 self.stderr = Some(stderr);
                 if let Some(network) = network {
                     self.agents.report(ReportEvent::Network(network));
