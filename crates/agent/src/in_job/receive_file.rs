@@ -50,6 +50,8 @@ fn write(copy: &FileCopy, input: impl Read) -> io::Result<()> {
     let mode = Mode::from_bits_truncate(copy.mode & 0o777);
     let mut new = NewFile::create(&folder, mode)?;
     file_copy::receive_bytes(copy, input, &mut new.file)?;
+    // A full disk or a quota may be told only now.
+    new.file.sync_all()?;
     if let Some(times) = copy.preserved {
         let time = |(seconds, nanoseconds)| TimeSpec::new(seconds, nanoseconds);
         fchmod(&new.file, mode)?;

@@ -397,7 +397,16 @@ impl Cluster {
 
     /// `STATE|REASON` of each node.
     pub fn node_states(&self) -> String {
-        self.sluice(&["sinfo", "-h", "-N", "-o", "%T|%E"]).ok().trim().to_owned()
+        // A node of several partitions has a line in each.
+        let listed = self.sluice(&["sinfo", "-h", "-N", "-o", "%N %T|%E"]).ok();
+        let mut lines: Vec<&str> = Vec::new();
+        for line in listed.lines().filter(|line| !line.trim().is_empty()) {
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+        let states = lines.iter().filter_map(|line| line.split_once(' '));
+        states.map(|(_, state)| state).collect::<Vec<&str>>().join("\n")
     }
 
     /// `STATE|REASON` of a job, also of one that has ended.

@@ -92,9 +92,11 @@ fn up_ps_shows_which_job_a_supervisor_has() {
     let job = cluster.submit_sleeper("-t 10");
     cluster.await_state(job, "RUNNING");
     let line = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
-    let lines: Vec<String> = supervisors(&cluster.state()).into_iter().flat_map(line).collect();
     let expected = format!("sluice: supervisor job {job}\0");
-    assert!(lines.iter().any(|line| line.starts_with(&expected)), "{lines:?}");
+    until("it says so", || {
+        let mut lines = supervisors(&cluster.state()).into_iter().flat_map(line);
+        lines.any(|line| line.starts_with(&expected)).then_some(())
+    });
 }
 
 #[test]

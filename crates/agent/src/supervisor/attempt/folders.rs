@@ -46,7 +46,6 @@ impl Attempt {
                     }
                     self.folders.private = Some(made.scratch);
                 }
-                Err(why) if self.record.private_by_default => self.agents.report_refusal(why),
                 Err(why) => return Err(why),
             }
         }

@@ -122,7 +122,10 @@ impl StateDir {
         // The pid may belong to another program by now.
         let command = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         let command = String::from_utf8_lossy(&command);
-        let ours = command.contains("sluice") && !names_another_folder(&command, &self.path);
+        // A supervisor says which job it has and not whose folder that is: no pid file names one.
+        let ours = command.contains("sluice")
+            && !command.starts_with("sluice: supervisor")
+            && !names_another_folder(&command, &self.path);
         let pid = Pid::from_raw(pid);
         if is_killed(pid) {
             let deadline = Instant::now() + KILLED_TIMEOUT;

@@ -177,7 +177,8 @@ impl<'a> GivenCounts<'a> {
         let boards = or_one(self.boards);
         let cores_of_all = boards * or_one(self.cores_per_socket);
         let threads_of_all = cores_of_all * or_one(self.threads_per_core);
-        let per_board = [threads_of_all, cores_of_all].into_iter().find(|n| cpus % n == 0);
+        let per_board =
+            [threads_of_all, cores_of_all].into_iter().find(|n| cpus.is_multiple_of(*n));
         boards * (cpus / per_board.unwrap_or(threads_of_all)).max(1)
     }
 }

@@ -66,7 +66,10 @@ fn own_nodes(server: &mut Server) -> Result<Vec<String>, CommandError> {
 }
 
 fn running_on(server: &mut Server, nodes: &[String]) -> Result<Vec<JobRef>, CommandError> {
+    // Processes of others are told to root alone.
+    let users = if query::is_root() { Vec::new() } else { vec![query::own_user_name()] };
     let filter = JobFilter {
+        users,
         nodes: nodes.to_vec(),
         states: vec![JobState::Running, JobState::Suspended],
         ..JobFilter::default()
