@@ -41,10 +41,7 @@ fn root_a_vendors_file_adds_to_the_devices_of_a_job_and_a_bad_one_to_none() {
     let look = "echo $VENDOR $VENDOR_GPU; cat /usr/lib/libvendor.so 2>/dev/null; \
                 (: < /dev/gpu/extra) 2>/dev/null && echo opens extra; \
                 (: > /usr/lib/libvendor.so) 2>/dev/null && echo writes; true";
-    let job = |gres: &str| {
-        let line = format!("LD_LIBRARY_PATH=/own srun {gres} {container} sh -c '{look}'");
-        cluster.shell(&line).ok()
-    };
+    let job = |gres: &str| cluster.sluice(&["srun", gres, &container, "sh", "-c", look]).ok();
     assert_eq!(job("--gres=gpu:1"), "all first\nof the vendor\nopens extra\n");
     assert_eq!(job("--gres=none"), "\n");
     let step =
@@ -110,7 +107,10 @@ fn root_containers_get_nvidias_driver_where_there_is_no_toolkit() {
     let look = "cat /usr/local/nvidia/lib64/libcuda.so.1 2>/dev/null; echo ${LD_LIBRARY_PATH##*:}; \
                 for device in 0 1 ctl; do (: < /dev/nvidia$device) 2>/dev/null && echo opens $device; done; true";
     let container = format!("--container={}", cluster.path("work/rootfs").display());
-    let job = |gres: &str| cluster.sluice(&["srun", gres, &container, "sh", "-c", look]).ok();
+    let job = |gres: &str| {
+        let line = format!("LD_LIBRARY_PATH=/own srun {gres} {container} sh -c '{look}'");
+        cluster.shell(&line).ok()
+    };
     let driver = "of the driver\n/usr/local/nvidia/lib64\n";
     assert_eq!(job("--gres=gpu:1"), format!("{driver}opens 0\nopens ctl\n"));
     assert_eq!(job("--gres=gpu:2"), format!("{driver}opens 0\nopens 1\nopens ctl\n"));
