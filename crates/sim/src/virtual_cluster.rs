@@ -17,7 +17,7 @@ pub struct VirtualCluster {
     now: Timestamp,
     view_builder: ViewBuilder,
     memo: Memo,
-    /// Of estimates, which walk the queue otherwise than plans do.
+    /// The memo of start estimates, apart from that of plans: estimates walk the queue in another order.
     estimates_memo: Memo,
     /// How many commands there were: what is random in the server is counted here.
     command_count: u128,
@@ -130,7 +130,7 @@ impl VirtualCluster {
     }
 }
 
-/// Whoever the cluster's own commands come from.
+/// The principal of all commands of a replay: it may do everything, so that nothing is refused for want of a right.
 fn root() -> Principal {
     Principal {
         name: "root".into(),

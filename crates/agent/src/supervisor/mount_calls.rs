@@ -172,7 +172,8 @@ pub(crate) fn make_folder_in_root(root: impl AsFd, path: &str) -> nix::Result<Ow
 /// Mount points in a container, made in its own files where they are missing.
 pub(crate) struct MountPoints<'a> {
     pub root: BorrowedFd<'a>,
-    /// Whoever named the places. What is there already is found as by [`open_in_root_for`]; `None` for places of ours.
+    /// The user who named the mount points: what exists already is looked up with his rights ([`open_in_root_for`]), so that no
+    /// error tells him of files that he may not see. `None` for mount points that the agent chose itself.
     pub user: Option<&'a UserIds>,
 }
 

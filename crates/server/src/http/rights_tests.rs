@@ -249,7 +249,8 @@ authorisation_table! { w;
     Call::Cluster => EVERYBODY, Call::Cluster, shows Nodes Partitions;
     Call::Config => EVERYBODY, Call::Config;
     Call::History(_) => EVERYBODY, Call::History(HistoryFilter::default()), shows Jobs;
-    // Whose usage is shown to whom: `usage_is_summed_over_the_period_and_shown_to_whom_it_may_be`.
+    // Everybody may ask for a report. Which rows it has for whom is tested apart:
+    // `usage_is_summed_over_the_period_and_shown_to_whom_it_may_be`.
     Call::UsageReport(_) => EVERYBODY, {
         let filter = HistoryFilter {
             from: Some(Timestamp(0)),

@@ -67,7 +67,8 @@ fn no_period(value: &str) -> Refusal {
 struct Sums<'f> {
     wanted: &'f HistoryFilter,
     rows: UsageSum,
-    /// Of all attempts in the period, whatever else is asked: what is left of it is not to tell of single jobs.
+    /// The sum for the whole cluster. It takes every attempt of the period, whatever the filter wants: the total of a few chosen
+    /// jobs would tell of jobs that the caller is not shown.
     whole: Option<UsageSum>,
 }
 

@@ -7,6 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const POLL_PAUSE: Duration = Duration::from_millis(20);
+/// How long a killed tool is waited for.
+const REAP_TIMEOUT: Duration = Duration::from_secs(1);
 /// What a tool may print: it fits the buffer of a pipe, so that the tool never waits for its reader.
 const OUTPUT_BYTES_MAX: u64 = 1 << 16;
 
@@ -28,6 +30,14 @@ pub(crate) fn output(tool: &Path, arguments: &[&str], timeout: Duration) -> Opti
     Some(text)
 }
 
+/// Collects a killed tool, so that tools which hang leave no zombies behind. One that cannot be killed is given up.
+fn reap(child: &mut Child) {
+    let until = Instant::now() + REAP_TIMEOUT;
+    while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
+        std::thread::sleep(POLL_PAUSE);
+    }
+}
+
 /// Whether the tool succeeded in time.
 fn ends_well(child: &mut Child, until: Instant) -> bool {
     loop {
@@ -35,8 +45,8 @@ fn ends_well(child: &mut Child, until: Instant) -> bool {
             Ok(Some(status)) => return status.success(),
             Ok(None) if Instant::now() < until => std::thread::sleep(POLL_PAUSE),
             _ => {
-                // A process that cannot be killed is left alone.
                 let _ = child.kill();
+                reap(child);
                 return false;
             }
         }

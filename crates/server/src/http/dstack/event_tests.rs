@@ -61,7 +61,7 @@ async fn events_of_a_project_are_found_behind_those_of_others() {
     let (status, said) = api.send("/api/projects/create", create, Some(server_principal())).await;
     assert_eq!(status, StatusCode::OK, "{said}");
     let submit = |name: &str, account: Option<&str>| {
-        // Those for which nothing is free wait.
+        // The node is full after a few of them: with `retry` the other runs wait instead of being refused.
         let mut run = submission("retry: {on_events: [no-capacity]}");
         run.spec.name = name.into();
         run.spec.account = account.map(str::to_owned);

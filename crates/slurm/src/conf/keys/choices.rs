@@ -112,7 +112,7 @@ choice!(SelectParameter {
     PackNodes = "CR_PACK_NODES",
     OtherConsRes = "OTHER_CONS_RES",
     OtherConsTres = "OTHER_CONS_TRES",
-    // Of later versions.
+    // Flags of Slurm versions after 22.05, which is the reference here.
     EnforceBindingGres = "ENFORCE_BINDING_GRES",
     LeastLoadedSharedGres = "LL_SHARED_GRES",
     MultipleSharingGres = "MULTIPLE_SHARING_GRES_PJ",

@@ -161,7 +161,7 @@ fn sums(answer: &Answer<'_>, key: impl Fn(&UsageRow) -> Key) -> BTreeMap<Key, Ra
     sums
 }
 
-/// Those who used most first.
+/// Orders the sums by CPU time, the largest first; equal ones by name.
 fn ordered(sums: BTreeMap<Key, RawUsage>) -> Vec<(Key, RawUsage)> {
     let mut sums: Vec<(Key, RawUsage)> = sums.into_iter().collect();
     let cpus = |used: &RawUsage| used.seconds(&TresKind::Cpu);
