@@ -111,6 +111,10 @@ pub fn run(
     ready: impl FnOnce() + Send + 'static,
 ) -> Result<(), ServerError> {
     allocator::configure();
+    // Before the journal is read: agents and clients dial meanwhile, and whoever finds the backlog full tries again after seconds.
+    connection_limits::set_backlog(&listeners.socket);
+    connection_limits::set_backlog(&listeners.port);
+    connection_limits::set_backlog(&listeners.agents);
     let dir = options.server_dir.clone();
     let disks = StateDisks::open(&dir)?;
     store::refuse_newer(&*disks.journal)?;
@@ -242,9 +246,6 @@ async fn serve(
     listeners.socket.set_nonblocking(true).map_err(listening)?;
     listeners.port.set_nonblocking(true).map_err(listening)?;
     listeners.agents.set_nonblocking(true).map_err(listening)?;
-    connection_limits::set_backlog(&listeners.socket);
-    connection_limits::set_backlog(&listeners.port);
-    connection_limits::set_backlog(&listeners.agents);
     let socket = tokio::net::UnixListener::from_std(listeners.socket).map_err(listening)?;
     let port = tokio::net::TcpListener::from_std(listeners.port).map_err(listening)?;
     let agents_port = tokio::net::TcpListener::from_std(listeners.agents).map_err(listening)?;
