@@ -165,6 +165,9 @@ impl State {
             }
         };
         let mut events = vec![event];
+        if *change == NodeChange::Resume {
+            events.extend(self.end_restore_wait(name));
+        }
         // A node that is to go down, or that waits for its reboot, is in service again.
         let power = self.nodes[name].power;
         let goes = !power.is_on() && !power.is_off();
