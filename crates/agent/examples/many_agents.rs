@@ -1,7 +1,7 @@
 //! Load on a server: `many_agents STATE FOLDER SECONDS` is an agent for each join file in FOLDER, in one process. Jobs run for
 //! SECONDS and do nothing. Says every half second, in a line of JSON, what the agents have seen.
 
-use agent::many_agents::ManyAgents;
+use agent::load::many_agents::ManyAgents;
 use std::error::Error;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
