@@ -6,7 +6,7 @@
 
 use agent::Launcher;
 use agent::cgroup::{Forked, GroupLimits, Hierarchy, JobGroup, Plugin};
-use agent::launch_bench::LaunchPath;
+use agent::load::launch_path::LaunchPath;
 use nix::sys::wait::waitpid;
 use nix::unistd::execv;
 use std::error::Error;

@@ -1,7 +1,8 @@
 //! Load on a server: `many_agents STATE FOLDER SECONDS` is an agent for each join file in FOLDER, in one process. Jobs run for
-//! SECONDS and do nothing. Says every half second, in a line of JSON, what the agents have seen.
+//! SECONDS and do nothing. Says every half second, in a line of JSON, what the agents have seen: `times_ms` are those of
+//! the reports that were acknowledged since the last line.
 
-use agent::many_agents::ManyAgents;
+use agent::load::many_agents::ManyAgents;
 use std::error::Error;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -26,7 +27,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut lines = tokio::time::interval(LINE_INTERVAL);
     loop {
         lines.tick().await;
-        let (reports, [median, p99, most]) = counts.take_times();
+        let times = counts.take_times().into_iter().map(|time| time.as_secs_f64() * 1e3);
+        let times: Vec<f64> = times.collect();
         let line = serde_json::json!({
             "connected": counts.connected.load(Ordering::Relaxed),
             "welcomed": counts.welcomed.load(Ordering::Relaxed),
@@ -37,10 +39,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             "ended": counts.ended.load(Ordering::Relaxed),
             "orders_refused": counts.orders_refused.load(Ordering::Relaxed),
             "last_refusal": counts.last_refusal(),
-            "reports": reports,
-            "median_ms": median.as_secs_f64() * 1e3,
-            "p99_ms": p99.as_secs_f64() * 1e3,
-            "most_ms": most.as_secs_f64() * 1e3,
+            "times_ms": times,
         });
         println!("{line}");
     }

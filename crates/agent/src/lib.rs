@@ -14,7 +14,7 @@
 //! What they share: `spool/` (the attempts on disk), `cgroup/` (control groups), `detect/` (the machine's processors,
 //! memory and GPUs), `device_access` (which device files a job may open), `cdi/` (what vendors' files say of devices). Small pieces: `launch_request`, `attempt_key`,
 //! `ownership` (files given to the user), `trusted_dir` (where root may make files), `pidfd`, `kernel_file` (reads `/proc`),
-//! `network_stack` (whose loopback it is), `wall_clock`, `cpu_frequency`.
+//! `network_stack` (whose loopback it is), `wall_clock`, `cpu_frequency`. `load/` is for benchmarks and tests, with the feature `load`.
 //!
 //! Where the next things belong: container runtimes start a process and go to `supervisor/container/`; the store of
 //! their images is the agent's, `images/`; metrics of jobs on GPUs are sampled with the processes' own usage, `supervisor/attempt/sampling.rs`.
@@ -25,10 +25,8 @@ pub mod cgroup;
 pub mod detect;
 pub mod gpu_monitor;
 pub mod in_job;
-#[doc(hidden)]
-pub mod launch_bench;
-#[doc(hidden)]
-pub mod many_agents;
+#[cfg(feature = "load")]
+pub mod load;
 pub mod output_reader;
 pub mod socket_folder;
 pub mod trusted_dir;

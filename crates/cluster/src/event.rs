@@ -58,6 +58,10 @@ pub enum Event {
         activities: u64,
         at: Timestamp,
     },
+    /// What these nodes may still run of the history that is not known is waited for no longer.
+    RestoreWaitEnded {
+        nodes: Vec<String>,
+    },
     Configured {
         config: Box<ClusterConfig>,
         at: Timestamp,

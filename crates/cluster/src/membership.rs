@@ -66,4 +66,7 @@ pub struct JoinRecord {
     /// go on. It is good until its own end, or the next renewal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub former: Option<String>,
+    /// The machine asked for whichever FUTURE node it is like (`slurmd -F`), and became this one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub future: bool,
 }

@@ -162,6 +162,9 @@ pub struct NodeView {
     /// Set while a reservation of the node is active.
     #[serde(default, rename = "kept_for", skip_serializing_if = "Option::is_none")]
     pub reserved_for: Option<crate::reservation::ReservationPurpose>,
+    /// The machine became this FUTURE node, which it is like.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dynamic_future: bool,
 }
 
 /// The whole cluster as `sinfo` and `scontrol` need it.

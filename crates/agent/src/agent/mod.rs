@@ -1,7 +1,9 @@
-//! The agent process. This file has its state: its nodes, their attempts, and what supervisors report. `run` sets it up
-//! and dials the server, `session` serves one connection, `orders` carries out orders, `requests` answers requests about
-//! attempts, `supervisor_connection` and `liveness` watch the supervisors, `health` checks the nodes.
+//! The agent process. This file has its state: its nodes, their attempts, and what the server is told of them. `run` sets it up
+//! and dials the server, `adoption` takes over what an earlier agent left, `session` serves one connection, `orders` carries out
+//! orders, `requests` answers requests about attempts, `supervisor_connection` and `liveness` watch the supervisors,
+//! `supervisor_events` takes what they report, `health` checks the nodes.
 
+mod adoption;
 pub(crate) mod backoff;
 mod device_layout;
 mod energy;
@@ -16,19 +18,18 @@ mod requests;
 mod run;
 mod session;
 mod supervisor_connection;
+mod supervisor_events;
 
 use crate::attempt_key::AttemptKey;
 use crate::cdi;
-use crate::cpu_frequency::SetFrequency;
 use crate::detect::Machine;
 use crate::error::AgentError;
 use crate::launcher::Launcher;
 use crate::link::credentials::RenewedCertificate;
 use crate::link::reports::ReportQueue;
 use crate::login_listener::Login;
-use crate::node::facts;
 use crate::node::facts::{GresOfNode, MachineLoad};
-use crate::node::{Host, Node};
+use crate::node::{Host, Node, facts};
 use crate::order_gate::Gate;
 use crate::supervisor::folders::scratch::ScratchLocation;
 use crate::wall_clock::{self, ServerClock, Skew};
@@ -42,22 +43,18 @@ use model::allocation::NodeShare;
 use model::id::{CallId, StepId};
 use model::limits::{DeviceLine, DeviceUnit};
 use model::node::{NodeConfig, NodeFacts};
-use model::run::{ExitStatus, Usage};
+use model::run::ExitStatus;
 use model::time::Timestamp;
 pub use run::{AgentConfig, has_joined, run};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
-use supervisor_connection::{
-    AttemptUpdate, ORDERS_MAX, SupervisorSearch, find_supervisor, serve_supervisor,
-};
+use supervisor_connection::AttemptUpdate;
 use tokio::io::unix::AsyncFd;
-use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
 use wire::link::{NodeHello, NodePolicy, SpooledAttempt, ToServer};
-use wire::report::{AttemptEnd, ReportEvent};
-use wire::supervisor::{FromSupervisor, SupervisorEvent, ToSupervisor};
+use wire::supervisor::ToSupervisor;
 
 /// Updates of attempts, and messages to the server, that may wait.
 const UPDATES_MAX: usize = 1024;
@@ -92,25 +89,6 @@ struct AttemptEntry {
     /// The script's exit, out of memory and timed out, in case the supervisor dies before it reports the attempt's end.
     script: Option<(ExitStatus, bool, bool)>,
     ended: watch::Sender<bool>,
-}
-
-/// A line for what a supervisor reports of the whole attempt.
-fn log_event(key: &AttemptKey, held: &AttemptEntry, event: &ReportEvent) {
-    let (node, attempt, supervisor) = (&key.node, &key.attempt, held.supervisor);
-    let call = held.call.as_ref().map(CallId::as_str);
-    match event {
-        ReportEvent::Started => {
-            tracing::info!(node, %attempt, call, supervisor, "supervisor: attempt started");
-        }
-        ReportEvent::Ended(end) => {
-            let exit = end.exit;
-            tracing::info!(node, %attempt, call, supervisor, %exit, "supervisor: attempt ended");
-        }
-        ReportEvent::LaunchFailed { what, .. } => {
-            tracing::warn!(node, %attempt, call, supervisor, what, "supervisor: launch failed");
-        }
-        _ => {}
-    }
 }
 
 impl AttemptEntry {
@@ -222,71 +200,6 @@ impl Agent {
         }
     }
 
-    /// Takes over what an earlier agent left: living supervisors, unreported ends, and groups of no known attempt.
-    pub async fn adopt(&mut self) -> Result<(), AgentError> {
-        let names: Vec<String> = self.nodes.keys().cloned().collect();
-        if let Some(state) = self.nodes.values().next().and_then(Node::state) {
-            SetFrequency::release_of_other_nodes(state, &|node| self.nodes.contains_key(node));
-        }
-        let groups = self.host.existing_groups()?;
-        for name in names {
-            let node = &self.nodes[&name];
-            let mut attempts = node.spool.attempts()?;
-            if node.has_group(&groups) {
-                node.clear_leftover_groups(&attempts)?;
-            }
-            node.clear_leftover_files(&attempts);
-            // A folder without its record was never passed to the launcher.
-            for unstarted in attempts.extract_if(.., |a| !node.spool.has_record(*a)) {
-                node.spool.remove(unstarted)?;
-            }
-            if let Some(guard) = self.gate.replay_guard(&name) {
-                guard.release_unstarted(&attempts)?;
-            }
-            for attempt in attempts {
-                self.adopt_one(AttemptKey { node: name.clone(), attempt }).await?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn adopt_one(&mut self, key: AttemptKey) -> Result<(), AgentError> {
-        let dir = self.nodes[&key.node].spool.open_attempt(key.attempt)?;
-        let entry = match dir.read_launch() {
-            Ok(record) => {
-                let (share, call) = (record.launch.share, record.launch.call);
-                let entry = self.entry(&key.node, record.launch.user.uid, &share);
-                let limits = record.limits.devices.unwrap_or_default();
-                let divided = self.adopted_gpus(&limits);
-                AttemptEntry { share: Some(share), call, divided, ..entry }
-            }
-            Err(error) => {
-                tracing::warn!(%error, "an attempt's record is damaged; it is taken for lost");
-                AttemptEntry::new(None, CpuPart::default(), self.energy.mark(&[]), Vec::new())
-            }
-        };
-        match find_supervisor(&dir).await {
-            // A written end counts even if no supervisor's claim is found.
-            SupervisorSearch::NeverStarted if matches!(dir.read_status(), Ok(None)) => {
-                tracing::info!(node = key.node, attempt = %key.attempt, "found a launch that was never carried out");
-                self.nodes[&key.node].spool.remove(key.attempt)?;
-                if let Some(guard) = self.gate.replay_guard(&key.node) {
-                    guard.release(key.attempt)?;
-                }
-            }
-            SupervisorSearch::Alive(stream) => {
-                tracing::info!(node = key.node, attempt = %key.attempt, "found a running attempt");
-                self.attempts.insert(key.clone(), entry);
-                self.connect_supervisor(key, stream);
-            }
-            SupervisorSearch::NeverStarted | SupervisorSearch::Gone => {
-                self.attempts.insert(key.clone(), entry);
-                self.on_closed(&key);
-            }
-        }
-        Ok(())
-    }
-
     /// An attempt whose energy and use of GPUs are counted from now on.
     fn entry(&mut self, node: &str, uid: u32, share: &NodeShare) -> AttemptEntry {
         let gpus = self.gpus_of(node, share);
@@ -332,15 +245,6 @@ impl Agent {
             }
             node.folders(&node.policy.site).iter().for_each(ScratchLocation::remove);
         }
-    }
-
-    /// Starts the task that serves the connection to an attempt's supervisor.
-    fn connect_supervisor(&mut self, key: AttemptKey, stream: UnixStream) {
-        let (orders, receiver) = mpsc::channel(ORDERS_MAX);
-        if let Some(held) = self.attempts.get_mut(&key) {
-            held.orders = Some(orders);
-        }
-        tokio::spawn(serve_supervisor(key, stream, receiver, self.updates_in.clone()));
     }
 
     /// The nodes' part of the hello at the start of a session.
@@ -453,141 +357,5 @@ impl Agent {
             seen if term < seen => Err(AgentError::Deposed { term, seen }),
             _ => Ok(()),
         }
-    }
-
-    /// Drops a report that is on the server's disk, and tells its supervisor.
-    pub fn on_acknowledged(&mut self, serial: u64) {
-        let Some(pending) = self.reports.acknowledge(serial) else { return };
-        if pending.is_step_end()
-            && let Some(orders) =
-                self.attempts.get(&pending.key).and_then(|held| held.orders.as_ref())
-        {
-            // If it is lost, the supervisor sends the event again on its next connection.
-            let _ = orders.try_send(ToSupervisor::Acknowledge { number: pending.number });
-        }
-    }
-
-    pub fn on_update(&mut self, key: &AttemptKey, update: AttemptUpdate) {
-        match update {
-            AttemptUpdate::Message(FromSupervisor::Event(event)) => self.on_event(key, event),
-            AttemptUpdate::Message(FromSupervisor::Hello { pid, takes_notices, .. }) => {
-                if let Some(held) = self.attempts.get_mut(key) {
-                    held.supervisor = Some(pid);
-                    held.takes_notices = takes_notices;
-                }
-            }
-            AttemptUpdate::Message(FromSupervisor::StepAccepted { step }) => {
-                let (node, attempt) = (key.node.clone(), key.attempt);
-                if self.outgoing.len() < UPDATES_MAX {
-                    self.outgoing.push(ToServer::StepAccepted { node, attempt, step });
-                }
-            }
-            AttemptUpdate::Message(FromSupervisor::Measured { request: ask, mut used }) => {
-                if let Some(held) = self.attempts.get(key) {
-                    for step in &mut used.steps {
-                        let gpus = held.gpus.of_step(step.step);
-                        gpus.iter().for_each(|gpus| step.used.set_gpus(gpus));
-                        let known = held.step_energy.get(&step.step);
-                        let used = known.map(|(cpus, mark)| self.energy.used_since(mark, cpus));
-                        step.used.set_energy(used.unwrap_or(0));
-                    }
-                    used.load.gpus = held.gpus.series();
-                }
-                if self.outgoing.len() < UPDATES_MAX {
-                    self.outgoing.push(ToServer::Measured { request: ask, used });
-                }
-            }
-            AttemptUpdate::Message(FromSupervisor::Refused { why }) => {
-                tracing::warn!(node = key.node, attempt = %key.attempt, why, "the supervisor refused an order");
-            }
-            AttemptUpdate::Disconnected => self.on_closed(key),
-            AttemptUpdate::Cleared(usage) => self.on_cleared(key, usage),
-        }
-    }
-
-    fn on_event(&mut self, key: &AttemptKey, mut event: SupervisorEvent) {
-        let Some(held) = self.attempts.get_mut(key) else { return };
-        if event.number <= held.last_number || held.has_ended() {
-            return;
-        }
-        held.last_number = event.number;
-        log_event(key, held, &event.event);
-        if let ReportEvent::ScriptEnded { exit, oom, timed_out } = event.event {
-            held.script = Some((exit, oom, timed_out));
-        }
-        let (used, gpus) = match &mut event.event {
-            ReportEvent::Ended(end) => {
-                end.usage.energy_mj = self.energy.used_since(&held.energy, &held.cpus);
-                (end.usage.tasks.as_deref_mut(), held.gpus.whole())
-            }
-            ReportEvent::StepEnded { step, usage, .. } => {
-                if let Some((cpus, mark)) = held.step_energy.remove(step) {
-                    usage.energy_mj = self.energy.used_since(&mark, &cpus);
-                    let tasks = usage.tasks.iter_mut();
-                    tasks.for_each(|tasks| tasks.set_energy(usage.energy_mj));
-                }
-                (usage.tasks.as_deref_mut(), held.gpus.end_step(*step))
-            }
-            _ => (None, None),
-        };
-        if let (Some(used), Some(gpus)) = (used, gpus) {
-            used.set_gpus(&gpus);
-        }
-        if event.is_last() {
-            held.ended.send_replace(true);
-            held.orders = None;
-        }
-        self.reports.push(key.clone(), event.number, event.at, event.event);
-    }
-
-    /// Handles the end of a supervisor. If it reported the attempt's end or left it in the spool, nothing is lost; else
-    /// the attempt's processes are killed.
-    fn on_closed(&mut self, key: &AttemptKey) {
-        let Some(held) = self.attempts.get_mut(key) else { return };
-        held.orders = None;
-        if held.has_ended() {
-            return;
-        }
-        let Some(node) = self.nodes.get(&key.node) else { return };
-        let status = node.spool.open_attempt(key.attempt).and_then(|dir| dir.read_status());
-        match status {
-            Ok(status) => status.into_iter().flat_map(|s| s.events).for_each(|event| {
-                self.on_event(key, event);
-            }),
-            Err(error) => tracing::warn!(%error, "an attempt's status cannot be read"),
-        }
-        if self.attempts.get(key).is_some_and(AttemptEntry::has_ended) {
-            return;
-        }
-        tracing::warn!(node = key.node, attempt = %key.attempt, "the supervisor is lost; killing the attempt");
-        let (groups, updates, key) = (
-            self.nodes[&key.node].attempt_groups(key.attempt),
-            self.updates_in.clone(),
-            key.clone(),
-        );
-        tokio::spawn(async move {
-            let cleared = tokio::task::spawn_blocking(move || groups.clear()).await;
-            let usage = match cleared {
-                Ok(Ok(usage)) => usage,
-                Ok(Err(error)) => {
-                    // The attempt is not reported as ended, because its processes remain. The next agent tries again.
-                    tracing::error!(node = key.node, attempt = %key.attempt, %error, "cannot clear an attempt");
-                    return;
-                }
-                Err(_) => Usage::default(),
-            };
-            let _ = updates.send((key, AttemptUpdate::Cleared(usage))).await;
-        });
-    }
-
-    fn on_cleared(&mut self, key: &AttemptKey, usage: Usage) {
-        let Some(held) = self.attempts.get(key) else { return };
-        let (exit, oom, timed_out) = held.script.unwrap_or_default();
-        let end = AttemptEnd { exit, usage, oom, timed_out, supervisor_lost: true };
-        let number = held.last_number + 1;
-        self.on_event(
-            key,
-            SupervisorEvent { number, at: wall_clock::now(), event: ReportEvent::Ended(end) },
-        );
     }
 }

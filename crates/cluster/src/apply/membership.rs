@@ -41,6 +41,7 @@ impl State {
                         token: String::new(),
                         certificate_end: *end,
                         former: None,
+                        future: false,
                     });
                     record.certificate_end = *end;
                     record.former = Some(former.clone());

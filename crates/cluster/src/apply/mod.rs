@@ -69,7 +69,7 @@ impl State {
                 self.next_job = self.next_job.max(*next_job);
                 self.restored = Some(*at);
                 if !start_at_once {
-                    self.begin_restore_wait();
+                    self.begin_restore_wait(*at);
                 }
                 // Join files that were used since the backup are not good again.
                 self.tokens.clear();
@@ -81,12 +81,14 @@ impl State {
                 self.next_job = self.next_job.max(*next_job);
                 self.activities.go_on_after(*activities);
                 self.restored = Some(*at);
-                self.begin_restore_wait();
+                self.begin_restore_wait(*at);
                 // As after a restore: what was spent or taken back in the lost part is not good again.
                 self.tokens.clear();
                 self.recent_joins.clear();
                 self.rejoins.clear();
             }
+            // As every event, by `settle_restore_wait`.
+            Event::RestoreWaitEnded { .. } => {}
             Event::Configured { config, at } => self.apply_config(config, *at),
             Event::Submitted(submitted) => self.apply_submitted(submitted),
             Event::Held { job, by } => {
@@ -195,6 +197,9 @@ impl State {
         }
         for node in self.nodes.values_mut() {
             node.restart_power_timeout(at);
+        }
+        if let Some(wait) = &mut self.restore_wait {
+            wait.since = Some(at);
         }
     }
 

@@ -268,6 +268,7 @@ fn joined(
         token: JoinToken::shown_name(&join.hash),
         certificate_end: join.certificate_end,
         former: None,
+        future: join.future.is_some(),
     };
     let event = Event::TokenUsed {
         hash: join.hash.clone(),

@@ -25,6 +25,7 @@ mod probe;
 mod project;
 mod report;
 mod reservation;
+mod restore_wait;
 mod room;
 mod secret;
 mod start;

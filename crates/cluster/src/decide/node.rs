@@ -16,6 +16,11 @@ use model::time::Timestamp;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+/// The most nodes that one tick takes for down, and the most attempts on them beyond the first node's: where a whole rack is lost,
+/// the ticks of the next seconds go on with it.
+const DOWN_NODES_PER_TICK: usize = 256;
+const FAILED_ATTEMPTS_PER_TICK: usize = 1024;
+
 impl State {
     /// An agent has connected. Attempts that it holds and that were given up are stale: they must end before the node takes
     /// new work.
@@ -66,14 +71,17 @@ impl State {
     /// Nodes that have been silent for `SlurmdTimeout` are down, and their jobs with them.
     pub(super) fn silent_nodes(&self, now: Timestamp) -> Vec<Event> {
         let timeout = Duration::from_secs(u64::from(self.config.parameters.slurmd_timeout_s));
-        let mut events = Vec::new();
         let overdue = self.nodes.iter().filter(|(_, node)| {
             node.slot == SlotState::Silent
                 && !node.power.excuses_silence()
                 && node.silent_since.is_some_and(|s| s + timeout <= now)
         });
-        // One node a tick: the next tick sees what this one did to jobs of several nodes.
-        if let Some((name, node)) = overdue.into_iter().next() {
+        let (mut events, mut names, mut attempts) = (Vec::new(), Vec::new(), 0);
+        for (name, node) in overdue.take(DOWN_NODES_PER_TICK) {
+            attempts += node.holders.len();
+            if attempts > FAILED_ATTEMPTS_PER_TICK && !names.is_empty() {
+                break;
+            }
             // The reason of a drain outlasts the silence: it says why the node is out of service when it is back.
             let drained = node.reason.clone().filter(|_| node.admin.is_some());
             let silent = NodeReason {
@@ -83,8 +91,9 @@ impl State {
             };
             let reason = drained.unwrap_or(silent);
             events.push(Event::NodeDown { node: name.clone(), reason, at: now });
-            events.extend(self.fail_jobs_on(&[name], now));
+            names.push(name.as_str());
         }
+        events.extend(self.fail_jobs_on(&names, now));
         events
     }
 
@@ -156,6 +165,9 @@ impl State {
             }
         };
         let mut events = vec![event];
+        if *change == NodeChange::Resume {
+            events.extend(self.end_restore_wait(name));
+        }
         // A node that is to go down, or that waits for its reboot, is in service again.
         let power = self.nodes[name].power;
         let goes = !power.is_on() && !power.is_off();

@@ -56,6 +56,7 @@ impl State {
             // What they do to jobs is seen by the next tick.
             return events;
         }
+        events.extend(self.overdue_restore_wait(context.now));
         let dependencies = Dependencies::new(self, context.now);
         let turn = DependencyTurn::at(self, context.now);
         events.extend(self.jobs.values().filter(|j| j.is_waiting()).filter_map(|job| {

@@ -254,6 +254,11 @@ impl State {
         self.agents.contains_key(node) && !has_ended
     }
 
+    /// Whether the node is a machine that became a FUTURE node which it is like.
+    pub fn is_dynamic_future(&self, node: &str) -> bool {
+        self.joins.get(node).is_some_and(|record| record.future)
+    }
+
     /// The network between the nodes; `None` where the site describes none.
     pub fn topology(&self) -> Option<Arc<Topology>> {
         let configured = self.config.topology.as_ref()?;

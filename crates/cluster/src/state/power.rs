@@ -44,6 +44,7 @@ pub struct Exemptions<'a> {
     /// Nodes of active reservations, and those of them that are for maintenance.
     reserved: HashSet<&'a str>,
     maintained: HashSet<&'a str>,
+    state: &'a State,
 }
 
 /// Nodes of which some must stay.
@@ -80,6 +81,7 @@ impl Exemptions<'_> {
                 node.slot == SlotState::Down || node.admin == Some(AdminState::Down)
             }
             ExemptState::Drain => node.admin == Some(AdminState::Drain),
+            ExemptState::DynamicFuture => self.state.is_dynamic_future(name),
             ExemptState::DynamicNorm => node.config.dynamic,
             ExemptState::Fail => node.admin == Some(AdminState::Fail),
             ExemptState::InvalidReg => {
@@ -185,6 +187,6 @@ impl State {
                 maintained.extend(reservation.nodes.iter().map(String::as_str));
             }
         }
-        Exemptions { policy, names, counted, reserved, maintained }
+        Exemptions { policy, names, counted, reserved, maintained, state: self }
     }
 }

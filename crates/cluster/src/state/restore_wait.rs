@@ -1,10 +1,11 @@
 //! The wait after a restore from a backup, or after the loss of the journal's end. A job that waited then may have started since,
-//! on a node that still runs it. It is started only when every node that was up then has connected and has ended what is not
-//! known here, or counts as lost.
+//! on a node that still runs it. It is started only when every node that may run something has connected and has ended what is not
+//! known here, or counts as lost. A node that was down then may have come back since: it is waited for as well.
 
 use super::State;
 use super::job::Job;
 use model::id::JobId;
+use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -14,6 +15,10 @@ pub struct RestoreWait {
     pub nodes: BTreeSet<String>,
     /// Jobs below this id may have started in the part of the history that is not known.
     pub below: JobId,
+    /// The start of the server, from which nodes have `SlurmdTimeout` to connect. Absent in snapshots of before it was kept, until
+    /// the next start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
 }
 
 impl State {

@@ -298,6 +298,7 @@ fn machine_becomes_the_first_future_node_that_it_is_like() {
         other => panic!("{other:?}"),
     }
     assert!(w.state.speaks_for("f2", "first"));
+    assert!(w.state.is_dynamic_future("f2") && !w.state.is_dynamic_future("f1"));
     w.hello("f2", &[]);
     assert_eq!((w.state.nodes["f2"].slot, w.state.nodes["f2"].admin), (SlotState::Up, None));
     refused(

@@ -63,6 +63,48 @@ fn job_of_a_backup_starts_when_every_node_has_said_what_it_runs() {
 }
 
 #[test]
+fn node_that_was_down_at_the_backup_is_waited_for_until_the_timeout() {
+    for comes_back in [true, false] {
+        let mut w = world(2);
+        let old = waiting(&mut w);
+        w.fail("n2");
+        restore(&mut w, false);
+        w.hello("n1", &[]);
+        assert_eq!(reason(&w, old), Some(Reason::RestoredNodesAwaited));
+        let timeout = u64::from(w.state.config.parameters.slurmd_timeout_s);
+        w.pass(timeout - 1);
+        assert!(started(&mut w).is_empty(), "it may have been given the job since");
+        if comes_back {
+            let unknown = AttemptId { job: old, number: 1 };
+            w.hello("n2", &[unknown]);
+            w.pass(timeout);
+            assert!(started(&mut w).is_empty(), "it runs there: no time is long enough");
+            w.report("n2", unknown, ended(0));
+        } else {
+            w.pass(1);
+        }
+        assert_eq!(started(&mut w), [old], "{comes_back}");
+    }
+}
+
+#[test]
+fn administrator_ends_the_wait_for_a_node_that_cannot_end_what_it_runs() {
+    let mut w = world(2);
+    let old = waiting(&mut w);
+    restore(&mut w, false);
+    w.hello("n1", &[]);
+    let known = w.submit(ask());
+    assert_eq!(started(&mut w), [known]);
+    w.hello("n2", &[AttemptId { job: old, number: 1 }]);
+    w.pass(600);
+    assert!(started(&mut w).is_empty());
+    w.restart();
+    w.change_nodes(&["n2"], NodeChange::Resume);
+    assert_eq!(started(&mut w), [old]);
+    assert!(w.job(known).attempt().is_some(), "what runs goes on");
+}
+
+#[test]
 fn nodes_that_are_lost_are_not_waited_for() {
     for way in ["timeout", "administrator", "at once"] {
         let mut w = world(2);

@@ -4,6 +4,7 @@ use crate::job_builder::{Ask, alice, ask};
 use crate::testbed::{START, World, ended, world};
 use cluster::Command;
 use model::change::{JobChange, JobField, JobRef};
+use model::node::SlotState;
 use model::reason::Refusal;
 use model::request::WaitPolicy;
 use model::run::{Hold, JobState, Outcome};
@@ -154,16 +155,29 @@ fn ended_records_are_purged_after_min_job_age_and_once_booked() {
 }
 
 #[test]
-fn tick_fails_one_silent_node_so_that_shared_jobs_end_once() {
-    let mut w = world(2);
+fn tick_fails_all_silent_nodes_and_ends_the_jobs_that_they_share_once() {
+    let mut w = world(3);
     let job = w.started(ask().nodes(2)).job;
-    for node in ["n1", "n2"] {
+    for node in ["n1", "n2", "n3"] {
         w.run(Command::NodeLost { node: node.into() });
     }
     w.pass(300);
-    assert_eq!(w.is(job), JobState::Completing);
-    w.tick();
+    assert!(w.state.nodes.values().all(|node| node.slot == SlotState::Down));
     assert_eq!((w.is(job), w.records.len()), (JobState::NodeFail, 1));
+    assert!(w.state.nodes.values().all(|node| node.holders.is_empty()));
+}
+
+#[test]
+fn many_silent_nodes_are_down_after_a_few_ticks() {
+    let mut w = world(300);
+    for node in 1..=300 {
+        w.run(Command::NodeLost { node: format!("n{node}") });
+    }
+    let down = |w: &World| w.state.nodes.values().filter(|n| n.slot == SlotState::Down).count();
+    w.pass(300);
+    assert_eq!(down(&w), 256);
+    w.tick();
+    assert_eq!(down(&w), 300);
 }
 
 #[test]

@@ -292,6 +292,7 @@ pub enum ExemptState {
     Cloud,
     Down,
     Drain,
+    DynamicFuture,
     DynamicNorm,
     Fail,
     InvalidReg,

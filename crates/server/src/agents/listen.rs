@@ -1,24 +1,13 @@
-//! The agents' port: agents dial in over TLS, join once with a token, and then speak for their nodes by certificate.
+//! The agents' port: agents dial in over TLS, join once with a token, and then speak for their nodes by certificate. What begins with
+//! a hello is served by `session`; clients of nodes by the services that are given.
 
-use crate::agents::dynamic_node;
-use crate::agents::hardware;
 use crate::agents::join::{self, admit};
 use crate::agents::message_bounds;
-use crate::agents::policies;
-use crate::agents::receive::{LinkReceiver, REPORTS_MAX, acknowledge};
+use crate::agents::session::{self, send};
 use crate::auth::identity;
-use crate::auth::principal::server_principal;
-use crate::clock;
 use crate::connection_limits::ConnectionSlots;
-use crate::fleet::{found_machine, install};
-use crate::shared::agent_links::{AgentBuild, Link, LinkPeer};
-use crate::shared::agent_streams::{DATA_MAX, Data};
-use crate::shared::link_shutdown::LinkShutdown;
-use crate::shared::{FoundMachine, Shared};
-use cluster::Command;
-use cluster::command::FleetHostReport;
+use crate::shared::Shared;
 use model::bounds;
-use model::node::{NodeConfig, NodeFacts};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::collections::HashSet;
 use std::future::Future;
@@ -27,19 +16,13 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, Chain, Join, ReadHalf, WriteHalf};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, Chain, Join, ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, mpsc};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use wire::frame::{self, Decoder};
-use wire::link::{
-    self, Hello, NODES_PER_MESSAGE, NodeClient, NodeHello, ToAgent, ToServer, Welcome,
-};
-
-/// Messages under way to one agent; an agent that does not read is cut off beyond it.
-const OUTBOX: usize = 16_384;
+use wire::link::{Hello, NODES_PER_MESSAGE, NodeClient, NodeHello, ToAgent, ToServer};
 
 /// A connection must send its first message within this time.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -54,8 +37,6 @@ const KEEPALIVE_PROBES: u32 = 3;
 
 /// A connection whose peer has acknowledged nothing of what was sent for so long is broken.
 const UNACKNOWLEDGED_MS: u32 = 20_000;
-
-const BEAT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Serves the HTTP of a client on a node, as its agent with this certificate says who it is.
 pub type ServeClient = dyn Fn(ClientStream, NodeClient, String) -> BoxFuture + Send + Sync;
@@ -149,7 +130,7 @@ async fn connection(
             send(&mut stream, &answer).await
         }
         (ToServer::Hello(hello), Some(fingerprint)) => {
-            serve(shared, stream, decoder, hello, (&fingerprint, peer)).await
+            session::serve(shared, stream, decoder, hello, (&fingerprint, peer)).await
         }
         (ToServer::Client(mut client), Some(fingerprint)) => {
             let_pause(&stream)?;
@@ -262,266 +243,6 @@ fn rest_of(stream: TlsLink, decoder: Decoder) -> ClientStream {
     tokio::io::join(reader, writer)
 }
 
-/// The nodes of a hello that this certificate may speak for; why not, if there is none.
-fn authorised_nodes(
-    shared: &Shared,
-    hello: &Hello,
-    fingerprint: &str,
-) -> Result<Vec<String>, String> {
-    if !wire::version::compatible(hello.version) {
-        return Err(format!("protocol {} is not spoken here", hello.version));
-    }
-    let state = shared.read();
-    let mut nodes = Vec::new();
-    let mut refused = Vec::new();
-    for node in &hello.nodes {
-        if !state.has_machine(&node.name) {
-            refused.push(format!("node {} is not in the configuration", node.name));
-        } else if !state.speaks_for(&node.name, fingerprint) {
-            refused.push(format!(
-                "this certificate does not speak for node {0}, which was removed or has joined again: `sluice token node {0}` makes a join file",
-                node.name
-            ));
-        } else {
-            nodes.push(node.name.clone());
-        }
-    }
-    let mut refused = refused.join("; ");
-    bounds::cut(&mut refused, bounds::NODE_TEXT_BYTES);
-    if nodes.is_empty() {
-        return Err(refused);
-    }
-    if !refused.is_empty() {
-        shared.volatile.agent_warnings.warn_of_stranger(&format!("an agent's hello: {refused}"));
-    }
-    Ok(nodes)
-}
-
-/// Keeps what the agent found on its machine; needed before the policies are made.
-fn note_devices(shared: &Shared, hello: &Hello) {
-    let mut detected =
-        shared.volatile.detected.write().expect("no panic while writing what was found");
-    detected.extend(hello.nodes.iter().map(|node| (node.name.clone(), node.detected.gres.clone())));
-    let mut machines = shared.volatile.machines.write().expect("no panic while writing machines");
-    machines.extend(hello.nodes.iter().map(|node| {
-        let (config, device_change) = (node.detected.clone(), node.device_change.clone());
-        (node.name.clone(), FoundMachine { config, device_change })
-    }));
-}
-
-/// The nodes of which the first message tells, and the others.
-fn first_message(nodes: &[String]) -> (&[String], &[String]) {
-    nodes.split_at(nodes.len().min(NODES_PER_MESSAGE))
-}
-
-fn welcome(shared: &Shared, nodes: &[String], fingerprint: &str) -> ToAgent {
-    // Apart: who has the state and asks for it once more waits for a writer that waits for him.
-    let term = shared.read().term;
-    let policies = policies::of_nodes(shared, first_message(nodes).0);
-    ToAgent::Welcome(Welcome {
-        version: wire::version::PROTOCOL,
-        term,
-        now: clock::now(),
-        heartbeat_interval_ms: BEAT_INTERVAL.as_millis() as u64,
-        policies,
-        renew: Some(join::renewal_time(shared, nodes, fingerprint)),
-    })
-}
-
-/// The fleet's host that this node is, if the certificate is still its agent's.
-fn host_id(shared: &Shared, node: &str, fingerprint: &str) -> Option<String> {
-    let state = shared.read();
-    let (_, _, host) = state.fleet_host(node)?;
-    state.speaks_for(node, fingerprint).then(|| host.id.clone())
-}
-
-/// Tells the writer that the nodes are up, and the dispatcher what their spools hold.
-async fn reconcile(shared: &Shared, hello: Hello, link: &Link) {
-    let runs_jobs = |node: &NodeHello| shared.read().nodes.contains_key(&node.name);
-    let mut greeted = Vec::new();
-    for node in hello.nodes.into_iter().filter(runs_jobs) {
-        let detected = node.detected;
-        // The node of a fleet is as large as its machine.
-        if let Some(id) = host_id(shared, &node.name, &link.fingerprint) {
-            let own = std::slice::from_ref(&node.name);
-            let before = policies::of_nodes(shared, own);
-            let machine = Box::new(detected.clone());
-            install::report(shared, &node.name, &id, FleetHostReport::Found(machine)).await;
-            let after = policies::of_nodes(shared, own);
-            if before != after {
-                let _ = link.outbox.try_send(ToAgent::Policies(after));
-            }
-        }
-        if let Some(said) = &node.dynamic {
-            // The name is the one that its certificate speaks for, whatever else it says.
-            let name = node.name.clone();
-            let detected = NodeConfig { name, ..detected.clone() };
-            dynamic_node::register(shared, said, &detected, link).await;
-        }
-        // Before the node is up: no job starts on a machine that lacks what its node is said to have.
-        hardware::check(shared, std::slice::from_ref(&node.name)).await;
-        let held: Vec<_> = node.attempts.iter().map(|h| (h.attempt, h.alive)).collect();
-        let command = Command::NodeHello {
-            node: node.name.clone(),
-            // Readings of GPUs come with every heartbeat: they need not outlast a restart.
-            facts: Box::new(NodeFacts { gpus: Vec::new(), ..node.facts.clone() }),
-            held: held.clone(),
-        };
-        // All are put into the queue before the first is waited for: they go to disk together.
-        let answer = shared.writer.enqueue(command, server_principal()).await;
-        greeted.extend(answer.map(|answer| (node.name, node.facts, held, answer)));
-    }
-    for (name, node_facts, held, answer) in greeted {
-        if answer.await.is_ok_and(|answer| answer.is_ok()) {
-            let mut facts = shared.volatile.facts.write().expect("no panic while writing facts");
-            facts.insert(name.clone(), node_facts);
-            drop(facts);
-            // The queue may be full while the dispatcher is busy: the runtime's thread must not wait for it.
-            tokio::task::block_in_place(|| shared.dispatch.reconcile(name, held));
-        }
-    }
-}
-
-async fn serve(
-    shared: &Arc<Shared>,
-    mut stream: TlsStream<TcpStream>,
-    decoder: Decoder,
-    mut hello: Hello,
-    (fingerprint, address): (&str, IpAddr),
-) -> io::Result<()> {
-    let nodes = match authorised_nodes(shared, &hello, fingerprint) {
-        Ok(nodes) => nodes,
-        Err(why) => {
-            let line = format!("an agent's hello is refused: {why}");
-            shared.volatile.agent_warnings.warn_of_stranger(&line);
-            return send(&mut stream, &ToAgent::Refused { why }).await;
-        }
-    };
-    // Each link is an event, a line of the log and an entry of the audit trail for each node.
-    if !shared.volatile.link_rates.take(fingerprint, Instant::now()) {
-        return Err(io::Error::other("it begins links too often"));
-    }
-    let own: HashSet<String> = nodes.iter().cloned().collect();
-    hello.nodes.retain(|node| own.contains(&node.name));
-    // The host of a fleet, or a dynamic node, is nobody's own machine: what it says of itself is held to what can be, before it is kept anywhere.
-    for node in &mut hello.nodes {
-        let state = shared.read();
-        let is_dynamic = state.dynamic_nodes.contains_key(&node.name);
-        if is_dynamic || state.fleet_host(&node.name).is_some() {
-            node.detected = found_machine::within_bounds(&node.detected);
-        }
-    }
-    // Where a machine of a cloud is, is known from its connection alone (`cloud_reg_addrs`).
-    if let Ok(peer) = stream.get_ref().0.peer_addr() {
-        let is_cloud = |node: &NodeHello| {
-            shared.read().nodes.get(&node.name).is_some_and(|known| known.config.cloud)
-        };
-        for node in hello.nodes.iter_mut().filter(|node| is_cloud(node)) {
-            node.facts.address = peer.ip().to_string();
-        }
-    }
-    let number = shared.agents.next_number();
-    note_devices(shared, &hello);
-    send(&mut stream, &welcome(shared, &nodes, fingerprint)).await?;
-    for part in first_message(&nodes).1.chunks(NODES_PER_MESSAGE) {
-        send(&mut stream, &ToAgent::Policies(policies::of_nodes(shared, part))).await?;
-    }
-    let (outbox, inbox) = mpsc::channel(OUTBOX);
-    let (data, data_in) = mpsc::channel(DATA_MAX);
-    let cut = Arc::new(Notify::new());
-    let shutdown = Arc::new(LinkShutdown::default());
-    let build = AgentBuild { program: version_of(&hello.program).into(), protocol: hello.version };
-    let peer = LinkPeer { address, build, since: clock::now() };
-    let link = Link {
-        number,
-        fingerprint: fingerprint.into(),
-        peer,
-        outbox: outbox.clone(),
-        data,
-        cut: cut.clone(),
-        shutdown: shutdown.clone(),
-    };
-    shared.agents.add(&nodes, &link);
-    // Who lost the right to speak for a node before the link was known was not cut off with the others.
-    if authorised_nodes(shared, &hello, fingerprint).as_ref() != Ok(&nodes) {
-        shared.agents.remove(number, &nodes);
-        return Err(io::Error::other("it speaks for its nodes no longer"));
-    }
-    reconcile(shared, hello, &link).await;
-    let (reader, writer) = tokio::io::split(stream);
-    let (settled, settling) = mpsc::channel(REPORTS_MAX);
-    let receiver = LinkReceiver { shared, nodes: &own, link: number, settled };
-    let ended = tokio::select! {
-        read = receiver.receive(reader, decoder) => read,
-        written = deliver(writer, inbox, data_in, &shutdown) => written,
-        settled = acknowledge(shared, settling, &outbox) => settled,
-        () = cut.notified() => Err(io::Error::other("it was cut off")),
-    };
-    if shutdown.finish() {
-        return ended;
-    }
-    // Waited for until it is on disk: a node that is never marked lost would keep its jobs for ever.
-    let mut marked = Vec::new();
-    for node in shared.agents.remove(number, &nodes) {
-        let lost = Command::NodeLost { node };
-        marked.extend(shared.writer.enqueue(lost, server_principal()).await);
-    }
-    for answer in marked {
-        let _ = answer.await;
-    }
-    ended
-}
-
-async fn deliver(
-    mut writer: impl AsyncWriteExt + Unpin,
-    mut inbox: mpsc::Receiver<ToAgent>,
-    mut data: mpsc::Receiver<Data>,
-    shutdown: &LinkShutdown,
-) -> io::Result<()> {
-    let mut bytes = Vec::new();
-    loop {
-        bytes.clear();
-        // Orders before bytes: a stream never holds them up by more than one chunk.
-        tokio::select! {
-            biased;
-            message = inbox.recv() => match message {
-                Some(message) => encode(&message, &mut bytes),
-                None => return Ok(()),
-            },
-            Some((stream, chunk)) = data.recv() => encode_data(stream, &chunk, &mut bytes),
-            () = shutdown.requested() => return shutdown.close(writer).await,
-        }
-        while bytes.len() < 256 << 10
-            && let Ok(more) = inbox.try_recv()
-        {
-            encode(&more, &mut bytes);
-        }
-        writer.write_all(&bytes).await?;
-        writer.flush().await?;
-    }
-}
-
-fn encode_data(stream: u32, chunk: &[u8], bytes: &mut Vec<u8>) {
-    let payload = [&stream.to_le_bytes(), chunk].concat();
-    if let Err(error) = frame::encode(link::CHANNEL_STREAM, &payload, bytes) {
-        tracing::error!("a piece for an agent is not sent: {error}");
-    }
-}
-
-/// A message beyond the bound is left out and logged; it must not end the link.
-fn encode(message: &ToAgent, bytes: &mut Vec<u8>) {
-    if let Err(error) = frame::encode_message(link::CHANNEL_CONTROL, message, bytes) {
-        tracing::error!("a message for an agent is not sent: {error}");
-    }
-}
-
-async fn send(stream: &mut TlsStream<TcpStream>, message: &ToAgent) -> io::Result<()> {
-    let mut bytes = Vec::new();
-    frame::encode_message(link::CHANNEL_CONTROL, message, &mut bytes).map_err(io::Error::other)?;
-    stream.write_all(&bytes).await?;
-    stream.flush().await
-}
-
 async fn next_message(
     stream: &mut TlsStream<TcpStream>,
     decoder: &mut Decoder,
@@ -542,9 +263,4 @@ async fn next_message(
             }
         }
     }
-}
-
-/// An agent says `sluice 0.1.0`; only the version is shown.
-fn version_of(program: &str) -> &str {
-    program.trim_start_matches("sluice ")
 }

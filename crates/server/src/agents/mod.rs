@@ -10,3 +10,4 @@ pub mod policies;
 pub mod receive;
 #[cfg(test)]
 mod rogue_tests;
+mod session;

@@ -11,6 +11,10 @@ use slurm::words;
 pub(super) fn log(shared: &Shared, event: &Event) {
     match event {
         Event::TermStarted { term, .. } => tracing::info!(term, "a term starts"),
+        Event::RestoreWaitEnded { nodes } => tracing::warn!(
+            nodes = compress(nodes.iter().map(String::as_str)),
+            "jobs of before the restore wait for these nodes no longer"
+        ),
         Event::Configured { config, .. } => tracing::info!(
             cluster = config.name,
             nodes = config.nodes.len(),

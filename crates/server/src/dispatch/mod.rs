@@ -58,6 +58,8 @@ pub struct DispatchThread {
     held: HashMap<String, HashSet<AttemptId>>,
     /// When each node that said hello is told to end steps whose orders nobody has any more.
     disown_at: HashMap<String, Instant>,
+    /// The same times in their order. An entry whose node said hello again is passed over.
+    disown_order: VecDeque<(Instant, String)>,
     /// Commands that found the writer's queue full.
     unsent_commands: VecDeque<Command>,
     prologs: PrologRuns,
@@ -72,6 +74,7 @@ impl DispatchThread {
             launched: HashMap::new(),
             held: HashMap::new(),
             disown_at: HashMap::new(),
+            disown_order: VecDeque::new(),
             unsent_commands: VecDeque::new(),
             prologs: PrologRuns::default(),
         }

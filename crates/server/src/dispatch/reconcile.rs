@@ -39,7 +39,9 @@ impl DispatchThread {
             (ours, known.stale.clone())
         };
         self.held.insert(node.to_string(), held.iter().map(|(attempt, _)| *attempt).collect());
-        self.disown_at.insert(node.to_string(), Instant::now() + DISOWN_AFTER);
+        let disown_at = Instant::now() + DISOWN_AFTER;
+        self.disown_at.insert(node.to_string(), disown_at);
+        self.disown_order.push_back((disown_at, node.to_string()));
         self.order_reboot(shared, node);
         for (attempt, ending, was_launched) in &ours {
             let there = held.iter().any(|(a, _)| a == attempt);
@@ -118,13 +120,17 @@ impl DispatchThread {
     /// Returns the time until the next node is due.
     pub(super) fn disown_overdue(&mut self, shared: &Shared) -> Option<Duration> {
         let now = Instant::now();
-        let due: Vec<String> = self.disown_at.extract_if(|_, at| *at <= now).map(|d| d.0).collect();
-        for node in due {
+        while self.disown_order.front().is_some_and(|(at, _)| *at <= now) {
+            let Some((at, node)) = self.disown_order.pop_front() else { break };
+            if self.disown_at.get(&node) != Some(&at) {
+                continue;
+            }
+            self.disown_at.remove(&node);
             for (attempt, uid, step) in steps_without_order(shared, &node) {
                 self.send(shared, &node, attempt, uid, Action::Disown { step });
             }
         }
-        self.disown_at.values().min().map(|at| at.saturating_duration_since(now))
+        self.disown_order.front().map(|(at, _)| at.saturating_duration_since(now))
     }
 }
 

@@ -44,6 +44,7 @@ use books_queue::BooksQueue;
 use commit_watch::CommitWatch;
 use counters::Counters;
 use dispatch_queue::DispatchQueue;
+use foldhash::fast::RandomState;
 use forecast_queue::ForecastQueue;
 use health_reports::HealthReports;
 use live_loads::LiveLoads;
@@ -163,10 +164,10 @@ pub struct Volatile {
 #[derive(Default)]
 pub struct LastPlan {
     pub planned: Option<Timestamp>,
-    /// Why each waits.
-    pub reasons: HashMap<JobId, Reason>,
+    /// Why each waits. Made anew with each plan, of a long queue many times a second.
+    pub reasons: HashMap<JobId, Reason, RandomState>,
     /// When jobs with a backfill reservation are expected to start.
-    pub estimates: HashMap<JobId, Timestamp>,
+    pub estimates: HashMap<JobId, Timestamp, RandomState>,
 }
 
 impl Volatile {
@@ -175,7 +176,11 @@ impl Volatile {
     }
 
     pub fn set_last_plan(&self, plan: LastPlan) {
-        *self.last_plan.write().expect("no panic while a plan is stored") = Arc::new(plan);
+        let mut last = self.last_plan.write().expect("no panic while a plan is stored");
+        let former = std::mem::replace(&mut *last, Arc::new(plan));
+        drop(last);
+        // Outside of the lock: it may have a reason for each of a hundred thousand jobs.
+        drop(former);
     }
 }
 

@@ -61,6 +61,7 @@ pub fn cluster_of(
             partitions: partitions_of.get(name.as_str()).cloned().unwrap_or_default(),
             last_busy: node.last_busy,
             reserved_for: kept.get(name.as_str()).copied(),
+            dynamic_future: state.is_dynamic_future(name),
         }
     });
     ClusterView {

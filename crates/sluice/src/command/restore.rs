@@ -24,7 +24,7 @@ pub struct RestoreArgs {
     /// How many job ids are left out: at least as many as were given out after the backup
     #[arg(long, default_value_t = SKIPPED_IDS, value_name = "N")]
     skip_ids: u32,
-    /// Jobs of the backup may start before the nodes that were up then have connected, and so may run twice
+    /// Jobs of the backup may start before the nodes that may run them have connected, and so may run twice
     #[arg(long)]
     start_at_once: bool,
 }
@@ -85,8 +85,8 @@ fn report(path: &Path, restored: &Restored) {
     );
     if *awaited_nodes > 0 {
         println!(
-            "jobs of the backup start when the {awaited_nodes} nodes that were up then have connected, or are down \
-             (SlurmdTimeout, or scontrol update nodename=… state=down)"
+            "jobs of the backup start when the {awaited_nodes} nodes that may run them have connected, or are down \
+             (SlurmdTimeout, or scontrol update nodename=… state=down; state=resume ends the wait alone)"
         );
     }
     if !manifest.keys {

@@ -2,7 +2,7 @@
 //! them back, refuses none, and no job of theirs is lost.
 
 use crate::harness::{Cluster, until};
-use agent::many_agents::{Counts, ManyAgents};
+use agent::load::many_agents::{Counts, ManyAgents};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::sync::atomic::Ordering;

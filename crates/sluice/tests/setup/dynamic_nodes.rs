@@ -222,12 +222,12 @@ fn up_machine_becomes_the_future_node_that_it_is_like() {
     ));
     assert!(said.stderr.contains("no FUTURE node of f[1-9] is like this machine"), "{said:?}");
     site.start_agent("f2", &["-F", "fast"]);
-    site.await_shown("f2", "State=IDLE+DYNAMIC_NORM ");
+    site.await_shown("f2", "State=IDLE+DYNAMIC_FUTURE+DYNAMIC_NORM ");
     let said = site.cluster().shell("srun -p quick sh -c 'echo $SLURMD_NODENAME'");
     assert_eq!(said.stdout, "f2\n", "{said:?}");
     // Started again it is the same node, and needs no other.
     site.stop_agent("f2");
     until("f2 is gone", || (site.sinfo("quick", "%N %t") == "f2 idle*").then_some(()));
     site.start_agent("f2", &["-F", "fast"]);
-    site.await_shown("f2", "State=IDLE+DYNAMIC_NORM ");
+    site.await_shown("f2", "State=IDLE+DYNAMIC_FUTURE+DYNAMIC_NORM ");
 }

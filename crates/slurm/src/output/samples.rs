@@ -84,6 +84,7 @@ pub fn node(name: &str) -> NodeView {
             vec!["gpu".into()]
         },
         reserved_for: None,
+        dynamic_future: false,
         last_busy: Some(at(0, 45, 49)),
     }
 }

@@ -30,6 +30,8 @@ pub struct NodeState {
     pub not_responding: bool,
     /// `State=CLOUD` in slurm.conf.
     pub cloud: bool,
+    /// The machine became a FUTURE node that it is like.
+    pub dynamic_future: bool,
     pub dynamic: bool,
     pub power: PowerState,
     /// Set while a reservation holds the node.
@@ -60,6 +62,7 @@ impl NodeState {
             completing: node.completing,
             not_responding: node.slot != SlotState::Up && is_awaited,
             cloud: node.config.cloud,
+            dynamic_future: node.dynamic_future,
             dynamic: node.config.dynamic,
             power: node.power,
             reserved_for: node.reserved_for,
@@ -157,6 +160,7 @@ impl NodeState {
         [
             self.cloud.then_some("CLOUD"),
             self.drain.then_some("DRAIN"),
+            self.dynamic_future.then_some("DYNAMIC_FUTURE"),
             self.dynamic.then_some("DYNAMIC_NORM"),
             self.invalid.then_some("INVALID_REG"),
             self.fail.then_some("FAIL"),
@@ -308,6 +312,17 @@ mod tests {
             assert_eq!((state.compact().as_str(), state.long().as_str()), (compact, long));
             assert_eq!(state.full(), full);
         }
+    }
+
+    #[test]
+    fn nodes_that_no_file_names_have_the_marks_of_slurm() {
+        let mut node = samples::node("node1");
+        node.dynamic_future = true;
+        assert_eq!(NodeState::of(&node).full(), "IDLE+DYNAMIC_FUTURE");
+        node.config.dynamic = true;
+        assert_eq!(NodeState::of(&node).full(), "IDLE+DYNAMIC_FUTURE+DYNAMIC_NORM");
+        node.dynamic_future = false;
+        assert_eq!(NodeState::of(&node).full(), "IDLE+DYNAMIC_NORM");
     }
 
     /// Power, administrative state, allocated CPUs; then the compact and the full word of a node of a cloud whose agent is away,

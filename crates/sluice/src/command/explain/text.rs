@@ -183,8 +183,9 @@ fn sentence(job: &JobView, wait: &WaitView, reason: &Reason, moment: Moment<'_>)
         Reason::UserRefused(fault) => return refused_user(*fault).to_owned(),
         Reason::Deadline => "It could not end before its deadline any more.",
         Reason::RestoredNodesAwaited => {
-            "The cluster was restored from a backup, after which it may have started: it waits until every node that was up then \
-             has connected, or is down (docs/backup.md)."
+            "The cluster was restored from a backup, after which it may have started: it waits until every node has connected and \
+             has ended what it ran since, or is down. Those are the nodes that sinfo shows with a * or as completing; \
+             scontrol update nodename=… state=resume ends the wait for one (docs/backup.md)."
         }
         Reason::NotPlanned | Reason::None => "No plan has looked at it yet.",
         Reason::BeginTime => {

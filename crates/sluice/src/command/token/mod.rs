@@ -9,6 +9,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use model::principal::Role;
 use model::time::parse_duration;
 use secret_file::SecretFile;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
@@ -120,9 +121,16 @@ pub fn run(args: TokenArgs) -> VerbResult {
                     (Call::NodeToken { nodes, life }, name)
                 }
             };
-            make(&server, call, out.clone())?;
+            let dynamic = if dynamic { " --dynamic" } else { "" };
+            make(&server, call, out.clone(), |text| {
+                // A person pastes it on the node; a script makes a file of it.
+                if std::io::stdout().is_terminal() {
+                    paste_line(text, dynamic)
+                } else {
+                    text.to_owned()
+                }
+            })?;
             if let Some(file) = out {
-                let dynamic = if dynamic { " --dynamic" } else { "" };
                 let file = file.display();
                 println!("copy {file} to {to}, and there: sluice agent --join {file}{dynamic}");
             }
@@ -131,7 +139,7 @@ pub fn run(args: TokenArgs) -> VerbResult {
             let life = expires.unwrap_or_default();
             let user = unix_user.clone().unwrap_or_else(|| name.clone());
             let call = Call::UserToken { name, account, unix_user, role, token_name, life };
-            make(&server, call, out)?;
+            make(&server, call, out, str::to_owned)?;
             note_unknown_users(&server.client()?, [user.as_str()]);
         }
         TokenAction::List { all, json } => {
@@ -158,7 +166,12 @@ pub fn run(args: TokenArgs) -> VerbResult {
     Ok(ExitCode::SUCCESS)
 }
 
-fn make(server: &ServerLocationArgs, call: Call, out: Option<PathBuf>) -> Result<(), VerbError> {
+fn make(
+    server: &ServerLocationArgs,
+    call: Call,
+    out: Option<PathBuf>,
+    shown: impl FnOnce(&str) -> String,
+) -> Result<(), VerbError> {
     // Made before the token is: no token is left over that nobody has.
     let file = out.map(SecretFile::make).transpose()?;
     let (text, login) = match ask(&mut server.client()?, call)? {
@@ -167,7 +180,7 @@ fn make(server: &ServerLocationArgs, call: Call, out: Option<PathBuf>) -> Result
     };
     match file {
         Some(file) => file.write(&text)?,
-        None => println!("{}", text.trim_end()),
+        None => println!("{}", shown(text.trim_end())),
     }
     // Not on standard output, which is the token and may be a file.
     if let Some(LoginHint { url, fingerprint, loopback }) = login {
@@ -186,9 +199,34 @@ fn make(server: &ServerLocationArgs, call: Call, out: Option<PathBuf>) -> Result
     Ok(())
 }
 
+/// A line of shell that writes the join file, for its owner alone, and starts the agent with it.
+fn paste_line(join_file: &str, options: &str) -> String {
+    let quoted = join_file.replace('\'', r"'\''");
+    format!(
+        "(umask 077; printf '%s\\n' '{quoted}' > node.join) && sluice agent --join node.join{options}"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn line_to_paste_writes_the_join_file_as_it_is() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let text = r#"{"token":"a'b","authority":"-----BEGIN\n%s"}"#;
+        let line = paste_line(text, " --dynamic");
+        let (writes, starts) = line.split_once(" && ").expect("two commands");
+        assert_eq!(starts, "sluice agent --join node.join --dynamic");
+        let mut shell = std::process::Command::new("sh");
+        assert!(shell.args(["-c", writes]).current_dir(&dir).status().expect("a shell").success());
+        let file = dir.path().join("node.join");
+        assert_eq!(std::fs::read_to_string(&file).expect("written"), format!("{text}\n"));
+        let mode = std::os::unix::fs::PermissionsExt::mode(
+            &std::fs::metadata(&file).expect("there").permissions(),
+        );
+        assert_eq!(mode & 0o777, 0o600);
+    }
 
     #[test]
     fn lives_are_durations_or_never() {

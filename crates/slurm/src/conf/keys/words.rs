@@ -41,7 +41,7 @@ pub const WORDS: &[(&str, WordSupport)] = &[
     ),
     ("SlurmdParameters", Only(&["config_overrides"])),
     // No node is in these states here.
-    ("SuspendExcStates", AllBut(&["DYNAMIC_FUTURE", "PERFCTRS", "PLANNED"])),
+    ("SuspendExcStates", AllBut(&["PERFCTRS", "PLANNED"])),
     ("TaskPluginParam", AllBut(&["SlurmdOffSpec"])),
     ("TopologyParam", Only(&["TopoOptional"])),
 ];

@@ -11,10 +11,11 @@ const PROGRAMS: [&str; 4] =
     ["SuspendProgram", "ResumeProgram", "ResumeFailProgram", "RebootProgram"];
 
 /// The words of `SuspendExcStates`, with the states that nodes can have here.
-const STATES: [(&str, ExemptState); 9] = [
+const STATES: [(&str, ExemptState); 10] = [
     ("CLOUD", ExemptState::Cloud),
     ("DOWN", ExemptState::Down),
     ("DRAIN", ExemptState::Drain),
+    ("DYNAMIC_FUTURE", ExemptState::DynamicFuture),
     ("DYNAMIC_NORM", ExemptState::DynamicNorm),
     ("FAIL", ExemptState::Fail),
     ("INVALID_REG", ExemptState::InvalidReg),

@@ -1,0 +1,231 @@
+//! Starting the server and stopping it: what it is started with, its threads, and the listeners' tasks (`serve`). `prepare` is what the
+//! state needs before anybody is answered, `local_nodes` the wait for the nodes of this machine.
+
+mod local_nodes;
+mod prepare;
+mod serve;
+
+use crate::auth::identity::Identity;
+use crate::auth::secret_keys::SecretKeys;
+use crate::configuration_check::refuse_dropped;
+use crate::configure::Machine;
+use crate::connection_limits::{self, ConnectionLimits};
+use crate::dispatch::DispatchThread;
+use crate::error::ServerError;
+use crate::mail::sender;
+use crate::plan::forecast::ForecastThread;
+use crate::plan::planner;
+use crate::shared::dispatch_queue::DispatchQueue;
+use crate::shared::forecast_queue::ForecastQueue;
+use crate::shared::log_queue::LogQueue;
+use crate::shared::mail_queue::MailQueue;
+use crate::shared::ssh_keys::SshKeys;
+use crate::shared::state_lock::StateLock;
+use crate::shared::uploads::Uploads;
+use crate::shared::writer_queue::WriterQueue;
+use crate::shared::{Setup, Shared};
+use crate::ssh::host_key;
+use crate::vital_task::CANNOT_GO_ON;
+use crate::writer::recover::{ReplayedEntry, StateDisks};
+use crate::writer::thread::WriterThread;
+use crate::writer::{books, collect, lost_history};
+use crate::{allocator, clock};
+use cluster::ClusterConfig;
+use russh::keys::PrivateKey;
+use serve::serve;
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use store::{Blobs, BookReader, Books, Journal, LogFiles, RealDisk};
+use wire::ssh::SshEndpoint;
+
+pub struct ServerOptions {
+    /// The server's own part of the state folder.
+    pub server_dir: PathBuf,
+    /// The whole state folder, for jobs that call back through its socket.
+    pub state_dir: PathBuf,
+    /// Set when every node is on this machine.
+    pub machine: Option<Machine>,
+    pub config_dir: Option<PathBuf>,
+    pub config: ClusterConfig,
+    /// Start also if jobs are on nodes or in partitions that the configuration does not have.
+    pub force: bool,
+    /// The user whom the administrator's token stands for: the one who started the server.
+    pub admin_user: String,
+    /// The administrator's token; only its hash is kept here.
+    pub admin_token: String,
+    /// Addresses that join files name for the agents' port.
+    pub agents_addresses: Vec<String>,
+    /// Where other machines find the clients' port.
+    pub listen_addresses: Vec<String>,
+    /// Where SSH clients find the server, in the order of preference; none where nobody listens for them.
+    pub ssh_addresses: Vec<String>,
+    /// Nodes of this machine, whose agent joins by `server/local.join`.
+    pub local_nodes: Vec<String>,
+    pub hostname: String,
+    /// A snapshot is due after this many events.
+    pub snapshot_events: u64,
+    pub connection_limits: ConnectionLimits,
+    /// The program itself, which is installed on the hosts of fleets.
+    pub program: std::fs::File,
+}
+
+/// The listening sockets, bound before root is given up.
+pub struct Listeners {
+    pub socket: UnixListener,
+    pub port: TcpListener,
+    pub agents: TcpListener,
+    pub ssh: Option<TcpListener>,
+}
+
+/// Runs the server until it is told to stop. `ready` is called once it answers.
+pub fn run(
+    options: ServerOptions,
+    listeners: Listeners,
+    ready: impl FnOnce() + Send + 'static,
+) -> Result<(), ServerError> {
+    allocator::configure();
+    // Before the journal is read: agents and clients dial meanwhile, and whoever finds the backlog full tries again after seconds.
+    connection_limits::set_backlog(&listeners.socket);
+    connection_limits::set_backlog(&listeners.port);
+    connection_limits::set_backlog(&listeners.agents);
+    let dir = options.server_dir.clone();
+    let disks = StateDisks::open(&dir)?;
+    store::refuse_newer(&*disks.journal)?;
+    refuse_newer_books(&dir)?;
+    let begun = std::time::Instant::now();
+    let mut recovered = disks.recover()?;
+    tracing::info!(
+        version = wire::version::program(),
+        jobs = recovered.state.jobs.len(),
+        nodes = recovered.state.nodes.len(),
+        snapshot_seq = recovered.snapshot_seq,
+        seq = recovered.journal.last_seq(),
+        took_ms = begun.elapsed().as_millis() as u64,
+        "the server starts: state recovered"
+    );
+    if !options.force {
+        refuse_dropped(&recovered.state, &options.config)?;
+    }
+    let books_path = dir.join("books.sqlite");
+    let mut books = Books::open(&books_path)?;
+    lost_history::settle(&mut recovered, &mut books)?;
+    let (state, thread, records) = WriterThread::new(recovered, disks);
+    let blobs_dir = dir.join("blobs");
+    let disk = RealDisk::open(&blobs_dir).map_err(ServerError::file(&blobs_dir))?;
+    let (blobs, _) = Blobs::open(Arc::new(disk), Default::default())?;
+    let books = books::start(books, &books_path)?;
+    for ReplayedEntry { seq, record, deleted, activities } in records {
+        books.add(seq, record.into_iter().collect(), deleted, activities);
+    }
+    let (writer, work) = WriterQueue::new();
+    let (forecasts, questions) = ForecastQueue::new();
+    let (dispatch, dispatch_work) = DispatchQueue::new();
+    let (mail, mails) = MailQueue::new();
+    let logs_dir = dir.join("logs");
+    let disk = RealDisk::open(&logs_dir).map_err(ServerError::file(&logs_dir))?;
+    let (logs, pulls) = LogQueue::new(Arc::new(
+        LogFiles::new(Arc::new(disk)).map_err(ServerError::file(&logs_dir))?,
+    ));
+    let term = thread.term();
+    let listen = listeners.port.local_addr().map(|a| a.to_string()).unwrap_or_default();
+    let identity = Identity::load_or_make(&dir.join("keys"))?;
+    let host_key = host_key::load_or_make(&dir.join("keys"))?;
+    let ssh_keys = SshKeys::load(&dir.join("keys"), host_key::random_seed)?;
+    let secret_keys = SecretKeys::load(&dir.join("keys"), state.sealed_values());
+    let shared = Arc::new(Shared {
+        state: StateLock::new(state),
+        blobs: Mutex::new(blobs),
+        writer,
+        planner: Default::default(),
+        forecasts,
+        dispatch,
+        books,
+        agents: Default::default(),
+        logs,
+        mail,
+        identity,
+        secret_keys,
+        uploads: Uploads::new(dir.join("uploads")),
+        ssh_keys,
+        sealing: Default::default(),
+        commits: Default::default(),
+        volatile: Default::default(),
+        setup: Setup {
+            machine: options.machine.clone(),
+            config_dir: options.config_dir.clone(),
+            server_dir: dir.clone(),
+            agents_addresses: options.agents_addresses.clone(),
+            listen,
+            listen_addresses: options.listen_addresses.clone(),
+            ssh: ssh_endpoint(&options, &host_key),
+            ssh_host_key: host_key.public_key().to_openssh().unwrap_or_default(),
+            client_state: options.machine.as_ref().map(|_| options.state_dir.display().to_string()),
+            hostname: options.hostname.clone(),
+            snapshot_events: options.snapshot_events.max(1),
+            started: clock::now(),
+        },
+    });
+    let start = |name: &str, work: Box<dyn FnOnce() + Send>| {
+        let spawned = std::thread::Builder::new().name(name.into()).spawn(work);
+        spawned.map(drop).map_err(|e| ServerError::Other(format!("cannot start a thread: {e}")))
+    };
+    let for_writer = shared.clone();
+    start(
+        "writer",
+        Box::new(move || {
+            if let Err(error) = thread.run(for_writer, &work) {
+                tracing::error!("the writer cannot go on: {error}");
+                std::process::exit(CANNOT_GO_ON);
+            }
+            tracing::error!("the writer ended");
+            std::process::exit(CANNOT_GO_ON);
+        }),
+    )?;
+    let for_dispatch = shared.clone();
+    start(
+        "dispatch",
+        Box::new(move || DispatchThread::new(dispatch_work, term).run(&for_dispatch)),
+    )?;
+    let for_mail = shared.clone();
+    start("mail", Box::new(move || sender::run(&for_mail, &mails)))?;
+    let for_planner = shared.clone();
+    start("planner", Box::new(move || planner::run(&for_planner)))?;
+    let for_forecasts = shared.clone();
+    start("forecast", Box::new(move || ForecastThread::new(questions).run(&for_forecasts)))?;
+    let for_collection = shared.clone();
+    let kept = BookReader::open(&books_path)?;
+    start("collect", Box::new(move || collect::run(&for_collection, &kept)))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|e| ServerError::Other(format!("cannot start the runtime: {e}")))?;
+    runtime.block_on(serve(shared, options, listeners, host_key, pulls, term, ready))
+}
+
+/// Books of a newer program are refused before anything is written; the journal and the snapshots are read before they are
+/// written to.
+fn refuse_newer_books(dir: &Path) -> Result<(), ServerError> {
+    let books = dir.join("books.sqlite");
+    if books.exists() {
+        BookReader::open(&books)?;
+    }
+    Ok(())
+}
+
+/// Where SSH clients find the server: at the host that the site names for its server, or at the first address.
+fn ssh_endpoint(options: &ServerOptions, host_key: &PrivateKey) -> Option<SshEndpoint> {
+    let split = |address: &String| {
+        let (host, port) = address.rsplit_once(':')?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        Some((host.to_owned(), port.parse::<u16>().ok()?))
+    };
+    let (host, port) = options.ssh_addresses.first().and_then(split)?;
+    let is_loopback = host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    let named = options.config.server_addresses.first().and_then(split);
+    let host = named.filter(|_| !is_loopback).map_or(host, |(named, _)| named);
+    let host_key = host_key.public_key().to_openssh().unwrap_or_default();
+    Some(SshEndpoint { host, port, host_key })
+}

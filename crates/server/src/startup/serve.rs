@@ -1,0 +1,170 @@
+//! The listeners and tasks of the runtime, from the start until a signal stops the server.
+
+use super::local_nodes::await_nodes;
+use super::prepare::prepare;
+use super::{Listeners, ServerOptions};
+use crate::agents::listen::{self, NodeServices, NodeSshClient, ServeClient, ServeSsh};
+use crate::auth::principal::server_principal;
+use crate::connection_limits::{self, ListenerSlots};
+use crate::error::ServerError;
+use crate::fleet::installer;
+use crate::fleet::program::Program;
+use crate::http::body_limits::BodyLimits;
+use crate::http::clients_port::ClientsPort;
+use crate::http::port_tls::PortTls;
+use crate::http::serve::{LocalSocket, serve_client};
+use crate::http::vouch::NodeAsked;
+use crate::logs::collector;
+use crate::mail::watch;
+use crate::resume_files::ResumeFiles;
+use crate::shared::Shared;
+use crate::shared::log_queue::PullLog;
+use crate::ssh::endpoint::{Endpoint, Peer};
+use crate::vital_task;
+use crate::writer::tick;
+use crate::{allocator, http, inactivity, power, triggers, utilization};
+use russh::keys::PrivateKey;
+use std::sync::Arc;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::Receiver;
+
+pub(super) async fn serve(
+    shared: Arc<Shared>,
+    options: ServerOptions,
+    listeners: Listeners,
+    host_key: PrivateKey,
+    pulls: Receiver<PullLog>,
+    term: u64,
+    ready: impl FnOnce(),
+) -> Result<(), ServerError> {
+    prepare(&shared, &options, term).await?;
+    let listening = |e| ServerError::Listen { address: shared.setup.listen.clone(), source: e };
+    // Before anybody can know that there is a server to stop.
+    let mut stop = StopSignals::listen().map_err(|e| ServerError::Other(e.to_string()))?;
+    listeners.socket.set_nonblocking(true).map_err(listening)?;
+    listeners.port.set_nonblocking(true).map_err(listening)?;
+    listeners.agents.set_nonblocking(true).map_err(listening)?;
+    let socket = tokio::net::UnixListener::from_std(listeners.socket).map_err(listening)?;
+    let port = tokio::net::TcpListener::from_std(listeners.port).map_err(listening)?;
+    let agents_port = tokio::net::TcpListener::from_std(listeners.agents).map_err(listening)?;
+    let limits = &options.connection_limits;
+    let slots = ListenerSlots::new(connection_limits::raise_descriptors(), limits);
+    let router = http::router(shared.clone(), BodyLimits::new(shared.clone(), limits));
+    let (ssh, logins, idle) = (slots.ssh, slots.ssh_logins, limits.tunnel_idle);
+    let endpoint = Arc::new(Endpoint::new(shared.clone(), host_key, ssh, logins, idle));
+    let local_socket = LocalSocket {
+        router: router.clone(),
+        slots: slots.socket,
+        limits: limits.clone(),
+        shared: shared.clone(),
+        endpoint: endpoint.clone(),
+    };
+    vital_task::spawn("the clients' socket", Arc::new(local_socket).serve(socket));
+    let clients_port = ClientsPort {
+        router: router.clone(),
+        slots: slots.port,
+        handshakes: slots.handshakes,
+        limits: limits.clone(),
+        tls: PortTls::start(shared.clone())?,
+    };
+    vital_task::spawn("the clients' port", Arc::new(clients_port).serve(port));
+    let http: Box<ServeClient> = {
+        let (slots, limits, shared) = (slots.nodes, limits.clone(), shared.clone());
+        Box::new(move |stream, client, fingerprint| {
+            let (router, slots, limits) = (router.clone(), slots.clone(), limits.clone());
+            let (shared, asked) = (shared.clone(), NodeAsked { client, fingerprint });
+            Box::pin(async move {
+                serve_client(&router, stream, asked, &slots, &limits, &shared).await;
+            })
+        })
+    };
+    let ssh: Box<ServeSsh> = {
+        let endpoint = endpoint.clone();
+        Box::new(move |stream, client| {
+            let endpoint = endpoint.clone();
+            Box::pin(async move {
+                let NodeSshClient { login, fingerprint, socket } = client;
+                endpoint.serve_internode(stream, socket, login, Peer::Agent(&fingerprint));
+            })
+        })
+    };
+    let services = Arc::new(NodeServices { http, ssh });
+    let agents = listen::listen(shared.clone(), agents_port, slots.agents, services);
+    vital_task::spawn("the agents' port", agents);
+    if let Some(listener) = listeners.ssh {
+        listener.set_nonblocking(true).map_err(listening)?;
+        let listener = tokio::net::TcpListener::from_std(listener).map_err(listening)?;
+        vital_task::spawn("the SSH port", endpoint.serve(listener));
+    }
+    vital_task::spawn("the timer", tick::run(shared.clone()));
+    vital_task::spawn("the watch of mails", watch::run(shared.clone()));
+    vital_task::spawn("the allocator's task", allocator::run());
+    vital_task::spawn("the watch of utilization", utilization::run(shared.clone()));
+    let own = &shared.setup.server_dir;
+    let resume_files = ResumeFiles::open(own).map_err(ServerError::file(own))?;
+    vital_task::spawn("power saving", power::run(shared.clone(), resume_files));
+    vital_task::spawn("triggers", triggers::run(shared.clone()));
+    vital_task::spawn("the watch of inactivity", inactivity::run(shared.clone()));
+    vital_task::spawn("the collector of logs", collector::run(shared.clone(), pulls));
+    vital_task::spawn("fleets", install_fleets(shared.clone(), options.program));
+    let hangup = signal(SignalKind::hangup()).map_err(|e| ServerError::Other(e.to_string()))?;
+    vital_task::spawn("SIGHUP", reconfigure_on_hangup(shared.clone(), hangup));
+    tokio::select! {
+        () = await_nodes(&shared, &options.local_nodes) => {
+            ready();
+            shared.planner.wake();
+            stop.received().await;
+        }
+        () = stop.received() => {}
+    }
+    tracing::info!("the server stops; jobs go on");
+    shared.agents.shut_down().await;
+    Ok(())
+}
+
+/// SIGHUP is `scontrol reconfigure`: it reads the configuration again, and a bad one changes nothing.
+async fn reconfigure_on_hangup(shared: Arc<Shared>, mut hangup: Signal) {
+    while hangup.recv().await.is_some() {
+        match http::calls::reconfigure(&shared, server_principal(), None).await {
+            Ok(_) => tracing::info!("SIGHUP: the configuration was read again"),
+            Err(why) => tracing::error!("SIGHUP: the configuration stays as it was: {why}"),
+        }
+    }
+}
+
+/// Looks after the hosts of fleets, once there are any.
+async fn install_fleets(shared: Arc<Shared>, program: std::fs::File) {
+    let mut commits = shared.commits.subscribe();
+    while shared.read().fleets.is_empty() {
+        if commits.changed().await.is_err() {
+            return;
+        }
+    }
+    match tokio::task::spawn_blocking(move || Program::open(program)).await {
+        Ok(Ok(program)) => installer::run(shared, Arc::new(program)).await,
+        Ok(Err(error)) => {
+            tracing::error!("hosts of fleets cannot be installed: the program: {error}")
+        }
+        Err(error) => tracing::error!("hosts of fleets cannot be installed: {error}"),
+    }
+}
+
+/// The signals that stop the server in due form.
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    fn listen() -> std::io::Result<Self> {
+        let (terminate, interrupt) = (SignalKind::terminate(), SignalKind::interrupt());
+        Ok(Self { terminate: signal(terminate)?, interrupt: signal(interrupt)? })
+    }
+
+    async fn received(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
