@@ -242,8 +242,9 @@ impl State {
             };
             self.runs.insert(s.run, run);
         }
-        let pending =
-            s.tasks.clone().map(|indices| Box::new(PendingTasks { indices, throttle: s.throttle }));
+        let pending = s.tasks.clone().map(|indices| {
+            Box::new(PendingTasks { indices, throttle: s.throttle, throttle_eased: None })
+        });
         let mut job = Job {
             pending,
             hold: s.hold,
@@ -397,6 +398,9 @@ impl State {
             field::set(job, field);
             if *field == JobField::ResetAccrueTime {
                 job.accrues_from = Some(at);
+            }
+            if let (JobField::ArrayThrottle(_), Some(pending)) = (field, &mut job.pending) {
+                pending.throttle_eased = Some(at);
             }
             if let (JobField::TimeLimit(limit), Phase::Active(attempt)) = (field, &mut job.phase) {
                 let suspended = Duration::from_millis(attempt.suspended_ms);

@@ -22,6 +22,7 @@ impl State {
         let held = self.attempt_of(id).held_nodes.len();
         assert_eq!(held, 0, "job {id} is requeued while it holds nodes");
         self.active.remove(&id);
+        self.ease_throttle(id, ended.end);
         let job = self.job_mut(id);
         job.phase = Phase::Waiting;
         job.begin = Some(*begin);
