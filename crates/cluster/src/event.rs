@@ -195,6 +195,8 @@ pub enum Event {
         reason: Option<Reason>,
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         special_exit: bool,
+        #[serde(default, skip_serializing_if = "Retries::is_none")]
+        retries: Retries,
     },
     /// Records of ended jobs that are old enough to leave memory; the books have them.
     Purged {

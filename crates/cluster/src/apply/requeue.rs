@@ -3,7 +3,7 @@
 use crate::books;
 use crate::event::Event;
 use crate::state::State;
-use crate::state::job::{EndRecord, Phase, Retries};
+use crate::state::job::{EndRecord, Phase};
 use model::id::JobId;
 use model::record::JobRecord;
 
@@ -36,7 +36,8 @@ impl State {
     }
 
     pub(super) fn apply_revived(&mut self, id: JobId, event: &Event) {
-        let Event::EndedJobRequeued { at, hold, begin, reason, special_exit, .. } = event else {
+        let Event::EndedJobRequeued { at, hold, begin, reason, special_exit, retries, .. } = event
+        else {
             panic!("job {id} is revived by {event:?}")
         };
         let job = self.job_mut(id);
@@ -50,7 +51,7 @@ impl State {
         job.fixed_reason = reason.clone().map(Box::new);
         job.special_exit = *special_exit;
         job.requeued = Some(*at);
-        job.retries = Retries::default();
+        job.retries = *retries;
         // It runs again, and is listed again.
         job.deleted = false;
         self.ended.remove(&(end, id));
