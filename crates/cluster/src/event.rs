@@ -130,6 +130,9 @@ pub enum Event {
     PrologEndedOnNode {
         attempt: AttemptId,
         node: String,
+        /// How much of the attempt's pull credit its pull has taken, where this node was the last.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pull_credit_ms: Option<u64>,
     },
     /// The attempt's container has a network of its own.
     NetworkMade {
@@ -448,6 +451,9 @@ pub struct Started {
     pub at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_limit: Option<Timestamp>,
+    /// How much of the time until `end_limit` is for the pull of the image alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull_credit_ms: Option<u64>,
     /// The reservation that the attempt runs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<String>,

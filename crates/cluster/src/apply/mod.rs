@@ -138,8 +138,15 @@ impl State {
                 attempt.ending = Some(**ending);
                 attempt.exit = *exit;
             }
-            Event::PrologEndedOnNode { attempt, node } => {
-                self.attempt_mut(attempt.job).preparing_nodes.retain(|other| other != node);
+            Event::PrologEndedOnNode { attempt, node, pull_credit_ms } => {
+                let active = self.attempt_mut(attempt.job);
+                active.preparing_nodes.retain(|other| other != node);
+                if let Some(taken_ms) = *pull_credit_ms {
+                    let left =
+                        Duration::from_millis(active.pull_credit_ms.saturating_sub(taken_ms));
+                    active.end_limit = active.end_limit.map(|end| end - left);
+                    active.pull_credit_ms = taken_ms;
+                }
             }
             Event::NetworkMade { attempt, network } => {
                 self.attempt_mut(attempt.job).network = Some(network.clone());
@@ -295,6 +302,7 @@ impl State {
             auto_resume: false,
             gang_suspended: false,
             suspended_ms: 0,
+            pull_credit_ms: started.pull_credit_ms.unwrap_or(0),
             suspend_changed: None,
             preemption_grace: None,
             launch_failure: None,
@@ -403,8 +411,8 @@ impl State {
                 pending.throttle_eased = Some(at);
             }
             if let (JobField::TimeLimit(limit), Phase::Active(attempt)) = (field, &mut job.phase) {
-                let suspended = Duration::from_millis(attempt.suspended_ms);
-                attempt.end_limit = limit.duration().map(|d| attempt.start + d + suspended);
+                let besides = Duration::from_millis(attempt.suspended_ms + attempt.pull_credit_ms);
+                attempt.end_limit = limit.duration().map(|d| attempt.start + d + besides);
             }
         }
     }
