@@ -1,14 +1,15 @@
 # Three words that scripts rely on: up, check, test. `scripts/` does the work; this names it.
 SHELL := /bin/bash
-.PHONY: up down check test soak packages bench bench-record build fmt help
+.PHONY: up down check test soak packages tarball bench bench-record build fmt help
 
 help:
 	@echo "make up      install what is missing, build, start a cluster on this machine"
 	@echo "make down    stop it"
 	@echo "make check   format, lints, unit and property tests: no root, no network"
 	@echo "make test    install what is missing and run every test"
-	@echo "make soak    the long runs: an hour of random clients and a rogue node; MINUTES=N for another time"
+	@echo "make soak    the long runs: an hour of random clients and a rogue node, fifty hosts of a fleet, PyTorch over three; MINUTES=N for another time"
 	@echo "make packages  .deb files, an archive for machines with glibc 2.28 or later, and an image, in target/packages"
+	@echo "make tarball   the archive alone, tried in a Debian with an older C library"
 	@echo "make bench   Sluice beside a real Slurm and a real dstack server, as tables of ratios; bench-record keeps it in SPECIFICATION.md"
 
 build:
@@ -30,12 +31,16 @@ test:
 	@scripts/test
 
 soak:
-	@scripts/install test
+	@scripts/install soak
 	@scripts/soak
 
 packages:
 	@scripts/install packages
 	@scripts/packages
+
+tarball:
+	@scripts/install packages
+	@scripts/tarball
 
 bench:
 	@scripts/install build

@@ -281,6 +281,7 @@ def table(ours, theirs, alone):
     row('start again, s', 'start', '.2f', 'under 0.5')
     row('memory of the server, idle, MB', 'MB', '.0f', 'under 40')
     row(f'`runs/apply`, one after another, {TIMED}, a second', 'apply/s', '.1f', 'at least 200 times')
+    row('one of these, median, ms', 'apply ms', '.2f', '–')
     row(f'`runs/list` of 100 among {MANY:,}, median of 11, ms', 'list ms', '.1f', 'at most a fiftieth')
     row(f'CPU with {MANY:,} waiting runs, over {IDLE_S} s, % of a core', 'cpu %', '.2f', 'under 1')
     row(f'memory of the server with {MANY:,} waiting runs, MB', 'MB later', '.0f', '–')

@@ -134,6 +134,9 @@ pub enum Event {
     PrologEndedOnNode {
         attempt: AttemptId,
         node: String,
+        /// How much of the attempt's pull credit its pull has taken, where this node was the last.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pull_credit_ms: Option<u64>,
     },
     /// The attempt's container has a network of its own.
     NetworkMade {
@@ -199,6 +202,8 @@ pub enum Event {
         reason: Option<Reason>,
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         special_exit: bool,
+        #[serde(default, skip_serializing_if = "Retries::is_none")]
+        retries: Retries,
     },
     /// Records of ended jobs that are old enough to leave memory; the books have them.
     Purged {
@@ -450,6 +455,9 @@ pub struct Started {
     pub at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_limit: Option<Timestamp>,
+    /// How much of the time until `end_limit` is for the pull of the image alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull_credit_ms: Option<u64>,
     /// The reservation that the attempt runs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<String>,

@@ -9,7 +9,7 @@
 //! | its launch fails by no fault of the node | [`after_own_failed_launch`]: `retry` on errors; `schedule`, at its next time |
 //! | its node cannot launch it | [`after_failed_launch`]: as if the node had failed |
 //! | its node refuses its owner | [`after_failed_launch`]: the same, and it is held |
-//! | a node of its het job fails, or a group of a task | [`after_component_failure`]: as if it were the leader's |
+//! | a node of its het job fails, or a group of a task | [`after_component_failure`]: as if it were the leader's; a group that was done begins again too |
 //! | preemption | [`after_preemption`], for a job that [`is_preempted_by_requeue`] |
 //! | `scontrol requeue` | [`on_request`], for a job that passes [`check_request`] |
 //!

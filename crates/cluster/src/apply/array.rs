@@ -6,6 +6,7 @@ use crate::state::job::{EndRecord, Job, Phase};
 use model::id::JobId;
 use model::record::JobRecord;
 use model::run::ArrayTask;
+use model::time::Timestamp;
 use std::sync::Arc;
 
 impl State {
@@ -29,6 +30,18 @@ impl State {
             self.jobs.insert(id, Arc::new(job));
         }
         self.arrays.entry(array).or_default().insert(index, id);
+    }
+
+    /// Notes that a task of an array with `%N` runs no longer, so that another may.
+    pub(super) fn ease_throttle(&mut self, id: JobId, at: Timestamp) {
+        let Some(array) = self.jobs[&id].task.map(|task| task.array) else { return };
+        let is_throttled = |job: &Job| job.pending.as_ref().is_some_and(|p| p.throttle.is_some());
+        if !self.job(array).is_some_and(is_throttled) {
+            return;
+        }
+        if let Some(pending) = &mut self.job_mut(array).pending {
+            pending.throttle_eased = Some(at);
+        }
     }
 
     pub(super) fn apply_tasks_cancelled(

@@ -15,6 +15,7 @@ impl State {
             assert!(attempt.held_nodes.is_empty(), "job {id} ends while it holds nodes");
         }
         self.active.remove(&id);
+        self.ease_throttle(id, ended.end);
         self.ended.insert((ended.end, id));
         if let Some(run) = self.runs.get_mut(&self.jobs[&id].run) {
             run.ends.add(1, ended.outcome, ended.exit);

@@ -140,8 +140,15 @@ impl State {
                 attempt.ending = Some(**ending);
                 attempt.exit = *exit;
             }
-            Event::PrologEndedOnNode { attempt, node } => {
-                self.attempt_mut(attempt.job).preparing_nodes.retain(|other| other != node);
+            Event::PrologEndedOnNode { attempt, node, pull_credit_ms } => {
+                let active = self.attempt_mut(attempt.job);
+                active.preparing_nodes.retain(|other| other != node);
+                if let Some(taken_ms) = *pull_credit_ms {
+                    let left =
+                        Duration::from_millis(active.pull_credit_ms.saturating_sub(taken_ms));
+                    active.end_limit = active.end_limit.map(|end| end - left);
+                    active.pull_credit_ms = taken_ms;
+                }
             }
             Event::NetworkMade { attempt, network } => {
                 self.attempt_mut(attempt.job).network = Some(network.clone());
@@ -247,8 +254,9 @@ impl State {
             };
             self.runs.insert(s.run, run);
         }
-        let pending =
-            s.tasks.clone().map(|indices| Box::new(PendingTasks { indices, throttle: s.throttle }));
+        let pending = s.tasks.clone().map(|indices| {
+            Box::new(PendingTasks { indices, throttle: s.throttle, throttle_eased: None })
+        });
         let mut job = Job {
             pending,
             hold: s.hold,
@@ -299,6 +307,7 @@ impl State {
             auto_resume: false,
             gang_suspended: false,
             suspended_ms: 0,
+            pull_credit_ms: started.pull_credit_ms.unwrap_or(0),
             suspend_changed: None,
             preemption_grace: None,
             launch_failure: None,
@@ -403,9 +412,12 @@ impl State {
             if *field == JobField::ResetAccrueTime {
                 job.accrues_from = Some(at);
             }
+            if let (JobField::ArrayThrottle(_), Some(pending)) = (field, &mut job.pending) {
+                pending.throttle_eased = Some(at);
+            }
             if let (JobField::TimeLimit(limit), Phase::Active(attempt)) = (field, &mut job.phase) {
-                let suspended = Duration::from_millis(attempt.suspended_ms);
-                attempt.end_limit = limit.duration().map(|d| attempt.start + d + suspended);
+                let besides = Duration::from_millis(attempt.suspended_ms + attempt.pull_credit_ms);
+                attempt.end_limit = limit.duration().map(|d| attempt.start + d + besides);
             }
         }
     }

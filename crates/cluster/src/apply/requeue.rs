@@ -3,7 +3,7 @@
 use crate::books;
 use crate::event::Event;
 use crate::state::State;
-use crate::state::job::{EndRecord, Phase, Retries};
+use crate::state::job::{EndRecord, Phase};
 use model::id::JobId;
 use model::record::JobRecord;
 
@@ -22,6 +22,7 @@ impl State {
         let held = self.attempt_of(id).held_nodes.len();
         assert_eq!(held, 0, "job {id} is requeued while it holds nodes");
         self.active.remove(&id);
+        self.ease_throttle(id, ended.end);
         let job = self.job_mut(id);
         job.phase = Phase::Waiting;
         job.begin = Some(*begin);
@@ -35,7 +36,8 @@ impl State {
     }
 
     pub(super) fn apply_revived(&mut self, id: JobId, event: &Event) {
-        let Event::EndedJobRequeued { at, hold, begin, reason, special_exit, .. } = event else {
+        let Event::EndedJobRequeued { at, hold, begin, reason, special_exit, retries, .. } = event
+        else {
             panic!("job {id} is revived by {event:?}")
         };
         let job = self.job_mut(id);
@@ -49,7 +51,7 @@ impl State {
         job.fixed_reason = reason.clone().map(Box::new);
         job.special_exit = *special_exit;
         job.requeued = Some(*at);
-        job.retries = Retries::default();
+        job.retries = *retries;
         // It runs again, and is listed again.
         job.deleted = false;
         self.ended.remove(&(end, id));

@@ -7,7 +7,7 @@ use crate::event::Event;
 use crate::job_selection::SelectedJob;
 use crate::requeue::{self, RequeuedWait};
 use crate::state::State;
-use crate::state::job::{Job, Phase};
+use crate::state::job::{Job, Phase, Retries};
 use crate::visibility::Viewer;
 use model::attempt::RequeueAs;
 use model::change::{JobChange, JobRef, Requeue};
@@ -206,6 +206,7 @@ impl State {
                     begin: Some(begin),
                     reason,
                     special_exit,
+                    retries: Retries::default(),
                 }])
             }
         }

@@ -12,7 +12,7 @@ use crate::state::State;
 use crate::state::job::Job;
 use crate::state::node::Node;
 use crate::view;
-use model::attempt::{EndCause, RequeueAs};
+use model::attempt::{EndCause, Ending, RequeueAs};
 use model::id::{JobId, RunId};
 use model::reason::Refusal;
 use model::request::WaitPolicy;
@@ -146,7 +146,7 @@ impl State {
     ///
     /// With the leader all end; with another component all end too, unless somebody ended that one alone. Where the
     /// leader is requeued, all are. The groups of a task do not end with one that was done, unless the run ends with its
-    /// first node.
+    /// first node; where they are requeued, that one begins again with them.
     pub(super) fn end_het_jobs(&self, events: &mut Vec<Event>, now: Timestamp) {
         let mut ends: BTreeMap<JobId, HetEnd> = BTreeMap::new();
         let mut decided: BTreeSet<JobId> = BTreeSet::new();
@@ -168,7 +168,10 @@ impl State {
         }
         for end in ends.into_values() {
             let others = end.het.jobs().filter(|id| !decided.contains(id));
-            events.extend(others.filter_map(|id| end_component(self.jobs.get(&id)?, &end, now)));
+            events.extend(others.filter_map(|id| {
+                let job = self.jobs.get(&id)?;
+                self.requeue_done_group(job, &end, now).or_else(|| end_component(job, &end, now))
+            }));
         }
     }
 
@@ -201,7 +204,7 @@ impl State {
             let leader = self.jobs.get(&het.first)?;
             requeue::after_component_failure(&self.config.parameters, leader, outcome, now)
         };
-        let requeue = of_leader.or_else(after_failure).filter(|_| self.all_components_run(het));
+        let requeue = of_leader.or_else(after_failure).filter(|_| self.can_be_requeued(het));
         Some(HetEnd { het, outcome, requeue })
     }
 
@@ -211,10 +214,35 @@ impl State {
         het.jobs().all(|id| self.jobs.get(&id).is_none_or(is_task))
     }
 
-    /// Only components that all run, and of which none is ending, can wait for the next start as one.
-    fn all_components_run(&self, het: HetComponent) -> bool {
-        let runs = |job: &Arc<Job>| job.attempt().is_some_and(|attempt| attempt.ending.is_none());
-        het.jobs().all(|id| self.jobs.get(&id).is_some_and(runs))
+    /// Only components that all run, and of which none is ending, can wait for the next start as one; with them the groups of a
+    /// task that were done.
+    fn can_be_requeued(&self, het: HetComponent) -> bool {
+        let are_groups = self.are_groups(het);
+        let can_wait = |job: &Arc<Job>| match job.attempt() {
+            Some(attempt) => attempt.ending.is_none(),
+            None => are_groups && is_done(job),
+        };
+        het.jobs().all(|id| self.jobs.get(&id).is_some_and(can_wait))
+    }
+
+    /// A group that was done before the others are requeued waits with them, as if its attempt had ended now.
+    fn requeue_done_group(&self, job: &Job, end: &HetEnd, now: Timestamp) -> Option<Event> {
+        let requeue = end.requeue.filter(|_| is_done(job))?;
+        let ending = Ending {
+            cause: EndCause::OtherGroup(end.outcome),
+            ..Ending::new(Outcome::Requeued, now, Some(requeue))
+        };
+        let RequeuedWait { begin, hold, reason, special_exit, retries } =
+            RequeuedWait::after(&self.config.parameters, job, &ending, requeue, now);
+        Some(Event::EndedJobRequeued {
+            job: job.id,
+            at: now,
+            hold,
+            begin: Some(begin),
+            reason,
+            special_exit,
+            retries,
+        })
     }
 
     /// Requeues the component if all are requeued, and ends it if they are not.
@@ -275,6 +303,10 @@ fn end_component(job: &Job, end: &HetEnd, now: Timestamp) -> Option<Event> {
         ending.cause = EndCause::OtherGroup(end.outcome);
     }
     Some(event)
+}
+
+fn is_done(job: &Job) -> bool {
+    job.ended().is_some_and(|end| end.outcome == Outcome::Completed)
 }
 
 /// Whether the other components go on when one that is not the leader has this outcome.

@@ -106,7 +106,7 @@ impl State {
             Command::ClientLost { job } => Ok(self.decide_client_lost(*job, context)),
             Command::CreateStep { job, ask } => self.decide_step(*job, ask, context),
             Command::Report { node, attempt, at, what } => {
-                Ok(self.decide_report(node, *attempt, *at, what).into())
+                Ok(self.decide_report(node, *attempt, *at, what, context.now).into())
             }
             Command::NodeHello { node, facts, held } => {
                 self.decide_hello(node, facts, held, context)

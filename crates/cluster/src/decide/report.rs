@@ -25,6 +25,7 @@ impl State {
         attempt: AttemptId,
         at: Timestamp,
         what: &AttemptReport,
+        now: Timestamp,
     ) -> Vec<Event> {
         let stale = self.nodes.get(node).is_some_and(|n| n.stale.contains(&attempt));
         let over = matches!(
@@ -49,7 +50,7 @@ impl State {
         let share =
             ReportedShare { parameters, job, active, node, attempt, at, user: None, failure: None };
         match what {
-            AttemptReport::Started => share.prolog_ended().into_iter().collect(),
+            AttemptReport::Started => share.prolog_ended(now).into_iter().collect(),
             AttemptReport::Network(network) => share.network_made(network).into_iter().collect(),
             AttemptReport::ScriptEnded { exit, oom, timed_out } => {
                 share.script_ended(*exit, *oom, *timed_out)
@@ -146,12 +147,26 @@ impl ReportedShare<'_> {
     }
 
     /// The prolog is over on this node, if something waits for that.
-    fn prolog_ended(&self) -> Option<Event> {
+    fn prolog_ended(&self, now: Timestamp) -> Option<Event> {
         let waited = self.active.preparing_nodes.iter().any(|node| node == self.node);
         waited.then(|| Event::PrologEndedOnNode {
             attempt: self.attempt,
             node: self.node.to_string(),
+            pull_credit_ms: self.taken_pull_credit_ms(now),
         })
+    }
+
+    /// How much of its pull credit the attempt has taken once the last of its nodes has the image.
+    fn taken_pull_credit_ms(&self, now: Timestamp) -> Option<u64> {
+        let granted_ms = self.active.pull_credit_ms;
+        if granted_ms == 0 || self.active.preparing_nodes.len() > 1 {
+            return None;
+        }
+        // A node whose clock is ahead, or that lies, gains nothing.
+        let waited = self.at.min(now).since(self.active.start);
+        let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+        // Suspended time has moved the end already.
+        Some(waited_ms.saturating_sub(self.active.suspended_ms).min(granted_ms))
     }
 
     /// The network of the container, which only an attempt on one node has.

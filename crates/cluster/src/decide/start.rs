@@ -18,6 +18,11 @@ use model::time::Timestamp;
 use sched::Start;
 use sched::view::NodeUse;
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The longest time in which the image of a run is pulled that does not count towards its `max_duration`. The node has it in its
+/// limit from the start, and is told to end earlier once the image is there: without a server a run is longer by no more.
+const PULL_CREDIT_MAX: Duration = Duration::from_secs(1800);
 
 impl State {
     pub(super) fn decide_start(
@@ -60,12 +65,21 @@ impl State {
         let end_limit = start.time_limit.duration().map(|d| context.now + d);
         let leaves = self.must_end_by(job, &nodes, context.now);
         let of_task = job.spec.launch.exact_limit(start.time_limit).map(|d| context.now + d);
-        let end_limit = end_limit.into_iter().chain(of_task).chain(leaves).min();
+        let end_without_pull = end_limit.into_iter().chain(of_task).chain(leaves).min();
         let multifactor = self.config.parameters.priority.multifactor;
         let priority = multifactor.then(|| Ranking::new(self, context.now).shown(job, context.now));
         let step = first_step(job, &start.allocation, context.now);
         let kind = job.spec.launch.kind;
         let needs_image = kind == LaunchKind::Task && job.spec.launch.container.is_some();
+        // `max_duration` is of the running state. Other limits, as a partition's, are of all the time on the nodes.
+        let has_credit = needs_image && of_task.is_some();
+        let end_limit = end_without_pull.map(|end| match leaves {
+            _ if !has_credit => end,
+            Some(leaves) => (end + PULL_CREDIT_MAX).min(leaves),
+            None => end + PULL_CREDIT_MAX,
+        });
+        let credit = end_limit.zip(end_without_pull).map(|(end, without)| end.since(without));
+        let pull_credit_ms = credit.and_then(|credit| u64::try_from(credit.as_millis()).ok());
         let nodes_count = start.allocation.nodes.len();
         Ok(Started {
             attempt,
@@ -74,6 +88,7 @@ impl State {
             allocation: start.allocation.clone(),
             at: context.now,
             end_limit,
+            pull_credit_ms: pull_credit_ms.filter(|credit_ms| *credit_ms > 0),
             reservation,
             priority,
             step,

@@ -2,15 +2,15 @@
 
 use crate::dependency::Dependencies;
 use crate::state::State;
-use crate::state::job::{Job, Phase};
-use model::dependency::{DependencyState, DependencyTerm};
+use crate::state::job::{Job, PendingTasks, Phase};
+use model::dependency::DependencyState;
 use model::id::JobId;
 use model::time::Timestamp;
 
 impl State {
     /// The time at which a job that was to wait from its submit until `until` has waited as long for capacity. What it waits for
-    /// besides does not count: a time to begin, and the jobs that it depends on. `None` while it waits for those, and for a job
-    /// whose wait for capacity nobody can tell from another: one that somebody holds or has held, an array with `%N`, and one
+    /// besides does not count: a time to begin, the jobs that it depends on, and the `%N` of an array. `None` while it waits for
+    /// those, and for a job whose wait for capacity nobody can tell from another: one that somebody holds or has held, and one
     /// that waits for its namesakes.
     pub(super) fn capacity_deadline(
         &self,
@@ -18,8 +18,7 @@ impl State {
         until: Timestamp,
         dependencies: &Dependencies<'_>,
     ) -> Option<Timestamp> {
-        let is_throttled = job.pending.as_ref().is_some_and(|tasks| tasks.throttle.is_some());
-        if job.hold.is_some() || job.retries.was_held || is_throttled {
+        if job.hold.is_some() || job.retries.was_held {
             return None;
         }
         if dependencies.state_of(job) != DependencyState::Fulfilled {
@@ -28,14 +27,27 @@ impl State {
         let terms = job.spec.dependency.iter().flat_map(|dependency| &dependency.terms);
         let mut from = job.begin.map_or(job.submit, |begin| begin.max(job.submit));
         for term in terms {
-            from = from.max(self.latest_change(term)?);
+            from = from.max(self.latest_change(JobId(term.job?.id)));
+        }
+        if let Some(tasks) = &job.pending {
+            from = from.max(self.unthrottled_since(job.id, tasks)?);
         }
         Some(from + until.since(job.submit))
     }
 
-    /// The last end, or start where it runs, of the jobs that the term names; the beginning of time if none is known.
-    fn latest_change(&self, term: &DependencyTerm) -> Option<Timestamp> {
-        let id = JobId(term.job?.id);
+    /// Since when the `%N` of an array has let more tasks start; `None` while it does not. A task that starts found capacity, so
+    /// the wait of the next begins then.
+    fn unthrottled_since(&self, array: JobId, tasks: &PendingTasks) -> Option<Timestamp> {
+        let eased = tasks.throttle_eased.unwrap_or(Timestamp::from_secs(0));
+        match tasks.throttle {
+            Some(most) if self.running_tasks(array) >= most => None,
+            Some(_) => Some(eased.max(self.latest_change(array))),
+            None => Some(eased),
+        }
+    }
+
+    /// The last end, or start where it runs, of the job or of the array's tasks; the beginning of time if none is known.
+    fn latest_change(&self, id: JobId) -> Timestamp {
         let alone = self.jobs.get(&id).filter(|job| job.pending.is_none());
         let jobs = alone.into_iter().chain(self.array_jobs(id));
         let change = |phase: &Phase| match phase {
@@ -44,6 +56,6 @@ impl State {
             Phase::Ended(ended) => Some(ended.end),
         };
         let latest = jobs.filter_map(|job| change(&job.phase)).max();
-        Some(latest.unwrap_or(Timestamp::from_secs(0)))
+        latest.unwrap_or(Timestamp::from_secs(0))
     }
 }

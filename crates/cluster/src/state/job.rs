@@ -72,6 +72,9 @@ pub struct PendingTasks {
     pub indices: IndexSet,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttle: Option<u32>,
+    /// The last time at which `%N` came to let more tasks start: one of them ended, or it was changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttle_eased: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -315,6 +315,12 @@ impl State {
         whole.into_iter().chain(tasks.filter_map(|id| self.jobs.get(id))).collect()
     }
 
+    /// How many tasks of an array run.
+    pub(crate) fn running_tasks(&self, array: JobId) -> u32 {
+        let tasks = self.arrays.get(&array).into_iter().flat_map(|tasks| tasks.values());
+        tasks.filter(|id| self.active.contains(id)).count() as u32
+    }
+
     pub fn job(&self, id: JobId) -> Option<&Job> {
         self.jobs.get(&id).map(Arc::as_ref)
     }

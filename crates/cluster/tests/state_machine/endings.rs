@@ -5,7 +5,7 @@ use crate::testbed::{World, cancel, ended, exited, killed, over, world, world_wi
 use cluster::command::{AttemptReport, StepRequest};
 use cluster::{ClusterConfig, Command};
 use model::attempt::EndCause;
-use model::change::JobRef;
+use model::change::{JobChange, JobField, JobRef};
 use model::id::{AttemptId, BlobRef, StepId};
 use model::reason::{LaunchFault, Reason, Refusal};
 use model::record::RecordState;
@@ -13,6 +13,7 @@ use model::run::{ExitStatus, JobSpec, JobState, Outcome, Retry, StartupOrder, Us
 use model::step::StepRefusal;
 use model::time::TimeLimit;
 use std::sync::Arc;
+use std::time::Duration;
 
 #[test]
 fn last_report_decides_the_outcome() {
@@ -336,6 +337,54 @@ fn prolog_ends_node_by_node_where_it_is_awaited() {
         preparing(&w, alone).is_empty(),
         "on one node the script comes after the prolog anyway"
     );
+}
+
+#[test]
+fn pull_of_a_runs_image_does_not_count_towards_its_max_duration() {
+    const HOUR_S: u64 = 3600;
+    const PULL_MAX_S: u64 = 1800;
+    let image = |spec: &mut JobSpec| {
+        Arc::make_mut(&mut spec.launch).container = Some(Box::default());
+    };
+    let max_duration = |spec: &mut JobSpec| {
+        Arc::make_mut(&mut spec.launch).limit_s = Some(HOUR_S as u32);
+    };
+    let length_s = |w: &World, attempt: AttemptId| {
+        let active = w.job(attempt.job).attempt().expect("it runs");
+        active.end_limit.expect("a limit").since(active.start).as_secs()
+    };
+    let mut w = world(2);
+    let attempt = w.started(ask().task().nodes(2).with(image).with(max_duration));
+    assert_eq!(length_s(&w, attempt), HOUR_S + PULL_MAX_S, "as long as a pull may take");
+    w.pass(100);
+    w.report("n1", attempt, AttemptReport::Started);
+    assert_eq!(length_s(&w, attempt), HOUR_S + PULL_MAX_S, "the other node has no image yet");
+    w.pass(200);
+    w.report("n2", attempt, AttemptReport::Started);
+    w.report("n2", attempt, AttemptReport::Started);
+    assert_eq!(length_s(&w, attempt), HOUR_S + 300);
+    let shorter = JobChange::Fields(vec![JobField::TimeLimit(TimeLimit::Minutes(10))]);
+    w.change(attempt.job, shorter).expect("root may");
+    assert_eq!(length_s(&w, attempt), 600 + 300, "another limit leaves the pull out too");
+    w.restart();
+    assert_eq!(length_s(&w, attempt), 600 + 300, "it is in the journal");
+
+    let run = || ask().task().with(image).with(max_duration);
+    let mut w = world(1);
+    let attempt = w.started(run());
+    w.pass(PULL_MAX_S + 400);
+    w.report("n1", attempt, AttemptReport::Started);
+    assert_eq!(length_s(&w, attempt), HOUR_S + PULL_MAX_S, "what is longer counts");
+    let mut w = world(1);
+    let attempt = w.started(run());
+    let (node, at) = ("n1".into(), w.now + Duration::from_secs(9000));
+    w.run(Command::Report { node, attempt, at, what: AttemptReport::Started });
+    assert_eq!(length_s(&w, attempt), HOUR_S, "a clock that is ahead gains nothing");
+    for other in [ask().task().with(max_duration), ask().task().with(image), ask()] {
+        let mut w = world(1);
+        let attempt = w.started(other);
+        assert_eq!(length_s(&w, attempt), HOUR_S, "no image, or no max_duration");
+    }
 }
 
 fn ordered(order: StartupOrder, ends_with_first_node: bool) -> Ask {

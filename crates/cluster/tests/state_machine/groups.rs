@@ -200,6 +200,47 @@ fn groups_that_are_kept_do_not_hold_up_the_purge() {
 }
 
 #[test]
+fn retry_begins_with_all_groups_again_also_those_that_were_done() {
+    for done in [0, 1] {
+        let mut w = world(2);
+        let retrying = |r: &mut model::run::Retry| (r.on_error, r.attempts_max) = (true, Some(2));
+        let group = || ask().cpus(8).task().retry(retrying);
+        let jobs = started(&mut w, group().group(group()));
+        for is_last in [false, true] {
+            w.end(jobs[done], 0);
+            assert_eq!(w.is(jobs[done]), JobState::Completed);
+            w.end(jobs[1 - done], 1);
+            close(&mut w, jobs);
+            if is_last {
+                break;
+            }
+            assert_eq!(jobs.map(|job| w.is(job)), [JobState::Pending; 2], "group {done} was done");
+            assert_eq!(jobs.map(|job| w.job(job).retries.count), [1; 2], "group {done} was done");
+            assert_eq!(w.plan().len(), 0, "there is a pause");
+            w.pass(15);
+            assert_eq!(w.plan().len(), 2, "group {done} was done");
+        }
+        let mut wanted = [JobState::Failed; 2];
+        wanted[done] = JobState::Completed;
+        assert_eq!(jobs.map(|job| w.is(job)), wanted, "it was the second and last attempt");
+    }
+}
+
+/// The requeue of one group is taken back by a cancel, and with it that of the group which was done.
+#[test]
+fn cancelled_retry_ends_the_group_that_was_done_too() {
+    let mut w = world(2);
+    let group = || ask().cpus(8).task().retry(|r| r.on_error = true);
+    let jobs = started(&mut w, group().group(group()));
+    w.end(jobs[0], 0);
+    w.end(jobs[1], 1);
+    close(&mut w, jobs);
+    assert_eq!(jobs.map(|job| w.is(job)), [JobState::Pending; 2]);
+    w.cancel(&[model::change::JobRef::whole(jobs[0])]);
+    assert_eq!(jobs.map(|job| w.is(job)), [JobState::Cancelled; 2]);
+}
+
+#[test]
 fn retry_pauses_and_counts_whichever_group_fails() {
     for failing in [0, 1] {
         let mut w = world(2);

@@ -63,6 +63,30 @@ fn hold_and_the_throttle_of_an_array_are_no_wait_for_capacity() {
     assert_eq!(w.is(held), JobState::Pending, "the hold was longer than its minute");
 }
 
+/// Its minute begins when one of its tasks ends, or when `%N` is raised; no task is planned meanwhile.
+#[test]
+fn array_waits_for_capacity_from_when_its_throttle_lets_more_tasks_start() {
+    let until = |ask: Ask| ask.asking(|r| r.wait_policy = WaitPolicy::Until(after(60)));
+    let raised = JobChange::Fields(vec![JobField::ArrayThrottle(Some(2))]);
+    for raise in [false, true] {
+        let mut w = world(1);
+        let array = w.submit(until(ask().array("0-3%1")));
+        let first = w.plan();
+        assert_eq!(first.len(), 1, "one task");
+        w.pass(600);
+        assert_eq!(w.is(array), JobState::Pending, "its throttle holds it back");
+        if raise {
+            w.change(array, raised.clone()).expect("root may");
+        } else {
+            w.end(first[0].job, 0);
+        }
+        w.pass(59);
+        assert_eq!(w.is(array), JobState::Pending, "since just now it waits for capacity");
+        w.pass(1);
+        assert_eq!(w.job(array).ended().map(|e| e.outcome), Some(Outcome::NoCapacity));
+    }
+}
+
 #[test]
 fn deadline_ends_waiting_and_running_jobs() {
     let mut w = world(1);

@@ -54,6 +54,10 @@ pub struct Attempt {
     /// Milliseconds of all suspensions but the current one.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub suspended_ms: u64,
+    /// Milliseconds by which `end_limit` is later because the image of a task is pulled first: how long that took, and until it
+    /// is over how long it may take.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub pull_credit_ms: u64,
     /// Time of the last suspend or resume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend_changed: Option<Timestamp>,

@@ -158,7 +158,12 @@ impl DispatchThread {
                     collector::watch(shared, started.attempt, node);
                 }
             }
-            Event::PrologEndedOnNode { attempt, .. } => self.begin_deferred(shared, attempt.job),
+            Event::PrologEndedOnNode { attempt, pull_credit_ms, .. } => {
+                if pull_credit_ms.is_some() {
+                    self.send_end_limit(shared, attempt.job);
+                }
+                self.begin_deferred(shared, attempt.job);
+            }
             Event::StepStarted { job, step } => self.step(shared, *job, step.id),
             Event::Ending { job, ending, .. } => {
                 let state = shared.read();
@@ -204,13 +209,19 @@ impl DispatchThread {
             }
             Event::Resumed { job, .. } => self.send_all(shared, *job, &Action::Resume),
             Event::Changed { job, fields, .. } => {
-                let limits = fields.iter().any(|f| matches!(f, JobField::TimeLimit(_)));
-                let end = shared.read().jobs.get(job).and_then(|j| Some(j.attempt()?.end_limit));
-                if let (true, Some(end)) = (limits, end) {
-                    self.send_all(shared, *job, &Action::ExtendTo { end });
+                if fields.iter().any(|f| matches!(f, JobField::TimeLimit(_))) {
+                    self.send_end_limit(shared, *job);
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Tells the nodes of a job when its time ends now.
+    fn send_end_limit(&mut self, shared: &Shared, job: JobId) {
+        let end = shared.read().jobs.get(&job).and_then(|job| Some(job.attempt()?.end_limit));
+        if let Some(end) = end {
+            self.send_all(shared, job, &Action::ExtendTo { end });
         }
     }
 

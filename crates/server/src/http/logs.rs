@@ -1,10 +1,10 @@
 //! `GET /api/v1/logs`: the output of a run: from its node while it runs, afterwards as the server keeps it. That of a batch
-//! job is its output file, which is read on its node.
+//! job is its output file, which is read on its node; where that was, the books say once the job has left memory.
 
 use crate::clock;
 use crate::http::answer::answer_json;
 use crate::logs::collector;
-use crate::logs::log_key::{booked_owner, log_key};
+use crate::logs::log_key::{booked_attempt, booked_owner, log_key};
 use crate::shared::Shared;
 use crate::show::job_view::JobViews;
 use axum::body::Body;
@@ -13,9 +13,10 @@ use axum::http::header;
 use axum::response::Response;
 use cluster::authorise::{Act, authorise};
 use futures_util::{Stream, StreamExt};
-use model::id::JobId;
+use model::id::{AttemptId, JobId};
 use model::principal::Principal;
 use model::reason::Refusal;
+use model::record::JobRecord;
 use model::run::LaunchKind;
 use model::time::Timestamp;
 use serde::Deserialize;
@@ -65,7 +66,7 @@ pub async fn logs(
         Ok(key) => key,
         Err(why) => return answer_json(&Answer::Refused(why)),
     };
-    let output_file = match output_file(&shared, JobId(query.job), &key.node) {
+    let output_file = match output_file(&shared, key.attempt, &key.node) {
         Ok(file) => file,
         Err(why) => return answer_json(&Answer::Refused(why)),
     };
@@ -111,27 +112,36 @@ pub async fn logs(
     )
 }
 
-/// The output file of a batch job that is in memory, and its owner. One in a folder that the job has for itself is not on
-/// the node's own file system, where another's may have its name.
+/// The output file of a batch job, and its owner; `None` for any other. A file in a folder that the job has for itself is not on the
+/// node's own file system, where another's may have its name.
 fn output_file(
     shared: &Shared,
-    job: JobId,
+    attempt: AttemptId,
     node: &str,
 ) -> Result<Option<(String, UserIds)>, Refusal> {
+    let found = match file_in_memory(shared, attempt.job) {
+        Some(found) => found,
+        None => booked_file(shared, attempt)?,
+    };
+    let Some((stdout, owner)) = found else { return Ok(None) };
+    let private = shared.read().config.site.on(node).private;
+    let path = Path::new(&stdout);
+    if private.iter().flat_map(|own| &own.dirs).any(|folder| path.starts_with(folder)) {
+        let text = format!("{stdout} is in a folder that the job has for itself");
+        return Err(Refusal::Other(text));
+    }
+    Ok(Some((stdout, owner)))
+}
+
+/// What a job that is in memory has as its output file, if it has one; `None` of a job that is not there.
+fn file_in_memory(shared: &Shared, job: JobId) -> Option<Option<(String, UserIds)>> {
     let state = shared.read();
-    let Some(job) = state.jobs.get(&job) else { return Ok(None) };
+    let job = state.jobs.get(&job)?;
     if job.spec.launch.kind != LaunchKind::Batch {
-        return Ok(None);
+        return Some(None);
     }
     let cache = RefCell::default();
     let view = JobViews::new(shared, &state, clock::now(), Detail::Full, &cache).job(job, None);
-    let Some(streams) = job_text::streams(&view) else { return Ok(None) };
-    let path = Path::new(&streams.stdout);
-    let private = state.config.site.on(node).private;
-    if private.iter().flat_map(|own| &own.dirs).any(|folder| path.starts_with(folder)) {
-        let text = format!("{} is in a folder that the job has for itself", streams.stdout);
-        return Err(Refusal::Other(text));
-    }
     let owner = &job.spec.owner;
     let ids = UserIds {
         name: owner.name.clone(),
@@ -139,11 +149,22 @@ fn output_file(
         gid: owner.gid,
         groups: owner.groups.clone(),
     };
-    Ok(Some((streams.stdout, ids)))
+    Some(job_text::streams(&view).map(|streams| (streams.stdout, ids)))
 }
 
-/// No more than `last` bytes at the end of the output file of a batch job that is in memory; `None` of any other run. It is
-/// read with the rights of the job's owner, for those who may act as the owner.
+/// The output file of an attempt that only the books have. Its owner's groups are the node's own.
+fn booked_file(shared: &Shared, attempt: AttemptId) -> Result<Option<(String, UserIds)>, Refusal> {
+    let record = booked_attempt(shared, attempt)?;
+    let Some(record) = record.filter(|record| record.kind == LaunchKind::Batch) else {
+        return Ok(None);
+    };
+    let JobRecord { user, uid, gid, streams, .. } = record;
+    let owner = UserIds { name: user, uid, gid, groups: vec![gid] };
+    Ok(streams.map(|streams| (streams.stdout, owner)))
+}
+
+/// No more than `last` bytes at the end of the output file of a batch job; `None` of any other run. It is read with the rights of
+/// the job's owner, for those who may act as the owner, or may read the owner's texts once the job has left memory.
 pub async fn batch_output(
     shared: &Shared,
     by: &Principal,
@@ -151,11 +172,11 @@ pub async fn batch_output(
     last: u64,
 ) -> Result<Option<Vec<u8>>, Refusal> {
     let known = shared.read().jobs.get(&key.attempt.job).cloned();
-    let Some(job) = known.filter(|job| job.spec.launch.kind == LaunchKind::Batch) else {
+    let act = known.as_deref().map_or(Act::ReadTextsOf(key.owner), Act::ActAsOwner);
+    authorise(&shared.read(), by, act)?;
+    let Some((path, owner)) = output_file(shared, key.attempt, &key.node)? else {
         return Ok(None);
     };
-    authorise(&shared.read(), by, Act::ActAsOwner(&job))?;
-    let Some((path, owner)) = output_file(shared, job.id, &key.node)? else { return Ok(None) };
     let unread = |why: String| {
         Refusal::Other(format!("the output of this job is in {path} on {}: {why}", key.node))
     };

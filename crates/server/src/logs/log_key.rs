@@ -98,6 +98,12 @@ pub fn booked_job(shared: &Shared, id: JobId) -> Option<JobRecord> {
     booked(shared, id).ok()?.pop()
 }
 
+/// One attempt of a job that only the books have.
+pub fn booked_attempt(shared: &Shared, attempt: AttemptId) -> Result<Option<JobRecord>, Refusal> {
+    let mut records = booked(shared, attempt.job)?.into_iter();
+    Ok(records.find(|record| record.attempt == attempt.number))
+}
+
 /// The records of all attempts of a job.
 fn booked(shared: &Shared, id: JobId) -> Result<Vec<JobRecord>, Refusal> {
     let jobs = vec![JobRef::whole(id)];

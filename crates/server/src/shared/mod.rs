@@ -19,6 +19,7 @@ pub mod mail_queue;
 pub mod planner_signal;
 pub mod proxy_sessions;
 pub mod relayed_series;
+pub mod run_texts;
 pub mod run_totals;
 pub mod scrapes;
 pub mod ssh_connections;
@@ -57,6 +58,7 @@ use model::time::Timestamp;
 use planner_signal::PlannerSignal;
 use proxy_sessions::ProxySessions;
 use relayed_series::RelayedSeries;
+use run_texts::RunTexts;
 use run_totals::RunTotals;
 use scrapes::Scrapes;
 use ssh_connections::{InactivityTimes, SshConnections};
@@ -143,6 +145,8 @@ pub struct Volatile {
     /// For `/metrics`, with the texts of the last scrapes.
     pub totals: Totals,
     pub run_totals: RunTotals,
+    /// The texts of runs that were shown lately.
+    pub run_texts: RunTexts,
     pub live_loads: LiveLoads,
     pub scrapes: Scrapes,
     /// A backup is being made.

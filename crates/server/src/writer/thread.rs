@@ -356,12 +356,15 @@ impl WriterThread {
         let deleted = pending.events.iter().flat_map(deleted_runs).copied().collect();
         shared.books.add(pending.seq, pending.records, deleted, pending.activities);
         shared.mail.add(pending.mails);
-        shared.dispatch.committed(pending.events, pending.signals);
-        for (reply, answer) in pending.answers {
-            if let Some(reply) = reply {
-                // A client that is gone does not hear it; what was done stays done.
-                let _ = reply.send(answer);
-            }
+        // The dispatcher has no orders for jobs that only wait: their clients do not wait until its thread was woken.
+        let only_wait = pending.signals.is_empty()
+            && pending.events.iter().all(|event| matches!(event, Event::Submitted(_)));
+        if only_wait {
+            answer_all(pending.answers);
+            shared.dispatch.committed(pending.events, pending.signals);
+        } else {
+            shared.dispatch.committed(pending.events, pending.signals);
+            answer_all(pending.answers);
         }
         shared.commits.committed();
         if wake {
@@ -389,6 +392,15 @@ impl WriterThread {
         // A snapshot leaves ended jobs out: the books must have them first.
         if due && shared.books.is_settled() {
             self.snapshots.start(self.journal.position(), bytes, shared.read().clone());
+        }
+    }
+}
+
+fn answer_all(answers: Vec<(Option<oneshot::Sender<Answer>>, Answer)>) {
+    for (reply, answer) in answers {
+        if let Some(reply) = reply {
+            // A client that is gone does not hear it; what was done stays done.
+            let _ = reply.send(answer);
         }
     }
 }

@@ -131,6 +131,14 @@ fn up_failure_of_a_group_ends_the_run_and_a_stop_ends_all_groups() {
     apply(&cluster, &different("again", head, worker, retry));
     until("the retry is done", || (shown(&cluster, "again").0 == "exited (0)").then_some(()));
     assert_eq!(cluster.await_file("tries", |_| true), "head\nhead\n");
+    // Also a head that was done before a worker failed.
+    let worker = "[ -e lost ] || { until [ -e lose ]; do sleep 0.1; done; touch lost; exit 1; }";
+    apply(&cluster, &different("anew", "echo head >> heads", worker, retry));
+    cluster.await_file("heads", |_| true);
+    until("the head is done", || (jobs().lines().count() == 1).then_some(()));
+    cluster.write("lose", "");
+    until("the retry is done", || (shown(&cluster, "anew").0 == "exited (0)").then_some(()));
+    assert_eq!(cluster.await_file("heads", |_| true), "head\nhead\n");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Programs that find one another across several hosts: `mpirun` of Open MPI, in both languages, and a rendezvous over TCP as
-//! `torchrun` makes it. The hosts are network namespaces, each with an agent of its own.
+//! Programs that find one another across several hosts: `mpirun` of Open MPI and `torchrun` of PyTorch, in both languages, and a
+//! rendezvous over TCP as `torchrun` makes it. The hosts are network namespaces, each with an agent of its own.
 
 use crate::harness::hosts::Hosts;
 use crate::harness::{Cluster, skip, until};
@@ -67,6 +67,23 @@ else:
 print(f"rank {rank}: {names}", flush=True)
 "#;
 
+/// The same sum by PyTorch's own library, over the connections that `torchrun` sets up.
+const TORCH_SUM: &str = r#"
+import os
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.tensor([dist.get_rank() + 1.0])
+dist.all_reduce(total)
+print(f"rank {dist.get_rank()} of {dist.get_world_size()} on {os.uname().nodename}: {total.item():g}", flush=True)
+dist.destroy_process_group()
+"#;
+
+/// `torchrun` as Debian's package has it, for three nodes of one process each. Without the last two options this version fails on
+/// flags of Python 3.11 that it does not know; with them it writes `[default0]:` before each line.
+const TORCHRUN: &str =
+    "python3 -m torch.distributed.run --nnodes=3 --nproc_per_node=1 --redirects=1 --tee=1";
+
 fn three_hosts() -> (Cluster, Hosts) {
     let cluster = Cluster::folder(CONF);
     let mut hosts = Hosts::up(3);
@@ -110,6 +127,24 @@ fn log_of(hosts: &Hosts, cluster: &Cluster, run: &str) -> Vec<String> {
     assert!(state.contains("exited (0)"), "{state}\n{}", lines.join("\n"));
     lines.sort();
     lines
+}
+
+/// How a batch job ended, from the books: `STATE|CODE`.
+fn batch_end(hosts: &Hosts, cluster: &Cluster, id: &str) -> String {
+    until("the job ends", || {
+        let text = hosts.in_hub(cluster, &format!("sacct -nXP -j {id} -o State,ExitCode")).stdout;
+        let has_ended = !text.contains("RUNNING") && !text.contains("PENDING");
+        (has_ended && !text.trim().is_empty()).then(|| text.trim().to_owned())
+    })
+}
+
+/// What the ranks printed, in their order, of the lines that `torchrun` passed on.
+fn torch_lines<'t>(lines: impl Iterator<Item = &'t str>) -> Vec<String> {
+    let own = lines.filter_map(|line| line.strip_prefix("[default0]:"));
+    let mut own: Vec<String> =
+        own.filter(|line| line.starts_with("rank ")).map(str::to_owned).collect();
+    own.sort();
+    own
 }
 
 fn sums() -> Vec<String> {
@@ -158,12 +193,9 @@ fn root_mpirun_goes_over_three_hosts_by_srun_in_an_allocation() {
     let said = hosts.in_hub_as(USER, &cluster, &line);
     let id = said.stdout.trim().to_owned();
     assert!(!id.is_empty(), "{}", said.stderr);
-    let end = until("the job ends", || {
-        let text = hosts.in_hub(&cluster, &format!("sacct -nXP -j {id} -o State,ExitCode")).stdout;
-        (!text.contains("RUNNING") && !text.contains("PENDING")).then_some(text)
-    });
+    let end = batch_end(&hosts, &cluster, &id);
     let output = cluster.read("sum.out");
-    assert_eq!(end.trim(), "COMPLETED|0:0", "{output}");
+    assert_eq!(end, "COMPLETED|0:0", "{output}");
     let mut lines: Vec<&str> = output.lines().collect();
     lines.sort();
     assert_eq!(lines, sums());
@@ -184,4 +216,41 @@ fn root_nodes_of_a_run_find_their_master_by_its_address() {
     let wanted: Vec<String> =
         (0..3).map(|rank| format!("rank {rank}: node01 node02 node03")).collect();
     assert_eq!(log_of(&hosts, &cluster, "meet"), wanted);
+}
+
+/// PyTorch is 640 MB, so `make soak` installs it and `make test` does not.
+#[test]
+#[ignore = "needs PyTorch: make soak"]
+fn root_soak_torchrun_goes_over_three_hosts_in_both_languages() {
+    let has_torch = Command::new("python3").args(["-c", "import torch"]).status();
+    assert!(has_torch.is_ok_and(|status| status.success()), "PyTorch (Debian: python3-torch)");
+    let (cluster, hosts) = three_hosts();
+    let program = cluster.write("torch_sum.py", TORCH_SUM);
+    let program = program.display();
+    let run = format!(
+        "{TORCHRUN} --node_rank=$DSTACK_NODE_RANK --master_addr=$DSTACK_MASTER_NODE_IP --master_port=29500 {program}"
+    );
+    let text = task("torch", &run).replace("master-done", "all-done").replace("256MB", "1GB");
+    cluster.write("torch.dstack.yml", &text);
+    let apply = format!("{} apply -f torch.dstack.yml -y -d", crate::harness::program());
+    let said = hosts.in_hub(&cluster, &apply);
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    let lines = log_of(&hosts, &cluster, "torch");
+    assert_eq!(torch_lines(lines.iter().map(String::as_str)), sums(), "{lines:?}");
+
+    cluster.write(
+        "torch.sh",
+        &format!(
+            "#!/bin/sh\n#SBATCH -N3 --ntasks-per-node=1 --mem=1000 -o torch.out\n\
+             master=$(scontrol show hostnames | head -n 1)\n\
+             srun sh -c \"{TORCHRUN} --node_rank=\\$SLURM_NODEID --master_addr=$master --master_port=29501 {program}\"\n"
+        ),
+    );
+    let said = hosts.in_hub_as(USER, &cluster, "sbatch --parsable torch.sh");
+    let id = said.stdout.trim().to_owned();
+    assert!(!id.is_empty(), "{}", said.stderr);
+    let end = batch_end(&hosts, &cluster, &id);
+    let output = cluster.read("torch.out");
+    assert_eq!(end, "COMPLETED|0:0", "{output}");
+    assert_eq!(torch_lines(output.lines()), sums(), "{output}");
 }

@@ -263,16 +263,14 @@ fn up_every_pending_job_has_a_reason() {
 }
 
 #[test]
-fn up_output_of_a_forgotten_job_is_still_named() {
+fn up_output_of_a_forgotten_job_is_still_read() {
     let cluster = Cluster::up(&format!("{TWO_NODES}MinJobAge=2\n"));
     let job = cluster.submit(&["-o", "kept-%x.txt", "-J", "old", "--wrap", "echo still here"]);
     cluster.await_end(job);
-    let refused = until("the job has left the server's memory", || {
-        let said = cluster.sluice(&["logs", &job.to_string()]);
-        (said.code != 0).then_some(said.stderr)
+    until("the job has left the server's memory", || {
+        (cluster.sluice(&["scontrol", "show", "job", &job.to_string()]).code != 0).then_some(())
     });
-    assert!(refused.contains("in its output file /"), "{refused}");
-    assert!(refused.trim_end().ends_with("/kept-old.txt"), "{refused}");
+    assert_eq!(cluster.sluice(&["logs", &job.to_string()]).ok(), "still here\n");
     let text = explained(&cluster, &job.to_string());
     assert!(text.contains("/kept-old.txt\n    | still here\n"), "{text}");
     let columns = format!("sacct -nXP -j {job} -o StdOut,StdErr,StdIn");
@@ -280,6 +278,10 @@ fn up_output_of_a_forgotten_job_is_still_named() {
     let columns: Vec<&str> = columns.trim_end().split('|').collect();
     let [out, err, input] = columns[..] else { panic!("{columns:?}") };
     assert!(out.ends_with("/kept-old.txt") && err == out && input == "/dev/null", "{columns:?}");
+    std::fs::remove_file(out).expect("the file was there");
+    let gone = cluster.sluice(&["logs", &job.to_string()]);
+    let said = "/kept-old.txt: No such file or directory";
+    assert!(gone.code == 1 && gone.stderr.contains(said), "{gone:?}");
 }
 
 #[test]

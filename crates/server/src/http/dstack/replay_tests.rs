@@ -1,5 +1,5 @@
 //! The requests that dstack's published client and a real server were recorded with, sent again: the answer has the status that
-//! was recorded, and every key with a value of a recorded type.
+//! was recorded, and every key with a value of a recorded type. The client's own models read it (`fixtures/dstack-models.py`).
 
 use super::tests::Api;
 use super::upload_tests::upload;
@@ -16,9 +16,12 @@ use model::change::{JobFilter, JobRef};
 use model::id::AttemptId;
 use model::node::{NodeConfig, NodeGres};
 use model::run::{ExitStatus, Usage};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command as Process, Stdio};
 use std::sync::Arc;
 
 /// `fixtures/dstack-requests.json`: facts of version 0.22.5. Services, gateways, clouds, exports and login are not among them,
@@ -251,12 +254,29 @@ fn with_archives(body: &mut Value, archives: &[Value]) {
     }
 }
 
-/// Sends what one command had sent; what differs from the record.
-async fn replay(api: &Api, recorded: &Recorded, requests: &[&Request]) -> Vec<String> {
+/// What came of the requests.
+#[derive(Default)]
+struct Replayed {
+    /// A line for each place where an answer differs from the record.
+    differences: Vec<String>,
+    /// The answers to what was not refused.
+    answers: Vec<Answered>,
+}
+
+#[derive(Serialize)]
+struct Answered {
+    /// The command and the path.
+    place: String,
+    route: String,
+    answer: Value,
+}
+
+/// Sends what one command had sent.
+async fn replay(api: &Api, recorded: &Recorded, requests: &[&Request], replayed: &mut Replayed) {
     api.end_all().await;
     api.delete_all().await;
     let mut applied = Vec::new();
-    let mut differences = Vec::new();
+    let Replayed { differences, answers } = replayed;
     let mut archives: Vec<Value> = Vec::new();
     for request in requests {
         let Request { scenario, path, .. } = request;
@@ -316,28 +336,69 @@ async fn replay(api: &Api, recorded: &Recorded, requests: &[&Request]) -> Vec<St
             None => route,
         };
         if status == 200 {
-            recorded.answers[&route].compare(&said, &at, &mut differences);
+            recorded.answers[&route].compare(&said, &at, differences);
+            answers.push(Answered { place: at, route, answer: said });
         } else {
             let listed = matches!(status.as_u16(), 400 | 422);
             assert_eq!(said["detail"].is_array(), listed, "{at} {said}");
         }
     }
-    differences
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn recorded_requests_are_answered_as_they_were() {
+async fn replay_all() -> Replayed {
     let recorded = include_str!("../../../fixtures/dstack-requests.json");
     let recorded: Recorded = serde_json::from_str(recorded).expect("the recorded requests");
     let mut scenarios: BTreeMap<&str, Vec<&Request>> = BTreeMap::new();
     for request in &recorded.requests {
         scenarios.entry(&request.scenario).or_default().push(request);
     }
-    let mut differences = Vec::new();
+    let mut replayed = Replayed::default();
     let api = api().await;
     for requests in scenarios.values() {
-        differences.extend(replay(&api, &recorded, requests).await);
+        replay(&api, &recorded, requests, &mut replayed).await;
     }
+    replayed
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn recorded_requests_are_answered_as_they_were() {
+    let mut differences = replay_all().await.differences;
     differences.dedup();
     assert!(differences.is_empty(), "{}\n{}", differences.len(), differences.join("\n"));
+}
+
+/// Where `scripts/dstack-client` installs the client that the requests were recorded with.
+const PYTHON: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/clients/dstack-0.22.5/bin/python");
+const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/dstack-models.py");
+
+/// Reports that the client is not installed here, as the tests of the program do (`harness::skip`).
+fn skip_without_client() {
+    let line = "dstack-client: scripts/dstack-client has not installed it";
+    println!("skipped: {line}");
+    if let Some(path) = std::env::var_os("SLUICE_SKIPS") {
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        writeln!(file.expect("the list of skips"), "{line}").expect("the list of skips");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn up_answers_to_recorded_requests_are_read_by_the_published_clients_models() {
+    if !Path::new(PYTHON).exists() {
+        return skip_without_client();
+    }
+    let answers = replay_all().await.answers;
+    assert!(answers.len() > 100, "most requests are answered: {}", answers.len());
+    let mut command = Process::new(PYTHON);
+    // The client writes a log below its home.
+    let home = tempfile::tempdir().expect("a home folder");
+    command.arg(MODELS).env("HOME", home.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("the client's Python runs");
+    // It reads everything before it says anything; a pipe that is dropped has ended.
+    let input = serde_json::to_vec(&answers).expect("JSON");
+    child.stdin.take().expect("a pipe").write_all(&input).expect("the answers are taken");
+    let output = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said.trim(), format!("{} answers were read", answers.len()));
+    assert!(output.status.success(), "{}", output.status);
 }

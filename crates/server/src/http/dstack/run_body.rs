@@ -187,9 +187,11 @@ impl<'a> Bodies<'a> {
             let state = self.shared.read();
             authorise(&state, self.by, Act::ReadTextsOf(run.owner_uid)).is_ok()
         };
-        let kept = run.configuration.as_ref().filter(|_| may_read());
-        let kept = kept.and_then(|blob| self.shared.blob_text(blob).ok());
-        kept.and_then(|text| RawValue::from_string(text).ok())
+        let blob = run.configuration.as_ref().filter(|_| may_read())?;
+        self.shared.volatile.run_texts.get(blob, || {
+            let text = self.shared.blob_text(blob).ok()?;
+            RawValue::from_string(text).ok()
+        })
     }
 
     fn submission(&self, run: &RunFacts, id: &str, rank: u32) -> JobSubmission {

@@ -224,6 +224,13 @@ pub fn own_active(
     project: &str,
     name: &str,
 ) -> Result<Option<ActiveRun>, Refused> {
+    // The name of most runs that are applied is new: nothing has to be made ready to show one.
+    let is_namesake = |job: &Arc<Job>| {
+        job.spec.owner.uid == by.uid && *job.spec.name == *name && !job.has_ended()
+    };
+    if !shared.read().jobs.values().any(is_namesake) {
+        return Ok(None);
+    }
     let names = vec![name.to_owned()];
     let filter = JobFilter { names, accounts: accounts(project), ..JobFilter::default() };
     let own = |jobs: &mut Vec<ListedJob>| {

@@ -7,6 +7,7 @@ use crate::command::verb::VerbError;
 use ::slurm::output::text::job_text;
 use model::id::JobId;
 use model::reason::Refusal;
+use model::record::JobRecord;
 use model::time::Timestamp;
 use std::fs::File;
 use std::io::Read;
@@ -53,16 +54,39 @@ pub fn file(
         let text = format!("job {} has not started: it is to write to {}", job.id, streams.stdout);
         return Err(VerbError::Message(text));
     }
-    match kept(client, &log, output) {
+    let fallback = job_text::in_fallback(job, &streams.stdout);
+    read_there_or_here(client, &log, &streams.stdout, fallback, output)
+}
+
+/// The same of a batch job that has left the server's memory.
+pub fn booked_file(
+    client: &Client,
+    record: &JobRecord,
+    log: &Log,
+    output: &mut LogOutput,
+) -> Result<(), VerbError> {
+    let Some(streams) = &record.streams else {
+        let text = format!("job {} has ended: what it wrote is in its output file", record.job);
+        return Err(VerbError::Message(text));
+    };
+    read_there_or_here(client, log, &streams.stdout, None, output)
+}
+
+/// Prints a file as its node has it, or if that cannot be as this machine has it: under its name, or under another.
+fn read_there_or_here(
+    client: &Client,
+    log: &Log,
+    path: &str,
+    fallback: Option<String>,
+    output: &mut LogOutput,
+) -> Result<(), VerbError> {
+    match kept(client, log, output) {
         Err(VerbError::Refused(Refusal::Other(why))) if log.since.is_none() => {
-            let opened = File::open(&streams.stdout).or_else(|error| {
-                let fallback = job_text::in_fallback(job, &streams.stdout);
-                fallback.and_then(|path| File::open(path).ok()).ok_or(error)
-            });
-            let mut file = opened.map_err(|error| {
-                VerbError::Message(format!("{why}; {}: {error}", streams.stdout))
-            })?;
-            copy(&mut file, output).map_err(VerbError::file(&streams.stdout))
+            let opened = File::open(path)
+                .or_else(|error| fallback.and_then(|path| File::open(path).ok()).ok_or(error));
+            let mut file =
+                opened.map_err(|error| VerbError::Message(format!("{why}; {path}: {error}")))?;
+            copy(&mut file, output).map_err(VerbError::file(path))
         }
         other => other,
     }

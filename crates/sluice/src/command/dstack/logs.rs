@@ -2,7 +2,7 @@
 
 use super::all_logs::{self, AllLogs};
 use super::log_output::LogOutput;
-use super::log_source::{Log, file, kept};
+use super::log_source::{Log, booked_file, file, kept};
 use super::options::{Since, check_replica, parse_since};
 use super::{OfProject, ask, attach, event, find_ended, find_in_memory, print, unexpected};
 use crate::client::Client;
@@ -11,7 +11,6 @@ use ::dstack::occurrence::{self, Target};
 use ::dstack::run_summary::RunSummary;
 use clap::Args;
 use model::id::{JobId, RunId};
-use model::printable::printable;
 use model::run::LaunchKind;
 use model::time::Timestamp;
 use std::process::ExitCode;
@@ -69,23 +68,14 @@ pub fn run(args: LogsArgs) -> VerbResult {
     }
     let Some(job) = find_in_memory(&mut client, &args.run, &args.of)? else {
         let record = find_ended(&mut client, &args.run, &args.of)?;
-        return match record.kind {
-            LaunchKind::Task => {
-                let log = Log { job: record.job, node: args.job, since };
-                kept(&client, &log, &mut args.output(record.job))?;
-                Ok(ExitCode::SUCCESS)
-            }
-            _ => {
-                let file = record.streams.as_ref().map(|files| format!(" {}", files.stdout));
-                let file = file.unwrap_or_default();
-                let text = format!(
-                    "job {} has ended: what it wrote is in its output file{}",
-                    record.job,
-                    printable(&file)
-                );
-                Err(VerbError::Message(text))
-            }
-        };
+        let output = &mut args.output(record.job);
+        let log = Log { job: record.job, node: args.job, since };
+        match record.kind {
+            LaunchKind::Task => kept(&client, &log, output)?,
+            LaunchKind::Batch => booked_file(&client, &record, &Log { node: 0, ..log }, output)?,
+            LaunchKind::Interactive => return Err(without_log(record.job)),
+        }
+        return Ok(ExitCode::SUCCESS);
     };
     if args.all {
         let AllLogs { shown, left_out } = all_logs::print(&mut client, &job, &args.wanted(since))?;
@@ -127,15 +117,14 @@ pub fn run(args: LogsArgs) -> VerbResult {
         LaunchKind::Task if job.allocation.is_none() => {}
         LaunchKind::Task => kept(&client, &log, output)?,
         LaunchKind::Batch => file(&client, &job, Log { node: 0, ..log }, output)?,
-        LaunchKind::Interactive => {
-            let text = format!(
-                "job {} writes to the terminal of its srun or salloc: no log is kept",
-                job.id
-            );
-            return Err(VerbError::Message(text));
-        }
+        LaunchKind::Interactive => return Err(without_log(job.id)),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn without_log(job: JobId) -> VerbError {
+    let text = format!("job {job} writes to the terminal of its srun or salloc: no log is kept");
+    VerbError::Message(text)
 }
 
 /// Prints what became of the run's part on one node in all its attempts, and why it ended.
