@@ -12,7 +12,9 @@ use super::users::Users;
 use super::writable;
 use super::{ContainerError, ContainerSpec, SCRIPT_STEP, user};
 use crate::socket_folder::{self, SOCKET};
-use crate::supervisor::mount_calls::{Tree, make_folder_in_root, open_in_root};
+use crate::supervisor::mount_calls::{
+    MountPoints, Rights, Tree, make_folder_in_root, open_in_root,
+};
 use crate::supervisor::process::credentials::as_user;
 
 use image::{ImageConfig, LAYERS_MAX};
@@ -29,7 +31,6 @@ use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use wire::order::UserIds;
 
 /// A folder that every system has and that is covered here, in this mount namespace alone: the runtime must be able to
 /// reach it as any user, which it cannot in a state folder.
@@ -82,6 +83,9 @@ pub(super) struct Assembled {
     /// Its root has every right over its namespaces, the network among them where that is its own.
     #[serde(default)]
     pub privileged: bool,
+    /// Its own files are a folder of the node, in which others may have closed theirs.
+    #[serde(default)]
+    pub of_folder: bool,
 }
 
 impl Assembled {
@@ -158,17 +162,20 @@ pub(super) fn assemble(
         open(MOUNT_POINT, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
             .map_err(failed("the container's root"))?;
     make_runtimes_mount_points(&root, !has_user_namespace)?;
+    let points = |rights| MountPoints { root: root.as_fd(), rights };
+    let before = points(Rights::before_mounts(spec.user, of_folder));
+    let among = points(Rights::among_mounts(spec.user, of_folder));
     let user = match &spec.request.user {
         ContainerUser::JobUser => (spec.user.uid, spec.user.gid),
         ContainerUser::Root => (0, 0),
-        ContainerUser::OfImage => user::resolve(&root, &rootfs.settings.user)?,
-        ContainerUser::Named(name) => user::resolve(&root, name)?,
+        ContainerUser::OfImage => user::resolve(&root, &rootfs.settings.user, before.rights)?,
+        ContainerUser::Named(name) => user::resolve(&root, name, before.rights)?,
     };
-    opened.show(spec, &root)?;
+    opened.show(spec, &root, before)?.show_mounts(among)?;
     if let Some(files) = docker_files {
-        files.show(&root)?;
+        files.show(among)?;
     }
-    let has_driver = show_device_files(spec, &root)?;
+    let has_driver = show_device_files(spec, among)?;
     group_trees::hide_most()?;
     let name = spec.folder.file_name().and_then(|name| name.to_str()).unwrap_or("container");
     let assembled = Assembled {
@@ -183,6 +190,7 @@ pub(super) fn assemble(
         image,
         network,
         privileged,
+        of_folder,
     };
     let text = serde_json::to_vec(&assembled).map_err(|e| e.to_string())?;
     fs::write(spec.folder.join(RECORD), text)
@@ -228,10 +236,10 @@ fn docker_files(own: &Path, map: &IdMap) -> Result<Placed, String> {
 }
 
 /// Shows what the process's devices bring along. Returns whether the files of NVIDIA's driver are among it.
-fn show_device_files(spec: &ContainerSpec, root: &OwnedFd) -> Result<bool, String> {
+fn show_device_files(spec: &ContainerSpec, points: MountPoints) -> Result<bool, String> {
     let edits = spec.device_edits();
     for mount in &edits.mounts {
-        Placed::take_as(&mount.host, &mount.inside, mount.read_only)?.show(root)?;
+        Placed::take_as(&mount.host, &mount.inside, mount.read_only)?.show(points)?;
     }
     Ok(edits.has_driver)
 }
@@ -451,26 +459,33 @@ impl ShownHandles {
         self.mounts.iter().filter_map(|(_, taken)| Some(taken.as_ref().ok()?.as_fd().as_raw_fd()))
     }
 
-    fn show(self, spec: &ContainerSpec, root: &OwnedFd) -> Result<(), ContainerError> {
-        files::show_network_files(root, spec.own_network, &spec.folder)?;
+    /// Shows what is the agent's own choice, and returns what is not. It comes first: nothing that a user named is on the way
+    /// to it.
+    fn show(
+        self,
+        spec: &ContainerSpec,
+        root: &OwnedFd,
+        points: MountPoints,
+    ) -> Result<ShownHandles, ContainerError> {
+        files::show_network_files(points, spec.own_network, &spec.folder)?;
         if spec.request.user == ContainerUser::JobUser {
             let added = files::user_files(root, spec.user, &self.home, &spec.folder)?;
-            added.into_iter().try_for_each(|file| file.show(root))?;
+            added.into_iter().try_for_each(|file| file.show(points))?;
         }
         let own = own_files(spec, &spec.folder)?;
-        show_own_folder(root, &own)?;
+        show_own_folder(points, &own)?;
         for (source, target) in own {
-            files::show_own(root, &source, &target)?;
+            files::show_own(points, &source, &target)?;
         }
-        self.show_mounts(root, spec.user)
+        Ok(self)
     }
 
     /// Shows what the user and the site named.
-    pub fn show_mounts(self, root: &OwnedFd, user: &UserIds) -> Result<(), ContainerError> {
+    pub fn show_mounts(self, points: MountPoints) -> Result<(), ContainerError> {
         self.check()?;
         for (mount, taken) in self.mounts {
             if let Ok(shown) = taken {
-                files::show_taken(root, shown, &mount, user).map_err(ContainerError::volume)?;
+                files::show_taken(points, shown, &mount).map_err(ContainerError::volume)?;
             }
         }
         Ok(())
@@ -479,7 +494,7 @@ impl ShownHandles {
 
 /// Shows the folder of Sluice's own files, in which nothing is there yet but the places that they are mounted on: they are made
 /// faster there than in the container's own files.
-fn show_own_folder(root: &OwnedFd, own: &[(PathBuf, String)]) -> Result<(), String> {
+fn show_own_folder(points: MountPoints, own: &[(PathBuf, String)]) -> Result<(), String> {
     let folder = Path::new(OWN_FOLDER);
     let place = |target: &str| {
         let inner = Path::new(target).strip_prefix(files::OWN).ok();
@@ -497,7 +512,7 @@ fn show_own_folder(root: &OwnedFd, own: &[(PathBuf, String)]) -> Result<(), Stri
         }
     }
     place(REPOSITORY).map_or(Ok(()), |place| make_folder(&place, 0o755))?;
-    files::show_own(root, folder, files::OWN)
+    files::show_own(points, folder, files::OWN)
 }
 
 /// Files of Sluice's own with their places in the container: its commands, the script, what a run brings along. Those

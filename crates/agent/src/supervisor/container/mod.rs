@@ -484,7 +484,8 @@ impl OciProcess {
             Ok(program) => program,
             Err(failed) => return failed,
         };
-        let argv = match program.in_place(spec.workspace.is_some(), &self.root) {
+        let rights = inside.rights(spec.user);
+        let argv = match program.in_place(spec.workspace.is_some(), &self.root, rights) {
             Ok(argv) => argv,
             Err(failed) => return failed,
         };
