@@ -125,7 +125,10 @@ pub(super) fn assemble(
     // The files of a container that is made anew have the ids of the one before.
     let map = match before {
         Some(before) => before.map,
-        None => id_range::map_for(&folder_of_ranges(&spec.folder)?, spec.user, spec.site.ids)?,
+        None => {
+            let folder = folder_of_ranges(&spec.folder)?;
+            id_range::map_for(&folder, spec.user, spec.site.ids, spec.id_range)?
+        }
     };
     let script = spec.folder.parent().map(|folder| folder.join(SCRIPT_STEP));
     let script = script.and_then(|folder| Assembled::read(&folder));

@@ -81,7 +81,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use users::Users;
-use wire::order::UserIds;
+use wire::order::{IdRange, UserIds};
 use wire::volume::LaunchVolume;
 use writable::WritableMax;
 
@@ -118,6 +118,8 @@ pub(crate) struct ContainerSpec<'a> {
     pub device_scope: DeviceScope<'a>,
     /// It has a network of its own, as the site's policy has it.
     pub own_network: bool,
+    /// The ids of its users on the node, where the server gives them.
+    pub id_range: IdRange,
     /// The job's script, where that is what runs.
     pub script: Option<PathBuf>,
     /// Variables that name the working directory inside.
@@ -184,6 +186,7 @@ impl<'a> ContainerSpec<'a> {
             devices: record.limits.devices.clone(),
             device_scope: DeviceScope::of(record),
             own_network: record.launch.own_network,
+            id_range: record.launch.id_range,
             script: None,
             folder_variables: &[],
             workspace: None,
