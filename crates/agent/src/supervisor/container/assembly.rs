@@ -21,7 +21,7 @@ use image::{ImageConfig, LAYERS_MAX};
 use model::container::{ContainerNetwork, ContainerUser, Mount, is_plain_path};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::{Mode, SFlag, fchmod, fstat, mode_t};
 use nix::unistd::{Gid, Uid, fchown};
@@ -179,7 +179,8 @@ pub(super) fn assemble(
         files.show(among)?;
     }
     let has_driver = show_device_files(spec, among)?;
-    group_trees::hide_most()?;
+    // The root has its parts; nobody else is to find them here.
+    group_trees::hide_most_and_unmount(PARTS)?;
     let name = spec.folder.file_name().and_then(|name| name.to_str()).unwrap_or("container");
     let assembled = Assembled {
         holder,
@@ -259,7 +260,8 @@ fn folder_of_ranges(folder: &Path) -> Result<OwnedFd, String> {
         .map_err(|e| format!("{}: {}", above.display(), e.desc()))
 }
 
-/// Mounts the layers. Returns whether the owners of their files are mapped, and the files of a Docker daemon inside.
+/// Mounts the layers, and leaves what the root is made from at `PARTS`. Returns whether the owners of their files are mapped, and
+/// the files of a Docker daemon inside.
 fn mount_root(
     spec: &ContainerSpec,
     layers: &Layers,
@@ -301,7 +303,8 @@ fn mount_root(
         make_folder(Path::new(&name), 0o755)?;
         let target =
             open(name.as_str(), OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).map_err(failed)?;
-        let tree = Tree::copy(layer).map_err(failed)?;
+        // Overlayfs shows nothing that is mounted in a layer.
+        let tree = Tree::copy_alone(layer).map_err(failed)?;
         let maps = |namespace: &OwnedFd| tree.map_owners(namespace).is_ok();
         mapped = mapped && namespace.as_ref().is_some_and(maps);
         // Nobody writes to the layers themselves: other containers have them too.
@@ -344,8 +347,6 @@ fn mount_root(
     mount(Some("overlay"), MOUNT_POINT, Some("overlay"), restrict, Some(options.as_str()))
         .map_err(failed)?;
     let docker_files = spec.request.docker.then(|| docker_files(&own, map)).transpose()?;
-    // The mount has its layers; nobody else is to find them here.
-    umount2(PARTS, MntFlags::MNT_DETACH).map_err(failed)?;
     Ok((mapped, docker_files))
 }
 
