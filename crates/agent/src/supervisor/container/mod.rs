@@ -57,7 +57,8 @@ use engine::EngineProcess;
 use enroot::EnrootProcess;
 use image::Credentials;
 pub(crate) use leftovers::{
-    begin_removal, folders_of_others, on_process_ended, oom_kills, remove, remove_leftovers,
+    begin_removal, folders_of_others, holder_of, on_process_ended, oom_kills, remove,
+    remove_leftovers,
 };
 use model::container::{Container, ContainerName, ContainerNetwork, ContainerUser, Join};
 use model::limits::DeviceLimits;
