@@ -2,8 +2,9 @@
 
 use crate::supervisor::process::credentials::as_user;
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::{Mode, mkdirat};
+use nix::fcntl::{AtFlags, OFlag, openat};
+use nix::sys::stat::{Mode, SFlag, fstatat, mkdirat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -154,6 +155,11 @@ fn check_own(root: BorrowedFd, folder: &OwnedFd) -> nix::Result<()> {
     if mount_of(root)? == mount_of(folder)? { Ok(()) } else { Err(Errno::ENOENT) }
 }
 
+fn is_link(folder: &OwnedFd, name: &str) -> nix::Result<bool> {
+    let status = fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+    Ok(status.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFLNK.bits())
+}
+
 /// The mount that a handle is of, and its file system.
 fn mount_of(file: impl AsFd) -> nix::Result<(u64, u32, u32)> {
     // SAFETY: a structure of integers, for which zeros are values.
@@ -235,7 +241,16 @@ impl MountPoints<'_> {
         let folder = self.folder(folder)?;
         check_own(self.root, &folder)?;
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
-        openat(&folder, name, flags, Mode::from_bits_truncate(0o644))?;
+        let make = || openat(&folder, name, flags, Mode::from_bits_truncate(0o644));
+        match make() {
+            // A link that leads nowhere gives way, in the container's own files: images of systems with systemd-resolved have
+            // one as resolv.conf.
+            Err(Errno::EEXIST) if is_link(&folder, name)? => {
+                unlinkat(&folder, name, UnlinkatFlags::NoRemoveDir)?;
+                make()?
+            }
+            made => made?,
+        };
         self.open(path, OFlag::O_PATH)
     }
 }
@@ -409,6 +424,23 @@ mod tests {
                 assert!(points.folder("/made/deep").is_ok(), "what is seen to be missing is made");
             }
             assert!(!closed.join("absent").exists());
+        });
+    }
+
+    #[test]
+    fn root_a_link_that_leads_nowhere_gives_way_to_a_mount_point() {
+        in_own_namespace(|_, root| {
+            fs::create_dir(root.join("etc")).expect("made");
+            let link = root.join("etc/resolv.conf");
+            std::os::unix::fs::symlink("../run/stub.conf", &link).expect("a link");
+            let handle_of_root = handle(root);
+            let points = MountPoints { root: handle_of_root.as_fd(), rights: Rights::Root };
+            assert!(points.file("/etc/resolv.conf").is_ok());
+            assert!(fs::symlink_metadata(&link).expect("it is there").is_file());
+            // One that leads somewhere stays.
+            std::os::unix::fs::symlink("resolv.conf", root.join("etc/other")).expect("a link");
+            assert!(points.file("/etc/other").is_ok());
+            assert!(fs::symlink_metadata(root.join("etc/other")).expect("there").is_symlink());
         });
     }
 
