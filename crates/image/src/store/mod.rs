@@ -45,13 +45,23 @@ pub struct StoreOptions {
     pub downloads_max: usize,
     /// A pull that has not renewed its keep-alive for so long is killed, by a process that waits for a pull, a layer or a slot.
     pub keep_alive_timeout: Duration,
+    /// What killed pulls left is not looked for again within this time of the same boot; zero: it is, whenever the store is opened.
+    pub clean_pause: Duration,
     pub limits: Limits,
 }
 
 impl StoreOptions {
     pub fn bounded(bound_bytes: u64) -> Self {
         let (keep_alive_timeout, limits) = (Duration::from_secs(60), Limits::default());
-        Self { bound_bytes, pulls_max: 3, downloads_max: 3, keep_alive_timeout, limits }
+        let clean_pause = Duration::ZERO;
+        Self {
+            bound_bytes,
+            pulls_max: 3,
+            downloads_max: 3,
+            keep_alive_timeout,
+            clean_pause,
+            limits,
+        }
     }
 }
 
@@ -70,7 +80,7 @@ impl Store {
     pub fn open_with(dir: &Path, options: StoreOptions) -> Result<Self> {
         let dir = std::path::absolute(dir).map_err(Error::at(dir))?;
         let store = Self { folders: Folders::make(&dir)?, options };
-        store.clean();
+        store.clean_if_due();
         Ok(store)
     }
 

@@ -81,6 +81,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use users::Users;
 use wire::order::{IdRange, UserIds};
 use wire::volume::LaunchVolume;
@@ -241,7 +242,7 @@ fn store_folder(site: &ContainerSite, dir: &AttemptDir) -> PathBuf {
 pub(crate) fn sync_images(site: &ContainerSite, dir: &AttemptDir) {
     let folder = store_folder(site, dir);
     if folder.is_dir()
-        && let Ok(store) = rootfs::open_store(&folder, site)
+        && let Ok(store) = rootfs::open_store(&folder, site, Duration::ZERO)
     {
         let _ = store.sync();
     }
