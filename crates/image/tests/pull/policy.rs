@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use image::{Credentials, ErrorKind, FileUser, Limits, Pull, PullPolicy, Store, StoreOptions};
 
 use super::made::{Made, Node, layer, lower, source};
-use super::played::{Played, Reply, serve};
+use super::played::{Played, Reply, Request, serve};
 
 #[test]
 fn a_pulled_image_has_its_layers_top_first_and_its_settings() {
@@ -92,7 +92,7 @@ fn a_private_layer_is_not_given_to_who_only_names_it() {
     let has_manifest = Played::new({
         let (made, blob) = (made.clone(), made.layers[0].to_string());
         // It has the manifest of the private image and its configuration, but no layer.
-        move |request| {
+        move |request: &Request| {
             if request.path.contains(&blob) { Reply::status(404) } else { serve(&made, request) }
         }
     });
