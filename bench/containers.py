@@ -2,12 +2,15 @@
 """containers.py PROGRAM [--record FILE]: what a container adds to a step, beside the bare runtimes in the same run, as a table.
 
 A step of `true` by `srun`, bare and in a container; `runc run` of the same bundle; Docker and Podman with and without Sluice. All in
-turn, so that a slow minute meets each alike. Needs root. Docker's daemon is the tests' own (`scripts/docker`), in a network namespace.
+turn, so that a slow minute meets each alike. An archive of 1 GiB is taken in as an image and run, beside `tar` of the same. Needs root. Docker's daemon is the tests' own (`scripts/docker`), in a network namespace.
 """
 import json, os, shutil, statistics, subprocess, sys, tempfile, time
 from record import progress, record
 
 ROUNDS = 21
+# Each of these unpacks a GiB twice.
+UNPACK_ROUNDS = 3
+LARGE_FILES, LARGE_FILE_BYTES = 16_384, 64 << 10
 IMAGE = 'docker.io/lab/tools:1'
 CONFIGURATION = """ClusterName=containers
 SlurmdParameters=config_overrides
@@ -69,16 +72,52 @@ def medians(calls):
 
 def of_runc(program, folder):
     bundle = made_bundle(folder)
+    # It is taken into the node's store by the first round, which does not count.
+    image = f'{folder}/image.tar'
+    run(['tar', '-C', f'{bundle}/rootfs', '--owner=0', '--group=0', '-cf', image, '.'])
     cluster = Cluster(program, f'{folder}/runc', 'runc', {})
     try:
         number = iter(range(10 ** 6))
         return medians({
             'step': lambda: cluster.sluice('srun', 'true'),
             'bundle': lambda: cluster.sluice('srun', f'--container={bundle}', 'true'),
-            'image': lambda: cluster.sluice('srun', f'--container-image={bundle}/rootfs', 'true'),
+            'image': lambda: cluster.sluice('srun', f'--container-image={image}', 'true'),
             'bare': lambda: run(['runc', 'run', '--bundle', bundle, f'bench-{os.getpid()}-{next(number)}'])})
     finally:
         cluster.down()
+
+
+def took_ms(call):
+    begin = time.perf_counter()
+    call()
+    return (time.perf_counter() - begin) * 1e3
+
+
+def of_unpacking(program, folder):
+    """The least time in ms that an archive of 1 GiB takes until it has run as an image, and that `tar` takes."""
+    root, archive = f'{folder}/large', f'{folder}/large.tar.gz'
+    shutil.copytree(f'{folder}/bundle/rootfs', root, symlinks=True)
+    os.mkdir(f'{root}/data')
+    for number in range(LARGE_FILES):
+        # Half of each is noise, as half of a layer hardly shrinks.
+        open(f'{root}/data/{number}', 'wb').write(os.urandom(LARGE_FILE_BYTES // 2) + bytes(LARGE_FILE_BYTES // 2))
+    run(['tar', '-C', root, '--owner=0', '--group=0', '-czf', archive, '.'])
+    shutil.rmtree(root)
+    ours, tars = [], []
+    for number in range(UNPACK_ROUNDS):
+        # A cluster of its own has a store of its own, in which the image is not yet.
+        at, beside = f'{folder}/unpacking-{number}', f'{folder}/beside'
+        cluster = Cluster(program, at, 'runc', {})
+        try:
+            ours.append(took_ms(lambda: cluster.sluice('srun', '--mem=1500', f'--container={archive}', 'true')))
+        finally:
+            cluster.down()
+        os.mkdir(beside)
+        tars.append(took_ms(lambda: run(['tar', '-C', beside, '-xzf', archive])))
+        shutil.rmtree(beside)
+        shutil.rmtree(at)
+    os.remove(archive)
+    return min(ours), min(tars)
 
 
 def of_engine(program, folder, engine, variables):
@@ -134,12 +173,14 @@ def unmount_below(folder):
         subprocess.run(['umount', '-l', point])
 
 
-def table(runc, engines):
+def table(runc, unpacking, engines):
     rows = ['| what, median in ms | in a container | `srun true` | the runtime alone | wanted |', '|---|---:|---:|---:|---:|']
     most = runc['step'] + 1.1 * runc['bare']
     for name in ('bundle', 'image'):
         what = 'an OCI bundle' if name == 'bundle' else 'an image that is there'
         rows.append(f'| `srun` in {what}, by runc | {runc[name]:.1f} | {runc["step"]:.1f} | {runc["bare"]:.1f} | at most {most:.1f} (`srun true` and 1.1 times `runc run`) |')
+    ours, tar = unpacking
+    rows.append(f'| an archive of 1 GiB as an image, unpacked and run | {ours:.0f} | {runc["step"]:.1f} | {tar:.0f} (`tar`) | at most {1.3 * tar:.0f} (1.3 times `tar`) |')
     for name, seen in engines.items():
         rows.append(f'| `srun` in an image of {name}\'s | {seen["image"]:.0f} | {seen["step"]:.1f} | {seen["bare"]:.0f} | at most {seen["bare"] + 100:.0f} (its own time and 0.1 s) |')
     return '\n'.join(rows)
@@ -152,11 +193,13 @@ def main(program, *options):
     try:
         progress('containers', 'runc')
         runc = of_runc(program, folder)
+        progress('containers', 'an image of 1 GiB')
+        unpacking = of_unpacking(program, folder)
         engines = {}
         for name, measure in (('Docker', of_docker), ('Podman', of_podman)):
             progress('containers', name)
             engines[name] = measure(program, folder)
-        text = table(runc, engines)
+        text = table(runc, unpacking, engines)
         print(text)
         if options:
             record(options[1], 'bench containers', text)

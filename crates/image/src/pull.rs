@@ -15,7 +15,7 @@ use crate::platform::Platform;
 use crate::reference::{Reference, Source, Version};
 use crate::registry::{Client, Credentials, RegistryConfig};
 use crate::store::{
-    Claim, ImageRecord, KeepAlive, LayerHeld, LayerToMake, Lock, Mode, OnProgress, Phase, Reporter,
+    Claim, ImageRecord, KeepAlive, LayerHeld, Lock, Mode, OnProgress, Phase, Reporter, Requester,
     Store, TagRecord, Watcher, now, pull_key, read_record, write_record,
 };
 
@@ -55,18 +55,24 @@ impl<'a> Pull<'a> {
             file_user: None,
         }
     }
+
+    /// Who wants the image, of a file of the node.
+    pub(crate) fn requester(&self) -> Requester {
+        let user = self.file_user.as_ref().map_or(0, |user| user.uid);
+        Requester { user, repository: None, is_public: false }
+    }
 }
 
-/// A layer that is not in the store.
+/// A layer that is not in the store, or not for who wants it.
 struct Missing {
     diff_id: Digest,
     blob: Descriptor,
 }
 
-/// A blob that is on disk whole, and the right to unpack it.
+/// A blob that is on disk whole, and the right to unpack it; or the layer, if the blob only shows who may have that.
 struct Downloaded {
     at: usize,
-    claim: LayerToMake,
+    claim: Claim,
     partial: Lock,
 }
 
@@ -142,7 +148,9 @@ impl Store {
                 (found.digest, manifest, found.private)
             }
         };
-        let image = self.image_of(&name, &digest, private, || {
+        let repository = Some(format!("{}/{}", reference.registry, reference.repository));
+        let requester = Requester { repository, is_public: !private, ..pull.requester() };
+        let image = self.image_of(&name, &digest, &requester, || {
             let bytes =
                 client.small_blob(&format!("the configuration of {name}"), &manifest.config)?;
             let file = ConfigFile::parse(&name, &bytes, &pull.platform)?;
@@ -150,7 +158,7 @@ impl Store {
                 &name,
                 &manifest,
                 &file,
-                pull,
+                &requester,
                 reporter,
                 |blob, file, progress| client.download(blob, file, progress),
             )?;
@@ -184,17 +192,19 @@ impl Store {
         }
     }
 
-    /// The image of a manifest: the one that is there, or a new one of what `get` brings.
+    /// The image of a manifest: the one that is there for who wants it, or a new one of what `get` brings.
     pub(crate) fn image_of(
         &self,
         name: &str,
         digest: &Digest,
-        private: bool,
+        requester: &Requester,
         get: impl FnOnce() -> Result<(ConfigFile, Vec<LayerHeld>)>,
     ) -> Result<Image> {
         let lock = Lock::take(&self.folders.image_lock(digest), Mode::Shared, || ())?;
-        if let Some(mut record) = self.whole_image(digest) {
-            if record.private && !private {
+        if let Some(mut record) = self.whole_image(digest)
+            && self.admits_to_all(&record.diff_ids, requester)
+        {
+            if record.private && requester.is_public {
                 record.private = false;
                 write_record(&self.folders.image(digest), &record)?;
             }
@@ -205,7 +215,7 @@ impl Store {
             digest: digest.clone(),
             config: file.config,
             diff_ids: file.diff_ids,
-            private,
+            private: !requester.is_public,
         };
         write_record(&self.folders.image(digest), &record)?;
         // From here on the image's record keeps its layers.
@@ -219,7 +229,7 @@ impl Store {
         name: &str,
         manifest: &Manifest,
         config: &ConfigFile,
-        pull: &Pull,
+        requester: &Requester,
         reporter: &Reporter,
         download: impl Fn(&Descriptor, &mut File, &(dyn Fn(u64) + Sync)) -> Result<()> + Sync,
     ) -> Result<Vec<LayerHeld>> {
@@ -237,8 +247,8 @@ impl Store {
                 continue;
             }
             match self.layer_if_there(diff_id)? {
-                Some(layer) => held.push(layer),
-                None => missing.push(Missing { diff_id: diff_id.clone(), blob: blob.clone() }),
+                Some(layer) if self.admits(diff_id, requester) => held.push(layer),
+                _ => missing.push(Missing { diff_id: diff_id.clone(), blob: blob.clone() }),
             }
         }
         if missing.is_empty() {
@@ -248,11 +258,10 @@ impl Store {
         reporter.expect(missing.len(), bytes);
         // Unpacked, a layer is two or three times its download; the download itself is what is certain.
         self.make_room(bytes.saturating_mul(3)).or_else(|_| self.make_room(bytes))?;
-        let user = pull.file_user.as_ref().map_or(0, |user| user.uid);
-        let _slot = self.wait_for_slot(user, || reporter.phase(Phase::Waiting))?;
+        let _slot = self.wait_for_slot(requester.user, || reporter.phase(Phase::Waiting))?;
         self.require_free(bytes)?;
         reporter.phase(Phase::Downloading);
-        held.extend(self.get_missing(name, &missing, reporter, download)?);
+        held.extend(self.get_missing(name, &missing, requester, reporter, download)?);
         Ok(held)
     }
 
@@ -261,6 +270,7 @@ impl Store {
         &self,
         name: &str,
         missing: &[Missing],
+        requester: &Requester,
         reporter: &Reporter,
         download: impl Fn(&Descriptor, &mut File, &(dyn Fn(u64) + Sync)) -> Result<()> + Sync,
     ) -> Result<Vec<LayerHeld>> {
@@ -268,11 +278,13 @@ impl Store {
         let fetch = |at: usize| -> Result<Arrival> {
             let Missing { diff_id, blob } = &missing[at];
             let claim = match self.claim_layer(diff_id)? {
-                Claim::There(held) => return Ok(Arrival::There(held)),
-                Claim::ToMake(claim) => claim,
+                Claim::There(held) if self.admits(diff_id, requester) => {
+                    return Ok(Arrival::There(held));
+                }
+                claim => claim,
             };
             let mut watcher = Watcher::new(self);
-            let path = self.folders.partial(&blob.digest);
+            let path = self.folders.partial(&requester.download_key(&blob.digest));
             let mut partial = Lock::take(&path, Mode::Exclusive, || watcher.turn())?;
             download(blob, partial.file(), &|bytes| reporter.downloaded(at, bytes))
                 .map_err(|e| self.disk_full(e))?;
@@ -301,7 +313,7 @@ impl Store {
                     _ if failed.is_some() => continue,
                     Ok(Arrival::There(layer)) => Ok(layer),
                     Ok(Arrival::Downloaded(downloaded)) => {
-                        self.unpack_download(name, &missing[downloaded.at], downloaded)
+                        self.unpack_download(name, &missing[downloaded.at], downloaded, requester)
                     }
                     Err(error) => Err(error),
                 };
@@ -327,6 +339,7 @@ impl Store {
         name: &str,
         layer: &Missing,
         downloaded: Downloaded,
+        requester: &Requester,
     ) -> Result<LayerHeld> {
         let Downloaded { claim, mut partial, .. } = downloaded;
         let _ = self.make_room(layer.blob.size.saturating_mul(2));
@@ -334,10 +347,15 @@ impl Store {
         self.require_free(layer.blob.size)?;
         let what = format!("layer {} of {name}", layer.diff_id.short());
         let file = partial.file();
-        let outcome = file
-            .seek(SeekFrom::Start(0))
-            .map_err(Error::io(&*what))
-            .and_then(|_| self.make_layer(&what, &layer.diff_id, claim, &*file));
+        let outcome =
+            file.seek(SeekFrom::Start(0)).map_err(Error::io(&*what)).and_then(|_| match claim {
+                Claim::ToMake(claim) => {
+                    self.make_layer(&what, &layer.diff_id, claim, &*file, requester)
+                }
+                Claim::There(held) => {
+                    self.verify_layer(&what, &layer.diff_id, &*file, requester).map(|()| held)
+                }
+            });
         partial.remove();
         outcome
     }

@@ -11,7 +11,7 @@ use crate::link::{
     Hello, JoinRequest, NodeHello, NodeSsh, RefusedOrder, Renewal, SignedRenewal, SpooledAttempt,
     ToAgent, ToServer, Welcome,
 };
-use crate::order::{Action, EndOrder, Order, SignalOrder, SignedOrder};
+use crate::order::{Action, EndOrder, IdRange, Order, SignalOrder, SignedOrder};
 use crate::report::{AttemptEnd, Report, ReportEvent};
 use crate::reservation::ReservationPurpose;
 use crate::samples::{attempt, job_view, order};
@@ -62,6 +62,13 @@ fn keys_of_users_keep_their_names() {
     let endpoint = SshEndpoint { host: "h".into(), port: 1, host_key: "k".into() };
     let signed = "sluice key add\nuser ada\nauthority f\nendpoint k\n";
     assert_eq!(key_proof_text("ada", "f", &endpoint), signed);
+}
+
+#[test]
+fn ranges_of_ids_keep_their_names() {
+    travels(&IdRange::OfUid, r#""of_uid""#);
+    travels(&IdRange::Number(7), r#"{"number":7}"#);
+    travels(&IdRange::Exhausted, r#""exhausted""#);
 }
 
 #[test]

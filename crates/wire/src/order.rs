@@ -155,6 +155,9 @@ pub struct JobLaunch {
     /// Its container gets a network of its own, as the site's policy has it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub own_network: bool,
+    /// The ids of its containers' users on the node.
+    #[serde(default, skip_serializing_if = "IdRange::is_of_uid")]
+    pub id_range: IdRange,
     /// For the registry of its container's image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registry_auth: Option<RegistryAuth>,
@@ -170,6 +173,24 @@ pub struct JobLaunch {
     /// The environment of the site's prolog and epilog.
     #[serde(default, rename = "around")]
     pub prolog_epilog: PrologEpilogEnvironment,
+}
+
+/// Which of the ranges of ids is the account's, where the site has them given by its server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IdRange {
+    /// The one that follows from the account's number: of a job that started before servers gave ranges.
+    #[default]
+    OfUid,
+    Number(u32),
+    /// None: all are other accounts'.
+    Exhausted,
+}
+
+impl IdRange {
+    fn is_of_uid(&self) -> bool {
+        *self == Self::OfUid
+    }
 }
 
 /// A file of the job that its node writes; the variable tells its path.

@@ -255,7 +255,7 @@ pub enum StepMessage {
         exit: ExitStatus,
         oom: bool,
     },
-    /// Nothing of the step is left on this node.
+    /// Nothing of the step is left on this node, but for the first process of a container, which is dying.
     Gone,
     /// On a stream: how many bytes of frames the sender of this has had in all (`resume.rs`).
     Received {

@@ -172,6 +172,7 @@ fn launch(number: u32, script: &str) -> JobLaunch {
         volumes: Vec::new(),
         shared_memory: None,
         own_network: false,
+        id_range: Default::default(),
         registry_auth: None,
         workspace: None,
         git_credentials: None,

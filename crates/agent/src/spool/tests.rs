@@ -72,6 +72,7 @@ pub fn launch() -> JobLaunch {
         volumes: Vec::new(),
         shared_memory: None,
         own_network: false,
+        id_range: Default::default(),
         registry_auth: None,
         workspace: None,
         git_credentials: None,

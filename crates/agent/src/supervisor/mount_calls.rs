@@ -2,8 +2,9 @@
 
 use crate::supervisor::process::credentials::as_user;
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::{Mode, mkdirat};
+use nix::fcntl::{AtFlags, OFlag, openat};
+use nix::sys::stat::{Mode, SFlag, fstatat, mkdirat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -56,21 +57,43 @@ pub(crate) fn open_in_root(root: impl AsFd, path: &str, flags: OFlag) -> nix::Re
     open_in_root_with(root.as_fd(), path, flags, 0)
 }
 
-/// As `open_in_root`, as far as the user could see it: with the user's rights, or as root if the way stays in the container's
-/// own files. What is mounted in it is the node's, and root tells nobody which files are there.
-pub(crate) fn open_in_root_for(
-    user: &UserIds,
-    root: impl AsFd,
-    path: &str,
-    flags: OFlag,
-) -> nix::Result<OwnedFd> {
-    let root = root.as_fd();
-    match as_user(user, || open_in_root(root, path, flags))? {
-        Err(Errno::EACCES) => match open_in_root_with(root, path, flags, RESOLVE_NO_XDEV) {
-            Err(Errno::EXDEV) => Err(Errno::EACCES),
-            opened => opened,
-        },
-        opened => opened,
+/// With whose rights a path below a container's root is looked up: root tells nobody which files the node has.
+#[derive(Clone, Copy)]
+pub(crate) enum Rights<'a> {
+    /// Root's: no file of the node can be on the way.
+    Root,
+    /// The user's, and root's where the way stays in the container's own files, which are an image's. What is mounted in them
+    /// is the node's.
+    UserOrImage(&'a UserIds),
+    /// The user's alone: the container's own files are a folder of the node.
+    User(&'a UserIds),
+}
+
+impl<'a> Rights<'a> {
+    /// In a container in which nothing is mounted yet that a user named. `of_folder`: its own files are a folder of the node.
+    pub fn before_mounts(user: &'a UserIds, of_folder: bool) -> Self {
+        if of_folder { Rights::User(user) } else { Rights::Root }
+    }
+
+    /// In a container in which folders of the node may be mounted.
+    pub fn among_mounts(user: &'a UserIds, of_folder: bool) -> Self {
+        if of_folder { Rights::User(user) } else { Rights::UserOrImage(user) }
+    }
+
+    /// As [`open_in_root`].
+    pub fn open(self, root: impl AsFd, path: &str, flags: OFlag) -> nix::Result<OwnedFd> {
+        let root = root.as_fd();
+        match self {
+            Rights::Root => open_in_root(root, path, flags),
+            Rights::User(user) => as_user(user, || open_in_root(root, path, flags))?,
+            Rights::UserOrImage(user) => match as_user(user, || open_in_root(root, path, flags))? {
+                Err(Errno::EACCES) => match open_in_root_with(root, path, flags, RESOLVE_NO_XDEV) {
+                    Err(Errno::EXDEV) => Err(Errno::EACCES),
+                    opened => opened,
+                },
+                opened => opened,
+            },
+        }
     }
 }
 
@@ -132,6 +155,11 @@ fn check_own(root: BorrowedFd, folder: &OwnedFd) -> nix::Result<()> {
     if mount_of(root)? == mount_of(folder)? { Ok(()) } else { Err(Errno::ENOENT) }
 }
 
+fn is_link(folder: &OwnedFd, name: &str) -> nix::Result<bool> {
+    let status = fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+    Ok(status.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFLNK.bits())
+}
+
 /// The mount that a handle is of, and its file system.
 fn mount_of(file: impl AsFd) -> nix::Result<(u64, u32, u32)> {
     // SAFETY: a structure of integers, for which zeros are values.
@@ -166,23 +194,19 @@ fn set_attributes(mount: BorrowedFd, attributes: &MountAttr) -> nix::Result<()> 
 
 /// The folder at `path` below `root`, made with what is missing of its path.
 pub(crate) fn make_folder_in_root(root: impl AsFd, path: &str) -> nix::Result<OwnedFd> {
-    MountPoints { root: root.as_fd(), user: None }.folder(path)
+    MountPoints { root: root.as_fd(), rights: Rights::Root }.folder(path)
 }
 
-/// Mount points in a container, made in its own files where they are missing.
+/// Mount points in a container, made in its own files where they are missing. What exists already is looked up with `rights`.
+#[derive(Clone, Copy)]
 pub(crate) struct MountPoints<'a> {
     pub root: BorrowedFd<'a>,
-    /// The user who named the mount points: what exists already is looked up with his rights ([`open_in_root_for`]), so that no
-    /// error tells him of files that he may not see. `None` for mount points that the agent chose itself.
-    pub user: Option<&'a UserIds>,
+    pub rights: Rights<'a>,
 }
 
 impl MountPoints<'_> {
     fn open(&self, path: &str, flags: OFlag) -> nix::Result<OwnedFd> {
-        match self.user {
-            Some(user) => open_in_root_for(user, self.root, path, flags),
-            None => open_in_root(self.root, path, flags),
-        }
+        self.rights.open(self.root, path, flags)
     }
 
     pub fn folder(&self, path: &str) -> nix::Result<OwnedFd> {
@@ -217,7 +241,16 @@ impl MountPoints<'_> {
         let folder = self.folder(folder)?;
         check_own(self.root, &folder)?;
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
-        openat(&folder, name, flags, Mode::from_bits_truncate(0o644))?;
+        let make = || openat(&folder, name, flags, Mode::from_bits_truncate(0o644));
+        match make() {
+            // A link that leads nowhere gives way, in the container's own files: images of systems with systemd-resolved have
+            // one as resolv.conf.
+            Err(Errno::EEXIST) if is_link(&folder, name)? => {
+                unlinkat(&folder, name, UnlinkatFlags::NoRemoveDir)?;
+                make()?
+            }
+            made => made?,
+        };
         self.open(path, OFlag::O_PATH)
     }
 }
@@ -325,7 +358,7 @@ mod tests {
             let at = make_folder_in_root(handle(root), "/host").expect("made");
             copy.and_then(|tree| tree.show_at(at)).expect("shown");
             let handle_of_root = handle(root);
-            let points = MountPoints { root: handle_of_root.as_fd(), user: None };
+            let points = MountPoints { root: handle_of_root.as_fd(), rights: Rights::Root };
             let at = points.file("/host/passwd").expect("found");
             other.and_then(|tree| tree.show_at(at)).expect("shown");
             let read = |path: &Path| fs::read_to_string(path).expect("read");
@@ -352,18 +385,62 @@ mod tests {
             let at = make_folder_in_root(&handle_of_root, "/host").expect("made");
             Tree::copy(handle(node)).and_then(|tree| tree.show_at(at)).expect("shown");
             let user = UserIds { name: "kim".into(), uid: 12_345, gid: 12_345, groups: Vec::new() };
-            let points = MountPoints { root: handle_of_root.as_fd(), user: Some(&user) };
+            let rights = Rights::among_mounts(&user, false);
+            let points = MountPoints { root: handle_of_root.as_fd(), rights };
             for path in ["/host/closed/there", "/host/closed/absent", "/link"] {
                 assert_eq!(points.file(path).err(), Some(Errno::EACCES), "{path}");
-                let opened = open_in_root_for(&user, &handle_of_root, path, OFlag::O_PATH);
+                let opened = rights.open(&handle_of_root, path, OFlag::O_PATH);
                 assert_eq!(opened.err(), Some(Errno::EACCES), "{path}");
             }
             assert_eq!(points.folder("/host/closed/absent/x").err(), Some(Errno::EACCES));
             assert!(points.file("/own/there").is_ok(), "the container's own");
-            let opened = open_in_root_for(&user, &handle_of_root, "/own/absent", OFlag::O_PATH);
+            let opened = rights.open(&handle_of_root, "/own/absent", OFlag::O_PATH);
             assert_eq!(opened.err(), Some(Errno::ENOENT));
             assert!(points.folder("/own/made/deep").is_ok() && root.join("own/made/deep").is_dir());
             assert!(points.folder("/host/closed").is_ok(), "the user sees that it is there");
+        });
+    }
+
+    /// A folder of the node as an image has files that its user may not see: root looks for none of them.
+    #[test]
+    fn root_what_a_user_cannot_see_in_a_folder_as_an_image_is_not_told_by_root() {
+        in_own_namespace(|_, root| {
+            use std::os::unix::fs::PermissionsExt;
+            let closed = root.join("closed");
+            fs::create_dir(&closed).expect("made");
+            fs::write(closed.join("there"), "").expect("written");
+            fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).expect("closed");
+            std::os::unix::fs::symlink("/closed/there", root.join("link")).expect("a link");
+            let user = UserIds { name: "kim".into(), uid: 12_345, gid: 12_345, groups: Vec::new() };
+            let handle_of_root = handle(root);
+            for rights in [Rights::before_mounts(&user, true), Rights::among_mounts(&user, true)] {
+                let points = MountPoints { root: handle_of_root.as_fd(), rights };
+                for path in ["/closed/there", "/closed/absent", "/link"] {
+                    assert_eq!(points.file(path).err(), Some(Errno::EACCES), "{path}");
+                    let opened = rights.open(&handle_of_root, path, OFlag::O_PATH);
+                    assert_eq!(opened.err(), Some(Errno::EACCES), "{path}");
+                }
+                assert_eq!(points.folder("/closed/absent/x").err(), Some(Errno::EACCES));
+                assert!(points.folder("/made/deep").is_ok(), "what is seen to be missing is made");
+            }
+            assert!(!closed.join("absent").exists());
+        });
+    }
+
+    #[test]
+    fn root_a_link_that_leads_nowhere_gives_way_to_a_mount_point() {
+        in_own_namespace(|_, root| {
+            fs::create_dir(root.join("etc")).expect("made");
+            let link = root.join("etc/resolv.conf");
+            std::os::unix::fs::symlink("../run/stub.conf", &link).expect("a link");
+            let handle_of_root = handle(root);
+            let points = MountPoints { root: handle_of_root.as_fd(), rights: Rights::Root };
+            assert!(points.file("/etc/resolv.conf").is_ok());
+            assert!(fs::symlink_metadata(&link).expect("it is there").is_file());
+            // One that leads somewhere stays.
+            std::os::unix::fs::symlink("resolv.conf", root.join("etc/other")).expect("a link");
+            assert!(points.file("/etc/other").is_ok());
+            assert!(fs::symlink_metadata(root.join("etc/other")).expect("there").is_symlink());
         });
     }
 

@@ -268,6 +268,7 @@ impl Cluster {
             volumes: Vec::new(),
             shared_memory: None,
             own_network: false,
+            id_range: Default::default(),
             registry_auth: None,
             workspace: None,
             git_credentials: None,

@@ -317,6 +317,7 @@ impl State {
             next_step,
         }));
         self.active.insert(id);
+        self.id_ranges.give(self.jobs[&id].spec.owner.uid);
         self.occupy(id, &started.allocation, &held);
         for node in held.iter().filter_map(|name| self.nodes.get(name)) {
             let beyond = node.used.memory > node.config.memory;

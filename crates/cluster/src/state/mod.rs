@@ -5,6 +5,7 @@ pub mod cache;
 pub mod charged_usage;
 pub mod hardware;
 pub mod held_bytes;
+pub mod id_ranges;
 pub mod intern;
 pub mod job;
 pub mod node;
@@ -21,6 +22,7 @@ use cache::Cache;
 use charged_usage::ChargedUsage;
 use hardware::Hardware;
 use held_bytes::HeldBytes;
+use id_ranges::IdRangeTable;
 use intern::Interner;
 use job::Job;
 use model::account::{Account, Association, NORMAL_QOS, Qos};
@@ -124,6 +126,9 @@ pub struct State {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore_wait: Option<RestoreWait>,
     pub next_priority: u64,
+    /// Which ids the users of an account's images have on nodes.
+    #[serde(default, skip_serializing_if = "IdRangeTable::is_empty")]
+    pub id_ranges: IdRangeTable,
     #[serde(default, rename = "spending")]
     pub charged_usage: ChargedUsage,
     /// Derived: ended jobs by their end, for the purge of old records.
@@ -201,6 +206,7 @@ impl Default for State {
             restored: None,
             restore_wait: None,
             next_priority: FIRST_PRIORITY,
+            id_ranges: IdRangeTable::default(),
             ended: BTreeSet::new(),
             active: BTreeSet::new(),
             queue: BTreeSet::new(),

@@ -16,12 +16,15 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use crate::config::ImageConfig;
+use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::image::{Image, Root};
 use crate::manifest::ConfigFile;
 use crate::pull::Pull;
 use crate::reference::Source;
-use crate::store::{ImportRecord, Phase, Reporter, Store, pull_key, read_record, write_record};
+use crate::store::{
+    ImportRecord, Phase, Reporter, Requester, Store, pull_key, read_record, write_record,
+};
 use crate::unpack::{decoder, exists};
 
 use contents::{Contents, is_image_archive};
@@ -43,6 +46,7 @@ impl Store {
         reporter: &Reporter,
     ) -> Result<Image> {
         let name = source.to_string();
+        let requester = pull.requester();
         let not = |fault: &str| Error::NotAnImage { what: name.clone(), fault: fault.to_owned() };
         let file = match pull.opened {
             Some(opened) => File::from(opened),
@@ -62,7 +66,7 @@ impl Store {
                     tag,
                     &pull.platform,
                 )?;
-                return self.import_layout(&name, layout, reporter);
+                return Ok(self.import_layout(&name, layout, &requester, reporter)?.0);
             }
             if !ROOT_FOLDERS.iter().any(|folder| exists(file.as_fd(), folder.as_bytes())) {
                 return Err(not(
@@ -92,66 +96,89 @@ impl Store {
             });
         }
         reporter.phase(Phase::Unpacking);
-        self.import_archive(source, name, file, tag, &pull.platform, reporter)
+        self.import_archive(source, file, tag, &pull.platform, &requester, reporter)
     }
 
     fn import_archive(
         &self,
         source: &Source,
-        name: String,
         mut file: File,
         tag: Option<&str>,
         platform: &crate::platform::Platform,
+        requester: &Requester,
         reporter: &Reporter,
     ) -> Result<Image> {
+        let name = source.to_string();
         let record_at = self.folders.import(&pull_key(source));
         let before = stamp(&file)?;
         if let Some(import) = read_record::<ImportRecord>(&record_at)
             && import.stamp == before
+            && (import.is_whole || self.has_image_for(&import.digest, requester))
             && let Ok(image) = self.image(&name, &import.digest)
         {
             return Ok(image);
         }
         let start =
             |file: &mut File| file.seek(SeekFrom::Start(0)).map(drop).map_err(Error::io(&*name));
-        let image = if is_image_archive(&name, &file)? {
+        let (image, is_whole) = if is_image_archive(&name, &file)? {
             start(&mut file)?;
             let plain = self.decompressed(&name, file.try_clone().map_err(Error::io(&*name))?)?;
             let layout = Layout::read(&name, Contents::index(&name, plain)?, tag, platform)?;
-            self.import_layout(&name, layout, reporter)?
+            self.import_layout(&name, layout, requester, reporter)?
         } else {
             start(&mut file)?;
             // The pull's lock keeps a second import of the same file away.
             self.make_room(file.metadata().map_err(Error::io(&*name))?.len())?;
-            let (diff_id, held) = self.import_layer(&name, &file)?;
+            let (diff_id, held) = self.import_layer(&name, &file, requester)?;
             let config =
                 ConfigFile { config: ImageConfig::default(), diff_ids: vec![diff_id.clone()] };
-            self.image_of(&name, &diff_id, false, || Ok((config, vec![held])))?
+            let image = self.image_of(&name, &diff_id, requester, || Ok((config, vec![held])))?;
+            (image, true)
         };
         // A file that was written to meanwhile is read again next time.
         if let Some(digest) = &image.digest
             && stamp(&file)? == before
         {
-            write_record(&record_at, &ImportRecord { stamp: before, digest: digest.clone() })?;
+            let import = ImportRecord { stamp: before, digest: digest.clone(), is_whole };
+            write_record(&record_at, &import)?;
         }
         Ok(image)
     }
 
-    fn import_layout(&self, name: &str, layout: Layout, reporter: &Reporter) -> Result<Image> {
+    /// Whether the image is there with every layer, for who wants it.
+    fn has_image_for(&self, digest: &Digest, requester: &Requester) -> bool {
+        let image = self.whole_image(digest);
+        image.is_some_and(|image| self.admits_to_all(&image.diff_ids, requester))
+    }
+
+    /// Returns also whether every layer was read from these parts.
+    fn import_layout(
+        &self,
+        name: &str,
+        layout: Layout,
+        requester: &Requester,
+        reporter: &Reporter,
+    ) -> Result<(Image, bool)> {
         let Layout { contents, digest, file, layers } = layout;
-        self.image_of(name, &digest, false, || {
+        let mut is_whole = false;
+        let image = self.image_of(name, &digest, requester, || {
+            is_whole = true;
             reporter
                 .expect(layers.len(), layers.iter().map(|l| contents.size(l).unwrap_or(0)).sum());
             let mut held = Vec::new();
             for (at, (diff_id, part)) in file.diff_ids.iter().zip(&layers).enumerate() {
                 let what = format!("layer {} of {name}", diff_id.short());
                 let size = contents.size(part).ok_or_else(|| contents::part_missing(name, part))?;
-                held.push(self.layer_from(&what, diff_id, size, || contents.open(name, part))?);
+                let open = || contents.open(name, part);
+                let (layer, was_read) = self.layer_from(&what, diff_id, size, requester, open)?;
+                held.push(layer);
+                is_whole &= was_read;
                 reporter.downloaded(at, size);
                 reporter.layer_done();
             }
             Ok((file, held))
-        })
+        })?;
+        Ok((image, is_whole))
     }
 
     /// An archive as it is, or decompressed into a file of the store that has no name.

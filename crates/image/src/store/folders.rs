@@ -107,6 +107,11 @@ impl Folders {
         self.root.join("locks")
     }
 
+    /// Has the boot in which the store was last cleaned; its time is when.
+    pub fn cleaned(&self) -> PathBuf {
+        self.root.join("cleaned")
+    }
+
     /// What a file of this machine was, when it was imported.
     pub fn import(&self, key: &Digest) -> PathBuf {
         self.root.join("imports").join(format!("{}.json", key.hex()))

@@ -5,13 +5,14 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use super::Store;
+use super::access::{Access, Requester};
 use super::folders::{read_record, write_record};
 use super::lock::{Lock, Mode, POLL};
 use super::record::{LayerRecord, boot_id};
 use super::stopped::Watcher;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
-use crate::unpack::{Limits, Unpacked, unpack};
+use crate::unpack::{Limits, Unpacked, unpack, verify};
 
 /// A layer that is in the store and stays there for as long as this is held.
 #[derive(Debug)]
@@ -73,8 +74,9 @@ impl Store {
         diff_id: &Digest,
         claim: LayerToMake,
         source: impl Read + Send,
+        requester: &Requester,
     ) -> Result<LayerHeld> {
-        let tmp = self.unpack_beside(diff_id.hex(), |root| {
+        let tmp = self.unpack_beside(diff_id.hex(), requester, |root| {
             unpack(what, source, Some(diff_id), root, &self.limits()?)
         });
         let (tmp, _) = tmp.map_err(|e| self.named(e))?;
@@ -83,19 +85,37 @@ impl Store {
         Ok(LayerHeld { _lock: claim.lock.downgrade()? })
     }
 
-    /// The layer that is there, or a new one of what `open` gives.
+    /// Compares a layer that is there for others with the bytes that the requester brings: only who has them is given it.
+    pub fn verify_layer(
+        &self,
+        what: &str,
+        diff_id: &Digest,
+        source: impl Read + Send,
+        requester: &Requester,
+    ) -> Result<()> {
+        verify(what, source, diff_id, &self.options.limits)?;
+        self.admit(diff_id, requester)
+    }
+
+    /// The layer that is there, or a new one of what `open` gives. Returns also whether that was read.
     pub fn layer_from<R: Read + Send>(
         &self,
         what: &str,
         diff_id: &Digest,
         bytes: u64,
+        requester: &Requester,
         open: impl FnOnce() -> Result<R>,
-    ) -> Result<LayerHeld> {
+    ) -> Result<(LayerHeld, bool)> {
         match self.claim_layer(diff_id)? {
-            Claim::There(held) => Ok(held),
+            Claim::There(held) if self.admits(diff_id, requester) => Ok((held, false)),
+            Claim::There(held) => {
+                self.verify_layer(what, diff_id, open()?, requester)?;
+                Ok((held, true))
+            }
             Claim::ToMake(claim) => {
                 self.make_room(bytes)?;
-                self.make_layer(what, diff_id, claim, open()?)
+                let made = self.make_layer(what, diff_id, claim, open()?, requester)?;
+                Ok((made, true))
             }
         }
     }
@@ -105,6 +125,7 @@ impl Store {
         &self,
         what: &str,
         source: impl Read + Send,
+        requester: &Requester,
     ) -> Result<(Digest, LayerHeld)> {
         let name = format!("import-{}-{}", std::process::id(), super::record::now().1);
         let guard = Lock::take(
@@ -112,13 +133,15 @@ impl Store {
             Mode::Exclusive,
             || (),
         )?;
-        let unpacked =
-            self.unpack_beside(&name, |root| unpack(what, source, None, root, &self.limits()?));
+        let unpacked = self.unpack_beside(&name, requester, |root| {
+            unpack(what, source, None, root, &self.limits()?)
+        });
         let outcome = unpacked.map_err(|e| self.named(e)).and_then(|(tmp, unpacked)| {
             let diff_id = unpacked.diff_id;
             let held = match self.claim_layer(&diff_id)? {
                 Claim::There(held) => {
                     self.remove_folder(&tmp)?;
+                    self.admit(&diff_id, requester)?;
                     held
                 }
                 Claim::ToMake(claim) => {
@@ -137,6 +160,7 @@ impl Store {
     fn unpack_beside(
         &self,
         name: &str,
+        requester: &Requester,
         fill: impl FnOnce(std::os::fd::BorrowedFd) -> Result<Unpacked>,
     ) -> Result<(PathBuf, Unpacked)> {
         let tmp = self.folders.tmp().join(name);
@@ -154,6 +178,7 @@ impl Store {
                 skipped: unpacked.skipped,
                 boot: boot_id(),
                 synced: false,
+                access: Access::of(requester),
             };
             write_record(&tmp.join("layer.json"), &record)?;
             Ok(unpacked)

@@ -17,8 +17,20 @@ const PARTIAL_AGE_MAX: Duration = Duration::from_secs(86_400);
 const RECORD_AGE_MAX: Duration = Duration::from_secs(3600);
 
 impl Store {
+    /// Cleans the store unless that was done lately in this boot: it looks at every layer and every lock, and each container
+    /// opens the store.
+    pub(super) fn clean_if_due(&self) {
+        let (mark, boot) = (self.folders.cleaned(), boot_id());
+        let is_of_boot = || std::fs::read_to_string(&mark).is_ok_and(|of| of == boot);
+        if age(&mark) < self.options.clean_pause && is_of_boot() {
+            return;
+        }
+        self.clean();
+        let _ = std::fs::write(&mark, &boot);
+    }
+
     /// Removes what nobody is at. What cannot be removed now is left for the next time: a store opens all the same.
-    pub(super) fn clean(&self) {
+    fn clean(&self) {
         self.clean_tmp();
         self.clean_unsynced();
         for folder in [

@@ -2,11 +2,12 @@
 //!
 //! - `folders.rs`: where everything is; `record.rs`: what is known about it.
 //! - `lock.rs`: locks between processes; `progress.rs`: how far a pull is.
-//! - `layer.rs`: a layer gets into the store once, whoever wants it.
+//! - `layer.rs`: a layer gets into the store once, whoever wants it; `access.rs`: who may use it.
 //! - `eviction.rs`: what was not used for longest goes first, never what is in use.
 //! - `slot.rs`: how many pulls go on at a time, and whose; `stopped.rs`: pulls that do not go on.
 //! - `leftovers.rs`: what killed pulls and lost power leave behind.
 
+mod access;
 mod eviction;
 mod folders;
 mod layer;
@@ -25,8 +26,9 @@ use crate::error::{Error, Result};
 use crate::reference::Source;
 use crate::unpack::Limits;
 
+pub use access::Requester;
 pub use folders::{Folders, names, read_record, write_record};
-pub use layer::{Claim, LayerHeld, LayerToMake};
+pub use layer::{Claim, LayerHeld};
 pub use lock::{Lock, Mode};
 pub use progress::{OnProgress, Phase, Progress, Reporter};
 pub use record::{ImageRecord, ImportRecord, TagRecord, now};
@@ -43,13 +45,23 @@ pub struct StoreOptions {
     pub downloads_max: usize,
     /// A pull that has not renewed its keep-alive for so long is killed, by a process that waits for a pull, a layer or a slot.
     pub keep_alive_timeout: Duration,
+    /// What killed pulls left is not looked for again within this time of the same boot; zero: it is, whenever the store is opened.
+    pub clean_pause: Duration,
     pub limits: Limits,
 }
 
 impl StoreOptions {
     pub fn bounded(bound_bytes: u64) -> Self {
         let (keep_alive_timeout, limits) = (Duration::from_secs(60), Limits::default());
-        Self { bound_bytes, pulls_max: 3, downloads_max: 3, keep_alive_timeout, limits }
+        let clean_pause = Duration::ZERO;
+        Self {
+            bound_bytes,
+            pulls_max: 3,
+            downloads_max: 3,
+            keep_alive_timeout,
+            clean_pause,
+            limits,
+        }
     }
 }
 
@@ -68,7 +80,7 @@ impl Store {
     pub fn open_with(dir: &Path, options: StoreOptions) -> Result<Self> {
         let dir = std::path::absolute(dir).map_err(Error::at(dir))?;
         let store = Self { folders: Folders::make(&dir)?, options };
-        store.clean();
+        store.clean_if_due();
         Ok(store)
     }
 

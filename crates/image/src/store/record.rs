@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::access::Access;
 use crate::config::ImageConfig;
 use crate::digest::Digest;
 
@@ -27,6 +28,8 @@ pub struct LayerRecord {
     pub boot: String,
     #[serde(default)]
     pub synced: bool,
+    #[serde(default)]
+    pub access: Access,
 }
 
 /// What a reference led to.
@@ -43,6 +46,9 @@ pub struct TagRecord {
 pub struct ImportRecord {
     pub stamp: String,
     pub digest: Digest,
+    /// Every layer was read from the file: who can read the file has them.
+    #[serde(default)]
+    pub is_whole: bool,
 }
 
 pub fn now() -> (u64, u32) {

@@ -80,40 +80,61 @@ pub fn unpack(
         // What follows the archive's end belongs to its digest.
         placed.and_then(|placed| archive.drain().map(|()| placed).map_err(archive::Fault::Io))
     });
-    let diff_id = match stream {
-        compression::Outcome::Whole(digest) => Some(digest),
-        compression::Outcome::NotRead => None,
-        compression::Outcome::TooLong => {
-            let fault =
-                format!("it is more than {stream_limit} bytes unpacked, which is the bound");
-            return Err(Error::HostileLayer {
-                layer: layer.to_owned(),
-                entry: "its data".into(),
-                fault,
-            });
-        }
-        compression::Outcome::Failed(error) => return Err(stream_fault(layer, error)),
-    };
+    let diff_id = digest_of(layer, stream, stream_limit)?;
     let placed = placed.map_err(|fault| fault.into_error(layer))?;
-    let diff_id = diff_id.ok_or_else(|| {
-        let lost = std::io::Error::other("the stream ended without a digest");
-        Error::io(layer)(lost)
-    })?;
-    if let Some(expected) = expected
-        && *expected != diff_id
-    {
-        let what = format!("{layer}, unpacked,");
-        return Err(Error::DigestMismatch {
-            what,
-            expected: expected.to_string(),
-            found: diff_id.to_string(),
-        });
+    let diff_id = diff_id.ok_or_else(|| no_digest(layer))?;
+    if let Some(expected) = expected {
+        check_digest(layer, expected, &diff_id)?;
     }
     Ok(Unpacked {
         diff_id,
         disk_bytes: placed.disk_bytes,
         entries: placed.entries,
         skipped: placed.skipped,
+    })
+}
+
+/// Checks that a layer has this diff-id, and makes nothing of it.
+pub fn verify(
+    layer: &str,
+    source: impl Read + Send,
+    expected: &Digest,
+    limits: &Limits,
+) -> Result<()> {
+    let (read, stream) = compression::with_stream(source, limits.bytes_max, |mut stream| {
+        std::io::copy(&mut stream, &mut std::io::sink())
+    });
+    let diff_id = digest_of(layer, stream, limits.bytes_max)?;
+    read.map_err(Error::io(layer))?;
+    check_digest(layer, expected, &diff_id.ok_or_else(|| no_digest(layer))?)
+}
+
+/// The digest of a stream; `None` if its reader stopped before the end.
+fn digest_of(layer: &str, stream: compression::Outcome, bytes_max: u64) -> Result<Option<Digest>> {
+    match stream {
+        compression::Outcome::Whole(digest) => Ok(Some(digest)),
+        compression::Outcome::NotRead => Ok(None),
+        compression::Outcome::TooLong => Err(Error::HostileLayer {
+            layer: layer.to_owned(),
+            entry: "its data".into(),
+            fault: format!("it is more than {bytes_max} bytes unpacked, which is the bound"),
+        }),
+        compression::Outcome::Failed(error) => Err(stream_fault(layer, error)),
+    }
+}
+
+fn no_digest(layer: &str) -> Error {
+    Error::io(layer)(std::io::Error::other("the stream ended without a digest"))
+}
+
+fn check_digest(layer: &str, expected: &Digest, found: &Digest) -> Result<()> {
+    if expected == found {
+        return Ok(());
+    }
+    Err(Error::DigestMismatch {
+        what: format!("{layer}, unpacked,"),
+        expected: expected.to_string(),
+        found: found.to_string(),
     })
 }
 

@@ -106,16 +106,7 @@ fn wrong_bytes_are_a_wrong_digest_and_are_not_used() {
 #[test]
 fn a_layer_with_another_diff_id_than_its_configuration_says_is_not_used() {
     let (a, b) = (layer(&[("a", b"1")]), layer(&[("b", b"2")]));
-    let (mut made, other) = (Made::new(std::slice::from_ref(&a)), Made::new(&[b]));
-    // The manifest leads to another layer than the configuration.
-    let text = String::from_utf8(made.manifest.clone()).unwrap();
-    let (from, to) = (&made.layers[0], &other.layers[0]);
-    let size = |m: &Made, d: &Digest| format!("\"size\":{}", m.blobs[d.as_str()].len());
-    let text =
-        text.replace(from.as_str(), to.as_str()).replace(&size(&made, from), &size(&other, to));
-    made.manifest = text.into_bytes();
-    made.blobs.extend(other.blobs.clone());
-    let error = refused(&Played::serving(&made));
+    let error = refused(&Played::serving(&Made::claiming(&a, &b)));
     assert_eq!(error.kind(), ErrorKind::DigestMismatch, "{error}");
 }
 

@@ -4,9 +4,9 @@ use std::fs;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-use image::{Digest, ErrorKind, Image, Pull, Root};
+use image::{Digest, ErrorKind, FileUser, Image, Pull, Root};
 
-use super::made::{Made, Node, gzip, layer, lower};
+use super::made::{Made, Node, gzip, layer, lower, source};
 
 impl Node {
     fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
@@ -93,6 +93,29 @@ fn a_part_that_is_changed_or_missing_is_said() {
     let mut parts = layout(&Made::small());
     parts.remove(1);
     assert!(node.refused("b.tar", &tarball(&parts)).contains("is missing"));
+}
+
+/// Who has read a file of his own has its layers; who names them only has not.
+#[test]
+fn a_layer_of_another_users_file_is_for_who_has_it_too() {
+    let secret = layer(&[("secret", b"of a lab")]);
+    let node = Node::new();
+    let archive = tarball(&layout(&Made::new(std::slice::from_ref(&secret))));
+    let claiming = Made::claiming(&secret, &layer(&[("other", b"1")]));
+    let claiming = node.file("claiming.tar", &tarball(&layout(&claiming)));
+    let import = |path: &Path, user: u32| {
+        let file_user = Some(FileUser { uid: user, gid: user, groups: Vec::new() });
+        let pull = Pull { file_user, ..Pull::new(&node.registries) };
+        node.store.pull(&source(path.to_str().unwrap()), pull)
+    };
+    import(&node.file("own.tar", &archive), 1000).unwrap();
+    let error = import(&claiming, 1001).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DigestMismatch, "{error}");
+    let image = import(&node.file("copy.tar", &archive), 1001).unwrap();
+    assert_eq!(fs::read(lower(&image)[0].join("secret")).unwrap(), b"of a lab");
+    assert!(import(&claiming, 1001).is_ok(), "he has shown that he has it");
+    assert_eq!(import(&claiming, 1002).unwrap_err().kind(), ErrorKind::DigestMismatch);
+    assert_eq!(node.names("layers/sha256").len(), 1, "it is shared");
 }
 
 #[test]

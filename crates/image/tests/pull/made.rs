@@ -81,6 +81,23 @@ impl Made {
         made
     }
 
+    /// An image whose configuration names one layer, and whose manifest leads to another.
+    pub fn claiming(claimed: &[u8], brought: &[u8]) -> Self {
+        let (mut made, other) = (Self::new(&[claimed.to_vec()]), Self::new(&[brought.to_vec()]));
+        let text = String::from_utf8(made.manifest.clone()).unwrap();
+        let (from, to) = (&made.layers[0], &other.layers[0]);
+        let size = |made: &Self, digest: &Digest| {
+            format!("\"size\":{}", made.blobs[digest.as_str()].len())
+        };
+        let text =
+            text.replace(from.as_str(), to.as_str()).replace(&size(&made, from), &size(&other, to));
+        made.manifest = text.into_bytes();
+        made.blobs.remove(made.layers[0].as_str());
+        made.blobs.extend(other.blobs);
+        made.layers = other.layers;
+        made
+    }
+
     pub fn digest(&self) -> Digest {
         Digest::of(&self.manifest)
     }

@@ -2,10 +2,10 @@
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-use image::{Credentials, ErrorKind, Limits, Pull, PullPolicy, Store, StoreOptions};
+use image::{Credentials, ErrorKind, FileUser, Limits, Pull, PullPolicy, Store, StoreOptions};
 
 use super::made::{Made, Node, layer, lower, source};
-use super::played::{Played, Reply, serve};
+use super::played::{Played, Reply, Request, serve};
 
 #[test]
 fn a_pulled_image_has_its_layers_top_first_and_its_settings() {
@@ -76,6 +76,54 @@ fn an_image_that_needed_credentials_is_not_given_to_who_has_none() {
         assert!(!error.to_string().contains("wrong") && !format!("{error:?}").contains("wrong"));
         node.store.pull(&source(&name), signed("secret")).unwrap();
     }
+}
+
+/// The digest of a layer is in every manifest that has it, and is no secret.
+#[test]
+fn a_private_layer_is_not_given_to_who_only_names_it() {
+    let secret = layer(&[("secret", b"of a lab")]);
+    let made = Made::new(std::slice::from_ref(&secret));
+    let served = made.clone();
+    let private = Played::new(move |request| match &request.authorisation {
+        Some(auth) if auth == "Basic bWU6c2VjcmV0" => serve(&served, request),
+        _ => Reply::status(401).header("WWW-Authenticate", "Basic realm=\"x\""),
+    });
+    let names_it = Played::serving(&Made::claiming(&secret, &layer(&[("other", b"1")])));
+    let has_manifest = Played::new({
+        let (made, blob) = (made.clone(), made.layers[0].to_string());
+        // It has the manifest of the private image and its configuration, but no layer.
+        move |request: &Request| {
+            if request.path.contains(&blob) { Reply::status(404) } else { serve(&made, request) }
+        }
+    });
+    let has_it = Played::serving(&made);
+    let hosts = [&private, &names_it, &has_manifest, &has_it].map(|one| one.host.clone());
+    let node = hosts.iter().fold(Node::new(), |node, host| node.knows(host));
+    let pull = |host: &str, user: u32, is_signed: bool| {
+        let signed = || Credentials { username: "me".into(), password: "secret".into() };
+        let pull = Pull {
+            credentials: is_signed.then(signed),
+            file_user: Some(FileUser { uid: user, gid: user, groups: Vec::new() }),
+            ..Pull::new(&node.registries)
+        };
+        node.store.pull(&source(&format!("{host}/a:1")), pull)
+    };
+    pull(&private.host, 1000, true).unwrap();
+    for user in [1000, 1001] {
+        let error = pull(&names_it.host, user, false).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DigestMismatch, "{user}: {error}");
+    }
+    let error = pull(&has_manifest.host, 1001, false).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    // Who is given the image by its own repository downloads nothing again.
+    let blobs = private.requests("/blobs/").len();
+    pull(&private.host, 1002, true).unwrap();
+    assert_eq!(private.requests("/blobs/").len(), blobs);
+    // A registry that has it gives it to everybody.
+    let image = pull(&has_it.host, 1001, false).unwrap();
+    assert_eq!(std::fs::read(lower(&image)[0].join("secret")).unwrap(), b"of a lab");
+    assert_eq!(node.names("layers/sha256").len(), 1, "it is shared");
+    assert!(node.names("partial").is_empty() && node.names("tmp").is_empty());
 }
 
 #[test]

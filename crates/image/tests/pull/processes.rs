@@ -149,6 +149,29 @@ fn what_a_killed_process_was_unpacking_is_removed_when_the_store_is_opened() {
 }
 
 #[test]
+fn a_store_that_was_cleaned_lately_in_this_boot_opens_without() {
+    let node = Node::new();
+    let half = node.store.dir().join("tmp").join("0".repeat(64));
+    std::fs::create_dir_all(&half).unwrap();
+    let hour = Duration::from_secs(3600);
+    let options = StoreOptions { clean_pause: hour, ..StoreOptions::bounded(1 << 30) };
+    let open = || Store::open_with(node.store.dir(), options).unwrap();
+    open();
+    assert!(half.exists(), "it was cleaned when it was made");
+    let mark = node.store.dir().join("cleaned");
+    let boot = std::fs::read_to_string(&mark).unwrap();
+    for (text, age) in [("another", Duration::ZERO), (boot.as_str(), hour * 2)] {
+        std::fs::create_dir_all(&half).unwrap();
+        std::fs::write(&mark, text).unwrap();
+        let file = std::fs::File::options().write(true).open(&mark).unwrap();
+        file.set_modified(std::time::SystemTime::now() - age).unwrap();
+        open();
+        assert!(!half.exists(), "{text} {age:?}");
+    }
+    assert_eq!(std::fs::read_to_string(&mark).unwrap(), boot);
+}
+
+#[test]
 fn a_layer_of_another_boot_counts_only_if_it_was_synced() {
     let made = Made::small();
     let registry = Played::serving(&made);

@@ -206,11 +206,14 @@ pub struct ContainerSite {
     pub ids: IdRanges,
 }
 
+/// The ranges of ids that the server gives to accounts ([`IdRanges::Uid`]).
+pub const ID_RANGES: u32 = 32_000;
+
 /// Where the ids come from that users of an image have on the node, beside its root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IdRanges {
-    /// They follow from the number of the job's account.
+    /// The server gives them: they follow from the number of the job's account, unless those are another account's.
     #[default]
     Uid,
     /// The account's in the node's `/etc/subuid` and `/etc/subgid`.

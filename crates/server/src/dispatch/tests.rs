@@ -12,11 +12,12 @@ use model::change::{JobFilter, JobRef};
 use model::id::{AttemptId, JobId};
 use model::partition::OverSubscribe;
 use model::request::Sharing;
+use model::site::ID_RANGES;
 use std::sync::Arc;
 use tokio::sync::{Notify, mpsc};
 use wire::client::Submission;
 use wire::link::ToAgent;
-use wire::order::{Action, Order};
+use wire::order::{Action, IdRange, Order};
 
 /// A server with a job that was just started, its dispatcher, and the link of the job's node.
 struct Started {
@@ -211,6 +212,17 @@ async fn container_has_the_nodes_network_only_where_nobody_else_can_be_on_the_no
         let launch = launch.expect("a launch").expect("it runs");
         assert_eq!(launch.own_network, own_network, "{partition:?} {sharing:?}");
     }
+}
+
+#[tokio::test]
+async fn launch_has_the_range_of_ids_that_its_account_was_given() {
+    let started = Started::new().await;
+    let shared = &started.server.shared;
+    let uid = shared.read().jobs[&started.attempt.job].spec.owner.uid;
+    let launch = job_launch(shared, started.attempt, NODE).expect("a launch").expect("it runs");
+    assert_eq!(launch.id_range, IdRange::Number(uid % ID_RANGES));
+    let read = serde_json::to_value(&launch).expect("JSON");
+    assert_eq!(read["id_range"]["number"], uid % ID_RANGES);
 }
 
 #[tokio::test]

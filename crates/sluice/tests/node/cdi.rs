@@ -1,9 +1,10 @@
 //! A vendor's CDI file on a node: containers get what it says of their devices. Devices that every kernel has play the
 //! GPUs.
 
+use super::container_attacks::refusal;
 use super::containers::{assert_nothing_is_left, make_rootfs};
 use crate::harness::{Cluster, until};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 
 /// Two GPUs; the first brings a further device, a library and a variable along.
 fn file(library: &str) -> String {
@@ -53,8 +54,29 @@ fn root_a_vendors_file_adds_to_the_devices_of_a_job_and_a_bad_one_to_none() {
     assert!(!cluster.path("library.hook").exists(), "no hook is run");
     let log = cluster.log("agent");
     assert_eq!(log.matches("bad.yaml: ").count(), 1, "{log}");
+    // Where the library goes leads through what the user has mounted: root says no more of that than the user could see.
+    let work = cluster.path("work");
+    std::fs::create_dir_all(work.join("closed/open")).expect("made");
+    std::fs::write(work.join("closed/open/note"), "secret\n").expect("written");
+    let mode = std::fs::Permissions::from_mode(0o700);
+    std::fs::set_permissions(work.join("closed"), mode).expect("closed");
+    let said = |name: &str| {
+        let image = work.join(format!("with-{name}"));
+        make_rootfs(&image);
+        std::fs::create_dir_all(image.join("usr/lib")).expect("made");
+        let link = image.join("usr/lib/libvendor.so");
+        symlink(format!("/x/closed/open/{name}"), link).expect("a link");
+        let line = format!(
+            "srun --gres=gpu:1 --container={0}/with-NAME --container-mounts={0}:/x true",
+            work.display()
+        );
+        refusal(&cluster, &line, name)
+    };
+    let (there, absent) = (said("note"), said("absent"));
+    assert!(there.contains("Permission denied"), "{there}");
+    assert_eq!(there, absent);
     // A file that others may change is none.
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    let open = std::fs::Permissions::from_mode(0o666);
     std::fs::set_permissions(folder.join("vendor.yaml"), open).expect("a mode");
     assert_eq!(job("--gres=gpu:1"), "\n");
     cluster.shell("scontrol reconfigure").ok();

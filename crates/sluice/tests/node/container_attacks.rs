@@ -124,6 +124,14 @@ fn root_a_container_enters_and_makes_only_what_its_user_could() {
     assert_nothing_is_left(&cluster);
 }
 
+/// What a user is told of a line that is refused, in which `NAME` stands for a file, without the file's name and the job's number.
+pub(super) fn refusal(cluster: &Cluster, line: &str, name: &str) -> String {
+    let said = cluster.shell_as(USER, &line.replace("NAME", name));
+    assert_ne!(said.code, 0, "{line}: {}", said.stdout);
+    let is_word = |c: &char| !c.is_ascii_digit();
+    said.stderr.replace(name, "NAME").chars().filter(is_word).collect()
+}
+
 /// Root finds the place of a mount and the program for the user: it says no more of what is mounted than the user could see.
 #[test]
 fn root_nobody_learns_from_a_container_which_files_are_in_a_closed_folder() {
@@ -140,11 +148,7 @@ fn root_nobody_learns_from_a_container_which_files_are_in_a_closed_folder() {
             "srun --container={0}/links --container-mounts={0}:/x {options} {command}",
             work.display()
         );
-        let said = cluster.shell_as(USER, &line.replace("NAME", name));
-        assert_ne!(said.code, 0, "{line}: {}", said.stdout);
-        // The numbers of jobs differ.
-        let is_word = |c: &char| !c.is_ascii_digit();
-        said.stderr.replace(name, "NAME").chars().filter(is_word).collect::<String>()
+        refusal(&cluster, &line, name)
     };
     for (options, command) in [
         ("--container-mounts=/etc/hostname:/x/closed/open/NAME", "true"),
@@ -160,6 +164,48 @@ fn root_nobody_learns_from_a_container_which_files_are_in_a_closed_folder() {
         assert!(there.contains("Permission denied"), "{options} {command}: {there}");
         assert_eq!(there, absent, "{options} {command}");
     }
+    assert_nothing_is_left(&cluster);
+}
+
+/// A folder as an image may have folders in it that others have closed: they stay closed to what root looks for.
+#[test]
+fn root_nobody_learns_from_a_folder_as_an_image_which_files_are_closed_in_it() {
+    let cluster = cluster("");
+    let image = cluster.path("work/rootfs");
+    fs::create_dir_all(image.join("closed/open")).expect("made");
+    fs::write(image.join("closed/open/note"), "secret\n").expect("written");
+    let mode = fs::Permissions::from_mode(0o700);
+    fs::set_permissions(image.join("closed"), mode).expect("closed");
+    for name in ["note", "absent"] {
+        symlink(format!("/closed/open/{name}"), image.join(name)).expect("a link");
+    }
+    let said = |name: &str, options: &str, command: &str| {
+        let line = format!("srun --container={} {options} {command}", image.display());
+        refusal(&cluster, &line, name)
+    };
+    for (options, command) in [
+        ("", "/closed/open/NAME"),
+        ("--container-remap-root", "/closed/open/NAME"),
+        ("--container-remap-root", "/NAME"),
+        ("--container-mounts=/etc/hostname:/closed/open/NAME", "true"),
+        ("--container-mounts=/etc/hostname:/NAME", "true"),
+        ("--container-remap-root --container-mounts=/etc/hostname:/NAME", "true"),
+        ("--container-remap-root --container-mounts=/tmp:/closed/open/NAME/deeper", "true"),
+    ] {
+        let (there, absent) = (said("note", options, command), said("absent", options, command));
+        assert!(there.contains("Permission denied"), "{options} {command}: {there}");
+        assert_eq!(there, absent, "{options} {command}");
+    }
+    // A file of the node that every container shows has its place in the image.
+    let with_hosts = |name: &str| {
+        let hosts = image.join("etc/hosts");
+        let _ = fs::remove_file(&hosts);
+        symlink(format!("/closed/open/{name}"), &hosts).expect("a link");
+        said(name, "", "true")
+    };
+    let (there, absent) = (with_hosts("note"), with_hosts("absent"));
+    assert!(there.contains("Permission denied"), "{there}");
+    assert_eq!(there, absent);
     assert_nothing_is_left(&cluster);
 }
 

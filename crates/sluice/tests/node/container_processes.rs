@@ -1,6 +1,6 @@
 //! How processes in a container of an OCI runtime live and end: on a terminal, and at the time limit.
 
-use super::containers::{assert_nothing_is_left, cluster};
+use super::containers::{USER, assert_nothing_is_left, cluster};
 use crate::harness::pty::OnTerminal;
 
 /// The terminal is that of the `srun`, with its size and its keys.
@@ -19,6 +19,25 @@ fn root_a_terminal_leads_into_a_container() {
     assert_eq!(srun.end().code(), Some(5), "{:?}", srun.seen);
     for said in ["24 400\r\n", "terminal\r\n", "caught\r\n"] {
         assert!(srun.seen.contains(said), "{said:?} in {:?}", srun.seen);
+    }
+    assert_nothing_is_left(&cluster);
+}
+
+/// `srun` does not wait until a container's mounts are taken apart, but for every process of its user.
+#[test]
+fn root_what_a_task_leaves_running_in_its_container_is_dead_when_srun_returns() {
+    let cluster = cluster("");
+    let rootfs = cluster.path("work/rootfs");
+    // The number tells these from all other processes.
+    let seconds = 800_000 + std::process::id() % 100_000;
+    for options in ["", "--container-remap-root"] {
+        let line = format!(
+            "srun --container={} {options} sh -c '(trap \"\" TERM; sleep {seconds}) & echo up'",
+            rootfs.display()
+        );
+        assert_eq!(cluster.shell_as(USER, &line).ok(), "up\n", "{options}");
+        let left = cluster.shell(&format!("pgrep -f 'sleep {seconds}$'"));
+        assert_eq!(left.stdout, "", "{options}");
     }
     assert_nothing_is_left(&cluster);
 }

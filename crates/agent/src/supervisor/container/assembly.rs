@@ -12,14 +12,16 @@ use super::users::Users;
 use super::writable;
 use super::{ContainerError, ContainerSpec, SCRIPT_STEP, user};
 use crate::socket_folder::{self, SOCKET};
-use crate::supervisor::mount_calls::{Tree, make_folder_in_root, open_in_root};
+use crate::supervisor::mount_calls::{
+    MountPoints, Rights, Tree, make_folder_in_root, open_in_root,
+};
 use crate::supervisor::process::credentials::as_user;
 
 use image::{ImageConfig, LAYERS_MAX};
 use model::container::{ContainerNetwork, ContainerUser, Mount, is_plain_path};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::{Mode, SFlag, fchmod, fstat, mode_t};
 use nix::unistd::{Gid, Uid, fchown};
@@ -29,7 +31,6 @@ use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use wire::order::UserIds;
 
 /// A folder that every system has and that is covered here, in this mount namespace alone: the runtime must be able to
 /// reach it as any user, which it cannot in a state folder.
@@ -82,6 +83,9 @@ pub(super) struct Assembled {
     /// Its root has every right over its namespaces, the network among them where that is its own.
     #[serde(default)]
     pub privileged: bool,
+    /// Its own files are a folder of the node, in which others may have closed theirs.
+    #[serde(default)]
+    pub of_folder: bool,
 }
 
 impl Assembled {
@@ -121,7 +125,10 @@ pub(super) fn assemble(
     // The files of a container that is made anew have the ids of the one before.
     let map = match before {
         Some(before) => before.map,
-        None => id_range::map_for(&folder_of_ranges(&spec.folder)?, spec.user, spec.site.ids)?,
+        None => {
+            let folder = folder_of_ranges(&spec.folder)?;
+            id_range::map_for(&folder, spec.user, spec.site.ids, spec.id_range)?
+        }
     };
     let script = spec.folder.parent().map(|folder| folder.join(SCRIPT_STEP));
     let script = script.and_then(|folder| Assembled::read(&folder));
@@ -158,18 +165,22 @@ pub(super) fn assemble(
         open(MOUNT_POINT, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
             .map_err(failed("the container's root"))?;
     make_runtimes_mount_points(&root, !has_user_namespace)?;
+    let points = |rights| MountPoints { root: root.as_fd(), rights };
+    let before = points(Rights::before_mounts(spec.user, of_folder));
+    let among = points(Rights::among_mounts(spec.user, of_folder));
     let user = match &spec.request.user {
         ContainerUser::JobUser => (spec.user.uid, spec.user.gid),
         ContainerUser::Root => (0, 0),
-        ContainerUser::OfImage => user::resolve(&root, &rootfs.settings.user)?,
-        ContainerUser::Named(name) => user::resolve(&root, name)?,
+        ContainerUser::OfImage => user::resolve(&root, &rootfs.settings.user, before.rights)?,
+        ContainerUser::Named(name) => user::resolve(&root, name, before.rights)?,
     };
-    opened.show(spec, &root)?;
+    opened.show(spec, &root, before)?.show_mounts(among)?;
     if let Some(files) = docker_files {
-        files.show(&root)?;
+        files.show(among)?;
     }
-    let has_driver = show_device_files(spec, &root)?;
-    group_trees::hide_most()?;
+    let has_driver = show_device_files(spec, among)?;
+    // The root has its parts; nobody else is to find them here.
+    group_trees::hide_most_and_unmount(PARTS)?;
     let name = spec.folder.file_name().and_then(|name| name.to_str()).unwrap_or("container");
     let assembled = Assembled {
         holder,
@@ -183,6 +194,7 @@ pub(super) fn assemble(
         image,
         network,
         privileged,
+        of_folder,
     };
     let text = serde_json::to_vec(&assembled).map_err(|e| e.to_string())?;
     fs::write(spec.folder.join(RECORD), text)
@@ -228,10 +240,10 @@ fn docker_files(own: &Path, map: &IdMap) -> Result<Placed, String> {
 }
 
 /// Shows what the process's devices bring along. Returns whether the files of NVIDIA's driver are among it.
-fn show_device_files(spec: &ContainerSpec, root: &OwnedFd) -> Result<bool, String> {
+fn show_device_files(spec: &ContainerSpec, points: MountPoints) -> Result<bool, String> {
     let edits = spec.device_edits();
     for mount in &edits.mounts {
-        Placed::take_as(&mount.host, &mount.inside, mount.read_only)?.show(root)?;
+        Placed::take_as(&mount.host, &mount.inside, mount.read_only)?.show(points)?;
     }
     Ok(edits.has_driver)
 }
@@ -248,7 +260,8 @@ fn folder_of_ranges(folder: &Path) -> Result<OwnedFd, String> {
         .map_err(|e| format!("{}: {}", above.display(), e.desc()))
 }
 
-/// Mounts the layers. Returns whether the owners of their files are mapped, and the files of a Docker daemon inside.
+/// Mounts the layers, and leaves what the root is made from at `PARTS`. Returns whether the owners of their files are mapped, and
+/// the files of a Docker daemon inside.
 fn mount_root(
     spec: &ContainerSpec,
     layers: &Layers,
@@ -290,7 +303,8 @@ fn mount_root(
         make_folder(Path::new(&name), 0o755)?;
         let target =
             open(name.as_str(), OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).map_err(failed)?;
-        let tree = Tree::copy(layer).map_err(failed)?;
+        // Overlayfs shows nothing that is mounted in a layer.
+        let tree = Tree::copy_alone(layer).map_err(failed)?;
         let maps = |namespace: &OwnedFd| tree.map_owners(namespace).is_ok();
         mapped = mapped && namespace.as_ref().is_some_and(maps);
         // Nobody writes to the layers themselves: other containers have them too.
@@ -333,8 +347,6 @@ fn mount_root(
     mount(Some("overlay"), MOUNT_POINT, Some("overlay"), restrict, Some(options.as_str()))
         .map_err(failed)?;
     let docker_files = spec.request.docker.then(|| docker_files(&own, map)).transpose()?;
-    // The mount has its layers; nobody else is to find them here.
-    umount2(PARTS, MntFlags::MNT_DETACH).map_err(failed)?;
     Ok((mapped, docker_files))
 }
 
@@ -451,26 +463,33 @@ impl ShownHandles {
         self.mounts.iter().filter_map(|(_, taken)| Some(taken.as_ref().ok()?.as_fd().as_raw_fd()))
     }
 
-    fn show(self, spec: &ContainerSpec, root: &OwnedFd) -> Result<(), ContainerError> {
-        files::show_network_files(root, spec.own_network, &spec.folder)?;
+    /// Shows what is the agent's own choice, and returns what is not. It comes first: nothing that a user named is on the way
+    /// to it.
+    fn show(
+        self,
+        spec: &ContainerSpec,
+        root: &OwnedFd,
+        points: MountPoints,
+    ) -> Result<ShownHandles, ContainerError> {
+        files::show_network_files(points, spec.own_network, &spec.folder)?;
         if spec.request.user == ContainerUser::JobUser {
             let added = files::user_files(root, spec.user, &self.home, &spec.folder)?;
-            added.into_iter().try_for_each(|file| file.show(root))?;
+            added.into_iter().try_for_each(|file| file.show(points))?;
         }
         let own = own_files(spec, &spec.folder)?;
-        show_own_folder(root, &own)?;
+        show_own_folder(points, &own)?;
         for (source, target) in own {
-            files::show_own(root, &source, &target)?;
+            files::show_own(points, &source, &target)?;
         }
-        self.show_mounts(root, spec.user)
+        Ok(self)
     }
 
     /// Shows what the user and the site named.
-    pub fn show_mounts(self, root: &OwnedFd, user: &UserIds) -> Result<(), ContainerError> {
+    pub fn show_mounts(self, points: MountPoints) -> Result<(), ContainerError> {
         self.check()?;
         for (mount, taken) in self.mounts {
             if let Ok(shown) = taken {
-                files::show_taken(root, shown, &mount, user).map_err(ContainerError::volume)?;
+                files::show_taken(points, shown, &mount).map_err(ContainerError::volume)?;
             }
         }
         Ok(())
@@ -479,7 +498,7 @@ impl ShownHandles {
 
 /// Shows the folder of Sluice's own files, in which nothing is there yet but the places that they are mounted on: they are made
 /// faster there than in the container's own files.
-fn show_own_folder(root: &OwnedFd, own: &[(PathBuf, String)]) -> Result<(), String> {
+fn show_own_folder(points: MountPoints, own: &[(PathBuf, String)]) -> Result<(), String> {
     let folder = Path::new(OWN_FOLDER);
     let place = |target: &str| {
         let inner = Path::new(target).strip_prefix(files::OWN).ok();
@@ -497,7 +516,7 @@ fn show_own_folder(root: &OwnedFd, own: &[(PathBuf, String)]) -> Result<(), Stri
         }
     }
     place(REPOSITORY).map_or(Ok(()), |place| make_folder(&place, 0o755))?;
-    files::show_own(root, folder, files::OWN)
+    files::show_own(points, folder, files::OWN)
 }
 
 /// Files of Sluice's own with their places in the container: its commands, the script, what a run brings along. Those

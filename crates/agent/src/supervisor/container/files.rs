@@ -2,7 +2,7 @@
 //! user's name. Everything is placed by handle below the container's root.
 
 use super::ContainerSpec;
-use crate::supervisor::mount_calls::{MountPoints, Tree, open_in_root, open_plain};
+use crate::supervisor::mount_calls::{MountPoints, Rights, Tree, open_in_root, open_plain};
 use crate::supervisor::process::credentials::as_user;
 use crate::volume;
 use image::Digest;
@@ -96,13 +96,8 @@ pub(super) fn take_volume(volume: &LaunchVolume, spec: &ContainerSpec) -> Result
 }
 
 /// Shows what a user named at the place that the user named.
-pub(super) fn show_taken(
-    root: &OwnedFd,
-    shown: Shown,
-    mount: &Mount,
-    user: &UserIds,
-) -> Result<(), String> {
-    show(MountPoints { root: root.as_fd(), user: Some(user) }, shown, &mount.target)
+pub(super) fn show_taken(points: MountPoints, shown: Shown, mount: &Mount) -> Result<(), String> {
+    show(points, shown, &mount.target)
         .map_err(|e| format!("mount {} on {}: {}", mount.source, mount.target, e.desc()))
 }
 
@@ -148,9 +143,8 @@ impl Placed {
         Ok(Placed { shown, source: source.to_owned(), target: target.to_owned() })
     }
 
-    pub fn show(self, root: &OwnedFd) -> Result<(), String> {
+    pub fn show(self, points: MountPoints) -> Result<(), String> {
         let Placed { shown, source, target } = self;
-        let points = MountPoints { root: root.as_fd(), user: None };
         show(points, shown, &target).map_err(|e| failed_mount(&source, &target, e))
     }
 }
@@ -160,25 +154,25 @@ fn failed_mount(source: &Path, target: &str, errno: Errno) -> String {
 }
 
 /// Shows a file or folder of ours.
-pub(super) fn show_own(root: &OwnedFd, source: &Path, target: &str) -> Result<(), String> {
-    Placed::take(source, target)?.show(root)
+pub(super) fn show_own(points: MountPoints, source: &Path, target: &str) -> Result<(), String> {
+    Placed::take(source, target)?.show(points)
 }
 
 /// Shows the node's names of hosts and who resolves further ones, where the node has them. A container may have another
 /// loopback address than its node: it is shown a copy, made in `made`, without resolvers that answer only there.
 pub(super) fn show_network_files(
-    root: &OwnedFd,
+    points: MountPoints,
     own_network: bool,
     made: &Path,
 ) -> Result<(), String> {
     let has = |file: &&str| Path::new(file).exists();
     if let Some(file) = Some(HOSTS).filter(has) {
-        show_own(root, Path::new(file), file)?;
+        show_own(points, Path::new(file), file)?;
     }
     let Some(file) = Some(RESOLVERS).filter(has) else { return Ok(()) };
     let text = fs::read_to_string(file).unwrap_or_default();
     if !own_network || !text.lines().any(is_loopback_resolver) {
-        return show_own(root, Path::new(file), file);
+        return show_own(points, Path::new(file), file);
     }
     // The resolver on the node's loopback address is not reached from the container; systemd's lists the servers that it asks.
     let text = fs::read_to_string(RESOLVERS_OF_SYSTEMD).unwrap_or(text);
@@ -188,7 +182,7 @@ pub(super) fn show_network_files(
     fs::write(&copy, kept.collect::<String>())
         .and_then(|()| fs::set_permissions(&copy, PermissionsExt::from_mode(0o444)))
         .map_err(|e| format!("cannot write {}: {e}", copy.display()))?;
-    show_own(root, &copy, file)
+    show_own(points, &copy, file)
 }
 
 fn is_loopback_resolver(line: &str) -> bool {
@@ -211,8 +205,7 @@ pub(super) fn user_files(
     for (file, line, id) in [("passwd", passwd, uid), ("group", group, gid)] {
         let inside = format!("/etc/{file}");
         // With the user's rights: a folder as an image may have files that the user cannot read.
-        let read = as_user(user, || read_in_root(root, &inside)).ok().flatten();
-        let mut text = read.unwrap_or_default();
+        let mut text = read_in_root(root, &inside, Rights::User(user)).unwrap_or_default();
         let known = text.lines().any(|line| line.split(':').nth(2) == Some(&id.to_string()));
         if known {
             continue;
@@ -228,7 +221,17 @@ pub(super) fn user_files(
     Ok(placed)
 }
 
-pub(super) fn read_in_root(root: &OwnedFd, path: &str) -> Option<String> {
+/// A file of the container, read with these rights; the user's where both have a say.
+pub(super) fn read_in_root(root: &OwnedFd, path: &str, rights: Rights) -> Option<String> {
+    match rights {
+        Rights::Root => read_file(root, path),
+        Rights::User(user) | Rights::UserOrImage(user) => {
+            as_user(user, || read_file(root, path)).ok().flatten()
+        }
+    }
+}
+
+fn read_file(root: &OwnedFd, path: &str) -> Option<String> {
     // An image may have a device there, which is not to be opened.
     let file = open_in_root(root.as_fd(), path, OFlag::O_PATH).ok()?;
     if fstat(&file).ok()?.st_mode & SFlag::S_IFMT.bits() != SFlag::S_IFREG.bits() {

@@ -78,20 +78,25 @@ pub(super) fn path(groups: &[String]) -> Result<String, String> {
     found.ok_or_else(|| "containers need control groups on their node".into())
 }
 
-/// Hides the trees that the runtime can do without, in this mount namespace alone.
-pub(super) fn hide_most() -> Result<(), String> {
-    let mounts = read_mounts()?;
+/// Hides the trees that the runtime can do without, in this mount namespace alone, and unmounts `parts` with them. The kernel
+/// waits for all processors at each unmount: one is faster than two.
+pub(super) fn hide_most_and_unmount(parts: &str) -> Result<(), String> {
+    let mounts = without(&read_mounts()?, parts);
     let trees = trees_in(&mounts);
     // Where v2 is the only version, its one tree stays: it counts for a group what its inner groups did.
-    if trees.iter().all(|tree| tree.is_unified) {
-        return Ok(());
-    }
-    if let (Some(folder), Some(needed)) =
-        (folder_of_trees(&mounts), trees.iter().find(|tree| tree.is_needed))
+    let is_unified = trees.iter().all(|tree| tree.is_unified);
+    if !is_unified
+        && let (Some(folder), Some(needed)) =
+            (folder_of_trees(&mounts), trees.iter().find(|tree| tree.is_needed))
         && Path::new(&needed.point).starts_with(&folder)
     {
-        return keep_alone(&folder, &needed.point)
+        return keep_alone(&folder, &needed.point, parts)
             .map_err(|e| format!("cannot hide control groups in {folder}: {}", e.desc()));
+    }
+    umount2(parts, MntFlags::MNT_DETACH)
+        .map_err(|e| format!("cannot unmount {parts}: {}", e.desc()))?;
+    if is_unified {
+        return Ok(());
     }
     for tree in trees.iter().filter(|tree| !tree.is_needed) {
         // A runtime that sees it all the same uses it, and little is lost.
@@ -100,13 +105,25 @@ pub(super) fn hide_most() -> Result<(), String> {
     Ok(())
 }
 
-/// Replaces the folder of all trees by one in which only this tree is mounted. The kernel waits for all processors at each
-/// unmount: one is faster than one for each tree.
-fn keep_alone(folder: &str, tree: &str) -> nix::Result<()> {
+/// The lines of a `mountinfo` but those of what is mounted at `parts` and below.
+fn without(mounts: &str, parts: &str) -> String {
+    let is_other = |line: &&str| {
+        line.split(' ').nth(4).is_none_or(|point| !Path::new(point).starts_with(parts))
+    };
+    mounts.lines().filter(is_other).map(|line| format!("{line}\n")).collect()
+}
+
+/// Replaces the folder of all trees by one in which only this tree is mounted, and unmounts `parts`, in one unmount.
+fn keep_alone(folder: &str, tree: &str, parts: &str) -> nix::Result<()> {
     let handle = |path: &str| -> nix::Result<OwnedFd> {
         open(path, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
     };
     let kept = Tree::copy_alone(handle(tree)?)?;
+    let none: Option<&str> = None;
+    // What is moved into the folder goes with it.
+    if mount(Some(parts), tree, none, MsFlags::MS_MOVE, none).is_err() {
+        umount2(parts, MntFlags::MNT_DETACH)?;
+    }
     umount2(folder, MntFlags::MNT_DETACH)?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("tmpfs"), folder, Some("tmpfs"), flags, Some("mode=755,size=64k"))?;
@@ -228,6 +245,9 @@ mod tests {
         let inner = format!("{unified}{}", tree(34, 30, "/sys/fs/cgroup/devices"));
         assert_eq!(folder_of_trees(&inner), None, "one is in another");
         assert_eq!(folder_of_trees(folder), None, "there is none");
+        let copied = format!("{mounts}{}", tree(50, 45, "/mnt/parts/0/sys/fs/cgroup/cpu"));
+        assert_eq!(folder_of_trees(&copied), None, "a layer has a tree of its own");
+        assert_eq!(without(&copied, "/mnt/parts"), mounts);
     }
 
     #[test]

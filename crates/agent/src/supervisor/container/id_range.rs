@@ -2,33 +2,37 @@
 //! in all its containers and on every node. A container may write files with these ids to a folder that nodes share; they
 //! are nobody else's there.
 //!
-//! They follow from the account's number, or are those that the site gives to accounts in `/etc/subuid` and `/etc/subgid`.
+//! The server gives each account a range, or they are those that the site gives to accounts in `/etc/subuid` and `/etc/subgid`.
 
 use super::holder::{IDS, IdMap};
-use model::site::IdRanges;
+use model::site::{ID_RANGES, IdRanges};
 use nix::fcntl::{Flock, FlockArg, OFlag, openat};
 use nix::sys::stat::Mode;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use wire::order::UserIds;
+use wire::order::{IdRange, UserIds};
 
 /// The first id of all ranges: directories give accounts lower numbers, and so do distributions to subordinate ids.
 const FIRST: u32 = 0x8000_0000;
-/// Accounts whose numbers differ by a multiple of this would share a range.
-const COUNT: u32 = 32_000;
 /// The numbers that a range has to have: the ids of an image without its root.
 const RANGE_IDS: u32 = IDS - 1;
 const SUBORDINATE: [&str; 2] = ["/etc/subuid", "/etc/subgid"];
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// How ids of the user's containers are those of the node. `folder` has the node's record of accounts and their ranges.
-pub(super) fn map_for(folder: &OwnedFd, user: &UserIds, ranges: IdRanges) -> Result<IdMap, String> {
+/// `given` is the server's word on the account's range.
+pub(super) fn map_for(
+    folder: &OwnedFd,
+    user: &UserIds,
+    ranges: IdRanges,
+    given: IdRange,
+) -> Result<IdMap, String> {
     let UserIds { uid, gid, .. } = *user;
     match ranges {
         IdRanges::Uid => {
-            let range = claim(folder, uid)?;
+            let range = claim(folder, uid, given)?;
             Ok(IdMap { uid, gid, range, gid_range: None })
         }
         IdRanges::Subuid => {
@@ -40,13 +44,27 @@ pub(super) fn map_for(folder: &OwnedFd, user: &UserIds, ranges: IdRanges) -> Res
     }
 }
 
-/// The range of an account by its number. The node keeps on record whose a range is, so that it is never also that of
-/// another account.
-fn claim(folder: &OwnedFd, uid: u32) -> Result<u32, String> {
+/// The range of an account. The node keeps on record whose a range is, so that it is never also that of another account,
+/// whatever a server says that was restored from a backup.
+fn claim(folder: &OwnedFd, uid: u32, given: IdRange) -> Result<u32, String> {
     let failed = |why: String| format!("cannot reserve ids for the container: {why}");
-    let slot = uid % COUNT;
+    let expected = || {
+        let files = SUBORDINATE.join(" and ");
+        format!("expected ids = \"subuid\" in sluice.toml, and a range for each in {files}")
+    };
+    let number = match given {
+        IdRange::OfUid => uid % ID_RANGES,
+        IdRange::Number(number) if number < ID_RANGES => number,
+        IdRange::Number(_) | IdRange::Exhausted => {
+            let why = format!("{ID_RANGES} other accounts have all of them");
+            return Err(format!(
+                "no ids are left for containers of account {uid}: {why}: {}",
+                expected()
+            ));
+        }
+    };
     let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-    let name = format!("ids-of-account-{slot}");
+    let name = format!("ids-of-account-{number}");
     let file = openat(folder, name.as_str(), flags, Mode::from_bits_truncate(0o600));
     let file = File::from(file.map_err(|e| failed(e.desc().to_owned()))?);
     let file = Flock::lock(file, FlockArg::LockExclusive)
@@ -57,12 +75,11 @@ fn claim(folder: &OwnedFd, uid: u32) -> Result<u32, String> {
         opened.write_all(uid.to_string().as_bytes()).map_err(|e| failed(e.to_string()))?;
     } else if owner != uid.to_string() {
         return Err(format!(
-            "the ids for containers of account {uid} are those of account {owner} on this node: expected \
-             ids = \"subuid\" in sluice.toml, and a range for each in {}",
-            SUBORDINATE.join(" and ")
+            "the ids for containers of account {uid} are those of account {owner} on this node: {}",
+            expected()
         ));
     }
-    Ok(FIRST + slot * IDS)
+    Ok(FIRST + number * IDS)
 }
 
 fn subordinate_range(file: &str, user: &UserIds, own: u32) -> Result<u32, String> {
@@ -111,21 +128,30 @@ mod tests {
     #[test]
     fn account_has_the_same_range_on_every_node_and_no_other_account_has_it() {
         let nodes = [node(), node()];
-        let range = |node: usize, uid: u32| {
-            map_for(&nodes[node].1, &user(uid), IdRanges::Uid).map(|map| map.range)
+        let given = |node: usize, uid: u32, given: IdRange| {
+            map_for(&nodes[node].1, &user(uid), IdRanges::Uid, given).map(|map| map.range)
         };
+        let range = |node: usize, uid: u32| given(node, uid, IdRange::OfUid);
         let of_kim = range(0, 1000).expect("a range");
         assert_eq!(range(0, 1000), Ok(of_kim), "another container");
         assert_eq!(range(1, 1000), Ok(of_kim), "another node");
         let of_next = range(0, 1001).expect("a range");
         assert!(of_next >= of_kim + RANGE_IDS, "they do not meet");
-        let why = range(0, 1000 + COUNT).expect_err("refused");
+        let why = range(0, 1000 + ID_RANGES).expect_err("refused");
         let start =
             "the ids for containers of account 33000 are those of account 1000 on this node";
         assert!(why.starts_with(start) && !why.contains('\n'), "{why}");
-        let highest = range(0, COUNT - 1).expect("a range");
+        let highest = range(0, ID_RANGES - 1).expect("a range");
         assert!(highest.checked_add(IDS).is_some(), "ids end below the last one");
         assert!(range(1, u32::MAX - 1).is_ok());
+        // The server has given the second of them another.
+        let others = given(1, 1000 + ID_RANGES, IdRange::Number(31_998)).expect("a range");
+        assert_eq!(others, FIRST + 31_998 * IDS);
+        for bad in [IdRange::Number(ID_RANGES), IdRange::Exhausted] {
+            let why = given(1, 5, bad).expect_err("refused");
+            let start = "no ids are left for containers of account 5: 32000 other accounts";
+            assert!(why.starts_with(start) && why.contains("subuid"), "{why}");
+        }
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! What is left of the containers of an attempt when their processes have ended: OOM kills that an engine's group counted,
 //! containers that an engine did not remove, and folders.
 
+use super::assembly::{self, Assembled};
 use super::engine::left;
 use super::holder::close_all_but;
-use super::{FOLDER, assembly, enroot, group_trees, save};
+use super::{FOLDER, enroot, group_trees, save};
 use crate::supervisor::folders::remove_tree::remove_tree;
 use model::id::AttemptId;
 use model::run::ExitStatus;
@@ -35,6 +36,12 @@ pub(crate) fn oom_kills(folder: &Path, step: &str) -> u64 {
 /// have to be told to remove the container.
 pub(crate) fn on_process_ended(folder: &Path, step: &str, process: u32, exit: ExitStatus) {
     left::forget(folder, step, process, exit);
+}
+
+/// The process that holds the namespaces of the container that a step of this name has made; `attempt` is the folder of the
+/// attempt's containers.
+pub(crate) fn holder_of(attempt: &Path, step: &str) -> Option<i32> {
+    Assembled::read(&attempt.join(step)).map(|there| there.holder.pid)
 }
 
 /// Removes the files of the container that a step of this name has made by an OCI runtime, in a child process, because that

@@ -57,7 +57,8 @@ use engine::EngineProcess;
 use enroot::EnrootProcess;
 use image::Credentials;
 pub(crate) use leftovers::{
-    begin_removal, folders_of_others, on_process_ended, oom_kills, remove, remove_leftovers,
+    begin_removal, folders_of_others, holder_of, on_process_ended, oom_kills, remove,
+    remove_leftovers,
 };
 use model::container::{Container, ContainerName, ContainerNetwork, ContainerUser, Join};
 use model::limits::DeviceLimits;
@@ -80,8 +81,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use users::Users;
-use wire::order::UserIds;
+use wire::order::{IdRange, UserIds};
 use wire::volume::LaunchVolume;
 use writable::WritableMax;
 
@@ -118,6 +120,8 @@ pub(crate) struct ContainerSpec<'a> {
     pub device_scope: DeviceScope<'a>,
     /// It has a network of its own, as the site's policy has it.
     pub own_network: bool,
+    /// The ids of its users on the node, where the server gives them.
+    pub id_range: IdRange,
     /// The job's script, where that is what runs.
     pub script: Option<PathBuf>,
     /// Variables that name the working directory inside.
@@ -184,6 +188,7 @@ impl<'a> ContainerSpec<'a> {
             devices: record.limits.devices.clone(),
             device_scope: DeviceScope::of(record),
             own_network: record.launch.own_network,
+            id_range: record.launch.id_range,
             script: None,
             folder_variables: &[],
             workspace: None,
@@ -237,7 +242,7 @@ fn store_folder(site: &ContainerSite, dir: &AttemptDir) -> PathBuf {
 pub(crate) fn sync_images(site: &ContainerSite, dir: &AttemptDir) {
     let folder = store_folder(site, dir);
     if folder.is_dir()
-        && let Ok(store) = rootfs::open_store(&folder, site)
+        && let Ok(store) = rootfs::open_store(&folder, site, Duration::ZERO)
     {
         let _ = store.sync();
     }
@@ -484,7 +489,8 @@ impl OciProcess {
             Ok(program) => program,
             Err(failed) => return failed,
         };
-        let argv = match program.in_place(spec.workspace.is_some(), &self.root) {
+        let rights = inside.rights(spec.user);
+        let argv = match program.in_place(spec.workspace.is_some(), &self.root, rights) {
             Ok(argv) => argv,
             Err(failed) => return failed,
         };

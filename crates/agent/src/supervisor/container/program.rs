@@ -6,7 +6,7 @@ use super::runtime_config::set_rlimit;
 use super::{ContainerSpec, files, inside};
 use crate::cdi::{DRIVER_LIBRARIES, DRIVER_PROGRAMS, set_variable};
 use crate::socket_folder::{self, SOCKET};
-use crate::supervisor::mount_calls::{make_folder_in_root, open_in_root, open_in_root_for};
+use crate::supervisor::mount_calls::{MountPoints, Rights, open_in_root};
 use crate::supervisor::process::credentials::as_user;
 use crate::supervisor::process::path_variable::first_in_path;
 use crate::supervisor::workspace::resolve;
@@ -19,8 +19,9 @@ use nix::fcntl::{OFlag, open};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::{Mode, SFlag, fstat};
 use std::ffi::{CStr, CString};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use wire::order::UserIds;
 
 /// What an image of Apptainer runs by itself; other images name theirs.
 const RUN_SCRIPT: &str = "/.singularity.d/runscript";
@@ -38,6 +39,8 @@ const AFTER_SCRIPTS: [&str; 4] = [
 pub(super) struct Inside<'a> {
     pub settings: &'a ImageConfig,
     pub root: &'a OwnedFd,
+    /// Its own files are a folder of the node.
+    pub of_folder: bool,
     /// It shows the files of NVIDIA's driver.
     pub has_driver: bool,
     /// What vendors' files set for the process's devices.
@@ -57,14 +60,14 @@ impl Program {
         &self,
         has_workspace: bool,
         root: &OwnedFd,
+        rights: Rights,
     ) -> Result<Vec<String>, (Errno, String)> {
-        let own = open_in_root(root, files::PROGRAM, OFlag::O_PATH);
-        match own {
-            Ok(_) if has_workspace => Ok(inside::in_workspace(&self.work_dir, &self.arguments)),
-            Ok(_) if self.work_dir != "/" => {
-                Ok(inside::in_work_dir(&self.work_dir, &self.arguments))
-            }
+        match rights.open(root, files::PROGRAM, OFlag::O_PATH) {
             Err(errno) if has_workspace => Err((errno, files::PROGRAM.to_owned())),
+            Err(Errno::ENOENT) => Ok(self.arguments.clone()),
+            // One that cannot be reached says so itself.
+            _ if has_workspace => Ok(inside::in_workspace(&self.work_dir, &self.arguments)),
+            _ if self.work_dir != "/" => Ok(inside::in_work_dir(&self.work_dir, &self.arguments)),
             _ => Ok(self.arguments.clone()),
         }
     }
@@ -73,8 +76,14 @@ impl Program {
 impl<'a> Inside<'a> {
     /// The container as a process with these variables of its devices finds it.
     pub fn of(assembled: &'a Assembled, root: &'a OwnedFd, device_variables: &'a [String]) -> Self {
-        let Assembled { settings, has_driver, .. } = assembled;
-        Inside { settings, root, has_driver: *has_driver, device_variables }
+        let Assembled { settings, has_driver, of_folder, .. } = assembled;
+        let (has_driver, of_folder) = (*has_driver, *of_folder);
+        Inside { settings, root, of_folder, has_driver, device_variables }
+    }
+
+    /// With whose rights paths in it are looked up for the job's user.
+    pub fn rights<'u>(&self, user: &'u UserIds) -> Rights<'u> {
+        Rights::among_mounts(user, self.of_folder)
     }
 
     /// The program, which is there; else the error and the path that it is about.
@@ -90,14 +99,12 @@ impl<'a> Inside<'a> {
             set_variable(&mut environment, &format!("{name}={work_dir}"));
         }
         let mut arguments = self.arguments(spec, argv);
-        let open = |path: &str| match spec.request.user {
-            ContainerUser::JobUser => {
-                let open = || open_in_root(self.root, path, OFlag::O_PATH);
-                as_user(spec.user, open).and_then(|opened| opened)
-            }
+        let rights = match spec.request.user {
+            ContainerUser::JobUser => Rights::User(spec.user),
             // Others than the job's user see more of the image's own files.
-            _ => open_in_root_for(spec.user, self.root, path, OFlag::O_PATH),
+            _ => self.rights(spec.user),
         };
+        let open = |path: &str| rights.open(self.root, path, OFlag::O_PATH);
         if open(ENVIRONMENT_SCRIPTS).and(open(AFTER_SCRIPTS[0])).is_ok() {
             // The scripts may change PATH: the shell says then what is not there.
             arguments.splice(0..0, AFTER_SCRIPTS.map(str::to_owned));
@@ -178,7 +185,7 @@ impl<'a> Inside<'a> {
         let state = all.iter().find_map(|entry| entry.strip_prefix(STATE_VARIABLE));
         let folder = state.map(socket_folder::of_state).filter(|folder| {
             let socket = format!("{folder}/{SOCKET}");
-            open_in_root_for(spec.user, self.root, &socket, OFlag::O_PATH).is_ok()
+            self.rights(spec.user).open(self.root, &socket, OFlag::O_PATH).is_ok()
         });
         if let Some(folder) = folder {
             set_variable(&mut all, &format!("{STATE_VARIABLE}{folder}"));
@@ -200,7 +207,8 @@ impl<'a> Inside<'a> {
                 return path.to_owned();
             }
             // What cannot be made here is said when it is entered.
-            let _ = make_folder_in_root(self.root, path);
+            let rights = self.rights(spec.user);
+            let _ = MountPoints { root: self.root.as_fd(), rights }.folder(path);
             path.to_owned()
         };
         let image = Some(self.settings.working_dir.as_str()).filter(|path| !path.is_empty());
@@ -319,13 +327,14 @@ mod tests {
             environment: Vec::new(),
             work_dir: "/work".into(),
         };
-        assert_eq!(program.in_place(true, &root), Err((Errno::ENOENT, files::PROGRAM.to_owned())));
-        assert_eq!(program.in_place(false, &root), Ok(program.arguments.clone()));
+        let in_place = |has_workspace| program.in_place(has_workspace, &root, Rights::Root);
+        assert_eq!(in_place(true), Err((Errno::ENOENT, files::PROGRAM.to_owned())));
+        assert_eq!(in_place(false), Ok(program.arguments.clone()));
         let own = dir.path().join(files::PROGRAM.trim_start_matches('/'));
         fs::create_dir_all(own.parent().expect("a folder")).expect("made");
         fs::write(own, "").expect("written");
         for has_workspace in [true, false] {
-            let words = program.in_place(has_workspace, &root).expect("it is there");
+            let words = in_place(has_workspace).expect("it is there");
             assert!(words.iter().any(|word| word == files::PROGRAM), "{words:?}");
         }
     }

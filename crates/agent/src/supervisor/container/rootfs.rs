@@ -28,6 +28,8 @@ const CONFIG_BYTES_MAX: u64 = 1 << 20;
 const BUNDLE_ROOT: &str = "rootfs";
 /// A file of an image in OCI's own layout.
 const LAYOUT: &str = "oci-layout";
+/// A container that starts waits for no look through all images so long after the last one: the end of each job has one.
+const CLEAN_PAUSE: Duration = Duration::from_secs(300);
 /// Between two lines about a pull.
 const TELL_PAUSE: Duration = Duration::from_secs(5);
 
@@ -94,9 +96,15 @@ pub(super) fn find(
     pull(spec, &source, opened, progress)
 }
 
-pub(super) fn open_store(folder: &Path, site: &ContainerSite) -> image::Result<Store> {
+/// The node's images. What killed pulls left is looked for where that was not done within `clean_pause`.
+pub(super) fn open_store(
+    folder: &Path,
+    site: &ContainerSite,
+    clean_pause: Duration,
+) -> image::Result<Store> {
     let bounded = StoreOptions::bounded(site.store_size.0);
-    Store::open_with(folder, StoreOptions { pulls_max: site.pulls as usize, ..bounded })
+    let pulls_max = site.pulls as usize;
+    Store::open_with(folder, StoreOptions { pulls_max, clean_pause, ..bounded })
 }
 
 fn pull(
@@ -106,7 +114,7 @@ fn pull(
     progress: &mut (dyn FnMut(&str) + Send),
 ) -> Result<RootFs, String> {
     let words = |e: image::Error| e.to_string();
-    let store = open_store(&spec.store, spec.site).map_err(words)?;
+    let store = open_store(&spec.store, spec.site, CLEAN_PAUSE).map_err(words)?;
     let registry = RegistryConfig {
         mirrors: spec.site.mirrors.clone(),
         insecure: spec.site.insecure.iter().cloned().collect(),

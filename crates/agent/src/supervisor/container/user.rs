@@ -2,6 +2,7 @@
 
 use super::files::read_in_root;
 use super::holder::{IdMap, MappedIds};
+use crate::supervisor::mount_calls::Rights;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sched::{CloneFlags, unshare};
@@ -66,12 +67,12 @@ pub(super) fn held_in_child(
     }
 }
 
-/// The numbers of `NAME`, `UID`, `NAME:GROUP` or `UID:GID` in the container; nothing is root.
-pub(super) fn resolve(root: &OwnedFd, text: &str) -> Result<(u32, u32), String> {
+/// The numbers of `NAME`, `UID`, `NAME:GROUP` or `UID:GID` in the container, whose files are read with `rights`; nothing is root.
+pub(super) fn resolve(root: &OwnedFd, text: &str, rights: Rights) -> Result<(u32, u32), String> {
     let (user, group) =
         text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
     let field = |file: &str, wanted: &str, by: usize| -> Option<Vec<String>> {
-        let lines = read_in_root(root, file)?;
+        let lines = read_in_root(root, file, rights)?;
         let fields =
             lines.lines().map(|line| line.split(':').map(str::to_owned).collect::<Vec<_>>());
         fields.into_iter().find(|fields| fields.get(by).is_some_and(|field| field == wanted))
@@ -116,6 +117,8 @@ impl IdMap {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use wire::order::UserIds;
 
     #[test]
     fn users_of_an_image_are_found_by_name_and_number() {
@@ -136,9 +139,39 @@ mod tests {
             ("1234", (1234, 0)),
         ];
         for (text, expected) in good {
-            assert_eq!(resolve(&fd, text), Ok(expected), "{text}");
+            assert_eq!(resolve(&fd, text, Rights::Root), Ok(expected), "{text}");
         }
-        assert_eq!(resolve(&fd, "kim"), Err("user kim does not exist in the image".into()));
-        assert!(resolve(&fd, "app:no").is_err());
+        let missing = Err("user kim does not exist in the image".into());
+        assert_eq!(resolve(&fd, "kim", Rights::Root), missing);
+        assert!(resolve(&fd, "app:no", Rights::Root).is_err());
+    }
+
+    /// A folder as an image may name a file of the node as its list of users.
+    #[test]
+    fn root_users_are_read_from_no_file_that_the_jobs_user_could_not_read() {
+        if !nix::unistd::Uid::effective().is_root() {
+            return;
+        }
+        let root = tempfile::tempdir().expect("scratch folder");
+        let mode = |path: &str, mode: u32| {
+            let mode = fs::Permissions::from_mode(mode);
+            fs::set_permissions(root.path().join(path), mode).expect("a mode");
+        };
+        fs::create_dir(root.path().join("etc")).expect("made");
+        let passwd = root.path().join("etc/passwd");
+        fs::write(&passwd, "app:x:100:101::/app:/bin/sh\n").expect("written");
+        for folder in ["", "etc"] {
+            mode(folder, 0o755);
+        }
+        mode("etc/passwd", 0o644);
+        let fd =
+            open(root.path(), OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).expect("opened");
+        let kim = UserIds { name: "kim".into(), uid: 12_345, gid: 12_345, groups: Vec::new() };
+        let rights = Rights::before_mounts(&kim, true);
+        assert_eq!(resolve(&fd, "app", rights), Ok((100, 101)));
+        mode("etc/passwd", 0o600);
+        let missing = Err("user app does not exist in the image".into());
+        assert_eq!(resolve(&fd, "app", rights), missing);
+        assert_eq!(resolve(&fd, "app", Rights::before_mounts(&kim, false)), Ok((100, 101)));
     }
 }

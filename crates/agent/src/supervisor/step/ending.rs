@@ -27,14 +27,27 @@ impl Step {
         {
             self.stage = Stage::Emptying;
         }
-        if self.stage == Stage::Emptying && self.is_empty() {
+        if self.stage == Stage::Emptying {
+            let is_empty = self.is_empty();
+            if !is_empty && !self.has_only_holder() {
+                return None;
+            }
             let read_out =
                 self.tasks.iter().all(Task::outputs_closed) || self.clients.srun().is_closed();
             let lingers = linger_until.is_none_or(|until| Instant::now() < until);
             if !read_out && lingers {
                 return None;
             }
-            self.close(oom_now, notice);
+            if !self.is_told {
+                self.tell_end(oom_now, notice);
+            }
+            if !is_empty {
+                return None;
+            }
+            if let Some(group) = self.group.take() {
+                // If this fails, the removal of the job's group removes it too.
+                let _ = group.remove();
+            }
             self.remover = self.begin_removal();
             self.stage = Stage::Removing;
         }
@@ -54,8 +67,8 @@ impl Step {
         })
     }
 
-    /// Gives back what the step holds beside files, and tells its clients that nothing follows.
-    fn close(
+    /// Gives the frequency of its CPUs back, and tells its clients that nothing follows.
+    fn tell_end(
         &mut self,
         oom_now: impl FnOnce() -> u64,
         notice: impl FnOnce(StepId, u64) -> Option<String>,
@@ -65,16 +78,22 @@ impl Step {
         if let Some(frequency) = self.frequency.take() {
             frequency.release();
         }
-        if let Some(group) = self.group.take() {
-            // If this fails, the removal of the job's group removes it too.
-            let _ = group.remove();
-        }
         if let Some(line) = (oom_kills > 0).then(|| notice(self.order.step, oom_kills)).flatten() {
             // Sent before `Gone`, after which nothing follows.
             self.write_notice(&line);
         }
         self.clients.send_to_all(&StepMessage::Gone);
         self.clients.flush();
+        self.is_told = true;
+    }
+
+    /// Whether the first process of its container is all that is left, which was killed. It takes the container's mounts apart as
+    /// it dies, and nobody need wait for that.
+    fn has_only_holder(&self) -> bool {
+        let (Some(group), Some(containers)) = (&self.group, &self.containers) else { return false };
+        let Ok(pids) = group.pids() else { return false };
+        let holder = || container::holder_of(containers, &self.order.step.to_string());
+        pids.len() == 1 && pids.first().copied() == holder()
     }
 
     /// The files of a container that has no name end with its step. One that was saved may have left word of a file that is

@@ -81,6 +81,8 @@ pub(super) struct Step {
     abandoned: bool,
     over_since: Option<Instant>,
     stage: Stage,
+    /// Its clients have been told that nothing follows.
+    is_told: bool,
     /// The rank of its first task as told to the tasks: more than 0 in a later component of a heterogeneous step.
     first_rank: u32,
 }
@@ -93,7 +95,7 @@ enum Stage {
     Running,
     /// Every task has ended and is reported. Remaining processes are killed, and the links are flushed.
     Emptying,
-    /// Its clients have been told its end. The files of its container are removed.
+    /// Nothing of it runs any more, and its clients have been told its end. The files of its container are removed.
     Removing,
     Over,
 }
@@ -122,6 +124,7 @@ impl Step {
             abandoned: false,
             over_since: None,
             stage: Stage::Dialling,
+            is_told: false,
             first_rank: 0,
         }
     }

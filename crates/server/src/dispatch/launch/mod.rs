@@ -33,7 +33,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 pub use step::step_orders;
 use wire::order::{
-    FileNames, JobLaunch, LaunchFile, Output, ProcessVariable, PrologEpilogEnvironment, UserIds,
+    FileNames, IdRange, JobLaunch, LaunchFile, Output, ProcessVariable, PrologEpilogEnvironment,
+    UserIds,
 };
 use wire::step::SrunPrologEpilog;
 use wire::workspace::Workspace;
@@ -218,6 +219,16 @@ fn refused(why: Refusal) -> ServerError {
     ServerError::Other(why.to_string())
 }
 
+/// The ids that the containers of this account's jobs have on nodes.
+fn id_range(state: &State, uid: u32) -> IdRange {
+    match state.id_ranges.of(uid) {
+        Some(number) => IdRange::Number(number),
+        None if state.id_ranges.is_full() => IdRange::Exhausted,
+        // The job started before servers gave ranges.
+        None => IdRange::OfUid,
+    }
+}
+
 /// The launch of one node's part of an attempt; `None` if the attempt is over.
 pub fn job_launch(
     shared: &Shared,
@@ -273,6 +284,7 @@ pub fn job_launch(
     };
     let (stdout, stderr) = outputs(&facts);
     let volumes = volumes::of_node(&shared.read(), &facts, node)?;
+    let id_range = id_range(&shared.read(), spec.owner.uid);
     let own_folder = workspace.as_ref().is_some_and(|brought| brought.own_folder);
     Ok(Some(JobLaunch {
         kind: launch.kind,
@@ -324,6 +336,7 @@ pub fn job_launch(
         own_network: launch.kind == LaunchKind::Task
             && facts.attempt().allocation.nodes.len() == 1
             && (!facts.has_whole_node || is_privileged(launch)),
+        id_range,
         registry_auth: match launch.container {
             Some(_) => registry_auth::open(shared, &spec).map_err(refused)?,
             None => None,

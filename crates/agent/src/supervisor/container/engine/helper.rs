@@ -10,7 +10,7 @@ use crate::supervisor::container::init::{Orders, SOCKET};
 use crate::supervisor::container::leftovers::oom_mark;
 use crate::supervisor::container::program::{Inside, own_mounts};
 use crate::supervisor::container::{ContainerSpec, group_trees};
-use crate::supervisor::mount_calls::stop_propagation;
+use crate::supervisor::mount_calls::{MountPoints, Rights, stop_propagation};
 use image::ImageConfig;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
@@ -274,18 +274,22 @@ impl EngineHelper<'_> {
         let node_mounts = own_mounts()?;
         setns(namespace, CloneFlags::CLONE_NEWNS).map_err(failed)?;
         stop_propagation(&root).map_err(failed)?;
-        placed.into_iter().try_for_each(|one| one.show(&root))?;
-        self.shown.show_mounts(&root, spec.user).map_err(|e| e.to_string())?;
+        let points = |rights| MountPoints { root: root.as_fd(), rights };
+        let before = points(Rights::before_mounts(spec.user, false));
+        placed.into_iter().try_for_each(|one| one.show(before))?;
+        let among = points(Rights::among_mounts(spec.user, false));
+        self.shown.show_mounts(among).map_err(|e| e.to_string())?;
         let inside = Inside {
             settings: self.settings,
             root: &root,
+            of_folder: false,
             has_driver: edits.has_driver,
             device_variables: &edits.variables,
         };
         inside.clone_late(spec, environment, &node_mounts, self.rlimits)?;
         Ok(inside.program(spec, argv, environment).and_then(|program| {
             Ok(Orders::Run {
-                arguments: program.in_place(spec.workspace.is_some(), &root)?,
+                arguments: program.in_place(spec.workspace.is_some(), &root, among.rights)?,
                 environment: program.environment,
                 umask: spec.umask,
                 rlimits: self.rlimits.to_vec(),
