@@ -8,6 +8,7 @@ use model::bounds;
 use model::change::{JobChange, JobField, JobRef};
 use model::id::{AttemptId, JobId};
 use model::reason::Refusal;
+use model::reservation_request::{NamesEdit, ReservationRequest};
 use model::run::ExitStatus;
 use model::step::StepRefusal;
 use std::time::{Duration, Instant};
@@ -167,4 +168,23 @@ async fn name_that_is_repeated_in_a_long_list_costs_as_much_as_once() {
     let Answer::Explained(jobs) = answer else { panic!("{answer:?}") };
     assert_eq!(jobs.len(), 1);
     assert!(whole < 5 * reading, "{whole:?}, of which reading is {reading:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_of_a_reservation_are_looked_up_for_operators_alone() {
+    let client = Client::new().await;
+    let names = vec!["no-such-user-here".to_owned()];
+    let ask = || {
+        let users = Some(NamesEdit { names: names.clone(), ..NamesEdit::default() });
+        Box::new(ReservationRequest { users, ..ReservationRequest::default() })
+    };
+    let calls = [
+        Call::CreateReservation(ask()),
+        Call::UpdateReservation { name: "maintenance".into(), ask: ask() },
+    ];
+    for call in calls {
+        let answer = client.call(call).await;
+        // Who looks the name up says that there is no such user.
+        assert!(matches!(answer, Answer::Refused(Refusal::AccessDenied)), "{answer:?}");
+    }
 }
