@@ -94,6 +94,11 @@ pub const USER_BLOB_BYTES: Bound =
 pub const ALL_BLOB_BYTES: Bound =
     bytes("scripts and environments of all jobs in memory", 32 << 30, "");
 pub const WAITING_CALLS: Bound = items("calls of one user that wait for a job", 2000, "");
+pub const LONG_CALLS: Bound = items(
+    "calls of one user that read the books or have a plan made, those that wait for it with them",
+    256,
+    "",
+);
 pub const JOB_INPUT_BYTES: Bound =
     bytes("input of a job's steps that its tasks on one node have not read", 128 << 20, "");
 pub const TOKENS: Bound = items("tokens of one user", 100, "");
@@ -169,6 +174,7 @@ pub const ALL: &[Bound] = &[
     USER_BLOB_BYTES,
     ALL_BLOB_BYTES,
     WAITING_CALLS,
+    LONG_CALLS,
     JOB_INPUT_BYTES,
     TOKENS,
     JOIN_TOKENS,

@@ -61,7 +61,8 @@ pub async fn logs(
     axum::Extension(by): axum::Extension<Principal>,
     Query(query): Query<LogsQuery>,
 ) -> Response {
-    let key = match asked_log(&shared, &by, &query) {
+    // An ended job is looked up in the books, which others may be reading.
+    let key = match block_in_place(|| asked_log(&shared, &by, &query)) {
         Ok(key) => key,
         Err(why) => return answer_json(&Answer::Refused(why)),
     };
