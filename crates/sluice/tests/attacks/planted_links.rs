@@ -174,3 +174,17 @@ fn root_link_in_the_servers_own_folder_gives_nothing_away_at_the_next_start() {
     open.cluster.start();
     open.assert_untouched("the start");
 }
+
+#[test]
+fn root_check_before_a_start_follows_no_link_in_the_servers_own_folder() {
+    let open = OpenFolder::of(Cluster::up(TWO_NODES));
+    open.cluster.sluice(&["down"]).ok();
+    let server = open.cluster.state().join("server");
+    std::fs::rename(server.join("journal"), server.join("aside")).unwrap();
+    symlink(open.target.parent().unwrap(), server.join("journal")).unwrap();
+    // With a node less than at the last start the state is read before anything is started.
+    open.cluster.write_conf("slurm.conf", &TWO_NODES.replace("node[1-2]", "node1"));
+    let said = open.cluster.try_start();
+    assert_eq!(said.code, 1, "{said:?}");
+    open.assert_untouched("the check");
+}

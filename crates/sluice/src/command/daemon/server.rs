@@ -5,7 +5,8 @@ use super::last_start::{self, LastStart};
 use super::listen_addresses::{BoundListeners, SshListen};
 use super::state_dir::StateDir;
 use super::{
-    admin_token, core_dump, listen_addresses, log, server_user, service_manager, state_mount,
+    admin_token, as_server_user, core_dump, listen_addresses, log, server_user, service_manager,
+    state_mount,
 };
 use crate::command::verb::{VerbError, VerbResult};
 use ::server::configure::{self, Machine};
@@ -158,7 +159,7 @@ impl Site {
     }
 
     /// Refuses a configuration without nodes or partitions that jobs are on. The state is read for that only if the last
-    /// start had something that this one has not.
+    /// start had something that this one has not. The caller must have one thread.
     pub fn check(
         &self,
         state: &StateDir,
@@ -169,7 +170,7 @@ impl Site {
         if force || last.is_some_and(|last| this.has_all_of(last)) {
             return Ok(());
         }
-        Ok(::server::check_configuration(&state.server_dir(), &self.config)?)
+        as_server_user::run(state, |dir| Ok(::server::check_configuration(dir, &self.config)?))
     }
 
     /// Saves what this start has, for the next.
