@@ -8,7 +8,7 @@ use crate::auth::principal::server_principal;
 use crate::auth::secret_keys::SecretKeys;
 use crate::auth::token;
 use crate::clock;
-use crate::configuration_check::refuse_dropped;
+use crate::configuration_check::{dropped_text, refuse_dropped};
 use crate::configure::Machine;
 use crate::connection_limits::{self, ConnectionLimits, ListenerSlots};
 use crate::dispatch::DispatchThread;
@@ -128,6 +128,8 @@ pub fn run(
     );
     if !options.force {
         refuse_dropped(&recovered.state, &options.config)?;
+    } else if let Some(dropped) = dropped_text(&recovered.state, &options.config) {
+        tracing::warn!("the server starts all the same: {dropped}");
     }
     let books_path = dir.join("books.sqlite");
     let mut books = Books::open(&books_path)?;

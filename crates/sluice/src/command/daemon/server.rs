@@ -95,6 +95,7 @@ pub fn run(mut args: ServerArgs) -> VerbResult {
     let last = args.settle_config(&state);
     let site = last.and_then(|last| {
         let site = Site::load(&args, None)?;
+        args.force |= site.replaces_crashed(&state, last.as_ref());
         site.check(&state, last.as_ref(), args.force)?;
         Ok(site)
     });
@@ -109,6 +110,7 @@ pub fn run(mut args: ServerArgs) -> VerbResult {
     let ssh = args.ssh.unwrap_or(SshListen::Off);
     let bound = listen_addresses::bind(&state, args.listen, args.agents, ssh)?;
     site.save(&state)?;
+    state.note_start();
     let ready = |listen| {
         announce(listen);
         service_manager::tell_ready();
@@ -156,6 +158,13 @@ impl Site {
         };
         let config = configure::load(config_dir.as_deref(), machine.as_ref())?;
         Ok(Self { config_dir, config, machine })
+    }
+
+    /// Whether this start takes the place of a server that crashed, with the same configuration folder. It is made whatever the
+    /// folder's files have lost since: nobody may be there to say `--force`, and a crash that somebody can bring about must not
+    /// become an outage.
+    pub fn replaces_crashed(&self, state: &StateDir, last: Option<&LastStart>) -> bool {
+        state.has_crashed() && last.is_some_and(|last| last.config == self.config_dir)
     }
 
     /// Refuses a configuration without nodes or partitions that jobs are on. The state is read for that only if the last
