@@ -87,6 +87,8 @@ pub const STEPS: Bound = items("steps of a job", 40_000, "`MaxStepCount`, 40000"
 pub const OPEN_STEPS_BYTES: Bound = bytes("records of a job's running steps", 12 << 20, "");
 pub const LAUNCHES_BYTES: Bound =
     bytes("launches of a job's steps on their way to its nodes", 256 << 20, "");
+pub const USER_LAUNCHES_BYTES: Bound =
+    bytes("launches of one user's steps on their way to nodes", 1 << 30, "");
 pub const USER_TEXT_BYTES: Bound = bytes("texts of one user's jobs in memory", 512 << 20, "");
 pub const ALL_TEXT_BYTES: Bound = bytes("texts of all jobs in memory", 4 << 30, "");
 pub const USER_BLOB_BYTES: Bound =
@@ -169,6 +171,7 @@ pub const ALL: &[Bound] = &[
     STEPS,
     OPEN_STEPS_BYTES,
     LAUNCHES_BYTES,
+    USER_LAUNCHES_BYTES,
     USER_TEXT_BYTES,
     ALL_TEXT_BYTES,
     USER_BLOB_BYTES,

@@ -191,6 +191,20 @@ async fn names_of_a_reservation_are_looked_up_for_operators_alone() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn launch_that_no_order_carries_is_refused_when_it_is_sent_again() {
+    let client = Client::new().await;
+    let job = running_job(&client).await;
+    let Answer::Step(placed) = create_step(&client, job, 10).await else { panic!("no step") };
+    let again =
+        |launch: StepLaunch| Call::LaunchStep { job, step: placed.step, launch: Box::new(launch) };
+    // A control character takes seven bytes in an order.
+    let argv = vec!["\u{1}".repeat(bounds::ARGUMENT_BYTES.most); 20];
+    let answer = client.call(again(StepLaunch { argv, ..launch(10) })).await;
+    assert!(matches!(answer, Answer::Refused(Refusal::InvalidValue { .. })), "{answer:?}");
+    assert!(matches!(client.call(again(launch(10))).await, Answer::Done));
+}
+
 /// More than the threads that the runtime makes for work that blocks.
 const FLOOD: usize = 600;
 
