@@ -101,6 +101,7 @@ pub const LONG_CALLS: Bound = items(
     256,
     "",
 );
+pub const LOG_READERS: Bound = items("kept logs that one user reads at once", 256, "");
 pub const JOB_INPUT_BYTES: Bound =
     bytes("input of a job's steps that its tasks on one node have not read", 128 << 20, "");
 pub const TOKENS: Bound = items("tokens of one user", 100, "");
@@ -178,6 +179,7 @@ pub const ALL: &[Bound] = &[
     ALL_BLOB_BYTES,
     WAITING_CALLS,
     LONG_CALLS,
+    LOG_READERS,
     JOB_INPUT_BYTES,
     TOKENS,
     JOIN_TOKENS,

@@ -23,8 +23,8 @@ const REQUESTS_BYTES_MAX: usize = 512 << 20;
 /// Bytes of long answers that clients have not taken, over all connections.
 const ANSWERS_BYTES_MAX: usize = 1 << 30;
 
-/// Answers up to this many bytes are not counted: the number of connections bounds them.
-const UNCOUNTED_BYTES_MAX: usize = 64 << 10;
+/// Answers up to this many bytes are not counted: the number of connections, and of requests on each, bounds them.
+const UNCOUNTED_BYTES_MAX: usize = 16 << 10;
 
 /// The bytes that one permit stands for.
 const UNIT: usize = 1 << 10;

@@ -110,6 +110,8 @@ pub struct FoundMachine {
 pub struct Volatile {
     /// Calls that wait for a job, by user.
     pub waiting_calls: UserCounts,
+    /// Kept logs that are being read, by user.
+    pub log_readers: UserCounts,
     /// Calls that read the books or have a plan made.
     pub long_calls: LongCalls,
     /// Connections that are forwarded into jobs and out of them, by user.
