@@ -3,6 +3,7 @@
 use crate::agents::join;
 use crate::agents::listen::{self, NodeServices, NodeSshClient, ServeClient, ServeSsh};
 use crate::allocator;
+use crate::auth::accounts::Accounts;
 use crate::auth::identity::{self, Identity};
 use crate::auth::principal::server_principal;
 use crate::auth::secret_keys::SecretKeys;
@@ -260,6 +261,7 @@ async fn serve(
         slots: slots.socket,
         limits: limits.clone(),
         shared: shared.clone(),
+        accounts: Accounts::default(),
         endpoint: endpoint.clone(),
     };
     vital_task::spawn("the clients' socket", Arc::new(local_socket).serve(socket));

@@ -1,5 +1,6 @@
 //! Accepts connections on the socket, and runs HTTP on every connection within its limits.
 
+use crate::auth::accounts::Accounts;
 use crate::auth::principal;
 use crate::connection_limits::{ConnectionLimits, ConnectionSlots, UserSlot};
 use crate::http::peer::{HeldSlot, Peer};
@@ -48,6 +49,7 @@ pub struct LocalSocket {
     pub slots: Arc<ConnectionSlots>,
     pub limits: ConnectionLimits,
     pub shared: Arc<Shared>,
+    pub accounts: Accounts,
     /// For connections from jobs on this machine to other nodes of their runs.
     pub endpoint: Arc<Endpoint>,
 }
@@ -94,9 +96,13 @@ impl LocalSocket {
             }
             return;
         }
-        // Looked up with the first request: names and groups of users are read from files.
-        let who = move || Peer::Socket(principal::of_uid(peer.uid(), peer.gid()));
-        serve(&self.router, stream, who, slot, &self.limits);
+        // Looked up when there is a request, and on no thread that answers others.
+        let Some(who) = self.accounts.find(peer.uid(), peer.gid()).await else {
+            let uid = peer.uid();
+            let why = format!("the user database does not answer for user {uid}: try again");
+            return refuse(&mut stream, &why).await;
+        };
+        serve(&self.router, stream, move || Peer::Socket(who.clone()), slot, &self.limits);
     }
 }
 
