@@ -76,6 +76,7 @@ pub const USER_DEPENDENCIES: Bound = items(
 pub const ALL_DEPENDENCIES: Bound =
     items("the same of all jobs, an eighth of it for root and operators", 2_000_000, "");
 pub const RUN_NAMES: Bound = items("runs to stop or delete in one call", 1000, "");
+pub const EVENT_IDS: Bound = items("ids in a filter of events", 1000, "");
 pub const SECRET_VARIABLES: Bound = items("variables of a job with secrets", 1000, "");
 pub const PROJECT_MEMBERS: Bound = items("members of a project", 1000, "");
 pub const ACTIVITIES: Bound = items("events beside those of runs", 1000, "");
@@ -164,6 +165,7 @@ pub const ALL: &[Bound] = &[
     USER_DEPENDENCIES,
     ALL_DEPENDENCIES,
     RUN_NAMES,
+    EVENT_IDS,
     SECRET_VARIABLES,
     PROJECT_MEMBERS,
     ACTIVITIES,

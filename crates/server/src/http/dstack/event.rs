@@ -129,9 +129,10 @@ fn accounts(shared: &Shared, wanted: &ListEvents) -> Option<Vec<String>> {
     if ids.contains(&uuid("project", MAIN_PROJECT)) {
         return None;
     }
-    let state = shared.read();
-    let named = state.accounts.keys().filter(|name| ids.contains(&uuid("project", name)));
-    Some(named.cloned().collect())
+    // Nobody waits for the state while all of them are compared.
+    let mut accounts: Vec<String> = shared.read().accounts.keys().cloned().collect();
+    accounts.retain(|name| ids.contains(&uuid("project", name)));
+    Some(accounts)
 }
 
 /// `projects`: those that are accounts.
