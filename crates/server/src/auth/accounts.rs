@@ -26,7 +26,8 @@ const ROOT: u32 = 0;
 type LookUp = dyn Fn(u32, u32) -> Principal + Send + Sync;
 
 pub struct Accounts {
-    found: Mutex<HashMap<(u32, u32), FoundAccount>>,
+    /// By user id: who has an account has its groups, whatever group a process of his is in.
+    found: Mutex<HashMap<u32, FoundAccount>>,
     lookups: Arc<Semaphore>,
     look_up: Arc<LookUp>,
 }
@@ -51,7 +52,7 @@ impl Accounts {
 
     /// The user of a process; `None` where the database does not answer. Root is known without it.
     pub async fn find(&self, uid: u32, gid: u32) -> Option<Principal> {
-        let found = self.found().get(&(uid, gid)).cloned();
+        let found = self.found().get(&uid).cloned();
         let found = found.filter(|found| found.at.elapsed() < KNOWN);
         if let Some(found) = &found
             && found.at.elapsed() < FRESH
@@ -76,7 +77,7 @@ impl Accounts {
         });
         match timeout(LOOKUP_TIMEOUT, lookup).await {
             Ok(Ok(who)) => {
-                self.remember((uid, gid), &who);
+                self.remember(uid, &who);
                 Some(who)
             }
             _ => otherwise,
@@ -84,8 +85,8 @@ impl Accounts {
     }
 
     /// An id without an account is not remembered: there are too many of them.
-    fn remember(&self, ids: (u32, u32), who: &Principal) {
-        if who.name == ids.0.to_string() {
+    fn remember(&self, uid: u32, who: &Principal) {
+        if who.name == uid.to_string() {
             return;
         }
         let mut found = self.found();
@@ -93,11 +94,11 @@ impl Accounts {
             found.retain(|_, one| one.at.elapsed() < FRESH);
         }
         if found.len() < ACCOUNTS_MAX {
-            found.insert(ids, FoundAccount { who: who.clone(), at: Instant::now() });
+            found.insert(uid, FoundAccount { who: who.clone(), at: Instant::now() });
         }
     }
 
-    fn found(&self) -> MutexGuard<'_, HashMap<(u32, u32), FoundAccount>> {
+    fn found(&self) -> MutexGuard<'_, HashMap<u32, FoundAccount>> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -124,8 +125,8 @@ mod tests {
             counted.fetch_add(1, Ordering::SeqCst);
             account(uid, gid)
         });
-        for uid in [1000, 1000, SUBORDINATE, SUBORDINATE] {
-            assert_eq!(accounts.find(uid, 1).await.map(|who| who.uid), Some(uid));
+        for (uid, gid) in [(1000, 1), (1000, 2), (SUBORDINATE, 1), (SUBORDINATE, 1)] {
+            assert_eq!(accounts.find(uid, gid).await.map(|who| who.uid), Some(uid));
         }
         assert_eq!(lookups.load(Ordering::SeqCst), 3);
         assert_eq!(accounts.found().len(), 1);
@@ -143,7 +144,7 @@ mod tests {
             account(uid, gid)
         }));
         let old = Instant::now().checked_sub(2 * FRESH).expect("a machine that has run a while");
-        accounts.found().insert((1000, 1), FoundAccount { who: account(1000, 1), at: old });
+        accounts.found().insert(1000, FoundAccount { who: account(1000, 1), at: old });
         let ask = |uid: u32| {
             let accounts = accounts.clone();
             tokio::spawn(async move { accounts.find(uid, 1).await.map(|who| who.uid) })
