@@ -76,6 +76,7 @@ pub const USER_DEPENDENCIES: Bound = items(
 pub const ALL_DEPENDENCIES: Bound =
     items("the same of all jobs, an eighth of it for root and operators", 2_000_000, "");
 pub const RUN_NAMES: Bound = items("runs to stop or delete in one call", 1000, "");
+pub const EVENT_IDS: Bound = items("ids in a filter of events", 1000, "");
 pub const SECRET_VARIABLES: Bound = items("variables of a job with secrets", 1000, "");
 pub const PROJECT_MEMBERS: Bound = items("members of a project", 1000, "");
 pub const ACTIVITIES: Bound = items("events beside those of runs", 1000, "");
@@ -87,6 +88,8 @@ pub const STEPS: Bound = items("steps of a job", 40_000, "`MaxStepCount`, 40000"
 pub const OPEN_STEPS_BYTES: Bound = bytes("records of a job's running steps", 12 << 20, "");
 pub const LAUNCHES_BYTES: Bound =
     bytes("launches of a job's steps on their way to its nodes", 256 << 20, "");
+pub const USER_LAUNCHES_BYTES: Bound =
+    bytes("launches of one user's steps on their way to nodes", 1 << 30, "");
 pub const USER_TEXT_BYTES: Bound = bytes("texts of one user's jobs in memory", 512 << 20, "");
 pub const ALL_TEXT_BYTES: Bound = bytes("texts of all jobs in memory", 4 << 30, "");
 pub const USER_BLOB_BYTES: Bound =
@@ -94,6 +97,12 @@ pub const USER_BLOB_BYTES: Bound =
 pub const ALL_BLOB_BYTES: Bound =
     bytes("scripts and environments of all jobs in memory", 32 << 30, "");
 pub const WAITING_CALLS: Bound = items("calls of one user that wait for a job", 2000, "");
+pub const LONG_CALLS: Bound = items(
+    "calls of one user that read the books or have a plan made, those that wait for it with them",
+    256,
+    "",
+);
+pub const LOG_READERS: Bound = items("kept logs that one user reads at once", 256, "");
 pub const JOB_INPUT_BYTES: Bound =
     bytes("input of a job's steps that its tasks on one node have not read", 128 << 20, "");
 pub const TOKENS: Bound = items("tokens of one user", 100, "");
@@ -156,6 +165,7 @@ pub const ALL: &[Bound] = &[
     USER_DEPENDENCIES,
     ALL_DEPENDENCIES,
     RUN_NAMES,
+    EVENT_IDS,
     SECRET_VARIABLES,
     PROJECT_MEMBERS,
     ACTIVITIES,
@@ -164,11 +174,14 @@ pub const ALL: &[Bound] = &[
     STEPS,
     OPEN_STEPS_BYTES,
     LAUNCHES_BYTES,
+    USER_LAUNCHES_BYTES,
     USER_TEXT_BYTES,
     ALL_TEXT_BYTES,
     USER_BLOB_BYTES,
     ALL_BLOB_BYTES,
     WAITING_CALLS,
+    LONG_CALLS,
+    LOG_READERS,
     JOB_INPUT_BYTES,
     TOKENS,
     JOIN_TOKENS,

@@ -18,17 +18,23 @@ pub fn check_configuration(dir: &Path, config: &ClusterConfig) -> Result<(), Ser
 }
 
 pub(crate) fn refuse_dropped(state: &State, config: &ClusterConfig) -> Result<(), ServerError> {
+    let Some(dropped) = dropped_text(state, config) else { return Ok(()) };
+    Err(ServerError::Configuration(format!(
+        "{dropped}: name them in it, end the jobs, or start with --force"
+    )))
+}
+
+/// A line about the nodes and partitions that the configuration takes from jobs; `None` if there are none.
+pub(crate) fn dropped_text(state: &State, config: &ClusterConfig) -> Option<String> {
     let dropped = state.dropped_by(config);
     if dropped.is_empty() {
-        return Ok(());
+        return None;
     }
     let nodes = hostlist::compress_sorted(&dropped.nodes);
     let partitions = dropped.partitions.into_iter().collect::<Vec<_>>().join(", ");
     let places = [("on nodes ", nodes), ("in partitions ", partitions)];
     let places = places.into_iter().filter(|(_, names)| !names.is_empty());
     let places: Vec<String> = places.map(|(before, names)| format!("{before}{names}")).collect();
-    Err(ServerError::Configuration(format!(
-        "jobs are {}, which this configuration does not have: name them in it, end the jobs, or start with --force",
-        places.join(" and ")
-    )))
+    let places = places.join(" and ");
+    Some(format!("jobs are {places}, which this configuration does not have"))
 }

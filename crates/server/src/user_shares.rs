@@ -1,5 +1,5 @@
-//! A common amount of something, of which one user has at most half at the same time, and an eighth is kept for root and
-//! operators.
+//! A common amount of something, of which one user has a part at most at the same time, half of it where nothing else is said, and
+//! an eighth is kept for root and operators.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -24,7 +24,7 @@ pub struct UserShares {
 #[derive(Debug, Clone, Copy)]
 pub struct ShareOwner {
     pub uid: u32,
-    /// The reserved part is open to him, and the half is no bound.
+    /// The reserved part is open to him, and a user's part is no bound.
     pub is_operator: bool,
 }
 
@@ -36,9 +36,14 @@ pub struct Share {
 
 impl UserShares {
     pub fn new(units: usize) -> Self {
+        Self::with_user_most(units, units / USER_PART)
+    }
+
+    /// One user has at most `user_most` of the units.
+    pub fn with_user_most(units: usize, user_most: usize) -> Self {
         let reserved = units / RESERVED_PART;
         Self {
-            user_most: units / USER_PART,
+            user_most,
             reserved_most: reserved,
             unreserved: Arc::new(Semaphore::new(units - reserved)),
             reserved: Arc::new(Semaphore::new(reserved)),

@@ -25,9 +25,9 @@ pub struct NodeNeeds {
     gres: Vec<GresDemand>,
     /// For each class of nodes; `None` where a node of the class can never serve.
     needs: Vec<Option<ClassNeed>>,
-    /// The nodes named by `-w`, where the job may use no others, or by dstack's `instances`.
+    /// The nodes named by `-w`, where the job may use no others, or by dstack's `instances`. Sorted.
     only: Option<Vec<u32>>,
-    /// The nodes named by `-x`.
+    /// The nodes named by `-x`. Sorted.
     excluded: Vec<u32>,
     /// The partition's nodes in the order in which they are tried.
     pub candidates: Arc<[u32]>,
@@ -153,7 +153,8 @@ impl NodeNeeds {
 
     /// Whether `-w`, `-x` and `instances` let the job use the node.
     pub fn admits(&self, node: u32) -> bool {
-        self.only.as_ref().is_none_or(|only| only.contains(&node)) && !self.excluded.contains(&node)
+        let is_in = |nodes: &[u32]| nodes.binary_search(&node).is_ok();
+        self.only.as_ref().is_none_or(|only| is_in(only)) && !is_in(&self.excluded)
     }
 
     /// Merges the new times of the changed nodes into the order.

@@ -3,6 +3,7 @@
 use super::Planner;
 use crate::index::ShapeIndex;
 use crate::order::JobInPartition;
+use std::collections::HashSet;
 
 /// How many blocked jobs of a partition are looked at for nodes that reservations withhold from them.
 const RESERVED_CHECKS_MAX: u32 = 100;
@@ -26,8 +27,8 @@ impl Planner<'_> {
         let end = now.saturating_add(known.full.length);
         let nodes = &view.partitions[entry.partition as usize].nodes;
         let kept = || nodes.iter().filter(|node| windows.is_closed(**node, access, now, end));
-        let named =
-            |node: &u32| request.node_list.contains(&view.nodes[*node as usize].config.name);
+        let names: HashSet<&str> = request.node_list.iter().map(String::as_str).collect();
+        let named = |node: &u32| names.contains(view.nodes[*node as usize].config.name.as_str());
         kept().any(named) || nodes.len() - kept().count() < request.nodes.min as usize
     }
 }

@@ -138,7 +138,7 @@ fn diagnose(view: &View, demand: &Demand<'_>, candidates: &[u32]) -> NeverFits {
     }
     let of_sort: Vec<&NodeConfig> =
         all().filter(|config| fit::is_of_sort(demand, config)).collect();
-    if of_sort.is_empty() && all().all(|config| request.exclude.contains(&config.name)) {
+    if of_sort.is_empty() && all().all(|config| demand.excluded.contains(config.name.as_str())) {
         return NeverFits::Nodes { asked: u64::from(demand.nodes_min), most: 0 };
     }
     if let Some(lack) = lack_on_every_node(demand, &of_sort).or(gres_nowhere(demand, &of_sort)) {

@@ -158,7 +158,7 @@ fn nodes_are_chosen_by_name_exclusion_feature_and_weight() {
         job(1),
         job(2).asking(|r| r.node_list = vec!["node3".to_string()]),
         job(3).nodes(2).asking(|r| r.node_list = vec!["node3".to_string()]),
-        job(4).asking(|r| r.exclude = vec!["node2".to_string(), "node3".to_string()]),
+        job(4).asking(|r| r.exclude = vec!["node3".to_string(), "node2".to_string()]),
         job(5).asking(|r| r.constraint = Some(Constraint::parse("ib").unwrap())),
     ]);
     assert_snapshot!(plan_text(&view), @r#"

@@ -1,5 +1,6 @@
 //! Principals and tokens of those who ask, and the server's own keys.
 
+pub mod accounts;
 pub mod identity;
 pub mod principal;
 pub mod secret_keys;

@@ -1,13 +1,16 @@
 //! Calls that once ended the server: each is refused in one line, and the server goes on.
 
+use super::calls;
 use super::tests::Client;
-use crate::testing::NODE;
+use crate::show::job_list::EncodedAnswer;
+use crate::testing::{NODE, TestServer, user};
 use cluster::Command;
 use cluster::command::AttemptReport;
 use model::bounds;
 use model::change::{JobChange, JobField, JobRef};
 use model::id::{AttemptId, JobId};
 use model::reason::Refusal;
+use model::reservation_request::{NamesEdit, ReservationRequest};
 use model::run::ExitStatus;
 use model::step::StepRefusal;
 use std::time::{Duration, Instant};
@@ -167,4 +170,85 @@ async fn name_that_is_repeated_in_a_long_list_costs_as_much_as_once() {
     let Answer::Explained(jobs) = answer else { panic!("{answer:?}") };
     assert_eq!(jobs.len(), 1);
     assert!(whole < 5 * reading, "{whole:?}, of which reading is {reading:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_of_a_reservation_are_looked_up_for_operators_alone() {
+    let client = Client::new().await;
+    let names = vec!["no-such-user-here".to_owned()];
+    let ask = || {
+        let users = Some(NamesEdit { names: names.clone(), ..NamesEdit::default() });
+        Box::new(ReservationRequest { users, ..ReservationRequest::default() })
+    };
+    let calls = [
+        Call::CreateReservation(ask()),
+        Call::UpdateReservation { name: "maintenance".into(), ask: ask() },
+    ];
+    for call in calls {
+        let answer = client.call(call).await;
+        // Who looks the name up says that there is no such user.
+        assert!(matches!(answer, Answer::Refused(Refusal::AccessDenied)), "{answer:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn launch_that_no_order_carries_is_refused_when_it_is_sent_again() {
+    let client = Client::new().await;
+    let job = running_job(&client).await;
+    let Answer::Step(placed) = create_step(&client, job, 10).await else { panic!("no step") };
+    let again =
+        |launch: StepLaunch| Call::LaunchStep { job, step: placed.step, launch: Box::new(launch) };
+    // A control character takes seven bytes in an order.
+    let argv = vec!["\u{1}".repeat(bounds::ARGUMENT_BYTES.most); 20];
+    let answer = client.call(again(StepLaunch { argv, ..launch(10) })).await;
+    assert!(matches!(answer, Answer::Refused(Refusal::InvalidValue { .. })), "{answer:?}");
+    assert!(matches!(client.call(again(launch(10))).await, Answer::Done));
+}
+
+/// More than the threads that the runtime makes for work that blocks.
+const FLOOD: usize = 600;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_of_one_user_that_read_the_books_leave_threads_to_everybody() {
+    let server = TestServer::start().await;
+    let shared = server.shared.clone();
+    let (held, is_held) = std::sync::mpsc::channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    // Somebody reads long in the books.
+    let reader = std::thread::spawn(move || {
+        let reader = shared.books.reader.lock().expect("the reader");
+        held.send(()).expect("the test waits");
+        let _ = released.recv();
+        drop(reader);
+    });
+    is_held.recv().expect("the books are held");
+    let ask = |call: Call| {
+        let shared = server.shared.clone();
+        tokio::spawn(async move {
+            match calls::call(&shared, user(), call).await.expect("an answer") {
+                EncodedAnswer::Json(json) => {
+                    serde_json::from_slice::<Answer>(&json).expect("an answer")
+                }
+                EncodedAnswer::Lines(_) => panic!("lines that nobody asked for"),
+            }
+        })
+    };
+    let flood: Vec<_> = (0..FLOOD).map(|_| ask(Call::History(Default::default()))).collect();
+    for call in [Call::Ping, Call::Jobs(Default::default()), Call::Ping] {
+        let answer = tokio::time::timeout(Duration::from_secs(60), ask(call)).await;
+        let answer: Answer =
+            answer.expect("an answer though the books are held").expect("no panic");
+        assert!(matches!(answer, Answer::Pong { .. } | Answer::Jobs { .. }), "{answer:?}");
+    }
+    release.send(()).expect("the reader waits");
+    reader.join().expect("no panic");
+    let mut answered = 0;
+    for one in flood {
+        match one.await.expect("no panic") {
+            Answer::History(_) => answered += 1,
+            Answer::Refused(Refusal::InvalidValue { .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(answered >= bounds::LONG_CALLS.most, "{answered} calls had their turn");
 }

@@ -17,14 +17,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use wire::client::REQUEST_BYTES_MAX;
 
-/// Bytes of requests that are being received and read, over all connections.
+/// Bytes of requests that are being received or are not answered yet, over all connections.
 const REQUESTS_BYTES_MAX: usize = 512 << 20;
 
 /// Bytes of long answers that clients have not taken, over all connections.
 const ANSWERS_BYTES_MAX: usize = 1 << 30;
 
-/// Answers up to this many bytes are not counted: the number of connections bounds them.
-const UNCOUNTED_BYTES_MAX: usize = 64 << 10;
+/// Answers up to this many bytes are not counted: the number of connections, and of requests on each, bounds them.
+const UNCOUNTED_BYTES_MAX: usize = 16 << 10;
 
 /// The bytes that one permit stands for.
 const UNIT: usize = 1 << 10;
@@ -56,10 +56,17 @@ impl BodyLimits {
     }
 }
 
-/// Bytes of a request until it was read, or of an answer until it was sent, with what they take of the common amount.
+/// What a request takes of the common amount until it is answered: what was read from it is held while its call is worked on. Who
+/// works on it beyond the life of its connection holds this too.
+#[derive(Clone)]
+pub struct HeldRequest {
+    _shares: Arc<Vec<Share>>,
+}
+
+/// Bytes of an answer until it was sent, with what they take of the common amount.
 struct CountedBytes {
     bytes: Bytes,
-    _shares: Vec<Share>,
+    _share: Share,
 }
 
 impl AsRef<[u8]> for CountedBytes {
@@ -68,32 +75,34 @@ impl AsRef<[u8]> for CountedBytes {
     }
 }
 
-/// Middleware: hands the request on once its body is whole, and counts a long answer until it was sent.
+/// Middleware: hands the request on once its body is whole, counts it until it is answered, and a long answer until it was sent.
 pub async fn read_whole(
     State(limits): State<BodyLimits>,
     request: Request,
     next: Next,
 ) -> Response {
-    let (head, body) = request.into_parts();
+    let (mut head, body) = request.into_parts();
     let owner = limits.owner(head.extensions.get());
     let read = tokio::time::timeout(limits.body_timeout, read_body(&limits, owner, body)).await;
-    let bytes = match read {
-        Ok(Ok(bytes)) => bytes,
+    let (bytes, held) = match read {
+        Ok(Ok(read)) => read,
         Ok(Err(refusal)) => return *refusal,
         Err(_) => {
             return refused(StatusCode::REQUEST_TIMEOUT, "the request did not come in time");
         }
     };
+    head.extensions.insert(held.clone());
     let response = next.run(Request::from_parts(head, Body::from(bytes))).await;
+    drop(held);
     count_answer(&limits, owner, response).await
 }
 
-/// The body. Its bytes count until they are dropped: a call that waits does not hold what it was read from.
+/// The body, and what it takes of the common amount.
 async fn read_body(
     limits: &BodyLimits,
     owner: ShareOwner,
     mut body: Body,
-) -> Result<Bytes, Box<Response>> {
+) -> Result<(Bytes, HeldRequest), Box<Response>> {
     let mut whole = Vec::new();
     let (mut shares, mut counted) = (Vec::new(), 0);
     while let Some(frame) = body.frame().await {
@@ -118,7 +127,7 @@ async fn read_body(
         }
         counted += more;
     }
-    Ok(Bytes::from_owner(CountedBytes { bytes: whole.into(), _shares: shares }))
+    Ok((whole.into(), HeldRequest { _shares: Arc::new(shares) }))
 }
 
 async fn count_answer(limits: &BodyLimits, owner: ShareOwner, response: Response) -> Response {
@@ -134,9 +143,65 @@ async fn count_answer(limits: &BodyLimits, owner: ShareOwner, response: Response
     };
     match body.collect().await {
         Ok(collected) => {
-            let owner = CountedBytes { bytes: collected.to_bytes(), _shares: vec![share] };
+            let owner = CountedBytes { bytes: collected.to_bytes(), _share: share };
             Response::from_parts(head, Body::from(Bytes::from_owner(owner)))
         }
         Err(error) => refused(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{TestServer, user};
+    use axum::routing::post;
+    use axum::{Extension, Router, middleware};
+    use tokio::sync::Semaphore;
+    use tower_service::Service;
+
+    #[tokio::test]
+    async fn request_counts_until_its_call_is_done_also_when_its_client_is_gone() {
+        let server = TestServer::without_writer();
+        let limits = BodyLimits {
+            shared: server.shared.clone(),
+            requests: Arc::new(UserShares::new(8)),
+            answers: Arc::new(UserShares::new(8)),
+            body_timeout: Duration::from_secs(60),
+        };
+        let (entered, gate) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+        let (begun, passed) = (entered.clone(), gate.clone());
+        // As a call: it is worked on by a task of its own.
+        let work = move |Extension(held): Extension<HeldRequest>, body: Bytes| {
+            let (begun, passed) = (begun.clone(), passed.clone());
+            async move {
+                drop(body);
+                let call = tokio::spawn(async move {
+                    let _held = held;
+                    begun.add_permits(1);
+                    passed.acquire().await.expect("an open gate").forget();
+                });
+                call.await.expect("no panic");
+            }
+        };
+        let counted = middleware::from_fn_with_state(limits, read_whole);
+        let router = Router::new().route("/", post(work)).layer(counted);
+        let send = || {
+            let mut router = router.clone();
+            let body = Body::from(vec![0; 2 * UNIT]);
+            let mut request = axum::http::Request::post("/").body(body).expect("a request");
+            request.extensions_mut().insert(user());
+            tokio::spawn(async move { router.call(request).await.expect("a response").status() })
+        };
+        // Both together have the half of one user.
+        let first = [send(), send()];
+        entered.acquire_many(2).await.expect("an open gate").forget();
+        first.iter().for_each(|one| one.abort());
+        let third = send();
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(entered.available_permits(), 0, "there is no room for it yet");
+        gate.add_permits(3);
+        assert_eq!(third.await.expect("no panic"), StatusCode::OK);
     }
 }

@@ -1,6 +1,7 @@
 //! `POST /api/v1/call`: the envelope of a client's call, and the answer as a response.
 
 use crate::http::answer::{answer_json, refused};
+use crate::http::body_limits::HeldRequest;
 use crate::http::{call_bounds, calls};
 use crate::rate_limit::RateLimit;
 use crate::shared::Shared;
@@ -30,6 +31,7 @@ const ZSTD_LEVEL: i32 = 1;
 pub async fn call(
     State(shared): State<Arc<Shared>>,
     axum::Extension(by): axum::Extension<Principal>,
+    axum::Extension(held): axum::Extension<HeldRequest>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
@@ -45,6 +47,8 @@ pub async fn call(
     note_call(&shared, &mut envelope, &by);
     // On a task of its own: a client that goes away does not take back what it asked for.
     let answer = tokio::spawn(async move {
+        // What it holds of the request counts until it is done.
+        let _held = held;
         let _timer = shared.volatile.counters.begin_call(kind, &by);
         calls::call(&shared, by, envelope.call).await
     })

@@ -37,6 +37,27 @@ const FIELDS: &[FieldBounds] = &[
     // Commands and variables in a configuration that dstack's client sends.
     FieldBounds { fields: &["commands", "init", "env"], text: bounds::ARGUMENT_BYTES, ..ANY },
     FieldBounds { fields: &["runs_names", "runs"], list: bounds::RUN_NAMES, ..ANY },
+    // Each is compared with every project, and with every event of a page.
+    FieldBounds {
+        fields: &[
+            "target_projects",
+            "target_users",
+            "target_fleets",
+            "target_instances",
+            "target_runs",
+            "target_jobs",
+            "target_volumes",
+            "target_gateways",
+            "target_secrets",
+            "within_projects",
+            "within_fleets",
+            "within_runs",
+            "include_target_types",
+            "actors",
+        ],
+        list: bounds::EVENT_IDS,
+        ..ANY
+    },
     FieldBounds { fields: &["secret_variables"], list: bounds::SECRET_VARIABLES, ..ANY },
     FieldBounds { fields: &["name"], text: bounds::JOB_NAME_BYTES, ..ANY },
     FieldBounds { fields: &["comment", "admin_comment"], text: bounds::COMMENT_BYTES, ..ANY },
@@ -198,6 +219,8 @@ mod tests {
         assert_eq!(refusal(&call("jobs", list(bounds::LIST_ITEMS.most))), None);
         assert!(refusal(&call("jobs", list(bounds::LIST_ITEMS.most + 1))).is_some());
         assert!(refusal(&call("dependency", list(bounds::DEPENDENCY_ITEMS.most + 1))).is_some());
+        assert_eq!(refusal(&call("within_projects", list(bounds::EVENT_IDS.most))), None);
+        assert!(refusal(&call("within_projects", list(bounds::EVENT_IDS.most + 1))).is_some());
         let texts = |n: usize| vec![serde_json::Value::from("x".repeat(16 << 10)); n];
         assert_eq!(refusal(&call("nodes", texts(63))), None);
         let said = refusal(&call("nodes", texts(65))).expect("a refusal");

@@ -13,12 +13,14 @@ use crate::http::{
 use crate::per_user::CountedUser;
 use crate::secret::{git_credentials, references, registry_auth};
 use crate::shared::Shared;
+use crate::shared::long_calls::{LongCall, LongWork};
 use crate::show::job_list::{self, EncodedAnswer, ListedJob};
 use crate::show::{
     activity_history, cluster_view, diagnostics, explain, history, kept_text, projects,
     reservations, shares, sstat, submit_test, usage_report,
 };
 use crate::step::create;
+use crate::user_shares::ShareOwner;
 use crate::writer::submission::{check_texts, settle_owner};
 use cluster::authorise::{Act, authorise};
 use cluster::command::CancelJobs;
@@ -47,6 +49,14 @@ pub async fn call(
     by: Principal,
     call: Call,
 ) -> Result<EncodedAnswer, serde_json::Error> {
+    let begun = match long_work(&call) {
+        Some(work) => begin_long(shared, &by, work).await.map(Some),
+        None => Ok(None),
+    };
+    let long = match begun {
+        Ok(long) => long,
+        Err(why) => return serde_json::to_vec(&Answer::Refused(why)).map(EncodedAnswer::Json),
+    };
     let answered = match call {
         Call::Jobs(wanted) => {
             let timeout = Duration::from_millis(wanted.estimates_ms);
@@ -62,7 +72,35 @@ pub async fn call(
         }
         call => answer(shared, by, call).await,
     };
-    serde_json::to_vec(&answered.unwrap_or_else(Answer::Refused)).map(EncodedAnswer::Json)
+    let encode = || serde_json::to_vec(&answered.unwrap_or_else(Answer::Refused));
+    // What took long to find may be long: the thread's other work goes on while it is written.
+    let encoded = if long.is_some() { block_in_place(encode) } else { encode() };
+    encoded.map(EncodedAnswer::Json)
+}
+
+/// What a call does that takes long; `None` for any other.
+fn long_work(call: &Call) -> Option<LongWork> {
+    match call {
+        Call::History(_)
+        | Call::UsageReport(_)
+        | Call::ActivityHistory(_)
+        | Call::KeptText { .. }
+        | Call::DeleteRuns { .. } => Some(LongWork::ReadBooks),
+        Call::TestSubmit(_) | Call::Offers(_) | Call::Explain(_) | Call::Priorities => {
+            Some(LongWork::Plan)
+        }
+        _ => None,
+    }
+}
+
+/// Waits until the caller may do work that takes long; it lasts until what this returns is dropped.
+pub async fn begin_long(
+    shared: &Shared,
+    by: &Principal,
+    work: LongWork,
+) -> Result<LongCall, Refusal> {
+    let is_operator = authorise(&shared.read(), by, Act::Operate).is_ok();
+    shared.volatile.long_calls.begin(ShareOwner { uid: by.uid, is_operator }, work).await
 }
 
 /// Jobs that are looked through at once: handing the thread's work to another would take longer.

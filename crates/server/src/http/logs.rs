@@ -5,6 +5,7 @@ use crate::clock;
 use crate::http::answer::answer_json;
 use crate::logs::collector;
 use crate::logs::log_key::{booked_attempt, booked_owner, log_key};
+use crate::per_user::CountedUser;
 use crate::shared::Shared;
 use crate::show::job_view::JobViews;
 use axum::body::Body;
@@ -13,6 +14,7 @@ use axum::http::header;
 use axum::response::Response;
 use cluster::authorise::{Act, authorise};
 use futures_util::{Stream, StreamExt};
+use model::bounds::LOG_READERS;
 use model::id::{AttemptId, JobId};
 use model::principal::Principal;
 use model::reason::Refusal;
@@ -62,7 +64,8 @@ pub async fn logs(
     axum::Extension(by): axum::Extension<Principal>,
     Query(query): Query<LogsQuery>,
 ) -> Response {
-    let key = match asked_log(&shared, &by, &query) {
+    // An ended job is looked up in the books, which others may be reading.
+    let key = match block_in_place(|| asked_log(&shared, &by, &query)) {
         Ok(key) => key,
         Err(why) => return answer_json(&Answer::Refused(why)),
     };
@@ -76,10 +79,15 @@ pub async fn logs(
         return answer_json(&Answer::Refused(Refusal::Other(why.into())));
     }
     if since.is_some() || output_file.is_none() && !collector::is_running(&shared, &key) {
+        let reading = match begin_reading(&shared, &by) {
+            Ok(reading) => reading,
+            Err(why) => return answer_json(&Answer::Refused(why)),
+        };
         shared.logs.pull(key.clone()).await;
         let length = block_in_place(|| shared.logs.store.len(&key)).unwrap_or(0);
         let from = query.last.map_or(0, |last| length.saturating_sub(last));
-        return octets(kept(shared.logs.store.clone(), key, query.offset.max(from), since));
+        let from = query.offset.max(from);
+        return octets(kept(shared.logs.store.clone(), key, from, since, reading));
     }
     let (offset, follow) = (query.offset, query.follow);
     let last = query.last.filter(|_| !follow);
@@ -199,27 +207,40 @@ pub async fn batch_output(
     Ok(Some(bytes))
 }
 
-/// The kept log since a time, without its first `skip` bytes, page by page as the client takes it.
+/// Counts the reading of a kept log: a client that does not take its page has it held in memory.
+fn begin_reading(shared: &Shared, by: &Principal) -> Result<CountedUser, Refusal> {
+    let most = LOG_READERS.most;
+    let counted = shared.volatile.log_readers.enter(by.uid, most);
+    counted.ok_or_else(|| Refusal::InvalidValue {
+        what: LOG_READERS.what.into(),
+        value: (most + 1).to_string(),
+        expected: format!("at most {most}"),
+    })
+}
+
+/// The kept log since a time, without its first `skip` bytes, page by page as the client takes it. It counts as being read
+/// until the stream is dropped.
 fn kept(
     store: Arc<dyn RunLogs>,
     key: LogKey,
     skip: u64,
     since: Option<Timestamp>,
+    reading: CountedUser,
 ) -> impl Stream<Item = io::Result<Vec<u8>>> + Send + 'static {
-    futures_util::stream::unfold((0, skip), move |(place, skip)| {
+    futures_util::stream::unfold((0, skip, reading), move |(place, skip, reading)| {
         let (store, key) = (store.clone(), key.clone());
         async move {
             let page = match block_in_place(|| store.read(&key, place, PAGE_BYTES)) {
                 Ok(page) if page.chunks.is_empty() => return None,
                 Ok(page) => page,
-                Err(error) => return Some((Err(error), (place, skip))),
+                Err(error) => return Some((Err(error), (place, skip, reading))),
             };
             let chunks = page.chunks.into_iter();
             let chunks = chunks.filter(|chunk| since.is_none_or(|since| chunk.at > since));
             let mut bytes: Vec<u8> = chunks.flat_map(|chunk| chunk.bytes).collect();
             let beyond = skip.saturating_sub(bytes.len() as u64);
             bytes.drain(..(skip - beyond) as usize);
-            Some((Ok(bytes), (page.next, beyond)))
+            Some((Ok(bytes), (page.next, beyond, reading)))
         }
     })
 }
@@ -244,4 +265,29 @@ fn asked_log(shared: &Shared, by: &Principal, query: &LogsQuery) -> Result<LogKe
         }
     }
     log_key(shared, id, query.attempt, query.node)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{TestServer, user};
+    use model::id::AttemptId;
+
+    #[test]
+    fn kept_logs_that_one_user_reads_at_once_have_a_bound_and_each_counts_until_its_stream_ends() {
+        let server = TestServer::without_writer();
+        let (shared, ada) = (&server.shared, user());
+        let attempt = AttemptId { job: JobId(1), number: 1 };
+        let key = LogKey { attempt, owner: ada.uid, node: "n1".into() };
+        let begin = || begin_reading(shared, &ada);
+        let open = |reading| kept(shared.logs.store.clone(), key.clone(), 0, None, reading);
+        let mut streams: Vec<_> =
+            (0..LOG_READERS.most).map(|_| open(begin().expect("a reader"))).collect();
+        let refused = begin().err().expect("one too many");
+        assert!(refused.to_string().contains(LOG_READERS.what), "{refused}");
+        let bob = Principal { uid: ada.uid + 1, ..ada.clone() };
+        assert!(begin_reading(shared, &bob).is_ok(), "another user has his own");
+        streams.pop();
+        assert!(begin().is_ok(), "one has ended");
+    }
 }

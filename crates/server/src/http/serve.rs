@@ -1,5 +1,6 @@
 //! Accepts connections on the socket, and runs HTTP on every connection within its limits.
 
+use crate::auth::accounts::Accounts;
 use crate::auth::principal;
 use crate::connection_limits::{ConnectionLimits, ConnectionSlots, UserSlot};
 use crate::http::peer::{HeldSlot, Peer};
@@ -38,8 +39,9 @@ const REFUSED_BYTES_MAX: u64 = 1 << 20;
 /// Connections whose users are being looked up because only the reserved part is left.
 const LOOKUPS_MAX: usize = 16;
 
-/// Requests at once on one connection of HTTP/2.
-const STREAMS_MAX: u32 = 128;
+/// Requests at once on one connection of HTTP/2, as many as browsers have connections without it. Connections are counted, and
+/// what each request of theirs may hold is not.
+const STREAMS_MAX: u32 = 8;
 
 /// The local socket, where the kernel says who connected.
 pub struct LocalSocket {
@@ -47,6 +49,7 @@ pub struct LocalSocket {
     pub slots: Arc<ConnectionSlots>,
     pub limits: ConnectionLimits,
     pub shared: Arc<Shared>,
+    pub accounts: Accounts,
     /// For connections from jobs on this machine to other nodes of their runs.
     pub endpoint: Arc<Endpoint>,
 }
@@ -93,9 +96,13 @@ impl LocalSocket {
             }
             return;
         }
-        // Looked up with the first request: names and groups of users are read from files.
-        let who = move || Peer::Socket(principal::of_uid(peer.uid(), peer.gid()));
-        serve(&self.router, stream, who, slot, &self.limits);
+        // Looked up when there is a request, and on no thread that answers others.
+        let Some(who) = self.accounts.find(peer.uid(), peer.gid()).await else {
+            let uid = peer.uid();
+            let why = format!("the user database does not answer for user {uid}: try again");
+            return refuse(&mut stream, &why).await;
+        };
+        serve(&self.router, stream, move || Peer::Socket(who.clone()), slot, &self.limits);
     }
 }
 
@@ -206,4 +213,65 @@ pub fn serve<S>(
             tracing::debug!("a connection ended early: {error}");
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::user;
+    use axum::routing::get;
+    use bytes::Bytes;
+    use http_body_util::Empty;
+    use hyper::client::conn::http2;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Requests that are being answered.
+    #[derive(Default)]
+    struct Open {
+        now: AtomicUsize,
+        most: AtomicUsize,
+    }
+
+    #[tokio::test]
+    async fn connection_has_few_requests_at_once_however_many_are_sent() {
+        let (open, gate) = (Arc::new(Open::default()), Arc::new(Semaphore::new(0)));
+        let (seen, passed) = (open.clone(), gate.clone());
+        let answer = move || {
+            let (open, gate) = (seen.clone(), passed.clone());
+            async move {
+                let now = open.now.fetch_add(1, Ordering::SeqCst) + 1;
+                open.most.fetch_max(now, Ordering::SeqCst);
+                gate.acquire().await.expect("an open gate").forget();
+                open.now.fetch_sub(1, Ordering::SeqCst);
+            }
+        };
+        let router = Router::new().route("/", get(answer));
+        let (ours, theirs) = tokio::io::duplex(64 << 10);
+        serve(&router, theirs, || Peer::Socket(user()), (), &ConnectionLimits::default());
+        let (sender, connection) =
+            http2::handshake(TokioExecutor::new(), TokioIo::new(ours)).await.expect("HTTP/2");
+        tokio::spawn(connection);
+        let ask = || {
+            let mut sender = sender.clone();
+            let request = hyper::Request::get("http://server/").body(Empty::<Bytes>::new());
+            let request = request.expect("a request");
+            tokio::spawn(async move { sender.send_request(request).await.map(|r| r.status()) })
+        };
+        // With its answer the client has been told how many it may send.
+        gate.add_permits(1);
+        assert_eq!(ask().await.expect("no panic").expect("an answer"), 200);
+        let many = 4 * STREAMS_MAX as usize;
+        let asked: Vec<_> = (0..many).map(|_| ask()).collect();
+        let taken = async {
+            while open.now.load(Ordering::SeqCst) < STREAMS_MAX as usize {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(Duration::from_secs(60), taken).await.expect("as many as may be");
+        gate.add_permits(many);
+        for one in asked {
+            assert_eq!(one.await.expect("no panic").expect("an answer"), 200);
+        }
+        assert_eq!(open.most.load(Ordering::SeqCst), STREAMS_MAX as usize);
+    }
 }

@@ -65,7 +65,7 @@ fn family<T>(
 }
 
 fn write_instances(text: &mut Exposition, snapshot: &Snapshot) {
-    let rows = snapshot.cluster.nodes.iter().take(NODES_MAX);
+    let rows = snapshot.named_nodes().iter().take(NODES_MAX);
     let rows: Vec<(WrittenLabels, &NodeView)> =
         rows.map(|node| (written(&instance(snapshot, node)), node)).collect();
     let running_s = snapshot.cluster.now.since(snapshot.started).as_secs_f64();

@@ -172,7 +172,7 @@ fn gpus_of<'a>(
     jobs: &'a HashMap<(&str, u32), JobLabels<'a>>,
 ) -> Vec<Gpu<'a>> {
     let mut gpus = Vec::new();
-    for node in &snapshot.cluster.nodes {
+    for node in snapshot.named_nodes() {
         let name = node.config.name.as_str();
         let mut order: Vec<&GpuReading> = node.facts.gpus.iter().collect();
         order.sort_by_key(|gpu| gpu.node_order());

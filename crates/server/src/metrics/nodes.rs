@@ -90,32 +90,34 @@ pub fn write(text: &mut Exposition, snapshot: &Snapshot) {
     let nodes = &snapshot.cluster.nodes;
     let states: Vec<(&NodeView, NodeState)> =
         nodes.iter().map(|node| (node, NodeState::of(node))).collect();
-    write_states(text, &states);
+    let named = if snapshot.names_nodes { NODES_MAX } else { 0 };
+    write_states(text, &states, named);
     for amount in AMOUNTS {
         write_amount(text, snapshot, amount);
     }
     let help = "The power of a node's processors and GPUs, in watts.";
     let mut family = text.gauge("sluice_node_power_watts", help);
-    for node in shown(nodes) {
+    for node in shown(snapshot) {
         if let Some(power) = node.facts.power_w {
             family.sample(&[("node", &node.config.name)], power);
         }
     }
     let mut family = text.gauge("sluice_node_load1", "Load average of the last minute.");
-    for node in shown(nodes) {
+    for node in shown(snapshot) {
         family.sample(&[("node", &node.config.name)], f64::from(node.facts.cpu_load) / 100.0);
     }
     let mut family = text.gauge("sluice_node_boot_time_seconds", "When the machine was booted.");
-    for node in shown(nodes) {
+    for node in shown(snapshot) {
         family.sample(&[("node", &node.config.name)], node.facts.boot_time.secs());
     }
 }
 
-fn shown(nodes: &[NodeView]) -> impl Iterator<Item = &NodeView> {
-    nodes.iter().take(NODES_MAX)
+fn shown(snapshot: &Snapshot) -> impl Iterator<Item = &NodeView> {
+    snapshot.named_nodes().iter().take(NODES_MAX)
 }
 
-fn write_states(text: &mut Exposition, nodes: &[(&NodeView, NodeState)]) {
+/// `named`: how many of the nodes have series of their own.
+fn write_states(text: &mut Exposition, nodes: &[(&NodeView, NodeState)], named: usize) {
     let mut by_state: BTreeMap<String, u64> =
         USUAL_STATES.iter().map(|state| ((*state).to_owned(), 0)).collect();
     for (_, state) in nodes {
@@ -126,11 +128,11 @@ fn write_states(text: &mut Exposition, nodes: &[(&NodeView, NodeState)]) {
         family.sample(&[("state", state)], count);
     }
     let mut family = text.gauge("sluice_node_state", "The state of a node.");
-    for (node, state) in nodes.iter().take(NODES_MAX) {
+    for (node, state) in nodes.iter().take(named) {
         family.sample(&[("node", &node.config.name), ("state", &word(*state))], 1);
     }
     let mut family = text.gauge("sluice_node_available", "1 if a node takes new jobs.");
-    for (node, state) in nodes.iter().take(NODES_MAX) {
+    for (node, state) in nodes.iter().take(named) {
         family.sample(&[("node", &node.config.name)], u8::from(state.is_available()));
     }
 }
@@ -145,7 +147,7 @@ fn word(state: NodeState) -> String {
 fn write_amount(text: &mut Exposition, snapshot: &Snapshot, amount: &Amount) {
     let nodes = &snapshot.cluster.nodes;
     let mut family = text.gauge(amount.node, &format!("{} on a node.", amount.help));
-    for node in shown(nodes) {
+    for node in shown(snapshot) {
         family.sample(&[("node", &node.config.name)], (amount.of)(node));
     }
     if let Some(name) = amount.cluster {

@@ -11,12 +11,13 @@ use crate::show::{cluster_view, job_view};
 use cluster::{Job, State, requested};
 use model::fleet::MAIN_PROJECT;
 use model::gpu_series::GpuSeries;
+use model::private_data::PrivateKind;
 use model::run::JobState;
 use model::time::Timestamp;
 use slurm::words;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use wire::view::ClusterView;
+use wire::view::{ClusterView, NodeView};
 
 /// Jobs with series of their own: the newest that hold resources.
 const JOBS_MAX: usize = 10_000;
@@ -28,7 +29,9 @@ const OTHER_REASON: &str = "Other";
 
 /// The values of one scrape.
 pub struct Snapshot {
+    /// For totals all nodes, also where the reader is told of none by its name.
     pub cluster: ClusterView,
+    pub names_nodes: bool,
     pub queue: Queue,
     /// Jobs that hold resources; empty for a reader who may not see them.
     pub active: Vec<Arc<Job>>,
@@ -82,6 +85,21 @@ impl Snapshot {
             cluster.partitions.retain(|partition| is_shown(&partition.name));
             queue.by_partition.retain(|(partition, _), _| is_shown(partition));
         }
+        // What is private is so to whoever may ask without being an operator.
+        let private = &state.config.parameters.private_data;
+        let is_hidden = |kind| reader == Reader::Anonymous && private.hides(kind);
+        let names_nodes = !is_hidden(PrivateKind::Nodes);
+        if is_hidden(PrivateKind::Partitions) {
+            cluster.partitions.clear();
+            queue.by_partition.clear();
+            cluster.nodes.iter_mut().for_each(|node| node.partitions.clear());
+        }
+        let mut relayed = shared.volatile.relayed.shown(now);
+        if reader == Reader::Anonymous {
+            let nodes = cluster.nodes.iter().filter(|_| names_nodes);
+            let named: HashSet<&str> = nodes.map(|node| node.config.name.as_str()).collect();
+            relayed.retain(|node, _| named.contains(node.as_str()));
+        }
         let shown = match reader {
             Reader::Operator => JOBS_MAX,
             Reader::Anonymous => 0,
@@ -97,9 +115,10 @@ impl Snapshot {
         }
         Snapshot {
             cluster,
+            names_nodes,
             queue,
             active,
-            relayed: shared.volatile.relayed.shown(now),
+            relayed,
             agents,
             orders_queued,
             counters,
@@ -110,6 +129,11 @@ impl Snapshot {
             started: shared.setup.started,
             term: state.term,
         }
+    }
+
+    /// The nodes that have series of their own.
+    pub fn named_nodes(&self) -> &[NodeView] {
+        if self.names_nodes { &self.cluster.nodes } else { &[] }
     }
 }
 

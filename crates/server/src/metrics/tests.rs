@@ -11,6 +11,7 @@ use model::gpu_series::{GpuSeries, SeriesFamily, SeriesSource};
 use model::id::JobId;
 use model::node::{NodeConfig, NodeFacts, NodeGres};
 use model::partition::Partition;
+use model::private_data::PrivateKind;
 use model::time::Timestamp;
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -63,6 +64,48 @@ async fn scrape_shows_queue_jobs_nodes_and_the_server() {
     let open = scrape(&server.shared, Reader::Anonymous, &Loads::default());
     assert!(!open.contains("ada"), "nobody's name is shown to strangers:\n{open}");
     assert!(open.contains("sluice_jobs{state=\"running\"} 4"));
+}
+
+/// A scrape where the site has set `PrivateData` so.
+async fn scraped(server: &TestServer, reader: Reader, private: &[PrivateKind]) -> String {
+    let mut config = (*server.shared.read().config).clone();
+    config.parameters.private_data = private.iter().copied().collect();
+    server.run(Command::Configure(Box::new(config))).await.expect("configured");
+    scrape(&server.shared, reader, &Loads::default())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_private_is_not_shown_to_strangers_and_totals_are() {
+    let server = TestServer::start().await;
+    server.node_up().await;
+    server.submit("name: runs").await.expect("a job");
+    server.plan();
+    let reading = GpuReading { uuid: "GPU-0".into(), ..GpuReading::default() };
+    let facts = NodeFacts { gpus: vec![reading], ..NodeFacts::default() };
+    server.shared.volatile.facts.write().expect("facts").insert(NODE.into(), facts);
+    let series = GpuSeries {
+        sources: vec![SeriesSource { uuid: "GPU-0".into(), ..SeriesSource::default() }],
+        families: vec![SeriesFamily {
+            name: "DCGM_FI_DEV_GPU_TEMP".into(),
+            help: "Temperature.".into(),
+            samples: vec![(0, 40.0)],
+        }],
+    };
+    server.shared.volatile.relayed.put(vec![NODE.into()], series, crate::clock::now());
+    let (node, partition) = (format!("\"{NODE}\""), "\"main\"");
+    let private = [PrivateKind::Nodes, PrivateKind::Partitions];
+    let all = scraped(&server, Reader::Operator, &private).await;
+    assert!(all.contains(&node) && all.contains(partition), "{all}");
+    let open = scraped(&server, Reader::Anonymous, &[]).await;
+    assert!(open.contains(&node) && open.contains(partition), "{open}");
+    let without_nodes = scraped(&server, Reader::Anonymous, &private[..1]).await;
+    assert!(!without_nodes.contains(&node), "{without_nodes}");
+    assert!(without_nodes.contains("sluice_partition_cpus{partition=\"main\"} 4"));
+    let without = scraped(&server, Reader::Anonymous, &private).await;
+    assert!(!without.contains(&node) && !without.contains("partition=\"main\""), "{without}");
+    for total in ["sluice_cpus 4", "sluice_jobs{state=\"running\"} 1"] {
+        assert!(without.lines().any(|line| line == total), "{total} in\n{without}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,7 @@
 //! The handles that the server's threads and handlers share: the sending ends of queues, locks, caches.
 //!
 //! Nothing in this folder knows the threads or handlers that use it. It imports only `auth`, `clock`, `configure`,
-//! `error`, `per_user`, `rate_limit` and its own files, so that everything else may import it.
+//! `error`, `per_user`, `rate_limit`, `user_shares` and its own files, so that everything else may import it.
 
 pub mod agent_links;
 pub mod agent_rates;
@@ -15,6 +15,7 @@ pub mod health_reports;
 pub mod link_shutdown;
 pub mod live_loads;
 pub mod log_queue;
+pub mod long_calls;
 pub mod mail_queue;
 pub mod planner_signal;
 pub mod proxy_sessions;
@@ -50,6 +51,7 @@ use forecast_queue::ForecastQueue;
 use health_reports::HealthReports;
 use live_loads::LiveLoads;
 use log_queue::LogQueue;
+use long_calls::LongCalls;
 use mail_queue::MailQueue;
 use model::id::{BlobRef, JobId};
 use model::node::{NodeConfig, NodeFacts, NodeGres};
@@ -111,6 +113,10 @@ pub struct FoundMachine {
 pub struct Volatile {
     /// Calls that wait for a job, by user.
     pub waiting_calls: UserCounts,
+    /// Kept logs that are being read, by user.
+    pub log_readers: UserCounts,
+    /// Calls that read the books or have a plan made.
+    pub long_calls: LongCalls,
     /// Connections that are forwarded into jobs and out of them, by user.
     pub forwarded: UserCounts,
     pub token_uses: TokenUses,

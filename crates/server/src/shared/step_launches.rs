@@ -5,12 +5,14 @@
 //! launch again.
 
 use crate::shared::state_lock::StateLock;
-use model::bounds::LAUNCHES_BYTES;
+use model::bounds::{LAUNCHES_BYTES, USER_LAUNCHES_BYTES};
 use model::id::{JobId, StepId};
 use model::reason::Refusal;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use wire::step::StepLaunch;
+
+const ROOT: u32 = 0;
 
 #[derive(Default)]
 pub struct StepLaunches {
@@ -20,6 +22,9 @@ pub struct StepLaunches {
 
 struct Undelivered {
     launch: Arc<StepLaunch>,
+    /// The owner of its job.
+    owner: u32,
+    bytes: usize,
     /// Nodes that have acknowledged their order.
     delivered_to: Vec<String>,
 }
@@ -33,21 +38,22 @@ pub enum Delivery {
 }
 
 impl StepLaunches {
-    /// Refuses a launch for which its job has no room left: its nodes have not taken the others.
-    pub fn check_room(&self, job: JobId, launch: &StepLaunch) -> Result<(), Refusal> {
-        let undelivered = self.undelivered();
-        let of_job = undelivered.iter().filter(|((of, _), _)| *of == job);
-        let held: usize = of_job.map(|(_, one)| launch_bytes(&one.launch)).sum();
-        let (bytes, most) = (held + launch_bytes(launch), LAUNCHES_BYTES.most);
-        if bytes <= most {
-            return Ok(());
+    /// Refuses a launch for which its job, or all jobs of its owner together, have no room left: their nodes have not taken the
+    /// others. What root's jobs hold together has no bound.
+    pub fn check_room(&self, owner: u32, job: JobId, launch: &StepLaunch) -> Result<(), Refusal> {
+        let bytes = launch_bytes(launch);
+        let (mut of_job, mut of_owner) = (bytes, bytes);
+        for ((of, _), one) in self.undelivered().iter() {
+            of_job += if *of == job { one.bytes } else { 0 };
+            of_owner += if one.owner == owner { one.bytes } else { 0 };
         }
-        let what = LAUNCHES_BYTES.what;
-        Err(Refusal::Other(format!("{what}: {bytes} bytes: expected at most {most}")))
+        LAUNCHES_BYTES.hold(of_job)?;
+        if owner == ROOT { Ok(()) } else { USER_LAUNCHES_BYTES.hold(of_owner) }
     }
 
-    pub fn put(&self, job: JobId, step: StepId, launch: StepLaunch) {
-        let one = Undelivered { launch: Arc::new(launch), delivered_to: Vec::new() };
+    pub fn put(&self, owner: u32, job: JobId, step: StepId, launch: StepLaunch) {
+        let bytes = launch_bytes(&launch);
+        let one = Undelivered { launch: Arc::new(launch), owner, bytes, delivered_to: Vec::new() };
         self.undelivered().insert((job, step), one);
     }
 
@@ -95,10 +101,24 @@ impl StepLaunches {
     }
 }
 
-/// What a launch takes, but for its few short texts.
+/// What a launch takes beside its long texts, and each text of a list beside its bytes.
+const SHORT_TEXTS_BYTES: usize = 1024;
+const ITEM_BYTES: usize = 32;
+
 fn launch_bytes(launch: &StepLaunch) -> usize {
-    let arguments: usize = launch.argv.iter().map(|argument| argument.len() + 32).sum();
-    1024 + launch.environment.len() + launch.submit_line.len() + arguments
+    let lists = [
+        &launch.argv,
+        &launch.node_list,
+        &launch.listen,
+        &launch.encrypted_listen,
+        &launch.secret_variables,
+        &launch.shape.exclude,
+    ];
+    let of_list = |list: &Vec<String>| {
+        ITEM_BYTES + list.iter().map(|text| text.len() + ITEM_BYTES).sum::<usize>()
+    };
+    let lists: usize = lists.into_iter().chain(&launch.programs).map(of_list).sum();
+    SHORT_TEXTS_BYTES + launch.environment.len() + launch.submit_line.len() + lists
 }
 
 #[cfg(test)]
@@ -106,18 +126,20 @@ mod tests {
     use super::*;
     use cluster::State;
 
+    const OWNER: u32 = 1000;
+
     #[test]
     fn launch_is_kept_until_it_is_delivered_everywhere_or_forgotten() {
         let launches = StepLaunches::default();
         let (job, step) = (JobId(1), StepId::Number(0));
         let text = r#"{"name":"x","argv":[],"environment":"","work_dir":"/","listen":[],"key":""}"#;
         let launch: StepLaunch = serde_json::from_str(text).expect("a launch");
-        launches.put(job, step, launch.clone());
+        launches.put(OWNER, job, step, launch.clone());
         assert!(matches!(launches.delivery(job, step, "n1"), Delivery::Pending(_)));
         // The state does not know the step: no node has to acknowledge it any more.
         launches.delivered(&StateLock::new(State::default()), job, step, "n1");
         assert!(matches!(launches.delivery(job, step, "n1"), Delivery::Unknown));
-        launches.put(job, step, launch);
+        launches.put(OWNER, job, step, launch);
         launches.forget(job);
         assert!(launches.launch(job, step).is_none());
     }
@@ -130,14 +152,39 @@ mod tests {
         let environment = "x".repeat(model::bounds::ENVIRONMENT_BYTES.most);
         let large = StepLaunch { environment, ..small.clone() };
         let mut taken = 0;
-        while launches.check_room(JobId(1), &large).is_ok() {
-            launches.put(JobId(1), StepId::Number(taken), large.clone());
+        while launches.check_room(OWNER, JobId(1), &large).is_ok() {
+            launches.put(OWNER, JobId(1), StepId::Number(taken), large.clone());
             taken += 1;
         }
         assert_eq!(taken, 21);
-        launches.check_room(JobId(1), &small).expect("a small one fits still");
-        launches.check_room(JobId(2), &large).expect("another job has its own");
+        launches.check_room(OWNER, JobId(1), &small).expect("a small one fits still");
+        launches.check_room(OWNER, JobId(2), &large).expect("another job has its own");
         launches.forget(JobId(1));
-        launches.check_room(JobId(1), &large).expect("and it has room again");
+        launches.check_room(OWNER, JobId(1), &large).expect("and it has room again");
+    }
+
+    #[test]
+    fn jobs_of_one_user_have_a_bound_together_and_programs_of_ranks_count() {
+        let launches = StepLaunches::default();
+        let text = r#"{"name":"x","argv":[],"environment":"","work_dir":"/","listen":[],"key":""}"#;
+        let small: StepLaunch = serde_json::from_str(text).expect("a launch");
+        let programs = vec![vec!["x".repeat(1 << 10)]; 1 << 10];
+        let large = StepLaunch { programs, ..small.clone() };
+        assert!(launch_bytes(&large) > 1 << 20);
+        // As if each of so many jobs had a long launch under way, and none came near its own bound.
+        let bytes = LAUNCHES_BYTES.most / 2;
+        let under_way = |job: u32| {
+            let (launch, delivered_to) = (Arc::new(small.clone()), Vec::new());
+            let one = Undelivered { launch, owner: OWNER, bytes, delivered_to };
+            launches.undelivered().insert((JobId(job), StepId::Number(0)), one);
+        };
+        let count = (USER_LAUNCHES_BYTES.most / bytes) as u32;
+        (1..count).for_each(under_way);
+        launches.check_room(OWNER, JobId(count), &large).expect("room for one more");
+        under_way(count);
+        let refused = launches.check_room(OWNER, JobId(count + 1), &large).expect_err("full");
+        assert!(refused.to_string().contains(USER_LAUNCHES_BYTES.what), "{refused}");
+        launches.check_room(OWNER + 1, JobId(count + 1), &large).expect("another user's");
+        launches.check_room(ROOT, JobId(count + 1), &large).expect("root has no such bound");
     }
 }

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use store::{BlobId, BooksCopy, CopiedFile, JournalCopy};
 use tokio::sync::oneshot;
+use tokio::task::block_in_place;
 use wire::client::Submission;
 use wire::step::StepLaunch;
 
@@ -19,6 +20,9 @@ const QUEUE: usize = 4096;
 
 /// How long a caller pauses when the queue is full.
 const FULL_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
+
+/// Texts that are longer take milliseconds to be named: the thread's other connections go on meanwhile.
+const LONG_TEXT_BYTES: usize = 256 << 10;
 
 pub type Answer = Result<Reply, Refusal>;
 
@@ -109,7 +113,12 @@ impl WriterQueue {
     }
 
     pub async fn submit(&self, submission: Box<Submission>, by: Principal) -> Answer {
-        let named = NamedSubmission::new(*submission)?;
+        let texts = [&submission.script, &submission.environment];
+        let bytes: usize = texts.into_iter().flatten().map(String::len).sum();
+        let is_long = bytes > LONG_TEXT_BYTES || submission.workspace.is_some();
+        let name = || NamedSubmission::new(*submission);
+        let named = if is_long { block_in_place(name) } else { name() };
+        let named = named?;
         self.ask(WriterRequest::Submit(Box::new(named)), by).await
     }
 

@@ -9,11 +9,14 @@ use model::private_data::PrivateKind;
 use model::reason::Refusal;
 use model::record::{HistoryOrder, JobRecord};
 use std::collections::{HashMap, HashSet};
-use store::books::RecordTest;
+use store::books::{BooksError, RecordTest};
 use wire::client::HistoryFilter;
 
 /// The most records that one `sacct` gets.
 const HISTORY_MAX: u32 = 1_000_000;
+
+/// The records that are read at once: others read the books in between.
+const PAGE: usize = 2_000;
 
 /// Records of the books, and of jobs in the state that the books do not have: each attempt once.
 pub fn history(
@@ -77,8 +80,26 @@ pub fn booked(
 }
 
 fn query(shared: &Shared, wanted: &HistoryFilter) -> Result<Vec<JobRecord>, Refusal> {
-    let reader = shared.books.reader.lock().expect("no panic with the reader held");
-    reader.query(wanted).map_err(|e| Refusal::Other(e.to_string()))
+    let failed = |error: BooksError| Refusal::Other(error.to_string());
+    let reader = || shared.books.reader.lock().expect("no panic with the reader held");
+    let limit = wanted.limit.unwrap_or(HISTORY_MAX) as usize;
+    if limit <= PAGE {
+        return reader().query(wanted).map_err(failed);
+    }
+    let entries = reader().entries(wanted).map_err(failed)?;
+    let mut records = Vec::new();
+    for page in entries.chunks(PAGE) {
+        if records.len() >= limit {
+            break;
+        }
+        records.extend(reader().records(wanted, page).map_err(failed)?);
+    }
+    // The entries are in the order of which a limit leaves the first.
+    records.truncate(limit);
+    if wanted.order != HistoryOrder::FirstSubmitted {
+        records.reverse();
+    }
+    Ok(records)
 }
 
 fn keep_newest(records: &mut Vec<JobRecord>, limit: u32) {

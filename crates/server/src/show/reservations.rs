@@ -2,6 +2,7 @@
 
 use crate::clock;
 use crate::shared::Shared;
+use cluster::authorise::{Act, authorise};
 use cluster::visibility::Viewer;
 use cluster::{Command, Reply, State};
 use model::principal::Principal;
@@ -12,6 +13,7 @@ use model::time::Timestamp;
 use nix::unistd::{Group, Uid, User};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tokio::task::block_in_place;
 use wire::client::{Answer, Call};
 use wire::reservation::{LicenseView, ReservationPurpose, ReservationView, ReservationsView};
 
@@ -21,11 +23,11 @@ pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         Call::Reservations => return Ok(Answer::Reservations(all(shared, &by))),
         Call::Licenses => return Ok(Answer::Licenses(licenses(shared))),
         Call::CreateReservation(mut ask) => {
-            resolve(shared, &mut ask)?;
+            resolve(shared, &by, &mut ask)?;
             Command::CreateReservation(ask)
         }
         Call::UpdateReservation { name, mut ask } => {
-            resolve(shared, &mut ask)?;
+            resolve(shared, &by, &mut ask)?;
             Command::UpdateReservation { name, ask }
         }
         Call::RemoveReservation { name } => Command::RemoveReservation { name },
@@ -37,8 +39,14 @@ pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
     })
 }
 
-/// Users and groups must exist; groups get their numbers, by which their members are known.
-fn resolve(shared: &Shared, ask: &mut ReservationRequest) -> Result<(), Refusal> {
+/// Users and groups must exist; groups get their numbers, by which their members are known. Nobody is looked up for a caller who
+/// may not have reservations: a list of names is long, and the site's directory may be slow.
+fn resolve(shared: &Shared, by: &Principal, ask: &mut ReservationRequest) -> Result<(), Refusal> {
+    authorise(&shared.read(), by, Act::Operate)?;
+    block_in_place(|| look_up(shared, ask))
+}
+
+fn look_up(shared: &Shared, ask: &mut ReservationRequest) -> Result<(), Refusal> {
     let refused = |why| Err(Refusal::Reservation(why));
     let known =
         |name: &str| shared.read().associations.iter().any(|a| a.user.as_deref() == Some(name));

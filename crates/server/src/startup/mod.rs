@@ -7,7 +7,7 @@ mod serve;
 
 use crate::auth::identity::Identity;
 use crate::auth::secret_keys::SecretKeys;
-use crate::configuration_check::refuse_dropped;
+use crate::configuration_check::{dropped_text, refuse_dropped};
 use crate::configure::Machine;
 use crate::connection_limits::{self, ConnectionLimits};
 use crate::dispatch::DispatchThread;
@@ -107,6 +107,8 @@ pub fn run(
     );
     if !options.force {
         refuse_dropped(&recovered.state, &options.config)?;
+    } else if let Some(dropped) = dropped_text(&recovered.state, &options.config) {
+        tracing::warn!("the server starts all the same: {dropped}");
     }
     let books_path = dir.join("books.sqlite");
     let mut books = Books::open(&books_path)?;

@@ -3,6 +3,7 @@
 use super::local_nodes::await_nodes;
 use super::prepare::prepare;
 use super::{Listeners, ServerOptions};
+use crate::auth::accounts::Accounts;
 use crate::agents::listen::{self, NodeServices, NodeSshClient, ServeClient, ServeSsh};
 use crate::auth::principal::server_principal;
 use crate::connection_limits::{self, ListenerSlots};
@@ -57,6 +58,7 @@ pub(super) async fn serve(
         slots: slots.socket,
         limits: limits.clone(),
         shared: shared.clone(),
+        accounts: Accounts::default(),
         endpoint: endpoint.clone(),
     };
     vital_task::spawn("the clients' socket", Arc::new(local_socket).serve(socket));

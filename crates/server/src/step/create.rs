@@ -27,9 +27,7 @@ pub async fn create(
     create: CreateStep,
 ) -> Result<Answer, Refusal> {
     let CreateStep { job, launch, wait_ms } = create;
-    let programs = launch.programs.iter().flatten();
-    let texts = launch.argv.iter().chain(programs).map(String::as_str);
-    fits_an_order(texts.chain([launch.environment.as_str()]), 0)?;
+    check_texts(&launch)?;
     may_have_steps(shared, &by, job)?;
     check_secrets(shared, job, &launch)?;
     let (queue, ticket) = (&shared.volatile.step_queue, launch.shape.ticket);
@@ -109,7 +107,8 @@ pub fn resend_launch(
     step: StepId,
     launch: StepLaunch,
 ) -> Result<Answer, Refusal> {
-    {
+    check_texts(&launch)?;
+    let owner = {
         let state = shared.read();
         let found = state.jobs.get(&job).ok_or_else(|| Refusal::UnknownJob(job.to_string()))?;
         authorise(&state, by, Act::ActAsOwner(found))?;
@@ -118,11 +117,19 @@ pub fn resend_launch(
         if !known || !matches!(step, StepId::Number(_)) {
             return Err(Refusal::UnknownStep(format!("{job}.{step}")));
         }
-    }
-    shared.volatile.step_launches.check_room(job, &launch)?;
-    shared.volatile.step_launches.put(job, step, launch);
+        found.spec.owner.uid
+    };
+    shared.volatile.step_launches.check_room(owner, job, &launch)?;
+    shared.volatile.step_launches.put(owner, job, step, launch);
     shared.dispatch.step(job, step);
     Ok(Answer::Done)
+}
+
+/// Refuses a launch that no order could carry to a node.
+fn check_texts(launch: &StepLaunch) -> Result<(), Refusal> {
+    let programs = launch.programs.iter().flatten();
+    let texts = launch.argv.iter().chain(programs).map(String::as_str);
+    fits_an_order(texts.chain([launch.environment.as_str()]), 0)
 }
 
 /// Refuses a step that refers to secrets which its job's project does not have.

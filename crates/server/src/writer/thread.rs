@@ -158,11 +158,13 @@ impl WriterThread {
                 pending.answer(work.reply, Ok(Reply::Done));
             }
             WriterRequest::Step { command, job, launch } => {
-                let room = shared.volatile.step_launches.check_room(job, &launch);
+                // A job that is not there is refused below.
+                let owner = state.jobs.get(&job).map_or(0, |found| found.spec.owner.uid);
+                let room = shared.volatile.step_launches.check_room(owner, job, &launch);
                 let answer =
                     room.and_then(|()| self.execute(state, &command, &context, pending, shared));
                 if let Ok(Reply::Step(placed)) = &answer {
-                    shared.volatile.step_launches.put(job, placed.step, *launch);
+                    shared.volatile.step_launches.put(owner, job, placed.step, *launch);
                 }
                 pending.answer(work.reply, answer);
             }
@@ -289,9 +291,9 @@ impl WriterThread {
     ) -> Result<(), Refusal> {
         let Some(Event::Started(started)) = pending.last().events.last() else { return Ok(()) };
         let job = started.attempt.job;
-        let Some(blob) = state.jobs.get(&job).and_then(|j| j.spec.launch.first_step.clone()) else {
-            return Ok(());
-        };
+        let Some(known) = state.jobs.get(&job) else { return Ok(()) };
+        let owner = known.spec.owner.uid;
+        let Some(blob) = known.spec.launch.first_step.clone() else { return Ok(()) };
         let unread =
             |e: String| Refusal::Other(format!("the step of job {job} cannot be read: {e}"));
         let text = shared.blob_text(&blob).map_err(|e| unread(e.to_string()))?;
@@ -302,7 +304,7 @@ impl WriterThread {
             apply_group(state, group, pending, shared);
         }
         if let Reply::Step(placed) = reply {
-            shared.volatile.step_launches.put(job, placed.step, launch);
+            shared.volatile.step_launches.put(owner, job, placed.step, launch);
         }
         Ok(())
     }

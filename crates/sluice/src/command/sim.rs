@@ -1,6 +1,7 @@
 //! `sluice sim TRACE`: the cluster's own scheduler over a trace of jobs, in virtual time. Needs no server.
 
 use super::verb::{VerbError, VerbResult, in_columns};
+use ::agent::trusted_dir::TrustedDir;
 use ::sim::chart;
 use ::sim::estimate_error::EstimateError;
 use ::sim::history::History;
@@ -39,6 +40,9 @@ pub struct SimArgs {
     json: bool,
 }
 
+/// The mode of a chart.
+const CHART_MODE: u32 = 0o644;
+
 /// The most nodes that a job can have, and so a trace's machine.
 const NODES_MAX: i64 = model::bounds::NODES.most as i64;
 
@@ -58,16 +62,21 @@ pub fn run(args: SimArgs) -> VerbResult {
     let configured = args.config.as_deref().map(|dir| site(dir, args.policy)).transpose()?;
     let file = File::open(&args.trace).map_err(VerbError::file(&args.trace))?;
     let trace = swf::read(file, processors).map_err(named)?;
+    let charts = args.charts.as_deref().map(|folder| {
+        // Nobody else's link is followed there, whoever simulates.
+        TrustedDir::make(folder).map_err(VerbError::file(folder))
+    });
+    let charts = charts.transpose()?;
     let policy = args.policy.unwrap_or(Policy::Easy);
     let config = configured
         .unwrap_or_else(|| machine::single_processor_nodes(trace.processors.unwrap_or(1), policy));
     let nodes = config.nodes.len();
     let mut progress = Progress::new(trace.jobs.len());
-    let measures = Measures { estimates: args.estimates, history: args.charts.is_some() };
+    let measures = Measures { estimates: args.estimates, history: charts.is_some() };
     let outcome = ::sim::replay(&trace, config, measures, |ended| progress.show(ended));
     progress.clear();
     let Outcome { figures, history } = outcome.map_err(named)?;
-    if let Some(folder) = &args.charts {
+    if let Some(folder) = &charts {
         write_charts(folder, &history)?;
     }
     if args.json {
@@ -93,11 +102,10 @@ fn site(dir: &Path, policy: Option<Policy>) -> Result<cluster::ClusterConfig, Ve
     machine::configured(config, policy).map_err(named)
 }
 
-fn write_charts(folder: &Path, history: &History) -> Result<(), VerbError> {
-    std::fs::create_dir_all(folder).map_err(VerbError::file(folder))?;
+fn write_charts(folder: &TrustedDir, history: &History) -> Result<(), VerbError> {
     for (name, svg) in chart::files(history) {
-        let path = folder.join(name);
-        std::fs::write(&path, svg).map_err(VerbError::file(&path))?;
+        let written = folder.replace(name, CHART_MODE, svg.as_bytes());
+        written.map_err(VerbError::file(folder.path().join(name)))?;
     }
     Ok(())
 }

@@ -99,9 +99,12 @@ const NAMES: &[&str] = &[
     "qos.txt",
     "sbatch",
     "slurm.conf",
+    "utilisation.svg",
+    "utilisation.svg.new",
+    "queue.svg",
 ];
 
-/// Every command that makes files in a folder that it is told; `$DIR` is that folder.
+/// Every command that makes files in a folder that it is told; `$DIR` is that folder, `$TRACE` a trace of one job.
 const COMMANDS: &[&[&str]] = &[
     &["up", "--detach", "--state", "$DIR", "--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"],
     &["server", "--state", "$DIR", "--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"],
@@ -110,6 +113,7 @@ const COMMANDS: &[&[&str]] = &[
     &["down", "--state", "$DIR"],
     &["demo", "--out", "$DIR"],
     &["links", "$DIR"],
+    &["sim", "$TRACE", "--charts", "$DIR"],
 ];
 
 #[test]
@@ -125,6 +129,9 @@ fn root_no_command_makes_its_files_in_a_folder_that_another_user_controls() {
     std::fs::create_dir(&shared).unwrap();
     std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o777)).unwrap();
     open.plant_link(&shared.join("server.log"), &open.target);
+    let job = "; MaxProcs: 4\n1 0 0 10 1 -1 -1 1 10 -1 1 1 1 1 1 1 -1 -1\n";
+    let trace = open.cluster.write("one.swf", job);
+    let trace = trace.to_str().unwrap();
     let places =
         [&theirs, &theirs.join("below"), &link, &shared, &shared.join("below"), &open.path];
     for command in COMMANDS {
@@ -132,8 +139,12 @@ fn root_no_command_makes_its_files_in_a_folder_that_another_user_controls() {
         let places = places.iter().filter(|place| command[0] != "down" || place.exists());
         for place in places {
             let place = place.to_str().unwrap();
-            let args: Vec<&str> =
-                command.iter().map(|word| if *word == "$DIR" { place } else { word }).collect();
+            let filled = |word: &&'static str| match *word {
+                "$DIR" => place,
+                "$TRACE" => trace,
+                word => word,
+            };
+            let args: Vec<&str> = command.iter().map(filled).collect();
             let said = open.run(&args);
             let line = args.join(" ");
             assert_eq!(said.code, 1, "{line}: {said:?}");
@@ -173,4 +184,18 @@ fn root_link_in_the_servers_own_folder_gives_nothing_away_at_the_next_start() {
     std::fs::hard_link(&open.target, server.join("second")).unwrap();
     open.cluster.start();
     open.assert_untouched("the start");
+}
+
+#[test]
+fn root_check_before_a_start_follows_no_link_in_the_servers_own_folder() {
+    let open = OpenFolder::of(Cluster::up(TWO_NODES));
+    open.cluster.sluice(&["down"]).ok();
+    let server = open.cluster.state().join("server");
+    std::fs::rename(server.join("journal"), server.join("aside")).unwrap();
+    symlink(open.target.parent().unwrap(), server.join("journal")).unwrap();
+    // With a node less than at the last start the state is read before anything is started.
+    open.cluster.write_conf("slurm.conf", &TWO_NODES.replace("node[1-2]", "node1"));
+    let said = open.cluster.try_start();
+    assert_eq!(said.code, 1, "{said:?}");
+    open.assert_untouched("the check");
 }

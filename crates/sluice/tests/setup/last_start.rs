@@ -53,6 +53,28 @@ fn up_without_a_configuration_is_the_cluster_of_the_last_start_and_says_so() {
 }
 
 #[test]
+fn up_server_that_crashed_is_started_again_whatever_its_configuration_has_lost() {
+    let cluster = Cluster::up(TWO_NODES);
+    let waits = cluster.submit(&["-H", "-p", "debug", "--wrap", "true"]).to_string();
+    cluster.kill("server");
+    let lines = TWO_NODES.lines().filter(|line| !line.contains("=debug"));
+    let without: String = lines.map(|line| format!("{line}\n")).collect();
+    cluster.write_conf("slurm.conf", &without);
+    // Who names another folder is there to be asked.
+    let said = up(&cluster, &["--config", &other_folder(&cluster, &without)]);
+    assert_eq!(said.code, 1);
+    let dropped = "jobs are in partitions debug, which this configuration does not have";
+    assert!(said.stderr.contains(&format!("error: {dropped}: name them")), "{}", said.stderr);
+    cluster.start();
+    let log = cluster.log("server");
+    assert!(log.contains(&format!("the server starts all the same: {dropped}")), "{log}");
+    assert_eq!(partitions(&cluster), "gpu\n");
+    let shown = cluster.sluice(&["squeue", "-h", "-j", &waits, "-o", "%A"]).ok();
+    assert_eq!(shown.trim(), waits);
+    cluster.sluice(&["scancel", &waits]).ok();
+}
+
+#[test]
 fn up_start_that_drops_nodes_or_partitions_with_jobs_is_refused_unless_it_is_forced() {
     let cluster = Cluster::up(TWO_NODES);
     let runs = cluster.submit_sleeper("-w node2");

@@ -21,6 +21,8 @@ use wire::step::StepMessage;
 const GIVE_UP: &[u8; 1] = b"-";
 /// The exit of a step whose container could not be saved.
 const NOT_SAVED: ExitStatus = ExitStatus { code: 1, signal: 0 };
+/// As much as a pipe holds. There is more only while a process of the user's goes on writing.
+const WORDS_BYTES_MAX: u64 = 64 << 10;
 /// The number of this process among those in the container, which the tasks count from 0.
 const PROCESS: u32 = u32::MAX;
 
@@ -122,7 +124,7 @@ impl Step {
 
     /// Handles the end of the process that saves the container. Returns whether it was that.
     pub(super) fn on_saver_ended(&mut self, dead: &EndedChild) -> bool {
-        let Some(mut saver) = self.saver.take_if(|saver| saver.pid == dead.pid) else {
+        let Some(saver) = self.saver.take_if(|saver| saver.pid == dead.pid) else {
             return false;
         };
         if dead.exit != ExitStatus::default() {
@@ -130,13 +132,11 @@ impl Step {
             if dead.exit.signal > 0 {
                 remove_partial(saver.pid, &saver.path, &saver.user);
             }
-            let mut words = String::new();
-            // The pipe does not block: what is in it is all that was said.
-            let _ = saver.words.read_to_string(&mut words);
-            let unsaid = saver.held.as_ref().map(|_| "sluice: the container was not saved");
+            let unsaid =
+                saver.held.as_ref().map(|_| "sluice: the container was not saved".to_owned());
             // Where the container could not be made, the tasks say so.
-            if let Some(line) = words.lines().last().or(unsaid) {
-                self.write_notice(line);
+            if let Some(line) = last_line(&saver.words).or(unsaid) {
+                self.write_notice(&line);
             }
         }
         if let Some(HeldExit { task, exit, oom }) = saver.held {
@@ -158,11 +158,31 @@ impl Step {
     }
 }
 
+/// The last line of what was said. The pipe does not block, and who goes on writing into it is not waited for.
+fn last_line(words: impl Read) -> Option<String> {
+    let mut said = Vec::new();
+    let _ = words.take(WORDS_BYTES_MAX).read_to_end(&mut said);
+    String::from_utf8_lossy(&said).lines().last().map(str::to_owned)
+}
+
 impl Saver {
     fn tell(&mut self, word: &[u8; 1]) {
         if let Some(begin) = self.begin.take() {
             // The end of a process that is gone already is reaped next.
             let _ = write(begin, word);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_without_an_end_are_read_up_to_a_bound() {
+        let line = last_line(std::io::repeat(b'x')).expect("a line");
+        assert_eq!(line.len() as u64, WORDS_BYTES_MAX);
+        assert_eq!(last_line(&b"first\nno \xff space\n"[..]).as_deref(), Some("no \u{fffd} space"));
+        assert_eq!(last_line(&b""[..]), None);
     }
 }

@@ -5,6 +5,7 @@ use super::secret;
 use crate::auth::principal;
 use crate::http::calls;
 use crate::shared::Shared;
+use crate::shared::long_calls::LongWork;
 use crate::show::dstack_id::{submission_id, uuid, volume_id};
 use crate::show::history;
 use axum::Extension;
@@ -33,6 +34,7 @@ pub async fn list(
     Extension(by): Extension<Principal>,
     Json(wanted): Json<ListEvents>,
 ) -> ApiResult<Vec<Event>> {
+    let _long = calls::begin_long(&shared, &by, LongWork::ReadBooks).await?;
     // Jobs of many nodes have many events: other calls go on meanwhile.
     Ok(Json(block_in_place(|| page(&shared, &by, &wanted))?))
 }
@@ -127,9 +129,10 @@ fn accounts(shared: &Shared, wanted: &ListEvents) -> Option<Vec<String>> {
     if ids.contains(&uuid("project", MAIN_PROJECT)) {
         return None;
     }
-    let state = shared.read();
-    let named = state.accounts.keys().filter(|name| ids.contains(&uuid("project", name)));
-    Some(named.cloned().collect())
+    // Nobody waits for the state while all of them are compared.
+    let mut accounts: Vec<String> = shared.read().accounts.keys().cloned().collect();
+    accounts.retain(|name| ids.contains(&uuid("project", name)));
+    Some(accounts)
 }
 
 /// `projects`: those that are accounts.

@@ -4,9 +4,11 @@ use super::answer::{ApiResult, Json, Refused};
 use super::run_facts::RunFacts;
 use super::run_list;
 use crate::clock;
+use crate::http::calls;
 use crate::http::logs::batch_output;
 use crate::logs::log_key::log_key;
 use crate::shared::Shared;
+use crate::shared::long_calls::LongWork;
 use crate::show::dstack_id::submission_id;
 use crate::show::history;
 use axum::Extension;
@@ -39,12 +41,15 @@ pub async fn poll(
     Path(project): Path<String>,
     Json(wanted): Json<PollLogs>,
 ) -> ApiResult<Logs> {
+    let long = calls::begin_long(&shared, &by, LongWork::ReadBooks).await?;
     let run = run_list::by_name(&shared, &by, &project, &wanted.run_name)?;
     let run = run.ok_or_else(|| Refused::not_found("Run not found"))?;
     authorise(&shared.read(), &by, Act::ReadTextsOf(run.owner_uid))?;
     if wanted.diagnose {
         return Ok(Json(block_in_place(|| diagnosis(&shared, &by, &run, &wanted))?));
     }
+    // What follows may wait for a node.
+    drop(long);
     let Some(key) = log_of(&shared, &run, &wanted.job_submission_id) else {
         return Ok(Json(Logs::default()));
     };
@@ -221,7 +226,7 @@ fn log_of(shared: &Shared, run: &RunFacts, submission: &str) -> Option<LogKey> {
             .find(|(restarts, rank)| submission_id(&id, *restarts, *rank) == submission)
     };
     let (restarts, rank) = block_in_place(find)?;
-    log_key(shared, run.job, Some(restarts + 1), rank as usize).ok()
+    block_in_place(|| log_key(shared, run.job, Some(restarts + 1), rank as usize)).ok()
 }
 
 /// An event for each line of a chunk; a line that goes on in the next chunk is two events.

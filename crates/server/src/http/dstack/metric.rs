@@ -3,7 +3,9 @@
 use super::answer::{ApiResult, Json, Refused};
 use super::run_facts::Part;
 use super::run_list;
+use crate::http::calls;
 use crate::shared::Shared;
+use crate::shared::long_calls::LongWork;
 use crate::show::sstat;
 use axum::Extension;
 use axum::extract::{Path, Query, State};
@@ -30,7 +32,9 @@ pub async fn job(
     Path((project, name)): Path<(String, String)>,
     Query(wanted): Query<Wanted>,
 ) -> ApiResult<Metrics> {
+    let long = calls::begin_long(&shared, &by, LongWork::ReadBooks).await?;
     let run = run_list::by_name(&shared, &by, &project, &name)?;
+    drop(long);
     let run = run.ok_or_else(|| Refused::not_found("Run not found"))?;
     let Some(part) = run.parts.get(wanted.job_num).filter(|_| run.ended.is_none()) else {
         return Ok(Json(Metrics { metrics: Vec::new() }));

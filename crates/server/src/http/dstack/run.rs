@@ -8,6 +8,7 @@ use super::run_request::{self, Purpose, RunRequest};
 use super::{project, run_list};
 use crate::http::calls;
 use crate::shared::Shared;
+use crate::shared::long_calls::LongWork;
 use crate::writer::submission::stored_form;
 use axum::Extension;
 use axum::extract::{Path, State};
@@ -46,6 +47,7 @@ pub async fn list(
         project::check_member(&shared, &by, project)?;
     }
     let project = wanted.project_name.as_deref().unwrap_or(MAIN_PROJECT);
+    let _long = calls::begin_long(&shared, &by, LongWork::ReadBooks).await?;
     let bodies = Bodies::new(&shared, &by, project);
     let listed = block_in_place(|| {
         let found = run_list::list(&shared, &by, &wanted)?;
@@ -60,6 +62,7 @@ pub async fn get(
     Path(project): Path<String>,
     Json(wanted): Json<GetRun>,
 ) -> ApiResult<Run> {
+    let _long = calls::begin_long(&shared, &by, LongWork::ReadBooks).await?;
     let found = match (&wanted.id, &wanted.run_name) {
         (Some(id), _) => run_list::by_id(&shared, &by, &project, id)?,
         (None, Some(name)) => run_list::by_name(&shared, &by, &project, name)?,
@@ -75,6 +78,7 @@ pub async fn plan(
     Path(project): Path<String>,
     Json(wanted): Json<GetRunPlan>,
 ) -> ApiResult<RunPlan> {
+    let _long = calls::begin_long(&shared, &by, LongWork::Plan).await?;
     let purpose = if wanted.for_offers_only { Purpose::Offers } else { Purpose::Plan };
     let read = || run_request::read(&shared, &by, &project, wanted.run_spec, purpose);
     let asked = block_in_place(read)?;
@@ -233,6 +237,7 @@ pub async fn stop(
     Json(wanted): Json<StopRuns>,
 ) -> ApiResult<()> {
     let mut jobs = Vec::new();
+    let long = calls::begin_long(&shared, &by, LongWork::ReadBooks).await?;
     for name in &wanted.runs_names {
         let run = run_list::by_name(&shared, &by, &project, name)?;
         let run = run.ok_or_else(|| Refused::not_found(format!("Run {name} not found")))?;
@@ -240,6 +245,7 @@ pub async fn stop(
             jobs.push(JobRef::whole(run.job));
         }
     }
+    drop(long);
     if jobs.is_empty() {
         return Ok(Json(()));
     }
@@ -270,6 +276,7 @@ pub async fn delete(
     Json(wanted): Json<DeleteRuns>,
 ) -> ApiResult<()> {
     let mut runs = Vec::new();
+    let _long = calls::begin_long(&shared, &by, LongWork::ReadBooks).await?;
     for name in &wanted.runs_names {
         let run = run_list::by_name(&shared, &by, &project, name)?;
         let run = run.ok_or_else(|| Refused::not_found(format!("Run {name} not found")))?;
@@ -297,6 +304,7 @@ pub async fn gpus(
     Path(project): Path<String>,
     Json(wanted): Json<ListGpus>,
 ) -> ApiResult<Gpus> {
+    let _long = calls::begin_long(&shared, &by, LongWork::Plan).await?;
     let asked = run_request::read(&shared, &by, &project, wanted.run_spec, Purpose::Offers)?;
     let found = offers(&shared, &by, &asked.submission).await?;
     Ok(Json(Gpus { gpus: Bodies::new(&shared, &by, &project).gpu_groups(&found) }))

@@ -2,6 +2,7 @@
 
 pub mod admin_token;
 pub mod agent;
+mod as_server_user;
 mod core_dump;
 pub mod down;
 mod keeper;

@@ -5,7 +5,8 @@ use super::last_start::{self, LastStart};
 use super::listen_addresses::{BoundListeners, SshListen};
 use super::state_dir::StateDir;
 use super::{
-    admin_token, core_dump, listen_addresses, log, server_user, service_manager, state_mount,
+    admin_token, as_server_user, core_dump, listen_addresses, log, server_user, service_manager,
+    state_mount,
 };
 use crate::command::verb::{VerbError, VerbResult};
 use ::server::configure::{self, Machine};
@@ -94,6 +95,7 @@ pub fn run(mut args: ServerArgs) -> VerbResult {
     let last = args.settle_config(&state);
     let site = last.and_then(|last| {
         let site = Site::load(&args, None)?;
+        args.force |= site.replaces_crashed(&state, last.as_ref());
         site.check(&state, last.as_ref(), args.force)?;
         Ok(site)
     });
@@ -108,6 +110,7 @@ pub fn run(mut args: ServerArgs) -> VerbResult {
     let ssh = args.ssh.unwrap_or(SshListen::Off);
     let bound = listen_addresses::bind(&state, args.listen, args.agents, ssh)?;
     site.save(&state)?;
+    state.note_start();
     let ready = |listen| {
         announce(listen);
         service_manager::tell_ready();
@@ -157,8 +160,15 @@ impl Site {
         Ok(Self { config_dir, config, machine })
     }
 
+    /// Whether this start takes the place of a server that crashed, with the same configuration folder. It is made whatever the
+    /// folder's files have lost since: nobody may be there to say `--force`, and a crash that somebody can bring about must not
+    /// become an outage.
+    pub fn replaces_crashed(&self, state: &StateDir, last: Option<&LastStart>) -> bool {
+        state.has_crashed() && last.is_some_and(|last| last.config == self.config_dir)
+    }
+
     /// Refuses a configuration without nodes or partitions that jobs are on. The state is read for that only if the last
-    /// start had something that this one has not.
+    /// start had something that this one has not. The caller must have one thread.
     pub fn check(
         &self,
         state: &StateDir,
@@ -169,7 +179,7 @@ impl Site {
         if force || last.is_some_and(|last| this.has_all_of(last)) {
             return Ok(());
         }
-        Ok(::server::check_configuration(&state.server_dir(), &self.config)?)
+        as_server_user::run(state, |dir| Ok(::server::check_configuration(dir, &self.config)?))
     }
 
     /// Saves what this start has, for the next.

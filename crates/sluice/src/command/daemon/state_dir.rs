@@ -1,7 +1,7 @@
 //! The state folder: its layout and owners, and the processes that run in it.
 
 use super::server_user::ServerUser;
-use crate::client::server_lock;
+use crate::client::server_lock::{self, ServerNote};
 use crate::command::verb::VerbError;
 use ::agent::socket_folder;
 use ::agent::trusted_dir::TrustedDir;
@@ -93,21 +93,35 @@ impl StateDir {
         }
     }
 
-    /// Notes that the cluster was stopped in order. A service manager may be about to start it again: nothing is noted then.
+    /// Whether the last server of this folder ended without being stopped: it crashed, or its machine did. Known to who holds the
+    /// lock, until this start is noted.
+    pub fn has_crashed(&self) -> bool {
+        let shown = HELD_LOCKS.get().map(|(_, shown)| shown);
+        shown.and_then(server_lock::read_note) == Some(ServerNote::Runs)
+    }
+
+    /// Notes that a server runs from now on. Until then a refused start leaves the last note as it was.
+    pub fn note_start(&self) {
+        self.note(ServerNote::Runs);
+    }
+
+    /// Notes that the cluster was stopped in order.
     pub fn note_stop(&self) {
-        if std::env::var_os("NOTIFY_SOCKET").is_some() {
-            return;
-        }
+        let is_managed = std::env::var_os("NOTIFY_SOCKET").is_some();
+        self.note(if is_managed { ServerNote::Ended } else { ServerNote::Stopped });
+    }
+
+    fn note(&self, note: ServerNote) {
         // A server that gave up root could not open it again.
         let noted = match HELD_LOCKS.get() {
-            Some((_, shown)) => server_lock::note_stop(shown).is_ok(),
+            Some((_, shown)) => server_lock::write_note(shown, note).is_ok(),
             None => self.trusted().ok().is_some_and(|state| {
                 let file = state.append(server_lock::FILE, 0o644);
-                file.is_ok_and(|file| server_lock::note_stop(&file).is_ok())
+                file.is_ok_and(|file| server_lock::write_note(&file, note).is_ok())
             }),
         };
         if !noted {
-            tracing::debug!("{} is not noted as stopped", self.path.display());
+            tracing::debug!("{}: {note:?} is not noted", self.path.display());
         }
     }
 

@@ -38,10 +38,12 @@ pub fn run(mut args: UpArgs) -> VerbResult {
     log::start(&state, "server");
     state.lock()?;
     let site = load_site(&args.server)?;
+    args.server.force |= site.replaces_crashed(&state, last.as_ref());
     site.check(&state, last.as_ref(), args.server.force)?;
     let ssh = args.server.ssh.unwrap_or(SshListen::Default);
     let bound = listen_addresses::bind(&state, args.server.listen, args.server.agents, ssh)?;
     site.save(&state)?;
+    state.note_start();
     let kept = SERVER_KEEPER.keep(&state)?;
     // This is the server from here on. The first has its configuration; a later one reads it again, and takes it whatever it
     // lacks: nobody is there to be asked.
