@@ -130,7 +130,7 @@ pub fn run(args: AgentArgs) -> VerbResult {
     // The launcher is a fork of this process, so it is started before there are threads or open files.
     let launcher = Launcher::start().map_err(VerbError::file("the launcher"))?;
     let _ = nix::sys::prctl::set_name(c"sluice-agent");
-    state.write_pid("agent")?;
+    state.claim("agent")?;
     // A file that was spent may be removed: it is a secret until then. That of `sluice up` is made anew with each server, which
     // may have another port.
     let is_needed = args.keep || !::agent::has_joined(&state.path);

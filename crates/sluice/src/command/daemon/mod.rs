@@ -11,6 +11,7 @@ mod log;
 mod log_journal;
 mod log_journal_socket;
 mod log_json;
+mod process_lock;
 pub mod server;
 mod server_user;
 mod service_manager;

@@ -211,7 +211,7 @@ pub fn start(
     let program = program_for_hosts(&own)?;
     abort_on_panic();
     let _ = nix::sys::prctl::set_name(c"sluice-server");
-    state.write_pid("server")?;
+    state.claim("server")?;
     let servers = listen_addresses::reachable(bound.agents);
     let local = LocalNodes { nodes: site.local_nodes(), servers };
     before_root_is_given_up(&local)?;
