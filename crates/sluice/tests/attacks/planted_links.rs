@@ -81,6 +81,8 @@ const NAMES: &[&str] = &[
     "agent.log.1",
     "agent.pid",
     "agent.pid.new",
+    "folder.json",
+    "folder.json.new",
     "keeper.lock",
     "keeper.pid",
     "keeper.pid.new",

@@ -4,6 +4,7 @@ pub mod admin_token;
 pub mod agent;
 mod core_dump;
 pub mod down;
+mod folder_identity;
 mod keeper;
 mod last_start;
 mod listen_addresses;

@@ -5,7 +5,8 @@ use super::last_start::{self, LastStart};
 use super::listen_addresses::{BoundListeners, SshListen};
 use super::state_dir::StateDir;
 use super::{
-    admin_token, core_dump, listen_addresses, log, server_user, service_manager, state_mount,
+    admin_token, core_dump, folder_identity, listen_addresses, log, server_user, service_manager,
+    state_mount,
 };
 use crate::command::verb::{VerbError, VerbResult};
 use ::server::configure::{self, Machine};
@@ -30,6 +31,9 @@ pub struct ServerArgs {
     /// Start although jobs are on nodes or in partitions that the configuration does not have
     #[arg(long)]
     pub force: bool,
+    /// Start in a copy of a state folder: the cluster has moved here, and the other folder is not used again
+    #[arg(long)]
+    pub moved: bool,
     /// The state folder; by default /var/lib/sluice for root, ~/.local/state/sluice for others
     #[arg(long, env = "SLUICE_STATE")]
     pub state: Option<PathBuf>,
@@ -68,8 +72,9 @@ impl ServerArgs {
     }
 
     /// Settles which configuration folder this start has, and says so where the last start had another, or none was named.
-    /// Returns what is saved of the last start.
+    /// Returns what is saved of the last start. The error where that was a start of another folder.
     pub fn settle_config(&mut self, state: &StateDir) -> Result<Option<LastStart>, VerbError> {
+        folder_identity::refuse_copy(state, self.moved)?;
         let asked = match self.config.take() {
             Some(dir) => Some(dir.canonicalize().map_err(VerbError::file(dir))?),
             None => None,
@@ -172,8 +177,9 @@ impl Site {
         Ok(::server::check_configuration(&state.server_dir(), &self.config)?)
     }
 
-    /// Saves what this start has, for the next.
+    /// Saves what this start has, and in which folder, for the next.
     pub fn save(&self, state: &StateDir) -> Result<(), VerbError> {
+        folder_identity::save(state)?;
         LastStart::of(self.config_dir.as_deref(), &self.config).save(state)
     }
 
