@@ -90,6 +90,12 @@ pub enum Call {
         job: JobId,
         timeout_ms: u64,
     },
+    /// Answered when the number of commits is another than `seen`, or when `timeout_ms` has passed; at once without `seen`.
+    AwaitCommit {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        seen: Option<u64>,
+        timeout_ms: u64,
+    },
     Jobs(JobsQuery),
     Cluster,
     Config,
@@ -372,6 +378,10 @@ pub enum Answer {
         /// Why it ended so, where the state alone does not say it.
         #[serde(default, skip_serializing_if = "Reason::is_none")]
         reason: Reason,
+    },
+    /// How many commits this server has made. A count of before its start says nothing.
+    Commits {
+        count: u64,
     },
     Jobs {
         now: Timestamp,

@@ -5,7 +5,7 @@ use crate::clock;
 use crate::configure;
 use crate::dispatch::launch::srun_prolog_epilog;
 use crate::fleet::choice::open_fleets;
-use crate::http::await_job::{await_end, await_start};
+use crate::http::await_job::{await_commit, await_end, await_start};
 use crate::http::dstack::kept_spec;
 use crate::http::{
     delete_run, fleets, limit_log, nodes, secrets, ssh_keys, tokens, volumes, web_links,
@@ -134,6 +134,10 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
         Call::AwaitEnd { job, timeout_ms } => {
             let _waits = waiting_call(shared, &by)?;
             await_end(shared, &by, job, timeout_ms).await
+        }
+        Call::AwaitCommit { seen, timeout_ms } => {
+            let _waits = waiting_call(shared, &by)?;
+            Ok(await_commit(shared, seen, timeout_ms).await)
         }
         Call::Cluster => Ok(Answer::Cluster(cluster_view::cluster(shared, &by, now))),
         Call::Config => Ok(Answer::Config(cluster_view::config(shared, now))),

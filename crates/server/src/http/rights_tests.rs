@@ -245,6 +245,7 @@ authorisation_table! { w;
     Call::Offers(_) => EVERYBODY, Call::Offers(Box::new(submission("")));
     Call::AwaitStart { .. } => MANAGE, Call::AwaitStart { job: w.batch, timeout_ms: 0, ready: false }, shows Jobs;
     Call::AwaitEnd { .. } => EVERYBODY, Call::AwaitEnd { job: w.batch, timeout_ms: 0 };
+    Call::AwaitCommit { .. } => EVERYBODY, Call::AwaitCommit { seen: None, timeout_ms: 0 };
     Call::Jobs(_) => EVERYBODY, Call::Jobs(JobsQuery::default()), shows Jobs;
     Call::Cluster => EVERYBODY, Call::Cluster, shows Nodes Partitions;
     Call::Config => EVERYBODY, Call::Config;

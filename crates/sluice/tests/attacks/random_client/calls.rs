@@ -235,6 +235,7 @@ table_of_calls! { d;
     Call::TestSubmit(_) => json!({"test_submit": d.submission()});
     Call::AwaitStart { .. } => json!({"await_start": {"job": d.job(), "timeout_ms": 50, "ready": true}});
     Call::AwaitEnd { .. } => json!({"await_end": {"job": d.job(), "timeout_ms": 50}});
+    Call::AwaitCommit { .. } => json!({"await_commit": {"seen": d.dice.below(20), "timeout_ms": 50}});
     Call::Jobs(_) => json!({"jobs": {
         "filter": d.filter(), "expand_arrays": true, "steps": true, "estimates_ms": d.dice.below(20),
         "lines": {"options": {"format": "%i %j %T"}, "zone": "UTC"},
