@@ -46,8 +46,8 @@ def changes(sluice, stop):
         sluice('scontrol', 'update', 'JobId=1', f'Comment={time.monotonic():.0f}')
 
 
-def main():
-    program = os.path.abspath(sys.argv[1])
+def measure(program):
+    """Per cent of a core that `sluice top` takes, that the server takes meanwhile and by itself, and the bytes drawn in a second."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         state, conf = f'{folder}/state', f'{folder}/conf'
@@ -59,12 +59,12 @@ def main():
             return subprocess.run([program, *words], env=environment, cwd=folder, check=True, capture_output=True, text=True).stdout
 
         sluice('up', '--detach', '--config', conf, '--listen', '127.0.0.1:0', '--agents', '127.0.0.1:0')
+        stop = threading.Event()
+        changing = threading.Thread(target=changes, args=(sluice, stop))
         try:
             with ThreadPoolExecutor(8) as submitters:
                 list(submitters.map(lambda n: sluice('sbatch', '-H', '-J', f'job{n}', '-o', '/dev/null', '--wrap', 'true'), range(JOBS)))
             server = int(open(f'{state}/server.pid').read())
-            stop = threading.Event()
-            changing = threading.Thread(target=changes, args=(sluice, stop))
             changing.start()
             (alone,), _ = used([server], SECONDS)
             terminal, end = pty.openpty()
@@ -74,15 +74,21 @@ def main():
             (own, both), drawn = used([top.pid, server], SECONDS, terminal)
             os.write(terminal, b'q')
             assert top.wait(10) == 0
-            stop.set()
-            changing.join()
         finally:
+            stop.set()
+            if changing.is_alive():
+                changing.join()
             sluice('down')
+    return own, both, alone, drawn / SECONDS
+
+
+def main():
+    own, both, alone, drawn = measure(os.path.abspath(sys.argv[1]))
     print('| what | per cent of a core | wanted |')
     print('|---|---:|---:|')
     print(f'| `sluice top` with {NODES:,} nodes and {JOBS:,} waiting jobs, one changed each second, 160×50 | {own:.1f} | under 5 |')
     print(f'| the server for it (it takes {alone:.1f} by itself) | {both - alone:.1f} | under 5 |')
-    print(f'| bytes drawn in a second | {drawn / SECONDS:.0f} | – |')
+    print(f'| bytes drawn in a second | {drawn:.0f} | – |')
 
 
 if __name__ == '__main__':
