@@ -60,6 +60,7 @@ use std::sync::{Arc, Mutex};
 use store::{Blobs, BookReader, Books, Journal, LogFiles, RealDisk};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
+use wire::diagnostics::LogLevel;
 use wire::ssh::SshEndpoint;
 
 /// After so long without this machine's agent, the server logs that it is missing.
@@ -94,6 +95,8 @@ pub struct ServerOptions {
     pub connection_limits: ConnectionLimits,
     /// The program itself, which is installed on the hosts of fleets.
     pub program: std::fs::File,
+    /// Sets how much this process logs.
+    pub set_log_level: fn(LogLevel),
 }
 
 /// The listening sockets, bound before root is given up.
@@ -186,6 +189,7 @@ pub fn run(
             hostname: options.hostname.clone(),
             snapshot_events: options.snapshot_events.max(1),
             started: clock::now(),
+            set_log_level: options.set_log_level,
         },
     });
     let start = |name: &str, work: Box<dyn FnOnce() + Send>| {

@@ -1,7 +1,7 @@
 //! The calls of clients and the server's answers: `POST /api/v1/call`, JSON both ways.
 
 use crate::agent_view::{AgentView, NewNodes};
-use crate::diagnostics::DiagnosticsView;
+use crate::diagnostics::{DiagnosticsView, LogLevel};
 use crate::explain::{ExplainQuery, ExplainedJob};
 use crate::fleet::{FleetConfiguration, FleetView};
 use crate::job_list::JobList;
@@ -336,6 +336,10 @@ pub enum Call {
     },
     /// Which versions run where.
     Versions,
+    /// `scontrol setdebug`: how much the server logs, until its next start.
+    SetLogLevel {
+        level: LogLevel,
+    },
 }
 
 /// Where a backup is streamed from.

@@ -126,6 +126,13 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
             authorise(&shared.read(), &by, Act::Operate)?;
             Ok(Answer::Versions(versions(shared)))
         }
+        Call::SetLogLevel { level } => {
+            authorise(&shared.read(), &by, Act::Administer)?;
+            (shared.setup.set_log_level)(level);
+            // An error is logged at every level.
+            tracing::error!(?level, by = by.name, "log level set");
+            Ok(Answer::Done)
+        }
         Call::Offers(submission) => block_in_place(|| submit_test::offers(shared, by, *submission)),
         Call::AwaitStart { job, timeout_ms, ready } => {
             let _waits = waiting_call(shared, &by)?;

@@ -40,6 +40,7 @@ use wire::client::{
     Answer, Call, Cancel, CreateStep, Envelope, HistoryFilter, JobsQuery, KeptText, UsageQuery,
     WebLinkQuery,
 };
+use wire::diagnostics::LogLevel;
 use wire::explain::ExplainQuery;
 use wire::fleet::FleetConfiguration;
 use wire::ssh::SshRequest;
@@ -404,6 +405,7 @@ authorisation_table! { w;
         let (project, name) = (MAIN_PROJECT.into(), "none".into());
         Call::RemoveFleetHosts { project, name, numbers: None }
     };
+    Call::SetLogLevel { .. } => ADMINISTER, Call::SetLogLevel { level: LogLevel::Info };
     Call::Reconfigure { .. } => ADMINISTER, Call::Reconfigure { files: None };
 }
 

@@ -48,6 +48,24 @@ fn up_log_tells_of_jobs_nodes_configuration_and_recovery() {
 }
 
 #[test]
+fn up_setdebug_changes_how_much_a_running_server_logs() {
+    let cluster = Cluster::up(CONF);
+    let submitted = |name: &str| {
+        cluster.submit(&["-H", "-J", name, "--wrap", "true"]);
+    };
+    cluster.shell("scontrol setdebug error").ok();
+    submitted("silent");
+    cluster.shell("scontrol setdebug 3").ok();
+    submitted("spoken");
+    until("the line of the second job", || lines(&cluster, "name=\"spoken\"").into_iter().next());
+    assert!(lines(&cluster, "name=\"silent\"").is_empty(), "{}", cluster.log("server"));
+    assert_eq!(lines(&cluster, "log level set").len(), 2);
+    let wrong = cluster.shell("scontrol setdebug loud");
+    assert_eq!(wrong.code, 1);
+    assert!(wrong.stderr.contains("invalid debug level: loud"), "{}", wrong.stderr);
+}
+
+#[test]
 fn up_log_is_json_where_that_is_asked_for() {
     let cluster = Cluster::folder(CONF);
     cluster.start_with(&[("SLUICE_LOG_FORMAT", "json")]);

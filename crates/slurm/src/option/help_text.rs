@@ -30,7 +30,7 @@ const SCONTROL: &[HelpLine] = &[
     ("listpids [JOB[.STEP]] [NODE]", "processes of steps on a node"),
     ("reboot|cancel_reboot NODES", "when they are free; ASAP: take no more jobs"),
     ("power up|down NODES", "start machines and shut them down"),
-    ("reconfigure", "read the configuration again"),
+    ("reconfigure|setdebug LEVEL", "read the files again; how much is logged"),
     ("ping|version|help", "whether the server answers; this text"),
 ];
 

@@ -248,6 +248,7 @@ pub fn start(
         snapshot_events: args.snapshot_events,
         connection_limits: args.doors.clone(),
         program,
+        set_log_level: log::set_level,
         hostname: nix::unistd::gethostname()
             .map(|h| h.to_string_lossy().into_owned())
             .unwrap_or_default(),

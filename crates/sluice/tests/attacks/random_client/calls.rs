@@ -348,6 +348,7 @@ table_of_calls! { d;
         "numbers": [d.dice.below(9)],
     }});
     Call::Versions => json!("versions");
+    Call::SetLogLevel { .. } => json!({"set_log_level": {"level": d.word(&["error", "info"])}});
     Call::Diagnostics { .. } => json!({"diagnostics": {"reset": d.dice.one_in(2)}});
 }
 

@@ -11,6 +11,7 @@ mod partition_key;
 mod power;
 pub mod reservation;
 mod reservation_key;
+mod set_debug;
 mod show;
 mod update;
 
@@ -42,6 +43,7 @@ enum Keyword {
     CancelReboot,
     Write,
     ListPids,
+    SetDebug,
     Ping,
     Reconfigure,
     Version,
@@ -114,7 +116,7 @@ const KEYWORDS: &[(&str, Keyword)] = &[
     ("power",         Keyword::Power),
     ("reboot",        Keyword::Reboot),
     ("schedloglevel", Keyword::Unsupported),
-    ("setdebug",      Keyword::Unsupported),
+    ("setdebug",      Keyword::SetDebug),
     ("setdebugflags", Keyword::Unsupported),
     ("shutdown",      Keyword::Unsupported),
     ("takeover",      Keyword::Unsupported),
@@ -177,6 +179,7 @@ fn act(args: &[String]) -> Result<ExitCode, CommandError> {
         Keyword::CancelReboot => power::cancel_reboot(words),
         Keyword::Write => job_action::write(words),
         Keyword::ListPids => list_pids::run(words),
+        Keyword::SetDebug => set_debug::run(words),
         Keyword::Ping => ping(),
         Keyword::Reconfigure => reconfigure(),
         Keyword::Version => query::print(&help::version()).map(|()| ExitCode::SUCCESS),
