@@ -23,6 +23,7 @@ use model::array::ArraySpec;
 use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
 use model::id::{CallId, JobId, RunId, StepId};
 use model::load::Load;
+use model::partition::Partition;
 use model::project::{Members, MembersChange};
 use model::raw_usage::UsageOwner;
 use model::reason::{PartitionBound, Reason, Refusal};
@@ -111,6 +112,12 @@ pub enum Call {
     UpdatePartition {
         name: String,
         change: PartitionChange,
+    },
+    /// `scontrol create PartitionName=…`: until a changed configuration is read.
+    CreatePartition(Box<Partition>),
+    /// `scontrol delete PartitionName=…`
+    DeletePartition {
+        name: String,
     },
     /// Read the configuration again. `files` holds what the client read of the folder, for a server
     /// whose user may not read it; by name.

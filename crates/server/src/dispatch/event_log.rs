@@ -47,6 +47,11 @@ pub(super) fn log(shared: &Shared, event: &Event) {
         Event::PartitionSet { partition, change } => {
             tracing::info!(partition, ?change, "partition changed");
         }
+        Event::PartitionCreated(partition) => {
+            let nodes = compress(partition.nodes.iter().map(String::as_str));
+            tracing::info!(partition = partition.name, nodes, "partition created");
+        }
+        Event::PartitionRemoved { name } => tracing::info!(partition = name, "partition removed"),
         Event::NodeUp { .. }
         | Event::NodeSilent { .. }
         | Event::NodeDown { .. }

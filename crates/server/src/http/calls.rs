@@ -158,6 +158,15 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
         Call::UpdatePartition { name, change } => {
             change_answer(shared.writer.run(Command::ChangePartition { name, change }, by).await?)
         }
+        Call::CreatePartition(partition) => {
+            authorise(&shared.read(), &by, Act::Administer)?;
+            // The groups are those of the server's machine, whoever asks.
+            let partition = Box::new(configure::with_group_ids(*partition));
+            change_answer(shared.writer.run(Command::CreatePartition(partition), by).await?)
+        }
+        Call::DeletePartition { name } => {
+            change_answer(shared.writer.run(Command::RemovePartition { name }, by).await?)
+        }
         Call::Reconfigure { files } => reconfigure(shared, by, files).await,
         Call::History(filter) => {
             block_in_place(|| history::history(shared, &by, &filter)).map(Answer::History)

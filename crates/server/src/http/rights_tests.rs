@@ -405,6 +405,9 @@ authorisation_table! { w;
         let (project, name) = (MAIN_PROJECT.into(), "none".into());
         Call::RemoveFleetHosts { project, name, numbers: None }
     };
+    Call::CreatePartition(_) => ADMINISTER,
+        Call::CreatePartition(Box::new(model::partition::Partition::over("new", Vec::new())));
+    Call::DeletePartition { .. } => ADMINISTER, Call::DeletePartition { name: "none".into() };
     Call::SetLogLevel { .. } => ADMINISTER, Call::SetLogLevel { level: LogLevel::Info };
     Call::Reconfigure { .. } => ADMINISTER, Call::Reconfigure { files: None };
 }

@@ -21,7 +21,7 @@ const SCONTROL: &[HelpLine] = &[
     ("show ENTITY [NAME]", "job step node partition reservation config"),
     ("", "licenses topology hostnames hostlist aliases"),
     ("update KEY=VALUE...", "JobId= NodeName= PartitionName= ReservationName="),
-    ("create|delete KEY=VALUE...", "a reservation, or a dynamic node"),
+    ("create|delete KEY=VALUE...", "a reservation, a partition, a dynamic node"),
     ("hold|uhold|release JOBS", "keep jobs from starting, or let them"),
     ("requeue|requeuehold JOBS", "start jobs anew, or have them wait held"),
     ("suspend|resume JOBS", "stop jobs, and let them go on"),

@@ -7,6 +7,7 @@ mod list_pids;
 mod named_nodes;
 mod node_key;
 mod pair;
+mod partition;
 mod partition_key;
 mod power;
 pub mod reservation;
@@ -165,14 +166,8 @@ fn act(args: &[String]) -> Result<ExitCode, CommandError> {
     match verb {
         Keyword::Show => show::run(words, shown(&parsed)),
         Keyword::Update => update::run(words),
-        Keyword::Create => match words.first().and_then(|word| dynamic_node::named(word)) {
-            Some(names) => dynamic_node::create(names, words),
-            None => reservation::create(words),
-        },
-        Keyword::Delete => match words.first().and_then(|word| dynamic_node::named(word)) {
-            Some(names) => dynamic_node::delete(names),
-            None => reservation::delete(words),
-        },
+        Keyword::Create => create(words),
+        Keyword::Delete => delete(words),
         Keyword::Job(verb) => job_action::run(name, *verb, words),
         Keyword::Power => power::power(words),
         Keyword::Reboot => power::reboot(words),
@@ -187,6 +182,29 @@ fn act(args: &[String]) -> Result<ExitCode, CommandError> {
         Keyword::Unsupported => {
             Err(CommandError::message(format!("scontrol: error: {name} is not supported")))
         }
+    }
+}
+
+/// A partition, a dynamic node or a reservation, by the key of the first word.
+fn create(words: &[String]) -> Result<ExitCode, CommandError> {
+    let first = words.first().map(String::as_str).unwrap_or_default();
+    if let Some(name) = partition::named(first) {
+        return partition::create(name, words);
+    }
+    match dynamic_node::named(first) {
+        Some(names) => dynamic_node::create(names, words),
+        None => reservation::create(words),
+    }
+}
+
+fn delete(words: &[String]) -> Result<ExitCode, CommandError> {
+    let first = words.first().map(String::as_str).unwrap_or_default();
+    if let Some(name) = partition::named(first) {
+        return partition::delete(name);
+    }
+    match dynamic_node::named(first) {
+        Some(names) => dynamic_node::delete(names),
+        None => reservation::delete(words),
     }
 }
 
