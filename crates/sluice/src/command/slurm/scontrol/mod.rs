@@ -49,8 +49,8 @@ enum Keyword {
     Reconfigure,
     Version,
     Help,
-    /// Slurm has it, Sluice does not.
-    Unsupported,
+    /// Slurm has it, Sluice does not; what has its place.
+    Unsupported(&'static str),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,25 +105,25 @@ const KEYWORDS: &[(&str, Keyword)] = &[
     ("reconfigure",   Keyword::Reconfigure),
     ("version",       Keyword::Version),
     ("help",          Keyword::Help),
-    ("abort",         Keyword::Unsupported),
+    ("abort",         Keyword::Unsupported("`sluice down` stops server and agent, and jobs go on")),
     ("cancel_reboot", Keyword::CancelReboot),
-    ("completing",    Keyword::Unsupported),
+    ("completing",    Keyword::Unsupported("`squeue -t CG` lists jobs that are ending")),
     ("create",        Keyword::Create),
     ("delete",        Keyword::Delete),
-    ("errnumstr",     Keyword::Unsupported),
+    ("errnumstr",     Keyword::Unsupported("errors are printed in words")),
     ("listpids",      Keyword::ListPids),
-    ("notify",        Keyword::Unsupported),
-    ("pidinfo",       Keyword::Unsupported),
+    ("notify",        Keyword::Unsupported("`srun --jobid=JOB --overlap` runs a command in a job")),
+    ("pidinfo",       Keyword::Unsupported("`scontrol listpids` lists the processes of steps")),
     ("power",         Keyword::Power),
     ("reboot",        Keyword::Reboot),
-    ("schedloglevel", Keyword::Unsupported),
+    ("schedloglevel", Keyword::Unsupported("the log tells of slow plans, and `scontrol setdebug debug` says more")),
     ("setdebug",      Keyword::SetDebug),
-    ("setdebugflags", Keyword::Unsupported),
-    ("shutdown",      Keyword::Unsupported),
-    ("takeover",      Keyword::Unsupported),
-    ("token",         Keyword::Unsupported),
+    ("setdebugflags", Keyword::Unsupported("`scontrol setdebug debug` says more")),
+    ("shutdown",      Keyword::Unsupported("`sluice down`, or `systemctl stop sluice-server`")),
+    ("takeover",      Keyword::Unsupported("there is one server; docs/backup.md says how another takes its place")),
+    ("token",         Keyword::Unsupported("`sluice token user NAME` makes one")),
     ("top",           Keyword::Job(JobVerb::Top)),
-    ("wait_job",      Keyword::Unsupported),
+    ("wait_job",      Keyword::Unsupported("a job begins when all its nodes are ready")),
 ];
 
 /// What relative times on the command line depend on.
@@ -179,9 +179,9 @@ fn act(args: &[String]) -> Result<ExitCode, CommandError> {
         Keyword::Reconfigure => reconfigure(),
         Keyword::Version => query::print(&help::version()).map(|()| ExitCode::SUCCESS),
         Keyword::Help => query::print(&help::help(Command::Scontrol)).map(|()| ExitCode::SUCCESS),
-        Keyword::Unsupported => {
-            Err(CommandError::message(format!("scontrol: error: {name} is not supported")))
-        }
+        Keyword::Unsupported(instead) => Err(CommandError::message(format!(
+            "scontrol: error: {name} is not supported: {instead}"
+        ))),
     }
 }
 
@@ -323,9 +323,20 @@ mod tests {
     }
 
     #[test]
+    fn keyword_that_is_not_there_is_told_with_what_has_its_place() {
+        for (name, instead) in [("token", "sluice token user"), ("shutdown", "sluice down")] {
+            let said = act(&[name.to_owned()]).expect_err("not there").to_string();
+            assert!(said.starts_with(&format!("scontrol: error: {name} is not supported: ")));
+            assert!(said.contains(instead), "{said}");
+        }
+    }
+
+    #[test]
     fn help_names_every_keyword_that_there_is() {
         let text = help::help(Command::Scontrol);
-        for (name, keyword) in KEYWORDS.iter().filter(|(_, k)| *k != Keyword::Unsupported) {
+        for (name, keyword) in
+            KEYWORDS.iter().filter(|(_, k)| !matches!(k, Keyword::Unsupported(_)))
+        {
             let mut synonyms = KEYWORDS.iter().filter(|(_, other)| other == keyword);
             assert!(synonyms.any(|(name, _)| text.contains(name)), "{name}: {text}");
         }
