@@ -19,7 +19,7 @@ pub fn commands(command: Command) -> &'static [HelpLine] {
 #[rustfmt::skip]
 const SCONTROL: &[HelpLine] = &[
     ("show ENTITY [NAME]", "job step node partition reservation config"),
-    ("", "licenses topology hostnames hostlist aliases"),
+    ("", "licenses topology hostnames hostlist assoc_mgr"),
     ("update KEY=VALUE...", "JobId= NodeName= PartitionName= ReservationName="),
     ("create|delete KEY=VALUE...", "a reservation, a partition, a dynamic node"),
     ("hold|uhold|release JOBS", "keep jobs from starting, or let them"),

@@ -14,6 +14,7 @@ pub mod reservation;
 mod reservation_key;
 mod set_debug;
 mod show;
+mod show_assoc_mgr;
 mod update;
 
 use super::query::{self, CommandError, Server};
