@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """top.py PROGRAM: how much of a core `sluice top` takes of a large cluster, on its own side and on the server's, as a table.
-The cluster is a real server of its own with declared nodes; the terminal is played by this program.
+The cluster is a real server of its own with declared nodes; the terminal is played by this program. A job is changed each second, so
+that there is something to look at: where nothing changes, nothing is asked.
 """
-import fcntl, os, pty, select, struct, subprocess, sys, tempfile, termios, time
+import fcntl, os, pty, select, struct, subprocess, sys, tempfile, termios, threading, time
 from concurrent.futures import ThreadPoolExecutor
 
 NODES, JOBS = 1000, 10_000
@@ -39,8 +40,14 @@ def used(pids, seconds, terminal=None):
     return [(cpu_s(pid) - first) / seconds * 100 for pid, first in zip(pids, before)], drawn
 
 
-def main():
-    program = os.path.abspath(sys.argv[1])
+def changes(sluice, stop):
+    """Changes a job each second until it is told to stop."""
+    while not stop.wait(1):
+        sluice('scontrol', 'update', 'JobId=1', f'Comment={time.monotonic():.0f}')
+
+
+def measure(program):
+    """Per cent of a core that `sluice top` takes, that the server takes meanwhile and by itself, and the bytes drawn in a second."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         state, conf = f'{folder}/state', f'{folder}/conf'
@@ -52,10 +59,13 @@ def main():
             return subprocess.run([program, *words], env=environment, cwd=folder, check=True, capture_output=True, text=True).stdout
 
         sluice('up', '--detach', '--config', conf, '--listen', '127.0.0.1:0', '--agents', '127.0.0.1:0')
+        stop = threading.Event()
+        changing = threading.Thread(target=changes, args=(sluice, stop))
         try:
             with ThreadPoolExecutor(8) as submitters:
                 list(submitters.map(lambda n: sluice('sbatch', '-H', '-J', f'job{n}', '-o', '/dev/null', '--wrap', 'true'), range(JOBS)))
             server = int(open(f'{state}/server.pid').read())
+            changing.start()
             (alone,), _ = used([server], SECONDS)
             terminal, end = pty.openpty()
             fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack('HHHH', 50, 160, 0, 0))
@@ -65,12 +75,20 @@ def main():
             os.write(terminal, b'q')
             assert top.wait(10) == 0
         finally:
+            stop.set()
+            if changing.is_alive():
+                changing.join()
             sluice('down')
+    return own, both, alone, drawn / SECONDS
+
+
+def main():
+    own, both, alone, drawn = measure(os.path.abspath(sys.argv[1]))
     print('| what | per cent of a core | wanted |')
     print('|---|---:|---:|')
-    print(f'| `sluice top` with {NODES:,} nodes and {JOBS:,} waiting jobs, 160×50 | {own:.1f} | under 5 |')
+    print(f'| `sluice top` with {NODES:,} nodes and {JOBS:,} waiting jobs, one changed each second, 160×50 | {own:.1f} | under 5 |')
     print(f'| the server for it (it takes {alone:.1f} by itself) | {both - alone:.1f} | under 5 |')
-    print(f'| bytes drawn in a second | {drawn / SECONDS:.0f} | – |')
+    print(f'| bytes drawn in a second | {drawn:.0f} | – |')
 
 
 if __name__ == '__main__':

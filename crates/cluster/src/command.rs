@@ -15,6 +15,7 @@ use model::dynamic_node::FutureMachine;
 use model::health::HealthSource;
 use model::id::{AttemptId, JobId, RunId, StepId};
 use model::node::{NodeConfig, NodeFacts};
+use model::partition::Partition;
 use model::power::PowerProgram;
 use model::principal::{Principal, Role};
 use model::project::{Members, MembersChange};
@@ -114,6 +115,11 @@ pub enum Command {
     ChangePartition {
         name: String,
         change: PartitionChange,
+    },
+    /// A partition that no configuration file names.
+    CreatePartition(Box<Partition>),
+    RemovePartition {
+        name: String,
     },
     SetAccount(Account),
     RemoveAccount {

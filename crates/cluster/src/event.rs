@@ -17,6 +17,7 @@ use model::health::HealthSource;
 use model::id::{AttemptId, JobId, RunId, StepId};
 use model::node::{AdminState, NodeFacts};
 use model::node_reason::NodeReason;
+use model::partition::Partition;
 use model::power::PowerState;
 use model::principal::Role;
 use model::project::{KnownUser, Project};
@@ -274,6 +275,10 @@ pub enum Event {
     PartitionSet {
         partition: String,
         change: PartitionChange,
+    },
+    PartitionCreated(Box<Partition>),
+    PartitionRemoved {
+        name: String,
     },
     AccountSet(Account),
     AccountRemoved {

@@ -228,7 +228,8 @@ impl RequeuedWait {
             | EndCause::GpusUnderused
             | EndCause::Inactive
             | EndCause::Aborted
-            | EndCause::OtherGroup(_) => None,
+            | EndCause::OtherGroup(_)
+            | EndCause::RequeueRequested { .. } => None,
         };
         if requeue.hold && by_launch.is_some() {
             (wait.hold, wait.reason) = (Some(Hold::Admin), by_launch);

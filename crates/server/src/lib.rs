@@ -10,7 +10,8 @@
 //! - `writer/`: the single writer, recovery from disk, the books' thread, the tick. Another journal comes in here.
 //! - `plan/`: the planner's thread, and the thread that makes forecasts and explanations.
 //! - `dispatch/`: from events to orders, with the controller's prolog and epilog; `dispatch/launch/`: what an order says.
-//! - `mail/`: mails about jobs, by `MailProg`; `program`: a program of the site on the server's machine.
+//! - `mail/`: mails about jobs, by `MailProg`; `site_program`: a program of the site on the server's machine; `job_facts`: what it is
+//!   told of a job.
 //! - `agents/`: the agents' port and links.
 //! - `fleet/`: hosts over SSH become nodes: the agent is installed on them, looked after and removed.
 //! - `http/`: the clients' API. dstack's API and web pages are routers that join `http::router`; `metrics/`: what
@@ -40,6 +41,7 @@ mod error;
 mod fleet;
 mod http;
 mod inactivity;
+mod job_facts;
 mod logs;
 mod mail;
 mod metrics;

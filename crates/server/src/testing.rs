@@ -183,6 +183,7 @@ fn setup(dir: &Path) -> Setup {
         hostname: "host".into(),
         snapshot_events: u64::MAX,
         started: clock::now(),
+        set_log_level: |_| {},
     }
 }
 

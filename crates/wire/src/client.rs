@@ -1,7 +1,7 @@
 //! The calls of clients and the server's answers: `POST /api/v1/call`, JSON both ways.
 
 use crate::agent_view::{AgentView, NewNodes};
-use crate::diagnostics::DiagnosticsView;
+use crate::diagnostics::{DiagnosticsView, LogLevel};
 use crate::explain::{ExplainQuery, ExplainedJob};
 use crate::fleet::{FleetConfiguration, FleetView};
 use crate::job_list::JobList;
@@ -23,6 +23,7 @@ use model::array::ArraySpec;
 use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
 use model::id::{CallId, JobId, RunId, StepId};
 use model::load::Load;
+use model::partition::Partition;
 use model::project::{Members, MembersChange};
 use model::raw_usage::UsageOwner;
 use model::reason::{PartitionBound, Reason, Refusal};
@@ -90,6 +91,12 @@ pub enum Call {
         job: JobId,
         timeout_ms: u64,
     },
+    /// Answered when the number of commits is another than `seen`, or when `timeout_ms` has passed; at once without `seen`.
+    AwaitCommit {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        seen: Option<u64>,
+        timeout_ms: u64,
+    },
     Jobs(JobsQuery),
     Cluster,
     Config,
@@ -105,6 +112,12 @@ pub enum Call {
     UpdatePartition {
         name: String,
         change: PartitionChange,
+    },
+    /// `scontrol create PartitionName=…`: until a changed configuration is read.
+    CreatePartition(Box<Partition>),
+    /// `scontrol delete PartitionName=…`
+    DeletePartition {
+        name: String,
     },
     /// Read the configuration again. `files` holds what the client read of the folder, for a server
     /// whose user may not read it; by name.
@@ -330,6 +343,10 @@ pub enum Call {
     },
     /// Which versions run where.
     Versions,
+    /// `scontrol setdebug`: how much the server logs, until its next start.
+    SetLogLevel {
+        level: LogLevel,
+    },
 }
 
 /// Where a backup is streamed from.
@@ -372,6 +389,10 @@ pub enum Answer {
         /// Why it ended so, where the state alone does not say it.
         #[serde(default, skip_serializing_if = "Reason::is_none")]
         reason: Reason,
+    },
+    /// How many commits this server has made. A count of before its start says nothing.
+    Commits {
+        count: u64,
     },
     Jobs {
         now: Timestamp,

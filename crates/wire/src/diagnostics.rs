@@ -1,7 +1,17 @@
-//! `sdiag`: what the server has counted.
+//! `sdiag`: what the server has counted; `scontrol setdebug`: how much it logs.
 
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
+
+/// How much a daemon logs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogLevel {
+    Error,
+    Info,
+    Debug,
+    Trace,
+}
 
 /// Counted since the server started, or since somebody set the counters back.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -195,6 +195,9 @@ pub struct SharesView {
     /// Generic resources that are counted.
     pub gres: Vec<String>,
     pub rows: Vec<ShareView>,
+    /// What each QOS has used, by name; nothing where that is hidden from the caller.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub qos: BTreeMap<String, RawUsage>,
 }
 
 /// One association.

@@ -139,6 +139,19 @@ impl State {
                 self.keep_dynamic_change(node, *weight, features.as_deref());
             }
             Event::PartitionSet { partition, change } => self.apply_partition(partition, change),
+            Event::PartitionCreated(partition) => {
+                if partition.default {
+                    let others = self.partitions.iter_mut().filter(|known| known.default);
+                    others.for_each(|known| Arc::make_mut(known).default = false);
+                }
+                self.partitions.push(Arc::new((**partition).clone()));
+                self.settle_dynamic_members();
+                self.invalidate_configuration();
+            }
+            Event::PartitionRemoved { name } => {
+                self.partitions.retain(|partition| partition.name != *name);
+                self.invalidate_configuration();
+            }
             Event::AccountSet(account) => {
                 self.accounts.insert(account.name.clone(), account.clone());
             }

@@ -85,6 +85,8 @@ impl State {
                 partition_change::check(partition, change)?;
                 Event::PartitionSet { partition: name.clone(), change: change.clone() }
             }
+            Command::CreatePartition(partition) => self.partition_created(partition)?,
+            Command::RemovePartition { name } => self.partition_removed(name)?,
             Command::SetAccount(account) => self.account_set(account)?,
             Command::RemoveAccount { name } => self.account_removed(name)?,
             Command::SetAssociation(association) => {
@@ -196,7 +198,7 @@ impl State {
     }
 
     /// Refuses to remove an account or QOS that waiting or running jobs use.
-    fn check_idle(&self, of: impl Fn(&Job) -> bool) -> Result<(), Refusal> {
+    pub(super) fn check_idle(&self, of: impl Fn(&Job) -> bool) -> Result<(), Refusal> {
         let alive = self.jobs.values().filter(|job| !job.has_ended() && of(job));
         let name = |job: &Job| (job.id, job.account.to_string(), job.spec.owner.name.clone());
         let jobs: Vec<_> = alive.take(JOBS_NAMED_MAX).map(|job| name(job)).collect();

@@ -123,6 +123,12 @@ impl State {
                 let info = partition_change::words(change);
                 site(SiteThing::Partition, name, ActivityKind::Changed, info)
             }
+            Command::CreatePartition(new) => {
+                site(SiteThing::Partition, &new.name, ActivityKind::Created, none())
+            }
+            Command::RemovePartition { name } => {
+                site(SiteThing::Partition, name, ActivityKind::Deleted, none())
+            }
             Command::SetUserToken(token) => {
                 let name = format!("{}/{}", token.name, token.token_name);
                 site(SiteThing::Token, &name, ActivityKind::Created, none())

@@ -9,7 +9,7 @@ use crate::requeue::{self, RequeuedWait};
 use crate::state::State;
 use crate::state::job::{Job, Phase, Retries};
 use crate::visibility::Viewer;
-use model::attempt::RequeueAs;
+use model::attempt::{EndCause, RequeueAs};
 use model::change::{JobChange, JobRef, Requeue};
 use model::id::JobId;
 use model::reason::Refusal;
@@ -190,7 +190,10 @@ impl State {
             Phase::Active(attempt) if attempt.ending.is_some() => Err(Refusal::JobEnded(job.id)),
             Phase::Active(attempt) => {
                 let requeue = Some(requeue::on_request(attempt, how));
-                let event = ending(job, Outcome::Requeued, ExitStatus::default(), at, requeue);
+                let mut event = ending(job, Outcome::Requeued, ExitStatus::default(), at, requeue);
+                if let Some(Event::Ending { ending, .. }) = &mut event {
+                    ending.cause = EndCause::RequeueRequested { by: context.by.uid };
+                }
                 Ok(event.into_iter().collect())
             }
             // The record of an array's cancelled tasks has no task left to run.

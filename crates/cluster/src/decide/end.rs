@@ -81,6 +81,9 @@ pub(super) fn closing(
             EndCause::GpusUnderused => Reason::GpusUnderused,
             EndCause::Inactive => Reason::Inactive,
             EndCause::Aborted => Reason::Aborted,
+            EndCause::RequeueRequested { by } if outcome == Outcome::Requeued => {
+                Reason::RequeuedBy(by)
+            }
             _ => match &attempt.launch_failure {
                 Some(why)
                     if matches!(outcome, Outcome::LaunchFailed | Outcome::Requeued)

@@ -18,6 +18,7 @@ mod membership;
 mod names;
 mod node;
 mod node_health;
+mod partition;
 mod partition_change;
 mod power;
 mod preempt;

@@ -39,6 +39,7 @@ pub(super) fn check_names(command: &Command) -> Result<(), Refusal> {
             check_all("node name", config.nodes.iter().map(|node| &node.name))?;
             check_all("partition name", config.partitions.iter().map(|p| &p.name))
         }
+        Command::CreatePartition(partition) => check_listed("partition name", &partition.name),
         Command::CreateNodes(nodes) => {
             let texts = |node: &NodeConfig| [node.address.clone(), node.hostname.clone()];
             nodes.iter().try_for_each(|node| {

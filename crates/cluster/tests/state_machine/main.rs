@@ -14,6 +14,7 @@ mod invariants;
 mod job_builder;
 mod membership;
 mod nodes;
+mod partitions;
 mod policy;
 mod power;
 mod preempt;

@@ -18,7 +18,8 @@ use std::time::Duration;
 fn requeued_job_keeps_its_id_and_starts_attempt_two() {
     let mut w = world(1);
     let first = w.started(ask().requeue());
-    w.change(first.job, JobChange::Requeue(Requeue::PLAIN)).expect("it runs");
+    let requeue = JobChange::Requeue(Requeue::PLAIN);
+    w.change_as(alice(), JobRef::whole(first.job), requeue).expect("it runs");
     assert_eq!(w.is(first.job), JobState::Completing);
     w.end(first.job, 0);
     assert_eq!((w.is(first.job), w.job(first.job).restarts()), (JobState::Pending, 1));
@@ -30,6 +31,7 @@ fn requeued_job_keeps_its_id_and_starts_attempt_two() {
     let booked: Vec<_> = w.records.iter().map(|r| (r.attempt, r.state)).collect();
     let ends = |outcome| RecordState::Ended(outcome);
     assert_eq!(booked, [(1, ends(Outcome::Requeued)), (2, ends(Outcome::Completed))]);
+    assert_eq!(w.records[0].reason, Reason::RequeuedBy(alice().uid));
 }
 
 #[test]
@@ -294,6 +296,7 @@ fn cancel_takes_back_a_requeue_under_way() {
     w.cancel_as(alice(), &[JobRef::whole(job)]);
     w.end(job, 0);
     assert_eq!(w.is(job), JobState::Cancelled);
+    assert_eq!(w.records[0].reason, Reason::None, "it was not requeued");
 }
 
 #[test]

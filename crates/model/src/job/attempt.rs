@@ -160,6 +160,8 @@ pub enum EndCause {
     Aborted,
     /// Another group of its task ended so.
     OtherGroup(Outcome),
+    /// Somebody asked for its requeue: the user's number.
+    RequeueRequested { by: u32 },
 }
 
 impl Ending {
@@ -169,7 +171,11 @@ impl Ending {
 
     /// The end of an attempt that was to be requeued, and no longer is.
     pub fn without_requeue(self, outcome: Outcome) -> Self {
-        Self { outcome, requeue: None, ..self }
+        let cause = match self.cause {
+            EndCause::RequeueRequested { .. } => EndCause::Usual,
+            cause => cause,
+        };
+        Self { outcome, requeue: None, cause, ..self }
     }
 
     /// The recorded end of an attempt that is gone from its nodes at `now`. The epilog after the script's own exit, or
@@ -209,6 +215,8 @@ struct StoredEnding {
     other_group: Option<Outcome>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     user_refused: Option<UserFault>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    requeued_by: Option<u32>,
 }
 
 impl From<Ending> for StoredEnding {
@@ -234,6 +242,10 @@ impl From<Ending> for StoredEnding {
                 EndCause::UserRefused(fault) => Some(fault),
                 _ => None,
             },
+            requeued_by: match cause {
+                EndCause::RequeueRequested { by } => Some(by),
+                _ => None,
+            },
         }
     }
 }
@@ -248,9 +260,11 @@ impl From<StoredEnding> for Ending {
             (None, false, false) if stored.gpus_underused => EndCause::GpusUnderused,
             (None, false, false) if stored.inactive => EndCause::Inactive,
             (None, false, false) if stored.aborted => EndCause::Aborted,
-            (None, false, false) => {
-                stored.other_group.map_or(EndCause::Usual, EndCause::OtherGroup)
-            }
+            (None, false, false) => match (stored.other_group, stored.requeued_by) {
+                (Some(outcome), _) => EndCause::OtherGroup(outcome),
+                (None, Some(by)) => EndCause::RequeueRequested { by },
+                (None, None) => EndCause::Usual,
+            },
         };
         let requeue = stored.requeue.then_some(RequeueAs { hold, special_exit });
         Self { outcome, since, requeue, cause }
@@ -308,6 +322,13 @@ mod tests {
                     ..Ending::new(Outcome::Requeued, since, Some(RequeueAs::default()))
                 },
                 r#"{"outcome":"requeued","since":5,"requeue":true,"hold":false,"other_group":"failed"}"#,
+            ),
+            (
+                Ending {
+                    cause: EndCause::RequeueRequested { by: 1001 },
+                    ..Ending::new(Outcome::Requeued, since, Some(RequeueAs::default()))
+                },
+                r#"{"outcome":"requeued","since":5,"requeue":true,"hold":false,"requeued_by":1001}"#,
             ),
         ];
         for (ending, stored) in table {

@@ -76,6 +76,8 @@ pub enum Reason {
     NotPlanned,
     /// The job was requeued and held by request.
     RequeuedHeld,
+    /// Of an attempt that somebody had requeued: the user's number.
+    RequeuedBy(u32),
     /// The job was preempted.
     Preempted,
     /// The job has its nodes, and their prologs run.

@@ -195,7 +195,8 @@ fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
 }
 
 /// Looks the admitted groups up in the machine's group database.
-fn with_group_ids(mut partition: Partition) -> Partition {
+pub(crate) fn with_group_ids(mut partition: Partition) -> Partition {
+    partition.allow_group_ids.clear();
     if let Access::Only(names) = &partition.allow_groups {
         let id = |name: &String| nix::unistd::Group::from_name(name).ok().flatten();
         partition.allow_group_ids = names.iter().filter_map(id).map(|g| g.gid.as_raw()).collect();

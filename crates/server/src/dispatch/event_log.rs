@@ -6,6 +6,8 @@ use cluster::{EndRecord, Event};
 use model::hostlist::compress;
 use model::id::JobId;
 use model::node_reason::{NodeCause, NodeReason, ReasonAuthor};
+use model::reason::Reason;
+use model::run::Outcome;
 use slurm::words;
 
 pub(super) fn log(shared: &Shared, event: &Event) {
@@ -49,6 +51,11 @@ pub(super) fn log(shared: &Shared, event: &Event) {
         Event::PartitionSet { partition, change } => {
             tracing::info!(partition, ?change, "partition changed");
         }
+        Event::PartitionCreated(partition) => {
+            let nodes = compress(partition.nodes.iter().map(String::as_str));
+            tracing::info!(partition = partition.name, nodes, "partition created");
+        }
+        Event::PartitionRemoved { name } => tracing::info!(partition = name, "partition removed"),
         Event::NodeUp { .. }
         | Event::NodeSilent { .. }
         | Event::NodeDown { .. }
@@ -154,9 +161,14 @@ fn log_end(shared: &Shared, job: JobId, ended: &EndRecord, text: &str) {
     let user = state.job(job).map(|job| job.spec.owner.name.clone()).unwrap_or_default();
     drop(state);
     let nodes = ended.allocation.as_ref().map(|a| compress(a.node_names()));
+    let by_uid = match (&ended.outcome, &ended.reason) {
+        (Outcome::Cancelled { by }, _) | (_, Reason::RequeuedBy(by)) => Some(*by),
+        _ => None,
+    };
     tracing::info!(
         job = %job,
         user,
+        by_uid,
         state = words::job::long(ended.outcome.state()),
         exit = %ended.exit,
         reason = %words::reason::text(&ended.reason),

@@ -3,6 +3,7 @@
 //! ended.
 
 use super::DispatchThread;
+use crate::job_facts;
 use crate::shared::Shared;
 use crate::site_program::SiteProgram;
 use cluster::command::CancelJobs;
@@ -11,7 +12,6 @@ use model::allocation::Allocation;
 use model::change::{JobChange, JobFilter, JobRef, Requeue};
 use model::id::{AttemptId, JobId};
 use model::run::{ExitStatus, LaunchKind};
-use slurm::environment::job::JobFacts;
 use slurm::environment::prolog_epilog;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -176,22 +176,7 @@ fn program_of(
     program: String,
     exits: Option<(ExitStatus, ExitStatus)>,
 ) -> SiteProgram {
-    let facts = JobFacts {
-        cluster: &state.config.name,
-        job: job.id,
-        array: None,
-        spec: &job.spec,
-        allocation,
-        account: &job.account,
-        qos: &job.qos,
-        restarts: job.restarts(),
-        default_memory: None,
-        conf_file: None,
-        submit_dir: None,
-        reservation: job.attempt().and_then(|a| a.reservation.as_deref()),
-        gpus: Default::default(),
-        topology: None,
-    };
+    let facts = job_facts::for_site_program(state, job, allocation);
     let environment = prolog_epilog::controller_variables(&facts, exits);
     let pairs = environment.iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
     let limit = state.config.site.timeout_s.map(|s| Duration::from_secs(u64::from(s)));

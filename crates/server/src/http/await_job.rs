@@ -1,4 +1,4 @@
-//! Calls that wait for a job to start or to end.
+//! Calls that wait: for a job to start or to end, or for anything to change.
 
 use crate::clock;
 use crate::shared::Shared;
@@ -72,6 +72,16 @@ pub async fn await_end(
     }
 }
 
+/// The number of commits, once it is another than `seen`, or the time has passed.
+pub async fn await_commit(shared: &Shared, seen: Option<u64>, timeout_ms: u64) -> Answer {
+    let mut commits = shared.commits.subscribe();
+    let deadline = tokio::time::Instant::now() + WAIT_MAX.min(Duration::from_millis(timeout_ms));
+    // The sender lives as long as the server: only the time can end this wait otherwise.
+    let _ = tokio::time::timeout_at(deadline, commits.wait_for(|count| Some(*count) != seen)).await;
+    let count = *commits.borrow();
+    Answer::Commits { count }
+}
+
 /// The end of a job, or of every task of an array: the highest exit status of them.
 fn ended(shared: &Shared, by: &Principal, job: JobId) -> Result<Option<Answer>, Refusal> {
     let state = shared.read();
@@ -88,4 +98,27 @@ fn ended(shared: &Shared, by: &Principal, job: JobId) -> Result<Option<Answer>, 
     let outcome = Some(failed.map_or(Outcome::Completed, |e| e.outcome));
     let reason = failed.map_or(Reason::None, |e| e.reason.clone());
     Ok(Some(Answer::End { ended: true, exit, outcome, reason }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestServer;
+
+    #[tokio::test]
+    async fn whoever_has_seen_every_commit_waits_for_the_next() {
+        let server = TestServer::start().await;
+        let count =
+            async |seen, timeout_ms| match await_commit(&server.shared, seen, timeout_ms).await {
+                Answer::Commits { count } => count,
+                other => panic!("{other:?}"),
+            };
+        let before = count(None, 60_000).await;
+        let later = async {
+            server.submit("name: one").await.expect("a job");
+        };
+        let (after, ()) = tokio::join!(count(Some(before), 60_000), later);
+        assert!(after > before, "{before}, {after}");
+        assert_ne!(count(Some(before), 60_000).await, before, "it has moved already");
+    }
 }

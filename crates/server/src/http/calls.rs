@@ -5,7 +5,7 @@ use crate::clock;
 use crate::configure;
 use crate::dispatch::launch::srun_prolog_epilog;
 use crate::fleet::choice::open_fleets;
-use crate::http::await_job::{await_end, await_start};
+use crate::http::await_job::{await_commit, await_end, await_start};
 use crate::http::dstack::kept_spec;
 use crate::http::{
     delete_run, fleets, limit_log, nodes, secrets, ssh_keys, tokens, volumes, web_links,
@@ -164,6 +164,13 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
             authorise(&shared.read(), &by, Act::Operate)?;
             Ok(Answer::Versions(versions(shared)))
         }
+        Call::SetLogLevel { level } => {
+            authorise(&shared.read(), &by, Act::Administer)?;
+            (shared.setup.set_log_level)(level);
+            // An error is logged at every level.
+            tracing::error!(?level, by = by.name, "log level set");
+            Ok(Answer::Done)
+        }
         Call::Offers(submission) => block_in_place(|| submit_test::offers(shared, by, *submission)),
         Call::AwaitStart { job, timeout_ms, ready } => {
             let _waits = waiting_call(shared, &by)?;
@@ -172,6 +179,10 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
         Call::AwaitEnd { job, timeout_ms } => {
             let _waits = waiting_call(shared, &by)?;
             await_end(shared, &by, job, timeout_ms).await
+        }
+        Call::AwaitCommit { seen, timeout_ms } => {
+            let _waits = waiting_call(shared, &by)?;
+            Ok(await_commit(shared, seen, timeout_ms).await)
         }
         Call::Cluster => Ok(Answer::Cluster(cluster_view::cluster(shared, &by, now))),
         Call::Config => Ok(Answer::Config(cluster_view::config(shared, now))),
@@ -184,6 +195,15 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
         }
         Call::UpdatePartition { name, change } => {
             change_answer(shared.writer.run(Command::ChangePartition { name, change }, by).await?)
+        }
+        Call::CreatePartition(partition) => {
+            authorise(&shared.read(), &by, Act::Administer)?;
+            // The groups are those of the server's machine, whoever asks.
+            let partition = Box::new(configure::with_group_ids(*partition));
+            change_answer(shared.writer.run(Command::CreatePartition(partition), by).await?)
+        }
+        Call::DeletePartition { name } => {
+            change_answer(shared.writer.run(Command::RemovePartition { name }, by).await?)
         }
         Call::Reconfigure { files } => reconfigure(shared, by, files).await,
         Call::History(filter) => {

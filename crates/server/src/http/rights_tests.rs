@@ -40,6 +40,7 @@ use wire::client::{
     Answer, Call, Cancel, CreateStep, Envelope, HistoryFilter, JobsQuery, KeptText, UsageQuery,
     WebLinkQuery,
 };
+use wire::diagnostics::LogLevel;
 use wire::explain::ExplainQuery;
 use wire::fleet::FleetConfiguration;
 use wire::ssh::SshRequest;
@@ -245,6 +246,7 @@ authorisation_table! { w;
     Call::Offers(_) => EVERYBODY, Call::Offers(Box::new(submission("")));
     Call::AwaitStart { .. } => MANAGE, Call::AwaitStart { job: w.batch, timeout_ms: 0, ready: false }, shows Jobs;
     Call::AwaitEnd { .. } => EVERYBODY, Call::AwaitEnd { job: w.batch, timeout_ms: 0 };
+    Call::AwaitCommit { .. } => EVERYBODY, Call::AwaitCommit { seen: None, timeout_ms: 0 };
     Call::Jobs(_) => EVERYBODY, Call::Jobs(JobsQuery::default()), shows Jobs;
     Call::Cluster => EVERYBODY, Call::Cluster, shows Nodes Partitions;
     Call::Config => EVERYBODY, Call::Config;
@@ -403,6 +405,10 @@ authorisation_table! { w;
         let (project, name) = (MAIN_PROJECT.into(), "none".into());
         Call::RemoveFleetHosts { project, name, numbers: None }
     };
+    Call::CreatePartition(_) => ADMINISTER,
+        Call::CreatePartition(Box::new(model::partition::Partition::over("new", Vec::new())));
+    Call::DeletePartition { .. } => ADMINISTER, Call::DeletePartition { name: "none".into() };
+    Call::SetLogLevel { .. } => ADMINISTER, Call::SetLogLevel { level: LogLevel::Info };
     Call::Reconfigure { .. } => ADMINISTER, Call::Reconfigure { files: None };
 }
 

@@ -1,11 +1,11 @@
 //! The thread that runs `MailProg`: `MailProg -s SUBJECT ADDRESS`, with an empty body.
 
+use crate::job_facts;
 use crate::shared::Shared;
 use crate::shared::mail_queue::{MailNotice, QueuedMail};
 use crate::site_program::SiteProgram;
 use model::allocation::Allocation;
 use model::mail::check_address;
-use slurm::environment::job::JobFacts;
 use slurm::environment::prolog_epilog;
 use std::path::Path;
 use std::sync::Arc;
@@ -92,22 +92,7 @@ fn program_of(shared: &Shared, mail: &MailNotice) -> Result<SiteProgram, String>
     let mut environment: Vec<(String, String)> = Vec::new();
     if let Some(job) = state.job(mail.job) {
         let none = Allocation { partition: String::new(), nodes: Vec::new() };
-        let facts = JobFacts {
-            cluster: &state.config.name,
-            job: job.id,
-            array: None,
-            spec: &job.spec,
-            allocation: job.allocation().unwrap_or(&none),
-            account: &job.account,
-            qos: &job.qos,
-            restarts: job.restarts(),
-            default_memory: None,
-            conf_file: None,
-            submit_dir: None,
-            reservation: job.attempt().and_then(|a| a.reservation.as_deref()),
-            gpus: Default::default(),
-            topology: None,
-        };
+        let facts = job_facts::for_site_program(&state, job, job.allocation().unwrap_or(&none));
         let variables = prolog_epilog::mail_variables(&facts);
         environment
             .extend(variables.iter().map(|(name, value)| (name.to_owned(), value.to_owned())));

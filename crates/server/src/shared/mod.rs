@@ -75,6 +75,7 @@ use step_queue::StepQueue;
 use token_uses::TokenUses;
 use totals::Totals;
 use uploads::Uploads;
+use wire::diagnostics::LogLevel;
 use wire::ssh::SshEndpoint;
 use writer_queue::WriterQueue;
 
@@ -215,6 +216,8 @@ pub struct Setup {
     /// A snapshot is due after this many events.
     pub snapshot_events: u64,
     pub started: Timestamp,
+    /// Sets how much this process logs.
+    pub set_log_level: fn(LogLevel),
 }
 
 impl Shared {

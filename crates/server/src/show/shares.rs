@@ -6,6 +6,7 @@ use cluster::view;
 use cluster::view::priority::Ranking;
 use cluster::visibility::Viewer;
 use model::principal::Principal;
+use model::private_data::PrivateKind;
 use model::time::Timestamp;
 use sched::order::multifactor;
 use std::cmp::Reverse;
@@ -52,6 +53,11 @@ pub fn shares(shared: &Shared, by: &Principal, now: Timestamp) -> SharesView {
         basic: !state.config.parameters.priority.multifactor,
         gres: state.config.parameters.gres_types.clone(),
         rows: (0..tree.members.len()).filter(shown).map(row).collect(),
+        qos: if viewer.is_denied(PrivateKind::Usage) {
+            Default::default()
+        } else {
+            state.charged_usage.qos.clone()
+        },
     }
 }
 

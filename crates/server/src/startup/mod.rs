@@ -38,6 +38,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use store::{Blobs, BookReader, Books, Journal, LogFiles, RealDisk};
+use wire::diagnostics::LogLevel;
 use wire::ssh::SshEndpoint;
 
 pub struct ServerOptions {
@@ -69,6 +70,8 @@ pub struct ServerOptions {
     pub connection_limits: ConnectionLimits,
     /// The program itself, which is installed on the hosts of fleets.
     pub program: std::fs::File,
+    /// Sets how much this process logs.
+    pub set_log_level: fn(LogLevel),
 }
 
 /// The listening sockets, bound before root is given up.
@@ -167,6 +170,7 @@ pub fn run(
             hostname: options.hostname.clone(),
             snapshot_events: options.snapshot_events.max(1),
             started: clock::now(),
+            set_log_level: options.set_log_level,
         },
     });
     let start = |name: &str, work: Box<dyn FnOnce() + Send>| {

@@ -3,8 +3,8 @@
 use super::local_nodes::await_nodes;
 use super::prepare::prepare;
 use super::{Listeners, ServerOptions};
-use crate::auth::accounts::Accounts;
 use crate::agents::listen::{self, NodeServices, NodeSshClient, ServeClient, ServeSsh};
+use crate::auth::accounts::Accounts;
 use crate::auth::principal::server_principal;
 use crate::connection_limits::{self, ListenerSlots};
 use crate::error::ServerError;

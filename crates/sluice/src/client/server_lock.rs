@@ -95,7 +95,8 @@ fn is_held(file: &File) -> bool {
     }
 }
 
-fn whole_file(kind: libc::c_int) -> libc::flock {
+/// A lock of this kind on all of a file.
+pub fn whole_file(kind: libc::c_int) -> libc::flock {
     libc::flock {
         l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,

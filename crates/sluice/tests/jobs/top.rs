@@ -57,6 +57,10 @@ fn up_top_shows_the_cluster_cancels_holds_and_explains_by_keys_and_gives_the_ter
             .all(|word| seen.contains(word))
     });
     assert!(top.seen.contains(ENTER_SCREEN));
+    // A job that comes is shown without a key.
+    let comes = cluster.submit(&["-J", "arrival", "-H", "--wrap", "true"]);
+    top.until("the job that came", |seen| seen.contains("arrival"));
+    cluster.sluice(&["scancel", &comes.to_string()]).ok();
     // Explained: the held job below.
     top.press("\x1b[B");
     top.press("e");

@@ -369,3 +369,23 @@ fn up_accounts_and_usage_survive_a_kill_of_the_server() {
     cluster.start();
     assert_eq!(cluster.shell(ask).ok(), before);
 }
+
+#[test]
+fn up_assoc_mgr_shows_each_limit_with_what_is_used_of_it() {
+    let cluster = accounted();
+    manage(&cluster, "modify qos t set MaxTRESPerUser=gres/gpu=4 GrpJobs=9").ok();
+    manage(&cluster, "modify account physics set GrpTRES=cpu=30").ok();
+    let job = ["-A", "physics", "-q", "t", "-n2", "--gres=gpu:2", "--wrap", "sleep 600"];
+    let id = cluster.submit(&job);
+    cluster.await_state(id, "RUNNING");
+    let qos = cluster.shell("scontrol show assoc_mgr flags=qos qos=t").ok();
+    assert!(qos.starts_with("Current Association Manager state\n\nQOS Records\n\nQOS=t("), "{qos}");
+    assert!(qos.contains("    GrpJobs=9(1) ") && qos.contains("gres/gpu=4(2)"), "{qos}");
+    assert_eq!(qos.matches("QOS=").count(), 1, "{qos}");
+    let shown = cluster.shell("scontrol show assoc_mgr flags=assoc accounts=physics").ok();
+    let records: Vec<&str> = shown.split("ClusterName=").skip(1).collect();
+    assert_eq!(records.len(), 2, "the account and its user: {shown}");
+    assert!(records[0].contains("GrpTRES=cpu=30(2),"), "{shown}");
+    let wrong = cluster.shell("scontrol show assoc_mgr flags=jobs");
+    assert!(wrong.code == 1 && wrong.stderr.contains("expected users, assoc or qos"), "{wrong:?}");
+}

@@ -106,12 +106,60 @@ fn up_copy_of_a_state_folder_does_not_stop_the_cluster_it_was_copied_from() {
     let cluster = Cluster::up(TWO_NODES);
     let copy = cluster.path("copy");
     let (from, to) = (cluster.state().display().to_string(), copy.display().to_string());
-    cluster.shell(&format!("mkdir {to} && cp -a {from}/*.pid {from}/server.lock {to}/")).ok();
+    cluster.shell(&format!("mkdir {to} && cp -a {from}/*.pid {from}/*.lock {to}/")).ok();
     let processes = ["server", "server-keeper", "agent", "keeper"].map(|of| cluster.pid(of));
     let said = cluster.sluice(&["down", "--state", &to]).ok();
     assert!(said.starts_with("sluice was not up in "), "{said}");
     assert!(processes.into_iter().all(is_alive));
     cluster.sluice(&["squeue"]).ok();
+}
+
+#[test]
+fn up_copy_of_a_state_folder_is_not_started_until_its_cluster_is_said_to_have_moved() {
+    let cluster = Cluster::up(TWO_NODES);
+    let job = cluster.submit(&["-H", "--wrap", "true"]).to_string();
+    let copy = cluster.path("copy");
+    let (from, to) = (cluster.state().display().to_string(), copy.display().to_string());
+    cluster.sluice(&["down"]).ok();
+    cluster.shell(&format!("cp -a {from} {to}")).ok();
+    cluster.start();
+    let up = |more: &[&str]| cluster.sluice(&[&["up", "--detach", "--state", &to], more].concat());
+    let ports = ["--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"];
+    let said = up(&ports);
+    assert_eq!(said.code, 1, "{}", said.stdout);
+    assert!(said.stderr.contains(" is a copy of ") && said.stderr.contains("--moved"), "{said:?}");
+    let said = up(&[&ports[..], &["--moved"]].concat());
+    assert_eq!(said.code, 1, "{}", said.stdout);
+    assert!(said.stderr.contains("and a server runs there"), "{said:?}");
+    let agent = cluster.sluice(&["agent", "--state", &to]);
+    assert!(agent.code == 1 && agent.stderr.contains(" is a copy of "), "{agent:?}");
+    cluster.sluice(&["down"]).ok();
+    let said = up(&["--moved"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let asked = cluster.command(&["squeue", "-h", "-o", "%i"]).env("SLUICE_STATE", &to).output();
+    let shown = String::from_utf8(asked.expect("it runs").stdout).expect("text");
+    // Its next start need not say it again.
+    cluster.sluice(&["down", "--state", &to]).ok();
+    let again = up(&[]);
+    cluster.sluice(&["down", "--state", &to]).ok();
+    assert_eq!((shown.trim(), again.code), (job.as_str(), 0), "{again:?}");
+}
+
+#[test]
+fn up_agent_and_its_keeper_are_known_by_their_locks_and_not_by_a_number_in_a_file() {
+    let cluster = Cluster::up(TWO_NODES);
+    let processes = ["agent", "keeper"].map(|of| cluster.pid(of));
+    // The numbers that the files have now are those of another process of ours.
+    let other = cluster.pid("server").to_string();
+    for of in ["agent", "keeper"] {
+        std::fs::write(cluster.state().join(format!("{of}.pid")), &other).expect("written");
+    }
+    let second = cluster.sluice(&["agent", "--state", cluster.state().to_str().expect("a path")]);
+    assert_eq!(second.code, 1, "{}", second.stdout);
+    let named = format!("already, as process {}", processes[0]);
+    assert!(second.stderr.contains(&named), "{}", second.stderr);
+    cluster.sluice(&["down"]).ok();
+    assert!(!processes.into_iter().any(is_alive));
 }
 
 #[test]

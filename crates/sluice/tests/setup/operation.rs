@@ -48,6 +48,52 @@ fn up_log_tells_of_jobs_nodes_configuration_and_recovery() {
 }
 
 #[test]
+fn up_partition_is_created_used_and_deleted() {
+    let cluster = Cluster::up(CONF);
+    let scontrol = |line: &str| cluster.shell(&format!("scontrol {line}"));
+    let shown = || {
+        let all = cluster.sluice(&["sinfo", "-h", "-o", "%R %N %l"]).ok();
+        all.lines().find(|line| line.starts_with("new ")).map(str::to_owned)
+    };
+    let there = Some("new node1 10:00".to_owned());
+    scontrol("create PartitionName=new Nodes=node1 MaxTime=10").ok();
+    assert_eq!(shown(), there);
+    let job = cluster.submit(&["-p", "new", "-o", "/dev/null", "--wrap", "sleep 600"]);
+    cluster.await_state(job, "RUNNING");
+    let refused = scontrol("delete PartitionName=new");
+    assert_eq!((refused.code, shown()), (1, there.clone()), "{}", refused.stderr);
+    cluster.sluice(&["scancel", &job.to_string()]).ok();
+    cluster.await_end(job);
+    // It is there after a restart too.
+    cluster.sluice(&["down"]).ok();
+    cluster.start();
+    assert_eq!(shown(), there);
+    scontrol("delete PartitionName=new").ok();
+    assert_eq!(shown(), None);
+    let wrong = scontrol("create partition=other Nodes=node9");
+    assert_eq!((wrong.code, wrong.stdout.as_str()), (1, ""));
+    assert!(wrong.stderr.contains("Nodes: \"node9\""), "{}", wrong.stderr);
+}
+
+#[test]
+fn up_setdebug_changes_how_much_a_running_server_logs() {
+    let cluster = Cluster::up(CONF);
+    let submitted = |name: &str| {
+        cluster.submit(&["-H", "-J", name, "--wrap", "true"]);
+    };
+    cluster.shell("scontrol setdebug error").ok();
+    submitted("silent");
+    cluster.shell("scontrol setdebug 3").ok();
+    submitted("spoken");
+    until("the line of the second job", || lines(&cluster, "name=\"spoken\"").into_iter().next());
+    assert!(lines(&cluster, "name=\"silent\"").is_empty(), "{}", cluster.log("server"));
+    assert_eq!(lines(&cluster, "log level set").len(), 2);
+    let wrong = cluster.shell("scontrol setdebug loud");
+    assert_eq!(wrong.code, 1);
+    assert!(wrong.stderr.contains("invalid debug level: loud"), "{}", wrong.stderr);
+}
+
+#[test]
 fn up_log_is_json_where_that_is_asked_for() {
     let cluster = Cluster::folder(CONF);
     cluster.start_with(&[("SLUICE_LOG_FORMAT", "json")]);

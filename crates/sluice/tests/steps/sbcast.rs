@@ -1,7 +1,7 @@
 //! `sbcast`: a file on every node of a job. The nodes of most tests share one file system, so that each replaces the other's
 //! copy; those of the last have a private folder each.
 
-use crate::harness::{Cluster, TWO_NODES};
+use crate::harness::{Cluster, TWO_NODES, until};
 
 /// The names of what is in the folder, in alphabetical order.
 fn left_in(folder: &std::path::Path) -> Vec<String> {
@@ -22,6 +22,37 @@ fn up_a_file_is_copied_whole_with_its_mode_and_its_times() {
         : > empty; sbcast -f empty none; stat -c %s none; ls -A";
     let text = cluster.run_script(&["-N2"], script);
     assert_eq!(text, "750 1000000000\n750\n0\ndata\nempty\nnone\nother\n");
+}
+
+#[test]
+fn up_srun_copies_its_program_to_the_nodes_and_runs_the_copy() {
+    let cluster = Cluster::up(TWO_NODES);
+    cluster.write("prog", "#!/bin/sh\necho \"ran $0 $1\"\n");
+    cluster.shell("chmod 755 prog").ok();
+    let all_ran = |text: &str, tasks: usize, copy: &str, word: &str| {
+        let is_copy = |line: &str| {
+            let path = line.strip_prefix("ran /").and_then(|line| line.strip_suffix(word));
+            path.and_then(|path| path.trim_end().rsplit('/').next().map(str::to_owned))
+                .is_some_and(|name| name.starts_with(copy))
+        };
+        assert_eq!(text.lines().filter(|line| is_copy(line)).count(), tasks, "{text}");
+    };
+    let inside = cluster.run_script(&["-N2"], "srun --bcast=copy ./prog inside\n[ -x copy ]");
+    all_ran(&inside, 2, "copy", "inside");
+    let alone = cluster.shell("srun -N2 --bcast=other ./prog alone").ok();
+    all_ran(&alone, 2, "other", "alone");
+    let unnamed = cluster.shell("srun -N1 --bcast ./prog unnamed").ok();
+    all_ran(&unnamed, 1, "slurm_bcast_", "unnamed");
+    for (line, said) in [
+        ("--bcast no-such-program", "--bcast: no-such-program: No such file or directory"),
+        ("--bcast --multi-prog prog", "--bcast: not together with --multi-prog"),
+        ("--bcast ./prog : ./prog", "--bcast: not in several components"),
+    ] {
+        let refused = cluster.shell(&format!("srun -N1 {line}"));
+        assert_eq!(refused.code, 1, "{line}: {}", refused.stdout);
+        assert!(refused.stderr.contains(said), "{line}: {}", refused.stderr);
+    }
+    until("no job is left", || cluster.sluice(&["squeue", "-h"]).ok().is_empty().then_some(()));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! - `keys`: the tables of keys, and the record that pairs become when they are checked against a table.
 //! - `slurm_conf`, `gres_conf`, `cgroup_conf`, `container_conf`, `topology_conf`: one file each, from records
 //!   to the typed configuration, with the rules that join several keys.
-//! - `node_line`: a node's line outside these files.
+//! - `node_line`, `partition_line`: a node's or a partition's line outside these files.
 //! - `error`: every error and notice. Reading goes on after an error, so that all are reported at once.
 
 pub mod cgroup_conf;
@@ -14,6 +14,7 @@ pub mod error;
 pub mod gres_conf;
 pub mod keys;
 pub mod node_line;
+pub mod partition_line;
 #[doc(hidden)]
 pub mod samples;
 pub mod slurm_conf;

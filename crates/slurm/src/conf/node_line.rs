@@ -64,7 +64,7 @@ fn is_creatable(state: NodeState) -> bool {
     matches!(state, NodeState::Cloud | NodeState::Future | NodeState::Unknown)
 }
 
-fn pair(word: &str) -> Result<Pair, String> {
+pub(super) fn pair(word: &str) -> Result<Pair, String> {
     let (key, value) = word.split_once('=').ok_or(format!("{word:?}: expected Key=Value"))?;
     Ok(Pair { key: key.to_owned(), value: value.to_owned(), place: place() })
 }
@@ -98,7 +98,7 @@ fn read(pairs: &[Pair]) -> Result<Vec<NodeConf>, String> {
 }
 
 /// The line without its place, which is no file.
-fn first_error(findings: &Findings) -> Result<(), String> {
+pub(super) fn first_error(findings: &Findings) -> Result<(), String> {
     match findings.errors.first() {
         None => Ok(()),
         Some(ConfError::Value { key, value, expected, .. }) => {

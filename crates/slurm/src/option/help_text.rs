@@ -19,9 +19,9 @@ pub fn commands(command: Command) -> &'static [HelpLine] {
 #[rustfmt::skip]
 const SCONTROL: &[HelpLine] = &[
     ("show ENTITY [NAME]", "job step node partition reservation config"),
-    ("", "licenses topology hostnames hostlist aliases"),
+    ("", "licenses topology hostnames hostlist assoc_mgr"),
     ("update KEY=VALUE...", "JobId= NodeName= PartitionName= ReservationName="),
-    ("create|delete KEY=VALUE...", "a reservation, or a dynamic node"),
+    ("create|delete KEY=VALUE...", "a reservation, a partition, a dynamic node"),
     ("hold|uhold|release JOBS", "keep jobs from starting, or let them"),
     ("requeue|requeuehold JOBS", "start jobs anew, or have them wait held"),
     ("suspend|resume JOBS", "stop jobs, and let them go on"),
@@ -30,7 +30,7 @@ const SCONTROL: &[HelpLine] = &[
     ("listpids [JOB[.STEP]] [NODE]", "processes of steps on a node"),
     ("reboot|cancel_reboot NODES", "when they are free; ASAP: take no more jobs"),
     ("power up|down NODES", "start machines and shut them down"),
-    ("reconfigure", "read the configuration again"),
+    ("reconfigure|setdebug LEVEL", "read the files again; how much is logged"),
     ("ping|version|help", "whether the server answers; this text"),
 ];
 

@@ -38,6 +38,7 @@ const OF_THE_COMMAND: &[K] = &[
     K::Epilog,
     K::MultiProg,
     K::Mpi,
+    K::Bcast,
     // What the command reads before it sends anything, and whom it submits for.
     K::Uid,
     K::Gid,

@@ -45,8 +45,8 @@ pub fn text(reason: &Reason) -> Cow<'static, str> {
         Reason::UserRefused(UserFault::Locked) => "launch failed, user account locked",
         Reason::GpusUnderused => "GpuUtilizationPolicy",
         Reason::Inactive => "InactivityDuration",
-        // Slurm does not tell it from any other cancel.
-        Reason::Aborted => "None",
+        // Slurm does not tell the one from any other cancel, nor of the other who did it.
+        Reason::Aborted | Reason::RequeuedBy(_) => "None",
         Reason::NonZeroExit => "NonZeroExitCode",
         Reason::TimeLimit => "TimeLimit",
         Reason::OutOfMemory => "OutOfMemory",

@@ -2,7 +2,7 @@
 
 use super::keeper::AGENT_KEEPER;
 use super::state_dir::StateDir;
-use super::{core_dump, listen_addresses, log};
+use super::{core_dump, folder_identity, listen_addresses, log};
 use crate::command::verb::{VerbError, VerbResult};
 use ::agent::detect::{Machine, gpu_comment_lines, gres_config_lines, node_config_line};
 use ::agent::{AgentConfig, Launcher};
@@ -51,6 +51,9 @@ pub struct AgentArgs {
     /// The state folder; by default /var/lib/sluice for root, ~/.local/state/sluice for others
     #[arg(long, env = "SLUICE_STATE")]
     state: Option<PathBuf>,
+    /// Start in a copy of a state folder: the agent has moved here, and the other folder is not used again
+    #[arg(long)]
+    moved: bool,
     /// A folder with a gres.conf of this machine's own, which says what its devices are
     #[arg(long, value_name = "DIR")]
     config: Option<PathBuf>,
@@ -123,6 +126,7 @@ pub fn run(args: AgentArgs) -> VerbResult {
         let text = format!("an agent runs in {} already, as process {pid}", path.display());
         return Err(VerbError::Message(text));
     }
+    folder_identity::refuse_copy(&state, args.moved)?;
     if args.keep {
         // An agent counts as working as soon as it runs: it waits for its server.
         AGENT_KEEPER.keep_in_background(&state)?.tell_ready();
@@ -130,7 +134,8 @@ pub fn run(args: AgentArgs) -> VerbResult {
     // The launcher is a fork of this process, so it is started before there are threads or open files.
     let launcher = Launcher::start().map_err(VerbError::file("the launcher"))?;
     let _ = nix::sys::prctl::set_name(c"sluice-agent");
-    state.write_pid("agent")?;
+    state.claim("agent")?;
+    folder_identity::save(&state)?;
     // A file that was spent may be removed: it is a secret until then. That of `sluice up` is made anew with each server, which
     // may have another port.
     let is_needed = args.keep || !::agent::has_joined(&state.path);

@@ -105,7 +105,7 @@ impl Keeper {
     /// have one thread. What the caller holds open, each process inherits: listening sockets stay bound between two servers, and
     /// clients wait instead of being refused.
     pub fn keep(&self, state: &StateDir) -> Result<Kept, VerbError> {
-        state.write_pid(self.name)?;
+        state.claim(self.name)?;
         // What lists of processes call it; the process that is kept has a name of its own.
         let _ = prctl::set_name(c"sluice-keeper");
         let mut signals = SigSet::empty();

@@ -10,10 +10,16 @@ use nix::fcntl::{FcntlArg, fcntl};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use tracing_subscriber::Registry;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::reload;
+use wire::diagnostics::LogLevel;
 
 /// How large a log file may grow. A second one of that size holds what was logged before.
 const LOG_BYTES_MAX: u64 = 16 << 20;
+/// What is logged at which level; it can be changed while the process runs.
+static LEVELS: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
 /// How much is copied at once when a log is moved.
 const COPY_BYTES: usize = 1 << 16;
 
@@ -21,13 +27,14 @@ const COPY_BYTES: usize = 1 << 16;
 /// `SLUICE_LOG_FORMAT=json` makes an object of each line. Where a service manager hands standard error to the journal, it gets
 /// entries with the fields of each event.
 pub fn start(state: &StateDir, of: &str) {
-    use tracing_subscriber::filter::Targets;
     use tracing_subscriber::{fmt, layer::SubscriberExt, util::SubscriberInitExt};
     let wanted = std::env::var("SLUICE_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
     let levels = wanted.unwrap_or_else(|| Targets::new().with_default(tracing::Level::INFO));
     let files = Arc::new(LogFiles::behind_stderr(state, of));
     let writer = move || LogWriter { files: files.clone() };
     let lines = fmt::layer().with_writer(writer).with_ansi(false);
+    let (levels, handle) = reload::Layer::new(levels);
+    let _ = LEVELS.set(handle);
     let registry = tracing_subscriber::registry().with(levels);
     let _ = if std::env::var("SLUICE_LOG_FORMAT").is_ok_and(|format| format == "json") {
         registry.with(lines.event_format(JsonLines)).try_init()
@@ -37,6 +44,18 @@ pub fn start(state: &StateDir, of: &str) {
     } else {
         registry.with(lines).try_init()
     };
+}
+
+/// Sets the level of all that this process logs from now on.
+pub fn set_level(level: LogLevel) {
+    let level = match level {
+        LogLevel::Error => tracing::Level::ERROR,
+        LogLevel::Info => tracing::Level::INFO,
+        LogLevel::Debug => tracing::Level::DEBUG,
+        LogLevel::Trace => tracing::Level::TRACE,
+    };
+    // Without a log there is nothing to set.
+    let _ = LEVELS.get().map(|handle| handle.reload(Targets::new().with_default(level)));
 }
 
 struct LogWriter {

@@ -5,8 +5,8 @@ use super::last_start::{self, LastStart};
 use super::listen_addresses::{BoundListeners, SshListen};
 use super::state_dir::StateDir;
 use super::{
-    admin_token, as_server_user, core_dump, listen_addresses, log, server_user, service_manager,
-    state_mount,
+    admin_token, as_server_user, core_dump, folder_identity, listen_addresses, log, server_user,
+    service_manager, state_mount,
 };
 use crate::command::verb::{VerbError, VerbResult};
 use ::server::configure::{self, Machine};
@@ -31,6 +31,9 @@ pub struct ServerArgs {
     /// Start although jobs are on nodes or in partitions that the configuration does not have
     #[arg(long)]
     pub force: bool,
+    /// Start in a copy of a state folder: the cluster has moved here, and the other folder is not used again
+    #[arg(long)]
+    pub moved: bool,
     /// The state folder; by default /var/lib/sluice for root, ~/.local/state/sluice for others
     #[arg(long, env = "SLUICE_STATE")]
     pub state: Option<PathBuf>,
@@ -69,8 +72,9 @@ impl ServerArgs {
     }
 
     /// Settles which configuration folder this start has, and says so where the last start had another, or none was named.
-    /// Returns what is saved of the last start.
+    /// Returns what is saved of the last start. The error where that was a start of another folder.
     pub fn settle_config(&mut self, state: &StateDir) -> Result<Option<LastStart>, VerbError> {
+        folder_identity::refuse_copy(state, self.moved)?;
         let asked = match self.config.take() {
             Some(dir) => Some(dir.canonicalize().map_err(VerbError::file(dir))?),
             None => None,
@@ -182,8 +186,9 @@ impl Site {
         as_server_user::run(state, |dir| Ok(::server::check_configuration(dir, &self.config)?))
     }
 
-    /// Saves what this start has, for the next.
+    /// Saves what this start has, and in which folder, for the next.
     pub fn save(&self, state: &StateDir) -> Result<(), VerbError> {
+        folder_identity::save(state)?;
         LastStart::of(self.config_dir.as_deref(), &self.config).save(state)
     }
 
@@ -221,7 +226,7 @@ pub fn start(
     let program = program_for_hosts(&own)?;
     abort_on_panic();
     let _ = nix::sys::prctl::set_name(c"sluice-server");
-    state.write_pid("server")?;
+    state.claim("server")?;
     let servers = listen_addresses::reachable(bound.agents);
     let local = LocalNodes { nodes: site.local_nodes(), servers };
     before_root_is_given_up(&local)?;
@@ -252,6 +257,7 @@ pub fn start(
         snapshot_events: args.snapshot_events,
         connection_limits: args.doors.clone(),
         program,
+        set_log_level: log::set_level,
         hostname: nix::unistd::gethostname()
             .map(|h| h.to_string_lossy().into_owned())
             .unwrap_or_default(),

@@ -1,5 +1,6 @@
 //! The state folder: its layout and owners, and the processes that run in it.
 
+use super::process_lock;
 use super::server_user::ServerUser;
 use crate::client::server_lock::{self, ServerNote};
 use crate::command::verb::VerbError;
@@ -125,11 +126,28 @@ impl StateDir {
         }
     }
 
-    /// The process that a pid file names, if it is running and is one of ours. In a copy of the folder the file names a
-    /// process of the folder it was copied from, and nobody holds the lock.
+    /// The process of this name, if it is running in this folder.
     pub fn running_pid(&self, of: &str) -> Option<Pid> {
-        if SERVER_PROCESSES.contains(&of) && server_lock::is_free(&self.path) {
-            return None;
+        let pid = self.noted_pid(of)?;
+        if is_killed(pid) {
+            let deadline = Instant::now() + KILLED_TIMEOUT;
+            while is_alive(pid) && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        is_alive(pid).then_some(pid)
+    }
+
+    /// The process that holds the agent's or the keeper's lock; of a server the process that the pid file names, if the folder's
+    /// lock is held. In a copy of the folder nobody holds either. The pid file tells too where the lock cannot be asked: of
+    /// an agent of an earlier version, and for a user who may not open it.
+    fn noted_pid(&self, of: &str) -> Option<Pid> {
+        if SERVER_PROCESSES.contains(&of) {
+            if server_lock::is_free(&self.path) {
+                return None;
+            }
+        } else if let Ok(holder) = process_lock::holder(&self.lock_file(of)) {
+            return holder;
         }
         let text = std::fs::read_to_string(self.pid_file(of)).ok()?;
         let pid: i32 = text.trim().parse().ok()?;
@@ -140,21 +158,41 @@ impl StateDir {
         let ours = command.contains("sluice")
             && !command.starts_with("sluice: supervisor")
             && !names_another_folder(&command, &self.path);
-        let pid = Pid::from_raw(pid);
-        if is_killed(pid) {
-            let deadline = Instant::now() + KILLED_TIMEOUT;
-            while is_alive(pid) && Instant::now() < deadline {
-                std::thread::sleep(Duration::from_millis(10));
-            }
-        }
-        (ours && is_alive(pid)).then_some(pid)
+        ours.then(|| Pid::from_raw(pid))
     }
 
-    pub fn write_pid(&self, of: &str) -> Result<(), VerbError> {
+    fn lock_file(&self, of: &str) -> PathBuf {
+        self.path.join(process_lock::file_name(of))
+    }
+
+    /// Makes this process the folder's one of this name, and notes its number. The error if another is. Servers and their
+    /// keepers have the folder's lock already.
+    pub fn claim(&self, of: &str) -> Result<(), VerbError> {
+        if !SERVER_PROCESSES.contains(&of) {
+            self.lock_process(of)?;
+        }
         let text = format!("{}\n", std::process::id());
         self.trusted()?
             .replace(&format!("{of}.pid"), 0o644, text.as_bytes())
             .map_err(VerbError::file(self.pid_file(of)))
+    }
+
+    /// Takes the lock of an agent or of its keeper. One that was killed may hold it until the last of its threads has ended.
+    fn lock_process(&self, of: &str) -> Result<(), VerbError> {
+        let path = self.lock_file(of);
+        let deadline = Instant::now() + KILLED_TIMEOUT;
+        loop {
+            let file = self.trusted()?.append(&process_lock::file_name(of), process_lock::MODE);
+            let is_taken = file.and_then(process_lock::take).map_err(VerbError::file(&path))?;
+            if is_taken {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                let text = format!("the {of} of {} runs already", self.path.display());
+                return Err(VerbError::Message(text));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// The log of a process in the background. Its lines tell what users ask for, so it is not for everybody.

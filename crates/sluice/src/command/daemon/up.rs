@@ -94,6 +94,7 @@ fn detached(args: &UpArgs, state: &StateDir) -> VerbResult {
         None => command.arg("--no-config"),
     };
     command.args(args.server.force.then_some("--force"));
+    command.args(args.server.moved.then_some("--moved"));
     let sockets = [("--listen", args.server.listen), ("--agents", args.server.agents)];
     for (flag, value) in sockets {
         command.args(value.into_iter().flat_map(|v| [flag.to_string(), v.to_string()]));

@@ -118,12 +118,16 @@ fn cause(record: &JobRecord, outcome: Outcome, moment: Moment<'_>) -> String {
         }
         Outcome::NodeFail => format!("A node was lost under it ({}).", nodes()),
         Outcome::Preempted => "A job that may take its place took it (preemption).".to_owned(),
-        Outcome::Requeued if record.exit.is_success() => {
-            "It was put back into the queue.".to_owned()
-        }
-        Outcome::Requeued => {
-            format!("It ended with {}, and was put back into the queue.", exit_text(record.exit))
-        }
+        Outcome::Requeued => match record.reason {
+            Reason::RequeuedBy(by) => {
+                format!("It was put back into the queue by {}.", user_name(by))
+            }
+            _ if record.exit.is_success() => "It was put back into the queue.".to_owned(),
+            _ => format!(
+                "It ended with {}, and was put back into the queue.",
+                exit_text(record.exit)
+            ),
+        },
         Outcome::Deadline => "It could not end before its deadline any more.".to_owned(),
         Outcome::LaunchFailed => match &record.reason {
             Reason::NotLaunched(_) => {

@@ -350,6 +350,11 @@ fn requeued_job_is_explained_with_its_attempts() {
         said.contains("  Attempt 1: NODE_FAIL at 2026-11-15T00:51:49. A node was lost"),
         "{said}"
     );
+    let first = record(Outcome::Requeued, (0, 0), Reason::RequeuedBy(0));
+    let second = JobRecord { attempt: 2, ..record(Outcome::Failed, (1, 0), Reason::NonZeroExit) };
+    let subject = Subject { explained: None, attempts: vec![first, second] };
+    let said = explained(&subject, None, Moment { now: NOW, tz: &TimeZone::UTC });
+    assert!(said.contains("It was put back into the queue by root.\n"), "{said}");
 }
 
 #[test]

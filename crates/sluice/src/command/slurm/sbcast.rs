@@ -5,10 +5,10 @@
 //! which is root, writes to no place that a user names.
 
 use super::query::{self, CommandError};
-use super::srun::take_signals;
 use super::step::listener::StepListener;
 use super::step::output::{FilenameFields, Outputs, Target, reason};
 use super::step::server_stream::ServerStreams;
+use super::step::taken_signals::take_signals;
 use super::step::{Plan, Step};
 use super::submit::caller;
 use super::submit::job_watch::{SHORT_STEP, Watch, Watched};
@@ -143,12 +143,37 @@ fn copy(args: &[String]) -> Result<ExitCode, CommandError> {
     let Some(parsed) = query::options(COMMAND, args)? else { return Ok(ExitCode::SUCCESS) };
     let asked = CopyRequest::read(&parsed, |name| std::env::var(name).ok())?;
     let submitter = caller::submitter(COMMAND, args, &JobOptions::default());
-    let (source, copy) = asked.open(&submitter.work_dir)?;
+    // What cannot be read is told before a server is looked for.
+    let opened = asked.open(&submitter.work_dir)?;
     let mut client =
         Client::find().map_err(|source| CommandError::Unreachable { request: REQUEST, source })?;
-    let options = step_options(nodes(&mut client, asked.job)?);
-    let step = BroadcastStep { job: asked.job, options: &options, submitter: &submitter };
-    step.run(&mut client, source, copy, &asked.source)
+    let is_copied = send(&mut client, &asked, opened, &submitter)?;
+    Ok(if is_copied { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Copies a file to every node of a job in place of one that is there, as `srun --bcast` does; whether every node has taken it.
+pub fn copy_file(
+    client: &mut Client,
+    job: JobId,
+    submitter: &Submitter,
+    source: &str,
+    destination: &str,
+) -> Result<bool, CommandError> {
+    let (source, destination) = (source.to_owned(), destination.to_owned());
+    let asked = CopyRequest { source, destination, job, preserve: false, force: true };
+    let opened = asked.open(&submitter.work_dir)?;
+    send(client, &asked, opened, submitter)
+}
+
+fn send(
+    client: &mut Client,
+    asked: &CopyRequest,
+    (source, copy): (File, FileCopy),
+    submitter: &Submitter,
+) -> Result<bool, CommandError> {
+    let options = step_options(nodes(client, asked.job)?);
+    let step = BroadcastStep { job: asked.job, options: &options, submitter };
+    step.run(client, source, copy, &asked.source)
 }
 
 /// Asks. A refusal is an error.
@@ -210,7 +235,7 @@ impl BroadcastStep<'_> {
         source: File,
         copy: FileCopy,
         source_name: &str,
-    ) -> Result<ExitCode, CommandError> {
+    ) -> Result<bool, CommandError> {
         let listener = StepListener::open(client.location()).map_err(failed)?;
         let launch = self.launch(&listener)?;
         let layout = self.create(client, &launch)?;
@@ -237,8 +262,7 @@ impl BroadcastStep<'_> {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => {
                 Err(wrong(format!("{source_name}: {}", reason(&error))))
             }
-            _ if outcome.code == 0 => Ok(ExitCode::SUCCESS),
-            _ => Ok(ExitCode::FAILURE),
+            _ => Ok(outcome.code == 0),
         }
     }
 

@@ -1,4 +1,5 @@
-//! What `sluice top` asks of the server, on a thread of its own, so that a slow answer holds up no key.
+//! What `sluice top` asks of the server, on a thread of its own, so that a slow answer holds up no key. It looks when something
+//! was committed, which a second thread waits for.
 
 use super::log_lines;
 use super::snapshot::Snapshot;
@@ -9,7 +10,7 @@ use crate::command::verb::VerbError;
 use model::change::{JobChange, JobFilter, JobRef};
 use model::id::JobId;
 use model::run::Hold;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use wire::client::{Answer, Call, Cancel, Detail, JobsQuery};
 use wire::job_list::JobList;
@@ -19,6 +20,10 @@ use wire::job_list::JobList;
 const PAUSE_FACTOR: u32 = 40;
 /// One slow answer, as of a server that just came back, leaves no screen without news for longer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// A cluster in which nothing is committed is looked at so often: how busy GPUs are is no commit.
+const QUIET_INTERVAL: Duration = Duration::from_secs(30);
+/// How often the log that is shown is read again.
+const LOG_INTERVAL: Duration = Duration::from_secs(2);
 /// How much of the end of a log is asked for.
 const LOG_BYTES: usize = 32 << 10;
 
@@ -34,6 +39,8 @@ pub struct Scope {
 #[derive(Debug, PartialEq)]
 pub enum Request {
     Look(Scope),
+    /// Something was committed since the last look.
+    Changed,
     Cancel {
         job: JobRef,
         shown: String,
@@ -63,68 +70,130 @@ pub enum Reply {
     Lost(String),
 }
 
-/// Looks again and again, and does what is asked for, until whoever takes the replies is gone.
-pub fn run(
+/// Says when something was committed since a look, of which the count of commits comes by `looks`; until nobody asks. Where the
+/// server cannot say it, it is supposed after a pause.
+pub fn watch(
     mut client: Client,
-    mut scope: Scope,
-    every: Duration,
-    requests: &Receiver<Request>,
-    reply: &dyn Fn(Reply) -> bool,
+    pause: Duration,
+    looks: &Receiver<Option<u64>>,
+    requests: &Sender<Request>,
 ) {
-    let mut is_first = true;
-    loop {
-        let mut pause = every;
-        // The first look was made before the screen was taken.
-        if !std::mem::take(&mut is_first) {
-            let begun = Instant::now();
-            let looked = match snapshot(&mut client, scope.clone()) {
-                Ok(snapshot) => {
-                    pause = every.max((begun.elapsed() * PAUSE_FACTOR).min(LONGEST_PAUSE));
-                    Reply::Snapshot(Box::new(snapshot))
-                }
-                Err(error) => Reply::Lost(error.to_string()),
-            };
-            if !reply(looked) {
+    let timeout_ms = QUIET_INTERVAL.as_millis() as u64;
+    while let Ok(first) = looks.recv() {
+        // A later look has seen more.
+        let seen = looks.try_iter().last().unwrap_or(first);
+        let is_told = seen.is_some() && {
+            let answer = client.call(Call::AwaitCommit { seen, timeout_ms });
+            matches!(answer, Ok(Answer::Commits { .. }))
+        };
+        if !is_told {
+            std::thread::sleep(pause);
+        }
+        if requests.send(Request::Changed).is_err() {
+            return;
+        }
+    }
+}
+
+/// The thread that looks.
+pub struct Looker<'a> {
+    pub client: Client,
+    pub scope: Scope,
+    /// The shortest pause between two looks.
+    pub pause: Duration,
+    /// What `watch` takes.
+    pub looks: Sender<Option<u64>>,
+    /// Says whether whoever takes the replies is still there.
+    pub reply: &'a dyn Fn(Reply) -> bool,
+}
+
+/// When a look and a log are next due.
+struct Due {
+    is_changed: bool,
+    look: Instant,
+    log: Instant,
+}
+
+impl Looker<'_> {
+    /// Looks when something has changed, and does what is asked for, until whoever takes the replies is gone. `commits` is the
+    /// count of the look that was made before the screen was taken.
+    pub fn run(mut self, commits: Option<u64>, requests: &Receiver<Request>) {
+        let now = Instant::now();
+        let mut due = Due { is_changed: false, look: now + self.pause, log: now };
+        // The thread that waits for commits ends only with this one.
+        let _ = self.looks.send(commits);
+        loop {
+            let now = Instant::now();
+            if due.is_changed && now >= due.look && !self.look(&mut due) {
                 return;
             }
-        }
-        if let Some(job) = scope.log {
-            reply(Reply::Log { job, lines: log(&client, job) });
-        }
-        let until = Instant::now() + pause;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let first = match requests.recv_timeout(left) {
+            if let Some(job) = self.scope.log.filter(|_| now >= due.log) {
+                (self.reply)(Reply::Log { job, lines: log(&self.client, job) });
+                due.log = Instant::now() + LOG_INTERVAL;
+            }
+            let first = match requests.recv_timeout(self.idle_time(&due)) {
                 Ok(first) => first,
-                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            let before = scope.clone();
-            let mut changed = false;
             for request in std::iter::once(first).chain(requests.try_iter()) {
-                match request {
-                    Request::Look(next) => scope = next,
-                    other => {
-                        let (said, changes) = act(&mut client, other);
-                        changed |= changes;
-                        reply(said);
-                    }
-                }
-            }
-            if changed || before.user != scope.user {
-                break;
-            }
-            if let Some(job) = scope.log.filter(|_| before.log != scope.log) {
-                reply(Reply::Log { job, lines: log(&client, job) });
+                self.take(request, &mut due);
             }
         }
+    }
+
+    /// How long there is nothing to do but to take requests.
+    fn idle_time(&self, due: &Due) -> Duration {
+        let look = due.is_changed.then_some(due.look);
+        let log = self.scope.log.map(|_| due.log);
+        let next = look.into_iter().chain(log).min();
+        next.map_or(QUIET_INTERVAL, |next| next.saturating_duration_since(Instant::now()))
+    }
+
+    fn take(&mut self, request: Request, due: &mut Due) {
+        match request {
+            Request::Changed => due.is_changed = true,
+            Request::Look(next) => {
+                if next.user != self.scope.user {
+                    (due.is_changed, due.look) = (true, Instant::now());
+                }
+                if next.log != self.scope.log {
+                    due.log = Instant::now();
+                }
+                self.scope = next;
+            }
+            action => {
+                let (said, changes) = act(&mut self.client, action);
+                if changes {
+                    (due.is_changed, due.look) = (true, Instant::now());
+                }
+                (self.reply)(said);
+            }
+        }
+    }
+
+    /// Looks, and says whether anybody sees it.
+    fn look(&mut self, due: &mut Due) -> bool {
+        let begun = Instant::now();
+        let mut pause = self.pause;
+        let (looked, commits) = match snapshot(&mut self.client, self.scope.clone()) {
+            Ok(snapshot) => {
+                pause = pause.max((begun.elapsed() * PAUSE_FACTOR).min(LONGEST_PAUSE));
+                let commits = snapshot.commits;
+                (Reply::Snapshot(Box::new(snapshot)), commits)
+            }
+            Err(error) => (Reply::Lost(error.to_string()), None),
+        };
+        (due.is_changed, due.look) = (false, Instant::now() + pause);
+        let _ = self.looks.send(commits);
+        (self.reply)(looked)
     }
 }
 
 /// Does one thing, and says how it went, and whether the cluster may look different afterwards.
 fn act(client: &mut Client, request: Request) -> (Reply, bool) {
     let done = match request {
-        Request::Look(_) => return (Reply::Told(String::new()), true),
+        Request::Look(_) | Request::Changed => return (Reply::Told(String::new()), true),
         Request::Explain(word) => {
             let text = explain::text_of(client, &word).unwrap_or_else(|error| error.to_string());
             return (Reply::Explained(text), false);
@@ -160,6 +229,11 @@ fn act(client: &mut Client, request: Request) -> (Reply, bool) {
 }
 
 pub fn snapshot(client: &mut Client, scope: Scope) -> Result<Snapshot, VerbError> {
+    // Asked first: what is committed while the rest is asked for is looked at once more.
+    let commits = match client.call(Call::AwaitCommit { seen: None, timeout_ms: 0 }) {
+        Ok(Answer::Commits { count }) => Some(count),
+        _ => None,
+    };
     let filter = JobFilter { users: scope.user.into_iter().collect(), ..JobFilter::default() };
     // Starts are those of the last plan: a forecast of each look would be work for the server.
     let wanted = JobsQuery { filter, detail: Detail::Listing, ..JobsQuery::default() };
@@ -168,7 +242,7 @@ pub fn snapshot(client: &mut Client, scope: Scope) -> Result<Snapshot, VerbError
         other => return Err(unexpected(&other)),
     };
     match ask(client, Call::Cluster)? {
-        Answer::Cluster(cluster) => Ok(Snapshot::new(cluster, jobs)),
+        Answer::Cluster(cluster) => Ok(Snapshot::new(cluster, jobs, commits)),
         other => Err(unexpected(&other)),
     }
 }

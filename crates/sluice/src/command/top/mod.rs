@@ -1,6 +1,6 @@
 //! `sluice top`: nodes, queue and the log of a job on the whole screen; keys cancel, hold, release and explain jobs.
 //!
-//! - `look`: what the server is asked, on a thread of its own
+//! - `look`: what the server is asked when something has changed, on threads of their own
 //! - `snapshot`: one answer of the cluster, and its totals
 //! - `screen`: what is selected, filtered and sorted, and what a key does to it
 //! - `row_order`: which rows are shown, in which order
@@ -22,18 +22,20 @@ mod tests;
 
 use super::verb::{ServerLocationArgs, VerbError, VerbResult};
 use clap::Args;
-use look::{Reply, Request, Scope};
+use look::{Looker, Reply, Request, Scope};
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{self, Event};
 use ratatui::layout::Rect;
 use screen::{Effect, Screen};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 /// The size of a frame that is printed where neither the terminal nor the environment says one.
 const PLAIN_SIZE: (u16, u16) = (120, 40);
+/// How often a frame is drawn without news: running jobs are timed in it.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 /// The largest size that the environment may ask for.
 const SIDE_MAX: u16 = 1000;
 
@@ -47,8 +49,8 @@ pub struct TopArgs {
     /// Begin with your own jobs alone
     #[arg(long)]
     mine: bool,
-    /// Seconds between two looks at the cluster; a large one is looked at less often
-    #[arg(short, long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    /// The fewest seconds between two looks at the cluster, which is looked at when something has changed; a large one less often
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval: u64,
 }
 
@@ -73,16 +75,21 @@ pub fn run(args: TopArgs) -> VerbResult {
     screen.color = color;
     let (replies, inputs) = mpsc::channel();
     let (ask, requests) = mpsc::channel();
-    let every = Duration::from_secs(args.interval);
+    let pause = Duration::from_secs(args.interval);
+    let watching = args.server.client()?;
+    let commits = screen.snapshot.as_ref().and_then(|snapshot| snapshot.commits);
     let resized = replies.clone();
     let told = move || drop(resized.send(Input::Resized));
     let mut terminal = terminal::Screen::enter(told).map_err(VerbError::file("the terminal"))?;
     let scope = screen.scope();
     let looking = replies.clone();
+    let (looks, looked) = mpsc::channel();
+    let changed = ask.clone();
+    std::thread::spawn(move || look::watch(watching, pause, &looked, &changed));
     std::thread::spawn(move || {
-        look::run(client, scope, every, &requests, &|reply| {
-            looking.send(Input::Reply(Box::new(reply))).is_ok()
-        });
+        let reply = |reply| looking.send(Input::Reply(Box::new(reply))).is_ok();
+        let looker = Looker { client, scope, pause, looks, reply: &reply };
+        looker.run(commits, &requests);
     });
     std::thread::spawn(move || read_keys(&replies));
     let done = serve(&mut terminal, &mut screen, &inputs, &ask);
@@ -119,7 +126,11 @@ fn serve(
     let mut scope = screen.scope();
     loop {
         terminal.draw(|area, buffer| draw::draw(screen, area, buffer))?;
-        let Ok(first) = inputs.recv() else { return Ok(()) };
+        let first = match inputs.recv_timeout(CLOCK_INTERVAL) {
+            Ok(first) => first,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        };
         // What has come meanwhile is drawn in one frame.
         for input in std::iter::once(first).chain(inputs.try_iter()) {
             let effect = match input {

@@ -4,11 +4,16 @@ use ::slurm::words::node::NodeState;
 use model::allocation::GresShare;
 use model::gres::GPU;
 use model::time::Timestamp;
+use std::time::Instant;
 use wire::view::{ClusterView, JobView, NodeView};
 
 pub struct Snapshot {
     pub cluster: String,
-    pub now: Timestamp,
+    /// The server's time of the answer, and ours.
+    now: Timestamp,
+    taken: Instant,
+    /// How many commits the server had made; not known of a server of an earlier version.
+    pub commits: Option<u64>,
     pub nodes: Vec<NodeView>,
     pub jobs: Vec<JobView>,
     pub totals: Totals,
@@ -27,7 +32,7 @@ pub struct Totals {
 }
 
 impl Snapshot {
-    pub fn new(cluster: ClusterView, jobs: Vec<JobView>) -> Self {
+    pub fn new(cluster: ClusterView, jobs: Vec<JobView>, commits: Option<u64>) -> Self {
         let ClusterView { name, now, nodes, .. } = cluster;
         let mut totals = Totals::default();
         for node in &nodes {
@@ -39,7 +44,13 @@ impl Snapshot {
         }
         totals.waiting = jobs.iter().filter(|job| job.state.is_waiting()).count();
         totals.running = jobs.len() - totals.waiting;
-        Self { cluster: name, now, nodes, jobs, totals }
+        Self { cluster: name, now, taken: Instant::now(), commits, nodes, jobs, totals }
+    }
+
+    /// The server's time now, by which running jobs are timed between two answers.
+    pub fn now(&self) -> Timestamp {
+        let since = i64::try_from(self.taken.elapsed().as_millis()).unwrap_or(i64::MAX);
+        Timestamp::from_millis(self.now.millis().saturating_add(since))
     }
 }
 

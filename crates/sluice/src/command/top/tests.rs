@@ -53,7 +53,7 @@ fn screen(nodes: Vec<NodeView>, jobs: Vec<JobView>) -> Screen {
         ClusterView { name: "lab".into(), now: NOW, nodes, partitions: Vec::new(), topology: None };
     let mut screen = Screen::new("alice".into(), false);
     screen.tz = jiff::tz::TimeZone::UTC;
-    screen.show(Snapshot::new(cluster, jobs));
+    screen.show(Snapshot::new(cluster, jobs, None));
     screen
 }
 
@@ -211,7 +211,7 @@ fn selected_job_stays_selected_when_another_comes_before_it() {
         partitions: Vec::new(),
         topology: None,
     };
-    screen.take(Reply::Snapshot(Box::new(Snapshot::new(cluster, jobs))));
+    screen.take(Reply::Snapshot(Box::new(Snapshot::new(cluster, jobs, None))));
     assert_eq!(screen.job().map(|job| job.id.0), Some(8));
     screen.take(Reply::Lost("no server".into()));
     assert!(frame(&mut screen, 80, 24).contains("no server; looking again"));

@@ -235,6 +235,7 @@ table_of_calls! { d;
     Call::TestSubmit(_) => json!({"test_submit": d.submission()});
     Call::AwaitStart { .. } => json!({"await_start": {"job": d.job(), "timeout_ms": 50, "ready": true}});
     Call::AwaitEnd { .. } => json!({"await_end": {"job": d.job(), "timeout_ms": 50}});
+    Call::AwaitCommit { .. } => json!({"await_commit": {"seen": d.dice.below(20), "timeout_ms": 50}});
     Call::Jobs(_) => json!({"jobs": {
         "filter": d.filter(), "expand_arrays": true, "steps": true, "estimates_ms": d.dice.below(20),
         "lines": {"options": {"format": "%i %j %T"}, "zone": "UTC"},
@@ -347,6 +348,9 @@ table_of_calls! { d;
         "numbers": [d.dice.below(9)],
     }});
     Call::Versions => json!("versions");
+    Call::CreatePartition(_) => json!({"create_partition": {"name": d.word(&["new", "none", ""]), "nodes": [d.word(&["spare1", "none", ""])]}});
+    Call::DeletePartition { .. } => json!({"delete_partition": {"name": d.word(&["new", "none", ""])}});
+    Call::SetLogLevel { .. } => json!({"set_log_level": {"level": d.word(&["error", "info"])}});
     Call::Diagnostics { .. } => json!({"diagnostics": {"reset": d.dice.one_in(2)}});
 }
 

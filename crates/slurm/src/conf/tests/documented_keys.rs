@@ -1,71 +1,83 @@
-//! docs/configuration.md says of every key what becomes of it, as the tables of keys do.
+//! The keys of docs/configuration.md, made from the tables of keys.
 
 use crate::conf::keys::global_keys::GLOBAL;
 use crate::conf::keys::record_keys::{
-    CGROUP, CONTAINER, FRONTEND, GRES, NODE, PARTITION, TOPOLOGY,
+    CGROUP, CONTAINER, DOWN_NODES, FRONTEND, GRES, NODE, NODE_SET, PARTITION, TOPOLOGY,
 };
+use crate::conf::keys::words::{WORDS, WordSupport};
 use crate::conf::keys::{Key, KeySupport, KeyTable};
-use std::collections::BTreeSet;
 
-const PAGE: &str = include_str!("../../../../../docs/configuration.md");
+/// The lines of the page between which the keys are.
+const BEGIN: &str = "<!-- keys -->\n";
+const END: &str = "<!-- /keys -->\n";
 
-/// The first cell of a table's row in the list of keys that act.
-const ROWS: [(&str, KeyTable); 7] = [
+const TABLES: [(&str, KeyTable); 10] = [
     ("slurm.conf", GLOBAL),
-    ("`NodeName`", NODE),
-    ("`PartitionName`", PARTITION),
+    ("`NodeName` lines", NODE),
+    ("`PartitionName` lines", PARTITION),
+    ("`NodeSet` lines", NODE_SET),
+    ("`DownNodes` lines", DOWN_NODES),
+    ("`FrontendName` lines", FRONTEND),
     ("gres.conf", GRES),
     ("topology.conf", TOPOLOGY),
     ("cgroup.conf", CGROUP),
     ("job_container.conf", CONTAINER),
 ];
 
-/// The words of a text that stand between backticks.
-fn quoted(text: &str) -> impl Iterator<Item = &str> {
-    text.split('`').skip(1).step_by(2)
+fn quoted<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" ")
 }
 
-fn of_support(table: &KeyTable, wanted: impl Fn(KeySupport) -> bool) -> Vec<&'static Key> {
-    table.keys.iter().filter(|key| wanted(key.support)).collect()
-}
-
-#[test]
-fn keys_that_act_are_those_of_the_page() {
-    for (name, table) in ROWS {
-        let start = format!("| {name} | ");
-        let row = PAGE.lines().find_map(|line| line.strip_prefix(&start)).expect(name);
-        let mut named = BTreeSet::new();
-        for word in quoted(row) {
-            let known = |key: &&Key| match word.strip_suffix('*') {
-                Some(beginning) => key.name.starts_with(beginning),
-                None => key.name == word,
-            };
-            named.extend(table.keys.iter().filter(known).map(|key| key.name));
+fn keys() -> String {
+    let mut text = String::new();
+    for (name, table) in TABLES {
+        text += &format!("\n### {name}\n");
+        let mut list = |title: &str, support: &[KeySupport]| {
+            let has = |key: &&Key| support.contains(&key.support);
+            let names = quoted(table.keys.iter().filter(has).map(|key| key.name));
+            if !names.is_empty() {
+                text += &format!("\n{title}: {names}\n");
+            }
+        };
+        list("Acts", &[KeySupport::Used]);
+        list("No effect", &[KeySupport::Accepted, KeySupport::Retired]);
+        for key in table.keys {
+            let KeySupport::Refused { unless, why } = key.support else { continue };
+            text += &format!("\nRefused: `{}`, since {why}", key.name);
+            let taken = quoted(unless.iter().copied().filter(|value| !value.is_empty()));
+            if !taken.is_empty() {
+                text += &format!("; taken with {taken}");
+            }
+            text += "\n";
         }
-        let acts = of_support(&table, |support| support == KeySupport::Used);
-        let acts: BTreeSet<&str> = acts.iter().map(|key| key.name).collect();
-        assert_eq!(named, acts, "the keys of {name}: on the page, and in its table");
+        if name == "slurm.conf" {
+            text += "\nOf these keys single words act; the others have no effect.\n\n| key | words that act |\n|---|---|\n";
+            for (key, support) in WORDS {
+                let words = match support {
+                    WordSupport::Only(words) => quoted(words.iter().copied()),
+                    WordSupport::AllBut(words) => {
+                        format!("all but {}", quoted(words.iter().copied()))
+                    }
+                };
+                text += &format!("| `{key}` | {words} |\n");
+            }
+        }
     }
+    text
 }
 
-/// The lists that follow the table are these lines.
 #[test]
-fn keys_without_effect_and_refused_keys_are_those_of_the_page() {
-    let mut tables = ROWS.to_vec();
-    tables.push(("`FrontendName`", FRONTEND));
-    let line = |names: Vec<&Key>, name: &str| {
-        let names: Vec<String> = names.iter().map(|key| format!("`{}`", key.name)).collect();
-        (!names.is_empty()).then(|| format!("- {name}: {}", names.join(" ")))
-    };
-    let without = |support| matches!(support, KeySupport::Accepted | KeySupport::Retired);
-    let refused = |support| matches!(support, KeySupport::Refused { .. });
-    let of = |wanted: &dyn Fn(KeySupport) -> bool| -> Vec<String> {
-        tables.iter().filter_map(|(name, table)| line(of_support(table, wanted), name)).collect()
-    };
-    for (heading, lines) in [("### Without effect", of(&without)), ("### Refused", of(&refused))] {
-        let (_, section) = PAGE.split_once(&format!("{heading}\n")).expect(heading);
-        let section = section.split("\n#").next().unwrap_or_default();
-        let written: Vec<&str> = section.lines().filter(|line| line.starts_with("- ")).collect();
-        assert_eq!(written, lines, "expected below {heading}:\n{}", lines.join("\n"));
+fn configuration_page_has_the_keys_of_the_tables() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+    let there = std::fs::read_to_string(path).expect("the page");
+    let (head, rest) = there.split_once(BEGIN).expect("the beginning of the keys");
+    let (_, tail) = rest.split_once(END).expect("the end of the keys");
+    let page = format!("{head}{BEGIN}{}\n{END}{tail}", keys());
+    if std::env::var_os("SLUICE_WRITE_DOCS").is_some() {
+        std::fs::write(path, &page).expect("the page is written");
     }
+    assert!(
+        there == page,
+        "docs/configuration.md has other keys than the tables; SLUICE_WRITE_DOCS=1 writes them anew"
+    );
 }

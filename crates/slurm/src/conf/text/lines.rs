@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::files::Files;
-use crate::conf::error::{ConfError, ConfLocation, Findings};
+use crate::conf::error::{ConfError, ConfLocation, Findings, NoticeKind};
 
 /// The greatest depth of included files.
 const INCLUDE_DEPTH_MAX: usize = 10;
@@ -98,8 +98,7 @@ impl IncludeReader<'_> {
         if let Some(name) = logical.included() {
             return self.include(name, &logical.place_at(0));
         }
-        let (line, error) = logical.pairs();
-        self.findings.errors.extend(error);
+        let line = logical.pairs(self.findings);
         for pair in line.iter().filter(|pair| pair.key.eq_ignore_ascii_case("ClusterName")) {
             self.cluster_name = Some(pair.value.clone());
         }
@@ -173,24 +172,32 @@ impl LogicalLine {
         word.eq_ignore_ascii_case("Include").then_some(name.trim_start())
     }
 
-    /// The pairs up to the first error, and the error.
-    fn pairs(&self) -> (ConfLine, Option<ConfError>) {
+    /// The pairs up to the first error.
+    fn pairs(&self, findings: &mut Findings) -> ConfLine {
         let mut line = ConfLine::new();
         let mut rest = self.text.trim_start();
         while !rest.is_empty() {
             let place = self.place_at(self.text.len() - rest.len());
             match split_pair(rest) {
                 Ok((key, value, after)) => {
+                    let read = &rest[..rest.len() - after.len()];
+                    if let Some(word) = pair_as_value(read) {
+                        let how = format!(
+                            "the word after = and a blank is its value: {word:?}; an empty value is written as \"\""
+                        );
+                        findings.notice(&place, key, NoticeKind::Corrected { how });
+                    }
                     line.push(Pair { key: key.to_owned(), value, place });
                     rest = after.trim_start();
                 }
                 Err((text, expected)) => {
                     let text = text.chars().take(EXCERPT_CHARS_MAX).collect();
-                    return (line, Some(ConfError::Syntax { place, text, expected }));
+                    findings.errors.push(ConfError::Syntax { place, text, expected });
+                    return line;
                 }
             }
         }
-        (line, None)
+        line
     }
 }
 
@@ -216,6 +223,16 @@ fn split_pair(text: &str) -> Result<(&str, String, &str), (&str, &'static str)> 
         (text[..end].trim_end(), expected)
     })?;
     Ok((key, value, after))
+}
+
+/// The value of a pair, where it looks like a pair itself and a blank stands before it: as in `Prolog= Epilog=/e`, which Slurm
+/// too reads as a prolog called `Epilog=/e`.
+fn pair_as_value(pair: &str) -> Option<&str> {
+    let (_, value) = pair.split_once('=')?;
+    let word = value.trim_start();
+    let key_length = word.find('=').filter(|_| word.len() < value.len())?;
+    let is_key = key_length > 0 && word[..key_length].chars().all(char::is_alphanumeric);
+    is_key.then_some(word)
 }
 
 /// A value and the text after it: a word, a text in quotes, or a list of such with commas between, as in `"a","b"`. The
@@ -315,6 +332,32 @@ mod tests {
             assert_eq!(lines, ["2:B=2"], "{wrong}");
             let [error] = &errors[..] else { panic!("{wrong}: {errors:?}") };
             assert!(error.starts_with("/c/slurm.conf:1: ") && error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn pair_that_an_empty_value_swallows_is_told() {
+        for (text, told) in [
+            ("Prolog= Epilog=/e", Some("slurm.conf:1: Prolog: ")),
+            ("A=1\nProlog = \t Epilog=/e B=2", Some("slurm.conf:2: Prolog: ")),
+            ("Prolog=Epilog=/e", None),
+            ("Prolog= /p Epilog=/e", None),
+            ("Prolog= /p/x=y", None),
+            ("Prolog= \"Epilog=/e\"", None),
+            ("Prolog=\"\" Epilog=/e", None),
+        ] {
+            let mut findings = Findings::default();
+            let path = Path::new("/c/slurm.conf");
+            let lines = read_lines(&MemoryFiles::default(), path, text, &mut findings);
+            assert!(findings.errors.is_empty() && !lines.is_empty(), "{text}");
+            let notices: Vec<String> = findings.notices.iter().map(ToString::to_string).collect();
+            match told {
+                None => assert!(notices.is_empty(), "{text}: {notices:?}"),
+                Some(place) => {
+                    let [notice] = &notices[..] else { panic!("{text}: {notices:?}") };
+                    assert!(notice.contains(place) && notice.contains("\"Epilog=/e\""), "{notice}");
+                }
+            }
         }
     }
 

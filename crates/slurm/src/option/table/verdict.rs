@@ -62,7 +62,7 @@ const LISTS: Commands = Commands::only(Command::Squeue)
 const THIS_CLUSTER: &str = "there is one cluster, this one";
 const ONE_CLUSTER: Verdict = NoMeaning(THIS_CLUSTER);
 const NOT_HIDDEN: &str = "partitions are hidden from nobody";
-const OF_BCAST: Verdict = NoMeaning("it is for --bcast, which is refused");
+const PROGRAM_ALONE: Verdict = NoMeaning("--bcast copies the program and not its libraries");
 const OF_STEPS: Verdict =
     NoMeaning("the command of salloc runs beside the allocation: give it to srun");
 const NO_LIBRARIES: Verdict = Refused("libraries are not sent along; copy each of them");
@@ -108,10 +108,9 @@ const ROWS: &[(Commands, K, Verdict)] = &[
     (ALLOC, K::ContainerWritable, OF_STEPS),
     // Steps.
     (RUN, K::AccelBind, NoMeaning("--gpu-bind says how tasks are bound to GPUs")),
-    (RUN, K::Bcast, Refused("copy the program with sbcast, and run the copy")),
-    (RUN, K::BcastExclude, OF_BCAST),
-    (RUN, K::Compress, OF_BCAST),
-    (RUN, K::SendLibs, OF_BCAST),
+    (RUN, K::BcastExclude, PROGRAM_ALONE),
+    (RUN, K::Compress, NoMeaning("what is sent is not compressed")),
+    (RUN, K::SendLibs, PROGRAM_ALONE),
     (RUN, K::DebuggerTest, NoMeaning("debuggers are not waited for")),
     (RUN, K::Gid, Refused("a step runs as its job's owner")),
     (RUN, K::Interactive, NoMeaning("salloc makes that step by itself")),

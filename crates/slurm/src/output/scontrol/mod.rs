@@ -1,5 +1,6 @@
 //! What `scontrol` prints: the records of `show`, host lists, `ping`, and the lines about names that do not exist.
 
+pub mod assoc_mgr;
 pub mod config;
 mod config_keys;
 pub mod job;

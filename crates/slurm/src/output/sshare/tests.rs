@@ -41,7 +41,13 @@ fn lab() -> SharesView {
     rows[4].fair_share = Some(0.625);
     rows[4].association.partition = Some("gpu".into());
     rows[5].fair_share = Some(0.875);
-    SharesView { cluster: "lab".into(), basic: false, gres: vec!["gpu".into()], rows }
+    SharesView {
+        cluster: "lab".into(),
+        basic: false,
+        gres: vec!["gpu".into()],
+        rows,
+        qos: Default::default(),
+    }
 }
 
 fn shown(options: &Options) -> String {

@@ -7,11 +7,14 @@ mod list_pids;
 mod named_nodes;
 mod node_key;
 mod pair;
+mod partition;
 mod partition_key;
 mod power;
 pub mod reservation;
 mod reservation_key;
+mod set_debug;
 mod show;
+mod show_assoc_mgr;
 mod update;
 
 use super::query::{self, CommandError, Server};
@@ -42,12 +45,13 @@ enum Keyword {
     CancelReboot,
     Write,
     ListPids,
+    SetDebug,
     Ping,
     Reconfigure,
     Version,
     Help,
-    /// Slurm has it, Sluice does not.
-    Unsupported,
+    /// Slurm has it, Sluice does not; what has its place.
+    Unsupported(&'static str),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,25 +106,25 @@ const KEYWORDS: &[(&str, Keyword)] = &[
     ("reconfigure",   Keyword::Reconfigure),
     ("version",       Keyword::Version),
     ("help",          Keyword::Help),
-    ("abort",         Keyword::Unsupported),
+    ("abort",         Keyword::Unsupported("`sluice down` stops server and agent, and jobs go on")),
     ("cancel_reboot", Keyword::CancelReboot),
-    ("completing",    Keyword::Unsupported),
+    ("completing",    Keyword::Unsupported("`squeue -t CG` lists jobs that are ending")),
     ("create",        Keyword::Create),
     ("delete",        Keyword::Delete),
-    ("errnumstr",     Keyword::Unsupported),
+    ("errnumstr",     Keyword::Unsupported("errors are printed in words")),
     ("listpids",      Keyword::ListPids),
-    ("notify",        Keyword::Unsupported),
-    ("pidinfo",       Keyword::Unsupported),
+    ("notify",        Keyword::Unsupported("`srun --jobid=JOB --overlap` runs a command in a job")),
+    ("pidinfo",       Keyword::Unsupported("`scontrol listpids` lists the processes of steps")),
     ("power",         Keyword::Power),
     ("reboot",        Keyword::Reboot),
-    ("schedloglevel", Keyword::Unsupported),
-    ("setdebug",      Keyword::Unsupported),
-    ("setdebugflags", Keyword::Unsupported),
-    ("shutdown",      Keyword::Unsupported),
-    ("takeover",      Keyword::Unsupported),
-    ("token",         Keyword::Unsupported),
+    ("schedloglevel", Keyword::Unsupported("the log tells of slow plans, and `scontrol setdebug debug` says more")),
+    ("setdebug",      Keyword::SetDebug),
+    ("setdebugflags", Keyword::Unsupported("`scontrol setdebug debug` says more")),
+    ("shutdown",      Keyword::Unsupported("`sluice down`, or `systemctl stop sluice-server`")),
+    ("takeover",      Keyword::Unsupported("there is one server; docs/backup.md says how another takes its place")),
+    ("token",         Keyword::Unsupported("`sluice token user NAME` makes one")),
     ("top",           Keyword::Job(JobVerb::Top)),
-    ("wait_job",      Keyword::Unsupported),
+    ("wait_job",      Keyword::Unsupported("a job begins when all its nodes are ready")),
 ];
 
 /// What relative times on the command line depend on.
@@ -163,27 +167,45 @@ fn act(args: &[String]) -> Result<ExitCode, CommandError> {
     match verb {
         Keyword::Show => show::run(words, shown(&parsed)),
         Keyword::Update => update::run(words),
-        Keyword::Create => match words.first().and_then(|word| dynamic_node::named(word)) {
-            Some(names) => dynamic_node::create(names, words),
-            None => reservation::create(words),
-        },
-        Keyword::Delete => match words.first().and_then(|word| dynamic_node::named(word)) {
-            Some(names) => dynamic_node::delete(names),
-            None => reservation::delete(words),
-        },
+        Keyword::Create => create(words),
+        Keyword::Delete => delete(words),
         Keyword::Job(verb) => job_action::run(name, *verb, words),
         Keyword::Power => power::power(words),
         Keyword::Reboot => power::reboot(words),
         Keyword::CancelReboot => power::cancel_reboot(words),
         Keyword::Write => job_action::write(words),
         Keyword::ListPids => list_pids::run(words),
+        Keyword::SetDebug => set_debug::run(words),
         Keyword::Ping => ping(),
         Keyword::Reconfigure => reconfigure(),
         Keyword::Version => query::print(&help::version()).map(|()| ExitCode::SUCCESS),
         Keyword::Help => query::print(&help::help(Command::Scontrol)).map(|()| ExitCode::SUCCESS),
-        Keyword::Unsupported => {
-            Err(CommandError::message(format!("scontrol: error: {name} is not supported")))
-        }
+        Keyword::Unsupported(instead) => Err(CommandError::message(format!(
+            "scontrol: error: {name} is not supported: {instead}"
+        ))),
+    }
+}
+
+/// A partition, a dynamic node or a reservation, by the key of the first word.
+fn create(words: &[String]) -> Result<ExitCode, CommandError> {
+    let first = words.first().map(String::as_str).unwrap_or_default();
+    if let Some(name) = partition::named(first) {
+        return partition::create(name, words);
+    }
+    match dynamic_node::named(first) {
+        Some(names) => dynamic_node::create(names, words),
+        None => reservation::create(words),
+    }
+}
+
+fn delete(words: &[String]) -> Result<ExitCode, CommandError> {
+    let first = words.first().map(String::as_str).unwrap_or_default();
+    if let Some(name) = partition::named(first) {
+        return partition::delete(name);
+    }
+    match dynamic_node::named(first) {
+        Some(names) => dynamic_node::delete(names),
+        None => reservation::delete(words),
     }
 }
 
@@ -302,9 +324,20 @@ mod tests {
     }
 
     #[test]
+    fn keyword_that_is_not_there_is_told_with_what_has_its_place() {
+        for (name, instead) in [("token", "sluice token user"), ("shutdown", "sluice down")] {
+            let said = act(&[name.to_owned()]).expect_err("not there").to_string();
+            assert!(said.starts_with(&format!("scontrol: error: {name} is not supported: ")));
+            assert!(said.contains(instead), "{said}");
+        }
+    }
+
+    #[test]
     fn help_names_every_keyword_that_there_is() {
         let text = help::help(Command::Scontrol);
-        for (name, keyword) in KEYWORDS.iter().filter(|(_, k)| *k != Keyword::Unsupported) {
+        for (name, keyword) in
+            KEYWORDS.iter().filter(|(_, k)| !matches!(k, Keyword::Unsupported(_)))
+        {
             let mut synonyms = KEYWORDS.iter().filter(|(_, other)| other == keyword);
             assert!(synonyms.any(|(name, _)| text.contains(name)), "{name}: {text}");
         }

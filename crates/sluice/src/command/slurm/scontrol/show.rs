@@ -1,6 +1,6 @@
 //! `scontrol show ENTITY [NAME]`.
 
-use super::reservation;
+use super::{reservation, show_assoc_mgr};
 use crate::command::slurm::query::job_names::{self, NamedJob};
 use crate::command::slurm::query::{self, CommandError, Server};
 use ::slurm::output::Moment;
@@ -15,6 +15,7 @@ use wire::view::{ClusterView, JobView};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Entity {
     Aliases,
+    AssocMgr,
     Config,
     Daemons,
     Federation,
@@ -34,6 +35,7 @@ enum Entity {
 #[rustfmt::skip]
 const ENTITIES: &[(&str, Entity)] = &[
     ("aliases",        Entity::Aliases),
+    ("assoc_mgr",      Entity::AssocMgr),
     ("config",         Entity::Config),
     ("configuration",  Entity::Config),
     ("daemons",        Entity::Daemons),
@@ -71,7 +73,8 @@ pub fn run(words: &[String], options: Options) -> Result<ExitCode, CommandError>
     let Some((_, entity)) = super::lookup(ENTITIES, word) else {
         return Err(CommandError::message(format!("invalid entity:{word} for keyword:show ")));
     };
-    if rest.len() + usize::from(attached.is_some()) > 1 {
+    // The records of `assoc_mgr` alone are chosen by several words.
+    if rest.len() + usize::from(attached.is_some()) > 1 && *entity != Entity::AssocMgr {
         return Err(CommandError::message("too many arguments for keyword:show"));
     }
     let name = attached.or(rest.first().map(String::as_str));
@@ -88,6 +91,7 @@ pub fn run(words: &[String], options: Options) -> Result<ExitCode, CommandError>
         Entity::HostListSorted => return hosts(name, output::host_list_sorted),
         Entity::Topology => topology(name)?,
         Entity::Aliases => aliases()?,
+        Entity::AssocMgr => return show_assoc_mgr::run(rest),
         Entity::Daemons => "slurmctld slurmd\n".to_owned(),
         Entity::Federation => String::new(),
     };

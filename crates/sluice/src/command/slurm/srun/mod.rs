@@ -1,5 +1,6 @@
 //! `srun`: runs a step in an existing allocation, or in one of its own.
 
+mod bcast;
 mod het;
 mod het_options;
 mod input;
@@ -15,6 +16,7 @@ use super::step::listener::StepListener;
 use super::step::output::{FilenameFields, Files, Outputs, Target};
 use super::step::prolog_epilog::Program;
 use super::step::server_stream::ServerStreams;
+use super::step::taken_signals::take_signals;
 use super::step::{Plan, Step, StepOutcome, prolog_epilog, terminal};
 use super::submit::caller::{self, ProcessSurroundings};
 use super::submit::job_watch::{self, SHORT_STEP, Watch, Watched};
@@ -33,28 +35,15 @@ use ::slurm::request::{self, Submitter};
 use model::id::{JobId, StepId};
 use model::run::ExitStatus;
 use model::secret::RegistryAuth;
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signalfd::SignalFd;
 use std::fs::File;
 use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
-use wire::client::{Answer, Call};
+use wire::client::{Answer, Call, Submission};
 use wire::step::{SrunPrologEpilog, StepLaunch};
 
 const COMMAND: Command = Command::Srun;
-
-/// Signals that `srun` reads instead of dying of them. Most are passed on to the tasks.
-const SIGNALS: [Signal; 8] = [
-    Signal::SIGINT,
-    Signal::SIGTERM,
-    Signal::SIGHUP,
-    Signal::SIGQUIT,
-    Signal::SIGUSR1,
-    Signal::SIGUSR2,
-    Signal::SIGALRM,
-    Signal::SIGWINCH,
-];
 
 /// Why an `srun` failed.
 #[derive(Debug, thiserror::Error)]
@@ -101,8 +90,11 @@ pub fn run(args: &[String]) -> ExitCode {
     }
     let calls: Vec<StepRequest<'_>> = parts.iter().map(SrunComponent::request).collect();
     let ran = match calls.as_slice() {
-        [one] => one.run(),
-        several => het::run(several),
+        [one] => bcast::check(one, 1).and_then(|()| one.run()),
+        several => {
+            let checked = several.iter().try_for_each(|one| bcast::check(one, several.len()));
+            checked.and_then(|()| het::run(several))
+        }
     };
     match ran {
         Ok(code) | Err(RunError::Reported(code)) => code,
@@ -171,20 +163,79 @@ impl StepRequest<'_> {
             return Err(RunError::Reported(code));
         }
         let signals = take_signals()?;
-        match self.options.step.job_id {
-            Some(job) => self.in_allocation(client, JobId(job), &signals),
-            None => self.with_own(client, &signals),
+        let job = self.options.step.job_id.map(JobId);
+        match (job, self.options.step.bcast.as_deref()) {
+            (Some(job), None) => {
+                let outcome =
+                    self.in_allocation(client, job, StepAllocation::Existing, &signals)?;
+                Ok(ExitCode::from(outcome.code))
+            }
+            (Some(job), Some(to)) => {
+                let within = StepAllocation::Existing;
+                let outcome = self.with_copy(client, job, to, within, &signals)?;
+                Ok(ExitCode::from(outcome.code))
+            }
+            (None, None) => self.with_own(client, &signals),
+            (None, Some(to)) => self.with_own_and_copy(client, to, &signals),
         }
     }
 
-    /// Runs a step in an existing allocation.
+    /// Runs a copy of the program that is made on the nodes of the job first.
+    fn with_copy(
+        &self,
+        mut client: Client,
+        job: JobId,
+        to: &str,
+        within: StepAllocation,
+        signals: &SignalFd,
+    ) -> Result<StepOutcome, RunError> {
+        let argv = self.copy_program(&mut client, job, to)?;
+        let copied = StepRequest { options: self.options, argv: &argv, submitter: self.submitter };
+        copied.in_allocation(client, job, within, signals)
+    }
+
+    /// Submits a job, and runs its step once the program is on its nodes.
+    fn with_own_and_copy(
+        &self,
+        mut client: Client,
+        to: &str,
+        signals: &SignalFd,
+    ) -> Result<ExitCode, RunError> {
+        let mut submission = self.draft()?;
+        if self.options.test_only {
+            return Ok(tested(COMMAND, client.call(Call::TestSubmit(Box::new(submission)))?));
+        }
+        submission.registry_auth = self.registry_auth();
+        let job = match client.call(Call::Submit(Box::new(submission)))? {
+            Answer::Submitted { job, .. } => job,
+            Answer::Refused(why) => return Err(RunError::Reported(refused(COMMAND, &why))),
+            other => return Err(RunError::Reported(unexpected(COMMAND, &other))),
+        };
+        job_watch::hold(client.location().clone(), job, Duration::ZERO)?;
+        self.await_nodes(&mut client, job, signals)?;
+        let own = Client::at(client.location().clone());
+        let outcome = self.with_copy(own, job, to, StepAllocation::Own, signals);
+        relinquish(&mut client, job, &outcome);
+        Ok(ExitCode::from(outcome?.code))
+    }
+
+    /// The job that the options ask for.
+    fn draft(&self) -> Result<Submission, RunError> {
+        let draft = request::allocation(self.options, self.argv, self.submitter)
+            .map_err(|error| RunError::Reported(messages::refuse_option(COMMAND, &error)))?;
+        self.note(&draft.notes);
+        Ok(draft.submission)
+    }
+
+    /// Runs a step in an allocation that is there; `within` says whose it is.
     fn in_allocation(
         &self,
         mut client: Client,
         job: JobId,
+        within: StepAllocation,
         signals: &SignalFd,
-    ) -> Result<ExitCode, RunError> {
-        if !self.options.volumes.is_empty() {
+    ) -> Result<StepOutcome, RunError> {
+        if within == StepAllocation::Existing && !self.options.volumes.is_empty() {
             print_error(
                 COMMAND,
                 "--volume: a step has the volumes of its job: name them where that is made",
@@ -192,8 +243,7 @@ impl StepRequest<'_> {
             return Err(RunError::Reported(failure()));
         }
         self.show_allocation(&mut client, job)?;
-        let (listener, input, mut launch) =
-            self.launch(client.location(), StepAllocation::Existing)?;
+        let (listener, input, mut launch) = self.launch(client.location(), within)?;
         launch.registry_auth = self.registry_auth();
         let layout = step_create::create(&mut client, job, &launch, self.options, signals)?;
         let programs = prolog_epilog::chosen(self.options, &layout.srun_prolog_epilog);
@@ -214,7 +264,7 @@ impl StepRequest<'_> {
         let nodes: Vec<_> = layout.nodes.into_iter().map(|node| (node.node, node.tasks)).collect();
         let outcome = step.placed(&nodes, launch).run(&mut watch, signals)?;
         run_epilog(&programs, job, number);
-        Ok(ExitCode::from(outcome.code))
+        Ok(outcome)
     }
 
     fn registry_auth(&self) -> Option<RegistryAuth> {
@@ -223,10 +273,7 @@ impl StepRequest<'_> {
 
     /// Submits a job, and runs the step that starts with it.
     fn with_own(&self, mut client: Client, signals: &SignalFd) -> Result<ExitCode, RunError> {
-        let draft = request::allocation(self.options, self.argv, self.submitter)
-            .map_err(|error| RunError::Reported(messages::refuse_option(COMMAND, &error)))?;
-        self.note(&draft.notes);
-        let mut submission = draft.submission;
+        let mut submission = self.draft()?;
         if self.options.test_only {
             return Ok(tested(COMMAND, client.call(Call::TestSubmit(Box::new(submission)))?));
         }
@@ -409,15 +456,6 @@ pub(super) fn run_epilog(programs: &SrunPrologEpilog, job: JobId, step: StepId) 
 fn array_of_environment() -> Option<(u32, u32)> {
     let number = |name: &str| std::env::var(name).ok()?.parse().ok();
     Some((number("SLURM_ARRAY_JOB_ID")?, number("SLURM_ARRAY_TASK_ID")?))
-}
-
-/// Blocks the signals and reads them from a descriptor. Threads that start later inherit the mask.
-pub(super) fn take_signals() -> nix::Result<SignalFd> {
-    let set: SigSet = SIGNALS.into_iter().collect();
-    set.thread_block()?;
-    // Reading a terminal from the background is then an error of the read, and does not stop the process.
-    SigSet::from(Signal::SIGTTIN).thread_block()?;
-    SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
 }
 
 /// Prints the lines as errors.

@@ -17,7 +17,6 @@ pub fn refused(options: &JobOptions) -> Option<String> {
     let step = &options.step;
     let table = [
         (step.no_allocate, "--no-allocate"),
-        (step.bcast.is_some(), "--bcast"),
         (step.preserve_env, "--preserve-env"),
         (options.no_kill, "--no-kill"),
         (options.spread_job, "--spread-job"),
@@ -94,7 +93,7 @@ mod tests {
         assert_eq!(line_of(|o| o.gpu_bind = Some("verbose,closest".into())), None);
         let yet = |option: &str| Some(format!("{option} is not supported yet"));
         assert_eq!(line_of(|o| o.step.no_allocate = true), yet("--no-allocate"));
-        assert_eq!(line_of(|o| o.step.bcast = Some("x".into())), yet("--bcast"));
+        assert_eq!(line_of(|o| o.step.preserve_env = true), yet("--preserve-env"));
         assert_eq!(line_of(|o| o.gpu_bind = Some("single:1".into())), None);
         assert_eq!(line_of(|o| o.step.mpi = Some("pmix".into())), None, "one task needs nobody");
         let ranks = line_of(|o| {

@@ -17,6 +17,7 @@ pub mod server_stream;
 mod signals;
 mod stages;
 mod start_gate;
+pub mod taken_signals;
 mod task_ends;
 pub mod terminal;
 
