@@ -196,6 +196,9 @@ pub enum Event {
         reason: Option<Reason>,
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         special_exit: bool,
+        /// Who asked for it: the user's number.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<u32>,
     },
     /// Records of ended jobs that are old enough to leave memory; the books have them.
     Purged {

@@ -209,6 +209,7 @@ impl State {
                     begin: Some(begin),
                     reason,
                     special_exit,
+                    by: Some(context.by.uid),
                 }])
             }
         }
