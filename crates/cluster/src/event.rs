@@ -205,6 +205,9 @@ pub enum Event {
         special_exit: bool,
         #[serde(default, skip_serializing_if = "Retries::is_none")]
         retries: Retries,
+        /// Who asked for it: the user's number.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<u32>,
     },
     /// Records of ended jobs that are old enough to leave memory; the books have them.
     Purged {

@@ -16,7 +16,7 @@ impl Call {
             Self::AwaitStart { .. } => CallKind::AwaitStart,
             Self::AwaitEnd { .. } => CallKind::AwaitEnd,
             Self::Jobs(wanted) if wanted.filter.jobs.len() == 1 => CallKind::OneJob,
-            Self::Jobs(_) => CallKind::Jobs,
+            Self::Jobs(_) | Self::QueueHead { .. } => CallKind::Jobs,
             Self::Cluster => CallKind::Cluster,
             Self::Config => CallKind::Config,
             Self::Cancel(cancel) if cancel.step.is_some() => CallKind::CancelStep,

@@ -98,6 +98,12 @@ pub enum Call {
         timeout_ms: u64,
     },
     Jobs(JobsQuery),
+    /// The first jobs in the order of the queue, of these users or of all.
+    QueueHead {
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        users: Vec<String>,
+        rows: u32,
+    },
     Cluster,
     Config,
     Cancel(Cancel),
@@ -396,6 +402,13 @@ pub enum Answer {
     },
     Jobs {
         now: Timestamp,
+        jobs: JobList,
+    },
+    /// The counts are of all jobs that were asked for.
+    QueueHead {
+        now: Timestamp,
+        running: u64,
+        waiting: u64,
         jobs: JobList,
     },
     Triggers(Vec<Trigger>),

@@ -210,6 +210,7 @@ impl State {
                     reason,
                     special_exit,
                     retries: Retries::default(),
+                    by: Some(context.by.uid),
                 }])
             }
         }

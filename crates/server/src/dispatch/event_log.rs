@@ -137,8 +137,8 @@ fn log_job(shared: &Shared, event: &Event) {
             let text = if hold.is_some() { "job requeued and held" } else { "job requeued" };
             log_end(shared, *job, ended, text);
         }
-        Event::EndedJobRequeued { job, hold, .. } => {
-            tracing::info!(job = %job, held = hold.is_some(), "ended job requeued");
+        Event::EndedJobRequeued { job, hold, by: by_uid, .. } => {
+            tracing::info!(job = %job, held = hold.is_some(), by_uid, "ended job requeued");
         }
         Event::Held { job, by } => tracing::info!(job = %job, ?by, "job held"),
         Event::Released { job } => tracing::info!(job = %job, "job released"),

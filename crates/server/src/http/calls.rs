@@ -16,7 +16,7 @@ use crate::shared::Shared;
 use crate::shared::long_calls::{LongCall, LongWork};
 use crate::show::job_list::{self, EncodedAnswer, ListedJob};
 use crate::show::{
-    activity_history, cluster_view, diagnostics, explain, history, kept_text, projects,
+    activity_history, cluster_view, diagnostics, explain, history, kept_text, projects, queue_head,
     reservations, shares, sstat, submit_test, usage_report,
 };
 use crate::step::create;
@@ -183,6 +183,9 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
         Call::AwaitCommit { seen, timeout_ms } => {
             let _waits = waiting_call(shared, &by)?;
             Ok(await_commit(shared, seen, timeout_ms).await)
+        }
+        Call::QueueHead { users, rows } => {
+            block_in_place(|| queue_head::queue_head(shared, &by, users, rows, now))
         }
         Call::Cluster => Ok(Answer::Cluster(cluster_view::cluster(shared, &by, now))),
         Call::Config => Ok(Answer::Config(cluster_view::config(shared, now))),

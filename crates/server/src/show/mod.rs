@@ -11,6 +11,7 @@ pub mod job_list;
 pub mod job_view;
 pub mod kept_text;
 pub mod projects;
+pub mod queue_head;
 pub mod reservations;
 pub mod shares;
 pub mod sstat;

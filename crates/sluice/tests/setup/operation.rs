@@ -25,7 +25,8 @@ fn up_log_tells_of_jobs_nodes_configuration_and_recovery() {
     assert_ne!(refused.code, 0, "{}", refused.stdout);
     cluster.shell("scontrol update NodeName=node1 State=DRAIN Reason='bad disk'").ok();
     cluster.shell("scontrol update NodeName=node1 State=RESUME").ok();
-    let user = crate::harness::user_name();
+    cluster.shell(&format!("scontrol requeuehold {job}")).ok();
+    let (user, uid) = (crate::harness::user_name(), nix::unistd::geteuid());
     for (text, parts) in [
         ("state recovered", vec!["jobs=0", "took_ms="]),
         ("configuration changed", vec!["nodes=1", "cluster=\"test\""]),
@@ -33,6 +34,7 @@ fn up_log_tells_of_jobs_nodes_configuration_and_recovery() {
         ("job submitted", vec!["job=1 ", "name=\"train\"", &*format!("user=\"{user}\"")]),
         ("job started", vec!["job=1 ", "nodes=\"node1\"", "cpus=1"]),
         ("job ended", vec!["job=1 ", "state=\"FAILED\"", "exit=3:0"]),
+        ("ended job requeued", vec!["job=1 ", "held=true", &*format!("by_uid={uid}")]),
         ("limit reached", vec!["MaxArraySize", "5000 asked", &*format!("user=\"{user}\"")]),
         ("node taken out", vec!["node=\"node1\"", "reason=\"bad disk\"", "state=Drain"]),
         ("node resumed", vec!["node=\"node1\""]),

@@ -109,7 +109,14 @@ fn list_title(screen: &Screen, pane: Pane, area: Rect, buffer: &mut Buffer) {
     };
     let is_current = screen.pane == pane && !screen.is_plain;
     let mark = if is_current { ">" } else { " " };
-    let mut text = format!("{mark}{name} {}  sorted by {sort}", rows.order.len());
+    // Of a queue that is loaded in part, all jobs are counted.
+    let count = match &screen.snapshot {
+        Some(snapshot) if pane == Pane::Jobs && snapshot.is_head && rows.filter.is_empty() => {
+            snapshot.totals.running + snapshot.totals.waiting
+        }
+        _ => rows.order.len() as u64,
+    };
+    let mut text = format!("{mark}{name} {count}  sorted by {sort}");
     if !rows.filter.is_empty() || (is_current && screen.mode == Mode::Filter) {
         text += &format!("  with {:?}", rows.filter);
     }

@@ -2,7 +2,7 @@
 //! was committed, which a second thread waits for.
 
 use super::log_lines;
-use super::snapshot::Snapshot;
+use super::snapshot::{JobCounts, Snapshot};
 use crate::client::Client;
 use crate::command::dstack::{ask, unexpected};
 use crate::command::explain;
@@ -14,6 +14,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use wire::client::{Answer, Call, Cancel, Detail, JobsQuery};
 use wire::job_list::JobList;
+use wire::view::JobView;
 
 /// A look that took long is followed by a pause of so many times as long: looking takes neither side more than a small part
 /// of a core, however large the cluster is.
@@ -34,6 +35,8 @@ pub struct Scope {
     pub user: Option<String>,
     /// The job whose log is shown.
     pub log: Option<JobId>,
+    /// How many jobs are enough, from the head of the queue; `None` for all.
+    pub rows: Option<u32>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -154,7 +157,7 @@ impl Looker<'_> {
         match request {
             Request::Changed => due.is_changed = true,
             Request::Look(next) => {
-                if next.user != self.scope.user {
+                if (&next.user, next.rows) != (&self.scope.user, self.scope.rows) {
                     (due.is_changed, due.look) = (true, Instant::now());
                 }
                 if next.log != self.scope.log {
@@ -234,15 +237,27 @@ pub fn snapshot(client: &mut Client, scope: Scope) -> Result<Snapshot, VerbError
         Ok(Answer::Commits { count }) => Some(count),
         _ => None,
     };
-    let filter = JobFilter { users: scope.user.into_iter().collect(), ..JobFilter::default() };
-    // Starts are those of the last plan: a forecast of each look would be work for the server.
-    let wanted = JobsQuery { filter, detail: Detail::Listing, ..JobsQuery::default() };
-    let jobs = match ask(client, Call::Jobs(wanted))? {
-        Answer::Jobs { jobs: JobList(jobs), .. } => jobs,
-        other => return Err(unexpected(&other)),
+    let users: Vec<String> = scope.user.into_iter().collect();
+    let head = scope.rows.map(|rows| client.call(Call::QueueHead { users: users.clone(), rows }));
+    let (jobs, counts) = match head {
+        Some(Ok(Answer::QueueHead { jobs: JobList(jobs), running, waiting, .. })) => {
+            (jobs, Some(JobCounts { running, waiting }))
+        }
+        // Of a server that does not know the call all jobs are asked.
+        _ => (all_jobs(client, users)?, None),
     };
     match ask(client, Call::Cluster)? {
-        Answer::Cluster(cluster) => Ok(Snapshot::new(cluster, jobs, commits)),
+        Answer::Cluster(cluster) => Ok(Snapshot::new(cluster, jobs, counts, commits)),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn all_jobs(client: &mut Client, users: Vec<String>) -> Result<Vec<JobView>, VerbError> {
+    let filter = JobFilter { users, ..JobFilter::default() };
+    // Starts are those of the last plan: a forecast of each look would be work for the server.
+    let wanted = JobsQuery { filter, detail: Detail::Listing, ..JobsQuery::default() };
+    match ask(client, Call::Jobs(wanted))? {
+        Answer::Jobs { jobs: JobList(jobs), .. } => Ok(jobs),
         other => Err(unexpected(&other)),
     }
 }

@@ -64,7 +64,10 @@ pub fn run(args: TopArgs) -> VerbResult {
     let user = crate::command::dstack::own_name(&mut client)?;
     let mut screen = Screen::new(user, args.mine);
     // The first look is made before the screen is taken, so that a server that is not there is said in a line.
-    screen.show(look::snapshot(&mut client, screen.scope())?);
+    let scope = screen.scope();
+    // One frame may be of any height, and is not asked for again.
+    let rows = scope.rows.filter(|_| !args.once);
+    screen.show(look::snapshot(&mut client, Scope { rows, ..scope })?);
     if args.once {
         if let Some(job) = screen.scope().log {
             screen.show_log(job, look::log(&client, job));
@@ -127,12 +130,12 @@ fn serve(
     loop {
         terminal.draw(|area, buffer| draw::draw(screen, area, buffer))?;
         let first = match inputs.recv_timeout(CLOCK_INTERVAL) {
-            Ok(first) => first,
-            Err(RecvTimeoutError::Timeout) => continue,
+            Ok(first) => Some(first),
+            Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         };
         // What has come meanwhile is drawn in one frame.
-        for input in std::iter::once(first).chain(inputs.try_iter()) {
+        for input in first.into_iter().chain(inputs.try_iter()) {
             let effect = match input {
                 Input::Terminal(Event::Key(key)) => screen.key(key),
                 Input::Terminal(_) | Input::Resized => Effect::None,

@@ -11,6 +11,8 @@ use model::run::LaunchKind;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use wire::view::JobView;
 
+/// Jobs are asked for by so many rows, from the head of the queue; a screen further down asks for more of them.
+const HEAD_ROWS: usize = 256;
 /// The longest filter that can be typed.
 const FILTER_CHARS: usize = 60;
 
@@ -89,6 +91,9 @@ pub struct Screen {
     pub jobs: Rows,
     pub job_sort: JobSort,
     pub node_sort: NodeSort,
+    /// Whether the end of the queue was asked for: all of it is loaded then, and its last job is selected once it is there.
+    wants_all: bool,
+    goes_to_end: bool,
     /// The selected job, which stays selected when others come before it.
     selected_job: Option<JobId>,
     pub log: Option<(JobId, Vec<String>)>,
@@ -113,6 +118,8 @@ impl Screen {
             jobs: Rows::default(),
             job_sort: JobSort::Queue,
             node_sort: NodeSort::Name,
+            wants_all: false,
+            goes_to_end: false,
             selected_job: None,
             log: None,
             told: String::new(),
@@ -129,7 +136,16 @@ impl Screen {
         Scope {
             user: self.mine.then(|| self.user.clone()),
             log: self.job().filter(has_log).filter(|job| self.is_own(job)).map(|job| job.id),
+            rows: self.rows_needed(),
         }
+    }
+
+    /// How many jobs from the head of the queue are enough; `None` where another order or a filter needs all.
+    fn rows_needed(&self) -> Option<u32> {
+        let is_queue = self.job_sort == JobSort::Queue && self.jobs.filter.is_empty();
+        let seen = self.jobs.selected + self.jobs.visible;
+        let rows = (seen / HEAD_ROWS + 1) * HEAD_ROWS;
+        (is_queue && !self.wants_all).then(|| u32::try_from(rows).unwrap_or(u32::MAX))
     }
 
     pub fn is_own(&self, job: &JobView) -> bool {
@@ -137,9 +153,14 @@ impl Screen {
     }
 
     pub fn show(&mut self, snapshot: Snapshot) {
+        let is_whole = !snapshot.is_head;
         self.snapshot = Some(Box::new(snapshot));
         self.lost = None;
         self.arrange();
+        if is_whole && std::mem::take(&mut self.goes_to_end) {
+            self.jobs.step(isize::MAX);
+            self.selected_job = self.job().map(|job| job.id);
+        }
     }
 
     pub fn show_log(&mut self, job: JobId, lines: Vec<String>) {
@@ -233,8 +254,17 @@ impl Screen {
             KeyCode::Up | KeyCode::Char('k') => self.step(-1),
             KeyCode::PageDown => self.step(page),
             KeyCode::PageUp => self.step(-page),
-            KeyCode::Home => self.step(isize::MIN),
-            KeyCode::End => self.step(isize::MAX),
+            KeyCode::Home => {
+                self.wants_all = false;
+                self.step(isize::MIN);
+            }
+            KeyCode::End => {
+                let is_head = self.snapshot.as_ref().is_some_and(|snapshot| snapshot.is_head);
+                if self.pane == Pane::Jobs && is_head {
+                    (self.wants_all, self.goes_to_end) = (true, true);
+                }
+                self.step(isize::MAX);
+            }
             KeyCode::Tab | KeyCode::BackTab => {
                 self.pane = if self.pane == Pane::Jobs { Pane::Nodes } else { Pane::Jobs };
             }

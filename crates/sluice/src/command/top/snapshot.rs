@@ -17,6 +17,15 @@ pub struct Snapshot {
     pub nodes: Vec<NodeView>,
     pub jobs: Vec<JobView>,
     pub totals: Totals,
+    /// Whether there are more jobs than these.
+    pub is_head: bool,
+}
+
+/// How many jobs there are, where not all of them were asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct JobCounts {
+    pub running: u64,
+    pub waiting: u64,
 }
 
 /// Sums over all nodes and over the jobs that were asked for.
@@ -27,12 +36,18 @@ pub struct Totals {
     pub cpus_used: u64,
     pub gpus: u64,
     pub gpus_used: u64,
-    pub running: usize,
-    pub waiting: usize,
+    pub running: u64,
+    pub waiting: u64,
 }
 
 impl Snapshot {
-    pub fn new(cluster: ClusterView, jobs: Vec<JobView>, commits: Option<u64>) -> Self {
+    /// `counts` are those of all jobs, where `jobs` are the head of the queue.
+    pub fn new(
+        cluster: ClusterView,
+        jobs: Vec<JobView>,
+        counts: Option<JobCounts>,
+        commits: Option<u64>,
+    ) -> Self {
         let ClusterView { name, now, nodes, .. } = cluster;
         let mut totals = Totals::default();
         for node in &nodes {
@@ -42,9 +57,13 @@ impl Snapshot {
             totals.gpus += node.config.gres_total(GPU);
             totals.gpus_used += gpus_used(node);
         }
-        totals.waiting = jobs.iter().filter(|job| job.state.is_waiting()).count();
-        totals.running = jobs.len() - totals.waiting;
-        Self { cluster: name, now, taken: Instant::now(), commits, nodes, jobs, totals }
+        let counts = counts.unwrap_or_else(|| {
+            let waiting = jobs.iter().filter(|job| job.state.is_waiting()).count() as u64;
+            JobCounts { running: jobs.len() as u64 - waiting, waiting }
+        });
+        (totals.running, totals.waiting) = (counts.running, counts.waiting);
+        let is_head = counts.running + counts.waiting > jobs.len() as u64;
+        Self { cluster: name, now, taken: Instant::now(), commits, nodes, jobs, totals, is_head }
     }
 
     /// The server's time now, by which running jobs are timed between two answers.

@@ -2,7 +2,7 @@ use super::draw::draw;
 use super::look::{Reply, Request};
 use super::row_order::{self, JobSort};
 use super::screen::{Effect, Screen};
-use super::snapshot::Snapshot;
+use super::snapshot::{JobCounts, Snapshot};
 use super::{plain, table};
 use model::amount::Bytes;
 use model::node::{NodeConfig, NodeGres};
@@ -53,7 +53,7 @@ fn screen(nodes: Vec<NodeView>, jobs: Vec<JobView>) -> Screen {
         ClusterView { name: "lab".into(), now: NOW, nodes, partitions: Vec::new(), topology: None };
     let mut screen = Screen::new("alice".into(), false);
     screen.tz = jiff::tz::TimeZone::UTC;
-    screen.show(Snapshot::new(cluster, jobs, None));
+    screen.show(Snapshot::new(cluster, jobs, None, None));
     screen
 }
 
@@ -198,6 +198,37 @@ fn filter_and_sort_choose_the_rows() {
 }
 
 #[test]
+fn head_of_the_queue_is_asked_for_and_all_of_it_for_its_end_a_filter_or_another_order() {
+    let cluster = || ClusterView {
+        name: "lab".into(),
+        now: NOW,
+        nodes: vec![node("n1")],
+        partitions: Vec::new(),
+        topology: None,
+    };
+    let jobs = |count: u32| -> Vec<JobView> {
+        (1..=count).map(|id| job(id, "sweep", "bob", JobState::Pending)).collect()
+    };
+    let mut screen = Screen::new("alice".into(), false);
+    let counts = Some(JobCounts { running: 0, waiting: 400 });
+    screen.show(Snapshot::new(cluster(), jobs(256), counts, None));
+    assert_eq!(screen.scope().rows, Some(256));
+    let text = frame(&mut screen, 100, 30);
+    assert!(text.contains("0 running, 400 waiting") && text.contains("Jobs 400 "), "{text}");
+    (0..250).for_each(|_| assert_eq!(press(&mut screen, KeyCode::Down), Effect::None));
+    assert_eq!(screen.scope().rows, Some(512), "rows that come next are loaded before");
+    press(&mut screen, KeyCode::Home);
+    press(&mut screen, KeyCode::End);
+    assert_eq!(screen.scope().rows, None);
+    screen.show(Snapshot::new(cluster(), jobs(400), None, None));
+    assert_eq!(screen.job().map(|job| job.id.0), Some(400), "the end that was asked for");
+    press(&mut screen, KeyCode::Home);
+    assert_eq!(screen.scope().rows, Some(256));
+    press(&mut screen, KeyCode::Char('s'));
+    assert_eq!(screen.scope().rows, None, "another order");
+}
+
+#[test]
 fn selected_job_stays_selected_when_another_comes_before_it() {
     let mut screen = some();
     press(&mut screen, KeyCode::Down);
@@ -211,7 +242,7 @@ fn selected_job_stays_selected_when_another_comes_before_it() {
         partitions: Vec::new(),
         topology: None,
     };
-    screen.take(Reply::Snapshot(Box::new(Snapshot::new(cluster, jobs, None))));
+    screen.take(Reply::Snapshot(Box::new(Snapshot::new(cluster, jobs, None, None))));
     assert_eq!(screen.job().map(|job| job.id.0), Some(8));
     screen.take(Reply::Lost("no server".into()));
     assert!(frame(&mut screen, 80, 24).contains("no server; looking again"));
