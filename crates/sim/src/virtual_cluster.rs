@@ -19,9 +19,8 @@ pub struct VirtualCluster {
     memo: Memo,
     /// The memo of start estimates, apart from that of plans: estimates walk the queue in another order.
     estimates_memo: Memo,
-    /// How many commands there were: what is random in the server is counted here.
-    command_count: u128,
-    root: Principal,
+    /// The context of the last command. What is random in the server is the number of the command here.
+    context: Context,
 }
 
 impl VirtualCluster {
@@ -33,8 +32,7 @@ impl VirtualCluster {
             view_builder: ViewBuilder::default(),
             memo: Memo::default(),
             estimates_memo: Memo::default(),
-            command_count: 0,
-            root: root(),
+            context: Context { now, random: 0, by: root() },
         };
         cluster.run(&Command::StartTerm { term: 1 })?;
         let nodes: Vec<String> = config.nodes.iter().map(|node| node.name.clone()).collect();
@@ -61,9 +59,9 @@ impl VirtualCluster {
     }
 
     fn run(&mut self, command: &Command) -> Result<Vec<Event>, Refusal> {
-        self.command_count += 1;
-        let context = Context { now: self.now, random: self.command_count, by: self.root.clone() };
-        let decision = self.state.decide(command, &context)?;
+        self.context.now = self.now;
+        self.context.random += 1;
+        let decision = self.state.decide(command, &self.context)?;
         for event in &decision.events {
             self.state.apply(event);
         }

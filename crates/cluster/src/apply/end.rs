@@ -8,9 +8,10 @@ use model::record::JobRecord;
 use model::run::Step;
 
 impl State {
-    pub(super) fn apply_ended(&mut self, id: JobId, ended: &EndRecord) -> JobRecord {
+    pub(super) fn apply_ended(&mut self, id: JobId, ended: &EndRecord) -> Option<JobRecord> {
         self.charge(id, ended.end);
-        let record = books::record_of(self, id, Some(ended));
+        let is_recorded = self.config.parameters.book_jobs;
+        let record = is_recorded.then(|| books::record_of(self, id, Some(ended)));
         if let Some(attempt) = self.jobs[&id].attempt() {
             assert!(attempt.held_nodes.is_empty(), "job {id} ends while it holds nodes");
         }

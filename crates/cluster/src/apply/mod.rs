@@ -157,7 +157,7 @@ impl State {
                     node.stale.push(*attempt);
                 }
             }
-            Event::Ended { job, ended } => return Some(self.apply_ended(*job, ended)),
+            Event::Ended { job, ended } => return self.apply_ended(*job, ended),
             Event::Requeued { job, ended, .. } => {
                 return Some(self.apply_requeued(*job, ended, event));
             }
@@ -322,7 +322,8 @@ impl State {
         let attempt = AttemptId { job: id, number: job.attempts };
         // A suspended job keeps its memory and devices, and gives up its CPUs.
         let is_suspended = job.attempt().is_some_and(|a| a.has_released_cores());
-        for share in allocation.nodes.iter().filter(|s| nodes.contains(&s.node)) {
+        let is_all = nodes.len() == allocation.nodes.len();
+        for share in allocation.nodes.iter().filter(|s| is_all || nodes.contains(&s.node)) {
             let node = self.nodes.get_mut(&share.node).expect("an allocation names known nodes");
             let used = &mut node.used;
             node.holders.push(attempt);

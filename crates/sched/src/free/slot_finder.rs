@@ -143,10 +143,8 @@ impl SlotFinder<'_, '_> {
         if reserved.is_empty() {
             return found.to_vec();
         }
-        let now = timelines.now;
         let serves = |node: &u32| {
-            needs.admits(*node)
-                && timelines.earliest(*node, needs, &shape.access, now, length) == Some(now)
+            needs.admits(*node) && timelines.serves_now(*node, needs, &shape.access, length)
         };
         let key = |node: u32| {
             let rank = self.needs_cache.rank(shape.partition, node)?;
