@@ -14,6 +14,8 @@ SP2, LUBLIN = 'SDSC-SP2-1998-4.2-cln.swf.gz', 'lublin_256.swf'
 REPLAYS = [
     (SP2, 'easy', 'equal', (335.7, 86.2, 137.7)),
     (LUBLIN, 'easy', 'equal', (1634.8, 595.7, 286.0)),
+    (SP2, 'sluice', 'at most', (320, 70, 145)),
+    (LUBLIN, 'sluice', 'at most', (None, 245, 350)),
 ]
 NEAR = 0.01
 

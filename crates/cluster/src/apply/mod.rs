@@ -248,6 +248,7 @@ impl State {
             pending,
             hold: s.hold,
             priority_set: s.priority_set,
+            expected_s: s.expected_s,
             het: s.het,
             ..Job::waiting(s.job, s.run, &s.spec, (&s.account, &s.qos), s.priority, s.at)
         };

@@ -7,6 +7,7 @@ pub mod hardware;
 pub mod held_bytes;
 pub mod intern;
 pub mod job;
+pub mod last_runs;
 pub mod node;
 pub mod power;
 pub mod priority_totals;
@@ -23,6 +24,7 @@ use hardware::Hardware;
 use held_bytes::HeldBytes;
 use intern::Interner;
 use job::Job;
+use last_runs::LastRuns;
 use model::account::{Account, Association, NORMAL_QOS, Qos};
 use model::activity::Activities;
 use model::dynamic_node::DynamicNode;
@@ -126,6 +128,9 @@ pub struct State {
     pub next_priority: u64,
     #[serde(default, rename = "spending")]
     pub charged_usage: ChargedUsage,
+    /// Kept only where priorities depend on it.
+    #[serde(default, skip_serializing_if = "LastRuns::is_empty")]
+    pub last_runs: LastRuns,
     /// Derived: ended jobs by their end, for the purge of old records.
     #[serde(skip)]
     pub ended: BTreeSet<(Timestamp, JobId)>,
@@ -208,6 +213,7 @@ impl Default for State {
             held_bytes: HeldBytes::default(),
             interner: Interner::default(),
             charged_usage: ChargedUsage::default(),
+            last_runs: LastRuns::default(),
             tree: Cache::default(),
             accounting: Cache::default(),
             fair_share_ranks: Cache::default(),

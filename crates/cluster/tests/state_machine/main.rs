@@ -7,6 +7,7 @@ mod authorisation;
 mod dependencies;
 mod dynamic_nodes;
 mod endings;
+mod expansion;
 mod fleets;
 mod groups;
 mod het;
