@@ -36,7 +36,30 @@ pub struct View {
     /// Free licenses by name.
     pub licenses: Vec<(String, u64)>,
     pub topology: Option<Arc<Topology>>,
+    /// What jobs of this cluster ask for: among equal fits a job gets the node on which the least becomes unusable for these.
+    /// Empty where the nodes have no GPUs.
+    pub typical_jobs: Arc<Vec<TypicalJob>>,
     pub policy: SchedulerPolicy,
+}
+
+/// What many jobs of the cluster ask for on one node.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TypicalJob {
+    pub cpus: u32,
+    pub memory_mib: u64,
+    pub gpus: TypicalGpus,
+    /// The kinds of GPUs that serve; empty: any.
+    pub kinds: Vec<String>,
+    /// How many jobs ask for it.
+    pub count: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TypicalGpus {
+    /// So many whole GPUs.
+    Whole(u64),
+    /// So many shares of one GPU.
+    Shares(u64),
 }
 
 #[derive(Debug, Clone)]

@@ -164,6 +164,9 @@ pub struct State {
     /// Derived: nodes and partitions with nothing on them, for feasibility at submit.
     #[serde(skip)]
     pub(crate) hardware: Cache<Hardware>,
+    /// Derived: what jobs ask for, for placements that keep GPUs usable. Counted anew each `PriorityCalcPeriod`.
+    #[serde(skip)]
+    pub(crate) typical_jobs: Cache<Vec<sched::view::TypicalJob>>,
     /// Derived: the switches of topology.conf with the nodes that name one themselves.
     #[serde(skip)]
     pub(crate) topology: Cache<Topology>,
@@ -219,6 +222,7 @@ impl Default for State {
             fair_share_ranks: Cache::default(),
             priority_totals: Cache::default(),
             hardware: Cache::default(),
+            typical_jobs: Cache::default(),
             topology: Cache::default(),
         }
     }

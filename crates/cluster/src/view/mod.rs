@@ -3,6 +3,7 @@
 pub mod accounting;
 pub mod builder;
 pub mod priority;
+mod typical;
 
 use crate::dependency;
 use crate::requeue;
@@ -95,6 +96,7 @@ pub(crate) fn site(state: &State) -> View {
         licenses: state.licenses_free(),
         accounting: state.accounting(),
         topology: state.topology(),
+        typical_jobs: state.typical_jobs(),
         policy: policy(state),
         ..View::default()
     }

@@ -5,6 +5,7 @@
 //! delays a job with a slot.
 
 use crate::free::backfill_slot::{BackfillSlot, end_of};
+use crate::free::gpu_loss::GpuLoss;
 use crate::free::needs::{FreeOrder, NeedsScope, NodeNeeds};
 use crate::free::node_timelines::{FreeDuring, NodeTimelines, SlotRank};
 use crate::free::shape::{ChangedNodes, PlacementMode, Shape, over_time};
@@ -21,6 +22,8 @@ const PROBES_MAX: usize = 48;
 const SPREAD_PROBES_MAX: usize = 16;
 /// Nodes that are looked at for such a job at a later moment.
 const LATER_NODES_MAX: usize = 512;
+/// Nodes that are compared for a job on one node, by what typical jobs could not use any more.
+const COMPARED_NODES_MAX: usize = 4_096;
 /// Nodes with a backfill slot that are looked at for a job that can start.
 const RESERVED_NODES_MAX: usize = 512;
 
@@ -70,6 +73,11 @@ impl SlotFinder<'_, '_> {
 
     fn place_single(&mut self, shape: &mut Shape<'_>, short: bool) -> Option<Placement> {
         let length = shape.search_of_length(short).length;
+        if !self.timelines.view.typical_jobs.is_empty()
+            && let Some(placement) = self.place_where_least_is_lost(shape, short)
+        {
+            return Some(placement);
+        }
         let search = shape.search(NeedsScope::WholeJob, short, self.needs_cache, self.baseline);
         let most = search.needs.candidates.len();
         // Each refusal rules out one node, so the loop ends.
@@ -94,6 +102,45 @@ impl SlotFinder<'_, '_> {
             search.refuse_now(self.timelines);
         }
         None
+    }
+
+    /// A node that serves now, and of several that on which the least becomes unusable for typical jobs. `None` also where the
+    /// very cores and devices of none of those compared serve.
+    fn place_where_least_is_lost(
+        &mut self,
+        shape: &mut Shape<'_>,
+        short: bool,
+    ) -> Option<Placement> {
+        let length = shape.search_of_length(short).length;
+        let search = shape.search(NeedsScope::WholeJob, short, self.needs_cache, self.baseline);
+        let ready = search.ready_now(self.timelines, COMPARED_NODES_MAX);
+        let needs = search.needs.clone();
+        let now = self.timelines.now;
+        let demand = &shape.demand;
+        self.least_lost_first(shape, &needs, &ready).into_iter().find_map(|node| {
+            let free = self.timelines.free_through(node, &shape.access, now, length);
+            let config = self.timelines.config(node);
+            let share =
+                fit::grant(demand, config, &free, demand.task_count(), &demand.job_totals())?;
+            Some(Placement { shares: vec![(node, share)] })
+        })
+    }
+
+    /// These nodes in the order in which the job takes them. Power state, weight and price count before what is lost.
+    fn least_lost_first(&self, shape: &Shape<'_>, needs: &NodeNeeds, ready: &[u32]) -> Vec<u32> {
+        let timelines = &*self.timelines;
+        let mut loss = GpuLoss::default();
+        let key = |node: u32| {
+            let rank = self.needs_cache.rank(shape.partition, node)?;
+            let (weight, price) = timelines.weight_and_price(node);
+            let power = now_key(timelines.availability(node));
+            let lost = loss.added_by(timelines, node, needs);
+            let free_until = timelines.free_until(node, needs, &shape.access);
+            Some((power, weight, price, lost, free_until, rank, node))
+        };
+        let mut keyed: Vec<_> = ready.iter().copied().filter_map(key).collect();
+        keyed.sort_unstable();
+        keyed.into_iter().map(|(.., node)| node).collect()
     }
 
     fn place_equal(
