@@ -246,6 +246,8 @@ pub struct SchedulerPolicy {
     /// `DefCpuPerGPU`
     pub cpus_per_gpu: Option<u32>,
     pub select: model::select::Select,
+    /// `pack_serial_at_end`: jobs of one CPU get the last nodes that serve.
+    pub pack_serial_at_end: bool,
     /// `max_switch_wait`: the longest that a job waits for its `--switches`.
     pub switch_wait_s: u32,
     /// `OverTimeLimit`: the minutes that a job may run beyond its time limit.
@@ -266,6 +268,7 @@ impl Default for SchedulerPolicy {
             max_memory: None,
             cpus_per_gpu: None,
             select: model::select::Select::default(),
+            pack_serial_at_end: false,
             switch_wait_s: 300,
             over_time_min: 0,
             resume_timeout_s: 0,

@@ -114,6 +114,7 @@ pub(crate) fn policy(state: &State) -> SchedulerPolicy {
         max_memory: parameters.max_memory,
         cpus_per_gpu: parameters.cpus_per_gpu,
         select: parameters.select,
+        pack_serial_at_end: parameters.pack_serial_at_end,
         switch_wait_s: parameters.switch_wait_s,
         over_time_min: parameters.over_time_limit_min,
         resume_timeout_s: parameters.power.resume_timeout_s,

@@ -38,6 +38,8 @@ pub struct NodeTimelines<'a> {
     versions: Vec<u32>,
     /// How often this plan has changed any timeline.
     pub modifications: u64,
+    /// The nodes that were compared for all jobs that this plan starts.
+    pub compared_nodes: usize,
     /// The very cores and devices that are free now, for nodes that this plan has looked into.
     free_now: Vec<Option<Box<NodeFree>>>,
     /// How often something was released. A release makes times that were found before it possibly too late.
@@ -97,6 +99,7 @@ impl<'a> NodeTimelines<'a> {
             modified_used: 0,
             versions: vec![0; base.len()],
             modifications: 0,
+            compared_nodes: 0,
             free_now: vec![None; base.len()],
             releases: 0,
             vacated: HashSet::new(),
