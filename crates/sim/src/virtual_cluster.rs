@@ -1,9 +1,10 @@
 //! The cluster under a virtual clock: the state machine decides and applies, the planner plans on its view, as in the
 //! server. The nodes are played: all of them are up, and a job ends when it is told to.
 
-use cluster::command::{AttemptReport, Submit, plan_commands};
+use cluster::command::{AttemptReport, CancelJobs, Submit, plan_commands};
 use cluster::view::builder::ViewBuilder;
 use cluster::{ClusterConfig, Command, Context, Event, State};
+use model::change::{JobFilter, JobRef};
 use model::id::JobId;
 use model::principal::{Principal, Role};
 use model::reason::{Reason, Refusal};
@@ -72,6 +73,15 @@ impl VirtualCluster {
         let job = JobId(self.state.next_job);
         self.run(&Command::Submit(Box::new(submit)))?;
         Ok(job)
+    }
+
+    /// Takes a job back.
+    pub fn cancel(&mut self, job: JobId) -> Result<(), Refusal> {
+        let filter = JobFilter { jobs: vec![JobRef::whole(job)], ..JobFilter::default() };
+        let cancel =
+            CancelJobs { filter, step: None, signal: None, batch_only: false, full: false };
+        self.run(&Command::Cancel(Box::new(cancel)))?;
+        Ok(())
     }
 
     /// All nodes of the job's attempt report that nothing of it is left. Returns false if the job has no such attempt.

@@ -110,3 +110,25 @@ fn bad_traces_and_options_get_one_line_with_its_number() {
     refused(&["bad.swf"], &format!("bad.swf: line 5: {order}"));
     refused(&["none.swf"], "none.swf: No such file or directory (os error 2)");
 }
+
+#[test]
+fn pods_of_a_list_are_placed_on_the_nodes_of_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    write("nodes.csv", "sn,cpu_milli,memory_mib,gpu,model\na,8000,65536,2,T4\nb,8000,65536,2,T4\n");
+    write(
+        "pods.csv",
+        "cpu_milli,memory_mib,num_gpu,gpu_milli\n1000,1024,1,1000\n1000,1024,1,500\n",
+    );
+    let printed = |args: &[&str]| printed(dir.path(), args);
+    let pods = ["pods.csv", "--nodes", "nodes.csv", "--json"];
+    let figures: serde_json::Value = serde_json::from_str(&printed(&pods)).unwrap();
+    // Wholes and halves fill four GPUs, but for a half that may be missing.
+    assert!(figures["gpu_allocated_percent"].as_f64().unwrap() >= 87.5, "{figures}");
+    assert_eq!(printed(&pods), printed(&pods), "the same bytes again");
+    let half = printed(&["pods.csv", "--nodes", "nodes.csv", "--arrive", "25", "--seed", "7"]);
+    assert!(half.starts_with("pods            ") && half.contains("nodes           2\n"), "{half}");
+    let output = sim(dir.path(), &["pods.csv", "--nodes", "nodes.csv", "--estimates"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("pods stay where they are placed"), "{said}");
+}
