@@ -2,12 +2,15 @@
 
 use crate::clock;
 use crate::shared::Shared;
-use crate::shared::forecast_queue::{Estimates, ExpectedStart, ExplainedView, Question};
+use crate::shared::forecast_queue::{
+    BothEstimates, Estimates, ExpectedStart, ExplainedView, Question,
+};
 use cluster::view::builder::ViewBuilder;
 use model::hostlist;
 use model::id::JobId;
 use model::reason::Reason;
 use model::time::Timestamp;
+use sched::query::what_if::{NodeChanges, with_changed_nodes};
 use sched::view::Estimate;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -59,7 +62,10 @@ impl ForecastThread {
                 Question::Expect { view, now, jobs, reply } if !reply.is_closed() => {
                     let _ = reply.send(expect(&view, now, &jobs));
                 }
-                Question::Explain { .. } | Question::Expect { .. } => {}
+                Question::WhatIf { changes, reply } if !reply.is_closed() => {
+                    let _ = reply.send(self.what_if(shared, &changes));
+                }
+                Question::Explain { .. } | Question::Expect { .. } | Question::WhatIf { .. } => {}
             }
         }
     }
@@ -81,6 +87,16 @@ impl ForecastThread {
         let estimates = Arc::new(Estimates { position, made: now, by_job: expected.collect() });
         forecasts.put(estimates.clone());
         estimates
+    }
+
+    fn what_if(&mut self, shared: &Shared, changes: &NodeChanges) -> Result<BothEstimates, String> {
+        let time = clock::now();
+        let view = self.view_builder.view(&shared.read(), time);
+        let changed = with_changed_nodes(&view, changes)?;
+        let waiting = view.queue.len() as u32;
+        let now = sched::estimates(&view, time, &mut self.memo);
+        let then = sched::estimates(&changed, time, &mut sched::Memo::default());
+        Ok(BothEstimates { waiting, now, then })
     }
 
     fn explain(&mut self, shared: &Shared, job: JobId) -> Option<Box<ExplainedView>> {

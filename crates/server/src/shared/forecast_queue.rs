@@ -6,6 +6,7 @@ use crate::clock;
 use model::id::JobId;
 use model::reason::Reason;
 use model::time::Timestamp;
+use sched::query::what_if::NodeChanges;
 use sched::view::Estimate;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,6 +52,14 @@ pub struct ExplainedView {
     pub view: sched::View,
 }
 
+/// When jobs are expected to start as things are, and as they would be.
+pub struct BothEstimates {
+    /// Jobs that wait.
+    pub waiting: u32,
+    pub now: Vec<Estimate>,
+    pub then: Vec<Estimate>,
+}
+
 pub enum Question {
     Estimates {
         position: u64,
@@ -59,6 +68,11 @@ pub enum Question {
     Explain {
         job: JobId,
         reply: oneshot::Sender<Option<Box<ExplainedView>>>,
+    },
+    /// When jobs would start if nodes came or went. A node that is not there is the error.
+    WhatIf {
+        changes: NodeChanges,
+        reply: oneshot::Sender<Result<BothEstimates, String>>,
     },
     /// When jobs of this view would start that are not submitted yet.
     Expect {
@@ -115,6 +129,14 @@ impl ForecastQueue {
         let (reply, answer) = oneshot::channel();
         self.sender.try_send(Question::Explain { job, reply }).ok()?;
         tokio::time::timeout(QUESTION_TIMEOUT, answer).await.ok()?.ok()?
+    }
+
+    /// When all jobs would start if nodes came or went; the error is a node that is not there. `None` if the answer did not come
+    /// in time.
+    pub async fn what_if(&self, changes: NodeChanges) -> Option<Result<BothEstimates, String>> {
+        let (reply, answer) = oneshot::channel();
+        self.sender.try_send(Question::WhatIf { changes, reply }).ok()?;
+        tokio::time::timeout(QUESTION_TIMEOUT, answer).await.ok()?.ok()
     }
 
     /// When the jobs would start, or what they would wait for without end. `None` if the answer did not come in time.

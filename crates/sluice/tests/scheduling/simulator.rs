@@ -1,7 +1,7 @@
 //! `sluice sim` replays a trace through the built program: figures as a table and as JSON, a site's configuration, and bad
-//! traces named by their line. It needs no server.
+//! traces named by their line. It needs no server, but for `--live`.
 
-use crate::harness::program;
+use crate::harness::{Cluster, TWO_NODES, program};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -131,4 +131,27 @@ fn pods_of_a_list_are_placed_on_the_nodes_of_another() {
     let output = sim(dir.path(), &["pods.csv", "--nodes", "nodes.csv", "--estimates"]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("pods stay where they are placed"), "{said}");
+}
+
+#[test]
+fn up_what_would_change_for_the_jobs_that_wait_is_told() {
+    let cluster = Cluster::up(TWO_NODES);
+    let nodes = cluster.shell("sinfo -h -N -o %N").ok();
+    let node = nodes.lines().next().expect("a node").trim().to_owned();
+    let runs = cluster.submit_sleeper("-N2 --exclusive -t 60");
+    cluster.await_state(runs, "RUNNING");
+    let waits = cluster.submit_sleeper("-N1 --exclusive -t 10");
+    let what_if = |args: &[&str]| {
+        let said = cluster.sluice(&[&["sim", "--live", "--json"][..], args].concat()).ok();
+        serde_json::from_str::<serde_json::Value>(&said).expect("JSON")
+    };
+    let same = what_if(&[]);
+    assert_eq!(same, serde_json::json!({"jobs": 1, "earlier": 0, "later": 0, "changes": []}));
+    let more = what_if(&["--add-nodes", &format!("1:{node}")]);
+    assert_eq!(more["earlier"], 1, "{more}");
+    assert_eq!(more["changes"][0]["job"], waits.to_string(), "{more}");
+    let told = cluster.sluice(&["sim", "--live", "--add-nodes", &format!("1:{node}")]).ok();
+    assert!(told.starts_with("1 jobs wait: 1 would start earlier, 0 later\n"), "{told}");
+    let none = cluster.sluice(&["sim", "--live", "--without", "none"]);
+    assert!(none.code != 0 && none.stderr.contains("none"), "{}", none.stderr);
 }
