@@ -49,10 +49,11 @@ fn travels<T: Serialize + DeserializeOwned>(value: &T, json: &str) {
 #[test]
 fn changes_of_nodes_and_of_starts_keep_their_names() {
     let added = vec![AddedNodes { count: 2, like: "n1".into() }];
-    let query = WhatIfQuery { added, removed: vec!["n2".into()] };
+    let files = Some([("slurm.conf".to_string(), "".to_string())].into());
+    let query = WhatIfQuery { added, removed: vec!["n2".into()], files };
     travels(
         &Call::WhatIf(query),
-        r#"{"what_if":{"added":[{"count":2,"like":"n1"}],"removed":["n2"]}}"#,
+        r#"{"what_if":{"added":[{"count":2,"like":"n1"}],"removed":["n2"],"files":{"slurm.conf":""}}}"#,
     );
     let change = ChangedStart {
         job: "7".into(),

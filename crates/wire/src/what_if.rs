@@ -1,7 +1,8 @@
-//! `sluice sim --live`: what would change for the jobs that wait if nodes came or went.
+//! `sluice sim --live`: what would change for the jobs that wait if nodes came or went, or under another configuration.
 
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WhatIfQuery {
@@ -10,6 +11,9 @@ pub struct WhatIfQuery {
     /// Jobs on these nodes run to their ends, and nothing more starts there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removed: Vec<String>,
+    /// Another configuration: the text of its files, by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<BTreeMap<String, String>>,
 }
 
 /// Nodes like one that is there, in the same partitions.

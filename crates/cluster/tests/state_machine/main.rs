@@ -11,6 +11,7 @@ mod expansion;
 mod fleets;
 mod groups;
 mod het;
+mod hypothesis;
 mod invariants;
 mod job_builder;
 mod membership;

@@ -3,14 +3,15 @@
 use crate::clock;
 use crate::shared::Shared;
 use crate::shared::forecast_queue::{
-    BothEstimates, Estimates, ExpectedStart, ExplainedView, Question,
+    BothEstimates, Estimates, ExpectedStart, ExplainedView, Hypothesis, Question,
 };
+use cluster::State;
 use cluster::view::builder::ViewBuilder;
 use model::hostlist;
 use model::id::JobId;
-use model::reason::Reason;
+use model::reason::{Reason, Refusal};
 use model::time::Timestamp;
-use sched::query::what_if::{NodeChanges, with_changed_nodes};
+use sched::query::what_if::with_changed_nodes;
 use sched::view::Estimate;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -62,8 +63,8 @@ impl ForecastThread {
                 Question::Expect { view, now, jobs, reply } if !reply.is_closed() => {
                     let _ = reply.send(expect(&view, now, &jobs));
                 }
-                Question::WhatIf { changes, reply } if !reply.is_closed() => {
-                    let _ = reply.send(self.what_if(shared, &changes));
+                Question::WhatIf { hypothesis, reply } if !reply.is_closed() => {
+                    let _ = reply.send(self.what_if(shared, *hypothesis));
                 }
                 Question::Explain { .. } | Question::Expect { .. } | Question::WhatIf { .. } => {}
             }
@@ -89,10 +90,24 @@ impl ForecastThread {
         estimates
     }
 
-    fn what_if(&mut self, shared: &Shared, changes: &NodeChanges) -> Result<BothEstimates, String> {
+    fn what_if(
+        &mut self,
+        shared: &Shared,
+        hypothesis: Hypothesis,
+    ) -> Result<BothEstimates, Refusal> {
+        let Hypothesis { changes, config, by } = hypothesis;
         let time = clock::now();
         let view = self.view_builder.view(&shared.read(), time);
-        let changed = with_changed_nodes(&view, changes)?;
+        let changed = match config {
+            None => with_changed_nodes(&view, &changes),
+            Some(config) => {
+                // A copy, so that nobody waits for the lock meanwhile.
+                let state = State::clone(&shared.read());
+                let state = state.under(*config, &clock::context(by))?;
+                with_changed_nodes(&cluster::view::view(&state, time), &changes)
+            }
+        };
+        let changed = changed.map_err(Refusal::UnknownNode)?;
         let waiting = view.queue.len() as u32;
         let now = sched::estimates(&view, time, &mut self.memo);
         let then = sched::estimates(&changed, time, &mut sched::Memo::default());

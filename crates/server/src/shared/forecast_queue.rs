@@ -3,8 +3,10 @@
 //! Estimates are kept for as long as the state stands still: callers who ask at the same time share one computation.
 
 use crate::clock;
+use cluster::ClusterConfig;
 use model::id::JobId;
-use model::reason::Reason;
+use model::principal::Principal;
+use model::reason::{Reason, Refusal};
 use model::time::Timestamp;
 use sched::query::what_if::NodeChanges;
 use sched::view::Estimate;
@@ -52,6 +54,15 @@ pub struct ExplainedView {
     pub view: sched::View,
 }
 
+/// A cluster that is asked about in the place of the one that is there.
+pub struct Hypothesis {
+    pub changes: NodeChanges,
+    /// Another configuration.
+    pub config: Option<Box<ClusterConfig>>,
+    /// Who asks.
+    pub by: Principal,
+}
+
 /// When jobs are expected to start as things are, and as they would be.
 pub struct BothEstimates {
     /// Jobs that wait.
@@ -69,10 +80,10 @@ pub enum Question {
         job: JobId,
         reply: oneshot::Sender<Option<Box<ExplainedView>>>,
     },
-    /// When jobs would start if nodes came or went. A node that is not there is the error.
+    /// When jobs would start on another cluster than this.
     WhatIf {
-        changes: NodeChanges,
-        reply: oneshot::Sender<Result<BothEstimates, String>>,
+        hypothesis: Box<Hypothesis>,
+        reply: oneshot::Sender<Result<BothEstimates, Refusal>>,
     },
     /// When jobs of this view would start that are not submitted yet.
     Expect {
@@ -131,11 +142,11 @@ impl ForecastQueue {
         tokio::time::timeout(QUESTION_TIMEOUT, answer).await.ok()?.ok()?
     }
 
-    /// When all jobs would start if nodes came or went; the error is a node that is not there. `None` if the answer did not come
-    /// in time.
-    pub async fn what_if(&self, changes: NodeChanges) -> Option<Result<BothEstimates, String>> {
+    /// When all jobs would start on another cluster than this. `None` if the answer did not come in time.
+    pub async fn what_if(&self, hypothesis: Hypothesis) -> Option<Result<BothEstimates, Refusal>> {
         let (reply, answer) = oneshot::channel();
-        self.sender.try_send(Question::WhatIf { changes, reply }).ok()?;
+        let hypothesis = Box::new(hypothesis);
+        self.sender.try_send(Question::WhatIf { hypothesis, reply }).ok()?;
         tokio::time::timeout(QUESTION_TIMEOUT, answer).await.ok()?.ok()
     }
 

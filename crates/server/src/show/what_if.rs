@@ -1,7 +1,8 @@
-//! `sluice sim --live`: what would change for the jobs that wait if nodes came or went.
+//! `sluice sim --live`: what would change for the jobs that wait if nodes came or went, or under another configuration.
 
+use crate::configure;
 use crate::shared::Shared;
-use crate::shared::forecast_queue::BothEstimates;
+use crate::shared::forecast_queue::{BothEstimates, Hypothesis};
 use cluster::State;
 use cluster::authorise::{Act, authorise};
 use model::bounds;
@@ -13,6 +14,7 @@ use sched::query::what_if::NodeChanges;
 use sched::view::Estimate;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::client::Answer;
@@ -30,13 +32,20 @@ pub async fn what_if(
     query: WhatIfQuery,
 ) -> Result<Answer, Refusal> {
     // It is about the jobs of all users, and takes two forecasts of the whole queue.
-    authorise(&shared.read(), by, Act::Operate)?;
+    let act = if query.files.is_some() { Act::Administer } else { Act::Operate };
+    authorise(&shared.read(), by, act)?;
     check(&query)?;
-    let added = query.added.into_iter().map(|added| (added.count, added.like)).collect();
-    let changes = NodeChanges { added, removed: query.removed };
-    match shared.forecasts.what_if(changes).await {
-        Some(Ok(estimates)) => Ok(Answer::WhatIf(compared(&shared.read(), &estimates))),
-        Some(Err(node)) => Err(Refusal::UnknownNode(node)),
+    let WhatIfQuery { added, removed, files } = query;
+    let config = files.map(|files| {
+        // The names of its files are all that the folder says: nothing is read from this machine.
+        let machine = shared.setup.machine.as_ref();
+        configure::load_given(Path::new("/"), files, machine).map(Box::new)
+    });
+    let config = config.transpose().map_err(|error| Refusal::Other(error.to_string()))?;
+    let added = added.into_iter().map(|added| (added.count, added.like)).collect();
+    let changes = NodeChanges { added, removed };
+    match shared.forecasts.what_if(Hypothesis { changes, config, by: by.clone() }).await {
+        Some(estimates) => Ok(Answer::WhatIf(compared(&shared.read(), &estimates?))),
         None => Err(Refusal::Other("the server has no time for estimates now".into())),
     }
 }

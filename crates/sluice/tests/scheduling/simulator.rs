@@ -152,6 +152,13 @@ fn up_what_would_change_for_the_jobs_that_wait_is_told() {
     assert_eq!(more["changes"][0]["job"], waits.to_string(), "{more}");
     let told = cluster.sluice(&["sim", "--live", "--add-nodes", &format!("1:{node}")]).ok();
     assert!(told.starts_with("1 jobs wait: 1 would start earlier, 0 later\n"), "{told}");
+    std::fs::create_dir(cluster.path("other")).unwrap();
+    let three = TWO_NODES.replace("node[1-2]", "node[1-3]");
+    std::fs::write(cluster.path("other/slurm.conf"), three).unwrap();
+    let other = cluster.path("other").display().to_string();
+    let configured = what_if(&["--config", &other]);
+    assert_eq!(configured["earlier"], 1, "{configured}");
+    assert!(!cluster.shell("sinfo -h -N -o %N").ok().contains("node3"), "nothing has changed");
     let none = cluster.sluice(&["sim", "--live", "--without", "none"]);
     assert!(none.code != 0 && none.stderr.contains("none"), "{}", none.stderr);
 }

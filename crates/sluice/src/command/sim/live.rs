@@ -7,6 +7,8 @@ use jiff::tz::TimeZone;
 use model::hostlist;
 use model::printable::printable;
 use model::time::Timestamp;
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
 use wire::what_if::{AddedNodes, ChangedStart, WhatIfQuery, WhatIfView};
@@ -24,12 +26,13 @@ pub fn added_nodes(text: &str) -> Result<AddedNodes, String> {
 }
 
 pub fn run(args: &SimArgs) -> VerbResult {
-    let mut removed = Vec::new();
+    let mut removed: Vec<String> = Vec::new();
     for list in &args.without {
         let names = hostlist::expand(list);
         removed.extend(names.map_err(|error| VerbError::Message(error.to_string()))?);
     }
-    let query = WhatIfQuery { added: args.add_nodes.clone(), removed };
+    let files = args.config.as_deref().map(configuration_files).transpose()?;
+    let query = WhatIfQuery { added: args.add_nodes.clone(), removed, files };
     let mut client = args.server.client()?;
     let view = match ask(&mut client, Call::WhatIf(query))? {
         Answer::WhatIf(view) => view,
@@ -43,6 +46,28 @@ pub fn run(args: &SimArgs) -> VerbResult {
         print!("{}", table(&view, Moment { now: ::server::clock::now(), tz: &tz }));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The text files of a configuration folder, by name; `slurm.conf` is one of them.
+fn configuration_files(dir: &Path) -> Result<BTreeMap<String, String>, VerbError> {
+    let conf = dir.join("slurm.conf");
+    std::fs::metadata(&conf).map_err(VerbError::file(&conf))?;
+    let mut files = BTreeMap::new();
+    for entry in std::fs::read_dir(dir).map_err(VerbError::file(dir))? {
+        let entry = entry.map_err(VerbError::file(dir))?;
+        let name = entry.file_name().into_string().unwrap_or_default();
+        if is_configuration(&name)
+            && let Ok(text) = std::fs::read_to_string(entry.path())
+        {
+            files.insert(name, text);
+        }
+    }
+    Ok(files)
+}
+
+/// Whether a file of this name may be part of a configuration. Keys and certificates are not sent.
+fn is_configuration(name: &str) -> bool {
+    [".conf", ".toml", ".yml", ".yaml"].iter().any(|ending| name.ends_with(ending))
 }
 
 fn table(view: &WhatIfView, moment: Moment<'_>) -> String {
@@ -79,6 +104,18 @@ mod tests {
         for bad in ["", "4", "0:node1", "x:node1", "4:"] {
             assert!(added_nodes(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn keys_beside_a_configuration_are_not_sent() {
+        let dir = tempfile::tempdir().expect("a folder");
+        for name in ["slurm.conf", "gres.conf", "sluice.toml", "server.key", "cert.pem"] {
+            std::fs::write(dir.path().join(name), "x").expect("a file");
+        }
+        let sent = configuration_files(dir.path()).expect("a configuration");
+        let names: Vec<&str> = sent.keys().map(String::as_str).collect();
+        assert_eq!(names, ["gres.conf", "sluice.toml", "slurm.conf"]);
+        assert!(configuration_files(&dir.path().join("none")).is_err());
     }
 
     #[test]

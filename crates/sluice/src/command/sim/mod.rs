@@ -49,7 +49,7 @@ pub struct SimArgs {
     #[arg(long, value_name = "S", requires = "nodes", conflicts_with = "policy")]
     seed: Option<u64>,
     /// The nodes, partitions and settings of the slurm.conf in DIR
-    #[arg(long, value_name = "DIR", conflicts_with = "live")]
+    #[arg(long, value_name = "DIR")]
     config: Option<PathBuf>,
     /// Also say how far the starts that were expected at submission were from the starts: it takes longer
     #[arg(long, conflicts_with = "live")]
