@@ -14,8 +14,14 @@ SP2, LUBLIN = 'SDSC-SP2-1998-4.2-cln.swf.gz', 'lublin_256.swf'
 REPLAYS = [
     (SP2, 'easy', 'equal', (335.7, 86.2, 137.7)),
     (LUBLIN, 'easy', 'equal', (1634.8, 595.7, 286.0)),
+    (SP2, 'sluice', 'at most', (320, 70, 145)),
+    (LUBLIN, 'sluice', 'at most', (None, 245, 350)),
 ]
 NEAR = 0.01
+
+# Lists of pods, and the least per cent of GPUs that must be allocated when all have arrived: the mean of ten seeds.
+PODS = [('default', 95.1), ('multigpu50', 97.0), ('gpushare100', 86.5), ('cpu250', 93.0), ('gpuspec33', 87.7)]
+PODS_FOLDER, SEEDS = 'alibaba-gpu-v2023', 10
 
 
 def is_as_wanted(kind, found, wanted):
@@ -42,6 +48,19 @@ def row(program, trace, policy, kind, wanted):
     return text, all(is_as_wanted(kind, *pair) for pair in zip(found, wanted))
 
 
+def pod_row(program, pods, least):
+    folder = os.path.join(FOLDER, PODS_FOLDER)
+    found = []
+    for seed in range(SEEDS):
+        said = subprocess.run([program, 'sim', os.path.join(folder, f'openb_pod_list_{pods}.csv'), '--json', '--seed', str(seed),
+                               '--nodes', os.path.join(folder, 'openb_node_list_gpu_node.csv')],
+                              check=True, capture_output=True, text=True).stdout
+        found.append(json.loads(said)['gpu_allocated_percent'])
+    mean = sum(found) / len(found)
+    text = f'{mean:.2f} (at least {least})'
+    return f'| {pods} | {text if mean >= least else f"**{text}**"} | {min(found):.2f} to {max(found):.2f} |', mean >= least
+
+
 def main():
     program = sys.argv[1]
     if not os.path.isdir(FOLDER):
@@ -56,8 +75,17 @@ def main():
         lines.append(text)
         good &= is_good
     print('\n'.join(lines))
+    pod_lines = ['| list of pods | GPUs allocated, per cent, mean of ten seeds (wanted) | of one seed |', '|---|---:|---:|']
+    for pods, least in PODS:
+        progress('sluice sim', f'pods, {pods}')
+        text, is_good = pod_row(program, pods, least)
+        pod_lines.append(text)
+        good &= is_good
+    print('\n'.join(pod_lines))
     if '--record' in sys.argv:
-        record(sys.argv[sys.argv.index('--record') + 1], 'bench simulator', '\n'.join(lines))
+        path = sys.argv[sys.argv.index('--record') + 1]
+        record(path, 'bench simulator', '\n'.join(lines))
+        record(path, 'bench pods', '\n'.join(pod_lines))
     return 0 if good else 1
 
 

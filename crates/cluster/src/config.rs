@@ -174,6 +174,9 @@ pub struct Parameters {
     pub requeue_exits_held: Vec<(i32, i32)>,
     /// `enable_user_top`
     pub user_top: bool,
+    /// `pack_serial_at_end`: jobs of one CPU get the last nodes.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub pack_serial_at_end: bool,
     /// `kill_invalid_depend`: a job whose dependency can never be met is cancelled.
     pub kill_invalid_dependency: bool,
     /// `PrivateData`: what ordinary users are not shown of others.
@@ -244,6 +247,7 @@ impl Default for Parameters {
             requeue_exits: Vec::new(),
             requeue_exits_held: Vec::new(),
             user_top: false,
+            pack_serial_at_end: false,
             kill_invalid_dependency: false,
             private_data: PrivateData::default(),
             power: PowerPolicy::default(),

@@ -447,6 +447,9 @@ pub struct Submitted {
     /// Somebody set the priority: it is not computed.
     #[serde(default)]
     pub priority_set: bool,
+    /// How long it is expected to run, where priorities depend on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_s: Option<u32>,
     /// The job's place in a het job.
     #[serde(default, rename = "together", skip_serializing_if = "Option::is_none")]
     pub het: Option<HetComponent>,

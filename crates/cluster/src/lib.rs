@@ -10,7 +10,7 @@
 //! - `view/`: the state as the scheduler is shown it, with priorities and fair share.
 //! - `requeue`: how a job's end becomes a requeue. `requested`: what a job asks for, with its partition's defaults.
 //! - `dependency`, `job_selection`, `licenses`: whether a dependency is met, which jobs a filter selects, how many licenses
-//!   are free. `dropped`: what a configuration would take away from jobs.
+//!   are free. `dropped`: what a configuration would take away from jobs. `hypothesis`: the state as it would be under one.
 //! - `rights`, `authorise`, `visibility`: somebody's roles, who may do what, who sees what.
 //! - `token`, `membership`: what is kept of tokens, and of how nodes joined. `billing`, `books`: what resources cost, and the books' record of a job.
 
@@ -37,6 +37,7 @@ pub mod visibility;
 
 mod apply;
 mod changed_spec;
+mod hypothesis;
 mod requeue;
 
 pub use command::{Command, Context, Decision, Reply};

@@ -36,7 +36,30 @@ pub struct View {
     /// Free licenses by name.
     pub licenses: Vec<(String, u64)>,
     pub topology: Option<Arc<Topology>>,
+    /// What jobs of this cluster ask for: among equal fits a job gets the node on which the least becomes unusable for these.
+    /// Empty where the nodes have no GPUs.
+    pub typical_jobs: Arc<Vec<TypicalJob>>,
     pub policy: SchedulerPolicy,
+}
+
+/// What many jobs of the cluster ask for on one node.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TypicalJob {
+    pub cpus: u32,
+    pub memory_mib: u64,
+    pub gpus: TypicalGpus,
+    /// The kinds of GPUs that serve; empty: any.
+    pub kinds: Vec<String>,
+    /// How many jobs ask for it.
+    pub count: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TypicalGpus {
+    /// So many whole GPUs.
+    Whole(u64),
+    /// So many shares of one GPU.
+    Shares(u64),
 }
 
 #[derive(Debug, Clone)]
@@ -223,6 +246,8 @@ pub struct SchedulerPolicy {
     /// `DefCpuPerGPU`
     pub cpus_per_gpu: Option<u32>,
     pub select: model::select::Select,
+    /// `pack_serial_at_end`: jobs of one CPU get the last nodes that serve.
+    pub pack_serial_at_end: bool,
     /// `max_switch_wait`: the longest that a job waits for its `--switches`.
     pub switch_wait_s: u32,
     /// `OverTimeLimit`: the minutes that a job may run beyond its time limit.
@@ -243,6 +268,7 @@ impl Default for SchedulerPolicy {
             max_memory: None,
             cpus_per_gpu: None,
             select: model::select::Select::default(),
+            pack_serial_at_end: false,
             switch_wait_s: 300,
             over_time_min: 0,
             resume_timeout_s: 0,

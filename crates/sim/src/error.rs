@@ -12,6 +12,8 @@ pub enum SimError {
     Read { line: u64, source: std::io::Error },
     #[error("no job to replay: expected one with a run time and processors")]
     Empty,
+    #[error("no node has a GPU: expected a list of nodes with GPUs")]
+    NoGpus,
     /// The cluster does not take the configuration.
     #[error("the configuration is refused: {0}")]
     Configuration(Box<Refusal>),

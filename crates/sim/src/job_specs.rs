@@ -1,10 +1,14 @@
 //! A job of the trace as the cluster is asked for it. Equal parts are made once.
 
+use crate::machine::{GPU_SHARE, pod_cpus};
 use crate::trace::TraceJob;
+use crate::trace::pods::Pod;
 use cluster::command::Submit;
+use model::amount::Bytes;
+use model::gres::GPU;
 use model::principal::{Principal, Role};
 use model::range::Range;
-use model::request::Request;
+use model::request::{DeviceMake, GresRequest, Memory, Per, Request};
 use model::run::{Component, JobSpec, Launch, LaunchKind};
 use model::time::TimeLimit;
 use std::collections::HashMap;
@@ -44,15 +48,72 @@ impl JobSpecs {
             .requests
             .entry((job.processors, job.estimate_s))
             .or_insert_with(|| [Component { request: Arc::new(request(self.width, job)) }].into());
-        Submit {
-            spec: spec(owner.clone(), launch.clone(), components.clone()),
-            array: None,
-            hold: None,
-            priority: None,
-            het_components: Vec::new(),
-            test_only: false,
-            unique_name: false,
+        submit_of(spec(owner.clone(), launch.clone(), components.clone()))
+    }
+}
+
+fn submit_of(spec: JobSpec) -> Submit {
+    Submit {
+        spec,
+        array: None,
+        hold: None,
+        priority: None,
+        het_components: Vec::new(),
+        test_only: false,
+        unique_name: false,
+    }
+}
+
+/// Pods as jobs of one user without a time limit.
+pub struct PodSpecs {
+    owner: Arc<Principal>,
+    launch: Arc<Launch>,
+    requests: HashMap<Pod, Arc<[Component]>>,
+}
+
+impl Default for PodSpecs {
+    fn default() -> Self {
+        Self {
+            owner: Arc::new(owner(0)),
+            launch: Arc::new(Launch::empty(LaunchKind::Batch)),
+            requests: HashMap::new(),
         }
+    }
+}
+
+impl PodSpecs {
+    pub fn submit(&mut self, pod: &Pod) -> Submit {
+        let components = self
+            .requests
+            .entry(pod.clone())
+            .or_insert_with(|| [Component { request: Arc::new(pod_request(pod)) }].into());
+        submit_of(spec(self.owner.clone(), self.launch.clone(), components.clone()))
+    }
+}
+
+fn pod_request(pod: &Pod) -> Request {
+    let (name, count) = if pod.shares_a_gpu() {
+        (GPU_SHARE, u64::from(pod.gpu_milli))
+    } else {
+        (GPU, u64::from(pod.gpus))
+    };
+    let gres = GresRequest {
+        per: Per::Node,
+        name: name.to_owned(),
+        kinds: pod.models.clone(),
+        by_model: false,
+        count: Range::exactly(count),
+        device_memory: None,
+        total_memory: None,
+        make: DeviceMake::default(),
+    };
+    Request {
+        nodes_given: true,
+        cpus_per_task: Range::exactly(pod_cpus(pod.cpu_milli)),
+        memory: Memory::PerNode(Range::exactly(Bytes::from_mib(pod.memory_mib))),
+        gres: if pod.gpus > 0 { vec![gres] } else { Vec::new() },
+        time_limit: Some(TimeLimit::Unlimited),
+        ..Request::default()
     }
 }
 

@@ -1,12 +1,13 @@
 //! The simulator: the same `cluster` and `sched` as in the server, in one process under a virtual clock.
 //!
 //! ```text
-//!   trace/           a trace of jobs: the Standard Workload Format, plain or gzip
+//!   trace/           a trace of jobs: the Standard Workload Format, or lists of nodes and pods; plain or gzip
 //!   machine          the nodes that a trace is replayed on
 //!   policy           the scheduling policies, as settings of the cluster
 //!   job_specs        a job of the trace as the cluster is asked for it
 //!   virtual_cluster  the state machine and the planner, driven as the server drives them
 //!   replay           a trace through the virtual cluster
+//!   pod_replay       a list of pods onto a cluster that fills
 //!   summary          waits, slowdowns and utilisation of a replay
 //!   estimate_error   how far expected starts were from the starts
 //!   history, chart   a replay over time, and its charts
@@ -22,6 +23,7 @@ pub mod error;
 pub mod estimate_error;
 pub mod history;
 pub mod machine;
+pub mod pod_replay;
 pub mod policy;
 pub mod replay;
 pub mod summary;
@@ -31,6 +33,7 @@ pub mod virtual_cluster;
 mod job_specs;
 
 pub use error::SimError;
+pub use pod_replay::{Arrivals, PodSummary, replay_pods};
 pub use policy::Policy;
 pub use replay::{Measures, Outcome, replay};
 pub use summary::Summary;

@@ -2,9 +2,11 @@
 
 use crate::error::SimError;
 use crate::policy::Policy;
+use crate::trace::pods::{GPU_MILLI, PodNode};
 use cluster::{ClusterConfig, Parameters};
 use model::amount::Bytes;
-use model::node::NodeConfig;
+use model::gres::GPU;
+use model::node::{NodeConfig, NodeGres};
 use model::partition::Partition;
 use model::preempt::{PreemptBy, PreemptMode};
 use model::priority::PriorityPolicy;
@@ -32,6 +34,46 @@ pub fn single_processor_nodes(count: u32, policy: Policy) -> ClusterConfig {
         ..ClusterConfig::default()
     };
     unbounded(config)
+}
+
+/// Thousandths of a CPU that count as one CPU of a node of pods. Pods ask for parts of CPUs, jobs for whole ones.
+const CPU_MILLI: u32 = 20;
+
+/// The name of thousandths of a GPU.
+pub const GPU_SHARE: &str = "shard";
+
+/// The CPUs for so many thousandths; at least one.
+pub fn pod_cpus(cpu_milli: u32) -> u32 {
+    cpu_milli.div_ceil(CPU_MILLI).max(1)
+}
+
+/// The nodes of a list in one partition. Each GPU is granted whole or in thousandths.
+pub fn pod_nodes(nodes: &[PodNode]) -> ClusterConfig {
+    let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
+    let mut partition = Partition::over(PARTITION, names);
+    partition.default = true;
+    let config = ClusterConfig {
+        nodes: nodes.iter().map(pod_node).collect(),
+        partitions: vec![partition],
+        ..ClusterConfig::default()
+    };
+    unbounded(config)
+}
+
+fn pod_node(node: &PodNode) -> NodeConfig {
+    let memory = Bytes::from_mib(node.memory_mib);
+    // A node has no more than it says: what is left of a CPU does not count.
+    let mut config = NodeConfig::plain(&node.name, (node.cpu_milli / CPU_MILLI).max(1), memory);
+    if node.gpus > 0 {
+        let model = Some(node.model.as_str()).filter(|model| !model.is_empty());
+        let share = |gpu: u32| NodeGres {
+            share_of: Some(gpu),
+            ..NodeGres::plain(GPU_SHARE, model, GPU_MILLI.into())
+        };
+        config.gres = vec![NodeGres::plain(GPU, model, node.gpus.into())];
+        config.gres.extend((0..node.gpus).map(share));
+    }
+    config
 }
 
 /// The configuration of a site, as far as it says how jobs are scheduled.

@@ -2,6 +2,7 @@
 //! settings in slurm.conf.
 
 use cluster::Parameters;
+use model::priority::PriorityPolicy;
 use std::fmt;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,10 +13,19 @@ pub enum Policy {
     Easy,
     /// A job may overtake if it delays nobody: backfill with a slot for every job that waits.
     Conservative,
+    /// The policy that we recommend: `PriorityType=priority/sluice` with `PriorityMaxAge=2-12`, `PriorityCalcPeriod=1` and
+    /// backfill with one slot.
+    Sluice,
 }
 
+/// `PriorityMaxAge` of the recommended policy: two and a half days.
+const MAX_AGE_S: u64 = 60 * 3_600;
+
+/// Its `PriorityCalcPeriod`: the factors of short jobs grow within minutes.
+const CALC_PERIOD_S: u64 = 60;
+
 impl Policy {
-    pub const ALL: [Self; 3] = [Self::Fcfs, Self::Easy, Self::Conservative];
+    pub const ALL: [Self; 4] = [Self::Fcfs, Self::Easy, Self::Conservative, Self::Sluice];
 
     /// The word for it on the command line.
     pub fn word(self) -> &'static str {
@@ -23,6 +33,7 @@ impl Policy {
             Self::Fcfs => "fcfs",
             Self::Easy => "easy",
             Self::Conservative => "conservative",
+            Self::Sluice => "sluice",
         }
     }
 
@@ -36,7 +47,17 @@ impl Policy {
             Self::Fcfs => (false, 0),
             Self::Easy => (true, 1),
             Self::Conservative => (true, u32::MAX),
+            Self::Sluice => (true, 1),
         };
+        if self == Self::Sluice {
+            parameters.priority = PriorityPolicy {
+                multifactor: false,
+                expansion: true,
+                max_age_s: MAX_AGE_S,
+                calc_period_s: CALC_PERIOD_S,
+                ..parameters.priority.clone()
+            };
+        }
     }
 }
 

@@ -79,6 +79,8 @@ struct Replay<'t> {
     ticks: BTreeSet<Timestamp>,
     /// How often the clock decides something, where the configuration has priorities or preemption that depend on it.
     tick_period: Option<Duration>,
+    /// The clock decides something also while no job waits: usage decays.
+    ticks_without_queue: bool,
     idle_ticks: u32,
     processors: u64,
     /// CPUs times milliseconds that jobs held.
@@ -94,9 +96,10 @@ impl<'t> Replay<'t> {
     fn new(trace: &'t Trace, config: ClusterConfig) -> Result<Self, SimError> {
         let first_submit = trace.jobs.first().ok_or(SimError::Empty)?.submit_s;
         let parameters = &config.parameters;
-        let by_time = parameters.priority.multifactor
+        let by_time = parameters.priority.is_computed()
             || parameters.preempt.by != PreemptBy::Nothing
             || parameters.requeue_wait_s > 0;
+        let ticks_without_queue = !parameters.priority.expansion;
         let period = Duration::from_secs(parameters.priority.calc_period_s.max(1));
         let width = if config.nodes.iter().all(|node| node.cpus == 1) {
             Width::Nodes
@@ -119,6 +122,7 @@ impl<'t> Replay<'t> {
             starts: vec![None; trace.jobs.len()],
             ticks: BTreeSet::new(),
             tick_period: by_time.then_some(period),
+            ticks_without_queue,
             idle_ticks: 0,
             processors,
             cpu_ms: 0,
@@ -234,7 +238,7 @@ impl<'t> Replay<'t> {
         let state = self.cluster.state();
         if let Some(period) = self.tick_period
             && self.ticks.is_empty()
-            && !(state.queue.is_empty() && state.active.is_empty())
+            && (!state.queue.is_empty() || (self.ticks_without_queue && !state.active.is_empty()))
         {
             self.ticks.insert(now + period);
         }
@@ -358,6 +362,28 @@ mod tests {
     fn five_jobs_in_order_start_when_worked_out_by_hand() {
         let config = single_processor_nodes(4, Policy::Fcfs);
         assert_eq!(starts(&five_jobs(), config), [0, 80, 180, 230, 230]);
+    }
+
+    /// All five take all four processors, one after another. Priorities are worked out at 70, 130 and so on, each minute from
+    /// when the first job waits.
+    ///
+    /// 1. From 0 to 1000.
+    /// 2. Has waited for 960 s at 970, with a limit of 6000: an expansion factor of 1.16.
+    /// 3. Has waited for 950 s at 970, with a limit of 60: 16.8. It starts at 1000, and job 2 at 1050, to 1550.
+    /// 4. Is expected to run for its limit of 700, since job 1 ran longer: at 1510 it has waited for 500, a factor of 1.71.
+    /// 5. Is expected to run for 525, the mean of jobs 1 and 3, whatever its limit: at 1510 it has waited for 450, a factor
+    ///    of 1.86. It starts at 1550, and job 4 at 1560.
+    #[test]
+    fn five_jobs_by_expansion_factor_start_when_worked_out_by_hand() {
+        let five = trace(&[
+            (0, 1000, 4, 1000),
+            (10, 500, 4, 6000),
+            (20, 50, 4, 60),
+            (1010, 100, 4, 700),
+            (1060, 10, 4, 100_000),
+        ]);
+        let config = single_processor_nodes(4, Policy::Sluice);
+        assert_eq!(starts(&five, config), [0, 1050, 1000, 1560, 1550]);
     }
 
     /// Jobs 4 and 5 overtake at once. Job 3 starts when job 4 has ended, at 253.

@@ -1,9 +1,10 @@
 //! The cluster under a virtual clock: the state machine decides and applies, the planner plans on its view, as in the
 //! server. The nodes are played: all of them are up, and a job ends when it is told to.
 
-use cluster::command::{AttemptReport, Submit, plan_commands};
+use cluster::command::{AttemptReport, CancelJobs, Submit, plan_commands};
 use cluster::view::builder::ViewBuilder;
 use cluster::{ClusterConfig, Command, Context, Event, State};
+use model::change::{JobFilter, JobRef};
 use model::id::JobId;
 use model::principal::{Principal, Role};
 use model::reason::{Reason, Refusal};
@@ -19,9 +20,8 @@ pub struct VirtualCluster {
     memo: Memo,
     /// The memo of start estimates, apart from that of plans: estimates walk the queue in another order.
     estimates_memo: Memo,
-    /// How many commands there were: what is random in the server is counted here.
-    command_count: u128,
-    root: Principal,
+    /// The context of the last command. What is random in the server is the number of the command here.
+    context: Context,
 }
 
 impl VirtualCluster {
@@ -33,8 +33,7 @@ impl VirtualCluster {
             view_builder: ViewBuilder::default(),
             memo: Memo::default(),
             estimates_memo: Memo::default(),
-            command_count: 0,
-            root: root(),
+            context: Context { now, random: 0, by: root() },
         };
         cluster.run(&Command::StartTerm { term: 1 })?;
         let nodes: Vec<String> = config.nodes.iter().map(|node| node.name.clone()).collect();
@@ -61,9 +60,9 @@ impl VirtualCluster {
     }
 
     fn run(&mut self, command: &Command) -> Result<Vec<Event>, Refusal> {
-        self.command_count += 1;
-        let context = Context { now: self.now, random: self.command_count, by: self.root.clone() };
-        let decision = self.state.decide(command, &context)?;
+        self.context.now = self.now;
+        self.context.random += 1;
+        let decision = self.state.decide(command, &self.context)?;
         for event in &decision.events {
             self.state.apply(event);
         }
@@ -74,6 +73,15 @@ impl VirtualCluster {
         let job = JobId(self.state.next_job);
         self.run(&Command::Submit(Box::new(submit)))?;
         Ok(job)
+    }
+
+    /// Takes a job back.
+    pub fn cancel(&mut self, job: JobId) -> Result<(), Refusal> {
+        let filter = JobFilter { jobs: vec![JobRef::whole(job)], ..JobFilter::default() };
+        let cancel =
+            CancelJobs { filter, step: None, signal: None, batch_only: false, full: false };
+        self.run(&Command::Cancel(Box::new(cancel)))?;
+        Ok(())
     }
 
     /// All nodes of the job's attempt report that nothing of it is left. Returns false if the job has no such attempt.

@@ -46,7 +46,7 @@ impl Call {
             Self::Shares => CallKind::Shares,
             Self::Priorities => CallKind::Priorities,
             Self::Diagnostics { .. } => CallKind::Diagnostics,
-            Self::Explain(_) => CallKind::Explain,
+            Self::Explain(_) | Self::WhatIf(_) => CallKind::Explain,
             Self::NodeToken { .. }
             | Self::GroupToken { .. }
             | Self::UserToken { .. }

@@ -14,6 +14,7 @@ use crate::token::{LoginHint, TokenLife, TokenView};
 use crate::version::VersionsView;
 use crate::view::{AccountsView, ClusterView, ConfigView, JobView, PrioritiesView, SharesView};
 use crate::volume::VolumeView;
+use crate::what_if::{WhatIfQuery, WhatIfView};
 use crate::workspace::Workspace;
 use model::account::{Account, Association, AssociationKey, Qos};
 use model::activity::{Activity, ActivityFilter};
@@ -343,6 +344,8 @@ pub enum Call {
     Offers(Box<Submission>),
     /// Why jobs wait.
     Explain(ExplainQuery),
+    /// What would change for the jobs that wait if nodes came or went.
+    WhatIf(WhatIfQuery),
     /// `sdiag`; `reset` sets the counters back.
     Diagnostics {
         reset: bool,
@@ -459,6 +462,7 @@ pub enum Answer {
     },
     Licenses(Vec<LicenseView>),
     Explained(Vec<ExplainedJob>),
+    WhatIf(WhatIfView),
     Diagnostics(Box<DiagnosticsView>),
     Versions(VersionsView),
     Refused(Refusal),

@@ -23,6 +23,7 @@ use crate::token::TokenLife;
 use crate::version::{AgentVersion, VersionsView};
 use crate::view::JobExtras;
 use crate::volume::{LaunchVolume, VolumeAction, VolumeOrder, VolumeView};
+use crate::what_if::{AddedNodes, ChangedStart, WhatIfQuery, WhatIfView};
 use model::amount::Bytes;
 use model::change::{JobFilter, JobRef};
 use model::container::{ContainerNetwork, PortMapping};
@@ -43,6 +44,29 @@ fn travels<T: Serialize + DeserializeOwned>(value: &T, json: &str) {
     assert_eq!(serde_json::to_string(value).unwrap(), json);
     let read: T = serde_json::from_str(json).unwrap();
     assert_eq!(serde_json::to_string(&read).unwrap(), json);
+}
+
+#[test]
+fn changes_of_nodes_and_of_starts_keep_their_names() {
+    let added = vec![AddedNodes { count: 2, like: "n1".into() }];
+    let files = Some([("slurm.conf".to_string(), "".to_string())].into());
+    let query = WhatIfQuery { added, removed: vec!["n2".into()], files };
+    travels(
+        &Call::WhatIf(query),
+        r#"{"what_if":{"added":[{"count":2,"like":"n1"}],"removed":["n2"],"files":{"slurm.conf":""}}}"#,
+    );
+    let change = ChangedStart {
+        job: "7".into(),
+        name: "train".into(),
+        user: "ann".into(),
+        start: Some(Timestamp(5)),
+        start_then: None,
+    };
+    let view = WhatIfView { jobs: 3, earlier: 0, later: 1, changes: vec![change] };
+    travels(
+        &Answer::WhatIf(view),
+        r#"{"what_if":{"jobs":3,"earlier":0,"later":1,"changes":[{"job":"7","name":"train","user":"ann","start":5}]}}"#,
+    );
 }
 
 #[test]

@@ -6,11 +6,14 @@ use crate::state::job::{EndRecord, Phase};
 use model::id::JobId;
 use model::record::JobRecord;
 use model::run::Step;
+use model::time::Timestamp;
 
 impl State {
-    pub(super) fn apply_ended(&mut self, id: JobId, ended: &EndRecord) -> JobRecord {
+    pub(super) fn apply_ended(&mut self, id: JobId, ended: &EndRecord) -> Option<JobRecord> {
         self.charge(id, ended.end);
-        let record = books::record_of(self, id, Some(ended));
+        self.note_run(id, ended.end);
+        let is_recorded = self.config.parameters.book_jobs;
+        let record = is_recorded.then(|| books::record_of(self, id, Some(ended)));
         if let Some(attempt) = self.jobs[&id].attempt() {
             assert!(attempt.held_nodes.is_empty(), "job {id} ends while it holds nodes");
         }
@@ -27,6 +30,18 @@ impl State {
         }
         job.phase = Phase::Ended(Box::new(ended));
         record
+    }
+
+    /// Notes how long the job ran, where the priorities of its owner's next jobs depend on it.
+    fn note_run(&mut self, id: JobId, end: Timestamp) {
+        if !self.config.parameters.priority.expansion {
+            return;
+        }
+        let job = &self.jobs[&id];
+        if let Some(attempt) = job.attempt() {
+            let run_s = u32::try_from(end.since(attempt.start).as_secs()).unwrap_or(u32::MAX);
+            self.last_runs.note(job.spec.owner.uid, run_s);
+        }
     }
 }
 

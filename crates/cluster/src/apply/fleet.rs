@@ -123,6 +123,7 @@ impl State {
         self.fair_share_ranks.invalidate();
         self.priority_totals.invalidate();
         self.hardware.invalidate();
+        self.typical_jobs.invalidate();
         self.topology.invalidate();
     }
 }

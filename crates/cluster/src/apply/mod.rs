@@ -166,7 +166,7 @@ impl State {
                     node.stale.push(*attempt);
                 }
             }
-            Event::Ended { job, ended } => return Some(self.apply_ended(*job, ended)),
+            Event::Ended { job, ended } => return self.apply_ended(*job, ended),
             Event::Requeued { job, ended, .. } => {
                 return Some(self.apply_requeued(*job, ended, event));
             }
@@ -261,6 +261,7 @@ impl State {
             pending,
             hold: s.hold,
             priority_set: s.priority_set,
+            expected_s: s.expected_s,
             het: s.het,
             ..Job::waiting(s.job, s.run, &s.spec, (&s.account, &s.qos), s.priority, s.at)
         };
@@ -337,7 +338,8 @@ impl State {
         let attempt = AttemptId { job: id, number: job.attempts };
         // A suspended job keeps its memory and devices, and gives up its CPUs.
         let is_suspended = job.attempt().is_some_and(|a| a.has_released_cores());
-        for share in allocation.nodes.iter().filter(|s| nodes.contains(&s.node)) {
+        let is_all = nodes.len() == allocation.nodes.len();
+        for share in allocation.nodes.iter().filter(|s| is_all || nodes.contains(&s.node)) {
             let node = self.nodes.get_mut(&share.node).expect("an allocation names known nodes");
             let used = &mut node.used;
             node.holders.push(attempt);

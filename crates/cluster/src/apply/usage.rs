@@ -70,6 +70,7 @@ impl State {
             charged_usage.associations.iter().map(|(key, raw_usage)| (key.clone(), raw_usage));
         charged_usage.ranked =
             billed.map(|(key, raw_usage)| (key, raw_usage.billing_s())).collect();
+        self.typical_jobs.invalidate();
         self.fair_share_ranks.invalidate();
         self.accounting.invalidate();
     }

@@ -230,7 +230,7 @@ impl State {
             Ok(())
         } else if priority > now {
             Err(Refusal::OperatorsOnly)
-        } else if self.config.parameters.priority.multifactor {
+        } else if self.config.parameters.priority.is_computed() {
             Err(Refusal::PriorityNotKept)
         } else {
             Ok(())

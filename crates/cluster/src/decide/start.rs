@@ -66,8 +66,8 @@ impl State {
         let leaves = self.must_end_by(job, &nodes, context.now);
         let of_task = job.spec.launch.exact_limit(start.time_limit).map(|d| context.now + d);
         let end_without_pull = end_limit.into_iter().chain(of_task).chain(leaves).min();
-        let multifactor = self.config.parameters.priority.multifactor;
-        let priority = multifactor.then(|| Ranking::new(self, context.now).shown(job, context.now));
+        let is_computed = self.config.parameters.priority.is_computed();
+        let priority = is_computed.then(|| Ranking::new(self, context.now).shown(job, context.now));
         let step = first_step(job, &start.allocation, context.now);
         let kind = job.spec.launch.kind;
         let needs_image = kind == LaunchKind::Task && job.spec.launch.container.is_some();

@@ -60,7 +60,7 @@ impl State {
         self.keep_partitions(&mut spec, &partitions);
         self.check_request(&spec, &account, &qos, &partitions, context)?;
         self.check_wait_policy(&spec, &partitions, context)?;
-        let computed = if self.config.parameters.priority.multifactor {
+        let computed = if self.config.parameters.priority.is_computed() {
             self.probe_entry(&spec, &account, &qos, &partitions, context).priority
         } else {
             self.next_priority
@@ -102,6 +102,10 @@ impl State {
             Some(0) => Some(Hold::User),
             _ => submit.hold,
         };
+        let by_expansion = self.config.parameters.priority.expansion;
+        let expected_s = Some(spec.owner.uid)
+            .filter(|_| by_expansion)
+            .and_then(|uid| self.last_runs.expected_s(uid));
         Event::Submitted(Box::new(Submitted {
             job: JobId(self.next_job),
             run,
@@ -114,6 +118,7 @@ impl State {
             hold,
             priority,
             priority_set: submit.priority.is_some(),
+            expected_s,
             het: None,
             at: context.now,
         }))

@@ -91,7 +91,7 @@ impl State {
     /// Running jobs whose account or QOS has used up its minutes: they end as if their own time limit were reached.
     fn out_of_minutes(&self) -> impl Iterator<Item = &Job> {
         let parameters = &self.config.parameters;
-        let kept = parameters.priority.multifactor && parameters.enforces_limits();
+        let kept = parameters.priority.is_computed() && parameters.enforces_limits();
         let accounting = kept.then(|| self.accounting());
         let running = self.active.iter().map(|id| &*self.jobs[id]);
         running.filter(move |job| {

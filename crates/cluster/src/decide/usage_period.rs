@@ -11,7 +11,7 @@ impl State {
     pub(crate) fn usage_period_due(&self, now: Timestamp) -> Option<bool> {
         let policy = &self.config.parameters.priority;
         let idle = self.active.is_empty() && self.charged_usage.associations.is_empty();
-        let waits = policy.multifactor && self.jobs.len() > self.ended.len();
+        let waits = policy.is_computed() && self.jobs.len() > self.ended.len();
         if idle && !waits {
             return None;
         }

@@ -58,6 +58,9 @@ pub struct Job {
     /// Since when its age counts towards its priority; none: since it could start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accrues_from: Option<Timestamp>,
+    /// How long its owner's jobs before it ran, under `priority/sluice`: what it is expected to take. It is never ended by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_s: Option<u32>,
     /// The job's place in a het job.
     #[serde(default, rename = "together", skip_serializing_if = "Option::is_none")]
     pub het: Option<HetComponent>,
@@ -155,6 +158,7 @@ impl Job {
             special_exit: false,
             admin_comment: None,
             accrues_from: None,
+            expected_s: None,
             het: None,
             deleted: false,
             phase: Phase::Waiting,

@@ -8,6 +8,7 @@ pub mod held_bytes;
 pub mod id_ranges;
 pub mod intern;
 pub mod job;
+pub mod last_runs;
 pub mod node;
 pub mod power;
 pub mod priority_totals;
@@ -25,6 +26,7 @@ use held_bytes::HeldBytes;
 use id_ranges::IdRangeTable;
 use intern::Interner;
 use job::Job;
+use last_runs::LastRuns;
 use model::account::{Account, Association, NORMAL_QOS, Qos};
 use model::activity::Activities;
 use model::dynamic_node::DynamicNode;
@@ -131,6 +133,9 @@ pub struct State {
     pub id_ranges: IdRangeTable,
     #[serde(default, rename = "spending")]
     pub charged_usage: ChargedUsage,
+    /// Kept only where priorities depend on it.
+    #[serde(default, skip_serializing_if = "LastRuns::is_empty")]
+    pub last_runs: LastRuns,
     /// Derived: ended jobs by their end, for the purge of old records.
     #[serde(skip)]
     pub ended: BTreeSet<(Timestamp, JobId)>,
@@ -164,6 +169,9 @@ pub struct State {
     /// Derived: nodes and partitions with nothing on them, for feasibility at submit.
     #[serde(skip)]
     pub(crate) hardware: Cache<Hardware>,
+    /// Derived: what jobs ask for, for placements that keep GPUs usable. Counted anew each `PriorityCalcPeriod`.
+    #[serde(skip)]
+    pub(crate) typical_jobs: Cache<Vec<sched::view::TypicalJob>>,
     /// Derived: the switches of topology.conf with the nodes that name one themselves.
     #[serde(skip)]
     pub(crate) topology: Cache<Topology>,
@@ -214,11 +222,13 @@ impl Default for State {
             held_bytes: HeldBytes::default(),
             interner: Interner::default(),
             charged_usage: ChargedUsage::default(),
+            last_runs: LastRuns::default(),
             tree: Cache::default(),
             accounting: Cache::default(),
             fair_share_ranks: Cache::default(),
             priority_totals: Cache::default(),
             hardware: Cache::default(),
+            typical_jobs: Cache::default(),
             topology: Cache::default(),
         }
     }

@@ -3,6 +3,7 @@
 pub mod accounting;
 pub mod builder;
 pub mod priority;
+mod typical;
 
 use crate::dependency;
 use crate::requeue;
@@ -23,7 +24,6 @@ use sched::view::{
     Availability, DependencyState as JobDependency, NodeInfo, NodeUse, PartitionInfo, PendingJob,
     RunningJob, SchedulerPolicy, View,
 };
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,11 +57,18 @@ pub fn running_jobs(state: &State) -> View {
     }
 }
 
-/// The index of each node in the view.
-pub(crate) type NodeIndex<'a> = BTreeMap<&'a str, u32>;
+/// The names of the nodes in the order of the view, which is that of their names.
+pub(crate) struct NodeIndex<'a>(Vec<&'a str>);
+
+impl NodeIndex<'_> {
+    /// The position of a node in the view.
+    fn get(&self, name: &str) -> Option<u32> {
+        self.0.binary_search(&name).ok().map(|at| at as u32)
+    }
+}
 
 pub(crate) fn node_index(state: &State) -> NodeIndex<'_> {
-    state.nodes.keys().enumerate().map(|(i, name)| (name.as_str(), i as u32)).collect()
+    NodeIndex(state.nodes.keys().map(String::as_str).collect())
 }
 
 pub(crate) fn node(node: &Node) -> NodeInfo {
@@ -76,7 +83,7 @@ pub(crate) fn partitions(state: &State) -> Vec<PartitionInfo> {
     let index = node_index(state);
     let info = |partition: &Arc<Partition>| PartitionInfo {
         partition: partition.clone(),
-        nodes: partition.nodes.iter().filter_map(|n| index.get(n.as_str()).copied()).collect(),
+        nodes: partition.nodes.iter().filter_map(|name| index.get(name)).collect(),
     };
     state.partitions.iter().map(info).collect()
 }
@@ -89,6 +96,7 @@ pub(crate) fn site(state: &State) -> View {
         licenses: state.licenses_free(),
         accounting: state.accounting(),
         topology: state.topology(),
+        typical_jobs: state.typical_jobs(),
         policy: policy(state),
         ..View::default()
     }
@@ -106,6 +114,7 @@ pub(crate) fn policy(state: &State) -> SchedulerPolicy {
         max_memory: parameters.max_memory,
         cpus_per_gpu: parameters.cpus_per_gpu,
         select: parameters.select,
+        pack_serial_at_end: parameters.pack_serial_at_end,
         switch_wait_s: parameters.switch_wait_s,
         over_time_min: parameters.over_time_limit_min,
         resume_timeout_s: parameters.power.resume_timeout_s,
@@ -171,7 +180,9 @@ fn end_of(state: &State, attempt: &Attempt) -> Option<Timestamp> {
 
 pub(crate) fn running(state: &State, job: &Job, index: &NodeIndex<'_>) -> RunningJob {
     let attempt = job.attempt().expect("an active job has an attempt");
-    let held = |node: &str| attempt.held_nodes.iter().any(|n| n == node);
+    // Most jobs hold all their nodes until they end.
+    let holds_all = attempt.held_nodes.len() == attempt.allocation.nodes.len();
+    let held = |node: &str| holds_all || attempt.held_nodes.iter().any(|n| n == node);
     let partition = &attempt.allocation.partition;
     RunningJob {
         job: job.id,
@@ -185,7 +196,7 @@ pub(crate) fn running(state: &State, job: &Job, index: &NodeIndex<'_>) -> Runnin
             .nodes
             .iter()
             .filter(|s| held(&s.node))
-            .filter_map(|s| Some((*index.get(s.node.as_str())?, s.clone())))
+            .filter_map(|s| Some((index.get(&s.node)?, s.clone())))
             .collect(),
         end: end_of(state, attempt),
         exclusive: is_exclusive(

@@ -2,7 +2,7 @@
 
 use crate::billing::bill;
 use crate::dependency::Dependencies;
-use crate::requested::requested_tres;
+use crate::requested::{effective_limit, requested_tres};
 use crate::state::State;
 use crate::state::association_tree::AssociationTree;
 use crate::state::job::Job;
@@ -12,6 +12,7 @@ use model::id::JobId;
 use model::priority::{Factors, PriorityPolicy};
 use model::time::Timestamp;
 use model::tres::TresKind;
+use sched::order::expansion;
 use sched::order::fair_tree::BranchRank;
 use sched::order::multifactor::{self, PriorityInputs};
 use std::collections::{BTreeMap, HashSet};
@@ -60,11 +61,14 @@ impl<'a> Ranking<'a> {
     /// The priority in each of these partitions; a single one if all are equal.
     pub fn priorities(&self, job: &Job, partitions: &[u32], now: Timestamp) -> Vec<u64> {
         let policy = self.policy();
-        if !policy.multifactor || job.priority_set {
-            let dstack = u64::from(job.spec.dstack_priority.unwrap_or(0));
-            let shift = if policy.multifactor { 0 } else { dstack << 32 };
-            // `priority/basic`: dstack's priority first, then the order of submission.
+        let dstack = u64::from(job.spec.dstack_priority.unwrap_or(0));
+        // Where it is no factor among others, dstack's priority comes first.
+        let shift = if policy.multifactor { 0 } else { dstack << 32 };
+        if !policy.is_computed() || job.priority_set {
             return vec![shift + job.priority.min(u64::from(u32::MAX))];
+        }
+        if policy.expansion {
+            return vec![shift + self.by_expansion(job, now)];
         }
         let mut all: Vec<u64> = partitions
             .iter()
@@ -78,12 +82,24 @@ impl<'a> Ranking<'a> {
 
     /// The priority to show: the highest among the job's partitions.
     pub fn shown(&self, job: &Job, now: Timestamp) -> u64 {
-        if !self.policy().multifactor || job.priority_set || !job.is_waiting() {
+        if !self.policy().is_computed() || job.priority_set || !job.is_waiting() {
             return job.priority;
         }
         let asked = &job.spec.request().partitions;
         let partitions = self.state.known_partition_indices(asked).unwrap_or_default();
         self.priorities(job, &partitions, now).into_iter().max().unwrap_or(job.priority)
+    }
+
+    /// The priority by expansion factor. A job is expected to run no longer than it may.
+    fn by_expansion(&self, job: &Job, now: Timestamp) -> u64 {
+        let limit = effective_limit(self.state, job).zero_is_unlimited();
+        let exact_s = job.spec.launch.exact_limit(limit).map(|limit| limit.as_secs());
+        let most_s = exact_s.or(limit.secs()).unwrap_or(u64::MAX);
+        let expected_s = job.expected_s.map_or(most_s, |s| most_s.min(s.into()));
+        let waited_s = self.waited_s(job, now);
+        let priority = expansion::priority(waited_s, expected_s, self.policy().max_age_s);
+        let shift = i64::from(job.site_factor) - i64::from(job.spec.nice);
+        priority.saturating_add_signed(shift).clamp(1, u64::from(u32::MAX))
     }
 
     /// The priority factors of a job in one partition.

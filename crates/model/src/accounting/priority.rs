@@ -8,10 +8,13 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PriorityPolicy {
-    /// `priority/multifactor`; else the order of submission.
+    /// `priority/multifactor`.
     pub multifactor: bool,
+    /// `priority/sluice`: by expansion factor. Without it and without `multifactor`, the order of submission.
+    pub expansion: bool,
     pub weights: Weights,
-    /// The wait after which the age counts in full.
+    /// The wait after which the age counts in full. By expansion factor, a job that has waited so long comes before those that
+    /// have not.
     pub max_age_s: u64,
     pub favor_small: bool,
     /// How often usage decays and priorities are worked out anew.
@@ -29,6 +32,7 @@ impl Default for PriorityPolicy {
         const WEEK_S: u64 = 7 * 24 * 3600;
         Self {
             multifactor: false,
+            expansion: false,
             weights: Weights::default(),
             max_age_s: WEEK_S,
             favor_small: false,
@@ -38,6 +42,13 @@ impl Default for PriorityPolicy {
             flags: PriorityFlags::default(),
             utc_offset_s: 0,
         }
+    }
+}
+
+impl PriorityPolicy {
+    /// Whether priorities are computed, and change as time passes.
+    pub fn is_computed(&self) -> bool {
+        self.multifactor || self.expansion
     }
 }
 

@@ -10,12 +10,17 @@
 //!   node_timelines   every node's timeline during one plan
 //!   search           the earliest start for jobs of one shape
 //!   shape            jobs that ask for the same are worked out once
+//!   waiting_shape    what later plans may know of a shape
+//!   free_now         a quick refusal of such shapes
+//!   gpu_loss         what a job on a node makes unusable for typical jobs
 //!   slot_finder      a placement now, or a slot for later
 //! ```
 
 pub mod backfill_slot;
 pub mod class;
 pub mod cores;
+pub mod free_now;
+pub mod gpu_loss;
 pub mod needs;
 pub mod node_free;
 pub mod node_timelines;
@@ -23,3 +28,4 @@ pub mod search;
 pub mod shape;
 pub mod slot_finder;
 pub mod timeline;
+pub mod waiting_shape;

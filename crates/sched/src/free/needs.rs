@@ -107,6 +107,11 @@ impl NodeNeeds {
         gres::divide(&need.config, |line| free[GRES + line], &self.gres, counts, &CpuSet::new())
     }
 
+    /// Whether the job takes a core of every node that can serve it.
+    pub fn takes_cores(&self) -> bool {
+        self.needs.iter().flatten().all(|need| need.amounts[CORES] > 0)
+    }
+
     pub fn is_for_any_name(&self) -> bool {
         self.only.is_none() && self.excluded.is_empty()
     }

@@ -36,6 +36,10 @@ pub struct NodeTimelines<'a> {
     modified_used: usize,
     /// For each node how often this plan has changed its timeline.
     versions: Vec<u32>,
+    /// How often this plan has changed any timeline.
+    pub modifications: u64,
+    /// The nodes that were compared for all jobs that this plan starts.
+    pub compared_nodes: usize,
     /// The very cores and devices that are free now, for nodes that this plan has looked into.
     free_now: Vec<Option<Box<NodeFree>>>,
     /// How often something was released. A release makes times that were found before it possibly too late.
@@ -94,6 +98,8 @@ impl<'a> NodeTimelines<'a> {
             modified,
             modified_used: 0,
             versions: vec![0; base.len()],
+            modifications: 0,
+            compared_nodes: 0,
             free_now: vec![None; base.len()],
             releases: 0,
             vacated: HashSet::new(),
@@ -200,6 +206,13 @@ impl<'a> NodeTimelines<'a> {
         self.view.nodes[node as usize].availability
     }
 
+    /// The nodes on which a core is free now, before this plan takes any.
+    pub fn nodes_with_free_cores(&self) -> Vec<u32> {
+        let has_some =
+            |node: &u32| self.base[*node as usize].free(0)[CORES] > 0 && self.is_available(*node);
+        (0..self.base.len() as u32).filter(has_some).collect()
+    }
+
     /// The nodes that this plan has reserved for backfill slots.
     pub fn reserved_nodes(&self) -> &[u32] {
         &self.reserved
@@ -259,6 +272,23 @@ impl<'a> NodeTimelines<'a> {
                 Some(over) => from = over,
             }
         }
+    }
+
+    /// Whether the job fits on the node from now on, for `length`. When it fits later is not looked for: most nodes that are
+    /// asked are busy.
+    pub fn serves_now(
+        &self,
+        node: u32,
+        needs: &NodeNeeds,
+        access: &ReservationAccess,
+        length: Millis,
+    ) -> bool {
+        let timeline = self.of_node(node);
+        let at = timeline.at(self.now);
+        let fits_now = || needs.fits(self.class(node), timeline.free(at), timeline.presence(at));
+        // A job may have more of a node than what is free for everybody where a reservation lets it.
+        (self.windows.touch(node) || fits_now())
+            && self.earliest(node, needs, access, self.now, length) == Some(self.now)
     }
 
     /// The very cores and devices that are free now.
@@ -383,6 +413,7 @@ impl<'a> NodeTimelines<'a> {
 
     fn modified(&mut self, node: u32) -> &mut Timeline {
         self.versions[node as usize] += 1;
+        self.modifications += 1;
         if self.modified_at[node as usize] == 0 {
             // The timeline of an earlier plan has its allocations already.
             let base = &self.base[node as usize];

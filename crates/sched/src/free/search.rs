@@ -304,13 +304,15 @@ impl Search {
         count: usize,
     ) -> Vec<u32> {
         let free = times.iter().zip(&self.drawn).filter(|(t, _)| **t == Some(time));
-        let ranked = |rank| timelines.slot_rank(self.node(rank), &self.needs, rank);
-        let mut ranks: Vec<SlotRank> = free.map(|(_, drawn)| ranked(drawn.rank)).collect();
+        let mut ranks: Vec<Rank> = free.map(|(_, drawn)| drawn.rank).collect();
+        // Where no more serve than are needed there is nothing to choose.
         if ranks.len() > count {
-            ranks.select_nth_unstable(count - 1);
-            ranks.truncate(count);
+            let ranked = |rank: &Rank| timelines.slot_rank(self.node(*rank), &self.needs, *rank);
+            let mut slot_ranks: Vec<SlotRank> = ranks.iter().map(ranked).collect();
+            slot_ranks.select_nth_unstable(count - 1);
+            ranks = slot_ranks[..count].iter().map(|slot| slot.rank).collect();
         }
-        let mut nodes: Vec<u32> = ranks.into_iter().map(|rank| self.node(rank.rank)).collect();
+        let mut nodes: Vec<u32> = ranks.into_iter().map(|rank| self.node(rank)).collect();
         nodes.sort_unstable();
         nodes
     }

@@ -5,6 +5,7 @@ use crate::free::needs::{NeedsScope, NodeNeeds};
 use crate::free::node_free::NodeFree;
 use crate::free::search::Search;
 use crate::free::timeline::{Millis, NEVER};
+use crate::free::waiting_shape::WaitingShape;
 use crate::gate;
 use crate::index::Rank;
 use crate::memo::{Baseline, NeedsCache, ShapeKey};
@@ -187,6 +188,32 @@ impl<'a> Shape<'a> {
             && self.full.failed
             && self.short.as_ref().is_none_or(|short| short.failed)
             && matches!(self.never, Some(None))
+    }
+
+    /// What later plans may know of the shape. `None` unless all that it waits for, now and as time passes, is nodes.
+    pub fn waiting(
+        &mut self,
+        needs_cache: &mut NeedsCache,
+        baseline: &Baseline,
+    ) -> Option<WaitingShape> {
+        let request = self.demand.request;
+        let waits_for_more = self.gate.is_some()
+            || request.deadline.is_some()
+            || !request.licenses.is_empty()
+            || !matches!(self.never, Some(None));
+        if waits_for_more {
+            return None;
+        }
+        let (scope, node_count) = match self.mode {
+            PlacementMode::Single => (NeedsScope::WholeJob, 1),
+            PlacementMode::SingleFirst => (NeedsScope::EachNode, 1),
+            PlacementMode::EqualNodes(count) => (NeedsScope::EachNode, count.max(1)),
+            PlacementMode::NodeSet => (NeedsScope::EachNode, self.demand.nodes_min.max(1)),
+        };
+        let length = self.short.as_ref().unwrap_or(&self.full).length;
+        let needs = self.needs(scope, needs_cache, baseline);
+        let partition = self.partition;
+        needs.takes_cores().then_some(WaitingShape { partition, needs, node_count, length })
     }
 
     /// The last moment at which it can start and still end before its deadline.

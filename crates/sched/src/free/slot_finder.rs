@@ -5,6 +5,7 @@
 //! delays a job with a slot.
 
 use crate::free::backfill_slot::{BackfillSlot, end_of};
+use crate::free::gpu_loss::GpuLoss;
 use crate::free::needs::{FreeOrder, NeedsScope, NodeNeeds};
 use crate::free::node_timelines::{FreeDuring, NodeTimelines, SlotRank};
 use crate::free::shape::{ChangedNodes, PlacementMode, Shape, over_time};
@@ -21,6 +22,10 @@ const PROBES_MAX: usize = 48;
 const SPREAD_PROBES_MAX: usize = 16;
 /// Nodes that are looked at for such a job at a later moment.
 const LATER_NODES_MAX: usize = 512;
+/// Nodes that are compared for a job on one node, by what typical jobs could not use any more.
+const COMPARED_NODES_MAX: usize = 4_096;
+/// The same for all jobs that a plan starts. When many start at once, the last ones get the first nodes in order.
+const COMPARED_IN_PLAN_MAX: usize = 1_000_000;
 /// Nodes with a backfill slot that are looked at for a job that can start.
 const RESERVED_NODES_MAX: usize = 512;
 
@@ -70,6 +75,11 @@ impl SlotFinder<'_, '_> {
 
     fn place_single(&mut self, shape: &mut Shape<'_>, short: bool) -> Option<Placement> {
         let length = shape.search_of_length(short).length;
+        if self.compares_nodes(shape)
+            && let Some(placement) = self.place_on_best(shape, short)
+        {
+            return Some(placement);
+        }
         let search = shape.search(NeedsScope::WholeJob, short, self.needs_cache, self.baseline);
         let most = search.needs.candidates.len();
         // Each refusal rules out one node, so the loop ends.
@@ -94,6 +104,60 @@ impl SlotFinder<'_, '_> {
             search.refuse_now(self.timelines);
         }
         None
+    }
+
+    /// Whether the first node in order that serves may not be the best.
+    fn compares_nodes(&self, shape: &Shape<'_>) -> bool {
+        self.timelines.compared_nodes < COMPARED_IN_PLAN_MAX
+            && (!self.timelines.view.typical_jobs.is_empty() || self.is_packed_at_end(shape))
+    }
+
+    fn is_packed_at_end(&self, shape: &Shape<'_>) -> bool {
+        self.timelines.view.policy.pack_serial_at_end && shape.demand.is_serial()
+    }
+
+    /// The best of the nodes that serve now. `None` also where the very cores and devices of none of those compared serve.
+    fn place_on_best(&mut self, shape: &mut Shape<'_>, short: bool) -> Option<Placement> {
+        let length = shape.search_of_length(short).length;
+        let search = shape.search(NeedsScope::WholeJob, short, self.needs_cache, self.baseline);
+        let ready = search.ready_now(self.timelines, COMPARED_NODES_MAX);
+        let needs = search.needs.clone();
+        let now = self.timelines.now;
+        let demand = &shape.demand;
+        let placement = self.best_first(shape, &needs, &ready).into_iter().find_map(|node| {
+            let free = self.timelines.free_through(node, &shape.access, now, length);
+            let config = self.timelines.config(node);
+            let share =
+                fit::grant(demand, config, &free, demand.task_count(), &demand.job_totals())?;
+            Some(Placement { shares: vec![(node, share)] })
+        })?;
+        // Only of jobs that start: a plan that remembers more looks for fewer in vain, and must choose the same.
+        self.timelines.compared_nodes += ready.len();
+        Some(placement)
+    }
+
+    /// These nodes in the order in which the job takes them: by power state, weight and price, then by what becomes unusable for
+    /// typical jobs; a job of one CPU from the last in order, where the site says so.
+    fn best_first(&self, shape: &Shape<'_>, needs: &NodeNeeds, ready: &[u32]) -> Vec<u32> {
+        let timelines = &*self.timelines;
+        let from_last = self.is_packed_at_end(shape);
+        let mut loss = GpuLoss::default();
+        let key = |node: u32| {
+            let rank = self.needs_cache.rank(shape.partition, node)?;
+            let (weight, price) = timelines.weight_and_price(node);
+            let power = now_key(timelines.availability(node));
+            let position = i64::from(rank.0);
+            let choice = if from_last {
+                (-position, 0, 0)
+            } else {
+                let lost = loss.added_by(timelines, node, needs);
+                (lost, timelines.free_until(node, needs, &shape.access), position)
+            };
+            Some((power, weight, price, choice, node))
+        };
+        let mut keyed: Vec<_> = ready.iter().copied().filter_map(key).collect();
+        keyed.sort_unstable();
+        keyed.into_iter().map(|(.., node)| node).collect()
     }
 
     fn place_equal(
@@ -143,10 +207,8 @@ impl SlotFinder<'_, '_> {
         if reserved.is_empty() {
             return found.to_vec();
         }
-        let now = timelines.now;
         let serves = |node: &u32| {
-            needs.admits(*node)
-                && timelines.earliest(*node, needs, &shape.access, now, length) == Some(now)
+            needs.admits(*node) && timelines.serves_now(*node, needs, &shape.access, length)
         };
         let key = |node: u32| {
             let rank = self.needs_cache.rank(shape.partition, node)?;

@@ -15,6 +15,10 @@ pub struct Baseline {
     pub nodes: Vec<Arc<NodeInfo>>,
     pub classes: NodeClasses,
     pub timelines: Vec<Timeline>,
+    /// A node's availability is another than in the last view.
+    pub availability_changed: bool,
+    /// A node takes jobs of one user only.
+    pub has_user_exclusive_nodes: bool,
     running: Vec<Arc<RunningJob>>,
     /// For each node the jobs on it, with the index of the node's share in the job's shares.
     on_node: Vec<Vec<(Arc<RunningJob>, u32)>>,
@@ -34,11 +38,6 @@ impl Baseline {
         &self.on_node[node as usize]
     }
 
-    /// Whether a node takes jobs of one user only.
-    pub fn has_user_exclusive_nodes(&self) -> bool {
-        self.nodes.iter().any(|node| !node.used.user_exclusive.is_empty())
-    }
-
     /// Takes over the view's nodes and jobs. Returns the nodes that changed, in order.
     pub fn refresh(&mut self, view: &View, now: Millis) -> Vec<u32> {
         if self.nodes.len() != view.nodes.len() || self.on_node.is_empty() {
@@ -50,10 +49,13 @@ impl Baseline {
         }
         let mut changed = vec![self.timelines.is_empty(); view.nodes.len()];
         self.take_running(view, &mut changed);
+        self.availability_changed = false;
         for (at, node) in view.nodes.iter().enumerate() {
             let known = &mut self.nodes[at];
             if !Arc::ptr_eq(known, node) {
-                changed[at] |= known.used != node.used || known.availability != node.availability;
+                let availability_changed = known.availability != node.availability;
+                self.availability_changed |= availability_changed;
+                changed[at] |= availability_changed || known.used != node.used;
                 *known = node.clone();
             }
             // A job should have ended by now.
@@ -73,6 +75,10 @@ impl Baseline {
             for &node in &changed {
                 self.timelines[node as usize] = timeline(node);
             }
+        }
+        if !changed.is_empty() {
+            let is_exclusive = |node: &Arc<NodeInfo>| !node.used.user_exclusive.is_empty();
+            self.has_user_exclusive_nodes = self.nodes.iter().any(is_exclusive);
         }
         changed
     }

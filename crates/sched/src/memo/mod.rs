@@ -58,6 +58,9 @@ impl Memo {
             self.replay_log.add_changed(&changed);
             self.needs_cache.refresh(&self.baseline, changed);
         }
+        if self.baseline.availability_changed {
+            self.queue.forget_waiting_shapes();
+        }
         let windows = ReservationWindows::of(view, now.millis());
         if windows != self.windows {
             self.queue = OrderedQueue::default();
@@ -71,8 +74,9 @@ impl Memo {
         if !is_same {
             self.switches = Switches::of(view);
             self.replay_log.forget();
+            self.queue.forget_waiting_shapes();
         }
-        self.queue.refresh(view, self.baseline.has_user_exclusive_nodes(), &self.windows, now);
+        self.queue.refresh(view, self.baseline.has_user_exclusive_nodes, &self.windows, now);
     }
 }
 

@@ -121,7 +121,9 @@ impl NeedsCache {
         if changed.is_empty() {
             return;
         }
-        self.count(baseline);
+        if baseline.availability_changed {
+            self.count(baseline);
+        }
         self.log.extend(changed);
         if self.log.len() * LOG_SHARE > baseline.nodes.len() {
             self.log.clear();

@@ -1,5 +1,6 @@
 //! The queue in the order of the plan, and the shape of each of its entries.
 
+use crate::free::waiting_shape::WaitingShape;
 use crate::index::ShapeIndex;
 use crate::order::{self, JobInPartition, QueueKey};
 use crate::reservation::{ReservationAccess, ReservationWindows};
@@ -22,6 +23,8 @@ pub struct OrderedQueue {
     /// Entries that are in no partition.
     pub without_partition: Vec<u32>,
     pub shapes: Vec<ShapeKey>,
+    /// By the index of the shape; shorter than `shapes` while nothing is known of the last ones.
+    waiting_shapes: Vec<Option<WaitingShape>>,
     by_hash: HashMap<u64, Vec<ShapeIndex>>,
     /// Whether jobs of different users can have different answers.
     by_user: bool,
@@ -120,6 +123,23 @@ impl OrderedQueue {
         } else if let Some(moved) = &moved {
             self.move_slots(view, moved, windows);
         }
+    }
+
+    /// What earlier plans know of a shape that waited for nodes alone.
+    pub fn waiting_shape(&self, shape: ShapeIndex) -> Option<&WaitingShape> {
+        self.waiting_shapes.get(shape.at())?.as_ref()
+    }
+
+    pub fn add_waiting_shapes(&mut self, shapes: Vec<(ShapeIndex, WaitingShape)>) {
+        self.waiting_shapes.resize(self.shapes.len(), None);
+        for (at, shape) in shapes {
+            self.waiting_shapes[at.at()] = Some(shape);
+        }
+    }
+
+    /// Whether the shapes wait for nodes alone has to be worked out again.
+    pub fn forget_waiting_shapes(&mut self) {
+        self.waiting_shapes.clear();
     }
 
     /// For each entry of the view its position in the last queue, if it was there unchanged. `None` if nothing changed.

@@ -148,6 +148,11 @@ impl<'a> Demand<'a> {
         (self.request.nodes_given && !self.request.fewest_nodes) || self.request.spread
     }
 
+    /// Whether the job is of one CPU.
+    pub fn is_serial(&self) -> bool {
+        self.nodes_min == 1 && self.task_count() == 1 && self.cpus_per_task == 1
+    }
+
     /// Whether tasks are distributed evenly over the nodes. They are packed where a node gives only what its tasks take.
     pub fn is_even(&self) -> bool {
         self.request.spread || (self.holder.whole_node && !self.select.pack_nodes)

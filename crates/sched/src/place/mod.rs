@@ -7,6 +7,7 @@
 mod amounts;
 pub mod demand;
 pub mod fit;
+pub mod fragmentation;
 pub mod gres;
 pub mod memory;
 mod node_set;

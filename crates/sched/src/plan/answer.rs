@@ -3,6 +3,8 @@
 use super::{NextPlanFacts, Planner};
 use crate::free::shape::Shape;
 use crate::free::slot_finder::SlotFinder;
+use crate::free::waiting_shape::WaitingShape;
+use crate::index::ShapeIndex;
 use crate::view::{Estimate, Plan, Start};
 use model::id::JobId;
 use model::reason::Reason;
@@ -111,6 +113,17 @@ impl<'a> Planner<'a> {
         self.queue.slots.iter().filter_map(|slot| by_job.remove(&slot.job())).collect()
     }
 
+    /// The shapes that waited for nothing but nodes, as far as earlier plans do not know them.
+    fn waiting_shapes(&mut self) -> Vec<(ShapeIndex, WaitingShape)> {
+        let (queue, baseline) = (self.queue, self.baseline);
+        let needs_cache = &mut *self.needs_cache;
+        let shapes = self.shapes.iter_mut().zip(ShapeIndex::all());
+        let unknown = shapes.filter(|(_, at)| queue.waiting_shape(*at).is_none());
+        let known = unknown
+            .filter_map(|(shape, at)| Some((at, shape.as_mut()?.waiting(needs_cache, baseline)?)));
+        known.collect()
+    }
+
     pub fn finish(mut self) -> (Plan, NextPlanFacts) {
         // An entry that is in no partition was not visited.
         let mut without_partition = self.queue.without_partition.clone();
@@ -126,6 +139,7 @@ impl<'a> Planner<'a> {
             let mut at = 0..;
             self.reasons.retain(|_| at.next().is_none_or(|at| !void.contains(&at)));
         }
+        self.next_plan.waiting_shapes = self.waiting_shapes();
         let plan = Plan {
             starts: self.starts,
             reasons: self.reasons,

@@ -22,9 +22,11 @@ mod reservations;
 mod start;
 
 use crate::free::backfill_slot::BackfillSlot;
+use crate::free::free_now::{FreeNow, PlanNodes};
 use crate::free::node_timelines::NodeTimelines;
 use crate::free::shape::Shape;
 use crate::free::slot_finder::SlotFinder;
+use crate::free::waiting_shape::WaitingShape;
 use crate::gate;
 use crate::gate::limits::{Claimant, Usage};
 use crate::index::ShapeIndex;
@@ -52,6 +54,7 @@ pub fn plan(view: &View, now: Timestamp, memo: &mut Memo) -> Plan {
         slot.nothing_free = nothing_free;
         slot.is_recorded = false;
     }
+    memo.queue.add_waiting_shapes(known.waiting_shapes);
     for at in known.recorded {
         memo.queue.slots[at].is_recorded = true;
     }
@@ -68,6 +71,8 @@ pub struct NextPlanFacts {
     touched_nodes: Vec<u32>,
     /// For each queue slot whether a start was tried and nothing was free.
     nothing_free: Vec<bool>,
+    /// Shapes that waited for nothing but nodes, and were not known to.
+    waiting_shapes: Vec<(ShapeIndex, WaitingShape)>,
 }
 
 /// What a walk over the queue is for.
@@ -116,6 +121,7 @@ pub struct Planner<'a> {
     suspended: Vec<(u32, &'a RunningJob)>,
     resumes: Vec<JobId>,
     replay: Replay,
+    free_now: FreeNow,
     /// The last plan's slot of the job that is being visited.
     record: Option<SlotRecord>,
     next_plan: NextPlanFacts,
@@ -173,6 +179,7 @@ impl<'a> Planner<'a> {
             suspended: preemption::suspended(view),
             resumes: Vec::new(),
             replay,
+            free_now: FreeNow::default(),
             record: None,
             next_plan: NextPlanFacts {
                 nothing_free: vec![false; queue.slots.len()],
@@ -224,20 +231,37 @@ impl<'a> Planner<'a> {
     /// Settles most of a long queue at once: nothing is free for the shape, and no more slots are reserved.
     fn waits_like_others(&mut self, slot: &QueueSlot) -> bool {
         let partition = slot.entry.partition as usize;
-        let settled = self.shapes[slot.shape.at()].as_ref().is_some_and(|s| s.is_settled());
-        let waits = settled
-            && self.purpose == Purpose::Starts
+        let waits = self.purpose == Purpose::Starts
             && !self.has_limits
             && !self.preempt.is_active
             && !slot.is_recorded
             && self.blocked[partition] > 0
-            && !self.has_slots_left(partition);
+            && !self.has_slots_left(partition)
+            && self.has_nothing_free(slot);
         if waits {
             self.blocked[partition] += 1;
             self.next_plan.nothing_free[self.at] = true;
             self.reasons.push((slot.job(), Reason::Priority));
         }
         waits
+    }
+
+    /// Whether it is known, without a search, that nothing but nodes keeps the slot's shape from starting and that too few are
+    /// free.
+    fn has_nothing_free(&mut self, slot: &QueueSlot) -> bool {
+        // Once the shape is worked out in this plan, its own search is quicker.
+        if let Some(shape) = &self.shapes[slot.shape.at()] {
+            return shape.is_settled();
+        }
+        let queue = self.queue;
+        let Some(known) = queue.waiting_shape(slot.shape) else { return false };
+        let plan = PlanNodes {
+            timelines: &self.timelines,
+            needs_cache: &*self.needs_cache,
+            replay: &self.replay,
+        };
+        plan.timelines.windows.is_empty()
+            && self.free_now.is_too_little(known, slot.nothing_free, &plan)
     }
 
     /// Starts the tasks of the entry that can start. Returns why the rest waits.

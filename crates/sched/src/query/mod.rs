@@ -4,3 +4,4 @@ pub mod estimate;
 pub mod explain;
 pub mod feasible;
 pub mod offers;
+pub mod what_if;

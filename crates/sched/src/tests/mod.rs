@@ -7,6 +7,7 @@ mod devices;
 mod explain;
 mod feasible;
 mod forecast;
+mod fragmentation;
 mod het;
 mod limits;
 mod placement;

@@ -344,3 +344,14 @@ fn array_starts_as_many_tasks_as_fit() {
     assert_eq!((on("node1"), on("node2")), (8, 8));
     assert_eq!(plan.reasons, [(model::id::JobId(14), model::reason::Reason::Resources)]);
 }
+
+#[test]
+fn jobs_of_one_cpu_get_the_last_nodes_where_the_site_packs_them_at_the_end() {
+    let mut view = two().with_jobs([job(1), job(2).cpus(2), job(3)]);
+    view.policy.pack_serial_at_end = true;
+    assert_snapshot!(plan_text(&view), @r#"
+    1 starts: node2 cpu 0 mem 1024M x1
+    2 starts: node1 cpu 0-1 mem 1024M x1
+    3 starts: node2 cpu 1 mem 1024M x1
+    "#);
+}

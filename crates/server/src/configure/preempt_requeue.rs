@@ -54,6 +54,7 @@ pub(super) fn parameters(globals: &Globals) -> Parameters {
         requeue_exits: globals.launch.requeue_exit.clone(),
         requeue_exits_held: globals.launch.requeue_exit_hold.clone(),
         user_top: words.has("enable_user_top"),
+        pack_serial_at_end: words.has("pack_serial_at_end"),
         kill_invalid_dependency: words.has("kill_invalid_depend")
             || globals.scheduling.dependency_parameters.has("kill_invalid_depend"),
         ..defaults
@@ -85,7 +86,7 @@ mod tests {
                     PreemptExemptTime=00:02:00\nSchedulerTimeSlice=10\nRequeueExit=5\n\
                     AuthInfo=cred_expire=30\nDependencyParameters=kill_invalid_depend\n\
                     SchedulerParameters=bf_max_job_part=7,bf_max_job_user=3,bf_max_job_start=9,\
-                    bf_window=60,enable_user_top\n\
+                    bf_window=60,enable_user_top,pack_serial_at_end\n\
                     NodeName=n1\nPartitionName=a Nodes=n1\nPartitionName=b Nodes=n1 PreemptMode=OFF\n";
         let files = MemoryFiles::default().with("/c/slurm.conf", text);
         let conf = load_dir(&files, Path::new("/c")).expect("a good file");
@@ -103,6 +104,7 @@ mod tests {
         assert_eq!((reserve.window_min, reserve.per_array), (Some(60), 20));
         assert_eq!(parameters.requeue_exits, [(5, 5)]);
         assert!(parameters.user_top && parameters.kill_invalid_dependency);
+        assert!(parameters.pack_serial_at_end);
         let partitions = conf.slurm.partitions.iter().map(|p| p.partition.clone()).collect();
         let partitions = with_preempt_mode(partitions, &conf.slurm.globals.preemption.modes);
         let modes: Vec<_> = partitions.iter().map(|p| p.preempt_mode.as_deref()).collect();

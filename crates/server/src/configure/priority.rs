@@ -13,6 +13,7 @@ pub(super) fn priority_policy(conf: &slurm::conf::slurm_conf::globals::Priority)
     let minute = |minutes: u32| u64::from(minutes) * 60;
     PriorityPolicy {
         multifactor: conf.kind == PriorityType::Multifactor,
+        expansion: conf.kind == PriorityType::Sluice,
         weights: Weights {
             age: conf.weight_age,
             association: conf.weight_assoc,

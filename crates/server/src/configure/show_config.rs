@@ -21,8 +21,11 @@ pub(super) fn parameters_shown(
         None => ("DefMemPerNode", "UNLIMITED".into()),
     };
     let scheduler = if parameters.backfill { "sched/backfill" } else { "sched/builtin" };
-    let multifactor = parameters.priority.multifactor;
-    let priority = if multifactor { "priority/multifactor" } else { "priority/basic" };
+    let priority = match &parameters.priority {
+        policy if policy.expansion => "priority/sluice",
+        policy if policy.multifactor => "priority/multifactor",
+        _ => "priority/basic",
+    };
     let power = &parameters.power;
     let path = |path: &Option<String>| path.clone().unwrap_or_else(|| "(null)".into());
     let rate = |nodes: u32| format!("{nodes} nodes/min");

@@ -17,7 +17,7 @@ use crate::shared::long_calls::{LongCall, LongWork};
 use crate::show::job_list::{self, EncodedAnswer, ListedJob};
 use crate::show::{
     activity_history, cluster_view, diagnostics, explain, history, kept_text, projects, queue_head,
-    reservations, shares, sstat, submit_test, usage_report,
+    reservations, shares, sstat, submit_test, usage_report, what_if,
 };
 use crate::step::create;
 use crate::user_shares::ShareOwner;
@@ -153,6 +153,7 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
         // A call that may take long leaves its thread to others while it works.
         Call::TestSubmit(submission) => submit_test::test_submit(shared, by, *submission).await,
         Call::Explain(wanted) => explain::explain(shared, &by, &wanted).await,
+        Call::WhatIf(query) => what_if::what_if(shared, &by, query).await,
         Call::Diagnostics { reset } => {
             if reset {
                 authorise(&shared.read(), &by, Act::Operate)?;

@@ -330,6 +330,7 @@ authorisation_table! { w;
     Call::RemoveReservation { .. } => OPERATE, Call::RemoveReservation { name: "none".into() };
     Call::Diagnostics { reset: true } => OPERATE, Call::Diagnostics { reset: true };
     Call::Versions => OPERATE, Call::Versions;
+    Call::WhatIf(_) => OPERATE, Call::WhatIf(Default::default());
 
     Call::UpdateNode { change: NodeChange::Power(_), .. } => ADMINISTER, Call::UpdateNode {
         nodes: vec![NODE.into()],

@@ -2,12 +2,16 @@
 
 use crate::clock;
 use crate::shared::Shared;
-use crate::shared::forecast_queue::{Estimates, ExpectedStart, ExplainedView, Question};
+use crate::shared::forecast_queue::{
+    BothEstimates, Estimates, ExpectedStart, ExplainedView, Hypothesis, Question,
+};
+use cluster::State;
 use cluster::view::builder::ViewBuilder;
 use model::hostlist;
 use model::id::JobId;
-use model::reason::Reason;
+use model::reason::{Reason, Refusal};
 use model::time::Timestamp;
+use sched::query::what_if::with_changed_nodes;
 use sched::view::Estimate;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -59,7 +63,10 @@ impl ForecastThread {
                 Question::Expect { view, now, jobs, reply } if !reply.is_closed() => {
                     let _ = reply.send(expect(&view, now, &jobs));
                 }
-                Question::Explain { .. } | Question::Expect { .. } => {}
+                Question::WhatIf { hypothesis, reply } if !reply.is_closed() => {
+                    let _ = reply.send(self.what_if(shared, *hypothesis));
+                }
+                Question::Explain { .. } | Question::Expect { .. } | Question::WhatIf { .. } => {}
             }
         }
     }
@@ -81,6 +88,30 @@ impl ForecastThread {
         let estimates = Arc::new(Estimates { position, made: now, by_job: expected.collect() });
         forecasts.put(estimates.clone());
         estimates
+    }
+
+    fn what_if(
+        &mut self,
+        shared: &Shared,
+        hypothesis: Hypothesis,
+    ) -> Result<BothEstimates, Refusal> {
+        let Hypothesis { changes, config, by } = hypothesis;
+        let time = clock::now();
+        let view = self.view_builder.view(&shared.read(), time);
+        let changed = match config {
+            None => with_changed_nodes(&view, &changes),
+            Some(config) => {
+                // A copy, so that nobody waits for the lock meanwhile.
+                let state = State::clone(&shared.read());
+                let state = state.under(*config, &clock::context(by))?;
+                with_changed_nodes(&cluster::view::view(&state, time), &changes)
+            }
+        };
+        let changed = changed.map_err(Refusal::UnknownNode)?;
+        let waiting = view.queue.len() as u32;
+        let now = sched::estimates(&view, time, &mut self.memo);
+        let then = sched::estimates(&changed, time, &mut sched::Memo::default());
+        Ok(BothEstimates { waiting, now, then })
     }
 
     fn explain(&mut self, shared: &Shared, job: JobId) -> Option<Box<ExplainedView>> {

@@ -3,9 +3,12 @@
 //! Estimates are kept for as long as the state stands still: callers who ask at the same time share one computation.
 
 use crate::clock;
+use cluster::ClusterConfig;
 use model::id::JobId;
-use model::reason::Reason;
+use model::principal::Principal;
+use model::reason::{Reason, Refusal};
 use model::time::Timestamp;
+use sched::query::what_if::NodeChanges;
 use sched::view::Estimate;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,6 +54,23 @@ pub struct ExplainedView {
     pub view: sched::View,
 }
 
+/// A cluster that is asked about in the place of the one that is there.
+pub struct Hypothesis {
+    pub changes: NodeChanges,
+    /// Another configuration.
+    pub config: Option<Box<ClusterConfig>>,
+    /// Who asks.
+    pub by: Principal,
+}
+
+/// When jobs are expected to start as things are, and as they would be.
+pub struct BothEstimates {
+    /// Jobs that wait.
+    pub waiting: u32,
+    pub now: Vec<Estimate>,
+    pub then: Vec<Estimate>,
+}
+
 pub enum Question {
     Estimates {
         position: u64,
@@ -59,6 +79,11 @@ pub enum Question {
     Explain {
         job: JobId,
         reply: oneshot::Sender<Option<Box<ExplainedView>>>,
+    },
+    /// When jobs would start on another cluster than this.
+    WhatIf {
+        hypothesis: Box<Hypothesis>,
+        reply: oneshot::Sender<Result<BothEstimates, Refusal>>,
     },
     /// When jobs of this view would start that are not submitted yet.
     Expect {
@@ -115,6 +140,14 @@ impl ForecastQueue {
         let (reply, answer) = oneshot::channel();
         self.sender.try_send(Question::Explain { job, reply }).ok()?;
         tokio::time::timeout(QUESTION_TIMEOUT, answer).await.ok()?.ok()?
+    }
+
+    /// When all jobs would start on another cluster than this. `None` if the answer did not come in time.
+    pub async fn what_if(&self, hypothesis: Hypothesis) -> Option<Result<BothEstimates, Refusal>> {
+        let (reply, answer) = oneshot::channel();
+        let hypothesis = Box::new(hypothesis);
+        self.sender.try_send(Question::WhatIf { hypothesis, reply }).ok()?;
+        tokio::time::timeout(QUESTION_TIMEOUT, answer).await.ok()?.ok()
     }
 
     /// When the jobs would start, or what they would wait for without end. `None` if the answer did not come in time.

@@ -18,3 +18,4 @@ pub mod sstat;
 pub mod submit_test;
 pub mod usage_report;
 pub mod view_cache;
+pub mod what_if;

@@ -1,6 +1,7 @@
 //! A trace: jobs in the order of their submission.
 
 mod lines;
+pub mod pods;
 pub mod swf;
 
 /// The jobs of a trace that can be replayed.

@@ -1,7 +1,7 @@
 //! `sluice sim` replays a trace through the built program: figures as a table and as JSON, a site's configuration, and bad
-//! traces named by their line. It needs no server.
+//! traces named by their line. It needs no server, but for `--live`.
 
-use crate::harness::program;
+use crate::harness::{Cluster, TWO_NODES, program};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -109,4 +109,56 @@ fn bad_traces_and_options_get_one_line_with_its_number() {
     let order = "submit time 0 before 1: expected lines in order of submission";
     refused(&["bad.swf"], &format!("bad.swf: line 5: {order}"));
     refused(&["none.swf"], "none.swf: No such file or directory (os error 2)");
+}
+
+#[test]
+fn pods_of_a_list_are_placed_on_the_nodes_of_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    write("nodes.csv", "sn,cpu_milli,memory_mib,gpu,model\na,8000,65536,2,T4\nb,8000,65536,2,T4\n");
+    write(
+        "pods.csv",
+        "cpu_milli,memory_mib,num_gpu,gpu_milli\n1000,1024,1,1000\n1000,1024,1,500\n",
+    );
+    let printed = |args: &[&str]| printed(dir.path(), args);
+    let pods = ["pods.csv", "--nodes", "nodes.csv", "--json"];
+    let figures: serde_json::Value = serde_json::from_str(&printed(&pods)).unwrap();
+    // Wholes and halves fill four GPUs, but for a half that may be missing.
+    assert!(figures["gpu_allocated_percent"].as_f64().unwrap() >= 87.5, "{figures}");
+    assert_eq!(printed(&pods), printed(&pods), "the same bytes again");
+    let half = printed(&["pods.csv", "--nodes", "nodes.csv", "--arrive", "25", "--seed", "7"]);
+    assert!(half.starts_with("pods            ") && half.contains("nodes           2\n"), "{half}");
+    let output = sim(dir.path(), &["pods.csv", "--nodes", "nodes.csv", "--estimates"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("pods stay where they are placed"), "{said}");
+}
+
+#[test]
+fn up_what_would_change_for_the_jobs_that_wait_is_told() {
+    let cluster = Cluster::up(TWO_NODES);
+    let nodes = cluster.shell("sinfo -h -N -o %N").ok();
+    let node = nodes.lines().next().expect("a node").trim().to_owned();
+    let runs = cluster.submit_sleeper("-N2 --exclusive -t 60");
+    cluster.await_state(runs, "RUNNING");
+    let waits = cluster.submit_sleeper("-N1 --exclusive -t 10");
+    let what_if = |args: &[&str]| {
+        let said = cluster.sluice(&[&["sim", "--live", "--json"][..], args].concat()).ok();
+        serde_json::from_str::<serde_json::Value>(&said).expect("JSON")
+    };
+    let same = what_if(&[]);
+    assert_eq!(same, serde_json::json!({"jobs": 1, "earlier": 0, "later": 0, "changes": []}));
+    let more = what_if(&["--add-nodes", &format!("1:{node}")]);
+    assert_eq!(more["earlier"], 1, "{more}");
+    assert_eq!(more["changes"][0]["job"], waits.to_string(), "{more}");
+    let told = cluster.sluice(&["sim", "--live", "--add-nodes", &format!("1:{node}")]).ok();
+    assert!(told.starts_with("1 jobs wait: 1 would start earlier, 0 later\n"), "{told}");
+    std::fs::create_dir(cluster.path("other")).unwrap();
+    let three = TWO_NODES.replace("node[1-2]", "node[1-3]");
+    std::fs::write(cluster.path("other/slurm.conf"), three).unwrap();
+    let other = cluster.path("other").display().to_string();
+    let configured = what_if(&["--config", &other]);
+    assert_eq!(configured["earlier"], 1, "{configured}");
+    assert!(!cluster.shell("sinfo -h -N -o %N").ok().contains("node3"), "nothing has changed");
+    let none = cluster.sluice(&["sim", "--live", "--without", "none"]);
+    assert!(none.code != 0 && none.stderr.contains("none"), "{}", none.stderr);
 }

@@ -331,6 +331,8 @@ table_of_calls! { d;
     Call::UpdateReservation { .. } => json!({"update_reservation": {"name": "window", "ask": d.reservation()}});
     Call::RemoveReservation { .. } => json!({"remove_reservation": {"name": "window"}});
     Call::Offers(_) => json!({"offers": d.submission()});
+    Call::WhatIf(_) => json!({"what_if": {"added": [{"count": d.dice.below(9), "like": d.word(&["node1", "none"])}],
+        "removed": [d.word(&["node1", "none", ""])]}});
     Call::Explain(_) => json!({"explain": {"jobs": [d.job_ref()]}});
     Call::Fleets => json!("fleets");
     // No key is one: nothing is dialled.

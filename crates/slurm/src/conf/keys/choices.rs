@@ -58,7 +58,12 @@ macro_rules! choice {
     };
 }
 
-choice!(PriorityType { Basic = "priority/basic", Multifactor = "priority/multifactor" });
+choice!(PriorityType {
+    Basic = "priority/basic",
+    Multifactor = "priority/multifactor",
+    /// Of our own: by expansion factor.
+    Sluice = "priority/sluice",
+});
 
 choice!(PriorityFlag {
     AccrueAlways = "ACCRUE_ALWAYS",

@@ -62,6 +62,7 @@ const SCHEDULER_PARAMETERS: &[&str] = &[
     "max_script_size",
     "max_switch_wait",
     "nohold_on_prolog_fail",
+    "pack_serial_at_end",
     // These two are always in effect.
     "bf_continue",
     "preempt_youngest_first",

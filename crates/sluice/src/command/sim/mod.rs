@@ -1,39 +1,62 @@
-//! `sluice sim TRACE`: the cluster's own scheduler over a trace of jobs, in virtual time. Needs no server.
+//! `sluice sim TRACE`: the cluster's own scheduler over a trace of jobs, in virtual time. Needs no server, but for `--live`.
 
-use super::verb::{VerbError, VerbResult, in_columns};
+mod live;
+
+use super::verb::{ServerLocationArgs, VerbError, VerbResult, in_columns};
 use ::agent::trusted_dir::TrustedDir;
 use ::sim::chart;
 use ::sim::estimate_error::EstimateError;
 use ::sim::history::History;
-use ::sim::trace::swf;
-use ::sim::{Measures, Outcome, Policy, Processors, SimError, Summary, Trace, machine};
+use ::sim::trace::{pods, swf};
+use ::sim::{
+    Arrivals, Measures, Outcome, PodSummary, Policy, Processors, SimError, Summary, Trace, machine,
+};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use wire::what_if::AddedNodes;
 
 #[derive(Args)]
 pub struct SimArgs {
-    /// The jobs: a file in the Standard Workload Format, plain or gzip
-    #[arg(value_name = "TRACE")]
-    trace: PathBuf,
+    /// The jobs: a file in the Standard Workload Format, or a list of pods with --nodes FILE; plain or gzip
+    #[arg(value_name = "TRACE", required_unless_present = "live", conflicts_with = "live")]
+    trace: Option<PathBuf>,
+    /// Instead of a trace, the jobs that wait on the running cluster: what would change for them
+    #[arg(long)]
+    live: bool,
+    /// With --live: so many nodes more like NODE, in the same partitions; may be repeated
+    #[arg(long, value_name = "COUNT:NODE", requires = "live", value_parser = live::added_nodes)]
+    add_nodes: Vec<AddedNodes>,
+    /// With --live: without these nodes, on which jobs run to their ends; may be repeated
+    #[arg(long, value_name = "NODES", requires = "live")]
+    without: Vec<String>,
+    #[command(flatten)]
+    server: ServerLocationArgs,
     /// How jobs are scheduled, in the order of their submission: as the configuration says, or easy without one
-    #[arg(long, value_parser = policy_parser())]
+    #[arg(long, value_parser = policy_parser(), conflicts_with = "live")]
     policy: Option<Policy>,
-    /// So many nodes of one processor, instead of as many as the trace's header says
-    #[arg(long, value_name = "N", conflicts_with = "config",
-          value_parser = clap::value_parser!(u32).range(1..=NODES_MAX))]
-    nodes: Option<u32>,
+    /// So many nodes of one processor, instead of as many as the trace's header says; or the list of nodes that pods are placed on
+    #[arg(long, value_name = "N|FILE", conflicts_with_all = ["config", "live"],
+          value_parser = machine_nodes)]
+    nodes: Option<MachineNodes>,
+    /// Of a list of pods: how much of the nodes' GPUs they ask for before it is counted what they got, per cent
+    #[arg(long, value_name = "PERCENT", requires = "nodes", conflicts_with = "policy",
+          value_parser = clap::value_parser!(u32).range(1..=130))]
+    arrive: Option<u32>,
+    /// Of a list of pods: which of the random orders they come in
+    #[arg(long, value_name = "S", requires = "nodes", conflicts_with = "policy")]
+    seed: Option<u64>,
     /// The nodes, partitions and settings of the slurm.conf in DIR
     #[arg(long, value_name = "DIR")]
     config: Option<PathBuf>,
     /// Also say how far the starts that were expected at submission were from the starts: it takes longer
-    #[arg(long)]
+    #[arg(long, conflicts_with = "live")]
     estimates: bool,
     /// Write charts into a folder, as SVG: utilisation, queue and waits over time, and each job of a small trace
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "live")]
     charts: Option<PathBuf>,
     /// One object with jobs, utilisation, mean_wait_s, max_wait_s and mean_bounded_slowdown
     #[arg(long)]
@@ -51,16 +74,39 @@ fn policy_parser() -> impl TypedValueParser<Value = Policy> {
     words.try_map(|word| Policy::from_word(&word).ok_or("no policy"))
 }
 
+/// What `--nodes` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum MachineNodes {
+    /// So many of one processor.
+    Count(u32),
+    /// Those in this list, for a list of pods.
+    List(PathBuf),
+}
+
+fn machine_nodes(text: &str) -> Result<MachineNodes, String> {
+    let Ok(count) = text.parse::<i64>() else { return Ok(MachineNodes::List(text.into())) };
+    let is_possible = |count: &u32| (1..=NODES_MAX).contains(&i64::from(*count));
+    let count = u32::try_from(count).ok().filter(is_possible);
+    count.map(MachineNodes::Count).ok_or_else(|| format!("{text} is not in 1..={NODES_MAX}"))
+}
+
 pub fn run(args: SimArgs) -> VerbResult {
-    let named = |error: SimError| VerbError::Message(format!("{}: {error}", args.trace.display()));
-    let processors = match (&args.config, args.nodes) {
+    // Without a trace it is `--live`: the options say so.
+    let Some(path) = &args.trace else { return live::run(&args) };
+    let named = |error: SimError| VerbError::Message(format!("{}: {error}", path.display()));
+    let processors = match (&args.config, &args.nodes) {
+        (_, Some(MachineNodes::List(nodes))) => return run_pods(&args, path, nodes),
         (Some(_), _) => Processors::FromConfiguration,
-        (None, Some(count)) => Processors::Given(count),
+        (None, Some(MachineNodes::Count(count))) => Processors::Given(*count),
         (None, None) => Processors::FromHeader,
     };
+    if args.arrive.is_some() || args.seed.is_some() {
+        let fault = "--arrive and --seed are for a list of pods: expected --nodes FILE";
+        return Err(VerbError::Message(fault.to_owned()));
+    }
     // What is wrong with the configuration is said before a long trace is read.
     let configured = args.config.as_deref().map(|dir| site(dir, args.policy)).transpose()?;
-    let file = File::open(&args.trace).map_err(VerbError::file(&args.trace))?;
+    let file = File::open(path).map_err(VerbError::file(path))?;
     let trace = swf::read(file, processors).map_err(named)?;
     let charts = args.charts.as_deref().map(|folder| {
         // Nobody else's link is followed there, whoever simulates.
@@ -93,6 +139,42 @@ pub fn run(args: SimArgs) -> VerbResult {
             print!("\n{}", estimate_table(&figures.estimate_errors));
         }
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Places the pods of a list on the nodes of another.
+fn run_pods(args: &SimArgs, pod_path: &Path, nodes: &Path) -> VerbResult {
+    if args.policy.is_some() || args.estimates || args.charts.is_some() {
+        let fault = "--policy, --estimates and --charts are for jobs that end: pods stay where they are placed";
+        return Err(VerbError::Message(fault.to_owned()));
+    }
+    let named =
+        |path: &Path, error: SimError| VerbError::Message(format!("{}: {error}", path.display()));
+    let open = |path: &Path| File::open(path).map_err(VerbError::file(path));
+    let node_list = pods::read_nodes(open(nodes)?).map_err(|error| named(nodes, error))?;
+    let pod_list = pods::read_pods(open(pod_path)?).map_err(|error| named(pod_path, error))?;
+    let arrivals =
+        Arrivals { percent: args.arrive.unwrap_or(100), seed: args.seed.unwrap_or_default() };
+    let mut progress = Progress::new(0);
+    let summary = ::sim::replay_pods(&node_list, &pod_list, arrivals, |came, all| {
+        progress.jobs = all;
+        progress.show(came);
+    });
+    progress.clear();
+    let summary = summary.map_err(|error| named(nodes, error))?;
+    if args.json {
+        let text = serde_json::to_string(&summary);
+        println!("{}", text.map_err(|error| VerbError::Message(error.to_string()))?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let PodSummary { pods, placed, gpu_allocated_percent } = summary;
+    let rows = [
+        ("pods", pods.to_string()),
+        ("placed", placed.to_string()),
+        ("nodes", node_list.len().to_string()),
+        ("GPUs allocated", format!("{gpu_allocated_percent:.2} %")),
+    ];
+    print!("{}", in_columns(&rows.map(|(name, value)| [name.to_owned(), value])));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,0 +1,145 @@
+//! Whether enough nodes are free now for a shape that an earlier plan worked out.
+//!
+//! Most jobs of a long queue wait because too few nodes are free. Jobs with the same needs differ only in how long they run: the
+//! nodes that are free now, each with the moment until which it stays so, answer for all of them.
+
+use crate::free::backfill_slot::end_of;
+use crate::free::needs::NodeNeeds;
+use crate::free::node_timelines::NodeTimelines;
+use crate::free::timeline::Millis;
+use crate::free::waiting_shape::WaitingShape;
+use crate::memo::{NeedsCache, Replay};
+use crate::reservation::ReservationAccess;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// With more nodes that have a free core than this, a search is as quick as counting them.
+const COUNTED_NODES_MAX: usize = 1_024;
+
+/// The nodes that are free now, for each of the needs that were asked for in this plan.
+#[derive(Default)]
+pub struct FreeNow {
+    /// Nodes with a free core, before this plan takes any; worked out when first asked for.
+    nodes: Option<Vec<u32>>,
+    /// By the address of the needs, which the memo holds as long as the plan lasts.
+    counted: HashMap<usize, FreeTimes>,
+    /// The same, of the nodes that changed since the last plan.
+    changed: HashMap<usize, FreeTimes>,
+}
+
+/// Until when the nodes stay free that serve now; the latest first.
+struct FreeTimes {
+    as_of: AsOf,
+    until: Vec<Millis>,
+}
+
+/// The point of a plan that something is known as of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct AsOf {
+    modifications: u64,
+    releases: u32,
+    changed_nodes: usize,
+}
+
+/// What a plan works on.
+pub struct PlanNodes<'p, 'a> {
+    pub timelines: &'p NodeTimelines<'a>,
+    pub needs_cache: &'p NeedsCache,
+    pub replay: &'p Replay,
+}
+
+impl FreeNow {
+    /// Whether it is known that no job of the shape can start now. `nothing_free` says that at this point of the last plan nothing
+    /// was free for the job: then only a node that changed since could serve it.
+    pub fn is_too_little(
+        &mut self,
+        shape: &WaitingShape,
+        nothing_free: bool,
+        plan: &PlanNodes<'_, '_>,
+    ) -> bool {
+        let end = end_of(plan.timelines.now, shape.length);
+        if nothing_free && plan.replay.is_active && !self.has_changed_node(shape, end, plan) {
+            return true;
+        }
+        shape.node_count > 1 && self.are_too_few(shape, end, plan)
+    }
+
+    /// Whether a node that changed since the last plan serves until then.
+    fn has_changed_node(
+        &mut self,
+        shape: &WaitingShape,
+        end: Millis,
+        plan: &PlanNodes<'_, '_>,
+    ) -> bool {
+        let nodes = plan.replay.changed_nodes();
+        let times =
+            known(&mut self.changed, shape, plan, |times| times.as_of == plan.as_of(), nodes);
+        times.are_enough(1, end)
+    }
+
+    fn are_too_few(&mut self, shape: &WaitingShape, end: Millis, plan: &PlanNodes<'_, '_>) -> bool {
+        let nodes = self.nodes.get_or_insert_with(|| plan.timelines.nodes_with_free_cores());
+        if nodes.len() > COUNTED_NODES_MAX {
+            return false;
+        }
+        let (count, as_of) = (shape.node_count, plan.as_of());
+        // A plan only takes, but for releases: what was too little earlier in the plan still is.
+        let holds = |times: &FreeTimes| {
+            let is_less = times.as_of.releases == as_of.releases && !times.are_enough(count, end);
+            is_less || times.as_of.modifications == as_of.modifications
+        };
+        !known(&mut self.counted, shape, plan, holds, nodes).are_enough(count, end)
+    }
+}
+
+/// What is known of the shape's needs, worked out again over these nodes unless it `holds`.
+fn known<'k>(
+    by_needs: &'k mut HashMap<usize, FreeTimes>,
+    shape: &WaitingShape,
+    plan: &PlanNodes<'_, '_>,
+    holds: impl Fn(&FreeTimes) -> bool,
+    nodes: &[u32],
+) -> &'k FreeTimes {
+    let address = Arc::as_ptr(&shape.needs).addr();
+    let times = by_needs.entry(address).or_insert_with(|| FreeTimes::new(shape, plan, nodes));
+    if !holds(times) {
+        *times = FreeTimes::new(shape, plan, nodes);
+    }
+    times
+}
+
+impl PlanNodes<'_, '_> {
+    fn as_of(&self) -> AsOf {
+        AsOf {
+            modifications: self.timelines.modifications,
+            releases: self.timelines.releases,
+            changed_nodes: self.replay.changed_nodes().len(),
+        }
+    }
+
+    /// Whether jobs with these needs may be on the node at all.
+    fn admits(&self, node: u32, shape: &WaitingShape) -> bool {
+        let needs: &NodeNeeds = &shape.needs;
+        self.timelines.is_available(node)
+            && self.needs_cache.rank(shape.partition, node).is_some()
+            && needs.admits(node)
+    }
+}
+
+impl FreeTimes {
+    fn new(shape: &WaitingShape, plan: &PlanNodes<'_, '_>, nodes: &[u32]) -> Self {
+        let everybody = ReservationAccess::default();
+        let until = |node: u32| plan.timelines.free_until(node, &shape.needs, &everybody);
+        let nodes = nodes.iter().copied().filter(|node| plan.admits(*node, shape));
+        let mut until: Vec<Millis> =
+            nodes.map(until).filter(|until| *until > plan.timelines.now).collect();
+        until.sort_unstable_by(|a, b| b.cmp(a));
+        Self { as_of: plan.as_of(), until }
+    }
+
+    /// Whether so many nodes stay free until then.
+    fn are_enough(&self, node_count: u32, end: Millis) -> bool {
+        let last_needed = self.until.get((node_count as usize).saturating_sub(1));
+        last_needed.is_some_and(|until| *until >= end)
+    }
+}

@@ -1,0 +1,52 @@
+//! Placement among equal fits: what typical jobs could not use any more decides.
+
+use crate::testing::*;
+use crate::view::{PendingJob, TypicalGpus, TypicalJob};
+use model::request::Per;
+use std::sync::Arc;
+
+fn typical(cpus: u32, gpus: u64) -> TypicalJob {
+    let gpus = TypicalGpus::Whole(gpus);
+    TypicalJob { cpus, memory_mib: 1_024, gpus, kinds: Vec::new(), count: 1 }
+}
+
+/// The node that this job gets of two of eight GPUs, one of which a job has on the second.
+fn node_of(job_2: PendingJob, typical_jobs: Vec<TypicalJob>) -> String {
+    let on_second = |job: PendingJob| job.asking(|r| r.node_list = vec!["node2".to_string()]);
+    let first = on_second(job(1).gpus(Per::Node, 1));
+    let mut view = cluster(gpu_nodes(2)).with_jobs([first]);
+    let plan = view.plan();
+    view.carry_out(&plan);
+    view.typical_jobs = Arc::new(typical_jobs);
+    let plan = view.with_jobs([job_2]).plan();
+    plan.starts[0].allocation.nodes[0].node.clone()
+}
+
+#[test]
+fn job_takes_the_gpu_whose_loss_typical_jobs_feel_least() {
+    let one_gpu = || job(2).gpus(Per::Node, 1);
+    assert_eq!(node_of(one_gpu(), vec![]), "node1", "the first in order");
+    assert_eq!(node_of(one_gpu(), vec![typical(8, 8)]), "node2", "the other stays whole");
+    assert_eq!(node_of(one_gpu(), vec![typical(1, 1)]), "node1", "nothing is lost on either");
+}
+
+#[test]
+fn job_without_gpus_leaves_the_cpus_that_go_with_them() {
+    let cpus = || job(2).cpus(4);
+    assert_eq!(node_of(cpus(), vec![]), "node1");
+    assert_eq!(node_of(cpus(), vec![typical(32, 8)]), "node2");
+}
+
+#[test]
+fn weight_counts_before_what_is_lost() {
+    let heavy = |view: &mut crate::View| {
+        let node = Arc::make_mut(&mut view.nodes[1]);
+        Arc::make_mut(&mut node.config).weight = 9;
+    };
+    let mut view = cluster(gpu_nodes(2));
+    heavy(&mut view);
+    view.typical_jobs = Arc::new(vec![typical(8, 8)]);
+    let plan = view.with_jobs([job(1).gpus(Per::Node, 1), job(2).gpus(Per::Node, 1)]).plan();
+    let nodes = plan.starts.iter().map(|start| start.allocation.nodes[0].node.as_str());
+    assert_eq!(nodes.collect::<Vec<_>>(), ["node1", "node1"]);
+}

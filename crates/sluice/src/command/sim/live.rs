@@ -1,0 +1,142 @@
+//! `sluice sim --live`: what would change for the jobs that wait on the running cluster if nodes came or went.
+
+use super::SimArgs;
+use crate::command::verb::{VerbError, VerbResult, ask, in_columns, unexpected};
+use ::slurm::output::Moment;
+use jiff::tz::TimeZone;
+use model::hostlist;
+use model::printable::printable;
+use model::time::Timestamp;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+use wire::client::{Answer, Call};
+use wire::what_if::{AddedNodes, ChangedStart, WhatIfQuery, WhatIfView};
+
+/// Jobs in the table; `--json` has more.
+const ROWS_MAX: usize = 40;
+
+/// Reads `COUNT:NODE`.
+pub fn added_nodes(text: &str) -> Result<AddedNodes, String> {
+    let read = text.split_once(':').and_then(|(count, like)| {
+        let count = count.parse::<u32>().ok().filter(|count| *count > 0)?;
+        (!like.is_empty()).then(|| AddedNodes { count, like: like.to_owned() })
+    });
+    read.ok_or_else(|| "expected COUNT:NODE, as in 4:node1 for four nodes like node1".to_owned())
+}
+
+pub fn run(args: &SimArgs) -> VerbResult {
+    let mut removed: Vec<String> = Vec::new();
+    for list in &args.without {
+        let names = hostlist::expand(list);
+        removed.extend(names.map_err(|error| VerbError::Message(error.to_string()))?);
+    }
+    let files = args.config.as_deref().map(configuration_files).transpose()?;
+    let query = WhatIfQuery { added: args.add_nodes.clone(), removed, files };
+    let mut client = args.server.client()?;
+    let view = match ask(&mut client, Call::WhatIf(query))? {
+        Answer::WhatIf(view) => view,
+        other => return Err(unexpected(&other)),
+    };
+    if args.json {
+        let text = serde_json::to_string(&view);
+        println!("{}", text.map_err(|error| VerbError::Message(error.to_string()))?);
+    } else {
+        let tz = TimeZone::system();
+        print!("{}", table(&view, Moment { now: ::server::clock::now(), tz: &tz }));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The text files of a configuration folder, by name; `slurm.conf` is one of them.
+fn configuration_files(dir: &Path) -> Result<BTreeMap<String, String>, VerbError> {
+    let conf = dir.join("slurm.conf");
+    std::fs::metadata(&conf).map_err(VerbError::file(&conf))?;
+    let mut files = BTreeMap::new();
+    for entry in std::fs::read_dir(dir).map_err(VerbError::file(dir))? {
+        let entry = entry.map_err(VerbError::file(dir))?;
+        let name = entry.file_name().into_string().unwrap_or_default();
+        if is_configuration(&name)
+            && let Ok(text) = std::fs::read_to_string(entry.path())
+        {
+            files.insert(name, text);
+        }
+    }
+    Ok(files)
+}
+
+/// Whether a file of this name may be part of a configuration. Keys and certificates are not sent.
+fn is_configuration(name: &str) -> bool {
+    [".conf", ".toml", ".yml", ".yaml"].iter().any(|ending| name.ends_with(ending))
+}
+
+fn table(view: &WhatIfView, moment: Moment<'_>) -> String {
+    let WhatIfView { jobs, earlier, later, changes } = view;
+    let mut text = format!("{jobs} jobs wait: {earlier} would start earlier, {later} later\n");
+    if changes.is_empty() {
+        return text;
+    }
+    let time = |start: Option<Timestamp>| start.map_or("not foreseen".into(), |at| moment.iso(at));
+    let row = |change: &ChangedStart| {
+        let ChangedStart { job, name, user, start, start_then } = change;
+        let words = [job, name, user].map(|word| printable(word).into_owned());
+        let [job, name, user] = words;
+        [job, name, user, time(*start), time(*start_then)]
+    };
+    let head = ["job", "name", "user", "start", "start then"].map(str::to_owned);
+    let rows = changes.iter().take(ROWS_MAX).map(row);
+    text += "\n";
+    text += &in_columns(&std::iter::once(head).chain(rows).collect::<Vec<_>>());
+    if changes.len() > ROWS_MAX {
+        text += &format!("… and {} more: --json\n", changes.len() - ROWS_MAX);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn added_nodes_are_a_count_and_a_node_that_they_are_like() {
+        let nodes = |count, like: &str| Ok(AddedNodes { count, like: like.to_owned() });
+        assert_eq!(added_nodes("4:node1"), nodes(4, "node1"));
+        for bad in ["", "4", "0:node1", "x:node1", "4:"] {
+            assert!(added_nodes(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn keys_beside_a_configuration_are_not_sent() {
+        let dir = tempfile::tempdir().expect("a folder");
+        for name in ["slurm.conf", "gres.conf", "sluice.toml", "server.key", "cert.pem"] {
+            std::fs::write(dir.path().join(name), "x").expect("a file");
+        }
+        let sent = configuration_files(dir.path()).expect("a configuration");
+        let names: Vec<&str> = sent.keys().map(String::as_str).collect();
+        assert_eq!(names, ["gres.conf", "sluice.toml", "slurm.conf"]);
+        assert!(configuration_files(&dir.path().join("none")).is_err());
+    }
+
+    #[test]
+    fn changed_starts_are_told_in_a_table() {
+        let moment = Moment { now: Timestamp::from_secs(0), tz: &TimeZone::UTC };
+        let change = ChangedStart {
+            job: "12".into(),
+            name: "train".into(),
+            user: "ann".into(),
+            start: None,
+            start_then: Some(Timestamp::from_secs(3_600)),
+        };
+        let view = WhatIfView { jobs: 3, earlier: 1, later: 0, changes: vec![change] };
+        let expected = "\
+3 jobs wait: 1 would start earlier, 0 later
+
+job  name   user  start         start then
+12   train  ann   not foreseen  1970-01-01T01:00:00
+";
+        assert_eq!(table(&view, moment), expected);
+        let nothing = WhatIfView { jobs: 3, ..WhatIfView::default() };
+        assert_eq!(table(&nothing, moment), "3 jobs wait: 0 would start earlier, 0 later\n");
+    }
+}
