@@ -2,7 +2,7 @@
 //! sockets of nodes, which vouch for who asks.
 //!
 //! `serve` and `clients_port` take connections in (`port_tls` has the certificate), `authenticate` and `vouch` say who asks, `call` reads a call and `calls` answers it.
-//! `hold`, `logs` and `step_stream` are streams, `metrics` is for Prometheus.
+//! `hold`, `logs` and `step_stream` are streams, `metrics` is for Prometheus. `browser` is what browsers send by themselves: cookies, origins.
 
 pub mod answer;
 #[cfg(test)]
@@ -11,6 +11,7 @@ pub mod authenticate;
 pub mod await_job;
 mod backup;
 pub mod body_limits;
+pub mod browser;
 pub mod call;
 pub mod call_bounds;
 pub mod calls;
@@ -44,6 +45,7 @@ mod web_links;
 
 use crate::proxy;
 use crate::shared::Shared;
+use crate::web;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware;
@@ -60,7 +62,7 @@ pub fn router(shared: Arc<Shared>, bodies: BodyLimits) -> Router {
         .merge(dstack::router(&shared, &bodies))
         .route(metrics::PATH, get(metrics::metrics))
         .merge(web_pages())
-        .route("/", get(|| async { "sluice\n" }))
+        .merge(web::router(&shared))
         .route("/healthz", get(|| async { "ok\n" }))
         .fallback(dstack::unknown_route)
         .method_not_allowed_fallback(dstack::unknown_route)

@@ -30,6 +30,7 @@ pub mod token_uses;
 pub mod totals;
 pub mod uploads;
 pub mod usage_queries;
+pub mod web_sessions;
 pub mod writer_queue;
 
 use crate::auth::identity::Identity;
@@ -70,6 +71,7 @@ use step_queue::StepQueue;
 use token_uses::TokenUses;
 use totals::Totals;
 use uploads::Uploads;
+use web_sessions::WebSessions;
 use wire::ssh::SshEndpoint;
 use writer_queue::WriterQueue;
 
@@ -157,6 +159,8 @@ pub struct Volatile {
     pub inactivity_times: InactivityTimes,
     /// Links and cookies for web pages of jobs.
     pub proxy: ProxySessions,
+    /// Browsers that are signed in to the server's own page.
+    pub web_sessions: WebSessions,
 }
 
 /// The reasons and estimates that the last plan gave the jobs that wait.
