@@ -62,7 +62,7 @@ pub fn router(shared: Arc<Shared>, bodies: BodyLimits) -> Router {
         .merge(dstack::router(&shared, &bodies))
         .route(metrics::PATH, get(metrics::metrics))
         .merge(web_pages())
-        .merge(web::router(&shared))
+        .merge(web::router(&shared, &bodies))
         .route("/healthz", get(|| async { "ok\n" }))
         .fallback(dstack::unknown_route)
         .method_not_allowed_fallback(dstack::unknown_route)

@@ -7,6 +7,7 @@ pub mod agent_links;
 pub mod agent_rates;
 pub mod agent_streams;
 pub mod books_queue;
+pub mod change_log;
 pub mod commit_watch;
 pub mod counters;
 pub mod dispatch_queue;
@@ -42,6 +43,7 @@ use crate::rate_limit::LineRates;
 use agent_links::AgentLinks;
 use agent_rates::{AgentWarnings, LinkRates, RegistrationRates};
 use books_queue::BooksQueue;
+use change_log::ChangeLog;
 use commit_watch::CommitWatch;
 use counters::Counters;
 use dispatch_queue::DispatchQueue;
@@ -161,6 +163,9 @@ pub struct Volatile {
     pub proxy: ProxySessions,
     /// Browsers that are signed in to the server's own page.
     pub web_sessions: WebSessions,
+    /// Streams of changes that pages have open, by user; and what changed.
+    pub web_streams: UserCounts,
+    pub changes: ChangeLog,
 }
 
 /// The reasons and estimates that the last plan gave the jobs that wait.

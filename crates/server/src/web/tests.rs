@@ -11,6 +11,7 @@ use crate::testing::TestServer;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
+use axum::response::Response;
 use cluster::Command;
 use cluster::token::UserToken;
 use http_body_util::BodyExt;
@@ -71,14 +72,14 @@ impl Browser {
         text
     }
 
-    pub(super) async fn send(
+    async fn response(
         &self,
         method: Method,
         path: &str,
         headers: &[(&str, &str)],
-        body: impl Into<Body>,
-    ) -> Answer {
-        let mut request = Request::new(body.into());
+        body: Body,
+    ) -> Response {
+        let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.uri_mut() = path.parse().expect("a path");
         let slots = ListenerSlots::new(1024, &ConnectionLimits::default()).port;
@@ -89,10 +90,30 @@ impl Browser {
             let name = name.parse::<header::HeaderName>().expect("a name");
             request.headers_mut().append(name, value.parse().expect("a value"));
         }
-        let response = self.router.clone().call(request).await.expect("a response");
+        self.router.clone().call(request).await.expect("a response")
+    }
+
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Body>,
+    ) -> Answer {
+        let response = self.response(method, path, headers, body.into()).await;
         let (status, headers) = (response.status(), response.headers().clone());
         let body = response.into_body().collect().await.expect("a body").to_bytes();
         Answer { status, headers, text: String::from_utf8(body.to_vec()).expect("text") }
+    }
+
+    /// An answer whose body goes on.
+    pub(super) async fn open(&self, path: &str) -> (StatusCode, Body) {
+        let response = self.response(Method::GET, path, &[], Body::empty()).await;
+        (response.status(), response.into_body())
+    }
+
+    pub(super) async fn sign_out(&self) -> Answer {
+        self.send(Method::DELETE, SESSION, &[("origin", ORIGIN)], Body::empty()).await
     }
 
     pub(super) async fn get(&self, path: &str) -> Answer {
@@ -186,7 +207,7 @@ async fn pages_of_other_origins_neither_read_nor_change_nor_sign_in() {
         let signed_in = browser.send(Method::POST, SESSION, headers, body).await;
         assert_eq!(signed_in.status, StatusCode::FORBIDDEN, "{headers:?}");
     }
-    let out = browser.send(Method::DELETE, SESSION, &[("origin", ORIGIN)], Body::empty()).await;
+    let out = browser.sign_out().await;
     assert!(out.header("set-cookie").contains("Max-Age=0"), "{:?}", out.headers);
     assert_eq!(browser.get(SESSION).await.status, StatusCode::UNAUTHORIZED);
     browser.cookie = Some("sluice_session=; other=1".into());

@@ -1,0 +1,139 @@
+//! A batch script that is pasted into the page, read as `sbatch` reads one: for the user who is signed in, in the user's home,
+//! with no environment but the usual. No file of the server's machine is read for it.
+
+use crate::clock;
+use jiff::tz::TimeZone;
+use model::principal::Principal;
+use model::time::Timestamp;
+use nix::unistd::{Uid, User};
+use slurm::option::invocation::{self, Caller, Invocation};
+use slurm::option::{Command, OptionError, ValueContext};
+use slurm::request::{self, Draft, LoginUser, Submitter};
+use std::io;
+
+/// Where a job finds its programs, whatever the server's own environment is.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
+
+const UMASK: u32 = 0o022;
+
+/// What options may know here: the time, and nothing of the server's own user or files.
+struct PageContext {
+    zone: TimeZone,
+}
+
+impl ValueContext for PageContext {
+    fn now(&self) -> Timestamp {
+        clock::now()
+    }
+
+    fn time_zone(&self) -> &TimeZone {
+        &self.zone
+    }
+
+    fn is_root(&self) -> bool {
+        false
+    }
+
+    fn user_id(&self, _: &str) -> Option<u32> {
+        None
+    }
+
+    fn group_id(&self, _: &str) -> Option<u32> {
+        None
+    }
+
+    fn read_file(&self, _: &str) -> io::Result<String> {
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
+}
+
+/// The job of a script, and what there is to say about it.
+pub fn read(script: &str, by: &Principal, host: &str) -> Result<Draft, Vec<String>> {
+    let context = PageContext { zone: TimeZone::system() };
+    let load = |_: Option<&str>| Ok(script.as_bytes().to_vec());
+    let caller = Caller { variable: &|_| None, context: &context, load: &load };
+    let lines = |error: OptionError| said(&error);
+    let batch = match invocation::batch::<&str>(&[], &caller).map_err(lines)? {
+        Invocation::Submission(batch) => batch,
+        Invocation::Question(_) => return Err(vec!["the script asks for help only".to_owned()]),
+    };
+    if batch.components.iter().any(|options| options.export_file.is_some()) {
+        return Err(vec!["--export-file: the page has no file; use sbatch".to_owned()]);
+    }
+    let mut draft = request::batch(&batch, &submitter(by, host)).map_err(lines)?;
+    draft.notes.splice(0..0, batch.notes);
+    Ok(draft)
+}
+
+/// The lines that `sbatch` would print, without its name.
+fn said(error: &OptionError) -> Vec<String> {
+    let printed = error.render(Command::Sbatch);
+    let lines = printed.lines().filter(|line| !line.starts_with("Try "));
+    let plain = |line: &str| {
+        let line = line.strip_prefix("sbatch: ").unwrap_or(line);
+        line.strip_prefix("error: ").unwrap_or(line).to_owned()
+    };
+    lines.map(plain).collect()
+}
+
+fn submitter(by: &Principal, host: &str) -> Submitter {
+    let user = User::from_uid(Uid::from_raw(by.uid)).ok().flatten();
+    let text = |path: std::path::PathBuf| path.display().to_string();
+    let login = LoginUser {
+        name: by.name.clone(),
+        home: user.as_ref().map_or("/".to_owned(), |user| text(user.dir.clone())),
+        shell: user.map_or("/bin/sh".to_owned(), |user| text(user.shell)),
+    };
+    let variables = [
+        ("HOME", &login.home),
+        ("USER", &login.name),
+        ("LOGNAME", &login.name),
+        ("SHELL", &login.shell),
+        ("PATH", &PATH.to_owned()),
+    ];
+    Submitter {
+        command: Command::Sbatch,
+        words: vec![Command::Sbatch.name().to_owned()],
+        owner: by.clone(),
+        work_dir: login.home.clone(),
+        host: host.to_owned(),
+        session: 0,
+        umask: UMASK,
+        nice: 0,
+        rlimits: Vec::new(),
+        variables: variables.map(|(name, value)| (name.to_owned(), value.clone())).into(),
+        login,
+        now: clock::now(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::user;
+
+    #[test]
+    fn script_is_read_as_sbatch_reads_it() {
+        let script = "#!/bin/sh\n#SBATCH -J train --cpus-per-task=2 -t 10\nhostname\n";
+        let draft = read(script, &user(), "head").expect("a job");
+        assert_eq!(&*draft.submission.spec.name, "train");
+        assert_eq!(draft.submission.script.as_deref(), Some(script));
+        let environment = draft.submission.environment.expect("an environment");
+        assert!(environment.contains("USER=ada\0"), "{environment:?}");
+    }
+
+    #[test]
+    fn bad_lines_are_refused_in_sbatchs_words_and_no_file_is_read() {
+        for (line, word) in [
+            ("--no-such-option", "no-such-option"),
+            ("--uid=0", "root"),
+            ("--nodefile=/etc/hostname", "ermission denied"),
+            ("--export-file=/etc/hostname", "export-file"),
+        ] {
+            let script = format!("#!/bin/sh\n#SBATCH {line}\n");
+            let refused = read(&script, &user(), "head").expect_err(line);
+            assert!(refused.iter().any(|said| said.contains(word)), "{line}: {refused:?}");
+        }
+        assert!(read("hostname\n", &user(), "head").is_err(), "no interpreter");
+    }
+}
