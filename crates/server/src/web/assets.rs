@@ -22,10 +22,30 @@ static INDEX: Asset =
 
 /// The files below `/web/`.
 static ASSETS: &[Asset] = &[
-    Asset { name: "app.js", content_type: SCRIPT, text: include_str!("../../page/app.js") },
+    script("api.js", include_str!("../../page/api.js")),
+    script("app.js", include_str!("../../page/app.js")),
+    script("changes.js", include_str!("../../page/changes.js")),
+    script("changes_worker.js", include_str!("../../page/changes_worker.js")),
+    script("chart.js", include_str!("../../page/chart.js")),
+    script("dom.js", include_str!("../../page/dom.js")),
+    script("format.js", include_str!("../../page/format.js")),
+    script("job.js", include_str!("../../page/job.js")),
+    script("lists.js", include_str!("../../page/lists.js")),
+    script("overview.js", include_str!("../../page/overview.js")),
+    script("queue.js", include_str!("../../page/queue.js")),
+    script("queue_store.js", include_str!("../../page/queue_store.js")),
+    script("router.js", include_str!("../../page/router.js")),
+    script("stream.js", include_str!("../../page/stream.js")),
+    script("submit.js", include_str!("../../page/submit.js")),
+    script("timeline.js", include_str!("../../page/timeline.js")),
+    script("virtual_list.js", include_str!("../../page/virtual_list.js")),
     Asset { name: "page.css", content_type: STYLE, text: include_str!("../../page/page.css") },
     Asset { name: "icon.svg", content_type: IMAGE, text: include_str!("../../page/icon.svg") },
 ];
+
+const fn script(name: &'static str, text: &'static str) -> Asset {
+    Asset { name, content_type: SCRIPT, text }
+}
 
 /// Changes with the files, so that a browser asks anew after an upgrade and takes nothing twice.
 static TAG: LazyLock<String> = LazyLock::new(|| {

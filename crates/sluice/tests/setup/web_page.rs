@@ -1,6 +1,6 @@
 //! The server's own web page through the real program: the files of the page, signing in over a socket, and other users' rights.
 
-use crate::harness::{Cluster, TWO_NODES, program};
+use crate::harness::{Cluster, TWO_NODES, program, until};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -105,4 +105,76 @@ fn up_page_is_in_the_program_and_a_token_signs_in() {
     cluster.shell(&format!("{} token revoke page", program())).ok();
     let refused = browser.get(SESSION);
     assert!(refused.status == 401 && refused.body.contains("revoked"), "{}", refused.body);
+}
+
+/// What the page does for a person: a script is checked and submitted, watched, explained and cancelled.
+#[test]
+fn up_page_submits_watches_explains_and_cancels_a_job() {
+    let cluster = Cluster::up(TWO_NODES);
+    let mut browser = Browser::of(&cluster);
+    browser.sign_in(&admin_token(&cluster));
+    let script = "#!/bin/sh\n#SBATCH -J '<b>web</b>' -o /dev/null --gres=gpu:2 -t 5\nsleep 600\n";
+    let checked = browser.post("/api/web/check", &json!({ "script": script })).json();
+    assert_eq!(checked["errors"], json!([]), "{checked}");
+    assert!(checked["starts"][0]["nodes"][0].is_string(), "{checked}");
+    let submitted = browser.post("/api/web/submit", &json!({ "script": script })).json();
+    let job = submitted["job"].as_u64().unwrap_or_else(|| panic!("{submitted}"));
+    cluster.await_state(job, "RUNNING");
+    let nodes = browser.get("/api/web/nodes").json();
+    let cells: Vec<&Value> = nodes["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|n| n["gpus"].as_array().unwrap())
+        .collect();
+    assert_eq!(cells.len(), 16);
+    assert_eq!(cells.iter().filter(|gpu| gpu["holder"]["job"] == job).count(), 2, "{nodes}");
+    let page = browser.get(&format!("/api/web/jobs/{job}")).json();
+    assert_eq!(page["job"]["name"], "<b>web</b>");
+    assert_eq!(page["allocation"].as_array().map(Vec::len), Some(1), "{page}");
+    let bars = browser.get("/api/web/timeline").json();
+    assert_eq!(
+        (&bars["bars"][0]["job"], &bars["bars"][0]["expected"]),
+        (&json!(job), &json!(false))
+    );
+    // One that waits says why, and when it will start.
+    let large = script.replace("gpu:2", "gpu:8 -N2");
+    let waits = browser.post("/api/web/submit", &json!({ "script": large })).json()["job"].as_u64();
+    let waits = waits.expect("a job");
+    until("it is explained", || {
+        let page = browser.get(&format!("/api/web/jobs/{waits}")).json();
+        let said = page["explanation"].to_string();
+        (said.contains("Resources") && said.contains(&format!("{job} of "))).then_some(())
+    });
+    for id in [waits, job] {
+        let cancelled = browser.post(&format!("/api/web/jobs/{id}/cancel"), &json!({}));
+        assert_eq!(cancelled.status, 200, "{}", cancelled.body);
+        assert!(cluster.await_end(id).starts_with("CANCELLED"));
+    }
+}
+
+#[test]
+fn root_page_shows_another_user_no_more_than_commands_do() {
+    let cluster = Cluster::up(TWO_NODES);
+    let job = cluster.submit_sleeper("-J of-root");
+    let mut browser = Browser::of(&cluster);
+    let token = cluster.sluice(&["token", "user", "games", "--name", "page"]).ok();
+    browser.sign_in(token.trim());
+    assert_eq!(browser.get(SESSION).json()["role"], "user");
+    let refused = browser.post(&format!("/api/web/jobs/{job}/cancel"), &json!({}));
+    assert_eq!(refused.status, 403, "{}", refused.body);
+    assert_eq!(browser.get(&format!("/api/web/jobs/{job}/script")).status, 403);
+    let log = browser.get(&format!("/api/web/logs?job={job}"));
+    assert!(log.body.contains("refused"), "{}", log.body);
+    let page = browser.get(&format!("/api/web/jobs/{job}")).json();
+    assert_eq!((&page["may_manage"], &page["may_read"]), (&json!(false), &json!(false)));
+    cluster.write_conf("slurm.conf", &format!("{TWO_NODES}PrivateData=jobs,nodes\n"));
+    cluster.sluice(&["scontrol", "reconfigure"]).ok();
+    let rows = until("others' jobs are hidden", || {
+        let rows = browser.get("/api/web/jobs").json();
+        (rows["rows"] == json!([])).then_some(rows)
+    });
+    assert_eq!(rows["gone"], json!([]));
+    assert_eq!(browser.get(&format!("/api/web/jobs/{job}")).status, 404);
+    assert_eq!(browser.get("/api/web/nodes").json()["nodes"], json!([]));
 }
