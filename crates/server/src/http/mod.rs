@@ -3,6 +3,7 @@
 //!
 //! `serve` and `clients_port` take connections in (`port_tls` has the certificate), `authenticate` and `vouch` say who asks, `call` reads a call and `calls` answers it.
 //! `hold`, `logs` and `step_stream` are streams, `metrics` is for Prometheus. `browser` is what browsers send by themselves: cookies, origins.
+//! `slurm_rest` is a part of slurmrestd's API; `batch_script` reads scripts that come over HTTP.
 
 pub mod answer;
 #[cfg(test)]
@@ -10,12 +11,14 @@ mod attack_tests;
 pub mod authenticate;
 pub mod await_job;
 mod backup;
+pub mod batch_script;
 pub mod body_limits;
 pub mod browser;
 pub mod call;
 pub mod call_bounds;
 pub mod calls;
 pub mod clients_port;
+pub mod counted_call;
 mod delete_run;
 pub mod dstack;
 mod fleets;
@@ -33,6 +36,7 @@ mod rights_tests;
 pub mod route;
 pub mod secrets;
 pub mod serve;
+mod slurm_rest;
 pub mod ssh_keys;
 pub mod stall_timeout;
 pub mod step_stream;
@@ -62,6 +66,7 @@ pub fn router(shared: Arc<Shared>, bodies: BodyLimits) -> Router {
         .merge(dstack::router(&shared, &bodies))
         .route(metrics::PATH, get(metrics::metrics))
         .merge(web_pages())
+        .merge(slurm_rest::router(&shared, &bodies))
         .merge(web::router(&shared, &bodies))
         .route("/healthz", get(|| async { "ok\n" }))
         .fallback(dstack::unknown_route)

@@ -3,7 +3,7 @@
 //! - `assets`: the files of the page; `guard`: who asks, and the headers of every answer; `answer`: the form of answers
 //! - `session`: signing in and out
 //! - `ask`: the calls; `job_rows` (the queue), `job` with `explanation`, `nodes`, `timeline`, `lists`: what is shown and changed by them
-//! - `submit` with `batch_script`: jobs that are pasted into the page
+//! - `submit`: jobs that are pasted into the page
 //! - `events`: tells pages that are open what changed
 
 mod answer;
@@ -11,7 +11,6 @@ mod answer;
 mod api_tests;
 mod ask;
 mod assets;
-mod batch_script;
 mod events;
 mod explanation;
 mod guard;

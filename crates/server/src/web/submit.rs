@@ -1,12 +1,12 @@
 //! `POST /api/web/submit` and `/api/web/check`: a batch script or a configuration of dstack that is pasted into the page. Checking
 //! says what is wrong with it, or when and where it would start, and changes nothing.
 
+use crate::http::batch_script::{self, BatchScript};
 use crate::http::call_bounds;
 use crate::http::dstack::pasted_run;
 use crate::shared::Shared;
 use crate::web::answer::{WebRefusal, WebResult, json_answer, read};
 use crate::web::ask::ask;
-use crate::web::batch_script;
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -54,7 +54,8 @@ fn read_pasted(
 ) -> Result<(Submission, Vec<String>), Vec<String>> {
     match Language::of(text) {
         Language::Slurm => {
-            let draft = batch_script::read(text, by, &shared.setup.hostname)?;
+            let script = BatchScript { script: text, ..BatchScript::default() };
+            let draft = batch_script::read(&script, by, &shared.setup.hostname)?;
             Ok((draft.submission, draft.notes))
         }
         Language::Dstack => pasted_run::read(shared, by, text),

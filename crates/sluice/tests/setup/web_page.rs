@@ -178,3 +178,40 @@ fn root_page_shows_another_user_no_more_than_commands_do() {
     assert_eq!(browser.get(&format!("/api/web/jobs/{job}")).status, 404);
     assert_eq!(browser.get("/api/web/nodes").json()["nodes"], json!([]));
 }
+
+/// As a client of slurmrestd does it.
+#[test]
+fn up_rest_api_of_slurm_takes_a_job_with_a_token_of_scontrol() {
+    let cluster = Cluster::up(TWO_NODES);
+    let said = cluster.sluice(&["scontrol", "token", "lifespan=600"]).ok();
+    let token =
+        said.trim().strip_prefix("SLURM_JWT=").unwrap_or_else(|| panic!("{said}")).to_owned();
+    let browser = Browser::of(&cluster);
+    let ask = |method: &str, path: &str, token: &str, body: &str| {
+        let mut stream = TcpStream::connect(&browser.address).expect("the server");
+        let user = crate::harness::user_name();
+        let head = format!(
+            "{method} /slurm/v0.0.38/{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\
+             X-SLURM-USER-NAME: {user}\r\nX-SLURM-USER-TOKEN: {token}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).expect("sent");
+        let mut all = String::new();
+        stream.read_to_string(&mut all).expect("an answer");
+        let (head, body) = all.split_once("\r\n\r\n").expect("a head");
+        (head.lines().next().expect("a status").to_owned(), body.to_owned())
+    };
+    let work = cluster.path("work").display().to_string();
+    let job =
+        json!({"name": "rest", "current_working_directory": work, "environment": {"FROM": "rest"}});
+    let wanted = json!({"script": "#!/bin/sh\necho from $FROM > rest.txt\n", "job": job});
+    let (status, body) = ask("POST", "job/submit", &token, &wanted.to_string());
+    assert!(status.contains(" 200 "), "{status} {body}");
+    let body: Value = serde_json::from_str(&body).expect("JSON");
+    assert!(cluster.await_end(&body["job_id"]).starts_with("COMPLETED"), "{body}");
+    assert_eq!(cluster.read("rest.txt"), "from rest\n");
+    let (_, jobs) = ask("GET", &format!("job/{}", body["job_id"]), &token, "");
+    let jobs: Value = serde_json::from_str(&jobs).expect("JSON");
+    assert_eq!(jobs["jobs"][0]["job_state"], "COMPLETED", "{jobs}");
+    assert!(ask("GET", "jobs", "eyJhbGciOiJub25lIn0.e30.", "").0.contains(" 401 "));
+}

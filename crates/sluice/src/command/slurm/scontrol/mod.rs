@@ -12,6 +12,7 @@ mod power;
 pub mod reservation;
 mod reservation_key;
 mod show;
+mod token;
 mod update;
 
 use super::query::{self, CommandError, Server};
@@ -44,6 +45,7 @@ enum Keyword {
     ListPids,
     Ping,
     Reconfigure,
+    Token,
     Version,
     Help,
     /// Slurm has it, Sluice does not.
@@ -118,7 +120,7 @@ const KEYWORDS: &[(&str, Keyword)] = &[
     ("setdebugflags", Keyword::Unsupported),
     ("shutdown",      Keyword::Unsupported),
     ("takeover",      Keyword::Unsupported),
-    ("token",         Keyword::Unsupported),
+    ("token",         Keyword::Token),
     ("top",           Keyword::Job(JobVerb::Top)),
     ("wait_job",      Keyword::Unsupported),
 ];
@@ -179,6 +181,7 @@ fn act(args: &[String]) -> Result<ExitCode, CommandError> {
         Keyword::ListPids => list_pids::run(words),
         Keyword::Ping => ping(),
         Keyword::Reconfigure => reconfigure(),
+        Keyword::Token => token::run(words),
         Keyword::Version => query::print(&help::version()).map(|()| ExitCode::SUCCESS),
         Keyword::Help => query::print(&help::help(Command::Scontrol)).map(|()| ExitCode::SUCCESS),
         Keyword::Unsupported => {

@@ -1,5 +1,5 @@
-//! A batch script that is pasted into the page, read as `sbatch` reads one: for the user who is signed in, in the user's home,
-//! with no environment but the usual. No file of the server's machine is read for it.
+//! A batch script that comes over HTTP, read as `sbatch` reads one: for the user who asks, in the user's home where nothing else
+//! is said, with the usual environment. No file of the server's machine is read for it.
 
 use crate::clock;
 use jiff::tz::TimeZone;
@@ -17,11 +17,11 @@ const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin
 const UMASK: u32 = 0o022;
 
 /// What options may know here: the time, and nothing of the server's own user or files.
-struct PageContext {
+struct RemoteContext {
     zone: TimeZone,
 }
 
-impl ValueContext for PageContext {
+impl ValueContext for RemoteContext {
     fn now(&self) -> Timestamp {
         clock::now()
     }
@@ -47,20 +47,35 @@ impl ValueContext for PageContext {
     }
 }
 
+/// A script, with the options and variables that came beside it.
+#[derive(Default)]
+pub struct BatchScript<'s> {
+    pub script: &'s str,
+    /// As on `sbatch`'s command line.
+    pub options: Vec<String>,
+    /// Beside the usual ones, or instead of them.
+    pub variables: Vec<(String, String)>,
+}
+
 /// The job of a script, and what there is to say about it.
-pub fn read(script: &str, by: &Principal, host: &str) -> Result<Draft, Vec<String>> {
-    let context = PageContext { zone: TimeZone::system() };
-    let load = |_: Option<&str>| Ok(script.as_bytes().to_vec());
+pub fn read(wanted: &BatchScript<'_>, by: &Principal, host: &str) -> Result<Draft, Vec<String>> {
+    let context = RemoteContext { zone: TimeZone::system() };
+    let load = |_: Option<&str>| Ok(wanted.script.as_bytes().to_vec());
     let caller = Caller { variable: &|_| None, context: &context, load: &load };
     let lines = |error: OptionError| said(&error);
-    let batch = match invocation::batch::<&str>(&[], &caller).map_err(lines)? {
+    let batch = match invocation::batch(&wanted.options, &caller).map_err(lines)? {
         Invocation::Submission(batch) => batch,
         Invocation::Question(_) => return Err(vec!["the script asks for help only".to_owned()]),
     };
     if batch.components.iter().any(|options| options.export_file.is_some()) {
-        return Err(vec!["--export-file: the page has no file; use sbatch".to_owned()]);
+        return Err(vec!["--export-file: there is no such file here; use sbatch".to_owned()]);
     }
-    let mut draft = request::batch(&batch, &submitter(by, host)).map_err(lines)?;
+    let mut submitter = submitter(by, host);
+    for (name, value) in &wanted.variables {
+        submitter.variables.retain(|(known, _)| known != name);
+        submitter.variables.push((name.clone(), value.clone()));
+    }
+    let mut draft = request::batch(&batch, &submitter).map_err(lines)?;
     draft.notes.splice(0..0, batch.notes);
     Ok(draft)
 }
@@ -112,10 +127,26 @@ mod tests {
     use super::*;
     use crate::testing::user;
 
+    fn read_script(script: &str) -> Result<Draft, Vec<String>> {
+        read(&BatchScript { script, ..BatchScript::default() }, &user(), "head")
+    }
+
+    #[test]
+    fn options_and_variables_beside_the_script_count() {
+        let script = "#!/bin/sh\n#SBATCH -J inside\n";
+        let options = vec!["--job-name=beside".to_owned(), "--chdir=/tmp".to_owned()];
+        let variables = vec![("HOME".to_owned(), "/other".to_owned())];
+        let draft = read(&BatchScript { script, options, variables }, &user(), "head");
+        let submission = draft.expect("a job").submission;
+        assert_eq!(&*submission.spec.name, "beside");
+        let environment = submission.environment.expect("an environment");
+        assert_eq!(environment.split('\0').filter(|line| *line == "HOME=/other").count(), 1);
+    }
+
     #[test]
     fn script_is_read_as_sbatch_reads_it() {
         let script = "#!/bin/sh\n#SBATCH -J train --cpus-per-task=2 -t 10\nhostname\n";
-        let draft = read(script, &user(), "head").expect("a job");
+        let draft = read_script(script).expect("a job");
         assert_eq!(&*draft.submission.spec.name, "train");
         assert_eq!(draft.submission.script.as_deref(), Some(script));
         let environment = draft.submission.environment.expect("an environment");
@@ -131,9 +162,9 @@ mod tests {
             ("--export-file=/etc/hostname", "export-file"),
         ] {
             let script = format!("#!/bin/sh\n#SBATCH {line}\n");
-            let refused = read(&script, &user(), "head").expect_err(line);
+            let refused = read_script(&script).expect_err(line);
             assert!(refused.iter().any(|said| said.contains(word)), "{line}: {refused:?}");
         }
-        assert!(read("hostname\n", &user(), "head").is_err(), "no interpreter");
+        assert!(read_script("hostname\n").is_err(), "no interpreter");
     }
 }
