@@ -1,10 +1,11 @@
 // Accounts, projects, reservations, events and what else there is, as tables of what the server answers.
 
+import { forms } from "./administer.js";
 import { get } from "./api.js";
 import { h, table } from "./dom.js";
 import { time } from "./format.js";
 
-const LISTS = ["events", "reservations", "accounts", "shares", "projects", "fleets", "licenses", "tokens", "agents"];
+const LISTS = ["events", "reservations", "accounts", "shares", "projects", "fleets", "licenses", "secrets", "tokens", "agents"];
 /** Rows of one table; a search finds the others. */
 const ROWS_MAX = 500;
 /** Numbers from here on are times, in milliseconds. */
@@ -36,7 +37,7 @@ export function listsView(route) {
     title: name[0].toUpperCase() + name.slice(1),
     element: h("section", {}, h("h1", {}, name[0].toUpperCase() + name.slice(1)),
       h("nav", { "aria-label": "Lists", class: "tabs" }, LISTS.map((one) => h("a", { href: `#/lists/${one}`, "aria-current": one === name && "page" }, one))),
-      h("p", {}, h("label", { for: "list-search" }, "Search "), search), content),
+      h("p", {}, h("label", { for: "list-search" }, "Search "), search), content, forms(name, load)),
     ready: load(),
     update: (what) => what.lists && load().catch(() => {}),
     close: () => {},
@@ -47,7 +48,8 @@ export function listsView(route) {
 function tablesOf(name, answer) {
   const content = Object.values(answer)[0];
   const lists = Array.isArray(content) ? [[name, content]] : Object.entries(content ?? {});
-  return lists.filter(([, rows]) => Array.isArray(rows) && rows.length > 0 && typeof rows[0] === "object")
+  const named = (rows) => rows.map((row) => (typeof row === "string" ? { name: row } : row));
+  return lists.filter(([, rows]) => Array.isArray(rows) && rows.length > 0).map(([title, rows]) => [title, named(rows)])
     .map(([title, rows]) => asTable(title, title === "activities" || name === "events" ? [...rows].reverse() : rows));
 }
 

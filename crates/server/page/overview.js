@@ -1,5 +1,6 @@
 // The cluster at a glance: totals, and a map of nodes with a cell for each GPU.
 
+import { forms } from "./administer.js";
 import { get } from "./api.js";
 import { h } from "./dom.js";
 import { bytes, colour, setClock, time } from "./format.js";
@@ -36,7 +37,7 @@ export function overview(_, profile) {
     element: h("section", {}, h("h1", {}, "Overview"), totals,
       h("p", { class: "legend" },
         legend("free", "free"), legend("busy", "busy, a colour for each user"), legend("own", "yours"), legend("out", "out of service")),
-      map),
+      map, profile.role !== "user" && forms("nodes", load)),
     ready: Promise.all([load(), queue.refresh()]),
     update: (what) => {
       if (what.jobs) queue.refresh().catch(() => {});

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 const JOBS: &str = "/api/web/jobs";
 const EVENTS: &str = "/api/web/events";
+const CALL: &str = "/api/web/call";
 const MARKUP: &str = "<img src=x onerror=alert(1)>";
 
 fn ids(rows: &Value) -> Vec<u64> {
@@ -115,6 +116,43 @@ async fn lists_and_maps_are_answered_and_unknown_ones_named() {
     assert_eq!(unknown.status, StatusCode::NOT_FOUND);
     let nodes = browser.get("/api/web/nodes").await.json();
     assert_eq!(nodes["nodes"][0]["name"], crate::testing::NODE);
+}
+
+/// The page makes the calls of commands, with the rights of who is signed in.
+#[tokio::test(flavor = "multi_thread")]
+async fn administration_is_by_the_same_calls_and_rights() {
+    let admin = Browser::signed_in("root").await;
+    let made = admin.post(CALL, &json!({"call": {"create_project": {"name": "atlas"}}})).await;
+    assert_eq!(made.status, StatusCode::OK, "{}", made.text);
+    let members = json!({"project": "atlas", "members": {"ann": "manager"}, "change": "add"});
+    let added = admin.post(CALL, &json!({"call": {"set_members": members}})).await;
+    assert_eq!(added.status, StatusCode::OK, "{}", added.text);
+    let projects = admin.get("/api/web/lists/projects").await.text;
+    assert!(projects.contains("atlas") && projects.contains("ann"), "{projects}");
+    let drain = json!({"nodes": [crate::testing::NODE], "change": {"drain": {"reason": "fans"}}});
+    let drained = admin.post(CALL, &json!({"call": {"update_node": drain}})).await;
+    assert_eq!(drained.status, StatusCode::OK, "{}", drained.text);
+    let nodes = admin.get("/api/web/nodes").await.json();
+    assert_eq!(nodes["nodes"][0]["reason"], "fans", "{nodes}");
+    let secret = json!({"project": "main", "name": "key", "value": "hush"});
+    let set = admin.post(CALL, &json!({"call": {"set_secret": secret}})).await;
+    assert_eq!(set.status, StatusCode::OK, "{}", set.text);
+    let secrets = admin.get("/api/web/lists/secrets").await.text;
+    assert!(secrets.contains("key") && !secrets.contains("hush"), "{secrets}");
+    let jobs = admin.post(CALL, &json!({"call": {"jobs": {}}})).await;
+    assert_eq!(jobs.status, StatusCode::BAD_REQUEST, "{}", jobs.text);
+    let unread = admin.post(CALL, &json!({"call": {"explode": {}}})).await;
+    assert_eq!(unread.status, StatusCode::BAD_REQUEST);
+    let user = Browser::signed_in(USER).await;
+    for call in [
+        json!({"update_node": drain}),
+        json!({"create_project": {"name": "mine"}}),
+        json!({"node_token": {"nodes": [crate::testing::NODE]}}),
+        json!("rotate_secret_key"),
+    ] {
+        let refused = user.post(CALL, &json!({ "call": call })).await;
+        assert_eq!(refused.status, StatusCode::FORBIDDEN, "{call}: {}", refused.text);
+    }
 }
 
 async fn next_event(stream: &mut Body) -> String {

@@ -22,6 +22,7 @@ static INDEX: Asset =
 
 /// The files below `/web/`.
 static ASSETS: &[Asset] = &[
+    script("administer.js", include_str!("../../page/administer.js")),
     script("api.js", include_str!("../../page/api.js")),
     script("app.js", include_str!("../../page/app.js")),
     script("changes.js", include_str!("../../page/changes.js")),

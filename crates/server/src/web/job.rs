@@ -2,7 +2,7 @@
 
 use crate::shared::Shared;
 use crate::web::answer::{WebRefusal, WebResult, json_answer};
-use crate::web::ask::ask;
+use crate::web::ask::{ask, first_refusal};
 use crate::web::explanation;
 use crate::web::job_rows::JobRow;
 use axum::Extension;
@@ -18,7 +18,6 @@ use model::time::Timestamp;
 use serde::Serialize;
 use serde_json::json;
 use slurm::output::text::job_text;
-use slurm::words;
 use std::sync::Arc;
 use wire::client::{Answer, Call, Cancel};
 use wire::explain::{ExplainQuery, ExplainedJob};
@@ -182,16 +181,6 @@ pub async fn change(
             return Err(WebRefusal::new(StatusCode::NOT_FOUND, text));
         }
     };
-    let refusal = match ask(&shared, &by, call).await? {
-        Answer::Cancelled(results) => results.into_iter().find_map(|result| result.refusal),
-        Answer::Updated(results) => results.into_iter().find_map(|(_, result)| result.err()),
-        Answer::Done => None,
-        _ => return Err(WebRefusal::unexpected()),
-    };
-    match refusal {
-        Some(Refusal::AccessDenied) => Err(Refusal::AccessDenied.into()),
-        // In the words of `scancel` and `scontrol`.
-        Some(why) => Err(WebRefusal::new(StatusCode::CONFLICT, words::refusal::text(&why))),
-        None => Ok(json_answer(&json!({}))),
-    }
+    let answer = ask(&shared, &by, call).await?;
+    first_refusal(&answer).map_or_else(|| Ok(json_answer(&json!({}))), Err)
 }

@@ -6,6 +6,7 @@ use crate::web::ask::ask;
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use model::fleet::MAIN_PROJECT;
 use model::principal::Principal;
 use std::sync::Arc;
 use wire::client::Call;
@@ -23,6 +24,7 @@ const LISTS: &[(&str, ListCall)] = &[
     ("tokens", || Call::Tokens),
     ("events", || Call::Activities),
     ("agents", || Call::Agents),
+    ("secrets", || Call::Secrets { project: MAIN_PROJECT.to_owned() }),
 ];
 
 pub async fn list(

@@ -2,7 +2,7 @@
 //!
 //! - `assets`: the files of the page; `guard`: who asks, and the headers of every answer; `answer`: the form of answers
 //! - `session`: signing in and out
-//! - `ask`: the calls; `job_rows` (the queue), `job` with `explanation`, `nodes`, `timeline`, `lists`: what is shown and changed by them
+//! - `ask`: the calls; `call`: any of them; `job_rows` (the queue), `job` with `explanation`, `nodes`, `timeline`, `lists`: what is shown and changed by them
 //! - `submit`: jobs that are pasted into the page
 //! - `events`: tells pages that are open what changed
 
@@ -11,6 +11,7 @@ mod answer;
 mod api_tests;
 mod ask;
 mod assets;
+mod call;
 mod events;
 mod explanation;
 mod guard;
@@ -51,6 +52,7 @@ const ROUTES: &[(&str, Handler)] = &[
     ("/api/web/lists/{list}", || get(lists::list)),
     ("/api/web/check", || post(submit::check)),
     ("/api/web/submit", || post(submit::submit)),
+    ("/api/web/call", || post(call::call)),
 ];
 
 pub fn router(shared: &Arc<Shared>, bodies: &BodyLimits) -> Router<Arc<Shared>> {
