@@ -11,9 +11,10 @@ import { queueView } from "./queue.js";
 import { address, route } from "./router.js";
 import { submitView } from "./submit.js";
 import { timelineView } from "./timeline.js";
+import { usageView } from "./usage.js";
 
-const VIEWS = { overview, queue: queueView, job: jobView, timeline: timelineView, submit: submitView, lists: listsView };
-const MENU = [["overview", "Overview"], ["queue", "Queue"], ["timeline", "Timeline"], ["submit", "Submit"], ["lists", "More"]];
+const VIEWS = { overview, queue: queueView, job: jobView, timeline: timelineView, submit: submitView, usage: usageView, lists: listsView };
+const MENU = [["overview", "Overview"], ["queue", "Queue"], ["timeline", "Timeline"], ["submit", "Submit"], ["usage", "Usage"], ["lists", "More"]];
 
 const main = document.getElementById("main");
 const head = document.getElementById("head");

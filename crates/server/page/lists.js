@@ -2,6 +2,7 @@
 
 import { forms } from "./administer.js";
 import { get } from "./api.js";
+import { save } from "./csv.js";
 import { h, table } from "./dom.js";
 import { time } from "./format.js";
 
@@ -73,13 +74,4 @@ function said(value) {
   if (typeof value === "number") return value >= TIME_MIN ? time(value) : String(value);
   if (Array.isArray(value) && value.every((one) => typeof one !== "object")) return value.join(", ");
   return typeof value === "object" ? JSON.stringify(value) : String(value);
-}
-
-/** A file for a spreadsheet, which must not take a text for a formula. */
-function save(name, rows) {
-  const cell = (text) => `"${(/^[=+\-@\t\r]/.test(text) ? `'${text}` : text).replaceAll("\"", "\"\"")}"`;
-  const text = rows.map((cells) => cells.map(cell).join(",")).join("\r\n");
-  const place = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
-  h("a", { href: place, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(place), 60_000);
 }

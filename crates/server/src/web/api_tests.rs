@@ -116,6 +116,16 @@ async fn lists_and_maps_are_answered_and_unknown_ones_named() {
     assert_eq!(unknown.status, StatusCode::NOT_FOUND);
     let nodes = browser.get("/api/web/nodes").await.json();
     assert_eq!(nodes["nodes"][0]["name"], crate::testing::NODE);
+    let now = crate::clock::now().millis();
+    let usage = browser.get(&format!("/api/web/usage?from={}&until={now}", now - 3_600_000)).await;
+    assert_eq!(
+        (usage.status, &usage.json()["rows"]),
+        (StatusCode::OK, &json!([])),
+        "{}",
+        usage.text
+    );
+    let reversed = browser.get(&format!("/api/web/usage?from={now}&until=0")).await;
+    assert_eq!(reversed.status, StatusCode::CONFLICT, "{}", reversed.text);
 }
 
 /// The page makes the calls of commands, with the rights of who is signed in.

@@ -2,7 +2,7 @@
 //!
 //! - `assets`: the files of the page; `guard`: who asks, and the headers of every answer; `answer`: the form of answers
 //! - `session`: signing in and out
-//! - `ask`: the calls; `call`: any of them; `job_rows` (the queue), `job` with `explanation`, `nodes`, `timeline`, `lists`: what is shown and changed by them
+//! - `ask`: the calls; `call`: any of them; `job_rows` (the queue), `job` with `explanation`, `nodes`, `timeline`, `usage`, `lists`: what is shown and changed by them
 //! - `submit`: jobs that are pasted into the page
 //! - `events`: tells pages that are open what changed
 
@@ -24,6 +24,7 @@ mod submit;
 #[cfg(test)]
 mod tests;
 mod timeline;
+mod usage;
 
 use crate::http::body_limits::{self, BodyLimits};
 use crate::http::logs;
@@ -49,6 +50,7 @@ const ROUTES: &[(&str, Handler)] = &[
     ("/api/web/logs", || get(logs::logs)),
     ("/api/web/nodes", || get(nodes::nodes)),
     ("/api/web/timeline", || get(timeline::timeline)),
+    ("/api/web/usage", || get(usage::usage)),
     ("/api/web/lists/{list}", || get(lists::list)),
     ("/api/web/check", || post(submit::check)),
     ("/api/web/submit", || post(submit::submit)),
