@@ -7,9 +7,11 @@ use crate::shared::change_log::ChangeSeq;
 use crate::web::answer::{WebRefusal, WebResult, json_answer};
 use axum::Extension;
 use axum::extract::{Query, State};
+use cluster::visibility::Viewer;
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
 use model::principal::Principal;
+use model::private_data::PrivateKind;
 use model::reason::Refusal;
 use model::run::LaunchKind;
 use model::time::Timestamp;
@@ -131,10 +133,26 @@ pub async fn rows(
     };
     let views = views.map_err(WebRefusal::from)?;
     let listed: HashSet<JobId> = views.iter().map(|job| job.id).collect();
-    let mut gone: Vec<JobId> = changed.iter().flatten().copied().collect();
-    gone.retain(|job| !listed.contains(job));
+    let unlisted = changed.iter().flatten().filter(|job| !listed.contains(*job));
+    let gone = known_jobs(&shared, &by, unlisted);
     let rows = views.iter().map(JobRow::of).collect();
     Ok(json_answer(&Rows { seq, now, whole: changed.is_none(), cut, rows, gone }))
+}
+
+/// Those of these jobs of which the caller may know. The owner of a job that has left memory cannot be looked up: where jobs are
+/// private, its number is told to nobody.
+fn known_jobs<'j>(
+    shared: &Shared,
+    by: &Principal,
+    jobs: impl Iterator<Item = &'j JobId>,
+) -> Vec<JobId> {
+    let state = shared.read();
+    let viewer = Viewer::new(&state, by);
+    let is_known = |id: &&JobId| match state.jobs.get(*id) {
+        Some(job) => viewer.job(job),
+        None => !viewer.is_denied(PrivateKind::Jobs),
+    };
+    jobs.filter(is_known).copied().collect()
 }
 
 /// Those of these jobs that are in the queue and are shown to the caller.
