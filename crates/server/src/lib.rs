@@ -20,7 +20,7 @@
 //! - `task_groups`: whether a group of a task waits for nodes of another; `utilization`: runs whose GPUs do nothing are ended;
 //!   `inactivity`: dev environments that nobody is connected to.
 //! - `triggers`: programs of `strigger`, run when something happens to a node or a job.
-//! - `proxy/`: web pages of jobs.
+//! - `proxy/`: web pages of jobs; `web/`: the server's own web page, and its API.
 //! - `secret/`: the values of secrets, and references to them.
 //! - `backup/`: a copy of the whole state in one file, made while the server runs, and the way back.
 //! - `auth/`: principals, tokens, keys; `configure/`: from configuration files to the state machine's configuration;
@@ -66,6 +66,7 @@ mod triggers;
 mod user_shares;
 mod utilization;
 mod vital_task;
+mod web;
 mod writer;
 
 pub use auth::identity::fingerprint;

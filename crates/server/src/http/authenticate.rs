@@ -96,9 +96,17 @@ fn of_token(
     presented: &str,
     is_loopback: bool,
 ) -> Result<Principal, &'static str> {
+    of_token_hash(shared, &token::hash(presented), is_loopback)
+}
+
+/// The same by the token's hash, for a session that stands for the token.
+pub fn of_token_hash(
+    shared: &Shared,
+    hash: &str,
+    is_loopback: bool,
+) -> Result<Principal, &'static str> {
     let now = clock::now();
-    let hash = token::hash(presented);
-    let known = shared.read().user_tokens.get(&hash).cloned().ok_or(UNKNOWN_TOKEN)?;
+    let known = shared.read().user_tokens.get(hash).cloned().ok_or(UNKNOWN_TOKEN)?;
     match known.status(now) {
         TokenStatus::Good => {}
         TokenStatus::Expired => return Err("this token has expired: make another (sluice token)"),
@@ -112,7 +120,7 @@ fn of_token(
         return Err(UNKNOWN_TOKEN);
     }
     let who = principal::of_token(&known).ok_or(UNKNOWN_TOKEN)?;
-    shared.volatile.token_uses.note(&hash, now);
+    shared.volatile.token_uses.note(hash, now);
     Ok(who)
 }
 

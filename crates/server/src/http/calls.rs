@@ -113,7 +113,7 @@ pub fn jobs(
     wanted: &JobsQuery,
     pick: impl FnOnce(&mut Vec<ListedJob>),
 ) -> Result<Vec<JobView>, Refusal> {
-    let list = || job_list::job_views(shared, by, wanted, clock::now(), pick);
+    let list = || job_list::job_views(shared, by, wanted, None, clock::now(), pick);
     let is_short = (1..=SHORT_LIST).contains(&wanted.filter.jobs.len())
         || shared.read().jobs.len() <= SHORT_LIST;
     if is_short { list() } else { block_in_place(list) }

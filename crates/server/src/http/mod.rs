@@ -2,7 +2,8 @@
 //! sockets of nodes, which vouch for who asks.
 //!
 //! `serve` and `clients_port` take connections in (`port_tls` has the certificate), `authenticate` and `vouch` say who asks, `call` reads a call and `calls` answers it.
-//! `hold`, `logs` and `step_stream` are streams, `metrics` is for Prometheus.
+//! `hold`, `logs` and `step_stream` are streams, `metrics` is for Prometheus. `browser` is what browsers send by themselves: cookies, origins.
+//! `slurm_rest` is a part of slurmrestd's API; `batch_script` reads scripts that come over HTTP.
 
 pub mod answer;
 #[cfg(test)]
@@ -10,11 +11,14 @@ mod attack_tests;
 pub mod authenticate;
 pub mod await_job;
 mod backup;
+pub mod batch_script;
 pub mod body_limits;
+pub mod browser;
 pub mod call;
 pub mod call_bounds;
 pub mod calls;
 pub mod clients_port;
+pub mod counted_call;
 mod delete_run;
 pub mod dstack;
 mod fleets;
@@ -32,6 +36,7 @@ mod rights_tests;
 pub mod route;
 pub mod secrets;
 pub mod serve;
+mod slurm_rest;
 pub mod ssh_keys;
 pub mod stall_timeout;
 pub mod step_stream;
@@ -44,6 +49,7 @@ mod web_links;
 
 use crate::proxy;
 use crate::shared::Shared;
+use crate::web;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware;
@@ -60,7 +66,8 @@ pub fn router(shared: Arc<Shared>, bodies: BodyLimits) -> Router {
         .merge(dstack::router(&shared, &bodies))
         .route(metrics::PATH, get(metrics::metrics))
         .merge(web_pages())
-        .route("/", get(|| async { "sluice\n" }))
+        .merge(slurm_rest::router(&shared, &bodies))
+        .merge(web::router(&shared, &bodies))
         .route("/healthz", get(|| async { "ok\n" }))
         .fallback(dstack::unknown_route)
         .method_not_allowed_fallback(dstack::unknown_route)

@@ -1,6 +1,7 @@
 //! What the proxy changes in the heads of requests and answers: nothing of ours reaches the job, and nothing of the job's reaches
 //! beyond its own path.
 
+use crate::http::browser::{SESSION, cookie_pairs};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 
 /// The cookie that lets a browser in.
@@ -60,25 +61,15 @@ fn strip(headers: &mut HeaderMap, upgrades: bool) {
     }
 }
 
-/// The values of one of our cookies in a request: a page may have put another before it.
-pub fn cookies<'h>(headers: &'h HeaderMap, own: &'h str) -> impl Iterator<Item = &'h str> {
-    pairs(headers).filter_map(move |(name, value)| (name == own).then_some(value))
-}
-
 fn is_ours(name: &str) -> bool {
-    [COOKIE, BROWSER].contains(&name)
-}
-
-fn pairs(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
-    let lines = headers.get_all(header::COOKIE).iter().filter_map(|one| one.to_str().ok());
-    lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='))
+    [COOKIE, BROWSER, SESSION].contains(&name)
 }
 
 /// The head of a request as the job gets it. `by_token`: the `Authorization` was for the proxy.
 pub fn to_job(mut headers: HeaderMap, by_token: bool, prefix: &str) -> HeaderMap {
     let upgrades = is_upgrade(&headers);
     strip(&mut headers, upgrades);
-    let others: Vec<String> = pairs(&headers)
+    let others: Vec<String> = cookie_pairs(&headers)
         .filter(|(name, _)| !is_ours(name))
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
@@ -153,6 +144,7 @@ fn below(cookie: &str, prefix: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::browser::cookies;
 
     fn headers(lines: &[(&str, &str)]) -> HeaderMap {
         let mut map = HeaderMap::new();
@@ -174,6 +166,7 @@ mod tests {
         let asked = headers(&[
             ("authorization", "Bearer secret"),
             ("cookie", "a=1; sluice_proxy=other; sluice_proxy=secret; b=2; sluice_browser=secret"),
+            ("cookie", "sluice_session=secret"),
             ("connection", "keep-alive, x-own"),
             ("x-own", "1"),
             ("host", "head:6820"),
@@ -222,6 +215,7 @@ mod tests {
             ("a=1; path=/proxy/jobs/1/80/lab", Some("a=1; Path=/proxy/jobs/1/80/lab")),
             ("a=1; Path=/proxy/jobs/2/80/", Some("a=1; Path=/proxy/jobs/1/80/")),
             ("sluice_proxy=x; Path=/", None),
+            ("sluice_session=x; Path=/", None),
         ] {
             let mut answer = headers(&[("set-cookie", set)]);
             to_client(&mut answer, prefix, false);

@@ -12,21 +12,24 @@ mod headers;
 
 use crate::clock;
 use crate::http::authenticate::{self, Caller};
+use crate::http::browser::{self, is_own_page};
 use crate::http::peer::{HeldSlot, Peer};
 use crate::shared::Shared;
 use crate::shared::proxy_sessions::{OpenedPass, ProxyTarget, RedeemRefusal};
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use cluster::authorise::{Act, authorise};
+use cluster::rights::role_of;
 use forwarders::CONNECTIONS_MAX;
 pub use forwarders::Forwarders;
+pub use headers::BROWSER;
 use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use model::id::JobId;
-use model::principal::Principal;
+use model::principal::{Principal, Role};
 use model::reason::Refusal;
 use model::time::Timestamp;
 use std::sync::Arc;
@@ -115,6 +118,11 @@ pub async fn proxy(
     let Some(asked) = ProxyPath::parse(&path) else {
         return said(StatusCode::NOT_FOUND, "expected /proxy/jobs/JOB/PORT/");
     };
+    if is_beside_session(&shared, &request, asked.target.job) {
+        let why = "this browser is signed in to the server's own page, which scripts of this one could use: use another \
+                   browser, or a private window";
+        return said(StatusCode::FORBIDDEN, why);
+    }
     let query = request.uri().query().unwrap_or_default();
     if let Some((secret, rest)) = link_secret(query) {
         return redeem(&shared, &request, &asked, secret, &rest);
@@ -138,6 +146,17 @@ pub async fn proxy(
     pass_on(&shared, &forwarders, &by, by_token, &asked, rest, request).await
 }
 
+/// Whether the browser is signed in to the server's own page with more rights than the owner of this job has in the job: both
+/// pages have one origin, and a script of the job's page could ask for anything that the other may.
+fn is_beside_session(shared: &Shared, request: &Request, job: JobId) -> bool {
+    let now = Instant::now();
+    let owner = shared.read().jobs.get(&job).map(|job| job.spec.owner.uid);
+    browser::cookies(request.headers(), browser::SESSION).any(|secret| {
+        let who = shared.volatile.web_sessions.who(secret, now);
+        who.is_some_and(|who| Some(who.uid) != owner || role_of(&shared.read(), &who) > Role::User)
+    })
+}
+
 /// Who asks, and whether by something that is not the browser's cookie.
 fn who(
     shared: &Shared,
@@ -145,7 +164,7 @@ fn who(
     target: ProxyTarget,
 ) -> Result<(Principal, bool), Box<Response>> {
     let now = Instant::now();
-    let mut cookies = headers::cookies(request.headers(), headers::COOKIE);
+    let mut cookies = browser::cookies(request.headers(), headers::COOKIE);
     let by_cookie = cookies.find_map(|secret| shared.volatile.proxy.who(secret, target, now));
     if let Some((by, _)) = by_cookie.filter(|(by, since)| !has_lost_token(shared, by, *since)) {
         if let Some(Peer::Port { connection, .. }) = request.extensions().get::<Peer>() {
@@ -171,22 +190,6 @@ fn has_lost_token(shared: &Shared, by: &Principal, since: Timestamp) -> bool {
     own.any(|token| token.ended(now).is_some_and(|ended| ended >= since))
 }
 
-/// Whether a request with the cookie comes from a page of this server, or from none. Another port of the same host is another
-/// server, whatever the browser sends there and from there; a person who follows a link comes from anywhere.
-fn is_own_page(request: &Request) -> bool {
-    let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
-    let site = request.headers().get("sec-fetch-site").and_then(|value| value.to_str().ok());
-    let mode = request.headers().get("sec-fetch-mode").and_then(|value| value.to_str().ok());
-    let is_visit = mode == Some("navigate") && request.method() == Method::GET;
-    if site.is_some_and(|site| !matches!(site, "same-origin" | "none")) && !is_visit {
-        return false;
-    }
-    let Some(origin) = text(header::ORIGIN) else { return true };
-    let host = text(header::HOST).or(request.uri().authority().map(|host| host.as_str()));
-    let of_origin = origin.split_once("://").map(|(_, host)| host);
-    of_origin.is_some() && of_origin == host
-}
-
 /// The secret of a link, and the rest of the query.
 fn link_secret(query: &str) -> Option<(&str, String)> {
     let is_link = |part: &&str| part.split('=').next() == Some(LINK);
@@ -203,7 +206,7 @@ fn redeem(
     secret: &str,
     rest: &str,
 ) -> Response {
-    let known = headers::cookies(request.headers(), headers::BROWSER);
+    let known = browser::cookies(request.headers(), headers::BROWSER);
     let redeemed = shared.volatile.proxy.redeem(secret, asked.target, known, Instant::now());
     let OpenedPass { cookie, browser } = match redeemed {
         Ok(pass) => pass,
@@ -234,7 +237,7 @@ fn redeem(
         asked.prefix
     );
     let of_browser =
-        format!("{}={browser}; Path=/proxy/; HttpOnly; SameSite=Lax{secure}", headers::BROWSER);
+        format!("{}={browser}; Path=/; HttpOnly; SameSite=Lax{secure}", headers::BROWSER);
     for line in [line, of_browser] {
         if let Ok(line) = HeaderValue::from_str(&line) {
             response.headers_mut().append(header::SET_COOKIE, line);

@@ -7,6 +7,7 @@ pub mod agent_links;
 pub mod agent_rates;
 pub mod agent_streams;
 pub mod books_queue;
+pub mod change_log;
 pub mod commit_watch;
 pub mod counters;
 pub mod dispatch_queue;
@@ -32,6 +33,7 @@ pub mod token_uses;
 pub mod totals;
 pub mod uploads;
 pub mod usage_queries;
+pub mod web_sessions;
 pub mod writer_queue;
 
 use crate::auth::identity::Identity;
@@ -43,6 +45,7 @@ use crate::rate_limit::LineRates;
 use agent_links::AgentLinks;
 use agent_rates::{AgentWarnings, LinkRates, RegistrationRates};
 use books_queue::BooksQueue;
+use change_log::ChangeLog;
 use commit_watch::CommitWatch;
 use counters::Counters;
 use dispatch_queue::DispatchQueue;
@@ -75,6 +78,7 @@ use step_queue::StepQueue;
 use token_uses::TokenUses;
 use totals::Totals;
 use uploads::Uploads;
+use web_sessions::WebSessions;
 use wire::diagnostics::LogLevel;
 use wire::ssh::SshEndpoint;
 use writer_queue::WriterQueue;
@@ -169,6 +173,11 @@ pub struct Volatile {
     pub inactivity_times: InactivityTimes,
     /// Links and cookies for web pages of jobs.
     pub proxy: ProxySessions,
+    /// Browsers that are signed in to the server's own page.
+    pub web_sessions: WebSessions,
+    /// Streams of changes that pages have open, by user; and what changed.
+    pub web_streams: UserCounts,
+    pub changes: ChangeLog,
 }
 
 /// The reasons and estimates that the last plan gave the jobs that wait.

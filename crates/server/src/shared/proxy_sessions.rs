@@ -128,6 +128,11 @@ impl ProxySessions {
         (pass.target == target && pass.until > now).then(|| (pass.who.clone(), pass.made))
     }
 
+    /// Whose jobs' pages a browser with this cookie shows.
+    pub fn owner_shown(&self, secret: &str, now: Instant) -> Option<u32> {
+        self.viewed(secret, now).map(|viewed| viewed.owner)
+    }
+
     /// What a browser with this cookie shows.
     fn viewed(&self, secret: &str, now: Instant) -> Option<Viewed> {
         let browsers = held(&self.browsers);
@@ -196,6 +201,7 @@ mod tests {
         let one = link(&sessions);
         let OpenedPass { cookie, browser } = redeem(&one, TARGET, now).expect("a cookie");
         assert_eq!(sessions.viewed(&browser, now), Some(Viewed { viewer: 7, owner: 7 }));
+        assert_eq!(sessions.owner_shown(&browser, now), Some(7));
         assert_eq!(sessions.viewed(&cookie, now), None);
         assert_ne!(cookie, one);
         assert!(redeem(&one, TARGET, now).is_err(), "once");

@@ -59,6 +59,7 @@ pub fn job_views(
     shared: &Shared,
     by: &Principal,
     wanted: &JobsQuery,
+    estimates: Option<&Estimates>,
     now: Timestamp,
     pick: impl FnOnce(&mut Vec<ListedJob>),
 ) -> Result<Vec<JobView>, Refusal> {
@@ -69,6 +70,7 @@ pub fn job_views(
     for some in chosen.chunks(CHUNK) {
         let state = shared.read();
         let jobs = JobViews::new(shared, &state, now, wanted.detail, &cache);
+        let jobs = jobs.with_estimates(estimates);
         views.extend(some.iter().map(|(job, tasks)| jobs.job(job, tasks.as_ref())));
     }
     Ok(views)

@@ -348,6 +348,7 @@ impl WriterThread {
         for event in &pending.events {
             shared.volatile.counters.add_event(event);
             shared.volatile.totals.add_event(event);
+            shared.volatile.changes.add_event(event);
         }
         for change in pending.run_changes {
             shared.volatile.run_totals.add(change);

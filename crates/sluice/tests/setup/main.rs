@@ -35,3 +35,4 @@ mod site_certificate;
 mod site_limits;
 mod tokens;
 mod versions;
+mod web_page;

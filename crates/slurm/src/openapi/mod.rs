@@ -3,6 +3,7 @@
 //! The paths of slurmrestd belong beside them: they answer with the same objects.
 
 pub mod accounting;
+pub mod rest;
 
 use crate::output::text::{job_text, node_text};
 use crate::words::{self, node::NodeState};

@@ -9,6 +9,7 @@ use dstack::api::error::{ApiError, Code};
 use model::reason::Refusal;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 /// A body of a request, or of an answer.
 pub struct Json<T>(pub T);
@@ -59,6 +60,14 @@ impl Refused {
 
     pub fn not_found(text: impl Into<String>) -> Self {
         Self(ApiError::not_found(text))
+    }
+
+    /// What it says to a person, in whichever of dstack's forms that is.
+    pub fn text(&self) -> String {
+        let detail = &self.0.body["detail"];
+        let message =
+            [&detail[0]["msg"], &detail["msg"], detail].into_iter().find_map(Value::as_str);
+        message.map_or_else(|| self.0.body.to_string(), str::to_owned)
     }
 }
 

@@ -3,7 +3,7 @@
 //! `answer` is the form of answers and `multipart` that of uploads, `client_version` refuses clients that are too new, `user` and `project` have users and projects, `file` and
 //! `repo` what runs bring along, `run` the runs
 //! (`run_request` from a configuration to a submission, `run_body` back), `fleet` the nodes, `event` what happened, `log` the
-//! kept logs, `metric` what runs use, `secret` the secrets, `unavailable` what is not there.
+//! kept logs, `metric` what runs use, `secret` the secrets, `unavailable` what is not there. `pasted_run` reads what is pasted into the web page.
 
 mod answer;
 mod client_version;
@@ -21,6 +21,7 @@ pub mod kept_spec;
 mod log;
 mod metric;
 mod multipart;
+pub mod pasted_run;
 mod project;
 #[cfg(test)]
 mod replay_tests;

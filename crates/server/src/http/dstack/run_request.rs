@@ -8,9 +8,9 @@ use crate::http::ssh_keys::settle_held_key;
 use crate::shared::Shared;
 use dstack::api::error::ApiError;
 use dstack::api::run::RunSpec;
-use dstack::configuration::from_json;
 use dstack::configuration::task::Task;
 use dstack::configuration::value::Value;
+use dstack::configuration::{Loaded, from_json};
 use dstack::effective::{effective, for_client};
 use dstack::environment::NO_REPOSITORY;
 use dstack::name;
@@ -66,6 +66,18 @@ pub fn read(
         .map_err(|fault| invalid(fault.to_string()))?;
     // From here on it is what was read of it.
     run_spec.configuration = Default::default();
+    of_loaded(shared, by, project, loaded, run_spec, purpose)
+}
+
+/// As [`read`], of a configuration that was read already.
+pub fn of_loaded(
+    shared: &Shared,
+    by: &Principal,
+    project: &str,
+    loaded: Loaded,
+    run_spec: RunSpec,
+    purpose: Purpose,
+) -> Result<RunRequest, Refused> {
     if purpose != Purpose::Offers {
         loaded.applicable().map_err(|fault| Refused::because(fault.to_string()))?;
     }

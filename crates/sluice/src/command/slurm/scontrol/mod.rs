@@ -15,6 +15,7 @@ mod reservation_key;
 mod set_debug;
 mod show;
 mod show_assoc_mgr;
+mod token;
 mod update;
 
 use super::query::{self, CommandError, Server};
@@ -48,6 +49,7 @@ enum Keyword {
     SetDebug,
     Ping,
     Reconfigure,
+    Token,
     Version,
     Help,
     /// Slurm has it, Sluice does not; what has its place.
@@ -122,7 +124,7 @@ const KEYWORDS: &[(&str, Keyword)] = &[
     ("setdebugflags", Keyword::Unsupported("`scontrol setdebug debug` says more")),
     ("shutdown",      Keyword::Unsupported("`sluice down`, or `systemctl stop sluice-server`")),
     ("takeover",      Keyword::Unsupported("there is one server; docs/backup.md says how another takes its place")),
-    ("token",         Keyword::Unsupported("`sluice token user NAME` makes one")),
+    ("token",         Keyword::Token),
     ("top",           Keyword::Job(JobVerb::Top)),
     ("wait_job",      Keyword::Unsupported("a job begins when all its nodes are ready")),
 ];
@@ -178,6 +180,7 @@ fn act(args: &[String]) -> Result<ExitCode, CommandError> {
         Keyword::SetDebug => set_debug::run(words),
         Keyword::Ping => ping(),
         Keyword::Reconfigure => reconfigure(),
+        Keyword::Token => token::run(words),
         Keyword::Version => query::print(&help::version()).map(|()| ExitCode::SUCCESS),
         Keyword::Help => query::print(&help::help(Command::Scontrol)).map(|()| ExitCode::SUCCESS),
         Keyword::Unsupported(instead) => Err(CommandError::message(format!(

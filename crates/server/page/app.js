@@ -1,0 +1,114 @@
+// The frame of the page: who is signed in, which view the address names, and what has changed meanwhile.
+
+import { get, post, remove, session } from "./api.js";
+import { listen, onChange } from "./changes.js";
+import { h, notice } from "./dom.js";
+import { jobView } from "./job.js";
+import { listsView } from "./lists.js";
+import { overview } from "./overview.js";
+import { queue } from "./queue_store.js";
+import { queueView } from "./queue.js";
+import { address, route } from "./router.js";
+import { submitView } from "./submit.js";
+import { timelineView } from "./timeline.js";
+import { usageView } from "./usage.js";
+
+const VIEWS = { overview, queue: queueView, job: jobView, timeline: timelineView, submit: submitView, usage: usageView, lists: listsView };
+const MENU = [["overview", "Overview"], ["queue", "Queue"], ["timeline", "Timeline"], ["submit", "Submit"], ["usage", "Usage"], ["lists", "More"]];
+
+const main = document.getElementById("main");
+const head = document.getElementById("head");
+
+let profile = null;
+let view = null;
+
+function drawHead(name) {
+  const out = h("button", { type: "button", onclick: () => remove("session").then(signedOut, signedOut) }, "Sign out");
+  head.replaceChildren(
+    h("b", { class: "cluster" }, profile.cluster),
+    h("nav", { "aria-label": "Views" }, MENU.map(([key, title]) => h("a", { href: address(key), "aria-current": key === name && "page" }, title))),
+    h("span", { class: "who" }, `${profile.user} (${profile.role}) `, out));
+}
+
+async function show() {
+  if (!profile) return;
+  view?.close();
+  const asked = route();
+  const make = Object.hasOwn(VIEWS, asked.name) ? VIEWS[asked.name] : overview;
+  drawHead(asked.name);
+  const shown = make(asked, profile);
+  view = shown;
+  document.title = `${shown.title} · ${profile.cluster}`;
+  notice("");
+  main.replaceChildren(shown.element);
+  main.focus({ preventScroll: true });
+  try {
+    await shown.ready;
+  } catch (error) {
+    if (view === shown && error.status !== 401) main.prepend(h("p", { class: "error", role: "alert" }, error.message));
+  }
+}
+
+function signedOut() {
+  if (!profile && view === null && main.firstChild) return;
+  profile = null;
+  view?.close();
+  view = null;
+  queue.forget();
+  head.replaceChildren();
+  drawSignIn();
+}
+
+function drawSignIn() {
+  const token = h("input", { type: "password", id: "token", required: true, autocomplete: "off" });
+  const said = h("p", { role: "alert", class: "error" });
+  const submit = async (event) => {
+    event.preventDefault();
+    try {
+      begin(await post("session", { token: token.value.trim() }));
+    } catch (error) {
+      said.textContent = error.message;
+    }
+  };
+  document.title = "Sign in · Sluice";
+  main.replaceChildren(h("form", { class: "sign-in", onsubmit: submit },
+    h("h1", {}, "Sign in"),
+    h("label", { for: "token" }, "Token"), token,
+    h("button", { type: "submit" }, "Sign in"), said,
+    h("p", { class: "hint" }, "`sluice token user NAME` makes one; on the server's machine there is admin.token in the state folder.")));
+  token.focus();
+}
+
+function begin(who) {
+  profile = who;
+  listen();
+  show();
+}
+
+let isLost = false;
+
+onChange((what) => {
+  if (!profile) return;
+  if (what.kind === "signed_out") signedOut();
+  else if (what.kind === "lost") {
+    isLost = true;
+    notice("The server does not answer; the page goes on when it does.");
+  } else {
+    if (isLost) notice("");
+    isLost = false;
+    view?.update(what);
+  }
+});
+
+// The address belongs to the views.
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+
+session.addEventListener("over", signedOut);
+window.addEventListener("hashchange", show);
+get("session").then(begin, (error) => {
+  if (error.status === 401) return;
+  main.replaceChildren(h("p", { class: "error", role: "alert" }, error.message));
+});

@@ -1,0 +1,60 @@
+// Times and amounts as a person reads them.
+
+/** The server's clock less this machine's, in milliseconds. */
+let ahead = 0;
+
+export function setClock(now) {
+  ahead = now - Date.now();
+}
+
+export const now = () => Date.now() + ahead;
+
+const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
+const DATE = new Intl.DateTimeFormat(undefined, { month: "short", day: "2-digit", hour: "2-digit", minute: "2-digit" });
+const YEAR = new Intl.DateTimeFormat(undefined, { year: "numeric", month: "short", day: "2-digit" });
+
+const DAY = 86_400_000;
+
+/** The time on the same day, else the date too. */
+export function time(at) {
+  if (at === undefined || at === null) return "–";
+  const distance = Math.abs(at - now());
+  if (distance > 300 * DAY) return YEAR.format(at);
+  const sameDay = new Date(at).toDateString() === new Date(now()).toDateString();
+  return (sameDay ? CLOCK : DATE).format(at);
+}
+
+/** `1-02:03:04`, as Slurm writes it. */
+export function duration(seconds) {
+  if (seconds === undefined || seconds === null) return "unlimited";
+  const whole = Math.max(0, Math.floor(seconds));
+  const two = (number) => String(number).padStart(2, "0");
+  const [days, hours] = [Math.floor(whole / 86_400), Math.floor(whole / 3600) % 24];
+  const rest = `${two(Math.floor(whole / 60) % 60)}:${two(whole % 60)}`;
+  if (days) return `${days}-${two(hours)}:${rest}`;
+  return hours ? `${hours}:${rest}` : rest;
+}
+
+/** How long a job has run. */
+export function elapsed(job) {
+  if (job.waiting || !job.start) return "–";
+  return duration(((job.ended ? job.end : now()) - job.start) / 1000);
+}
+
+export function bytes(amount) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+  let unit = 0;
+  let left = amount;
+  while (left >= 1024 && unit < units.length - 1) {
+    left /= 1024;
+    unit += 1;
+  }
+  return `${left >= 10 || unit === 0 ? Math.round(left) : left.toFixed(1)} ${units[unit]}`;
+}
+
+/** One of twelve colours for a name, always the same. */
+export function colour(name) {
+  let sum = 0;
+  for (const letter of name) sum = (sum * 31 + letter.codePointAt(0)) % 9973;
+  return `c${sum % 12}`;
+}

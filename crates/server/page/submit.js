@@ -1,0 +1,65 @@
+// A batch script or a configuration of dstack, checked while it is typed and sent when it is right.
+
+import { post } from "./api.js";
+import { h, notice } from "./dom.js";
+import { time } from "./format.js";
+import { jobAddress } from "./router.js";
+
+/** A check waits for a pause in the typing. */
+const PAUSE_MS = 600;
+
+const EXAMPLE = "#!/bin/sh\n#SBATCH --job-name=hello\n#SBATCH --time=10\n#SBATCH --ntasks=1\n\nhostname\n";
+
+export function submitView() {
+  const text = h("textarea", { id: "script", rows: 20, spellcheck: "false", autocomplete: "off", "aria-describedby": "checked", oninput: () => later() });
+  text.value = EXAMPLE;
+  const checked = h("div", { id: "checked", role: "status" });
+  const send = h("button", { type: "submit", disabled: true }, "Submit");
+  let pause = null;
+  let number = 0;
+
+  const check = async () => {
+    const own = ++number;
+    try {
+      const answer = await post("check", { script: text.value });
+      if (own !== number) return;
+      send.disabled = answer.errors.length > 0;
+      checked.replaceChildren(...found(answer));
+    } catch (error) {
+      if (own === number) checked.replaceChildren(h("p", { class: "error" }, error.message));
+    }
+  };
+  const later = () => {
+    send.disabled = true;
+    clearTimeout(pause);
+    pause = setTimeout(check, PAUSE_MS);
+  };
+  const submit = async (event) => {
+    event.preventDefault();
+    send.disabled = true;
+    try {
+      const answer = await post("submit", { script: text.value });
+      notice(`Submitted job ${answer.job}`);
+      location.hash = jobAddress(answer.job);
+    } catch (error) {
+      checked.replaceChildren(h("p", { class: "error" }, error.message));
+    }
+  };
+
+  return {
+    title: "Submit",
+    element: h("section", {}, h("h1", {}, "Submit"),
+      h("form", { onsubmit: submit },
+        h("p", {}, h("label", { for: "script" }, "A batch script, or a dstack configuration in YAML")),
+        text, checked, h("p", {}, send))),
+    ready: check(),
+    update: () => {},
+    close: () => clearTimeout(pause),
+  };
+}
+
+function found(answer) {
+  const lines = (kind, texts) => texts.length > 0 && h("ul", { class: kind }, texts.map((line) => h("li", {}, line)));
+  const starts = answer.starts.map((one) => h("p", {}, `Would start ${time(one.start)} on ${one.nodes.join(", ")} (${one.partition}), with ${one.cpus} CPUs.`));
+  return [lines("error", answer.errors), lines("notes", answer.notes), ...starts].filter(Boolean);
+}

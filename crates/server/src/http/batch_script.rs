@@ -1,0 +1,170 @@
+//! A batch script that comes over HTTP, read as `sbatch` reads one: for the user who asks, in the user's home where nothing else
+//! is said, with the usual environment. No file of the server's machine is read for it.
+
+use crate::clock;
+use jiff::tz::TimeZone;
+use model::principal::Principal;
+use model::time::Timestamp;
+use nix::unistd::{Uid, User};
+use slurm::option::invocation::{self, Caller, Invocation};
+use slurm::option::{Command, OptionError, ValueContext};
+use slurm::request::{self, Draft, LoginUser, Submitter};
+use std::io;
+
+/// Where a job finds its programs, whatever the server's own environment is.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
+
+const UMASK: u32 = 0o022;
+
+/// What options may know here: the time, and nothing of the server's own user or files.
+struct RemoteContext {
+    zone: TimeZone,
+}
+
+impl ValueContext for RemoteContext {
+    fn now(&self) -> Timestamp {
+        clock::now()
+    }
+
+    fn time_zone(&self) -> &TimeZone {
+        &self.zone
+    }
+
+    fn is_root(&self) -> bool {
+        false
+    }
+
+    fn user_id(&self, _: &str) -> Option<u32> {
+        None
+    }
+
+    fn group_id(&self, _: &str) -> Option<u32> {
+        None
+    }
+
+    fn read_file(&self, _: &str) -> io::Result<String> {
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
+}
+
+/// A script, with the options and variables that came beside it.
+#[derive(Default)]
+pub struct BatchScript<'s> {
+    pub script: &'s str,
+    /// As on `sbatch`'s command line.
+    pub options: Vec<String>,
+    /// Beside the usual ones, or instead of them.
+    pub variables: Vec<(String, String)>,
+}
+
+/// The job of a script, and what there is to say about it.
+pub fn read(wanted: &BatchScript<'_>, by: &Principal, host: &str) -> Result<Draft, Vec<String>> {
+    let context = RemoteContext { zone: TimeZone::system() };
+    let load = |_: Option<&str>| Ok(wanted.script.as_bytes().to_vec());
+    let caller = Caller { variable: &|_| None, context: &context, load: &load };
+    let lines = |error: OptionError| said(&error);
+    let batch = match invocation::batch(&wanted.options, &caller).map_err(lines)? {
+        Invocation::Submission(batch) => batch,
+        Invocation::Question(_) => return Err(vec!["the script asks for help only".to_owned()]),
+    };
+    if batch.components.iter().any(|options| options.export_file.is_some()) {
+        return Err(vec!["--export-file: there is no such file here; use sbatch".to_owned()]);
+    }
+    let mut submitter = submitter(by, host);
+    for (name, value) in &wanted.variables {
+        submitter.variables.retain(|(known, _)| known != name);
+        submitter.variables.push((name.clone(), value.clone()));
+    }
+    let mut draft = request::batch(&batch, &submitter).map_err(lines)?;
+    draft.notes.splice(0..0, batch.notes);
+    Ok(draft)
+}
+
+/// The lines that `sbatch` would print, without its name.
+fn said(error: &OptionError) -> Vec<String> {
+    let printed = error.render(Command::Sbatch);
+    let lines = printed.lines().filter(|line| !line.starts_with("Try "));
+    let plain = |line: &str| {
+        let line = line.strip_prefix("sbatch: ").unwrap_or(line);
+        line.strip_prefix("error: ").unwrap_or(line).to_owned()
+    };
+    lines.map(plain).collect()
+}
+
+fn submitter(by: &Principal, host: &str) -> Submitter {
+    let user = User::from_uid(Uid::from_raw(by.uid)).ok().flatten();
+    let text = |path: std::path::PathBuf| path.display().to_string();
+    let login = LoginUser {
+        name: by.name.clone(),
+        home: user.as_ref().map_or("/".to_owned(), |user| text(user.dir.clone())),
+        shell: user.map_or("/bin/sh".to_owned(), |user| text(user.shell)),
+    };
+    let variables = [
+        ("HOME", &login.home),
+        ("USER", &login.name),
+        ("LOGNAME", &login.name),
+        ("SHELL", &login.shell),
+        ("PATH", &PATH.to_owned()),
+    ];
+    Submitter {
+        command: Command::Sbatch,
+        words: vec![Command::Sbatch.name().to_owned()],
+        owner: by.clone(),
+        work_dir: login.home.clone(),
+        host: host.to_owned(),
+        session: 0,
+        umask: UMASK,
+        nice: 0,
+        rlimits: Vec::new(),
+        variables: variables.map(|(name, value)| (name.to_owned(), value.clone())).into(),
+        login,
+        now: clock::now(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::user;
+
+    fn read_script(script: &str) -> Result<Draft, Vec<String>> {
+        read(&BatchScript { script, ..BatchScript::default() }, &user(), "head")
+    }
+
+    #[test]
+    fn options_and_variables_beside_the_script_count() {
+        let script = "#!/bin/sh\n#SBATCH -J inside\n";
+        let options = vec!["--job-name=beside".to_owned(), "--chdir=/tmp".to_owned()];
+        let variables = vec![("HOME".to_owned(), "/other".to_owned())];
+        let draft = read(&BatchScript { script, options, variables }, &user(), "head");
+        let submission = draft.expect("a job").submission;
+        assert_eq!(&*submission.spec.name, "beside");
+        let environment = submission.environment.expect("an environment");
+        assert_eq!(environment.split('\0').filter(|line| *line == "HOME=/other").count(), 1);
+    }
+
+    #[test]
+    fn script_is_read_as_sbatch_reads_it() {
+        let script = "#!/bin/sh\n#SBATCH -J train --cpus-per-task=2 -t 10\nhostname\n";
+        let draft = read_script(script).expect("a job");
+        assert_eq!(&*draft.submission.spec.name, "train");
+        assert_eq!(draft.submission.script.as_deref(), Some(script));
+        let environment = draft.submission.environment.expect("an environment");
+        assert!(environment.contains("USER=ada\0"), "{environment:?}");
+    }
+
+    #[test]
+    fn bad_lines_are_refused_in_sbatchs_words_and_no_file_is_read() {
+        for (line, word) in [
+            ("--no-such-option", "no-such-option"),
+            ("--uid=0", "root"),
+            ("--nodefile=/etc/hostname", "ermission denied"),
+            ("--export-file=/etc/hostname", "export-file"),
+        ] {
+            let script = format!("#!/bin/sh\n#SBATCH {line}\n");
+            let refused = read_script(&script).expect_err(line);
+            assert!(refused.iter().any(|said| said.contains(word)), "{line}: {refused:?}");
+        }
+        assert!(read_script("hostname\n").is_err(), "no interpreter");
+    }
+}

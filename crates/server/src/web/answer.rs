@@ -1,0 +1,66 @@
+//! The form of answers to the page: JSON, or a refusal as `{"error": "…"}` with a status.
+
+use axum::body::Bytes;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use model::reason::Refusal;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+pub type WebResult = Result<Response, WebRefusal>;
+
+/// Why something is not answered, in one line for a person.
+#[derive(Debug)]
+pub struct WebRefusal {
+    pub status: StatusCode,
+    pub text: String,
+}
+
+impl WebRefusal {
+    pub fn new(status: StatusCode, text: impl Into<String>) -> Self {
+        Self { status, text: text.into() }
+    }
+
+    /// Something was asked for that cannot be.
+    pub fn bad(text: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, text)
+    }
+
+    /// The server answered a call with what does not belong to it.
+    pub fn unexpected() -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "the server failed; its log says why")
+    }
+}
+
+impl From<Refusal> for WebRefusal {
+    fn from(why: Refusal) -> Self {
+        let status = match &why {
+            Refusal::AccessDenied => StatusCode::FORBIDDEN,
+            Refusal::UnknownJob(_) | Refusal::UnknownThing { .. } => StatusCode::NOT_FOUND,
+            _ => StatusCode::CONFLICT,
+        };
+        Self::new(status, why.to_string())
+    }
+}
+
+impl IntoResponse for WebRefusal {
+    fn into_response(self) -> Response {
+        let mut response = json_answer(&json!({ "error": self.text }));
+        *response.status_mut() = self.status;
+        response
+    }
+}
+
+pub fn json_answer(value: &impl Serialize) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+/// The value in a request's body.
+pub fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, WebRefusal> {
+    serde_json::from_slice(body)
+        .map_err(|error| WebRefusal::bad(format!("the request cannot be read: {error}")))
+}

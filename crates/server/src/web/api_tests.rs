@@ -1,0 +1,202 @@
+//! What the page asks for and changes: with the rights of who is signed in, and with texts of users as data.
+
+use super::tests::{Browser, USER};
+use axum::body::Body;
+use axum::http::{Method, StatusCode};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+
+const JOBS: &str = "/api/web/jobs";
+const EVENTS: &str = "/api/web/events";
+const CALL: &str = "/api/web/call";
+const MARKUP: &str = "<img src=x onerror=alert(1)>";
+
+fn ids(rows: &Value) -> Vec<u64> {
+    rows["rows"].as_array().expect("rows").iter().filter_map(|row| row["id"].as_u64()).collect()
+}
+
+fn since(rows: &Value) -> String {
+    format!("{JOBS}?since={}", rows["seq"])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queue_is_whole_at_first_and_then_what_changed() {
+    let browser = Browser::signed_in("root").await;
+    let first = browser.server.submit("name: first").await.expect("a job");
+    let whole = browser.get(JOBS).await.json();
+    assert_eq!((&whole["whole"], ids(&whole)), (&json!(true), vec![u64::from(first.0)]));
+    let row = &whole["rows"][0];
+    assert_eq!((&row["state"], &row["run"]), (&json!("PENDING"), &json!(true)));
+    let unchanged = browser.get(&since(&whole)).await.json();
+    assert_eq!((&unchanged["whole"], ids(&unchanged)), (&json!(false), vec![]));
+    let second = browser.server.submit("name: second").await.expect("a job");
+    let changed = browser.get(&since(&whole)).await.json();
+    assert_eq!(ids(&changed), [u64::from(second.0)]);
+    let cancelled = browser.post(&format!("{JOBS}/{first}/cancel"), &json!({})).await;
+    assert_eq!(cancelled.status, StatusCode::OK, "{}", cancelled.text);
+    let changed = browser.get(&since(&changed)).await.json();
+    assert_eq!((ids(&changed), &changed["gone"]), (vec![], &json!([first.0])));
+    // A page that heard of another server's changes is told everything.
+    let whole = browser.get(&format!("{JOBS}?since=1")).await.json();
+    assert_eq!((&whole["whole"], ids(&whole)), (&json!(true), vec![u64::from(second.0)]));
+    assert_eq!(browser.get(&format!("{JOBS}?since=x")).await.status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn texts_of_users_arrive_as_data() {
+    let mut browser = Browser::signed_in("root").await;
+    let script =
+        format!("#!/bin/sh\n#SBATCH --job-name='{MARKUP}' --comment='{MARKUP}' -n1\ntrue\n");
+    let submitted = browser.post("/api/web/submit", &json!({ "script": script })).await;
+    assert_eq!(submitted.status, StatusCode::OK, "{}", submitted.text);
+    let job = submitted.json()["job"].to_string();
+    let rows = browser.get(JOBS).await;
+    assert_eq!(rows.header("content-type"), "application/json");
+    assert_eq!(rows.header("x-content-type-options"), "nosniff");
+    assert_eq!(rows.json()["rows"][0]["name"], MARKUP);
+    let page = browser.get(&format!("{JOBS}/{job}")).await.json();
+    assert_eq!((&page["job"]["name"], &page["comment"]), (&json!(MARKUP), &json!(MARKUP)));
+    assert!(!page["explanation"].as_array().expect("sentences").is_empty(), "{page}");
+    let text = browser.get(&format!("{JOBS}/{job}/script")).await.json();
+    assert_eq!(text["text"], script);
+    browser.cookie = None;
+    for path in [JOBS, "/api/web/nodes", "/api/web/timeline", "/api/web/lists/events", EVENTS] {
+        assert_eq!(browser.get(path).await.status, StatusCode::UNAUTHORIZED, "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn others_jobs_are_neither_changed_nor_read() {
+    let browser = Browser::signed_in(USER).await;
+    let job = browser.server.submit("name: of-ada").await.expect("a job");
+    for change in ["cancel", "hold"] {
+        let refused = browser.post(&format!("{JOBS}/{job}/{change}"), &json!({})).await;
+        assert_eq!(refused.status, StatusCode::FORBIDDEN, "{change}: {}", refused.text);
+    }
+    let page = browser.get(&format!("{JOBS}/{job}")).await.json();
+    assert_eq!((&page["may_manage"], &page["may_read"]), (&json!(false), &json!(false)), "{page}");
+    assert_eq!(browser.get(&format!("{JOBS}/{job}/script")).await.status, StatusCode::FORBIDDEN);
+    let unknown = browser.post(&format!("{JOBS}/{job}/explode"), &json!({})).await;
+    assert_eq!(unknown.status, StatusCode::NOT_FOUND);
+    let forged = [("origin", "http://evil.example")];
+    let path = format!("{JOBS}/{job}/cancel");
+    let refused = browser.send(Method::POST, &path, &forged, Body::empty()).await;
+    assert_eq!(refused.status, StatusCode::FORBIDDEN);
+    assert!(!browser.server.shared.read().jobs[&job].has_ended());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pasted_text_is_checked_in_both_languages_and_bounded() {
+    let browser = Browser::signed_in("root").await;
+    let check = |text: String| {
+        let browser = &browser;
+        async move { browser.post("/api/web/check", &json!({ "script": text })).await }
+    };
+    let bad = check("#!/bin/sh\n#SBATCH --nodes=lots\n".into()).await.json();
+    assert_eq!(bad["language"], "slurm");
+    assert!(bad["errors"][0].is_string(), "{bad}");
+    let bad = check("type: task\ncommand: [make]\n".into()).await.json();
+    assert_eq!(bad["language"], "dstack");
+    assert!(bad["errors"][0].as_str().is_some_and(|line| line.contains("command")), "{bad}");
+    let large = check("#!/bin/sh\n#SBATCH -c 1000\n".into()).await.json();
+    assert!(large["errors"][0].is_string(), "no node has so many: {large}");
+    let long = check(format!("#!/bin/sh\n{}", "#".repeat(8 << 20))).await;
+    assert_eq!(long.status, StatusCode::BAD_REQUEST, "{}", long.text);
+    assert!(browser.server.shared.read().jobs.is_empty(), "a check changes nothing");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_and_maps_are_answered_and_unknown_ones_named() {
+    let browser = Browser::signed_in("root").await;
+    for list in ["accounts", "projects", "reservations", "events", "tokens", "fleets", "shares"] {
+        let answer = browser.get(&format!("/api/web/lists/{list}")).await;
+        assert_eq!(answer.status, StatusCode::OK, "{list}: {}", answer.text);
+    }
+    let unknown = browser.get("/api/web/lists/id;drop%20table").await;
+    assert_eq!(unknown.status, StatusCode::NOT_FOUND);
+    let nodes = browser.get("/api/web/nodes").await.json();
+    assert_eq!(nodes["nodes"][0]["name"], crate::testing::NODE);
+    let now = crate::clock::now().millis();
+    let usage = browser.get(&format!("/api/web/usage?from={}&until={now}", now - 3_600_000)).await;
+    assert_eq!(
+        (usage.status, &usage.json()["rows"]),
+        (StatusCode::OK, &json!([])),
+        "{}",
+        usage.text
+    );
+    let reversed = browser.get(&format!("/api/web/usage?from={now}&until=0")).await;
+    assert_eq!(reversed.status, StatusCode::CONFLICT, "{}", reversed.text);
+}
+
+/// The page makes the calls of commands, with the rights of who is signed in.
+#[tokio::test(flavor = "multi_thread")]
+async fn administration_is_by_the_same_calls_and_rights() {
+    let admin = Browser::signed_in("root").await;
+    let made = admin.post(CALL, &json!({"call": {"create_project": {"name": "atlas"}}})).await;
+    assert_eq!(made.status, StatusCode::OK, "{}", made.text);
+    let members = json!({"project": "atlas", "members": {"ann": "manager"}, "change": "add"});
+    let added = admin.post(CALL, &json!({"call": {"set_members": members}})).await;
+    assert_eq!(added.status, StatusCode::OK, "{}", added.text);
+    let projects = admin.get("/api/web/lists/projects").await.text;
+    assert!(projects.contains("atlas") && projects.contains("ann"), "{projects}");
+    let drain = json!({"nodes": [crate::testing::NODE], "change": {"drain": {"reason": "fans"}}});
+    let drained = admin.post(CALL, &json!({"call": {"update_node": drain}})).await;
+    assert_eq!(drained.status, StatusCode::OK, "{}", drained.text);
+    let nodes = admin.get("/api/web/nodes").await.json();
+    assert_eq!(nodes["nodes"][0]["reason"], "fans", "{nodes}");
+    let secret = json!({"project": "main", "name": "key", "value": "hush"});
+    let set = admin.post(CALL, &json!({"call": {"set_secret": secret}})).await;
+    assert_eq!(set.status, StatusCode::OK, "{}", set.text);
+    let secrets = admin.get("/api/web/lists/secrets").await.text;
+    assert!(secrets.contains("key") && !secrets.contains("hush"), "{secrets}");
+    let jobs = admin.post(CALL, &json!({"call": {"jobs": {}}})).await;
+    assert_eq!(jobs.status, StatusCode::BAD_REQUEST, "{}", jobs.text);
+    let unread = admin.post(CALL, &json!({"call": {"explode": {}}})).await;
+    assert_eq!(unread.status, StatusCode::BAD_REQUEST);
+    let user = Browser::signed_in(USER).await;
+    for call in [
+        json!({"update_node": drain}),
+        json!({"create_project": {"name": "mine"}}),
+        json!({"node_token": {"nodes": [crate::testing::NODE]}}),
+        json!("rotate_secret_key"),
+    ] {
+        let refused = user.post(CALL, &json!({ "call": call })).await;
+        assert_eq!(refused.status, StatusCode::FORBIDDEN, "{call}: {}", refused.text);
+    }
+}
+
+async fn next_event(stream: &mut Body) -> String {
+    let frame = stream.frame().await.expect("an event").expect("bytes");
+    String::from_utf8(frame.into_data().expect("data").to_vec()).expect("text")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stream_says_what_changed_and_ends_with_the_session() {
+    let browser = Browser::signed_in(USER).await;
+    let (status, mut stream) = browser.open(EVENTS).await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(next_event(&mut stream).await.starts_with("event: hello\n"));
+    browser.server.submit("name: new").await.expect("a job");
+    let change = next_event(&mut stream).await;
+    assert!(change.starts_with("event: change\n") && change.contains("\"jobs\":true"), "{change}");
+    assert_eq!(browser.sign_out().await.status, StatusCode::OK);
+    browser.server.submit("name: another").await.expect("a job");
+    assert!(next_event(&mut stream).await.starts_with("event: signed_out\n"));
+    assert!(stream.frame().await.is_none(), "nothing comes after that");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_of_one_user_have_a_bound_and_are_free_again_when_they_end() {
+    let browser = Browser::signed_in(USER).await;
+    let mut open = Vec::new();
+    let refused = loop {
+        assert!(open.len() < 1_000, "they are bounded");
+        match browser.open(EVENTS).await {
+            (StatusCode::OK, stream) => open.push(stream),
+            (status, _) => break status,
+        }
+    };
+    assert_eq!(refused, StatusCode::SERVICE_UNAVAILABLE);
+    open.pop();
+    assert_eq!(browser.open(EVENTS).await.0, StatusCode::OK);
+}

@@ -1,0 +1,29 @@
+//! Calls that the page's API makes: the same as those of commands, counted and answered as theirs are.
+
+use crate::http::counted_call;
+use crate::shared::Shared;
+use crate::web::answer::WebRefusal;
+use axum::http::StatusCode;
+use model::principal::Principal;
+use model::reason::Refusal;
+use slurm::words;
+use std::sync::Arc;
+use wire::client::{Answer, Call};
+
+pub async fn ask(shared: &Arc<Shared>, by: &Principal, call: Call) -> Result<Answer, WebRefusal> {
+    counted_call::answer(shared, by, call).await.map_err(WebRefusal::from)
+}
+
+/// Why one of several jobs or nodes was not changed, where an answer names each.
+pub fn first_refusal(answer: &Answer) -> Option<WebRefusal> {
+    let why = match answer {
+        Answer::Cancelled(results) => results.iter().find_map(|result| result.refusal.as_ref()),
+        Answer::Updated(results) => results.iter().find_map(|(_, result)| result.as_ref().err()),
+        _ => None,
+    }?;
+    if *why == Refusal::AccessDenied {
+        return Some(why.clone().into());
+    }
+    // In the words of `scancel` and `scontrol`.
+    Some(WebRefusal::new(StatusCode::CONFLICT, words::refusal::text(why)))
+}

@@ -1,0 +1,132 @@
+//! The middleware of the page's API. Who asks is found out by the cookie of a session, from pages of this server alone; or, for
+//! other programs, by a token or the connection, as everywhere else. And the headers that every answer of the page has.
+
+use crate::http::authenticate::{self, Caller};
+use crate::http::browser::{self, SESSION};
+use crate::http::peer::Peer;
+use crate::shared::Shared;
+use crate::web::answer::WebRefusal;
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use cluster::authorise::{Act, authorise};
+use model::principal::Principal;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What a request was let in by. A stream asks again whether that still holds.
+#[derive(Clone)]
+pub enum Admission {
+    Session {
+        secret: String,
+        is_loopback: bool,
+    },
+    /// A token in the request, or the connection itself.
+    Direct,
+}
+
+impl Admission {
+    /// Whether a request would still be let in.
+    pub fn holds(&self, shared: &Shared) -> bool {
+        match self {
+            Self::Session { secret, is_loopback } => {
+                let token = shared.volatile.web_sessions.token_of(secret, Instant::now());
+                token.is_some_and(|hash| {
+                    authenticate::of_token_hash(shared, &hash, *is_loopback).is_ok()
+                })
+            }
+            Self::Direct => true,
+        }
+    }
+}
+
+/// Puts the principal and its admission into the request's extensions, or refuses the request.
+pub async fn authenticate(
+    State(shared): State<Arc<Shared>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    match admit(&shared, &request) {
+        Ok((by, admission)) => {
+            request.extensions_mut().insert(by);
+            request.extensions_mut().insert(admission);
+            next.run(request).await
+        }
+        Err(refusal) => *refusal,
+    }
+}
+
+fn admit(shared: &Shared, request: &Request) -> Result<(Principal, Admission), Box<Response>> {
+    let is_direct = request.headers().contains_key(header::AUTHORIZATION);
+    let by_cookie = match request.extensions().get::<Peer>() {
+        Some(Peer::Port { connection, is_loopback }) if !is_direct => {
+            Some((connection, *is_loopback))
+        }
+        _ => None,
+    };
+    let Some((connection, is_loopback)) = by_cookie else {
+        return match authenticate::caller(shared, request) {
+            Caller::Known(by) => Ok((by, Admission::Direct)),
+            other => Err(Box::new(authenticate::refusal(other))),
+        };
+    };
+    let refused = |status, text: &str| Box::new(WebRefusal::new(status, text).into_response());
+    let now = Instant::now();
+    let session = browser::cookies(request.headers(), SESSION)
+        .find_map(|secret| Some((secret, shared.volatile.web_sessions.use_session(secret, now)?)));
+    let Some((secret, token_hash)) = session else {
+        return Err(refused(StatusCode::UNAUTHORIZED, "sign in first"));
+    };
+    if !is_of_own_page(request) {
+        return Err(refused(StatusCode::FORBIDDEN, FOREIGN_PAGE));
+    }
+    let by = match authenticate::of_token_hash(shared, &token_hash, is_loopback) {
+        Ok(by) => by,
+        Err(why) => {
+            shared.volatile.web_sessions.close(secret);
+            return Err(refused(StatusCode::UNAUTHORIZED, why));
+        }
+    };
+    let is_operator = || authorise(&shared.read(), &by, Act::Operate).is_ok();
+    if !connection.identify(by.uid, is_operator) {
+        return Err(Box::new(authenticate::too_many_connections(&by)));
+    }
+    Ok((by, Admission::Session { secret: secret.to_owned(), is_loopback }))
+}
+
+pub const FOREIGN_PAGE: &str = "this request does not come from a page of this server";
+
+/// A change must say that it comes from an own page; a read must not say otherwise.
+pub fn is_of_own_page(request: &Request) -> bool {
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        browser::is_own_page(request)
+    } else {
+        browser::is_change_of_own_page(request)
+    }
+}
+
+/// No script, style, image or connection but this server's own; nothing inline; in no frame.
+const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+     worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+const HEADERS: [(&str, &str); 6] = [
+    ("content-security-policy", CONTENT_POLICY),
+    ("x-content-type-options", "nosniff"),
+    ("x-frame-options", "DENY"),
+    ("referrer-policy", "same-origin"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+];
+
+/// Middleware: the headers that bound what a browser does with an answer, whatever is in it. What says nothing else about it is
+/// kept in no cache.
+pub async fn secure(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    for (name, value) in HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}

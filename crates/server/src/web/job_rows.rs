@@ -1,0 +1,182 @@
+//! `GET /api/web/jobs`: the queue as rows, all of it or what changed since a page looked last.
+
+use crate::clock;
+use crate::http::calls;
+use crate::shared::Shared;
+use crate::shared::change_log::ChangeSeq;
+use crate::web::answer::{WebRefusal, WebResult, json_answer};
+use axum::Extension;
+use axum::extract::{Query, State};
+use cluster::visibility::Viewer;
+use model::change::{JobFilter, JobRef};
+use model::id::JobId;
+use model::principal::Principal;
+use model::private_data::PrivateKind;
+use model::reason::Refusal;
+use model::run::LaunchKind;
+use model::time::Timestamp;
+use model::tres::TresKind;
+use serde::{Deserialize, Serialize};
+use slurm::output::text::job_text;
+use slurm::words;
+use std::collections::HashSet;
+use std::sync::Arc;
+use wire::client::{Detail, JobsQuery};
+use wire::view::JobView;
+
+/// The most rows of one answer; a page says that there are more.
+const ROWS_MAX: usize = 50_000;
+
+/// Beyond so many changes all rows are sent: that is no more work than finding each.
+const CHANGES_MAX: usize = 2_000;
+
+#[derive(Deserialize)]
+pub struct RowsQuery {
+    /// The place that an earlier answer gave: only what changed since.
+    since: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Rows {
+    /// The place to ask from the next time.
+    seq: u64,
+    now: Timestamp,
+    /// The rows are all there are, and not what changed alone.
+    whole: bool,
+    /// There are more than an answer holds.
+    cut: bool,
+    rows: Vec<JobRow>,
+    /// Jobs that are in the queue no longer.
+    gone: Vec<JobId>,
+}
+
+/// A job as a line of the queue, in Slurm's words.
+#[derive(Serialize)]
+pub struct JobRow {
+    id: JobId,
+    /// `12`, `14_3`, `14_[16-23]`
+    shown: String,
+    name: Arc<str>,
+    user: String,
+    account: Arc<str>,
+    partition: Arc<str>,
+    qos: Arc<str>,
+    state: &'static str,
+    /// Why it waits; empty for others.
+    reason: String,
+    /// `node[1-2]`; empty before it has nodes.
+    nodes: String,
+    node_count: u32,
+    cpus: u32,
+    gpus: u64,
+    priority: u64,
+    submit: Timestamp,
+    /// When it started, or is expected to.
+    start: Option<Timestamp>,
+    /// When it ended, or will be ended by its limit.
+    end: Option<Timestamp>,
+    limit_s: Option<u64>,
+    waiting: bool,
+    ended: bool,
+    /// It came in dstack's language.
+    run: bool,
+}
+
+impl JobRow {
+    pub fn of(job: &JobView) -> Self {
+        let mut shown = String::new();
+        job_text::push_id(&mut shown, job, None);
+        let waiting = job.state.is_waiting();
+        let reason = waiting.then(|| words::reason::text(&job.reason).into_owned());
+        Self {
+            id: job.id,
+            shown,
+            name: job.name.clone(),
+            user: job.spec.owner.name.clone(),
+            account: job.account.clone(),
+            partition: job.partition.clone(),
+            qos: job.qos.clone(),
+            state: words::job::long(job.state),
+            reason: reason.unwrap_or_default(),
+            nodes: job_text::node_list(job),
+            node_count: job_text::node_count(job),
+            cpus: job.cpus,
+            gpus: job.tres.amount(&TresKind::gpu()),
+            priority: job.priority,
+            submit: job.submit,
+            start: job.start,
+            end: job.end,
+            limit_s: job.time_limit.secs(),
+            waiting,
+            ended: job.state.is_ended(),
+            run: job.spec.launch.kind == LaunchKind::Task,
+        }
+    }
+}
+
+pub async fn rows(
+    State(shared): State<Arc<Shared>>,
+    Extension(by): Extension<Principal>,
+    Query(wanted): Query<RowsQuery>,
+) -> WebResult {
+    // The place is taken before the state is read: what changes in between is sent twice, and not left out.
+    let seq = shared.volatile.changes.last().newest().0;
+    let changed = wanted.since.and_then(|seq| shared.volatile.changes.jobs_since(ChangeSeq(seq)));
+    let changed = changed.filter(|jobs| jobs.len() <= CHANGES_MAX);
+    let (mut cut, now) = (false, clock::now());
+    let views = match &changed {
+        Some(jobs) => changed_jobs(&shared, &by, jobs),
+        None => calls::jobs(&shared, &by, &listing(Vec::new()), |jobs| {
+            cut = jobs.len() > ROWS_MAX;
+            jobs.truncate(ROWS_MAX);
+        }),
+    };
+    let views = views.map_err(WebRefusal::from)?;
+    let listed: HashSet<JobId> = views.iter().map(|job| job.id).collect();
+    let unlisted = changed.iter().flatten().filter(|job| !listed.contains(*job));
+    let gone = known_jobs(&shared, &by, unlisted);
+    let rows = views.iter().map(JobRow::of).collect();
+    Ok(json_answer(&Rows { seq, now, whole: changed.is_none(), cut, rows, gone }))
+}
+
+/// Those of these jobs of which the caller may know. The owner of a job that has left memory cannot be looked up: where jobs are
+/// private, its number is told to nobody.
+fn known_jobs<'j>(
+    shared: &Shared,
+    by: &Principal,
+    jobs: impl Iterator<Item = &'j JobId>,
+) -> Vec<JobId> {
+    let state = shared.read();
+    let viewer = Viewer::new(&state, by);
+    let is_known = |id: &&JobId| match state.jobs.get(*id) {
+        Some(job) => viewer.job(job),
+        None => !viewer.is_denied(PrivateKind::Jobs),
+    };
+    jobs.filter(is_known).copied().collect()
+}
+
+/// Those of these jobs that are in the queue and are shown to the caller.
+fn changed_jobs(
+    shared: &Shared,
+    by: &Principal,
+    jobs: &HashSet<JobId>,
+) -> Result<Vec<JobView>, Refusal> {
+    // No job named is no filter.
+    if jobs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let wanted = listing(jobs.iter().map(|job| JobRef::whole(*job)).collect());
+    let mut listed = match calls::jobs(shared, by, &wanted, |_| ()) {
+        Ok(listed) => listed,
+        // The only one that changed is gone.
+        Err(Refusal::UnknownJob(_)) => Vec::new(),
+        Err(why) => return Err(why),
+    };
+    listed.retain(|job| !job.state.is_ended());
+    Ok(listed)
+}
+
+fn listing(jobs: Vec<JobRef>) -> JobsQuery {
+    let filter = JobFilter { jobs, ..JobFilter::default() };
+    JobsQuery { filter, detail: Detail::Listing, ..JobsQuery::default() }
+}

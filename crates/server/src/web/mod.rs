@@ -1,0 +1,76 @@
+//! The server's own web page at `/`, and its API at `/api/web/`: another form of the same calls, with no policy of its own.
+//!
+//! - `assets`: the files of the page; `guard`: who asks, and the headers of every answer; `answer`: the form of answers
+//! - `session`: signing in and out
+//! - `ask`: the calls; `call`: any of them; `job_rows` (the queue), `job` with `explanation`, `nodes`, `timeline`, `usage`, `lists`: what is shown and changed by them
+//! - `submit`: jobs that are pasted into the page
+//! - `events`: tells pages that are open what changed
+
+mod answer;
+#[cfg(test)]
+mod api_tests;
+mod ask;
+mod assets;
+mod call;
+mod events;
+mod explanation;
+mod guard;
+mod job;
+mod job_rows;
+mod lists;
+mod nodes;
+mod session;
+mod submit;
+#[cfg(test)]
+mod tests;
+mod timeline;
+mod usage;
+
+use crate::http::body_limits::{self, BodyLimits};
+use crate::http::logs;
+use crate::shared::Shared;
+use axum::Router;
+use axum::middleware;
+use axum::routing::{MethodRouter, get, post};
+use std::sync::Arc;
+
+const SESSION_PATH: &str = "/api/web/session";
+
+/// Makes what answers a route.
+type Handler = fn() -> MethodRouter<Arc<Shared>>;
+
+/// Every route that needs a session, or a token.
+const ROUTES: &[(&str, Handler)] = &[
+    (SESSION_PATH, || get(session::who).delete(session::sign_out)),
+    ("/api/web/jobs", || get(job_rows::rows)),
+    ("/api/web/jobs/{job}", || get(job::show)),
+    ("/api/web/jobs/{job}/usage", || get(job::usage)),
+    ("/api/web/jobs/{job}/script", || get(job::script)),
+    ("/api/web/jobs/{job}/{change}", || post(job::change)),
+    ("/api/web/logs", || get(logs::logs)),
+    ("/api/web/nodes", || get(nodes::nodes)),
+    ("/api/web/timeline", || get(timeline::timeline)),
+    ("/api/web/usage", || get(usage::usage)),
+    ("/api/web/lists/{list}", || get(lists::list)),
+    ("/api/web/check", || post(submit::check)),
+    ("/api/web/submit", || post(submit::submit)),
+    ("/api/web/call", || post(call::call)),
+];
+
+pub fn router(shared: &Arc<Shared>, bodies: &BodyLimits) -> Router<Arc<Shared>> {
+    let add = |router: Router<Arc<Shared>>, (path, handler): &(&str, Handler)| {
+        router.route(path, handler())
+    };
+    let whole = ROUTES.iter().fold(Router::new(), add);
+    let guarded = whole
+        .layer(middleware::from_fn_with_state(bodies.clone(), body_limits::read_whole))
+        // A stream has no end that could be waited for.
+        .route("/api/web/events", get(events::events))
+        .layer(middleware::from_fn_with_state(shared.clone(), guard::authenticate));
+    Router::new()
+        .route("/", get(assets::index))
+        .route("/web/{file}", get(assets::file))
+        .route(SESSION_PATH, post(session::sign_in))
+        .merge(guarded)
+        .layer(middleware::from_fn(guard::secure))
+}

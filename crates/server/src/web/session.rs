@@ -1,0 +1,130 @@
+//! Signing in and out. A token is exchanged for a cookie that scripts cannot read and that other sites cannot use.
+
+use crate::auth::token;
+use crate::clock;
+use crate::http::authenticate;
+use crate::http::browser::{self, SESSION};
+use crate::http::peer::Peer;
+use crate::proxy;
+use crate::shared::Shared;
+use crate::web::answer::{WebRefusal, WebResult, json_answer, read};
+use crate::web::guard::{Admission, FOREIGN_PAGE};
+use axum::Extension;
+use axum::body::{self, Body};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use cluster::rights::role_of;
+use model::principal::{Principal, Role};
+use serde::Deserialize;
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A token is far shorter.
+const BODY_BYTES_MAX: usize = 4 << 10;
+
+#[derive(Deserialize)]
+struct SignIn {
+    token: String,
+}
+
+/// `POST /api/web/session`
+pub async fn sign_in(State(shared): State<Arc<Shared>>, request: Request) -> WebResult {
+    if !browser::is_change_of_own_page(&request) {
+        return Err(WebRefusal::new(StatusCode::FORBIDDEN, FOREIGN_PAGE));
+    }
+    let Some(Peer::Port { is_loopback, .. }) = request.extensions().get::<Peer>() else {
+        return Err(WebRefusal::bad("a browser signs in at the server's port"));
+    };
+    let is_loopback = *is_loopback;
+    let (head, content) = request.into_parts();
+    let asked: SignIn = read(&whole(content).await?)?;
+    let hash = token::hash(&asked.token);
+    let by = authenticate::of_token_hash(&shared, &hash, is_loopback)
+        .map_err(|why| WebRefusal::new(StatusCode::UNAUTHORIZED, why))?;
+    let now = Instant::now();
+    check_pages_of_jobs(&shared, &head.headers, &by, now)?;
+    // The session that the browser had is not left behind.
+    browser::cookies(&head.headers, SESSION)
+        .for_each(|secret| shared.volatile.web_sessions.close(secret));
+    let secret = shared.volatile.web_sessions.open(&hash, by.clone(), now);
+    let secret = secret.ok_or_else(|| {
+        WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many browsers are signed in")
+    })?;
+    tracing::info!(user = by.name, "browser signed in");
+    let mut response = json_answer(&profile(&shared, &by));
+    set_cookie(&mut response, &secret, is_loopback);
+    Ok(response)
+}
+
+async fn whole(content: Body) -> Result<body::Bytes, WebRefusal> {
+    let too_long = |_| {
+        let text = format!("expected a token, in at most {BODY_BYTES_MAX} bytes");
+        WebRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, text)
+    };
+    body::to_bytes(content, BODY_BYTES_MAX).await.map_err(too_long)
+}
+
+/// A page of a job that is open in this browser has the same origin, and its script could use the session. The owner of the job
+/// can do in the job whatever the session may, or nobody signs in.
+fn check_pages_of_jobs(
+    shared: &Shared,
+    headers: &HeaderMap,
+    by: &Principal,
+    now: Instant,
+) -> Result<(), WebRefusal> {
+    let is_plain = role_of(&shared.read(), by) == Role::User;
+    let mut shown = browser::cookies(headers, proxy::BROWSER);
+    let is_unsafe = shown.any(|secret| {
+        let owner = shared.volatile.proxy.owner_shown(secret, now);
+        owner.is_some_and(|owner| !is_plain || owner != by.uid)
+    });
+    if is_unsafe {
+        let text = "this browser has web pages of jobs open, whose scripts could act for you here: use another browser, \
+                    or a private window";
+        return Err(WebRefusal::new(StatusCode::FORBIDDEN, text));
+    }
+    Ok(())
+}
+
+/// `GET /api/web/session`: who is signed in.
+pub async fn who(
+    State(shared): State<Arc<Shared>>,
+    Extension(by): Extension<Principal>,
+) -> WebResult {
+    Ok(json_answer(&profile(&shared, &by)))
+}
+
+/// `DELETE /api/web/session`
+pub async fn sign_out(
+    State(shared): State<Arc<Shared>>,
+    Extension(admission): Extension<Admission>,
+) -> WebResult {
+    let mut response = json_answer(&json!({}));
+    if let Admission::Session { secret, is_loopback } = admission {
+        shared.volatile.web_sessions.close(&secret);
+        set_cookie(&mut response, "; Max-Age=0", is_loopback);
+    }
+    Ok(response)
+}
+
+fn profile(shared: &Shared, by: &Principal) -> serde_json::Value {
+    let state = shared.read();
+    json!({
+        "user": by.name,
+        "role": role_of(&state, by).word(),
+        "cluster": state.config.name,
+        "version": wire::version::program(),
+        "now": clock::now(),
+    })
+}
+
+/// Plain HTTP is answered to this machine alone: elsewhere the cookie goes over TLS only.
+fn set_cookie(response: &mut Response, value: &str, is_loopback: bool) {
+    let secure = if is_loopback { "" } else { "; Secure" };
+    let line = format!("{SESSION}={value}; Path=/; HttpOnly; SameSite=Strict{secure}");
+    if let Ok(line) = HeaderValue::from_str(&line) {
+        response.headers_mut().append(header::SET_COOKIE, line);
+    }
+}

@@ -1,0 +1,271 @@
+//! The page and its API without sockets: signing in, cookies, origins, headers, and the end of tokens.
+
+use crate::auth::token;
+use crate::clock;
+use crate::connection_limits::{ConnectionLimits, ListenerSlots, PortConnection};
+use crate::http::body_limits::BodyLimits;
+use crate::http::peer::Peer;
+use crate::http::router;
+use crate::shared::proxy_sessions::ProxyTarget;
+use crate::testing::TestServer;
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Method, Request, StatusCode, header};
+use axum::response::Response;
+use cluster::Command;
+use cluster::token::UserToken;
+use http_body_util::BodyExt;
+use model::id::JobId;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use tower_service::Service;
+
+/// An account that every machine has.
+pub(super) const USER: &str = "nobody";
+
+const HOST: &str = "head:6820";
+const ORIGIN: &str = "http://head:6820";
+const SESSION: &str = super::SESSION_PATH;
+
+/// A server, and a browser that keeps the cookie of its session.
+pub(super) struct Browser {
+    pub(super) server: TestServer,
+    router: Router,
+    pub(super) cookie: Option<String>,
+}
+
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) text: String,
+}
+
+impl Answer {
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{}: {e}", self.text))
+    }
+
+    pub(super) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+}
+
+impl Browser {
+    pub(super) async fn new() -> Self {
+        let server = TestServer::start().await;
+        let limits = ConnectionLimits::default();
+        let router = router(server.shared.clone(), BodyLimits::new(server.shared.clone(), &limits));
+        Self { server, router, cookie: None }
+    }
+
+    /// A token of this user that lasts so long.
+    pub(super) async fn token(&self, user: &str, life: Duration) -> String {
+        let text = token::generate();
+        let known = UserToken {
+            hash: token::hash(&text),
+            name: user.into(),
+            token_name: format!("web-{}", &text[..8]),
+            expires: Some(clock::now() + life),
+            ..UserToken::default()
+        };
+        self.server.run(Command::SetUserToken(Box::new(known))).await.expect("a token");
+        text
+    }
+
+    async fn response(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Body,
+    ) -> Response {
+        let mut request = Request::new(body);
+        *request.method_mut() = method;
+        *request.uri_mut() = path.parse().expect("a path");
+        let slots = ListenerSlots::new(1024, &ConnectionLimits::default()).port;
+        let peer = Peer::Port { connection: PortConnection::new(slots), is_loopback: true };
+        request.extensions_mut().insert(peer);
+        let cookie = self.cookie.as_deref().map(|cookie| ("cookie", cookie));
+        for (name, value) in headers.iter().copied().chain([("host", HOST)]).chain(cookie) {
+            let name = name.parse::<header::HeaderName>().expect("a name");
+            request.headers_mut().append(name, value.parse().expect("a value"));
+        }
+        self.router.clone().call(request).await.expect("a response")
+    }
+
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Body>,
+    ) -> Answer {
+        let response = self.response(method, path, headers, body.into()).await;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = response.into_body().collect().await.expect("a body").to_bytes();
+        Answer { status, headers, text: String::from_utf8(body.to_vec()).expect("text") }
+    }
+
+    /// An answer whose body goes on.
+    pub(super) async fn open(&self, path: &str) -> (StatusCode, Body) {
+        let response = self.response(Method::GET, path, &[], Body::empty()).await;
+        (response.status(), response.into_body())
+    }
+
+    pub(super) async fn sign_out(&self) -> Answer {
+        self.send(Method::DELETE, SESSION, &[("origin", ORIGIN)], Body::empty()).await
+    }
+
+    pub(super) async fn get(&self, path: &str) -> Answer {
+        self.send(Method::GET, path, &[("sec-fetch-site", "same-origin")], Body::empty()).await
+    }
+
+    pub(super) async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.send(Method::POST, path, &[("origin", ORIGIN)], body.to_string()).await
+    }
+
+    /// Signs in with this token; the answer is that of the server.
+    pub(super) async fn sign_in(&mut self, token: &str) -> Answer {
+        let answer = self.post(SESSION, &json!({ "token": token })).await;
+        if answer.status == StatusCode::OK {
+            let pair = answer.header("set-cookie").split(';').next().expect("a cookie");
+            self.cookie = Some(pair.to_owned());
+        }
+        answer
+    }
+
+    pub(super) async fn signed_in(user: &str) -> Self {
+        let mut browser = Self::new().await;
+        let token = browser.token(user, Duration::from_secs(3600)).await;
+        assert_eq!(browser.sign_in(&token).await.status, StatusCode::OK);
+        browser
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn page_is_served_to_everybody_under_a_strict_policy() {
+    let browser = Browser::new().await;
+    for (path, kind) in [("/", "text/html"), ("/web/app.js", "text/javascript")] {
+        let page = browser.get(path).await;
+        assert_eq!(page.status, StatusCode::OK, "{path}");
+        assert!(page.header("content-type").starts_with(kind), "{path}");
+        let policy = page.header("content-security-policy");
+        for part in ["default-src 'none'", "script-src 'self'", "frame-ancestors 'none'"] {
+            assert!(policy.contains(part), "{policy}");
+        }
+        assert!(!policy.contains("unsafe"), "{policy}");
+        assert_eq!(page.header("x-content-type-options"), "nosniff");
+        let tag = page.header("etag").to_owned();
+        let again =
+            browser.send(Method::GET, path, &[("if-none-match", &tag)], Body::empty()).await;
+        assert_eq!((again.status, &*again.text), (StatusCode::NOT_MODIFIED, ""));
+    }
+    for path in ["/web/..%2fapp.js", "/web/nothing.js", "/web/index.html"] {
+        assert_eq!(browser.get(path).await.status, StatusCode::NOT_FOUND, "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn token_is_exchanged_for_a_cookie_that_scripts_and_other_sites_cannot_use() {
+    let mut browser = Browser::new().await;
+    assert_eq!(browser.get(SESSION).await.status, StatusCode::UNAUTHORIZED);
+    let wrong = browser.sign_in(&"0".repeat(64)).await;
+    assert_eq!((wrong.status, wrong.header("set-cookie")), (StatusCode::UNAUTHORIZED, ""));
+    let token = browser.token(USER, Duration::from_secs(3600)).await;
+    let signed_in = browser.sign_in(&token).await;
+    assert_eq!(signed_in.json()["user"], USER);
+    let cookie = signed_in.header("set-cookie");
+    for word in ["sluice_session=", "; HttpOnly", "; SameSite=Strict", "; Path=/"] {
+        assert!(cookie.contains(word), "{cookie}");
+    }
+    assert!(!cookie.contains(&token) && !signed_in.text.contains(&token));
+    assert_eq!(signed_in.header("cache-control"), "no-store");
+    let who = browser.get(SESSION).await;
+    assert_eq!((who.status, &who.json()["role"]), (StatusCode::OK, &json!("user")));
+    // The API of other programs takes no cookie.
+    let call = json!({ "version": wire::version::PROTOCOL, "call": "ping" });
+    assert_eq!(browser.post("/api/v1/call", &call).await.status, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_of_other_origins_neither_read_nor_change_nor_sign_in() {
+    let mut browser = Browser::signed_in(USER).await;
+    let cross = ("sec-fetch-site", "cross-site");
+    let read = browser.send(Method::GET, SESSION, &[cross], Body::empty()).await;
+    assert_eq!(read.status, StatusCode::FORBIDDEN);
+    let forged: [&[(&str, &str)]; 4] = [
+        &[],
+        &[("origin", "http://evil.example")],
+        &[("origin", "null")],
+        &[("origin", ORIGIN), cross],
+    ];
+    for headers in forged {
+        let out = browser.send(Method::DELETE, SESSION, headers, Body::empty()).await;
+        assert_eq!(out.status, StatusCode::FORBIDDEN, "{headers:?}");
+        let token = browser.token(USER, Duration::from_secs(3600)).await;
+        let body = json!({ "token": token }).to_string();
+        let signed_in = browser.send(Method::POST, SESSION, headers, body).await;
+        assert_eq!(signed_in.status, StatusCode::FORBIDDEN, "{headers:?}");
+    }
+    let out = browser.sign_out().await;
+    assert!(out.header("set-cookie").contains("Max-Age=0"), "{:?}", out.headers);
+    assert_eq!(browser.get(SESSION).await.status, StatusCode::UNAUTHORIZED);
+    browser.cookie = Some("sluice_session=; other=1".into());
+    assert_eq!(browser.get(SESSION).await.status, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn session_ends_with_its_token() {
+    let mut browser = Browser::new().await;
+    let token = browser.token(USER, Duration::from_secs(3600)).await;
+    assert_eq!(browser.sign_in(&token).await.status, StatusCode::OK);
+    let name = format!("web-{}", &token[..8]);
+    let revoke = Command::RevokeToken { name, user: Some(USER.into()) };
+    browser.server.run(revoke).await.expect("revoked");
+    let refused = browser.get(SESSION).await;
+    assert_eq!(refused.status, StatusCode::UNAUTHORIZED);
+    assert!(refused.text.contains("revoked"), "{}", refused.text);
+    let short = browser.token(USER, Duration::from_millis(200)).await;
+    let refused = loop {
+        let answer = browser.sign_in(&short).await;
+        if answer.status != StatusCode::OK {
+            break answer;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    assert_eq!(refused.status, StatusCode::UNAUTHORIZED);
+    assert!(refused.text.contains("expired"), "{}", refused.text);
+    assert_eq!(browser.get(SESSION).await.status, StatusCode::UNAUTHORIZED, "nor its session");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sign_in_takes_no_long_body() {
+    let browser = Browser::new().await;
+    let long = json!({ "token": "x".repeat(64 << 10) });
+    assert_eq!(browser.post(SESSION, &long).await.status, StatusCode::PAYLOAD_TOO_LARGE);
+    let unread = browser.send(Method::POST, SESSION, &[("origin", ORIGIN)], "{").await;
+    assert_eq!(unread.status, StatusCode::BAD_REQUEST);
+    assert!(unread.json()["error"].is_string(), "{}", unread.text);
+}
+
+/// Pages of jobs have the origin of the server's own page: a browser shows one or the other, where their scripts could do more
+/// than the job may.
+#[tokio::test(flavor = "multi_thread")]
+async fn browser_with_pages_of_others_jobs_does_not_sign_in() {
+    let mut browser = Browser::new().await;
+    let token = browser.token(USER, Duration::from_secs(3600)).await;
+    let target = ProxyTarget { job: JobId(1), rank: 0, port: 80 };
+    let (proxy, now) = (&browser.server.shared.volatile.proxy, Instant::now());
+    let link = proxy.make_link(crate::testing::user(), 1000, target, now).expect("a link");
+    let opened = proxy.redeem(&link, target, std::iter::empty(), now).expect("a cookie");
+    browser.cookie = Some(format!("sluice_browser={}", opened.browser));
+    let refused = browser.sign_in(&token).await;
+    assert_eq!(refused.status, StatusCode::FORBIDDEN);
+    assert!(refused.text.contains("web pages of jobs"), "{}", refused.text);
+    browser.cookie = None;
+    assert_eq!(browser.sign_in(&token).await.status, StatusCode::OK);
+    // And a browser that is signed in does not open such pages.
+    let page = browser.get("/proxy/jobs/1/80/").await;
+    assert_eq!(page.status, StatusCode::FORBIDDEN);
+    assert!(page.text.contains("signed in"), "{}", page.text);
+}
