@@ -136,12 +136,14 @@ pub struct Plan<'a> {
 pub enum RunKind {
     Task,
     DevEnvironment,
+    Service,
 }
 
 impl RunKind {
     pub fn of(configuration: &Configuration) -> Self {
         match configuration {
             Configuration::DevEnvironment(_) => Self::DevEnvironment,
+            Configuration::Service(_) => Self::Service,
             _ => Self::Task,
         }
     }
@@ -150,6 +152,10 @@ impl RunKind {
         match self {
             Self::Task => format!("task (nodes={})", task.nodes),
             Self::DevEnvironment => "dev-environment".to_owned(),
+            Self::Service => match task.service.as_ref().map(|service| service.replicas) {
+                Some(replicas) if replicas > 1 => format!("service (replicas={replicas})"),
+                _ => "service".to_owned(),
+            },
         }
     }
 }

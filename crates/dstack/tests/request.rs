@@ -14,6 +14,7 @@ use model::node::{Architecture, NodeConfig, NodeFacts};
 use model::partition::Partition;
 use model::request::WaitPolicy;
 use model::run::LaunchKind;
+use model::service::Service;
 use model::time::{TimeLimit, Timestamp};
 use serde_json::{Value, json};
 
@@ -417,4 +418,24 @@ fn priority_and_inactivity_are_updated_in_place_and_nothing_else() {
     );
     assert_eq!(update("inactivity_duration: off\npriority: 7"), Some(vec![priority, off]));
     assert_eq!(update("inactivity_duration: 30m\nmax_duration: 1h"), None);
+}
+
+#[test]
+fn replicas_of_a_service_are_tasks_of_an_array() {
+    let service = |lines: &str| {
+        let text = format!("type: service\nname: web\nport: 8000\ncommands: [serve]\n{lines}\n");
+        let loaded = parse("web.yml", text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
+        let applicable = loaded.applicable().unwrap_or_else(|e| panic!("{lines}: {e}"));
+        let task = applicable.task().expect("a run");
+        draft_of(&task, Timestamp::from_secs(1_000)).expect("a draft").submission
+    };
+    let one = service("");
+    let of = |submission: &wire::client::Submission| submission.spec.launch.service.clone();
+    assert_eq!((of(&one).as_deref(), one.array), (Some(&Service::at(8000)), None));
+    let three = service("replicas: 3\nauth: false\nstrip_prefix: false");
+    let said = Service { replicas: 3, auth: false, strip_prefix: false, ..Service::at(8000) };
+    assert_eq!(of(&three).as_deref(), Some(&said));
+    let indices = three.array.expect("an array").indices;
+    assert_eq!(indices.iter().collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(task("").service, None);
 }

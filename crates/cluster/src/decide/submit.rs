@@ -404,6 +404,22 @@ impl State {
             let name = spec.name.to_string();
             return Err(Refusal::AlreadyExists { what: "run".into(), name });
         }
+        self.check_service_address(spec)
+    }
+
+    /// A service's address is its project's and its own name: nobody else's service is found there, whoever comes first.
+    fn check_service_address(&self, spec: &JobSpec) -> Result<(), Refusal> {
+        if spec.launch.service.is_none() {
+            return Ok(());
+        }
+        let has_address = |job: &Job| {
+            !job.has_ended() && job.spec.name == spec.name && job.spec.project() == spec.project()
+        };
+        let mut replicas = self.replicas.iter().filter_map(|id| self.jobs.get(id));
+        if replicas.any(|job| has_address(job)) {
+            let (name, project) = (&spec.name, spec.project());
+            return Err(Refusal::Other(format!("project {project} has a service {name} already")));
+        }
         Ok(())
     }
 

@@ -10,6 +10,7 @@ use model::partition::{Access, Partition, PartitionState};
 use model::reason::Refusal;
 use model::request::{Sharing, WaitPolicy};
 use model::run::{Hold, JobState};
+use model::service::Service;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -230,4 +231,23 @@ fn run_that_names_no_partition_may_use_all_that_admit_it() {
         w.state.partitions_for(&ask().task().of(bob()).0.spec),
         ["main", "gpu", "of-others"]
     );
+}
+
+/// Requests for a service find it by its project and its name: nobody else may take them.
+#[test]
+fn name_of_a_service_is_one_services_in_its_project() {
+    let mut w = world(2);
+    let service = || {
+        ask().task().named("web").with(|spec| {
+            Arc::make_mut(&mut spec.launch).service = Some(Box::new(Service::at(80)));
+        })
+    };
+    w.submit(service().array("0-2"));
+    for by in [alice(), bob()] {
+        let refused = w.try_submit(service().of(by)).expect_err("the name is taken");
+        assert_eq!(refused.to_string(), "project main has a service web already");
+    }
+    w.submit(service().named("other"));
+    w.submit(ask().task().of(bob()).named("web"));
+    assert_eq!(w.state.replicas.len(), 2, "the array's record, and the other service");
 }

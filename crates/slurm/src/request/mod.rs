@@ -253,6 +253,7 @@ fn launch(kind: LaunchKind, options: &JobOptions, submitter: &Submitter) -> Laun
         sample_s: options.untyped.get(&OptionKey::AcctgFreq).and_then(|text| sample_s(text)),
         // The script of a batch job runs in it; of an allocation, each `srun` brings its own.
         container: options.container.clone().filter(|_| kind == LaunchKind::Batch).map(Box::new),
+        service: None,
     }
 }
 

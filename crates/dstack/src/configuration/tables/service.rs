@@ -5,7 +5,7 @@ use super::resources::RESOURCES;
 use super::run::{COMMANDS, OURS, RUN, SETUP_IGNORED};
 use crate::configuration::fault::Fault;
 use crate::configuration::field::Field;
-use crate::configuration::property::{Default, Form, Table, acts};
+use crate::configuration::property::{Default, Form, Table, acts, acts_in_part, notice, refused};
 use crate::configuration::reader::mapping;
 use crate::configuration::reading::Reading;
 use crate::configuration::shape::{network, policy, run};
@@ -112,24 +112,36 @@ static REPLICA_GROUP: Table = Table {
     ]],
 };
 
-/// Refused at apply as a type, so that its own properties say nothing of their own.
+const NO_GATEWAY: &str = "gateways are not available yet: the server itself passes requests on";
+const NO_MODEL: &str = "models of services are not available yet";
+const NO_SCALING: &str = "services are not scaled yet: expected a number of `replicas`";
+const NO_RATE_LIMITS: &str = "rate limits of services are not available yet";
+const NO_PROBES: &str = "probes of services are not available yet";
+const NO_GROUPS: &str = "groups of replicas are not available yet";
+const HTTPS_NOTICE: &str = "has no effect without a gateway: the server's port has TLS of its own";
+
 pub static SERVICE: Table = Table {
     of: "service",
     sections: &[
         &[
             acts("port", Form::Shape(network::service_port))
                 .or(Default::Required("the port that the service listens on")),
-            acts("gateway", Form::Shape(gateway)),
+            refused("gateway", Form::Shape(gateway), NO_GATEWAY),
             acts("strip_prefix", Form::Bool).or(Default::Written("true")),
-            acts("model", Form::Shape(model)),
-            acts("https", Form::Shape(https)),
+            refused("model", Form::Shape(model), NO_MODEL),
+            notice("https", Form::Shape(https), HTTPS_NOTICE),
             acts("auth", Form::Bool).or(Default::Written("true")),
-            acts("scaling", Form::Map(&SCALING)),
-            acts("rate_limits", Form::List(&Form::Map(&RATE_LIMIT), "rate limits"))
-                .or(Default::Empty),
-            acts("probes", Form::List(&Form::Map(&PROBE), "probes")),
-            acts("replicas", Form::CountRange),
-            acts("groups", Form::List(&Form::Map(&REPLICA_GROUP), "groups")),
+            refused("scaling", Form::Map(&SCALING), NO_SCALING),
+            refused(
+                "rate_limits",
+                Form::List(&Form::Map(&RATE_LIMIT), "rate limits"),
+                NO_RATE_LIMITS,
+            )
+            .or(Default::Empty),
+            refused("probes", Form::List(&Form::Map(&PROBE), "probes"), NO_PROBES),
+            // `check` refuses a number beyond its bound; a range needs `scaling`.
+            acts_in_part("replicas", Form::CountRange),
+            refused("groups", Form::List(&Form::Map(&REPLICA_GROUP), "groups"), NO_GROUPS),
             acts("commands", COMMANDS).or(Default::Empty),
             acts("type", Form::Text),
         ],

@@ -32,6 +32,7 @@ use model::id::JobId;
 use model::reason::Refusal;
 use model::record::{HistoryFilter, JobRecord};
 use model::run::LaunchKind;
+use model::service::Service;
 use model::time::Timestamp;
 use serde_json::json;
 use std::path::Path;
@@ -170,6 +171,12 @@ pub fn run(args: ApplyArgs) -> VerbResult {
         Err(why) => return no_capacity(&name, &why),
     };
     said["job_id"] = json!(job);
+    let project = task.account.as_deref().unwrap_or(MAIN_PROJECT);
+    let service = task.service.as_ref().map(|_| Service::path(project, &name));
+    if let Some(path) = &service {
+        said["service"] = json!({ "url": path });
+        args.say(&format!("Service {name} is at {path} of the server's port\n"))?;
+    }
     if args.json {
         let mut code = ExitCode::SUCCESS;
         if !args.detach {
