@@ -60,6 +60,7 @@ pub fn router(shared: Arc<Shared>, bodies: BodyLimits) -> Router {
         .merge(dstack::router(&shared, &bodies))
         .route(metrics::PATH, get(metrics::metrics))
         .merge(web_pages())
+        .merge(services(&shared))
         .route("/", get(|| async { "sluice\n" }))
         .route("/healthz", get(|| async { "ok\n" }))
         .fallback(dstack::unknown_route)
@@ -73,6 +74,15 @@ fn web_pages() -> Router<Arc<Shared>> {
     let add = |router: Router<Arc<Shared>>, path| router.route(path, any(proxy::proxy));
     let routes = proxy::ROUTES.into_iter().fold(Router::new(), add);
     routes.layer(axum::Extension(Arc::<proxy::Forwarders>::default()))
+}
+
+/// Requests to services.
+fn services(shared: &Shared) -> Router<Arc<Shared>> {
+    let known = proxy::service::Services::new(shared);
+    known.look_after_connections();
+    let add = |router: Router<Arc<Shared>>, path| router.route(path, any(proxy::service::service));
+    let routes = proxy::service::ROUTES.into_iter().fold(Router::new(), add);
+    routes.layer(axum::Extension(known))
 }
 
 /// The API that Sluice's own commands use.

@@ -21,6 +21,7 @@ pub mod proxy_sessions;
 pub mod relayed_series;
 pub mod run_totals;
 pub mod scrapes;
+pub mod service_counts;
 pub mod ssh_connections;
 pub mod ssh_keys;
 pub mod state_lock;
@@ -58,6 +59,7 @@ use proxy_sessions::ProxySessions;
 use relayed_series::RelayedSeries;
 use run_totals::RunTotals;
 use scrapes::Scrapes;
+use service_counts::ServiceCounts;
 use ssh_connections::{InactivityTimes, SshConnections};
 use ssh_keys::SshKeys;
 use state_lock::{StateLock, StateRead};
@@ -157,6 +159,8 @@ pub struct Volatile {
     pub inactivity_times: InactivityTimes,
     /// Links and cookies for web pages of jobs.
     pub proxy: ProxySessions,
+    /// Requests to services.
+    pub service_counts: ServiceCounts,
 }
 
 /// The reasons and estimates that the last plan gave the jobs that wait.
