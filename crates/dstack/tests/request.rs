@@ -14,7 +14,7 @@ use model::node::{Architecture, NodeConfig, NodeFacts};
 use model::partition::Partition;
 use model::request::WaitPolicy;
 use model::run::LaunchKind;
-use model::service::Service;
+use model::service::{Probe, ProbeMethod, Service};
 use model::time::{TimeLimit, Timestamp};
 use serde_json::{Value, json};
 
@@ -438,4 +438,19 @@ fn replicas_of_a_service_are_tasks_of_an_array() {
     let indices = three.array.expect("an array").indices;
     assert_eq!(indices.iter().collect::<Vec<_>>(), [0, 1, 2]);
     assert_eq!(task("").service, None);
+    let probed = service(
+        "probes: [{type: http}, {type: http, url: /up, method: head, interval: 1m, timeout: 5s, \
+         ready_after: 2, until_ready: true, headers: [{name: A, value: b}]}]",
+    );
+    let said = Probe {
+        url: "/up".into(),
+        method: ProbeMethod::Head,
+        headers: vec![("A".into(), "b".into())],
+        timeout_s: 5,
+        interval_s: 60,
+        ready_after: 2,
+        until_ready: true,
+        ..Probe::default()
+    };
+    assert_eq!(of(&probed).expect("a service").probes, [Probe::default(), said]);
 }

@@ -404,14 +404,13 @@ impl State {
             let name = spec.name.to_string();
             return Err(Refusal::AlreadyExists { what: "run".into(), name });
         }
-        self.check_service_address(spec)
+        self.check_service(spec)
     }
 
     /// A service's address is its project's and its own name: nobody else's service is found there, whoever comes first.
-    fn check_service_address(&self, spec: &JobSpec) -> Result<(), Refusal> {
-        if spec.launch.service.is_none() {
-            return Ok(());
-        }
+    fn check_service(&self, spec: &JobSpec) -> Result<(), Refusal> {
+        let Some(service) = &spec.launch.service else { return Ok(()) };
+        service.check().map_err(Refusal::Other)?;
         let has_address = |job: &Job| {
             !job.has_ended() && job.spec.name == spec.name && job.spec.project() == spec.project()
         };

@@ -3,7 +3,7 @@
 use super::reading::Reading;
 use super::task::Task;
 use super::value::Value;
-use model::service::Service;
+use model::service::{Probe, ProbeMethod, Service};
 
 /// The run of a service. Its replicas are the tasks of an array, each placed, limited and retried by itself.
 pub(super) fn task(value: &Value, reading: &Reading) -> Task {
@@ -20,5 +20,30 @@ fn service(value: &Value) -> Service {
         replicas: replicas.unwrap_or(1),
         auth: value.get("auth").as_bool().unwrap_or(true),
         strip_prefix: value.get("strip_prefix").as_bool().unwrap_or(true),
+        probes: value.get("probes").items().iter().map(probe).collect(),
+    }
+}
+
+/// A probe, with dstack's values for what it leaves open.
+fn probe(value: &Value) -> Probe {
+    let usual = Probe::default();
+    let header = |value: &Value| {
+        let text = |name: &str| value.get(name).as_owned_text();
+        Some((text("name")?, text("value")?))
+    };
+    let seconds = |name: &str, usual: u32| {
+        let said = value.get(name).as_duration();
+        said.map_or(usual, |said| u32::try_from(said.as_secs()).unwrap_or(u32::MAX))
+    };
+    let method = value.get("method").as_text().and_then(ProbeMethod::of_word);
+    Probe {
+        url: value.get("url").as_owned_text().unwrap_or(usual.url),
+        method: method.unwrap_or(usual.method),
+        headers: value.get("headers").items().iter().filter_map(header).collect(),
+        body: value.get("body").as_owned_text(),
+        timeout_s: seconds("timeout", usual.timeout_s),
+        interval_s: seconds("interval", usual.interval_s),
+        ready_after: value.get("ready_after").as_count().unwrap_or(usual.ready_after),
+        until_ready: value.get("until_ready").as_bool().unwrap_or(usual.until_ready),
     }
 }

@@ -81,12 +81,17 @@ pub enum RequestError {
     NamelessFile(String),
     #[error("`commands`: {0}")]
     Reference(String),
+    #[error("{0}")]
+    Service(String),
     #[error(transparent)]
     Grammar(#[from] GrammarError),
 }
 
 /// The run that the task describes.
 pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestError> {
+    if let Some(service) = &task.service {
+        service.check().map_err(RequestError::Service)?;
+    }
     let own = task.env.resolve(submitter.variable)?;
     let nameless = |file: &&FileMapping| Path::new(&file.path).file_name().is_none();
     if let Some(FileMapping { path, .. }) = task.files.iter().find(nameless) {

@@ -4,6 +4,12 @@ use serde::{Deserialize, Serialize};
 
 /// The most replicas of one service.
 pub const REPLICAS_MAX: u32 = 1000;
+/// Probes of one service, headers of one probe, and bytes of a text of one.
+pub const PROBES_MAX: usize = 8;
+pub const PROBE_HEADERS_MAX: usize = 16;
+pub const PROBE_TEXT_BYTES_MAX: usize = 2048;
+/// The longest timeout and the longest interval of a probe.
+const PROBE_SECONDS_MAX: u32 = 3600;
 
 /// A service as it was submitted. Each replica is a job; several are the tasks of one array.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -17,6 +23,105 @@ pub struct Service {
     /// Replicas see the path that follows the service's own address, and else the whole path.
     #[serde(default = "yes")]
     pub strip_prefix: bool,
+    /// A replica gets requests once all of these have succeeded, and as long as they do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub probes: Vec<Probe>,
+}
+
+/// A request that tells whether a replica is ready. It succeeds with a status of 200 to 299.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Probe {
+    /// A path, with its query.
+    pub url: String,
+    pub method: ProbeMethod,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<(String, String)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<String>,
+    pub timeout_s: u32,
+    /// From the end of one to the start of the next.
+    pub interval_s: u32,
+    /// So many in a row make the replica ready.
+    pub ready_after: u32,
+    /// It is not made again once the replica is ready.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub until_ready: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProbeMethod {
+    Get,
+    Post,
+    Put,
+    Delete,
+    Patch,
+    Head,
+}
+
+impl ProbeMethod {
+    pub const ALL: [(&'static str, Self); 6] = [
+        ("get", Self::Get),
+        ("post", Self::Post),
+        ("put", Self::Put),
+        ("delete", Self::Delete),
+        ("patch", Self::Patch),
+        ("head", Self::Head),
+    ];
+
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(known, _)| *known == word).map(|(_, method)| *method)
+    }
+}
+
+impl Default for Probe {
+    /// As dstack has it.
+    fn default() -> Self {
+        Self {
+            url: "/".into(),
+            method: ProbeMethod::Get,
+            headers: Vec::new(),
+            body: None,
+            timeout_s: 10,
+            interval_s: 15,
+            ready_after: 1,
+            until_ready: false,
+        }
+    }
+}
+
+impl Probe {
+    /// What is wrong with it, in one line.
+    fn check(&self) -> Result<(), String> {
+        let is_path = |url: &str| url.starts_with('/') && url.bytes().all(|b| b.is_ascii_graphic());
+        if !is_path(&self.url) || self.url.len() > PROBE_TEXT_BYTES_MAX {
+            return Err(format!("probe url {:?}: expected a path such as /health", self.url));
+        }
+        let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        for (name, value) in &self.headers {
+            if name.is_empty() || name.len() > 256 || !name.bytes().all(is_token) {
+                return Err(format!("probe header {name:?}: expected a name such as X-Check"));
+            }
+            let is_text = value.bytes().all(|b| b == b' ' || b.is_ascii_graphic());
+            if !is_text || value.len() > PROBE_TEXT_BYTES_MAX {
+                return Err(format!("probe header {name}: expected a value of printable ASCII"));
+            }
+        }
+        let body_bytes = self.body.as_ref().map_or(0, String::len);
+        if self.headers.len() > PROBE_HEADERS_MAX || body_bytes > PROBE_TEXT_BYTES_MAX {
+            let most = format!("{PROBE_HEADERS_MAX} headers and {PROBE_TEXT_BYTES_MAX} bytes");
+            return Err(format!("a probe has at most {most} of a body"));
+        }
+        let times = 1..=PROBE_SECONDS_MAX;
+        if !times.contains(&self.timeout_s) || !times.contains(&self.interval_s) {
+            let most = PROBE_SECONDS_MAX;
+            return Err(format!("timeout and interval of a probe are from 1 s to {most} s"));
+        }
+        if self.ready_after == 0 {
+            return Err("ready_after 0: expected at least 1".to_owned());
+        }
+        Ok(())
+    }
 }
 
 fn yes() -> bool {
@@ -26,7 +131,22 @@ fn yes() -> bool {
 impl Service {
     /// A service of one replica that takes the server's defaults.
     pub fn at(port: u16) -> Self {
-        Self { port, replicas: 1, auth: true, strip_prefix: true }
+        Self { port, replicas: 1, auth: true, strip_prefix: true, probes: Vec::new() }
+    }
+
+    /// What is wrong with it, in one line.
+    pub fn check(&self) -> Result<(), String> {
+        if self.port == 0 {
+            return Err("port 0: expected one from 1 to 65535".to_owned());
+        }
+        if !(1..=REPLICAS_MAX).contains(&self.replicas) {
+            let found = self.replicas;
+            return Err(format!("replicas {found}: expected a number from 1 to {REPLICAS_MAX}"));
+        }
+        if self.probes.len() > PROBES_MAX {
+            return Err(format!("a service has at most {PROBES_MAX} probes"));
+        }
+        self.probes.iter().try_for_each(Probe::check)
     }
 
     /// The path at which the server passes requests on to a service. It ends with a slash.
@@ -45,5 +165,29 @@ mod tests {
         assert_eq!(read, Service::at(80));
         assert!(read.auth && read.strip_prefix);
         assert_eq!(Service::path("main", "web"), "/proxy/services/main/web/");
+    }
+
+    #[test]
+    fn what_cannot_be_served_is_refused_in_one_line() {
+        let probe = |set: fn(&mut Probe)| {
+            let mut probe = Probe::default();
+            set(&mut probe);
+            Service { probes: vec![probe], ..Service::at(80) }
+        };
+        assert_eq!(probe(|_| ()).check(), Ok(()));
+        for (service, part) in [
+            (Service::at(0), "port 0"),
+            (Service { replicas: 0, ..Service::at(80) }, "replicas 0"),
+            (Service { probes: vec![Probe::default(); 9], ..Service::at(80) }, "at most 8 probes"),
+            (probe(|probe| probe.url = "http://elsewhere/".into()), "expected a path"),
+            (probe(|probe| probe.url = "/a b".into()), "expected a path"),
+            (probe(|probe| probe.headers = vec![("a b".into(), "c".into())]), "header \"a b\""),
+            (probe(|probe| probe.headers = vec![("a".into(), "b\r\nc: d".into())]), "header a"),
+            (probe(|probe| probe.interval_s = 0), "from 1 s"),
+            (probe(|probe| probe.ready_after = 0), "ready_after 0"),
+        ] {
+            let why = service.check().expect_err(part);
+            assert!(why.contains(part) && !why.contains('\n'), "{why}");
+        }
     }
 }

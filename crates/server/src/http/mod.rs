@@ -77,9 +77,9 @@ fn web_pages() -> Router<Arc<Shared>> {
 }
 
 /// Requests to services.
-fn services(shared: &Shared) -> Router<Arc<Shared>> {
+fn services(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
     let known = proxy::service::Services::new(shared);
-    known.look_after_connections();
+    proxy::service::look_after(shared.clone(), &known);
     let add = |router: Router<Arc<Shared>>, path| router.route(path, any(proxy::service::service));
     let routes = proxy::service::ROUTES.into_iter().fold(Router::new(), add);
     routes.layer(axum::Extension(known))

@@ -17,6 +17,7 @@ pub mod live_loads;
 pub mod log_queue;
 pub mod mail_queue;
 pub mod planner_signal;
+pub mod probe_streaks;
 pub mod proxy_sessions;
 pub mod relayed_series;
 pub mod run_totals;
@@ -55,6 +56,7 @@ use model::node::{NodeConfig, NodeFacts, NodeGres};
 use model::reason::Reason;
 use model::time::Timestamp;
 use planner_signal::PlannerSignal;
+use probe_streaks::ProbeStreaks;
 use proxy_sessions::ProxySessions;
 use relayed_series::RelayedSeries;
 use run_totals::RunTotals;
@@ -161,6 +163,8 @@ pub struct Volatile {
     pub proxy: ProxySessions,
     /// Requests to services.
     pub service_counts: ServiceCounts,
+    /// How the probes of replicas went.
+    pub probe_streaks: ProbeStreaks,
 }
 
 /// The reasons and estimates that the last plan gave the jobs that wait.

@@ -9,7 +9,7 @@ use std::net::{TcpListener, TcpStream};
 /// A server that answers with what it was asked, echoes the bodies of POST, and echoes the bytes of an upgraded connection. All replicas
 /// are on this machine, and share its port.
 const SERVER: &str = r#"
-import http.server, socket, sys
+import http.server, os, socket, sys
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def log_message(self, *args): pass
@@ -22,6 +22,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             while (data := self.connection.recv(65536)):
                 self.connection.sendall(data)
             self.close_connection = True
+            return
+        if self.path == "/health" and not os.path.exists("healthy"):
+            self.send_error(503)
             return
         text = self.path + "\n" + "".join(f"{k.lower()}: {v}\n" for k, v in self.headers.items())
         self.send_response(200)
@@ -167,4 +170,22 @@ fn up_service_without_a_replica_that_listens_is_unavailable_in_one_line() {
     assert_eq!(refused.status, 413, "{}", refused.text());
     let second = cluster.sluice(&["apply", "-f", "web.dstack.yml", "-y", "-d", "--json"]);
     assert!(second.stdout.contains("unchanged"), "{second:?}");
+}
+
+#[test]
+fn up_replica_gets_requests_while_its_probe_succeeds() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (token, page) = (admin(&cluster), "/proxy/services/main/web/");
+    apply(&cluster, free_port(), "probes: [{type: http, url: /health, interval: 1s}]");
+    let until_said = |part: &str| {
+        until(part, || {
+            let answer = get(&cluster, page, &[&token]);
+            answer.text().contains(part).then_some(answer)
+        })
+    };
+    assert_eq!(until_said("no replica of service web is ready").status, 503);
+    cluster.write("healthy", "");
+    answered(&cluster, page, &[&token]);
+    std::fs::remove_file(cluster.path("work").join("healthy")).expect("removed");
+    assert_eq!(until_said("no replica of service web is ready").status, 503);
 }

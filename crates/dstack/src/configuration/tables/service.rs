@@ -116,7 +116,6 @@ const NO_GATEWAY: &str = "gateways are not available yet: the server itself pass
 const NO_MODEL: &str = "models of services are not available yet";
 const NO_SCALING: &str = "services are not scaled yet: expected a number of `replicas`";
 const NO_RATE_LIMITS: &str = "rate limits of services are not available yet";
-const NO_PROBES: &str = "probes of services are not available yet";
 const NO_GROUPS: &str = "groups of replicas are not available yet";
 const HTTPS_NOTICE: &str = "has no effect without a gateway: the server's port has TLS of its own";
 
@@ -138,7 +137,7 @@ pub static SERVICE: Table = Table {
                 NO_RATE_LIMITS,
             )
             .or(Default::Empty),
-            refused("probes", Form::List(&Form::Map(&PROBE), "probes"), NO_PROBES),
+            acts("probes", Form::List(&Form::Map(&PROBE), "probes")),
             // `check` refuses a number beyond its bound; a range needs `scaling`.
             acts_in_part("replicas", Form::CountRange),
             refused("groups", Form::List(&Form::Map(&REPLICA_GROUP), "groups"), NO_GROUPS),

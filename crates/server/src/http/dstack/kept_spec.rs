@@ -6,6 +6,7 @@ use dstack::api::run::RunSpec;
 use dstack::configuration::from_json;
 use dstack::configuration::policy::{RETRY_DURATION_S, RETRY_EVENTS, STOP_S};
 use model::reason::Refusal;
+use model::service::Probe;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -83,6 +84,7 @@ struct KeptConfiguration<'a> {
     ports: Value,
     /// The one port of a service.
     port: Value,
+    probes: Value,
     #[serde(borrow)]
     utilization_policy: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -223,7 +225,7 @@ impl<'a> KeptSpec<'a> {
             repo_exists_action: None,
             file_archives: Vec::new(),
             service_port: configuration.service_port(),
-            probes: Vec::new(),
+            probes: configuration.probes(),
             node_group_index: index,
             node_group_name: group_name.unwrap_or_else(|| index.to_string()),
             node_group_job_index: place.rank,
@@ -280,6 +282,28 @@ impl<'a> KeptConfiguration<'a> {
             })
         };
         ports.enumerate().filter_map(spec).collect()
+    }
+
+    /// The probes of a service, with what each leaves open filled in.
+    fn probes(&self) -> Vec<Value> {
+        let usual = Probe::default();
+        let usual = [
+            ("url", Value::from(usual.url)),
+            ("method", "get".into()),
+            ("timeout", usual.timeout_s.into()),
+            ("interval", usual.interval_s.into()),
+            ("ready_after", usual.ready_after.into()),
+            ("until_ready", usual.until_ready.into()),
+        ];
+        let mut probes = self.probes.as_array().cloned().unwrap_or_default();
+        for probe in probes.iter_mut().filter(|probe| probe.is_object()) {
+            for (name, value) in &usual {
+                if probe[*name].is_null() {
+                    probe[*name] = value.clone();
+                }
+            }
+        }
+        probes
     }
 
     fn service_port(&self) -> Option<u16> {

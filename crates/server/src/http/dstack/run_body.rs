@@ -248,7 +248,14 @@ impl<'a> Bodies<'a> {
                 username: Some(run.owner.clone()),
             }),
             error,
-            probes: Vec::new(),
+            probes: self
+                .shared
+                .volatile
+                .probe_streaks
+                .of(run.job)
+                .into_iter()
+                .map(|streak| json!({"success_streak": streak}))
+                .collect(),
             image_pull_progress: None,
         }
     }

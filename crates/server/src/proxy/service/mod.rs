@@ -4,9 +4,12 @@
 //! its pages have an origin of their own (`SANDBOX`): no script of a service can use what a browser has open of jobs or of the
 //! server. Bytes go through a step of each replica, as those of web pages of jobs do.
 //!
-//! - `table`: the services that are active; `replica`: the connections to one; `balance`: which replica is next.
+//! - `table`: the services that are active; `replica`: the connections to one; `balance`: which replica is next; `probe` and
+//!   `readiness`: which replicas are ready.
 
 mod balance;
+mod probe;
+mod readiness;
 mod replica;
 mod table;
 
@@ -25,8 +28,9 @@ use hyper::body::Body as _;
 use hyper::upgrade::OnUpgrade;
 use model::id::AttemptId;
 use replica::{AnswerBody, SendFailure};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use table::LiveService;
 pub use table::Services;
 
@@ -48,6 +52,36 @@ const VIA: &str = "1.1 sluice";
 /// Makes a browser give the pages of a service an origin that nothing else has, so that they can ask for nothing in the name of
 /// the browser's user, and register no service worker.
 const SANDBOX: &str = "sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads";
+
+/// How often the replicas are looked after.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Looks after the replicas of services as long as they are served: new ones are probed, and connections that nobody uses are closed.
+pub fn look_after(shared: Arc<Shared>, services: &Arc<Services>) {
+    let services = Arc::downgrade(services);
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let Some(services) = services.upgrade() else { return };
+            look(&shared, &services);
+        }
+    });
+}
+
+fn look(shared: &Arc<Shared>, services: &Services) {
+    let mut streaks = HashMap::new();
+    for live in services.table(shared).values() {
+        for replica in &live.replicas {
+            replica.close_idle(Instant::now());
+            if replica.readiness.begin() {
+                probe::start(shared, services, live, replica);
+            }
+            streaks.insert(replica.attempt.job, replica.readiness.streaks());
+        }
+        live.counts.set_replicas(live.ready());
+    }
+    shared.volatile.probe_streaks.set(streaks);
+}
 
 /// What a path of a service says.
 #[derive(Debug, PartialEq, Eq)]
@@ -228,6 +262,8 @@ impl Passed<'_> {
         let (run, port) = (&self.live.name.run, self.live.service.port);
         let why = if self.live.replicas.is_empty() {
             format!("service {run} has no replica that runs")
+        } else if self.live.ready() == 0 {
+            format!("no replica of service {run} is ready")
         } else if tried.is_empty() {
             format!("all replicas of service {run} have as many requests as they may")
         } else {

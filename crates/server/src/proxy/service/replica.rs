@@ -1,5 +1,6 @@
 //! A replica of a service: the connections to it, and how many requests it has not answered yet.
 
+use super::readiness::Readiness;
 use crate::proxy::forwarders::Forwarders;
 use crate::shared::Shared;
 use axum::body::Body;
@@ -9,6 +10,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use model::id::AttemptId;
 use model::principal::Principal;
+use model::service::Service;
 use std::pin::Pin;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -33,6 +35,7 @@ type Sender = SendRequest<Body>;
 
 pub struct Replica {
     pub attempt: AttemptId,
+    pub readiness: Readiness,
     port: u16,
     outstanding: Arc<AtomicUsize>,
     /// The last used is at the end.
@@ -58,8 +61,14 @@ impl Drop for Outstanding {
 }
 
 impl Replica {
-    pub fn new(attempt: AttemptId, port: u16) -> Self {
-        Self { attempt, port, outstanding: Arc::default(), idle: Mutex::default() }
+    pub fn new(attempt: AttemptId, service: &Service) -> Self {
+        Self {
+            attempt,
+            readiness: Readiness::new(&service.probes),
+            port: service.port,
+            outstanding: Arc::default(),
+            idle: Mutex::default(),
+        }
     }
 
     pub fn outstanding(&self) -> usize {

@@ -18,8 +18,6 @@ use tokio::sync::watch;
 
 /// How long the table may be older than the state.
 const AGE_MAX: Duration = Duration::from_millis(50);
-/// How often connections that nobody uses are looked for.
-const LOOK: Duration = Duration::from_secs(10);
 
 /// By `PROJECT/RUN`, as it is in a path.
 pub type Table = HashMap<String, Arc<LiveService>>;
@@ -41,11 +39,19 @@ impl LiveService {
     /// The replica that gets the next request; none of those that were tried.
     pub fn choose(&self, tried: &[AttemptId]) -> Option<Arc<Replica>> {
         let outstanding: Vec<usize> = self.replicas.iter().map(|one| one.outstanding()).collect();
-        let is_tried = |at: &usize| tried.contains(&self.replicas[*at].attempt);
-        let left_out: Vec<usize> = (0..self.replicas.len()).filter(is_tried).collect();
+        let is_left_out = |at: &usize| {
+            let replica = &self.replicas[*at];
+            tried.contains(&replica.attempt) || !replica.readiness.is_ready()
+        };
+        let left_out: Vec<usize> = (0..self.replicas.len()).filter(is_left_out).collect();
         let turn = self.turn.fetch_add(1, Relaxed);
         let chosen = least_busy(&outstanding, &left_out, turn, OUTSTANDING_MAX)?;
         Some(self.replicas[chosen].clone())
+    }
+
+    /// How many replicas take requests.
+    pub fn ready(&self) -> usize {
+        self.replicas.iter().filter(|replica| replica.readiness.is_ready()).count()
     }
 }
 
@@ -71,22 +77,6 @@ impl Services {
             commits: shared.commits.subscribe(),
             known: Mutex::new(known),
         })
-    }
-
-    /// Closes connections that nobody uses, as long as this is there.
-    pub fn look_after_connections(self: &Arc<Self>) {
-        let services = Arc::downgrade(self);
-        tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(LOOK).await;
-                let Some(services) = services.upgrade() else { return };
-                let table =
-                    services.known.lock().expect("no panic with the table held").table.clone();
-                for replica in table.values().flat_map(|service| &service.replicas) {
-                    replica.close_idle(Instant::now());
-                }
-            }
-        });
     }
 
     /// The services of now, or of a moment ago.
@@ -131,17 +121,18 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
             let known = known.and_then(|known| {
                 known.replicas.iter().find(|replica| replica.attempt == attempt).cloned()
             });
-            known.unwrap_or_else(|| Arc::new(Replica::new(attempt, service.port)))
+            known.unwrap_or_else(|| Arc::new(Replica::new(attempt, &service)))
         };
         let replicas: Vec<Arc<Replica>> =
             jobs.iter().filter_map(|job| serving(job)).map(replica).collect();
         let name = ServiceName { project: spec.project().to_owned(), run: spec.name.to_string() };
         let counts = counts.of(&name);
-        counts.set_replicas(replicas.len());
         // A token of few rights may have submitted it: the step is the server's own program.
         let owner = Principal { token_limit: None, ..(*spec.owner).clone() };
         let turn = known.map(|known| known.turn.clone()).unwrap_or_default();
-        Some((key, Arc::new(LiveService { name, service, owner, replicas, counts, turn })))
+        let live = LiveService { name, service, owner, replicas, counts, turn };
+        live.counts.set_replicas(live.ready());
+        Some((key, Arc::new(live)))
     };
     jobs.into_iter().filter_map(of_jobs).collect()
 }
