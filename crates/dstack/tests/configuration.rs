@@ -417,6 +417,10 @@ fn other_types_are_read_and_refused_at_apply() {
             "4:10: `gateway`: gateways are not available yet",
         ),
         (
+            "type: service\nport: 80\ncommands: [x]\nmodel: {name: m, format: tgi}\n",
+            "4:26: `model.format`: the format `tgi` is not available yet",
+        ),
+        (
             "type: service\nport: 80\ncommands: [x]\nreplicas: 0\n",
             "4:11: `replicas`: expected a number from 1 to 1000",
         ),

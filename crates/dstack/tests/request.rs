@@ -14,7 +14,7 @@ use model::node::{Architecture, NodeConfig, NodeFacts};
 use model::partition::Partition;
 use model::request::WaitPolicy;
 use model::run::LaunchKind;
-use model::service::{Probe, ProbeMethod, Service};
+use model::service::{Probe, ProbeMethod, ServedModel, Service};
 use model::time::{TimeLimit, Timestamp};
 use serde_json::{Value, json};
 
@@ -438,6 +438,11 @@ fn replicas_of_a_service_are_tasks_of_an_array() {
     let indices = three.array.expect("an array").indices;
     assert_eq!(indices.iter().collect::<Vec<_>>(), [0, 1, 2]);
     assert_eq!(task("").service, None);
+    let model = |lines: &str| of(&service(lines)).and_then(|service| service.model);
+    let served =
+        |prefix: &str| Some(ServedModel { name: "m".to_owned(), prefix: prefix.to_owned() });
+    assert_eq!(model("model: m"), served("/v1"));
+    assert_eq!(model("model: {name: m, format: openai, prefix: /api/}"), served("/api"));
     let probed = service(
         "probes: [{type: http}, {type: http, url: /up, method: head, interval: 1m, timeout: 5s, \
          ready_after: 2, until_ready: true, headers: [{name: A, value: b}]}]",

@@ -415,9 +415,21 @@ impl State {
             !job.has_ended() && job.spec.name == spec.name && job.spec.project() == spec.project()
         };
         let mut replicas = self.replicas.iter().filter_map(|id| self.jobs.get(id));
-        if replicas.any(|job| has_address(job)) {
-            let (name, project) = (&spec.name, spec.project());
+        let project = spec.project();
+        if replicas.clone().any(|job| has_address(job)) {
+            let name = &spec.name;
             return Err(Refusal::Other(format!("project {project} has a service {name} already")));
+        }
+        let Some(model) = &service.model else { return Ok(()) };
+        let has_model = |job: &Job| {
+            let other = job.spec.launch.service.as_ref().and_then(|other| other.model.as_ref());
+            !job.has_ended()
+                && job.spec.project() == project
+                && other.is_some_and(|other| other.name == model.name)
+        };
+        if let Some(other) = replicas.find(|job| has_model(job)) {
+            let (run, name) = (&other.spec.name, &model.name);
+            return Err(Refusal::Other(format!("service {run} of {project} has model {name}")));
         }
         Ok(())
     }

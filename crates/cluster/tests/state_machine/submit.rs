@@ -10,7 +10,7 @@ use model::partition::{Access, Partition, PartitionState};
 use model::reason::Refusal;
 use model::request::{Sharing, WaitPolicy};
 use model::run::{Hold, JobState};
-use model::service::Service;
+use model::service::{ServedModel, Service};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -250,4 +250,14 @@ fn name_of_a_service_is_one_services_in_its_project() {
     w.submit(service().named("other"));
     w.submit(ask().task().of(bob()).named("web"));
     assert_eq!(w.state.replicas.len(), 2, "the array's record, and the other service");
+    let served = |name: &str| {
+        service().named(name).with(|spec| {
+            let model = ServedModel { name: "llama".into(), prefix: "/v1".into() };
+            let service = Service { model: Some(model), ..Service::at(80) };
+            Arc::make_mut(&mut spec.launch).service = Some(Box::new(service));
+        })
+    };
+    w.submit(served("first"));
+    let refused = w.try_submit(served("second")).expect_err("the model is taken");
+    assert_eq!(refused.to_string(), "service first of main has model llama");
 }

@@ -3,7 +3,7 @@
 use super::reading::Reading;
 use super::task::Task;
 use super::value::Value;
-use model::service::{Probe, ProbeMethod, Service};
+use model::service::{Probe, ProbeMethod, ServedModel, Service};
 
 /// The run of a service. Its replicas are the tasks of an array, each placed, limited and retried by itself.
 pub(super) fn task(value: &Value, reading: &Reading) -> Task {
@@ -21,7 +21,14 @@ fn service(value: &Value) -> Service {
         auth: value.get("auth").as_bool().unwrap_or(true),
         strip_prefix: value.get("strip_prefix").as_bool().unwrap_or(true),
         probes: value.get("probes").items().iter().map(probe).collect(),
+        model: model(value.get("model")),
     }
+}
+
+fn model(value: &Value) -> Option<ServedModel> {
+    let name = value.get("name").as_owned_text()?;
+    let prefix = value.get("prefix").as_text().unwrap_or("/v1");
+    Some(ServedModel { name, prefix: prefix.trim_end_matches('/').to_owned() })
 }
 
 /// A probe, with dstack's values for what it leaves open.

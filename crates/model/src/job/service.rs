@@ -8,6 +8,8 @@ pub const REPLICAS_MAX: u32 = 1000;
 pub const PROBES_MAX: usize = 8;
 pub const PROBE_HEADERS_MAX: usize = 16;
 pub const PROBE_TEXT_BYTES_MAX: usize = 2048;
+/// Bytes of the name of a model, and of its prefix.
+const MODEL_TEXT_BYTES_MAX: usize = 256;
 /// The longest timeout and the longest interval of a probe.
 const PROBE_SECONDS_MAX: u32 = 3600;
 
@@ -26,6 +28,35 @@ pub struct Service {
     /// A replica gets requests once all of these have succeeded, and as long as they do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub probes: Vec<Probe>,
+    /// Its replicas speak OpenAI's API for this model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ServedModel>,
+}
+
+/// A model that requests name instead of the service.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ServedModel {
+    pub name: String,
+    /// The path of the API in the replica, as in `/v1`.
+    pub prefix: String,
+}
+
+impl ServedModel {
+    /// What is wrong with it, in one line.
+    fn check(&self) -> Result<(), String> {
+        let Self { name, prefix } = self;
+        let is_text = |text: &str| text.bytes().all(|b| b.is_ascii_graphic());
+        if name.is_empty() || name.len() > MODEL_TEXT_BYTES_MAX || !is_text(name) {
+            return Err(format!("model name {name:?}: expected one such as meta/llama-3"));
+        }
+        // Without a prefix the API is at the root.
+        let is_path = prefix.is_empty() || prefix.starts_with('/');
+        let is_path = is_path && is_text(prefix) && !prefix.contains(['?', '#']);
+        if !is_path || prefix.len() > MODEL_TEXT_BYTES_MAX {
+            return Err(format!("model prefix {prefix:?}: expected a path such as /v1"));
+        }
+        Ok(())
+    }
 }
 
 /// A request that tells whether a replica is ready. It succeeds with a status of 200 to 299.
@@ -131,7 +162,7 @@ fn yes() -> bool {
 impl Service {
     /// A service of one replica that takes the server's defaults.
     pub fn at(port: u16) -> Self {
-        Self { port, replicas: 1, auth: true, strip_prefix: true, probes: Vec::new() }
+        Self { port, replicas: 1, auth: true, strip_prefix: true, probes: Vec::new(), model: None }
     }
 
     /// What is wrong with it, in one line.
@@ -146,7 +177,13 @@ impl Service {
         if self.probes.len() > PROBES_MAX {
             return Err(format!("a service has at most {PROBES_MAX} probes"));
         }
-        self.probes.iter().try_for_each(Probe::check)
+        self.probes.iter().try_for_each(Probe::check)?;
+        self.model.as_ref().map_or(Ok(()), ServedModel::check)
+    }
+
+    /// The path below which the server answers for the models of a project.
+    pub fn models_path(project: &str) -> String {
+        format!("/proxy/models/{project}")
     }
 
     /// The path at which the server passes requests on to a service. It ends with a slash.
@@ -174,7 +211,12 @@ mod tests {
             set(&mut probe);
             Service { probes: vec![probe], ..Service::at(80) }
         };
+        let model = |name: &str, prefix: &str| {
+            let model = ServedModel { name: name.into(), prefix: prefix.into() };
+            Service { model: Some(model), ..Service::at(80) }
+        };
         assert_eq!(probe(|_| ()).check(), Ok(()));
+        assert_eq!(model("meta/llama-3", "/v1").check(), Ok(()));
         for (service, part) in [
             (Service::at(0), "port 0"),
             (Service { replicas: 0, ..Service::at(80) }, "replicas 0"),
@@ -185,6 +227,10 @@ mod tests {
             (probe(|probe| probe.headers = vec![("a".into(), "b\r\nc: d".into())]), "header a"),
             (probe(|probe| probe.interval_s = 0), "from 1 s"),
             (probe(|probe| probe.ready_after = 0), "ready_after 0"),
+            (model("", "/v1"), "model name"),
+            (model("a b", "/v1"), "model name"),
+            (model("m", "v1"), "model prefix"),
+            (model("m", "/v1?x"), "model prefix"),
         ] {
             let why = service.check().expect_err(part);
             assert!(why.contains(part) && !why.contains('\n'), "{why}");

@@ -43,11 +43,12 @@ pub mod vouch;
 mod web_links;
 
 use crate::proxy;
+use crate::proxy::service::models;
 use crate::shared::Shared;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware;
-use axum::routing::{any, get};
+use axum::routing::{any, get, post};
 use body_limits::BodyLimits;
 use route::Route;
 use std::sync::Arc;
@@ -81,7 +82,11 @@ fn services(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
     let known = proxy::service::Services::new(shared);
     proxy::service::look_after(shared.clone(), &known);
     let add = |router: Router<Arc<Shared>>, path| router.route(path, any(proxy::service::service));
+    let list = |router: Router<Arc<Shared>>, path| router.route(path, get(models::list));
+    let chat = |router: Router<Arc<Shared>>, path| router.route(path, post(models::chat));
     let routes = proxy::service::ROUTES.into_iter().fold(Router::new(), add);
+    let routes = models::LIST_ROUTES.into_iter().fold(routes, list);
+    let routes = models::CHAT_ROUTES.into_iter().fold(routes, chat);
     routes.layer(axum::Extension(known))
 }
 

@@ -35,6 +35,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
+        self.send_header("X-Path", self.path)
         self.end_headers()
         self.wfile.write(body)
 class Server(http.server.ThreadingHTTPServer):
@@ -188,4 +189,28 @@ fn up_replica_gets_requests_while_its_probe_succeeds() {
     answered(&cluster, page, &[&token]);
     std::fs::remove_file(cluster.path("work").join("healthy")).expect("removed");
     assert_eq!(until_said("no replica of service web is ready").status, 503);
+}
+
+#[test]
+fn up_model_of_a_service_is_asked_by_its_name() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (token, base) = (admin(&cluster), "/proxy/models/main");
+    apply(&cluster, free_port(), "model: {name: tiny, format: openai, prefix: /api}");
+    answered(&cluster, "/proxy/services/main/web/", &[&token]);
+    let listed = get(&cluster, &format!("{base}/models"), &[&token]);
+    let models: serde_json::Value = serde_json::from_str(&listed.text()).expect("JSON");
+    assert_eq!((listed.status, &models["data"][0]["id"]), (200, &"tiny".into()), "{models}");
+    let ask = |model: &str, headers: &[&str]| {
+        let body = format!("{{\"model\": \"{model}\", \"messages\": []}}");
+        let path = format!("{base}/chat/completions");
+        (send(&cluster, "POST", &path, headers, body.as_bytes()), body)
+    };
+    let (answer, body) = ask("tiny", &[&token]);
+    assert_eq!((answer.status, answer.text()), (200, body));
+    assert_eq!(answer.header("x-path"), Some("/api/chat/completions"), "{}", answer.head);
+    let (none, _) = ask("other", &[&token]);
+    assert_eq!((none.status, none.text().lines().count()), (404, 1), "{}", none.text());
+    assert_eq!(ask("tiny", &[]).0.status, 401);
+    let bad = send(&cluster, "POST", &format!("{base}/chat/completions"), &[&token], b"{}");
+    assert_eq!(bad.status, 400, "{}", bad.text());
 }

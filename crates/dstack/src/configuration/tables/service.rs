@@ -113,7 +113,8 @@ static REPLICA_GROUP: Table = Table {
 };
 
 const NO_GATEWAY: &str = "gateways are not available yet: the server itself passes requests on";
-const NO_MODEL: &str = "models of services are not available yet";
+const NO_TGI: &str =
+    "the format `tgi` is not available yet: expected `openai`, which such servers speak too";
 const NO_SCALING: &str = "services are not scaled yet: expected a number of `replicas`";
 const NO_RATE_LIMITS: &str = "rate limits of services are not available yet";
 const NO_GROUPS: &str = "groups of replicas are not available yet";
@@ -127,7 +128,8 @@ pub static SERVICE: Table = Table {
                 .or(Default::Required("the port that the service listens on")),
             refused("gateway", Form::Shape(gateway), NO_GATEWAY),
             acts("strip_prefix", Form::Bool).or(Default::Written("true")),
-            refused("model", Form::Shape(model), NO_MODEL),
+            // Its reader refuses the format `tgi`.
+            acts_in_part("model", Form::Shape(model)),
             notice("https", Form::Shape(https), HTTPS_NOTICE),
             acts("auth", Form::Bool).or(Default::Written("true")),
             refused("scaling", Form::Map(&SCALING), NO_SCALING),
@@ -183,7 +185,11 @@ fn model(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
     if field.is_map() {
         let entries = field.entries(expected)?;
         let format = entries.iter().find(|(key, ..)| *key == "format");
-        let is_tgi = format.is_some_and(|(_, _, format)| format.text("") == Ok("tgi"));
+        let tgi = format.filter(|(_, _, format)| format.text("") == Ok("tgi"));
+        if let Some((_, _, format)) = tgi {
+            reading.refuse(format, NO_TGI);
+        }
+        let is_tgi = tgi.is_some();
         return mapping(field, if is_tgi { &MODEL_TGI } else { &MODEL_OPENAI }, reading);
     }
     Ok(Value::map([

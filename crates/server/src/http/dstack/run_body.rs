@@ -116,7 +116,11 @@ impl<'a> Bodies<'a> {
     /// Where a service is reached. A client puts the server's own address before it.
     fn service(&self, run: &RunFacts) -> Option<Value> {
         let url = run.service_path.as_ref()?;
-        Some(json!({"url": url, "model": null, "options": {}}))
+        let model = run
+            .served_model
+            .as_ref()
+            .map(|(name, base_url)| json!({"name": name, "base_url": base_url, "type": "chat"}));
+        Some(json!({"url": url, "model": model, "options": {}}))
     }
 
     /// One for each node that the run has, or is to have; or for each replica.

@@ -51,6 +51,8 @@ pub struct RunFacts {
     pub updatable: Option<Updatable>,
     /// Where a service is reached; `None` for what is none, and for records.
     pub service_path: Option<String>,
+    /// The name of the model that it serves, and where it is asked for.
+    pub served_model: Option<(String, String)>,
     /// The number of the replica, where this is one of several.
     pub replica: u32,
     /// The replicas of a service that has several; each is a job.
@@ -122,6 +124,10 @@ impl RunFacts {
                 .service
                 .as_ref()
                 .map(|_| Service::path(spec.project(), &spec.name)),
+            served_model: launch.service.as_ref().and_then(|service| {
+                let model = service.model.as_ref()?;
+                Some((model.name.clone(), Service::models_path(spec.project())))
+            }),
             replica: 0,
             replicas: Vec::new(),
         }
@@ -183,6 +189,7 @@ impl RunFacts {
             configuration: record.configuration,
             updatable: None,
             service_path: None,
+            served_model: None,
             replica: 0,
             replicas: Vec::new(),
         }

@@ -10,7 +10,7 @@ const APPLY: &str = "/api/project/main/runs/apply";
 /// A service of so many replicas, of which two have a place.
 fn service(replicas: u32) -> Value {
     let configuration = json!({"type": "service", "name": "web", "port": 8000, "commands": ["a"],
-        "replicas": replicas, "retry": true,
+        "replicas": replicas, "retry": true, "model": "meta/llama",
         "resources": {"cpu": 2, "memory": "1GB..", "disk": null}});
     json!({"plan": {"run_spec": {"configuration": configuration}}})
 }
@@ -26,6 +26,8 @@ async fn replicas_of_a_service_are_one_run_with_a_job_each() {
     let (_, run) = api.send("/api/project/main/runs/get", get.clone(), Some(user())).await;
     assert_eq!((&run["id"], &run["status"]), (&applied["id"], &json!("running")), "{run}");
     assert_eq!(run["service"]["url"], "/proxy/services/main/web/", "{run}");
+    assert_eq!(run["service"]["model"]["name"], "meta/llama", "{run}");
+    assert_eq!(run["service"]["model"]["base_url"], "/proxy/models/main", "{run}");
     let jobs = run["jobs"].as_array().expect("jobs");
     let numbers: Vec<&Value> = jobs.iter().map(|job| &job["job_spec"]["replica_num"]).collect();
     assert_eq!(numbers, [0_u32, 1, 2], "{run}");

@@ -4,10 +4,11 @@
 //! its pages have an origin of their own (`SANDBOX`): no script of a service can use what a browser has open of jobs or of the
 //! server. Bytes go through a step of each replica, as those of web pages of jobs do.
 //!
-//! - `table`: the services that are active; `replica`: the connections to one; `balance`: which replica is next; `probe` and
+//! - `models`: requests that name a model; `table`: the services that are active; `replica`: the connections to one; `balance`: which replica is next; `probe` and
 //!   `readiness`: which replicas are ready.
 
 mod balance;
+pub mod models;
 mod probe;
 mod readiness;
 mod replica;
@@ -117,7 +118,6 @@ pub async fn service(
     axum::Extension(services): axum::Extension<Arc<Services>>,
     request: Request,
 ) -> Response {
-    let began = Instant::now();
     let path = request.uri().path().to_owned();
     let Some(asked) = ServicePath::parse(&path) else {
         return said(StatusCode::NOT_FOUND, "expected /proxy/services/PROJECT/RUN/");
@@ -136,7 +136,19 @@ pub async fn service(
         return redirect(StatusCode::PERMANENT_REDIRECT, &format!("{}{query}", asked.prefix));
     };
     let passed = Passed { live: &live, prefix: &asked.prefix, rest, by_token };
-    let answer = match passed.on(&shared, &services, request).await {
+    exchange(&shared, &services, &passed, request).await
+}
+
+/// Passes a request on, and counts it.
+async fn exchange(
+    shared: &Arc<Shared>,
+    services: &Services,
+    passed: &Passed<'_>,
+    request: Request,
+) -> Response {
+    let began = Instant::now();
+    let live = passed.live;
+    let answer = match passed.on(shared, services, request).await {
         Ok(answer) => answer,
         Err(answer) => {
             live.counts.failed();
@@ -145,7 +157,8 @@ pub async fn service(
     };
     let (status, took) = (answer.status().as_u16(), began.elapsed());
     live.counts.answered(status, took);
-    tracing::debug!(service = asked.key, status, ms = took.as_millis() as u64, "request");
+    let service = live.name.run.as_str();
+    tracing::debug!(service, status, ms = took.as_millis() as u64, "request");
     answer
 }
 
@@ -165,6 +178,11 @@ fn admit(
         let full = || Box::new(authenticate::too_many_connections(&live.owner));
         return if is_counted { Ok(false) } else { Err(full()) };
     }
+    member(shared, request, project).map(|()| true)
+}
+
+/// Refuses whoever is no member of a project.
+fn member(shared: &Shared, request: &Request, project: &str) -> Result<(), Box<Response>> {
     let by = match authenticate::caller(shared, request) {
         Caller::Known(by) => by,
         other => return Err(Box::new(authenticate::refusal(other))),
@@ -172,7 +190,7 @@ fn admit(
     let state = shared.read();
     let is_active = state.users.get(&by.name).is_none_or(|known| known.active);
     if is_active && Rights::of(&state, &by).project_role(project).is_some() {
-        return Ok(true);
+        return Ok(());
     }
     let why = format!("user {} is no member of project {project}", by.name);
     Err(Box::new(said(StatusCode::FORBIDDEN, &why)))

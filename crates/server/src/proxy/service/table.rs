@@ -9,6 +9,7 @@ use cluster::{Job, State};
 use model::id::AttemptId;
 use model::principal::Principal;
 use model::service::Service;
+use model::time::Timestamp;
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,6 +27,8 @@ pub type Table = HashMap<String, Arc<LiveService>>;
 pub struct LiveService {
     pub name: ServiceName,
     pub service: Service,
+    /// When it was submitted.
+    pub created: Timestamp,
     /// Whose steps reach the replicas.
     pub owner: Principal,
     /// Those that run.
@@ -130,7 +133,8 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
         // A token of few rights may have submitted it: the step is the server's own program.
         let owner = Principal { token_limit: None, ..(*spec.owner).clone() };
         let turn = known.map(|known| known.turn.clone()).unwrap_or_default();
-        let live = LiveService { name, service, owner, replicas, counts, turn };
+        let created = jobs.first()?.submit;
+        let live = LiveService { name, service, created, owner, replicas, counts, turn };
         live.counts.set_replicas(live.ready());
         Some((key, Arc::new(live)))
     };
