@@ -14,7 +14,7 @@ use model::node::{Architecture, NodeConfig, NodeFacts};
 use model::partition::Partition;
 use model::request::WaitPolicy;
 use model::run::LaunchKind;
-use model::service::{Probe, ProbeMethod, ServedModel, Service};
+use model::service::{Probe, ProbeMethod, RateKey, RateLimit, ServedModel, Service};
 use model::time::{TimeLimit, Timestamp};
 use serde_json::{Value, json};
 
@@ -443,6 +443,14 @@ fn replicas_of_a_service_are_tasks_of_an_array() {
         |prefix: &str| Some(ServedModel { name: "m".to_owned(), prefix: prefix.to_owned() });
     assert_eq!(model("model: m"), served("/v1"));
     assert_eq!(model("model: {name: m, format: openai, prefix: /api/}"), served("/api"));
+    let limited = service(
+        "rate_limits: [{rps: 10}, {prefix: /api, rps: 0.5, burst: 3, key: {type: header, header: A}}]",
+    );
+    let by_address =
+        RateLimit { prefix: "/".into(), key: RateKey::IpAddress, rps_milli: 10_000, burst: 0 };
+    let key = RateKey::Header("A".into());
+    let by_header = RateLimit { prefix: "/api".into(), key, rps_milli: 500, burst: 3 };
+    assert_eq!(of(&limited).expect("a service").rate_limits, [by_address, by_header]);
     let probed = service(
         "probes: [{type: http}, {type: http, url: /up, method: head, interval: 1m, timeout: 5s, \
          ready_after: 2, until_ready: true, headers: [{name: A, value: b}]}]",

@@ -3,7 +3,7 @@
 use super::reading::Reading;
 use super::task::Task;
 use super::value::Value;
-use model::service::{Probe, ProbeMethod, ServedModel, Service};
+use model::service::{Probe, ProbeMethod, RateKey, RateLimit, ServedModel, Service};
 
 /// The run of a service. Its replicas are the tasks of an array, each placed, limited and retried by itself.
 pub(super) fn task(value: &Value, reading: &Reading) -> Task {
@@ -22,6 +22,25 @@ fn service(value: &Value) -> Service {
         strip_prefix: value.get("strip_prefix").as_bool().unwrap_or(true),
         probes: value.get("probes").items().iter().map(probe).collect(),
         model: model(value.get("model")),
+        rate_limits: value.get("rate_limits").items().iter().map(rate_limit).collect(),
+    }
+}
+
+fn rate_limit(value: &Value) -> RateLimit {
+    let key = value.get("key");
+    let rps = value.get("rps").as_number().unwrap_or_default();
+    let burst = value.get("burst").as_integer().unwrap_or_default();
+    RateLimit {
+        prefix: value.get("prefix").as_text().unwrap_or("/").to_owned(),
+        key: match key.get("type").as_text() {
+            Some("header") => {
+                RateKey::Header(key.get("header").as_owned_text().unwrap_or_default())
+            }
+            _ => RateKey::IpAddress,
+        },
+        // A float becomes the nearest number that there is.
+        rps_milli: (rps * 1000.0).round() as u64,
+        burst: u32::try_from(burst).unwrap_or(u32::MAX),
     }
 }
 

@@ -8,6 +8,9 @@ pub const REPLICAS_MAX: u32 = 1000;
 pub const PROBES_MAX: usize = 8;
 pub const PROBE_HEADERS_MAX: usize = 16;
 pub const PROBE_TEXT_BYTES_MAX: usize = 2048;
+/// Rate limits of one service, and bytes of the prefix of one.
+pub const RATE_LIMITS_MAX: usize = 16;
+const RATE_PREFIX_BYTES_MAX: usize = 4094;
 /// Bytes of the name of a model, and of its prefix.
 const MODEL_TEXT_BYTES_MAX: usize = 256;
 /// The longest timeout and the longest interval of a probe.
@@ -31,6 +34,48 @@ pub struct Service {
     /// Its replicas speak OpenAI's API for this model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ServedModel>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rate_limits: Vec<RateLimit>,
+}
+
+/// How many requests a client may make to paths of this prefix.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RateLimit {
+    pub prefix: String,
+    pub key: RateKey,
+    /// Requests in a thousand seconds.
+    pub rps_milli: u64,
+    /// Requests that may come ahead of the rate.
+    pub burst: u32,
+}
+
+/// What tells clients apart.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RateKey {
+    IpAddress,
+    /// The value of this header.
+    Header(String),
+}
+
+impl RateLimit {
+    /// What is wrong with it, in one line.
+    fn check(&self) -> Result<(), String> {
+        let prefix = &self.prefix;
+        let is_path = prefix.starts_with('/') && prefix.len() <= RATE_PREFIX_BYTES_MAX;
+        if !is_path {
+            return Err(format!("rate limit of {prefix:?}: expected a path such as /api"));
+        }
+        if self.rps_milli == 0 {
+            return Err(format!("rate limit of {prefix}: expected more than 0 requests"));
+        }
+        match &self.key {
+            RateKey::Header(name) if name.is_empty() || !name.is_ascii() => {
+                Err(format!("rate limit by header {name:?}: expected the name of a header"))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A model that requests name instead of the service.
@@ -162,7 +207,15 @@ fn yes() -> bool {
 impl Service {
     /// A service of one replica that takes the server's defaults.
     pub fn at(port: u16) -> Self {
-        Self { port, replicas: 1, auth: true, strip_prefix: true, probes: Vec::new(), model: None }
+        Self {
+            port,
+            replicas: 1,
+            auth: true,
+            strip_prefix: true,
+            probes: Vec::new(),
+            model: None,
+            rate_limits: Vec::new(),
+        }
     }
 
     /// What is wrong with it, in one line.
@@ -178,7 +231,11 @@ impl Service {
             return Err(format!("a service has at most {PROBES_MAX} probes"));
         }
         self.probes.iter().try_for_each(Probe::check)?;
-        self.model.as_ref().map_or(Ok(()), ServedModel::check)
+        self.model.as_ref().map_or(Ok(()), ServedModel::check)?;
+        if self.rate_limits.len() > RATE_LIMITS_MAX {
+            return Err(format!("a service has at most {RATE_LIMITS_MAX} rate limits"));
+        }
+        self.rate_limits.iter().try_for_each(RateLimit::check)
     }
 
     /// The path below which the server answers for the models of a project.
@@ -215,6 +272,12 @@ mod tests {
             let model = ServedModel { name: name.into(), prefix: prefix.into() };
             Service { model: Some(model), ..Service::at(80) }
         };
+        let limit = |prefix: &str, rps_milli| {
+            let prefix = prefix.to_owned();
+            let limit = RateLimit { prefix, key: RateKey::IpAddress, rps_milli, burst: 0 };
+            Service { rate_limits: vec![limit], ..Service::at(80) }
+        };
+        assert_eq!(limit("/api", 1000).check(), Ok(()));
         assert_eq!(probe(|_| ()).check(), Ok(()));
         assert_eq!(model("meta/llama-3", "/v1").check(), Ok(()));
         for (service, part) in [
@@ -227,6 +290,8 @@ mod tests {
             (probe(|probe| probe.headers = vec![("a".into(), "b\r\nc: d".into())]), "header a"),
             (probe(|probe| probe.interval_s = 0), "from 1 s"),
             (probe(|probe| probe.ready_after = 0), "ready_after 0"),
+            (limit("api", 1000), "rate limit of \"api\""),
+            (limit("/api", 0), "more than 0"),
             (model("", "/v1"), "model name"),
             (model("a b", "/v1"), "model name"),
             (model("m", "v1"), "model prefix"),

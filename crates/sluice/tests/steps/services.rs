@@ -214,3 +214,17 @@ fn up_model_of_a_service_is_asked_by_its_name() {
     let bad = send(&cluster, "POST", &format!("{base}/chat/completions"), &[&token], b"{}");
     assert_eq!(bad.status, 400, "{}", bad.text());
 }
+
+#[test]
+fn up_client_beyond_a_rate_limit_is_refused() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (token, base) = (admin(&cluster), "/proxy/services/main/web");
+    // A request in a minute, and one more ahead of it.
+    let limit = "rate_limits: [{prefix: /slow, rps: 0.0167, burst: 1}]";
+    apply(&cluster, free_port(), limit);
+    answered(&cluster, &format!("{base}/"), &[&token]);
+    let statuses: Vec<u16> =
+        (0..4).map(|_| get(&cluster, &format!("{base}/slow"), &[&token]).status).collect();
+    assert_eq!(statuses, [200, 200, 429, 429]);
+    assert_eq!(get(&cluster, &format!("{base}/other"), &[&token]).status, 200);
+}

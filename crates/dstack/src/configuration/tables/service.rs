@@ -116,7 +116,6 @@ const NO_GATEWAY: &str = "gateways are not available yet: the server itself pass
 const NO_TGI: &str =
     "the format `tgi` is not available yet: expected `openai`, which such servers speak too";
 const NO_SCALING: &str = "services are not scaled yet: expected a number of `replicas`";
-const NO_RATE_LIMITS: &str = "rate limits of services are not available yet";
 const NO_GROUPS: &str = "groups of replicas are not available yet";
 const HTTPS_NOTICE: &str = "has no effect without a gateway: the server's port has TLS of its own";
 
@@ -133,12 +132,8 @@ pub static SERVICE: Table = Table {
             notice("https", Form::Shape(https), HTTPS_NOTICE),
             acts("auth", Form::Bool).or(Default::Written("true")),
             refused("scaling", Form::Map(&SCALING), NO_SCALING),
-            refused(
-                "rate_limits",
-                Form::List(&Form::Map(&RATE_LIMIT), "rate limits"),
-                NO_RATE_LIMITS,
-            )
-            .or(Default::Empty),
+            acts("rate_limits", Form::List(&Form::Map(&RATE_LIMIT), "rate limits"))
+                .or(Default::Empty),
             acts("probes", Form::List(&Form::Map(&PROBE), "probes")),
             // `check` refuses a number beyond its bound; a range needs `scaling`.
             acts_in_part("replicas", Form::CountRange),

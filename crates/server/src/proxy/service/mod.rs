@@ -12,6 +12,7 @@ pub mod models;
 mod probe;
 mod readiness;
 mod replica;
+mod request_rate;
 mod table;
 
 use super::exchange::{OutgoingHead, inner_uri, join_upgraded, redirect, said};
@@ -29,6 +30,7 @@ use hyper::body::Body as _;
 use hyper::upgrade::OnUpgrade;
 use model::id::AttemptId;
 use replica::{AnswerBody, SendFailure};
+use request_rate::Client;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -213,6 +215,7 @@ impl Passed<'_> {
         mut request: Request,
     ) -> Result<Response, Box<Response>> {
         check_head(request.headers())?;
+        self.check_rate(&request)?;
         let upgrade = request.extensions_mut().remove::<OnUpgrade>();
         let slot = request.extensions().get::<HeldSlot>().cloned();
         let is_whole = !self.live.service.strip_prefix;
@@ -247,6 +250,28 @@ impl Passed<'_> {
             tried.push(replica.attempt);
         };
         self.answer(answer, outstanding, upgrade, slot, is_whole)
+    }
+
+    /// Refuses a client that has made more requests than the service's rate limits allow.
+    fn check_rate(&self, request: &Request) -> Result<(), Box<Response>> {
+        let limits = &self.live.service.rate_limits;
+        if limits.is_empty() {
+            return Ok(());
+        }
+        let address = client_address(request);
+        let header = |name: &str| {
+            let value = request.headers().get(name)?.to_str().ok()?;
+            Some(value.to_owned())
+        };
+        let client = Client { address: &address, header: &header };
+        let path = format!("/{}", self.rest);
+        if self.live.rates.admit(limits, &path, &client, Instant::now()) {
+            return Ok(());
+        }
+        let why = format!("service {}: too many requests", self.live.name.run);
+        let mut response = refused(StatusCode::TOO_MANY_REQUESTS, &why);
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        Err(response)
     }
 
     fn answer(
@@ -295,6 +320,16 @@ impl Passed<'_> {
 
 fn refused(status: StatusCode, why: &str) -> Box<Response> {
     Box::new(said(status, why))
+}
+
+/// Where a request comes from. By a socket it is its user's, whom the kernel or a node knows.
+fn client_address(request: &Request) -> String {
+    match request.extensions().get::<Peer>() {
+        Some(Peer::Port { from, .. }) => from.to_canonical().to_string(),
+        Some(Peer::Socket(user)) => format!("user {}", user.uid),
+        Some(Peer::Node(user)) => format!("user {}", user.who.uid),
+        None => String::new(),
+    }
 }
 
 /// Refuses a body that is too long by its own account, and a request that goes round in circles.

@@ -2,6 +2,7 @@
 
 use super::balance::least_busy;
 use super::replica::{OUTSTANDING_MAX, Replica};
+use super::request_rate::RequestRates;
 use crate::proxy::forwarders::Forwarders;
 use crate::shared::Shared;
 use crate::shared::service_counts::{ServiceCount, ServiceCounts, ServiceName};
@@ -34,6 +35,8 @@ pub struct LiveService {
     /// Those that run.
     pub replicas: Vec<Arc<Replica>>,
     pub counts: Arc<ServiceCount>,
+    /// The clients, as its rate limits know them.
+    pub rates: Arc<RequestRates>,
     /// Grows with each request.
     turn: Arc<AtomicUsize>,
 }
@@ -133,8 +136,9 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
         // A token of few rights may have submitted it: the step is the server's own program.
         let owner = Principal { token_limit: None, ..(*spec.owner).clone() };
         let turn = known.map(|known| known.turn.clone()).unwrap_or_default();
+        let rates = known.map(|known| known.rates.clone()).unwrap_or_default();
         let created = jobs.first()?.submit;
-        let live = LiveService { name, service, created, owner, replicas, counts, turn };
+        let live = LiveService { name, service, created, owner, replicas, counts, rates, turn };
         live.counts.set_replicas(live.ready());
         Some((key, Arc::new(live)))
     };
