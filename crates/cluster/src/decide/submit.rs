@@ -411,6 +411,14 @@ impl State {
     fn check_service(&self, spec: &JobSpec) -> Result<(), Refusal> {
         let Some(service) = &spec.launch.service else { return Ok(()) };
         service.check().map_err(Refusal::Other)?;
+        let is_word = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+        if !spec.name.bytes().all(is_word) {
+            return Err(Refusal::InvalidValue {
+                what: "the name of a service".into(),
+                value: spec.name.to_string(),
+                expected: "letters, digits, -, _ and ., as it is part of its address".into(),
+            });
+        }
         let has_address = |job: &Job| {
             !job.has_ended() && job.spec.name == spec.name && job.spec.project() == spec.project()
         };

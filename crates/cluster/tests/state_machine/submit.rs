@@ -257,6 +257,7 @@ fn name_of_a_service_is_one_services_in_its_project() {
             Arc::make_mut(&mut spec.launch).service = Some(Box::new(service));
         })
     };
+    assert!(w.try_submit(service().named("a/b")).is_err(), "no part of a path");
     w.submit(served("first"));
     let refused = w.try_submit(served("second")).expect_err("the model is taken");
     assert_eq!(refused.to_string(), "service first of main has model llama");

@@ -228,3 +228,20 @@ fn up_client_beyond_a_rate_limit_is_refused() {
     assert_eq!(statuses, [200, 200, 429, 429]);
     assert_eq!(get(&cluster, &format!("{base}/other"), &[&token]).status, 200);
 }
+
+#[test]
+fn up_job_of_sbatch_is_a_service_by_its_name() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (token, port) = (admin(&cluster), free_port());
+    cluster.write("serve.py", SERVER);
+    let line = format!(
+        "sbatch --service={port} -J web -a 0-1 -o /dev/null --wrap 'exec python3 serve.py {port}'"
+    );
+    cluster.shell(&line).ok();
+    let page = answered(&cluster, "/proxy/services/main/web/x", &[&token]);
+    assert_eq!(page.text().lines().next(), Some("/x"), "{}", page.text());
+    let second = cluster.shell(&line);
+    assert!(second.code != 0 && second.stderr.contains("has a service web"), "{second:?}");
+    let bad = cluster.shell("sbatch --service=0 --wrap true");
+    assert!(bad.code != 0 && bad.stderr.contains("expected a port from 1 to 65535"), "{bad:?}");
+}
