@@ -6,6 +6,7 @@ use crate::configuration::task::Task;
 use crate::offer::{self, Offer};
 use model::printable::printable;
 use model::run::Retry;
+use model::service::Service;
 use model::time::Timestamp;
 use std::time::Duration;
 
@@ -152,8 +153,13 @@ impl RunKind {
         match self {
             Self::Task => format!("task (nodes={})", task.nodes),
             Self::DevEnvironment => "dev-environment".to_owned(),
-            Self::Service => match task.service.as_ref().map(|service| service.replicas) {
-                Some(replicas) if replicas > 1 => format!("service (replicas={replicas})"),
+            Self::Service => match &task.service {
+                Some(Service { replicas, scaling: Some(scaling), .. }) => {
+                    format!("service (replicas={}..{replicas})", scaling.min)
+                }
+                Some(Service { replicas, .. }) if *replicas > 1 => {
+                    format!("service (replicas={replicas})")
+                }
                 _ => "service".to_owned(),
             },
         }

@@ -425,6 +425,10 @@ fn other_types_are_read_and_refused_at_apply() {
             "4:11: `replicas`: expected a number from 1 to 1000",
         ),
         (
+            "type: service\nport: 80\ncommands: [x]\nreplicas: 1..\nscaling: {metric: rps, target: 1}\n",
+            "4:11: `replicas`: expected a number from 1 to 1000, or a range up to one",
+        ),
+        (
             "type: service\nport: 80\ncommands: [x]\narray: 0-3\n",
             "4:8: `array`: is not for a service",
         ),

@@ -13,8 +13,8 @@ use model::gpu::{ComputeCapability, GpuVendor};
 use model::node::{Architecture, NodeConfig, NodeFacts};
 use model::partition::Partition;
 use model::request::WaitPolicy;
-use model::run::LaunchKind;
-use model::service::{Probe, ProbeMethod, RateKey, RateLimit, ServedModel, Service};
+use model::run::{Hold, LaunchKind};
+use model::service::{Probe, ProbeMethod, RateKey, RateLimit, Scaling, ServedModel, Service};
 use model::time::{TimeLimit, Timestamp};
 use serde_json::{Value, json};
 
@@ -443,6 +443,14 @@ fn replicas_of_a_service_are_tasks_of_an_array() {
         |prefix: &str| Some(ServedModel { name: "m".to_owned(), prefix: prefix.to_owned() });
     assert_eq!(model("model: m"), served("/v1"));
     assert_eq!(model("model: {name: m, format: openai, prefix: /api/}"), served("/api"));
+    assert_eq!((three.hold, three.spec.launch.service.is_some()), (None, true));
+    let scaled = service(
+        "replicas: 0..2\nscaling: {metric: rps, target: 2.5, window: 30s, scale_up_delay: 5s}",
+    );
+    let of_load =
+        Scaling { min: 0, target_milli: 2_500, window_s: 30, up_delay_s: 5, down_delay_s: 600 };
+    assert_eq!(of(&scaled).expect("a service").scaling, Some(of_load));
+    assert_eq!((of(&scaled).expect("a service").replicas, scaled.hold), (2, Some(Hold::User)));
     let limited = service(
         "rate_limits: [{rps: 10}, {prefix: /api, rps: 0.5, burst: 3, key: {type: header, header: A}}]",
     );

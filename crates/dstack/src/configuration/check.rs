@@ -170,16 +170,14 @@ fn service(top: &Field<'_>, value: &Value, reading: &mut Reading) {
     on_node(top, value, reading)
 }
 
-/// A number of replicas is within its bound. A range is another matter, which `scaling` says more about.
+/// The most replicas are within their bound.
 fn replicas(top: &Field<'_>, value: &Value, reading: &mut Reading) {
     let said = value.get("replicas");
-    let Some(field) = property(top, "replicas").filter(|_| said.get("min") == said.get("max"))
-    else {
-        return;
-    };
+    let Some(field) = property(top, "replicas").filter(|_| !said.is_null()) else { return };
     let is_good = |count: u32| (1..=REPLICAS_MAX).contains(&count);
-    if !said.is_null() && !said.get("min").as_count().is_some_and(is_good) {
-        reading.refuse(&field, format!("expected a number from 1 to {REPLICAS_MAX}"));
+    if !said.get("max").as_count().is_some_and(is_good) {
+        let expected = format!("expected a number from 1 to {REPLICAS_MAX}, or a range up to one");
+        reading.refuse(&field, expected);
     }
 }
 

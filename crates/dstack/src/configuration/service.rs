@@ -3,19 +3,22 @@
 use super::reading::Reading;
 use super::task::Task;
 use super::value::Value;
-use model::service::{Probe, ProbeMethod, RateKey, RateLimit, ServedModel, Service};
+use model::service::{Probe, ProbeMethod, RateKey, RateLimit, Scaling, ServedModel, Service};
 
 /// The run of a service. Its replicas are the tasks of an array, each placed, limited and retried by itself.
 pub(super) fn task(value: &Value, reading: &Reading) -> Task {
     let service = service(value);
-    let array = (service.replicas > 1).then(|| format!("0-{}", service.replicas - 1));
+    // What is scaled is an array also where it has one replica at most: tasks of it are held while they are not needed.
+    let is_array = service.replicas > 1 || service.scaling.is_some();
+    let array = is_array.then(|| format!("0-{}", service.replicas.saturating_sub(1)));
     Task { array, service: Some(service), ..Task::of(value, reading) }
 }
 
 fn service(value: &Value) -> Service {
     let port = value.get("port").get("container_port").as_integer();
-    let replicas = value.get("replicas").get("min").as_count();
+    let replicas = value.get("replicas").get("max").as_count();
     Service {
+        scaling: scaling(value),
         port: port.and_then(|port| u16::try_from(port).ok()).unwrap_or_default(),
         replicas: replicas.unwrap_or(1),
         auth: value.get("auth").as_bool().unwrap_or(true),
@@ -24,6 +27,22 @@ fn service(value: &Value) -> Service {
         model: model(value.get("model")),
         rate_limits: value.get("rate_limits").items().iter().map(rate_limit).collect(),
     }
+}
+
+/// A range of replicas has one.
+fn scaling(value: &Value) -> Option<Scaling> {
+    let said = Some(value.get("scaling")).filter(|said| !said.is_null())?;
+    let seconds = |name: &str, usual: u32| {
+        let found = said.get(name).as_duration();
+        found.map_or(usual, |found| u32::try_from(found.as_secs()).unwrap_or(u32::MAX))
+    };
+    Some(Scaling {
+        min: value.get("replicas").get("min").as_count().unwrap_or(0),
+        target_milli: (said.get("target").as_number().unwrap_or_default() * 1000.0).round() as u64,
+        window_s: seconds("window", 60),
+        up_delay_s: seconds("scale_up_delay", 300),
+        down_delay_s: seconds("scale_down_delay", 600),
+    })
 }
 
 fn rate_limit(value: &Value) -> RateLimit {

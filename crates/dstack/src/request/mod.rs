@@ -25,7 +25,7 @@ use model::grammar::GrammarError;
 use model::partition::Partition;
 use model::principal::{Principal, Role};
 use model::request::{Request, WaitPolicy};
-use model::run::{Component, JobSpec};
+use model::run::{Component, Hold, JobSpec};
 use model::time::{TimeLimit, Timestamp};
 use resources::requests;
 use std::path::Path;
@@ -106,6 +106,11 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         // What is free now says nothing about the times at which it is to run.
         request.wait_policy = WaitPolicy::Forever;
     }
+    let is_scaled = task.service.as_ref().is_some_and(|service| service.scaling.is_some());
+    if is_scaled {
+        // Its replicas start when its load asks for them.
+        request.wait_policy = WaitPolicy::Forever;
+    }
     let name = task.name.clone().unwrap_or_else(|| name::generate(submitter.random));
     let spec = JobSpec {
         name: name.into(),
@@ -148,7 +153,7 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         het_components: requests.zip(task.groups.iter().skip(1)).map(of_group).collect(),
         spec,
         array: array(task)?,
-        hold: None,
+        hold: is_scaled.then_some(Hold::User),
         priority: None,
         requeue_unsaid: false,
         script: Some(script(task)?),
@@ -195,6 +200,7 @@ pub fn for_offers(submission: &Submission) -> Submission {
         script: submission.script.clone(),
         environment: submission.environment.clone(),
         registry_auth: submission.registry_auth.clone(),
+        hold: None,
         ..without_texts(submission, submission.spec.clone())
     };
     for spec in specs(&mut waiting) {

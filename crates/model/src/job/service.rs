@@ -21,7 +21,11 @@ const PROBE_SECONDS_MAX: u32 = 3600;
 pub struct Service {
     /// The port that each replica listens at, on the loopback address of its own network.
     pub port: u16,
+    /// The most, where they are scaled.
     pub replicas: u32,
+    /// The number of replicas follows the load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaling: Option<Scaling>,
     /// Requests need a token of a member of the project.
     #[serde(default = "yes")]
     pub auth: bool,
@@ -75,6 +79,36 @@ impl RateLimit {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// dstack's `scaling` by requests a second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Scaling {
+    /// The fewest replicas.
+    pub min: u32,
+    /// Requests in a thousand seconds that one replica is to have.
+    pub target_milli: u64,
+    /// How far back requests are counted.
+    pub window_s: u32,
+    /// How long the number stays as it is before it grows, and before it shrinks.
+    pub up_delay_s: u32,
+    pub down_delay_s: u32,
+}
+
+impl Scaling {
+    /// What is wrong with it, in one line.
+    fn check(&self, most: u32) -> Result<(), String> {
+        if self.min > most {
+            return Err(format!("replicas {}..{most}: expected no more at least", self.min));
+        }
+        if self.target_milli == 0 {
+            return Err("scaling target 0: expected more requests a second".to_owned());
+        }
+        if !(1..=300).contains(&self.window_s) {
+            return Err(format!("scaling window {}: expected 30s, 60s or 300s", self.window_s));
+        }
+        Ok(())
     }
 }
 
@@ -210,6 +244,7 @@ impl Service {
         Self {
             port,
             replicas: 1,
+            scaling: None,
             auth: true,
             strip_prefix: true,
             probes: Vec::new(),
@@ -227,6 +262,7 @@ impl Service {
             let found = self.replicas;
             return Err(format!("replicas {found}: expected a number from 1 to {REPLICAS_MAX}"));
         }
+        self.scaling.as_ref().map_or(Ok(()), |scaling| scaling.check(self.replicas))?;
         if self.probes.len() > PROBES_MAX {
             return Err(format!("a service has at most {PROBES_MAX} probes"));
         }

@@ -1,10 +1,11 @@
 //! Services through the server's proxy: replicas answer at one address, for members of the project or for everybody, also after one
 //! of them is gone.
 
-use crate::harness::{Cluster, TWO_NODES, until};
+use crate::harness::{Cluster, TWO_NODES, until, within};
 use crate::web_pages::{Answer, address, admin, get, send};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
 
 /// A server that answers with what it was asked, echoes the bodies of POST, and echoes the bytes of an upgraded connection. All replicas
 /// are on this machine, and share its port.
@@ -244,4 +245,24 @@ fn up_job_of_sbatch_is_a_service_by_its_name() {
     assert!(second.code != 0 && second.stderr.contains("has a service web"), "{second:?}");
     let bad = cluster.shell("sbatch --service=0 --wrap true");
     assert!(bad.code != 0 && bad.stderr.contains("expected a port from 1 to 65535"), "{bad:?}");
+}
+
+#[test]
+fn up_service_is_scaled_from_none_to_none_by_its_requests() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (token, page) = (admin(&cluster), "/proxy/services/main/web/");
+    let scaling = "replicas: 0..2\n\
+        scaling: {metric: rps, target: 1000, window: 30s, scale_up_delay: 1s, scale_down_delay: 1s}";
+    apply(&cluster, free_port(), scaling);
+    let held = cluster.sluice(&["squeue", "-h", "-n", "web", "-o", "%i %t"]).ok();
+    assert!(held.contains("PD") && replicas(&cluster).is_empty(), "{held}");
+    // The request waits for the first replica.
+    let answer = get(&cluster, page, &[&token]);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(replicas(&cluster).len(), 1, "no more than its load needs");
+    // The window of 30 s must have passed without a request.
+    within(Duration::from_secs(120), "no replica is left", || {
+        replicas(&cluster).is_empty().then_some(())
+    });
+    assert_eq!(get(&cluster, page, &[&token]).status, 200, "and it comes back");
 }

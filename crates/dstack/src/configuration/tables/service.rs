@@ -115,7 +115,6 @@ static REPLICA_GROUP: Table = Table {
 const NO_GATEWAY: &str = "gateways are not available yet: the server itself passes requests on";
 const NO_TGI: &str =
     "the format `tgi` is not available yet: expected `openai`, which such servers speak too";
-const NO_SCALING: &str = "services are not scaled yet: expected a number of `replicas`";
 const NO_GROUPS: &str = "groups of replicas are not available yet";
 const HTTPS_NOTICE: &str = "has no effect without a gateway: the server's port has TLS of its own";
 
@@ -131,11 +130,11 @@ pub static SERVICE: Table = Table {
             acts_in_part("model", Form::Shape(model)),
             notice("https", Form::Shape(https), HTTPS_NOTICE),
             acts("auth", Form::Bool).or(Default::Written("true")),
-            refused("scaling", Form::Map(&SCALING), NO_SCALING),
+            acts("scaling", Form::Map(&SCALING)),
             acts("rate_limits", Form::List(&Form::Map(&RATE_LIMIT), "rate limits"))
                 .or(Default::Empty),
             acts("probes", Form::List(&Form::Map(&PROBE), "probes")),
-            // `check` refuses a number beyond its bound; a range needs `scaling`.
+            // `check` refuses a number beyond its bound, and a range without an end.
             acts_in_part("replicas", Form::CountRange),
             refused("groups", Form::List(&Form::Map(&REPLICA_GROUP), "groups"), NO_GROUPS),
             acts("commands", COMMANDS).or(Default::Empty),

@@ -4,15 +4,20 @@
 //! its pages have an origin of their own (`SANDBOX`): no script of a service can use what a browser has open of jobs or of the
 //! server. Bytes go through a step of each replica, as those of web pages of jobs do.
 //!
+//! - `scaler` brings replicas to the number that `autoscale` says, by what came (`arrivals`, `scale_state`).
 //! - `models`: requests that name a model; `table`: the services that are active; `replica`: the connections to one; `balance`: which replica is next; `probe` and
 //!   `readiness`: which replicas are ready.
 
+mod arrivals;
+mod autoscale;
 mod balance;
 pub mod models;
 mod probe;
 mod readiness;
 mod replica;
 mod request_rate;
+mod scale_state;
+mod scaler;
 mod table;
 
 use super::exchange::{OutgoingHead, inner_uri, join_upgraded, redirect, said};
@@ -31,6 +36,7 @@ use hyper::upgrade::OnUpgrade;
 use model::id::AttemptId;
 use replica::{AnswerBody, SendFailure};
 use request_rate::Client;
+use scale_state::{ScaleState, WaitingRequest};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -55,6 +61,10 @@ const VIA: &str = "1.1 sluice";
 /// Makes a browser give the pages of a service an origin that nothing else has, so that they can ask for nothing in the name of
 /// the browser's user, and register no service worker.
 const SANDBOX: &str = "sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads";
+
+/// How long a request waits for a replica of a service that is scaled, and how often it looks.
+const FIRST_REPLICA_TIMEOUT: Duration = Duration::from_secs(60);
+const FIRST_REPLICA_LOOK: Duration = Duration::from_millis(100);
 
 /// How often the replicas are looked after.
 const LOOK: Duration = Duration::from_secs(1);
@@ -82,6 +92,7 @@ fn look(shared: &Arc<Shared>, services: &Services) {
             streaks.insert(replica.attempt.job, replica.readiness.streaks());
         }
         live.counts.set_replicas(live.ready());
+        scaler::scale(shared, live, Instant::now());
     }
     shared.volatile.probe_streaks.set(streaks);
 }
@@ -137,7 +148,7 @@ pub async fn service(
         let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
         return redirect(StatusCode::PERMANENT_REDIRECT, &format!("{}{query}", asked.prefix));
     };
-    let passed = Passed { live: &live, prefix: &asked.prefix, rest, by_token };
+    let passed = Passed { live, prefix: &asked.prefix, rest, by_token };
     exchange(&shared, &services, &passed, request).await
 }
 
@@ -149,7 +160,8 @@ async fn exchange(
     request: Request,
 ) -> Response {
     let began = Instant::now();
-    let live = passed.live;
+    let live = &passed.live;
+    live.scale.arrivals.note(began);
     let answer = match passed.on(shared, services, request).await {
         Ok(answer) => answer,
         Err(answer) => {
@@ -198,9 +210,33 @@ fn member(shared: &Shared, request: &Request, project: &str) -> Result<(), Box<R
     Err(Box::new(said(StatusCode::FORBIDDEN, &why)))
 }
 
+/// How a request waits for a replica of a service that is scaled: it may have none at the moment.
+struct FirstReplica {
+    scale: Option<Arc<ScaleState>>,
+    until: Instant,
+    counted: Option<WaitingRequest>,
+}
+
+impl FirstReplica {
+    fn new(live: &LiveService) -> Self {
+        let scale = live.service.scaling.as_ref().map(|_| live.scale.clone());
+        Self { scale, until: Instant::now() + FIRST_REPLICA_TIMEOUT, counted: None }
+    }
+
+    /// Waits a moment; whether it is worth to look again.
+    async fn goes_on(&mut self) -> bool {
+        let Some(scale) = self.scale.as_ref().filter(|_| Instant::now() < self.until) else {
+            return false;
+        };
+        self.counted.get_or_insert_with(|| scale.wait());
+        tokio::time::sleep(FIRST_REPLICA_LOOK).await;
+        true
+    }
+}
+
 /// A request on its way to a service.
 struct Passed<'a> {
-    live: &'a LiveService,
+    live: Arc<LiveService>,
     prefix: &'a str,
     rest: &'a str,
     by_token: bool,
@@ -231,11 +267,20 @@ impl Passed<'_> {
         let body = Body::new(Limited::new(body, BODY_BYTES_MAX as usize));
         let mut outgoing = head.with(body);
         let mut tried: Vec<AttemptId> = Vec::new();
+        let mut live = self.live.clone();
+        let mut wait = FirstReplica::new(&live);
         let (answer, outstanding) = loop {
-            let chosen = self.live.choose(&tried).filter(|_| tried.len() < TRIES_MAX);
-            let Some(replica) = chosen else { return Err(self.no_replica(&tried)) };
+            let chosen = live.choose(&tried).filter(|_| tried.len() < TRIES_MAX);
+            let Some(replica) = chosen else {
+                if !wait.goes_on().await {
+                    return Err(self.no_replica(&live, &tried));
+                }
+                live = services.again(shared, &live);
+                tried.clear();
+                continue;
+            };
             let outstanding = replica.enter();
-            let owner = &self.live.owner;
+            let owner = &live.owner;
             let forwarders = &services.forwarders;
             outgoing = match replica.send(shared, forwarders, owner, outgoing, upgrades).await {
                 Ok(answer) => break (answer, outstanding),
@@ -301,11 +346,11 @@ impl Passed<'_> {
     }
 
     /// No replica runs, or none of those that were tried takes connections.
-    fn no_replica(&self, tried: &[AttemptId]) -> Box<Response> {
-        let (run, port) = (&self.live.name.run, self.live.service.port);
-        let why = if self.live.replicas.is_empty() {
+    fn no_replica(&self, live: &LiveService, tried: &[AttemptId]) -> Box<Response> {
+        let (run, port) = (&live.name.run, live.service.port);
+        let why = if live.replicas.is_empty() {
             format!("service {run} has no replica that runs")
-        } else if self.live.ready() == 0 {
+        } else if live.ready() == 0 {
             format!("no replica of service {run} is ready")
         } else if tried.is_empty() {
             format!("all replicas of service {run} have as many requests as they may")

@@ -104,6 +104,6 @@ pub async fn chat(
     let request = Request::from_parts(parts, Body::from(bytes));
     let prefix = format!("{}/", Service::models_path(&project));
     let rest = path.trim_start_matches('/');
-    let passed = Passed { live, prefix: &prefix, rest, by_token: true };
+    let passed = Passed { live: live.clone(), prefix: &prefix, rest, by_token: true };
     exchange(&shared, &services, &passed, request).await
 }

@@ -10,6 +10,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use model::id::AttemptId;
 use model::principal::Principal;
+use model::run::ArrayTask;
 use model::service::Service;
 use std::pin::Pin;
 use std::sync::atomic::AtomicUsize;
@@ -35,7 +36,11 @@ type Sender = SendRequest<Body>;
 
 pub struct Replica {
     pub attempt: AttemptId,
+    /// Its place in the array of its service's replicas, where there is one.
+    pub task: Option<ArrayTask>,
     pub readiness: Readiness,
+    /// Since when it gets no more requests, because it is to be given up.
+    drained: Mutex<Option<Instant>>,
     port: u16,
     outstanding: Arc<AtomicUsize>,
     /// The last used is at the end.
@@ -61,9 +66,11 @@ impl Drop for Outstanding {
 }
 
 impl Replica {
-    pub fn new(attempt: AttemptId, service: &Service) -> Self {
+    pub fn new(attempt: AttemptId, task: Option<ArrayTask>, service: &Service) -> Self {
         Self {
             attempt,
+            task,
+            drained: Mutex::default(),
             readiness: Readiness::new(&service.probes),
             port: service.port,
             outstanding: Arc::default(),
@@ -73,6 +80,20 @@ impl Replica {
 
     pub fn outstanding(&self) -> usize {
         self.outstanding.load(Relaxed)
+    }
+
+    /// Gives it no more requests from a time on, or gives it requests again.
+    pub fn drain(&self, since: Option<Instant>) {
+        *self.drained.lock().expect("no panic with the time held") = since;
+    }
+
+    pub fn drained_since(&self) -> Option<Instant> {
+        *self.drained.lock().expect("no panic with the time held")
+    }
+
+    /// Whether it is to get requests.
+    pub fn is_open(&self) -> bool {
+        self.readiness.is_ready() && self.drained_since().is_none()
     }
 
     pub fn enter(&self) -> Outstanding {

@@ -3,13 +3,15 @@
 use super::balance::least_busy;
 use super::replica::{OUTSTANDING_MAX, Replica};
 use super::request_rate::RequestRates;
+use super::scale_state::ScaleState;
 use crate::proxy::forwarders::Forwarders;
 use crate::shared::Shared;
 use crate::shared::service_counts::{ServiceCount, ServiceCounts, ServiceName};
 use cluster::{Job, State};
 use model::id::AttemptId;
 use model::principal::Principal;
-use model::service::Service;
+use model::run::{ArrayTask, Hold};
+use model::service::{REPLICAS_MAX, Service};
 use model::time::Timestamp;
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
@@ -37,6 +39,13 @@ pub struct LiveService {
     pub counts: Arc<ServiceCount>,
     /// The clients, as its rate limits know them.
     pub rates: Arc<RequestRates>,
+    /// Replicas that hold resources and are not ending.
+    active: u32,
+    /// Replicas that are to start when there is a place for them.
+    pub queued: Vec<ArrayTask>,
+    /// Replicas that are held: it does not need them now.
+    pub parked: Vec<ArrayTask>,
+    pub scale: Arc<ScaleState>,
     /// Grows with each request.
     turn: Arc<AtomicUsize>,
 }
@@ -47,7 +56,7 @@ impl LiveService {
         let outstanding: Vec<usize> = self.replicas.iter().map(|one| one.outstanding()).collect();
         let is_left_out = |at: &usize| {
             let replica = &self.replicas[*at];
-            tried.contains(&replica.attempt) || !replica.readiness.is_ready()
+            tried.contains(&replica.attempt) || !replica.is_open()
         };
         let left_out: Vec<usize> = (0..self.replicas.len()).filter(is_left_out).collect();
         let turn = self.turn.fetch_add(1, Relaxed);
@@ -57,7 +66,12 @@ impl LiveService {
 
     /// How many replicas take requests.
     pub fn ready(&self) -> usize {
-        self.replicas.iter().filter(|replica| replica.readiness.is_ready()).count()
+        self.replicas.iter().filter(|replica| replica.is_open()).count()
+    }
+
+    /// How many replicas run or are to run.
+    pub fn wanted(&self) -> u32 {
+        self.active.saturating_add(u32::try_from(self.queued.len()).unwrap_or(u32::MAX))
     }
 }
 
@@ -83,6 +97,12 @@ impl Services {
             commits: shared.commits.subscribe(),
             known: Mutex::new(known),
         })
+    }
+
+    /// A service as it is now, or as it was where it is gone.
+    pub fn again(&self, shared: &Shared, live: &Arc<LiveService>) -> Arc<LiveService> {
+        let key = key(&live.name.project, &live.name.run);
+        self.table(shared).get(&key).unwrap_or(live).clone()
     }
 
     /// The services of now, or of a moment ago.
@@ -111,6 +131,15 @@ fn serving(job: &Job) -> Option<AttemptId> {
     job.attempt_id().filter(|_| is_up)
 }
 
+/// The tasks of an array that wait: the job's own, or those that its record holds.
+fn waiting(job: &Job) -> Vec<ArrayTask> {
+    let array = job.id;
+    let of_record = job.pending.iter().flat_map(|pending| pending.indices.iter());
+    let of_record = of_record.map(|index| ArrayTask { array, index });
+    let own = job.task.filter(|_| job.is_waiting());
+    own.into_iter().chain(of_record).take(REPLICAS_MAX as usize).collect()
+}
+
 /// The services of a state. Replicas that were known keep their connections and what they have not answered yet.
 fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
     let mut jobs: HashMap<String, Vec<&Job>> = HashMap::new();
@@ -123,14 +152,23 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
         let spec = &jobs.first()?.spec;
         let service = spec.launch.service.as_deref()?.clone();
         let known = before.get(&key);
-        let replica = |attempt: AttemptId| {
+        let replica = |(attempt, task): (AttemptId, Option<ArrayTask>)| {
             let known = known.and_then(|known| {
                 known.replicas.iter().find(|replica| replica.attempt == attempt).cloned()
             });
-            known.unwrap_or_else(|| Arc::new(Replica::new(attempt, &service)))
+            known.unwrap_or_else(|| Arc::new(Replica::new(attempt, task, &service)))
         };
         let replicas: Vec<Arc<Replica>> =
-            jobs.iter().filter_map(|job| serving(job)).map(replica).collect();
+            jobs.iter().filter_map(|job| Some((serving(job)?, job.task))).map(replica).collect();
+        let is_active = |job: &&&Job| job.attempt().is_some_and(|attempt| attempt.ending.is_none());
+        let active = u32::try_from(jobs.iter().filter(is_active).count()).unwrap_or(u32::MAX);
+        let queued = jobs.iter().filter(|job| job.hold.is_none()).flat_map(|job| waiting(job));
+        let queued: Vec<ArrayTask> = queued.collect();
+        // What an administrator holds stays held.
+        let held = jobs.iter().filter(|job| job.hold == Some(Hold::User));
+        let mut parked: Vec<ArrayTask> = held.flat_map(|job| waiting(job)).collect();
+        parked.sort_by_key(|task| task.index);
+        let scale = known.map(|known| known.scale.clone()).unwrap_or_default();
         let name = ServiceName { project: spec.project().to_owned(), run: spec.name.to_string() };
         let counts = counts.of(&name);
         // A token of few rights may have submitted it: the step is the server's own program.
@@ -138,7 +176,20 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
         let turn = known.map(|known| known.turn.clone()).unwrap_or_default();
         let rates = known.map(|known| known.rates.clone()).unwrap_or_default();
         let created = jobs.first()?.submit;
-        let live = LiveService { name, service, created, owner, replicas, counts, rates, turn };
+        let live = LiveService {
+            name,
+            service,
+            created,
+            owner,
+            replicas,
+            counts,
+            rates,
+            active,
+            queued,
+            parked,
+            scale,
+            turn,
+        };
         live.counts.set_replicas(live.ready());
         Some((key, Arc::new(live)))
     };
