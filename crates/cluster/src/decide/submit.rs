@@ -399,6 +399,7 @@ impl State {
                 && job.spec.launch.kind == LaunchKind::Task
                 && job.spec.owner.uid == spec.owner.uid
                 && job.spec.name == spec.name
+                && !replaces(spec, &job.spec)
         };
         if submit.unique_name && self.jobs.values().any(|job| is_namesake(job)) {
             let name = spec.name.to_string();
@@ -420,7 +421,10 @@ impl State {
             });
         }
         let has_address = |job: &Job| {
-            !job.has_ended() && job.spec.name == spec.name && job.spec.project() == spec.project()
+            !job.has_ended()
+                && job.spec.name == spec.name
+                && job.spec.project() == spec.project()
+                && !replaces(spec, &job.spec)
         };
         let mut replicas = self.replicas.iter().filter_map(|id| self.jobs.get(id));
         let project = spec.project();
@@ -432,6 +436,7 @@ impl State {
         let has_model = |job: &Job| {
             let other = job.spec.launch.service.as_ref().and_then(|other| other.model.as_ref());
             !job.has_ended()
+                && !replaces(spec, &job.spec)
                 && job.spec.project() == project
                 && other.is_some_and(|other| other.name == model.name)
         };
@@ -488,4 +493,14 @@ pub(super) fn check_access(partition: &Partition, spec: &JobSpec) -> Result<(), 
         return Err(Refusal::RootJobsDisabled(partition.name.clone()));
     }
     Ok(())
+}
+
+/// Whether a service is a later deployment of another.
+fn replaces(spec: &JobSpec, other: &JobSpec) -> bool {
+    let deployment = |spec: &JobSpec| Some(spec.launch.service.as_ref()?.deployment);
+    let is_later = deployment(spec).zip(deployment(other)).is_some_and(|(own, other)| own > other);
+    is_later
+        && spec.name == other.name
+        && spec.project() == other.project()
+        && spec.owner.uid == other.owner.uid
 }

@@ -261,4 +261,14 @@ fn name_of_a_service_is_one_services_in_its_project() {
     w.submit(served("first"));
     let refused = w.try_submit(served("second")).expect_err("the model is taken");
     assert_eq!(refused.to_string(), "service first of main has model llama");
+    let later = || {
+        served("first").with(|spec| {
+            if let Some(service) = &mut Arc::make_mut(&mut spec.launch).service {
+                service.deployment = 1;
+            }
+        })
+    };
+    w.submit(later());
+    assert!(w.try_submit(later()).is_err(), "the next is later still");
+    assert!(w.try_submit(later().of(bob())).is_err(), "nobody else replaces it");
 }

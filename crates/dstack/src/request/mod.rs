@@ -10,7 +10,7 @@ mod update;
 
 pub use dependency::{NamedRun, resolve_dependencies};
 pub use instances::{KnownInstances, resolve_instances};
-pub use update::{is_same_run, update_in_place};
+pub use update::{is_same_run, next_deployment, set_deployment, update_in_place};
 
 use crate::configuration::fault::Fault;
 use crate::configuration::resources::Resources;

@@ -40,6 +40,13 @@ pub struct Service {
     pub model: Option<ServedModel>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rate_limits: Vec<RateLimit>,
+    /// Grows with each update: a later deployment replaces the one before it once its replicas are ready.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub deployment: u32,
+}
+
+fn is_first(deployment: &u32) -> bool {
+    *deployment == 0
 }
 
 /// How many requests a client may make to paths of this prefix.
@@ -250,6 +257,7 @@ impl Service {
             probes: Vec::new(),
             model: None,
             rate_limits: Vec::new(),
+            deployment: 0,
         }
     }
 

@@ -266,3 +266,26 @@ fn up_service_is_scaled_from_none_to_none_by_its_requests() {
     });
     assert_eq!(get(&cluster, page, &[&token]).status, 200, "and it comes back");
 }
+
+#[test]
+fn up_update_of_a_service_loses_no_request() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (token, page) = (admin(&cluster), "/proxy/services/main/web/");
+    let port = free_port();
+    apply(&cluster, port, "");
+    answered(&cluster, page, &[&token]);
+    let before = replicas(&cluster);
+    assert_eq!(before.len(), 1);
+    let said = apply(&cluster, port, "env: [A=b]");
+    assert!(said.contains("replaced once the new replicas are ready"), "{said}");
+    // Requests go on all the while.
+    until("the first replica is gone", || {
+        let answer = get(&cluster, page, &[&token]);
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let now = replicas(&cluster);
+        (now.len() == 1 && now != before).then_some(())
+    });
+    assert_eq!(get(&cluster, page, &[&token]).status, 200);
+    let again = apply(&cluster, port, "env: [A=b]");
+    assert!(again.contains("Detected no changes"), "{again}");
+}

@@ -86,7 +86,7 @@ impl<'a> Bodies<'a> {
             jobs,
             cost: self.cost(run),
             service: self.service(run),
-            deployment_num: 0,
+            deployment_num: run.deployment,
             error: Some(summary.run_error()),
             deleted: false,
             next_triggered_at: run.next_start.map(Into::into),
@@ -221,7 +221,7 @@ impl<'a> Bodies<'a> {
         JobSubmission {
             id: submission_id(id, run.restarts, run.replica + rank),
             submission_num: run.restarts,
-            deployment_num: 0,
+            deployment_num: run.deployment,
             submitted_at: run.submit.into(),
             last_processed_at: last_processed(run),
             finished_at: run.ended.map(Into::into),

@@ -53,6 +53,8 @@ pub struct RunFacts {
     pub service_path: Option<String>,
     /// The name of the model that it serves, and where it is asked for.
     pub served_model: Option<(String, String)>,
+    /// Grows with each update of a service.
+    pub deployment: u32,
     /// The number of the replica, where this is one of several.
     pub replica: u32,
     /// The replicas of a service that has several; each is a job.
@@ -124,6 +126,7 @@ impl RunFacts {
                 .service
                 .as_ref()
                 .map(|_| Service::path(spec.project(), &spec.name)),
+            deployment: launch.service.as_ref().map_or(0, |service| service.deployment),
             served_model: launch.service.as_ref().and_then(|service| {
                 let model = service.model.as_ref()?;
                 Some((model.name.clone(), Service::models_path(spec.project())))
@@ -190,6 +193,7 @@ impl RunFacts {
             updatable: None,
             service_path: None,
             served_model: None,
+            deployment: 0,
             replica: 0,
             replicas: Vec::new(),
         }

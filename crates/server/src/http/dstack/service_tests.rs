@@ -39,9 +39,15 @@ async fn replicas_of_a_service_are_one_run_with_a_job_each() {
     let (_, again) = api.send(APPLY, service(3), Some(user())).await;
     assert_eq!(again["id"], run["id"], "the same service is not submitted twice: {again}");
     let (status, other) = api.send(APPLY, service(4), Some(user())).await;
-    assert_eq!(status, StatusCode::BAD_REQUEST, "{other}");
+    assert_eq!((status, &other["deployment_num"]), (StatusCode::OK, &json!(1)), "{other}");
+    assert_ne!(other["id"], run["id"], "it runs beside the one before until it is ready");
+    let (_, shown) = api.send("/api/project/main/runs/get", get.clone(), Some(user())).await;
+    assert_eq!(shown["id"], other["id"], "the name means the newest: {shown}");
     let stop = json!({"runs_names": ["web"], "abort": false});
     assert_eq!(api.send("/api/project/main/runs/stop", stop, Some(user())).await.0, StatusCode::OK);
     let (_, stopped) = api.send("/api/project/main/runs/get", get, Some(user())).await;
-    assert_eq!(stopped["status"], "terminating", "all replicas are stopped: {stopped}");
+    let first = json!({"id": run["id"]});
+    let (_, first) = api.send("/api/project/main/runs/get", first, Some(user())).await;
+    assert_eq!(first["status"], "running", "the one before goes on: {first}");
+    assert_eq!(stopped["id"], first["id"], "and is the one that is active: {stopped}");
 }

@@ -5,6 +5,7 @@
 //! server. Bytes go through a step of each replica, as those of web pages of jobs do.
 //!
 //! - `scaler` brings replicas to the number that `autoscale` says, by what came (`arrivals`, `scale_state`).
+//! - `roller` replaces the deployment before the newest.
 //! - `models`: requests that name a model; `table`: the services that are active; `replica`: the connections to one; `balance`: which replica is next; `probe` and
 //!   `readiness`: which replicas are ready.
 
@@ -16,6 +17,7 @@ mod probe;
 mod readiness;
 mod replica;
 mod request_rate;
+mod roller;
 mod scale_state;
 mod scaler;
 mod table;
@@ -89,10 +91,15 @@ fn look(shared: &Arc<Shared>, services: &Services) {
             if replica.readiness.begin() {
                 probe::start(shared, services, live, replica);
             }
+            if replica.is_open() && !replica.is_reached() {
+                let (forwarders, owner) = (services.forwarders.clone(), live.owner.clone());
+                tokio::spawn(replica.clone().reach(shared.clone(), forwarders, owner));
+            }
             streaks.insert(replica.attempt.job, replica.readiness.streaks());
         }
         live.counts.set_replicas(live.ready());
         scaler::scale(shared, live, Instant::now());
+        roller::roll(shared, live, Instant::now());
     }
     shared.volatile.probe_streaks.set(streaks);
 }
@@ -267,6 +274,7 @@ impl Passed<'_> {
         let body = Body::new(Limited::new(body, BODY_BYTES_MAX as usize));
         let mut outgoing = head.with(body);
         let mut tried: Vec<AttemptId> = Vec::new();
+        let mut was_lost = false;
         let mut live = self.live.clone();
         let mut wait = FirstReplica::new(&live);
         let (answer, outstanding) = loop {
@@ -285,7 +293,14 @@ impl Passed<'_> {
             outgoing = match replica.send(shared, forwarders, owner, outgoing, upgrades).await {
                 Ok(answer) => break (answer, outstanding),
                 Err(SendFailure::NotSent(unsent)) => *unsent,
-                Err(SendFailure::Lost) if is_repeatable => head.with(Body::empty()),
+                Err(SendFailure::Lost) if is_repeatable => {
+                    // Its server may have closed a connection that was kept: a new one may do.
+                    if !std::mem::replace(&mut was_lost, true) {
+                        outgoing = head.with(Body::empty());
+                        continue;
+                    }
+                    head.with(Body::empty())
+                }
                 Err(SendFailure::Lost) => return Err(self.failed("ended without an answer")),
                 Err(SendFailure::TimedOut) => {
                     let why = format!("a replica of service {} took too long", self.live.name.run);

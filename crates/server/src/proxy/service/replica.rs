@@ -13,8 +13,8 @@ use model::principal::Principal;
 use model::run::ArrayTask;
 use model::service::Service;
 use std::pin::Pin;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -36,6 +36,11 @@ type Sender = SendRequest<Body>;
 
 pub struct Replica {
     pub attempt: AttemptId,
+    /// The deployment of its service that it belongs to.
+    pub deployment: u32,
+    /// A connection to its port was made once: its server is up.
+    is_reached: AtomicBool,
+    is_reaching: AtomicBool,
     /// Its place in the array of its service's replicas, where there is one.
     pub task: Option<ArrayTask>,
     pub readiness: Readiness,
@@ -69,6 +74,9 @@ impl Replica {
     pub fn new(attempt: AttemptId, task: Option<ArrayTask>, service: &Service) -> Self {
         Self {
             attempt,
+            deployment: service.deployment,
+            is_reached: AtomicBool::default(),
+            is_reaching: AtomicBool::default(),
             task,
             drained: Mutex::default(),
             readiness: Readiness::new(&service.probes),
@@ -89,6 +97,33 @@ impl Replica {
 
     pub fn drained_since(&self) -> Option<Instant> {
         *self.drained.lock().expect("no panic with the time held")
+    }
+
+    pub fn is_reached(&self) -> bool {
+        self.is_reached.load(Relaxed)
+    }
+
+    /// Connects to it, unless somebody does: then it is known that its server is up. The connection is kept for a request.
+    pub async fn reach(
+        self: Arc<Self>,
+        shared: Arc<Shared>,
+        forwarders: Arc<Forwarders>,
+        owner: Principal,
+    ) {
+        if self.is_reached() || self.is_reaching.swap(true, Relaxed) {
+            return;
+        }
+        if let Some(sender) = self.connect(&shared, &forwarders, &owner).await {
+            self.keep(sender);
+        }
+        self.is_reaching.store(false, Relaxed);
+    }
+
+    fn keep(&self, sender: Sender) {
+        let mut idle = self.idle();
+        if idle.len() < IDLE_MAX {
+            idle.push((sender, Instant::now()));
+        }
     }
 
     /// Whether it is to get requests.
@@ -153,6 +188,7 @@ impl Replica {
         let step = forwarders.get(shared, owner, self.attempt.job, 0)?;
         let orders = step.orders();
         let stream = timeout(CONNECT_TIMEOUT, orders.open(self.port)).await.ok().flatten()?;
+        self.is_reached.store(true, Relaxed);
         let mut builder = http1::Builder::new();
         builder.max_buf_size(HEAD_BYTES_MAX);
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.ok()?;
@@ -182,10 +218,7 @@ impl Replica {
         // It is ready for another when the whole answer was read; never where it has become a websocket, or is closed.
         tokio::spawn(async move {
             if sender.ready().await.is_ok() {
-                let mut idle = replica.idle();
-                if idle.len() < IDLE_MAX {
-                    idle.push((sender, Instant::now()));
-                }
+                replica.keep(sender);
             }
         });
         Ok(answer)

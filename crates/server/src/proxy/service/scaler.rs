@@ -16,12 +16,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a replica that is given up may take to answer what it has.
-const DRAIN_MAX: Duration = Duration::from_secs(300);
+pub const DRAIN_MAX: Duration = Duration::from_secs(300);
 
 pub fn scale(shared: &Shared, live: &LiveService, now: Instant) {
     let Some(scaling) = &live.service.scaling else { return };
-    let draining: Vec<&Arc<Replica>> =
-        live.replicas.iter().filter(|replica| replica.drained_since().is_some()).collect();
+    let draining = live.newest().filter(|replica| replica.drained_since().is_some());
+    let draining: Vec<&Arc<Replica>> = draining.collect();
     let current = live.wanted().saturating_sub(draining.len() as u32);
     let wanted =
         autoscale::wanted(scaling, live.service.replicas, &load(scaling, live, current, now));
@@ -70,7 +70,7 @@ fn give_up(shared: &Shared, live: &LiveService, fewer: usize, now: Instant) {
         change(shared, *task, JobChange::Hold { by: Hold::User });
         left -= 1;
     }
-    let running = live.replicas.iter().rev().filter(|replica| replica.drained_since().is_none());
+    let running = live.newest().rev().filter(|replica| replica.drained_since().is_none());
     running.take(left).for_each(|replica| replica.drain(Some(now)));
 }
 

@@ -8,12 +8,12 @@ use crate::proxy::forwarders::Forwarders;
 use crate::shared::Shared;
 use crate::shared::service_counts::{ServiceCount, ServiceCounts, ServiceName};
 use cluster::{Job, State};
-use model::id::AttemptId;
+use model::id::{AttemptId, JobId};
 use model::principal::Principal;
 use model::run::{ArrayTask, Hold};
 use model::service::{REPLICAS_MAX, Service};
 use model::time::Timestamp;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
@@ -39,6 +39,8 @@ pub struct LiveService {
     pub counts: Arc<ServiceCount>,
     /// The clients, as its rate limits know them.
     pub rates: Arc<RequestRates>,
+    /// The jobs of earlier deployments, which the newest replaces. All that follows is of the newest.
+    pub outdated: BTreeSet<JobId>,
     /// Replicas that hold resources and are not ending.
     active: u32,
     /// Replicas that are to start when there is a place for them.
@@ -54,9 +56,12 @@ impl LiveService {
     /// The replica that gets the next request; none of those that were tried.
     pub fn choose(&self, tried: &[AttemptId]) -> Option<Arc<Replica>> {
         let outstanding: Vec<usize> = self.replicas.iter().map(|one| one.outstanding()).collect();
+        // One whose server is not known to be up is for when there is no other.
+        let is_one_up = self.replicas.iter().any(|one| one.is_open() && one.is_reached());
         let is_left_out = |at: &usize| {
             let replica = &self.replicas[*at];
-            tried.contains(&replica.attempt) || !replica.is_open()
+            let is_unknown = is_one_up && !replica.is_reached();
+            tried.contains(&replica.attempt) || !replica.is_open() || is_unknown
         };
         let left_out: Vec<usize> = (0..self.replicas.len()).filter(is_left_out).collect();
         let turn = self.turn.fetch_add(1, Relaxed);
@@ -67,6 +72,11 @@ impl LiveService {
     /// How many replicas take requests.
     pub fn ready(&self) -> usize {
         self.replicas.iter().filter(|replica| replica.is_open()).count()
+    }
+
+    /// The replicas of the newest deployment.
+    pub fn newest(&self) -> impl DoubleEndedIterator<Item = &Arc<Replica>> {
+        self.replicas.iter().filter(|replica| replica.deployment == self.service.deployment)
     }
 
     /// How many replicas run or are to run.
@@ -131,6 +141,11 @@ fn serving(job: &Job) -> Option<AttemptId> {
     job.attempt_id().filter(|_| is_up)
 }
 
+/// Which deployment of its service a job belongs to.
+fn deployment(job: &Job) -> Option<u32> {
+    job.spec.launch.service.as_ref().map(|service| service.deployment)
+}
+
 /// The tasks of an array that wait: the job's own, or those that its record holds.
 fn waiting(job: &Job) -> Vec<ArrayTask> {
     let array = job.id;
@@ -149,17 +164,24 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
         }
     }
     let of_jobs = |(key, jobs): (String, Vec<&Job>)| {
-        let spec = &jobs.first()?.spec;
+        let newest = jobs.iter().max_by_key(|job| deployment(job))?;
+        let spec = &newest.spec;
         let service = spec.launch.service.as_deref()?.clone();
         let known = before.get(&key);
-        let replica = |(attempt, task): (AttemptId, Option<ArrayTask>)| {
+        let replica = |job: &&Job| {
+            let attempt = serving(job)?;
             let known = known.and_then(|known| {
                 known.replicas.iter().find(|replica| replica.attempt == attempt).cloned()
             });
-            known.unwrap_or_else(|| Arc::new(Replica::new(attempt, task, &service)))
+            let own = job.spec.launch.service.as_deref()?;
+            Some(known.unwrap_or_else(|| Arc::new(Replica::new(attempt, job.task, own))))
         };
-        let replicas: Vec<Arc<Replica>> =
-            jobs.iter().filter_map(|job| Some((serving(job)?, job.task))).map(replica).collect();
+        let replicas: Vec<Arc<Replica>> = jobs.iter().filter_map(replica).collect();
+        let created = newest.submit;
+        let is_new = |job: &&Job| deployment(job) == Some(service.deployment);
+        let (jobs, outdated): (Vec<&Job>, Vec<&Job>) = jobs.iter().copied().partition(is_new);
+        let run = |job: &Job| job.task.map_or(job.id, |task| task.array);
+        let outdated = outdated.into_iter().map(run).collect();
         let is_active = |job: &&&Job| job.attempt().is_some_and(|attempt| attempt.ending.is_none());
         let active = u32::try_from(jobs.iter().filter(is_active).count()).unwrap_or(u32::MAX);
         let queued = jobs.iter().filter(|job| job.hold.is_none()).flat_map(|job| waiting(job));
@@ -175,7 +197,6 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
         let owner = Principal { token_limit: None, ..(*spec.owner).clone() };
         let turn = known.map(|known| known.turn.clone()).unwrap_or_default();
         let rates = known.map(|known| known.rates.clone()).unwrap_or_default();
-        let created = jobs.first()?.submit;
         let live = LiveService {
             name,
             service,
@@ -184,6 +205,7 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
             replicas,
             counts,
             rates,
+            outdated,
             active,
             queued,
             parked,
