@@ -107,7 +107,7 @@ impl Scaling {
     /// What is wrong with it, in one line.
     fn check(&self, most: u32) -> Result<(), String> {
         if self.min > most {
-            return Err(format!("replicas {}..{most}: expected no more at least", self.min));
+            return Err(format!("replicas {}..{most}: expected the fewest first", self.min));
         }
         if self.target_milli == 0 {
             return Err("scaling target 0: expected more requests a second".to_owned());

@@ -7,7 +7,7 @@ use crate::proxy::exchange::said;
 use crate::shared::Shared;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Path, Request, State};
-use axum::http::{StatusCode, Uri, header};
+use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use model::service::{ServedModel, Service};
 use serde::Deserialize;
@@ -100,6 +100,10 @@ pub async fn chat(
     let Ok(uri) = path.parse::<Uri>() else {
         return said(StatusCode::BAD_REQUEST, "the model's prefix cannot be read");
     };
+    let host = parts.uri.authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
+    if let Some(host) = host.filter(|_| !parts.headers.contains_key(header::HOST)) {
+        parts.headers.insert(header::HOST, host);
+    }
     parts.uri = uri;
     let request = Request::from_parts(parts, Body::from(bytes));
     let prefix = format!("{}/", Service::models_path(&project));
