@@ -405,11 +405,12 @@ impl State {
             let name = spec.name.to_string();
             return Err(Refusal::AlreadyExists { what: "run".into(), name });
         }
-        self.check_service(spec)
+        self.check_service(spec, submit.test_only)
     }
 
-    /// A service's address is its project's and its own name: nobody else's service is found there, whoever comes first.
-    fn check_service(&self, spec: &JobSpec) -> Result<(), Refusal> {
+    /// A service's address is its project's and its own name: nobody else's service is found there, whoever comes first. A test
+    /// takes no address: offers are shown also for what is to replace another.
+    fn check_service(&self, spec: &JobSpec, is_test: bool) -> Result<(), Refusal> {
         let Some(service) = &spec.launch.service else { return Ok(()) };
         service.check().map_err(Refusal::Other)?;
         let is_word = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
@@ -419,6 +420,9 @@ impl State {
                 value: spec.name.to_string(),
                 expected: "letters, digits, -, _ and ., as it is part of its address".into(),
             });
+        }
+        if is_test {
+            return Ok(());
         }
         let has_address = |job: &Job| {
             !job.has_ended()

@@ -38,6 +38,9 @@ async fn replicas_of_a_service_are_one_run_with_a_job_each() {
     assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed}");
     let (_, again) = api.send(APPLY, service(3), Some(user())).await;
     assert_eq!(again["id"], run["id"], "the same service is not submitted twice: {again}");
+    let plan = json!({"run_spec": service(4)["plan"]["run_spec"]});
+    let (status, plan) = api.send("/api/project/main/runs/get_plan", plan, Some(user())).await;
+    assert_eq!((status, &plan["action"]), (StatusCode::OK, &json!("update")), "{plan}");
     let (status, other) = api.send(APPLY, service(4), Some(user())).await;
     assert_eq!((status, &other["deployment_num"]), (StatusCode::OK, &json!(1)), "{other}");
     assert_ne!(other["id"], run["id"], "it runs beside the one before until it is ready");
