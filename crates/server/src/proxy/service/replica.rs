@@ -103,7 +103,8 @@ impl Replica {
         self.is_reached.load(Relaxed)
     }
 
-    /// Connects to it, unless somebody does: then it is known that its server is up. The connection is kept for a request.
+    /// Connects to it, unless somebody does: then it is known that its server is up. The connection is closed at once, because a
+    /// server that answers one connection at a time would wait for its request.
     pub async fn reach(
         self: Arc<Self>,
         shared: Arc<Shared>,
@@ -113,9 +114,7 @@ impl Replica {
         if self.is_reached() || self.is_reaching.swap(true, Relaxed) {
             return;
         }
-        if let Some(sender) = self.connect(&shared, &forwarders, &owner).await {
-            self.keep(sender);
-        }
+        drop(self.connect(&shared, &forwarders, &owner).await);
         self.is_reaching.store(false, Relaxed);
     }
 
