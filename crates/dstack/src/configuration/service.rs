@@ -26,6 +26,8 @@ fn service(value: &Value) -> Service {
         probes: value.get("probes").items().iter().map(probe).collect(),
         model: model(value.get("model")),
         rate_limits: value.get("rate_limits").items().iter().map(rate_limit).collect(),
+        // Whoever submits it beside an earlier one counts on.
+        deployment: 0,
     }
 }
 
