@@ -78,7 +78,7 @@ impl RateLimit {
             return Err(format!("rate limit of {prefix:?}: expected a path such as /api"));
         }
         if self.rps_milli == 0 {
-            return Err(format!("rate limit of {prefix}: expected more than 0 requests"));
+            return Err(format!("rate limit of {prefix:?}: expected more than 0 requests"));
         }
         match &self.key {
             RateKey::Header(name) if name.is_empty() || !name.is_ascii() => {
