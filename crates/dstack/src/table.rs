@@ -6,6 +6,7 @@ use crate::configuration::task::Task;
 use crate::offer::{self, Offer};
 use model::printable::printable;
 use model::run::Retry;
+use model::service::Service;
 use model::time::Timestamp;
 use std::time::Duration;
 
@@ -136,12 +137,14 @@ pub struct Plan<'a> {
 pub enum RunKind {
     Task,
     DevEnvironment,
+    Service,
 }
 
 impl RunKind {
     pub fn of(configuration: &Configuration) -> Self {
         match configuration {
             Configuration::DevEnvironment(_) => Self::DevEnvironment,
+            Configuration::Service(_) => Self::Service,
             _ => Self::Task,
         }
     }
@@ -150,6 +153,15 @@ impl RunKind {
         match self {
             Self::Task => format!("task (nodes={})", task.nodes),
             Self::DevEnvironment => "dev-environment".to_owned(),
+            Self::Service => match &task.service {
+                Some(Service { replicas, scaling: Some(scaling), .. }) => {
+                    format!("service (replicas={}..{replicas})", scaling.min)
+                }
+                Some(Service { replicas, .. }) if *replicas > 1 => {
+                    format!("service (replicas={replicas})")
+                }
+                _ => "service".to_owned(),
+            },
         }
     }
 }

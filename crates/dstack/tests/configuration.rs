@@ -412,7 +412,26 @@ fn commands_must_be_there_and_be_commands() {
 #[test]
 fn other_types_are_read_and_refused_at_apply() {
     let cases = [
-        ("type: service\nport: 80\ncommands: [x]\n", "1:7: `type`: services are not available yet"),
+        (
+            "type: service\nport: 80\ncommands: [x]\ngateway: front\n",
+            "4:10: `gateway`: gateways are not available yet",
+        ),
+        (
+            "type: service\nport: 80\ncommands: [x]\nmodel: {name: m, format: tgi}\n",
+            "4:26: `model.format`: the format `tgi` is not available yet",
+        ),
+        (
+            "type: service\nport: 80\ncommands: [x]\nreplicas: 0\n",
+            "4:11: `replicas`: expected a number from 1 to 1000",
+        ),
+        (
+            "type: service\nport: 80\ncommands: [x]\nreplicas: 1..\nscaling: {metric: rps, target: 1}\n",
+            "4:11: `replicas`: expected a number from 1 to 1000, or a range up to one",
+        ),
+        (
+            "type: service\nport: 80\ncommands: [x]\narray: 0-3\n",
+            "4:8: `array`: is not for a service",
+        ),
         ("type: fleet\nnodes: 2\n", "1:7: `type`: fleets of cloud machines are not available yet"),
         (
             "type: volume\nbackend: aws\nregion: us\nsize: 10GB\n",

@@ -13,7 +13,8 @@ use model::gpu::{ComputeCapability, GpuVendor};
 use model::node::{Architecture, NodeConfig, NodeFacts};
 use model::partition::Partition;
 use model::request::WaitPolicy;
-use model::run::LaunchKind;
+use model::run::{Hold, LaunchKind};
+use model::service::{Probe, ProbeMethod, RateKey, RateLimit, Scaling, ServedModel, Service};
 use model::time::{TimeLimit, Timestamp};
 use serde_json::{Value, json};
 
@@ -417,4 +418,60 @@ fn priority_and_inactivity_are_updated_in_place_and_nothing_else() {
     );
     assert_eq!(update("inactivity_duration: off\npriority: 7"), Some(vec![priority, off]));
     assert_eq!(update("inactivity_duration: 30m\nmax_duration: 1h"), None);
+}
+
+#[test]
+fn replicas_of_a_service_are_tasks_of_an_array() {
+    let service = |lines: &str| {
+        let text = format!("type: service\nname: web\nport: 8000\ncommands: [serve]\n{lines}\n");
+        let loaded = parse("web.yml", text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
+        let applicable = loaded.applicable().unwrap_or_else(|e| panic!("{lines}: {e}"));
+        let task = applicable.task().expect("a run");
+        draft_of(&task, Timestamp::from_secs(1_000)).expect("a draft").submission
+    };
+    let one = service("");
+    let of = |submission: &wire::client::Submission| submission.spec.launch.service.clone();
+    assert_eq!((of(&one).as_deref(), one.array), (Some(&Service::at(8000)), None));
+    let three = service("replicas: 3\nauth: false\nstrip_prefix: false");
+    let said = Service { replicas: 3, auth: false, strip_prefix: false, ..Service::at(8000) };
+    assert_eq!(of(&three).as_deref(), Some(&said));
+    let indices = three.array.expect("an array").indices;
+    assert_eq!(indices.iter().collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(task("").service, None);
+    let model = |lines: &str| of(&service(lines)).and_then(|service| service.model);
+    let served =
+        |prefix: &str| Some(ServedModel { name: "m".to_owned(), prefix: prefix.to_owned() });
+    assert_eq!(model("model: m"), served("/v1"));
+    assert_eq!(model("model: {name: m, format: openai, prefix: /api/}"), served("/api"));
+    assert_eq!((three.hold, three.spec.launch.service.is_some()), (None, true));
+    let scaled = service(
+        "replicas: 0..2\nscaling: {metric: rps, target: 2.5, window: 30s, scale_up_delay: 5s}",
+    );
+    let of_load =
+        Scaling { min: 0, target_milli: 2_500, window_s: 30, up_delay_s: 5, down_delay_s: 600 };
+    assert_eq!(of(&scaled).expect("a service").scaling, Some(of_load));
+    assert_eq!((of(&scaled).expect("a service").replicas, scaled.hold), (2, Some(Hold::User)));
+    let limited = service(
+        "rate_limits: [{rps: 10}, {prefix: /api, rps: 0.5, burst: 3, key: {type: header, header: A}}]",
+    );
+    let by_address =
+        RateLimit { prefix: "/".into(), key: RateKey::IpAddress, rps_milli: 10_000, burst: 0 };
+    let key = RateKey::Header("A".into());
+    let by_header = RateLimit { prefix: "/api".into(), key, rps_milli: 500, burst: 3 };
+    assert_eq!(of(&limited).expect("a service").rate_limits, [by_address, by_header]);
+    let probed = service(
+        "probes: [{type: http}, {type: http, url: /up, method: head, interval: 1m, timeout: 5s, \
+         ready_after: 2, until_ready: true, headers: [{name: A, value: b}]}]",
+    );
+    let said = Probe {
+        url: "/up".into(),
+        method: ProbeMethod::Head,
+        headers: vec![("A".into(), "b".into())],
+        timeout_s: 5,
+        interval_s: 60,
+        ready_after: 2,
+        until_ready: true,
+        ..Probe::default()
+    };
+    assert_eq!(of(&probed).expect("a service").probes, [Probe::default(), said]);
 }

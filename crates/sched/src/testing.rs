@@ -328,6 +328,7 @@ pub fn spec(request: Request) -> JobSpec {
             rlimits_asked: false,
             sample_s: None,
             container: None,
+            service: None,
         }),
         dependency: None,
         kill_on_invalid_dependency: false,

@@ -27,6 +27,9 @@ impl State {
             assert!(id.0 >= self.next_job, "job id {id} is given a second time");
             self.next_job = id.0 + 1;
             self.user_jobs.add(&job);
+            if job.spec.launch.service.is_some() {
+                self.replicas.insert(id);
+            }
             self.jobs.insert(id, Arc::new(job));
         }
         self.arrays.entry(array).or_default().insert(index, id);

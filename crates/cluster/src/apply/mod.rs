@@ -267,6 +267,9 @@ impl State {
         };
         job.intern(&mut self.interner);
         self.user_jobs.add(&job);
+        if job.spec.launch.service.is_some() {
+            self.replicas.insert(s.job);
+        }
         self.jobs.insert(s.job, Arc::new(job));
     }
 
@@ -392,6 +395,7 @@ impl State {
     fn purge(&mut self, id: JobId) {
         let Some(job) = self.jobs.remove(&id) else { return };
         self.user_jobs.remove(&job);
+        self.replicas.remove(&id);
         if let Some(ended) = job.ended() {
             self.ended.remove(&(ended.end, id));
         }

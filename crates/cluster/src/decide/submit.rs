@@ -404,10 +404,54 @@ impl State {
                 && job.spec.launch.kind == LaunchKind::Task
                 && job.spec.owner.uid == spec.owner.uid
                 && job.spec.name == spec.name
+                && !replaces(spec, &job.spec)
         };
         if submit.unique_name && self.jobs.values().any(|job| is_namesake(job)) {
             let name = spec.name.to_string();
             return Err(Refusal::AlreadyExists { what: "run".into(), name });
+        }
+        self.check_service(spec, submit.test_only)
+    }
+
+    /// A service's address is its project's and its own name: nobody else's service is found there, whoever comes first. A test
+    /// takes no address: offers are shown also for what is to replace another.
+    fn check_service(&self, spec: &JobSpec, is_test: bool) -> Result<(), Refusal> {
+        let Some(service) = &spec.launch.service else { return Ok(()) };
+        service.check().map_err(Refusal::Other)?;
+        let is_word = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+        if !spec.name.bytes().all(is_word) {
+            return Err(Refusal::InvalidValue {
+                what: "the name of a service".into(),
+                value: spec.name.to_string(),
+                expected: "letters, digits, -, _ and ., as it is part of its address".into(),
+            });
+        }
+        if is_test {
+            return Ok(());
+        }
+        let has_address = |job: &Job| {
+            !job.has_ended()
+                && job.spec.name == spec.name
+                && job.spec.project() == spec.project()
+                && !replaces(spec, &job.spec)
+        };
+        let mut replicas = self.replicas.iter().filter_map(|id| self.jobs.get(id));
+        let project = spec.project();
+        if replicas.clone().any(|job| has_address(job)) {
+            let name = &spec.name;
+            return Err(Refusal::Other(format!("project {project} has a service {name} already")));
+        }
+        let Some(model) = &service.model else { return Ok(()) };
+        let has_model = |job: &Job| {
+            let other = job.spec.launch.service.as_ref().and_then(|other| other.model.as_ref());
+            !job.has_ended()
+                && !replaces(spec, &job.spec)
+                && job.spec.project() == project
+                && other.is_some_and(|other| other.name == model.name)
+        };
+        if let Some(other) = replicas.find(|job| has_model(job)) {
+            let (run, name) = (&other.spec.name, &model.name);
+            return Err(Refusal::Other(format!("service {run} of {project} has model {name}")));
         }
         Ok(())
     }
@@ -458,4 +502,14 @@ pub(super) fn check_access(partition: &Partition, spec: &JobSpec) -> Result<(), 
         return Err(Refusal::RootJobsDisabled(partition.name.clone()));
     }
     Ok(())
+}
+
+/// Whether a service is a later deployment of another.
+fn replaces(spec: &JobSpec, other: &JobSpec) -> bool {
+    let deployment = |spec: &JobSpec| Some(spec.launch.service.as_ref()?.deployment);
+    let is_later = deployment(spec).zip(deployment(other)).is_some_and(|(own, other)| own > other);
+    is_later
+        && spec.name == other.name
+        && spec.project() == other.project()
+        && spec.owner.uid == other.owner.uid
 }

@@ -148,6 +148,9 @@ pub struct State {
     /// Derived: the jobs of each user.
     #[serde(skip)]
     pub user_jobs: UserJobs,
+    /// Derived: the replicas of services, and the records that hold their pending ones.
+    #[serde(skip)]
+    pub replicas: BTreeSet<JobId>,
     /// Derived: what the jobs hold of memory and disk, by user.
     #[serde(skip)]
     pub held_bytes: HeldBytes,
@@ -219,6 +222,7 @@ impl Default for State {
             active: BTreeSet::new(),
             queue: BTreeSet::new(),
             user_jobs: UserJobs::default(),
+            replicas: BTreeSet::new(),
             held_bytes: HeldBytes::default(),
             interner: Interner::default(),
             charged_usage: ChargedUsage::default(),
@@ -357,6 +361,7 @@ impl State {
         self.active.clear();
         self.queue.clear();
         self.user_jobs = UserJobs::default();
+        self.replicas.clear();
         self.held_bytes = HeldBytes::default();
         for node in self.nodes.values_mut() {
             node.used = Default::default();
@@ -369,6 +374,9 @@ impl State {
                 job.intern(&mut self.interner);
             }
             self.user_jobs.add(job);
+            if job.spec.launch.service.is_some() {
+                self.replicas.insert(id);
+            }
             self.held_bytes.add(job);
             if let Some(ended) = job.ended() {
                 self.ended.insert((ended.end, id));

@@ -163,6 +163,9 @@ fn derived_sets_match_the_jobs(state: &State) {
     for (user, jobs) in of_users {
         assert_eq!(state.user_jobs.of([user]), jobs, "the jobs of {user}");
     }
+    let of_services = state.jobs.values().filter(|job| job.spec.launch.service.is_some());
+    let replicas: BTreeSet<JobId> = of_services.map(|job| job.id).collect();
+    assert_eq!(state.replicas, replicas, "the replicas of services");
 }
 
 fn queue_holds_the_jobs_that_wait(state: &State) {

@@ -10,6 +10,7 @@ use model::partition::{Access, Partition, PartitionState};
 use model::reason::Refusal;
 use model::request::{Sharing, WaitPolicy};
 use model::run::{Hold, JobState};
+use model::service::{ServedModel, Service};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -230,4 +231,44 @@ fn run_that_names_no_partition_may_use_all_that_admit_it() {
         w.state.partitions_for(&ask().task().of(bob()).0.spec),
         ["main", "gpu", "of-others"]
     );
+}
+
+/// Requests for a service find it by its project and its name: nobody else may take them.
+#[test]
+fn name_of_a_service_is_one_services_in_its_project() {
+    let mut w = world(2);
+    let service = || {
+        ask().task().named("web").with(|spec| {
+            Arc::make_mut(&mut spec.launch).service = Some(Box::new(Service::at(80)));
+        })
+    };
+    w.submit(service().array("0-2"));
+    for by in [alice(), bob()] {
+        let refused = w.try_submit(service().of(by)).expect_err("the name is taken");
+        assert_eq!(refused.to_string(), "project main has a service web already");
+    }
+    w.submit(service().named("other"));
+    w.submit(ask().task().of(bob()).named("web"));
+    assert_eq!(w.state.replicas.len(), 2, "the array's record, and the other service");
+    let served = |name: &str| {
+        service().named(name).with(|spec| {
+            let model = ServedModel { name: "llama".into(), prefix: "/v1".into() };
+            let service = Service { model: Some(model), ..Service::at(80) };
+            Arc::make_mut(&mut spec.launch).service = Some(Box::new(service));
+        })
+    };
+    assert!(w.try_submit(service().named("a/b")).is_err(), "no part of a path");
+    w.submit(served("first"));
+    let refused = w.try_submit(served("second")).expect_err("the model is taken");
+    assert_eq!(refused.to_string(), "service first of main has model llama");
+    let later = || {
+        served("first").with(|spec| {
+            if let Some(service) = &mut Arc::make_mut(&mut spec.launch).service {
+                service.deployment = 1;
+            }
+        })
+    };
+    w.submit(later());
+    assert!(w.try_submit(later()).is_err(), "the next is later still");
+    assert!(w.try_submit(later().of(bob())).is_err(), "nobody else replaces it");
 }

@@ -4,6 +4,7 @@ use super::fault::{Fault, Problem};
 use super::field::Field;
 use super::reading::Reading;
 use super::value::Value;
+use model::service::REPLICAS_MAX;
 use model::volume::VolumeUse;
 
 /// Pairs of properties of which a run has one at most.
@@ -81,7 +82,7 @@ fn task(top: &Field<'_>, value: &mut Value, reading: &mut Reading) {
     on_node(top, value, reading)
 }
 
-/// What a task or a dev environment may say depends on whether it has an image, or runs among the node's own files.
+/// What a run may say depends on whether it has an image, or runs among the node's own files.
 fn on_node(top: &Field<'_>, value: &Value, reading: &mut Reading) {
     let has_image = is_said(value.get("image")) || is_said(value.get("docker"));
     let contradiction = match value.get("runtime").as_text() {
@@ -161,6 +162,22 @@ fn service(top: &Field<'_>, value: &Value, reading: &mut Reading) {
     let of_groups = value.get("groups").items().iter().any(has_commands);
     if !has_commands(value) && !of_groups && !is_said(value.get("image")) {
         no_commands(top, reading, "a list of one shell command or more, or an image");
+    }
+    replicas(top, value, reading);
+    if let Some(field) = property(top, "array") {
+        reading.refuse(&field, "is not for a service: `replicas` says how many there are");
+    }
+    on_node(top, value, reading)
+}
+
+/// The most replicas are within their bound.
+fn replicas(top: &Field<'_>, value: &Value, reading: &mut Reading) {
+    let said = value.get("replicas");
+    let Some(field) = property(top, "replicas").filter(|_| !said.is_null()) else { return };
+    let is_good = |count: u32| (1..=REPLICAS_MAX).contains(&count);
+    if !said.get("max").as_count().is_some_and(is_good) {
+        let expected = format!("expected a number from 1 to {REPLICAS_MAX}, or a range up to one");
+        reading.refuse(&field, expected);
     }
 }
 

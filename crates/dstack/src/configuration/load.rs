@@ -7,6 +7,7 @@ use super::fleet::Fleet;
 use super::property::Table;
 use super::reader::{self, mapping, partial_mapping};
 use super::reading::{Reading, Source};
+use super::service;
 use super::tables::fleet::FLEET;
 use super::tables::gateway::GATEWAY;
 use super::tables::preset::PRESET;
@@ -34,9 +35,9 @@ pub struct Loaded {
 pub enum Configuration {
     Task(Box<Task>),
     DevEnvironment(Box<DevEnvironment>),
+    Service(Box<Task>),
     Fleet(Box<Fleet>),
     /// What nothing is done with yet, beyond checking it.
-    Service,
     Volume,
     Gateway,
     Preset,
@@ -59,7 +60,7 @@ const TYPE_WORDS: &[&str] =
 const TYPES: &[(Type, Option<&str>)] = &[
     (Type::Task, None),
     (Type::DevEnvironment, None),
-    (Type::Service, Some("services are not available yet")),
+    (Type::Service, None),
     (Type::Fleet, None),
     (Type::Gateway, Some("gateways are not available yet")),
     (Type::Volume, Some("network volumes are not available yet")),
@@ -188,9 +189,9 @@ impl Configuration {
     /// What a configuration of a run runs: a dev environment runs `init`, and then waits until it is stopped.
     pub fn task(&self) -> Option<Task> {
         match self {
-            Self::Task(task) => Some((**task).clone()),
+            Self::Task(task) | Self::Service(task) => Some((**task).clone()),
             Self::DevEnvironment(environment) => Some(environment.task()),
-            Self::Fleet(_) | Self::Service | Self::Volume | Self::Gateway | Self::Preset => None,
+            Self::Fleet(_) | Self::Volume | Self::Gateway | Self::Preset => None,
         }
     }
 }
@@ -247,7 +248,7 @@ fn read(document: &Node, reading: &mut Reading, profile: Option<&Value>) -> Resu
             Configuration::DevEnvironment(Box::new(DevEnvironment::of(&value, reading)))
         }
         Type::Fleet => Configuration::Fleet(Box::new(Fleet::of(&value))),
-        Type::Service => Configuration::Service,
+        Type::Service => Configuration::Service(Box::new(service::task(&value, reading))),
         Type::Volume => Configuration::Volume,
         Type::Gateway => Configuration::Gateway,
         Type::Preset => Configuration::Preset,

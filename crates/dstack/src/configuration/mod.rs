@@ -2,8 +2,8 @@
 //!
 //! `load` is the entry point. `tree/` bounds what a configuration may grow to; `tables/` has every property with its form, its
 //! default and what it does here (`property` says what a row is), `shape/` the forms with rules of their own; `reader` reads
-//! a tree by a table into a `value`, `check` has the rules between properties, and `task`, `resources`, `policy`, `env` and
-//! `fleet` are what the rest of the program works with. `model::interpolation` finds and fills in `${{ … }}`.
+//! a tree by a table into a `value`, `check` has the rules between properties, and `task`, `service`, `resources`, `policy`, `env`
+//! and `fleet` are what the rest of the program works with. `model::interpolation` finds and fills in `${{ … }}`.
 
 mod check;
 pub mod env;
@@ -16,6 +16,7 @@ pub mod property;
 mod reader;
 mod reading;
 pub mod resources;
+mod service;
 mod shape;
 pub mod tables;
 pub mod task;

@@ -1,4 +1,4 @@
-//! `type: task` and `type: dev-environment` as types: commands that run on one node or on several.
+//! `type: task` and `type: dev-environment` as types: commands that run on one node or on several. `type: service` is a task as well (`service.rs`).
 
 use super::env::Env;
 use super::policy::{FleetName, Instance, Profile, StopCriteria, retry, startup_order};
@@ -8,6 +8,7 @@ use super::value::Value;
 use crate::words;
 use model::range::Range;
 use model::run::{Retry, StartupOrder};
+use model::service::Service;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -61,6 +62,8 @@ pub struct Task {
     pub account: Option<String>,
     /// Ours.
     pub qos: Option<String>,
+    /// What requests are passed on to, of a service.
+    pub service: Option<Service>,
 }
 
 /// What a run in a container says of it.
@@ -214,6 +217,7 @@ impl Task {
             array: value.get("array").as_owned_text(),
             account: value.get("account").as_owned_text(),
             qos: value.get("qos").as_owned_text(),
+            service: None,
         }
     }
 }

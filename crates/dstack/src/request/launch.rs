@@ -108,6 +108,7 @@ pub(super) fn launch(
         rlimits_asked: false,
         sample_s: None,
         container: container(task)?.map(Box::new),
+        service: task.service.clone().map(Box::new),
     })
 }
 

@@ -10,7 +10,7 @@ mod update;
 
 pub use dependency::{NamedRun, resolve_dependencies};
 pub use instances::{KnownInstances, resolve_instances};
-pub use update::{is_same_run, update_in_place};
+pub use update::{is_same_run, next_deployment, set_deployment, update_in_place};
 
 use crate::configuration::fault::Fault;
 use crate::configuration::resources::Resources;
@@ -25,7 +25,7 @@ use model::grammar::GrammarError;
 use model::partition::Partition;
 use model::principal::{Principal, Role};
 use model::request::{Request, WaitPolicy};
-use model::run::{Component, JobSpec};
+use model::run::{Component, Hold, JobSpec};
 use model::time::{TimeLimit, Timestamp};
 use resources::requests;
 use std::path::Path;
@@ -81,12 +81,17 @@ pub enum RequestError {
     NamelessFile(String),
     #[error("`commands`: {0}")]
     Reference(String),
+    #[error("{0}")]
+    Service(String),
     #[error(transparent)]
     Grammar(#[from] GrammarError),
 }
 
 /// The run that the task describes.
 pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestError> {
+    if let Some(service) = &task.service {
+        service.check().map_err(RequestError::Service)?;
+    }
     let own = task.env.resolve(submitter.variable)?;
     let nameless = |file: &&FileMapping| Path::new(&file.path).file_name().is_none();
     if let Some(FileMapping { path, .. }) = task.files.iter().find(nameless) {
@@ -99,6 +104,11 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
     if let Some(schedule) = &schedule {
         request.begin = Some(first_start(task, schedule, submitter.now)?);
         // What is free now says nothing about the times at which it is to run.
+        request.wait_policy = WaitPolicy::Forever;
+    }
+    let is_scaled = task.service.as_ref().is_some_and(|service| service.scaling.is_some());
+    if is_scaled {
+        // Its replicas start when its load asks for them.
         request.wait_policy = WaitPolicy::Forever;
     }
     let name = task.name.clone().unwrap_or_else(|| name::generate(submitter.random));
@@ -143,7 +153,7 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         het_components: requests.zip(task.groups.iter().skip(1)).map(of_group).collect(),
         spec,
         array: array(task)?,
-        hold: None,
+        hold: is_scaled.then_some(Hold::User),
         priority: None,
         requeue_unsaid: false,
         script: Some(script(task)?),
@@ -190,6 +200,7 @@ pub fn for_offers(submission: &Submission) -> Submission {
         script: submission.script.clone(),
         environment: submission.environment.clone(),
         registry_auth: submission.registry_auth.clone(),
+        hold: None,
         ..without_texts(submission, submission.spec.clone())
     };
     for spec in specs(&mut waiting) {

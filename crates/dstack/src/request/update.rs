@@ -34,6 +34,18 @@ pub fn update_in_place(active: &[&JobSpec], asked: &[JobSpec]) -> Option<Vec<Job
     (!fields.is_empty() && is_same_run(&updated, asked)).then_some(fields)
 }
 
+/// The number of the deployment by which the service that is asked for replaces an active one; `None` where one of them is none.
+pub fn next_deployment(active: &JobSpec, asked: &JobSpec) -> Option<u32> {
+    asked.launch.service.as_ref()?;
+    Some(active.launch.service.as_ref()?.deployment.saturating_add(1))
+}
+
+pub fn set_deployment(spec: &mut JobSpec, deployment: u32) {
+    if let Some(service) = &mut Arc::make_mut(&mut spec.launch).service {
+        service.deployment = deployment;
+    }
+}
+
 /// What decides how a run runs.
 fn essence(spec: &JobSpec) -> JobSpec {
     let mut spec = spec.clone();
@@ -47,6 +59,9 @@ fn essence(spec: &JobSpec) -> JobSpec {
     // Encrypted: equal ones differ.
     (launch.registry_auth, launch.git_credentials) = (None, None);
     launch.blob_bytes = Default::default();
+    if let Some(service) = &mut launch.service {
+        service.deployment = 0;
+    }
     // Set by the server.
     launch.has_project_secrets = false;
     for component in Arc::make_mut(&mut spec.components) {

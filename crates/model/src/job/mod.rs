@@ -15,6 +15,7 @@ pub mod mail;
 pub mod reason;
 pub mod request;
 pub mod run;
+pub mod service;
 pub mod shortage;
 pub mod step;
 pub mod streams;

@@ -12,6 +12,7 @@ use crate::mail::Mail;
 use crate::principal::Principal;
 use crate::request::Request;
 use crate::secret::Sealed;
+use crate::service::Service;
 use crate::time::{TimeLimit, Timestamp};
 pub use crate::usage::Usage;
 use crate::volume::VolumeUse;
@@ -205,6 +206,9 @@ pub struct Launch {
     /// Seconds between two samples of its tasks' usage; none: the site's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample_s: Option<u32>,
+    /// The job is a replica of a service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<Box<Service>>,
 }
 
 /// Which nodes of a task on several nodes start first. The others start when all of these have.
@@ -366,6 +370,7 @@ impl Launch {
             rlimits_asked: false,
             sample_s: None,
             container: None,
+            service: None,
         }
     }
 }

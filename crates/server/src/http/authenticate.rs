@@ -29,7 +29,7 @@ pub enum Caller {
 pub fn caller(shared: &Shared, request: &Request) -> Caller {
     match request.extensions().get::<Peer>() {
         Some(Peer::Socket(principal)) => Caller::Known(principal.clone()),
-        Some(Peer::Port { connection, is_loopback }) => {
+        Some(Peer::Port { connection, is_loopback, .. }) => {
             let Some(token) = bearer(request) else { return Caller::NoToken };
             let who = match of_token(shared, token, *is_loopback) {
                 Ok(who) => who,

@@ -100,7 +100,7 @@ impl ClientsPort {
         }
         let connection = PortConnection::new(self.slots.clone());
         let is_loopback = is_near(from);
-        let who = move || Peer::Port { connection: connection.clone(), is_loopback };
+        let who = move || Peer::Port { connection: connection.clone(), from, is_loopback };
         match Protocol::of(first[0], from) {
             Protocol::PlainHttp => serve(&self.router, stream, who, slot, &self.limits),
             Protocol::Refused => refuse(&mut stream, PLAIN_FROM_ELSEWHERE).await,

@@ -48,12 +48,13 @@ pub mod vouch;
 mod web_links;
 
 use crate::proxy;
+use crate::proxy::service::models;
 use crate::shared::Shared;
 use crate::web;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware;
-use axum::routing::{any, get};
+use axum::routing::{any, get, post};
 use body_limits::BodyLimits;
 use route::Route;
 use std::sync::Arc;
@@ -68,6 +69,7 @@ pub fn router(shared: Arc<Shared>, bodies: BodyLimits) -> Router {
         .merge(web_pages())
         .merge(slurm_rest::router(&shared, &bodies))
         .merge(web::router(&shared, &bodies))
+        .merge(services(&shared))
         .route("/healthz", get(|| async { "ok\n" }))
         .fallback(dstack::unknown_route)
         .method_not_allowed_fallback(dstack::unknown_route)
@@ -80,6 +82,19 @@ fn web_pages() -> Router<Arc<Shared>> {
     let add = |router: Router<Arc<Shared>>, path| router.route(path, any(proxy::proxy));
     let routes = proxy::ROUTES.into_iter().fold(Router::new(), add);
     routes.layer(axum::Extension(Arc::<proxy::Forwarders>::default()))
+}
+
+/// Requests to services.
+fn services(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
+    let known = proxy::service::Services::new(shared);
+    proxy::service::look_after(shared.clone(), &known);
+    let add = |router: Router<Arc<Shared>>, path| router.route(path, any(proxy::service::service));
+    let list = |router: Router<Arc<Shared>>, path| router.route(path, get(models::list));
+    let chat = |router: Router<Arc<Shared>>, path| router.route(path, post(models::chat));
+    let routes = proxy::service::ROUTES.into_iter().fold(Router::new(), add);
+    let routes = models::LIST_ROUTES.into_iter().fold(routes, list);
+    let routes = models::CHAT_ROUTES.into_iter().fold(routes, chat);
+    routes.layer(axum::Extension(known))
 }
 
 /// The API that Sluice's own commands use.

@@ -16,6 +16,7 @@ use http_body_util::BodyExt;
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
 use model::reason::Refusal;
+use std::net::Ipv4Addr;
 use tower_service::Service;
 use wire::client::{Answer, Call, Cancel, Envelope, JobsQuery};
 use wire::version::PROTOCOL;
@@ -78,7 +79,8 @@ fn envelope(version: u32, call: Call) -> Body {
 
 pub(super) fn port() -> Option<Peer> {
     let slots = ListenerSlots::new(1024, &ConnectionLimits::default()).port;
-    Some(Peer::Port { connection: PortConnection::new(slots), is_loopback: true })
+    let from = Ipv4Addr::LOCALHOST.into();
+    Some(Peer::Port { connection: PortConnection::new(slots), from, is_loopback: true })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -107,7 +109,8 @@ async fn administrators_token_is_taken_on_the_servers_own_machine_alone() {
     assert_eq!(client.post(ping(), port(), Some(&text)).await.0, StatusCode::OK);
     let slots = ListenerSlots::new(1024, &ConnectionLimits::default()).port;
     let connection = PortConnection::new(slots);
-    let far = Some(Peer::Port { connection, is_loopback: false });
+    let from = Ipv4Addr::new(192, 0, 2, 1).into();
+    let far = Some(Peer::Port { connection, from, is_loopback: false });
     let (status, said) = client.post(ping(), far, Some(&text)).await;
     assert_eq!(status, StatusCode::UNAUTHORIZED);
     assert!(said.contains("on the server's own machine alone"), "{said}");

@@ -5,6 +5,7 @@ use crate::clock;
 use crate::shared::counters::CounterSnapshot;
 use crate::shared::run_totals::{RunCounts, project_of_account};
 use crate::shared::scrapes::Reader;
+use crate::shared::service_counts::{ServiceName, ServiceValues};
 use crate::shared::totals::TotalValues;
 use crate::shared::{LastPlan, Shared};
 use crate::show::{cluster_view, job_view};
@@ -47,6 +48,8 @@ pub struct Snapshot {
     pub projects: HashSet<Arc<str>>,
     /// The project of each fleet over SSH.
     pub fleet_projects: BTreeMap<String, String>,
+    /// Requests to services; empty for a reader who may not see whose they are.
+    pub services: Vec<(ServiceName, ServiceValues)>,
     pub started: Timestamp,
     pub term: u64,
 }
@@ -66,6 +69,10 @@ impl Snapshot {
         let now = clock::now();
         let last_plan = shared.volatile.last_plan();
         let counters = shared.volatile.counters.snapshot();
+        let services = match reader {
+            Reader::Operator => shared.volatile.service_counts.values(),
+            Reader::Anonymous => Vec::new(),
+        };
         let (agents, orders_queued) = shared.agents.queued();
         let facts = shared.volatile.facts.read().expect("no panic while writing facts").clone();
         let state = shared.read();
@@ -126,6 +133,7 @@ impl Snapshot {
             runs,
             projects,
             fleet_projects,
+            services,
             started: shared.setup.started,
             term: state.term,
         }

@@ -23,9 +23,16 @@ pub const CONNECTIONS_MAX: usize = 128;
 
 type Key = (JobId, u32, u32);
 
-#[derive(Default)]
 pub struct Forwarders {
     steps: Mutex<HashMap<Key, Arc<Entry>>>,
+    /// Steps of one user.
+    of_user_max: usize,
+}
+
+impl Default for Forwarders {
+    fn default() -> Self {
+        Self { steps: Mutex::default(), of_user_max: OF_USER_MAX }
+    }
 }
 
 pub struct Entry {
@@ -50,6 +57,11 @@ impl Entry {
 }
 
 impl Forwarders {
+    /// Steps into replicas of services: one user may have many of those.
+    pub fn of_services() -> Self {
+        Self { of_user_max: ALL_MAX, ..Self::default() }
+    }
+
     fn steps(&self) -> MutexGuard<'_, HashMap<Key, Arc<Entry>>> {
         self.steps.lock().expect("no panic with the steps held")
     }
@@ -70,7 +82,7 @@ impl Forwarders {
             return Some(known.clone());
         }
         let of_user = steps.keys().filter(|(.., uid)| *uid == by.uid).count();
-        if steps.len() >= ALL_MAX || of_user >= OF_USER_MAX {
+        if steps.len() >= ALL_MAX || of_user >= self.of_user_max {
             return None;
         }
         let access = Access { by: by.clone(), job, rank };

@@ -5,10 +5,13 @@
 //! go through a step of the job (`ssh/forward.rs`), to the loopback address of the job's own network: the server itself
 //! connects to nothing.
 //!
-//! - `forwarders`: the steps; `headers`: what is changed in heads. Links and cookies are in `shared/proxy_sessions.rs`.
+//! - `forwarders`: the steps; `headers`: what is changed in heads; `exchange`: one request and its answer. Links and cookies are in
+//!   `shared/proxy_sessions.rs`. `service` passes requests on to services.
 
+mod exchange;
 mod forwarders;
 mod headers;
+pub mod service;
 
 use crate::clock;
 use crate::http::authenticate::{self, Caller};
@@ -18,10 +21,11 @@ use crate::shared::Shared;
 use crate::shared::proxy_sessions::{OpenedPass, ProxyTarget, RedeemRefusal};
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode, Uri, header};
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use cluster::authorise::{Act, authorise};
 use cluster::rights::role_of;
+use exchange::{OutgoingHead, inner_uri, join_upgraded, redirect, said};
 use forwarders::CONNECTIONS_MAX;
 pub use forwarders::Forwarders;
 pub use headers::BROWSER;
@@ -282,52 +286,23 @@ async fn pass_on(
     let upgrade = request.extensions_mut().remove::<OnUpgrade>();
     let slot = request.extensions().get::<HeldSlot>().cloned();
     let path = if asked.is_whole { request.uri().path().to_owned() } else { format!("/{rest}") };
-    let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
-    let (parts, body) = request.into_parts();
-    let Ok(uri) = format!("{path}{query}").parse::<Uri>() else {
+    let Some(uri) = inner_uri(&path, request.uri().query()) else {
         return said(StatusCode::BAD_REQUEST, "the path cannot be read");
     };
-    let mut outgoing = hyper::Request::new(body);
-    *outgoing.method_mut() = parts.method;
-    *outgoing.uri_mut() = uri;
-    let host = parts.uri.authority().map(|host| host.as_str().to_owned());
-    *outgoing.headers_mut() = headers::to_job(parts.headers, by_token, &asked.prefix);
-    if let Some(Ok(host)) = host.map(|host| HeaderValue::from_str(&host))
-        && !outgoing.headers().contains_key(header::HOST)
-    {
-        outgoing.headers_mut().insert(header::HOST, host);
-    }
+    let (parts, body) = request.into_parts();
+    let outgoing = OutgoingHead::of(parts, uri, by_token, &asked.prefix).with(body);
     let Ok(mut answer) = sender.send_request(outgoing).await else {
         return said(StatusCode::BAD_GATEWAY, "the job's server gave no answer");
     };
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-        let of_job = hyper::upgrade::on(&mut answer);
         let Some(of_client) = upgrade else {
             return said(StatusCode::BAD_GATEWAY, "the job's server changed the protocol unasked");
         };
-        tokio::spawn(async move {
-            let _used = (of_upgraded, slot);
-            if let (Ok(client), Ok(job)) = tokio::join!(of_client, of_job) {
-                let (mut client, mut job) = (TokioIo::new(client), TokioIo::new(job));
-                let _ = tokio::io::copy_bidirectional(&mut client, &mut job).await;
-            }
-        });
+        join_upgraded(&mut answer, of_client, (of_upgraded, slot));
     }
     let mut answer = answer.map(Body::new);
     headers::to_client(answer.headers_mut(), &asked.prefix, asked.is_whole);
     answer
-}
-
-fn said(status: StatusCode, why: &str) -> Response {
-    (status, format!("{why}\n")).into_response()
-}
-
-fn redirect(status: StatusCode, place: &str) -> Response {
-    let mut response = status.into_response();
-    if let Ok(place) = HeaderValue::from_str(place) {
-        response.headers_mut().insert(header::LOCATION, place);
-    }
-    response
 }
 
 #[cfg(test)]

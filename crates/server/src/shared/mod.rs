@@ -19,11 +19,13 @@ pub mod log_queue;
 pub mod long_calls;
 pub mod mail_queue;
 pub mod planner_signal;
+pub mod probe_streaks;
 pub mod proxy_sessions;
 pub mod relayed_series;
 pub mod run_texts;
 pub mod run_totals;
 pub mod scrapes;
+pub mod service_counts;
 pub mod ssh_connections;
 pub mod ssh_keys;
 pub mod state_lock;
@@ -61,11 +63,13 @@ use model::node::{NodeConfig, NodeFacts, NodeGres};
 use model::reason::Reason;
 use model::time::Timestamp;
 use planner_signal::PlannerSignal;
+use probe_streaks::ProbeStreaks;
 use proxy_sessions::ProxySessions;
 use relayed_series::RelayedSeries;
 use run_texts::RunTexts;
 use run_totals::RunTotals;
 use scrapes::Scrapes;
+use service_counts::ServiceCounts;
 use ssh_connections::{InactivityTimes, SshConnections};
 use ssh_keys::SshKeys;
 use state_lock::{StateLock, StateRead};
@@ -178,6 +182,10 @@ pub struct Volatile {
     /// Streams of changes that pages have open, by user; and what changed.
     pub web_streams: UserCounts,
     pub changes: ChangeLog,
+    /// Requests to services.
+    pub service_counts: ServiceCounts,
+    /// How the probes of replicas went.
+    pub probe_streaks: ProbeStreaks,
 }
 
 /// The reasons and estimates that the last plan gave the jobs that wait.

@@ -13,6 +13,7 @@ mod input_output;
 mod log_socket;
 mod sbcast;
 mod server_stream;
+mod services;
 mod ssh_bounds;
 mod ssh_editor;
 mod ssh_endpoint;

@@ -56,6 +56,10 @@ pub struct Answer {
 }
 
 impl Answer {
+    pub fn body(&self) -> &[u8] {
+        &self.body
+    }
+
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
@@ -74,13 +78,13 @@ pub fn address(cluster: &Cluster) -> String {
     ports["listen"].as_str().expect("the port").to_owned()
 }
 
-fn admin(cluster: &Cluster) -> String {
+pub fn admin(cluster: &Cluster) -> String {
     let token = std::fs::read_to_string(cluster.state().join("admin.token")).expect("a token");
     format!("Authorization: Bearer {}", token.trim())
 }
 
 /// One request on a connection of its own.
-fn send(cluster: &Cluster, method: &str, path: &str, headers: &[&str], body: &[u8]) -> Answer {
+pub fn send(cluster: &Cluster, method: &str, path: &str, headers: &[&str], body: &[u8]) -> Answer {
     let address = address(cluster);
     let mut stream = TcpStream::connect(&address).expect("the server");
     let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");

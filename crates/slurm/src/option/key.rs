@@ -63,6 +63,7 @@ pub enum OptionKey {
     Requeue,
     Reservation,
     Secret,
+    Service,
     Volume,
     Signal,
     TestOnly,

@@ -211,6 +211,7 @@ pub fn spec(name: &str, owner: Principal, request: Request) -> JobSpec {
             rlimits_asked: false,
             sample_s: None,
             container: None,
+            service: None,
         }
         .into(),
         dependency: None,

@@ -111,6 +111,7 @@ fn sample(key: K) -> &'static str {
         K::OpenMode => "append",
         K::Propagate => "NONE",
         K::Secret => "token=TOKEN",
+        K::Service => "8000",
         K::Signal => "USR1@60",
         K::Switches => "1@10",
         K::Time => "7",

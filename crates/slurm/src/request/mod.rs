@@ -21,6 +21,7 @@ use model::mail::Mail;
 use model::principal::Principal;
 use model::run::{Component, Hold, JobSpec, Launch, LaunchKind, SignalBefore};
 use model::secret::SecretVariable;
+use model::service::Service;
 use model::time::Timestamp;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -96,6 +97,7 @@ pub fn batch(batch: &Batch, submitter: &Submitter) -> Result<Draft, OptionError>
     let launch = Launch {
         arguments: batch.args.clone(),
         command: command.map(Into::into),
+        service: service(options).map(Box::new),
         ..launch(LaunchKind::Batch, options, submitter)
     };
     let mut draft = draft(options, name, launch, submitter)?;
@@ -108,6 +110,13 @@ pub fn batch(batch: &Batch, submitter: &Submitter) -> Result<Draft, OptionError>
     draft.submission.script = Some(script);
     draft.submission.environment = Some(batch_environment(options, submitter));
     Ok(draft)
+}
+
+/// `--service`: the job is a replica, or each task of its array is one.
+fn service(options: &JobOptions) -> Option<Service> {
+    let tasks = options.array.as_ref().map_or(1, |array| array.indices.len());
+    let replicas = u32::try_from(tasks).unwrap_or(u32::MAX);
+    Some(Service { replicas, ..Service::at(options.service?) })
 }
 
 /// The allocation that an `srun` or `salloc` holds; `argv` is what it will run.
@@ -253,6 +262,7 @@ fn launch(kind: LaunchKind, options: &JobOptions, submitter: &Submitter) -> Laun
         sample_s: options.untyped.get(&OptionKey::AcctgFreq).and_then(|text| sample_s(text)),
         // The script of a batch job runs in it; of an allocation, each `srun` brings its own.
         container: options.container.clone().filter(|_| kind == LaunchKind::Batch).map(Box::new),
+        service: None,
     }
 }
 

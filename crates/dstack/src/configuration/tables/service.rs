@@ -5,7 +5,7 @@ use super::resources::RESOURCES;
 use super::run::{COMMANDS, OURS, RUN, SETUP_IGNORED};
 use crate::configuration::fault::Fault;
 use crate::configuration::field::Field;
-use crate::configuration::property::{Default, Form, Table, acts};
+use crate::configuration::property::{Default, Form, Table, acts, acts_in_part, notice, refused};
 use crate::configuration::reader::mapping;
 use crate::configuration::reading::Reading;
 use crate::configuration::shape::{network, policy, run};
@@ -112,24 +112,31 @@ static REPLICA_GROUP: Table = Table {
     ]],
 };
 
-/// Refused at apply as a type, so that its own properties say nothing of their own.
+const NO_GATEWAY: &str = "gateways are not available yet: the server itself passes requests on";
+const NO_TGI: &str =
+    "the format `tgi` is not available yet: expected `openai`, which such servers speak too";
+const NO_GROUPS: &str = "groups of replicas are not available yet";
+const HTTPS_NOTICE: &str = "has no effect without a gateway: the server's port has TLS of its own";
+
 pub static SERVICE: Table = Table {
     of: "service",
     sections: &[
         &[
             acts("port", Form::Shape(network::service_port))
                 .or(Default::Required("the port that the service listens on")),
-            acts("gateway", Form::Shape(gateway)),
+            refused("gateway", Form::Shape(gateway), NO_GATEWAY),
             acts("strip_prefix", Form::Bool).or(Default::Written("true")),
-            acts("model", Form::Shape(model)),
-            acts("https", Form::Shape(https)),
+            // Its reader refuses the format `tgi`.
+            acts_in_part("model", Form::Shape(model)),
+            notice("https", Form::Shape(https), HTTPS_NOTICE),
             acts("auth", Form::Bool).or(Default::Written("true")),
             acts("scaling", Form::Map(&SCALING)),
             acts("rate_limits", Form::List(&Form::Map(&RATE_LIMIT), "rate limits"))
                 .or(Default::Empty),
             acts("probes", Form::List(&Form::Map(&PROBE), "probes")),
-            acts("replicas", Form::CountRange),
-            acts("groups", Form::List(&Form::Map(&REPLICA_GROUP), "groups")),
+            // `check` refuses a number beyond its bound, and a range without an end.
+            acts_in_part("replicas", Form::CountRange),
+            refused("groups", Form::List(&Form::Map(&REPLICA_GROUP), "groups"), NO_GROUPS),
             acts("commands", COMMANDS).or(Default::Empty),
             acts("type", Form::Text),
         ],
@@ -172,7 +179,11 @@ fn model(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
     if field.is_map() {
         let entries = field.entries(expected)?;
         let format = entries.iter().find(|(key, ..)| *key == "format");
-        let is_tgi = format.is_some_and(|(_, _, format)| format.text("") == Ok("tgi"));
+        let tgi = format.filter(|(_, _, format)| format.text("") == Ok("tgi"));
+        if let Some((_, _, format)) = tgi {
+            reading.refuse(format, NO_TGI);
+        }
+        let is_tgi = tgi.is_some();
         return mapping(field, if is_tgi { &MODEL_TGI } else { &MODEL_OPENAI }, reading);
     }
     Ok(Value::map([

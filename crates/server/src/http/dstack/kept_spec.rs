@@ -6,6 +6,7 @@ use dstack::api::run::RunSpec;
 use dstack::configuration::from_json;
 use dstack::configuration::policy::{RETRY_DURATION_S, RETRY_EVENTS, STOP_S};
 use model::reason::Refusal;
+use model::service::Probe;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -58,6 +59,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Mapping<T> {
 enum KeptType {
     Task,
     DevEnvironment,
+    Service,
 }
 
 #[derive(Default, Deserialize)]
@@ -80,6 +82,9 @@ struct KeptConfiguration<'a> {
     working_dir: Value,
     ide: Value,
     ports: Value,
+    /// The one port of a service.
+    port: Value,
+    probes: Value,
     #[serde(borrow)]
     utilization_policy: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -149,7 +154,7 @@ struct GroupRank<'s, 'a> {
 }
 
 impl<'a> KeptSpec<'a> {
-    /// `None` of a text that is no run of a task or a dev environment.
+    /// `None` of a text that is no run.
     pub fn of(text: &'a RawValue) -> Option<Self> {
         let Mapping(texts): Mapping<KeptTexts> = serde_json::from_str(text.get()).ok()?;
         let Mapping(configuration) = texts.configuration?;
@@ -219,12 +224,18 @@ impl<'a> KeptSpec<'a> {
             repo_dir: Some(String::new()),
             repo_exists_action: None,
             file_archives: Vec::new(),
-            service_port: None,
-            probes: Vec::new(),
+            service_port: configuration.service_port(),
+            probes: configuration.probes(),
             node_group_index: index,
             node_group_name: group_name.unwrap_or_else(|| index.to_string()),
             node_group_job_index: place.rank,
         }
+    }
+
+    /// The job of one of several replicas of a service.
+    pub fn replica_spec(&self, name: &str, replica: u32) -> JobSpec {
+        let job_name = format!("{name}-0-{replica}");
+        JobSpec { replica_num: replica, job_name, ..self.job_spec(name, 0, 1) }
     }
 }
 
@@ -273,6 +284,32 @@ impl<'a> KeptConfiguration<'a> {
         ports.enumerate().filter_map(spec).collect()
     }
 
+    /// The probes of a service, with what each leaves open filled in.
+    fn probes(&self) -> Vec<Value> {
+        let usual = Probe::default();
+        let usual = [
+            ("url", Value::from(usual.url)),
+            ("method", "get".into()),
+            ("timeout", usual.timeout_s.into()),
+            ("interval", usual.interval_s.into()),
+            ("ready_after", usual.ready_after.into()),
+            ("until_ready", usual.until_ready.into()),
+        ];
+        let mut probes = self.probes.as_array().cloned().unwrap_or_default();
+        for probe in probes.iter_mut().filter(|probe| probe.is_object()) {
+            for (name, value) in &usual {
+                if probe[*name].is_null() {
+                    probe[*name] = value.clone();
+                }
+            }
+        }
+        probes
+    }
+
+    fn service_port(&self) -> Option<u16> {
+        self.port["container_port"].as_u64().and_then(|port| u16::try_from(port).ok())
+    }
+
     fn group_rank(&self, mut rank: u32) -> GroupRank<'_, 'a> {
         for (group, index) in self.groups.iter().flatten().zip(0..) {
             let nodes = group.nodes.unwrap_or(1);
@@ -290,7 +327,7 @@ pub fn check(text: &str) -> Result<(), Refusal> {
     let invalid = |why: String| Refusal::InvalidValue {
         what: "configuration".into(),
         value: why,
-        expected: "a run of dstack, with a task or a dev environment".into(),
+        expected: "a run of dstack: a task, a dev environment or a service".into(),
     };
     let kept: &RawValue = serde_json::from_str(text).map_err(|error| invalid(error.to_string()))?;
     KeptSpec::of(kept).ok_or_else(|| invalid("another form".to_owned()))?;

@@ -213,6 +213,9 @@ const IDS_MAX: usize = 1_000_000;
 
 /// The log of one node's part of one attempt, by the id that the client was given for it.
 fn log_of(shared: &Shared, run: &RunFacts, submission: &str) -> Option<LogKey> {
+    if !run.replicas.is_empty() {
+        return run.replicas.iter().find_map(|replica| log_of(shared, replica, submission));
+    }
     let id = run.run?.to_string();
     // An earlier attempt may have had more nodes, but none more than there are.
     let most = shared.read().nodes.len() as u32;
@@ -223,7 +226,9 @@ fn log_of(shared: &Shared, run: &RunFacts, submission: &str) -> Option<LogKey> {
             .take(ATTEMPTS_MAX)
             .flat_map(|restarts| ranks.clone().map(move |rank| (restarts, rank)))
             .take(IDS_MAX)
-            .find(|(restarts, rank)| submission_id(&id, *restarts, *rank) == submission)
+            .find(|(restarts, rank)| {
+                submission_id(&id, *restarts, run.replica + *rank) == submission
+            })
     };
     let (restarts, rank) = block_in_place(find)?;
     block_in_place(|| log_key(shared, run.job, Some(restarts + 1), rank as usize)).ok()

@@ -20,6 +20,7 @@ use std::sync::Arc;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Wanted {
+    replica_num: u32,
     job_num: usize,
     limit: Option<usize>,
     after: Option<Time>,
@@ -36,10 +37,12 @@ pub async fn job(
     let run = run_list::by_name(&shared, &by, &project, &name)?;
     drop(long);
     let run = run.ok_or_else(|| Refused::not_found("Run not found"))?;
+    let replica = run.replicas.iter().find(|replica| replica.replica == wanted.replica_num);
+    let run = replica.unwrap_or(&run);
     let Some(part) = run.parts.get(wanted.job_num).filter(|_| run.ended.is_none()) else {
         return Ok(Json(Metrics { metrics: Vec::new() }));
     };
-    let job = run_list::job_on(&shared, &run, &part.node);
+    let job = run_list::job_on(&shared, run, &part.node);
     let load = sstat::load_on(&shared, &by, job, &part.node).await?;
     Ok(Json(Metrics { metrics: metrics(part, &load, &wanted) }))
 }

@@ -35,6 +35,8 @@ mod run_list;
 mod run_request;
 mod secret;
 #[cfg(test)]
+mod service_tests;
+#[cfg(test)]
 mod tests;
 mod unavailable;
 #[cfg(test)]

@@ -18,7 +18,9 @@ use dstack::api::run::{
     ApplyRunPlan, DeleteRuns, GetRun, GetRunPlan, ListRuns, Run, RunSpec, StopRuns,
 };
 use dstack::no_offer;
-use dstack::request::{for_offers, group_requests, is_same_run, update_in_place};
+use dstack::request::{
+    for_offers, group_requests, is_same_run, next_deployment, set_deployment, update_in_place,
+};
 use dstack::status::ApplyAction;
 use model::change::{JobChange, JobFilter, JobRef};
 use model::fleet::MAIN_PROJECT;
@@ -132,7 +134,10 @@ pub async fn apply(
     let RunRequest { name, task, mut submission, effective, .. } = asked;
     let asked = stored_form(&submission);
     if let Some(active) = run_list::own_active(&shared, &by, &project, &name)? {
-        return same_run(&shared, &by, &project, &active, &asked).await;
+        match replacement(&active, &asked) {
+            Some(deployment) => set_deployment(&mut submission.spec, deployment),
+            None => return same_run(&shared, &by, &project, &active, &asked).await,
+        }
     }
     submission.unique_name = true;
     let kept = raw(&effective);
@@ -161,6 +166,16 @@ pub async fn apply(
     }
 }
 
+/// The deployment by which a service that is asked for replaces the active one, where it is neither the same nor changed in place.
+fn replacement(active: &ActiveRun, asked: &[JobSpec]) -> Option<u32> {
+    let specs: Vec<&JobSpec> = active.specs.iter().map(Arc::as_ref).collect();
+    let is_changed = !active.is_array && update_in_place(&specs, asked).is_some();
+    if is_changed || is_same_run(specs.iter().copied(), asked) {
+        return None;
+    }
+    next_deployment(specs.first()?, asked.first()?)
+}
+
 /// Whether the active run is the one that is planned, or can become it in place.
 fn becomes(shared: &Shared, active: &ActiveRun, planned: &RunRequest) -> bool {
     let mut asked = stored_form(&planned.submission);
@@ -177,6 +192,7 @@ fn becomes(shared: &Shared, active: &ActiveRun, planned: &RunRequest) -> bool {
     let specs: Vec<&JobSpec> = specs.iter().collect();
     is_same_run(specs.iter().copied(), &asked)
         || !active.is_array && update_in_place(&specs, &asked).is_some()
+        || replacement(active, &asked).is_some()
 }
 
 /// Whether the active run was submitted with the same files and repository.

@@ -21,8 +21,8 @@ use model::gpu_model;
 use model::node::{NodeConfig, NodeGres};
 use model::principal::Principal;
 use model::tres::TresKind;
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -85,8 +85,8 @@ impl<'a> Bodies<'a> {
             run_spec,
             jobs,
             cost: self.cost(run),
-            service: None,
-            deployment_num: 0,
+            service: self.service(run),
+            deployment_num: run.deployment,
             error: Some(summary.run_error()),
             deleted: false,
             next_triggered_at: run.next_start.map(Into::into),
@@ -113,11 +113,29 @@ impl<'a> Bodies<'a> {
         Some((jobs, text))
     }
 
-    /// One for each node that the run has, or is to have.
+    /// Where a service is reached. A client puts the server's own address before it.
+    fn service(&self, run: &RunFacts) -> Option<Value> {
+        let url = run.service_path.as_ref()?;
+        let model = run
+            .served_model
+            .as_ref()
+            .map(|(name, base_url)| json!({"name": name, "base_url": base_url, "type": "chat"}));
+        Some(json!({"url": url, "model": model, "options": {}}))
+    }
+
+    /// One for each node that the run has, or is to have; or for each replica.
     fn jobs(&self, run: &RunFacts, id: &str, spec: &KeptSpec<'_>) -> Vec<Job> {
         // A run whose first time is to come has none yet.
         if run.next_start.is_some() && !run.has_started {
             return Vec::new();
+        }
+        if !run.replicas.is_empty() {
+            let of_replica = |replica: &RunFacts| Job {
+                job_spec: spec.replica_spec(&run.name, replica.replica),
+                job_submissions: vec![self.submission(replica, id, 0)],
+                job_connection_info: self.connection_info(replica, 0, None),
+            };
+            return run.replicas.iter().map(of_replica).collect();
         }
         let granted = u32::try_from(run.parts.len()).ok().filter(|granted| *granted > 0);
         let count = self.shown_nodes(granted.unwrap_or(run.nodes_min));
@@ -131,6 +149,9 @@ impl<'a> Bodies<'a> {
 
     /// What the hours on its nodes have cost, in the attempt that is shown.
     fn cost(&self, run: &RunFacts) -> f64 {
+        if !run.replicas.is_empty() {
+            return run.replicas.iter().map(|replica| self.cost(replica)).sum();
+        }
         let Some(start) = run.start else { return 0.0 };
         let end = run.ended.unwrap_or_else(crate::clock::now);
         let hours = end.since(start).as_secs_f64() / 3600.0;
@@ -200,9 +221,9 @@ impl<'a> Bodies<'a> {
         let node = part.and_then(|part| self.node(&part.node));
         let error = (!summary.error.is_empty()).then(|| summary.error.clone());
         JobSubmission {
-            id: submission_id(id, run.restarts, rank),
+            id: submission_id(id, run.restarts, run.replica + rank),
             submission_num: run.restarts,
-            deployment_num: 0,
+            deployment_num: run.deployment,
             submitted_at: run.submit.into(),
             last_processed_at: last_processed(run),
             finished_at: run.ended.map(Into::into),
@@ -233,7 +254,14 @@ impl<'a> Bodies<'a> {
                 username: Some(run.owner.clone()),
             }),
             error,
-            probes: Vec::new(),
+            probes: self
+                .shared
+                .volatile
+                .probe_streaks
+                .of(run.job)
+                .into_iter()
+                .map(|streak| json!({"success_streak": streak}))
+                .collect(),
             image_pull_progress: None,
         }
     }

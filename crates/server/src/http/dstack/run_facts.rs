@@ -4,10 +4,12 @@ use super::kept_spec::Updatable;
 use dstack::occurrence::run_name;
 use dstack::run_summary::{RunSummary, is_waiting_for_schedule};
 use model::amount::Bytes;
+use model::array::IndexSet;
 use model::container::ContainerNetwork;
 use model::id::{BlobRef, JobId, RunId};
 use model::record::JobRecord;
 use model::run::LaunchKind;
+use model::service::{REPLICAS_MAX, Service};
 use model::time::Timestamp;
 use model::tres::{Tres, TresKind};
 use wire::view::JobView;
@@ -47,6 +49,16 @@ pub struct RunFacts {
     pub configuration: Option<BlobRef>,
     /// What is updated in place, as it is now; `None` for what has none of it, and for records.
     pub updatable: Option<Updatable>,
+    /// Where a service is reached; `None` for what is none, and for records.
+    pub service_path: Option<String>,
+    /// The name of the model that it serves, and where it is asked for.
+    pub served_model: Option<(String, String)>,
+    /// Grows with each update of a service.
+    pub deployment: u32,
+    /// The number of the replica, where this is one of several.
+    pub replica: u32,
+    /// The replicas of a service that has several; each is a job.
+    pub replicas: Vec<RunFacts>,
 }
 
 /// Which of the two commands made an interactive allocation, only its line says.
@@ -110,7 +122,37 @@ impl RunFacts {
             updatable: spec
                 .dstack_priority
                 .map(|priority| Updatable { priority, inactivity_s: spec.inactivity_s }),
+            service_path: launch
+                .service
+                .as_ref()
+                .map(|_| Service::path(spec.project(), &spec.name)),
+            deployment: launch.service.as_ref().map_or(0, |service| service.deployment),
+            served_model: launch.service.as_ref().and_then(|service| {
+                let model = service.model.as_ref()?;
+                Some((model.name.clone(), Service::models_path(spec.project())))
+            }),
+            replica: 0,
+            replicas: Vec::new(),
         }
+    }
+
+    /// The replicas of one service as its run, which goes by the number of their array and is shown as the one of them that is
+    /// furthest alive.
+    pub fn of_replicas(jobs: &[JobView]) -> Option<Self> {
+        let liveliest = |job: &&JobView| (job.state.is_ended(), job.state.is_waiting(), job.id);
+        let shown = jobs.iter().min_by_key(liveliest)?;
+        let array = shown.array.as_ref()?.array;
+        let mut replicas = Vec::new();
+        for job in jobs {
+            let Some(of) = &job.array else { continue };
+            let pending = of.pending.iter().flat_map(IndexSet::iter);
+            let indices = of.index.into_iter().chain(pending).take(REPLICAS_MAX as usize);
+            replicas.extend(indices.map(|replica| Self { replica, ..Self::of_job(job) }));
+        }
+        replicas.sort_by_key(|replica| replica.replica);
+        let ended = replicas.iter().map(|replica| replica.ended).collect::<Option<Vec<_>>>();
+        let ended = ended.and_then(|ends| ends.into_iter().max());
+        Some(Self { job: array, ended, replicas, ..Self::of_job(shown) })
     }
 
     /// A record has the sums over its nodes: each is taken to have had an equal part.
@@ -149,6 +191,11 @@ impl RunFacts {
             is_held_by_shell: is_salloc(record.kind, &record.submit_line),
             configuration: record.configuration,
             updatable: None,
+            service_path: None,
+            served_model: None,
+            deployment: 0,
+            replica: 0,
+            replicas: Vec::new(),
         }
     }
 }

@@ -17,7 +17,7 @@ use model::reason::Refusal;
 use model::record::{HistoryFilter, HistoryOrder, JobRecord};
 use model::run::{HetComponent, JobSpec, LaunchKind};
 use model::time::Timestamp;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use tokio::task::block_in_place;
 use wire::client::JobsQuery;
@@ -58,13 +58,15 @@ pub fn list(shared: &Shared, by: &Principal, wanted: &ListRuns) -> Result<Vec<Ru
         if !wanted.ascending {
             jobs.reverse();
         }
-        // The groups of a task are one run.
-        jobs.dedup_by_key(|(job, tasks)| (place(job), tasks.clone()));
+        // The groups of a task are one run, and the replicas of a service.
+        jobs.dedup_by_key(|(job, tasks)| {
+            (place(job), tasks.clone().filter(|_| job.spec.launch.service.is_none()))
+        });
         jobs.truncate(limit);
     };
     let mut found = Vec::new();
     for job in in_memory(shared, by, filter, page)? {
-        found.push(RunFacts::of_job(&whole(shared, by, job)?));
+        found.extend(whole(shared, by, job)?);
     }
     if all_states {
         // A run may have left memory since it was found there.
@@ -108,19 +110,52 @@ pub fn list(shared: &Shared, by: &Principal, wanted: &ListRuns) -> Result<Vec<Ru
 /// Where the run of a job is in the order of all: groups that wait for a retry were submitted anew at times of their own, and
 /// go by the first.
 fn place(state: &State, job: &Job) -> (Timestamp, JobId) {
+    if let Some(array) = array_of_replica(&job.spec, job.task.map(|task| task.array)) {
+        return (job.submit, array);
+    }
     let group = group_of(job.spec.launch.kind, job.het);
     let first = group.and_then(|het| state.job(het.first)).unwrap_or(job);
     (first.shown_submit(), group.map_or(job.id, |het| het.first))
 }
 
-/// The run that the job is, or is a group of.
-fn whole(shared: &Shared, by: &Principal, job: JobView) -> Result<JobView, Refusal> {
-    let Some(het) = group_of(job.spec.launch.kind, job.het) else { return Ok(job) };
-    let groups = groups(shared, by, het.first)?;
-    Ok(merge_views(groups).into_iter().next().unwrap_or(job))
+/// The run that the job is, or is a group or a replica of.
+fn whole(shared: &Shared, by: &Principal, job: JobView) -> Result<Option<RunFacts>, Refusal> {
+    let jobs = match first_of(&job) {
+        Some(first) => groups(shared, by, first)?,
+        None => vec![job],
+    };
+    Ok(runs_of(jobs).into_iter().next())
 }
 
-/// All groups of a task; those that have ended are in memory as long as one that has not.
+/// The array whose tasks are the replicas of a service; `None` for what is no replica, or the only one.
+fn array_of_replica(spec: &JobSpec, array: Option<JobId>) -> Option<JobId> {
+    array.filter(|_| spec.launch.service.is_some())
+}
+
+/// The number that the whole run goes by, of a job that is a group or a replica of one.
+fn first_of(job: &JobView) -> Option<JobId> {
+    let array = job.array.as_ref().map(|array| array.array);
+    let group = || group_of(job.spec.launch.kind, job.het).map(|het| het.first);
+    array_of_replica(&job.spec, array).or_else(group)
+}
+
+/// The runs among these jobs: the groups of a task are one, and the replicas of a service.
+fn runs_of(jobs: Vec<JobView>) -> Vec<RunFacts> {
+    let mut services: BTreeMap<JobId, Vec<JobView>> = BTreeMap::new();
+    let mut others = Vec::new();
+    for job in jobs {
+        let array = job.array.as_ref().map(|array| array.array);
+        match array_of_replica(&job.spec, array) {
+            Some(array) => services.entry(array).or_default().push(job),
+            None => others.push(job),
+        }
+    }
+    let mut runs: Vec<RunFacts> = merge_views(others).iter().map(RunFacts::of_job).collect();
+    runs.extend(services.values().filter_map(|replicas| RunFacts::of_replicas(replicas)));
+    runs
+}
+
+/// All groups of a task, or replicas of a service; those that have ended are in memory as long as one that has not.
 fn groups(shared: &Shared, by: &Principal, first: JobId) -> Result<Vec<JobView>, Refusal> {
     let jobs = vec![JobRef::whole(first)];
     let filter = JobFilter { jobs, all_states: true, ..JobFilter::default() };
@@ -159,8 +194,8 @@ pub fn by_id(
     let filter = JobFilter { accounts: accounts.clone(), all_states: true, ..JobFilter::default() };
     let of_run = |jobs: &mut Vec<ListedJob>| jobs.retain(|(job, _)| job.run == id);
     let jobs = in_memory(shared, by, filter, of_run)?;
-    if let Some(job) = merge_views(jobs).first() {
-        return Ok(Some(RunFacts::of_job(job)));
+    if let Some(run) = runs_of(jobs).into_iter().next() {
+        return Ok(Some(run));
     }
     let of_run = HistoryFilter { accounts, runs: vec![id], ..HistoryFilter::default() };
     let booked = with_all_groups(shared, by, records(shared, by, of_run, RUNS_MAX)?)?;
@@ -185,8 +220,7 @@ pub fn by_name(
     };
     let runs = in_memory(shared, by, filter, |_| ())?.into_iter();
     let runs = runs.filter(|job| job.spec.launch.kind == LaunchKind::Task);
-    let runs = merge_views(runs.collect());
-    let mut runs: Vec<RunFacts> = runs.iter().map(RunFacts::of_job).collect();
+    let mut runs = runs_of(runs.collect());
     if !runs.iter().any(|run| run.owner_uid == by.uid) {
         let booked =
             HistoryFilter { names, accounts: accounts.clone(), ..HistoryFilter::default() };
@@ -240,8 +274,8 @@ pub fn own_active(
     };
     let newest = in_memory(shared, by, filter, own)?.into_iter();
     let Some(newest) = newest.max_by_key(|job| (job.submit, job.id)) else { return Ok(None) };
-    let groups = match group_of(newest.spec.launch.kind, newest.het) {
-        Some(het) => groups(shared, by, het.first)?,
+    let groups = match first_of(&newest) {
+        Some(first) => groups(shared, by, first)?,
         None => vec![newest],
     };
     Ok(ActiveRun::of(groups))
@@ -258,10 +292,15 @@ pub struct ActiveRun {
 
 impl ActiveRun {
     pub fn of(groups: Vec<JobView>) -> Option<Self> {
-        let (jobs, specs) = groups.iter().map(|job| (job.id, job.spec.clone())).unzip();
+        let (jobs, mut specs): (Vec<JobId>, Vec<Arc<JobSpec>>) =
+            groups.iter().map(|job| (job.id, job.spec.clone())).unzip();
         let is_array = groups.iter().any(|job| job.array.is_some());
-        let run = merge_views(groups).into_iter().next()?;
-        Some(Self { facts: RunFacts::of_job(&run), jobs, specs, is_array })
+        if is_array {
+            // Tasks of an array have one specification.
+            specs.truncate(1);
+        }
+        let facts = runs_of(groups).into_iter().next()?;
+        Some(Self { facts, jobs, specs, is_array })
     }
 }
 
@@ -282,7 +321,7 @@ fn by_number(
         ..JobFilter::default()
     };
     let found = match in_memory(shared, by, filter, |_| ()) {
-        Ok(jobs) => merge_views(jobs).first().map(RunFacts::of_job),
+        Ok(jobs) => runs_of(jobs).into_iter().next(),
         Err(Refusal::UnknownJob(_)) => {
             let booked = HistoryFilter { jobs, accounts, ..HistoryFilter::default() };
             records(shared, by, booked, 1)?.last().map(RunFacts::of_record)

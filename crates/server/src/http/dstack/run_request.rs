@@ -82,7 +82,7 @@ pub fn of_loaded(
         loaded.applicable().map_err(|fault| Refused::because(fault.to_string()))?;
     }
     let Some(mut task) = loaded.configuration.task() else {
-        return Err(Refused::because("expected a task or a dev environment"));
+        return Err(Refused::because("expected a task, a dev environment or a service"));
     };
     if let Some(account) = account_of(project) {
         if task.account.as_ref().is_some_and(|said| *said != account) {

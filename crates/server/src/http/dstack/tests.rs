@@ -136,7 +136,7 @@ async fn wrong_bodies_and_names_are_refused_in_the_clients_shapes() {
         ),
         (
             "/api/project/main/runs/apply",
-            json!({"plan": {"run_spec": {"configuration": {"type": "service", "port": 80, "commands": ["a"]}}}}),
+            json!({"plan": {"run_spec": {"configuration": {"type": "service", "port": 80, "commands": ["a"], "gateway": true}}}}),
             StatusCode::BAD_REQUEST,
         ),
         (
@@ -507,8 +507,8 @@ async fn scheduled_run_is_pending_until_its_time_and_ends_when_it_is_stopped() {
 async fn kept_text_that_is_no_run_is_refused_and_never_answered() {
     let api = Api::empty().await;
     let valid = json!({"configuration": {"type": "task", "commands": ["a"]}}).to_string();
-    let service = r#"{"configuration": {"type": "service", "port": 80, "commands": ["a"]}}"#;
-    let texts = ["[]", "null", "{}", "{", "7", service, r#"[null, {"type": "task"}]"#];
+    let fleet = r#"{"configuration": {"type": "fleet", "nodes": 1}}"#;
+    let texts = ["[]", "null", "{}", "{", "7", fleet, r#"[null, {"type": "task"}]"#];
     for text in texts {
         let mut run = submission("");
         run.configuration = Some(text.to_owned());

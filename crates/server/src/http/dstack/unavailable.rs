@@ -11,7 +11,6 @@ use serde_json::Value;
 const BACKENDS: &str = "backends are not available yet: the nodes are those of the cluster itself";
 const EXPORTS: &str =
     "exports are not available yet: the fleets of the cluster are for all its projects";
-const SERVICES: &str = "services are not available yet";
 const SSH_KEYS: &str = "ssh keys are registered by `sluice key add`";
 
 const SSH_PROXY: &str = "the server itself is the SSH proxy";
@@ -36,7 +35,6 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("/api/project/{project}/exports/list", EXPORTS),
     ("/api/project/{project}/imports/delete", EXPORTS),
     ("/api/project/{project}/imports/list", EXPORTS),
-    ("/proxy/models/{project}/chat/completions", SERVICES),
 ];
 
 /// A configuration that is read, checked, and refused by the line of its type.

@@ -18,7 +18,8 @@ use ::dstack::node_groups::{group_of, merge_records};
 use ::dstack::node_offer;
 use ::dstack::offer::Offer;
 use ::dstack::request::{
-    self, Draft, KnownInstances, NamedRun, RequestError, Submitter, is_same_run, update_in_place,
+    self, Draft, KnownInstances, NamedRun, RequestError, Submitter, is_same_run, next_deployment,
+    set_deployment, update_in_place,
 };
 use ::dstack::run_summary::{self, Nodes, RunSummary};
 use ::dstack::status::RunStatus;
@@ -32,6 +33,7 @@ use model::id::JobId;
 use model::reason::Refusal;
 use model::record::{HistoryFilter, JobRecord};
 use model::run::LaunchKind;
+use model::service::Service;
 use model::time::Timestamp;
 use serde_json::json;
 use std::path::Path;
@@ -123,7 +125,7 @@ pub fn run(args: ApplyArgs) -> VerbResult {
         };
         return fleet_apply::apply(&mut client, &asked, fleet, loaded.value.to_json());
     }
-    let (task, draft, nodes) = prepare(&mut client, &args, &loaded)?;
+    let (task, mut draft, nodes) = prepare(&mut client, &args, &loaded)?;
     let (first, why) = offers(&mut client, &draft.submission, &nodes)?;
     let mut offers_of_each = vec![first];
     let resources = task.groups.first().map_or(&task.resources, |group| &group.resources);
@@ -149,7 +151,7 @@ pub fn run(args: ApplyArgs) -> VerbResult {
         args.say(&format!("{why}\n"))?;
     }
     args.say("\n")?;
-    let action = confirm_submit(&mut client, &draft, &args)?;
+    let action = confirm_submit(&mut client, &mut draft, &args)?;
     let name = draft.submission.spec.name.clone();
     let offers: Vec<_> = offers_of_each.iter().flatten().map(offer_json::to_json).collect();
     let mut said = json!({
@@ -170,6 +172,12 @@ pub fn run(args: ApplyArgs) -> VerbResult {
         Err(why) => return no_capacity(&name, &why),
     };
     said["job_id"] = json!(job);
+    let project = task.account.as_deref().unwrap_or(MAIN_PROJECT);
+    let service = task.service.as_ref().map(|_| Service::path(project, &name));
+    if let Some(path) = &service {
+        said["service"] = json!({ "url": path });
+        args.say(&format!("Service {name} is at {path} of the server's port\n"))?;
+    }
     if args.json {
         let mut code = ExitCode::SUCCESS;
         if !args.detach {
@@ -381,10 +389,10 @@ pub(super) fn offers(
 /// Whether to submit: the user confirms it, and an active run of the same name is stopped first.
 fn confirm_submit(
     client: &mut Client,
-    draft: &Draft,
+    draft: &mut Draft,
     args: &ApplyArgs,
 ) -> Result<Action, VerbError> {
-    let name = &draft.submission.spec.name;
+    let name = &draft.submission.spec.name.clone();
     let active = active_run(client, name)?;
     let Some(first) = active.first().map(first_of) else {
         let yes = args.yes || confirm(&format!("Submit the run {name}?"))?;
@@ -397,9 +405,11 @@ fn confirm_submit(
     let asked = stored_form(&draft.submission);
     // Tasks of an array that have ended may be gone: what there is does not tell which it was.
     let is_array = active.iter().any(|job| job.array.is_some());
-    let is_unchanged = !is_array
-        && draft.submission.array.is_none()
-        && is_same_run(active.iter().map(|job| &*job.spec), &asked);
+    // All replicas of a service have one specification, which says how many there are.
+    let is_service = draft.submission.spec.launch.service.is_some();
+    let seen = if is_service { 1 } else { active.len() };
+    let is_unchanged = (is_service || !is_array && draft.submission.array.is_none())
+        && is_same_run(active.iter().take(seen).map(|job| &*job.spec), &asked);
     if is_unchanged && !args.force {
         args.say(&format!("Active run {name} already exists. Detected no changes.\n"))?;
         args.say("Use --force to apply anyway.\n")?;
@@ -419,6 +429,16 @@ fn confirm_submit(
         }
         args.say(&format!("Run {name} updated\n"))?;
         return Ok(Action::Update);
+    }
+    let next = specs.first().and_then(|spec| next_deployment(spec, &draft.submission.spec));
+    if let Some(next) = next.filter(|_| !args.force) {
+        args.say(&format!("Active service {name} is replaced once the new replicas are ready.\n"))?;
+        if !args.yes && !confirm("Update the service?")? {
+            print("Exiting...\n")?;
+            return Ok(Action::Declined);
+        }
+        set_deployment(&mut draft.submission.spec, next);
+        return Ok(Action::Submit);
     }
     args.say(&format!("Active run {name} already exists and cannot be updated in place.\n"))?;
     if !args.yes && !confirm("Stop and override the run?")? {

@@ -68,7 +68,7 @@ pub fn parse_since(text: &str) -> Result<Since, String> {
     ago.map(Since::Ago).ok_or_else(|| EXPECTED.to_owned())
 }
 
-/// Refuses another replica than the one that a run has: services have several, and they are not available yet.
+/// Refuses another replica than the one that a run has: those of a service are the tasks of an array, and named as such.
 pub fn check_replica(replica: Option<usize>) -> Result<(), VerbError> {
     match replica {
         None | Some(0) => Ok(()),

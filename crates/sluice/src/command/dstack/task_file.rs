@@ -52,9 +52,8 @@ pub fn task_of(
     name: Option<&str>,
 ) -> Result<(Task, Value), VerbError> {
     let Some(mut task) = applicable(loaded, file)?.task() else {
-        let text =
-            format!("{file}: expected `type: task`, `type: dev-environment` or `type: fleet`");
-        return Err(VerbError::Message(text));
+        let types = "`type: task`, `type: dev-environment`, `type: service` or `type: fleet`";
+        return Err(VerbError::Message(format!("{file}: expected {types}")));
     };
     if let Some(given) = name {
         if !is_valid(given) {

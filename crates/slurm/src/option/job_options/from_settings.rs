@@ -297,6 +297,7 @@ impl Setter<'_> {
                 let wrong = |error: GrammarError| OptionError::failure(error.to_string());
                 options.volumes.extend(VolumeUse::parse_list(text).map_err(wrong)?);
             }
+            K::Service => options.service = Some(service_port(text)?),
             K::ExportFile => options.export_file = given(),
             K::GetUserEnv => options.get_user_env = Some(value::get_user_env(text)?),
             K::GpuBind => options.gpu_bind = Some(word_lists::gpu_bind(text)?),
@@ -436,4 +437,12 @@ impl Setter<'_> {
         }
         Ok(options)
     }
+}
+
+/// The port of `--service`.
+fn service_port(text: &str) -> Result<u16> {
+    let port = text.parse::<u16>().ok().filter(|port| *port > 0);
+    port.ok_or_else(|| {
+        OptionError::failure(format!("--service={text}: expected a port from 1 to 65535"))
+    })
 }

@@ -108,6 +108,8 @@ pub struct JobOptions {
     /// In the order of the options; a later one for the same variable wins.
     pub secrets: Vec<SecretVariable>,
     pub volumes: Vec<VolumeUse>,
+    /// The port that each task of a service listens at.
+    pub service: Option<u16>,
     pub cpu_bind: Option<CpuBinding>,
     pub cpu_freq: Option<CpuFrequency>,
     pub distribution: Option<Distribution>,

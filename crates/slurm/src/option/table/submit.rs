@@ -75,6 +75,7 @@ pub(super) const ROWS: &[OptionSpec] = &[
     row(BATCH, "requeue", None, FLAG, K::Requeue, "requeue the job when a node fails or it is preempted"),
     row(EACH, "reservation", None, Required("names"), K::Reservation, "reservation to run in"),
     row(EACH, "secret", None, Required("name[=VAR]"), K::Secret, "set a variable to a secret's value, such as hf-token=HF_TOKEN"),
+    row(BATCH, "service", None, Required("port"), K::Service, "each task answers requests at this port, which the server passes on"),
     row(EACH, "signal", None, Required("[R][B]:sig[@secs]"), K::Signal, "signal to send secs before the time limit"),
     row(BATCH_RUN, "test-only", None, FLAG, K::TestOnly, "say when the job would start; submit nothing"),
     row(EACH, "time", Some('t'), Required("limit"), K::Time, "time limit: minutes, h:m:s or d-h:m:s"),

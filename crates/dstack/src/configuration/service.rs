@@ -1,0 +1,96 @@
+//! `type: service` as a type: a task whose replicas answer requests.
+
+use super::reading::Reading;
+use super::task::Task;
+use super::value::Value;
+use model::service::{Probe, ProbeMethod, RateKey, RateLimit, Scaling, ServedModel, Service};
+
+/// The run of a service. Its replicas are the tasks of an array, each placed, limited and retried by itself.
+pub(super) fn task(value: &Value, reading: &Reading) -> Task {
+    let service = service(value);
+    // What is scaled is an array also where it has one replica at most: tasks of it are held while they are not needed.
+    let is_array = service.replicas > 1 || service.scaling.is_some();
+    let array = is_array.then(|| format!("0-{}", service.replicas.saturating_sub(1)));
+    Task { array, service: Some(service), ..Task::of(value, reading) }
+}
+
+fn service(value: &Value) -> Service {
+    let port = value.get("port").get("container_port").as_integer();
+    let replicas = value.get("replicas").get("max").as_count();
+    Service {
+        scaling: scaling(value),
+        port: port.and_then(|port| u16::try_from(port).ok()).unwrap_or_default(),
+        replicas: replicas.unwrap_or(1),
+        auth: value.get("auth").as_bool().unwrap_or(true),
+        strip_prefix: value.get("strip_prefix").as_bool().unwrap_or(true),
+        probes: value.get("probes").items().iter().map(probe).collect(),
+        model: model(value.get("model")),
+        rate_limits: value.get("rate_limits").items().iter().map(rate_limit).collect(),
+        // Whoever submits it beside an earlier one counts on.
+        deployment: 0,
+    }
+}
+
+/// A range of replicas has one.
+fn scaling(value: &Value) -> Option<Scaling> {
+    let said = Some(value.get("scaling")).filter(|said| !said.is_null())?;
+    let seconds = |name: &str, usual: u32| {
+        let found = said.get(name).as_duration();
+        found.map_or(usual, |found| u32::try_from(found.as_secs()).unwrap_or(u32::MAX))
+    };
+    Some(Scaling {
+        min: value.get("replicas").get("min").as_count().unwrap_or(0),
+        target_milli: (said.get("target").as_number().unwrap_or_default() * 1000.0).round() as u64,
+        window_s: seconds("window", 60),
+        up_delay_s: seconds("scale_up_delay", 300),
+        down_delay_s: seconds("scale_down_delay", 600),
+    })
+}
+
+fn rate_limit(value: &Value) -> RateLimit {
+    let key = value.get("key");
+    let rps = value.get("rps").as_number().unwrap_or_default();
+    let burst = value.get("burst").as_integer().unwrap_or_default();
+    RateLimit {
+        prefix: value.get("prefix").as_text().unwrap_or("/").to_owned(),
+        key: match key.get("type").as_text() {
+            Some("header") => {
+                RateKey::Header(key.get("header").as_owned_text().unwrap_or_default())
+            }
+            _ => RateKey::IpAddress,
+        },
+        // A float becomes the nearest number that there is.
+        rps_milli: (rps * 1000.0).round() as u64,
+        burst: u32::try_from(burst).unwrap_or(u32::MAX),
+    }
+}
+
+fn model(value: &Value) -> Option<ServedModel> {
+    let name = value.get("name").as_owned_text()?;
+    let prefix = value.get("prefix").as_text().unwrap_or("/v1");
+    Some(ServedModel { name, prefix: prefix.trim_end_matches('/').to_owned() })
+}
+
+/// A probe, with dstack's values for what it leaves open.
+fn probe(value: &Value) -> Probe {
+    let usual = Probe::default();
+    let header = |value: &Value| {
+        let text = |name: &str| value.get(name).as_owned_text();
+        Some((text("name")?, text("value")?))
+    };
+    let seconds = |name: &str, usual: u32| {
+        let said = value.get(name).as_duration();
+        said.map_or(usual, |said| u32::try_from(said.as_secs()).unwrap_or(u32::MAX))
+    };
+    let method = value.get("method").as_text().and_then(ProbeMethod::of_word);
+    Probe {
+        url: value.get("url").as_owned_text().unwrap_or(usual.url),
+        method: method.unwrap_or(usual.method),
+        headers: value.get("headers").items().iter().filter_map(header).collect(),
+        body: value.get("body").as_owned_text(),
+        timeout_s: seconds("timeout", usual.timeout_s),
+        interval_s: seconds("interval", usual.interval_s),
+        ready_after: value.get("ready_after").as_count().unwrap_or(usual.ready_after),
+        until_ready: value.get("until_ready").as_bool().unwrap_or(usual.until_ready),
+    }
+}

@@ -1,0 +1,56 @@
+//! Services through dstack's API, by the real router.
+
+use super::tests::Api;
+use crate::testing::user;
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+
+const APPLY: &str = "/api/project/main/runs/apply";
+
+/// A service of so many replicas, of which two have a place.
+fn service(replicas: u32) -> Value {
+    let configuration = json!({"type": "service", "name": "web", "port": 8000, "commands": ["a"],
+        "replicas": replicas, "retry": true, "model": "meta/llama",
+        "resources": {"cpu": 2, "memory": "1GB..", "disk": null}});
+    json!({"plan": {"run_spec": {"configuration": configuration}}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_of_a_service_are_one_run_with_a_job_each() {
+    let api = Api::empty().await;
+    api.server.node_up().await;
+    let (status, applied) = api.send(APPLY, service(3), Some(user())).await;
+    assert_eq!(status, StatusCode::OK, "{applied}");
+    api.server.plan();
+    let get = json!({"run_name": "web"});
+    let (_, run) = api.send("/api/project/main/runs/get", get.clone(), Some(user())).await;
+    assert_eq!((&run["id"], &run["status"]), (&applied["id"], &json!("running")), "{run}");
+    assert_eq!(run["service"]["url"], "/proxy/services/main/web/", "{run}");
+    assert_eq!(run["service"]["model"]["name"], "meta/llama", "{run}");
+    assert_eq!(run["service"]["model"]["base_url"], "/proxy/models/main", "{run}");
+    let jobs = run["jobs"].as_array().expect("jobs");
+    let numbers: Vec<&Value> = jobs.iter().map(|job| &job["job_spec"]["replica_num"]).collect();
+    assert_eq!(numbers, [0_u32, 1, 2], "{run}");
+    assert!(jobs.iter().all(|job| job["job_spec"]["service_port"] == 8000), "{run}");
+    let status = |job: &&Value| job["job_submissions"][0]["status"] == "running";
+    assert_eq!(jobs.iter().filter(status).count(), 2, "{run}");
+    let (_, listed) = api.send("/api/runs/list", json!({}), Some(user())).await;
+    assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed}");
+    let (_, again) = api.send(APPLY, service(3), Some(user())).await;
+    assert_eq!(again["id"], run["id"], "the same service is not submitted twice: {again}");
+    let plan = json!({"run_spec": service(4)["plan"]["run_spec"]});
+    let (status, plan) = api.send("/api/project/main/runs/get_plan", plan, Some(user())).await;
+    assert_eq!((status, &plan["action"]), (StatusCode::OK, &json!("update")), "{plan}");
+    let (status, other) = api.send(APPLY, service(4), Some(user())).await;
+    assert_eq!((status, &other["deployment_num"]), (StatusCode::OK, &json!(1)), "{other}");
+    assert_ne!(other["id"], run["id"], "it runs beside the one before until it is ready");
+    let (_, shown) = api.send("/api/project/main/runs/get", get.clone(), Some(user())).await;
+    assert_eq!(shown["id"], other["id"], "the name means the newest: {shown}");
+    let stop = json!({"runs_names": ["web"], "abort": false});
+    assert_eq!(api.send("/api/project/main/runs/stop", stop, Some(user())).await.0, StatusCode::OK);
+    let (_, stopped) = api.send("/api/project/main/runs/get", get, Some(user())).await;
+    let first = json!({"id": run["id"]});
+    let (_, first) = api.send("/api/project/main/runs/get", first, Some(user())).await;
+    assert_eq!(first["status"], "running", "the one before goes on: {first}");
+    assert_eq!(stopped["id"], first["id"], "and is the one that is active: {stopped}");
+}

@@ -1,0 +1,37 @@
+//! Requests to services.
+
+use super::exposition::{Exposition, Kind, seconds};
+use super::snapshot::Snapshot;
+use crate::shared::service_counts::{BUCKETS_S, CLASSES};
+
+pub fn write(text: &mut Exposition, snapshot: &Snapshot) {
+    let services = &snapshot.services;
+    if services.is_empty() {
+        return;
+    }
+    let mut requests =
+        text.counter("sluice_service_requests_total", "Requests to services, by class of status.");
+    for (name, values) in services {
+        for (class, count) in CLASSES.into_iter().zip(values.by_class) {
+            let labels = [("project", &*name.project), ("run", &*name.run), ("class", class)];
+            requests.sample(&labels, count);
+        }
+    }
+    let mut errors = text
+        .counter("sluice_service_errors_total", "Requests to services that no replica answered.");
+    for (name, values) in services {
+        errors.sample(&[("project", &*name.project), ("run", &*name.run)], values.errors);
+    }
+    let help = "The time until the head of an answer of a service.";
+    let mut times = text.family("sluice_service_request_duration_seconds", Kind::Histogram, help);
+    for (name, values) in services {
+        let labels = [("project", &*name.project), ("run", &*name.run)];
+        let buckets = BUCKETS_S.into_iter().zip(values.buckets);
+        times.distribution(&labels, buckets, values.requests(), seconds(values.total_us));
+    }
+    let mut replicas =
+        text.gauge("sluice_service_replicas", "Replicas of services that take requests.");
+    for (name, values) in services {
+        replicas.sample(&[("project", &*name.project), ("run", &*name.run)], values.replicas);
+    }
+}

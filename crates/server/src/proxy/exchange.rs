@@ -1,0 +1,75 @@
+//! One request and its answer between a client and a server inside a job, whichever path of the proxy it came by.
+
+use super::headers;
+use axum::body::Body;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+
+/// An answer of the proxy itself, in one line.
+pub fn said(status: StatusCode, why: &str) -> Response {
+    (status, format!("{why}\n")).into_response()
+}
+
+pub fn redirect(status: StatusCode, place: &str) -> Response {
+    let mut response = status.into_response();
+    if let Ok(place) = HeaderValue::from_str(place) {
+        response.headers_mut().insert(header::LOCATION, place);
+    }
+    response
+}
+
+/// The head of a request as the job's server gets it.
+#[derive(Clone)]
+pub struct OutgoingHead {
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+}
+
+impl OutgoingHead {
+    /// `by_token`: the `Authorization` was for the proxy. `prefix`: where the client finds the job's server.
+    pub fn of(parts: Parts, uri: Uri, by_token: bool, prefix: &str) -> Self {
+        let host = parts.uri.authority().map(|host| host.as_str().to_owned());
+        let mut headers = headers::to_job(parts.headers, by_token, prefix);
+        if let Some(Ok(host)) = host.map(|host| HeaderValue::from_str(&host))
+            && !headers.contains_key(header::HOST)
+        {
+            headers.insert(header::HOST, host);
+        }
+        Self { method: parts.method, uri, headers }
+    }
+
+    pub fn with(&self, body: Body) -> hyper::Request<Body> {
+        let mut request = hyper::Request::new(body);
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = self.uri.clone();
+        *request.headers_mut() = self.headers.clone();
+        request
+    }
+}
+
+/// The path and query that the job's server sees.
+pub fn inner_uri(path: &str, query: Option<&str>) -> Option<Uri> {
+    let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+    format!("{path}{query}").parse().ok()
+}
+
+/// Passes the bytes of a connection on that has become a websocket, until one side ends it. `held` is kept until then.
+pub fn join_upgraded(
+    answer: &mut hyper::Response<Incoming>,
+    of_client: OnUpgrade,
+    held: impl Send + 'static,
+) {
+    let of_job = hyper::upgrade::on(answer);
+    tokio::spawn(async move {
+        let _held = held;
+        if let (Ok(client), Ok(job)) = tokio::join!(of_client, of_job) {
+            let (mut client, mut job) = (TokioIo::new(client), TokioIo::new(job));
+            let _ = tokio::io::copy_bidirectional(&mut client, &mut job).await;
+        }
+    });
+}

@@ -1,0 +1,64 @@
+//! When requests came: a count for each second of the longest window.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// The longest window of `scaling`.
+const SECONDS_MAX: u64 = 300;
+
+pub struct Arrivals {
+    start: Instant,
+    /// A second since the start, and its requests. The newest is at the end.
+    seconds: Mutex<VecDeque<(u64, u64)>>,
+}
+
+impl Default for Arrivals {
+    fn default() -> Self {
+        Self { start: Instant::now(), seconds: Mutex::default() }
+    }
+}
+
+impl Arrivals {
+    fn held(&self) -> MutexGuard<'_, VecDeque<(u64, u64)>> {
+        self.seconds.lock().expect("no panic with the counts held")
+    }
+
+    pub fn note(&self, now: Instant) {
+        let second = now.saturating_duration_since(self.start).as_secs();
+        let mut seconds = self.held();
+        match seconds.back_mut() {
+            Some((last, count)) if *last == second => *count += 1,
+            _ => seconds.push_back((second, 1)),
+        }
+        while seconds.front().is_some_and(|(first, _)| first + SECONDS_MAX < second) {
+            seconds.pop_front();
+        }
+    }
+
+    /// How many came within the window before now.
+    pub fn within(&self, window: Duration, now: Instant) -> u64 {
+        let second = now.saturating_duration_since(self.start).as_secs();
+        let from = second.saturating_sub(window.as_secs());
+        self.held().iter().filter(|(at, _)| *at >= from).map(|(_, count)| count).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_of_the_window_are_counted_and_older_ones_forgotten() {
+        let arrivals = Arrivals::default();
+        let at = |s: u64| arrivals.start + Duration::from_secs(s);
+        for second in [0, 0, 10, 40] {
+            arrivals.note(at(second));
+        }
+        assert_eq!(arrivals.within(Duration::from_secs(30), at(40)), 2);
+        assert_eq!(arrivals.within(Duration::from_secs(300), at(40)), 4);
+        assert_eq!(arrivals.within(Duration::from_secs(30), at(100)), 0);
+        arrivals.note(at(1000));
+        assert_eq!(arrivals.held().len(), 1, "what no window needs is gone");
+    }
+}

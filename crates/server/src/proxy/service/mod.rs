@@ -1,0 +1,465 @@
+//! Requests to services: `/proxy/services/PROJECT/RUN/…`, passed on to the replica that has the fewest to answer.
+//!
+//! A request needs a token of a member of the project, unless the service says `auth: false`. No cookie of ours opens a service, and
+//! its pages have an origin of their own (`SANDBOX`): no script of a service can use what a browser has open of jobs or of the
+//! server. Bytes go through a step of each replica, as those of web pages of jobs do.
+//!
+//! - `scaler` brings replicas to the number that `autoscale` says, by what came (`arrivals`, `scale_state`).
+//! - `roller` replaces the deployment before the newest.
+//! - `models`: requests that name a model; `table`: the services that are active; `replica`: the connections to one; `balance`: which replica is next; `probe` and
+//!   `readiness`: which replicas are ready.
+
+mod arrivals;
+mod autoscale;
+mod balance;
+pub mod models;
+mod probe;
+mod readiness;
+mod replica;
+mod request_rate;
+mod roller;
+mod scale_state;
+mod scaler;
+mod table;
+
+use super::exchange::{OutgoingHead, inner_uri, join_upgraded, redirect, said};
+use super::headers;
+use crate::http::authenticate::{self, Caller};
+use crate::http::peer::{HeldSlot, Peer};
+use crate::shared::Shared;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::response::Response;
+use cluster::rights::Rights;
+use http_body_util::Limited;
+use hyper::body::Body as _;
+use hyper::upgrade::OnUpgrade;
+use model::id::AttemptId;
+use replica::{AnswerBody, SendFailure};
+use request_rate::Client;
+use scale_state::{ScaleState, WaitingRequest};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use table::LiveService;
+pub use table::Services;
+
+pub const ROUTES: [&str; 3] = [
+    "/proxy/services/{project}/{run}",
+    "/proxy/services/{project}/{run}/",
+    "/proxy/services/{project}/{run}/{*rest}",
+];
+
+/// Bytes of a request's body.
+const BODY_BYTES_MAX: u64 = 64 << 20;
+/// Replicas that one request is tried at.
+const TRIES_MAX: usize = 3;
+/// How often a request may come back to the proxy by a service that passes it on.
+const LOOPS_MAX: usize = 4;
+/// What the proxy adds to `Via`.
+const VIA: &str = "1.1 sluice";
+
+/// Makes a browser give the pages of a service an origin that nothing else has, so that they can ask for nothing in the name of
+/// the browser's user, and register no service worker.
+const SANDBOX: &str = "sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads";
+
+/// How long a request waits for a replica of a service that is scaled, and how often it looks.
+const FIRST_REPLICA_TIMEOUT: Duration = Duration::from_secs(60);
+const FIRST_REPLICA_LOOK: Duration = Duration::from_millis(100);
+
+/// How often the replicas are looked after.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Looks after the replicas of services as long as they are served: new ones are probed, and connections that nobody uses are closed.
+pub fn look_after(shared: Arc<Shared>, services: &Arc<Services>) {
+    let services = Arc::downgrade(services);
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let Some(services) = services.upgrade() else { return };
+            look(&shared, &services);
+        }
+    });
+}
+
+fn look(shared: &Arc<Shared>, services: &Services) {
+    let mut streaks = HashMap::new();
+    for live in services.table(shared).values() {
+        for replica in &live.replicas {
+            replica.close_idle(Instant::now());
+            if replica.readiness.begin() {
+                probe::start(shared, services, live, replica);
+            }
+            if replica.is_open() && !replica.is_reached() {
+                let (forwarders, owner) = (services.forwarders.clone(), live.owner.clone());
+                tokio::spawn(replica.clone().reach(shared.clone(), forwarders, owner));
+            }
+            streaks.insert(replica.attempt.job, replica.readiness.streaks());
+        }
+        live.counts.set_replicas(live.ready());
+        scaler::scale(shared, live, Instant::now());
+        roller::roll(shared, live, Instant::now());
+    }
+    shared.volatile.probe_streaks.set(streaks);
+}
+
+/// What a path of a service says.
+#[derive(Debug, PartialEq, Eq)]
+struct ServicePath<'p> {
+    project: &'p str,
+    run: &'p str,
+    /// `PROJECT/RUN`
+    key: &'p str,
+    /// With a slash at its end.
+    prefix: String,
+    /// Behind the prefix; nothing where the slash is missing.
+    rest: Option<&'p str>,
+}
+
+impl<'p> ServicePath<'p> {
+    fn parse(path: &'p str) -> Option<Self> {
+        let inner = path.strip_prefix("/proxy/services/")?;
+        let (project, behind) = inner.split_once('/')?;
+        let (run, rest) = match behind.split_once('/') {
+            Some((run, rest)) => (run, Some(rest)),
+            None => (behind, None),
+        };
+        if project.is_empty() || run.is_empty() {
+            return None;
+        }
+        let key = &inner[..project.len() + 1 + run.len()];
+        Some(Self { project, run, key, prefix: format!("/proxy/services/{key}/"), rest })
+    }
+}
+
+pub async fn service(
+    State(shared): State<Arc<Shared>>,
+    axum::Extension(services): axum::Extension<Arc<Services>>,
+    request: Request,
+) -> Response {
+    let path = request.uri().path().to_owned();
+    let Some(asked) = ServicePath::parse(&path) else {
+        return said(StatusCode::NOT_FOUND, "expected /proxy/services/PROJECT/RUN/");
+    };
+    let live = services.table(&shared).get(asked.key).cloned();
+    let by_token = match admit(&shared, &request, asked.project, live.as_deref()) {
+        Ok(by_token) => by_token,
+        Err(response) => return *response,
+    };
+    let Some(live) = live else {
+        let why = format!("project {} has no service {} that is active", asked.project, asked.run);
+        return said(StatusCode::NOT_FOUND, &why);
+    };
+    let Some(rest) = asked.rest else {
+        let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
+        return redirect(StatusCode::PERMANENT_REDIRECT, &format!("{}{query}", asked.prefix));
+    };
+    let passed = Passed { live, prefix: &asked.prefix, rest, by_token };
+    exchange(&shared, &services, &passed, request).await
+}
+
+/// Passes a request on, and counts it.
+async fn exchange(
+    shared: &Arc<Shared>,
+    services: &Services,
+    passed: &Passed<'_>,
+    request: Request,
+) -> Response {
+    let began = Instant::now();
+    let live = &passed.live;
+    live.scale.arrivals.note(began);
+    let answer = match passed.on(shared, services, request).await {
+        Ok(answer) => answer,
+        Err(answer) => {
+            live.counts.failed();
+            *answer
+        }
+    };
+    let (status, took) = (answer.status().as_u16(), began.elapsed());
+    live.counts.answered(status, took);
+    let service = live.name.run.as_str();
+    tracing::debug!(service, status, ms = took.as_millis() as u64, "request");
+    answer
+}
+
+/// Refuses whom the service is not for, and says whether a token let the others in.
+fn admit(
+    shared: &Shared,
+    request: &Request,
+    project: &str,
+    live: Option<&LiveService>,
+) -> Result<bool, Box<Response>> {
+    if let Some(live) = live.filter(|live| !live.service.auth) {
+        // Nobody says who asks: the connection counts as one of the service's owner.
+        let is_counted = match request.extensions().get::<Peer>() {
+            Some(Peer::Port { connection, .. }) => connection.identify(live.owner.uid, || false),
+            _ => true,
+        };
+        let full = || Box::new(authenticate::too_many_connections(&live.owner));
+        return if is_counted { Ok(false) } else { Err(full()) };
+    }
+    member(shared, request, project).map(|()| true)
+}
+
+/// Refuses whoever is no member of a project.
+fn member(shared: &Shared, request: &Request, project: &str) -> Result<(), Box<Response>> {
+    let by = match authenticate::caller(shared, request) {
+        Caller::Known(by) => by,
+        other => return Err(Box::new(authenticate::refusal(other))),
+    };
+    let state = shared.read();
+    let is_active = state.users.get(&by.name).is_none_or(|known| known.active);
+    if is_active && Rights::of(&state, &by).project_role(project).is_some() {
+        return Ok(());
+    }
+    let why = format!("user {} is no member of project {project}", by.name);
+    Err(Box::new(said(StatusCode::FORBIDDEN, &why)))
+}
+
+/// How a request waits for a replica of a service that is scaled: it may have none at the moment.
+struct FirstReplica {
+    scale: Option<Arc<ScaleState>>,
+    until: Instant,
+    counted: Option<WaitingRequest>,
+}
+
+impl FirstReplica {
+    fn new(live: &LiveService) -> Self {
+        let scale = live.service.scaling.as_ref().map(|_| live.scale.clone());
+        Self { scale, until: Instant::now() + FIRST_REPLICA_TIMEOUT, counted: None }
+    }
+
+    /// Waits a moment; whether it is worth to look again.
+    async fn goes_on(&mut self) -> bool {
+        let Some(scale) = self.scale.as_ref().filter(|_| Instant::now() < self.until) else {
+            return false;
+        };
+        self.counted.get_or_insert_with(|| scale.wait());
+        tokio::time::sleep(FIRST_REPLICA_LOOK).await;
+        true
+    }
+}
+
+/// A request on its way to a service.
+struct Passed<'a> {
+    live: Arc<LiveService>,
+    prefix: &'a str,
+    rest: &'a str,
+    by_token: bool,
+}
+
+impl Passed<'_> {
+    /// The answer of a replica; as an error what the proxy says itself, because there is none.
+    async fn on(
+        &self,
+        shared: &Arc<Shared>,
+        services: &Services,
+        mut request: Request,
+    ) -> Result<Response, Box<Response>> {
+        check_head(request.headers())?;
+        self.check_rate(&request)?;
+        let upgrade = request.extensions_mut().remove::<OnUpgrade>();
+        let slot = request.extensions().get::<HeldSlot>().cloned();
+        let is_whole = !self.live.service.strip_prefix;
+        let path =
+            if is_whole { request.uri().path().to_owned() } else { format!("/{}", self.rest) };
+        let uri = inner_uri(&path, request.uri().query())
+            .ok_or_else(|| refused(StatusCode::BAD_REQUEST, "the path cannot be read"))?;
+        let (mut parts, body) = request.into_parts();
+        parts.headers.append(header::VIA, HeaderValue::from_static(VIA));
+        let upgrades = headers::is_upgrade(&parts.headers);
+        let is_repeatable = is_safe(&parts.method) && body.is_end_stream();
+        let head = OutgoingHead::of(parts, uri, self.by_token, self.prefix);
+        let body = Body::new(Limited::new(body, BODY_BYTES_MAX as usize));
+        let mut outgoing = head.with(body);
+        let mut tried: Vec<AttemptId> = Vec::new();
+        let mut was_lost = false;
+        let mut live = self.live.clone();
+        let mut wait = FirstReplica::new(&live);
+        let (answer, outstanding) = loop {
+            let chosen = live.choose(&tried).filter(|_| tried.len() < TRIES_MAX);
+            let Some(replica) = chosen else {
+                if !wait.goes_on().await {
+                    return Err(self.no_replica(&live, &tried));
+                }
+                live = services.again(shared, &live);
+                tried.clear();
+                continue;
+            };
+            let outstanding = replica.enter();
+            let owner = &live.owner;
+            let forwarders = &services.forwarders;
+            outgoing = match replica.send(shared, forwarders, owner, outgoing, upgrades).await {
+                Ok(answer) => break (answer, outstanding),
+                Err(SendFailure::NotSent(unsent)) => *unsent,
+                Err(SendFailure::Lost) if is_repeatable => {
+                    // Its server may have closed a connection that was kept: a new one may do.
+                    if !std::mem::replace(&mut was_lost, true) {
+                        outgoing = head.with(Body::empty());
+                        continue;
+                    }
+                    head.with(Body::empty())
+                }
+                Err(SendFailure::Lost) => return Err(self.failed("ended without an answer")),
+                Err(SendFailure::TimedOut) => {
+                    let why = format!("a replica of service {} took too long", self.live.name.run);
+                    return Err(refused(StatusCode::GATEWAY_TIMEOUT, &why));
+                }
+            };
+            tried.push(replica.attempt);
+        };
+        self.answer(answer, outstanding, upgrade, slot, is_whole)
+    }
+
+    /// Refuses a client that has made more requests than the service's rate limits allow.
+    fn check_rate(&self, request: &Request) -> Result<(), Box<Response>> {
+        let limits = &self.live.service.rate_limits;
+        if limits.is_empty() {
+            return Ok(());
+        }
+        let address = client_address(request);
+        let header = |name: &str| {
+            let value = request.headers().get(name)?.to_str().ok()?;
+            Some(value.to_owned())
+        };
+        let client = Client { address: &address, header: &header };
+        let path = format!("/{}", self.rest);
+        if self.live.rates.admit(limits, &path, &client, Instant::now()) {
+            return Ok(());
+        }
+        let why = format!("service {}: too many requests", self.live.name.run);
+        let mut response = refused(StatusCode::TOO_MANY_REQUESTS, &why);
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        Err(response)
+    }
+
+    fn answer(
+        &self,
+        mut answer: hyper::Response<hyper::body::Incoming>,
+        outstanding: replica::Outstanding,
+        upgrade: Option<OnUpgrade>,
+        slot: Option<HeldSlot>,
+        is_whole: bool,
+    ) -> Result<Response, Box<Response>> {
+        let mut answer = if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let of_client = upgrade.ok_or_else(|| self.failed("changed the protocol unasked"))?;
+            join_upgraded(&mut answer, of_client, (outstanding, slot));
+            answer.map(|_| Body::empty())
+        } else {
+            answer.map(|body| Body::new(AnswerBody::new(body, outstanding)))
+        };
+        headers::to_client(answer.headers_mut(), self.prefix, is_whole);
+        let sandbox = HeaderValue::from_static(SANDBOX);
+        answer.headers_mut().append(header::CONTENT_SECURITY_POLICY, sandbox);
+        Ok(answer)
+    }
+
+    fn failed(&self, what: &str) -> Box<Response> {
+        let why = format!("a replica of service {} {what}", self.live.name.run);
+        refused(StatusCode::BAD_GATEWAY, &why)
+    }
+
+    /// No replica runs, or none of those that were tried takes connections.
+    fn no_replica(&self, live: &LiveService, tried: &[AttemptId]) -> Box<Response> {
+        let (run, port) = (&live.name.run, live.service.port);
+        let why = if live.replicas.is_empty() {
+            format!("service {run} has no replica that runs")
+        } else if live.ready() == 0 {
+            format!("no replica of service {run} is ready")
+        } else if tried.is_empty() {
+            format!("all replicas of service {run} have as many requests as they may")
+        } else {
+            format!("no replica of service {run} takes connections at its port {port}")
+        };
+        let mut response = refused(StatusCode::SERVICE_UNAVAILABLE, &why);
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        response
+    }
+}
+
+fn refused(status: StatusCode, why: &str) -> Box<Response> {
+    Box::new(said(status, why))
+}
+
+/// Where a request comes from. By a socket it is its user's, whom the kernel or a node knows.
+fn client_address(request: &Request) -> String {
+    match request.extensions().get::<Peer>() {
+        Some(Peer::Port { from, .. }) => from.to_canonical().to_string(),
+        Some(Peer::Socket(user)) => format!("user {}", user.uid),
+        Some(Peer::Node(user)) => format!("user {}", user.who.uid),
+        None => String::new(),
+    }
+}
+
+/// Refuses a body that is too long by its own account, and a request that goes round in circles.
+fn check_head(headers: &HeaderMap) -> Result<(), Box<Response>> {
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    let length = length.and_then(|length| length.parse::<u64>().ok());
+    if length.is_some_and(|length| length > BODY_BYTES_MAX) {
+        let why = format!("a request has at most {BODY_BYTES_MAX} bytes");
+        return Err(refused(StatusCode::PAYLOAD_TOO_LARGE, &why));
+    }
+    if loops(headers) >= LOOPS_MAX {
+        return Err(refused(StatusCode::LOOP_DETECTED, "the request goes round in circles"));
+    }
+    Ok(())
+}
+
+/// How often the request has come through the proxy already.
+fn loops(headers: &HeaderMap) -> usize {
+    let lines = headers.get_all(header::VIA).iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).filter(|part| part.trim() == VIA).count()
+}
+
+/// Methods that change nothing, by RFC 9110: a request may be sent again that was perhaps carried out.
+fn is_safe(method: &Method) -> bool {
+    [Method::GET, Method::HEAD, Method::OPTIONS].contains(method)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_name_a_project_and_a_run() {
+        for (path, key, rest) in [
+            ("/proxy/services/main/web/", "main/web", Some("")),
+            ("/proxy/services/main/web/a/b", "main/web", Some("a/b")),
+            ("/proxy/services/main/web", "main/web", None),
+        ] {
+            let found = ServicePath::parse(path).expect(path);
+            assert_eq!(
+                (found.key, found.rest, &*found.prefix),
+                (key, rest, "/proxy/services/main/web/")
+            );
+            assert_eq!((found.project, found.run), ("main", "web"));
+        }
+        for bad in ["/proxy/services/main", "/proxy/services//web/", "/proxy/services/main//x"] {
+            assert_eq!(ServicePath::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn long_bodies_and_circles_are_refused_by_the_head() {
+        let head = |name: header::HeaderName, values: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(&name, value.parse().expect("a value"));
+            }
+            check_head(&headers).map_err(|response| response.status().as_u16())
+        };
+        assert_eq!(head(header::CONTENT_LENGTH, &["67108864"]), Ok(()));
+        assert_eq!(head(header::CONTENT_LENGTH, &["67108865"]), Err(413));
+        assert_eq!(head(header::VIA, &["1.1 sluice", "1.0 other, 1.1 sluice,1.1 sluice"]), Ok(()));
+        assert_eq!(head(header::VIA, &["1.1 sluice, 1.1 sluice", VIA, VIA]), Err(508));
+    }
+
+    #[test]
+    fn only_methods_that_change_nothing_are_sent_again() {
+        assert!(is_safe(&Method::GET) && is_safe(&Method::HEAD));
+        for unsafe_one in [Method::POST, Method::PUT, Method::DELETE, Method::PATCH] {
+            assert!(!is_safe(&unsafe_one), "{unsafe_one}");
+        }
+    }
+}

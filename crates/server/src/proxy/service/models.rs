@@ -1,0 +1,113 @@
+//! Models of services: `/proxy/models/PROJECT/` speaks OpenAI's API for all of a project's services that serve one. A request is
+//! passed on to the service that has the model which it names.
+
+use super::table::{LiveService, Services, Table};
+use super::{Passed, exchange, member};
+use crate::proxy::exchange::said;
+use crate::shared::Shared;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderValue, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use model::service::{ServedModel, Service};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// dstack's paths, and the same with OpenAI's version.
+pub const LIST_ROUTES: [&str; 2] =
+    ["/proxy/models/{project}/models", "/proxy/models/{project}/v1/models"];
+pub const CHAT_ROUTES: [&str; 2] =
+    ["/proxy/models/{project}/chat/completions", "/proxy/models/{project}/v1/chat/completions"];
+
+/// Bytes of a request, which is read whole to find its model, and how long it may take to come.
+const REQUEST_BYTES_MAX: usize = 16 << 20;
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What is read of a request.
+#[derive(Deserialize)]
+struct Asked {
+    model: String,
+}
+
+/// The models of a project.
+pub async fn list(
+    State(shared): State<Arc<Shared>>,
+    axum::Extension(services): axum::Extension<Arc<Services>>,
+    Path(project): Path<String>,
+    request: Request,
+) -> Response {
+    if let Err(response) = member(&shared, &request, &project) {
+        return *response;
+    }
+    let table = services.table(&shared);
+    let mut models: Vec<Value> =
+        served(&table, &project).map(|(live, model)| body(live, model)).collect();
+    models.sort_by(|one, other| one["id"].as_str().cmp(&other["id"].as_str()));
+    let text = json!({"object": "list", "data": models}).to_string();
+    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+fn body(live: &LiveService, model: &ServedModel) -> Value {
+    json!({
+        "object": "model",
+        "id": model.name,
+        "created": live.created.secs(),
+        "owned_by": live.owner.name,
+    })
+}
+
+/// The services of a project that serve a model.
+fn served<'t>(
+    table: &'t Table,
+    project: &str,
+) -> impl Iterator<Item = (&'t Arc<LiveService>, &'t ServedModel)> {
+    let of_project = table.values().filter(move |live| live.name.project == project);
+    of_project.filter_map(|live| Some((live, live.service.model.as_ref()?)))
+}
+
+/// A chat completion, streamed where the request says so.
+pub async fn chat(
+    State(shared): State<Arc<Shared>>,
+    axum::Extension(services): axum::Extension<Arc<Services>>,
+    Path(project): Path<String>,
+    request: Request,
+) -> Response {
+    if let Err(response) = member(&shared, &request, &project) {
+        return *response;
+    }
+    let (mut parts, body) = request.into_parts();
+    let bytes = match timeout(REQUEST_TIMEOUT, to_bytes(body, REQUEST_BYTES_MAX)).await {
+        Ok(Ok(bytes)) => bytes,
+        Ok(Err(_)) => {
+            let why = format!("a request has at most {REQUEST_BYTES_MAX} bytes");
+            return said(StatusCode::PAYLOAD_TOO_LARGE, &why);
+        }
+        Err(_) => return said(StatusCode::REQUEST_TIMEOUT, "the request took too long to come"),
+    };
+    let Ok(Asked { model }) = serde_json::from_slice(&bytes) else {
+        return said(StatusCode::BAD_REQUEST, "expected JSON with the name of a `model`");
+    };
+    let table = services.table(&shared);
+    let found = served(&table, &project).find(|(_, served)| served.name == model);
+    let Some((live, served)) = found else {
+        let why = format!("project {project} has no service with model {model:?}");
+        return said(StatusCode::NOT_FOUND, &why);
+    };
+    let path = format!("{}/chat/completions", served.prefix);
+    let Ok(uri) = path.parse::<Uri>() else {
+        return said(StatusCode::BAD_REQUEST, "the model's prefix cannot be read");
+    };
+    let host = parts.uri.authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
+    if let Some(host) = host.filter(|_| !parts.headers.contains_key(header::HOST)) {
+        parts.headers.insert(header::HOST, host);
+    }
+    parts.uri = uri;
+    let request = Request::from_parts(parts, Body::from(bytes));
+    let prefix = format!("{}/", Service::models_path(&project));
+    let rest = path.trim_start_matches('/');
+    let passed = Passed { live: live.clone(), prefix: &prefix, rest, by_token: true };
+    exchange(&shared, &services, &passed, request).await
+}

@@ -1,0 +1,117 @@
+//! Probes of replicas: requests that are made again and again as long as the replica is there.
+
+use super::replica::Replica;
+use super::table::{LiveService, Services};
+use crate::proxy::forwarders::Forwarders;
+use crate::shared::Shared;
+use axum::body::Body;
+use axum::http::{HeaderName, HeaderValue, Method, header};
+use http_body_util::{BodyExt, Limited};
+use model::principal::Principal;
+use model::service::{Probe, ProbeMethod};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+/// How much of an answer is read, so that its connection can be used again.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+
+/// One probe of one replica.
+struct Probing {
+    shared: Arc<Shared>,
+    forwarders: Arc<Forwarders>,
+    owner: Principal,
+    replica: Weak<Replica>,
+    /// Its place among the service's.
+    index: usize,
+    probe: Probe,
+}
+
+/// Begins to probe a replica.
+pub fn start(
+    shared: &Arc<Shared>,
+    services: &Services,
+    live: &LiveService,
+    replica: &Arc<Replica>,
+) {
+    for (index, probe) in live.service.probes.iter().enumerate() {
+        let probing = Probing {
+            shared: shared.clone(),
+            forwarders: services.forwarders.clone(),
+            owner: live.owner.clone(),
+            replica: Arc::downgrade(replica),
+            index,
+            probe: probe.clone(),
+        };
+        tokio::spawn(probing.run());
+    }
+}
+
+impl Probing {
+    async fn run(self) {
+        let interval = Duration::from_secs(self.probe.interval_s.into());
+        while let Some(replica) = self.replica.upgrade() {
+            let succeeded = self.succeeds(&replica).await;
+            let is_enough = replica.readiness.note(self.index, succeeded);
+            if is_enough && self.probe.until_ready {
+                return;
+            }
+            drop(replica);
+            sleep(interval).await;
+        }
+    }
+
+    async fn succeeds(&self, replica: &Arc<Replica>) -> bool {
+        let Some(request) = request(&self.probe) else { return false };
+        let ask = async {
+            let sent = replica.send(&self.shared, &self.forwarders, &self.owner, request, false);
+            let Ok(answer) = sent.await else { return false };
+            let is_good = answer.status().is_success();
+            let _ = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+            is_good
+        };
+        let limit = Duration::from_secs(self.probe.timeout_s.into());
+        timeout(limit, ask).await.unwrap_or(false)
+    }
+}
+
+/// The request of a probe; `None` where it cannot be written.
+fn request(probe: &Probe) -> Option<hyper::Request<Body>> {
+    let body = probe.body.clone().map_or_else(Body::empty, Body::from);
+    let mut request = hyper::Request::new(body);
+    *request.method_mut() = match probe.method {
+        ProbeMethod::Get => Method::GET,
+        ProbeMethod::Post => Method::POST,
+        ProbeMethod::Put => Method::PUT,
+        ProbeMethod::Delete => Method::DELETE,
+        ProbeMethod::Patch => Method::PATCH,
+        ProbeMethod::Head => Method::HEAD,
+    };
+    *request.uri_mut() = probe.url.parse().ok()?;
+    let headers = request.headers_mut();
+    headers.insert(header::HOST, HeaderValue::from_static("localhost"));
+    for (name, value) in &probe.headers {
+        headers.insert(name.parse::<HeaderName>().ok()?, HeaderValue::from_str(value).ok()?);
+    }
+    Some(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probe_is_the_request_that_it_says() {
+        let probe = Probe {
+            url: "/v1/check?deep=1".into(),
+            method: ProbeMethod::Post,
+            headers: vec![("X-Check".into(), "yes".into())],
+            body: Some("{}".into()),
+            ..Probe::default()
+        };
+        let made = request(&probe).expect("a request");
+        assert_eq!((made.method(), made.uri().path()), (&Method::POST, "/v1/check"));
+        assert_eq!(made.headers()["x-check"], "yes");
+        assert_eq!(made.headers()["host"], "localhost");
+    }
+}

@@ -1,0 +1,129 @@
+//! `rate_limits` of services: how many requests a second one client may make.
+
+use model::service::{RateKey, RateLimit};
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// Clients of one service that are told apart. Where there are more, those beyond are refused until others have been quiet.
+const CLIENTS_MAX: usize = 10_000;
+
+/// Who asks, as the limits tell clients apart.
+pub struct Client<'c> {
+    /// The address, or the user where the kernel or a node says who it is.
+    pub address: &'c str,
+    /// The value of a header of the request.
+    pub header: &'c dyn Fn(&str) -> Option<String>,
+}
+
+/// The clients of one service, by the limit that they came under.
+#[derive(Default)]
+pub struct RequestRates(Mutex<HashMap<(usize, String), Instant>>);
+
+impl RequestRates {
+    fn held(&self) -> MutexGuard<'_, HashMap<(usize, String), Instant>> {
+        self.0.lock().expect("no panic with the clients held")
+    }
+
+    /// Whether a request to this path is within its limit. The limit with the longest prefix of the path counts.
+    pub fn admit(
+        &self,
+        limits: &[RateLimit],
+        path: &str,
+        client: &Client<'_>,
+        now: Instant,
+    ) -> bool {
+        let matching = limits.iter().enumerate().filter(|(_, one)| path.starts_with(&one.prefix));
+        let Some((at, limit)) = matching.max_by_key(|(_, one)| one.prefix.len()) else {
+            return true;
+        };
+        let name = match &limit.key {
+            RateKey::IpAddress => client.address.to_owned(),
+            // A request without the header is nobody's.
+            RateKey::Header(name) => match (client.header)(name) {
+                Some(value) => value,
+                None => return true,
+            },
+        };
+        let mut clients = self.held();
+        let key = (at, name);
+        if clients.len() >= CLIENTS_MAX && !clients.contains_key(&key) {
+            clients.retain(|_, due| *due > now);
+            if clients.len() >= CLIENTS_MAX {
+                return false;
+            }
+        }
+        let due = clients.get(&key).copied();
+        let next = next_due(limit, due, now);
+        if let Some(next) = next {
+            clients.insert(key, next);
+        }
+        next.is_some()
+    }
+}
+
+/// When the next request of a client is due after one that comes now; `None` where this one comes too early. `due`: when the rate alone
+/// would have allowed it. So many as `burst` may come before that.
+fn next_due(limit: &RateLimit, due: Option<Instant>, now: Instant) -> Option<Instant> {
+    let interval = Duration::from_secs_f64(1000.0 / limit.rps_milli.max(1) as f64);
+    let due = due.map_or(now, |due| due.max(now));
+    let ahead = interval.checked_mul(limit.burst).unwrap_or(Duration::MAX);
+    (due.saturating_duration_since(now) <= ahead).then(|| due + interval)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limit(prefix: &str, rps_milli: u64, burst: u32) -> RateLimit {
+        RateLimit { prefix: prefix.into(), key: RateKey::IpAddress, rps_milli, burst }
+    }
+
+    #[test]
+    fn burst_comes_at_once_and_the_rest_at_the_rate() {
+        let (rates, start) = (RequestRates::default(), Instant::now());
+        let limits = [limit("/", 2000, 2)];
+        let header = |_: &str| None;
+        let admitted = |address: &str, ms: u64| {
+            let client = Client { address, header: &header };
+            rates.admit(&limits, "/x", &client, start + Duration::from_millis(ms))
+        };
+        let at: Vec<bool> =
+            [0, 0, 0, 0, 500, 500, 1000].into_iter().map(|ms| admitted("a", ms)).collect();
+        assert_eq!(at, [true, true, true, false, true, false, true]);
+        assert!(admitted("b", 0), "another client has its own");
+        // After a pause the burst is there again.
+        let later: Vec<bool> = (0..4).map(|_| admitted("a", 10_000)).collect();
+        assert_eq!(later, [true, true, true, false]);
+    }
+
+    #[test]
+    fn longest_prefix_of_the_path_says_the_limit_and_a_header_may_name_the_client() {
+        let (rates, now) = (RequestRates::default(), Instant::now());
+        let of_header =
+            RateLimit { key: RateKey::Header("x-key".into()), ..limit("/api", 1000, 0) };
+        let limits = [limit("/", 1_000_000, 100), of_header];
+        let admitted = |path: &str, key: Option<&'static str>| {
+            let header = |name: &str| key.filter(|_| name == "x-key").map(str::to_owned);
+            let client = Client { address: "a", header: &header };
+            rates.admit(&limits, path, &client, now)
+        };
+        assert!(admitted("/api/x", Some("k")) && !admitted("/api/y", Some("k")));
+        assert!(admitted("/api/x", Some("l")), "another key");
+        assert!(admitted("/api/x", None) && admitted("/api/x", None), "no key, no limit");
+        assert!(admitted("/other", Some("k")));
+    }
+
+    #[test]
+    fn clients_beyond_the_bound_are_refused_until_others_were_quiet() {
+        let (rates, now) = (RequestRates::default(), Instant::now());
+        let limits = [limit("/", 1000, 0)];
+        let header = |_: &str| None;
+        let admitted = |address: String, now: Instant| {
+            rates.admit(&limits, "/", &Client { address: &address, header: &header }, now)
+        };
+        assert!((0..CLIENTS_MAX).all(|n| admitted(n.to_string(), now)));
+        assert!(!admitted("one more".into(), now));
+        assert!(admitted("one more".into(), now + Duration::from_secs(2)));
+    }
+}

@@ -1,0 +1,55 @@
+//! What the scaling of a service goes by, beside the state of the cluster. Lost with the process: delays begin anew then.
+
+use super::arrivals::Arrivals;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+pub struct ScaleState {
+    pub arrivals: Arrivals,
+    /// Requests that wait for the first replica.
+    waiting: AtomicUsize,
+    /// When the number of replicas was last changed, or the service was found.
+    changed: Mutex<Instant>,
+}
+
+impl Default for ScaleState {
+    fn default() -> Self {
+        Self {
+            arrivals: Arrivals::default(),
+            waiting: AtomicUsize::default(),
+            changed: Mutex::new(Instant::now()),
+        }
+    }
+}
+
+impl ScaleState {
+    pub fn note_change(&self, now: Instant) {
+        *self.changed.lock().expect("no panic with the time held") = now;
+    }
+
+    pub fn unchanged(&self, now: Instant) -> Duration {
+        let changed = *self.changed.lock().expect("no panic with the time held");
+        now.saturating_duration_since(changed)
+    }
+
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Relaxed)
+    }
+
+    /// Counts a request that waits, until the answer is dropped.
+    pub fn wait(self: &Arc<Self>) -> WaitingRequest {
+        self.waiting.fetch_add(1, Relaxed);
+        WaitingRequest(self.clone())
+    }
+}
+
+/// A request that waits for the first replica.
+pub struct WaitingRequest(Arc<ScaleState>);
+
+impl Drop for WaitingRequest {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Relaxed);
+    }
+}

@@ -1,0 +1,81 @@
+//! Brings the replicas of services to the number that their load asks for.
+//!
+//! All replicas that a service may have are tasks of one array; those that it does not need are held. One that is to be given up gets no
+//! more requests, and is requeued and held when it has answered those that it has.
+
+use super::autoscale::{self, Load};
+use super::replica::Replica;
+use super::table::LiveService;
+use crate::shared::Shared;
+use cluster::Command;
+use model::array::IndexSet;
+use model::change::{JobChange, JobRef, Requeue};
+use model::run::{ArrayTask, Hold};
+use model::service::Scaling;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a replica that is given up may take to answer what it has.
+pub const DRAIN_MAX: Duration = Duration::from_secs(300);
+
+pub fn scale(shared: &Shared, live: &LiveService, now: Instant) {
+    let Some(scaling) = &live.service.scaling else { return };
+    let draining = live.newest().filter(|replica| replica.drained_since().is_some());
+    let draining: Vec<&Arc<Replica>> = draining.collect();
+    let current = live.wanted().saturating_sub(draining.len() as u32);
+    let wanted =
+        autoscale::wanted(scaling, live.service.replicas, &load(scaling, live, current, now));
+    if wanted > current {
+        live.scale.note_change(now);
+        add(shared, live, &draining, (wanted - current) as usize);
+    } else if wanted < current {
+        live.scale.note_change(now);
+        give_up(shared, live, (current - wanted) as usize, now);
+    }
+    for replica in draining {
+        let is_done = |since: Instant| {
+            replica.outstanding() == 0 || now.saturating_duration_since(since) >= DRAIN_MAX
+        };
+        if replica.drained_since().is_some_and(is_done)
+            && let Some(task) = replica.task
+        {
+            change(shared, task, JobChange::Requeue(Requeue::HELD));
+        }
+    }
+}
+
+fn load(scaling: &Scaling, live: &LiveService, replicas: u32, now: Instant) -> Load {
+    let window = Duration::from_secs(scaling.window_s.into());
+    Load {
+        requests: live.scale.arrivals.within(window, now),
+        waiting: live.scale.waiting(),
+        outstanding: live.replicas.iter().map(|replica| replica.outstanding()).sum(),
+        replicas,
+        unchanged: live.scale.unchanged(now),
+    }
+}
+
+/// Those that were about to go stay; then those that are held start.
+fn add(shared: &Shared, live: &LiveService, draining: &[&Arc<Replica>], more: usize) {
+    draining.iter().take(more).for_each(|replica| replica.drain(None));
+    for task in live.parked.iter().take(more.saturating_sub(draining.len())) {
+        change(shared, *task, JobChange::Release);
+    }
+}
+
+/// Those that have not started are held; then replicas that run are drained, the last ones first.
+fn give_up(shared: &Shared, live: &LiveService, fewer: usize, now: Instant) {
+    let mut left = fewer;
+    for task in live.queued.iter().rev().take(fewer) {
+        change(shared, *task, JobChange::Hold { by: Hold::User });
+        left -= 1;
+    }
+    let running = live.newest().rev().filter(|replica| replica.drained_since().is_none());
+    running.take(left).for_each(|replica| replica.drain(Some(now)));
+}
+
+/// What is lost because the queue is full is asked for again in a second.
+fn change(shared: &Shared, ArrayTask { array, index }: ArrayTask, change: JobChange) {
+    let job = JobRef::tasks(array, IndexSet::from_range(index, index));
+    shared.writer.enqueue_or_drop(Command::ChangeJob { job, change });
+}

@@ -1,0 +1,219 @@
+//! The services that are active, with their replicas, as the state of the cluster has them.
+
+use super::balance::least_busy;
+use super::replica::{OUTSTANDING_MAX, Replica};
+use super::request_rate::RequestRates;
+use super::scale_state::ScaleState;
+use crate::proxy::forwarders::Forwarders;
+use crate::shared::Shared;
+use crate::shared::service_counts::{ServiceCount, ServiceCounts, ServiceName};
+use cluster::{Job, State};
+use model::id::{AttemptId, JobId};
+use model::principal::Principal;
+use model::run::{ArrayTask, Hold};
+use model::service::{REPLICAS_MAX, Service};
+use model::time::Timestamp;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// How long the table may be older than the state.
+const AGE_MAX: Duration = Duration::from_millis(50);
+
+/// By `PROJECT/RUN`, as it is in a path.
+pub type Table = HashMap<String, Arc<LiveService>>;
+
+/// A service that has not ended.
+pub struct LiveService {
+    pub name: ServiceName,
+    pub service: Service,
+    /// When it was submitted.
+    pub created: Timestamp,
+    /// Whose steps reach the replicas.
+    pub owner: Principal,
+    /// Those that run.
+    pub replicas: Vec<Arc<Replica>>,
+    pub counts: Arc<ServiceCount>,
+    /// The clients, as its rate limits know them.
+    pub rates: Arc<RequestRates>,
+    /// The jobs of earlier deployments, which the newest replaces. All that follows is of the newest.
+    pub outdated: BTreeSet<JobId>,
+    /// Replicas that hold resources and are not ending.
+    active: u32,
+    /// Replicas that are to start when there is a place for them.
+    pub queued: Vec<ArrayTask>,
+    /// Replicas that are held: it does not need them now.
+    pub parked: Vec<ArrayTask>,
+    pub scale: Arc<ScaleState>,
+    /// Grows with each request.
+    turn: Arc<AtomicUsize>,
+}
+
+impl LiveService {
+    /// The replica that gets the next request; none of those that were tried.
+    pub fn choose(&self, tried: &[AttemptId]) -> Option<Arc<Replica>> {
+        let outstanding: Vec<usize> = self.replicas.iter().map(|one| one.outstanding()).collect();
+        // One whose server is not known to be up is for when there is no other.
+        let is_one_up = self.replicas.iter().any(|one| one.is_open() && one.is_reached());
+        let is_left_out = |at: &usize| {
+            let replica = &self.replicas[*at];
+            let is_unknown = is_one_up && !replica.is_reached();
+            tried.contains(&replica.attempt) || !replica.is_open() || is_unknown
+        };
+        let left_out: Vec<usize> = (0..self.replicas.len()).filter(is_left_out).collect();
+        let turn = self.turn.fetch_add(1, Relaxed);
+        let chosen = least_busy(&outstanding, &left_out, turn, OUTSTANDING_MAX)?;
+        Some(self.replicas[chosen].clone())
+    }
+
+    /// How many replicas take requests.
+    pub fn ready(&self) -> usize {
+        self.replicas.iter().filter(|replica| replica.is_open()).count()
+    }
+
+    /// The replicas of the newest deployment.
+    pub fn newest(&self) -> impl DoubleEndedIterator<Item = &Arc<Replica>> {
+        self.replicas.iter().filter(|replica| replica.deployment == self.service.deployment)
+    }
+
+    /// How many replicas run or are to run.
+    pub fn wanted(&self) -> u32 {
+        self.active.saturating_add(u32::try_from(self.queued.len()).unwrap_or(u32::MAX))
+    }
+}
+
+/// Finds services. The table is made anew when something was committed since.
+pub struct Services {
+    pub forwarders: Arc<Forwarders>,
+    commits: watch::Receiver<u64>,
+    known: Mutex<Known>,
+}
+
+struct Known {
+    table: Arc<Table>,
+    /// The number of the commit that the table is of; none before the first.
+    commit: Option<u64>,
+    made: Instant,
+}
+
+impl Services {
+    pub fn new(shared: &Shared) -> Arc<Self> {
+        let known = Known { table: Arc::default(), commit: None, made: Instant::now() };
+        Arc::new(Self {
+            forwarders: Arc::new(Forwarders::of_services()),
+            commits: shared.commits.subscribe(),
+            known: Mutex::new(known),
+        })
+    }
+
+    /// A service as it is now, or as it was where it is gone.
+    pub fn again(&self, shared: &Shared, live: &Arc<LiveService>) -> Arc<LiveService> {
+        let key = key(&live.name.project, &live.name.run);
+        self.table(shared).get(&key).unwrap_or(live).clone()
+    }
+
+    /// The services of now, or of a moment ago.
+    pub fn table(&self, shared: &Shared) -> Arc<Table> {
+        let commit = *self.commits.borrow();
+        let mut known = self.known.lock().expect("no panic with the table held");
+        let is_of_now = known.commit == Some(commit);
+        if !is_of_now && (known.commit.is_none() || known.made.elapsed() >= AGE_MAX) {
+            let counts = &shared.volatile.service_counts;
+            let table = table_of(&shared.read(), &known.table, counts);
+            counts.keep(|name| table.contains_key(&key(&name.project, &name.run)));
+            *known = Known { table: Arc::new(table), commit: Some(commit), made: Instant::now() };
+        }
+        known.table.clone()
+    }
+}
+
+fn key(project: &str, run: &str) -> String {
+    format!("{project}/{run}")
+}
+
+/// The attempt of a replica that takes requests.
+fn serving(job: &Job) -> Option<AttemptId> {
+    let attempt = job.attempt()?;
+    let is_up = attempt.ending.is_none() && !attempt.suspended && attempt.booting_nodes.is_empty();
+    job.attempt_id().filter(|_| is_up)
+}
+
+/// Which deployment of its service a job belongs to.
+fn deployment(job: &Job) -> Option<u32> {
+    job.spec.launch.service.as_ref().map(|service| service.deployment)
+}
+
+/// The tasks of an array that wait: the job's own, or those that its record holds.
+fn waiting(job: &Job) -> Vec<ArrayTask> {
+    let array = job.id;
+    let of_record = job.pending.iter().flat_map(|pending| pending.indices.iter());
+    let of_record = of_record.map(|index| ArrayTask { array, index });
+    let own = job.task.filter(|_| job.is_waiting());
+    own.into_iter().chain(of_record).take(REPLICAS_MAX as usize).collect()
+}
+
+/// The services of a state. Replicas that were known keep their connections and what they have not answered yet.
+fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
+    let mut jobs: HashMap<String, Vec<&Job>> = HashMap::new();
+    for job in state.replicas.iter().filter_map(|id| state.jobs.get(id)) {
+        if !job.has_ended() {
+            jobs.entry(key(job.spec.project(), &job.spec.name)).or_default().push(job);
+        }
+    }
+    let of_jobs = |(key, jobs): (String, Vec<&Job>)| {
+        let newest = jobs.iter().max_by_key(|job| deployment(job))?;
+        let spec = &newest.spec;
+        let service = spec.launch.service.as_deref()?.clone();
+        let known = before.get(&key);
+        let replica = |job: &&Job| {
+            let attempt = serving(job)?;
+            let known = known.and_then(|known| {
+                known.replicas.iter().find(|replica| replica.attempt == attempt).cloned()
+            });
+            let own = job.spec.launch.service.as_deref()?;
+            Some(known.unwrap_or_else(|| Arc::new(Replica::new(attempt, job.task, own))))
+        };
+        let replicas: Vec<Arc<Replica>> = jobs.iter().filter_map(replica).collect();
+        let created = newest.submit;
+        let is_new = |job: &&Job| deployment(job) == Some(service.deployment);
+        let (jobs, outdated): (Vec<&Job>, Vec<&Job>) = jobs.iter().copied().partition(is_new);
+        let run = |job: &Job| job.task.map_or(job.id, |task| task.array);
+        let outdated = outdated.into_iter().map(run).collect();
+        let is_active = |job: &&&Job| job.attempt().is_some_and(|attempt| attempt.ending.is_none());
+        let active = u32::try_from(jobs.iter().filter(is_active).count()).unwrap_or(u32::MAX);
+        let queued = jobs.iter().filter(|job| job.hold.is_none()).flat_map(|job| waiting(job));
+        let queued: Vec<ArrayTask> = queued.collect();
+        // What an administrator holds stays held.
+        let held = jobs.iter().filter(|job| job.hold == Some(Hold::User));
+        let mut parked: Vec<ArrayTask> = held.flat_map(|job| waiting(job)).collect();
+        parked.sort_by_key(|task| task.index);
+        let scale = known.map(|known| known.scale.clone()).unwrap_or_default();
+        let name = ServiceName { project: spec.project().to_owned(), run: spec.name.to_string() };
+        let counts = counts.of(&name);
+        // A token of few rights may have submitted it: the step is the server's own program.
+        let owner = Principal { token_limit: None, ..(*spec.owner).clone() };
+        let turn = known.map(|known| known.turn.clone()).unwrap_or_default();
+        let rates = known.map(|known| known.rates.clone()).unwrap_or_default();
+        let live = LiveService {
+            name,
+            service,
+            created,
+            owner,
+            replicas,
+            counts,
+            rates,
+            outdated,
+            active,
+            queued,
+            parked,
+            scale,
+            turn,
+        };
+        live.counts.set_replicas(live.ready());
+        Some((key, Arc::new(live)))
+    };
+    jobs.into_iter().filter_map(of_jobs).collect()
+}

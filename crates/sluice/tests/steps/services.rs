@@ -1,0 +1,291 @@
+//! Services through the server's proxy: replicas answer at one address, for members of the project or for everybody, also after one
+//! of them is gone.
+
+use crate::harness::{Cluster, TWO_NODES, until, within};
+use crate::web_pages::{Answer, address, admin, get, send};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+/// A server that answers with what it was asked, echoes the bodies of POST, and echoes the bytes of an upgraded connection. All replicas
+/// are on this machine, and share its port.
+const SERVER: &str = r#"
+import http.server, os, socket, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def log_message(self, *args): pass
+    def do_GET(self):
+        if self.headers.get("Upgrade"):
+            self.send_response(101)
+            self.send_header("Connection", "Upgrade")
+            self.send_header("Upgrade", self.headers["Upgrade"])
+            self.end_headers()
+            while (data := self.connection.recv(65536)):
+                self.connection.sendall(data)
+            self.close_connection = True
+            return
+        if self.path == "/health" and not os.path.exists("healthy"):
+            self.send_error(503)
+            return
+        text = self.path + "\n" + "".join(f"{k.lower()}: {v}\n" for k, v in self.headers.items())
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("X-Path", self.path)
+        self.end_headers()
+        self.wfile.write(body)
+class Server(http.server.ThreadingHTTPServer):
+    def server_bind(self):
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        super().server_bind()
+Server(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"#;
+
+/// A port that nobody listens at.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").port()
+}
+
+/// Applies a service `web` with these lines; what the command says.
+fn apply(cluster: &Cluster, port: u16, lines: &str) -> String {
+    cluster.write("serve.py", SERVER);
+    let text = format!(
+        "type: service\nname: web\nport: {port}\ncommands: ['exec python3 serve.py {port}']\n\
+         resources: {{cpu: 1, memory: 64MB.., disk: 0GB..}}\n{lines}\n"
+    );
+    cluster.write("web.dstack.yml", &text);
+    cluster.sluice(&["apply", "-f", "web.dstack.yml", "-y", "-d"]).ok()
+}
+
+/// The first answer of a replica.
+fn answered(cluster: &Cluster, path: &str, headers: &[&str]) -> Answer {
+    until("the service answers", || {
+        Some(get(cluster, path, headers)).filter(|answer| answer.status == 200)
+    })
+}
+
+fn replicas(cluster: &Cluster) -> Vec<String> {
+    let listed = cluster.sluice(&["squeue", "-h", "-n", "web", "-t", "R", "-o", "%i"]).ok();
+    listed.lines().map(|line| line.trim().to_owned()).collect()
+}
+
+#[test]
+fn up_service_answers_members_of_its_project_by_any_replica() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (token, base) = (admin(&cluster), "/proxy/services/main/web");
+    let said = apply(&cluster, free_port(), "replicas: 2");
+    assert!(said.contains("/proxy/services/main/web/"), "{said}");
+    until("both replicas run", || (replicas(&cluster).len() == 2).then_some(()));
+    let page = answered(&cluster, &format!("{base}/a/b?c=d"), &[&token]);
+    let text = page.text();
+    assert_eq!(text.lines().next(), Some("/a/b?c=d"), "{text}");
+    assert!(!text.contains("authorization"), "the token is not the service's to see: {text}");
+    assert!(text.contains(&format!("x-forwarded-prefix: {base}/")), "{text}");
+    let policy = page.header("content-security-policy").unwrap_or_default();
+    assert!(policy.starts_with("sandbox") && !policy.contains("same-origin"), "{}", page.head);
+    let bare = get(&cluster, base, &[&token]);
+    assert_eq!((bare.status, bare.header("location")), (308, Some(&*format!("{base}/"))));
+    let body: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
+    let echoed = send(&cluster, "POST", &format!("{base}/echo"), &[&token], &body);
+    assert!(echoed.status == 200 && echoed.body() == body, "{}", echoed.status);
+    for (path, header, status) in [
+        (format!("{base}/"), "X: y", 401),
+        (format!("{base}/"), "Authorization: Bearer nonsense", 401),
+        ("/proxy/services/main/none/".to_owned(), "X: y", 401),
+        ("/proxy/services/main/none/".to_owned(), &*token, 404),
+    ] {
+        let answer = get(&cluster, &path, &[header]);
+        assert_eq!(answer.status, status, "{path} {header}: {}", answer.text());
+    }
+    let figures = get(&cluster, "/metrics", &[&token]).text();
+    let line = "sluice_service_replicas{project=\"main\",run=\"web\"} 2";
+    assert!(figures.lines().any(|have| have == line), "{line} in\n{figures}");
+    assert!(figures.contains("sluice_service_request_duration_seconds_count{project=\"main\""));
+    // A replica that is gone takes no request with it.
+    let gone = replicas(&cluster).remove(0);
+    cluster.sluice(&["scancel", &gone]).ok();
+    until("one replica is left", || (replicas(&cluster).len() == 1).then_some(()));
+    for n in 0..20 {
+        let answer = get(&cluster, &format!("{base}/{n}"), &[&token]);
+        assert_eq!(answer.status, 200, "{n}: {}", answer.text());
+    }
+    cluster.sluice(&["stop", "-y", "web"]).ok();
+    until("the service is gone", || {
+        let answer = get(&cluster, &format!("{base}/"), &[&token]);
+        (answer.status == 404).then_some(())
+    });
+}
+
+#[test]
+fn up_open_service_answers_everybody_and_speaks_websocket() {
+    let cluster = Cluster::up(TWO_NODES);
+    let path = "/proxy/services/main/web/socket";
+    apply(&cluster, free_port(), "auth: false\nstrip_prefix: false");
+    let page = answered(&cluster, path, &["Authorization: Bearer its-own"]);
+    let text = page.text();
+    assert_eq!(text.lines().next(), Some(path), "the whole path: {text}");
+    assert!(text.contains("authorization: Bearer its-own"), "its login is its own: {text}");
+    let mut stream = TcpStream::connect(address(&cluster)).expect("the server");
+    let head = format!(
+        "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+        address(&cluster)
+    );
+    stream.write_all(head.as_bytes()).expect("sent");
+    let (mut answer, mut byte) = (Vec::new(), [0]);
+    while !answer.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).expect("the head");
+        answer.push(byte[0]);
+    }
+    assert!(answer.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&answer));
+    for text in ["ping", "pong, and more"] {
+        stream.write_all(text.as_bytes()).expect("sent");
+        let mut back = vec![0; text.len()];
+        stream.read_exact(&mut back).expect("echoed");
+        assert_eq!(back, text.as_bytes());
+    }
+}
+
+#[test]
+fn up_service_without_a_replica_that_listens_is_unavailable_in_one_line() {
+    let cluster = Cluster::up(TWO_NODES);
+    let token = admin(&cluster);
+    let text = format!(
+        "type: service\nname: web\nport: {}\ncommands: [sleep 600]\n\
+         resources: {{cpu: 1, memory: 64MB.., disk: 0GB..}}\n",
+        free_port()
+    );
+    cluster.write("web.dstack.yml", &text);
+    cluster.sluice(&["apply", "-f", "web.dstack.yml", "-y", "-d"]).ok();
+    let answer = until("the replica runs", || {
+        let answer = get(&cluster, "/proxy/services/main/web/", &[&token]);
+        answer.text().contains("takes connections").then_some(answer)
+    });
+    assert_eq!((answer.status, answer.text().lines().count()), (503, 1), "{}", answer.text());
+    let long = "Content-Length: 67108865";
+    let refused = get(&cluster, "/proxy/services/main/web/", &[&token, long]);
+    assert_eq!(refused.status, 413, "{}", refused.text());
+    let second = cluster.sluice(&["apply", "-f", "web.dstack.yml", "-y", "-d", "--json"]);
+    assert!(second.stdout.contains("unchanged"), "{second:?}");
+}
+
+#[test]
+fn up_replica_gets_requests_while_its_probe_succeeds() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (token, page) = (admin(&cluster), "/proxy/services/main/web/");
+    apply(&cluster, free_port(), "probes: [{type: http, url: /health, interval: 1s}]");
+    let until_said = |part: &str| {
+        until(part, || {
+            let answer = get(&cluster, page, &[&token]);
+            answer.text().contains(part).then_some(answer)
+        })
+    };
+    assert_eq!(until_said("no replica of service web is ready").status, 503);
+    cluster.write("healthy", "");
+    answered(&cluster, page, &[&token]);
+    std::fs::remove_file(cluster.path("work").join("healthy")).expect("removed");
+    assert_eq!(until_said("no replica of service web is ready").status, 503);
+}
+
+#[test]
+fn up_model_of_a_service_is_asked_by_its_name() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (token, base) = (admin(&cluster), "/proxy/models/main");
+    apply(&cluster, free_port(), "model: {name: tiny, format: openai, prefix: /api}");
+    answered(&cluster, "/proxy/services/main/web/", &[&token]);
+    let listed = get(&cluster, &format!("{base}/models"), &[&token]);
+    let models: serde_json::Value = serde_json::from_str(&listed.text()).expect("JSON");
+    assert_eq!((listed.status, &models["data"][0]["id"]), (200, &"tiny".into()), "{models}");
+    let ask = |model: &str, headers: &[&str]| {
+        let body = format!("{{\"model\": \"{model}\", \"messages\": []}}");
+        let path = format!("{base}/chat/completions");
+        (send(&cluster, "POST", &path, headers, body.as_bytes()), body)
+    };
+    let (answer, body) = ask("tiny", &[&token]);
+    assert_eq!((answer.status, answer.text()), (200, body));
+    assert_eq!(answer.header("x-path"), Some("/api/chat/completions"), "{}", answer.head);
+    let (none, _) = ask("other", &[&token]);
+    assert_eq!((none.status, none.text().lines().count()), (404, 1), "{}", none.text());
+    assert_eq!(ask("tiny", &[]).0.status, 401);
+    let bad = send(&cluster, "POST", &format!("{base}/chat/completions"), &[&token], b"{}");
+    assert_eq!(bad.status, 400, "{}", bad.text());
+}
+
+#[test]
+fn up_client_beyond_a_rate_limit_is_refused() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (token, base) = (admin(&cluster), "/proxy/services/main/web");
+    // A request in a minute, and one more ahead of it.
+    let limit = "rate_limits: [{prefix: /slow, rps: 0.0167, burst: 1}]";
+    apply(&cluster, free_port(), limit);
+    answered(&cluster, &format!("{base}/"), &[&token]);
+    let statuses: Vec<u16> =
+        (0..4).map(|_| get(&cluster, &format!("{base}/slow"), &[&token]).status).collect();
+    assert_eq!(statuses, [200, 200, 429, 429]);
+    assert_eq!(get(&cluster, &format!("{base}/other"), &[&token]).status, 200);
+}
+
+#[test]
+fn up_job_of_sbatch_is_a_service_by_its_name() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (token, port) = (admin(&cluster), free_port());
+    cluster.write("serve.py", SERVER);
+    let line = format!(
+        "sbatch --service={port} -J web -a 0-1 -o /dev/null --wrap 'exec python3 serve.py {port}'"
+    );
+    cluster.shell(&line).ok();
+    let page = answered(&cluster, "/proxy/services/main/web/x", &[&token]);
+    assert_eq!(page.text().lines().next(), Some("/x"), "{}", page.text());
+    let second = cluster.shell(&line);
+    assert!(second.code != 0 && second.stderr.contains("has a service web"), "{second:?}");
+    let bad = cluster.shell("sbatch --service=0 --wrap true");
+    assert!(bad.code != 0 && bad.stderr.contains("expected a port from 1 to 65535"), "{bad:?}");
+}
+
+#[test]
+fn up_service_is_scaled_from_none_to_none_by_its_requests() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (token, page) = (admin(&cluster), "/proxy/services/main/web/");
+    let scaling = "replicas: 0..2\n\
+        scaling: {metric: rps, target: 1000, window: 30s, scale_up_delay: 1s, scale_down_delay: 1s}";
+    apply(&cluster, free_port(), scaling);
+    let held = cluster.sluice(&["squeue", "-h", "-n", "web", "-o", "%i %t"]).ok();
+    assert!(held.contains("PD") && replicas(&cluster).is_empty(), "{held}");
+    // The request waits for the first replica.
+    let answer = get(&cluster, page, &[&token]);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(replicas(&cluster).len(), 1, "no more than its load needs");
+    // The window of 30 s must have passed without a request.
+    within(Duration::from_secs(120), "no replica is left", || {
+        replicas(&cluster).is_empty().then_some(())
+    });
+    assert_eq!(get(&cluster, page, &[&token]).status, 200, "and it comes back");
+}
+
+#[test]
+fn up_update_of_a_service_loses_no_request() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (token, page) = (admin(&cluster), "/proxy/services/main/web/");
+    let port = free_port();
+    apply(&cluster, port, "");
+    answered(&cluster, page, &[&token]);
+    let before = replicas(&cluster);
+    assert_eq!(before.len(), 1);
+    let said = apply(&cluster, port, "env: [A=b]");
+    assert!(said.contains("replaced once the new replicas are ready"), "{said}");
+    // Requests go on all the while.
+    until("the first replica is gone", || {
+        let answer = get(&cluster, page, &[&token]);
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let now = replicas(&cluster);
+        (now.len() == 1 && now != before).then_some(())
+    });
+    assert_eq!(get(&cluster, page, &[&token]).status, 200);
+    let again = apply(&cluster, port, "env: [A=b]");
+    assert!(again.contains("Detected no changes"), "{again}");
+}
