@@ -130,6 +130,7 @@ fn spec(request: Request, uid: u32) -> JobSpec {
             stderr: None,
             first_step: None,
             configuration: None,
+            service: None,
             secret_variables: Vec::new(),
             has_project_secrets: false,
             volumes: Vec::new(),

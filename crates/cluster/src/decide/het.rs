@@ -242,6 +242,7 @@ impl State {
             reason,
             special_exit,
             retries,
+            by: None,
         })
     }
 

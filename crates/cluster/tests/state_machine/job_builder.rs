@@ -60,6 +60,7 @@ pub fn ask() -> Ask {
         stderr: None,
         first_step: None,
         configuration: None,
+        service: None,
         secret_variables: Vec::new(),
         has_project_secrets: false,
         volumes: Vec::new(),

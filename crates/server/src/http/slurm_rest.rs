@@ -258,7 +258,11 @@ mod tests {
             *request.method_mut() = method;
             *request.uri_mut() = format!("/slurm/v0.0.38/{path}").parse().expect("a path");
             let slots = ListenerSlots::new(1024, &ConnectionLimits::default()).port;
-            let peer = Peer::Port { connection: PortConnection::new(slots), is_loopback: true };
+            let peer = Peer::Port {
+                connection: PortConnection::new(slots),
+                from: std::net::Ipv4Addr::LOCALHOST.into(),
+                is_loopback: true,
+            };
             request.extensions_mut().insert(peer);
             let headers = request.headers_mut();
             headers.insert(USER_NAME, name.parse().expect("a name"));

@@ -23,15 +23,17 @@ pub fn queue_head(
     let filter = JobFilter { users, ..JobFilter::default() };
     let wanted = JobsQuery { filter, detail: Detail::Listing, ..JobsQuery::default() };
     let (mut running, mut waiting) = (0, 0);
-    let jobs = job_list::job_views(shared, by, &wanted, now, |chosen: &mut Vec<ListedJob>| {
-        waiting = chosen.iter().filter(|(job, _)| job.is_waiting()).count() as u64;
-        running = chosen.len() as u64 - waiting;
-        let state = shared.read();
-        let ranking = Ranking::new(&state, now);
-        let priority = |job: &Job| if job.hold.is_some() { 0 } else { ranking.shown(job, now) };
-        chosen.sort_by_cached_key(|(job, _)| (job.is_waiting(), Reverse(priority(job)), job.id));
-        chosen.truncate(rows as usize);
-    })?;
+    let jobs =
+        job_list::job_views(shared, by, &wanted, None, now, |chosen: &mut Vec<ListedJob>| {
+            waiting = chosen.iter().filter(|(job, _)| job.is_waiting()).count() as u64;
+            running = chosen.len() as u64 - waiting;
+            let state = shared.read();
+            let ranking = Ranking::new(&state, now);
+            let priority = |job: &Job| if job.hold.is_some() { 0 } else { ranking.shown(job, now) };
+            chosen
+                .sort_by_cached_key(|(job, _)| (job.is_waiting(), Reverse(priority(job)), job.id));
+            chosen.truncate(rows as usize);
+        })?;
     Ok(Answer::QueueHead { now, running, waiting, jobs: JobList(jobs) })
 }
 

@@ -60,7 +60,7 @@ pub async fn authenticate(
 fn admit(shared: &Shared, request: &Request) -> Result<(Principal, Admission), Box<Response>> {
     let is_direct = request.headers().contains_key(header::AUTHORIZATION);
     let by_cookie = match request.extensions().get::<Peer>() {
-        Some(Peer::Port { connection, is_loopback }) if !is_direct => {
+        Some(Peer::Port { connection, is_loopback, .. }) if !is_direct => {
             Some((connection, *is_loopback))
         }
         _ => None,

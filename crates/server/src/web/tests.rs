@@ -83,7 +83,11 @@ impl Browser {
         *request.method_mut() = method;
         *request.uri_mut() = path.parse().expect("a path");
         let slots = ListenerSlots::new(1024, &ConnectionLimits::default()).port;
-        let peer = Peer::Port { connection: PortConnection::new(slots), is_loopback: true };
+        let peer = Peer::Port {
+            connection: PortConnection::new(slots),
+            from: std::net::Ipv4Addr::LOCALHOST.into(),
+            is_loopback: true,
+        };
         request.extensions_mut().insert(peer);
         let cookie = self.cookie.as_deref().map(|cookie| ("cookie", cookie));
         for (name, value) in headers.iter().copied().chain([("host", HOST)]).chain(cookie) {

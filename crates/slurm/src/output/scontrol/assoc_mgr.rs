@@ -336,7 +336,7 @@ fn minutes(most: Option<TimeLimit>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::samples::{alice, at, bob, pending, train};
+    use crate::output::samples::{at, bob, pending, train};
     use model::account::Account;
     use model::reason::Reason;
 
