@@ -381,6 +381,10 @@ impl State {
             if let Some(ended) = job.ended() {
                 self.ended.insert((ended.end, id));
             }
+            // Snapshots of before had no ranges; whoever has started a job has one.
+            if job.attempts > 0 {
+                self.id_ranges.give(job.spec.owner.uid);
+            }
             if let Some(attempt) = job.attempt() {
                 let held = attempt.held_nodes.clone();
                 let allocation = attempt.allocation.clone();

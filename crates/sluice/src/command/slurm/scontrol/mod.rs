@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn keyword_that_is_not_there_is_told_with_what_has_its_place() {
-        for (name, instead) in [("token", "sluice token user"), ("shutdown", "sluice down")] {
+        for (name, instead) in [("abort", "sluice down"), ("shutdown", "sluice down")] {
             let said = act(&[name.to_owned()]).expect_err("not there").to_string();
             assert!(said.starts_with(&format!("scontrol: error: {name} is not supported: ")));
             assert!(said.contains(instead), "{said}");
