@@ -35,6 +35,9 @@ chmod -R a+rX image
 show 'find image -type f | sort'
 show "sluice up --detach --state $SLUICE_STATE --listen 127.0.0.1:0 --agents 127.0.0.1:0"
 
+say 'What a container with the GPU gets, as the agent found it: a CDI file made by the program, no toolkit'
+show 'which nvidia-ctk; ls /etc/cdi /var/run/cdi; sluice agent --print-cdi > cdi.json; grep -e cdiVersion -e kind -e \"path cdi.json; grep -c hostPath cdi.json'
+
 say 'With the GPU: its device, the libraries of the driver, and a sum that the GPU made'
 show_as nobody "srun --gres=gpu:1 --container=$work/image sh -c 'id -u; ls /dev; ls /usr/local/nvidia/lib64; add'"
 show_as nobody "srun --gres=gpu:1 --container=$work/image nvidia-smi -L"

@@ -84,8 +84,18 @@ fn cached_folders(root: &Path) -> impl Iterator<Item = (PathBuf, PathBuf)> {
     let below = move |path: PathBuf| Some(root.join(path.strip_prefix("/").ok()?));
     let named = named.into_iter().filter_map(below);
     let places = named.flat_map(|path| [fs::canonicalize(&path).ok(), Some(path)]);
-    let bin = root.join(BIN);
-    places.flatten().filter_map(move |path| Some((path.parent()?.to_owned(), bin.clone())))
+    places.flatten().filter_map(move |path| {
+        let folder = path.parent()?.to_owned();
+        let bin = programs_beside(root, &folder);
+        Some((folder, bin))
+    })
+}
+
+/// The folder of the programs that belong to these libraries. What lies elsewhere under their names may be a script that
+/// leads to them, and would lead nowhere in a container.
+fn programs_beside(root: &Path, libraries: &Path) -> PathBuf {
+    let known = FOLDERS.iter().find(|(folder, _)| root.join(folder) == libraries);
+    root.join(known.map_or(BIN, |(_, bin)| bin))
 }
 
 fn usual_folders(root: &Path) -> impl Iterator<Item = (PathBuf, PathBuf)> {
@@ -159,6 +169,20 @@ pub(super) mod tests {
         put(root, "run/nvidia-persistenced/socket", "");
         let socket = "/run/nvidia-persistenced/socket".to_owned();
         assert!(found(root).is_some_and(|all| all.iter().any(|(inside, _)| *inside == socket)));
+    }
+
+    /// A machine whose loader names the driver's own folder may have a script in `/usr/bin` that leads to the program there.
+    #[test]
+    fn programs_are_those_beside_the_libraries_that_the_loader_finds() {
+        let root = tempfile::tempdir().expect("scratch folder");
+        let root = root.path();
+        driver(root, "usr/local/nvidia/lib64");
+        put(root, "usr/local/nvidia/bin/nvidia-smi", "the program");
+        let libraries = [(KIND, "libcuda.so.1", "/usr/local/nvidia/lib64/libcuda.so.1")];
+        put(root, "etc/ld.so.cache", cache(&libraries));
+        let place =
+            (format!("{PROGRAMS}/nvidia-smi"), "usr/local/nvidia/bin/nvidia-smi".to_owned());
+        assert!(found(root).is_some_and(|all| all.contains(&place)), "{:?}", found(root));
     }
 
     /// A distribution that can switch between drivers has the library's name in the usual folder, as a link.
