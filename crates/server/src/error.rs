@@ -15,6 +15,8 @@ pub enum ServerError {
     Blobs(#[from] store::BlobError),
     #[error("the books: {0}")]
     Books(#[from] store::BooksError),
+    #[error("{0}")]
+    Database(#[from] store::postgres::DatabaseError),
     #[error("the snapshot of seq {seq} cannot be read: {reason}")]
     Snapshot { seq: u64, reason: String },
     #[error("{0}")]

@@ -74,4 +74,5 @@ pub use error::ServerError;
 pub use http::dstack::paths as dstack_paths;
 pub use http::dstack::refused_paths as dstack_refused_paths;
 pub use startup::{Listeners, ServerOptions, run};
+pub use store::postgres::DatabaseUrl;
 pub use writer::submission::stored_form;

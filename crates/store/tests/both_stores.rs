@@ -207,7 +207,7 @@ fn deposed_server_writes_nothing_more() {
     let other = connect(&server.url());
     let held = Lease::take(&other, "second", Duration::from_secs(3600)).expect("an answer");
     assert!(matches!(held, Taken::Waiting(leader) if leader.holder == "first" && leader.is_valid));
-    first.release().expect("released");
+    server.execute("sluice", "UPDATE sluice.lease SET valid_until = '-infinity'");
     let second = lead(&other, "second");
     assert!(second.epoch() > first.epoch());
 
@@ -229,10 +229,10 @@ fn deposed_server_writes_nothing_more() {
     let (mut new, recovery) = open(second.epoch()).expect("a journal");
     assert_eq!((new.last_seq(), recovery.replayed), (1, 1));
     new.append(2, 1, &[b"on"]).expect("kept");
-    assert_eq!(
-        folder(second.epoch()).open("a").expect("a file").read_all().expect("read"),
-        b"kept"
-    );
+    second.release().expect("released");
+    second.renew().expect("it stays given up");
+    let third = lead(&database, "third");
+    assert_eq!(folder(third.epoch()).open("a").expect("a file").read_all().expect("read"), b"kept");
 }
 
 #[test]

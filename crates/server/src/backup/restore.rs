@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::path::Path;
 use std::sync::Arc;
-use store::{Blobs, BooksCopy, Disk, Journal, RealDisk};
+use store::{Blobs, BooksCopy, Disk, RealDisk};
 use tar::{Archive, Entry};
 use wire::term;
 

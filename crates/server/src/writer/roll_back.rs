@@ -11,7 +11,8 @@ use cluster::State;
 use model::reason::Refusal;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Journal, JournalError};
+use store::JournalError;
+use store::postgres::DatabaseError;
 
 /// The pause after the first time that the state could not be read back, by which it grows, and its bound.
 const RECOVERY_PAUSE: Duration = Duration::from_millis(100);
@@ -80,7 +81,7 @@ fn refuse(lost: Vec<PendingCommit>, error: &ServerError) {
     }
 }
 
-/// Whether what is on the disk was read and cannot be used, whatever the disk does later.
+/// Whether what is on the disk was read and cannot be used, whatever the disk does later; or is another server's to write.
 fn is_damage(error: &ServerError) -> bool {
     matches!(
         error,
@@ -89,6 +90,7 @@ fn is_damage(error: &ServerError) -> bool {
                 JournalError::Damaged { .. }
                     | JournalError::Replay { .. }
                     | JournalError::Newer { .. }
+                    | JournalError::Database(DatabaseError::Deposed)
             )
     )
 }

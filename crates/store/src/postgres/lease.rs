@@ -2,6 +2,7 @@
 //! valid. The time is the database's alone; no server's clock is compared with another's.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::connection::Database;
@@ -39,6 +40,7 @@ pub struct Lease {
     database: Arc<Database>,
     epoch: i64,
     life: Duration,
+    is_released: AtomicBool,
 }
 
 impl Lease {
@@ -55,6 +57,7 @@ impl Lease {
                 database: database.clone(),
                 epoch: row.get(0),
                 life,
+                is_released: AtomicBool::new(false),
             }));
         }
         Ok(Taken::Waiting(Leader::read(database)?))
@@ -64,8 +67,11 @@ impl Lease {
         self.epoch
     }
 
-    /// Keeps the lease for another life. [`DatabaseError::Deposed`] if another server has it.
+    /// Keeps the lease for another life; one that was given up stays so. [`DatabaseError::Deposed`] if another server has it.
     pub fn renew(&self) -> Result<(), DatabaseError> {
+        if self.is_released.load(Ordering::Acquire) {
+            return Ok(());
+        }
         let (epoch, seconds) = (self.epoch, self.life.as_secs_f64());
         let renewed =
             self.database.ask(move |session| session.execute(RENEW, &[&epoch, &seconds]))?;
@@ -74,6 +80,7 @@ impl Lease {
 
     /// Lets another server take over at once.
     pub fn release(&self) -> Result<(), DatabaseError> {
+        self.is_released.store(true, Ordering::Release);
         let epoch = self.epoch;
         self.database.ask(move |session| session.execute(RELEASE, &[&epoch])).map(drop)
     }

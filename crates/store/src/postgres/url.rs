@@ -34,7 +34,9 @@ impl DatabaseUrl {
     pub fn parse(text: &str, password_file: Option<&Path>) -> Result<Self, DatabaseError> {
         let wrong = |why: String| DatabaseError::Unfit(format!("'{text}': {why}"));
         if !["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme)) {
-            return Err(wrong("expected postgres://USER@HOST/DATABASE".into()));
+            // It may hold a password all the same.
+            let text = "the address of the store: expected postgres://USER@HOST/DATABASE";
+            return Err(DatabaseError::Unfit(text.into()));
         }
         let Parameters { url, ssl_mode, root_file } = Parameters::split(text);
         let mut config: postgres::Config = url.parse().map_err(|error: postgres::Error| {

@@ -1,5 +1,6 @@
 //! A PostgreSQL of the test's own: a cluster in a scratch folder, on a socket there, run by an ordinary user.
 
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -20,6 +21,9 @@ impl TestDatabase {
     /// A database `sluice` of the user `sluice`, in UTF-8.
     pub fn start() -> Self {
         let folder = tempfile::Builder::new().prefix("pg").tempdir_in("/tmp").expect("a folder");
+        // The socket in it is for the server's own user too; the data has a folder of its own.
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(folder.path(), open).expect("opened");
         if nix::unistd::geteuid().is_root() {
             let (user, group) = (Uid::from_raw(ORDINARY_USER), Gid::from_raw(ORDINARY_USER));
             nix::unistd::chown(folder.path(), Some(user), Some(group)).expect("given away");

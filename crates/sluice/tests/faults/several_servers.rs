@@ -1,0 +1,164 @@
+//! Several servers on one PostgreSQL: one leads, another takes over, and nothing that was acknowledged is lost.
+
+use crate::database::TestDatabase;
+use crate::harness::{Cluster, TIMEOUT, TWO_NODES, signal, within};
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+
+/// `sluice server` in a cluster's folder, and what it prints.
+struct Server {
+    process: Child,
+    lines: Receiver<String>,
+}
+
+impl Server {
+    fn start(cluster: &Cluster, database: &TestDatabase) -> Self {
+        let mut process = server_command(cluster, &database.url())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program runs");
+        let (send, lines) = channel();
+        let said = BufReader::new(process.stdout.take().expect("its output"));
+        std::thread::spawn(move || {
+            said.lines().map_while(Result::ok).try_for_each(|l| send.send(l))
+        });
+        Self { process, lines }
+    }
+
+    /// Waits for the next line, which begins with this.
+    fn await_line(&self, wanted: &str) {
+        let line = self.lines.recv_timeout(TIMEOUT).expect("the server says something");
+        assert!(line.starts_with(wanted), "{line}");
+    }
+
+    fn end(&mut self, by: &str) {
+        signal(self.process.id() as i32, by);
+        self.process.wait().expect("it ends");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn server_command(cluster: &Cluster, store: &str) -> Command {
+    let (state, conf) = (cluster.state(), cluster.path("conf"));
+    let mut command = cluster.command(&["server", "--store", store]);
+    command.arg("--state").arg(state).arg("--config").arg(conf).stdin(Stdio::null());
+    command.args(["--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"]);
+    command
+}
+
+/// What a further server of a cluster needs of the first.
+fn copy_keys(from: &Cluster, to: &Cluster) {
+    let (from, to) = (from.state(), to.state());
+    let line = format!(
+        "umask 077 && mkdir -p {to}/server && cp -a {from}/server/keys {to}/server/ && cp -a {from}/admin.token {to}/",
+        from = from.display(),
+        to = to.display()
+    );
+    let copied = Command::new("sh").arg("-c").arg(line).status().expect("the shell runs");
+    assert!(copied.success());
+}
+
+fn jobs(cluster: &Cluster) -> BTreeSet<u32> {
+    let listed = cluster.sluice(&["squeue", "-h", "-o", "%A"]).ok();
+    listed.lines().map(|line| line.trim().parse().expect("a job id")).collect()
+}
+
+#[test]
+fn up_standby_takes_over_every_acknowledged_job_from_a_killed_leader() {
+    let database = TestDatabase::start();
+    let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
+    let mut leader = Server::start(&first, &database);
+    leader.await_line("sluice is up");
+    copy_keys(&first, &second);
+    let mut standby = Server::start(&second, &database);
+    standby.await_line("sluice waits as a standby");
+
+    let submit = |cluster: &Cluster| cluster.submit(&["-H", "--wrap", "echo kept"]);
+    let mut acknowledged: BTreeSet<u32> = (0..20).map(|_| submit(&first)).collect();
+    assert_eq!(acknowledged.len(), 20);
+    leader.end("KILL");
+    standby.await_line("sluice is up");
+    assert_eq!(jobs(&second), acknowledged);
+    for _ in 0..5 {
+        assert!(acknowledged.insert(submit(&second)), "an id was given out twice");
+    }
+    // The script of a job that another server took.
+    let oldest = acknowledged.first().expect("a job").to_string();
+    let script = second.sluice(&["scontrol", "write", "batch_script", &oldest, "-"]).ok();
+    assert!(script.contains("echo kept"), "{script}");
+    // What ended under one leader is in the books of the next.
+    second.sluice(&["scancel", &oldest]).ok();
+    let ended = |cluster: &Cluster| {
+        let said = cluster.sluice(&["sacct", "-X", "-n", "-P", "-j", &oldest, "-o", "State"]);
+        said.stdout.starts_with("CANCELLED").then_some(())
+    };
+    within(TIMEOUT, "the end is in the books", || ended(&second));
+
+    // The former leader waits now, and takes over when the other is told to stop.
+    let back = Server::start(&first, &database);
+    back.await_line("sluice waits as a standby");
+    standby.end("TERM");
+    back.await_line("sluice is up");
+    acknowledged.remove(&oldest.parse().expect("a job id"));
+    assert!(jobs(&first).is_superset(&acknowledged));
+    assert!(acknowledged.insert(submit(&first)), "an id was given out twice");
+    within(TIMEOUT, "the end is in the books of the first server too", || ended(&first));
+}
+
+#[test]
+fn up_frozen_leader_writes_nothing_after_another_has_taken_over() {
+    let database = TestDatabase::start();
+    let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
+    let mut leader = Server::start(&first, &database);
+    leader.await_line("sluice is up");
+    copy_keys(&first, &second);
+    let standby = Server::start(&second, &database);
+    standby.await_line("sluice waits as a standby");
+    let job = first.submit(&["-H", "--wrap", "true"]);
+    signal(leader.process.id() as i32, "STOP");
+    standby.await_line("sluice is up");
+    signal(leader.process.id() as i32, "CONT");
+    // It finds another in its place, and ends; its service manager starts it again.
+    let end =
+        within(TIMEOUT, "the former leader ends", || leader.process.try_wait().expect("its end"));
+    assert_eq!(end.code(), Some(70));
+    assert_eq!(jobs(&second), BTreeSet::from([job]));
+}
+
+#[test]
+fn up_store_that_cannot_be_used_is_refused_in_one_line() {
+    let database = TestDatabase::start();
+    let (first, other) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
+    let server = Server::start(&first, &database);
+    server.await_line("sluice is up");
+    let refusal = |store: &str| {
+        let said = server_command(&other, store).output().expect("the program runs");
+        assert_ne!(said.status.code(), Some(0));
+        let text = String::from_utf8_lossy(&said.stderr).into_owned();
+        let errors: Vec<&str> =
+            text.lines().filter(|line| line.starts_with("sluice: error: ")).collect();
+        assert_eq!(errors.len(), 1, "{text}");
+        assert!(!text.contains("hunter2"), "{text}");
+        errors[0].to_owned()
+    };
+    let said = refusal(&database.url());
+    assert!(
+        said.contains("the store of another cluster") && said.contains("server/keys"),
+        "{said}"
+    );
+    let said = refusal("postgres://sluice:hunter2@127.0.0.1/sluice?sslmode=disable");
+    assert!(said.contains("--store-password-file"), "{said}");
+    let said = refusal("postgres://sluice@127.0.0.1/sluice");
+    assert!(said.contains("sslrootcert=FILE"), "{said}");
+    let said = refusal("/var/lib/sluice");
+    assert!(said.contains("expected postgres://USER@HOST/DATABASE"), "{said}");
+}
