@@ -245,7 +245,8 @@ fn acknowledged_commits_survive_a_crash_of_the_database() {
     let mut journal = open().expect("a journal").0;
     fill(&mut journal, 30);
     let end = journal.position();
-    server.crash_and_restart();
+    server.crash();
+    server.restart();
     // The connection is lost: whether the commit is there is not known, so the journal has to be opened again.
     let lost = journal.append(1, end.seq, &[b"unknown"]).expect_err("the connection is lost");
     assert!(matches!(lost, JournalError::Database(_)), "{lost}");

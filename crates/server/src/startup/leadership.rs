@@ -42,8 +42,10 @@ impl Leadership {
                 .map_err(|e| ServerError::Other(format!("cannot start a thread: {e}")))
         };
         let (database, for_lease) = (session()?, session()?);
-        postgres::prepare(&database, identity)?;
+        set_nonblocking(listeners, true)?;
+        await_schema(&database, identity, listeners)?;
         let lease = Arc::new(await_lease(&for_lease, holder, listeners, on_standby)?);
+        set_nonblocking(listeners, false)?;
         let kept = lease.clone();
         std::thread::Builder::new()
             .name("lease".into())
@@ -65,21 +67,38 @@ impl Leadership {
     }
 }
 
+/// Waits for a database that is away: one that starts with this machine may be later. One that cannot be used is an error.
+fn await_schema(
+    database: &Database,
+    identity: &str,
+    listeners: &Listeners,
+) -> Result<(), ServerError> {
+    let mut failures = RepeatedFailure::new("the store");
+    loop {
+        match postgres::prepare(database, identity) {
+            Ok(()) => {
+                failures.succeeded();
+                return Ok(());
+            }
+            Err(error) if error.may_pass() => failures.failed("waiting for the database", &error),
+            Err(error) => return Err(error.into()),
+        }
+        turn_away(listeners);
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+}
+
 fn await_lease(
     database: &Arc<Database>,
     holder: &str,
     listeners: &Listeners,
     on_standby: fn(&str),
 ) -> Result<Lease, ServerError> {
-    set_nonblocking(listeners, true)?;
     let mut failures = RepeatedFailure::new("the lease");
     let mut is_told = false;
     loop {
         match Lease::take(database, holder, LEASE_LIFE) {
-            Ok(Taken::Leading(lease)) => {
-                set_nonblocking(listeners, false)?;
-                return Ok(lease);
-            }
+            Ok(Taken::Leading(lease)) => return Ok(lease),
             Ok(Taken::Waiting(leader)) => {
                 failures.succeeded();
                 if !is_told {

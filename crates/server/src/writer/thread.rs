@@ -313,7 +313,7 @@ impl WriterThread {
             return Ok(());
         }
         let upto = (wanted / ID_BLOCK + 1) * ID_BLOCK;
-        self.journal.lease(upto).map_err(|e| Refusal::DiskFull(e.to_string()))?;
+        self.journal.lease(upto).map_err(|e| ServerError::from(e).not_kept())?;
         self.leased = upto;
         Ok(())
     }

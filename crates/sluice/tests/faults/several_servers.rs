@@ -162,3 +162,26 @@ fn up_store_that_cannot_be_used_is_refused_in_one_line() {
     let said = refusal("/var/lib/sluice");
     assert!(said.contains("expected postgres://USER@HOST/DATABASE"), "{said}");
 }
+
+#[test]
+fn up_database_that_is_away_refuses_submits_in_one_line_and_loses_none() {
+    let mut database = TestDatabase::start();
+    let cluster = Cluster::folder(TWO_NODES);
+    let server = Server::start(&cluster, &database);
+    server.await_line("sluice is up");
+    let submit = || cluster.sluice(&["sbatch", "--parsable", "-H", "--wrap", "true"]);
+    let mut acknowledged = BTreeSet::from([submit().ok()]);
+    database.crash();
+    let refused = submit();
+    assert_ne!(refused.code, 0);
+    assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
+    assert!(refused.stderr.contains("the database cannot be reached"), "{}", refused.stderr);
+    database.restart();
+    let said = within(TIMEOUT, "the server takes submits again", || {
+        Some(submit()).filter(|said| said.code == 0)
+    });
+    assert!(acknowledged.insert(said.ok()), "an id was given out twice");
+    let acknowledged: BTreeSet<u32> =
+        acknowledged.iter().map(|id| id.trim().parse().expect("a job id")).collect();
+    assert_eq!(jobs(&cluster), acknowledged);
+}

@@ -1,5 +1,6 @@
 //! What can go wrong with the database, each in one line without a secret.
 
+use std::error::Error;
 use std::io;
 use std::time::Duration;
 
@@ -24,13 +25,43 @@ pub enum DatabaseError {
 
 impl From<postgres::Error> for DatabaseError {
     fn from(error: postgres::Error) -> Self {
-        match error.as_db_error() {
-            Some(refused) => Self::Refused {
-                message: refused.message().replace('\n', " "),
-                is_full: *refused.code() == SqlState::DISK_FULL,
-            },
-            None => Self::Unreachable(describe(&error)),
+        let Some(refused) = error.as_db_error() else {
+            return Self::Unreachable(describe(&error));
+        };
+        let message = refused.message().replace('\n', " ");
+        if AWAY.contains(refused.code()) {
+            return Self::Unreachable(message);
         }
+        Self::Refused { message, is_full: *refused.code() == SqlState::DISK_FULL }
+    }
+}
+
+/// What a database says that is there and takes no sessions: while it starts or stops, and when it has too many.
+const AWAY: [SqlState; 4] = [
+    SqlState::CANNOT_CONNECT_NOW,
+    SqlState::ADMIN_SHUTDOWN,
+    SqlState::CRASH_SHUTDOWN,
+    SqlState::TOO_MANY_CONNECTIONS,
+];
+
+impl DatabaseError {
+    /// Whether the same may work later, with nothing changed here.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::Late(_) | Self::Backlog { .. })
+    }
+
+    /// The database's error among the causes of another, where one of them is an error of a file in the database too.
+    pub fn cause_of<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            let of_file = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+            let of_file = of_file.and_then(|inner| inner.downcast_ref::<Self>());
+            if let Some(found) = error.downcast_ref::<Self>().or(of_file) {
+                return Some(found);
+            }
+            next = error.source();
+        }
+        None
     }
 }
 
@@ -46,10 +77,30 @@ impl From<DatabaseError> for io::Error {
 }
 
 /// An error and its cause in one line: the library's own text leaves the cause out.
-pub(super) fn describe(error: &dyn std::error::Error) -> String {
+pub(super) fn describe(error: &dyn Error) -> String {
     let text = match error.source() {
         Some(cause) => format!("{error}: {cause}"),
         None => error.to_string(),
     };
     text.replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blob::BlobError;
+    use crate::journal::JournalError;
+
+    #[test]
+    fn error_of_the_database_is_found_behind_journals_and_files() {
+        let of_journal = JournalError::from(DatabaseError::Deposed);
+        let source = io::Error::from(DatabaseError::Unreachable("no route".into()));
+        let of_blob = BlobError::Io { action: "write", file: "packs/1".into(), source };
+        let other = JournalError::Poisoned;
+        let text =
+            |error: &(dyn Error + 'static)| DatabaseError::cause_of(error).map(|e| e.to_string());
+        assert_eq!(text(&of_journal), Some(DatabaseError::Deposed.to_string()));
+        assert_eq!(text(&of_blob), Some("the database cannot be reached: no route".into()));
+        assert_eq!(text(&other), None);
+    }
 }

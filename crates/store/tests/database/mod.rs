@@ -59,9 +59,13 @@ impl TestDatabase {
         assert!(done.success(), "{sql}: {done}");
     }
 
-    /// Ends the database as a crash does, and starts it again.
-    pub fn crash_and_restart(&mut self) {
+    /// Ends the database as a crash does.
+    pub fn crash(&mut self) {
         self.stop();
+    }
+
+    /// Starts the database again after a crash.
+    pub fn restart(&mut self) {
         self.server = serve(self.folder.path());
         self.await_answer();
     }
