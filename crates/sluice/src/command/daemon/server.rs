@@ -8,7 +8,7 @@ use super::{
     admin_token, core_dump, listen_addresses, log, server_user, service_manager, state_mount,
 };
 use crate::command::verb::{VerbError, VerbResult};
-use ::server::configure::{self, Machine};
+use ::server::configure::{self, Machine, StoreSettings};
 use ::server::{ConnectionLimits, DatabaseUrl, ServerOptions};
 use clap::Args;
 use cluster::ClusterConfig;
@@ -75,9 +75,17 @@ impl ServerArgs {
 
     /// The database of the state, with its password and certificates read while this process may.
     fn database(&self) -> Result<Option<DatabaseUrl>, VerbError> {
-        let Some(url) = &self.store else { return Ok(None) };
-        let parsed = DatabaseUrl::parse(url, self.store_password_file.as_deref());
-        parsed.map(Some).map_err(|error| VerbError::Message(format!("--store: {error}")))
+        let (settings, place) = match (&self.store, &self.config) {
+            (Some(url), _) => {
+                let (url, password_file) = (url.clone(), self.store_password_file.clone());
+                (Some(StoreSettings { url, password_file }), "--store")
+            }
+            (None, Some(dir)) => (configure::store_settings(dir)?, "sluice.toml: [store]"),
+            (None, None) => (None, ""),
+        };
+        let Some(StoreSettings { url, password_file }) = settings else { return Ok(None) };
+        let parsed = DatabaseUrl::parse(&url, password_file.as_deref());
+        parsed.map(Some).map_err(|error| VerbError::Message(format!("{place}: {error}")))
     }
 
     /// Settles which configuration folder this start has, and says so where the last start had another, or none was named.
