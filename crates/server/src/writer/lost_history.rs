@@ -73,7 +73,8 @@ mod tests {
             for term in 1..=2 {
                 let event = Event::TermStarted { term, at: clock::now() };
                 let bytes = serde_json::to_vec(&event).expect("JSON");
-                journal.append(term, journal.last_seq(), &[&bytes]).expect("kept");
+                let last = journal.last_seq();
+                journal.append(term, last, &[&bytes]).expect("kept");
                 if term == 1 {
                     fixture.disk.tamper(JOURNAL, |file| kept = file.clone()).expect("a copy");
                 }

@@ -20,7 +20,8 @@ const BACKLOG: usize = 64;
 /// How long a question waits for its answer. The database ends a statement before that.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Of every session. A server that is frozen in a transaction holds nobody up for long. A site whose commits wait for more than this machine keeps that; one that waits for nothing does not.
+/// Of every session. A server that is frozen in a transaction holds nobody up for long. A site whose commits wait for more than
+/// the database's own disk keeps that; one whose commits wait for nothing does not.
 const SESSION_SETUP: &str = "SET search_path = pg_catalog; \
     SET statement_timeout = '15s'; SET lock_timeout = '10s'; \
     SET idle_in_transaction_session_timeout = '2s'; \
