@@ -91,6 +91,9 @@ fn up_standby_takes_over_every_acknowledged_job_from_a_killed_leader() {
     for _ in 0..5 {
         assert!(acknowledged.insert(submit(&second)), "an id was given out twice");
     }
+    let checked = second.sluice(&["store", "check", "--store", &database.url()]).ok();
+    assert!(checked.contains(" is sound: 25 jobs as of event "), "{checked}");
+    assert!(checked.lines().last().is_some_and(|line| line.ends_with(" leads")), "{checked}");
     // The script of a job that another server took.
     let oldest = acknowledged.first().expect("a job").to_string();
     let script = second.sluice(&["scontrol", "write", "batch_script", &oldest, "-"]).ok();
@@ -184,4 +187,37 @@ fn up_database_that_is_away_refuses_submits_in_one_line_and_loses_none() {
     let acknowledged: BTreeSet<u32> =
         acknowledged.iter().map(|id| id.trim().parse().expect("a job id")).collect();
     assert_eq!(jobs(&cluster), acknowledged);
+}
+
+#[test]
+fn up_store_check_reads_a_folder_and_a_database_and_names_the_damage() {
+    let mut database = TestDatabase::start();
+    let cluster = Cluster::folder(TWO_NODES);
+    let check = |store: &str| cluster.sluice(&["store", "check", "--store", store]);
+    let said = check(&database.url());
+    assert!(said.stderr.contains("no server has kept its state there"), "{}", said.stderr);
+    let mut server = Server::start(&cluster, &database);
+    server.await_line("sluice is up");
+    cluster.submit(&["-H", "--wrap", "true"]);
+    server.end("TERM");
+    let sound = check(&database.url()).ok();
+    assert!(sound.contains(" is sound: 1 jobs as of event "), "{sound}");
+    assert!(sound.contains("nobody leads; "), "{sound}");
+    let flip = "UPDATE sluice.journal SET frame = set_byte(frame, 80, 255 - get_byte(frame, 80))
+                WHERE last_seq = (SELECT max(last_seq) FROM sluice.journal)";
+    database.execute("sluice", flip);
+    let damaged = check(&database.url());
+    assert_eq!(damaged.code, 1);
+    assert!(damaged.stderr.contains("sluice.journal: damaged at"), "{}", damaged.stderr);
+    database.crash();
+    let away = check(&database.url());
+    assert!(away.stderr.contains("the database cannot be reached"), "{}", away.stderr);
+    database.restart();
+
+    let alone = Cluster::up(TWO_NODES);
+    alone.submit(&["-H", "--wrap", "true"]);
+    alone.sluice(&["down"]).ok();
+    let state = alone.state().display().to_string();
+    let sound = alone.sluice(&["store", "check", "--state", &state]).ok();
+    assert!(sound.contains(" is sound: 1 jobs as of event "), "{sound}");
 }

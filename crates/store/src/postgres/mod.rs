@@ -19,7 +19,7 @@ pub use error::DatabaseError;
 pub use folder::PostgresFolder;
 pub use journal::PostgresJournal;
 pub use lease::{Leader, Lease, Taken};
-pub use schema::prepare;
+pub use schema::{check, prepare};
 pub use url::DatabaseUrl;
 
 /// Counts and places are stored as `bigint`; none of them comes near its end.

@@ -28,6 +28,19 @@ pub fn prepare(database: &Database, identity: &str) -> Result<(), DatabaseError>
     })
 }
 
+/// Refuses a database without a schema, or with one of a newer program, and changes nothing.
+pub fn check(database: &Database) -> Result<(), DatabaseError> {
+    let shown = database.shown().to_owned();
+    database.ask(move |session| {
+        let unfit = |why: String| DatabaseError::Unfit(format!("{shown}: {why}"));
+        let mut transaction = session.transaction()?;
+        match version(&mut transaction)? {
+            None => Err(unfit("no server has kept its state there".into())),
+            Some(version) => refuse_newer(version).map_err(unfit),
+        }
+    })
+}
+
 /// What the check of a database says: the outer result is the database's, the inner one the check's.
 type Checked = Result<Result<(), String>, DatabaseError>;
 
@@ -54,18 +67,9 @@ fn check_server(session: &mut Session) -> Checked {
 }
 
 fn migrate(transaction: &mut Transaction<'_>) -> Checked {
-    let exists = "SELECT to_regclass('sluice.schema_version') IS NOT NULL";
-    let exists: bool = transaction.query_one(exists, &[])?.get(0);
-    let version: i32 = if exists {
-        transaction.query_one("SELECT version FROM sluice.schema_version", &[])?.get(0)
-    } else {
-        0
-    };
+    let version = version(transaction)?.unwrap_or(0);
     let known = MIGRATIONS.len() as i32;
-    if version > known {
-        let why = format!(
-            "its schema has version {version}, of a newer program; this one knows {known}: nothing was changed"
-        );
+    if let Err(why) = refuse_newer(version) {
         return Ok(Err(why));
     }
     for step in MIGRATIONS.iter().skip(usize::try_from(version).unwrap_or(0)) {
@@ -75,6 +79,26 @@ fn migrate(transaction: &mut Transaction<'_>) -> Checked {
         transaction.execute("UPDATE sluice.schema_version SET version = $1", &[&known])?;
     }
     Ok(Ok(()))
+}
+
+/// The version of the schema, where there is one.
+fn version(transaction: &mut Transaction<'_>) -> Result<Option<i32>, DatabaseError> {
+    let exists = "SELECT to_regclass('sluice.schema_version') IS NOT NULL";
+    let exists: bool = transaction.query_one(exists, &[])?.get(0);
+    if !exists {
+        return Ok(None);
+    }
+    Ok(Some(transaction.query_one("SELECT version FROM sluice.schema_version", &[])?.get(0)))
+}
+
+fn refuse_newer(version: i32) -> Result<(), String> {
+    let known = MIGRATIONS.len() as i32;
+    if version <= known {
+        return Ok(());
+    }
+    Err(format!(
+        "its schema has version {version}, of a newer program; this one knows {known}: nothing was changed"
+    ))
 }
 
 fn check_identity(transaction: &mut Transaction<'_>, identity: &str) -> Checked {

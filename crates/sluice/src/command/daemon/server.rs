@@ -43,7 +43,7 @@ pub struct ServerArgs {
     #[arg(long, env = "SLUICE_STORE", value_name = "URL")]
     pub store: Option<String>,
     /// The file with the database's password; without it, SLUICE_STORE_PASSWORD has one
-    #[arg(long, env = "SLUICE_STORE_PASSWORD_FILE", value_name = "FILE", requires = "store")]
+    #[arg(long, env = "SLUICE_STORE_PASSWORD_FILE", value_name = "FILE")]
     pub store_password_file: Option<PathBuf>,
     /// Write a snapshot of the state after so many events
     #[arg(long, env = "SLUICE_SNAPSHOT_EVENTS", default_value_t = 100_000, hide = true)]
@@ -77,14 +77,15 @@ impl ServerArgs {
     fn database(&self) -> Result<Option<DatabaseUrl>, VerbError> {
         let (settings, place) = match (&self.store, &self.config) {
             (Some(url), _) => {
-                let (url, password_file) = (url.clone(), self.store_password_file.clone());
-                (Some(StoreSettings { url, password_file }), "--store")
+                let settings = StoreSettings { url: url.clone(), password_file: None };
+                (Some(settings), "--store")
             }
             (None, Some(dir)) => (configure::store_settings(dir)?, "sluice.toml: [store]"),
             (None, None) => (None, ""),
         };
         let Some(StoreSettings { url, password_file }) = settings else { return Ok(None) };
-        let parsed = DatabaseUrl::parse(&url, password_file.as_deref());
+        let password_file = self.store_password_file.as_ref().or(password_file.as_ref());
+        let parsed = DatabaseUrl::parse(&url, password_file.map(PathBuf::as_path));
         parsed.map(Some).map_err(|error| VerbError::Message(format!("{place}: {error}")))
     }
 
