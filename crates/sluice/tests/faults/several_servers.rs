@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
-/// `sluice server` in a cluster's folder, and what it prints.
+/// A server or an agent, and what it prints.
 struct Server {
     process: Child,
     lines: Receiver<String>,
@@ -15,15 +15,16 @@ struct Server {
 
 impl Server {
     fn start(cluster: &Cluster, database: &TestDatabase) -> Self {
-        let mut process = server_command(cluster, &database.url())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the program runs");
+        Self::spawn(&mut server_command(cluster, &database.url()))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut process = command.spawn().expect("the program runs");
         let (send, lines) = channel();
         let said = BufReader::new(process.stdout.take().expect("its output"));
         std::thread::spawn(move || {
-            said.lines().map_while(Result::ok).try_for_each(|l| send.send(l))
+            said.lines().map_while(Result::ok).try_for_each(|line| send.send(line))
         });
         Self { process, lines }
     }
@@ -115,6 +116,42 @@ fn up_standby_takes_over_every_acknowledged_job_from_a_killed_leader() {
     assert!(jobs(&first).is_superset(&acknowledged));
     assert!(acknowledged.insert(submit(&first)), "an id was given out twice");
     within(TIMEOUT, "the end is in the books of the first server too", || ended(&first));
+}
+
+/// Where agents find a server.
+fn agents_address(cluster: &Cluster) -> serde_json::Value {
+    let saved = std::fs::read(cluster.state().join("ports.json")).expect("the ports");
+    let saved: serde_json::Value = serde_json::from_slice(&saved).expect("JSON");
+    saved["agents"].clone()
+}
+
+#[test]
+fn up_running_job_goes_on_under_the_next_leader() {
+    let database = TestDatabase::start();
+    let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
+    let mut leader = Server::start(&first, &database);
+    leader.await_line("sluice is up");
+    copy_keys(&first, &second);
+    let standby = Server::start(&second, &database);
+    standby.await_line("sluice waits as a standby");
+    let join = first.sluice(&["token", "node", "node1"]).ok();
+    let mut join: serde_json::Value = serde_json::from_str(&join).expect("JSON");
+    join["servers"] = serde_json::json!([agents_address(&first), agents_address(&second)]);
+    let file = first.path("node1.join");
+    std::fs::write(&file, join.to_string()).expect("written");
+    let mut command = first.command(&["agent", "--join"]);
+    command.arg(file).arg("--state").arg(first.path("agent-node1"));
+    let _agent = Server::spawn(&mut command);
+
+    let body = "echo run >> runs; until [ -e go ]; do sleep 0.05; done; exit 3";
+    let job = first.submit(&["-w", "node1", "--no-requeue", "-o", "/dev/null", "--wrap", body]);
+    first.await_file("runs", |text| !text.is_empty());
+    leader.end("KILL");
+    standby.await_line("sluice is up");
+    assert_eq!(second.state_of(job), "RUNNING|None");
+    first.write("go", "");
+    assert_eq!(second.await_end(job), "FAILED|3:0");
+    assert_eq!(first.read("runs"), "run\n");
 }
 
 #[test]
