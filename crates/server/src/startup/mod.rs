@@ -1,11 +1,12 @@
 //! Starting the server and stopping it: what it is started with, its threads, and the listeners' tasks (`serve`). `prepare` is what the
 //! state needs before anybody is answered, `local_nodes` the wait for the nodes of this machine, `leadership` which of several
-//! servers leads.
+//! servers leads, `state_place` where the state is.
 
 mod leadership;
 mod local_nodes;
 mod prepare;
 mod serve;
+mod state_place;
 
 use crate::auth::identity::Identity;
 use crate::auth::secret_keys::SecretKeys;
@@ -40,8 +41,8 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use store::postgres::{DatabaseUrl, EndedLog, PostgresFolder};
-use store::{Blobs, BookReader, Books, Disk, LogFiles, RealDisk};
+use store::postgres::{DatabaseUrl, EndedLog};
+use store::{Blobs, BookReader, Books, LogFiles, RealDisk};
 use wire::ssh::SshEndpoint;
 
 pub struct ServerOptions {
@@ -99,6 +100,7 @@ pub fn run(
     connection_limits::set_backlog(&listeners.port);
     connection_limits::set_backlog(&listeners.agents);
     let dir = options.server_dir.clone();
+    state_place::refuse_other_place(&dir, options.store.is_some())?;
     let identity = Identity::load_or_make(&dir.join("keys"))?;
     let leadership = match &options.store {
         Some(url) => {
@@ -112,7 +114,7 @@ pub fn run(
         None => StateDisks::open(&dir)?,
     };
     disks.refuse_newer()?;
-    let books_path = dir.join(if leadership.is_some() { SHARED_BOOKS } else { OWN_BOOKS });
+    let books_path = state_place::books_path(&dir, leadership.is_some());
     refuse_newer_books(&books_path)?;
     let begun = std::time::Instant::now();
     let mut recovered = disks.recover()?;
@@ -136,7 +138,8 @@ pub fn run(
     }
     lost_history::settle(&mut recovered, &mut books)?;
     let (state, thread, records) = WriterThread::new(recovered, disks);
-    let (blobs, _) = Blobs::open(blobs_disk(&dir, leadership.as_ref())?, Default::default())?;
+    let (blobs, _) =
+        Blobs::open(state_place::blobs_disk(&dir, leadership.as_ref())?, Default::default())?;
     let books = books::start(books, &books_path, ended)?;
     for ReplayedEntry { seq, record, deleted, activities } in records {
         books.add(seq, record.into_iter().collect(), deleted, activities);
@@ -230,10 +233,6 @@ pub fn run(
     served
 }
 
-/// The books of a server alone, and of one of several: those are made from what the database has.
-const OWN_BOOKS: &str = "books.sqlite";
-const SHARED_BOOKS: &str = "books-of-database.sqlite";
-
 /// Books of a newer program are refused before anything is written; the journal and the snapshots are read before they are
 /// written to.
 fn refuse_newer_books(books: &Path) -> Result<(), ServerError> {
@@ -241,14 +240,6 @@ fn refuse_newer_books(books: &Path) -> Result<(), ServerError> {
         BookReader::open(books)?;
     }
     Ok(())
-}
-
-fn blobs_disk(dir: &Path, leadership: Option<&Leadership>) -> Result<Arc<dyn Disk>, ServerError> {
-    if let Some(leads) = leadership {
-        return Ok(Arc::new(PostgresFolder::new(leads.database.clone(), "blobs", leads.epoch())));
-    }
-    let path = dir.join("blobs");
-    Ok(Arc::new(RealDisk::open(&path).map_err(ServerError::file(&path))?))
 }
 
 /// Where SSH clients find the server: at the host that the site names for its server, or at the first address.
