@@ -59,7 +59,7 @@ impl Database {
         let (reply, answered) = sync_channel(1);
         let question: Question = Box::new(move |link: &mut Link| {
             let result = link.session().and_then(work);
-            link.drop_lost_session();
+            link.drop_lost_session(matches!(result, Err(DatabaseError::Unreachable(_))));
             // Whoever asked may have given up.
             let _ = reply.send(result);
         });
@@ -96,8 +96,9 @@ impl Link {
         self.session.as_mut().ok_or_else(|| DatabaseError::Unreachable("no session".into()))
     }
 
-    fn drop_lost_session(&mut self) {
-        if self.session.as_ref().is_some_and(|session| session.client.is_closed()) {
+    /// A session that failed otherwise than by an answer of the database is of no more use.
+    fn drop_lost_session(&mut self, has_failed: bool) {
+        if has_failed || self.session.as_ref().is_some_and(|session| session.client.is_closed()) {
             self.session = None;
         }
     }
