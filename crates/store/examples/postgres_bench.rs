@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use store::postgres::{Database, DatabaseUrl, Lease, PostgresJournal, Taken, prepare};
 use store::{Journal, Position};
 
-const EVENT: [u8; 600] = [b'x'; 600];
+static EVENT: [u8; 600] = [b'x'; 600];
 const ROUND: Duration = Duration::from_secs(3);
 
 fn main() -> Result<(), Box<dyn Error>> {
