@@ -13,7 +13,7 @@ pub fn check_configuration(dir: &Path, config: &ClusterConfig) -> Result<(), Ser
         return Ok(());
     }
     let disks = StateDisks::open(dir)?;
-    store::refuse_newer(&*disks.journal)?;
+    disks.refuse_newer()?;
     refuse_dropped(&disks.recover()?.state, config)
 }
 

@@ -1,7 +1,10 @@
 //! The errors that keep the server from starting or going on.
 
+use model::reason::Refusal;
 use std::io;
 use std::path::PathBuf;
+use store::JournalError;
+use store::postgres::DatabaseError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
@@ -10,11 +13,13 @@ pub enum ServerError {
     #[error("cannot listen at {address}: {source}")]
     Listen { address: String, source: io::Error },
     #[error("the journal: {0}")]
-    Journal(#[from] store::JournalError),
+    Journal(#[from] JournalError),
     #[error("the blobs: {0}")]
     Blobs(#[from] store::BlobError),
     #[error("the books: {0}")]
     Books(#[from] store::BooksError),
+    #[error("{0}")]
+    Database(#[from] DatabaseError),
     #[error("the snapshot of seq {seq} cannot be read: {reason}")]
     Snapshot { seq: u64, reason: String },
     #[error("{0}")]
@@ -26,6 +31,17 @@ pub enum ServerError {
 }
 
 impl ServerError {
+    /// What a caller is told whose change was not kept.
+    pub(crate) fn not_kept(&self) -> Refusal {
+        if let Some(of_database) = DatabaseError::cause_of(self) {
+            return Refusal::Other(of_database.to_string());
+        }
+        Refusal::DiskFull(match self {
+            Self::Journal(JournalError::Full { .. }) => "no space left on device".to_string(),
+            other => other.to_string(),
+        })
+    }
+
     pub(crate) fn file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::File { path, source }

@@ -24,7 +24,8 @@
 //! - `secret/`: the values of secrets, and references to them.
 //! - `backup/`: a copy of the whole state in one file, made while the server runs, and the way back.
 //! - `auth/`: principals, tokens, keys; `configure/`: from configuration files to the state machine's configuration;
-//!   `configuration_check`: a start that would take nodes or partitions from jobs is refused.
+//!   `configuration_check`: a start that would take nodes or partitions from jobs is refused; `store_check`: whether a stored state can
+//!   be read back.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -59,6 +60,7 @@ mod site_program;
 mod ssh;
 mod startup;
 mod step;
+pub mod store_check;
 mod task_groups;
 #[cfg(test)]
 mod testing;
@@ -77,4 +79,5 @@ pub use error::ServerError;
 pub use http::dstack::paths as dstack_paths;
 pub use http::dstack::refused_paths as dstack_refused_paths;
 pub use startup::{Listeners, ServerOptions, run};
+pub use store::postgres::DatabaseUrl;
 pub use writer::submission::stored_form;

@@ -16,7 +16,7 @@ use crate::shared::uploads::Uploads;
 use crate::shared::writer_queue::{Work, WriterQueue};
 use crate::shared::{Setup, Shared};
 use crate::writer::books;
-use crate::writer::recover::StateDisks;
+use crate::writer::recover::{JournalPlace, StateDisks};
 use crate::writer::thread::WriterThread;
 use cluster::view::builder::ViewBuilder;
 use cluster::{Command, Reply};
@@ -75,7 +75,7 @@ impl TestServer {
             planner: Default::default(),
             forecasts,
             dispatch,
-            books: books::start(Books::open(&books_path).expect("books"), &books_path)
+            books: books::start(Books::open(&books_path).expect("books"), &books_path, None)
                 .expect("a thread for the books"),
             agents: Default::default(),
             logs: LogQueue::new(Arc::new(
@@ -166,7 +166,8 @@ impl TestServer {
 }
 
 fn disks(journal: &FaultyDisk) -> StateDisks {
-    StateDisks { journal: Arc::new(journal.clone()), snapshots: Arc::new(FaultyDisk::default()) }
+    let journal = JournalPlace::Files(Arc::new(journal.clone()));
+    StateDisks { journal, snapshots: Arc::new(FaultyDisk::default()) }
 }
 
 fn setup(dir: &Path) -> Setup {

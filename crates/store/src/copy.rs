@@ -3,21 +3,11 @@
 use std::io::{self, Read};
 
 use crate::disk::DiskFile;
-use crate::journal::{HighWater, Position};
 
 pub struct CopiedFile {
     pub name: String,
     pub file: Box<dyn DiskFile>,
     pub len: u64,
-}
-
-/// A journal up to a committed position.
-pub struct JournalCopy {
-    pub position: Position,
-    pub term: u64,
-    pub high_water: HighWater,
-    /// Oldest first; the last one ends at the position.
-    pub segments: Vec<CopiedFile>,
 }
 
 /// Reads the counted bytes of a file from its beginning; one that has become shorter is an error.

@@ -4,6 +4,9 @@
 use std::fmt;
 use std::io;
 
+use crate::copy::CopiedFile;
+use crate::postgres::DatabaseError;
+
 /// The bytes that a commit needs for each event beside the event itself.
 pub const EVENT_OVERHEAD: usize = 4;
 
@@ -86,6 +89,14 @@ pub trait Journal: Send {
     /// [`EVENT_OVERHEAD`].
     fn commit_bytes_max(&self) -> usize;
 
+    /// The bytes that the history takes where it is stored.
+    fn bytes(&self) -> u64;
+
+    /// The history's files, for a backup. A store that has none is backed up by its own tools.
+    fn copy(&self) -> Result<JournalCopy, JournalError> {
+        Err(JournalError::NoFiles)
+    }
+
     /// Forgets what lies wholly at or before `upto_seq`, where a snapshot has it. May keep more.
     fn compact(&mut self, upto_seq: u64) -> Result<(), JournalError>;
 
@@ -98,6 +109,15 @@ pub trait Journal: Send {
     fn lease(&mut self, upto: u64) -> Result<(), JournalError>;
 
     fn high_water(&self) -> HighWater;
+}
+
+/// A journal up to a committed position.
+pub struct JournalCopy {
+    pub position: Position,
+    pub term: u64,
+    pub high_water: HighWater,
+    /// Oldest first; the last one ends at the position.
+    pub segments: Vec<CopiedFile>,
 }
 
 /// What opening a journal found and did.
@@ -177,6 +197,12 @@ pub enum JournalError {
     Io { action: &'static str, file: String, source: io::Error },
     #[error("event {seq} cannot be replayed: {reason}")]
     Replay { seq: u64, reason: String },
+    #[error("{0}")]
+    Database(#[from] DatabaseError),
+    #[error(
+        "it is in PostgreSQL, which has its own backups: use pg_dump or pg_basebackup, and keep server/keys"
+    )]
+    NoFiles,
 }
 
 impl JournalError {

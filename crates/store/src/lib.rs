@@ -1,6 +1,8 @@
 //! What Sluice keeps on disk: the journal of events, snapshots of the state, blobs by content, and
 //! the books of ended jobs.
 //!
+//! `postgres` has the same in a database, for several servers.
+//!
 //! The journal, the snapshots and the blobs reach the disk only through [`disk::Disk`], so that a
 //! test or the simulator can make any access fail or crash there. The journal carries opaque bytes:
 //! this crate knows no event type and reads no clock; times come in from the caller.
@@ -16,6 +18,7 @@ mod frame;
 mod high_water;
 pub mod journal;
 pub mod log_file;
+pub mod postgres;
 pub mod real_disk;
 mod recovery;
 pub mod run_log;
@@ -23,13 +26,14 @@ pub mod snapshot;
 
 pub use blob::{BlobError, BlobId, Blobs};
 pub use books::{BookReader, Books, BooksCopy, BooksError};
-pub use copy::{CopiedFile, CopyReader, JournalCopy};
+pub use copy::{CopiedFile, CopyReader};
 pub use disk::{Disk, DiskFile};
 pub use faulty_disk::FaultyDisk;
 pub use frame::JOURNAL_FORMAT;
 pub use high_water::FILE as HIGH_WATER_FILE;
 pub use journal::{
-    EVENT_OVERHEAD, HighWater, Journal, JournalError, Loss, Position, Record, Recovery, TornTail,
+    EVENT_OVERHEAD, HighWater, Journal, JournalCopy, JournalError, Loss, Position, Record,
+    Recovery, TornTail,
 };
 pub use log_file::{LogFile, LogOptions};
 pub use real_disk::RealDisk;

@@ -9,11 +9,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::copy::{CopiedFile, JournalCopy};
+use crate::copy::CopiedFile;
 use crate::disk::{Disk, DiskFile, is_full};
 use crate::frame::{ALIGN, FRAME_HEADER, SEGMENT_HEADER, SegmentHeader, encode, frame_len};
 use crate::high_water;
-use crate::journal::{HighWater, Journal, JournalError, Position, Record, Recovery};
+use crate::journal::{HighWater, Journal, JournalCopy, JournalError, Position, Record, Recovery};
 use crate::recovery::{Scan, Scanned, Segment, Tail, segment_name};
 
 const SPARE: &str = "spare.log";
@@ -159,28 +159,6 @@ impl LogFile {
         }
     }
 
-    /// The size of all segments.
-    pub fn bytes(&self) -> u64 {
-        self.segments.len() as u64 * self.options.segment_bytes
-    }
-
-    /// The segments, opened, up to where the history ends now.
-    pub fn copy(&self) -> Result<JournalCopy, JournalError> {
-        self.usable()?;
-        let mut segments = Vec::with_capacity(self.segments.len());
-        for segment in &self.segments {
-            let name = segment_name(segment.number);
-            let file = self.disk.open(&name).map_err(JournalError::io("open", &name))?;
-            let len = file.len().map_err(JournalError::io("size", &name))?;
-            segments.push(CopiedFile { name, file, len });
-        }
-        if let Some(newest) = segments.last_mut() {
-            newest.len = self.active.offset;
-        }
-        let (position, term, high_water) = (self.end, self.term, self.high_water);
-        Ok(JournalCopy { position, term, high_water, segments })
-    }
-
     fn usable(&self) -> Result<(), JournalError> {
         if self.poisoned { Err(JournalError::Poisoned) } else { Ok(()) }
     }
@@ -259,6 +237,28 @@ impl Journal for LogFile {
     fn commit_bytes_max(&self) -> usize {
         let frame = usize::try_from(self.options.frame_bytes_max()).unwrap_or(usize::MAX);
         frame.saturating_sub(FRAME_HEADER + ALIGN)
+    }
+
+    /// The size of all segments.
+    fn bytes(&self) -> u64 {
+        self.segments.len() as u64 * self.options.segment_bytes
+    }
+
+    /// The segments, opened, up to where the history ends now.
+    fn copy(&self) -> Result<JournalCopy, JournalError> {
+        self.usable()?;
+        let mut segments = Vec::with_capacity(self.segments.len());
+        for segment in &self.segments {
+            let name = segment_name(segment.number);
+            let file = self.disk.open(&name).map_err(JournalError::io("open", &name))?;
+            let len = file.len().map_err(JournalError::io("size", &name))?;
+            segments.push(CopiedFile { name, file, len });
+        }
+        if let Some(newest) = segments.last_mut() {
+            newest.len = self.active.offset;
+        }
+        let (position, term, high_water) = (self.end, self.term, self.high_water);
+        Ok(JournalCopy { position, term, high_water, segments })
     }
 
     fn compact(&mut self, upto_seq: u64) -> Result<(), JournalError> {

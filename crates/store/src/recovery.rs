@@ -174,21 +174,10 @@ impl Scan<'_> {
     ) -> Result<Reach, JournalError> {
         let mut reach = Reach { offset: SEGMENT_HEADER, last_frame: None };
         while let Ok(frame) = Frame::parse(&bytes[reach.offset..]) {
-            let offset = reach.offset as u64;
-            let damaged = |found: String| JournalError::damaged(name, offset, found);
-            let next = frame.follows(&progress.at).map_err(damaged)?;
-            if frame.term < progress.term {
-                let found = format!("term {} after term {}", frame.term, progress.term);
-                return Err(damaged(found));
-            }
-            for (seq, event) in (frame.first_seq..).zip(frame.each_event()) {
-                let event = event.map_err(damaged)?;
-                if seq > self.snapshot.seq {
-                    progress.recovery.replayed += 1;
-                    (self.replay)(Record { seq, term: frame.term, event })
-                        .map_err(|reason| JournalError::Replay { seq, reason })?;
-                }
-            }
+            let place = (name, reach.offset as u64);
+            let before = (&progress.at, progress.term);
+            let (recovery, replay) = (&mut progress.recovery, &mut *self.replay);
+            let next = replay_frame(&frame, place, before, self.snapshot.seq, recovery, replay)?;
             (progress.at, progress.term) = (next, frame.term);
             reach.last_frame = Some((reach.offset, reach.offset + frame.len));
             reach.offset += frame.len;
@@ -227,6 +216,33 @@ impl Scan<'_> {
         }
         Ok(recovery)
     }
+}
+
+/// Checks that a frame continues the history that ends at `before`, a position and its term, and hands its events after the
+/// snapshot on. Returns the position after it. `place` is a file and a byte in it, for errors.
+pub(crate) fn replay_frame(
+    frame: &Frame<'_>,
+    place: (&str, u64),
+    before: (&Position, u64),
+    snapshot_seq: u64,
+    recovery: &mut Recovery,
+    replay: &mut Replay<'_>,
+) -> Result<Position, JournalError> {
+    let damaged = |found: String| JournalError::damaged(place.0, place.1, found);
+    let (at, term) = before;
+    let next = frame.follows(at).map_err(damaged)?;
+    if frame.term < term {
+        return Err(damaged(format!("term {} after term {term}", frame.term)));
+    }
+    for (seq, event) in (frame.first_seq..).zip(frame.each_event()) {
+        let event = event.map_err(damaged)?;
+        if seq > snapshot_seq {
+            recovery.replayed += 1;
+            replay(Record { seq, term: frame.term, event })
+                .map_err(|reason| JournalError::Replay { seq, reason })?;
+        }
+    }
+    Ok(next)
 }
 
 /// Refuses a journal of a newer program, and changes nothing.

@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::path::Path;
 use std::sync::Arc;
-use store::{Blobs, BooksCopy, Disk, Journal, RealDisk};
+use store::{Blobs, BooksCopy, Disk, RealDisk};
 use tar::{Archive, Entry};
 use wire::term;
 
@@ -183,7 +183,8 @@ fn begin_epoch(
     let event = Event::Restored { term, next_job, at, start_at_once };
     let bytes = serde_json::to_vec(&event).map_err(|e| ServerError::Other(e.to_string()))?;
     state.apply(&event);
-    journal.append(term, journal.last_seq(), &[&bytes])?;
+    let last = journal.last_seq();
+    journal.append(term, last, &[&bytes])?;
     // Also settles where the history ends now.
     journal.lease(u64::from(next_job))?;
     let awaited_nodes = state.restore_wait.as_ref().map_or(0, |wait| wait.nodes.len());

@@ -13,6 +13,7 @@ mod site;
 mod sluice_toml;
 
 use crate::error::ServerError;
+pub use sluice_toml::StoreSettings;
 
 use cluster::{ClusterConfig, Parameters};
 use model::limits::CgroupPolicy;
@@ -77,6 +78,11 @@ pub fn load_given(
 /// What is wrong with the `sluice.toml` of `dir`, if it has one.
 pub fn check_sluice_toml(files: &dyn Files, dir: &Path) -> Result<(), ServerError> {
     sluice_toml::read(files, dir).map(drop)
+}
+
+/// The database of the state that the `sluice.toml` of `dir` names, if it has one.
+pub fn store_settings(dir: &Path) -> Result<Option<StoreSettings>, ServerError> {
+    Ok(sluice_toml::read(&RealFiles, dir)?.store(dir))
 }
 
 /// Whether this process may read the configuration again.

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use slurm::conf::Files;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const FILE: &str = "sluice.toml";
@@ -29,6 +29,7 @@ pub(super) struct SluiceToml {
     metrics: Metrics,
     nodes: Nodes,
     server: Server,
+    store: Store,
     volumes: Volumes,
     #[serde(skip)]
     certificate_files: Option<CertificateFiles>,
@@ -64,6 +65,30 @@ impl Server {
                 Err(": [server] key: its certificate is missing (certificate = 'FILE')".into())
             }
         }
+    }
+}
+
+/// The database that several servers share. A start reads it; `scontrol reconfigure` does not move the state.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Store {
+    url: Option<String>,
+    password_file: Option<String>,
+}
+
+/// Of `[store]`, with the path as the server opens it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreSettings {
+    pub url: String,
+    pub password_file: Option<PathBuf>,
+}
+
+impl Store {
+    fn check(&self) -> Result<(), String> {
+        if self.url.is_none() && self.password_file.is_some() {
+            return Err(": [store] password_file: its url is missing (url = 'postgres://…')".into());
+        }
+        Ok(())
     }
 }
 
@@ -289,6 +314,7 @@ pub(super) fn read(files: &dyn Files, dir: &Path) -> Result<SluiceToml, ServerEr
         let place = line.map(|line| format!(":{line}")).unwrap_or_default();
         wrong(format!("{place}: {}", error.message().lines().collect::<Vec<_>>().join(", ")))
     })?;
+    parsed.store.check().map_err(wrong)?;
     let certificate_files = parsed.server.certificate_files(dir).map_err(wrong)?;
     let shared_folders = parsed.volumes.folders().map_err(wrong)?;
     let prices = parsed.nodes.prices().map_err(wrong)?;
@@ -296,6 +322,12 @@ pub(super) fn read(files: &dyn Files, dir: &Path) -> Result<SluiceToml, ServerEr
 }
 
 impl SluiceToml {
+    /// The database of the state; the path of its password begins at the folder of the configuration.
+    pub fn store(self, dir: &Path) -> Option<StoreSettings> {
+        let Store { url, password_file } = self.store;
+        Some(StoreSettings { url: url?, password_file: password_file.map(|path| dir.join(path)) })
+    }
+
     /// What is configured and has no effect everywhere, a line each.
     pub fn notices(&self) -> Vec<String> {
         let given = &self.containers;
@@ -428,6 +460,22 @@ mod tests {
         let none: [String; 0] = [];
         assert_eq!(with("runc"), none);
         assert_eq!(said("[containers]\nruntime = 'docker'\n"), none);
+    }
+
+    #[test]
+    fn store_is_a_database_with_a_password_in_a_file() {
+        let store = |text: &str| {
+            let files = MemoryFiles::default().with("/etc/sluice/sluice.toml", text);
+            let dir = Path::new("/etc/sluice");
+            read(&files, dir).map(|found| found.store(dir)).map_err(|e| e.to_string())
+        };
+        assert_eq!(store(""), Ok(None));
+        let url = "postgres://sluice@db.example/sluice";
+        let found = store(&format!("[store]\nurl = '{url}'\npassword_file = 'db-password'\n"));
+        let password_file = Some("/etc/sluice/db-password".into());
+        assert_eq!(found, Ok(Some(StoreSettings { url: url.into(), password_file })));
+        let wrong = store("[store]\npassword_file = 'db-password'\n").expect_err("no address");
+        assert!(wrong.contains("[store] password_file: its url is missing"), "{wrong}");
     }
 
     #[test]

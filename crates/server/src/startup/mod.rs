@@ -1,9 +1,12 @@
 //! Starting the server and stopping it: what it is started with, its threads, and the listeners' tasks (`serve`). `prepare` is what the
-//! state needs before anybody is answered, `local_nodes` the wait for the nodes of this machine.
+//! state needs before anybody is answered, `local_nodes` the wait for the nodes of this machine, `leadership` which of several
+//! servers leads, `state_place` where the state is.
 
+mod leadership;
 mod local_nodes;
 mod prepare;
 mod serve;
+mod state_place;
 
 use crate::auth::identity::Identity;
 use crate::auth::secret_keys::SecretKeys;
@@ -31,13 +34,15 @@ use crate::writer::thread::WriterThread;
 use crate::writer::{books, collect, lost_history};
 use crate::{allocator, clock};
 use cluster::ClusterConfig;
+use leadership::Leadership;
 use russh::keys::PrivateKey;
 use serve::serve;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use store::{Blobs, BookReader, Books, Journal, LogFiles, RealDisk};
+use store::postgres::{DatabaseUrl, EndedLog};
+use store::{Blobs, BookReader, Books, LogFiles, RealDisk};
 use wire::diagnostics::LogLevel;
 use wire::ssh::SshEndpoint;
 
@@ -65,6 +70,10 @@ pub struct ServerOptions {
     /// Nodes of this machine, whose agent joins by `server/local.join`.
     pub local_nodes: Vec<String>,
     pub hostname: String,
+    /// The database that several servers share; without one the state is in files of this machine.
+    pub store: Option<DatabaseUrl>,
+    /// Told who leads, where this server waits for another.
+    pub on_standby: fn(&str),
     /// A snapshot is due after this many events.
     pub snapshot_events: u64,
     pub connection_limits: ConnectionLimits,
@@ -94,9 +103,22 @@ pub fn run(
     connection_limits::set_backlog(&listeners.port);
     connection_limits::set_backlog(&listeners.agents);
     let dir = options.server_dir.clone();
-    let disks = StateDisks::open(&dir)?;
-    store::refuse_newer(&*disks.journal)?;
-    refuse_newer_books(&dir)?;
+    state_place::refuse_other_place(&dir, options.store.is_some())?;
+    let identity = Identity::load_or_make(&dir.join("keys"))?;
+    let leadership = match &options.store {
+        Some(url) => {
+            let (cluster, standby) = (identity.authority_fingerprint()?, options.on_standby);
+            Some(Leadership::acquire(url, &cluster, &options.hostname, &listeners, standby)?)
+        }
+        None => None,
+    };
+    let disks = match &leadership {
+        Some(leads) => StateDisks::in_database(&leads.database, leads.epoch()),
+        None => StateDisks::open(&dir)?,
+    };
+    disks.refuse_newer()?;
+    let books_path = state_place::books_path(&dir, leadership.is_some());
+    refuse_newer_books(&books_path)?;
     let begun = std::time::Instant::now();
     let mut recovered = disks.recover()?;
     tracing::info!(
@@ -113,14 +135,17 @@ pub fn run(
     } else if let Some(dropped) = dropped_text(&recovered.state, &options.config) {
         tracing::warn!("the server starts all the same: {dropped}");
     }
-    let books_path = dir.join("books.sqlite");
     let mut books = Books::open(&books_path)?;
+    let ended =
+        leadership.as_ref().map(|leads| EndedLog::new(leads.database.clone(), leads.epoch()));
+    if let Some(ended) = &ended {
+        books::catch_up(&mut books, ended)?;
+    }
     lost_history::settle(&mut recovered, &mut books)?;
     let (state, thread, records) = WriterThread::new(recovered, disks);
-    let blobs_dir = dir.join("blobs");
-    let disk = RealDisk::open(&blobs_dir).map_err(ServerError::file(&blobs_dir))?;
-    let (blobs, _) = Blobs::open(Arc::new(disk), Default::default())?;
-    let books = books::start(books, &books_path)?;
+    let (blobs, _) =
+        Blobs::open(state_place::blobs_disk(&dir, leadership.as_ref())?, Default::default())?;
+    let books = books::start(books, &books_path, ended)?;
     for ReplayedEntry { seq, record, deleted, activities } in records {
         books.add(seq, record.into_iter().collect(), deleted, activities);
     }
@@ -135,7 +160,6 @@ pub fn run(
     ));
     let term = thread.term();
     let listen = listeners.port.local_addr().map(|a| a.to_string()).unwrap_or_default();
-    let identity = Identity::load_or_make(&dir.join("keys"))?;
     let host_key = host_key::load_or_make(&dir.join("keys"))?;
     let ssh_keys = SshKeys::load(&dir.join("keys"), host_key::random_seed)?;
     let secret_keys = SecretKeys::load(&dir.join("keys"), state.sealed_values());
@@ -208,15 +232,18 @@ pub fn run(
         .enable_all()
         .build()
         .map_err(|e| ServerError::Other(format!("cannot start the runtime: {e}")))?;
-    runtime.block_on(serve(shared, options, listeners, host_key, pulls, term, ready))
+    let served = runtime.block_on(serve(shared, options, listeners, host_key, pulls, term, ready));
+    if let Some(leads) = leadership {
+        leads.release();
+    }
+    served
 }
 
 /// Books of a newer program are refused before anything is written; the journal and the snapshots are read before they are
 /// written to.
-fn refuse_newer_books(dir: &Path) -> Result<(), ServerError> {
-    let books = dir.join("books.sqlite");
+fn refuse_newer_books(books: &Path) -> Result<(), ServerError> {
     if books.exists() {
-        BookReader::open(&books)?;
+        BookReader::open(books)?;
     }
     Ok(())
 }

@@ -1,43 +1,74 @@
 //! The books' thread: takes in ended attempts in batches, behind the writer.
+//!
+//! Of several servers on a database, each has books of its own on its disk. What they are made from is in the database: the
+//! leader writes it there before its own books, and a server that takes over reads what its books lack.
 
 use crate::error::ServerError;
 use crate::repeated_failure::RepeatedFailure;
 use crate::shared::books_queue::{BooksQueue, BooksTask, BooksWork};
+use model::activity::Activity;
+use model::id::RunId;
+use model::record::JobRecord;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use store::postgres::EndedLog;
 use store::{BookReader, Books};
 
 /// Records taken into one transaction.
 const BATCH: usize = 4096;
 
-/// Starts the thread of the books that are open at this path.
-pub fn start(books: Books, path: &Path) -> Result<BooksQueue, ServerError> {
+/// What one transaction takes into the books, as it is in the database.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct EndedEntry {
+    records: Vec<JobRecord>,
+    deleted: Vec<RunId>,
+    activities: Vec<Activity>,
+}
+
+/// Takes into these books what the database has beyond them.
+pub fn catch_up(books: &mut Books, ended: &EndedLog) -> Result<(), ServerError> {
+    ended.read_after(books.applied_seq(), |seq, bytes| {
+        let entry: EndedEntry = serde_json::from_slice(bytes)
+            .map_err(|e| ServerError::Other(format!("the ended jobs of seq {seq}: {e}")))?;
+        books.apply_all(seq, &entry.records, &entry.deleted, &entry.activities)?;
+        Ok(())
+    })
+}
+
+/// Starts the thread of the books that are open at this path. With several servers, `ended` has what all their books are
+/// made from.
+pub fn start(
+    books: Books,
+    path: &Path,
+    ended: Option<EndedLog>,
+) -> Result<BooksQueue, ServerError> {
     let (queue, work) = BooksQueue::new(books.applied_seq(), BookReader::open(path)?);
     std::thread::Builder::new()
         .name("books".into())
-        .spawn(move || run(books, &work))
+        .spawn(move || run(books, ended.as_ref(), &work))
         .map_err(|e| ServerError::Other(format!("cannot start the books' thread: {e}")))?;
     Ok(queue)
 }
 
-fn run(mut books: Books, work: &BooksWork) {
+fn run(mut books: Books, ended: Option<&EndedLog>, work: &BooksWork) {
     let mut failures = RepeatedFailure::new("the books");
     while let Ok(first) = work.tasks.recv() {
-        let (mut seq, mut records, mut deleted) = (0, Vec::new(), Vec::new());
-        let (mut activities, mut expire) = (Vec::new(), None);
+        let (mut seq, mut entry, mut expire) = (0, EndedEntry::default(), None);
         let mut next = Some(first);
         while let Some(task) = next.take() {
             match task {
                 BooksTask::Add(batch) => {
                     seq = batch.seq;
-                    records.extend(batch.records);
-                    deleted.extend(batch.deleted);
-                    activities.extend(batch.activities);
+                    entry.records.extend(batch.records);
+                    entry.deleted.extend(batch.deleted);
+                    entry.activities.extend(batch.activities);
                 }
                 BooksTask::Expire(retention) => expire = Some(retention),
             }
-            if records.len() < BATCH {
+            if entry.records.len() < BATCH {
                 next = work.tasks.try_recv().ok();
             }
         }
@@ -48,15 +79,30 @@ fn run(mut books: Books, work: &BooksWork) {
                 Err(error) => tracing::warn!("old scripts and environments stay for now: {error}"),
             }
         }
-        if records.is_empty() && deleted.is_empty() && activities.is_empty() {
+        if entry.records.is_empty() && entry.deleted.is_empty() && entry.activities.is_empty() {
             continue;
         }
-        // A full disk passes; until then nothing is forgotten, since nothing is settled.
-        while let Err(error) = books.apply_all(seq, &records, &deleted, &activities) {
+        // A full disk passes, as does a database that is away; until then nothing is forgotten, since nothing is settled.
+        while let Err(error) = take_in(&mut books, ended, seq, &entry) {
             failures.failed("nothing is booked; trying again", &error);
             std::thread::sleep(Duration::from_secs(1));
         }
         failures.succeeded();
         work.written.send_replace(seq);
     }
+}
+
+/// Once more changes nothing: the books know how far they have come.
+fn take_in(
+    books: &mut Books,
+    ended: Option<&EndedLog>,
+    seq: u64,
+    entry: &EndedEntry,
+) -> Result<(), ServerError> {
+    if let Some(ended) = ended {
+        let bytes = serde_json::to_vec(entry).map_err(|e| ServerError::Other(e.to_string()))?;
+        ended.add(seq, bytes)?;
+    }
+    books.apply_all(seq, &entry.records, &entry.deleted, &entry.activities)?;
+    Ok(())
 }

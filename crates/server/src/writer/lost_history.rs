@@ -9,7 +9,7 @@ use crate::clock;
 use crate::error::ServerError;
 use crate::writer::recover::Recovered;
 use cluster::Event;
-use store::{Books, Journal};
+use store::Books;
 use wire::term;
 
 /// Does nothing where the high-water mark and the books find their place in the journal.
@@ -49,7 +49,7 @@ pub fn settle(recovered: &mut Recovered, books: &mut Books) -> Result<(), Server
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::writer::recover::StateDisks;
+    use crate::writer::recover::{JournalPlace, StateDisks};
     use cluster::State;
     use model::activity::{Activity, ActivityFilter, ActivityKind, ActivityTarget};
     use std::sync::Arc;
@@ -73,7 +73,8 @@ mod tests {
             for term in 1..=2 {
                 let event = Event::TermStarted { term, at: clock::now() };
                 let bytes = serde_json::to_vec(&event).expect("JSON");
-                journal.append(term, journal.last_seq(), &[&bytes]).expect("kept");
+                let last = journal.last_seq();
+                journal.append(term, last, &[&bytes]).expect("kept");
                 if term == 1 {
                     fixture.disk.tamper(JOURNAL, |file| kept = file.clone()).expect("a copy");
                 }
@@ -86,9 +87,10 @@ mod tests {
         }
 
         fn recover(&self) -> Recovered {
-            let (journal, snapshots) =
-                (Arc::new(self.disk.clone()), Arc::new(FaultyDisk::default()));
-            StateDisks { journal, snapshots }.recover().expect("a state")
+            let journal = JournalPlace::Files(Arc::new(self.disk.clone()));
+            StateDisks { journal, snapshots: Arc::new(FaultyDisk::default()) }
+                .recover()
+                .expect("a state")
         }
 
         fn books(&self) -> Books {

@@ -8,11 +8,12 @@ use model::id::RunId;
 use model::record::JobRecord;
 use std::path::Path;
 use std::sync::Arc;
-use store::{Disk, LogFile, LogOptions, RealDisk, Recovery, Snapshots};
+use store::postgres::{Database, PostgresFolder, PostgresJournal};
+use store::{Disk, Journal, LogFile, LogOptions, RealDisk, Recovery, Snapshots};
 
 pub struct Recovered {
     pub state: State,
-    pub journal: LogFile,
+    pub journal: Box<dyn Journal>,
     pub snapshots: Snapshots,
     pub recovery: Recovery,
     /// For the books.
@@ -29,10 +30,19 @@ pub struct ReplayedEntry {
     pub activities: Vec<Activity>,
 }
 
-/// The disks that the state is on: the journal's and the snapshots'. They stay open, and locked, for as long as the
-/// server runs.
+/// Where the journal is.
+pub enum JournalPlace {
+    Files(Arc<dyn Disk>),
+    /// Under the lease of this epoch.
+    Postgres {
+        database: Arc<Database>,
+        epoch: i64,
+    },
+}
+
+/// Where the state is: the journal and the snapshots. Folders stay open, and locked, for as long as the server runs.
 pub struct StateDisks {
-    pub journal: Arc<dyn Disk>,
+    pub journal: JournalPlace,
     pub snapshots: Arc<dyn Disk>,
 }
 
@@ -43,7 +53,23 @@ impl StateDisks {
             let disk = RealDisk::open(&path).map_err(ServerError::file(&path))?;
             Ok(Arc::new(disk))
         };
-        Ok(Self { snapshots: disk("snapshots")?, journal: disk("journal")? })
+        Ok(Self { snapshots: disk("snapshots")?, journal: JournalPlace::Files(disk("journal")?) })
+    }
+
+    /// The state in a database, for the server that holds the lease of this epoch.
+    pub fn in_database(database: &Arc<Database>, epoch: i64) -> Self {
+        Self {
+            snapshots: Arc::new(PostgresFolder::new(database.clone(), "snapshots", epoch)),
+            journal: JournalPlace::Postgres { database: database.clone(), epoch },
+        }
+    }
+
+    /// Refuses a journal of a newer program, and changes nothing. The schema of a database has its own check.
+    pub fn refuse_newer(&self) -> Result<(), ServerError> {
+        match &self.journal {
+            JournalPlace::Files(disk) => Ok(store::refuse_newer(&**disk)?),
+            JournalPlace::Postgres { .. } => Ok(()),
+        }
     }
 
     /// Reads the state: at the start, and again after a commit that did not reach the disk.
@@ -74,8 +100,18 @@ impl StateDisks {
             }
             Ok(())
         };
-        let options = LogOptions::default();
-        let (journal, recovery) = LogFile::open(self.journal.clone(), options, position, replay)?;
+        let (journal, recovery): (Box<dyn Journal>, Recovery) = match &self.journal {
+            JournalPlace::Files(disk) => {
+                let options = LogOptions::default();
+                let (journal, recovery) = LogFile::open(disk.clone(), options, position, replay)?;
+                (Box::new(journal), recovery)
+            }
+            JournalPlace::Postgres { database, epoch } => {
+                let (journal, recovery) =
+                    PostgresJournal::open(database.clone(), *epoch, position, replay)?;
+                (Box::new(journal), recovery)
+            }
+        };
         Ok(Recovered { state, journal, snapshots, recovery, records, snapshot_seq: position.seq })
     }
 }

@@ -8,14 +8,17 @@ use crate::writer::commit::PendingCommit;
 use crate::writer::recover::Recovered;
 use crate::writer::thread::WriterThread;
 use cluster::State;
-use model::reason::Refusal;
 use std::sync::Arc;
-use std::time::Duration;
-use store::{Journal, JournalError};
+use std::time::{Duration, Instant};
+use store::JournalError;
+use store::postgres::DatabaseError;
 
 /// The pause after the first time that the state could not be read back, by which it grows, and its bound.
 const RECOVERY_PAUSE: Duration = Duration::from_millis(100);
 const RECOVERY_PAUSE_MAX: Duration = Duration::from_secs(5);
+/// How long a database may be away. Everybody waits for the state meanwhile; a server that is started again turns callers away until
+/// the database is back.
+const DATABASE_PATIENCE: Duration = Duration::from_secs(20);
 
 impl WriterThread {
     /// A commit did not reach the disk: everybody in it and in those after it is told so, and the state goes back to what
@@ -45,6 +48,7 @@ impl WriterThread {
     fn recover_again(&self) -> Result<Recovered, ServerError> {
         let mut failures = RepeatedFailure::new("the state on disk");
         let mut pause = RECOVERY_PAUSE;
+        let began = Instant::now();
         loop {
             match self.disks.recover() {
                 Ok(recovered) => {
@@ -55,6 +59,9 @@ impl WriterThread {
                     };
                 }
                 Err(error) if is_damage(&error) => return Err(error),
+                Err(error) if is_away(&error) && began.elapsed() >= DATABASE_PATIENCE => {
+                    return Err(error);
+                }
                 Err(error) => failures.failed("it cannot be read back; trying again", &error),
             }
             std::thread::sleep(pause);
@@ -65,22 +72,20 @@ impl WriterThread {
 
 /// Tells everybody who waits for these commits that nothing was kept.
 fn refuse(lost: Vec<PendingCommit>, error: &ServerError) {
-    let why = match error {
-        ServerError::Journal(JournalError::Full { .. }) => "no space left on device".to_string(),
-        other => other.to_string(),
-    };
     for (reply, answer) in lost.into_iter().flat_map(|commit| commit.answers) {
-        let answer = match answer {
-            Ok(_) => Err(Refusal::DiskFull(why.clone())),
-            refused => refused,
-        };
+        let answer = answer.and_then(|_| Err(error.not_kept()));
         if let Some(reply) = reply {
             let _ = reply.send(answer);
         }
     }
 }
 
-/// Whether what is on the disk was read and cannot be used, whatever the disk does later.
+/// Whether the database cannot be asked.
+fn is_away(error: &ServerError) -> bool {
+    DatabaseError::cause_of(error).is_some_and(DatabaseError::may_pass)
+}
+
+/// Whether what is on the disk was read and cannot be used, whatever the disk does later; or is another server's to write.
 fn is_damage(error: &ServerError) -> bool {
     matches!(
         error,
@@ -89,6 +94,7 @@ fn is_damage(error: &ServerError) -> bool {
                 JournalError::Damaged { .. }
                     | JournalError::Replay { .. }
                     | JournalError::Newer { .. }
+                    | JournalError::Database(DatabaseError::Deposed)
             )
     )
 }

@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use store::{Journal, LogFile};
+use store::Journal;
 use tokio::sync::oneshot;
 use wire::client::Submission;
 use wire::step::StepLaunch;
@@ -54,7 +54,7 @@ const RESERVED_FOR_ENDS: u64 = 6 << 20;
 pub struct WriterThread {
     shared: OnceLock<Arc<Shared>>,
     pub(super) disks: StateDisks,
-    pub(super) journal: LogFile,
+    pub(super) journal: Box<dyn Journal>,
     pub(super) snapshots: SnapshotWriter,
     term: u64,
     pub(super) leased: u64,
@@ -315,7 +315,7 @@ impl WriterThread {
             return Ok(());
         }
         let upto = (wanted / ID_BLOCK + 1) * ID_BLOCK;
-        self.journal.lease(upto).map_err(|e| Refusal::DiskFull(e.to_string()))?;
+        self.journal.lease(upto).map_err(|e| ServerError::from(e).not_kept())?;
         self.leased = upto;
         Ok(())
     }

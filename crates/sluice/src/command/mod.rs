@@ -3,7 +3,7 @@
 //! - `slurm/`: Slurm's commands
 //! - `dstack/`: `apply`, `ps`, `run`, `logs`, `stop`, `delete`, `event`, `metrics`, `offer`, `fleet`, `project`, `secret`, `volume`
 //! - `daemon/`: `up`, `down`, `server`, `agent`, and the state folder
-//! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `node`, `attach`, `port`, `key`, `top/`, `help_topic/`, `backup`, `restore`, `sim/`, `version`: one verb each
+//! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `node`, `attach`, `port`, `key`, `top/`, `help_topic/`, `backup`, `restore`, `store`, `sim/`, `version`: one verb each
 //! - `port_mapping`: ports of a job on this machine, for `attach` and `port`
 //! - `command_line`: all names of the program and their options, for `completion` and `man`
 //! - `script_faults`: which lines of a batch script are wrong, for `check`
@@ -34,6 +34,7 @@ mod restore;
 mod script_faults;
 mod sim;
 mod slurm;
+mod store;
 mod token;
 mod top;
 mod verb;
@@ -128,6 +129,8 @@ enum Verb {
     Backup(backup::BackupArgs),
     /// Make a state folder from a backup
     Restore(restore::RestoreArgs),
+    /// Look at a stored state
+    Store(store::StoreArgs),
     /// Which versions run where: this program, the server, the agents
     Version(version::VersionArgs),
     /// Put links for all Slurm commands into a folder
@@ -230,6 +233,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
         Verb::Help(args) => help_topic::run::<Cli>(&args),
         Verb::Backup(args) => backup::run(&args),
         Verb::Restore(args) => restore::run(&args),
+        Verb::Store(args) => store::run(&args),
         Verb::Version(args) => version::run(&args),
         Verb::Links(args) => links::run(&args),
         Verb::Completion(args) => completion::run(&args),

@@ -3,6 +3,10 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+#[path = "../../../store/tests/database/mod.rs"]
+#[allow(dead_code, reason = "the tests of the store use the rest")]
+mod database;
+
 mod agent_restart;
 mod connections;
 mod disk_full;
@@ -12,3 +16,4 @@ mod many_agents;
 mod many_running;
 mod server_and_node;
 mod server_restart;
+mod several_servers;

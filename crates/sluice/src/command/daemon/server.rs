@@ -9,8 +9,8 @@ use super::{
     service_manager, state_mount,
 };
 use crate::command::verb::{VerbError, VerbResult};
-use ::server::configure::{self, Machine};
-use ::server::{ConnectionLimits, ServerOptions};
+use ::server::configure::{self, Machine, StoreSettings};
+use ::server::{ConnectionLimits, DatabaseUrl, ServerOptions};
 use clap::Args;
 use cluster::ClusterConfig;
 use std::convert::Infallible;
@@ -43,6 +43,12 @@ pub struct ServerArgs {
     /// Where agents connect: ADDR:PORT
     #[arg(long, value_parser = listen_addresses::address)]
     pub agents: Option<SocketAddr>,
+    /// Keep the state in PostgreSQL, which several servers share: postgres://USER@HOST/DATABASE?sslrootcert=FILE
+    #[arg(long, env = "SLUICE_STORE", value_name = "URL")]
+    pub store: Option<String>,
+    /// The file with the database's password; without it, SLUICE_STORE_PASSWORD has one
+    #[arg(long, env = "SLUICE_STORE_PASSWORD_FILE", value_name = "FILE")]
+    pub store_password_file: Option<PathBuf>,
     /// Write a snapshot of the state after so many events
     #[arg(long, env = "SLUICE_SNAPSHOT_EVENTS", default_value_t = 100_000, hide = true)]
     pub snapshot_events: u64,
@@ -69,6 +75,22 @@ fn config_folder(text: &str) -> Result<PathBuf, Infallible> {
 impl ServerArgs {
     pub fn state_path(&self) -> PathBuf {
         self.state.clone().unwrap_or_else(crate::client::default_state_dir)
+    }
+
+    /// The database of the state, with its password and certificates read while this process may.
+    fn database(&self) -> Result<Option<DatabaseUrl>, VerbError> {
+        let (settings, place) = match (&self.store, &self.config) {
+            (Some(url), _) => {
+                let settings = StoreSettings { url: url.clone(), password_file: None };
+                (Some(settings), "--store")
+            }
+            (None, Some(dir)) => (configure::store_settings(dir)?, "sluice.toml: [store]"),
+            (None, None) => (None, ""),
+        };
+        let Some(StoreSettings { url, password_file }) = settings else { return Ok(None) };
+        let password_file = self.store_password_file.as_ref().or(password_file.as_ref());
+        let parsed = DatabaseUrl::parse(&url, password_file.map(PathBuf::as_path));
+        parsed.map(Some).map_err(|error| VerbError::Message(format!("{place}: {error}")))
     }
 
     /// Settles which configuration folder this start has, and says so where the last start had another, or none was named.
@@ -146,6 +168,13 @@ pub fn announce(listen: SocketAddr) {
     let _ = writeln!(std::io::stdout(), "sluice is up: {scheme}://{listen}");
 }
 
+/// The line of a server that waits for another to give up the lead.
+fn announce_standby(leader: &str) {
+    // As above, nobody may read it.
+    let _ = writeln!(std::io::stdout(), "sluice waits as a standby: {leader} leads");
+    service_manager::tell_ready();
+}
+
 /// What the configuration says.
 pub struct Site {
     config_dir: Option<PathBuf>,
@@ -217,6 +246,7 @@ pub fn start(
     ready: impl FnOnce(SocketAddr) + Send + 'static,
 ) -> Result<(), VerbError> {
     let admin_token = admin_token::read_or_make(&state)?;
+    let store = args.database()?;
     let admin_user = nix::unistd::User::from_uid(nix::unistd::geteuid())
         .ok()
         .flatten()
@@ -255,6 +285,8 @@ pub fn start(
         ssh_addresses: bound.ssh.map(listen_addresses::reachable).unwrap_or_default(),
         local_nodes: local.nodes,
         snapshot_events: args.snapshot_events,
+        store,
+        on_standby: announce_standby,
         connection_limits: args.doors.clone(),
         program,
         set_log_level: log::set_level,

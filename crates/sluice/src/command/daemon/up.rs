@@ -102,6 +102,12 @@ fn detached(args: &UpArgs, state: &StateDir) -> VerbResult {
     if let Some(ssh) = args.server.ssh {
         command.args(["--ssh".to_string(), ssh.to_string()]);
     }
+    if let Some(store) = &args.server.store {
+        command.arg("--store").arg(store);
+    }
+    if let Some(file) = &args.server.store_password_file {
+        command.arg("--store-password-file").arg(file);
+    }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
     // SAFETY: setsid is async-signal-safe and touches no memory of this process.
     unsafe {
@@ -109,7 +115,9 @@ fn detached(args: &UpArgs, state: &StateDir) -> VerbResult {
     }
     let mut child = command.spawn().map_err(VerbError::file("sluice"))?;
     match first_line(child.stdout.take(), &agent_log, agent_before) {
-        FirstLine::Read(line) if line.starts_with("sluice is up") => {
+        FirstLine::Read(line)
+            if ["sluice is up", "sluice waits"].iter().any(|said| line.starts_with(said)) =>
+        {
             print!("{line}");
             Ok(ExitCode::SUCCESS)
         }

@@ -1,0 +1,62 @@
+//! Where a server's state is: in files of its folder, or in a database. A start that names the other place would begin an empty
+//! cluster under the same keys, and agents would end its jobs: it is refused.
+
+use super::leadership::Leadership;
+use crate::error::ServerError;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use store::postgres::PostgresFolder;
+use store::{Disk, RealDisk};
+
+/// The books of a server alone, and of one of several: those are made from what the database has.
+const OWN_BOOKS: &str = "books.sqlite";
+const SHARED_BOOKS: &str = "books-of-database.sqlite";
+const JOURNAL: &str = "journal";
+
+/// Refuses a start in another place than the last.
+pub(super) fn refuse_other_place(dir: &Path, is_database: bool) -> Result<(), ServerError> {
+    let refused = if is_database && dir.join(JOURNAL).exists() {
+        "this server's state is in files of its folder, and a database would begin an empty cluster: \
+         start it without --store, or with another state folder that has its keys"
+    } else if !is_database && dir.join(SHARED_BOOKS).exists() {
+        "this server's state is in a database, and files would begin an empty cluster: \
+         name the database by --store, or start it with another state folder"
+    } else {
+        return Ok(());
+    };
+    Err(ServerError::Configuration(refused.into()))
+}
+
+pub(super) fn books_path(dir: &Path, is_database: bool) -> PathBuf {
+    dir.join(if is_database { SHARED_BOOKS } else { OWN_BOOKS })
+}
+
+pub(super) fn blobs_disk(
+    dir: &Path,
+    leadership: Option<&Leadership>,
+) -> Result<Arc<dyn Disk>, ServerError> {
+    if let Some(leads) = leadership {
+        return Ok(Arc::new(PostgresFolder::new(leads.database.clone(), "blobs", leads.epoch())));
+    }
+    let path = dir.join("blobs");
+    Ok(Arc::new(RealDisk::open(&path).map_err(ServerError::file(&path))?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn state_in_one_place_is_not_begun_anew_in_the_other() {
+        for (left, is_database) in [(JOURNAL, false), (SHARED_BOOKS, true)] {
+            let dir = tempfile::tempdir().expect("a folder");
+            for first in [true, false] {
+                refuse_other_place(dir.path(), first).expect("an empty folder takes both");
+            }
+            std::fs::create_dir(dir.path().join(left)).expect("made");
+            refuse_other_place(dir.path(), is_database).expect("the same place");
+            let refused = refuse_other_place(dir.path(), !is_database).expect_err(left).to_string();
+            assert!(refused.contains("would begin an empty cluster"), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Several servers on one PostgreSQL: one leads, another takes over, and nothing that was acknowledged is lost.
+
+use crate::database::TestDatabase;
+use crate::harness::{Cluster, TIMEOUT, TWO_NODES, signal, within};
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+
+/// A server or an agent, and what it prints.
+struct Server {
+    process: Child,
+    lines: Receiver<String>,
+}
+
+impl Server {
+    fn start(cluster: &Cluster, database: &TestDatabase) -> Self {
+        Self::spawn(&mut server_command(cluster, &database.url()))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut process = command.spawn().expect("the program runs");
+        let (send, lines) = channel();
+        let said = BufReader::new(process.stdout.take().expect("its output"));
+        std::thread::spawn(move || {
+            said.lines().map_while(Result::ok).try_for_each(|line| send.send(line))
+        });
+        Self { process, lines }
+    }
+
+    /// Waits for the next line, which begins with this.
+    fn await_line(&self, wanted: &str) {
+        let line = self.lines.recv_timeout(TIMEOUT).expect("the server says something");
+        assert!(line.starts_with(wanted), "{line}");
+    }
+
+    fn end(&mut self, by: &str) {
+        signal(self.process.id() as i32, by);
+        self.process.wait().expect("it ends");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn server_command(cluster: &Cluster, store: &str) -> Command {
+    let (state, conf) = (cluster.state(), cluster.path("conf"));
+    let mut command = cluster.command(&["server", "--store", store]);
+    command.arg("--state").arg(state).arg("--config").arg(conf).stdin(Stdio::null());
+    command.args(["--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"]);
+    command
+}
+
+/// What a further server of a cluster needs of the first.
+fn copy_keys(from: &Cluster, to: &Cluster) {
+    let (from, to) = (from.state(), to.state());
+    let line = format!(
+        "umask 077 && mkdir -p {to}/server && cp -a {from}/server/keys {to}/server/ && cp -a {from}/admin.token {to}/",
+        from = from.display(),
+        to = to.display()
+    );
+    let copied = Command::new("sh").arg("-c").arg(line).status().expect("the shell runs");
+    assert!(copied.success());
+}
+
+fn jobs(cluster: &Cluster) -> BTreeSet<u32> {
+    let listed = cluster.sluice(&["squeue", "-h", "-o", "%A"]).ok();
+    listed.lines().map(|line| line.trim().parse().expect("a job id")).collect()
+}
+
+#[test]
+fn up_standby_takes_over_every_acknowledged_job_from_a_killed_leader() {
+    let database = TestDatabase::start();
+    let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
+    let mut leader = Server::start(&first, &database);
+    leader.await_line("sluice is up");
+    copy_keys(&first, &second);
+    let mut standby = Server::start(&second, &database);
+    standby.await_line("sluice waits as a standby");
+
+    let submit = |cluster: &Cluster| cluster.submit(&["-H", "--wrap", "echo kept"]);
+    let mut acknowledged: BTreeSet<u32> = (0..20).map(|_| submit(&first)).collect();
+    assert_eq!(acknowledged.len(), 20);
+    leader.end("KILL");
+    standby.await_line("sluice is up");
+    assert_eq!(jobs(&second), acknowledged);
+    for _ in 0..5 {
+        assert!(acknowledged.insert(submit(&second)), "an id was given out twice");
+    }
+    let checked = second.sluice(&["store", "check", "--store", &database.url()]).ok();
+    assert!(checked.contains(" is sound: 25 jobs as of event "), "{checked}");
+    assert!(checked.lines().last().is_some_and(|line| line.ends_with(" leads")), "{checked}");
+    // The script of a job that another server took.
+    let oldest = acknowledged.first().expect("a job").to_string();
+    let script = second.sluice(&["scontrol", "write", "batch_script", &oldest, "-"]).ok();
+    assert!(script.contains("echo kept"), "{script}");
+    // What ended under one leader is in the books of the next.
+    second.sluice(&["scancel", &oldest]).ok();
+    let ended = |cluster: &Cluster| {
+        let said = cluster.sluice(&["sacct", "-X", "-n", "-P", "-j", &oldest, "-o", "State"]);
+        said.stdout.starts_with("CANCELLED").then_some(())
+    };
+    within(TIMEOUT, "the end is in the books", || ended(&second));
+
+    // The former leader waits now, and takes over when the other is told to stop.
+    let back = Server::start(&first, &database);
+    back.await_line("sluice waits as a standby");
+    standby.end("TERM");
+    back.await_line("sluice is up");
+    acknowledged.remove(&oldest.parse().expect("a job id"));
+    assert!(jobs(&first).is_superset(&acknowledged));
+    assert!(acknowledged.insert(submit(&first)), "an id was given out twice");
+    within(TIMEOUT, "the end is in the books of the first server too", || ended(&first));
+}
+
+/// Where agents find a server.
+fn agents_address(cluster: &Cluster) -> serde_json::Value {
+    let saved = std::fs::read(cluster.state().join("ports.json")).expect("the ports");
+    let saved: serde_json::Value = serde_json::from_slice(&saved).expect("JSON");
+    saved["agents"].clone()
+}
+
+#[test]
+fn up_running_job_goes_on_under_the_next_leader() {
+    let database = TestDatabase::start();
+    let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
+    let mut leader = Server::start(&first, &database);
+    leader.await_line("sluice is up");
+    copy_keys(&first, &second);
+    let standby = Server::start(&second, &database);
+    standby.await_line("sluice waits as a standby");
+    let join = first.sluice(&["token", "node", "node1"]).ok();
+    let mut join: serde_json::Value = serde_json::from_str(&join).expect("JSON");
+    join["servers"] = serde_json::json!([agents_address(&first), agents_address(&second)]);
+    let file = first.path("node1.join");
+    std::fs::write(&file, join.to_string()).expect("written");
+    let mut command = first.command(&["agent", "--join"]);
+    command.arg(file).arg("--state").arg(first.path("agent-node1"));
+    let _agent = Server::spawn(&mut command);
+
+    let body = "echo run >> runs; until [ -e go ]; do sleep 0.05; done; exit 3";
+    let job = first.submit(&["-w", "node1", "--no-requeue", "-o", "/dev/null", "--wrap", body]);
+    first.await_file("runs", |text| !text.is_empty());
+    leader.end("KILL");
+    standby.await_line("sluice is up");
+    assert_eq!(second.state_of(job), "RUNNING|None");
+    first.write("go", "");
+    assert_eq!(second.await_end(job), "FAILED|3:0");
+    assert_eq!(first.read("runs"), "run\n");
+}
+
+#[test]
+fn up_frozen_leader_writes_nothing_after_another_has_taken_over() {
+    let database = TestDatabase::start();
+    let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
+    let mut leader = Server::start(&first, &database);
+    leader.await_line("sluice is up");
+    copy_keys(&first, &second);
+    let standby = Server::start(&second, &database);
+    standby.await_line("sluice waits as a standby");
+    let job = first.submit(&["-H", "--wrap", "true"]);
+    signal(leader.process.id() as i32, "STOP");
+    standby.await_line("sluice is up");
+    signal(leader.process.id() as i32, "CONT");
+    // It finds another in its place, and ends; its service manager starts it again.
+    let end =
+        within(TIMEOUT, "the former leader ends", || leader.process.try_wait().expect("its end"));
+    assert_eq!(end.code(), Some(70));
+    assert_eq!(jobs(&second), BTreeSet::from([job]));
+}
+
+#[test]
+fn up_store_that_cannot_be_used_is_refused_in_one_line() {
+    let database = TestDatabase::start();
+    let (first, other) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
+    let server = Server::start(&first, &database);
+    server.await_line("sluice is up");
+    let refusal = |store: &str| {
+        let said = server_command(&other, store).output().expect("the program runs");
+        assert_ne!(said.status.code(), Some(0));
+        let text = String::from_utf8_lossy(&said.stderr).into_owned();
+        let errors: Vec<&str> =
+            text.lines().filter(|line| line.starts_with("sluice: error: ")).collect();
+        assert_eq!(errors.len(), 1, "{text}");
+        assert!(!text.contains("hunter2"), "{text}");
+        errors[0].to_owned()
+    };
+    let said = refusal(&database.url());
+    assert!(
+        said.contains("the store of another cluster") && said.contains("server/keys"),
+        "{said}"
+    );
+    let said = refusal("postgres://sluice:hunter2@127.0.0.1/sluice?sslmode=disable");
+    assert!(said.contains("--store-password-file"), "{said}");
+    let said = refusal("postgres://sluice@127.0.0.1/sluice");
+    assert!(said.contains("sslrootcert=FILE"), "{said}");
+    let said = refusal("/var/lib/sluice");
+    assert!(said.contains("expected postgres://USER@HOST/DATABASE"), "{said}");
+}
+
+#[test]
+fn up_database_that_is_away_refuses_submits_in_one_line_and_loses_none() {
+    let mut database = TestDatabase::start();
+    let cluster = Cluster::folder(TWO_NODES);
+    let server = Server::start(&cluster, &database);
+    server.await_line("sluice is up");
+    let submit = || cluster.sluice(&["sbatch", "--parsable", "-H", "--wrap", "true"]);
+    let mut acknowledged = BTreeSet::from([submit().ok()]);
+    database.crash();
+    let refused = submit();
+    assert_ne!(refused.code, 0);
+    assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
+    assert!(refused.stderr.contains("the database cannot be reached"), "{}", refused.stderr);
+    database.restart();
+    let said = within(TIMEOUT, "the server takes submits again", || {
+        Some(submit()).filter(|said| said.code == 0)
+    });
+    assert!(acknowledged.insert(said.ok()), "an id was given out twice");
+    let acknowledged: BTreeSet<u32> =
+        acknowledged.iter().map(|id| id.trim().parse().expect("a job id")).collect();
+    assert_eq!(jobs(&cluster), acknowledged);
+}
+
+#[test]
+fn up_store_check_reads_a_folder_and_a_database_and_names_the_damage() {
+    let mut database = TestDatabase::start();
+    let cluster = Cluster::folder(TWO_NODES);
+    let check = |store: &str| cluster.sluice(&["store", "check", "--store", store]);
+    let said = check(&database.url());
+    assert!(said.stderr.contains("no server has kept its state there"), "{}", said.stderr);
+    let mut server = Server::start(&cluster, &database);
+    server.await_line("sluice is up");
+    cluster.submit(&["-H", "--wrap", "true"]);
+    server.end("TERM");
+    let sound = check(&database.url()).ok();
+    assert!(sound.contains(" is sound: 1 jobs as of event "), "{sound}");
+    assert!(sound.contains("nobody leads; "), "{sound}");
+    let flip = "UPDATE sluice.journal SET frame = set_byte(frame, 80, 255 - get_byte(frame, 80))
+                WHERE last_seq = (SELECT max(last_seq) FROM sluice.journal)";
+    database.execute("sluice", flip);
+    let damaged = check(&database.url());
+    assert_eq!(damaged.code, 1);
+    assert!(damaged.stderr.contains("sluice.journal: damaged at"), "{}", damaged.stderr);
+    database.crash();
+    let away = check(&database.url());
+    assert!(away.stderr.contains("the database cannot be reached"), "{}", away.stderr);
+    database.restart();
+
+    let alone = Cluster::up(TWO_NODES);
+    alone.submit(&["-H", "--wrap", "true"]);
+    alone.sluice(&["down"]).ok();
+    let state = alone.state().display().to_string();
+    let sound = alone.sluice(&["store", "check", "--state", &state]).ok();
+    assert!(sound.contains(" is sound: 1 jobs as of event "), "{sound}");
+}

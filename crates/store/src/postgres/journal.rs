@@ -1,0 +1,255 @@
+//! The journal in PostgreSQL: one row a commit, one statement an append. The frames and the hash chain are those of a journal
+//! of files, so a history has the same positions in both.
+//!
+//! An append moves the head and inserts the frame together, or changes nothing: the head must end where the writer thinks it
+//! does, have seen no higher term, and carry the epoch of the writer's lease. After any error it is not known whether the
+//! commit is there; the journal then refuses all further work until it is opened again.
+
+use std::sync::Arc;
+
+use super::connection::Database;
+use super::error::DatabaseError;
+use super::{from_bigint, to_bigint};
+use crate::frame::{ALIGN, FRAME_HEADER, Fault, Frame, encode, frame_len, hash_at};
+use crate::journal::{Hash, HighWater, Journal, JournalError, Loss, Position, Record, Recovery};
+use crate::recovery::{Replay, other_version, replay_frame};
+
+/// The name that errors give the journal, where that of files has a file's.
+const NAME: &str = "sluice.journal";
+/// The largest frame: as in a journal of files, so that a history can move there.
+const FRAME_BYTES_MAX: usize = (16 << 20) - 128;
+
+const APPEND: &str = "WITH moved AS (
+        UPDATE sluice.head SET seq = $1, chain = $2, term = $3
+        WHERE seq = $4 AND term <= $3 AND epoch = $5 RETURNING 1)
+    INSERT INTO sluice.journal (last_seq, frame) SELECT $1::bigint, $6::bytea FROM moved";
+const HEAD: &str = "SELECT epoch, seq, chain, term, leased_ids, mark_seq, mark_chain,
+        (SELECT coalesce(sum(octet_length(frame)), 0)::bigint FROM sluice.journal)
+    FROM sluice.head";
+const FRAMES: &str = "SELECT last_seq, frame FROM sluice.journal
+    WHERE last_seq > $1 AND last_seq <= $2 ORDER BY last_seq LIMIT 64";
+const COMPACT: &str = "WITH gone AS (
+        DELETE FROM sluice.journal
+        WHERE last_seq <= $1 AND EXISTS (SELECT 1 FROM sluice.head WHERE epoch = $2)
+        RETURNING octet_length(frame) AS bytes)
+    SELECT coalesce(sum(bytes), 0)::bigint FROM gone";
+const LEASE_IDS: &str = "UPDATE sluice.head
+    SET leased_ids = greatest(leased_ids, $1), mark_seq = seq, mark_chain = chain
+    WHERE epoch = $2 AND seq = $3";
+
+/// The row of the head.
+struct Head {
+    epoch: i64,
+    end: Position,
+    term: u64,
+    high_water: HighWater,
+    bytes: u64,
+}
+
+pub struct PostgresJournal {
+    database: Arc<Database>,
+    /// Of the lease that this journal is written under.
+    epoch: i64,
+    end: Position,
+    term: u64,
+    high_water: HighWater,
+    bytes: u64,
+    is_poisoned: bool,
+}
+
+impl PostgresJournal {
+    /// As [`crate::LogFile::open`]: every event after the snapshot is checked and handed to `replay`.
+    pub fn open(
+        database: Arc<Database>,
+        epoch: i64,
+        snapshot: Position,
+        mut replay: impl FnMut(Record<'_>) -> Result<(), String>,
+    ) -> Result<(Self, Recovery), JournalError> {
+        let head = Head::read(&database)?;
+        if head.epoch != epoch {
+            return Err(DatabaseError::Deposed.into());
+        }
+        let recovery = recover(&database, &head, snapshot, &mut replay)?;
+        if let Some(loss) = &recovery.loss {
+            tracing::error!("{loss}");
+        }
+        let Head { end, term, high_water, bytes, .. } = head;
+        let journal = Self { database, epoch, end, term, high_water, bytes, is_poisoned: false };
+        Ok((journal, recovery))
+    }
+
+    fn usable(&self) -> Result<(), JournalError> {
+        if self.is_poisoned { Err(JournalError::Poisoned) } else { Ok(()) }
+    }
+
+    /// Why the head did not move.
+    fn refusal(&self, term: u64) -> JournalError {
+        match Head::read(&self.database) {
+            Err(error) => error,
+            Ok(head) if head.epoch != self.epoch => DatabaseError::Deposed.into(),
+            Ok(head) if head.term > term => {
+                JournalError::OldTerm { given: term, current: head.term }
+            }
+            Ok(head) => JournalError::WrongSeq { expected: self.end.seq, found: head.end.seq },
+        }
+    }
+}
+
+impl Journal for PostgresJournal {
+    fn append(
+        &mut self,
+        term: u64,
+        expected_seq: u64,
+        events: &[&[u8]],
+    ) -> Result<u64, JournalError> {
+        self.usable()?;
+        if term < self.term {
+            return Err(JournalError::OldTerm { given: term, current: self.term });
+        }
+        if expected_seq != self.end.seq {
+            return Err(JournalError::WrongSeq { expected: expected_seq, found: self.end.seq });
+        }
+        if events.is_empty() {
+            return Ok(self.end.seq);
+        }
+        let needed = frame_len(events).unwrap_or(usize::MAX);
+        if needed > FRAME_BYTES_MAX {
+            let (bytes, max) = (needed as u64, FRAME_BYTES_MAX as u64);
+            return Err(JournalError::TooLarge { bytes, max });
+        }
+        let mut frame = Vec::with_capacity(needed);
+        let end = encode(&self.end, term, events, &mut frame);
+        let (seq, chain, before) =
+            (to_bigint(end.seq), end.chain.to_vec(), to_bigint(self.end.seq));
+        let (epoch, stored_term) = (self.epoch, to_bigint(term));
+        self.is_poisoned = true;
+        let appended = self.database.ask(move |session| {
+            session.execute(APPEND, &[&seq, &chain, &stored_term, &before, &epoch, &frame])
+        })?;
+        if appended != 1 {
+            return Err(self.refusal(term));
+        }
+        self.is_poisoned = false;
+        (self.end, self.term) = (end, term);
+        self.bytes += needed as u64;
+        Ok(end.seq)
+    }
+
+    fn position(&self) -> Position {
+        self.end
+    }
+
+    fn term(&self) -> u64 {
+        self.term
+    }
+
+    /// The database says itself when it is full.
+    fn free_bytes(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn commit_bytes_max(&self) -> usize {
+        FRAME_BYTES_MAX - FRAME_HEADER - ALIGN
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn compact(&mut self, upto_seq: u64) -> Result<(), JournalError> {
+        self.usable()?;
+        let (upto, epoch) = (to_bigint(upto_seq), self.epoch);
+        let rows = self.database.ask(move |session| session.query(COMPACT, &[&upto, &epoch]))?;
+        let gone = rows.first().map_or(0, |row| from_bigint(row.get(0)));
+        self.bytes = self.bytes.saturating_sub(gone);
+        Ok(())
+    }
+
+    fn maintain(&mut self) -> Result<(), JournalError> {
+        self.usable()
+    }
+
+    fn lease(&mut self, upto: u64) -> Result<(), JournalError> {
+        self.usable()?;
+        let leased_ids = upto.max(self.high_water.leased_ids);
+        let (ids, epoch, seq) = (to_bigint(leased_ids), self.epoch, to_bigint(self.end.seq));
+        let leased =
+            self.database.ask(move |session| session.execute(LEASE_IDS, &[&ids, &epoch, &seq]))?;
+        if leased != 1 {
+            return Err(self.refusal(self.term));
+        }
+        self.high_water = HighWater { leased_ids, seq: self.end.seq, chain: self.end.chain };
+        Ok(())
+    }
+
+    fn high_water(&self) -> HighWater {
+        self.high_water
+    }
+}
+
+impl Head {
+    fn read(database: &Database) -> Result<Self, JournalError> {
+        let rows = database.ask(|session| session.query(HEAD, &[]))?;
+        let missing = || JournalError::damaged("sluice.head", 0, "its row is missing");
+        let row = rows.first().ok_or_else(missing)?;
+        let seq = |column: usize| from_bigint(row.get(column));
+        Ok(Self {
+            epoch: row.get(0),
+            end: Position { seq: seq(1), chain: hash(row.get(2))? },
+            term: seq(3),
+            high_water: HighWater { leased_ids: seq(4), seq: seq(5), chain: hash(row.get(6))? },
+            bytes: seq(7),
+        })
+    }
+}
+
+fn hash(bytes: &[u8]) -> Result<Hash, JournalError> {
+    if bytes.len() == size_of::<Hash>() {
+        return Ok(hash_at(bytes, 0));
+    }
+    let found = format!("{} bytes where a hash was due", bytes.len());
+    Err(JournalError::damaged("sluice.head", 0, found))
+}
+
+/// Follows the frames from the snapshot to the head. A database tears no commit, so all that does not fit is damage.
+fn recover(
+    database: &Database,
+    head: &Head,
+    snapshot: Position,
+    replay: &mut Replay<'_>,
+) -> Result<Recovery, JournalError> {
+    let mark = head.high_water.position();
+    let mut recovery = Recovery::default();
+    let (mut at, mut term) = (snapshot, 0);
+    let mut is_mark_seen = mark.seq < at.seq || mark == at;
+    loop {
+        let (after, upto) = (to_bigint(at.seq), to_bigint(head.end.seq));
+        let page = database.ask(move |session| session.query(FRAMES, &[&after, &upto]))?;
+        if page.is_empty() {
+            break;
+        }
+        for row in &page {
+            let bytes: &[u8] = row.get(1);
+            let place = (NAME, at.seq);
+            let frame = Frame::parse(bytes).map_err(|fault| match fault {
+                Fault::Version(version) => other_version(NAME, version.into()),
+                Fault::Unfinished(found) => JournalError::damaged(NAME, at.seq, found),
+            })?;
+            at = replay_frame(&frame, place, (&at, term), snapshot.seq, &mut recovery, replay)?;
+            term = frame.term;
+            if frame.len != bytes.len() || at.seq != from_bigint(row.get(0)) {
+                let found = format!("the commit that ends at seq {} is stored as another", at.seq);
+                return Err(JournalError::damaged(NAME, at.seq, found));
+            }
+            is_mark_seen |= at == mark;
+        }
+    }
+    if at != head.end {
+        let found = format!("the history ends at {at:?}, and its head says {:?}", head.end);
+        return Err(JournalError::damaged(NAME, at.seq, found));
+    }
+    if !is_mark_seen {
+        recovery.loss = Some(Loss { expected_seq: mark.seq, found_seq: at.seq });
+    }
+    Ok(recovery)
+}

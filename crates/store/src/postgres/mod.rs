@@ -1,0 +1,33 @@
+//! The store in PostgreSQL, for several servers: one leads, and the others take over from it.
+//!
+//! `url` is what the administrator names, `connection` the session and its bounded waits, `schema` the tables and their
+//! versions, `lease` who leads, `journal` the history, `folder` the files (snapshots and blobs), `ended` what the books are
+//! rebuilt from. Everything that writes is fenced by the lease's epoch: what a deposed server sends changes nothing.
+
+mod connection;
+mod ended;
+mod error;
+mod folder;
+mod journal;
+mod lease;
+mod schema;
+mod url;
+
+pub use connection::Database;
+pub use ended::EndedLog;
+pub use error::DatabaseError;
+pub use folder::PostgresFolder;
+pub use journal::PostgresJournal;
+pub use lease::{Leader, Lease, Taken};
+pub use schema::{check, prepare};
+pub use url::DatabaseUrl;
+
+/// Counts and places are stored as `bigint`; none of them comes near its end.
+fn to_bigint(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// A negative number is never written: one that is read reads as zero, and the checks of the chain find it.
+fn from_bigint(value: i64) -> u64 {
+    u64::try_from(value).unwrap_or(0)
+}

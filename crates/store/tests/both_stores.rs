@@ -1,0 +1,304 @@
+//! What every store promises, run against files and against PostgreSQL; and what the lease of a database promises.
+
+mod database;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use database::TestDatabase;
+use store::postgres::{
+    Database, DatabaseError, DatabaseUrl, EndedLog, Lease, PostgresFolder, PostgresJournal, Taken,
+    prepare,
+};
+use store::{
+    BlobId, Blobs, Disk, FaultyDisk, Journal, JournalError, LogFile, LogOptions, Position,
+    Recovery, Snapshots,
+};
+
+const CLUSTER: &str = "a cluster";
+
+/// A place for one cluster's state, which can be opened again and again.
+enum Place {
+    Files { journal: FaultyDisk, others: FaultyDisk },
+    Postgres { _server: TestDatabase, database: Arc<Database>, epoch: i64 },
+}
+
+type Opened = Result<(Box<dyn Journal>, Recovery, Vec<String>), JournalError>;
+
+impl Place {
+    fn files() -> Self {
+        Self::Files { journal: FaultyDisk::default(), others: FaultyDisk::default() }
+    }
+
+    fn postgres() -> Self {
+        let server = TestDatabase::start();
+        let database = connect(&server.url());
+        prepare(&database, CLUSTER).expect("a schema");
+        let epoch = lead(&database, "one").epoch();
+        Self::Postgres { _server: server, database, epoch }
+    }
+
+    fn open(&self, snapshot: Position) -> Opened {
+        let mut events = Vec::new();
+        let replay = |record: store::Record<'_>| {
+            assert_eq!(record.seq, snapshot.seq + events.len() as u64 + 1);
+            events.push(String::from_utf8_lossy(record.event).into_owned());
+            Ok(())
+        };
+        let (journal, recovery): (Box<dyn Journal>, Recovery) = match self {
+            Self::Files { journal, .. } => {
+                let disk = Arc::new(journal.clone());
+                let (journal, recovery) =
+                    LogFile::open(disk, LogOptions::default(), snapshot, replay)?;
+                (Box::new(journal), recovery)
+            }
+            Self::Postgres { database, epoch, .. } => {
+                let (journal, recovery) =
+                    PostgresJournal::open(database.clone(), *epoch, snapshot, replay)?;
+                (Box::new(journal), recovery)
+            }
+        };
+        Ok((journal, recovery, events))
+    }
+
+    fn folder(&self, name: &'static str) -> Arc<dyn Disk> {
+        match self {
+            Self::Files { others, .. } => Arc::new(others.clone()),
+            Self::Postgres { database, epoch, .. } => {
+                Arc::new(PostgresFolder::new(database.clone(), name, *epoch))
+            }
+        }
+    }
+}
+
+fn connect(url: &str) -> Arc<Database> {
+    let url = DatabaseUrl::parse(url, None).ok().expect("an address");
+    Database::new(url).expect("a thread")
+}
+
+/// The lease, taken for a time that no test outlives.
+fn lead(database: &Arc<Database>, holder: &str) -> Lease {
+    match Lease::take(database, holder, Duration::from_secs(3600)).expect("a lease") {
+        Taken::Leading(lease) => lease,
+        Taken::Waiting(leader) => panic!("{holder} waits for {leader:?}"),
+    }
+}
+
+fn event(number: u64) -> String {
+    format!("event {number} {}", "x".repeat(number as usize % 40))
+}
+
+/// Commits of one to three events, until the journal ends at `upto`.
+fn fill(journal: &mut dyn Journal, upto: u64) {
+    while journal.last_seq() < upto {
+        let first = journal.last_seq() + 1;
+        let events: Vec<String> = (first..=upto.min(first + first % 3)).map(event).collect();
+        let events: Vec<&[u8]> = events.iter().map(String::as_bytes).collect();
+        journal.append(1, first - 1, &events).expect("kept");
+    }
+}
+
+#[test]
+fn history_has_the_same_positions_in_both_stores() {
+    let mut ends = Vec::new();
+    for place in [Place::files(), Place::postgres()] {
+        let (mut journal, _, events) = place.open(Position::START).expect("an empty journal");
+        assert_eq!((journal.position(), events.len()), (Position::START, 0));
+        fill(&mut *journal, 50);
+        let middle = journal.position();
+        fill(&mut *journal, 200);
+        let end = journal.position();
+        drop(journal);
+
+        let (journal, recovery, events) = place.open(Position::START).expect("read back");
+        assert_eq!(events, (1..=200).map(event).collect::<Vec<_>>());
+        assert_eq!((journal.position(), recovery.replayed, recovery.loss), (end, 200, None));
+        let (_, _, later) = place.open(middle).expect("read back from a snapshot");
+        assert_eq!(later, (51..=200).map(event).collect::<Vec<_>>());
+        let other = Position { seq: middle.seq, chain: [9; 32] };
+        let refused = place.open(other).err().expect("another history");
+        assert!(matches!(refused, JournalError::Damaged { .. }), "{refused}");
+        ends.push((middle, end));
+    }
+    assert_eq!(ends[0], ends[1]);
+}
+
+#[test]
+fn append_is_refused_after_a_newer_term_or_another_end() {
+    for place in [Place::files(), Place::postgres()] {
+        let (mut journal, ..) = place.open(Position::START).expect("a journal");
+        assert_eq!(journal.append(7, 0, &[b"a", b"b"]).expect("kept"), 2);
+        let old = journal.append(6, 2, &[b"c"]);
+        assert!(matches!(old, Err(JournalError::OldTerm { given: 6, current: 7 })), "{old:?}");
+        let wrong = journal.append(7, 1, &[b"c"]);
+        assert!(
+            matches!(wrong, Err(JournalError::WrongSeq { expected: 1, found: 2 })),
+            "{wrong:?}"
+        );
+        assert_eq!(journal.append(7, 2, &[]).expect("nothing"), 2);
+        let large = vec![0; 17 << 20];
+        let large = journal.append(7, 2, &[&large]);
+        assert!(matches!(large, Err(JournalError::TooLarge { .. })), "{large:?}");
+        assert_eq!(journal.append(8, 2, &[b"c"]).expect("kept"), 3);
+        let (journal, _, events) = place.open(Position::START).expect("read back");
+        assert_eq!((journal.term(), events), (8, vec!["a".into(), "b".into(), "c".into()]));
+    }
+}
+
+#[test]
+fn leased_ids_never_go_back_and_compaction_keeps_what_a_snapshot_needs() {
+    for place in [Place::files(), Place::postgres()] {
+        let (mut journal, ..) = place.open(Position::START).expect("a journal");
+        fill(&mut *journal, 40);
+        let snapshot = journal.position();
+        journal.lease(2000).expect("leased");
+        journal.lease(1000).expect("leased");
+        fill(&mut *journal, 60);
+        journal.compact(snapshot.seq).expect("compacted");
+        let (journal, recovery, events) = place.open(snapshot).expect("read back");
+        assert_eq!(journal.high_water().leased_ids, 2000);
+        assert_eq!((recovery.loss, events.len()), (None, 20));
+    }
+}
+
+#[test]
+fn snapshots_and_blobs_are_read_back() {
+    for place in [Place::files(), Place::postgres()] {
+        let body: Vec<u8> = (0..5_000_000_u32).map(|n| n as u8).collect();
+        let at = |seq| Position { seq, chain: [seq as u8; 32] };
+        let mut snapshots = Snapshots::new(place.folder("snapshots"));
+        let bounds: Vec<u64> = [5, 9, 14]
+            .iter()
+            .map(|seq| snapshots.write(at(*seq), &body).expect("written"))
+            .collect();
+        assert_eq!(bounds, [0, 5, 9]);
+        let found = Snapshots::new(place.folder("snapshots")).newest_good().expect("read");
+        assert_eq!(found.position(), at(14));
+        assert!(found.snapshot.expect("a snapshot").body == body);
+
+        let (mut blobs, _) = Blobs::open(place.folder("blobs"), Default::default()).expect("blobs");
+        let (small, large) = (b"#!/bin/sh\n".to_vec(), vec![7; 3 << 20]);
+        let ids = blobs.put_many(&[&small, &large], 1).expect("stored");
+        let later = blobs.put(b"later", 2).expect("stored");
+        drop(blobs);
+        let (mut blobs, _) = Blobs::open(place.folder("blobs"), Default::default()).expect("blobs");
+        let content = |id: &BlobId| blobs.get(id).expect("read").expect("it is there");
+        assert!(content(&ids[0]) == small && content(&ids[1]) == large);
+        assert_eq!(content(&later), b"later");
+        // The pack is taken up where it ended.
+        let last = blobs.put(b"last", 3).expect("stored");
+        assert_eq!(blobs.get(&last).expect("read").expect("it is there"), b"last");
+    }
+}
+
+#[test]
+fn deposed_server_writes_nothing_more() {
+    let server = TestDatabase::start();
+    let database = connect(&server.url());
+    prepare(&database, CLUSTER).expect("a schema");
+    let first = lead(&database, "first");
+    let open = |epoch| PostgresJournal::open(database.clone(), epoch, Position::START, |_| Ok(()));
+    let mut old = open(first.epoch()).expect("a journal").0;
+    old.append(1, 0, &[b"kept"]).expect("kept");
+    let folder = |epoch| PostgresFolder::new(database.clone(), "blobs", epoch);
+    let file = folder(first.epoch()).create("a").expect("a file");
+    file.write_at(0, b"kept").expect("written");
+
+    let other = connect(&server.url());
+    let held = Lease::take(&other, "second", Duration::from_secs(3600)).expect("an answer");
+    assert!(matches!(held, Taken::Waiting(leader) if leader.holder == "first" && leader.is_valid));
+    server.execute("sluice", "UPDATE sluice.lease SET valid_until = '-infinity'");
+    let second = lead(&other, "second");
+    assert!(second.epoch() > first.epoch());
+
+    assert!(matches!(first.renew(), Err(DatabaseError::Deposed)));
+    second.renew().expect("renewed");
+    let is_deposed = |error: JournalError| {
+        assert!(matches!(error, JournalError::Database(DatabaseError::Deposed)), "{error}");
+    };
+    is_deposed(old.lease(5000).expect_err("another server leads"));
+    is_deposed(old.append(1, 1, &[b"lost"]).expect_err("another server leads"));
+    is_deposed(open(first.epoch()).err().expect("another server leads"));
+    let late = file.write_at(4, b"lost").expect_err("another server leads");
+    assert!(late.to_string().contains("taken over"), "{late}");
+    folder(first.epoch()).remove("a").expect_err("another server leads");
+    EndedLog::new(database.clone(), first.epoch())
+        .add(1, vec![1])
+        .expect_err("another server leads");
+
+    let (mut new, recovery) = open(second.epoch()).expect("a journal");
+    assert_eq!((new.last_seq(), recovery.replayed), (1, 1));
+    new.append(2, 1, &[b"on"]).expect("kept");
+    second.release().expect("released");
+    second.renew().expect("it stays given up");
+    let third = lead(&database, "third");
+    assert_eq!(folder(third.epoch()).open("a").expect("a file").read_all().expect("read"), b"kept");
+}
+
+#[test]
+fn acknowledged_commits_survive_a_crash_of_the_database() {
+    let mut server = TestDatabase::start();
+    let database = connect(&server.url());
+    prepare(&database, CLUSTER).expect("a schema");
+    let epoch = lead(&database, "one").epoch();
+    let open = || PostgresJournal::open(database.clone(), epoch, Position::START, |_| Ok(()));
+    let mut journal = open().expect("a journal").0;
+    fill(&mut journal, 30);
+    let end = journal.position();
+    server.crash();
+    server.restart();
+    // The connection is lost: whether the commit is there is not known, so the journal has to be opened again.
+    let lost = journal.append(1, end.seq, &[b"unknown"]).expect_err("the connection is lost");
+    assert!(matches!(lost, JournalError::Database(_)), "{lost}");
+    let poisoned = journal.append(1, end.seq, &[b"later"]);
+    assert!(matches!(poisoned, Err(JournalError::Poisoned)), "{poisoned:?}");
+    let mut journal = open().expect("a journal").0;
+    assert_eq!(journal.position(), end);
+    journal.append(1, end.seq, &[b"on"]).expect("kept");
+}
+
+#[test]
+fn database_that_cannot_be_used_is_refused_in_one_line() {
+    let server = TestDatabase::start();
+    let refusal = |url: &str, cluster: &str| {
+        let error = prepare(&connect(url), cluster).expect_err(url).to_string();
+        assert!(!error.contains('\n'), "{error}");
+        error
+    };
+    prepare(&connect(&server.url()), CLUSTER).expect("a schema");
+    prepare(&connect(&server.url()), CLUSTER).expect("the same schema");
+    let other = refusal(&server.url(), "another");
+    assert!(other.contains("of another cluster") && other.contains("server/keys"), "{other}");
+    server.execute("sluice", "UPDATE sluice.schema_version SET version = 9999");
+    let newer = refusal(&server.url(), CLUSTER);
+    assert!(newer.contains("version 9999, of a newer program"), "{newer}");
+    server.execute("sluice", "ALTER DATABASE sluice SET default_transaction_read_only = on");
+    let read_only = refusal(&server.url(), CLUSTER);
+    assert!(read_only.contains("read-only"), "{read_only}");
+    let latin = "CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0";
+    server.execute("postgres", latin);
+    let encoding = refusal(&server.url_of("latin"), CLUSTER);
+    assert!(encoding.contains("its encoding is LATIN1"), "{encoding}");
+    let absent = refusal(&server.url_of("absent"), CLUSTER);
+    assert!(absent.contains("\"absent\" does not exist"), "{absent}");
+}
+
+#[test]
+fn ended_entries_are_read_after_a_seq_in_order() {
+    let server = TestDatabase::start();
+    let database = connect(&server.url());
+    prepare(&database, CLUSTER).expect("a schema");
+    let ended = EndedLog::new(database.clone(), lead(&database, "one").epoch());
+    for seq in 1..=150_u64 {
+        ended.add(seq, seq.to_le_bytes().to_vec()).expect("added");
+    }
+    assert_eq!(ended.last_seq().expect("read"), 150);
+    let mut found = Vec::new();
+    let take = |seq: u64, entry: &[u8]| -> Result<(), DatabaseError> {
+        assert_eq!(entry, seq.to_le_bytes());
+        found.push(seq);
+        Ok(())
+    };
+    ended.read_after(20, take).expect("read");
+    assert_eq!(found, (21..=150).collect::<Vec<_>>());
+}

@@ -1,0 +1,137 @@
+//! A PostgreSQL of the test's own: a cluster in a scratch folder, on a socket there, run by an ordinary user.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::unistd::{Gid, Uid};
+
+/// Whom the database runs as where the test is root: PostgreSQL refuses root.
+const ORDINARY_USER: u32 = 65534;
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+
+pub struct TestDatabase {
+    folder: tempfile::TempDir,
+    server: Child,
+}
+
+impl TestDatabase {
+    /// A database `sluice` of the user `sluice`, in UTF-8.
+    pub fn start() -> Self {
+        let folder = tempfile::Builder::new().prefix("pg").tempdir_in("/tmp").expect("a folder");
+        // The socket in it is for the server's own user too; the data has a folder of its own.
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(folder.path(), open).expect("opened");
+        if nix::unistd::geteuid().is_root() {
+            let (user, group) = (Uid::from_raw(ORDINARY_USER), Gid::from_raw(ORDINARY_USER));
+            nix::unistd::chown(folder.path(), Some(user), Some(group)).expect("given away");
+        }
+        let data = folder.path().join("data");
+        let made = program("initdb", folder.path())
+            .args(["--username=sluice", "--auth=trust", "--no-sync", "--encoding=UTF8"])
+            .args(["--locale=C", "--pgdata"])
+            .arg(&data)
+            .stdout(Stdio::null())
+            .status()
+            .expect("initdb");
+        assert!(made.success(), "initdb: {made}");
+        let server = serve(folder.path());
+        let database = Self { folder, server };
+        database.await_answer();
+        database.execute("postgres", "CREATE DATABASE sluice");
+        database
+    }
+
+    /// The address that `sluice server --store` takes.
+    pub fn url(&self) -> String {
+        self.url_of("sluice")
+    }
+
+    pub fn url_of(&self, database: &str) -> String {
+        format!("postgres:///{database}?host={}&user=sluice", self.folder.path().display())
+    }
+
+    /// Runs one statement in a database.
+    pub fn execute(&self, database: &str, sql: &str) {
+        let done = self.psql(database, sql).status().expect("psql");
+        assert!(done.success(), "{sql}: {done}");
+    }
+
+    /// Ends the database as a crash does.
+    pub fn crash(&mut self) {
+        self.stop();
+    }
+
+    /// Starts the database again after a crash.
+    pub fn restart(&mut self) {
+        self.server = serve(self.folder.path());
+        self.await_answer();
+    }
+
+    fn psql(&self, database: &str, sql: &str) -> Command {
+        let mut command = program("psql", self.folder.path());
+        command.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "sluice", "-h"]);
+        command.arg(self.folder.path()).args(["-d", database, "-c", sql]);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command
+    }
+
+    fn await_answer(&self) {
+        let began = Instant::now();
+        loop {
+            let mut ready = program("pg_isready", self.folder.path());
+            ready.arg("-h").arg(self.folder.path()).stdout(Stdio::null());
+            if ready.status().expect("pg_isready").success() {
+                return;
+            }
+            assert!(began.elapsed() < START_TIMEOUT, "PostgreSQL does not answer");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn stop(&mut self) {
+        let mut stop = program("pg_ctl", self.folder.path());
+        stop.args(["stop", "--mode=immediate", "--silent", "--pgdata"]);
+        let _ = stop.arg(self.folder.path().join("data")).status();
+        let _ = self.server.wait();
+    }
+}
+
+impl Drop for TestDatabase {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn serve(folder: &Path) -> Child {
+    let log = std::fs::OpenOptions::new().create(true).append(true).open(folder.join("log"));
+    program("postgres", folder)
+        .arg("-D")
+        .arg(folder.join("data"))
+        .arg("-k")
+        .arg(folder)
+        .args(["-c", "listen_addresses="])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log.expect("a log"))
+        .spawn()
+        .expect("postgres")
+}
+
+/// A program of the newest PostgreSQL here, as an ordinary user.
+fn program(name: &str, folder: &Path) -> Command {
+    let mut found: Vec<PathBuf> = std::fs::read_dir("/usr/lib/postgresql")
+        .expect("PostgreSQL is installed (scripts/install test)")
+        .map(|entry| entry.expect("an entry").path().join("bin").join(name))
+        .filter(|path| path.exists())
+        .collect();
+    found.sort();
+    let mut command = Command::new(found.last().expect(name));
+    command.current_dir(folder);
+    if nix::unistd::geteuid().is_root() {
+        command.uid(ORDINARY_USER).gid(ORDINARY_USER);
+    }
+    command
+}
