@@ -9,6 +9,7 @@ mod feasible;
 mod forecast;
 mod het;
 mod limits;
+mod machines;
 mod placement;
 mod power;
 mod preemption;
