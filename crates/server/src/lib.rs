@@ -13,6 +13,7 @@
 //! - `mail/`: mails about jobs, by `MailProg`; `program`: a program of the site on the server's machine.
 //! - `agents/`: the agents' port and links.
 //! - `fleet/`: hosts over SSH become nodes: the agent is installed on them, looked after and removed.
+//! - `machines/`: machines on demand: sources, and the task that has machines made and deleted.
 //! - `http/`: the clients' API. dstack's API and web pages are routers that join `http::router`; `metrics/`: what
 //!   Prometheus reads there.
 //! - `show/`: what clients are shown, a file for each kind of answer; `step/`: creating steps.
@@ -41,6 +42,7 @@ mod fleet;
 mod http;
 mod inactivity;
 mod logs;
+mod machines;
 mod mail;
 mod metrics;
 mod per_user;
