@@ -12,6 +12,7 @@ mod groups;
 mod het;
 mod invariants;
 mod job_builder;
+mod machines;
 mod membership;
 mod nodes;
 mod policy;

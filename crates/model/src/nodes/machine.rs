@@ -105,6 +105,8 @@ impl Offer {
 pub struct Machine {
     /// Ours: the source makes one machine for it, however often it is asked.
     pub token: String,
+    /// Machines are numbered in the order in which they were asked for.
+    pub number: u32,
     pub source: String,
     pub offer: Offer,
     /// The node that it becomes.
@@ -300,6 +302,7 @@ mod tests {
         let at = Timestamp::from_secs;
         let mut machine = Machine {
             token: "t".into(),
+            number: 1,
             source: "cloud".into(),
             offer,
             node: "cloud-1".into(),
