@@ -52,6 +52,7 @@ use live_loads::LiveLoads;
 use log_queue::LogQueue;
 use mail_queue::MailQueue;
 use model::id::{BlobRef, JobId};
+use model::machine::MachineAnswer;
 use model::node::{NodeConfig, NodeFacts, NodeGres};
 use model::reason::Reason;
 use model::time::Timestamp;
@@ -172,6 +173,20 @@ pub struct LastPlan {
     pub reasons: HashMap<JobId, Reason, RandomState>,
     /// When jobs with a backfill reservation are expected to start.
     pub estimates: HashMap<JobId, Timestamp, RandomState>,
+    /// Whether a machine is made for jobs that wait for nodes, and why not.
+    pub machines: HashMap<JobId, MachineAnswer, RandomState>,
+}
+
+impl LastPlan {
+    /// A job that a machine could serve waits for resources, also where its partition has no node that could hold it.
+    pub fn await_machines(&mut self) {
+        let served = self.machines.iter().filter(|(_, answer)| **answer != MachineAnswer::NoOffer);
+        for (job, _) in served {
+            if let Some(reason) = self.reasons.get_mut(job).filter(|of| **of != Reason::Priority) {
+                *reason = Reason::Resources;
+            }
+        }
+    }
 }
 
 impl Volatile {

@@ -63,7 +63,8 @@ impl PowerCluster {
         Self::up_in(Cluster::folder(conf), "127.0.0.1:0")
     }
 
-    fn up_in(cluster: Cluster, address: &'static str) -> Self {
+    /// In this folder, whose configuration is written.
+    pub(super) fn up_in(cluster: Cluster, address: &'static str) -> Self {
         let mut up =
             Self { cluster: Some(cluster), server: None, agents: BTreeMap::new(), address };
         up.start_server();

@@ -1,0 +1,124 @@
+//! Machines on demand, made by the example program of docs/machines.md: agents on this machine.
+
+use super::power::PowerCluster;
+use crate::harness::{Cluster, program, until};
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+const PROGRAM: &str = include_str!("../../../../examples/local_machines.py");
+
+const CONF: &str = "\
+ClusterName=machines
+SlurmdParameters=config_overrides
+DefMemPerCPU=16
+KillWait=1 AuthInfo=cred_expire=0
+MaxNodeCount=20
+NodeSet=cloud Feature=cloud
+PartitionName=cloud Nodes=cloud Default=YES State=UP DefaultTime=01:00:00
+";
+
+/// A cluster without a node of its own, and a source of at most two machines of one CPU.
+struct Site {
+    cluster: PowerCluster,
+    folder: PathBuf,
+}
+
+impl Site {
+    fn up() -> Self {
+        let cluster = Cluster::folder(CONF);
+        let script = cluster.path("bin/make.py");
+        std::fs::write(&script, PROGRAM).expect("the program");
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&script, mode).expect("a mode");
+        let folder = cluster.path("made");
+        let settings = serde_json::json!({
+            "sluice": program(),
+            "folder": folder,
+            "offers": [
+                {"id": "large", "cpus": 8, "memory_mib": 400, "price": 10},
+                {"id": "small", "cpus": 1, "memory_mib": 200, "price": 3.6},
+            ],
+        });
+        std::fs::write(cluster.path("bin/make.json"), settings.to_string()).expect("its settings");
+        let source = format!(
+            "[[source]]\nname = 'cloud'\nprogram = '{}'\nmachines = 2\nidle = '2s'\nboot = '80s'\nbudget_per_month = 100\n",
+            script.display()
+        );
+        cluster.write_conf("sluice.toml", &source);
+        Self { cluster: PowerCluster::up_in(cluster, "127.0.0.1:0"), folder }
+    }
+
+    fn shell(&self, line: &str) -> crate::harness::CommandOutput {
+        self.cluster.cluster().shell(line)
+    }
+
+    /// Submits once the source has told what it offers: before that nothing could hold the job.
+    fn submit(&self, wrap: &str) -> u32 {
+        until("a job is taken", || {
+            let said = self.shell(&format!("sbatch --parsable -n 1 --wrap '{wrap}'"));
+            said.stdout.trim().parse().ok()
+        })
+    }
+
+    /// The tokens of the program's log that were made, or deleted.
+    fn logged(&self, what: &str) -> Vec<String> {
+        let log = std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+        let lines = log.lines().filter_map(|line| line.split_once(' '));
+        lines.filter(|(did, _)| *did == what).map(|(_, token)| token.to_owned()).collect()
+    }
+
+    fn records(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.folder.join("machines")).into_iter().flatten();
+        entries.flatten().map(|entry| entry.path()).collect()
+    }
+}
+
+impl Drop for Site {
+    /// A test that failed leaves agents behind.
+    fn drop(&mut self) {
+        for path in self.records() {
+            if let Some(pid) = pid_of(&path) {
+                let group = nix::unistd::Pid::from_raw(pid);
+                let _ = nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL);
+            }
+        }
+    }
+}
+
+fn pid_of(record: &Path) -> Option<i32> {
+    let text = std::fs::read_to_string(record).ok()?;
+    let record: serde_json::Value = serde_json::from_str(&text).ok()?;
+    i32::try_from(record["pid"].as_i64()?).ok()
+}
+
+#[test]
+fn up_queue_is_served_by_machines_that_are_made_for_it_and_none_is_forgotten() {
+    let mut site = Site::up();
+    let refused = |site: &Site| site.shell("sbatch --parsable -n 1 -c 64 --wrap true");
+    let jobs: Vec<u32> =
+        (0..6).map(|_| site.submit("echo $SLURM_JOB_ID >> ran; sleep 0.5")).collect();
+    assert_ne!(refused(&site).code, 0, "no offer has so many CPUs");
+    until("a machine is asked for", || (!site.logged("create").is_empty()).then_some(()));
+    site.cluster.kill_server();
+    site.cluster.start_server();
+    site.cluster.cluster().await_state(jobs[1], "COMPLETED");
+    site.cluster.kill_server();
+    site.cluster.start_server();
+    for job in &jobs {
+        assert_eq!(site.cluster.cluster().await_end(job), "COMPLETED|0:0");
+    }
+    let ran = site.cluster.cluster().read("ran");
+    let mut ran: Vec<u32> = ran.lines().map(|line| line.parse().expect("a job")).collect();
+    ran.sort_unstable();
+    assert_eq!(ran, jobs, "every job ran once");
+    until("the machines end at zero", || site.records().is_empty().then_some(()));
+    until("their nodes are gone", || {
+        site.shell("sinfo -h -N -o %N").stdout.trim().is_empty().then_some(())
+    });
+    let made = site.logged("create");
+    let tokens: BTreeSet<&String> = made.iter().collect();
+    assert_eq!(tokens.len(), made.len(), "a token is one machine");
+    let deleted = site.logged("delete");
+    assert_eq!(deleted.iter().collect::<BTreeSet<_>>(), tokens);
+}
