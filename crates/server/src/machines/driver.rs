@@ -6,6 +6,7 @@
 use super::program_source::ProgramSource;
 use super::reconcile::{self, Differences};
 use super::source::{CreateOrder, MachineSource, SourceError};
+use crate::agents::dynamic_node;
 use crate::agents::join::{self, JoinGroupRequest};
 use crate::auth::principal::server_principal;
 use crate::clock;
@@ -281,6 +282,7 @@ async fn carry_out(
             run(shared, Command::MachineReport { token, report }).await?;
         }
         Work::Delete(machine) => {
+            dynamic_node::forget(shared, &machine.node);
             let (of, id) = (token.clone(), machine.id.clone());
             let deleted = call(move || program.delete(&of, id.as_deref())).await;
             deleted.map_err(|e| format!("delete {}: {e}", machine.node))?;

@@ -68,6 +68,38 @@ impl Site {
         lines.filter(|(did, _)| *did == what).map(|(_, token)| token.to_owned()).collect()
     }
 
+    /// The books have the machines of the program's log, all of them gone and paid for.
+    fn compare_books(&self, made: &[String]) {
+        let listed = || {
+            let said = self.cluster.cluster().sluice(&["machine", "list", "--json"]).ok();
+            serde_json::from_str::<serde_json::Value>(&said).expect("JSON")
+        };
+        let machines = until("all of them are gone", || {
+            let machines = listed()["machines"].as_array().expect("machines").clone();
+            machines.iter().all(|of| of["machine"]["phase"] == "gone").then_some(machines)
+        });
+        let text = |of: &serde_json::Value, key: &str| of[key].as_str().map(str::to_owned);
+        let mut tokens: Vec<String> =
+            machines.iter().filter_map(|of| text(&of["machine"], "token")).collect();
+        let mut expected = made.to_vec();
+        tokens.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(tokens, expected);
+        let mut costs = 0;
+        for of in &machines {
+            let machine = &of["machine"];
+            assert_eq!(text(&machine["offer"], "id").as_deref(), Some("small"), "the cheapest");
+            let time = |key: &str| machine[key].as_u64().expect("a time");
+            // Thousandths of a dollar a second, in millionths for each millisecond.
+            assert_eq!(of["cost"].as_u64(), Some(time("gone") - time("made")));
+            costs += time("gone") - time("made");
+        }
+        let source = &listed()["sources"][0];
+        assert_eq!((source["machines"].as_u64(), source["month"].as_u64()), (Some(0), Some(costs)));
+        let shown = self.cluster.cluster().sluice(&["machine", "list", "--all"]).ok();
+        assert!(shown.contains("0/2") && shown.contains("gone"), "{shown}");
+    }
+
     fn records(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.folder.join("machines")).into_iter().flatten();
         entries.flatten().map(|entry| entry.path()).collect()
@@ -121,4 +153,5 @@ fn up_queue_is_served_by_machines_that_are_made_for_it_and_none_is_forgotten() {
     assert_eq!(tokens.len(), made.len(), "a token is one machine");
     let deleted = site.logged("delete");
     assert_eq!(deleted.iter().collect::<BTreeSet<_>>(), tokens);
+    site.compare_books(&made);
 }

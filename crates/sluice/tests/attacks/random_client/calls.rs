@@ -330,6 +330,8 @@ table_of_calls! { d;
     Call::RemoveReservation { .. } => json!({"remove_reservation": {"name": "window"}});
     Call::Offers(_) => json!({"offers": d.submission()});
     Call::Explain(_) => json!({"explain": {"jobs": [d.job_ref()]}});
+    Call::Machines => json!("machines");
+    Call::DeleteMachine { .. } => json!({"delete_machine": {"name": d.word(&["cloud-1", "none", ""])}});
     Call::Fleets => json!("fleets");
     // No key is one: nothing is dialled.
     Call::ApplyFleet { .. } => json!({"apply_fleet": {"project": "main", "configuration": {
