@@ -10,10 +10,9 @@ use crate::place::demand::Demand;
 use crate::place::{FreeNodes, Placement, fit, place};
 use crate::view::{PartitionInfo, PendingJob, Plan, View};
 use model::id::JobId;
-use model::machine::{HoldCause, MachineAnswer, Offer, SourceHold};
+use model::machine::{FailureKind, HoldCause, MachineAnswer, Offer, SourceHold, is_for_nodes};
 use model::node::NodeConfig;
 use model::price::{Cost, Price};
-use model::reason::Reason;
 use model::request::Request;
 use model::time::Timestamp;
 use std::borrow::Cow;
@@ -46,8 +45,8 @@ pub struct Source {
     pub name: String,
     pub features: Vec<String>,
     pub offers: Vec<Offer>,
-    /// Offers that failed a short while ago, with what was said; all of them where the name is `None`.
-    pub failed: Vec<(Option<String>, String)>,
+    /// Offers that failed a short while ago, and how; all of them where the name is `None`.
+    pub failed: Vec<(Option<String>, FailureKind)>,
     /// Machines that there are or may be, and what they cost in an hour.
     pub machines: u32,
     pub price_hour: Price,
@@ -93,19 +92,6 @@ pub fn machines(view: &View, plan: &Plan, now: Timestamp, there: &MachineView) -
         answers.extend(packing.serve(waiting, start, now).map(|answer| (waiting.job, answer)));
     }
     MachinePlan { orders: packing.orders, answers }
-}
-
-/// Whether more nodes could end the wait. Where a partition has too few nodes for a job, or none that could hold it, the reason
-/// is not `Resources`.
-fn is_for_nodes(reason: &Reason) -> bool {
-    matches!(
-        reason,
-        Reason::Resources
-            | Reason::Priority
-            | Reason::PartitionNodeLimit
-            | Reason::NodesDown
-            | Reason::BadConstraints
-    )
 }
 
 /// A machine that does not serve yet, with the jobs that were put on it.
@@ -312,8 +298,8 @@ impl<'a> Packing<'a> {
     fn held_back(&self, source: usize, offer: &Offer, count: u32) -> Option<HoldCause> {
         let of = &self.sources[source];
         let failed = of.failed.iter().find(|(id, _)| id.as_ref().is_none_or(|id| *id == offer.id));
-        if let Some((_, text)) = failed {
-            return Some(HoldCause::Failed { text: text.clone() });
+        if let Some((_, kind)) = failed {
+            return Some(HoldCause::Failed { kind: *kind });
         }
         if of.machines + count > of.machines_max {
             return Some(HoldCause::Machines { most: of.machines_max });
@@ -322,8 +308,8 @@ impl<'a> Packing<'a> {
         if let Some(most) = of.price_hour_max.filter(|most| of.price_hour + price > *most) {
             return Some(HoldCause::PriceHour { most });
         }
-        if let Some(left) = of.budget_left.filter(|left| price.for_time(HOUR) > *left) {
-            return Some(HoldCause::Budget { left });
+        if of.budget_left.is_some_and(|left| price.for_time(HOUR) > left) {
+            return Some(HoldCause::Budget);
         }
         (count > self.room).then_some(HoldCause::NodeCount)
     }

@@ -2,7 +2,7 @@
 //! back.
 
 use crate::state::State;
-use model::machine::{Machine, MachinePhase, SourceConfig, month_of};
+use model::machine::{FailureKind, Machine, MachinePhase, SourceConfig, month_of};
 use model::node::{NodeConfig, SlotState};
 use model::price::Cost;
 use model::time::Timestamp;
@@ -94,8 +94,8 @@ impl State {
     }
 
     /// Offers that are left alone after failures, or the whole source.
-    fn failed_offers(&self, source: &str, now: Timestamp) -> Vec<(Option<String>, String)> {
-        let mut failures: BTreeMap<Option<String>, (u32, Timestamp, &str)> = BTreeMap::new();
+    fn failed_offers(&self, source: &str, now: Timestamp) -> Vec<(Option<String>, FailureKind)> {
+        let mut failures: BTreeMap<Option<String>, (u32, Timestamp, FailureKind)> = BTreeMap::new();
         let mut machines: Vec<&Machine> =
             self.machines.values().filter(|machine| machine.source == source).collect();
         machines.sort_unstable_by_key(|machine| machine.number);
@@ -104,15 +104,15 @@ impl State {
                 continue;
             };
             let offer = failure.kind.is_of_offer().then(|| machine.offer.id.clone());
-            let known = failures.entry(offer).or_insert((0, failure.at, failure.text.as_str()));
-            *known = (known.0 + 1, failure.at.max(known.1), failure.text.as_str());
+            let known = failures.entry(offer).or_insert((0, failure.at, failure.kind));
+            *known = (known.0 + 1, failure.at.max(known.1), failure.kind);
         }
         let is_paused = |count: u32, last: Timestamp| {
             let pause = FAILURE_PAUSE * 2_u32.pow((count - 1).min(10));
             now < last + pause.min(FAILURE_PAUSE_MAX)
         };
         let paused = failures.into_iter().filter(|(_, (count, last, _))| is_paused(*count, *last));
-        paused.map(|(offer, (_, _, text))| (offer, text.to_owned())).collect()
+        paused.map(|(offer, (_, _, kind))| (offer, kind)).collect()
     }
 
     /// The nodes that machines could be, as many of each kind as may count.

@@ -5,6 +5,7 @@ use crate::gres::GPU;
 use crate::id::JobId;
 use crate::node::{NodeConfig, NodeGres};
 use crate::price::{Cost, Price};
+use crate::reason::Reason;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -235,6 +236,33 @@ pub enum MachineAnswer {
     HeldBack(Vec<SourceHold>),
 }
 
+impl MachineAnswer {
+    /// Why the job waits, where a plan that knows of nodes alone says `planned`.
+    pub fn reason(&self, planned: &Reason) -> Reason {
+        match planned {
+            Reason::PartitionNodeLimit | Reason::NodesDown | Reason::BadConstraints
+                if *self != Self::NoOffer =>
+            {
+                Reason::Resources
+            }
+            planned => planned.clone(),
+        }
+    }
+}
+
+/// Whether more nodes could end the wait. Where a partition has too few nodes for a job, or none that could hold it, the reason
+/// is not `Resources`.
+pub fn is_for_nodes(reason: &Reason) -> bool {
+    matches!(
+        reason,
+        Reason::Resources
+            | Reason::Priority
+            | Reason::PartitionNodeLimit
+            | Reason::NodesDown
+            | Reason::BadConstraints
+    )
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceHold {
     pub source: String,
@@ -253,14 +281,12 @@ pub enum HoldCause {
         most: Price,
     },
     /// An hour of it is more than the month's budget has left.
-    Budget {
-        left: Cost,
-    },
+    Budget,
     /// `MaxNodeCount`
     NodeCount,
     /// It failed a short while ago, and is asked again later.
     Failed {
-        text: String,
+        kind: FailureKind,
     },
 }
 
@@ -269,9 +295,9 @@ impl fmt::Display for HoldCause {
         match self {
             Self::Machines { most } => write!(f, "it has {most} machines, as many as it may have"),
             Self::PriceHour { most } => write!(f, "its machines may cost {most} an hour"),
-            Self::Budget { left } => write!(f, "the month's budget has {left} left"),
+            Self::Budget => f.write_str("an hour of one more is beyond the month's budget"),
             Self::NodeCount => f.write_str("MaxNodeCount leaves no room for one more node"),
-            Self::Failed { text } => write!(f, "it failed a short while ago: {text}"),
+            Self::Failed { kind } => write!(f, "it failed a short while ago ({kind})"),
         }
     }
 }

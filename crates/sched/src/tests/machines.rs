@@ -4,7 +4,7 @@ use crate::machines::{MachinePlan, MachineView, Source, machines};
 use crate::testing::*;
 use crate::view::{DependencyState, PendingJob, View};
 use model::amount::Bytes;
-use model::machine::{HoldCause, MachineAnswer, Offer, SourceHold};
+use model::machine::{FailureKind, HoldCause, MachineAnswer, Offer, SourceHold};
 use model::node::NodeConfig;
 use model::price::{Cost, Price};
 use model::request::Per;
@@ -134,7 +134,6 @@ fn own_nodes_come_first_where_they_are_free_before_a_machine_would_be() {
 #[test]
 fn limits_of_a_source_hold_it_back_and_say_so() {
     let view = site(Vec::new(), [job(1).cpus(8), job(2).cpus(8), job(3).cpus(8)]);
-    let dollars = |amount| Cost::from_dollars(amount).expect("an amount");
     type Set = fn(&mut MachineView);
     let table: [(Set, HoldCause); 5] = [
         (|there| there.sources[0].machines = 3, HoldCause::Machines { most: 4 }),
@@ -142,10 +141,7 @@ fn limits_of_a_source_hold_it_back_and_say_so() {
             |there| there.sources[0].price_hour_max = Some(price(4.0)),
             HoldCause::PriceHour { most: price(4.0) },
         ),
-        (
-            |there| there.sources[0].budget_left = Cost::from_dollars(7.9),
-            HoldCause::Budget { left: dollars(3.9) },
-        ),
+        (|there| there.sources[0].budget_left = Cost::from_dollars(7.9), HoldCause::Budget),
         (|there| there.room = 1, HoldCause::NodeCount),
         (|there| there.sources[0].machines_max = 1, HoldCause::Machines { most: 1 }),
     ];
@@ -163,13 +159,13 @@ fn limits_of_a_source_hold_it_back_and_say_so() {
 fn failed_offer_is_passed_over_and_a_failed_source_is_left_alone() {
     let view = site(Vec::new(), [job(1)]);
     let mut offer_failed = there();
-    offer_failed.sources[0].failed = vec![(Some("small".into()), "sold out".into())];
+    offer_failed.sources[0].failed = vec![(Some("small".into()), FailureKind::NoCapacity)];
     assert_eq!(orders(&made(&view, &offer_failed)), "large for 1");
     let mut all_failed = there();
-    all_failed.sources[0].failed = vec![(None, "no credentials".into())];
+    all_failed.sources[0].failed = vec![(None, FailureKind::Refused)];
     let plan = made(&view, &all_failed);
     assert_eq!(orders(&plan), "");
-    assert_eq!(held(&plan, 1), Some(HoldCause::Failed { text: "no credentials".into() }));
+    assert_eq!(held(&plan, 1), Some(HoldCause::Failed { kind: FailureKind::Refused }));
 }
 
 #[test]

@@ -180,10 +180,9 @@ pub struct LastPlan {
 impl LastPlan {
     /// A job that a machine could serve waits for resources, also where its partition has no node that could hold it.
     pub fn await_machines(&mut self) {
-        let served = self.machines.iter().filter(|(_, answer)| **answer != MachineAnswer::NoOffer);
-        for (job, _) in served {
-            if let Some(reason) = self.reasons.get_mut(job).filter(|of| **of != Reason::Priority) {
-                *reason = Reason::Resources;
+        for (job, answer) in &self.machines {
+            if let Some(reason) = self.reasons.get_mut(job) {
+                *reason = answer.reason(reason);
             }
         }
     }

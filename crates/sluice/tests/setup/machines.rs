@@ -131,6 +131,10 @@ fn up_queue_is_served_by_machines_that_are_made_for_it_and_none_is_forgotten() {
     let jobs: Vec<u32> =
         (0..6).map(|_| site.submit("echo $SLURM_JOB_ID >> ran; sleep 0.5")).collect();
     assert_ne!(refused(&site).code, 0, "no offer has so many CPUs");
+    until("the last job is held back by the limit", || {
+        let said = site.shell(&format!("{} explain {}", program(), jobs[5])).stdout;
+        said.contains("it has 2 machines, as many as it may have").then_some(())
+    });
     until("a machine is asked for", || (!site.logged("create").is_empty()).then_some(()));
     site.cluster.kill_server();
     site.cluster.start_server();
