@@ -31,21 +31,24 @@ impl Site {
         std::fs::write(&script, PROGRAM).expect("the program");
         let mode = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(&script, mode).expect("a mode");
-        let folder = cluster.path("made");
         let settings = serde_json::json!({
             "sluice": program(),
-            "folder": folder,
+            "folder": cluster.path("made"),
             "offers": [
                 {"id": "large", "cpus": 8, "memory_mib": 400, "price": 10},
                 {"id": "small", "cpus": 1, "memory_mib": 200, "price": 3.6},
             ],
         });
         std::fs::write(cluster.path("bin/make.json"), settings.to_string()).expect("its settings");
+        Self::with_source(cluster, &script.display().to_string(), "80s")
+    }
+
+    fn with_source(cluster: Cluster, script: &str, boot: &str) -> Self {
         let source = format!(
-            "[[source]]\nname = 'cloud'\nprogram = '{}'\nmachines = 2\nidle = '2s'\nboot = '80s'\nbudget_per_month = 100\n",
-            script.display()
+            "[[source]]\nname = 'cloud'\nprogram = '{script}'\nmachines = 2\nidle = '2s'\nboot = '{boot}'\nbudget_per_month = 100\n"
         );
         cluster.write_conf("sluice.toml", &source);
+        let folder = cluster.path("made");
         Self { cluster: PowerCluster::up_in(cluster, "127.0.0.1:0"), folder }
     }
 
@@ -128,8 +131,9 @@ fn pid_of(record: &Path) -> Option<i32> {
 fn up_queue_is_served_by_machines_that_are_made_for_it_and_none_is_forgotten() {
     let mut site = Site::up();
     let refused = |site: &Site| site.shell("sbatch --parsable -n 1 -c 64 --wrap true");
-    let jobs: Vec<u32> =
-        (0..6).map(|_| site.submit("echo $SLURM_JOB_ID >> ran; sleep 0.5")).collect();
+    let jobs: Vec<u32> = (0..6)
+        .map(|_| site.submit("while [ ! -e go ]; do sleep 0.05; done; echo $SLURM_JOB_ID >> ran"))
+        .collect();
     assert_ne!(refused(&site).code, 0, "no offer has so many CPUs");
     until("the last job is held back by the limit", || {
         let said = site.shell(&format!("{} explain {}", program(), jobs[5])).stdout;
@@ -138,6 +142,7 @@ fn up_queue_is_served_by_machines_that_are_made_for_it_and_none_is_forgotten() {
     until("a machine is asked for", || (!site.logged("create").is_empty()).then_some(()));
     site.cluster.kill_server();
     site.cluster.start_server();
+    site.cluster.cluster().write("go", "");
     site.cluster.cluster().await_state(jobs[1], "COMPLETED");
     site.cluster.kill_server();
     site.cluster.start_server();
@@ -158,4 +163,41 @@ fn up_queue_is_served_by_machines_that_are_made_for_it_and_none_is_forgotten() {
     let deleted = site.logged("delete");
     assert_eq!(deleted.iter().collect::<BTreeSet<_>>(), tokens);
     site.compare_books(&made);
+}
+
+#[test]
+fn up_provider_program_that_lies_harms_its_own_machines_alone() {
+    let cluster = Cluster::folder(CONF);
+    let log = cluster.path("work/calls").display().to_string();
+    let script = cluster.write_program(
+        "make",
+        &format!(
+            "read -r request\n\
+             case $request in\n\
+             *'\"call\":\"offers\"'*) echo '{{\"offers\":[{{\"id\":\"small\",\"cpus\":1,\"memory_mib\":200,\"price\":1}},{{\"id\":\"paid\",\"cpus\":9,\"memory_mib\":200,\"price\":-1}}]}}';;\n\
+             *'\"call\":\"create\"'*) echo '{{\"machine\":{{\"token\":\"another\",\"id\":\"i-1\"}}}}';;\n\
+             *'\"call\":\"describe\"'*) echo '{{\"machines\":[{{\"token\":\"nobodys\",\"id\":\"i-9\"}}]}}';;\n\
+             *'\"call\":\"delete\"'*) echo delete >> {log}; echo '{{\"deleted\":true}}';;\n\
+             esac"
+        ),
+    );
+    let site = Site::with_source(cluster, &script, "1s");
+    let job = site.submit("true");
+    let large = site.shell("sbatch -n 1 -c 9 --wrap true");
+    assert_ne!(large.code, 0, "an offer of a negative price is none");
+    let listed = until("a machine failed", || {
+        let listed = site.cluster.cluster().sluice(&["machine", "list", "--all"]).ok();
+        listed.contains("failed").then_some(listed)
+    });
+    assert!(listed.contains("cloud-1"), "{listed}");
+    assert!(
+        site.cluster.cluster().read("calls").contains("delete"),
+        "what may be there is deleted"
+    );
+    until("the stranger is told of", || {
+        site.cluster.log().contains("ALARM: source cloud has machine i-9").then_some(())
+    });
+    assert!(site.cluster.cluster().state_of(job).starts_with("PENDING|Resources"));
+    let said = site.cluster.cluster().sluice(&["machine", "delete", "cloud-99"]);
+    assert!(said.code != 0 && said.stderr.contains("cloud-99"), "{said:?}");
 }

@@ -169,7 +169,7 @@ impl PowerCluster {
         self.cluster().read(program).lines().count()
     }
 
-    fn log(&self) -> String {
+    pub(super) fn log(&self) -> String {
         let written =
             std::fs::read_to_string(self.cluster().path("server.out")).unwrap_or_default();
         format!("{written}{}", self.cluster().log("server"))
