@@ -83,14 +83,12 @@ def create(request, settings, folder):
 
 
 def start_agent(request, settings, folder):
-    state = folder / request["node"]
-    state.mkdir(mode=0o700, exist_ok=True)
-    join = state / "join"
+    state, join = folder / request["node"], folder / f"{request['node']}.join"
     with open(os.open(join, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         json.dump(request["join"], file)
     command = [settings["sluice"], "agent", "--state", str(state), "--join", str(join)]
     command += ["--node", request["node"], "--dynamic", "--conf", request["conf"]]
-    with open(state / "out", "a") as out:
+    with open(folder / f"{request['node']}.out", "a") as out:
         agent = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
         )

@@ -17,14 +17,16 @@ use model::request::Request;
 use model::time::Timestamp;
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
+use std::rc::Rc;
 use std::time::Duration;
 
 /// The most jobs of the queue, and tasks of one array, that machines are made for at once.
 const JOBS_MAX: usize = 1_000;
 const TASKS_MAX: u32 = 1_000;
 
-/// The most new machines for one job.
+/// The most new machines for one job, and for one that could do with fewer.
 const NODES_MAX: u32 = 256;
+const WIDE_MAX: u32 = 32;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -109,6 +111,13 @@ impl Bin {
     }
 }
 
+/// On how many machines a job is tried: on as many as it must have, or on more.
+#[derive(Clone, Copy)]
+enum Width {
+    Least,
+    More,
+}
+
 /// The bins, and after them those that are tried.
 struct Trial<'a> {
     bins: &'a [Bin],
@@ -137,7 +146,7 @@ struct Packing<'a> {
     there: &'a MachineView,
     sources: Vec<Source>,
     /// Positions of sources and of their offers, the cheapest first.
-    choices: Vec<(Price, usize, usize)>,
+    choices: Rc<[(Price, usize, usize)]>,
     room: u32,
     bins: Vec<Bin>,
     orders: Vec<MachineOrder>,
@@ -156,7 +165,7 @@ impl<'a> Packing<'a> {
             view,
             there,
             sources: there.sources.clone(),
-            choices,
+            choices: choices.into(),
             room: there.room,
             bins: there.coming.iter().map(|config| Bin::of(config.clone(), None)).collect(),
             orders: Vec::new(),
@@ -225,14 +234,21 @@ impl<'a> Packing<'a> {
         answer
     }
 
+    /// A job is spread over more nodes than it has to have only where no offer holds it otherwise.
     fn order_for(&mut self, waiting: &PendingJob) -> MachineAnswer {
+        match self.order_of(waiting, Width::Least) {
+            MachineAnswer::NoOffer => self.order_of(waiting, Width::More),
+            answer => answer,
+        }
+    }
+
+    fn order_of(&mut self, waiting: &PendingJob, width: Width) -> MachineAnswer {
         let mut held: Vec<SourceHold> = Vec::new();
-        for choice in 0..self.choices.len() {
-            let (price, source, number) = self.choices[choice];
+        let choices = self.choices.clone();
+        for &(price, source, number) in choices.iter() {
             for &at in &waiting.partitions {
-                let Some((placement, more)) = self.try_offer(waiting, at, source, number) else {
-                    continue;
-                };
+                let found = self.try_offer(waiting, at, (source, number), width);
+                let Some((placement, more)) = found else { continue };
                 let offer = &self.sources[source].offers[number];
                 if let Some(cause) = self.held_back(source, offer, more.len() as u32) {
                     let name = &self.sources[source].name;
@@ -254,8 +270,8 @@ impl<'a> Packing<'a> {
         &self,
         waiting: &PendingJob,
         partition: u32,
-        source: usize,
-        number: usize,
+        (source, number): (usize, usize),
+        width: Width,
     ) -> Option<(Placement, Vec<Bin>)> {
         let info = self.view.partitions.get(partition as usize)?;
         let (of, offer) = (&self.sources[source], &self.sources[source].offers[number]);
@@ -269,7 +285,12 @@ impl<'a> Packing<'a> {
         if !fit::is_of_sort(&demand, &config) {
             return None;
         }
-        (1..=demand.nodes_min.clamp(1, NODES_MAX)).find_map(|count| {
+        let least = demand.nodes_min.clamp(1, NODES_MAX);
+        let counts = match width {
+            Width::Least => 1..=least,
+            Width::More => least + 1..=demand.nodes_max.min(of.machines_max).min(WIDE_MAX),
+        };
+        counts.into_iter().find_map(|count| {
             let new = || Bin::of(config.clone(), Some((source, offer.clone())));
             let more: Vec<Bin> = (0..count).map(|_| new()).collect();
             Some((self.try_in(waiting, partition, &more)?, more))

@@ -78,13 +78,16 @@ fn held(plan: &MachinePlan, job: u32) -> Option<HoldCause> {
 
 #[test]
 fn cheapest_offer_that_holds_the_jobs_is_asked_for_and_jobs_are_packed() {
-    let table: [(&str, Vec<PendingJob>, &str); 7] = [
+    let tasks = |count| job(1).asking(|request| request.tasks = Some(count));
+    let table: [(&str, Vec<PendingJob>, &str); 9] = [
         ("the cheapest", vec![job(1)], "small for 1"),
         ("the cheapest that fits", vec![job(1).cpus(4)], "large for 1"),
         ("two on one", vec![job(1), job(2)], "small for 1"),
         ("the third on another", vec![job(1), job(2), job(3)], "small for 1, small for 3"),
         ("beside a large one", vec![job(1).cpus(6), job(2).cpus(2)], "large for 1"),
         ("one each", vec![job(1).cpus(8).nodes(2)], "large for 1, large for 1"),
+        ("tasks on one", vec![tasks(8)], "large for 1"),
+        ("tasks on several", vec![tasks(12)], "large for 1, large for 1"),
         ("an array", vec![job(1).with(|w| w.tasks = 5)], "small for 1, small for 1, small for 1"),
     ];
     for (what, jobs, expected) in table {
