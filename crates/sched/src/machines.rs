@@ -207,7 +207,7 @@ impl<'a> Packing<'a> {
 
     /// The sources whose machines would be in one of the job's partitions.
     fn feeding(&self, waiting: &PendingJob) -> impl Iterator<Item = &Source> {
-        self.sources.iter().filter(|source| {
+        self.sources.iter().filter(move |source| {
             waiting.partitions.iter().any(|at| {
                 let info = self.view.partitions.get(*at as usize);
                 info.is_some_and(|info| takes_in(info, &source.features))
@@ -216,38 +216,46 @@ impl<'a> Packing<'a> {
     }
 
     fn serve_one(&mut self, waiting: &PendingJob) -> MachineAnswer {
-        for &at in &waiting.partitions {
-            if let Some(placement) = self.try_in(waiting, at, &[]) {
-                self.take(waiting, at, placement, Vec::new());
+        let (request, uid) = (waiting.spec.request(), waiting.spec.owner.uid);
+        let demand = |at: &u32| {
+            let info = self.view.partitions.get(*at as usize)?;
+            Some((*at, Demand::new(request, &info.partition, &self.view.policy, uid)))
+        };
+        let demands: Vec<(u32, Demand<'_>)> =
+            waiting.partitions.iter().filter_map(demand).collect();
+        for (at, demand) in &demands {
+            if let Some(placement) = self.try_in(demand, *at, &[]) {
+                self.take(waiting.job, demand, placement, Vec::new());
                 return MachineAnswer::Coming;
             }
         }
-        let (request, uid) = (waiting.spec.request(), waiting.spec.owner.uid);
         let key = (request.clone(), waiting.partitions.clone(), uid);
         if let Some(known) = self.refused.get(&key) {
             return known.clone();
         }
-        let answer = self.order_for(waiting);
+        // A job is spread over more nodes than it has to have only where no offer holds it otherwise.
+        let answer = match self.order_for(waiting.job, &demands, Width::Least) {
+            MachineAnswer::NoOffer => self.order_for(waiting.job, &demands, Width::More),
+            answer => answer,
+        };
         if !matches!(answer, MachineAnswer::Ordered { .. }) {
             self.refused.insert(key, answer.clone());
         }
         answer
     }
 
-    /// A job is spread over more nodes than it has to have only where no offer holds it otherwise.
-    fn order_for(&mut self, waiting: &PendingJob) -> MachineAnswer {
-        match self.order_of(waiting, Width::Least) {
-            MachineAnswer::NoOffer => self.order_of(waiting, Width::More),
-            answer => answer,
-        }
-    }
-
-    fn order_of(&mut self, waiting: &PendingJob, width: Width) -> MachineAnswer {
+    /// Asks for machines of the cheapest offer that holds the job. `demands`: what it needs in each of its partitions.
+    fn order_for(
+        &mut self,
+        job: JobId,
+        demands: &[(u32, Demand<'_>)],
+        width: Width,
+    ) -> MachineAnswer {
         let mut held: Vec<SourceHold> = Vec::new();
         let choices = self.choices.clone();
         for &(price, source, number) in choices.iter() {
-            for &at in &waiting.partitions {
-                let found = self.try_offer(waiting, at, (source, number), width);
+            for (at, demand) in demands {
+                let found = self.try_offer(demand, *at, (source, number), width);
                 let Some((placement, more)) = found else { continue };
                 let offer = &self.sources[source].offers[number];
                 if let Some(cause) = self.held_back(source, offer, more.len() as u32) {
@@ -258,7 +266,7 @@ impl<'a> Packing<'a> {
                     continue;
                 }
                 let (source, offer) = (self.sources[source].name.clone(), offer.id.clone());
-                self.take(waiting, at, placement, more);
+                self.take(job, demand, placement, more);
                 return MachineAnswer::Ordered { source, offer, price };
             }
         }
@@ -268,51 +276,49 @@ impl<'a> Packing<'a> {
     /// The job on the fewest new machines of an offer, beside those that are on their way.
     fn try_offer(
         &self,
-        waiting: &PendingJob,
+        demand: &Demand<'_>,
         partition: u32,
         (source, number): (usize, usize),
         width: Width,
     ) -> Option<(Placement, Vec<Bin>)> {
         let info = self.view.partitions.get(partition as usize)?;
         let (of, offer) = (&self.sources[source], &self.sources[source].offers[number]);
-        if !takes_in(info, &of.features) {
+        // Most offers are passed over by their size.
+        if offer.cpus < demand.cpus_per_task || !takes_in(info, &of.features) {
             return None;
         }
-        let request = waiting.spec.request();
-        let uid = waiting.spec.owner.uid;
-        let demand = Demand::new(request, &info.partition, &self.view.policy, uid);
         let config = offer.node(&format!("{}-new", of.name), &of.features);
-        if !fit::is_of_sort(&demand, &config) {
+        if !fit::is_of_sort(demand, &config) {
             return None;
         }
         let least = demand.nodes_min.clamp(1, NODES_MAX);
-        let counts = match width {
+        let mut counts = match width {
             Width::Least => 1..=least,
             Width::More => least + 1..=demand.nodes_max.min(of.machines_max).min(WIDE_MAX),
         };
-        counts.into_iter().find_map(|count| {
+        counts.find_map(|count| {
             let new = || Bin::of(config.clone(), Some((source, offer.clone())));
             let more: Vec<Bin> = (0..count).map(|_| new()).collect();
-            Some((self.try_in(waiting, partition, &more)?, more))
+            Some((self.try_in(demand, partition, &more)?, more))
         })
     }
 
-    fn try_in(&self, waiting: &PendingJob, partition: u32, more: &[Bin]) -> Option<Placement> {
+    fn try_in(&self, demand: &Demand<'_>, partition: u32, more: &[Bin]) -> Option<Placement> {
         let info = self.view.partitions.get(partition as usize)?;
-        let request = waiting.spec.request();
-        let uid = waiting.spec.owner.uid;
-        let demand = Demand::new(request, &info.partition, &self.view.policy, uid);
         let trial = Trial { bins: &self.bins, more };
         let all = 0..(self.bins.len() + more.len()) as u32;
         let nodes: Vec<u32> =
             all.filter(|at| takes_in(info, &trial.bin(*at).config.features)).collect();
+        if nodes.is_empty() {
+            return None;
+        }
         // The partition as it would be with these machines.
         let members = vec![0; info.nodes.len() + nodes.len()];
         let grown = PartitionInfo { partition: info.partition.clone(), nodes: members };
-        if nodes.is_empty() || gate::partition(&grown, &demand).is_some() {
-            return None;
+        match gate::partition(&grown, demand) {
+            Some(_) => None,
+            None => place(demand, &trial, &nodes),
         }
-        place(&demand, &trial, &nodes)
     }
 
     /// What keeps the source from making so many more machines of this offer.
@@ -336,11 +342,7 @@ impl<'a> Packing<'a> {
     }
 
     /// Puts the job where it was placed, and orders the machines among them that are new.
-    fn take(&mut self, waiting: &PendingJob, partition: u32, placed: Placement, more: Vec<Bin>) {
-        let Some(info) = self.view.partitions.get(partition as usize) else { return };
-        let request = waiting.spec.request();
-        let uid = waiting.spec.owner.uid;
-        let holder = Demand::new(request, &info.partition, &self.view.policy, uid).holder;
+    fn take(&mut self, job: JobId, demand: &Demand<'_>, placed: Placement, more: Vec<Bin>) {
         for bin in &more {
             let Some((at, offer)) = &bin.new else { continue };
             let source = &mut self.sources[*at];
@@ -350,12 +352,12 @@ impl<'a> Packing<'a> {
             source.budget_left = source.budget_left.map(|left| left.less(hour));
             self.room = self.room.saturating_sub(1);
             let (source, offer) = (source.name.clone(), offer.clone());
-            self.orders.push(MachineOrder { source, offer, job: waiting.job });
+            self.orders.push(MachineOrder { source, offer, job });
         }
         self.bins.extend(more);
         for (at, share) in placed.shares {
             let bin = &mut self.bins[at as usize];
-            bin.free.take(&bin.config, &share, holder);
+            bin.free.take(&bin.config, &share, demand.holder);
         }
     }
 }
